@@ -1,0 +1,98 @@
+"""What one kernel run needs, as plain values: the GPU driver and the machine read the same Launch.
+
+A Launch knows nothing of frameworks or arrays. Its arguments are the bytes of the kernel's parameter space, laid out
+as the CUDA ABI does it (each parameter at its natural alignment). Tensor maps are kept as what they mean; the driver
+encodes them into the parameter bytes, the machine reads them as they are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Dim3 = tuple[int, int, int]
+
+# kind of a parameter: (struct code, bytes, alignment). A tensor map is 128 opaque bytes, passed by value.
+PARAMETER_KINDS = {
+    "pointer": ("Q", 8, 8),
+    "i32": ("i", 4, 4),
+    "i64": ("q", 8, 8),
+    "f32": ("f", 4, 4),
+    "f64": ("d", 8, 8),
+    "tensormap": ("128s", 128, 64),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """A compiled kernel. PTX is what the machine runs, the cubin what the GPU runs; both come from one compilation."""
+
+    entry: str
+    architecture: str
+    ptx: str
+    cubin: bytes
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMap:
+    """A strided view of global memory for the copy engine (TMA): what cuTensorMapEncodeTiled is told.
+
+    Extents count elements and start with the innermost dimension; `strides` are bytes and leave that one out.
+    """
+
+    address: int
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    swizzle: int = 0  # bytes of the pattern: 0 (none), 32, 64 or 128
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A range of addresses that the launch may touch, and the object that owns it (host memory for the machine)."""
+
+    name: str
+    address: int
+    nbytes: int
+    owner: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel run. `grid` counts blocks (not clusters); `tensor_maps` pairs a byte offset in `arguments` with a map."""
+
+    binary: Binary
+    grid: Dim3
+    block: Dim3
+    arguments: bytes
+    shared_bytes: int = 0  # dynamic shared memory
+    cluster: Dim3 = (1, 1, 1)
+    tensor_maps: tuple[tuple[int, TensorMap], ...] = ()
+    memory: tuple[Memory, ...] = ()
+
+
+class ParameterBlock:
+    """The byte layout of a kernel's parameters: offsets by the ABI's natural alignment, packed in one call."""
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        self.kinds = tuple(kinds)
+        self.offsets: list[int] = []
+        layout, end = "<", 0
+        for kind in kinds:
+            code, size, alignment = PARAMETER_KINDS[kind]
+            start = -(-end // alignment) * alignment
+            layout += f"{start - end}x{code}"
+            self.offsets.append(start)
+            end = start + size
+        self.nbytes = end
+        self._struct = struct.Struct(layout)
+
+    def pack(self, values: Sequence[Any]) -> bytes:
+        return self._struct.pack(*values)
+
+    def pack_into(self, buffer: Any, values: Sequence[Any]) -> None:
+        self._struct.pack_into(buffer, 0, *values)
