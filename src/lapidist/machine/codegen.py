@@ -1,0 +1,419 @@
+"""Basic blocks to Python functions over many lanes.
+
+A register is a NumPy array with one element a lane, or with one element in all when its value is uniform. A block
+becomes `def b7(m, g, R)`: m is the machine, g the lanes that execute it, R the registers. The opcodes themselves are
+emitters registered by the other modules; one that nobody registered is an error, never skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import numpy as np
+
+from lapidist.machine.blocks import Block, build_blocks
+from lapidist.machine.faults import PtxError
+from lapidist.machine.parse import (
+    TYPE_BYTES,
+    Addr,
+    Imm,
+    Instruction,
+    Kernel,
+    Not,
+    Operand,
+    Pair,
+    Reg,
+    Special,
+    Sym,
+    Vec,
+    parse_kernel,
+)
+
+# NumPy code of what a register of each type is kept in.
+STORAGE = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
+KINDS = {"b": "u", "u": "u", "s": "i", "f": "f"}
+
+
+def storage(kind: str) -> str:
+    if kind == "pred":
+        return "b1"
+    if kind in ("f32", "f64"):
+        return "f4" if kind == "f32" else "f8"
+    return STORAGE[TYPE_BYTES[kind]]
+
+
+def code_of(kind: str) -> str:
+    """The NumPy code of a PTX type; packed and bf16 types are seen as their bits."""
+    if kind == "pred":
+        return "b1"
+    if kind in ("bf16", "f16x2", "bf16x2", "tf32", "b128"):
+        return STORAGE[TYPE_BYTES[kind]]
+    return KINDS[kind[0]] + str(TYPE_BYTES[kind])
+
+
+# ---- the registry of opcodes ----
+
+F = TypeVar("F", bound=Callable[..., Any])
+Emitter = Callable[["Builder", Instruction, "Mods"], None]
+OPCODES: dict[str, Emitter] = {}
+NAMESPACE: dict[str, Any] = {code: np.dtype(code) for code in "b1 u1 u2 u4 u8 i1 i2 i4 i8 f2 f4 f8 c16".split()}
+NAMESPACE["np"] = np
+
+
+def opcode(*names: str) -> Callable[[Emitter], Emitter]:
+    """Register an emitter for dotted names; the longest registered prefix of an instruction wins."""
+
+    def register(emitter: Emitter) -> Emitter:
+        OPCODES.update(dict.fromkeys(names, emitter))
+        return emitter
+
+    return register
+
+
+def runtime(function: F) -> F:
+    """Let generated code call the function by its name."""
+    NAMESPACE[function.__name__] = function
+    return function
+
+
+class Mods:
+    """An instruction's modifiers, taken one by one; what remains at the end is unknown."""
+
+    def __init__(self, i: Instruction, rest: tuple[str, ...]) -> None:
+        self.i, self.rest = i, list(rest)
+
+    def flag(self, *names: str) -> bool:
+        """Take any of the names if present."""
+        found = [name for name in names if name in self.rest]
+        for name in found:
+            self.rest.remove(name)
+        return bool(found)
+
+    def choose(self, *names: str, default: str | None = None) -> str:
+        """Take the one of `names` that is present."""
+        for name in self.rest:
+            if name in names:
+                self.rest.remove(name)
+                return name
+        if default is None:
+            raise PtxError(f"{self.i.site}: needs one of: {', '.join(names)}")
+        return default
+
+    def type(self) -> str:
+        """Take the next type modifier."""
+        for name in self.rest:
+            if name in TYPE_BYTES:
+                self.rest.remove(name)
+                return name
+        raise PtxError(f"{self.i.site}: no type that the machine knows")
+
+    def end(self) -> None:
+        if self.rest:
+            raise PtxError(f"{self.i.site}: modifier .{self.rest[0]} is not known here")
+
+
+# ---- writing one block ----
+
+
+class Builder:
+    """Collects the lines of one block's function. Emitters talk to it only."""
+
+    def __init__(self, program: Program, block: Block) -> None:
+        self.program, self.block = program, block
+        self.lines: list[str] = []
+        self.memo: dict[tuple[Any, ...], str] = {}
+        self.versions: dict[str, int] = {}
+        self.lanes = "g"
+        self.result = "None"
+        self.index = 0
+        self.fresh = 0
+
+    # -- text --
+
+    def line(self, text: str) -> None:
+        self.lines.append(("        " if self.lanes != "g" else "    ") + text)
+
+    def new(self, prefix: str = "t") -> str:
+        self.fresh += 1
+        return f"{prefix}{self.fresh}"
+
+    def once(self, key: tuple[Any, ...], expression: str, prefix: str = "t") -> str:
+        """A local that holds the expression; asked again with the same key, the same local."""
+        key = (self.lanes, *key)
+        if key not in self.memo:
+            name = self.new(prefix)
+            self.line(f"{name} = {expression}")
+            self.memo[key] = name
+        return self.memo[key]
+
+    def variable(self, register: str) -> str:
+        return f"v{self.program.slots[register]}"
+
+    def version(self, operand: Operand) -> tuple[Any, ...]:
+        """A key that changes whenever the operand's value does."""
+        if isinstance(operand, Reg):
+            return (operand.name, self.versions.get(operand.name, 0))
+        return (operand,)
+
+    # -- operands --
+
+    def read(self, operand: Operand, code: str) -> str:
+        """The operand as an expression of NumPy type `code`."""
+        if isinstance(operand, Reg):
+            return self.read_register(operand, code)
+        if isinstance(operand, Imm):
+            return self.program.constant(immediate(operand, code, self.i))
+        if isinstance(operand, Special):
+            name = self.special(operand)
+            return name if code in ("u4", "b4") else f"{name}.astype({code})"
+        if isinstance(operand, Sym):
+            return self.program.symbol(operand, code, self.i)
+        if isinstance(operand, Not):
+            return f"~{self.read(operand.item, 'b1')}"
+        if isinstance(operand, Vec) and code[1:] in ("4", "8", "16"):
+            return self.pack(operand, code)
+        raise PtxError(f"{self.i.site}: an operand form that the machine does not know here: {operand}")
+
+    def special(self, operand: Special) -> str:
+        if operand.name.split(".")[0] in ("clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo"):
+            return f"m.clock({self.lanes}, {operand.name!r})"
+        return self.once(("special", operand.name), f"special({self.lanes}, {operand.name!r})", "s")
+
+    def read_register(self, operand: Reg, code: str) -> str:
+        name, kept = self.variable(operand.name), storage(self.program.kernel.registers[operand.name])
+        if self.lanes != "g":
+            name = self.once(("pick", *self.version(operand)), f"{self.lanes}.pick({name})")
+        if kept == code:
+            return name
+        if kept[1:] == code[1:]:
+            return self.once(("view", code, *self.version(operand)), f"{name}.view({code})")
+        if int(kept[1:]) > int(code[1:]) and kept[0] == "u":
+            narrow = f"{name}.astype(u{code[1:]})"
+            return narrow if code[0] == "u" else f"{narrow}.view({code})"
+        raise PtxError(f"{self.i.site}: {operand.name} is a {kept} register, the instruction needs {code}")
+
+    def pack(self, operand: Vec, code: str) -> str:
+        """{a, b}: the parts become one wider value, the first lowest."""
+        part = f"u{int(code[1:]) // len(operand.items)}"
+        parts = ", ".join(self.read(item, part) for item in operand.items)
+        return f"pack_parts({code}, {parts})"
+
+    def assign(self, operand: Operand, expression: str, code: str) -> None:
+        """operand = expression, where the guard holds; widened as its register needs."""
+        if operand == Sym("_"):
+            return
+        if isinstance(operand, Vec):
+            self.unpack(operand, expression, code)
+            return
+        if not isinstance(operand, Reg):
+            raise PtxError(f"{self.i.site}: the destination must be a register, got {operand}")
+        name, kept = self.variable(operand.name), storage(self.program.kernel.registers[operand.name])
+        expression = converted(expression, code, kept, self.i)
+        if self.lanes != "g":
+            expression = f"{self.lanes}.merge({name}, {expression})"
+        elif self.i.predicate is not None:
+            expression = f"select({self.guard()}, {expression}, {name})"
+        self.line(f"{name} = {expression}")
+        self.versions[operand.name] = self.versions.get(operand.name, 0) + 1
+
+    def unpack(self, operand: Vec, expression: str, code: str) -> None:
+        part = f"u{int(code[1:]) // len(operand.items)}"
+        whole = self.new()
+        self.line(f"{whole} = unpack_parts({expression}, {part})")
+        for number, item in enumerate(operand.items):
+            self.assign(item, f"{whole}[{number}]", part)
+
+    def assign_many(self, operands: tuple[Operand, ...], expression: str, code: str) -> None:
+        whole = self.new()
+        self.line(f"{whole} = {expression}")
+        for number, operand in enumerate(operands):
+            self.assign(operand, f"{whole}[{number}]", code)
+
+    def guard(self) -> str:
+        """The instruction's predicate as an expression over the block's lanes."""
+        if self.i.predicate is None:
+            return "TRUE"
+        name = self.variable(self.i.predicate.name)
+        return f"~{name}" if self.i.negated else name
+
+    @contextmanager
+    def guarded(self) -> Iterator[str]:
+        """Emit lines that only the lanes execute for which the predicate holds; yields the name of those lanes."""
+        if self.i.predicate is None:
+            yield self.lanes
+            return
+        lanes = self.new("q")
+        self.line(f"{lanes} = g.where({self.guard()})")
+        self.line(f"if {lanes} is not None:")
+        outer, kept = self.lanes, dict(self.memo)
+        self.lanes = lanes
+        yield lanes
+        self.line("pass")
+        self.lanes, self.memo = outer, kept
+
+    def address(self, operand: Operand, space: str) -> str:
+        """A local with the resolved base of an address; the constant offset is left to the access."""
+        if not isinstance(operand, Addr):
+            raise PtxError(f"{self.i.site}: needs an address in brackets, got {operand}")
+        base, wide = operand.base, "u8"
+        if isinstance(base, Reg) and TYPE_BYTES[self.program.kernel.registers[base.name]] == 4:
+            wide = "u4"
+        return self.once(("at", space, *self.version(base)), f"m.{space}_at({self.lanes}, {self.read(base, wide)}, {self.index})", "a")
+
+    # -- the whole --
+
+    def emit(self, index: int) -> None:
+        self.index, self.i = index, self.program.kernel.instructions[index]
+        i = self.i
+        words = [i.opcode, *i.mods]
+        for count in range(len(words), 0, -1):
+            emitter = OPCODES.get(".".join(words[:count]))
+            if emitter is not None:
+                self.emit_with(emitter, Mods(i, tuple(words[count:])))
+                return
+        raise PtxError(f"{i.site}: the machine does not know this opcode")
+
+    def emit_with(self, emitter: Emitter, mods: Mods) -> None:
+        try:
+            emitter(self, self.i, mods)
+        except (IndexError, KeyError, AttributeError) as error:
+            raise PtxError(f"{self.i.site}: operands that do not fit the opcode ({error!r})") from error
+        mods.end()
+
+    def source(self) -> str:
+        block, slots = self.block, self.program.slots
+        for index in range(block.start, block.stop):
+            self.emit(index)
+        if block.kind == "skip":
+            self.index, self.i = block.stop, self.program.kernel.instructions[block.stop]
+            self.result = f"~({self.guard()})"
+        body = self.lines
+        reads = sorted(slots[name] for name in block.reads)
+        # A guarded write also needs the old value, which find_registers counts as a read.
+        writes = sorted(slots[name] for name in block.writes & block.live_out)
+        head = [f"def b{block.index}(m, g, R):"]
+        if reads:
+            head += ["    if g.index is None:"] + [f"        v{n} = R[{n}]" for n in reads]
+            head += ["    else:", "        pick = g.pick_all"] + [f"        v{n} = pick(R[{n}])" for n in reads]
+        tail = []
+        if writes:
+            tail += ["    if g.index is None:"] + [f"        R[{n}] = v{n}" for n in writes]
+            tail += ["    else:", "        put = g.put"] + [f"        R[{n}] = put(R[{n}], v{n})" for n in writes]
+        return "\n".join([*head, *body, *tail, f"    return {self.result}"])
+
+
+def immediate(operand: Imm, code: str, i: Instruction) -> np.ndarray:
+    """An immediate as a one-element array. Integer literals in float instructions are not PTX."""
+    size = int(code[1:])
+    if operand.kind == "int":
+        if code[0] == "f":
+            raise PtxError(f"{i.site}: an integer literal where a float is needed")
+        if code == "b1":
+            return np.array([bool(operand.value)])
+        return np.array([operand.value % (1 << 8 * size)], f"u{size}").view(code)
+    if operand.kind == "f64" and code == "f4":
+        return np.array([operand.value], "u8").view("f8").astype("f4")
+    bits = np.array([operand.value], "u8" if operand.kind == "f64" else "u4")
+    if bits.dtype.itemsize != size:
+        raise PtxError(f"{i.site}: a {operand.kind} literal where {size} bytes are needed")
+    return bits.view(code)
+
+
+def converted(expression: str, code: str, kept: str, i: Instruction) -> str:
+    """An expression of type `code` as a register kept as `kept`: same bits, or extended by the sign of `code`."""
+    if code == kept:
+        return expression
+    have, want = int(code[1:]), int(kept[1:])
+    if have == want and "b1" not in (code, kept):
+        return f"({expression}).view({kept})"
+    if have < want and kept[0] == "u" and code != "b1":
+        if code[0] == "i":
+            return f"({expression}).astype(i{want}).view({kept})"
+        bits = f"({expression})" if code[0] == "u" else f"({expression}).view(u{have})"
+        return f"{bits}.astype({kept})"
+    raise PtxError(f"{i.site}: a result of type {code} does not fit a register kept as {kept}")
+
+
+# ---- the whole kernel ----
+
+
+@dataclass
+class Program:
+    """A kernel ready to run."""
+
+    kernel: Kernel
+    blocks: list[Block]
+    slots: dict[str, int]
+    constants: list[np.ndarray]
+    layout: dict[str, int]
+    functions: list[Callable[..., Any]]
+
+    def constant(self, value: np.ndarray) -> str:
+        value.flags.writeable = False
+        self.constants.append(value)
+        return f"K{len(self.constants) - 1}"
+
+    def symbol(self, operand: Sym, code: str, i: Instruction) -> str:
+        """The address of a variable or parameter, in its own space."""
+        name = operand.name
+        if name in self.layout:
+            return self.constant(np.array([self.layout[name] + operand.offset], code))
+        if name in self.kernel.parameters:
+            return self.constant(np.array([PARAM_BASE + self.kernel.parameters[name].offset + operand.offset], code))
+        if name in self.kernel.variables:
+            return f"m.variable({name!r}, {operand.offset})"
+        raise PtxError(f"{i.site}: {name} is no variable or parameter of this module")
+
+    @property
+    def shared_static(self) -> int:
+        """Bytes up to the end of the static shared variables, from address 0."""
+        return self.extent("shared", SHARED_START)
+
+    @property
+    def local_bytes(self) -> int:
+        return self.extent("local", 0)
+
+    def extent(self, space: str, start: int) -> int:
+        mine = [v for v in self.kernel.variables.items() if v[1].space == space]
+        return max((self.layout[name] + variable.size for name, variable in mine), default=start)
+
+
+# The chip keeps the first KiB of shared memory for itself; it also makes a null pointer an error.
+SHARED_START = 1024
+PARAM_BASE = 3 << 60
+
+
+def lay_out(kernel: Kernel) -> dict[str, int]:
+    """Addresses of shared and local variables; dynamic shared memory (size 0) follows the static."""
+    layout: dict[str, int] = {}
+    ends = {"shared": SHARED_START, "local": 0}
+    for name, variable in sorted(kernel.variables.items(), key=lambda pair: pair[1].size == 0):
+        if variable.space in ends:
+            align = max(variable.align, 16 if variable.size == 0 else 1)
+            layout[name] = -(-ends[variable.space] // align) * align
+            ends[variable.space] = layout[name] + variable.size
+    return layout
+
+
+@lru_cache(maxsize=64)
+def compile_program(text: str, entry: str) -> Program:
+    """PTX text to a Program; kept in memory, so the second launch of a kernel starts at once."""
+    kernel = parse_kernel(text, entry)
+    if not kernel.instructions:
+        raise PtxError(f"entry {entry!r}: the kernel has no instructions")
+    slots = {name: number for number, name in enumerate(kernel.registers)}
+    program = Program(kernel, build_blocks(kernel), slots, [], lay_out(kernel), [])
+    source = "\n".join(Builder(program, block).source() for block in program.blocks)
+    space = dict(NAMESPACE)
+    code = compile(source, f"<machine code of {entry}>", "exec")
+    space |= {f"K{number}": value for number, value in enumerate(program.constants)}
+    exec(code, space)
+    program.functions += [space[f"b{block.index}"] for block in program.blocks]
+    return program
+
+
+__all__ = ["NAMESPACE", "OPCODES", "Builder", "Mods", "Pair", "Program", "compile_program", "opcode", "runtime", "storage"]

@@ -1,0 +1,269 @@
+"""Address spaces: global ranges at their real addresses, shared memory of each resident block, local memory of each lane.
+
+An `Address` is a base register resolved once: its extremes, its common alignment, and the element index of every lane.
+The accesses of an unrolled loop share it and differ in a constant offset only, which then is a slice of the view.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lapidist.machine.faults import Misaligned, OutOfBounds
+from lapidist.machine.lanes import Lanes
+
+if TYPE_CHECKING:
+    from lapidist.machine.scheduler import Machine
+
+Array = np.ndarray
+
+# Windows of the generic address space; host addresses have at most 57 bits.
+SHARED_WINDOW = 1 << 60
+LOCAL_WINDOW = 2 << 60
+PARAM_WINDOW = 3 << 60
+# A shared::cluster address holds the block's rank plus one above its offset.
+RANK_SHIFT = 24
+
+
+class Region:
+    """A range of bytes, seen as elements of any type. A view may start before the range: accesses are checked first."""
+
+    def __init__(self, name: str, start: int, nbytes: int, owner: object, writeable: bool = True) -> None:
+        self.name, self.start, self.end, self.owner, self.writeable = name, start, start + nbytes, owner, writeable
+        self.views: dict[np.dtype, tuple[Array, int]] = {}
+
+    def view(self, code: np.dtype) -> tuple[Array, int]:
+        """Elements of type `code`, and the address of the first."""
+        found = self.views.get(code)
+        if found is None:
+            size = code.itemsize
+            origin = self.start & -size
+            length = -(-(self.end - origin) // size) * size
+            found = np.frombuffer((ctypes.c_char * length).from_address(origin), code), origin
+            self.views[code] = found
+        return found
+
+
+def block_of_bytes(nbytes: int, fill: int = 0) -> Array:
+    """Bytes at an address that is a multiple of 1024, as shared memory and tensor maps want it."""
+    raw = np.full(nbytes + 1024, fill, np.uint8)
+    start = -raw.ctypes.data % 1024
+    return raw[start : start + nbytes]
+
+
+class GlobalMemory:
+    """The ranges that a launch may touch, sorted by address."""
+
+    def __init__(self, regions: list[Region]) -> None:
+        self.regions = sorted((r for r in regions if r.end > r.start), key=lambda region: region.start)
+        self.starts = [region.start for region in self.regions]
+
+    def find(self, address: int) -> Region | None:
+        position = bisect_right(self.starts, address) - 1
+        if position >= 0 and address < self.regions[position].end:
+            return self.regions[position]
+        return None
+
+    def describe_near(self, address: int) -> str:
+        """Where an address lies relative to the closest range."""
+        if not self.regions:
+            return "the launch has no memory"
+        gaps = [(max(r.start - address, address - r.end + 1, 0), r) for r in self.regions]
+        gap, region = min(gaps, key=lambda pair: pair[0])
+        side = "before the start" if address < region.start else "past the end"
+        distance = region.start - address if address < region.start else address - region.end
+        return f"{distance} bytes {side} of {region.name} ({region.end - region.start} bytes)" if gap else f"in {region.name}"
+
+
+class Address:
+    """Base addresses of some lanes in one space. `base` are byte positions in the region, `lo`/`hi` what is checked."""
+
+    __slots__ = ("base", "g", "hi", "indices", "lo", "low", "m", "own", "region", "space")
+
+    def __init__(self, m: Machine, g: Lanes, space: str, base: Array, own: Array, region: Region | None) -> None:
+        self.m, self.g, self.space, self.base, self.own, self.region = m, g, space, base, own, region
+        self.lo, self.hi = int(own.min()), int(own.max())
+        self.low = int(np.bitwise_or.reduce(own)) & 15
+        self.indices: dict[tuple[int, int], Array] = {}
+
+    def find(self, offset: int, size: int, site: int) -> Region | None:
+        """The one region that all lanes touch, None if they touch several; a fault if one touches none."""
+        if self.space == "global":
+            region = self.m.globals.find(self.lo + offset)
+            if region is not None and self.hi + offset + size <= region.end:
+                return region
+            self.check_lanes(offset, size, site)
+            return None
+        limit = self.m.limits[self.space]
+        if self.lo + offset < self.m.floors[self.space] or self.hi + offset + size > limit:
+            self.out_of_bounds(offset, size, site)
+        return self.region
+
+    def check_lanes(self, offset: int, size: int, site: int) -> None:
+        """Global lanes in different regions: each must be inside one."""
+        for position, address in enumerate((self.own + np.uint64(offset % (1 << 64))).tolist()):
+            region = self.m.globals.find(address)
+            if region is None or address + size > region.end:
+                near = self.m.globals.describe_near(address if region is None else address + size - 1)
+                rule = f"access of {size} bytes outside all memory of the launch: {near}"
+                raise self.m.fault(OutOfBounds, rule, site, self.g, position, address)
+
+    def out_of_bounds(self, offset: int, size: int, site: int) -> None:
+        own = self.own.astype(np.int64) + offset
+        floor, limit = self.m.floors[self.space], self.m.limits[self.space]
+        position = int(np.argmax((own < floor) | (own + size > limit)))
+        rule = f"access of {size} bytes outside {self.space} memory, which holds addresses {floor} to {limit - 1}"
+        raise self.m.fault(OutOfBounds, rule, site, self.g, position, int(own[position]))
+
+    def check_aligned(self, offset: int, size: int, site: int) -> None:
+        if (self.low | offset) & (size - 1) == 0:
+            return
+        wrong = ((self.own.astype(np.uint64) + np.uint64(offset % (1 << 64))) & np.uint64(size - 1)) != 0
+        if wrong.any():
+            position = int(np.argmax(wrong))
+            address = int(self.own[position]) + offset
+            raise self.m.fault(Misaligned, f"access of {size} bytes at a {self.space} address that is not a multiple of it", site, self.g, position, address)
+
+    def index(self, region: Region, code: np.dtype, offset: int) -> tuple[Array, Array]:
+        """A view and the positions in it: view[positions] are the elements at base + offset."""
+        view, origin = region.view(code)
+        size = code.itemsize
+        if (self.low | offset) & (size - 1) or offset < 0:
+            return view, ((self.base.astype(np.int64) + (offset - origin)) // size)
+        key = (region.start, size)
+        positions = self.indices.get(key)
+        if positions is None:
+            positions = (self.base.view(np.int64) - origin) >> (size.bit_length() - 1)
+            self.indices[key] = positions
+        return view[offset // size :], positions
+
+    def load(self, offset: int, code: np.dtype, site: int) -> Array:
+        size = code.itemsize
+        region = self.find(offset, size, site)
+        self.check_aligned(offset, size, site)
+        self.m.observe(self, offset, size, site, "load")
+        if region is None:
+            return self.gather(offset, code)
+        view, positions = self.index(region, code, offset)
+        return view.take(positions)
+
+    def load_many(self, offset: int, code: np.dtype, count: int, site: int) -> list[Array]:
+        size = code.itemsize
+        region = self.find(offset, size * count, site)
+        self.check_aligned(offset, size * count, site)
+        self.m.observe(self, offset, size * count, site, "load")
+        if region is None:
+            return [self.gather(offset + size * n, code) for n in range(count)]
+        view, positions = self.index(region, code, offset)
+        return [view[n:].take(positions) for n in range(count)]
+
+    def store(self, offset: int, site: int, *values: Array) -> None:
+        """Neighbouring elements, one array of lanes each; of lanes that write the same place the last wins."""
+        size = values[0].dtype.itemsize
+        region = self.find(offset, size * len(values), site)
+        self.check_aligned(offset, size * len(values), site)
+        self.m.observe(self, offset, size * len(values), site, "store")
+        if region is None:
+            for n, value in enumerate(values):
+                self.scatter(offset + size * n, value)
+            return
+        if not region.writeable:
+            raise self.m.fault(OutOfBounds, f"a store into {region.name}, which is read-only", site, self.g, 0, self.lo + offset)
+        view, positions = self.index(region, values[0].dtype, offset)
+        if len(positions) != self.g.n and len(values[0]) > 1:
+            values = tuple(value[-1:] for value in values)
+        for n, value in enumerate(values):
+            view[n:][positions] = value
+
+    # -- global lanes that touch several regions --
+
+    def by_region(self, offset: int) -> list[tuple[Region, Array]]:
+        number = np.searchsorted(np.array(self.m.globals.starts, np.uint64), self.own + np.uint64(offset % (1 << 64)), side="right") - 1
+        return [(self.m.globals.regions[n], np.flatnonzero(number == n)) for n in np.unique(number)]
+
+    def gather(self, offset: int, code: np.dtype) -> Array:
+        out = np.empty(len(self.own), code)
+        for region, lanes in self.by_region(offset):
+            view, origin = region.view(code)
+            out[lanes] = view[(self.own[lanes].astype(np.int64) + (offset - origin)) // code.itemsize]
+        return out
+
+    def scatter(self, offset: int, value: Array) -> None:
+        value = np.broadcast_to(value, self.own.shape)
+        for region, lanes in self.by_region(offset):
+            view, origin = region.view(value.dtype)
+            view[(self.own[lanes].astype(np.int64) + (offset - origin)) // value.dtype.itemsize] = value[lanes]
+
+
+def global_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
+    base = base.astype(np.uint64)
+    return Address(m, g, "global", base, base, None)
+
+
+def shared_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
+    """Shared addresses: offsets in the own block, or with a rank in another block of the cluster."""
+    own = base.astype(np.int64)
+    slot = g.slot
+    if int(own.max()) >> RANK_SHIFT:
+        rank = (own >> RANK_SHIFT) - 1
+        mine = g.block % g.cohort.geometry.cluster_size
+        slot = np.where(rank >= 0, slot - mine + np.minimum(rank, g.cohort.geometry.cluster_size - 1), slot)
+        beyond = rank >= g.cohort.geometry.cluster_size
+        own = np.where(beyond, own, own & ((1 << RANK_SHIFT) - 1))
+    return Address(m, g, "shared", own + slot * m.shared_stride, own, m.shared)
+
+
+def local_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
+    own = base.astype(np.int64)
+    place = g.slot * g.cohort.geometry.threads + g.thread
+    return Address(m, g, "local", own + place * m.local_stride, own, m.local)
+
+
+def param_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
+    own = (base.astype(np.uint64) & np.uint64(SHARED_WINDOW - 1)).astype(np.int64)
+    return Address(m, g, "param", own, own, m.param)
+
+
+def generic_at(m: Machine, g: Lanes, base: Array, site: int) -> Address | MixedAddress:
+    """A generic address: its top bits name the window."""
+    window = base >> np.uint64(60)
+    first = int(window[0])
+    if (window == np.uint64(first)).all():
+        return window_at(m, g, base, first, site)
+    parts = []
+    for number in np.unique(window).tolist():
+        within = np.flatnonzero(window == number)
+        narrowed = g.where(window == number)
+        assert narrowed is not None
+        parts.append((within, window_at(m, narrowed, base[within], number, site)))
+    return MixedAddress(parts, len(base))
+
+
+def window_at(m: Machine, g: Lanes, base: Array, number: int, site: int) -> Address:
+    inside = base & np.uint64(SHARED_WINDOW - 1)
+    if number == 0 or number > 3:
+        return global_at(m, g, base, site)
+    return {1: shared_at, 2: local_at, 3: param_at}[number](m, g, inside, site)
+
+
+class MixedAddress:
+    """Generic addresses whose lanes point into different spaces."""
+
+    def __init__(self, parts: list[tuple[Array, Address]], count: int) -> None:
+        self.parts, self.count = parts, count
+
+    def load(self, offset: int, code: np.dtype, site: int) -> Array:
+        out = np.empty(self.count, code)
+        for within, address in self.parts:
+            out[within] = address.load(offset, code, site)
+        return out
+
+    def load_many(self, offset: int, code: np.dtype, count: int, site: int) -> list[Array]:
+        return [self.load(offset + n * code.itemsize, code, site) for n in range(count)]
+
+    def store(self, offset: int, site: int, *values: Array) -> None:
+        for within, address in self.parts:
+            address.store(offset, site, *(value if len(value) == 1 else value[within] for value in values))

@@ -1,0 +1,123 @@
+"""Launch in, Report out: the machine's front door, for the project's launches and for foreign PTX."""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from lapidist.errors import ArgumentError
+from lapidist.launch import Dim3, Launch, TensorMap
+from lapidist.machine import access, alu, flow, warp
+from lapidist.machine.codegen import Program, compile_program
+from lapidist.machine.faults import MachineFault
+from lapidist.machine.lanes import Geometry
+from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
+from lapidist.machine.scheduler import Machine, Scheduler
+
+# The emitters register themselves; naming the modules keeps the imports.
+INSTRUCTION_SETS = (access, alu, flow, warp)
+
+MAX_THREADS = 1024
+MAX_SHARED = 227 * 1024
+MAX_GRID = (2**31 - 1, 65535, 65535)
+PLAIN_LANES = 16384
+DEFAULT_BUDGET = 2_000_000
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run left behind, beside the kernel's own results."""
+
+    counts: Any = None
+    faults: tuple[MachineFault, ...] = ()
+    seed: int | None = None
+    seconds: float = 0.0
+    steps: int = field(default=0, compare=False)
+
+
+def run(
+    launch: Launch,
+    *,
+    sanitize: bool = False,
+    seed: int | None = None,
+    residency: int | None = None,
+    exact_counts: bool = False,
+    budget: int = DEFAULT_BUDGET,
+) -> Report:
+    """Execute a launch; results appear in the arrays that own `launch.memory`. A faulty kernel raises a MachineFault.
+
+    `residency` is how many blocks run at a time, `budget` how many blocks of code may be executed in all.
+    """
+    start = time.perf_counter()
+    program = compile_program(launch.binary.ptx, launch.binary.entry)
+    geometry = check_geometry(launch, program)
+    memory, variables = build_memory(launch, program)
+    slots = resident_blocks(geometry, residency)
+    machine = Machine(program, geometry, memory, launch.arguments, variables, slots)
+    scheduler = Scheduler(machine, range(geometry.blocks), budget)
+    scheduler.run()
+    return Report(seed=seed, seconds=time.perf_counter() - start, steps=machine.steps)
+
+
+# ---- checks before anything runs ----
+
+
+def check_geometry(launch: Launch, program: Program) -> Geometry:
+    for name, dims, most in (("grid", launch.grid, MAX_GRID), ("block", launch.block, (1024, 1024, 64)), ("cluster", launch.cluster, (16, 16, 16))):
+        if any(not 1 <= extent <= limit for extent, limit in zip(dims, most, strict=True)):
+            raise ArgumentError(f"{name}: each extent lies between 1 and {most}, got {dims}")
+    threads = launch.block[0] * launch.block[1] * launch.block[2]
+    if threads > MAX_THREADS:
+        raise ArgumentError(f"block: at most {MAX_THREADS} threads, got {threads}; use a smaller block")
+    if any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
+        raise ArgumentError(f"grid: must be a multiple of the cluster {launch.cluster}, got {launch.grid}")
+    shared = shared_extent(program, launch.shared_bytes)
+    if shared - 1024 > MAX_SHARED:
+        raise ArgumentError(f"shared memory: at most {MAX_SHARED} bytes a block, static and dynamic together, got {shared - 1024}")
+    need = program.kernel.parameter_bytes
+    if len(launch.arguments) < need:
+        raise ArgumentError(f"arguments: {program.kernel.name} takes {need} bytes of parameters, got {len(launch.arguments)}")
+    return Geometry(launch.grid, launch.block, launch.cluster, shared, launch.shared_bytes)
+
+
+def shared_extent(program: Program, dynamic: int) -> int:
+    """End of shared memory: dynamic memory starts behind the static variables, aligned as it asks."""
+    starts = [program.layout[name] for name, v in program.kernel.variables.items() if v.space == "shared" and v.size == 0]
+    return (max(starts) if starts else program.shared_static) + dynamic
+
+
+def resident_blocks(geometry: Geometry, residency: int | None) -> int:
+    """How many blocks run at once; always whole clusters."""
+    wanted = residency if residency is not None else max(PLAIN_LANES // geometry.threads, 1)
+    if wanted < 1:
+        raise ArgumentError(f"residency: at least one block, got {wanted}")
+    clusters = max(wanted // geometry.cluster_size, 1)
+    return min(clusters * geometry.cluster_size, geometry.blocks)
+
+
+def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[str, int]]:
+    """The launch's ranges, and the module's own global variables."""
+    regions = []
+    for memory in launch.memory:
+        flags = getattr(memory.owner, "flags", None)
+        regions.append(Region(memory.name, memory.address, memory.nbytes, memory.owner, flags is None or bool(flags.writeable)))
+    variables: dict[str, int] = {}
+    storage: dict[str, np.ndarray] = {}
+    for name, variable in program.kernel.variables.items():
+        if variable.space in ("global", "const"):
+            storage[name] = block_of_bytes(max(variable.size, 1))
+            storage[name][: len(variable.data)] = np.frombuffer(variable.data, np.uint8)
+            variables[name] = storage[name].ctypes.data
+            regions.append(Region(name, variables[name], variable.size, storage[name], variable.space == "global"))
+    for name, data in storage.items():
+        for offset, target in program.kernel.variables[name].pointers:
+            data[offset : offset + 8] = np.frombuffer(struct.pack("<Q", variables[target]), np.uint8)
+    return GlobalMemory(regions), variables
+
+
+__all__ = ["DEFAULT_BUDGET", "Dim3", "Mapping", "Report", "TensorMap", "run"]

@@ -1,0 +1,421 @@
+"""Who runs next: residency of blocks, groups of lanes at one place, barriers, waits, deadlock.
+
+Plain schedule: all resident blocks share one cohort; the group with the lowest block index runs, so that lanes that
+parted meet again. A group passed over for long runs next, so spinning lanes cannot starve the ones they wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+
+from lapidist.machine.codegen import Program
+from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, MachineFault, Site, Thread, Trap
+from lapidist.machine.lanes import Cohort, Geometry, Lanes
+from lapidist.machine.memory import (
+    GlobalMemory,
+    Region,
+    block_of_bytes,
+    generic_at,
+    global_at,
+    local_at,
+    param_at,
+    shared_at,
+)
+from lapidist.machine.warp import BarrierRequest
+
+Array = np.ndarray
+AGE_LIMIT = 64
+F = TypeVar("F", bound=MachineFault)
+
+
+@dataclass
+class Barrier:
+    """One barrier of one block (or of one cluster): who has come, who waits."""
+
+    expected: int
+    arrived: int = 0
+    site: int = 0
+    waiting: list[tuple[Cohort, Lanes, int]] = field(default_factory=list)
+
+
+class Machine:
+    """The state of one launch: memories, resident blocks, and what generated code calls as `m`."""
+
+    global_at, shared_at, local_at, param_at, generic_at = global_at, shared_at, local_at, param_at, generic_at
+
+    def __init__(self, program: Program, geometry: Geometry, memory: GlobalMemory, arguments: bytes, variables: dict[str, int], slots: int) -> None:
+        self.program, self.geometry, self.globals, self.variables = program, geometry, memory, variables
+        self.slots = slots
+        self.shared_stride = -(-max(geometry.shared_bytes, 1) // 1024) * 1024
+        self.local_stride = -(-program.local_bytes // 16) * 16
+        self.shared_bytes = block_of_bytes(self.shared_stride * slots, 0xFF)
+        self.local_bytes = block_of_bytes(max(self.local_stride * slots * geometry.threads, 16))
+        self.param_bytes = block_of_bytes(max(len(arguments), 16))
+        self.param_bytes[: len(arguments)] = np.frombuffer(arguments, np.uint8)
+        self.shared, self.local, self.param = (
+            anonymous(name, data) for name, data in (("shared", self.shared_bytes), ("local", self.local_bytes), ("param", self.param_bytes))
+        )
+        self.limits = {"shared": geometry.shared_bytes, "local": program.local_bytes, "param": len(arguments)}
+        self.floors = {"shared": min(1024, geometry.shared_bytes), "local": 0, "param": 0}
+        self.slot_block = np.full(slots, -1)
+        self.exited = np.zeros((slots, geometry.warps), np.uint32)
+        self.seed: int | None = None
+        self.steps = 0
+        # Counts events that may let a waiting lane go on.
+        self.events = 0
+
+    def start_block(self, slots: Array, blocks: Array) -> None:
+        """Give slots to new blocks; shared memory is full of NaN until written."""
+        self.slot_block[slots] = blocks
+        self.shared_bytes.reshape(self.slots, -1)[slots] = 0xFF
+        exited = np.zeros(self.geometry.warps * 32, bool)
+        exited[self.geometry.threads :] = True
+        self.exited[slots] = (exited.reshape(-1, 32) * (np.uint32(1) << np.arange(32, dtype=np.uint32))).sum(axis=1, dtype=np.uint32)
+
+    def variable(self, name: str, offset: int) -> Array:
+        return np.array([self.variables[name] + offset], np.uint64)
+
+    # -- hooks for counters and the sanitizer; a plain run has nothing to do --
+
+    def observe(self, address: object, offset: int, size: int, site: int, what: str) -> None:
+        pass
+
+    def order(self, address: object, offset: int, order: str, site: int) -> None:
+        pass
+
+    def fence(self, g: Lanes, kind: str, site: int) -> None:
+        pass
+
+    def warp_barrier(self, g: Lanes, members: Array, site: int) -> None:
+        pass
+
+    # -- facts --
+
+    def clock(self, g: Lanes, name: str) -> Array:
+        """Time is the number of blocks executed; only differences and order mean anything."""
+        ticks = self.steps * 32
+        if name in ("clock64", "globaltimer"):
+            return np.array([ticks], np.uint64)
+        return np.array([ticks >> (32 if name.endswith("hi") else 0) & 0xFFFFFFFF], np.uint32)
+
+    def exited_mask(self, g: Lanes) -> Array:
+        """One mask a warp of the group: lanes that are gone (or never were)."""
+        first = np.flatnonzero(np.concatenate([[True], g.row[1:] != g.row[:-1]]))
+        return self.exited[g.slot[first], g.thread[first] // 32]
+
+    def exited_rows(self, g: Lanes) -> Array:
+        return (self.exited_mask(g)[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1) == 1
+
+    def site(self, index: int) -> Site:
+        return self.program.kernel.instructions[index].site
+
+    def fault(
+        self, kind: type[F], rule: str, site: int, g: Lanes | None = None, position: int = 0, address: int | None = None
+    ) -> F:
+        """A fault of the lane at `position` in the group."""
+        thread = Thread()
+        if g is not None:
+            position = min(position, g.n - 1)
+            number = int(g.thread[position])
+            thread = Thread(self.geometry.block_index(int(g.block[position])), number // 32, number % 32)
+        return kind(rule, self.site(site), thread, address, self.seed)
+
+
+def anonymous(name: str, data: Array) -> Region:
+    """A region whose addresses count from 0: only views are taken from it."""
+    region = Region(name, 0, len(data), data)
+    for code in "u1 i1 u2 i2 u4 i4 u8 i8 f2 f4 f8 c16".split():
+        kind = np.dtype(code)
+        region.views[kind] = data[: len(data) // kind.itemsize * kind.itemsize].view(kind), 0
+    return region
+
+
+class Scheduler:
+    """The plain schedule. Subclasses choose differently."""
+
+    def __init__(self, machine: Machine, order: Iterable[int], budget: int) -> None:
+        self.m, self.budget = machine, budget
+        self.pending = list(order)
+        self.cohorts: list[Cohort] = []
+        self.barriers: dict[tuple[int, str, int], Barrier] = {}
+        self.parked: list[tuple[Cohort, Lanes, int]] = []
+        self.seen_events = 0
+        self.warp_runs = np.zeros(len(machine.program.blocks), np.int64)
+        self.lane_runs = np.zeros(len(machine.program.blocks), np.int64)
+        self.splits = np.zeros(len(machine.program.blocks), np.int64)
+        self.barrier_releases = 0
+
+    # -- residency --
+
+    def admit(self) -> bool:
+        """Start the next wave of blocks once all of the last one are gone."""
+        if self.cohorts or not self.pending:
+            return False
+        count = min(self.m.slots, len(self.pending))
+        blocks, self.pending = np.array(self.pending[:count]), self.pending[count:]
+        slots = np.arange(count)
+        self.m.start_block(slots, blocks)
+        threads = self.m.geometry.threads
+        self.start(Cohort(np.repeat(slots, threads), np.repeat(blocks, threads), np.tile(np.arange(threads), count), self.m.geometry, self.registers()))
+        return True
+
+    def registers(self) -> list[Array]:
+        from lapidist.machine.codegen import storage
+
+        return [np.zeros(1, storage(kind)) for kind in self.m.program.kernel.registers.values()]
+
+    def start(self, cohort: Cohort) -> None:
+        self.cohorts.append(cohort)
+        self.enqueue(cohort, 0, cohort.all)
+
+    # -- the loop --
+
+    def run(self) -> None:
+        with np.errstate(all="ignore"):
+            while True:
+                self.wake()
+                choice = self.choose()
+                if choice is not None:
+                    self.step(*choice)
+                elif not (self.progress() or self.admit()):
+                    if self.pending or self.cohorts:
+                        raise self.deadlock()
+                    return
+
+    def choose(self) -> tuple[Cohort, int] | None:
+        """The lowest block index, or a group that was passed over too often."""
+        best: tuple[Cohort, int] | None = None
+        for cohort in self.cohorts:
+            for number, (_, since) in cohort.groups.items():
+                if self.m.steps - since > AGE_LIMIT:
+                    return cohort, number
+                if best is None or number < best[1]:
+                    best = cohort, number
+        return best
+
+    def progress(self) -> bool:
+        """Let asynchronous work land when no lane can run."""
+        return False
+
+    def wake(self) -> None:
+        """Something happened: lanes that wait look again."""
+        if self.parked and self.m.events != self.seen_events:
+            parked, self.parked = self.parked, []
+            for cohort, lanes, number in parked:
+                self.enqueue(cohort, number, lanes)
+        self.seen_events = self.m.events
+
+    def step(self, cohort: Cohort, number: int) -> None:
+        lanes, _ = cohort.groups.pop(number)
+        program = self.m.program
+        block = program.blocks[number]
+        self.m.steps += 1
+        if self.m.steps > self.budget:
+            rule = f"the kernel ran {self.budget} blocks of code and did not end; a larger budget= lets it go on"
+            raise self.m.fault(BudgetExceeded, rule, block.start, lanes)
+        result = program.functions[number](self.m, lanes, cohort.registers)
+        self.warp_runs[number] += lanes.warps
+        self.lane_runs[number] += lanes.n
+        kind = block.kind
+        if kind == "next":
+            self.enqueue(cohort, number + 1, lanes)
+        elif kind == "jump":
+            self.enqueue(cohort, block.target, lanes)
+        elif kind in ("branch", "skip"):
+            self.branch(cohort, lanes, result, block.target, number + 1)
+        elif kind == "exit":
+            self.leave(cohort, lanes, result, number + 1)
+        elif kind == "barrier":
+            self.arrive(cohort, lanes, result, number + 1)
+        elif kind == "retry":
+            self.retry(cohort, lanes, result, number)
+        else:
+            self.jump_table(cohort, lanes, result, block.table, block.stop - 1)
+
+    def enqueue(self, cohort: Cohort, number: int, lanes: Lanes) -> None:
+        """Lanes come to a block; those already waiting to run it take them in."""
+        there = cohort.groups.get(number)
+        if there is None:
+            cohort.groups[number] = lanes, self.m.steps
+            return
+        mine = there[0]
+        index = np.sort(np.concatenate([indices(mine), indices(lanes)]))
+        cohort.groups[number] = (cohort.all if len(index) == cohort.n else Lanes(cohort, index)), there[1]
+
+    def branch(self, cohort: Cohort, lanes: Lanes, taken: Array, target: int, after: int) -> None:
+        yes = lanes.where(taken)
+        if yes is None or yes is lanes:
+            self.enqueue(cohort, after if yes is None else target, lanes)
+            return
+        no = lanes.where(~taken)
+        assert no is not None
+        self.splits[after - 1] += 1
+        self.enqueue(cohort, target, Lanes(cohort, yes.index))
+        self.enqueue(cohort, after, Lanes(cohort, no.index))
+
+    def jump_table(self, cohort: Cohort, lanes: Lanes, which: Array, table: tuple[int, ...], site: int) -> None:
+        for number in np.unique(which).tolist():
+            if number >= len(table):
+                raise self.m.fault(Trap, f"brx.idx: index {number} of a table of {len(table)}", site, lanes)
+            group = lanes.where(which == number)
+            assert group is not None
+            self.enqueue(cohort, table[number], Lanes(cohort, group.index))
+
+    def leave(self, cohort: Cohort, lanes: Lanes, leaving: Array, after: int) -> None:
+        gone = lanes.where(leaving)
+        if gone is not lanes:
+            stay = lanes.where(~leaving)
+            assert stay is not None
+            self.enqueue(cohort, after, Lanes(cohort, stay.index))
+        if gone is None:
+            return
+        bits = np.uint32(1) << gone.lane.astype(np.uint32)
+        np.bitwise_or.at(self.m.exited, (gone.slot, gone.thread // 32), bits)
+        self.m.events += 1
+        self.retire(cohort)
+
+    def retire(self, cohort: Cohort) -> None:
+        """Forget a cohort when all its lanes have exited."""
+        if cohort.groups or any(cohort is parked for parked, _, _ in self.parked):
+            return
+        if any(cohort is waiting for barrier in self.barriers.values() for waiting, _, _ in barrier.waiting):
+            return
+        self.cohorts.remove(cohort)
+        self.finish_blocks(np.unique(cohort.slot))
+
+    def finish_blocks(self, slots: Array) -> None:
+        """Blocks whose last cohort is gone leave their slots."""
+
+    def retry(self, cohort: Cohort, lanes: Lanes, ready: Array, number: int) -> None:
+        go = lanes.where(ready)
+        if go is not None:
+            self.enqueue(cohort, number + 1, lanes if go is lanes else Lanes(cohort, go.index))
+        if go is not lanes:
+            stay = lanes.where(~ready)
+            assert stay is not None
+            self.parked.append((cohort, Lanes(cohort, stay.index), number))
+
+    # -- barriers --
+
+    def arrive(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int) -> None:
+        if request.action.startswith("cluster"):
+            self.arrive_cluster(cohort, lanes, request, after)
+            return
+        everybody = request.action == "sync" and request.count is None and lanes.index is None and len(self.cohorts) == 1
+        if everybody and request.number.shape[0] == 1 and not self.barriers:
+            self.barrier_releases += self.m.slots
+            self.enqueue(cohort, after, lanes)
+            return
+        released: list[tuple[Cohort, Lanes, int]] = []
+        numbers = np.broadcast_to(request.number, (lanes.n,))
+        keys = lanes.slot * 16 + numbers
+        for key in np.unique(keys).tolist():
+            part = lanes.where(keys == key)
+            assert part is not None
+            part = part if part is lanes else Lanes(cohort, part.index)
+            released += self.arrive_one(cohort, part, request, (key // 16, "bar", key % 16), after)
+        self.release(released)
+        if request.action == "arrive":
+            self.enqueue(cohort, after, lanes)
+
+    def arrive_one(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, key: tuple[int, str, int], after: int) -> list[tuple[Cohort, Lanes, int]]:
+        """Lanes of one block at one barrier; returns whom this lets go."""
+        expected = self.m.geometry.warps * 32 if request.count is None else int(request.count[-1])
+        barrier = self.barriers.setdefault(key, Barrier(expected))
+        if expected % 32 or expected != barrier.expected:
+            rule = f"barrier {key[2]} waits for {expected} threads here, elsewhere for {barrier.expected}; both must be the same multiple of 32"
+            raise self.m.fault(BarrierMisuse, rule, request.site, lanes)
+        arrived = lanes.n
+        if request.count is None and self.m.geometry.threads % 32:
+            # The last warp counts as a whole one.
+            arrived += int((lanes.thread == self.m.geometry.threads - 1).any()) * (-self.m.geometry.threads % 32)
+        barrier.arrived += arrived
+        barrier.site = request.site
+        if request.action == "sync":
+            barrier.waiting.append((cohort, lanes, after))
+        self.barrier_arrival(barrier, lanes)
+        if barrier.arrived < expected:
+            return []
+        if barrier.arrived > expected:
+            rule = f"barrier {key[2]} waits for {expected} threads and {barrier.arrived} came"
+            raise self.m.fault(BarrierMisuse, rule, request.site, lanes)
+        del self.barriers[key]
+        self.barrier_releases += 1
+        self.barrier_complete(barrier)
+        return barrier.waiting
+
+    def barrier_arrival(self, barrier: Barrier, lanes: Lanes) -> None:
+        """For the sanitizer's clocks."""
+
+    def barrier_complete(self, barrier: Barrier) -> None:
+        """For the sanitizer's clocks."""
+
+    def release(self, released: list[tuple[Cohort, Lanes, int]]) -> None:
+        """Let lanes go on, those of one cohort and place together."""
+        together: dict[tuple[int, int], tuple[Cohort, list[Array]]] = {}
+        for cohort, lanes, after in released:
+            together.setdefault((id(cohort), after), (cohort, []))[1].append(indices(lanes))
+        for (_, after), (cohort, parts) in together.items():
+            index = np.sort(np.concatenate(parts))
+            self.enqueue(cohort, after, cohort.all if len(index) == cohort.n else Lanes(cohort, index))
+
+    def arrive_cluster(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int) -> None:
+        """Arrive counts a thread, wait holds it until the phase that it arrived in is complete."""
+        geometry = self.m.geometry
+        released: list[tuple[Cohort, Lanes, int]] = []
+        clusters = lanes.slot // geometry.cluster_size
+        for cluster in np.unique(clusters).tolist():
+            part = lanes.where(clusters == cluster)
+            assert part is not None
+            part = part if part is lanes else Lanes(cohort, part.index)
+            key = (cluster, "cluster", 0)
+            barrier = self.barriers.setdefault(key, Barrier(geometry.threads * geometry.cluster_size))
+            barrier.site = request.site
+            if "wait" in request.action:
+                barrier.waiting.append((cohort, part, after))
+            else:
+                barrier.arrived += part.n
+                self.barrier_arrival(barrier, part)
+            waiting = sum(entry[1].n for entry in barrier.waiting)
+            if barrier.arrived == barrier.expected == waiting:
+                del self.barriers[key]
+                self.barrier_releases += 1
+                self.barrier_complete(barrier)
+                released += barrier.waiting
+        if "arrive" in request.action:
+            self.enqueue(cohort, after, lanes)
+        self.release(released)
+
+    # -- the end of hope --
+
+    def deadlock(self) -> Deadlock:
+        """Who waits for what."""
+        lines = []
+        site, lanes = 0, None
+        for (slot, kind, number), barrier in list(self.barriers.items())[:4]:
+            where = self.place(slot if kind == "bar" else slot * self.m.geometry.cluster_size)
+            lines.append(f"{where}: {barrier.arrived} of {barrier.expected} threads at {kind} {number}, {self.gone(slot)} have exited")
+            site, lanes = barrier.site, barrier.waiting[0][1] if barrier.waiting else lanes
+        for _, group, number in self.parked[:4]:
+            site, lanes = self.m.program.blocks[number].start, group
+            lines.append(f"{self.place(int(group.slot[0]))}: {group.n} threads wait at {self.m.site(site)}{self.waited_for(group, site)}")
+        if self.pending:
+            lines.append(f"{len(self.pending)} blocks have not started ({self.m.slots} resident; residency= changes that)")
+        return self.m.fault(Deadlock, "nobody can go on:\n    " + "\n    ".join(lines), site, lanes)
+
+    def place(self, slot: int) -> str:
+        return f"block {self.m.geometry.block_index(int(self.m.slot_block[slot]))}"
+
+    def gone(self, slot: int) -> int:
+        return int(np.bitwise_count(self.m.exited[slot]).sum()) - (-self.m.geometry.threads % 32)
+
+    def waited_for(self, lanes: Lanes, site: int) -> str:
+        return ""
+
+
+def indices(lanes: Lanes) -> Array:
+    return np.arange(lanes.cohort.n) if lanes.index is None else lanes.index

@@ -1,0 +1,243 @@
+"""What the lanes of a warp and the warps of a block do together: shuffles, votes, barriers.
+
+A collective works on rows of 32 lanes. A lane that the member mask names must be here, unless it has exited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
+from lapidist.machine.faults import Divergence, PtxError
+from lapidist.machine.lanes import Lanes
+from lapidist.machine.parse import Imm, Instruction, Operand, Pair
+
+if TYPE_CHECKING:
+    from lapidist.machine.scheduler import Machine
+
+Array = np.ndarray
+LANE = np.arange(32)
+BIT = np.uint32(1) << LANE.astype(np.uint32)
+
+
+def mask_bits(rows: Array) -> Array:
+    """(warps, 32) booleans to one 32-bit mask a warp."""
+    return (rows * BIT).sum(axis=1, dtype=np.uint32)
+
+
+@runtime
+def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
+    """(warps, 32): who takes part. All lanes here must name the same set, and all lanes named must be here."""
+    present = g.present
+    masks = g.dense(mask)
+    named = (masks[:, :, None] >> LANE.astype(np.uint32)) & np.uint32(1) if mask.shape[0] > 1 else None
+    if named is None:
+        wanted = np.broadcast_to((mask[0] & BIT) != 0, present.shape)
+    else:
+        # Rows of a warp may hold several disjoint masks; each lane must be in its own.
+        own = mask_bits(present)[:, None]
+        wanted = (np.bitwise_or.reduce(np.where(present, masks, 0), axis=1)[:, None] & BIT) != 0
+        if ((masks & ~own)[present] & ~m.exited_mask(g)[g.row if not g.whole else np.repeat(np.arange(g.warps), 32)]).any():
+            missing_member(m, g, wanted & ~present, site)
+    absent = wanted & ~present
+    if absent.any() and (absent & ~m.exited_rows(g)).any():
+        missing_member(m, g, absent & ~m.exited_rows(g), site)
+    return wanted & present
+
+
+def missing_member(m: Machine, g: Lanes, absent: Array, site: int) -> None:
+    row, lane = np.argwhere(absent)[0]
+    position = int(np.flatnonzero(g.row == row)[0])
+    rule = f"the member mask names lane {lane}, which is not at this instruction with the others"
+    raise m.fault(Divergence, rule, site, g, position)
+
+
+def member_masks(b: Builder, operand: Operand) -> str:
+    return b.read(operand, "u4")
+
+
+# ---- shuffles ----
+
+
+@runtime
+def shuffle(m: Machine, g: Lanes, mode: str, value: Array, by: Array, clamp: Array, mask: Array, site: int) -> tuple[Array, Array]:
+    """(values, in range). A lane out of range keeps its own value."""
+    members(m, g, mask, site)
+    by, clamp = g.dense(by).astype(np.int64), g.dense(clamp).astype(np.int64)
+    segment, limit = (clamp >> 8) & 31, clamp & 31
+    top = (LANE & segment) | (limit & ~segment)
+    low = LANE & segment
+    by = by & 31
+    source = {"up": LANE - by, "down": LANE + by, "bfly": LANE ^ by, "idx": low | (by & ~segment)}[mode]
+    inside = source >= top if mode == "up" else source <= top
+    source = np.where(inside, source, LANE) & 31
+    rows = np.take_along_axis(g.dense(value), source, axis=1)
+    return g.flat(rows), g.flat(inside)
+
+
+@opcode("shfl.sync")
+def emit_shuffle(b: Builder, i: Instruction, mods: Mods) -> None:
+    mode = mods.choose("up", "down", "bfly", "idx")
+    mods.type()
+    targets = (i.operands[0].first, i.operands[0].second) if isinstance(i.operands[0], Pair) else (i.operands[0],)
+    with b.guarded() as lanes:
+        value, by, clamp, mask = (b.read(operand, "u4") for operand in i.operands[1:5])
+        found = b.new()
+        b.line(f"{found} = shuffle(m, {lanes}, {mode!r}, {value}, {by}, {clamp}, {mask}, {b.index})")
+        b.assign(targets[0], f"{found}[0]", "u4")
+        if len(targets) > 1:
+            b.assign(targets[1], f"{found}[1]", "b1")
+
+
+# ---- votes and matches ----
+
+
+@runtime
+def vote(m: Machine, g: Lanes, mode: str, flags: Array, mask: Array, site: int) -> Array:
+    taking_part = members(m, g, mask, site)
+    rows = g.dense(flags)
+    true = mask_bits(rows & taking_part)
+    whole = mask_bits(taking_part)
+    answer = {"ballot": true, "any": true != 0, "all": true == whole, "uni": (true == 0) | (true == whole)}[mode]
+    return g.flat(np.repeat(answer[:, None], 32, axis=1))
+
+
+@opcode("vote.sync")
+def emit_vote(b: Builder, i: Instruction, mods: Mods) -> None:
+    mode = mods.choose("ballot", "any", "all", "uni")
+    code = code_of(mods.type())
+    with b.guarded() as lanes:
+        text = f"vote(m, {lanes}, {mode!r}, {b.read(i.operands[1], 'b1')}, {b.read(i.operands[2], 'u4')}, {b.index})"
+        b.assign(i.operands[0], text, code)
+
+
+@opcode("activemask")
+def emit_activemask(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.type()
+    with b.guarded() as lanes:
+        b.assign(i.operands[0], f"active_mask({lanes})", "u4")
+
+
+@runtime
+def active_mask(g: Lanes) -> Array:
+    return g.flat(np.repeat(mask_bits(g.present)[:, None], 32, axis=1))
+
+
+@runtime
+def match(m: Machine, g: Lanes, mode: str, value: Array, mask: Array, site: int) -> tuple[Array, Array]:
+    taking_part = members(m, g, mask, site)
+    rows = g.dense(value)
+    same = (rows[:, :, None] == rows[:, None, :]) & taking_part[:, None, :]
+    if mode == "any":
+        return g.flat((same * BIT).sum(axis=2, dtype=np.uint32)), np.array([True])
+    whole = (same | ~taking_part[:, None, :]).all(axis=2) & taking_part
+    return g.flat(np.where(whole, mask_bits(taking_part)[:, None], np.uint32(0))), g.flat(whole)
+
+
+@opcode("match")
+def emit_match(b: Builder, i: Instruction, mods: Mods) -> None:
+    mode = mods.choose("any", "all")
+    mods.flag("sync")
+    code = code_of(mods.type())
+    targets = (i.operands[0].first, i.operands[0].second) if isinstance(i.operands[0], Pair) else (i.operands[0],)
+    with b.guarded() as lanes:
+        found = b.new()
+        b.line(f"{found} = match(m, {lanes}, {mode!r}, {b.read(i.operands[1], code)}, {b.read(i.operands[2], 'u4')}, {b.index})")
+        b.assign(targets[0], f"{found}[0]", "u4")
+        if len(targets) > 1:
+            b.assign(targets[1], f"{found}[1]", "b1")
+
+
+@runtime
+def elect(m: Machine, g: Lanes, mask: Array, site: int) -> tuple[Array, Array]:
+    """(leader, am I the leader): the lowest member, as the chip does."""
+    taking_part = members(m, g, mask, site)
+    leader = np.argmax(taking_part, axis=1)
+    return g.flat(np.repeat(leader[:, None].astype("u4"), 32, axis=1)), g.flat(LANE == leader[:, None])
+
+
+@opcode("elect.sync")
+def emit_elect(b: Builder, i: Instruction, mods: Mods) -> None:
+    if not isinstance(i.operands[0], Pair):
+        raise PtxError(f"{i.site}: elect needs two destinations, d|p")
+    with b.guarded() as lanes:
+        found = b.new()
+        b.line(f"{found} = elect(m, {lanes}, {b.read(i.operands[1], 'u4')}, {b.index})")
+        b.assign(i.operands[0].first, f"{found}[0]", "u4")
+        b.assign(i.operands[0].second, f"{found}[1]", "b1")
+
+
+@runtime
+def reduce_warp(m: Machine, g: Lanes, operation: str, value: Array, mask: Array, site: int) -> Array:
+    taking_part = members(m, g, mask, site)
+    function = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+    limits = np.iinfo(value.dtype)
+    neutral = {"min": limits.max, "max": limits.min, "and": limits.max}.get(operation, 0)
+    rows = np.where(taking_part, g.dense(value), value.dtype.type(neutral))
+    total = function[operation].reduce(rows, axis=1).astype(value.dtype)
+    return g.flat(np.repeat(total[:, None], 32, axis=1))
+
+
+@opcode("redux.sync")
+def emit_redux(b: Builder, i: Instruction, mods: Mods) -> None:
+    operation = mods.choose("add", "min", "max", "and", "or", "xor")
+    kind = mods.type()
+    code = code_of(kind)
+    if code[0] == "f":
+        raise PtxError(f"{i.site}: redux of floats is not known")
+    with b.guarded() as lanes:
+        text = f"reduce_warp(m, {lanes}, {operation!r}, {b.read(i.operands[1], code)}, {b.read(i.operands[2], 'u4')}, {b.index})"
+        b.assign(i.operands[0], text, code)
+
+
+# ---- barriers of a block and of a cluster ----
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierRequest:
+    """What the scheduler is asked at the end of a block: per lane a barrier id; `count` None means all threads."""
+
+    action: str  # "sync", "arrive", "cluster arrive", "cluster wait"
+    number: Array
+    count: Array | None
+    site: int
+    aligned: bool = True
+
+
+NAMESPACE_REQUEST = runtime(BarrierRequest)
+ONLY_BARRIER = np.array([0], np.uint32)
+
+
+@opcode("bar", "barrier")
+def emit_barrier(b: Builder, i: Instruction, mods: Mods) -> None:
+    aligned = i.opcode == "bar" or "aligned" in mods.rest
+    if mods.flag("cluster"):
+        action = "cluster " + mods.choose("arrive", "wait")
+        order = mods.choose("release", "acquire", "relaxed", default="")
+        mods.flag("aligned")
+        b.result = f"BarrierRequest({action + ' ' + order!r}, {b.program.constant(np.array([0], 'u4'))}, None, {b.index}, {aligned})"
+        return
+    mods.flag("cta", "aligned")
+    if mods.flag("warp"):
+        mods.flag("sync")
+        with b.guarded() as lanes:
+            b.line(f"m.warp_barrier({lanes}, members(m, {lanes}, {b.read(i.operands[0], 'u4')}, {b.index}), {b.index})")
+        return
+    if mods.flag("red"):
+        emit_reducing_barrier(b, i, mods, aligned)
+        return
+    action = mods.choose("sync", "arrive")
+    number, count = i.operands[0], i.operands[1] if len(i.operands) > 1 else None
+    shown = "None" if count is None else b.read(count, "u4")
+    b.result = f"BarrierRequest({action!r}, {b.read(number, 'u4')}, {shown}, {b.index}, {aligned})"
+
+
+def emit_reducing_barrier(b: Builder, i: Instruction, mods: Mods, aligned: bool) -> None:
+    raise PtxError(f"{i.site}: bar.red is not supported yet")
+
+
+def constant_of(operand: Operand) -> int | None:
+    return operand.value if isinstance(operand, Imm) else None
