@@ -41,14 +41,20 @@ __device__ __forceinline__ int ceil_div(int a, int b) { return (a + b - 1) / b; 
 // Four neighbouring elements of a row: 16 bytes of float (LDG.128), 8 of half, two times 16 of double.
 template <typename Element> struct alignas(sizeof(Element) * 4 < 16 ? sizeof(Element) * 4 : 16) Four { Element at[4]; };
 
-// row[col .. col + 3]. Without ALIGNED, columns past `last` repeat the last one: they only feed results that no one stores.
-__device__ __forceinline__ Four<T> load4(const T* row, int col, int last) {
+// Four elements of shared memory, at a multiple of four elements: one move.
+__device__ __forceinline__ Four<T>& four_at(T* smem) { return *reinterpret_cast<Four<T>*>(smem); }
+
+// Where to load the Four at `col` from, so that it stays in its row: done once, before the K loop.
+__device__ __forceinline__ int clamp4(int col, int last) { return min_of(col, ALIGNED ? last - 3 : last); }
+
+// from[0 .. 3]. Without ALIGNED, elements past from[last] repeat that one: they only feed results that no one stores.
+__device__ __forceinline__ Four<T> load4(const T* from, int last) {
 #if ALIGNED
-  return *reinterpret_cast<const Four<T>*>(row + min_of(col, last - 3));
+  return *reinterpret_cast<const Four<T>*>(from);
 #else
   Four<T> four;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) four.at[i] = row[min_of(col + i, last)];
+  for (int i = 0; i < 4; ++i) four.at[i] = from[min_of(i, last)];
   return four;
 #endif
 }
@@ -57,7 +63,9 @@ __device__ __forceinline__ Four<T> load4(const T* row, int col, int last) {
 __device__ __forceinline__ void store(T* C, i64 ldc, int row, int col, int M, int N, Acc alpha, Acc acc, Acc beta) {
   if (row >= M || col >= N) return;
   T* c = C + row * ldc + col;
-  *c = beta == Acc(0) ? T(alpha * acc) : T(alpha * acc + beta * Acc(*c));
+  acc *= alpha;
+  if (beta != Acc(0)) acc += beta * Acc(*c);
+  *c = T(acc);
 }
 
 // The same for four neighbours; col is a multiple of four.
@@ -74,4 +82,62 @@ __device__ __forceinline__ void store4(T* C, i64 ldc, int row, int col, int M, i
 #pragma unroll
   for (int i = 0; i < 4; ++i) store(C, ldc, row, col + i, M, N, alpha, acc[i], beta);
 #endif
+}
+
+// ---- thread tiles (rung 08 on): Rows x Cols results of one thread ----
+//
+// A thread owns groups of four rows that lie RowStep apart, the first at `row`, and groups of four columns ColStep apart:
+// its element (m, n) is C[row + m / 4 * RowStep + m % 4, col + n / 4 * ColStep + n % 4]. A step of four is one solid tile.
+
+template <int Step> __device__ __forceinline__ int spread(int i) { return i / 4 * Step + i % 4; }
+
+// A thread's elements of one k: fours of shared memory that lie Step apart.
+template <int Step, int Count> __device__ __forceinline__ void read_fragment(Acc (&fragment)[Count], T* smem) {
+#pragma unroll
+  for (int i = 0; i < Count; i += 4) {
+    const Four<T> four = four_at(smem + i / 4 * Step);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) fragment[i + j] = Acc(four.at[j]);
+  }
+}
+
+// acc += a b^T: Rows + Cols elements feed Rows x Cols fmas.
+template <int Rows, int Cols>
+__device__ __forceinline__ void outer_product(Acc (&acc)[Rows][Cols], const Acc (&a)[Rows], const Acc (&b)[Cols]) {
+#pragma unroll
+  for (int m = 0; m < Rows; ++m)
+#pragma unroll
+    for (int n = 0; n < Cols; ++n) acc[m][n] += a[m] * b[n];
+}
+
+// The first `count` products of each element, straight from global memory: the K % BK that fill no tile.
+template <int RowStep, int ColStep, int Rows, int Cols>
+__device__ __forceinline__ void first_products(Acc (&acc)[Rows][Cols], int count, const T* A, i64 lda, int row, int M,
+                                               const T* B, i64 ldb, int col, int N) {
+#pragma unroll
+  for (int group = 0; group < Rows; group += 4) {  // not all rows at once: their addresses would take the main loop's registers
+#pragma unroll 1
+    for (int k = 0; k < count; ++k) {
+      Acc a[4], b[Cols];
+#pragma unroll
+      for (int m = 0; m < 4; ++m) a[m] = Acc(A[min_of(row + spread<RowStep>(group + m), M - 1) * lda + k]);
+#pragma unroll
+      for (int n = 0; n < Cols; ++n) b[n] = Acc(B[k * ldb + min_of(col + spread<ColStep>(n), N - 1)]);
+#pragma unroll
+      for (int m = 0; m < 4; ++m)
+#pragma unroll
+        for (int n = 0; n < Cols; ++n) acc[group + m][n] += a[m] * b[n];
+    }
+  }
+}
+
+template <int RowStep, int ColStep, int Rows, int Cols>
+__device__ __forceinline__ void store_tile(T* C, i64 ldc, int row, int col, int M, int N, Acc alpha,
+                                           const Acc (&acc)[Rows][Cols], Acc beta) {
+  T* mine = C + row * ldc + col;  // all else below is an offset known to the compiler
+#pragma unroll
+  for (int m = 0; m < Rows; ++m)
+#pragma unroll
+    for (int n = 0; n < Cols; n += 4)
+      store4(mine, ldc, spread<RowStep>(m), spread<ColStep>(n), M - row, N - col, alpha, &acc[m][n], beta);
 }

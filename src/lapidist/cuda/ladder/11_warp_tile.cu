@@ -1,0 +1,89 @@
+// Lesson:   the square that shares operands should be the warp's, not only the block's.
+// From:     10_transposed_a
+// Change:   a warp computes 32x64 of C with 4x8 lanes (before: 16x128 with 2x16), numbered in zig-zag.
+// Predicts: a warp reads (32 + 64) elements for 32 x 64 results instead of (16 + 128) for 16 x 128: a third less, and each
+//           128-bit load is 2 turns instead of 4 at worst. 1.0x to 1.1x: shared memory was no longer the only limit.
+// Measured: -
+//
+//   lanes of a warp over its tile of C (each owns Fours of rows and columns)
+//   |  0  1  4  5  8  9 12 13 |   i and i^1 read one Four of As, i and i^2 one Four of Bs:
+//   |  2  3  6  7 10 11 14 15 |   the hardware then serves half a warp in a turn
+//   | 16 17 20 21 24 25 28 29 |
+//   | 18 19 22 23 26 27 30 31 |
+#include "common.cuh"
+
+#ifndef BM
+#define BM 128
+#define BN 128
+#define BK 8
+#define WM 32
+#define WN 64
+#define TM 8
+#define TN 8
+#endif
+#define THREADS ((BM / WM) * (BN / WN) * 32)
+#define BLOCKS (sizeof(T) < 8 ? 2 : 1)  // that an SM holds at once: 65536 registers / (BLOCKS * THREADS) for a thread
+#define LANES_M (WM / TM)
+#define LANES_N (WN / TN)
+#define ROW_STEP (LANES_M * 4)  // from one group of four rows of a thread to the next
+#define COL_STEP (LANES_N * 4)
+static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
+static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
+static_assert(WM % TM == 0 && WN % TN == 0 && TM % 4 == 0 && TN % 4 == 0, "a thread's tile is whole Fours and divides its warp's");
+static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "a warp is 32 lanes, paired in both directions");
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+warp_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+  // Where am I: the tile of C and my TM x TN elements in it.
+  const int tiles_n = ceil_div(N, BN);
+  const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int lane_row = lane / 2 % 2 + lane / (2 * LANES_N) * 2, lane_col = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
+  const int thread_row = warp / (BN / WN) * WM + lane_row * 4, thread_col = warp % (BN / WN) * WN + lane_col * 4;
+  const int row = tile_row + thread_row, col = tile_col + thread_col;
+
+  // What I load: a Four of a row of A and of a row of B, clamped to the matrix.
+  const int a_row = threadIdx.x / (BK / 4), a_col = threadIdx.x % (BK / 4) * 4;
+  const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
+  const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;
+  const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
+  const T* b_gmem = B + b_row * ldb + b_first;
+  alignas(16) __shared__ T As[BK][BM + 4];  // transposed, and padded: a warp stores 2 Fours of 16 rows, each to another bank
+  alignas(16) __shared__ T Bs[BK][BN];
+
+  // K % BK products first, straight from global memory: the loop below sees whole tiles only.
+  Acc acc[TM][TN] = {}, a_frag[TM], b_frag[TN];
+  const int k_whole = K % BK;
+  first_products<ROW_STEP, COL_STEP>(acc, k_whole, A, lda, row, M, B, ldb, col, N);
+
+  Four<T> a_next, b_next;
+  a_gmem += k_whole, b_gmem += k_whole * ldb;
+  if (k_whole < K) {
+    a_next = load4(a_gmem, 3);
+    b_next = load4(b_gmem, b_last);
+  }
+  for (int k0 = k_whole; k0 < K; k0 += BK) {
+    // Load: this tile from registers to shared memory, the next one from global memory to registers.
+#pragma unroll
+    for (int i = 0; i < 4; ++i) As[a_col + i][a_row] = a_next.at[i];
+    four_at(&Bs[b_row][b_col]) = b_next;
+    __syncthreads();  // the tile is whole before anyone reads it
+    a_gmem += BK, b_gmem += BK * ldb;
+    if (k0 + BK < K) {
+      a_next = load4(a_gmem, 3);
+      b_next = load4(b_gmem, b_last);
+    }
+
+    // Compute.
+#pragma unroll
+    for (int k = 0; k < BK; ++k) {
+      read_fragment<ROW_STEP>(a_frag, &As[k][thread_row]);
+      read_fragment<COL_STEP>(b_frag, &Bs[k][thread_col]);
+      outer_product(acc, a_frag, b_frag);
+    }
+    __syncthreads();  // everyone is done with the tile before the next one overwrites it
+  }
+
+  // Store.
+  store_tile<ROW_STEP, COL_STEP>(C, ldc, row, col, M, N, alpha, acc, beta);
+}
