@@ -12,7 +12,7 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch, TensorMap
-from lapidist.machine import access, alu, flow, warp
+from lapidist.machine import access, alu, copies, flow, mbarrier, warp
 from lapidist.machine.codegen import Program, compile_program
 from lapidist.machine.faults import MachineFault
 from lapidist.machine.lanes import Geometry
@@ -20,7 +20,7 @@ from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
 from lapidist.machine.scheduler import Machine, Scheduler
 
 # The emitters register themselves; naming the modules keeps the imports.
-INSTRUCTION_SETS = (access, alu, flow, warp)
+INSTRUCTION_SETS = (access, alu, copies, flow, mbarrier, warp)
 
 MAX_THREADS = 1024
 MAX_SHARED = 227 * 1024
@@ -58,7 +58,7 @@ def run(
     geometry = check_geometry(launch, program)
     memory, variables = build_memory(launch, program)
     slots = resident_blocks(geometry, residency)
-    machine = Machine(program, geometry, memory, launch.arguments, variables, slots)
+    machine = Machine(program, geometry, memory, launch.arguments, variables, dict(launch.tensor_maps), slots)
     scheduler = Scheduler(machine, range(geometry.blocks), budget)
     scheduler.run()
     return Report(seed=seed, seconds=time.perf_counter() - start, steps=machine.steps)

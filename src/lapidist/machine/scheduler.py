@@ -12,10 +12,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from lapidist.machine.codegen import Program
-from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, MachineFault, Site, Thread, Trap
+from lapidist.launch import TensorMap
+from lapidist.machine.codegen import Program, storage
+from lapidist.machine.copies import Copies
+from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, MachineFault, OutOfBounds, Site, Thread, Trap
 from lapidist.machine.lanes import Cohort, Geometry, Lanes
+from lapidist.machine.mbarrier import MBarrier, MBarriers
 from lapidist.machine.memory import (
+    PARAM_WINDOW,
     GlobalMemory,
     Region,
     block_of_bytes,
@@ -27,8 +31,10 @@ from lapidist.machine.memory import (
 )
 from lapidist.machine.warp import BarrierRequest
 
+
 Array = np.ndarray
 AGE_LIMIT = 64
+ALWAYS = np.array([True])
 F = TypeVar("F", bound=MachineFault)
 
 
@@ -47,7 +53,10 @@ class Machine:
 
     global_at, shared_at, local_at, param_at, generic_at = global_at, shared_at, local_at, param_at, generic_at
 
-    def __init__(self, program: Program, geometry: Geometry, memory: GlobalMemory, arguments: bytes, variables: dict[str, int], slots: int) -> None:
+    def __init__(
+        self, program: Program, geometry: Geometry, memory: GlobalMemory, arguments: bytes, variables: dict[str, int],
+        tensor_maps: dict[int, TensorMap], slots: int,
+    ) -> None:
         self.program, self.geometry, self.globals, self.variables = program, geometry, memory, variables
         self.slots = slots
         self.shared_stride = -(-max(geometry.shared_bytes, 1) // 1024) * 1024
@@ -64,6 +73,9 @@ class Machine:
         self.slot_block = np.full(slots, -1)
         self.exited = np.zeros((slots, geometry.warps), np.uint32)
         self.seed: int | None = None
+        self.tensor_maps = tensor_maps
+        self.mbarriers, self.copies = MBarriers(self), Copies(self)
+        self.impatient = False
         self.steps = 0
         # Counts events that may let a waiting lane go on.
         self.events = 0
@@ -72,12 +84,25 @@ class Machine:
         """Give slots to new blocks; shared memory is full of NaN until written."""
         self.slot_block[slots] = blocks
         self.shared_bytes.reshape(self.slots, -1)[slots] = 0xFF
+        self.mbarriers.clear(slots)
         exited = np.zeros(self.geometry.warps * 32, bool)
         exited[self.geometry.threads :] = True
         self.exited[slots] = (exited.reshape(-1, 32) * (np.uint32(1) << np.arange(32, dtype=np.uint32))).sum(axis=1, dtype=np.uint32)
 
     def variable(self, name: str, offset: int) -> Array:
         return np.array([self.variables[name] + offset], np.uint64)
+
+    def tensor_map(self, address: int, g: Lanes, lane: int, site: int) -> TensorMap:
+        """The map that lies at an address of parameter space."""
+        found = self.tensor_maps.get(address - PARAM_WINDOW)
+        if found is None:
+            rule = "no tensor map of the launch lies at this address (maps are parameters here, at the offsets in tensor_maps)"
+            raise self.fault(OutOfBounds, rule, site, g, lane, address)
+        return found
+
+    def patience(self, ready: Array) -> Array:
+        """A wait lets lanes go when their phase is complete, or when waiting longer is pointless."""
+        return ALWAYS if self.impatient else ready
 
     # -- hooks for counters and the sanitizer; a plain run has nothing to do --
 
@@ -88,6 +113,18 @@ class Machine:
         pass
 
     def fence(self, g: Lanes, kind: str, site: int) -> None:
+        pass
+
+    def barrier_made(self, g: Lanes, positions: Array, site: int) -> None:
+        pass
+
+    def barrier_signal(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
+        pass
+
+    def barrier_phase(self, barrier: MBarrier) -> None:
+        pass
+
+    def barrier_seen(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         pass
 
     def warp_barrier(self, g: Lanes, members: Array, site: int) -> None:
@@ -144,6 +181,7 @@ class Scheduler:
         self.barriers: dict[tuple[int, str, int], Barrier] = {}
         self.parked: list[tuple[Cohort, Lanes, int]] = []
         self.seen_events = 0
+        self.gave_up_at = -1
         self.warp_runs = np.zeros(len(machine.program.blocks), np.int64)
         self.lane_runs = np.zeros(len(machine.program.blocks), np.int64)
         self.splits = np.zeros(len(machine.program.blocks), np.int64)
@@ -164,8 +202,6 @@ class Scheduler:
         return True
 
     def registers(self) -> list[Array]:
-        from lapidist.machine.codegen import storage
-
         return [np.zeros(1, storage(kind)) for kind in self.m.program.kernel.registers.values()]
 
     def start(self, cohort: Cohort) -> None:
@@ -198,8 +234,19 @@ class Scheduler:
         return best
 
     def progress(self) -> bool:
-        """Let asynchronous work land when no lane can run."""
-        return False
+        """When no lane can run: waits give up once, as try_wait may; the second time it is a deadlock."""
+        if not self.parked or self.gave_up_at == self.m.events:
+            return False
+        self.gave_up_at = self.m.events
+        self.m.impatient = True
+        parked, self.parked = self.parked, []
+        for cohort, lanes, number in parked:
+            self.enqueue(cohort, number, lanes)
+        for cohort, _, number in parked:
+            if number in cohort.groups:
+                self.step(cohort, number)
+        self.m.impatient = False
+        return True
 
     def wake(self) -> None:
         """Something happened: lanes that wait look again."""
