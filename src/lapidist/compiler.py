@@ -81,7 +81,11 @@ def read_cache(path: Path, entry: str, architecture: str) -> Binary | None:
         content = path.read_bytes()
     except OSError:
         return None
-    magic, digest, body = content[: len(CACHE_FORMAT)], content[len(CACHE_FORMAT) :][:32], content[len(CACHE_FORMAT) + 32 :]
+    magic, digest, body = (
+        content[: len(CACHE_FORMAT)],
+        content[len(CACHE_FORMAT) :][:32],
+        content[len(CACHE_FORMAT) + 32 :],
+    )
     if magic != CACHE_FORMAT or hashlib.sha256(body).digest() != digest:
         return None
     header, cubin = body.split(b"\n", 1)
@@ -124,7 +128,9 @@ def load_nvrtc():  # type: ignore[no-untyped-def]
 
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError, OSError) as error:
-        raise DeviceError(f"NVRTC: the run-time compiler was not found ({error}). Install it with: {NVRTC_HINT}") from error
+        raise DeviceError(
+            f"NVRTC: the run-time compiler was not found ({error}). Install it with: {NVRTC_HINT}"
+        ) from error
     return nvrtc
 
 
@@ -150,7 +156,9 @@ def run_nvrtc(text: str, entry: str, options: tuple[str, ...], architecture: str
         log = fetch(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             shown = " ".join(options)
-            raise CompileError(f"source {name!r}: NVRTC {nvrtc_version()} refused it ({status.name}); options: {shown}", log)
+            raise CompileError(
+                f"source {name!r}: NVRTC {nvrtc_version()} refused it ({status.name}); options: {shown}", log
+            )
         ptx = fetch(nvrtc, program, "PTX").rstrip(b"\0").decode()
         return Binary(entry, architecture, ptx, fetch(nvrtc, program, "CUBIN"), log)
     finally:

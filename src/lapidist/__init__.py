@@ -1,0 +1,83 @@
+"""Dense matrix multiply on NVIDIA GPUs, from Python: D = alpha op(A) op(B) + beta C.
+
+Public names load on first use, so that `import lapidist` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lapidist.api import gemm, matmul, plan
+    from lapidist.config import Config
+    from lapidist.device import CHIPS, Device
+    from lapidist.errors import (
+        ArgumentError,
+        CompileError,
+        DeviceError,
+        DTypeError,
+        LapidistError,
+        LaunchError,
+        RefusalError,
+        ShapeError,
+        StrideError,
+    )
+    from lapidist.prepare import Gemm
+    from lapidist.kernels import KERNELS, kernel_named
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "api": ("gemm", "matmul", "plan"),
+    "config": ("Config",),
+    "device": ("CHIPS", "Device"),
+    "errors": (
+        "ArgumentError",
+        "CompileError",
+        "DTypeError",
+        "DeviceError",
+        "LapidistError",
+        "LaunchError",
+        "RefusalError",
+        "ShapeError",
+        "StrideError",
+    ),
+    "prepare": ("Gemm",),
+    "kernels": ("KERNELS", "kernel_named"),
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+__all__ = [
+    "CHIPS",
+    "KERNELS",
+    "ArgumentError",
+    "CompileError",
+    "Config",
+    "DTypeError",
+    "Device",
+    "DeviceError",
+    "Gemm",
+    "LapidistError",
+    "LaunchError",
+    "RefusalError",
+    "ShapeError",
+    "StrideError",
+    "gemm",
+    "kernel_named",
+    "matmul",
+    "plan",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module 'lapidist' has no attribute {name!r}")
+    value = getattr(import_module(f"lapidist.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

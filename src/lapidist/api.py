@@ -1,0 +1,103 @@
+"""The public calls: matmul, gemm and plan. Both remember what they prepared, so a shape is planned once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lapidist import checks
+from lapidist.arrays import empty
+from lapidist.config import Config
+from lapidist.prepare import Arguments, Gemm, geometry, pointer_of, stream_handle
+
+PREPARED_LIMIT = 4096  # geometries remembered; a program that meets more starts over
+_prepared: dict[Any, Gemm] = {}
+
+
+def matmul(a: Any, b: Any, /, *, out: Any = None, stream: Any = None, device: int | str | None = None) -> Any:
+    """a @ b as numpy.matmul has it: vectors, broadcast batches, any strides.
+
+    Arrays of torch, CuPy or JAX run on their GPU, on their framework's current stream; host arrays run in NumPy, or on
+    `device` ("gpu", a GPU's number, "machine"). Returns `out`, or a new array of a's framework.
+    """
+    key = (geometry(a), geometry(b), geometry(out), device)
+    ready = _prepared.get(key)
+    if ready is not None and ready.direct and out is None:
+        result = empty(ready.shape, ready.like)
+        handle = stream_handle(stream, ready.like.framework, ready.place)
+        ready.start(pointer_of(a), pointer_of(b), 0, pointer_of(result), handle)
+        return result
+    arguments = Arguments(a, b, None, out, False, False, True, 1.0, 0.0)
+    return prepared(key, arguments, device, None, None).run(arguments, stream)
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out: Any = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    kernel: str | None = None,
+    config: Config | None = None,
+    stream: Any = None,
+    device: int | str | None = None,
+) -> Any:
+    """out = alpha op(a) op(b) + beta c, in BLAS terms.
+
+    beta = 0 never reads c, alpha = 0 never reads a and b. c broadcasts to the output and may be the output itself.
+    `kernel` and `config` name a registry row and its knobs; without them the planner chooses.
+    """
+    alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
+    arguments = Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta)
+    key = (
+        geometry(a),
+        geometry(b),
+        geometry(c),
+        geometry(out),
+        c is out,
+        alpha,
+        beta,
+        trans_a,
+        trans_b,
+        kernel,
+        config,
+        device,
+    )
+    return prepared(key, arguments, device, kernel, config).run(arguments, stream)
+
+
+def plan(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out: Any = None,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    kernel: str | None = None,
+    config: Config | None = None,
+    device: int | str | None = None,
+) -> Gemm:
+    """What gemm would run on these arrays. print() it for the reasons; `.execute(a, b, c, out)` runs it again and again."""
+    alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
+    return Gemm(Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta), device, kernel, config)
+
+
+def prepared(
+    key: Any, arguments: Arguments, device: int | str | None, kernel: str | None, config: Config | None
+) -> Gemm:
+    """The multiplication prepared for this geometry. One whose arrays do not tell theirs cheaply is prepared each time."""
+    if key[0] is None or key[1] is None:
+        return Gemm(arguments, device, kernel, config)
+    ready = _prepared.get(key)
+    if ready is None:
+        ready = Gemm(arguments, device, kernel, config)
+        if len(_prepared) >= PREPARED_LIMIT:
+            _prepared.clear()
+        _prepared[key] = ready
+    return ready

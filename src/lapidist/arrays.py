@@ -1,0 +1,173 @@
+"""Arrays of any framework, seen as pointer, shape, strides, type and place; and new arrays in the caller's framework.
+
+torch and NumPy attributes are read directly (0.2 microseconds each); CuPy, JAX and anything else come in through
+DLPack or `__cuda_array_interface__`, which cuda.core understands. No framework is imported that the caller has not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lapidist.errors import DeviceError, DTypeError
+
+HOST = -1  # device number of arrays in host memory
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One array of the caller. Strides count elements; `device` is the GPU's number or HOST."""
+
+    name: str  # the argument it came as: errors quote it
+    pointer: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: int
+    framework: str
+    owner: Any
+
+    @property
+    def place(self) -> str:
+        return "host memory" if self.device == HOST else f"GPU {self.device}"
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First and one-past-last byte that the elements touch."""
+        size = np.dtype(self.dtype).itemsize
+        if 0 in self.shape:
+            return self.pointer, self.pointer
+        steps = [(extent - 1) * stride * size for extent, stride in zip(self.shape, self.strides, strict=True)]
+        return self.pointer + sum(s for s in steps if s < 0), self.pointer + sum(s for s in steps if s > 0) + size
+
+    def overlaps(self, other: Operand) -> bool:
+        if self.device != other.device:
+            return False
+        (start, end), (other_start, other_end) = self.span, other.span
+        return start < other_end and other_start < end
+
+    def transposed(self) -> Operand:
+        shape, strides = self.shape, self.strides
+        return self.viewed(shape[:-2] + (shape[-1], shape[-2]), strides[:-2] + (strides[-1], strides[-2]))
+
+    def viewed(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Operand:
+        """The same memory under another shape."""
+        return Operand(self.name, self.pointer, shape, strides, self.dtype, self.device, self.framework, self.owner)
+
+
+def framework_of(array: Any) -> str:
+    """torch, numpy, cupy, jax, or other (whatever speaks DLPack or `__cuda_array_interface__`)."""
+    root = type(array).__module__.partition(".")[0]
+    if root in ("torch", "numpy", "cupy"):
+        return root
+    return "jax" if root in ("jaxlib", "jax") else "other"
+
+
+def operand_of(array: Any, name: str) -> Operand:
+    """Look at `array`; nothing is copied."""
+    framework = framework_of(array)
+    if framework == "torch":
+        return of_torch(array, name)
+    if isinstance(array, np.ndarray):
+        return of_numpy(array, name)
+    if isinstance(array, (int, float, complex, list, tuple, np.generic)) or array is None:
+        raise DTypeError(f"{name}: must be an array; got {type(array).__name__}. Wrap it with numpy.asarray first")
+    return of_jax(array, name) if framework == "jax" else of_interface(array, name, framework)
+
+
+def of_torch(tensor: Any, name: str) -> Operand:
+    if tensor.layout.__repr__() != "torch.strided":
+        raise DTypeError(f"{name}: must be a dense tensor; got {tensor.layout}. Call .to_dense() first")
+    dtype = str(tensor.dtype)[6:]
+    index = tensor.device.index
+    kind = tensor.device.type
+    if kind not in ("cpu", "cuda"):
+        raise DeviceError(f"{name}: must be on the CPU or a CUDA device; got {tensor.device}. Move it with .to()")
+    device = HOST if kind == "cpu" else (index or 0)
+    return Operand(name, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), dtype, device, "torch", tensor)
+
+
+def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
+    size = array.dtype.itemsize
+    if any(stride % size for stride in array.strides):
+        raise DTypeError(
+            f"{name}: strides must be whole elements of {size} bytes; got {array.strides} bytes. Copy it with numpy.ascontiguousarray"
+        )
+    strides = tuple(stride // size for stride in array.strides)
+    return Operand(name, array.ctypes.data, array.shape, strides, array.dtype.name, HOST, "numpy", array)
+
+
+def of_jax(array: Any, name: str) -> Operand:
+    """JAX has no stream to join, so its own work on the array must be done before ours starts."""
+    array.block_until_ready()
+    device = next(iter(array.devices()))
+    ordinal = HOST if device.platform == "cpu" else device.local_hardware_id
+    strides = contiguous_strides(array.shape)
+    return Operand(name, array.unsafe_buffer_pointer(), array.shape, strides, array.dtype.name, ordinal, "jax", array)
+
+
+def of_interface(array: Any, name: str, framework: str) -> Operand:
+    """Through DLPack or `__cuda_array_interface__`, as cuda.core reads them; ordered on the legacy default stream."""
+    from cuda.core.utils import StridedMemoryView
+
+    try:
+        view = StridedMemoryView.from_any_interface(array, stream_ptr=-1)
+    except (TypeError, RuntimeError, AttributeError, BufferError) as error:
+        raise DTypeError(
+            f"{name}: must be a NumPy, torch, CuPy or JAX array or speak DLPack or __cuda_array_interface__; "
+            f"got {type(array).__name__} ({error})"
+        ) from error
+    device = view.device_id if view.is_device_accessible else HOST
+    strides = view.strides or contiguous_strides(view.shape)
+    return Operand(name, view.ptr, tuple(view.shape), tuple(strides), view.dtype.name, device, framework, array)
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def stream_of(framework: str, device: int) -> int:
+    """The raw stream on which the caller's framework works now."""
+    if framework == "torch":
+        import torch
+
+        return torch._C._cuda_getCurrentRawStream(device)
+    if framework == "cupy":
+        import cupy
+
+        return cupy.cuda.get_current_stream().ptr
+    return 0  # the legacy default stream: ordered with everything that is not explicitly concurrent
+
+
+def empty(shape: tuple[int, ...], like: Operand) -> Any:
+    """A new array of the framework, type and place of `like`."""
+    if like.framework == "torch":
+        import torch
+
+        return torch.empty(shape, dtype=like.owner.dtype, device=like.owner.device)
+    if like.framework == "cupy":
+        import cupy
+
+        with cupy.cuda.Device(like.device):
+            return cupy.empty(shape, dtype=like.dtype)
+    if like.framework == "jax":
+        import jax
+
+        with jax.default_device(next(iter(like.owner.devices()))):
+            return jax.numpy.empty(shape, dtype=like.dtype).block_until_ready()
+    if like.device == HOST:
+        return np.empty(shape, dtype=like.dtype)
+    raise DTypeError(f"out: cannot make a new {type(like.owner).__name__}; pass out= with the array to write to")
+
+
+def on_host(operand: Operand) -> np.ndarray[Any, Any]:
+    """A NumPy view of an operand in host memory: the caller's own memory, in the operand's shape."""
+    if operand.framework == "torch":
+        base = operand.owner.detach().numpy()
+    else:
+        base = np.asarray(operand.owner)
+    byte_strides = tuple(stride * base.itemsize for stride in operand.strides)
+    return np.lib.stride_tricks.as_strided(base, operand.shape, byte_strides)

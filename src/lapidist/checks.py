@@ -1,0 +1,143 @@
+"""The rules that arguments of gemm must keep. Each stands here once; each message names argument, rule, value, way out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from lapidist.arrays import HOST, Operand
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
+from lapidist.problem import ELEMENT_BYTES
+
+
+def require_supported(operand: Operand) -> None:
+    if operand.dtype not in ELEMENT_BYTES:
+        raise DTypeError(
+            f"{operand.name}: element type must be one of {', '.join(ELEMENT_BYTES)}; got {operand.dtype}. Convert it first"
+        )
+
+
+def require_same_dtype(operand: Operand, a: Operand) -> None:
+    if operand.dtype != a.dtype:
+        raise DTypeError(
+            f"{operand.name}: element type must be that of a, {a.dtype}; got {operand.dtype}. "
+            f"Convert one of them ({operand.name}.astype or {operand.name}.to)"
+        )
+
+
+def require_same_device(operand: Operand, a: Operand) -> None:
+    if operand.device != a.device:
+        raise DeviceError(
+            f"{operand.name}: must be where a is, {a.place}; it is in {operand.place}. Move one of them to the other's place"
+        )
+
+
+def require_matrix(operand: Operand) -> None:
+    if len(operand.shape) < 2:
+        raise ShapeError(
+            f"{operand.name}: must have at least 2 dimensions; got shape {operand.shape}. "
+            "Reshape it to one row or one column, or call matmul, which takes vectors"
+        )
+
+
+def require_inner_match(a: Operand, b: Operand) -> None:
+    if a.shape[-1] != b.shape[-2]:
+        raise ShapeError(
+            f"b: must have as many rows as a has columns; a is {a.shape} (k = {a.shape[-1]}), b is {b.shape} (k = {b.shape[-2]}). "
+            "Transpose one of them with trans_a or trans_b if it lies the other way"
+        )
+
+
+def broadcast_batch(a: Operand, b: Operand) -> tuple[int, ...]:
+    try:
+        return tuple(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
+    except ValueError:
+        raise ShapeError(
+            f"b: batch dimensions must broadcast with those of a; a has {a.shape[:-2]}, b has {b.shape[:-2]}. "
+            "Make each pair equal or one of the two 1"
+        ) from None
+
+
+def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
+    """C as if it had the output's shape: missing and single dimensions are stepped through with stride 0."""
+    missing = len(shape) - len(c.shape)
+    own = (1,) * missing + c.shape
+    if missing < 0 or any(extent not in (1, wanted) for extent, wanted in zip(own, shape, strict=True)):
+        raise ShapeError(
+            f"c: must broadcast to the output's shape {shape}; got {c.shape}. Reshape it or slice it to fit"
+        )
+    strides = (0,) * missing + c.strides
+    return c.viewed(shape, tuple(s if e == w else 0 for e, w, s in zip(own, shape, strides, strict=True)))
+
+
+def require_output(out: Operand, a: Operand, shape: tuple[int, ...]) -> None:
+    if out.shape != shape:
+        raise ShapeError(f"out: must have shape {shape}; got {out.shape}. It is neither resized nor broadcast")
+    require_same_dtype(out, a)
+    require_same_device(out, a)
+    require_writable(out)
+    steps = [(extent, stride) for extent, stride in zip(shape, out.strides, strict=True) if extent > 1]
+    if any(stride == 0 for _, stride in steps):
+        raise StrideError(
+            f"out: each element must have its own memory; strides {out.strides} repeat some. Pass a fresh array"
+        )
+    if steps and len(shape) >= 2 and 1 not in out.strides[-2:] and min(shape[-2:]) > 1:
+        raise StrideError(
+            f"out: rows or columns must be contiguous (a stride of 1 in one of the last two dimensions); got strides {out.strides}. "
+            "Write into a contiguous array and copy from it"
+        )
+
+
+def require_writable(out: Operand) -> None:
+    if isinstance(out.owner, np.ndarray) and not out.owner.flags.writeable:
+        raise ArgumentError("out: must be writable; this array is read-only. Pass a copy")
+    if out.framework == "jax":
+        raise ArgumentError("out: JAX arrays cannot be written to. Leave out away and take the returned array")
+
+
+def require_no_overlap(out: Operand, operand: Operand) -> None:
+    if math.prod(out.shape) and math.prod(operand.shape) and out.overlaps(operand):
+        raise StrideError(
+            f"out: must not overlap {operand.name}: its elements are still read while results are written. "
+            f"Bytes {out.span} and {operand.span}. Pass a separate array"
+        )
+
+
+def require_no_partial_overlap(out: Operand, c: Operand) -> None:
+    """C may be the output itself, element for element; anything in between is refused."""
+    if (c.pointer, c.strides) != (out.pointer, out.strides):
+        require_no_overlap(out, c)
+
+
+def require_c_for_beta(beta: float, c: object) -> None:
+    if beta != 0 and c is None:
+        raise ArgumentError(
+            f"beta: must be 0 when there is no c; got {beta}. Pass c, or c=out to update the output in place"
+        )
+
+
+def require_scalar(name: str, value: object) -> float:
+    if isinstance(value, (int, float, np.floating, np.integer)):
+        return float(value)
+    raise ArgumentError(
+        f"{name}: must be a real number; got {type(value).__name__}. Call float() on it, or .item() on an array"
+    )
+
+
+def require_no_gradient(operand: Operand) -> None:
+    if operand.framework != "torch" or not operand.owner.requires_grad:
+        return
+    import torch
+
+    if torch.is_grad_enabled():
+        raise ArgumentError(
+            f"{operand.name}: requires a gradient, and none would be recorded. Call under torch.no_grad() or pass {operand.name}.detach()"
+        )
+
+
+def require_arrays_in_one_place(operands: list[Operand]) -> int:
+    """The device that all arrays share."""
+    for operand in operands[1:]:
+        require_same_device(operand, operands[0])
+    return operands[0].device if operands else HOST

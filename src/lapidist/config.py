@@ -1,0 +1,49 @@
+"""The free knobs of a kernel: what a tuner varies. Everything else about a launch is derived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Tiles per level in elements (block bm x bn x bk, warp wm x wn, thread tm x tn) and buffers in the K pipeline.
+
+    Zero means that the kernel has no such level. The device code knows the same numbers as BM, BN, ...
+    """
+
+    bm: int
+    bn: int
+    bk: int = 0
+    wm: int = 0
+    wn: int = 0
+    tm: int = 1
+    tn: int = 1
+    stages: int = 0
+    producers: int = 0  # threads that only load
+
+    @property
+    def threads(self) -> int:
+        """One for every thread tile, and the producers."""
+        return (self.bm // self.tm) * (self.bn // self.tn) + self.producers
+
+    def defines(self) -> dict[str, object]:
+        knobs = {
+            "BM": self.bm,
+            "BN": self.bn,
+            "BK": self.bk,
+            "WM": self.wm,
+            "WN": self.wn,
+            "TM": self.tm,
+            "TN": self.tn,
+        }
+        return {name: value for name, value in {**knobs, "STAGES": self.stages}.items() if value}
+
+    def __str__(self) -> str:
+        parts = [f"{self.bm}x{self.bn}" + (f"x{self.bk}" if self.bk else "")]
+        if self.wm:
+            parts.append(f"warp {self.wm}x{self.wn}")
+        parts.append(f"thread {self.tm}x{self.tn}")
+        if self.stages:
+            parts.append(f"{self.stages} stages")
+        return ", ".join(parts)

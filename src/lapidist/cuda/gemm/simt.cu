@@ -1,0 +1,190 @@
+// The CUDA-core family: every layout, stride, alignment, batch and size, in float, double and half (summed in float).
+//
+// D = alpha A B + beta C. D is row-major; A, B and C have any strides. The host says by macro what it knows:
+//   A_CONTIGUOUS   1: neighbours along k touch (A row-major)   2: neighbours along m touch   0: neither
+//   B_CONTIGUOUS   1: neighbours along k touch                 2: neighbours along n touch (B row-major)   0: neither
+//   A_VECTOR, B_VECTOR, D_VECTOR   elements moved at once, as pointers and strides allow (1, 2 or 4)
+//
+// The shape of the work, with the steps that the ladder climbs one by one:
+//   block tile BM x BN, BK deep, in two shared buffers; A transposed to As[k][m], so both operands are read as rows
+//   next tile travels global -> registers while this one is computed, registers -> the other buffer after it
+//   warp tile WM x WN of 4 x 8 lanes in the zig-zag order of rung 11, thread tile TM x TN in groups of 4 x 4
+//
+//     n ->   warp_n                                 lane (4 x 8, zig-zag)
+//   m   +----------+----------+           0  2  8 10 16 18 24 26
+//   |   | WM x WN  |          |  BM       1  3  9 11 17 19 25 27
+//   v   +----------+----------+           4  6 12 14 20 22 28 30
+//       |          |          |           5  7 13 15 21 23 29 31
+//       +----------+----------+           16-byte loads of one row or column pair up: 2 wavefronts in place of 4
+//            BN
+#include "common.cuh"
+
+#ifndef BM
+#define BM 128
+#define BN 128
+#define BK 8
+#define WM 32
+#define WN 64
+#define TM 8
+#define TN 8
+#endif
+#ifndef A_CONTIGUOUS
+#define A_CONTIGUOUS 1
+#define B_CONTIGUOUS 2
+#define A_VECTOR 1
+#define B_VECTOR 1
+#define D_VECTOR 1
+#endif
+#define THREADS (BM / WM * (BN / WN) * 32)
+static_assert(WM == 4 * TM && WN == 8 * TN, "a warp is 4 x 8 lanes, each with TM x TN results");
+static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile is made of groups of four");
+static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles fill the block tile");
+
+constexpr int PAD = 4;  // keeps 16-byte alignment and spreads the transposing stores over the banks
+
+template <int Count> struct alignas(sizeof(T) * Count < 16 ? sizeof(T) * Count : 16) Vector { T at[Count]; };
+
+// Moves an OUTER x BK tile (OUTER counts rows of A or columns of B) from global memory through registers to shared[k][outer].
+template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
+  static constexpr int WIDE = CONTIGUOUS == 1 ? BK : OUTER;  // the direction that neighbouring threads walk
+  static constexpr int MOVES = OUTER * BK / VECTOR / THREADS;
+  static_assert(OUTER * BK % (VECTOR * THREADS) == 0, "every thread moves the same number of vectors");
+  static_assert(WIDE % VECTOR == 0, "vectors fill a row of the tile");
+  const T* gmem;
+  i64 outer_stride, k_stride;
+  int outers, K;  // how many of each the matrix has beyond this tile's first
+  Vector<VECTOR> reg[MOVES];
+
+  __device__ static void place(int move, int& outer, int& k) {
+    const int index = (move * THREADS + threadIdx.x) * VECTOR;
+    if (CONTIGUOUS == 1) { outer = index / WIDE; k = index % WIDE; }
+    else { k = index / WIDE; outer = index % WIDE; }
+  }
+
+  // Elements outside the matrix become zero. The tile at k0 is whole in k for all but the last step.
+  __device__ void load(int k0) {
+#pragma unroll
+    for (int move = 0; move < MOVES; ++move) {
+      int outer, k;
+      place(move, outer, k);
+      k += k0;
+      const T* from = gmem + outer * outer_stride + k * k_stride;
+      const bool inside = outer + (CONTIGUOUS == 1 ? 1 : VECTOR) <= outers && k + (CONTIGUOUS == 1 ? VECTOR : 1) <= K;
+      if (VECTOR > 1 && inside) {
+        reg[move] = *reinterpret_cast<const Vector<VECTOR>*>(from);
+      } else {
+#pragma unroll
+        for (int i = 0; i < VECTOR; ++i) {
+          const bool exists = CONTIGUOUS == 1 ? outer < outers && k + i < K : outer + i < outers && k < K;
+          reg[move].at[i] = exists ? from[i * (CONTIGUOUS == 1 ? k_stride : outer_stride)] : T(0);
+        }
+      }
+    }
+  }
+
+  __device__ void store(T (*shared)[OUTER + PAD]) {
+#pragma unroll
+    for (int move = 0; move < MOVES; ++move) {
+      int outer, k;
+      place(move, outer, k);
+      if (CONTIGUOUS == 1) {
+#pragma unroll
+        for (int i = 0; i < VECTOR; ++i) shared[k + i][outer] = reg[move].at[i];
+      } else {
+        *reinterpret_cast<Vector<VECTOR>*>(&shared[k][outer]) = reg[move];
+      }
+    }
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* C, T* D,
+     i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
+     i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer) {
+  // Where am I.
+  const int tiles_n = ceil_div(N, BN);
+  const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int lane_m = (lane & 1) | (lane >> 1 & 2), lane_n = (lane >> 1 & 1) | (lane >> 2 & 6);
+  const int warp_row = warp / (BN / WN) * WM, warp_col = warp % (BN / WN) * WN;
+  A += blockIdx.y * a_inner + blockIdx.z * a_outer;
+  B += blockIdx.y * b_inner + blockIdx.z * b_outer;
+  C += blockIdx.y * c_inner + blockIdx.z * c_outer;
+  D += blockIdx.y * d_inner + blockIdx.z * d_outer;
+
+  // What I load.
+  __shared__ __align__(16) T As[2][BK][BM + PAD];
+  __shared__ __align__(16) T Bs[2][BK][BN + PAD];
+  Mover<BM, A_CONTIGUOUS, A_VECTOR> move_a = {A + tile_row * a_row, a_row, a_col, M - tile_row, K};
+  Mover<BN, B_CONTIGUOUS, B_VECTOR> move_b = {B + tile_col * b_col, b_col, b_row, N - tile_col, K};
+
+  Acc acc[TM][TN] = {};
+  if (K > 0) {
+    move_a.load(0);
+    move_b.load(0);
+    move_a.store(As[0]);
+    move_b.store(Bs[0]);
+  }
+  int buffer = 0;
+  for (int k0 = 0; k0 < K; k0 += BK, buffer ^= 1) {
+    __syncthreads();  // this buffer is whole, and no one reads the other one any more
+    // Load the next tile into registers; it arrives while this one is computed.
+    const bool more = k0 + BK < K;
+    if (more) {
+      move_a.load(k0 + BK);
+      move_b.load(k0 + BK);
+    }
+
+    // Compute.
+#pragma unroll
+    for (int k = 0; k < BK; ++k) {
+      Acc a_reg[TM], b_reg[TN];
+#pragma unroll
+      for (int i = 0; i < TM; i += 4) {
+        const Four<T> four = *reinterpret_cast<const Four<T>*>(&As[buffer][k][warp_row + i * 4 + lane_m * 4]);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) a_reg[i + e] = Acc(four.at[e]);
+      }
+#pragma unroll
+      for (int j = 0; j < TN; j += 4) {
+        const Four<T> four = *reinterpret_cast<const Four<T>*>(&Bs[buffer][k][warp_col + j * 8 + lane_n * 4]);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) b_reg[j + e] = Acc(four.at[e]);
+      }
+#pragma unroll
+      for (int i = 0; i < TM; ++i)
+#pragma unroll
+        for (int j = 0; j < TN; ++j) acc[i][j] += a_reg[i] * b_reg[j];
+    }
+    if (more) {
+      move_a.store(As[buffer ^ 1]);
+      move_b.store(Bs[buffer ^ 1]);
+    }
+  }
+
+  // Store.
+#pragma unroll
+  for (int i = 0; i < TM; ++i) {
+    const int row = tile_row + warp_row + i / 4 * 16 + lane_m * 4 + i % 4;
+    if (row >= M) continue;
+#pragma unroll
+    for (int j = 0; j < TN; j += D_VECTOR) {
+      const int col = tile_col + warp_col + j / 4 * 32 + lane_n * 4 + j % 4;
+      Vector<D_VECTOR> result;
+#pragma unroll
+      for (int e = 0; e < D_VECTOR; ++e) {
+        Acc value = alpha * acc[i][j + e];
+        if (beta != Acc(0) && col + e < N) value += beta * Acc(C[row * c_row + (col + e) * c_col]);
+        result.at[e] = T(value);
+      }
+      T* to = D + row * d_row + col;
+      if (col + D_VECTOR <= N) {
+        *reinterpret_cast<Vector<D_VECTOR>*>(to) = result;
+      } else {
+#pragma unroll
+        for (int e = 0; e < D_VECTOR; ++e)
+          if (col + e < N) to[e] = result.at[e];
+      }
+    }
+  }
+}

@@ -1,0 +1,293 @@
+"""The GPU's side of a Launch: load the cubin, encode tensor maps, start the kernel on a stream.
+
+`GpuKernel` is a Launch made ready for many runs. Its `start` is the hot path (a few microseconds, no allocation, no
+synchronisation): pack the arguments into this thread's block, call the driver.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+from lapidist.arrays import Operand
+from lapidist.device import Device, chip, known_as
+from lapidist.errors import DeviceError, LaunchError
+from lapidist.launch import Binary, Dim3, ParameterBlock, TensorMap
+
+MINIMUM_DRIVER = 13000  # CUDA 13.0: cubins from NVRTC 13.x need an R580 driver or newer
+STATIC_SHARED_LIMIT = 48 * 1024  # above it a kernel must opt in to dynamic shared memory
+
+
+def check(result: tuple[Any, ...], call: str) -> Any:
+    """The driver's answer without its status, or a LaunchError that names the call."""
+    status, *values = result
+    if status.value != 0:
+        raise LaunchError(f"{call}: the driver answered {status.name}")
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+@lru_cache(maxsize=1)
+def load_driver() -> Any:
+    """cuda.bindings.driver, initialised; a missing or old driver is a DeviceError that says what to install."""
+    try:
+        from cuda.bindings import driver
+
+        check(driver.cuInit(0), "cuInit")
+        version = check(driver.cuDriverGetVersion(), "cuDriverGetVersion")
+    except (ImportError, RuntimeError, OSError, LaunchError) as error:
+        raise DeviceError(
+            f"device: no usable NVIDIA driver or GPU ({str(error).splitlines()[0]}). Host arrays are multiplied without one; "
+            "`lapidist doctor` shows what was found"
+        ) from error
+    require_driver_version(version)
+    return driver
+
+
+def require_driver_version(version: int) -> None:
+    if version < MINIMUM_DRIVER:
+        raise DeviceError(
+            f"driver: CUDA {MINIMUM_DRIVER // 1000}.0 is needed, this one gives {version // 1000}.{version % 1000 // 10}. "
+            "Install an NVIDIA driver of release 580 or newer"
+        )
+
+
+def gpu_count() -> int:
+    """How many GPUs the driver sees; 0 without a driver."""
+    try:
+        return check(load_driver().cuDeviceGetCount(), "cuDeviceGetCount")
+    except DeviceError:
+        return 0
+
+
+def require_gpu(ordinal: int) -> None:
+    """Raise unless GPU number `ordinal` exists."""
+    load_driver()
+    count = gpu_count()
+    if ordinal >= count:
+        raise DeviceError(f"device: GPU {ordinal} was asked for, but the driver sees {count}. Choose one below {count}")
+
+
+@lru_cache(maxsize=None)
+def primary_context(ordinal: int) -> Any:
+    """The context that torch, CuPy and JAX use, retained for the life of the process."""
+    driver = load_driver()
+    device = check(driver.cuDeviceGet(ordinal), "cuDeviceGet")
+    return check(driver.cuDevicePrimaryCtxRetain(device), "cuDevicePrimaryCtxRetain")
+
+
+class current_device:
+    """Makes a GPU's primary context current, and puts back what was there."""
+
+    __slots__ = ("_context", "_driver", "_previous")
+
+    def __init__(self, ordinal: int) -> None:
+        self._driver = load_driver()
+        self._context = primary_context(ordinal)
+        self._previous: Any = None
+
+    def __enter__(self) -> None:
+        current = self._driver.cuCtxGetCurrent()[1]
+        if int(current) != int(self._context):
+            check(self._driver.cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
+            self._previous = current
+
+    def __exit__(self, *_: object) -> None:
+        if self._previous is not None:
+            self._driver.cuCtxSetCurrent(self._previous)
+
+
+# ---- tensor maps ----
+
+ELEMENT_TYPES = {
+    "float64": ("FLOAT64", 8),
+    "float32": ("FLOAT32", 4),
+    "float16": ("FLOAT16", 2),
+    "bfloat16": ("BFLOAT16", 2),
+    "int32": ("INT32", 4),
+    "uint8": ("UINT8", 1),
+}
+
+
+def encode_tensor_map(tensor_map: TensorMap) -> bytes:
+    """The 128 opaque bytes that the copy engine reads."""
+    driver = load_driver()
+    name, _ = ELEMENT_TYPES[tensor_map.dtype]
+    rank = len(tensor_map.shape)
+    swizzle = f"CU_TENSOR_MAP_SWIZZLE_{f'{tensor_map.swizzle}B' if tensor_map.swizzle else 'NONE'}"
+    encoded = check(
+        driver.cuTensorMapEncodeTiled(
+            getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}"),
+            rank,
+            tensor_map.address,
+            [driver.cuuint64_t(extent) for extent in tensor_map.shape],
+            [driver.cuuint64_t(stride) for stride in tensor_map.strides],
+            [driver.cuuint32_t(extent) for extent in tensor_map.box],
+            [driver.cuuint32_t(1)] * rank,
+            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+            getattr(driver.CUtensorMapSwizzle, swizzle),
+            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        ),
+        f"cuTensorMapEncodeTiled of {tensor_map}",
+    )
+    return ctypes.string_at(encoded.getPtr(), 128)
+
+
+# ---- kernels ----
+
+
+@lru_cache(maxsize=None)
+def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
+    """The kernel handle on one GPU, allowed `shared_bytes` of dynamic shared memory. The library lives as long as the process."""
+    driver = load_driver()
+    with current_device(ordinal):
+        library = check(
+            driver.cuLibraryLoadData(binary.cubin, [], [], 0, [], [], 0), f"cuLibraryLoadData of {binary.entry}"
+        )
+        kernel = check(
+            driver.cuLibraryGetKernel(library, binary.entry.encode()), f"cuLibraryGetKernel of {binary.entry}"
+        )
+        if shared_bytes > STATIC_SHARED_LIMIT:
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            device = check(driver.cuDeviceGet(ordinal), "cuDeviceGet")
+            check(driver.cuKernelSetAttribute(attribute, shared_bytes, kernel, device), "cuKernelSetAttribute")
+        # A CUkernel is good in any context; the launch call takes it under the CUfunction type.
+        return driver.CUfunction(int(kernel))
+
+
+class _Block(threading.local):
+    """One thread's parameter bytes and launch configuration: the driver call drops the GIL while it reads them."""
+
+    def __init__(self, kernel: GpuKernel) -> None:
+        size = kernel.parameters.nbytes
+        raw = ctypes.create_string_buffer(size + 64)
+        start = -ctypes.addressof(raw) % 64  # tensor maps must lie on 64 bytes
+        self.keep = raw
+        self.view = memoryview(raw)[start : start + size]
+        base = ctypes.addressof(raw) + start
+        offsets = kernel.parameters.offsets
+        self.pointers = (ctypes.c_void_p * len(offsets))(*(base + offset for offset in offsets))
+        self.address = ctypes.addressof(self.pointers)
+        self.config = kernel.configure()
+        self.stream = -1
+
+
+class GpuKernel:
+    """A kernel with its grid fixed, ready to start again and again with new arguments."""
+
+    def __init__(
+        self,
+        binary: Binary,
+        ordinal: int,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: int,
+        cluster: Dim3,
+        parameters: ParameterBlock,
+    ) -> None:
+        self.grid, self.block, self.shared_bytes, self.cluster = grid, block, shared_bytes, cluster
+        self.parameters = parameters
+        self._driver = load_driver()
+        self._context = primary_context(ordinal)
+        self._context_value = int(self._context)
+        self._function = load_binary(binary, ordinal, shared_bytes)
+        self._blocks = _Block(self)
+
+    def configure(self) -> Any:
+        driver = self._driver
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = self.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = self.block
+        config.sharedMemBytes = self.shared_bytes
+        if self.cluster != (1, 1, 1):
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = self.cluster
+            config.attrs = [attribute]
+            config.numAttrs = 1
+        return config
+
+    def start(self, values: Sequence[Any], stream: int) -> None:
+        """Launch on `stream` (a raw handle). Returns at once; errors of the launch itself are raised."""
+        driver, block = self._driver, self._blocks
+        self.parameters.pack_into(block.view, values)
+        if block.stream != stream:
+            block.config.hStream = driver.CUstream(stream)
+            block.stream = stream
+        previous = driver.cuCtxGetCurrent()[1]
+        foreign = int(previous) != self._context_value
+        if foreign:
+            driver.cuCtxSetCurrent(self._context)
+        status = driver.cuLaunchKernelEx(block.config, self._function, block.address, 0)[0]
+        if foreign:
+            driver.cuCtxSetCurrent(previous)
+        if status:
+            raise LaunchError(
+                f"cuLaunchKernelEx: the driver answered {status.name} (grid {self.grid}, block {self.block})"
+            )
+
+
+# ---- the chip ----
+
+
+@lru_cache(maxsize=None)
+def query_device(ordinal: int) -> Device:
+    """The facts of an installed GPU: what the driver tells, completed from the table of known chips."""
+    require_gpu(ordinal)
+    driver = load_driver()
+    handle = check(driver.cuDeviceGet(ordinal), "cuDeviceGet")
+    name = check(driver.cuDeviceGetName(96, handle), "cuDeviceGetName").split(b"\0")[0].decode()
+
+    def attribute(key: str) -> int:
+        code = getattr(driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{key}")
+        return int(check(driver.cuDeviceGetAttribute(code, handle), f"cuDeviceGetAttribute {key}"))
+
+    known = known_as(name) or chip("h200")
+    return replace(
+        known,
+        name=name,
+        capability=(attribute("COMPUTE_CAPABILITY_MAJOR"), attribute("COMPUTE_CAPABILITY_MINOR")),
+        sms=attribute("MULTIPROCESSOR_COUNT"),
+        clock_mhz=attribute("CLOCK_RATE") // 1000,
+        shared_per_block=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+        shared_per_sm=attribute("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR"),
+        threads_per_sm=attribute("MAX_THREADS_PER_MULTIPROCESSOR"),
+        l2_bytes=attribute("L2_CACHE_SIZE"),
+    )
+
+
+# ---- host arrays ----
+
+
+@contextmanager
+def upload(ordinal: int, operands: Sequence[Operand]) -> Iterator[list[int]]:
+    """Copies of host operands on a GPU, as pointers; the last one is the output and is copied back at the end."""
+    driver = load_driver()
+    with current_device(ordinal):
+        buffers: list[tuple[int, Operand, int, int]] = []
+        try:
+            for operand in operands:
+                start, end = operand.span
+                buffer = int(check(driver.cuMemAlloc(max(end - start, 1)), "cuMemAlloc"))
+                buffers.append((buffer, operand, start, end - start))
+                if end > start:
+                    check(driver.cuMemcpyHtoD(buffer, start, end - start), "cuMemcpyHtoD")
+            yield [buffer + operand.pointer - start for buffer, operand, start, _ in buffers]
+            check(driver.cuCtxSynchronize(), "cuCtxSynchronize")
+            buffer, _, start, size = buffers[-1]
+            if size:
+                check(driver.cuMemcpyDtoH(start, buffer, size), "cuMemcpyDtoH")
+        finally:
+            for buffer, *_ in buffers:
+                driver.cuMemFree(buffer)
+
+
+def synchronize(stream: int) -> None:
+    """Wait for everything on a stream."""
+    driver = load_driver()
+    check(driver.cuStreamSynchronize(driver.CUstream(stream)), "cuStreamSynchronize")

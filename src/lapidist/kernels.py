@@ -1,0 +1,170 @@
+"""The registry: one row a kernel, with its source, its knobs and the rules it refuses by.
+
+A rung or a detour is an ordinary kernel: the planner may choose it, the tests reach it, the bench measures it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.errors import ArgumentError
+from lapidist.problem import ELEMENT_BYTES, Problem
+from lapidist.signatures import LADDER, SIMT, TMA, Signature
+
+GRID_LIMIT = 2**31 - 1
+INT_LIMIT = 2**31 - 1
+
+
+def no_dynamic_shared(config: Config, dtype: str) -> int:
+    return 0
+
+
+def tma_shared(config: Config, dtype: str) -> int:
+    """Stages of A and B tiles, a full and an empty barrier for each, and room to start on 1024 bytes (the swizzle's period)."""
+    stage = (config.bm + config.bn) * config.bk * ELEMENT_BYTES[dtype]
+    return config.stages * (stage + 16) + 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """`efficiency` is the share of the chip's limit that whole tiles reach, as measured; the planner's model uses it."""
+
+    name: str
+    kind: str  # rung, detour or production
+    source: str
+    idea: str
+    signature: Signature
+    config: Config
+    efficiency: float
+    capability: tuple[int, int] = (7, 5)
+    by_dtype: Mapping[str, Config] = field(default_factory=dict)
+    others: tuple[tuple[Config, float], ...] = ()  # more configs that the planner weighs, with their efficiency
+    defines: Mapping[str, object] = field(default_factory=dict)
+    persistent: bool = False
+    dynamic_shared: Callable[[Config, str], int] = no_dynamic_shared
+    rescheduled: bool = False  # its cubin goes through the operand-reuse pass of lapidist.sass
+
+    @property
+    def entry(self) -> str:
+        """The name of the kernel function: its file's, without the number."""
+        return self.source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_")
+
+    def config_for(self, dtype: str) -> Config:
+        return self.by_dtype.get(dtype, self.config)
+
+    def configs_for(self, dtype: str) -> tuple[tuple[Config, float], ...]:
+        """Every (config, efficiency) that the planner may weigh."""
+        return ((self.config_for(dtype), self.efficiency), *self.others)
+
+    def shared_bytes(self, config: Config, dtype: str) -> int:
+        return self.dynamic_shared(config, dtype)
+
+    def tiles(self, problem: Problem, config: Config) -> int:
+        return -(-problem.m // config.bm) * -(-problem.n // config.bn)
+
+    def grid(self, problem: Problem, config: Config, device: Device) -> tuple[int, int, int]:
+        """Tiles along x, batch along y and z. A persistent kernel takes one block for each SM, and those walk the tiles."""
+        tiles = self.tiles(problem, config)
+        inner, outer = (*problem.batch[::-1], 1, 1)[:2]
+        return (min(tiles, device.sms) if self.persistent else tiles), inner, outer
+
+    def refuse(self, problem: Problem, config: Config, device: Device) -> str | None:
+        """Why this kernel cannot do it, or None."""
+        if problem.dtype not in ELEMENT_BYTES:
+            return f"it multiplies {', '.join(ELEMENT_BYTES)}; the type is {problem.dtype}"
+        if device.capability < self.capability:
+            return "it needs compute capability {}.{}; {} has {}.{}".format(
+                *self.capability, device.name, *device.capability
+            )
+        if max(problem.m, problem.n, problem.k) > INT_LIMIT:
+            return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
+        if self.tiles(problem, config) > GRID_LIMIT:
+            return f"a grid has at most {GRID_LIMIT} blocks; {config} would need {self.tiles(problem, config)}"
+        needed = self.shared_bytes(config, problem.dtype)
+        if needed > device.shared_per_block:
+            return f"its buffers take {needed} bytes of shared memory; {device.name} gives a block {device.shared_per_block}"
+        return self.signature.refuse(problem)
+
+    def macros(self, problem: Problem, config: Config) -> dict[str, object]:
+        """Everything the source is compiled with."""
+        return {**config.defines(), **self.defines, **self.signature.defines(problem)}
+
+
+def rung(number: int, name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:
+    row = {"kind": "rung", "source": f"ladder/{number:02d}_{name}.cu", "signature": LADDER, **more}
+    return Kernel(name=name, idea=idea, config=config, efficiency=efficiency, **row)  # type: ignore[arg-type]
+
+
+def detour(name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:
+    row = {"kind": "detour", "source": f"detours/{name}.cu", "signature": LADDER, **more}
+    return Kernel(name=name, idea=idea, config=config, efficiency=efficiency, **row)  # type: ignore[arg-type]
+
+
+SQUARE = Config(32, 32)
+SHARED = Config(32, 32, 32)
+COLUMN = Config(32, 32, 32, tm=4)
+LARGE = Config(128, 128, 8, tm=8, tn=8)
+WARPED = Config(128, 128, 8, wm=32, wn=64, tm=8, tn=8)
+
+RUNGS = (
+    rung(1, "uncoalesced", "one thread, one element; threads walk down a column", SQUARE, 0.01),
+    rung(2, "coalesced", "threads walk along a row: one request, few sectors", SQUARE, 0.09),
+    rung(3, "hoisted_indices", "indices become pointers that are bumped", SQUARE, 0.09),
+    rung(4, "shared_tile", "32 x 32 tiles in shared memory, read with bank conflicts", SHARED, 0.05),
+    rung(5, "padded_tile", "one unused element a row: no conflicts", SHARED, 0.12),
+    rung(6, "thread_column", "four results a thread: B is read once for four", COLUMN, 0.2),
+    rung(7, "vector_loads", "four elements a move, next tile prefetched", Config(32, 32, 32, tm=1, tn=4), 0.25),
+    rung(8, "thread_tile", "4 x 4 results a thread", Config(64, 64, 16, tm=4, tn=4), 0.45),
+    rung(9, "large_tile", "8 x 8 results a thread, A as it lies", LARGE, 0.5),
+    rung(10, "transposed_a", "A transposed, four 4 x 4 groups: wide loads, no conflicts", LARGE, 0.65),
+    rung(11, "warp_tile", "lanes in a zig-zag of 4 x 8: loads pair up", WARPED, 0.65),
+    rung(12, "double_buffer", "two buffers, one barrier a step", WARPED, 0.65),
+    rung(13, "fragment_prefetch", "fragments of the next k while this one is computed", WARPED, 0.65),
+    rung(14, "async_pipeline", "cp.async, four stages in flight", replace(WARPED, stages=4), 0.65, capability=(8, 0)),
+    rung(
+        15,
+        "tma_producer",
+        "a producer warp loads by TMA, 16 x 8 a thread, persistent",
+        Config(256, 128, 32, 64, 64, 16, 8, stages=4, producers=128),
+        0.85,
+        by_dtype={
+            "float64": Config(128, 128, 16, 32, 64, 8, 8, stages=4, producers=128),
+            "float16": Config(256, 128, 64, 64, 64, 16, 8, stages=4, producers=128),
+        },
+        signature=TMA,
+        capability=(9, 0),
+        persistent=True,
+        dynamic_shared=tma_shared,
+    ),
+)
+
+DETOURS: tuple[Kernel, ...] = ()
+
+PRODUCTION = (
+    Kernel(
+        "simt",
+        "production",
+        "gemm/simt.cu",
+        "every layout, stride, batch and size",
+        SIMT,
+        Config(128, 128, 8, 32, 64, 8, 8),
+        0.65,
+        others=((Config(64, 64, 16, 32, 32, 8, 4), 0.5), (Config(32, 32, 32, 16, 32, 4, 4), 0.3)),
+    ),
+)
+
+KERNELS = (*RUNGS, *DETOURS, *PRODUCTION)
+BY_NAME = {kernel.name: kernel for kernel in KERNELS}
+
+
+def kernel_named(name: str) -> Kernel:
+    """A kernel by name, or a rung by its number."""
+    if name.isdigit() and 1 <= int(name) <= len(RUNGS):
+        return RUNGS[int(name) - 1]
+    found = BY_NAME.get(name)
+    if found is None:
+        raise ArgumentError(f"kernel: must be one of {', '.join(BY_NAME)} or a rung's number; got {name!r}")
+    return found

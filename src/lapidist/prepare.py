@@ -1,0 +1,300 @@
+"""One multiplication made ready: arguments checked, place chosen, kernel planned and loaded; run again with new pointers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lapidist import checks
+from lapidist.arrays import HOST, Operand, contiguous_strides, empty, on_host, operand_of, stream_of
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.driver import GpuKernel, encode_tensor_map, query_device, require_gpu, upload
+from lapidist.errors import ArgumentError, StrideError
+from lapidist.host import multiply
+from lapidist.kernels import kernel_named
+from lapidist.plans import Plan, make_plan
+from lapidist.problem import Problem
+
+MACHINE = "machine"
+
+
+class Arguments:
+    """The operands of one call after every rule was checked: nothing has been launched or written when one fails."""
+
+    def __init__(
+        self, a: Any, b: Any, c: Any, out: Any, trans_a: bool, trans_b: bool, vectors: bool, alpha: float, beta: float
+    ) -> None:
+        checks.require_c_for_beta(beta, c)
+        self.a, self.b = operand_of(a, "a"), operand_of(b, "b")
+        self.form = (trans_a, trans_b, vectors)
+        self.alpha, self.beta = alpha, beta
+        for operand in (self.a, self.b):
+            checks.require_supported(operand)
+            checks.require_no_gradient(operand)
+        checks.require_same_dtype(self.b, self.a)
+        checks.require_same_device(self.b, self.a)
+        self.drop_row, self.drop_col = self._promote_vectors(vectors)
+        if trans_a:
+            self.a = self.a.transposed()
+        if trans_b:
+            self.b = self.b.transposed()
+        checks.require_inner_match(self.a, self.b)
+        batch = checks.broadcast_batch(self.a, self.b)
+        self.shape = (*batch, self.a.shape[-2], self.b.shape[-1])
+        self.c = self._check_c(c) if beta != 0 else None
+        self.out = None if out is None else self._check_out(out)
+
+    def _promote_vectors(self, vectors: bool) -> tuple[bool, bool]:
+        """matmul takes vectors as NumPy does: a row on the left, a column on the right, dropped from the result."""
+        row, col = len(self.a.shape) == 1, len(self.b.shape) == 1
+        if vectors and row:
+            self.a = self.a.viewed((1, *self.a.shape), (self.a.shape[0], *self.a.strides))
+        if vectors and col:
+            self.b = self.b.viewed((*self.b.shape, 1), (*self.b.strides, 1))
+        checks.require_matrix(self.a)
+        checks.require_matrix(self.b)
+        return vectors and row, vectors and col
+
+    def _check_c(self, c: Any) -> Operand:
+        operand = operand_of(c, "c")
+        checks.require_same_dtype(operand, self.a)
+        checks.require_same_device(operand, self.a)
+        checks.require_no_gradient(operand)
+        return checks.broadcast_c(operand, self.shape)
+
+    def _check_out(self, out: Any) -> Operand:
+        operand = operand_of(out, "out")
+        checks.require_output(operand, self.a, self.result_shape)
+        full = self.full(operand)
+        checks.require_no_overlap(full, self.a)
+        checks.require_no_overlap(full, self.b)
+        if self.c is not None:
+            checks.require_no_partial_overlap(full, self.c)
+        return full
+
+    @property
+    def result_shape(self) -> tuple[int, ...]:
+        """The shape that the caller sees: without the dimensions that vectors brought."""
+        rows = () if self.drop_row else self.shape[-2:-1]
+        cols = () if self.drop_col else self.shape[-1:]
+        return (*self.shape[:-2], *rows, *cols)
+
+    def full(self, out: Operand) -> Operand:
+        """An output of `result_shape`, seen with the dropped dimensions back in place."""
+        if not (self.drop_row or self.drop_col):
+            return out
+        strides = list(out.strides)
+        if self.drop_col:
+            strides.append(1)
+        if self.drop_row:
+            strides.insert(len(strides) - 1, self.shape[-1])
+        return out.viewed(self.shape, tuple(strides))
+
+    def problem(self) -> Problem:
+        """k = 0 stands for alpha = 0 too: A and B, NaN and all, are not read."""
+        a, b, out = self.a, self.b, self.out or self.full(fresh_output(self.result_shape, self.a))
+        if self.alpha == 0:
+            a = a.viewed((*a.shape[:-1], 0), a.strides)
+            b = b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides)
+        return Problem.of(a, b, self.c, out)
+
+
+class Gemm:
+    """A planned multiplication. `execute` takes arrays of the same geometry and runs without planning again."""
+
+    def __init__(
+        self, arguments: Arguments, device: int | str | None, kernel: str | None, config: Config | None
+    ) -> None:
+        self.place = choose_place(arguments.a.device, device)
+        self.shape, self.like = arguments.result_shape, arguments.a
+        self.plan: Plan | None = None
+        self._form = arguments.form
+        self._alpha, self._beta = arguments.alpha, arguments.beta
+        self._kernel: GpuKernel | None = None
+        self._verified: Any = None  # geometries that passed every check, and the bytes each operand spans
+        self._spans: list[tuple[int, int]] = []
+        if self.place == HOST:
+            return
+        chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
+        self.plan = make_plan(arguments.problem(), chip, kernel_named(kernel) if kernel else None, config)
+        if isinstance(self.place, int) and not self.plan.is_empty:
+            self._load(self.plan, self.place)
+
+    def _load(self, plan: Plan, ordinal: int) -> None:
+        parameters = plan.kernel.signature.parameters(plan.problem)
+        self._kernel = GpuKernel(plan.binary, ordinal, plan.grid, plan.block, plan.shared_bytes, (1, 1, 1), parameters)
+        self._fill = plan.kernel.signature.fill(plan.problem, plan.config, encode_tensor_map)
+        self._swap = plan.problem.transposed
+
+    @property
+    def config(self) -> Config | None:
+        """The tile shapes; None on the host, where NumPy decides."""
+        return self.plan.config if self.plan else None
+
+    @property
+    def workspace_bytes(self) -> int:
+        return self.plan.workspace_bytes if self.plan else 0
+
+    @property
+    def direct(self) -> bool:
+        """Whether pointers may go straight to the kernel: arrays on the GPU, of a framework with streams, no gradient wanted."""
+        return self._kernel is not None and self.like.device != HOST and self.like.framework in ("torch", "cupy")
+
+    def __str__(self) -> str:
+        if self.plan is None:
+            return f"{self.shape} {self.like.dtype} on the host, by NumPy"
+        return str(self.plan)
+
+    def start(self, a: int, b: int, c: int, d: int, stream: int) -> None:
+        """Pointers in, launch out. They must keep the geometry and alignment that were planned."""
+        if self._kernel is not None:
+            if self._swap:
+                a, b = b, a
+            self._kernel.start(self._fill(a, b, c, d, self._alpha, self._beta), stream)
+
+    def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
+        """Run on these arrays, which must have the shapes, strides, types and alignment that were planned."""
+        seen = (geometry(a), geometry(b), geometry(c), geometry(out))
+        if seen != self._verified or not self.direct:
+            return self._execute_checked(seen, a, b, c, out, stream)
+        result = empty(self.shape, self.like) if out is None else out
+        d = pointer_of(result)
+        pointers = (pointer_of(a), pointer_of(b), d if c is None else pointer_of(c), d)
+        if out is not None:
+            self._require_apart(pointers)
+        self.start(*pointers, stream_handle(stream, self.like.framework, self.place))
+        return result
+
+    def _execute_checked(self, seen: Any, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+        """The first run with this geometry: every rule is checked, and the plan must be the one for it."""
+        arguments = Arguments(a, b, c, out, *self._form, self._alpha, self._beta)
+        if self.plan is not None and arguments.problem() != self.plan.problem:
+            raise ArgumentError(
+                f"a, b, c, out: must have the geometry that was planned, {self.plan.problem}; got {arguments.problem()} "
+                "(shape, strides or alignment differ). Make a new plan"
+            )
+        self._verified = None if any(g is not None and g[-1] is True for g in seen) else seen
+        operands = (arguments.a, arguments.b, arguments.c, arguments.out)
+        self._spans = [(x.span[0] - x.pointer, x.span[1] - x.pointer) if x else (0, 0) for x in operands]
+        return self.run(arguments, stream)
+
+    def _require_apart(self, pointers: tuple[int, int, int, int]) -> None:
+        """The output must not share bytes with A or B, nor with a C that is not the output itself."""
+        first, last = pointers[3] + self._spans[3][0], pointers[3] + self._spans[3][1]
+        for name, pointer, (low, high) in zip("abc", pointers, self._spans, strict=False):
+            if pointer + low < last and first < pointer + high and (name != "c" or pointer != pointers[3]):
+                raise StrideError(f"out: must not overlap {name}: bytes {first} to {last}. Pass a separate array")
+
+    def run(self, arguments: Arguments, stream: Any = None) -> Any:
+        """The general path: any place, checked operands."""
+        out = arguments.out
+        result = out.owner if out is not None else empty(self.shape, arguments.a)
+        target = out if out is not None else arguments.full(operand_of(result, "out"))
+        if self.place == HOST:
+            self._on_host(arguments, target)
+        elif self.place == MACHINE:
+            self._on_machine(arguments, target)
+        elif arguments.a.device == HOST:
+            self._through_gpu(arguments, target, stream)
+        else:
+            c = arguments.c or target
+            handle = stream_handle(stream, arguments.a.framework, self.place)
+            self.start(arguments.a.pointer, arguments.b.pointer, c.pointer, target.pointer, handle)
+            finish_for(arguments.a.framework, handle)
+        return result
+
+    def _on_host(self, arguments: Arguments, out: Operand) -> None:
+        c = None if arguments.c is None else on_host(arguments.c)
+        multiply(on_host(arguments.a), on_host(arguments.b), c, on_host(out), self._alpha, self._beta)
+
+    def _on_machine(self, arguments: Arguments, out: Operand) -> None:
+        from lapidist import machine
+
+        if self.plan is not None and not self.plan.is_empty:
+            machine.run(self.plan.launch(arguments.a, arguments.b, arguments.c, out, self._alpha, self._beta))
+
+    def _through_gpu(self, arguments: Arguments, out: Operand, stream: Any) -> None:
+        """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it is."""
+        ordinal = int(self.place)
+        handle = stream_handle(stream, "numpy", ordinal)
+        c = arguments.c if arguments.c is not None and arguments.c.pointer != out.pointer else None
+        with upload(ordinal, [arguments.a, arguments.b, *([c] if c else []), out]) as pointers:
+            self.start(pointers[0], pointers[1], pointers[2 if c else -1], pointers[-1], handle)
+
+
+# ---- places and streams ----
+
+
+def choose_place(where: int, device: int | str | None) -> int | str:
+    """Where to run: on the arrays' own device, or as `device` says ("gpu", a GPU's number, "machine", "host")."""
+    if device is None:
+        return where
+    if device in (MACHINE, "host"):
+        if where != HOST:
+            raise ArgumentError(
+                f"device: {device!r} takes arrays in host memory; these are on GPU {where}. Copy them to the host"
+            )
+        return HOST if device == "host" else MACHINE
+    ordinal = 0 if device in ("gpu", "cuda") else device
+    if not isinstance(ordinal, int) or ordinal < 0:
+        raise ArgumentError(f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}')
+    if where not in (HOST, ordinal):
+        raise ArgumentError(f"device: the arrays are on GPU {where}, not {ordinal}. Leave device away or move them")
+    require_gpu(ordinal)
+    return ordinal
+
+
+def machine_device() -> Device:
+    """The chip that the machine plays."""
+    from lapidist.device import chip
+
+    return chip("h200")
+
+
+def fresh_output(shape: tuple[int, ...], like: Operand) -> Operand:
+    """What a new output will look like, before it exists: frameworks align new arrays to 64 bytes and more, NumPy to 16."""
+    return Operand("out", 0, shape, contiguous_strides(shape), like.dtype, like.device, like.framework, None)
+
+
+def stream_handle(stream: Any, framework: str, device: int | str) -> int:
+    """The raw stream: the caller's choice, else where its framework works now."""
+    if stream is None:
+        return stream_of(framework, int(device))
+    if isinstance(stream, int):
+        return stream
+    for attribute in ("cuda_stream", "ptr", "handle"):
+        handle = getattr(stream, attribute, None)
+        if handle is not None:
+            return int(handle)
+    raise ArgumentError(
+        f"stream: must be a raw handle or a torch, CuPy or cuda.core stream; got {type(stream).__name__}"
+    )
+
+
+def finish_for(framework: str, stream: int) -> None:
+    """JAX has no stream to order with: its arrays are used as soon as they exist, so the work must be done by then."""
+    if framework == "jax":
+        from lapidist.driver import synchronize
+
+        synchronize(stream)
+
+
+# ---- what must stay the same between two runs of a plan ----
+
+
+def geometry(array: Any) -> Any:
+    """Everything about an array but its memory, and the alignment of that; None where it is not cheap to tell."""
+    module = type(array).__module__
+    if module == "torch":
+        return array.shape, array.stride(), array.dtype, array.device, array.data_ptr() & 15, array.requires_grad
+    if module == "numpy":
+        return array.shape, array.strides, array.dtype, array.ctypes.data & 15
+    if module.startswith("cupy"):
+        return array.shape, array.strides, array.dtype, array.device.id, array.data.ptr & 15
+    return None
+
+
+def pointer_of(array: Any) -> int:
+    if type(array).__module__ == "torch":
+        return array.data_ptr()
+    return operand_of(array, "array").pointer

@@ -1,0 +1,171 @@
+"""What is asked, without pointers: extents, types, strides, alignment. Hashable, so it is the key of plans and tuning.
+
+`Problem.of` takes the operands of D = alpha A B + beta C and brings them to the one form that kernels know: D row-major.
+A column-major D is the row-major D' = B' A'. A batch that one B shares, with A and D stacked without gaps, is one tall
+product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lapidist.arrays import Operand
+
+VECTOR_BYTES = 16  # the widest load: alignment beyond it buys nothing
+ACCUMULATORS = {"float16": "float32", "float32": "float32", "float64": "float64"}
+ELEMENT_BYTES = {"float16": 2, "float32": 4, "float64": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """The memory layout of one operand: strides in elements, alignment in bytes (of the pointer and of every row)."""
+
+    rows: int
+    cols: int
+    row_stride: int
+    col_stride: int
+    batch_strides: tuple[int, ...]
+    alignment: int
+
+    @property
+    def layout(self) -> str:
+        """row: neighbours in a row touch. col: neighbours in a column do. strided: neither."""
+        if self.col_stride == 1 or self.cols == 1:
+            return "row"
+        return "col" if self.row_stride == 1 or self.rows == 1 else "strided"
+
+    @property
+    def leading(self) -> int:
+        """Distance between the rows (row layout) or columns (col layout)."""
+        return self.row_stride if self.layout == "row" else self.col_stride
+
+    def transposed(self) -> Matrix:
+        return replace(self, rows=self.cols, cols=self.rows, row_stride=self.col_stride, col_stride=self.row_stride)
+
+    @staticmethod
+    def of(operand: Operand, batch: tuple[int, ...]) -> Matrix:
+        """`batch` is the broadcast batch shape: dimensions that the operand lacks, or has once, get stride 0."""
+        rows, cols = operand.shape[-2:]
+        own, strides = operand.shape[:-2], operand.strides[:-2]
+        missing = len(batch) - len(own)
+        batch_strides = (0,) * missing + tuple(s if e != 1 else 0 for e, s in zip(own, strides, strict=True))
+        row_stride, col_stride = operand.strides[-2:]
+        return Matrix(rows, cols, row_stride, col_stride, batch_strides, alignment_of(operand))
+
+
+def alignment_of(operand: Operand) -> int:
+    """The largest power of two up to 16 bytes that divides the pointer and every stride that steps between rows."""
+    size = ELEMENT_BYTES[operand.dtype]
+    bits = operand.pointer | VECTOR_BYTES
+    for extent, stride in zip(operand.shape, operand.strides, strict=True):
+        if extent > 1 and stride != 1:
+            bits |= stride * size
+    return bits & -bits
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """D[m, n] = alpha * A[m, k] B[k, n] + beta * C[m, n], for each index of `batch`; D is row-major."""
+
+    m: int
+    n: int
+    k: int
+    batch: tuple[int, ...]
+    dtype: str
+    a: Matrix
+    b: Matrix
+    c: Matrix | None  # None: beta is zero, C is never read
+    d: Matrix
+    in_place: bool  # C and D are the same memory
+    transposed: bool = False  # A and B of the caller were exchanged
+
+    @property
+    def accumulator(self) -> str:
+        return ACCUMULATORS[self.dtype]
+
+    @property
+    def flops(self) -> float:
+        count = 2.0 * self.m * self.n * self.k
+        for extent in self.batch:
+            count *= extent
+        return count
+
+    @property
+    def layouts(self) -> str:
+        """Of A, B and D, one letter each: r(ow), c(ol), s(trided)."""
+        return self.a.layout[0] + self.b.layout[0] + self.d.layout[0]
+
+    @staticmethod
+    def of(a: Operand, b: Operand, c: Operand | None, d: Operand) -> Problem:
+        """Operands must fit together already (api.py checks them and names the argument that does not)."""
+        batch = d.shape[:-2]
+        in_place = c is not None and (c.pointer, c.strides) == (d.pointer, d.strides)
+        problem = Problem(
+            m=d.shape[-2],
+            n=d.shape[-1],
+            k=a.shape[-1],
+            batch=batch,
+            dtype=a.dtype,
+            a=Matrix.of(a, batch),
+            b=Matrix.of(b, batch),
+            c=None if c is None else Matrix.of(c, batch),
+            d=Matrix.of(d, batch),
+            in_place=in_place,
+        )
+        return problem.collapsed().row_major().stacked()
+
+    def matrices(self) -> tuple[Matrix, ...]:
+        return (self.a, self.b, self.d) if self.c is None else (self.a, self.b, self.d, self.c)
+
+    def row_major(self) -> Problem:
+        """D' = B' A' when D is column-major."""
+        if self.d.layout != "col":
+            return self
+        a, b, d = self.b.transposed(), self.a.transposed(), self.d.transposed()
+        c = self.c and self.c.transposed()
+        return replace(self, m=self.n, n=self.m, a=a, b=b, c=c, d=d, transposed=not self.transposed)
+
+    def collapsed(self) -> Problem:
+        """Neighbouring batch dimensions become one wherever every operand steps through both evenly."""
+        extents: list[int] = []
+        strides: list[list[int]] = [[] for _ in self.matrices()]
+        for dim, extent in enumerate(self.batch):
+            steps = [matrix.batch_strides[dim] for matrix in self.matrices()]
+            if extent == 1:
+                continue
+            if extents and all(kept[-1] == step * extent for kept, step in zip(strides, steps, strict=True)):
+                extents[-1] *= extent
+                for kept, step in zip(strides, steps, strict=True):
+                    kept[-1] = step
+            else:
+                extents.append(extent)
+                for kept, step in zip(strides, steps, strict=True):
+                    kept.append(step)
+        return self.with_batch(tuple(extents), [tuple(kept) for kept in strides])
+
+    def stacked(self) -> Problem:
+        """A batch that shares B, over A, C and D stacked row by row, is one product of batch * m rows."""
+        if len(self.batch) != 1 or self.b.batch_strides != (0,):
+            return self
+        if any(x.batch_strides[0] != self.m * x.row_stride for x in self.matrices() if x is not self.b):
+            return self
+        rows = self.m * self.batch[0]
+        tall = replace(
+            self,
+            m=rows,
+            a=replace(self.a, rows=rows),
+            c=self.c and replace(self.c, rows=rows),
+            d=replace(self.d, rows=rows),
+        )
+        return tall.with_batch((), [()] * len(self.matrices()))
+
+    def with_batch(self, batch: tuple[int, ...], strides: list[tuple[int, ...]]) -> Problem:
+        a, b, d = (replace(x, batch_strides=s) for x, s in zip((self.a, self.b, self.d), strides, strict=False))
+        c = self.c and replace(self.c, batch_strides=strides[3])
+        return replace(self, batch=batch, a=a, b=b, c=c, d=d)
+
+    def __str__(self) -> str:
+        batch = f" x {'x'.join(map(str, self.batch))} batches" if self.batch else ""
+        swapped = " (as D' = B' A')" if self.transposed else ""
+        beta = " + beta C" if self.c else ""
+        return f"{self.m} x {self.n} x {self.k}{batch} {self.dtype}, layouts {self.layouts}{beta}{swapped}"
