@@ -79,15 +79,22 @@ def fused(a: Array, b: Array, c: Array, code: np.dtype) -> Array:
     return total.astype(code)
 
 
+SPLITTER = 134217729.0  # 2**27 + 1: halves a float64 significand
+
+
 @runtime
 def fused64(a: Array, b: Array, c: Array) -> Array:
-    """Fused float64: long double carries 64 bits, the exact error of the product is added back."""
+    """Fused float64: the errors of product and sum are computed exactly and added back, with one more rounding."""
     product = a * b
-    high = a.astype(np.longdouble) * b.astype(np.longdouble)
-    exact = high + c
-    plain = (product + c).astype(np.float64)
-    result = exact.astype(np.float64)
-    return np.where(np.isfinite(plain), result, plain)
+    total = product + c
+    scaled_a, scaled_b = a * SPLITTER, b * SPLITTER
+    a_high, b_high = scaled_a - (scaled_a - a), scaled_b - (scaled_b - b)
+    a_low, b_low = a - a_high, b - b_high
+    product_error = ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    back = total - product
+    total_error = (product - (total - back)) + (c - back)
+    fixed = total + (total_error + product_error)
+    return np.where(np.isfinite(fixed), fixed, total)
 
 
 # ---- floats: one emitter for all types ----

@@ -110,6 +110,7 @@ class Copies:
 
     def land(self, t: Transfer) -> None:
         """Do the copy and report its bytes."""
+        self.m.observe_transfer(t)
         if t.map is not None:
             self.land_tensor(t, t.map)
         elif t.to_shared:

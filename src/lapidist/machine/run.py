@@ -6,7 +6,6 @@ import struct
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch, TensorMap
 from lapidist.machine import access, alu, copies, flow, mbarrier, warp
 from lapidist.machine.codegen import Program, compile_program
+from lapidist.machine.counters import Counter, Counts, collect
 from lapidist.machine.faults import MachineFault
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
@@ -33,7 +33,7 @@ DEFAULT_BUDGET = 2_000_000
 class Report:
     """What a run left behind, beside the kernel's own results."""
 
-    counts: Any = None
+    counts: Counts | None = None
     faults: tuple[MachineFault, ...] = ()
     seed: int | None = None
     seconds: float = 0.0
@@ -60,8 +60,11 @@ def run(
     slots = resident_blocks(geometry, residency)
     machine = Machine(program, geometry, memory, launch.arguments, variables, dict(launch.tensor_maps), slots)
     scheduler = Scheduler(machine, range(geometry.blocks), budget)
+    counter = Counter(program.kernel, exact_counts)
+    machine.observe = counter.observe
+    machine.observe_transfer = counter.transfer
     scheduler.run()
-    return Report(seed=seed, seconds=time.perf_counter() - start, steps=machine.steps)
+    return Report(collect(scheduler, counter), seed=seed, seconds=time.perf_counter() - start, steps=machine.steps)
 
 
 # ---- checks before anything runs ----

@@ -14,7 +14,7 @@ import numpy as np
 
 from lapidist.launch import TensorMap
 from lapidist.machine.codegen import Program, storage
-from lapidist.machine.copies import Copies
+from lapidist.machine.copies import Copies, Transfer
 from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, MachineFault, OutOfBounds, Site, Thread, Trap
 from lapidist.machine.lanes import Cohort, Geometry, Lanes
 from lapidist.machine.mbarrier import MBarrier, MBarriers
@@ -107,6 +107,9 @@ class Machine:
     # -- hooks for counters and the sanitizer; a plain run has nothing to do --
 
     def observe(self, address: object, offset: int, size: int, site: int, what: str) -> None:
+        pass
+
+    def observe_transfer(self, transfer: Transfer) -> None:
         pass
 
     def order(self, address: object, offset: int, order: str, site: int) -> None:

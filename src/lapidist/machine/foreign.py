@@ -1,0 +1,103 @@
+"""Running PTX that this project did not write: arguments by name or position, arrays in place."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lapidist.errors import ArgumentError
+from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
+from lapidist.machine.parse import Kernel, Parameter, parse_kernel
+from lapidist.machine.run import DEFAULT_BUDGET, Report, run
+
+Argument = np.ndarray | int | float | bytes | TensorMap | np.generic
+
+
+def run_ptx(
+    ptx_text: str,
+    entry: str,
+    grid: Dim3,
+    block: Dim3,
+    args: Mapping[str | int, Argument],
+    *,
+    shared_bytes: int = 0,
+    cluster: Dim3 = (1, 1, 1),
+    sanitize: bool = False,
+    seed: int | None = None,
+    residency: int | None = None,
+    exact_counts: bool = False,
+    budget: int = DEFAULT_BUDGET,
+) -> Report:
+    """Execute the kernel `entry` of a PTX module.
+
+    `args` gives every parameter, by its PTX name or its position: a NumPy array for a pointer (the kernel works on the
+    array itself), a number for a scalar, a TensorMap or bytes for a parameter passed by value.
+    """
+    launch = make_launch(ptx_text, entry, grid, block, args, shared_bytes, cluster)
+    return run(launch, sanitize=sanitize, seed=seed, residency=residency, exact_counts=exact_counts, budget=budget)
+
+
+def make_launch(
+    ptx_text: str, entry: str, grid: Dim3, block: Dim3, args: Mapping[str | int, Argument], shared_bytes: int = 0, cluster: Dim3 = (1, 1, 1)
+) -> Launch:
+    kernel = parse_kernel(ptx_text, entry)
+    chosen = match_arguments(kernel, args)
+    data = bytearray(kernel.parameter_bytes)
+    maps, memory = [], []
+    for parameter, value in chosen:
+        if isinstance(value, TensorMap):
+            maps.append((parameter.offset, value))
+            continue
+        if isinstance(value, np.ndarray):
+            memory.append(Memory(parameter.name, value.ctypes.data, value.nbytes, value))
+        data[parameter.offset : parameter.offset + parameter.size] = encode(parameter, value)
+    binary = Binary(entry, kernel.target, ptx_text, b"", "")
+    return Launch(binary, grid, block, bytes(data), shared_bytes, cluster, tuple(maps), tuple(memory))
+
+
+def match_arguments(kernel: Kernel, args: Mapping[str | int, Argument]) -> list[tuple[Parameter, Argument]]:
+    """Each parameter with its value; a missing or unknown one is an error that lists what the kernel takes."""
+    parameters = list(kernel.parameters.values())
+    wanted = ", ".join(f"{number}: {p.name} (.{p.type}, {p.size} bytes)" for number, p in enumerate(parameters)) or "nothing"
+    unknown = [key for key in args if key not in kernel.parameters and key not in range(len(parameters))]
+    if unknown:
+        raise ArgumentError(f"args: {unknown[0]!r} is no parameter of {kernel.name}, which takes {wanted}")
+    chosen = []
+    for number, parameter in enumerate(parameters):
+        if number not in args and parameter.name not in args:
+            raise ArgumentError(f"args: parameter {number} ({parameter.name}) has no value; {kernel.name} takes {wanted}")
+        chosen.append((parameter, args[number] if number in args else args[parameter.name]))
+    return chosen
+
+
+def encode(parameter: Parameter, value: Any) -> bytes:
+    """A value as the bytes of its parameter."""
+    if isinstance(value, bytes | bytearray):
+        if len(value) != parameter.size:
+            raise ArgumentError(f"args: {parameter.name} takes {parameter.size} bytes, got {len(value)}")
+        return bytes(value)
+    if isinstance(value, np.ndarray):
+        if parameter.size != 8:
+            raise ArgumentError(f"args: {parameter.name} is a .{parameter.type}, not a pointer; pass a number, got an array")
+        if not value.flags.contiguous:
+            raise ArgumentError(f"args: {parameter.name} needs an array without gaps, got strides {value.strides}; pass a copy")
+        return struct.pack("<Q", value.ctypes.data)
+    if isinstance(value, np.generic) and value.dtype.itemsize == parameter.size:
+        return value.tobytes()
+    if not isinstance(value, int | float | np.generic):
+        raise ArgumentError(f"args: {parameter.name} takes an array, a number or bytes, got {type(value).__name__}")
+    return encode_number(parameter, value)
+
+
+def encode_number(parameter: Parameter, value: Any) -> bytes:
+    if parameter.type in ("f32", "f64") or isinstance(value, float):
+        if parameter.size not in (4, 8) or parameter.type[0] in "us":
+            raise ArgumentError(f"args: {parameter.name} is a .{parameter.type}; a float does not fit, got {value!r}")
+        return struct.pack("<f" if parameter.size == 4 else "<d", float(value))
+    try:
+        return int(value).to_bytes(parameter.size, "little", signed=int(value) < 0)
+    except OverflowError as error:
+        raise ArgumentError(f"args: {parameter.name} is a .{parameter.type}; {value!r} does not fit {parameter.size} bytes") from error
