@@ -1,0 +1,184 @@
+"""PTX and SASS as one kind of list: what each instruction does, how many bytes it moves, where control goes from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from lapidist.errors import DeviceError
+from lapidist.launch import Binary
+from lapidist.machine.parse import TYPE_BYTES, Instruction, Sym, parse_kernel
+
+SASS_BYTES = 16  # of an instruction, sm_70 and newer
+DISASSEMBLER_SECONDS = 60
+
+# The classes of instructions, and what they are called in a report.
+KINDS = {
+    "fma": "fused multiply-add",
+    "float": "other floating point",
+    "convert": "conversion",
+    "lds": "shared load",
+    "sts": "shared store",
+    "ldg": "global load",
+    "stg": "global store",
+    "ldgsts": "asynchronous copy",
+    "tma": "bulk copy (TMA)",
+    "barrier": "barrier or wait",
+    "integer": "integer and address",
+    "move": "move",
+    "branch": "branch",
+    "local": "spill (local memory)",
+    "other": "other",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One instruction. `nbytes` is what one thread moves; `target` is where it may jump; `falls`: the next line may follow."""
+
+    opcode: str
+    kind: str
+    nbytes: int = 0
+    target: int | None = None
+    falls: bool = True
+
+
+# ---- SASS ----
+
+SASS_KINDS = {
+    "fma": "FFMA DFMA FFMA2",
+    "float": "FADD FMUL DADD DMUL FMNMX FSEL FSETP DSETP FSET MUFU HFMA2 HADD2 HMUL2 HMMA IMMA DMMA",
+    "convert": "F2F F2FP F2I I2F I2FP F2IP I2I",
+    "lds": "LDS LDSM",
+    "sts": "STS STSM",
+    "ldg": "LDG LD",
+    "stg": "STG ST RED ATOM ATOMG",
+    "ldgsts": "LDGSTS",
+    "tma": "UTMALDG UTMASTG UBLKCP UTMAPF UTMACCTL UTMACMDFLUSH UTMAREDG",
+    "barrier": "BAR SYNCS DEPBAR LDGDEPBAR WARPSYNC MEMBAR FENCE ERRBAR UCGABAR_ARV UCGABAR_WAIT ARRIVES NANOSLEEP CCTL",
+    "move": "MOV UMOV CS2R S2R S2UR R2UR R2P P2R SEL USEL PRMT UPRMT SHFL LDC ULDC LDCU VOTE VOTEU PLOP3 UPLOP3 ELECT USETMAXREG",
+    "branch": "BRA BRX JMP JMX CALL RET EXIT BSSY BSYNC BREAK BMOV YIELD KILL BPT",
+    "local": "LDL STL",
+    "other": "NOP",
+}
+SASS_KIND_OF = {name: kind for kind, names in SASS_KINDS.items() for name in names.split()}
+JUMPS = ("BRA", "JMP")
+LEAVES = ("EXIT", "RET", "KILL", "BPT", "BRX", "JMX")
+
+
+@lru_cache(maxsize=1)
+def disassembler() -> str | None:
+    """Where nvdisasm is: the pip package, CUDA_HOME or PATH."""
+    try:
+        from cuda import pathfinder
+
+        return pathfinder.find_nvidia_binary_utility("nvdisasm")
+    except (ImportError, RuntimeError, OSError):
+        return None
+
+
+@lru_cache(maxsize=64)
+def sass_lines(binary: Binary) -> tuple[Line, ...]:
+    """The cubin's instructions, as nvdisasm tells them; empty without nvdisasm."""
+    tool = disassembler()
+    if tool is None:
+        return ()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "kernel.cubin")
+        with open(path, "wb") as file:
+            file.write(binary.cubin)
+        done = subprocess.run([tool, "--emit-json", path], capture_output=True, text=True, timeout=DISASSEMBLER_SECONDS)
+    if done.returncode != 0:
+        raise DeviceError(f"nvdisasm: {tool} refused the cubin of {binary.entry}: {done.stderr.strip()}")
+    _, functions = json.loads(done.stdout)
+    found = next(function for function in functions if function["function-name"] == binary.entry)
+    return tuple(sass_line(row) for row in found["sass-instructions"])
+
+
+def sass_line(row: dict[str, Any]) -> Line:
+    opcode, operands = row["opcode"], row.get("operands", "").split(",")
+    name = opcode.partition(".")[0]
+    target = int(operands[-1], 16) // SASS_BYTES if name in JUMPS and operands[-1].startswith("0x") else None
+    conditional = "predicate" in row or len(operands) > 1  # "BRA P1,0x10" and "BRA.DIV UR4,0x10" may fall through
+    falls = conditional or name not in (*JUMPS, *LEAVES)
+    return Line(opcode, sass_kind(opcode, operands), sass_width(opcode), target, falls)
+
+
+def sass_kind(opcode: str, operands: Sequence[str]) -> str:
+    name, _, mods = opcode.partition(".")
+    if opcode.startswith("IMAD.MOV"):
+        return "move"
+    if name in ("HADD2", "HFMA2") and operands[1:2] == ["-RZ"]:
+        return "convert" if mods == "F32" else "move"  # half to float is "-0 + half"; "-0 * 0 + constant" loads the constant
+    if name == "CCTL" or name in SASS_KIND_OF:
+        return SASS_KIND_OF[name]
+    return "integer"
+
+
+def sass_width(opcode: str) -> int:
+    """Bytes that one thread moves, from the width among the modifiers; 4 without one."""
+    name, *mods = opcode.split(".")
+    if SASS_KIND_OF.get(name) not in ("lds", "sts", "ldg", "stg", "ldgsts", "local"):
+        return 0
+    widths = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
+    return next((widths[mod] for mod in mods if mod in widths), 4)
+
+
+# ---- PTX ----
+
+PTX_KINDS = {
+    "fma": "fma",
+    "float": "min max sqrt rsqrt rcp div sin cos ex2 lg2 mma wmma wgmma",
+    "convert": "cvt",
+    "barrier": "bar barrier mbarrier fence membar nanosleep griddepcontrol",
+    "move": "mov selp shfl prmt cvta mapa vote elect setmaxnreg isspacep",
+    "branch": "bra brx ret exit trap call",
+}
+PTX_KIND_OF = {name: kind for kind, names in PTX_KINDS.items() for name in names.split()}
+FLOAT_TYPES = {"f16", "f32", "f64", "bf16", "f16x2", "bf16x2"}
+LOADS = {"shared": "lds", "local": "local", "param": "move", "const": "move"}
+STORES = {"shared": "sts", "local": "local"}
+
+
+@lru_cache(maxsize=64)
+def ptx_lines(binary: Binary) -> tuple[Line, ...]:
+    kernel = parse_kernel(binary.ptx, binary.entry)
+    return tuple(ptx_line(instruction, kernel.labels) for instruction in kernel.instructions)
+
+
+def ptx_line(instruction: Instruction, labels: dict[str, int]) -> Line:
+    opcode, guarded = instruction.opcode, instruction.predicate is not None
+    label = instruction.operands[-1] if opcode == "bra" else None
+    target = labels[label.name] if isinstance(label, Sym) else None
+    falls = guarded or opcode not in ("bra", "brx", "ret", "exit", "trap")
+    kind = ptx_kind(opcode, instruction.mods)
+    moved = ptx_width(instruction.mods) if kind in ("lds", "sts", "ldg", "stg", "local") else 0
+    if kind == "ldgsts":
+        moved = next((getattr(operand, "value", 0) for operand in instruction.operands[2:3]), 0)
+    return Line(".".join((opcode, *instruction.mods)), kind, moved, target, falls)
+
+
+def ptx_kind(opcode: str, mods: Sequence[str]) -> str:
+    spaces = {mod.partition("::")[0] for mod in mods}
+    if opcode in ("ld", "ldu", "ldmatrix"):
+        return next((kind for space, kind in LOADS.items() if space in spaces), "ldg")
+    if opcode in ("st", "red", "atom", "stmatrix"):
+        return next((kind for space, kind in STORES.items() if space in spaces), "stg")
+    if opcode == "cp":
+        if "commit_group" in mods or "wait_group" in mods or "wait_all" in mods or "mbarrier" in spaces:
+            return "barrier"
+        return "tma" if "bulk" in mods else "ldgsts"
+    if opcode in ("add", "sub", "mul", "neg", "abs", "setp", "mad") and not FLOAT_TYPES.isdisjoint(mods):
+        return "float"
+    return PTX_KIND_OF.get(opcode, "integer")
+
+
+def ptx_width(mods: Sequence[str]) -> int:
+    element = next((TYPE_BYTES[mod] for mod in reversed(mods) if mod in TYPE_BYTES), 4)
+    return element * next((int(mod[1:]) for mod in mods if mod in ("v2", "v4", "v8")), 1)
