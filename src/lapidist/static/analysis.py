@@ -116,10 +116,8 @@ class Static:
             )
             rate = SHARED_BYTES_PER_CYCLE * self.fma_cycles / (32 * SCHEDULERS)
             lines.append(f"  (an SM reads {rate:.2f} bytes for each at full rate; lanes that read one word share it)")
-        lines.append(
-            f"  {self.ffma_share:.1%} of the instructions multiply: with one issued a cycle that allows {self.issue_ceiling:.1%} of "
-            "the multiply-add rate, if nothing ever waits."
-        )
+        lines.append(f"  {self.ffma_share:.1%} of the instructions multiply. One is issued a cycle, so if nothing ever waits")
+        lines.append(f"  the loop reaches at most {self.issue_ceiling:.1%} of the multiply-add rate.")
         if self.source == "ptx":
             lines.append('  PTX counts come before ptxas; for the machine code: pip install "nvidia-cuda-nvdisasm>=13.2,<14"')
         return lines

@@ -1,0 +1,48 @@
+# `make demo` and `make test` do everything, set-up included. They need Python 3.10 or newer and nothing else:
+# no GPU, no CUDA toolkit, no compiler. Another Python: make test PYTHON=python3.12
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+BASE   := $(VENV)/.installed
+DEV    := $(VENV)/.installed-dev
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test check format doctor clean
+
+demo: $(BASE)       ## climb the ladder: on the GPU if there is one
+	$(BIN)/lapidist climb
+
+test: check         ## lint, types, then every test that needs no GPU
+	$(BIN)/python -m pytest -m "not gpu"
+
+check: $(DEV)
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+
+format: $(DEV)
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
+
+doctor: $(BASE)     ## what was found on this computer
+	$(BIN)/lapidist doctor
+
+clean:
+	rm -rf $(VENV)
+
+# ---- set-up: once, and again when pyproject.toml changes ----
+
+$(BASE): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "Python 3.10 or newer is needed: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { echo "Python has no venv module. On Debian and Ubuntu: sudo apt install python3-venv"; rm -rf $(VENV); exit 1; }
+	@echo "installing lapidist and what it needs into $(VENV) (about 130 MB the first time)"
+	@$(PIP) --editable .
+	@touch $@
+
+$(DEV): $(BASE)
+	@echo "installing the test tools into $(VENV)"
+	@$(PIP) --editable ".[dev]"
+	@touch $@

@@ -1,0 +1,164 @@
+"""What lapidist finds on this computer, and for each thing that is missing the command that gets it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from importlib.util import find_spec
+from pathlib import Path
+
+from lapidist.compiler import NVRTC_HINT, cache_directory, include_paths, load_nvrtc, nvrtc_version
+from lapidist.errors import DeviceError
+
+DRIVER_HINT = "sudo apt install nvidia-driver-580   (release 580 or newer; elsewhere: https://www.nvidia.com/drivers)"
+GPU_HINT = 'a GPU of compute capability 7.5 or newer; without one NumPy multiplies and device="machine" runs the kernels'
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Something to look for. `probe` returns version and place, or raises; `base` parts are needed to work at all."""
+
+    name: str
+    probe: Callable[[], str]
+    remedy: str
+    base: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    part: Part
+    found: bool
+    detail: str
+
+    def __str__(self) -> str:
+        mark = "ok     " if self.found else "MISSING" if self.part.base else "absent "
+        line = f"{mark} {self.part.name:<14} {self.detail}"
+        return line if self.found else f"{line}\n{'':23}get it: {self.part.remedy}"
+
+
+def run() -> int:
+    """Print every finding. 0 when compiling and host products work, 1 when a part of that is missing."""
+    findings = [look_for(part) for part in PARTS]
+    for finding in findings:
+        print(finding)
+    broken = [finding.part.name for finding in findings if finding.part.base and not finding.found]
+    gpu = next(finding.found for finding in findings if finding.part.name == "GPU")
+    print()
+    if broken:
+        print(f"The base does not work: {', '.join(broken)} missing.")
+        return 1
+    print("The base works." if gpu else "The base works. Without a GPU products run in NumPy or in the machine.")
+    return 0
+
+
+def look_for(part: Part) -> Finding:
+    """A probe may meet anything that a half-installed computer does: whatever it raises means that the part is not usable."""
+    try:
+        return Finding(part, True, part.probe())
+    except Exception as error:
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        return Finding(part, False, reason[0])
+
+
+# ---- probes ----
+
+
+def find_python() -> str:
+    return f"{platform.python_version()}  {sys.executable}"
+
+
+def find_package(module: str, distribution: str | None = None) -> str:
+    """Version and place of an importable package; it is not imported (torch alone takes seconds)."""
+    spec = find_spec(module)
+    if spec is None:
+        raise DeviceError("not installed")
+    try:
+        version = metadata.version(distribution or module)
+    except metadata.PackageNotFoundError:
+        version = "unknown version"
+    return f"{version}  {Path(spec.origin).parent if spec.origin else ''}".rstrip()
+
+
+def find_cupy() -> str:
+    """CuPy's distributions are named by CUDA version."""
+    names = [name for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy") if any(metadata.distributions(name=name))]
+    return find_package("cupy", names[0] if names else None)
+
+
+def find_nvrtc() -> str:
+    from cuda import pathfinder
+
+    load_nvrtc()
+    return "{}.{}  {}".format(*nvrtc_version(), pathfinder.load_nvidia_dynamic_lib("nvrtc").abs_path)
+
+
+def find_headers() -> str:
+    folder = include_paths()[-1]
+    if not (folder / "cuda_fp16.h").is_file():
+        raise DeviceError(f"no cuda_fp16.h in {folder}")
+    return str(folder)
+
+
+def find_disassembler() -> str:
+    from lapidist.static.listing import disassembler
+
+    tool = disassembler()
+    if tool is None:
+        raise DeviceError("nvdisasm not found; `lapidist static` counts PTX instead of machine code")
+    return tool
+
+
+def find_driver() -> str:
+    from lapidist.driver import load_driver
+
+    try:
+        version = load_driver().cuDriverGetVersion()[1]
+    except DeviceError as error:  # its words are for a failed call; here the bare reason is enough
+        raise DeviceError(str(error.__cause__ or error)) from error
+    return f"CUDA {version // 1000}.{version % 1000 // 10}"
+
+
+def find_gpu() -> str:
+    from lapidist.driver import gpu_count, query_device
+
+    devices = [query_device(ordinal) for ordinal in range(gpu_count())]
+    if not devices:
+        raise DeviceError("no GPU seen")
+    return ", ".join("{} ({}.{}, {} SMs)".format(device.name, *device.capability, device.sms) for device in devices)
+
+
+def find_cache() -> str:
+    folder = cache_directory()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
+    entries = [entry.stat().st_size for entry in os.scandir(folder) if entry.name.endswith(".bin")]
+    return f"{folder}  ({len(entries)} kernels, {sum(entries) / 1e6:.1f} MB)"
+
+
+PARTS = (
+    Part("Python", find_python, "https://www.python.org/downloads", base=True),
+    Part("NumPy", lambda: find_package("numpy"), 'pip install "numpy>=2"', base=True),
+    Part(
+        "cuda-bindings",
+        lambda: find_package("cuda.bindings", "cuda-bindings"),
+        'pip install "cuda-bindings>=13.0,<14"',
+        base=True,
+    ),
+    Part("cuda-core", lambda: find_package("cuda.core", "cuda-core"), 'pip install "cuda-core>=1.2,<2"', base=True),
+    Part("NVRTC", find_nvrtc, NVRTC_HINT, base=True),
+    Part("CUDA headers", find_headers, NVRTC_HINT, base=True),
+    Part("disassembler", find_disassembler, 'pip install "nvidia-cuda-nvdisasm>=13.2,<14"'),
+    Part("driver", find_driver, DRIVER_HINT),
+    Part("GPU", find_gpu, GPU_HINT),
+    Part("torch", lambda: find_package("torch"), 'pip install "torch>=2.7"'),
+    Part("CuPy", find_cupy, 'pip install "cupy-cuda13x>=13.6"'),
+    Part("JAX", lambda: find_package("jax"), 'pip install "jax[cuda13]>=0.7"'),
+    Part("matplotlib", lambda: find_package("matplotlib"), 'pip install "matplotlib>=3.9"'),
+    Part("cache folder", find_cache, "export LAPIDIST_CACHE_DIR=/a/folder/that/can/be/written"),
+)
