@@ -56,14 +56,14 @@ def emit_load(b: Builder, i: Instruction, mods: Mods) -> None:
     code = code_of(mods.type())
     with b.guarded():
         address, offset = b.address(i.operands[1], space), offset_of(i.operands[1])
+        if order != "weak":
+            b.line(f"m.order({address}, {offset}, {order!r}, {b.index})")
         if count == 1:
             b.assign(i.operands[0], f"{address}.load({offset}, {code}, {b.index})", code)
         elif isinstance(i.operands[0], Vec) and len(i.operands[0].items) == count:
             b.assign_many(i.operands[0].items, f"{address}.load_many({offset}, {code}, {count}, {b.index})", code)
         else:
             raise PtxError(f"{i.site}: a vector load of {count} needs {count} registers in braces")
-        if order not in ("weak", "relaxed"):
-            b.line(f"m.order({address}, {offset}, {order!r}, {b.index})")
 
 
 @opcode("st")
@@ -80,7 +80,7 @@ def emit_store(b: Builder, i: Instruction, mods: Mods) -> None:
         raise PtxError(f"{i.site}: a vector store of {count} needs {count} values in braces")
     with b.guarded():
         address, offset = b.address(i.operands[0], space), offset_of(i.operands[0])
-        if order not in ("weak", "relaxed"):
+        if order != "weak":
             b.line(f"m.order({address}, {offset}, {order!r}, {b.index})")
         b.line(f"{address}.store({offset}, {b.index}, {', '.join(b.read(value, code) for value in values)})")
 

@@ -42,6 +42,8 @@ class MBarriers:
     def __init__(self, m: Machine) -> None:
         self.m = m
         self.table: dict[int, MBarrier] = {}
+        # Per wait instruction, the barrier that it last waited for in vain: for deadlock reports.
+        self.last_wait: dict[int, int] = {}
 
     def clear(self, slots: Array) -> None:
         """Blocks start: what their slots held before is gone."""
@@ -127,6 +129,8 @@ class MBarriers:
             barrier = self.find(position, address, site)
             phase = barrier.phase & 1 if parity else barrier.phase
             done[mine] = wanted[mine] != phase
+            if not done[mine].all():
+                self.last_wait[site] = position
             if done[mine].any():
                 self.m.barrier_seen(address.g, mine & done, barrier, site)
         return done[:1] if done.all() else done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 import time
 from collections.abc import Mapping
@@ -14,9 +15,12 @@ from lapidist.launch import Dim3, Launch, TensorMap
 from lapidist.machine import access, alu, copies, flow, mbarrier, warp
 from lapidist.machine.codegen import Program, compile_program
 from lapidist.machine.counters import Counter, Counts, collect
+from lapidist.machine.copies import element_size
 from lapidist.machine.faults import MachineFault
+from lapidist.machine.fuzz import FuzzedScheduler
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
+from lapidist.machine.sanitizer import Sanitizer
 from lapidist.machine.scheduler import Machine, Scheduler
 
 # The emitters register themselves; naming the modules keeps the imports.
@@ -57,14 +61,31 @@ def run(
     program = compile_program(launch.binary.ptx, launch.binary.entry)
     geometry = check_geometry(launch, program)
     memory, variables = build_memory(launch, program)
-    slots = resident_blocks(geometry, residency)
+    if sanitize and seed is None:
+        seed = random.randrange(1 << 32)
+    slots = resident_blocks(geometry, fuzzed_residency(seed) * geometry.cluster_size if seed is not None and residency is None else residency)
     machine = Machine(program, geometry, memory, launch.arguments, variables, dict(launch.tensor_maps), slots)
-    scheduler = Scheduler(machine, range(geometry.blocks), budget)
     counter = Counter(program.kernel, exact_counts)
-    machine.observe = counter.observe
+    machine.observe = machine.count = counter.observe
     machine.observe_transfer = counter.transfer
+    if sanitize:
+        assert seed is not None
+        scheduler = sanitized(machine, launch, seed, budget)
+    else:
+        scheduler = Scheduler(machine, range(geometry.blocks), budget)
     scheduler.run()
     return Report(collect(scheduler, counter), seed=seed, seconds=time.perf_counter() - start, steps=machine.steps)
+
+
+def fuzzed_residency(seed: int) -> int:
+    """Between one and four clusters at a time: waits between blocks that need an order are found at some seeds."""
+    return 1 + seed % 4
+
+
+def sanitized(machine: Machine, launch: Launch, seed: int, budget: int) -> FuzzedScheduler:
+    machine.seed = seed
+    sizes = [element_size(tensor.dtype) for _, tensor in launch.tensor_maps]
+    return FuzzedScheduler(machine, Sanitizer(machine, min([4, *sizes])), seed, budget)
 
 
 # ---- checks before anything runs ----

@@ -85,6 +85,7 @@ class Machine:
         self.slot_block[slots] = blocks
         self.shared_bytes.reshape(self.slots, -1)[slots] = 0xFF
         self.mbarriers.clear(slots)
+        self.block_started(slots)
         exited = np.zeros(self.geometry.warps * 32, bool)
         exited[self.geometry.threads :] = True
         self.exited[slots] = (exited.reshape(-1, 32) * (np.uint32(1) << np.arange(32, dtype=np.uint32))).sum(axis=1, dtype=np.uint32)
@@ -107,6 +108,12 @@ class Machine:
     # -- hooks for counters and the sanitizer; a plain run has nothing to do --
 
     def observe(self, address: object, offset: int, size: int, site: int, what: str) -> None:
+        pass
+
+    def count(self, address: object, offset: int, size: int, site: int, what: str) -> None:
+        pass
+
+    def block_started(self, slots: Array) -> None:
         pass
 
     def observe_transfer(self, transfer: Transfer) -> None:
@@ -335,10 +342,6 @@ class Scheduler:
         if any(cohort is waiting for barrier in self.barriers.values() for waiting, _, _ in barrier.waiting):
             return
         self.cohorts.remove(cohort)
-        self.finish_blocks(np.unique(cohort.slot))
-
-    def finish_blocks(self, slots: Array) -> None:
-        """Blocks whose last cohort is gone leave their slots."""
 
     def retry(self, cohort: Cohort, lanes: Lanes, ready: Array, number: int) -> None:
         go = lanes.where(ready)
@@ -452,7 +455,7 @@ class Scheduler:
             site, lanes = barrier.site, barrier.waiting[0][1] if barrier.waiting else lanes
         for _, group, number in self.parked[:4]:
             site, lanes = self.m.program.blocks[number].start, group
-            lines.append(f"{self.place(int(group.slot[0]))}: {group.n} threads wait at {self.m.site(site)}{self.waited_for(group, site)}")
+            lines.append(f"{self.place(int(group.slot[0]))}: {group.n} threads wait at {self.m.site(site)}{self.waited_for(site)}")
         if self.pending:
             lines.append(f"{len(self.pending)} blocks have not started ({self.m.slots} resident; residency= changes that)")
         return self.m.fault(Deadlock, "nobody can go on:\n    " + "\n    ".join(lines), site, lanes)
@@ -463,8 +466,13 @@ class Scheduler:
     def gone(self, slot: int) -> int:
         return int(np.bitwise_count(self.m.exited[slot]).sum()) - (-self.m.geometry.threads % 32)
 
-    def waited_for(self, lanes: Lanes, site: int) -> str:
-        return ""
+    def waited_for(self, site: int) -> str:
+        barrier = self.m.mbarriers.table.get(self.m.mbarriers.last_wait.get(site, -1))
+        if barrier is None:
+            return ""
+        at = barrier.address % self.m.shared_stride
+        need = f"{barrier.pending} of {barrier.expected} arrivals and {barrier.bytes} bytes"
+        return f", for phase {barrier.phase} of the mbarrier at {at:#x}, which still needs {need}"
 
 
 def indices(lanes: Lanes) -> Array:

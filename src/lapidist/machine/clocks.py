@@ -1,0 +1,66 @@
+"""Vector clocks: what each warp knows about the others, joined wherever the kernel synchronises.
+
+Entry [w][v] is the last moment of warp v that w is ordered after. There are three of them per warp: what it knows
+(`known`), what it knew at its last memory fence (`fenced`, which relaxed stores publish), and what it knew at a proxy
+fence (`proxied`: generic writes that the copy engine and tensor cores may read).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+Array = np.ndarray
+MOST_WARPS = 4096
+
+
+@dataclass(slots=True)
+class Message:
+    """What a warp leaves at a barrier or in memory for those who come after it."""
+
+    known: Array
+    fenced: Array
+    proxied: Array
+
+    def join(self, other: Message) -> None:
+        np.maximum(self.known, other.known, out=self.known)
+        np.maximum(self.fenced, other.fenced, out=self.fenced)
+        np.maximum(self.proxied, other.proxied, out=self.proxied)
+
+
+class Clocks:
+    def __init__(self, warps: int) -> None:
+        self.known = np.zeros((warps, warps), np.int32)
+        self.known[np.arange(warps), np.arange(warps)] = 1
+        self.fenced = np.zeros((warps, warps), np.int32)
+        self.proxied = np.zeros((warps, warps), np.int32)
+        # What relaxed loads saw; a fence turns it into knowledge.
+        self.seen = np.zeros((warps, warps), np.int32)
+
+    def now(self, warp: int) -> int:
+        return int(self.known[warp, warp])
+
+    def tick(self, warp: int) -> None:
+        self.known[warp, warp] += 1
+
+    def empty(self) -> Message:
+        return Message(*(np.zeros(len(self.known), np.int32) for _ in range(3)))
+
+    def message(self, warp: int) -> Message:
+        return Message(self.known[warp].copy(), self.fenced[warp].copy(), self.proxied[warp].copy())
+
+    def receive(self, warp: int, message: Message) -> None:
+        np.maximum(self.known[warp], message.known, out=self.known[warp])
+        np.maximum(self.fenced[warp], message.fenced, out=self.fenced[warp])
+        np.maximum(self.proxied[warp], message.proxied, out=self.proxied[warp])
+
+    def fence(self, warp: int) -> None:
+        """A memory fence: what was seen becomes known, what is known may be published by relaxed stores."""
+        np.maximum(self.known[warp], self.seen[warp], out=self.known[warp])
+        np.maximum(self.fenced[warp], self.known[warp], out=self.fenced[warp])
+        self.tick(warp)
+
+    def proxy_fence(self, warp: int) -> None:
+        np.maximum(self.proxied[warp], self.known[warp], out=self.proxied[warp])
+        self.tick(warp)

@@ -1,0 +1,129 @@
+"""The fuzzed schedule: every warp on its own, random priorities, blocks in shuffled order in a rolling set of slots.
+
+The warp with the highest priority sprints; priorities are redrawn every few dozen picks. That puts long distances
+between warps, which lockstep never does, and finds missing barriers; a warp passed over too often runs next, so
+spinning warps cannot starve the one they wait for. A seed replays a schedule.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lapidist.machine.lanes import Cohort, Lanes
+from lapidist.machine.lazy import LazyCopies
+from lapidist.machine.sanitizer import Sanitizer
+from lapidist.machine.scheduler import AGE_LIMIT, Barrier, Machine, Scheduler
+
+Array = np.ndarray
+REDRAW = 40
+ENGINE_CHANCE = 0.02
+
+
+class FuzzedScheduler(Scheduler):
+    def __init__(self, machine: Machine, sanitizer: Sanitizer, seed: int, budget: int) -> None:
+        self.random = np.random.default_rng(seed)
+        size = machine.geometry.cluster_size
+        clusters = self.random.permutation(machine.geometry.blocks // size)
+        super().__init__(machine, (clusters[:, None] * size + np.arange(size)).reshape(-1).tolist(), budget)
+        self.sanitizer = sanitizer
+        self.lazy = LazyCopies(sanitizer)
+        machine.copies = self.lazy
+        self.free = list(range(machine.slots // size))
+        self.living: dict[int, int] = {}
+        self.priority: dict[int, float] = {}
+        self.passed: dict[int, int] = {}
+        self.picks = 0
+
+    # -- residency --
+
+    def admit(self) -> bool:
+        """A cluster starts as soon as one has ended."""
+        if not self.pending or not self.free:
+            return False
+        size, geometry = self.m.geometry.cluster_size, self.m.geometry
+        while self.pending and self.free:
+            place = self.free.pop(int(self.random.integers(len(self.free))))
+            blocks, self.pending = self.pending[:size], self.pending[size:]
+            slots = np.arange(place * size, place * size + size)
+            self.m.start_block(slots, np.array(blocks))
+            self.living[place] = size * geometry.warps
+            for slot, block in zip(slots.tolist(), blocks, strict=True):
+                for start in range(0, geometry.threads, 32):
+                    threads = np.arange(start, min(start + 32, geometry.threads))
+                    same = np.ones(len(threads), np.int64)
+                    self.start(Cohort(same * slot, same * block, threads, geometry, self.registers()))
+        return True
+
+    def retire(self, cohort: Cohort) -> None:
+        before = len(self.cohorts)
+        super().retire(cohort)
+        if len(self.cohorts) < before:
+            place = int(cohort.slot[0]) // self.m.geometry.cluster_size
+            self.living[place] -= 1
+            if self.living[place] == 0:
+                self.free.append(place)
+                self.admit()
+
+    def leave(self, cohort: Cohort, lanes: Lanes, leaving: Array, after: int) -> None:
+        gone = lanes.where(leaving)
+        if gone is not None:
+            self.lazy.leave(gone)
+        super().leave(cohort, lanes, leaving, after)
+
+    def run(self) -> None:
+        self.admit()
+        super().run()
+        self.sanitizer.finish()
+
+    # -- choice --
+
+    def choose(self) -> tuple[Cohort, int] | None:
+        self.picks += 1
+        if self.lazy.engine and self.random.random() < ENGINE_CHANCE:
+            self.run_engine()
+            self.wake()
+        ready = [cohort for cohort in self.cohorts if cohort.groups]
+        if not ready:
+            return None
+        if self.picks % REDRAW == 1:
+            self.priority.clear()
+        best = max(ready, key=self.rank)
+        for cohort in ready:
+            self.passed[id(cohort)] = 0 if cohort is best else self.passed.get(id(cohort), 0) + 1
+        return best, self.place_in(best)
+
+    def rank(self, cohort: Cohort) -> float:
+        """Its drawn priority; beyond all of them once it was passed over too often."""
+        key = id(cohort)
+        if self.passed.get(key, 0) > AGE_LIMIT:
+            return 1.0 + self.passed[key]
+        if key not in self.priority:
+            self.priority[key] = float(self.random.random())
+        return self.priority[key]
+
+    def place_in(self, cohort: Cohort) -> int:
+        """The lanes furthest behind; lanes of a warp that spin let the others go on after a while."""
+        for number, (_, since) in cohort.groups.items():
+            if self.m.steps - since > AGE_LIMIT * (4 + len(self.cohorts)):
+                return number
+        return min(cohort.groups)
+
+    # -- asynchronous work --
+
+    def run_engine(self) -> None:
+        """One piece of asynchronous work happens, any of those under way."""
+        self.lazy.engine.pop(int(self.random.integers(len(self.lazy.engine))))()
+
+    def progress(self) -> bool:
+        if self.lazy.engine:
+            self.run_engine()
+            return True
+        return super().progress()
+
+    # -- clocks --
+
+    def barrier_arrival(self, barrier: Barrier, lanes: Lanes) -> None:
+        self.sanitizer.barrier_arrival(barrier, lanes)
+
+    def barrier_complete(self, barrier: Barrier) -> None:
+        self.sanitizer.barrier_complete(barrier)

@@ -1,0 +1,275 @@
+"""Asynchronous work done as late as its waits allow, so that a missing wait shows.
+
+A copy's destination is marked from issue on; it lands when its thread waits for its group, or, if an mbarrier reports
+it, at a moment that the schedule draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lapidist.machine.clocks import Message
+from lapidist.machine.copies import Copies, Transfer, box_positions, clip_box, element_size, swizzled
+from lapidist.machine.faults import Race
+from lapidist.machine.lanes import Cohort, Lanes
+from lapidist.machine.memory import Address
+from lapidist.machine.sanitizer import Sanitizer
+
+Array = np.ndarray
+
+
+@dataclass(slots=True)
+class PendingCopy:
+    """One cp.async of some lanes: what is to be read where, and in which of its thread's groups each lane's part is."""
+
+    g: Lanes
+    index: Array  # lanes within the cohort
+    group: Array
+    target: Array
+    source: Array
+    size: int
+    taken: Array
+    site: int
+
+
+@dataclass
+class Queue:
+    """Asynchronous work of one warp: `group` is the number of the open group of each lane."""
+
+    group: Array
+    copies: list[PendingCopy] = field(default_factory=list)
+    bulk_group: Array = field(default_factory=lambda: np.zeros(0))
+    bulk: list[tuple[int, int, Transfer, Message]] = field(default_factory=list)
+
+
+class LazyCopies(Copies):
+    def __init__(self, sanitizer: Sanitizer) -> None:
+        super().__init__(sanitizer.m)
+        self.s = sanitizer
+        self.queues: dict[int, Queue] = {}
+        # Work that an mbarrier reports: it may happen at any moment.
+        self.engine: list[Callable[[], None]] = []
+
+    def queue(self, cohort: Cohort) -> Queue:
+        return self.queues.setdefault(id(cohort), Queue(np.zeros(cohort.n, np.int64), bulk_group=np.zeros(cohort.n, np.int64)))
+
+    # -- cp.async --
+
+    def copy(self, target: Address, target_offset: int, source: Address, source_offset: int, size: int, site: int) -> None:
+        source.find(source_offset, size, site)
+        source.check_aligned(source_offset, size, site)
+        self.pend(target, target_offset, source.own.astype(np.int64) + source_offset, size, np.array([size]), site)
+        self.s.strong_site = -1
+        counted(self, source, source_offset, size, site, "load")
+
+    def copy_part(self, target: Address, target_offset: int, source: tuple[Array, int], size: int, taken: Array, site: int) -> None:
+        base, source_offset = source
+        lanes = target.g.where(np.broadcast_to(taken, (target.g.n,)) > 0)
+        if lanes is not None:
+            some = base if len(base) == 1 or lanes is target.g else base[np.broadcast_to(taken, (target.g.n,)) > 0]
+            address = self.m.global_at(lanes, some, site)
+            address.find(source_offset, 1, site)
+            address.check_aligned(source_offset, size, site)
+        self.pend(target, target_offset, base.astype(np.int64) + source_offset, size, taken, site)
+
+    def pend(self, target: Address, offset: int, source: Array, size: int, taken: Array, site: int) -> None:
+        target.find(offset, size, site)
+        target.check_aligned(offset, size, site)
+        counted(self, target, offset, size, site, "store")
+        g = target.g
+        positions = np.broadcast_to(target.base + offset, (g.n,))
+        self.s.touch_shared(g, positions, size, site, "store")
+        octets = (positions[:, None] + np.arange(size)).reshape(-1)
+        self.s.valid[octets], self.s.landing[octets] = False, True
+        index = np.arange(g.cohort.n) if g.index is None else g.index
+        queue = self.queue(g.cohort)
+        everyone = (g.n,)
+        queue.copies.append(
+            PendingCopy(g, index, queue.group[index], positions, np.broadcast_to(source, everyone), size, np.broadcast_to(taken, everyone), site)
+        )
+
+    def commit(self, g: Lanes) -> None:
+        self.queue(g.cohort).group[slice(None) if g.index is None else g.index] += 1
+
+    def wait(self, g: Lanes, pending: int, site: int) -> None:
+        queue = self.queue(g.cohort)
+        last = np.full(g.cohort.n, -1)
+        chosen = slice(None) if g.index is None else g.index
+        # wait_all also covers copies that were never committed.
+        all_of_them = "wait_all" in self.m.program.kernel.instructions[site].mods
+        last[chosen] = queue.group[chosen] - (0 if all_of_them else pending + 1)
+        self.finish(queue, last)
+
+    def finish(self, queue: Queue, last: Array) -> None:
+        """Land every copy whose group is at most its lane's `last`."""
+        left = []
+        for copy in queue.copies:
+            ready = copy.group <= last[copy.index]
+            if ready.any():
+                self.land_copy(copy, ready)
+            if not ready.all():
+                left.append(keep(copy, ~ready))
+        queue.copies = left
+
+    def land_copy(self, copy: PendingCopy, ready: Array) -> None:
+        for target, source, taken, lane in zip(
+            copy.target[ready].tolist(), copy.source[ready].tolist(), copy.taken[ready].tolist(), np.flatnonzero(ready).tolist(), strict=True
+        ):
+            part = slice(target, target + copy.size)
+            self.m.shared_bytes[part] = 0
+            if taken:
+                transfer = Transfer(copy.g, lane, copy.site, (target,), taken, True, source)
+                region, data = self.global_bytes(transfer, source, taken)
+                self.s.touch_global(copy.g, np.array([source]), taken, copy.site, "load", False, region)
+                self.m.shared_bytes[target : target + taken] = data
+            self.s.landing[part] = False
+        positions = copy.target[ready]
+        self.s.touch_shared(copy.g, positions, copy.size, copy.site, "store")
+
+    def arrive(self, g: Lanes, address: Address, offset: int, extra: bool, site: int) -> None:
+        """The barrier hears of these lanes when their copies have landed."""
+        queue = self.queue(g.cohort)
+        last = np.full(g.cohort.n, -1)
+        chosen = slice(None) if g.index is None else g.index
+        last[chosen] = queue.group[chosen]
+        positions = self.m.mbarriers.positions(address, offset, site)
+        if extra:
+            for position in positions.tolist():
+                self.m.mbarriers.find(position, address, site).pending += 1
+
+        def happen() -> None:
+            self.finish(queue, last)
+            self.m.mbarriers.arrive(address, offset, np.array([1]), None, False, site)
+
+        self.engine.append(happen)
+
+    # -- bulk copies --
+
+    def issue(self, t: Transfer) -> None:
+        s, warp = self.s, self.s.warp(t.g)
+        for barrier in t.barriers:
+            s.check_made(t.g, t.lane, barrier, t.site, proxy=True)
+        pieces = self.pieces(t)
+        if t.to_shared:
+            for start in t.shared:
+                s.touch_shared(one_lane(t), start - t.shared[0] + pieces, 16, t.site, "store", generic=False)
+                octets = ((start - t.shared[0] + pieces)[:, None] + np.arange(16)).reshape(-1)
+                s.valid[octets], s.landing[octets] = False, True
+        else:
+            self.check_source(t, pieces)
+        message = s.clocks.message(warp)
+        s.clocks.tick(warp)
+        if t.to_shared:
+            self.engine.append(lambda: self.arrive_bytes(t, pieces, message))
+        else:
+            queue, lane = self.queue(t.g.cohort), int(t.lane if t.g.index is None else t.g.index[t.lane])
+            queue.bulk.append((lane, int(queue.bulk_group[lane]), t, message))
+
+    def pieces(self, t: Transfer) -> Array:
+        """Positions of the 16-byte pieces in shared memory, in the first destination."""
+        start = t.shared[0]
+        if t.map is None:
+            return start + np.arange(0, t.nbytes, 16)
+        low = start & 1023
+        return start - low + swizzled(box_positions(t.map, element_size(t.map.dtype), low), t.map.swizzle)
+
+    def check_source(self, t: Transfer, pieces: Array) -> None:
+        """A store reads shared memory: written, ordered, behind a proxy fence, and left alone until waited for."""
+        pieces = self.inside_pieces(t, pieces)
+        self.s.touch_shared(one_lane(t), pieces, 16, t.site, "load")
+        self.s.check_proxy(t.g, t.lane, pieces, 16, t.site)
+        octets = (pieces[:, None] + np.arange(16)).reshape(-1)
+        self.s.reading[octets] += 1
+
+    def inside_pieces(self, t: Transfer, pieces: Array) -> Array:
+        """What lies outside the matrix is not read."""
+        if t.map is None:
+            return pieces
+        size = element_size(t.map.dtype)
+        box = np.zeros(t.map.box[::-1], bool)
+        box[clip_box(t.map, t.corner)[1]] = True
+        return pieces[box.reshape(-1, 16 // size).any(axis=1)]
+
+    def arrive_bytes(self, t: Transfer, pieces: Array, message: Message) -> None:
+        for start in t.shared:
+            octets = ((start - t.shared[0] + pieces)[:, None] + np.arange(16)).reshape(-1)
+            self.s.landing[octets], self.s.valid[octets] = False, True
+        for barrier in t.barriers:
+            self.s.arrivals[barrier].join(message)
+        self.touch_matrix(t, "load")
+        self.land(t)
+
+    def touch_matrix(self, t: Transfer, what: str) -> None:
+        """Tell the race detector about the global side, row by row."""
+        rows = [(t.address, t.nbytes)] if t.map is None else matrix_rows(t)
+        if t.from_shared:
+            return
+        for start, nbytes in rows:
+            region = self.m.globals.find(start)
+            positions = np.arange(start, start + nbytes, self.s.grain)
+            self.s.touch_global(one_lane(t), positions, self.s.grain, t.site, what, bool(t.operation), region, generic=False)
+
+    def commit_bulk(self, g: Lanes) -> None:
+        self.queue(g.cohort).bulk_group[slice(None) if g.index is None else g.index] += 1
+
+    def wait_bulk(self, g: Lanes, pending: int, reading: bool, site: int) -> None:
+        queue = self.queue(g.cohort)
+        lanes = set(range(g.cohort.n) if g.index is None else g.index.tolist())
+        left = []
+        for entry in queue.bulk:
+            lane, group, t, _ = entry
+            if lane in lanes and group <= queue.bulk_group[lane] - 1 - pending:
+                self.land_store(t)
+            else:
+                left.append(entry)
+        queue.bulk = left
+
+    def land_store(self, t: Transfer) -> None:
+        octets = (self.inside_pieces(t, self.pieces(t))[:, None] + np.arange(16)).reshape(-1)
+        self.s.reading[octets] -= 1
+        self.touch_matrix(t, "store")
+        self.land(t)
+
+    def leave(self, g: Lanes) -> None:
+        """Lanes exit: a bulk store that still reads their block's shared memory would read someone else's."""
+        queue = self.queues.get(id(g.cohort))
+        if queue is None or not queue.bulk:
+            return
+        lanes = set(range(g.cohort.n) if g.index is None else g.index.tolist())
+        for lane, _, t, _ in queue.bulk:
+            if lane in lanes:
+                rule = "a thread exits while its bulk store still reads shared memory; cp.async.bulk.wait_group is missing"
+                raise self.m.fault(Race, rule, t.site, t.g, t.lane, t.shared[0] % self.m.shared_stride)
+
+
+def counted(copies: LazyCopies, address: Address, offset: int, size: int, site: int, what: str) -> None:
+    """Count an access without the race check, which happens elsewhere."""
+    copies.m.count(address, offset, size, site, what)
+
+
+def keep(copy: PendingCopy, left: Array) -> PendingCopy:
+    return PendingCopy(
+        copy.g, copy.index[left], copy.group[left], copy.target[left], copy.source[left], copy.size, copy.taken[left], copy.site
+    )
+
+
+def one_lane(t: Transfer) -> Lanes:
+    index = np.array([t.lane if t.g.index is None else t.g.index[t.lane]])
+    return Lanes(t.g.cohort, index)
+
+
+def matrix_rows(t: Transfer) -> list[tuple[int, int]]:
+    """(address, bytes) of the runs of global memory that a tensor copy touches."""
+    assert t.map is not None
+    size = element_size(t.map.dtype)
+    inside, _ = clip_box(t.map, t.corner)
+    if any(low >= high for low, high in inside):
+        return []
+    starts = np.array([t.map.address + inside[0][0] * size])
+    for (low, high), stride in zip(inside[1:], t.map.strides, strict=True):
+        starts = (starts[:, None] + np.arange(low, high) * stride).reshape(-1)
+    return [(start, (inside[0][1] - inside[0][0]) * size) for start in starts.tolist()]
+

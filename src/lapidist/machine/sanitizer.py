@@ -1,0 +1,307 @@
+"""What sanitize mode watches: races, uninitialised reads, missing waits and proxy fences, unreset semaphores.
+
+It is fed by every access path through the machine's hooks. A warp is the unit: lanes of one warp are not checked
+against each other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lapidist.errors import ArgumentError
+from lapidist.machine.clocks import MOST_WARPS, Clocks, Message
+from lapidist.machine.codegen import Program, code_of
+from lapidist.machine.faults import MissingProxyFence, Race, Uninitialised, Unreset
+from lapidist.machine.lanes import Lanes
+from lapidist.machine.mbarrier import MBarrier
+from lapidist.machine.memory import Address, Region
+from lapidist.machine.parse import TYPE_BYTES
+from lapidist.machine.scheduler import Barrier, Machine
+from lapidist.machine.shadow import Shadow
+
+Array = np.ndarray
+# Ranges by these names must be zero again if they were zero before.
+SELF_RESETTING = ("workspace", "semaphore", "flag")
+INIT_BYTES = 8
+
+
+def smallest_access(program: Program, smallest: int) -> int:
+    """Bytes of the narrowest access in the kernel: races are looked for at that grain."""
+    for i in program.kernel.instructions:
+        if i.opcode in ("ld", "st", "atom", "red"):
+            kinds = [mod for mod in i.mods if mod in TYPE_BYTES]
+            smallest = min([smallest, *(int(code_of(kind)[1:]) for kind in kinds)])
+            if "f16x2" in kinds or "bf16x2" in kinds:
+                smallest = min(smallest, 2)
+    return smallest
+
+
+class Sanitizer:
+    def __init__(self, m: Machine, smallest_element: int) -> None:
+        geometry = m.geometry
+        self.m, self.geometry = m, geometry
+        total = geometry.blocks * geometry.warps
+        if total > MOST_WARPS:
+            raise ArgumentError(f"sanitize: at most {MOST_WARPS} warps in a launch, got {total}; use a smaller problem")
+        self.clocks = Clocks(total)
+        self.grain = smallest_access(m.program, min(4, smallest_element))
+        size = len(m.shared_bytes)
+        self.columns = geometry.warps * geometry.cluster_size
+        self.shared = Shadow(size, self.grain, self.columns)
+        self.valid = np.zeros(size, bool)
+        self.landing = np.zeros(size, bool)
+        self.reading = np.zeros(size, np.int16)
+        self.local_valid = np.zeros(len(m.local_bytes), bool)
+        self.globals: dict[int, Shadow] = {}
+        self.locations: dict[int, Message] = {}
+        self.arrivals: dict[int, Message] = {}  # per mbarrier, of the phase under way
+        self.completed: dict[int, Message] = {}
+        self.made: dict[int, tuple[int, int]] = {}  # mbarrier: (warp, moment) of its init
+        self.block_messages: dict[int, Message] = {}  # per barrier object
+        self.strong_site = -1
+        self.zero_before = [r for r in m.globals.regions if r.name.lower().startswith(SELF_RESETTING) and not region_bytes(r).any()]
+        self.hook()
+
+    def hook(self) -> None:
+        """Take the machine's hooks; the counter's stay in front."""
+        m, count = self.m, self.m.observe
+
+        def observe(address: Address, offset: int, size: int, site: int, what: str) -> None:
+            count(address, offset, size, site, what)
+            self.observe(address, offset, size, site, what)
+
+        m.observe, m.order, m.fence = observe, self.order, self.fence
+        m.barrier_made, m.barrier_signal = self.barrier_made, self.barrier_signal
+        m.barrier_phase, m.barrier_seen, m.block_started = self.barrier_phase, self.barrier_seen, self.block_started
+
+    # -- who --
+
+    def warp(self, g: Lanes) -> int:
+        """The number of the group's warp in the whole launch."""
+        return int(g.cohort.block[0]) * self.geometry.warps + int(g.cohort.warp[0])
+
+    def column(self, warp: int) -> int:
+        return warp % self.columns
+
+    def known_columns(self, warp: int) -> Array:
+        """The warps of this warp's cluster."""
+        first = warp // self.columns * self.columns
+        return np.arange(first, first + self.columns)
+
+    def name(self, warp: int) -> str:
+        return f"warp {warp % self.geometry.warps} of block {self.geometry.block_index(warp // self.geometry.warps)}"
+
+    # -- accesses --
+
+    def block_started(self, slots: Array) -> None:
+        for slot in slots.tolist():
+            start, stop = slot * self.m.shared_stride, (slot + 1) * self.m.shared_stride
+            self.shared.reset(start, stop)
+            self.valid[start:stop] = self.landing[start:stop] = False
+            self.reading[start:stop] = 0
+            places = slice(slot * self.geometry.threads * self.m.local_stride, (slot + 1) * self.geometry.threads * self.m.local_stride)
+            self.local_valid[places] = False
+            for table in (self.arrivals, self.completed, self.made):
+                for position in [p for p in table if start <= p < stop]:
+                    del table[position]  # type: ignore[attr-defined]
+
+    def observe(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+        strong = what == "atomic" or site == self.strong_site
+        self.strong_site = -1
+        if address.space == "shared":
+            self.touch_shared(address.g, address.base + offset, size, site, what, strong)
+        elif address.space == "local":
+            self.touch_local(address, offset, size, site, what)
+        elif address.space == "global":
+            own = address.own.astype(np.int64) + offset
+            self.touch_global(address.g, own, size, site, what, strong, self.m.globals.find(int(own[0])))
+
+    def touch_shared(
+        self, g: Lanes, positions: Array, size: int, site: int, what: str, strong: bool = False, generic: bool = True
+    ) -> None:
+        octets = (positions[:, None] + np.arange(size)).reshape(-1)
+        if what != "store":
+            self.check_valid(g, positions, octets, size, site)
+        self.check_busy(g, positions, octets, size, site, what)
+        self.race(self.shared, g, positions, size, site, what, strong, generic)
+        if what != "load":
+            self.valid[octets] = True
+
+    def check_valid(self, g: Lanes, positions: Array, octets: Array, size: int, site: int) -> None:
+        good = self.valid[octets]
+        if good.all():
+            return
+        lane = int(np.argmin(good)) // size
+        position = int(positions[lane])
+        under_way = self.landing[octets][lane * size : (lane + 1) * size].any()
+        rule = "a read of shared memory whose asynchronous copy was not waited for" if under_way else "a read of shared memory that no one wrote"
+        raise self.m.fault(Uninitialised, rule, site, g, lane, position % self.m.shared_stride)
+
+    def check_busy(self, g: Lanes, positions: Array, octets: Array, size: int, site: int, what: str) -> None:
+        if what == "load":
+            return
+        for busy, rule in (
+            (self.landing[octets], "a write where an asynchronous copy is still to land"),
+            (self.reading[octets] > 0, "a write into the source of an asynchronous operation that was not waited for"),
+        ):
+            if busy.any():
+                lane = int(np.argmax(busy)) // size
+                raise self.m.fault(Race, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
+
+    def touch_local(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+        octets = ((address.base + offset)[:, None] + np.arange(size)).reshape(-1)
+        if what == "store":
+            self.local_valid[octets] = True
+        elif not self.local_valid[octets].all():
+            lane = int(np.argmin(self.local_valid[octets])) // size
+            raise self.m.fault(Uninitialised, "a read of local memory that this thread never wrote", site, address.g, lane, offset)
+
+    def touch_global(self, g: Lanes, own: Array, size: int, site: int, what: str, strong: bool, region: Region | None, generic: bool = True) -> None:
+        if region is None:
+            return
+        inside = (own >= region.start) & (own + size <= region.end)
+        shadow = self.globals.get(region.start)
+        if shadow is None:
+            shadow = self.globals[region.start] = Shadow(region.end - (region.start & -16), self.grain)
+        self.race(shadow, g, own[inside] - (region.start & -16), size, site, what, strong, generic)
+
+    def race(self, shadow: Shadow, g: Lanes, positions: Array, size: int, site: int, what: str, strong: bool, generic: bool) -> None:
+        warp = self.warp(g)
+        at, known, now = shadow.grains(positions, size), self.clocks.known[warp], self.clocks.now(warp)
+        found = shadow.racing_write(at, warp, known, strong)
+        if found >= 0:
+            other, where = int(shadow.writer[at[found]]), int(shadow.write_site[at[found]])
+            self.report(g, positions, found, size, shadow, site, f"{'read' if what == 'load' else 'written'} here, and written by {self.name(other)} at PTX line {self.m.site(where).line}")
+        if what != "load" and not (strong and what == "atomic"):
+            columns = self.known_columns(warp) if shadow.readers else None
+            found = shadow.racing_read(at, self.column(warp), warp, known, columns)
+            if found >= 0:
+                where = self.m.site(int(shadow.read_site[at[found]])).line
+                self.report(g, positions, found, size, shadow, site, f"written here, and read by another warp at PTX line {where}")
+        if what == "load":
+            if not strong:
+                shadow.note_read(at, self.column(warp), warp, now, site)
+        else:
+            shadow.note_write(at, warp, now, site, strong, generic)
+
+    def report(self, g: Lanes, positions: Array, found: int, size: int, shadow: Shadow, site: int, story: str) -> None:
+        lane = found // max(size // shadow.grain, 1)
+        address = int(positions[lane])
+        if shadow is self.shared:
+            address %= self.m.shared_stride
+        space = "shared" if shadow is self.shared else "global"
+        raise self.m.fault(Race, f"a race on {space} memory: {story}; nothing orders the two", site, g, lane, address)
+
+    # -- fences and ordered accesses --
+
+    def order(self, address: object, offset: int, order: str, site: int) -> None:
+        """An ordered access: it is strong, it publishes what it releases and takes in what it acquires."""
+        self.strong_site = site
+        if not isinstance(address, Address):
+            return
+        warp, clocks = self.warp(address.g), self.clocks
+        kind = order.split()[0]
+        writes, reads = self.directions(order, site)
+        for place in np.unique(address.base.astype(np.int64) + offset).tolist():
+            key = place if address.space == "global" else -1 - place
+            message = self.locations.get(key)
+            if reads and message is not None:
+                if kind in ("acquire", "acq_rel"):
+                    clocks.receive(warp, message)
+                else:
+                    np.maximum(clocks.seen[warp], message.known, out=clocks.seen[warp])
+            if writes:
+                mine = clocks.message(warp)
+                if kind not in ("release", "acq_rel"):
+                    mine.known = mine.fenced.copy()
+                self.locations.setdefault(key, clocks.empty()).join(mine)
+        if kind in ("release", "acq_rel"):
+            clocks.tick(warp)
+
+    def directions(self, order: str, site: int) -> tuple[bool, bool]:
+        """(writes, reads)."""
+        opcode = self.m.program.kernel.instructions[site].opcode
+        return opcode in ("st", "red", "atom"), opcode in ("ld", "atom")
+
+    def fence(self, g: Lanes, kind: str, site: int) -> None:
+        warp = self.warp(g)
+        if "proxy.async" in kind or "mbarrier_init" in kind:
+            self.clocks.proxy_fence(warp)
+        if "proxy" not in kind:
+            self.clocks.fence(warp)
+
+    def check_proxy(self, g: Lanes, lane: int, positions: Array, size: int, site: int) -> None:
+        """The asynchronous proxy is about to read shared memory: generic writes there need a proxy fence behind them."""
+        warp = self.warp(g)
+        at = self.shared.grains(positions, size)
+        writer = self.shared.writer[at]
+        missing = (writer >= 0) & self.shared.generic[at] & (self.shared.written[at] > self.clocks.proxied[warp][writer])
+        if missing.any():
+            found = int(np.argmax(missing))
+            where = self.m.site(int(self.shared.write_site[at[found]])).line
+            rule = f"the asynchronous proxy reads what generic stores wrote (PTX line {where}) without fence.proxy.async between"
+            raise self.m.fault(MissingProxyFence, rule, site, g, lane, int(at[found]) * self.grain % self.m.shared_stride)
+
+    # -- barriers of blocks and clusters --
+
+    def barrier_arrival(self, barrier: Barrier, lanes: Lanes) -> None:
+        warp = self.warp(lanes)
+        self.block_messages.setdefault(id(barrier), self.clocks.empty()).join(self.clocks.message(warp))
+        self.clocks.tick(warp)
+
+    def barrier_complete(self, barrier: Barrier) -> None:
+        message = self.block_messages.pop(id(barrier))
+        for cohort, _, _ in barrier.waiting:
+            self.clocks.receive(self.warp(cohort.all), message)
+
+    # -- mbarriers --
+
+    def barrier_made(self, g: Lanes, positions: Array, site: int) -> None:
+        warp = self.warp(g)
+        for position in positions.tolist():
+            self.made[position] = warp, self.clocks.now(warp)
+            for table in (self.arrivals, self.completed):
+                table[position] = self.clocks.empty()
+
+    def check_made(self, g: Lanes, lane: int, position: int, site: int, proxy: bool = False) -> None:
+        """An mbarrier is used only after its init is ordered before; by the copy engine only behind a fence."""
+        if position not in self.made:
+            return
+        warp, moment = self.made[position]
+        mine = self.warp(g)
+        if warp != mine and self.clocks.known[mine, warp] < moment:
+            rule = f"an mbarrier is used, and initialised by {self.name(warp)}; nothing orders the two"
+            raise self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride)
+        if proxy and self.clocks.proxied[mine, warp] < moment:
+            rule = "the copy engine uses an mbarrier whose init has no fence.mbarrier_init or fence.proxy.async behind it"
+            raise self.m.fault(MissingProxyFence, rule, site, g, lane, position % self.m.shared_stride)
+
+    def barrier_signal(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
+        warp = self.warp(g)
+        self.check_made(g, int(np.argmax(mine)), barrier.address, site)
+        self.arrivals[barrier.address].join(self.clocks.message(warp))
+        self.clocks.tick(warp)
+
+    def barrier_phase(self, barrier: MBarrier) -> None:
+        """What arrivals of the phase brought is now for those who wait."""
+        self.completed[barrier.address].join(self.arrivals[barrier.address])
+        self.arrivals[barrier.address] = self.clocks.empty()
+
+    def barrier_seen(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
+        self.check_made(g, int(np.argmax(mine)), barrier.address, site)
+        self.clocks.receive(self.warp(g), self.completed[barrier.address])
+
+    # -- the end --
+
+    def finish(self) -> None:
+        for region in self.zero_before:
+            left = np.flatnonzero(region_bytes(region))
+            if len(left):
+                rule = f"{region.name} was zero when the kernel began and is not when it ends (byte {left[0]})"
+                raise self.m.fault(Unreset, rule, len(self.m.program.kernel.instructions) - 1, None, 0, region.start + int(left[0]))
+
+
+def region_bytes(region: Region) -> Array:
+    view, origin = region.view(np.dtype("u1"))
+    return view[region.start - origin : region.end - origin]
+

@@ -1,0 +1,73 @@
+"""Who touched each piece of memory last, and when: the material of race reports."""
+
+from __future__ import annotations
+
+import numpy as np
+
+Array = np.ndarray
+
+
+class Shadow:
+    """Last write and reads of each grain (1, 2 or 4 bytes: the smallest access of the kernel).
+
+    With `readers` > 0 every reader has a column of its own (shared memory, where a block's warps are few); otherwise
+    the last two different readers are kept.
+    """
+
+    def __init__(self, nbytes: int, grain: int, readers: int = 0) -> None:
+        count = -(-nbytes // grain)
+        self.grain, self.readers = grain, readers
+        self.writer = np.full(count, -1, np.int32)
+        self.written = np.zeros(count, np.int32)
+        self.write_site = np.zeros(count, np.int32)
+        self.strong = np.zeros(count, bool)
+        self.generic = np.zeros(count, bool)
+        self.read = np.zeros((count, readers or 2), np.int32)
+        self.reader = np.full((count, 2), -1, np.int32) if not readers else None
+        self.read_site = np.zeros(count, np.int32)
+
+    def reset(self, start: int, stop: int) -> None:
+        """Forget a byte range: a new block owns it."""
+        part = slice(start // self.grain, -(-stop // self.grain))
+        self.writer[part] = -1
+        self.read[part] = 0
+
+    def grains(self, positions: Array, size: int) -> Array:
+        """Grain numbers that accesses of `size` bytes at these byte positions touch."""
+        first = positions // self.grain
+        return (first[:, None] + np.arange(max(size // self.grain, 1))).reshape(-1)
+
+    def racing_write(self, at: Array, warp: int, known: Array, strong: bool) -> int:
+        """Index into `at` of a write that the warp is not ordered after, or -1. Strong accesses do not race each other."""
+        writer = self.writer[at]
+        racing = (writer >= 0) & (writer != warp) & (self.written[at] > known[writer])
+        if strong:
+            racing &= ~self.strong[at]
+        return int(np.argmax(racing)) if racing.any() else -1
+
+    def racing_read(self, at: Array, column: int, warp: int, known: Array, columns: Array | None) -> int:
+        """Index into `at` of a read that the warp is not ordered after, or -1."""
+        read = self.read[at]
+        if self.reader is None:
+            assert columns is not None
+            racing = read > known[columns]
+            racing[:, column] = False
+        else:
+            reader = self.reader[at]
+            racing = (reader >= 0) & (reader != warp) & (read > known[reader])
+        found = racing.any(axis=1)
+        return int(np.argmax(found)) if found.any() else -1
+
+    def note_write(self, at: Array, warp: int, now: int, site: int, strong: bool, generic: bool) -> None:
+        self.writer[at], self.written[at], self.write_site[at] = warp, now, site
+        self.strong[at], self.generic[at] = strong, generic
+
+    def note_read(self, at: Array, column: int, warp: int, now: int, site: int) -> None:
+        self.read_site[at] = site
+        if self.reader is None:
+            self.read[at, column] = now
+            return
+        other = self.reader[at, 0] != warp
+        moved = at[other]
+        self.reader[moved, 1], self.read[moved, 1] = self.reader[moved, 0], self.read[moved, 0]
+        self.reader[at, 0], self.read[at, 0] = warp, now
