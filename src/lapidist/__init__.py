@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         ShapeError,
         StrideError,
     )
-    from lapidist.prepare import Gemm
     from lapidist.kernels import KERNELS, kernel_named
+    from lapidist.prepare import Gemm
 
 __version__ = "0.1.0"
 

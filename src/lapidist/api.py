@@ -7,7 +7,7 @@ from typing import Any
 from lapidist import checks
 from lapidist.arrays import empty
 from lapidist.config import Config
-from lapidist.prepare import Arguments, Gemm, geometry, pointer_of, stream_handle
+from lapidist.prepare import Arguments, Gemm, choose_stream, geometry, pointer_of
 
 PREPARED_LIMIT = 4096  # geometries remembered; a program that meets more starts over
 _prepared: dict[Any, Gemm] = {}
@@ -23,7 +23,7 @@ def matmul(a: Any, b: Any, /, *, out: Any = None, stream: Any = None, device: in
     ready = _prepared.get(key)
     if ready is not None and ready.direct and out is None:
         result = empty(ready.shape, ready.like)
-        handle = stream_handle(stream, ready.like.framework, ready.place)
+        handle = choose_stream(stream, ready.like.framework, ready.place)
         ready.start(pointer_of(a), pointer_of(b), 0, pointer_of(result), handle)
         return result
     arguments = Arguments(a, b, None, out, False, False, True, 1.0, 0.0)
@@ -88,9 +88,7 @@ def plan(
     return Gemm(Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta), device, kernel, config)
 
 
-def prepared(
-    key: Any, arguments: Arguments, device: int | str | None, kernel: str | None, config: Config | None
-) -> Gemm:
+def prepared(key: Any, arguments: Arguments, device: int | str | None, kernel: str | None, config: Config | None) -> Gemm:
     """The multiplication prepared for this geometry. One whose arrays do not tell theirs cheaply is prepared each time."""
     if key[0] is None or key[1] is None:
         return Gemm(arguments, device, kernel, config)

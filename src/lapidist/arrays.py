@@ -51,7 +51,7 @@ class Operand:
 
     def transposed(self) -> Operand:
         shape, strides = self.shape, self.strides
-        return self.viewed(shape[:-2] + (shape[-1], shape[-2]), strides[:-2] + (strides[-1], strides[-2]))
+        return self.viewed((*shape[:-2], shape[-1], shape[-2]), (*strides[:-2], strides[-1], strides[-2]))
 
     def viewed(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Operand:
         """The same memory under another shape."""
@@ -94,7 +94,8 @@ def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
     size = array.dtype.itemsize
     if any(stride % size for stride in array.strides):
         raise DTypeError(
-            f"{name}: strides must be whole elements of {size} bytes; got {array.strides} bytes. Copy it with numpy.ascontiguousarray"
+            f"{name}: strides must be whole elements of {size} bytes; got {array.strides} bytes. "
+            "Copy it with numpy.ascontiguousarray"
         )
     strides = tuple(stride // size for stride in array.strides)
     return Operand(name, array.ctypes.data, array.shape, strides, array.dtype.name, HOST, "numpy", array)
@@ -145,9 +146,7 @@ def stream_of(framework: str, device: int) -> int:
 def empty(shape: tuple[int, ...], like: Operand) -> Any:
     """A new array of the framework, type and place of `like`."""
     if like.framework == "torch":
-        import torch
-
-        return torch.empty(shape, dtype=like.owner.dtype, device=like.owner.device)
+        return like.owner.new_empty(shape)
     if like.framework == "cupy":
         import cupy
 
@@ -165,9 +164,6 @@ def empty(shape: tuple[int, ...], like: Operand) -> Any:
 
 def on_host(operand: Operand) -> np.ndarray[Any, Any]:
     """A NumPy view of an operand in host memory: the caller's own memory, in the operand's shape."""
-    if operand.framework == "torch":
-        base = operand.owner.detach().numpy()
-    else:
-        base = np.asarray(operand.owner)
+    base = operand.owner.detach().numpy() if operand.framework == "torch" else np.asarray(operand.owner)
     byte_strides = tuple(stride * base.itemsize for stride in operand.strides)
     return np.lib.stride_tricks.as_strided(base, operand.shape, byte_strides)

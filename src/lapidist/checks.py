@@ -44,7 +44,8 @@ def require_matrix(operand: Operand) -> None:
 def require_inner_match(a: Operand, b: Operand) -> None:
     if a.shape[-1] != b.shape[-2]:
         raise ShapeError(
-            f"b: must have as many rows as a has columns; a is {a.shape} (k = {a.shape[-1]}), b is {b.shape} (k = {b.shape[-2]}). "
+            f"b: must have as many rows as a has columns; a is {a.shape} (k = {a.shape[-1]}), b is {b.shape} "
+            f"(k = {b.shape[-2]}). "
             "Transpose one of them with trans_a or trans_b if it lies the other way"
         )
 
@@ -64,9 +65,7 @@ def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
     missing = len(shape) - len(c.shape)
     own = (1,) * missing + c.shape
     if missing < 0 or any(extent not in (1, wanted) for extent, wanted in zip(own, shape, strict=True)):
-        raise ShapeError(
-            f"c: must broadcast to the output's shape {shape}; got {c.shape}. Reshape it or slice it to fit"
-        )
+        raise ShapeError(f"c: must broadcast to the output's shape {shape}; got {c.shape}. Reshape it or slice it to fit")
     strides = (0,) * missing + c.strides
     return c.viewed(shape, tuple(s if e == w else 0 for e, w, s in zip(own, shape, strides, strict=True)))
 
@@ -79,12 +78,11 @@ def require_output(out: Operand, a: Operand, shape: tuple[int, ...]) -> None:
     require_writable(out)
     steps = [(extent, stride) for extent, stride in zip(shape, out.strides, strict=True) if extent > 1]
     if any(stride == 0 for _, stride in steps):
-        raise StrideError(
-            f"out: each element must have its own memory; strides {out.strides} repeat some. Pass a fresh array"
-        )
+        raise StrideError(f"out: each element must have its own memory; strides {out.strides} repeat some. Pass a fresh array")
     if steps and len(shape) >= 2 and 1 not in out.strides[-2:] and min(shape[-2:]) > 1:
         raise StrideError(
-            f"out: rows or columns must be contiguous (a stride of 1 in one of the last two dimensions); got strides {out.strides}. "
+            f"out: rows or columns must be contiguous (a stride of 1 in one of the last two dimensions); "
+            f"got strides {out.strides}. "
             "Write into a contiguous array and copy from it"
         )
 
@@ -112,17 +110,13 @@ def require_no_partial_overlap(out: Operand, c: Operand) -> None:
 
 def require_c_for_beta(beta: float, c: object) -> None:
     if beta != 0 and c is None:
-        raise ArgumentError(
-            f"beta: must be 0 when there is no c; got {beta}. Pass c, or c=out to update the output in place"
-        )
+        raise ArgumentError(f"beta: must be 0 when there is no c; got {beta}. Pass c, or c=out to update the output in place")
 
 
 def require_scalar(name: str, value: object) -> float:
     if isinstance(value, (int, float, np.floating, np.integer)):
         return float(value)
-    raise ArgumentError(
-        f"{name}: must be a real number; got {type(value).__name__}. Call float() on it, or .item() on an array"
-    )
+    raise ArgumentError(f"{name}: must be a real number; got {type(value).__name__}. Call float() on it, or .item() on an array")
 
 
 def require_no_gradient(operand: Operand) -> None:
@@ -132,7 +126,8 @@ def require_no_gradient(operand: Operand) -> None:
 
     if torch.is_grad_enabled():
         raise ArgumentError(
-            f"{operand.name}: requires a gradient, and none would be recorded. Call under torch.no_grad() or pass {operand.name}.detach()"
+            f"{operand.name}: requires a gradient, and none would be recorded. "
+            f"Call under torch.no_grad() or pass {operand.name}.detach()"
         )
 
 

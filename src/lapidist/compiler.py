@@ -50,7 +50,7 @@ def compile_source(text: str, entry: str, options: tuple[str, ...], architecture
 
 def cache_key(text: str, entry: str, options: tuple[str, ...]) -> str:
     digest = hashlib.sha256(CACHE_FORMAT)
-    for part in (text, entry, *options, "%d.%d" % nvrtc_version(), header_fingerprint()):
+    for part in (text, entry, *options, "{}.{}".format(*nvrtc_version()), header_fingerprint()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()
 
@@ -94,7 +94,7 @@ def read_cache(path: Path, entry: str, architecture: str) -> Binary | None:
 
 
 def write_cache(path: Path, binary: Binary) -> None:
-    """Write beside the target, then rename: another process sees the whole entry or none. A full or read-only disk is no error."""
+    """Write beside the target, then rename: another process sees the whole entry or none. A full disk is no error."""
     body = json.dumps({"ptx": binary.ptx, "log": binary.log}).encode() + b"\n" + binary.cubin
     temporary = None
     try:
@@ -128,9 +128,7 @@ def load_nvrtc():  # type: ignore[no-untyped-def]
 
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError, OSError) as error:
-        raise DeviceError(
-            f"NVRTC: the run-time compiler was not found ({error}). Install it with: {NVRTC_HINT}"
-        ) from error
+        raise DeviceError(f"NVRTC: the run-time compiler was not found ({error}). Install it with: {NVRTC_HINT}") from error
     return nvrtc
 
 
@@ -156,9 +154,7 @@ def run_nvrtc(text: str, entry: str, options: tuple[str, ...], architecture: str
         log = fetch(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             shown = " ".join(options)
-            raise CompileError(
-                f"source {name!r}: NVRTC {nvrtc_version()} refused it ({status.name}); options: {shown}", log
-            )
+            raise CompileError(f"source {name!r}: NVRTC {nvrtc_version()} refused it ({status.name}); options: {shown}", log)
         ptx = fetch(nvrtc, program, "PTX").rstrip(b"\0").decode()
         return Binary(entry, architecture, ptx, fetch(nvrtc, program, "CUBIN"), log)
     finally:

@@ -1,7 +1,7 @@
 """The GPU's side of a Launch: load the cubin, encode tensor maps, start the kernel on a stream.
 
-`GpuKernel` is a Launch made ready for many runs. Its `start` is the hot path (a few microseconds, no allocation, no
-synchronisation): pack the arguments into this thread's block, call the driver.
+`GpuKernel` is a Plan made ready for many runs. Its `start` is the hot path (no allocation, no synchronisation): write the
+pointers into this thread's parameter bytes, call the driver.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from lapidist.arrays import Operand
 from lapidist.device import Device, chip, known_as
 from lapidist.errors import DeviceError, LaunchError
-from lapidist.launch import Binary, Dim3, ParameterBlock, TensorMap
+from lapidist.launch import Binary, ParameterBlock, TensorMap
+from lapidist.plans import Plan
+from lapidist.signatures import constants
 
 MINIMUM_DRIVER = 13000  # CUDA 13.0: cubins from NVRTC 13.x need an R580 driver or newer
 STATIC_SHARED_LIMIT = 48 * 1024  # above it a kernel must opt in to dynamic shared memory
@@ -72,7 +74,7 @@ def require_gpu(ordinal: int) -> None:
         raise DeviceError(f"device: GPU {ordinal} was asked for, but the driver sees {count}. Choose one below {count}")
 
 
-@lru_cache(maxsize=None)
+@cache
 def primary_context(ordinal: int) -> Any:
     """The context that torch, CuPy and JAX use, retained for the life of the process."""
     driver = load_driver()
@@ -141,17 +143,13 @@ def encode_tensor_map(tensor_map: TensorMap) -> bytes:
 # ---- kernels ----
 
 
-@lru_cache(maxsize=None)
+@cache
 def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
     """The kernel handle on one GPU, allowed `shared_bytes` of dynamic shared memory. The library lives as long as the process."""
     driver = load_driver()
     with current_device(ordinal):
-        library = check(
-            driver.cuLibraryLoadData(binary.cubin, [], [], 0, [], [], 0), f"cuLibraryLoadData of {binary.entry}"
-        )
-        kernel = check(
-            driver.cuLibraryGetKernel(library, binary.entry.encode()), f"cuLibraryGetKernel of {binary.entry}"
-        )
+        library = check(driver.cuLibraryLoadData(binary.cubin, [], [], 0, [], [], 0), f"cuLibraryLoadData of {binary.entry}")
+        kernel = check(driver.cuLibraryGetKernel(library, binary.entry.encode()), f"cuLibraryGetKernel of {binary.entry}")
         if shared_bytes > STATIC_SHARED_LIMIT:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             device = check(driver.cuDeviceGet(ordinal), "cuDeviceGet")
@@ -160,82 +158,110 @@ def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
         return driver.CUfunction(int(kernel))
 
 
-class _Block(threading.local):
+class _Block:
     """One thread's parameter bytes and launch configuration: the driver call drops the GIL while it reads them."""
 
-    def __init__(self, kernel: GpuKernel) -> None:
-        size = kernel.parameters.nbytes
-        raw = ctypes.create_string_buffer(size + 64)
+    __slots__ = ("a", "address", "b", "c", "config", "d", "keep", "maps", "stream", "view", "words")
+
+    def __init__(self, parameters: ParameterBlock, content: bytes | bytearray, config: Any) -> None:
+        raw = ctypes.create_string_buffer(parameters.nbytes + 64 + 16)
         start = -ctypes.addressof(raw) % 64  # tensor maps must lie on 64 bytes
-        self.keep = raw
-        self.view = memoryview(raw)[start : start + size]
         base = ctypes.addressof(raw) + start
-        offsets = kernel.parameters.offsets
-        self.pointers = (ctypes.c_void_p * len(offsets))(*(base + offset for offset in offsets))
-        self.address = ctypes.addressof(self.pointers)
-        self.config = kernel.configure()
-        self.stream = -1
+        self.view = memoryview(raw).cast("B")[start : start + parameters.nbytes]
+        self.view[:] = content
+        # The pointers as 64-bit words of the whole buffer; an operand that the kernel is not passed gets the last word.
+        self.words = memoryview(raw).cast("B")[: len(raw) // 8 * 8].cast("Q")
+        places = parameters.places("pointer")
+        self.a, self.b, self.c, self.d = ((start + places[x]) // 8 if x in places else len(raw) // 8 - 1 for x in "ABCD")
+        pointers = (ctypes.c_void_p * len(parameters.offsets))(*(base + offset for offset in parameters.offsets.values()))
+        self.address = ctypes.addressof(pointers)
+        self.keep = (raw, pointers)
+        self.maps = (0, 0)
+        self.config = config
+        self.stream = 0
 
 
 class GpuKernel:
-    """A kernel with its grid fixed, ready to start again and again with new arguments."""
+    """A kernel with everything fixed but the pointers, ready to start again and again."""
 
-    def __init__(
-        self,
-        binary: Binary,
-        ordinal: int,
-        grid: Dim3,
-        block: Dim3,
-        shared_bytes: int,
-        cluster: Dim3,
-        parameters: ParameterBlock,
-    ) -> None:
-        self.grid, self.block, self.shared_bytes, self.cluster = grid, block, shared_bytes, cluster
-        self.parameters = parameters
-        self._driver = load_driver()
+    def __init__(self, plan: Plan, ordinal: int, alpha: float, beta: float) -> None:
+        self.plan = plan
+        driver = load_driver()
         self._context = primary_context(ordinal)
-        self._context_value = int(self._context)
-        self._function = load_binary(binary, ordinal, shared_bytes)
-        self._blocks = _Block(self)
+        self._function = load_binary(plan.binary, ordinal, plan.shared_bytes)
+        self._parameters = plan.kernel.signature.block(plan.problem)
+        self._content = self._parameters.pack(constants(plan.problem, alpha, beta))
+        self._map_places = self._parameters.places("tensormap")
+        self._encoded: dict[tuple[int, int], dict[str, bytes]] = {}
+        self._local = threading.local()
+        self._launch, self._stream_type = driver.cuLaunchKernelEx, driver.CUstream
+        # With one GPU its context is current wherever a framework works; with several, each launch must look.
+        self.start = self._start_here if gpu_count() == 1 else self._start_anywhere
 
-    def configure(self) -> Any:
-        driver = self._driver
+    def _make_block(self) -> _Block:
+        """This thread's block; a thread that has no context yet gets the GPU's."""
+        driver = load_driver()
+        if not int(check(driver.cuCtxGetCurrent(), "cuCtxGetCurrent")):
+            check(driver.cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
         config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = self.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = self.block
-        config.sharedMemBytes = self.shared_bytes
-        if self.cluster != (1, 1, 1):
-            attribute = driver.CUlaunchAttribute()
-            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            attribute.value.clusterDim.x, attribute.value.clusterDim.y, attribute.value.clusterDim.z = self.cluster
-            config.attrs = [attribute]
-            config.numAttrs = 1
-        return config
+        config.gridDimX, config.gridDimY, config.gridDimZ = self.plan.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = self.plan.block
+        config.sharedMemBytes = self.plan.shared_bytes
+        block = self._local.block = _Block(self._parameters, self._content, config)
+        return block
 
-    def start(self, values: Sequence[Any], stream: int) -> None:
-        """Launch on `stream` (a raw handle). Returns at once; errors of the launch itself are raised."""
-        driver, block = self._driver, self._blocks
-        self.parameters.pack_into(block.view, values)
+    def _place_maps(self, block: _Block, a: int, b: int) -> None:
+        """Tensor maps hold addresses; those of the last pairs are kept, since encoding one takes microseconds."""
+        encoded = self._encoded.get((a, b))
+        if encoded is None:
+            if len(self._encoded) >= 64:
+                self._encoded.clear()
+            maps = self.plan.kernel.signature.tensor_maps(self.plan.problem, self.plan.config, a, b)
+            encoded = self._encoded[a, b] = {name: encode_tensor_map(tensor_map) for name, tensor_map in maps.items()}
+        for name, offset in self._map_places.items():
+            block.view[offset : offset + 128] = encoded[name]
+        block.maps = (a, b)
+
+    def _start_here(self, a: int, b: int, c: int, d: int, stream: int) -> None:
+        """Launch on `stream` (a raw handle), with operands at these addresses. Returns at once."""
+        try:
+            block = self._local.block
+        except AttributeError:
+            block = self._make_block()
+        words = block.words
+        words[block.a] = a
+        words[block.b] = b
+        words[block.c] = c
+        words[block.d] = d
+        if self._map_places and block.maps != (a, b):
+            self._place_maps(block, a, b)
         if block.stream != stream:
-            block.config.hStream = driver.CUstream(stream)
+            block.config.hStream = self._stream_type(stream)
             block.stream = stream
-        previous = driver.cuCtxGetCurrent()[1]
-        foreign = int(previous) != self._context_value
-        if foreign:
-            driver.cuCtxSetCurrent(self._context)
-        status = driver.cuLaunchKernelEx(block.config, self._function, block.address, 0)[0]
-        if foreign:
-            driver.cuCtxSetCurrent(previous)
+        status = self._launch(block.config, self._function, block.address, 0)[0]
         if status:
             raise LaunchError(
-                f"cuLaunchKernelEx: the driver answered {status.name} (grid {self.grid}, block {self.block})"
+                f"cuLaunchKernelEx: the driver answered {status.name} (grid {self.plan.grid}, block {self.plan.block}, "
+                f"{self.plan.shared_bytes} bytes of dynamic shared memory)"
             )
+
+    def _start_anywhere(self, a: int, b: int, c: int, d: int, stream: int) -> None:
+        driver = load_driver()
+        current = driver.cuCtxGetCurrent()[1]
+        if int(current) == int(self._context):
+            self._start_here(a, b, c, d, stream)
+            return
+        driver.cuCtxSetCurrent(self._context)
+        try:
+            self._start_here(a, b, c, d, stream)
+        finally:
+            driver.cuCtxSetCurrent(current)
 
 
 # ---- the chip ----
 
 
-@lru_cache(maxsize=None)
+@cache
 def query_device(ordinal: int) -> Device:
     """The facts of an installed GPU: what the driver tells, completed from the table of known chips."""
     require_gpu(ordinal)

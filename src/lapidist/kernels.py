@@ -12,7 +12,7 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.problem import ELEMENT_BYTES, Problem
-from lapidist.signatures import LADDER, SIMT, TMA, Signature
+from lapidist.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA, Signature
 
 GRID_LIMIT = 2**31 - 1
 INT_LIMIT = 2**31 - 1
@@ -76,9 +76,7 @@ class Kernel:
         if problem.dtype not in ELEMENT_BYTES:
             return f"it multiplies {', '.join(ELEMENT_BYTES)}; the type is {problem.dtype}"
         if device.capability < self.capability:
-            return "it needs compute capability {}.{}; {} has {}.{}".format(
-                *self.capability, device.name, *device.capability
-            )
+            return "it needs compute capability {}.{}; {} has {}.{}".format(*self.capability, device.name, *device.capability)
         if max(problem.m, problem.n, problem.k) > INT_LIMIT:
             return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
         if self.tiles(problem, config) > GRID_LIMIT:
@@ -123,7 +121,15 @@ RUNGS = (
     rung(11, "warp_tile", "lanes in a zig-zag of 4 x 8: loads pair up", WARPED, 0.65),
     rung(12, "double_buffer", "two buffers, one barrier a step", WARPED, 0.65),
     rung(13, "fragment_prefetch", "fragments of the next k while this one is computed", WARPED, 0.65),
-    rung(14, "async_pipeline", "cp.async, four stages in flight", replace(WARPED, stages=4), 0.65, capability=(8, 0)),
+    rung(
+        14,
+        "async_pipeline",
+        "cp.async, four stages in flight",
+        replace(WARPED, stages=4),
+        0.65,
+        by_dtype={"float64": replace(WARPED, bm=64, stages=3)},
+        capability=(8, 0),
+    ),
     rung(
         15,
         "tma_producer",
@@ -141,7 +147,18 @@ RUNGS = (
     ),
 )
 
-DETOURS: tuple[Kernel, ...] = ()
+UNROLL = "detours/inner_unroll.cu"
+
+DETOURS = (
+    detour("bounds_plain", "04 with the border checked at every load", SHARED, 0.05),
+    detour("bounds_padded", "05 with the border checked at every load", SHARED, 0.12),
+    detour("bounds_cached", "04 with checks, loading through the read-only path", SHARED, 0.05),
+    detour("unroll_4", "08 with k unrolled by 4", Config(64, 64, 16, tm=4, tn=4), 0.45, source=UNROLL, defines={"UNROLL": 4}),
+    detour("unroll_8", "08 with k unrolled by 8", Config(64, 64, 16, tm=4, tn=4), 0.45, source=UNROLL, defines={"UNROLL": 8}),
+    detour("b_transposed", "10 with B given as N x K", LARGE, 0.65, signature=LADDER_B_ROWS),
+    detour("pointer_swap", "12 with the buffers swapped by pointer", WARPED, 0.65),
+    detour("single_buffer", "13 with one buffer", WARPED, 0.65),
+)
 
 PRODUCTION = (
     Kernel(

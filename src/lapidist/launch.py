@@ -8,7 +8,7 @@ encodes them into the parameter bytes, the machine reads them as they are.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,23 +76,27 @@ class Launch:
 
 
 class ParameterBlock:
-    """The byte layout of a kernel's parameters: offsets by the ABI's natural alignment, packed in one call."""
+    """The byte layout of a kernel's parameters, by name: offsets follow the ABI's natural alignment."""
 
-    def __init__(self, kinds: Sequence[str]) -> None:
-        self.kinds = tuple(kinds)
-        self.offsets: list[int] = []
-        layout, end = "<", 0
-        for kind in kinds:
-            code, size, alignment = PARAMETER_KINDS[kind]
+    def __init__(self, parameters: Sequence[tuple[str, str]]) -> None:
+        self.parameters = tuple(parameters)
+        self.offsets: dict[str, int] = {}
+        end = 0
+        for name, kind in parameters:
+            _, size, alignment = PARAMETER_KINDS[kind]
             start = -(-end // alignment) * alignment
-            layout += f"{start - end}x{code}"
-            self.offsets.append(start)
+            self.offsets[name] = start
             end = start + size
         self.nbytes = end
-        self._struct = struct.Struct(layout)
 
-    def pack(self, values: Sequence[Any]) -> bytes:
-        return self._struct.pack(*values)
+    def pack(self, values: Mapping[str, Any]) -> bytearray:
+        """The parameter bytes. A parameter without a value (a pointer or map yet to come) is zero."""
+        block = bytearray(self.nbytes)
+        for name, kind in self.parameters:
+            if name in values:
+                struct.pack_into("<" + PARAMETER_KINDS[kind][0], block, self.offsets[name], values[name])
+        return block
 
-    def pack_into(self, buffer: Any, values: Sequence[Any]) -> None:
-        self._struct.pack_into(buffer, 0, *values)
+    def places(self, kind: str) -> dict[str, int]:
+        """Offset of each parameter of a kind, by name."""
+        return {name: self.offsets[name] for name, own in self.parameters if own == kind}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from lapidist.arrays import Operand
@@ -11,9 +11,10 @@ from lapidist.compiler import compile_kernel
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.kernels import Kernel
-from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
+from lapidist.launch import Binary, Dim3, Launch, Memory
 from lapidist.planner import Candidate, choose
 from lapidist.problem import Problem
+from lapidist.signatures import constants
 
 
 @dataclass(frozen=True)
@@ -60,27 +61,19 @@ class Plan:
 
     def launch(self, a: Operand, b: Operand, c: Operand | None, d: Operand, alpha: float, beta: float) -> Launch:
         """Everything a machine needs to run this once on these arrays."""
-        found: list[TensorMap] = []
-
-        def keep(tensor_map: TensorMap) -> bytes:
-            found.append(tensor_map)
-            return bytes(128)
-
-        pointers = self.caller_order(a.pointer, b.pointer)
-        fill = self.kernel.signature.fill(self.problem, self.config, keep)
-        values = fill(*pointers, d.pointer if c is None else c.pointer, d.pointer, alpha, beta)
-        parameters = self.kernel.signature.parameters(self.problem)
-        places = [
-            offset for offset, kind in zip(parameters.offsets, parameters.kinds, strict=True) if kind == "tensormap"
-        ]
+        first, second = self.caller_order(a.pointer, b.pointer)
+        signature, block = self.kernel.signature, self.kernel.signature.block(self.problem)
+        pointers = {"A": first, "B": second, "C": d.pointer if c is None else c.pointer, "D": d.pointer}
+        values = {**constants(self.problem, alpha, beta), **{name: pointers[name] for name in block.places("pointer")}}
+        maps = signature.tensor_maps(self.problem, self.config, first, second)
         operands = [operand for operand in (a, b, c, d) if operand is not None]
         return Launch(
             self.binary,
             self.grid,
             self.block,
-            parameters.pack(values),
+            bytes(block.pack(values)),
             self.shared_bytes,
-            tensor_maps=tuple(zip(places, found, strict=True)),
+            tensor_maps=tuple((block.offsets[name], tensor_map) for name, tensor_map in maps.items()),
             memory=tuple(Memory(x.name, x.span[0], x.span[1] - x.span[0], x.owner) for x in operands),
         )
 
@@ -99,15 +92,12 @@ class Plan:
             f"  launch    grid {self.grid}, {self.block[0]} threads, {self.shared_bytes} bytes of dynamic shared memory",
             f"  predicted {seconds * 1e6:.1f} us, {share:.0%} of the limit; workspace {self.workspace_bytes} bytes",
             "  weighed",
-            *(
-                f"    {candidate}"
-                for candidate in sorted(self.considered, key=lambda c: (c.refusal is not None, c.seconds))
-            ),
+            *(f"    {candidate}" for candidate in sorted(self.considered, key=lambda c: (c.refusal is not None, c.seconds))),
         ]
         return "\n".join(lines)
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled(kernel: Kernel, config: Config, macros: tuple[tuple[str, object], ...], architecture: str) -> Binary:
     return compile_kernel(kernel.source, kernel.entry, dict(macros), architecture)
 

@@ -8,12 +8,13 @@ from lapidist import checks
 from lapidist.arrays import HOST, Operand, contiguous_strides, empty, on_host, operand_of, stream_of
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.driver import GpuKernel, encode_tensor_map, query_device, require_gpu, upload
-from lapidist.errors import ArgumentError, StrideError
+from lapidist.driver import GpuKernel, query_device, require_gpu, upload
+from lapidist.errors import ArgumentError
 from lapidist.host import multiply
 from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, make_plan
 from lapidist.problem import Problem
+from lapidist.steady import Execute, steady_torch, stream_handle
 
 MACHINE = "machine"
 
@@ -100,31 +101,27 @@ class Arguments:
 
 
 class Gemm:
-    """A planned multiplication. `execute` takes arrays of the same geometry and runs without planning again."""
+    """A planned multiplication.
 
-    def __init__(
-        self, arguments: Arguments, device: int | str | None, kernel: str | None, config: Config | None
-    ) -> None:
+    `execute(a, b, c=None, out=None, *, stream=None)` runs it on arrays that have the shapes, strides, types and alignment
+    that were planned, and returns the output. The first call checks every rule; on torch tensors the next ones only look
+    whether anything but the memory changed (steady.py).
+    """
+
+    def __init__(self, arguments: Arguments, device: int | str | None, kernel: str | None, config: Config | None) -> None:
         self.place = choose_place(arguments.a.device, device)
         self.shape, self.like = arguments.result_shape, arguments.a
         self.plan: Plan | None = None
         self._form = arguments.form
-        self._alpha, self._beta = arguments.alpha, arguments.beta
-        self._kernel: GpuKernel | None = None
-        self._verified: Any = None  # geometries that passed every check, and the bytes each operand spans
-        self._spans: list[tuple[int, int]] = []
+        self.alpha, self.beta = arguments.alpha, arguments.beta
+        self.kernel: GpuKernel | None = None
+        self.execute: Execute = self._execute_checked
         if self.place == HOST:
             return
         chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
         self.plan = make_plan(arguments.problem(), chip, kernel_named(kernel) if kernel else None, config)
         if isinstance(self.place, int) and not self.plan.is_empty:
-            self._load(self.plan, self.place)
-
-    def _load(self, plan: Plan, ordinal: int) -> None:
-        parameters = plan.kernel.signature.parameters(plan.problem)
-        self._kernel = GpuKernel(plan.binary, ordinal, plan.grid, plan.block, plan.shared_bytes, (1, 1, 1), parameters)
-        self._fill = plan.kernel.signature.fill(plan.problem, plan.config, encode_tensor_map)
-        self._swap = plan.problem.transposed
+            self.kernel = GpuKernel(self.plan, self.place, self.alpha, self.beta)
 
     @property
     def config(self) -> Config | None:
@@ -138,7 +135,7 @@ class Gemm:
     @property
     def direct(self) -> bool:
         """Whether pointers may go straight to the kernel: arrays on the GPU, of a framework with streams, no gradient wanted."""
-        return self._kernel is not None and self.like.device != HOST and self.like.framework in ("torch", "cupy")
+        return self.kernel is not None and self.like.device != HOST and self.like.framework in ("torch", "cupy")
 
     def __str__(self) -> str:
         if self.plan is None:
@@ -147,43 +144,24 @@ class Gemm:
 
     def start(self, a: int, b: int, c: int, d: int, stream: int) -> None:
         """Pointers in, launch out. They must keep the geometry and alignment that were planned."""
-        if self._kernel is not None:
-            if self._swap:
-                a, b = b, a
-            self._kernel.start(self._fill(a, b, c, d, self._alpha, self._beta), stream)
+        if self.kernel is not None:
+            first, second = self.kernel.plan.caller_order(a, b)
+            self.kernel.start(first, second, c, d, stream)
 
-    def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
-        """Run on these arrays, which must have the shapes, strides, types and alignment that were planned."""
-        seen = (geometry(a), geometry(b), geometry(c), geometry(out))
-        if seen != self._verified or not self.direct:
-            return self._execute_checked(seen, a, b, c, out, stream)
-        result = empty(self.shape, self.like) if out is None else out
-        d = pointer_of(result)
-        pointers = (pointer_of(a), pointer_of(b), d if c is None else pointer_of(c), d)
-        if out is not None:
-            self._require_apart(pointers)
-        self.start(*pointers, stream_handle(stream, self.like.framework, self.place))
-        return result
-
-    def _execute_checked(self, seen: Any, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+    def _execute_checked(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         """The first run with this geometry: every rule is checked, and the plan must be the one for it."""
-        arguments = Arguments(a, b, c, out, *self._form, self._alpha, self._beta)
+        if out is None and self.like.framework == "torch":
+            out = empty(self.shape, self.like)
+        arguments = Arguments(a, b, c, out, *self._form, self.alpha, self.beta)
         if self.plan is not None and arguments.problem() != self.plan.problem:
             raise ArgumentError(
                 f"a, b, c, out: must have the geometry that was planned, {self.plan.problem}; got {arguments.problem()} "
                 "(shape, strides or alignment differ). Make a new plan"
             )
-        self._verified = None if any(g is not None and g[-1] is True for g in seen) else seen
-        operands = (arguments.a, arguments.b, arguments.c, arguments.out)
-        self._spans = [(x.span[0] - x.pointer, x.span[1] - x.pointer) if x else (0, 0) for x in operands]
-        return self.run(arguments, stream)
-
-    def _require_apart(self, pointers: tuple[int, int, int, int]) -> None:
-        """The output must not share bytes with A or B, nor with a C that is not the output itself."""
-        first, last = pointers[3] + self._spans[3][0], pointers[3] + self._spans[3][1]
-        for name, pointer, (low, high) in zip("abc", pointers, self._spans, strict=False):
-            if pointer + low < last and first < pointer + high and (name != "c" or pointer != pointers[3]):
-                raise StrideError(f"out: must not overlap {name}: bytes {first} to {last}. Pass a separate array")
+        result = self.run(arguments, stream)
+        if self.direct and self.like.framework == "torch":
+            self.execute = steady_torch(self, arguments, self._execute_checked) or self._execute_checked
+        return result
 
     def run(self, arguments: Arguments, stream: Any = None) -> Any:
         """The general path: any place, checked operands."""
@@ -198,25 +176,25 @@ class Gemm:
             self._through_gpu(arguments, target, stream)
         else:
             c = arguments.c or target
-            handle = stream_handle(stream, arguments.a.framework, self.place)
+            handle = choose_stream(stream, arguments.a.framework, self.place)
             self.start(arguments.a.pointer, arguments.b.pointer, c.pointer, target.pointer, handle)
             finish_for(arguments.a.framework, handle)
         return result
 
     def _on_host(self, arguments: Arguments, out: Operand) -> None:
         c = None if arguments.c is None else on_host(arguments.c)
-        multiply(on_host(arguments.a), on_host(arguments.b), c, on_host(out), self._alpha, self._beta)
+        multiply(on_host(arguments.a), on_host(arguments.b), c, on_host(out), self.alpha, self.beta)
 
     def _on_machine(self, arguments: Arguments, out: Operand) -> None:
         from lapidist import machine
 
         if self.plan is not None and not self.plan.is_empty:
-            machine.run(self.plan.launch(arguments.a, arguments.b, arguments.c, out, self._alpha, self._beta))
+            machine.run(self.plan.launch(arguments.a, arguments.b, arguments.c, out, self.alpha, self.beta))
 
     def _through_gpu(self, arguments: Arguments, out: Operand, stream: Any) -> None:
         """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it is."""
         ordinal = int(self.place)
-        handle = stream_handle(stream, "numpy", ordinal)
+        handle = choose_stream(stream, "numpy", ordinal)
         c = arguments.c if arguments.c is not None and arguments.c.pointer != out.pointer else None
         with upload(ordinal, [arguments.a, arguments.b, *([c] if c else []), out]) as pointers:
             self.start(pointers[0], pointers[1], pointers[2 if c else -1], pointers[-1], handle)
@@ -256,19 +234,9 @@ def fresh_output(shape: tuple[int, ...], like: Operand) -> Operand:
     return Operand("out", 0, shape, contiguous_strides(shape), like.dtype, like.device, like.framework, None)
 
 
-def stream_handle(stream: Any, framework: str, device: int | str) -> int:
+def choose_stream(stream: Any, framework: str, device: int | str) -> int:
     """The raw stream: the caller's choice, else where its framework works now."""
-    if stream is None:
-        return stream_of(framework, int(device))
-    if isinstance(stream, int):
-        return stream
-    for attribute in ("cuda_stream", "ptr", "handle"):
-        handle = getattr(stream, attribute, None)
-        if handle is not None:
-            return int(handle)
-    raise ArgumentError(
-        f"stream: must be a raw handle or a torch, CuPy or cuda.core stream; got {type(stream).__name__}"
-    )
+    return stream_of(framework, int(device)) if stream is None else stream_handle(stream)
 
 
 def finish_for(framework: str, stream: int) -> None:

@@ -29,8 +29,8 @@ class Matrix:
 
     @property
     def layout(self) -> str:
-        """row: neighbours in a row touch. col: neighbours in a column do. strided: neither."""
-        if self.col_stride == 1 or self.cols == 1:
+        """row: neighbours in a row touch. col: neighbours in a column do. strided: neither. Strides of one step mean nothing."""
+        if self.col_stride == 1 or self.cols <= 1 or self.rows == 0:
             return "row"
         return "col" if self.row_stride == 1 or self.rows == 1 else "strided"
 

@@ -1,7 +1,7 @@
 """The parameter lists of the kernel families: what a kernel is passed, and what it demands of a problem for that.
 
-Three lists exist. `ladder`: BLAS style, row-major, C in place. `tma`: the same with tensor maps in place of the A and B
-pointers. `simt`: every stride of every operand. Nothing else in the package spells an argument order.
+Three lists exist. LADDER: BLAS style, row-major, C in place. TMA: the same with tensor maps in place of the A and B
+pointers. SIMT: every stride of every operand. Nothing else in the package spells an argument order.
 """
 
 from __future__ import annotations
@@ -14,31 +14,51 @@ from lapidist.config import Config
 from lapidist.launch import ParameterBlock, TensorMap
 from lapidist.problem import ELEMENT_BYTES, Matrix, Problem
 
-Values = tuple[Any, ...]
-Fill = Callable[
-    [int, int, int, int, float, float], Values
-]  # (a, b, c, d pointers, alpha, beta) -> the kernel's arguments
-Encode = Callable[[TensorMap], Any]
-
 C_TYPES = {"float16": "half", "float32": "float", "float64": "double"}
 SCALARS = {"float32": "f32", "float64": "f64"}
-TMA_BOX_LIMIT = 256
+OPERANDS = "ABCD"  # a parameter of kind "pointer" or "tensormap" carries the operand's letter as its name
 TMA_ALIGNMENT = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """`kinds` lists the parameters ("scalar" is the accumulator's type); `refuse` says why a problem does not fit, or None."""
+    """`parameters` pairs each name with its kind ("scalar" is the accumulator's type)."""
 
     name: str
-    kinds: tuple[str, ...]
-    fill: Callable[[Problem, Config, Encode], Fill]
+    parameters: tuple[tuple[str, str], ...]
     defines: Callable[[Problem], Mapping[str, object]]
-    refuse: Callable[[Problem], str | None]
+    refuse: Callable[[Problem], str | None]  # why a problem does not fit, or None
 
-    def parameters(self, problem: Problem) -> ParameterBlock:
+    def block(self, problem: Problem) -> ParameterBlock:
+        """The byte layout for this problem's types."""
         scalar = SCALARS[problem.accumulator]
-        return ParameterBlock([scalar if kind == "scalar" else kind for kind in self.kinds])
+        return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in self.parameters])
+
+    def tensor_maps(self, problem: Problem, config: Config, a: int, b: int) -> dict[str, TensorMap]:
+        """The maps that this signature passes, for operands at these addresses."""
+        maps = {
+            "A": lambda: tensor_map(a, problem.dtype, problem.a, (config.bk, config.bm), swizzle=128),
+            "B": lambda: tensor_map(b, problem.dtype, problem.b, (config.bn, config.bk), swizzle=0),
+        }
+        return {name: maps[name]() for name, kind in self.parameters if kind == "tensormap"}
+
+
+def constants(problem: Problem, alpha: float, beta: float) -> dict[str, Any]:
+    """Every parameter that stays the same while the pointers change, by name."""
+    values: dict[str, Any] = {"M": problem.m, "N": problem.n, "K": problem.k, "alpha": alpha, "beta": beta}
+    c = problem.c or problem.d
+    for letter, matrix in (("a", problem.a), ("b", problem.b), ("c", c), ("d", problem.d)):
+        inner, outer = (*matrix.batch_strides[::-1], 0, 0)[:2]
+        values |= {f"ld{letter}": matrix.leading, f"{letter}_row": matrix.row_stride, f"{letter}_col": matrix.col_stride}
+        values |= {f"{letter}_inner": inner, f"{letter}_outer": outer}
+    return values
+
+
+def tensor_map(pointer: int, dtype: str, matrix: Matrix, box: tuple[int, int], swizzle: int) -> TensorMap:
+    """A row-major matrix, innermost dimension first. Empty extents and strides are not legal, so they are rounded up."""
+    extents = (max(1, matrix.cols), max(1, matrix.rows))
+    stride = matrix.leading * ELEMENT_BYTES[dtype] if matrix.rows > 1 else TMA_ALIGNMENT
+    return TensorMap(pointer, dtype, extents, (stride,), box, swizzle)
 
 
 # ---- what the layouts are called in refusals ----
@@ -76,10 +96,22 @@ def refuse_tma(problem: Problem) -> str | None:
                 f"the copy engine needs {name}'s pointer and row stride in multiples of 16 bytes; "
                 f"they are multiples of {matrix.alignment}"
             )
+        if matrix.rows > 1 and matrix.leading <= 0:
+            return f"the copy engine steps forward from row to row; {name}'s row stride is {matrix.leading}"
     return None
 
 
-# ---- ladder: (M, N, K, alpha, A, lda, B, ldb, beta, C, ldc) ----
+def refuse_simt(problem: Problem) -> str | None:
+    if problem.d.layout != "row":
+        return "D must have neighbours that touch along rows or columns; it is strided"
+    if len(problem.batch) > 2:
+        return f"it steps through two batch dimensions; these strides leave {len(problem.batch)}: {problem.batch}"
+    if any(extent > 65535 for extent in problem.batch):
+        return f"a grid has at most 65535 blocks along y and z; the batch is {problem.batch}"
+    return None
+
+
+# ---- what the sources are compiled with ----
 
 
 def vectors_of_four(problem: Problem) -> bool:
@@ -93,51 +125,11 @@ def ladder_defines(problem: Problem) -> Mapping[str, object]:
     return {"ELEMENT": C_TYPES[problem.dtype], "ALIGNED": int(vectors_of_four(problem))}
 
 
-def ladder_fill(problem: Problem, config: Config, encode: Encode) -> Fill:
-    m, n, k = problem.m, problem.n, problem.k
-    lda, ldb, ldc = problem.a.leading, problem.b.leading, problem.d.leading
-
-    def fill(a: int, b: int, c: int, d: int, alpha: float, beta: float) -> Values:
-        return (m, n, k, alpha, a, lda, b, ldb, beta, d, ldc)
-
-    return fill
-
-
-# ---- tma: (M, N, K, alpha, map of A, map of B, beta, C, ldc) ----
-
-
 def tma_defines(problem: Problem) -> Mapping[str, object]:
     """Only C moves by plain stores, so only C decides how many elements at once."""
     four = min(16, 4 * ELEMENT_BYTES[problem.dtype])
     aligned = problem.n % 4 == 0 and problem.d.alignment >= four
     return {"ELEMENT": C_TYPES[problem.dtype], "ALIGNED": int(aligned)}
-
-
-def tma_fill(problem: Problem, config: Config, encode: Encode) -> Fill:
-    m, n, k, ldc = problem.m, problem.n, problem.k, problem.d.leading
-    maps: dict[tuple[int, int], tuple[Any, Any]] = {}
-
-    def fill(a: int, b: int, c: int, d: int, alpha: float, beta: float) -> Values:
-        pair = maps.get((a, b))
-        if pair is None:
-            if len(maps) >= 64:  # callers that rotate more buffers than this pay for encoding, not for memory
-                maps.clear()
-            a_map = tensor_map(a, problem.dtype, problem.a, (config.bk, config.bm), swizzle=128)
-            b_map = tensor_map(b, problem.dtype, problem.b, (config.bn, config.bk), swizzle=0)
-            pair = maps[a, b] = encode(a_map), encode(b_map)
-        return (m, n, k, alpha, *pair, beta, d, ldc)
-
-    return fill
-
-
-def tensor_map(pointer: int, dtype: str, matrix: Matrix, box: tuple[int, int], swizzle: int) -> TensorMap:
-    """A row-major matrix, innermost dimension first. Empty extents and strides are not legal: they are rounded up to something that is."""
-    extents = (max(1, matrix.cols), max(1, matrix.rows))
-    stride = max(matrix.leading * ELEMENT_BYTES[dtype], TMA_ALIGNMENT)
-    return TensorMap(pointer, dtype, extents, (stride,), box, swizzle)
-
-
-# ---- simt: every stride ----
 
 
 def vector_width(matrix: Matrix, dtype: str) -> int:
@@ -158,49 +150,41 @@ def simt_defines(problem: Problem) -> Mapping[str, object]:
     }
 
 
-def simt_fill(problem: Problem, config: Config, encode: Encode) -> Fill:
-    m, n, k = problem.m, problem.n, problem.k
-    strides: list[int] = []
-    for matrix in (problem.a, problem.b, problem.c or problem.d):
-        strides += [matrix.row_stride, matrix.col_stride, *two_batch_strides(matrix)]
-    strides += [problem.d.row_stride, *two_batch_strides(problem.d)]
+# ---- the lists ----
 
-    def fill(a: int, b: int, c: int, d: int, alpha: float, beta: float) -> Values:
-        return (m, n, k, alpha, beta, a, b, c, d, *strides)
+SIZES = (("M", "i32"), ("N", "i32"), ("K", "i32"))
 
-    return fill
+LADDER_PARAMETERS = (
+    *SIZES,
+    ("alpha", "scalar"),
+    ("A", "pointer"),
+    ("lda", "i64"),
+    ("B", "pointer"),
+    ("ldb", "i64"),
+    ("beta", "scalar"),
+    ("D", "pointer"),
+    ("ldd", "i64"),
+)
+LADDER = Signature("ladder", LADDER_PARAMETERS, ladder_defines, refuse_layouts)
+LADDER_B_ROWS = Signature("ladder, B as N x K", LADDER_PARAMETERS, ladder_defines, refuse_b_rows)
 
-
-def two_batch_strides(matrix: Matrix) -> tuple[int, int]:
-    """(inner, outer): the last batch dimension steps along grid y, the one before along grid z."""
-    inner, outer = (*matrix.batch_strides[::-1], 0, 0)[:2]
-    return inner, outer
-
-
-def refuse_simt(problem: Problem) -> str | None:
-    if problem.d.layout != "row":
-        return "D must have neighbours that touch along rows or columns; it is strided"
-    if len(problem.batch) > 2:
-        return f"it steps through two batch dimensions; these strides leave {len(problem.batch)}: {problem.batch}"
-    if any(extent > 65535 for extent in problem.batch):
-        return f"a grid has at most 65535 blocks along y and z; the batch is {problem.batch}"
-    return None
-
-
-LADDER_KINDS = ("i32", "i32", "i32", "scalar", "pointer", "i64", "pointer", "i64", "scalar", "pointer", "i64")
-LADDER = Signature("ladder", LADDER_KINDS, ladder_fill, ladder_defines, refuse_layouts)
-LADDER_B_ROWS = Signature("ladder, B as N x K", LADDER_KINDS, ladder_fill, ladder_defines, refuse_b_rows)
 TMA = Signature(
     "tma",
-    ("i32", "i32", "i32", "scalar", "tensormap", "tensormap", "scalar", "pointer", "i64"),
-    tma_fill,
+    (*SIZES, ("alpha", "scalar"), ("A", "tensormap"), ("B", "tensormap"), ("beta", "scalar"), ("D", "pointer"), ("ldd", "i64")),
     tma_defines,
     refuse_tma,
 )
+
 SIMT = Signature(
     "simt",
-    ("i32", "i32", "i32", "scalar", "scalar", *("pointer",) * 4, *("i64",) * 15),
-    simt_fill,
+    (
+        *SIZES,
+        ("alpha", "scalar"),
+        ("beta", "scalar"),
+        *((letter, "pointer") for letter in OPERANDS),
+        *((f"{letter}_{step}", "i64") for letter in "abc" for step in ("row", "col", "inner", "outer")),
+        *((f"d_{step}", "i64") for step in ("row", "inner", "outer")),
+    ),
     simt_defines,
     refuse_simt,
 )

@@ -1,0 +1,216 @@
+"""The command line. Results go to stdout, progress and notes to stderr; a wrong argument is one line and exit code 2."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lapidist.errors import ArgumentError, LapidistError
+
+if TYPE_CHECKING:
+    from lapidist.bench.cases import Case
+    from lapidist.bench.climb import Work
+    from lapidist.bench.contenders import Contender
+    from lapidist.bench.outputs import Outputs
+
+app = typer.Typer(
+    help="Dense matrix multiply on NVIDIA GPUs: climb the ladder of kernels, measure, report.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+GPU_SIZE = 4096
+MACHINE_SIZE = 256
+
+Size = Annotated[int | None, typer.Option(help="m = n = k; 4096 unless told, 256 in the machine")]
+Mnk = Annotated[str | None, typer.Option(help="M,N,K", metavar="M,N,K")]
+Type = Annotated[str, typer.Option("--dtype", help="float32, float64 or float16")]
+Place = Annotated[str, typer.Option("--device", help="gpu, machine, or a GPU's number")]
+Kernels = Annotated[str | None, typer.Option(help="names or rung numbers, separated by commas; lapidist is the planner's choice")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout, one a row, in place of the table")]
+Csv = Annotated[Path | None, typer.Option(help="write the rows to this CSV file")]
+Plot = Annotated[Path | None, typer.Option(help="draw to this file (.svg, .png, .pdf); needs matplotlib")]
+Html = Annotated[Path | None, typer.Option(help="write one self-contained HTML report")]
+Keep = Annotated[Path | None, typer.Option("--record", help="write a file of Records into this folder", metavar="DIR")]
+Sustained = Annotated[bool, typer.Option("--sustained/--burst", help="over half a second of continuous work a turn, or short turns after a rest")]
+
+
+@app.command()
+def climb(
+    size: Size = None,
+    mnk: Mnk = None,
+    dtype: Type = "float32",
+    device: Place = "gpu",
+    kernels: Kernels = None,
+    detours: Annotated[bool, typer.Option(help="the ideas that lost, too")] = False,
+    sweep: Annotated[bool | None, typer.Option(help="also m = n = 128 … 16384 at k = 1024 for chosen rungs; on with --html")] = None,
+    as_json: Json = False,
+    csv: Csv = None,
+    plot: Plot = None,
+    html: Html = None,
+    record: Keep = None,
+    sustained: Sustained = True,
+) -> None:
+    """Climb the ladder: every rung on one product, beside cuBLAS."""
+    from lapidist.bench import contenders
+    from lapidist.bench.climb import Work, place_of
+    from lapidist.bench.outputs import Outputs
+
+    place = place_of(device)
+    case = one_case(size, mnk, dtype, MACHINE_SIZE if place == "machine" else GPU_SIZE)
+    climbers = tuple(contenders.choose(kernels, detours))
+    works = [Work(case, climbers)]
+    if (html is not None if sweep is None else sweep) and place != "machine":
+        works += sweep_works(dtype, case)
+    outputs = Outputs(as_json, csv, plot, html, record, f"climb-{case.shape}")
+    perform(works, place, "sustained" if sustained else "burst", outputs)
+
+
+@app.command()
+def bench(
+    lists: Annotated[list[str] | None, typer.Argument(help="ladder, sweep, squares, ragged")] = None,
+    mnk: Mnk = None,
+    file: Annotated[Path | None, typer.Option(help="JSON: [[m, n, k], …]")] = None,
+    dtype: Type = "float32",
+    device: Place = "gpu",
+    kernels: Kernels = "lapidist",
+    launch: Annotated[bool, typer.Option("--launch", help="host costs instead: launches, first calls, import")] = False,
+    as_json: Json = False,
+    csv: Csv = None,
+    plot: Plot = None,
+    html: Html = None,
+    record: Keep = None,
+    sustained: Sustained = True,
+) -> None:
+    """Measure lists of products, or the host's costs, beside cuBLAS."""
+    from lapidist.bench import contenders
+    from lapidist.bench.climb import Work, place_of
+    from lapidist.bench.outputs import Outputs
+
+    place = place_of(device)
+    name = "launch" if launch else "-".join(lists or ()) or "cases"
+    outputs = Outputs(as_json, csv, plot, html, record, f"bench-{name}")
+    if launch:
+        return measure_launches(place, outputs)
+    cases = chosen_cases(lists, mnk, file, dtype)
+    works = [Work(case, tuple(contenders.choose(kernels, False))) for case in cases]
+    return perform(works, place, "sustained" if sustained else "burst", outputs)
+
+
+@app.command()
+def report(
+    check: Annotated[bool, typer.Option("--check", help="change nothing; exit 1 when a file is not what the Records say")] = False,
+    root: Annotated[Path, typer.Option(help="the checkout whose files are written")] = Path(),
+    html: Html = None,
+) -> None:
+    """Write every published number from the Records under results/."""
+    from lapidist.bench import report as writer
+    from lapidist.bench.outputs import require_writable
+
+    if html is not None:
+        require_writable("--html", html)
+    raise typer.Exit(writer.publish(root, check, html))
+
+
+@app.command()
+def static(
+    kernel: Annotated[str, typer.Argument(help="a kernel's name or a rung's number")],
+    dtype: Type = "float32",
+    chip: Annotated[str, typer.Option(help="v100, a100, rtx4090, h100, h200")] = "h200",
+) -> None:
+    """What the compiler made of a kernel: instruction mix of the main loop, registers, spills."""
+    from lapidist import device, static
+    from lapidist.kernels import kernel_named
+
+    row = kernel_named(kernel)
+    print(static.analyse(row, row.config_for(dtype), dtype, device.chip(chip).architecture).describe())
+
+
+@app.command()
+def doctor() -> None:
+    """What was found on this machine, and how to get what is missing."""
+    from lapidist import doctor
+
+    raise typer.Exit(doctor.run())
+
+
+# ---- from options to work ----
+
+
+def one_case(size: int | None, mnk: str | None, dtype: str, default: int) -> Case:
+    from lapidist.bench.cases import case_of, parse_mnk
+
+    if mnk is not None and size is not None:
+        raise ArgumentError(f"--size: must be left away when --mnk is given; got {size} and {mnk}. Give one of them")
+    if mnk is not None:
+        return parse_mnk(mnk, dtype)
+    extent = default if size is None else size
+    return case_of(extent, extent, extent, dtype, "--size")
+
+
+def chosen_cases(lists: list[str] | None, mnk: str | None, file: Path | None, dtype: str) -> list[Case]:
+    from lapidist.bench.cases import case_of, named, parse_mnk, read_cases
+
+    case_of(1, 1, 1, dtype, "--dtype")
+    cases = named(lists or (), dtype)
+    cases += [parse_mnk(mnk, dtype)] if mnk is not None else []
+    cases += read_cases(file, dtype) if file is not None else []
+    return cases or named(("squares",), dtype)
+
+
+def sweep_works(dtype: str, climbed: Case) -> list[Work]:
+    """The sweep for chosen rungs, without the case that is climbed anyway."""
+    from lapidist.bench.cases import named
+    from lapidist.bench.climb import SWEEP_KERNELS, Work
+    from lapidist.bench.contenders import choose
+
+    few: tuple[Contender, ...] = tuple(choose(SWEEP_KERNELS, False))
+    return [Work(case, few) for case in named(("sweep",), dtype) if case != climbed]
+
+
+def perform(works: list[Work], place: int | str, mode: str, outputs: Outputs) -> None:
+    """Measure where it can be done; without a GPU say so, and do what is left."""
+    from lapidist.bench import climb as runs
+    from lapidist.driver import gpu_count, require_gpu
+
+    outputs.require_writable()
+    if place == "machine":
+        conditions, records = runs.in_machine(works)
+    elif place == 0 and gpu_count() == 0:
+        note("no GPU was found, so nothing was timed; the kernels are compiled and counted. --device machine runs them in the PTX machine")
+        conditions, records = runs.compile_only(works[:1])
+    else:
+        require_gpu(int(place))
+        conditions, records = runs.on_gpu(works, int(place), mode)
+    outputs.write(conditions, records)
+
+
+def measure_launches(place: int | str, outputs: Outputs) -> None:
+    from lapidist.bench.launches import measure
+
+    outputs.require_writable()
+    if isinstance(place, str):
+        raise ArgumentError("--device: host costs are those of a GPU's driver; got 'machine'. Leave --device away")
+    outputs.write(*measure(place))
+
+
+def note(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def main() -> None:
+    """Entry point: errors that lapidist raises on purpose become one line."""
+    try:
+        app()
+    except LapidistError as error:
+        note(f"lapidist: {error}")
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
