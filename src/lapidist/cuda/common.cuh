@@ -86,8 +86,8 @@ __device__ __forceinline__ void store4(T* C, i64 ldc, int row, int col, int M, i
 
 // ---- thread tiles (rung 08 on): Rows x Cols results of one thread ----
 //
-// A thread owns groups of four rows that lie RowStep apart, the first at `row`, and groups of four columns ColStep apart:
-// its element (m, n) is C[row + m / 4 * RowStep + m % 4, col + n / 4 * ColStep + n % 4]. A step of four is one solid tile.
+// A thread owns groups of four rows that lie RowStep apart, the first at `row`, and groups of four columns likewise: its
+// element (m, n) is C[row + m / 4 * RowStep + m % 4, col + n / 4 * ColStep + n % 4]. With steps of four it is a solid tile.
 
 template <int Step> __device__ __forceinline__ int spread(int i) { return i / 4 * Step + i % 4; }
 
@@ -115,7 +115,7 @@ template <int RowStep, int ColStep, int Rows, int Cols>
 __device__ __forceinline__ void first_products(Acc (&acc)[Rows][Cols], int count, const T* A, i64 lda, int row, int M,
                                                const T* B, i64 ldb, int col, int N) {
 #pragma unroll
-  for (int group = 0; group < Rows; group += 4) {  // not all rows at once: their addresses would take the main loop's registers
+  for (int group = 0; group < Rows; group += 4) {  // all rows' addresses at once would take the main loop's registers
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
       Acc a[4], b[Cols];

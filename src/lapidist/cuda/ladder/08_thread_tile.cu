@@ -1,8 +1,8 @@
 // Lesson:   a TM x TN tile per thread reads TM + TN elements for TM * TN fmas: the reuse grows with its side.
 // From:     07_vector_loads
 // Change:   64x64x16 tiles of C, 4x4 results per thread; a step of k is an outer product of a column and a row.
-// Predicts: elements read from shared memory per fma 5/4 -> 8/16, loads 2/4 -> 5/16; bytes from global memory per fma
-//           halve. 1.5x to 2x; shared memory is still the limit.
+// Predicts: elements read from shared memory per fma 5/4 -> 8/16, loads 40/128 -> 32/256; bytes from global memory per
+//           fma halve. About 2x; shared memory is still the limit.
 // Measured: -
 //
 //              b0 b1 b2 b3     one Four of Bs
@@ -22,7 +22,7 @@
 #endif
 #define THREADS ((BM / TM) * (BN / TN))
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
-static_assert(BM % TM == 0 && BN % TN == 0 && TM % 4 == 0 && TN % 4 == 0, "a thread's tile is whole Fours and divides C's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0, "thread tiles are whole Fours and divide C's");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 thread_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
@@ -32,7 +32,7 @@ thread_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64
   const int thread_row = threadIdx.x / (BN / TN) * TM, thread_col = threadIdx.x % (BN / TN) * TN;
   const int row = tile_row + thread_row, col = tile_col + thread_col;
 
-  // What I load: a Four of a row of A and of a row of B, clamped to the matrix.
+  // What I load: my part of the tiles of A and B, clamped to the matrix.
   const int a_row = threadIdx.x / (BK / 4), a_col = threadIdx.x % (BK / 4) * 4;
   const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
   const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;

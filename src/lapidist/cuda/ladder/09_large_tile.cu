@@ -1,8 +1,8 @@
 // Lesson:   a larger tile is more reuse at both levels: fewer bytes from global and from shared memory per fma.
 // From:     08_thread_tile
 // Change:   constants only: 128x128x8 tiles of C, 8x8 results per thread.
-// Predicts: loads from shared memory per fma 2/16 -> 4/64, bytes from global memory per fma halve: up to 2x over 08. But the
-//           two Fours that a lane reads of Bs lie 32 bytes from its neighbour's: every load takes twice its turns.
+// Predicts: loads from shared memory per fma 32/256 -> 32/512, bytes from global memory halve: up to 2x. But
+//           the Fours that two neighbouring lanes read of Bs lie 32 bytes apart: every load takes twice its turns.
 // Measured: -
 //
 //   lanes 0 1 2 3 read the first Four of their 8 columns      banks
@@ -17,9 +17,9 @@
 #define TN 8
 #endif
 #define THREADS ((BM / TM) * (BN / TN))
-#define BLOCKS (sizeof(T) < 8 ? 2 : 1)  // that an SM holds at once: 65536 registers / (BLOCKS * THREADS) for a thread
+#define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
-static_assert(BM % TM == 0 && BN % TN == 0 && TM % 4 == 0 && TN % 4 == 0, "a thread's tile is whole Fours and divides C's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0, "thread tiles are whole Fours and divide C's");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 large_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
@@ -29,7 +29,7 @@ large_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 
   const int thread_row = threadIdx.x / (BN / TN) * TM, thread_col = threadIdx.x % (BN / TN) * TN;
   const int row = tile_row + thread_row, col = tile_col + thread_col;
 
-  // What I load: a Four of a row of A and of a row of B, clamped to the matrix.
+  // What I load: my part of the tiles of A and B, clamped to the matrix.
   const int a_row = threadIdx.x / (BK / 4), a_col = threadIdx.x % (BK / 4) * 4;
   const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
   const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;

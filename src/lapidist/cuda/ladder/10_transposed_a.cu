@@ -21,11 +21,11 @@
 #define TN 8
 #endif
 #define THREADS ((BM / TM) * (BN / TN))
-#define BLOCKS (sizeof(T) < 8 ? 2 : 1)  // that an SM holds at once: 65536 registers / (BLOCKS * THREADS) for a thread
+#define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
 #define ROW_STEP (BM / (TM / 4))  // from one group of four rows of a thread to the next
 #define COL_STEP (BN / (TN / 4))
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
-static_assert(BM % TM == 0 && BN % TN == 0 && TM % 4 == 0 && TN % 4 == 0, "a thread's tile is whole Fours and divides C's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0, "thread tiles are whole Fours and divide C's");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 transposed_a(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
@@ -35,13 +35,13 @@ transposed_a(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i6
   const int thread_row = threadIdx.x / (BN / TN) * 4, thread_col = threadIdx.x % (BN / TN) * 4;
   const int row = tile_row + thread_row, col = tile_col + thread_col;
 
-  // What I load: a Four of a row of A and of a row of B, clamped to the matrix.
+  // What I load: my part of the tiles of A and B, clamped to the matrix.
   const int a_row = threadIdx.x / (BK / 4), a_col = threadIdx.x % (BK / 4) * 4;
   const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
   const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;
   const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
   const T* b_gmem = B + b_row * ldb + b_first;
-  alignas(16) __shared__ T As[BK][BM + 4];  // transposed, and padded: a warp stores 2 Fours of 16 rows, each to another bank
+  alignas(16) __shared__ T As[BK][BM + 4];  // transposed; padded, so that a warp stores to 32 banks
   alignas(16) __shared__ T Bs[BK][BN];
 
   // K % BK products first, straight from global memory: the loop below sees whole tiles only.

@@ -22,15 +22,15 @@
 #define TN 8
 #endif
 #define THREADS ((BM / WM) * (BN / WN) * 32)
-#define BLOCKS (sizeof(T) < 8 ? 2 : 1)  // that an SM holds at once: 65536 registers / (BLOCKS * THREADS) for a thread
+#define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
 #define LANES_M (WM / TM)
 #define LANES_N (WN / TN)
 #define ROW_STEP (LANES_M * 4)  // from one group of four rows of a thread to the next
 #define COL_STEP (LANES_N * 4)
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
-static_assert(WM % TM == 0 && WN % TN == 0 && TM % 4 == 0 && TN % 4 == 0, "a thread's tile is whole Fours and divides its warp's");
-static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "a warp is 32 lanes, paired in both directions");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0, "thread tiles are whole Fours and divide a warp's");
+static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "32 lanes, paired both ways");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 warp_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
@@ -42,13 +42,13 @@ warp_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 l
   const int thread_row = warp / (BN / WN) * WM + lane_row * 4, thread_col = warp % (BN / WN) * WN + lane_col * 4;
   const int row = tile_row + thread_row, col = tile_col + thread_col;
 
-  // What I load: a Four of a row of A and of a row of B, clamped to the matrix.
+  // What I load: my part of the tiles of A and B, clamped to the matrix.
   const int a_row = threadIdx.x / (BK / 4), a_col = threadIdx.x % (BK / 4) * 4;
   const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
   const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;
   const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
   const T* b_gmem = B + b_row * ldb + b_first;
-  alignas(16) __shared__ T As[BK][BM + 4];  // transposed, and padded: a warp stores 2 Fours of 16 rows, each to another bank
+  alignas(16) __shared__ T As[BK][BM + 4];  // transposed; padded, so that a warp stores to 32 banks
   alignas(16) __shared__ T Bs[BK][BN];
 
   // K % BK products first, straight from global memory: the loop below sees whole tiles only.

@@ -1,6 +1,6 @@
 // Lesson:   with two buffers nobody waits for the last reader before the next tile is written: one barrier a step.
 // From:     11_warp_tile
-// Change:   As and Bs have two buffers, used in turn; the second barrier of a step is gone.
+// Change:   As and Bs have two buffers (stages), used in turn; the second barrier of a step is gone.
 // Predicts: one barrier for 512 fmas instead of two; two blocks an SM already hid most of the wait: 1.02x to 1.08x.
 // Measured: -
 //
@@ -17,17 +17,19 @@
 #define WN 64
 #define TM 8
 #define TN 8
+#define STAGES 2
 #endif
 #define THREADS ((BM / WM) * (BN / WN) * 32)
-#define BLOCKS (sizeof(T) < 8 ? 2 : 1)  // that an SM holds at once: 65536 registers / (BLOCKS * THREADS) for a thread
+#define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
 #define LANES_M (WM / TM)
 #define LANES_N (WN / TN)
 #define ROW_STEP (LANES_M * 4)  // from one group of four rows of a thread to the next
 #define COL_STEP (LANES_N * 4)
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
+static_assert(STAGES == 2, "one tile is read while the other is written");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
-static_assert(WM % TM == 0 && WN % TN == 0 && TM % 4 == 0 && TN % 4 == 0, "a thread's tile is whole Fours and divides its warp's");
-static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "a warp is 32 lanes, paired in both directions");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0, "thread tiles are whole Fours and divide a warp's");
+static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "32 lanes, paired both ways");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 double_buffer(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
@@ -39,14 +41,14 @@ double_buffer(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i
   const int thread_row = warp / (BN / WN) * WM + lane_row * 4, thread_col = warp % (BN / WN) * WN + lane_col * 4;
   const int row = tile_row + thread_row, col = tile_col + thread_col;
 
-  // What I load: a Four of a row of A and of a row of B, clamped to the matrix.
+  // What I load: my part of the tiles of A and B, clamped to the matrix.
   const int a_row = threadIdx.x / (BK / 4), a_col = threadIdx.x % (BK / 4) * 4;
   const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
   const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;
   const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
   const T* b_gmem = B + b_row * ldb + b_first;
-  alignas(16) __shared__ T As[2][BK][BM + 4];  // transposed, and padded: a warp stores 2 Fours of 16 rows, each to another bank
-  alignas(16) __shared__ T Bs[2][BK][BN];
+  alignas(16) __shared__ T As[STAGES][BK][BM + 4];  // transposed; padded, so that a warp stores to 32 banks
+  alignas(16) __shared__ T Bs[STAGES][BK][BN];
 
   // K % BK products first, straight from global memory: the loop below sees whole tiles only.
   Acc acc[TM][TN] = {}, a_frag[TM], b_frag[TN];
@@ -59,12 +61,12 @@ double_buffer(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i
     a_next = load4(a_gmem, 3);
     b_next = load4(b_gmem, b_last);
   }
-  for (int k0 = k_whole, buffer = 0; k0 < K; k0 += BK, buffer ^= 1) {
+  for (int k0 = k_whole, stage = 0; k0 < K; k0 += BK, stage ^= 1) {
     // Load: this tile from registers to shared memory, the next one from global memory to registers.
 #pragma unroll
-    for (int i = 0; i < 4; ++i) As[buffer][a_col + i][a_row] = a_next.at[i];
-    four_at(&Bs[buffer][b_row][b_col]) = b_next;
-    __syncthreads();  // the tile is whole, and everyone is done with the other buffer: two steps ago it was this one
+    for (int i = 0; i < 4; ++i) As[stage][a_col + i][a_row] = a_next.at[i];
+    four_at(&Bs[stage][b_row][b_col]) = b_next;
+    __syncthreads();  // the tile is whole, and everyone is done with the other stage
     a_gmem += BK, b_gmem += BK * ldb;
     if (k0 + BK < K) {
       a_next = load4(a_gmem, 3);
@@ -74,8 +76,8 @@ double_buffer(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i
     // Compute.
 #pragma unroll
     for (int k = 0; k < BK; ++k) {
-      read_fragment<ROW_STEP>(a_frag, &As[buffer][k][thread_row]);
-      read_fragment<COL_STEP>(b_frag, &Bs[buffer][k][thread_col]);
+      read_fragment<ROW_STEP>(a_frag, &As[stage][k][thread_row]);
+      read_fragment<COL_STEP>(b_frag, &Bs[stage][k][thread_col]);
       outer_product(acc, a_frag, b_frag);
     }
   }

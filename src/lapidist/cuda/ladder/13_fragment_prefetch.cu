@@ -2,7 +2,7 @@
 // From:     12_double_buffer
 // Change:   two sets of fragment registers; the fragments of k + 1 are read while those of k are multiplied, across the
 //           barrier too: the store of the next tile moves before the last step of this one.
-// Predicts: 1.05x to 1.1x if 8 warps a scheduler quarter did not hide it; the compiler moves loads up by itself, but never
+// Predicts: 1.0x to 1.1x: four warps a scheduler hide much of it, and the compiler moves loads up by itself, but never
 //           across the barrier, where all warps now wait with fmas at hand.
 // Measured: -
 //
@@ -18,18 +18,20 @@
 #define WN 64
 #define TM 8
 #define TN 8
+#define STAGES 2
 #endif
 #define THREADS ((BM / WM) * (BN / WN) * 32)
-#define BLOCKS (sizeof(T) < 8 ? 2 : 1)  // that an SM holds at once: 65536 registers / (BLOCKS * THREADS) for a thread
+#define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
 #define LANES_M (WM / TM)
 #define LANES_N (WN / TN)
 #define ROW_STEP (LANES_M * 4)  // from one group of four rows of a thread to the next
 #define COL_STEP (LANES_N * 4)
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(BK % 2 == 0, "the two fragment buffers take turns: tile after tile starts with the first");
+static_assert(STAGES == 2, "one tile is read while the other is written");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
-static_assert(WM % TM == 0 && WN % TN == 0 && TM % 4 == 0 && TN % 4 == 0, "a thread's tile is whole Fours and divides its warp's");
-static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "a warp is 32 lanes, paired in both directions");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0, "thread tiles are whole Fours and divide a warp's");
+static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "32 lanes, paired both ways");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 fragment_prefetch(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
@@ -41,14 +43,14 @@ fragment_prefetch(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* 
   const int thread_row = warp / (BN / WN) * WM + lane_row * 4, thread_col = warp % (BN / WN) * WN + lane_col * 4;
   const int row = tile_row + thread_row, col = tile_col + thread_col;
 
-  // What I load: a Four of a row of A and of a row of B, clamped to the matrix.
+  // What I load: my part of the tiles of A and B, clamped to the matrix.
   const int a_row = threadIdx.x / (BK / 4), a_col = threadIdx.x % (BK / 4) * 4;
   const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
   const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;
   const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
   const T* b_gmem = B + b_row * ldb + b_first;
-  alignas(16) __shared__ T As[2][BK][BM + 4];  // transposed, and padded: a warp stores 2 Fours of 16 rows, each to another bank
-  alignas(16) __shared__ T Bs[2][BK][BN];
+  alignas(16) __shared__ T As[STAGES][BK][BM + 4];  // transposed; padded, so that a warp stores to 32 banks
+  alignas(16) __shared__ T Bs[STAGES][BK][BN];
 
   // K % BK products first, straight from global memory: the loop below sees whole tiles only.
   Acc acc[TM][TN] = {}, a_frag[2][TM], b_frag[2][TN];
@@ -67,7 +69,7 @@ fragment_prefetch(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* 
     read_fragment<ROW_STEP>(a_frag[0], &As[0][0][thread_row]);
     read_fragment<COL_STEP>(b_frag[0], &Bs[0][0][thread_col]);
   }
-  for (int k0 = k_whole, buffer = 0; k0 < K; k0 += BK) {
+  for (int k0 = k_whole, stage = 0; k0 < K; k0 += BK) {
     // Load: the next tile from global memory to registers.
     a_gmem += BK, b_gmem += BK * ldb;
     if (k0 + BK < K) {
@@ -79,14 +81,14 @@ fragment_prefetch(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* 
 #pragma unroll
     for (int k = 0; k < BK; ++k) {
       if (k == BK - 1) {  // k + 1 is in the next tile
-        buffer ^= 1;
+        stage ^= 1;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) As[buffer][a_col + i][a_row] = a_next.at[i];
-        four_at(&Bs[buffer][b_row][b_col]) = b_next;
-        __syncthreads();  // the tile is whole, and everyone has read the last of the other buffer
+        for (int i = 0; i < 4; ++i) As[stage][a_col + i][a_row] = a_next.at[i];
+        four_at(&Bs[stage][b_row][b_col]) = b_next;
+        __syncthreads();  // the tile is whole, and everyone has read the last of the one before
       }
-      read_fragment<ROW_STEP>(a_frag[(k + 1) % 2], &As[buffer][(k + 1) % BK][thread_row]);
-      read_fragment<COL_STEP>(b_frag[(k + 1) % 2], &Bs[buffer][(k + 1) % BK][thread_col]);
+      read_fragment<ROW_STEP>(a_frag[(k + 1) % 2], &As[stage][(k + 1) % BK][thread_row]);
+      read_fragment<COL_STEP>(b_frag[(k + 1) % 2], &Bs[stage][(k + 1) % BK][thread_col]);
       outer_product(acc, a_frag[k % 2], b_frag[k % 2]);
     }
   }

@@ -1,0 +1,48 @@
+// Lesson:   a cache hint does not help what is read once from global memory.
+// From:     bounds_plain
+// Change:   loads through the read-only path (__ldg, ld.global.nc); the tile stays unpadded.
+// Predicts: 1.0x: on this hardware the read-only cache is the L1 itself, and shared memory is the limit. It was a separate
+//           texture cache when the advice was written.
+// Measured: -
+//
+//   a tile over the edge of A (x: inside)
+//   | x x x 0 |   each load asks: row < M and k < K?
+//   | x x x 0 |   what lies outside is zero and adds nothing
+//   | 0 0 0 0 |
+#include "common.cuh"
+
+#ifndef BM
+#define BM 32
+#define BN 32
+#define BK 32
+#endif
+static_assert(BM == BK && BN == BK, "one thread loads one element of each tile: the tiles are square and equal");
+
+extern "C" __global__ void __launch_bounds__(BM * BN)
+bounds_cached(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+  // Where am I: the tile of C and my element in it.
+  const int tiles_n = ceil_div(N, BN);
+  const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
+  const int thread_row = threadIdx.x / BN, thread_col = threadIdx.x % BN;
+  const int row = tile_row + thread_row, col = tile_col + thread_col;
+
+  // What I load: one element of each tile, zero where it would lie outside the matrix.
+  __shared__ T As[BM][BK];
+  __shared__ T Bs[BN][BK];  // transposed: thread_col reads its own row of Bs
+
+  Acc acc = 0;
+  for (int k0 = 0; k0 < K; k0 += BK) {
+    // Load.
+    const int a_col = k0 + thread_col, b_row = k0 + thread_row;
+    As[thread_row][thread_col] = row < M && a_col < K ? __ldg(&A[row * lda + a_col]) : T(0);
+    Bs[thread_col][thread_row] = b_row < K && col < N ? __ldg(&B[b_row * ldb + col]) : T(0);
+    __syncthreads();  // the tile is whole before anyone reads it
+
+    // Compute.
+    for (int k = 0; k < BK; ++k) acc += Acc(As[thread_row][k]) * Acc(Bs[thread_col][k]);
+    __syncthreads();  // everyone is done with the tile before the next one overwrites it
+  }
+
+  // Store.
+  store(C, ldc, row, col, M, N, alpha, acc, beta);
+}

@@ -1,0 +1,79 @@
+// Lesson:   how far to unroll the loop over k: UNROLL = 4 (the default here) against 8; 08 unrolls all 16.
+// From:     08_thread_tile
+// Change:   the loop over k goes UNROLL steps at a time.
+// Predicts: 1.0x: 326, 320 and 313 instructions a tile for UNROLL 4, 8 and 16, for 256 fmas. What is lost is the
+//           prefetch of operands across the branch; enough warps are resident to cover that.
+// Measured: -
+//
+//   UNROLL 8   k = 0 1 2 3 4 5 6 7             | branch |    offsets into As and Bs are constants in the loads
+//   UNROLL 4   k = 0 1 2 3 | branch | 4 5 6 7  | branch |    no load moves up across a branch
+#include "common.cuh"
+
+#ifndef BM
+#define BM 64
+#define BN 64
+#define BK 16
+#define TM 4
+#define TN 4
+#endif
+#ifndef UNROLL
+#define UNROLL 4
+#endif
+#define THREADS ((BM / TM) * (BN / TN))
+static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
+static_assert(BK % UNROLL == 0, "whole turns of the loop: no remainder loop behind it");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0, "thread tiles are whole Fours and divide C's");
+
+extern "C" __global__ void __launch_bounds__(THREADS)
+inner_unroll(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+  // Where am I: the tile of C and my TM x TN elements in it.
+  const int tiles_n = ceil_div(N, BN);
+  const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
+  const int thread_row = threadIdx.x / (BN / TN) * TM, thread_col = threadIdx.x % (BN / TN) * TN;
+  const int row = tile_row + thread_row, col = tile_col + thread_col;
+
+  // What I load: my part of the tiles of A and B, clamped to the matrix.
+  const int a_row = threadIdx.x / (BK / 4), a_col = threadIdx.x % (BK / 4) * 4;
+  const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
+  const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;
+  const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
+  const T* b_gmem = B + b_row * ldb + b_first;
+  alignas(16) __shared__ T As[BM][BK + 4];  // padded: the rows that a warp reads together lie in different banks
+  alignas(16) __shared__ T Bs[BK][BN];
+
+  // K % BK products first, straight from global memory: the loop below sees whole tiles only.
+  Acc acc[TM][TN] = {}, a_frag[TM], b_frag[TN];
+  const int k_whole = K % BK;
+  first_products<4, 4>(acc, k_whole, A, lda, row, M, B, ldb, col, N);
+
+  Four<T> a_next, b_next;
+  a_gmem += k_whole, b_gmem += k_whole * ldb;
+  if (k_whole < K) {
+    a_next = load4(a_gmem, 3);
+    b_next = load4(b_gmem, b_last);
+  }
+  for (int k0 = k_whole; k0 < K; k0 += BK) {
+    // Load: this tile from registers to shared memory, the next one from global memory to registers.
+    four_at(&As[a_row][a_col]) = a_next;
+    four_at(&Bs[b_row][b_col]) = b_next;
+    __syncthreads();  // the tile is whole before anyone reads it
+    a_gmem += BK, b_gmem += BK * ldb;
+    if (k0 + BK < K) {
+      a_next = load4(a_gmem, 3);
+      b_next = load4(b_gmem, b_last);
+    }
+
+    // Compute.
+#pragma unroll UNROLL
+    for (int k = 0; k < BK; ++k) {
+#pragma unroll
+      for (int m = 0; m < TM; ++m) a_frag[m] = Acc(As[thread_row + m][k]);
+      read_fragment<4>(b_frag, &Bs[k][thread_col]);
+      outer_product(acc, a_frag, b_frag);
+    }
+    __syncthreads();  // everyone is done with the tile before the next one overwrites it
+  }
+
+  // Store.
+  store_tile<4, 4>(C, ldc, row, col, M, N, alpha, acc, beta);
+}

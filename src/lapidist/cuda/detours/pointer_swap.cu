@@ -1,0 +1,88 @@
+// Lesson:   how the buffer is chosen: by a pointer swapped each step, or by an index.
+// From:     12_double_buffer
+// Change:   As and Bs are pointers to the buffer in use; they trade places with the others after each step.
+// Predicts: 1.0x: 582 instructions in the main loop against 575, for 512 fmas; the pointers live in uniform registers.
+// Measured: -
+//
+//   index     As[buffer], buffer ^= 1      one register, one multiply-add for each base address
+//   pointers  As <-> As_other, ...         four registers, moved around
+#include "common.cuh"
+
+#ifndef BM
+#define BM 128
+#define BN 128
+#define BK 8
+#define WM 32
+#define WN 64
+#define TM 8
+#define TN 8
+#endif
+#define THREADS ((BM / WM) * (BN / WN) * 32)
+#define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
+#define LANES_M (WM / TM)
+#define LANES_N (WN / TN)
+#define ROW_STEP (LANES_M * 4)  // from one group of four rows of a thread to the next
+#define COL_STEP (LANES_N * 4)
+static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
+static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0, "thread tiles are whole Fours and divide a warp's");
+static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "32 lanes, paired both ways");
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+pointer_swap(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+  // Where am I: the tile of C and my TM x TN elements in it.
+  const int tiles_n = ceil_div(N, BN);
+  const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int lane_row = lane / 2 % 2 + lane / (2 * LANES_N) * 2, lane_col = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
+  const int thread_row = warp / (BN / WN) * WM + lane_row * 4, thread_col = warp % (BN / WN) * WN + lane_col * 4;
+  const int row = tile_row + thread_row, col = tile_col + thread_col;
+
+  // What I load: my part of the tiles of A and B, clamped to the matrix.
+  const int a_row = threadIdx.x / (BK / 4), a_col = threadIdx.x % (BK / 4) * 4;
+  const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
+  const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;
+  const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
+  const T* b_gmem = B + b_row * ldb + b_first;
+  alignas(16) __shared__ T a_buffers[2][BK][BM + 4];  // transposed; padded, so that a warp stores to 32 banks
+  alignas(16) __shared__ T b_buffers[2][BK][BN];
+  T(*As)[BM + 4] = a_buffers[0], (*As_other)[BM + 4] = a_buffers[1];
+  T(*Bs)[BN] = b_buffers[0], (*Bs_other)[BN] = b_buffers[1];
+
+  // K % BK products first, straight from global memory: the loop below sees whole tiles only.
+  Acc acc[TM][TN] = {}, a_frag[TM], b_frag[TN];
+  const int k_whole = K % BK;
+  first_products<ROW_STEP, COL_STEP>(acc, k_whole, A, lda, row, M, B, ldb, col, N);
+
+  Four<T> a_next, b_next;
+  a_gmem += k_whole, b_gmem += k_whole * ldb;
+  if (k_whole < K) {
+    a_next = load4(a_gmem, 3);
+    b_next = load4(b_gmem, b_last);
+  }
+  for (int k0 = k_whole; k0 < K; k0 += BK) {
+    // Load: this tile from registers to shared memory, the next one from global memory to registers.
+#pragma unroll
+    for (int i = 0; i < 4; ++i) As[a_col + i][a_row] = a_next.at[i];
+    four_at(&Bs[b_row][b_col]) = b_next;
+    __syncthreads();  // the tile is whole, and everyone is done with the other buffer
+    a_gmem += BK, b_gmem += BK * ldb;
+    if (k0 + BK < K) {
+      a_next = load4(a_gmem, 3);
+      b_next = load4(b_gmem, b_last);
+    }
+
+    // Compute.
+#pragma unroll
+    for (int k = 0; k < BK; ++k) {
+      read_fragment<ROW_STEP>(a_frag, &As[k][thread_row]);
+      read_fragment<COL_STEP>(b_frag, &Bs[k][thread_col]);
+      outer_product(acc, a_frag, b_frag);
+    }
+    T(*a_swap)[BM + 4] = As, (*b_swap)[BN] = Bs;
+    As = As_other, Bs = Bs_other, As_other = a_swap, Bs_other = b_swap;
+  }
+
+  // Store.
+  store_tile<ROW_STEP, COL_STEP>(C, ldc, row, col, M, N, alpha, acc, beta);
+}

@@ -1,0 +1,46 @@
+// PTX instructions that CUDA C++ has no name for, each wrapped once.
+#pragma once
+
+#include "common.cuh"
+
+__device__ __forceinline__ unsigned shared_address(const void* smem) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(smem));
+}
+
+// Copy 4, 8 or 16 bytes from global to shared memory without a register in between; both addresses are multiples of
+// Bytes. The copy is done only after a wait, and others see it only after a barrier. (16 bytes go past the L1: .cg.)
+template <int Bytes> __device__ __forceinline__ void cp_async(void* smem, const void* gmem) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async knows 4, 8 and 16 bytes");
+  if constexpr (Bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(smem)), "l"(gmem) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(smem)), "l"(gmem), "n"(Bytes) : "memory");
+}
+
+// The copies of this thread since its last commit become one group. An empty group counts too.
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Wait until at most `Pending` of this thread's groups, the youngest, are still under way.
+template <int Pending> __device__ __forceinline__ void cp_async_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+// One element to shared memory. cp.async has no 2-byte form: half goes through a register and is there at once.
+template <typename Element> __device__ __forceinline__ void copy_async(Element* smem, const Element* gmem) {
+  if constexpr (sizeof(Element) >= 4)
+    cp_async<sizeof(Element)>(smem, gmem);
+  else
+    *smem = *gmem;
+}
+
+// from[0 .. 3] to shared memory: as load4 of common.cuh, past from[last] too.
+__device__ __forceinline__ void copy4_async(T* smem, const T* from, int last) {
+#if ALIGNED
+  constexpr int step = sizeof(T) < 8 ? 4 : 2;  // elements a copy: 16 bytes at most
+#pragma unroll
+  for (int i = 0; i < 4; i += step) cp_async<step * sizeof(T)>(smem + i, from + i);
+#else
+#pragma unroll
+  for (int i = 0; i < 4; ++i) copy_async(smem + i, from + min_of(i, last));
+#endif
+}
