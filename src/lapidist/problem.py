@@ -54,11 +54,17 @@ class Matrix:
 
 
 def alignment_of(operand: Operand) -> int:
-    """The largest power of two up to 16 bytes that divides the pointer and every stride that steps between rows."""
+    """The largest power of two up to 16 bytes that divides the pointer and every step between lines of neighbours.
+
+    Neighbours lie one element apart along one dimension, the innermost with that stride. Windows that overlap have it
+    twice: then the second one steps between lines.
+    """
     size = ELEMENT_BYTES[operand.dtype]
-    bits = operand.pointer | VECTOR_BYTES
-    for extent, stride in zip(operand.shape, operand.strides, strict=True):
-        if extent > 1 and stride != 1:
+    bits, within_a_line = operand.pointer | VECTOR_BYTES, True
+    for extent, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=True):
+        if extent > 1 and stride == 1 and within_a_line:
+            within_a_line = False
+        elif extent > 1:
             bits |= stride * size
     return bits & -bits
 

@@ -91,12 +91,13 @@ def refuse_tma(problem: Problem) -> str | None:
     if refusal:
         return refusal
     for name, matrix in (("A", problem.a), ("B", problem.b)):
-        if matrix.alignment < TMA_ALIGNMENT:
+        step = matrix.leading * ELEMENT_BYTES[problem.dtype] if matrix.rows > 1 else TMA_ALIGNMENT
+        if matrix.alignment < TMA_ALIGNMENT or step % TMA_ALIGNMENT:
             return (
-                f"the copy engine needs {name}'s pointer and row stride in multiples of 16 bytes; "
-                f"they are multiples of {matrix.alignment}"
+                f"the copy engine needs {name}'s pointer and row stride in multiples of {TMA_ALIGNMENT} bytes; "
+                f"they are multiples of {min(matrix.alignment, step & -step or TMA_ALIGNMENT)}"
             )
-        if matrix.rows > 1 and matrix.leading <= 0:
+        if step <= 0:
             return f"the copy engine steps forward from row to row; {name}'s row stride is {matrix.leading}"
     return None
 
