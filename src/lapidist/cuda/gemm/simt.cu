@@ -45,53 +45,56 @@ constexpr int PAD = 4;  // keeps 16-byte alignment and spreads the transposing s
 template <int Count> struct alignas(sizeof(T) * Count < 16 ? sizeof(T) * Count : 16) Vector { T at[Count]; };
 
 // Moves an OUTER x BK tile (OUTER counts rows of A or columns of B) from global memory through registers to shared[k][outer].
+// Rows beyond the matrix repeat its last one (nobody stores what they feed); k beyond it is zero, in the last tile only.
 template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
-  static constexpr int WIDE = CONTIGUOUS == 1 ? BK : OUTER;  // the direction that neighbouring threads walk
+  static constexpr bool ALONG_K = CONTIGUOUS == 1;
+  static constexpr int WIDE = ALONG_K ? BK : OUTER;  // the direction that neighbouring threads walk
   static constexpr int MOVES = OUTER * BK / VECTOR / THREADS;
   static_assert(OUTER * BK % (VECTOR * THREADS) == 0, "every thread moves the same number of vectors");
   static_assert(WIDE % VECTOR == 0, "vectors fill a row of the tile");
-  const T* gmem;
   i64 outer_stride, k_stride;
-  int outers, K;  // how many of each the matrix has beyond this tile's first
+  int last;                // the last row that exists, counted from this tile's first
+  const T* gmem[MOVES];    // where each move's first element comes from; walks along k
   Vector<VECTOR> reg[MOVES];
 
-  __device__ static void place(int move, int& outer, int& k) {
-    const int index = (move * THREADS + threadIdx.x) * VECTOR;
-    if (CONTIGUOUS == 1) { outer = index / WIDE; k = index % WIDE; }
-    else { k = index / WIDE; outer = index % WIDE; }
+  __device__ Mover(const T* matrix, int first, int extent, i64 outer_stride, i64 k_stride)
+      : outer_stride(outer_stride), k_stride(k_stride), last(extent - 1 - first) {
+#pragma unroll
+    for (int move = 0; move < MOVES; ++move)
+      gmem[move] = matrix + (first + min_of(outer_of(move), last)) * outer_stride + k_of(move) * k_stride;
   }
 
-  // Elements outside the matrix become zero. The tile at k0 is whole in k for all but the last step.
-  __device__ void load(int k0) {
+  __device__ static int index(int move) { return (move * THREADS + threadIdx.x) * VECTOR; }
+  __device__ static int outer_of(int move) { return ALONG_K ? index(move) / WIDE : index(move) % WIDE; }
+  __device__ static int k_of(int move) { return ALONG_K ? index(move) % WIDE : index(move) / WIDE; }
+
+  __device__ T element(int move, int i) const {
+    return gmem[move][ALONG_K ? i * k_stride : min_of(i, (last > outer_of(move) ? last - outer_of(move) : 0)) * outer_stride];
+  }
+
+  // The next tile. `whole`: all BK steps exist, so nothing is compared; else `k_left` of them do.
+  __device__ void load(bool whole, int k_left) {
 #pragma unroll
     for (int move = 0; move < MOVES; ++move) {
-      int outer, k;
-      place(move, outer, k);
-      k += k0;
-      const T* from = gmem + outer * outer_stride + k * k_stride;
-      const bool inside = outer + (CONTIGUOUS == 1 ? 1 : VECTOR) <= outers && k + (CONTIGUOUS == 1 ? VECTOR : 1) <= K;
-      if (VECTOR > 1 && inside) {
-        reg[move] = *reinterpret_cast<const Vector<VECTOR>*>(from);
+      const bool vector = VECTOR == 1 || ALONG_K || outer_of(move) + VECTOR - 1 <= last;
+      if (whole && vector) {
+        reg[move] = *reinterpret_cast<const Vector<VECTOR>*>(gmem[move]);
       } else {
 #pragma unroll
-        for (int i = 0; i < VECTOR; ++i) {
-          const bool exists = CONTIGUOUS == 1 ? outer < outers && k + i < K : outer + i < outers && k < K;
-          reg[move].at[i] = exists ? from[i * (CONTIGUOUS == 1 ? k_stride : outer_stride)] : T(0);
-        }
+        for (int i = 0; i < VECTOR; ++i) reg[move].at[i] = k_of(move) + (ALONG_K ? i : 0) < k_left ? element(move, i) : T(0);
       }
+      gmem[move] += BK * k_stride;
     }
   }
 
   __device__ void store(T (*shared)[OUTER + PAD]) {
 #pragma unroll
     for (int move = 0; move < MOVES; ++move) {
-      int outer, k;
-      place(move, outer, k);
-      if (CONTIGUOUS == 1) {
+      if (ALONG_K) {
 #pragma unroll
-        for (int i = 0; i < VECTOR; ++i) shared[k + i][outer] = reg[move].at[i];
+        for (int i = 0; i < VECTOR; ++i) shared[k_of(move) + i][outer_of(move)] = reg[move].at[i];
       } else {
-        *reinterpret_cast<Vector<VECTOR>*>(&shared[k][outer]) = reg[move];
+        *reinterpret_cast<Vector<VECTOR>*>(&shared[k_of(move)][outer_of(move)]) = reg[move];
       }
     }
   }
@@ -115,13 +118,13 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
   // What I load.
   __shared__ __align__(16) T As[2][BK][BM + PAD];
   __shared__ __align__(16) T Bs[2][BK][BN + PAD];
-  Mover<BM, A_CONTIGUOUS, A_VECTOR> move_a = {A + tile_row * a_row, a_row, a_col, M - tile_row, K};
-  Mover<BN, B_CONTIGUOUS, B_VECTOR> move_b = {B + tile_col * b_col, b_col, b_row, N - tile_col, K};
+  Mover<BM, A_CONTIGUOUS, A_VECTOR> move_a(A, tile_row, M, a_row, a_col);
+  Mover<BN, B_CONTIGUOUS, B_VECTOR> move_b(B, tile_col, N, b_col, b_row);
 
   Acc acc[TM][TN] = {};
   if (K > 0) {
-    move_a.load(0);
-    move_b.load(0);
+    move_a.load(BK <= K, K);
+    move_b.load(BK <= K, K);
     move_a.store(As[0]);
     move_b.store(Bs[0]);
   }
@@ -131,8 +134,8 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
     // Load the next tile into registers; it arrives while this one is computed.
     const bool more = k0 + BK < K;
     if (more) {
-      move_a.load(k0 + BK);
-      move_b.load(k0 + BK);
+      move_a.load(k0 + 2 * BK <= K, K - k0 - BK);
+      move_b.load(k0 + 2 * BK <= K, K - k0 - BK);
     }
 
     // Compute.
