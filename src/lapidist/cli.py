@@ -24,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+NO_GPU = "no GPU was found, so nothing was timed: the kernels are compiled and counted (--device machine runs them)"
 GPU_SIZE = 4096
 MACHINE_SIZE = 256
 
@@ -37,7 +38,9 @@ Csv = Annotated[Path | None, typer.Option(help="write the rows to this CSV file"
 Plot = Annotated[Path | None, typer.Option(help="draw to this file (.svg, .png, .pdf); needs matplotlib")]
 Html = Annotated[Path | None, typer.Option(help="write one self-contained HTML report")]
 Keep = Annotated[Path | None, typer.Option("--record", help="write a file of Records into this folder", metavar="DIR")]
-Sustained = Annotated[bool, typer.Option("--sustained/--burst", help="over half a second of continuous work a turn, or short turns after a rest")]
+Sustained = Annotated[
+    bool, typer.Option("--sustained/--burst", help="turns of over half a second, or short ones after a rest")
+]
 
 
 @app.command()
@@ -48,7 +51,7 @@ def climb(
     device: Place = "gpu",
     kernels: Kernels = None,
     detours: Annotated[bool, typer.Option(help="the ideas that lost, too")] = False,
-    sweep: Annotated[bool | None, typer.Option(help="also m = n = 128 … 16384 at k = 1024 for chosen rungs; on with --html")] = None,
+    sweep: Annotated[bool | None, typer.Option(help="also m = n = 128 … 16384, k = 1024, for some rungs; on with --html")] = None,
     as_json: Json = False,
     csv: Csv = None,
     plot: Plot = None,
@@ -67,7 +70,7 @@ def climb(
     works = [Work(case, climbers)]
     if (html is not None if sweep is None else sweep) and place != "machine":
         works += sweep_works(dtype, case)
-    outputs = Outputs(as_json, csv, plot, html, record, f"climb-{case.shape}")
+    outputs = Outputs(as_json, csv, plot, html, record, f"climb-{case.m}x{case.n}x{case.k}")
     perform(works, place, "sustained" if sustained else "burst", outputs)
 
 
@@ -104,7 +107,7 @@ def bench(
 
 @app.command()
 def report(
-    check: Annotated[bool, typer.Option("--check", help="change nothing; exit 1 when a file is not what the Records say")] = False,
+    check: Annotated[bool, typer.Option("--check", help="change nothing; exit 1 when a file differs from the Records")] = False,
     root: Annotated[Path, typer.Option(help="the checkout whose files are written")] = Path(),
     html: Html = None,
 ) -> None:
@@ -182,7 +185,7 @@ def perform(works: list[Work], place: int | str, mode: str, outputs: Outputs) ->
     if place == "machine":
         conditions, records = runs.in_machine(works)
     elif place == 0 and gpu_count() == 0:
-        note("no GPU was found, so nothing was timed; the kernels are compiled and counted. --device machine runs them in the PTX machine")
+        note(NO_GPU)
         conditions, records = runs.compile_only(works[:1])
     else:
         require_gpu(int(place))

@@ -1,0 +1,114 @@
+"""What is measured, as data: shapes with a type. A list is a name; a file of cases is JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from lapidist.errors import ArgumentError
+from lapidist.problem import ELEMENT_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One product: C[m, n] = A[m, k] B[k, n], row-major, alpha 1, beta 0."""
+
+    m: int
+    n: int
+    k: int
+    dtype: str = "float32"
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.m * self.n * self.k
+
+    @property
+    def set_bytes(self) -> int:
+        """A, B and C together."""
+        return (self.m * self.k + self.k * self.n + self.m * self.n) * ELEMENT_BYTES[self.dtype]
+
+    @property
+    def shape(self) -> str:
+        return shape_words(self.m, self.n, self.k)
+
+
+SWEEP_K = 1024
+SWEEP_SIZES = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
+SQUARES = (512, 1024, 2048, 4096, 8192, 16384)
+RAGGED = (
+    (5125, 5109, 3451),
+    (4080, 3344, 6977),
+    (2138, 2115, 7950),
+    (1447, 5133, 771),
+    (743, 4871, 1875),
+    (1108, 319, 2263),
+    (664, 872, 4548),
+    (8191, 8191, 8191),
+    (4097, 4097, 4097),
+    (1023, 1023, 1023),
+)
+
+LISTS: dict[str, tuple[tuple[int, int, int], ...]] = {
+    "ladder": ((4096, 4096, 4096), (8192, 8192, 8192), (4096, 4096, 1024)),
+    "sweep": tuple((size, size, SWEEP_K) for size in SWEEP_SIZES),
+    "squares": tuple((size, size, size) for size in SQUARES),
+    "ragged": RAGGED,
+}
+
+
+def shape_words(m: int, n: int, k: int) -> str:
+    """4096^3, or 4096x4096x1024: how tables and file names spell a shape."""
+    return f"{m}^3" if m == n == k else f"{m}x{n}x{k}"
+
+
+def case_of(m: int, n: int, k: int, dtype: str, argument: str) -> Case:
+    """A Case whose values were checked; `argument` is what the message calls them."""
+    if dtype not in ELEMENT_BYTES:
+        raise ArgumentError(f"--dtype: must be one of {', '.join(ELEMENT_BYTES)}; got {dtype!r}. Choose one of them")
+    for name, extent in (("m", m), ("n", n), ("k", k)):
+        if not isinstance(extent, int) or isinstance(extent, bool) or not 1 <= extent < 2**31:
+            rule = f"{name} must be a whole number from 1 to 2^31 - 1"
+            raise ArgumentError(f"{argument}: {rule}; got {extent!r}. Ask for at least 1")
+    return Case(m, n, k, dtype)
+
+
+def parse_mnk(text: str, dtype: str) -> Case:
+    """M,N,K as the command line spells it."""
+    parts = text.replace("x", ",").split(",")
+    try:
+        m, n, k = (int(part) for part in parts)
+    except ValueError:
+        raise ArgumentError(f"--mnk: must be three whole numbers M,N,K; got {text!r}. Write for example 4096,4096,1024") from None
+    return case_of(m, n, k, dtype, "--mnk")
+
+
+def named(names: Iterable[str], dtype: str) -> list[Case]:
+    """The cases of some lists, in order."""
+    cases = []
+    for name in names:
+        if name not in LISTS:
+            raise ArgumentError(f"LISTS: must be among {', '.join(LISTS)}; got {name!r}. Or give --mnk or --file")
+        cases += [Case(m, n, k, dtype) for m, n, k in LISTS[name]]
+    return cases
+
+
+def read_cases(path: Path, dtype: str) -> list[Case]:
+    """A JSON list of [m, n, k] or {"m":, "n":, "k":, "dtype":}."""
+    try:
+        entries = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"--file: must be a readable JSON file; {str(path)!r} is not ({error}). Correct it") from error
+    if not isinstance(entries, list) or not entries:
+        raise ArgumentError(f"--file: must hold a list of at least one case; got {type(entries).__name__}. Write [[m, n, k], …]")
+    return [_case_of_entry(entry, dtype) for entry in entries]
+
+
+def _case_of_entry(entry: object, dtype: str) -> Case:
+    if isinstance(entry, dict) and {"m", "n", "k"} <= set(entry):
+        return case_of(entry["m"], entry["n"], entry["k"], entry.get("dtype", dtype), "--file")
+    if isinstance(entry, list) and len(entry) == 3:
+        m, n, k = entry
+        return case_of(m, n, k, dtype, "--file")
+    raise ArgumentError(f'--file: a case must be [m, n, k] or {{"m": …, "n": …, "k": …}}; got {entry!r}. Correct it')

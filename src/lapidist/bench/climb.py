@@ -1,0 +1,194 @@
+"""A run: contenders on cases, on the GPU, in the machine, or compiled only; Records out."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lapidist.arrays import HOST, Operand, contiguous_strides, operand_of
+from lapidist.bench.cases import Case
+from lapidist.bench.contenders import Contender, Facts, facts_of
+from lapidist.bench.record import Conditions, Record
+from lapidist.device import chip
+from lapidist.errors import LapidistError
+from lapidist.plans import make_plan
+from lapidist.problem import Problem
+from lapidist.verify import judge
+
+SWEEP_KERNELS = "coalesced,shared_tile,thread_column,thread_tile,transposed_a,async_pipeline,tma_producer"
+MACHINE_CHIP = "h200"
+STATIC_ERROR = "not run: there is no GPU; compiled only"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One case and who is measured on it."""
+
+    case: Case
+    contenders: tuple[Contender, ...]
+
+
+Step = Callable[[str], None]
+
+
+@contextmanager
+def progress(total: int, title: str) -> Iterator[Step]:
+    """A bar on stderr that goes away when all is done: stdout is for results."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    words = TextColumn("{task.description:32}")
+    columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda text: bar.update(task, advance=1, description=text[:32])
+
+
+# ---- on the GPU ----
+
+
+def on_gpu(works: Sequence[Work], ordinal: int, mode: str) -> tuple[Conditions, list[Record]]:
+    """Every case with its contenders, cuBLAS beside them in the same process."""
+    from lapidist.bench.conditions import gather
+    from lapidist.bench.measure import BURST, SUSTAINED, Stage, steps
+    from lapidist.bench.peers import find_peers
+
+    protocol = BURST if mode == "burst" else SUSTAINED
+    stage = Stage(ordinal, protocol)
+    before = stage.gauge.look()
+    peers, cutlass = find_peers(stage.framework, stage.device, works[0].case.dtype)
+    total = sum(steps((*peers, *work.contenders), protocol) for work in works)
+    records: list[Record] = []
+    with progress(total, "measuring") as step:
+        for work in works:
+            records += stage.measure(work.case, (*peers, *work.contenders), step)
+    seen = {"before": _as_dict(before), "after": _as_dict(stage.gauge.look())}
+    details = {"vendor": stage.framework.vendor, "cutlass": cutlass, "seen": seen}
+    return gather(stage.device, stage.device.name, protocol.mode, str(protocol), **details), records
+
+
+def _as_dict(seen: Any) -> dict[str, Any]:
+    return {name: getattr(seen, name) for name in seen.__slots__}
+
+
+# ---- without one ----
+
+
+def in_machine(works: Sequence[Work]) -> tuple[Conditions, list[Record]]:
+    """The same kernels in the PTX machine: are they right, and what do they do; its wall time says nothing about a chip."""
+    from lapidist.bench.conditions import gather
+
+    conditions = gather(chip(MACHINE_CHIP), "machine", "machine", "one run in the PTX machine")
+    return conditions, _without_gpu(works, run_in_machine, "machine")
+
+
+def run_in_machine(case: Case, contender: Contender) -> Record:
+    """Fresh inputs, poisoned output, one run, judged."""
+    from lapidist import api, machine
+
+    rng = np.random.default_rng()
+    a = rng.standard_normal((case.m, case.k)).astype(case.dtype)
+    b = rng.standard_normal((case.n, case.k)).astype(case.dtype).T if contender.columns else None
+    b = rng.standard_normal((case.k, case.n)).astype(case.dtype) if b is None else b
+    c = np.full((case.m, case.n), math.nan, case.dtype)
+    plan = api.plan(a, b, out=c, kernel=_kernel_name(contender), device="machine").plan
+    assert plan is not None
+    launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(c, "out"), 1.0, 0.0)
+    facts = facts_of(plan, plan.device, chosen=_kernel_name(contender) is None)
+    start = time.perf_counter()
+    report = machine.run(launch)
+    seconds = time.perf_counter() - start
+    verdict = judge(c, a, b)
+    counted, note = _counts_of(report)
+    row = blank(case, contender, "machine", "machine", replace(facts, **counted))
+    error = None if verdict.ok else f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound"
+    worst = verdict.worst if math.isfinite(verdict.worst) else None
+    return replace(row, seconds=seconds, tflops=case.flops / seconds / 1e12, worst=worst, ok=verdict.ok, note=note, error=error)
+
+
+def _kernel_name(contender: Contender) -> str | None:
+    kernel = getattr(contender, "kernel", None)
+    return kernel.name if kernel else None
+
+
+def _counts_of(report: Any) -> tuple[dict[str, Any], str | None]:
+    """What the machine counted, under a Record's names; it may not have counted."""
+    counts = report.counts
+    if counts is None or not counts.warp_instructions:
+        return {}, None
+    multiplies = sum(count for name, count in counts.instructions.items() if name.startswith("fma"))
+    counted = {"ffma_share": multiplies / counts.warp_instructions, "bytes_per_flop": counts.bytes_per_flop}
+    turns = counts.global_load.per_request, counts.shared_load.per_request
+    words = "{} warp instructions; global loads {:.1f} sectors a request, shared loads {:.2f} wavefronts"
+    return counted, words.format(counts.warp_instructions, *turns)
+
+
+def compile_only(works: Sequence[Work]) -> tuple[Conditions, list[Record]]:
+    """What can be said of a kernel without running it."""
+    from lapidist.bench.conditions import gather
+
+    conditions = gather(chip(MACHINE_CHIP), "none", "static", "compiled by NVRTC, nothing was run")
+    return conditions, _without_gpu(works, compile_one, "static")
+
+
+def compile_one(case: Case, contender: Contender) -> Record:
+    device = chip(MACHINE_CHIP)
+    plan = make_plan(problem_of(case, contender.columns), device, getattr(contender, "kernel", None))
+    row = blank(case, contender, "none", "static", facts_of(plan, device, chosen=_kernel_name(contender) is None))
+    return replace(row, error=STATIC_ERROR)
+
+
+def problem_of(case: Case, columns: bool) -> Problem:
+    """The problem of a case without its arrays: aligned, dense."""
+
+    def absent(name: str, rows: int, cols: int) -> Operand:
+        return Operand(name, 0, (rows, cols), contiguous_strides((rows, cols)), case.dtype, HOST, "numpy", None)
+
+    b = absent("b", case.n, case.k).transposed() if columns else absent("b", case.k, case.n)
+    return Problem.of(absent("a", case.m, case.k), b, None, absent("out", case.m, case.n))
+
+
+def _without_gpu(works: Sequence[Work], one: Callable[[Case, Contender], Record], mode: str) -> list[Record]:
+    records = []
+    with progress(sum(len(work.contenders) for work in works), mode) as step:
+        for work in works:
+            for contender in work.contenders:
+                records.append(_attempt(work.case, contender, one, mode))
+                step(f"{contender.name} {work.case.shape}")
+    return records
+
+
+def _attempt(case: Case, contender: Contender, one: Callable[[Case, Contender], Record], mode: str) -> Record:
+    """A refusal is a row with its reason; other errors are the project's own and stop the run."""
+    try:
+        return one(case, contender)
+    except LapidistError as error:
+        row = blank(case, contender, "machine" if mode == "machine" else "none", mode, Facts())
+        return replace(row, error=f"{type(error).__name__}: {error}")
+
+
+def blank(case: Case, contender: Contender, device: str, mode: str, facts: Facts) -> Record:
+    """A row that holds what is known before anything ran."""
+    known = {name: getattr(facts, name) for name in Facts.__slots__ if name != "note"}
+    head = (contender.name, contender.kind, device, case.dtype, "rcr" if contender.columns else "rrr", case.m, case.n, case.k)
+    return Record(*head, None, None, None, None, None, False, mode, **known)
+
+
+def place_of(device: str) -> int | str:
+    """`--device` as a GPU's number or "machine"."""
+    from lapidist.errors import ArgumentError
+
+    if device in ("gpu", "cuda"):
+        return 0
+    if device == "machine":
+        return device
+    if device.isdigit():
+        return int(device)
+    raise ArgumentError(f"--device: must be gpu, machine or a GPU's number; got {device!r}. Use one of these")
+

@@ -1,0 +1,124 @@
+"""Who is measured: our kernels, each a name and `prepare`, as the peers have it; and what the compiler made of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.errors import ArgumentError
+from lapidist.kernels import KERNELS, Kernel, kernel_named
+from lapidist.plans import Plan
+from lapidist.problem import ELEMENT_BYTES
+from lapidist.signatures import LADDER_B_ROWS
+
+LIBRARY = "lapidist"  # whatever kernel the planner chooses
+Call = Callable[[int], object]
+
+
+class Contender(Protocol):
+    """`prepare` takes lists of arrays, one of each for an input set, and returns what starts the product on set i."""
+
+    name: str
+    kind: str
+    columns: bool  # B lies column by column
+
+    def prepare(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], alpha: float, beta: float) -> Call: ...
+    def facts(self, device: Device) -> Facts: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Static facts of a compiled kernel, named as in a Record."""
+
+    config: str | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    blocks_per_sm: int | None = None
+    warps_per_sm: int | None = None
+    ffma_share: float | None = None
+    bytes_per_flop: float | None = None
+    note: str | None = None
+
+
+class KernelContender:
+    """A registry row, or the library's own choice."""
+
+    def __init__(self, kernel: Kernel | None) -> None:
+        self.kernel = kernel
+        self.name = kernel.name if kernel else LIBRARY
+        self.kind = kernel.kind if kernel else "production"
+        self.columns = kernel is not None and kernel.signature is LADDER_B_ROWS
+        self.plan: Plan | None = None
+
+    def prepare(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], alpha: float, beta: float) -> Call:
+        from lapidist import api
+
+        name = self.kernel.name if self.kernel else None
+        gemm = api.plan(a[0], b[0], c[0] if beta else None, alpha=alpha, beta=beta, out=c[0], kernel=name)
+        self.plan = gemm.plan
+        return lambda i: gemm.execute(a[i], b[i], c[i] if beta else None, c[i])
+
+    def facts(self, device: Device) -> Facts:
+        return facts_of(self.plan, device, chosen=self.kernel is None) if self.plan else Facts()
+
+
+def facts_of(plan: Plan, device: Device, chosen: bool = False) -> Facts:
+    """ptxas says registers and static shared memory in the log that every Binary keeps."""
+    log = plan.binary.log
+    registers = _number_before(log, " registers")
+    shared = (_number_before(log, " bytes smem") or 0) + plan.shared_bytes
+    threads = plan.config.threads
+    blocks = device.blocks_resident(threads, registers or 0, shared)
+    return Facts(
+        config=f"{plan.kernel.name}: {plan.config}" if chosen else str(plan.config),
+        registers=registers,
+        shared_bytes=shared,
+        blocks_per_sm=blocks,
+        warps_per_sm=blocks * -(-threads // 32),
+        ffma_share=ffma_share(plan.kernel, plan.config, plan.problem.dtype, device),
+        bytes_per_flop=bytes_per_flop(plan.config, plan.problem.dtype),
+    )
+
+
+def _number_before(log: str, words: str) -> int | None:
+    found = re.search(rf"(\d+){words}", log)
+    return int(found.group(1)) if found else None
+
+
+def ffma_share(kernel: Kernel, config: Config, dtype: str, device: Device) -> float | None:
+    """Of the main loop's instructions, the share that multiplies and adds; None where nothing can count them."""
+    try:
+        from lapidist.static import analyse
+    except ImportError:
+        return None
+    share: float | None = analyse(kernel, config, dtype, device.architecture).ffma_share
+    return share
+
+
+def bytes_per_flop(config: Config, dtype: str) -> float:
+    """What a block asks of global memory: a tile of A and of B for each step, or both factors for each product."""
+    size = ELEMENT_BYTES[dtype]
+    if not config.bk:
+        return float(size)
+    return (config.bm + config.bn) * size / (2.0 * config.bm * config.bn)
+
+
+def choose(names: str | None, detours: bool, production: bool = True) -> list[Contender]:
+    """The kernels of a climb: the rungs (and detours and production kernels), or those that `names` lists."""
+    if names is not None:
+        return [contender_named(name.strip()) for name in names.split(",") if name.strip()]
+    kinds = ("rung", *(("detour",) if detours else ()), *(("production",) if production else ()))
+    return [KernelContender(kernel) for kind in kinds for kernel in KERNELS if kernel.kind == kind]
+
+
+def contender_named(name: str) -> Contender:
+    if name == LIBRARY:
+        return KernelContender(None)
+    try:
+        return KernelContender(kernel_named(name))
+    except ArgumentError as error:
+        raise ArgumentError(f"--kernels: {str(error).removeprefix('kernel: ')}, or {LIBRARY} for the planner's choice") from error

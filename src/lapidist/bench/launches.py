@@ -1,0 +1,146 @@
+"""What the host pays: a launch of a planned product, a call of matmul, the first call of a shape, the import."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from lapidist.bench.cases import Case
+from lapidist.bench.conditions import gather
+from lapidist.bench.measure import BURST, Stage
+from lapidist.bench.record import Conditions, Record
+from lapidist.errors import DeviceError
+from lapidist.verify import judge
+
+CASE = Case(128, 128, 128)  # the kernel is done before the next call: the queue never fills
+BATCH = 200  # calls between two synchronisations; the driver queues 1024
+BATCHES = 31
+STARTS = 3
+PROTOCOL = (
+    f"median of {BATCHES} batches of {BATCH} calls without synchronisation, turn by turn; "
+    f"first calls: median of {STARTS} new processes"
+)
+
+FIRST_CALL = """
+import json, sys, time
+import torch
+a, b = (torch.randn(1024, 1024, device="cuda") for _ in "ab")
+torch.mm(a, b); torch.cuda.synchronize()
+start = time.perf_counter()
+import lapidist
+imported = time.perf_counter()
+c = lapidist.matmul(a, b); torch.cuda.synchronize()
+called = time.perf_counter()
+print(json.dumps([imported - start, called - imported]))
+"""
+BARE_IMPORT = "import time; s = time.perf_counter(); import lapidist; print([time.perf_counter() - s])"
+
+
+def measure(ordinal: int) -> tuple[Conditions, list[Record]]:
+    """Host costs on one GPU, torch.mm beside them."""
+    stage = Stage(ordinal, BURST)
+    if stage.framework.name != "torch":
+        raise DeviceError('--launch: compares with torch.mm; torch was not found. Install it with: pip install "lapidist[torch]"')
+    records = launch_costs(stage) + first_calls(stage) + [import_cost(stage)]
+    return gather(stage.device, stage.device.name, "host", PROTOCOL, vendor=stage.framework.vendor), records
+
+
+# ---- launches ----
+
+
+def launch_costs(stage: Stage) -> list[Record]:
+    calls, verdicts = contestants(stage)
+    costs: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(BATCHES):
+        for name, call in calls.items():
+            costs[name].append(batch_seconds(call, stage))
+    vendor = median(costs["torch.mm"])
+    rows = []
+    for name, seconds in costs.items():
+        middle = median(seconds)
+        row = blank(stage, name, CASE, middle, "peer" if name.startswith("torch") else "host", verdicts[name])
+        rows.append(replace(row, ratio=vendor / middle, seconds_min=min(seconds), seconds_max=max(seconds), calls=BATCH))
+    return rows
+
+
+def contestants(stage: Stage) -> tuple[dict[str, Callable[[], object]], dict[str, float]]:
+    """The calls, and the largest error over its bound that each made."""
+    import torch
+
+    import lapidist
+
+    inputs = stage.inputs(CASE)
+    a, b, c = inputs.a[0], inputs.b[0], inputs.c[0]
+    plan = lapidist.plan(a, b, out=c)
+    calls: dict[str, Callable[[], Any]] = {
+        "torch.mm": lambda: torch.mm(a, b, out=c),
+        "plan.execute": lambda: plan.execute(a, b, None, c),
+        "matmul": lambda: lapidist.matmul(a, b),
+        "torch.mm, new output": lambda: torch.mm(a, b),
+    }
+    return calls, {name: judge(call(), a, b).worst for name, call in calls.items()}
+
+
+def batch_seconds(call: Callable[[], object], stage: Stage) -> float:
+    call()
+    stage.stream.sync()
+    start = time.perf_counter()
+    for _ in range(BATCH):
+        call()
+    seconds = (time.perf_counter() - start) / BATCH
+    stage.stream.sync()
+    return seconds
+
+
+# ---- new processes ----
+
+
+def first_calls(stage: Stage) -> list[Record]:
+    """A shape's first call in a new process: with an empty cache folder, then with what that left behind."""
+    cold, warm = [], []
+    for _ in range(STARTS):
+        with tempfile.TemporaryDirectory() as folder:
+            cold.append(in_process(FIRST_CALL, folder)[1])
+            warm.append(in_process(FIRST_CALL, folder)[1])
+    case = Case(1024, 1024, 1024)
+    rows = []
+    for name, seconds in (("first call, cold", cold), ("first call, disk cache", warm)):
+        row = blank(stage, name, case, median(seconds), "host", None)
+        rows.append(replace(row, seconds_min=min(seconds), seconds_max=max(seconds), calls=1))
+    return rows
+
+
+def import_cost(stage: Stage) -> Record:
+    seconds = [in_process(BARE_IMPORT, None)[0] for _ in range(2 * STARTS + 1)]
+    row = blank(stage, "import lapidist", Case(1, 1, 1), median(seconds), "host", None)
+    return replace(row, seconds_min=min(seconds), seconds_max=max(seconds), calls=1)
+
+
+def in_process(code: str, cache: str | None) -> list[float]:
+    source = str(Path(__file__).resolve().parents[2])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))}
+    if cache is not None:
+        # NVRTC keeps a cache of its own in CUDA's: cold must mean both.
+        environment |= {"LAPIDIST_CACHE_DIR": cache, "CUDA_CACHE_PATH": cache}
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    if answer.returncode:
+        raise DeviceError(f"--launch: a new process failed; {answer.stderr.strip()[-200:]}. Run it by itself: {code}")
+    seconds: list[float] = json.loads(answer.stdout)
+    return seconds
+
+
+def blank(stage: Stage, name: str, case: Case, seconds: float, kind: str, worst: float | None) -> Record:
+    """A host row: seconds of the host, no speed."""
+    ok = worst is None or worst <= 1.0
+    return Record(
+        name, kind, stage.device.name, case.dtype, "rrr", case.m, case.n, case.k, seconds, None, None, None, worst, ok, "host"
+    )

@@ -1,0 +1,306 @@
+"""The protocol: right first, then timed as graphs of many calls, turn by turn beside the vendor's library.
+
+A turn is one contender's replays without a gap. Sustained: each turn keeps the chip busy for more than half a second and
+only its second half counts, so clocks and power are those of the kernel itself. Burst: the chip idles before each turn,
+one replay warms up and one counts. Inputs rotate over sets that exceed three times the L2 together.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from lapidist.bench.cases import Case
+from lapidist.bench.conditions import Gauge, Seen
+from lapidist.bench.contenders import Call, Contender, Facts
+from lapidist.bench.frameworks import Framework, find_framework
+from lapidist.bench.record import Record
+from lapidist.device import Device
+from lapidist.driver import query_device, require_gpu
+from lapidist.verify import Verdict, judge
+
+REPLAY_SECONDS = 0.01  # a graph is made this long: then its launch and the two events around it weigh under 0.1 %
+CALLS_LIMIT = 2000
+SETS_LIMIT = 512
+L2_MULTIPLE = 3
+VENDOR_EVERY = 4  # contenders between two turns of the vendor's library
+SLOW_CALL = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """How long, how often."""
+
+    mode: str
+    rounds: int
+    turn_seconds: float
+    pause_seconds: float
+
+    def replays(self, replay_seconds: float) -> tuple[int, int]:
+        """(not timed, timed) in one turn."""
+        if self.mode == "burst":
+            return 1, 1
+        total = max(1, math.ceil(self.turn_seconds / replay_seconds))
+        return total // 2, total - total // 2
+
+    def __str__(self) -> str:
+        timed = "the second half timed" if self.mode == "sustained" else "one replay to warm up, one timed"
+        length = f"{self.turn_seconds:g} s of replays" if self.turn_seconds else "short"
+        return (
+            f"{self.rounds} turns each, {length}, {timed}, after {self.pause_seconds:g} s of rest; "
+            f"graphs of about {REPLAY_SECONDS * 1e3:g} ms; median over replays; the vendor before every {VENDOR_EVERY} others"
+        )
+
+
+SUSTAINED = Protocol("sustained", rounds=2, turn_seconds=0.55, pause_seconds=0.0)
+BURST = Protocol("burst", rounds=7, turn_seconds=0.0, pause_seconds=0.05)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The sets of one case. B is also there column by column once a contender asks for it."""
+
+    a: list[Any]
+    b: list[Any]
+    c: list[Any]
+    rotated: bool
+    make_columns: Callable[[], list[Any]]
+    columns: list[Any] = field(default_factory=list)
+
+    def b_for(self, contender: Contender) -> list[Any]:
+        if not contender.columns:
+            return self.b
+        if not self.columns:
+            self.columns.extend(self.make_columns())
+        return self.columns
+
+
+@dataclass
+class Entry:
+    """One contender on one case: what was prepared, seen and timed."""
+
+    contender: Contender
+    call: Call | None = None
+    graph: Any = None
+    calls: int = 0
+    estimate: float = 0.0
+    verdict: Verdict | None = None
+    facts: Facts = field(default_factory=Facts)
+    seconds: list[float] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    error: str | None = None
+
+
+class Stage:
+    """One GPU with a stream of its own, arrays from torch or CuPy, and a look at its sensors."""
+
+    def __init__(self, ordinal: int, protocol: Protocol, framework: Framework | None = None) -> None:
+        require_gpu(ordinal)
+        from cuda.core import Device as CudaDevice
+        from cuda.core import EventOptions
+
+        self.device: Device = query_device(ordinal)
+        self.protocol = protocol
+        self.framework = framework or find_framework()
+        chip = CudaDevice(ordinal)
+        chip.set_current()
+        self.stream = chip.create_stream()
+        self.framework.adopt(ordinal, int(self.stream.handle))
+        self.gauge = Gauge(ordinal)
+        self._timed = EventOptions(timing_enabled=True)
+
+    # ---- inputs ----
+
+    def inputs(self, case: Case) -> Inputs:
+        wanted = math.ceil(L2_MULTIPLE * self.device.l2_bytes / case.set_bytes)
+        count = max(1, min(wanted, SETS_LIMIT))
+        make, seed = self.framework.normal, time.time_ns() % 2**31
+        return Inputs(
+            [make(case.m, case.k, case.dtype, seed + 3 * i) for i in range(count)],
+            [make(case.k, case.n, case.dtype, seed + 3 * i + 1) for i in range(count)],
+            [self.framework.poisoned(case.m, case.n, case.dtype) for _ in range(count)],
+            rotated=count >= wanted,
+            make_columns=lambda: [make(case.k, case.n, case.dtype, seed + 3 * i + 2, transposed=True) for i in range(count)],
+        )
+
+    # ---- one contender ----
+
+    def prepare(self, contender: Contender, inputs: Inputs) -> Entry:
+        """Plan, run once on poisoned output, judge, and build the graph. Any failure becomes the row's error."""
+        entry = Entry(contender)
+        try:
+            entry.call = contender.prepare(inputs.a, inputs.b_for(contender), inputs.c, 1.0, 0.0)
+            entry.facts = contender.facts(self.device)
+            self.judge(entry, inputs, 0)
+            if entry.error is None:
+                self.capture(entry, len(inputs.a))
+        except Exception as error:  # one broken kernel must not take the other rows with it
+            entry.error = f"{type(error).__name__}: {error}".strip()
+        return entry
+
+    def judge(self, entry: Entry, inputs: Inputs, index: int) -> None:
+        """Poison the output, run, compare with the float64 product."""
+        assert entry.call is not None
+        b, c = inputs.b_for(entry.contender), inputs.c[index]
+        self.framework.poison(c)
+        elapsed = self.time_of(lambda: entry.call(index) if entry.call else None)
+        self.keep_verdict(entry, judge(c, inputs.a[index], b[index]))
+        entry.estimate = elapsed if elapsed > SLOW_CALL else 0.0
+
+    def keep_verdict(self, entry: Entry, verdict: Verdict) -> None:
+        if entry.verdict is None or verdict.worst > entry.verdict.worst:
+            entry.verdict = verdict
+        if not verdict.ok:
+            entry.error = f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound; not timed"
+
+    def time_of(self, work: Callable[[], object], times: int = 1) -> float:
+        start = self.stream.record(options=self._timed)
+        for _ in range(times):
+            work()
+        end = self.stream.record(options=self._timed)
+        end.sync()
+        return float(end - start) / 1e3 / times
+
+    def capture(self, entry: Entry, sets: int) -> None:
+        """A graph of calls that visits every input set equally often."""
+        call = entry.call
+        assert call is not None
+        if not entry.estimate:
+            entry.estimate = self.time_of(lambda: call(0), times=5)
+        rounds = max(1, min(round(REPLAY_SECONDS / entry.estimate / sets), CALLS_LIMIT // sets))
+        entry.calls = sets * rounds
+        builder = self.stream.create_graph_builder().begin_building()
+        try:
+            for index in range(entry.calls):
+                call(index % sets)
+        finally:
+            builder.end_building()
+        entry.graph = builder.complete()
+
+    def turn(self, entry: Entry) -> None:
+        """One contender's replays; each timed replay adds its seconds per call."""
+        lead, timed = self.protocol.replays(entry.estimate * entry.calls)
+        if self.protocol.pause_seconds:
+            time.sleep(self.protocol.pause_seconds)
+        for _ in range(lead):
+            entry.graph.launch(self.stream)
+        marks = [self.stream.record(options=self._timed)]
+        for _ in range(timed):
+            entry.graph.launch(self.stream)
+            marks.append(self.stream.record(options=self._timed))
+        if self.gauge.fast:
+            marks[0].sync()
+            time.sleep(min(0.05, entry.estimate * entry.calls * timed / 2))
+            entry.seen.append(self.gauge.look())
+        self.stream.sync()
+        entry.seconds += [float(end - start) / 1e3 / entry.calls for start, end in pairwise(marks)]
+
+    # ---- all of them ----
+
+    def measure(self, case: Case, contenders: Sequence[Contender], step: Callable[[str], None] = lambda _: None) -> list[Record]:
+        """Rows of every contender on one case; the first peer is the vendor's library that ratios refer to."""
+        inputs = self.inputs(case)
+        entries = []
+        for contender in contenders:
+            entries.append(self.prepare(contender, inputs))
+            step(f"{contender.name} {case.shape}: checked")
+        for index in turn_order([each.kind for each in contenders], self.protocol.rounds):
+            entry = entries[index]
+            if entry.error is None:
+                self.attempt(entry, self.turn)
+            step(f"{entry.contender.name} {case.shape}")
+        for entry in entries:
+            if entry.error is None:
+                self.attempt(entry, lambda each: self.judge(each, inputs, len(inputs.a) - 1))
+            entry.graph = None
+        records = self.records(case, entries, inputs)
+        self.framework.release()
+        return records
+
+    def attempt(self, entry: Entry, work: Callable[[Entry], None]) -> None:
+        try:
+            work(entry)
+        except Exception as error:  # as in prepare
+            entry.error = f"{type(error).__name__}: {error}".strip()
+
+    def records(self, case: Case, entries: Sequence[Entry], inputs: Inputs) -> list[Record]:
+        vendor = next((e for e in entries if e.contender.kind == "peer"), None)
+        base = median(vendor.seconds) if vendor and vendor.seconds and not vendor.error else None
+        return [record_of(self, case, entry, inputs, base) for entry in entries]
+
+
+def turn_order(kinds: Sequence[str], rounds: int) -> list[int]:
+    """Indices: each contender once a round, and the vendor (the first peer) before every fourth of the others."""
+    vendor = kinds.index("peer") if "peer" in kinds else None
+    others = [index for index in range(len(kinds)) if index != vendor]
+    one_round: list[int] = []
+    for place, index in enumerate(others):
+        if vendor is not None and place % VENDOR_EVERY == 0:
+            one_round.append(vendor)
+        one_round.append(index)
+    return (one_round if others else [0]) * rounds if kinds else []
+
+
+def steps(contenders: Sequence[Contender], protocol: Protocol) -> int:
+    """How often `measure` calls its `step` for a case."""
+    return len(contenders) + len(turn_order([each.kind for each in contenders], protocol.rounds))
+
+
+def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_seconds: float | None) -> Record:
+    """The row; `layout` has A and C by rows always."""
+    timed = bool(entry.seconds) and entry.error is None
+    seconds = median(entry.seconds) if timed else None
+    tflops = case.flops / seconds / 1e12 if seconds else None
+    facts = entry.facts
+    return Record(
+        kernel=entry.contender.name,
+        kind=entry.contender.kind,
+        device=stage.device.name,
+        dtype=case.dtype,
+        layout="rcr" if entry.contender.columns else "rrr",
+        m=case.m,
+        n=case.n,
+        k=case.k,
+        seconds=seconds,
+        tflops=tflops,
+        ratio=vendor_seconds / seconds if seconds and vendor_seconds else None,
+        limit_share=tflops / stage.device.limit_tflops(case.dtype) if tflops else None,
+        worst=_finite(entry.verdict),
+        ok=timed and entry.verdict is not None and entry.verdict.ok,
+        mode=stage.protocol.mode,
+        seconds_min=min(entry.seconds) if timed else None,
+        seconds_max=max(entry.seconds) if timed else None,
+        replays=len(entry.seconds) if timed else None,
+        calls=entry.calls or None,
+        sets=len(inputs.a),
+        l2=f"rotated over {len(inputs.a)} sets" if inputs.rotated and len(inputs.a) > 1 else _l2_words(inputs.rotated),
+        **_facts_of_record(facts),
+        **_seen_of(entry.seen),
+        error=entry.error,
+    )
+
+
+def _l2_words(rotated: bool) -> str:
+    return f"one set exceeds {L2_MULTIPLE} x L2" if rotated else "warm: the sets fit in it in part"
+
+
+def _finite(verdict: Verdict | None) -> float | None:
+    """JSON has no infinity; a NaN in the output is told in `error`."""
+    return verdict.worst if verdict is not None and math.isfinite(verdict.worst) else None
+
+
+def _facts_of_record(facts: Facts) -> dict[str, Any]:
+    return {name: getattr(facts, name) for name in Facts.__slots__}
+
+
+def _seen_of(seen: Sequence[Seen]) -> dict[str, Any]:
+    def middle(name: str) -> float | None:
+        values = [value for each in seen if (value := getattr(each, name)) is not None]
+        return float(median(values)) if values else None
+
+    return {name: middle(name) for name in ("clock_mhz", "power_w", "temperature_c")}

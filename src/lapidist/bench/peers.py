@@ -1,0 +1,137 @@
+"""The others in the same run: the vendor's library, and CUTLASS where its headers and nvcc are found.
+
+A peer has a name and `prepare(a, b, c, alpha, beta)`, which takes lists of arrays (one of each for an input set) and
+returns what starts the product on set i.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lapidist.arrays import operand_of, stream_of
+from lapidist.bench.contenders import Call, Contender, Facts
+from lapidist.bench.frameworks import Framework
+from lapidist.compiler import cache_directory
+from lapidist.device import Device
+from lapidist.errors import DeviceError
+
+CUTLASS_SOURCE = Path(__file__).parent / "cutlass_simt.cu"
+NVCC_SECONDS = 600
+
+
+class Vendor:
+    """cuBLAS, as the array library calls it."""
+
+    name = "cublas"
+    kind = "peer"
+    columns = False
+
+    def __init__(self, framework: Framework) -> None:
+        self.framework = framework
+
+    def prepare(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], alpha: float, beta: float) -> Call:
+        if (alpha, beta) != (1.0, 0.0):
+            raise DeviceError(f"peer cublas: is measured with alpha 1 and beta 0; got {alpha}, {beta}. Ask for those")
+        return self.framework.multiply(a, b, c)
+
+    def facts(self, device: Device) -> Facts:
+        return Facts(config="its own choice")
+
+
+class Cutlass:
+    """CUTLASS's SIMT SGEMM: its generator's large tiles, of which the fastest on the case is kept."""
+
+    name = "cutlass"
+    kind = "peer"
+    columns = False
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+        self.chosen = ""
+        library.cutlass_config_name.restype = ctypes.c_char_p
+
+    def prepare(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], alpha: float, beta: float) -> Call:
+        if operand_of(a[0], "a").dtype != "float32":
+            raise DeviceError("peer cutlass: is built for float32 only; leave it out for other types")
+        (m, k), n = a[0].shape, b[0].shape[1]
+        pointers = [tuple(operand_of(array, "set").pointer for array in triple) for triple in zip(a, b, c, strict=True)]
+        place = operand_of(a[0], "a")
+        stream = stream_of(place.framework, place.device)
+
+        def start(config: int, index: int) -> None:
+            pa, pb, pc = (ctypes.c_void_p(pointer) for pointer in pointers[index])
+            scalars = ctypes.c_float(alpha), ctypes.c_float(beta)
+            status = self.library.cutlass_sgemm(config, m, n, k, pa, pb, pc, *scalars, ctypes.c_void_p(stream))
+            if status:
+                raise DeviceError(f"peer cutlass: config {config} answered status {status} for {m} x {n} x {k}")
+
+        best = self._fastest(start)
+        return lambda index: start(best, index)
+
+    def _fastest(self, start: Any) -> int:
+        """By the library's own clock (events around three calls, after one to warm up)."""
+        times = []
+        for config in range(self.library.cutlass_config_count()):
+            start(config, 0)
+            self.library.cutlass_clock_start()
+            for _ in range(3):
+                start(config, 0)
+            self.library.cutlass_clock_stop.restype = ctypes.c_float
+            times.append(self.library.cutlass_clock_stop())
+        best = times.index(min(times))
+        self.chosen = self.library.cutlass_config_name(best).decode()
+        return best
+
+    def facts(self, device: Device) -> Facts:
+        return Facts(config=self.chosen)
+
+
+def find_cutlass() -> tuple[Path | None, str]:
+    """Its include folder, or None; and the version, or why it cannot be measured."""
+    home = os.environ.get("CUTLASS_HOME")
+    if not home:
+        return None, "not measured: CUTLASS_HOME is not set (a checkout of github.com/NVIDIA/cutlass)"
+    include = Path(home) / "include"
+    try:
+        version = (include / "cutlass" / "version.h").read_text()
+    except OSError:
+        return None, f"not measured: CUTLASS_HOME={home} has no include/cutlass/version.h"
+    if not shutil.which("nvcc"):
+        return None, "not measured: headers found, but no nvcc on the PATH"
+    return include, ".".join(re.findall(r"#define CUTLASS_(?:MAJOR|MINOR|PATCH) (\d+)", version))
+
+
+def build_cutlass(include: Path, device: Device) -> ctypes.CDLL:
+    """nvcc once for a version of headers and source; the library stays in the cache folder."""
+    content = CUTLASS_SOURCE.read_bytes() + (include / "cutlass" / "version.h").read_bytes() + device.architecture.encode()
+    target = cache_directory() / f"cutlass-{hashlib.sha256(content).hexdigest()[:16]}.so"
+    if not target.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = target.with_suffix(f".{os.getpid()}")
+        options = ["-O3", "-std=c++17", f"-arch={device.architecture}", "-shared", "-Xcompiler", "-fPIC", f"-I{include}"]
+        command = ["nvcc", *options, "-o", str(partial), str(CUTLASS_SOURCE)]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=NVCC_SECONDS)
+        os.replace(partial, target)
+    return ctypes.CDLL(str(target))
+
+
+def find_peers(framework: Framework, device: Device, dtype: str) -> tuple[list[Contender], str]:
+    """The vendor first, the optional ones after; and what to write about CUTLASS into the conditions."""
+    peers: list[Contender] = [Vendor(framework)]
+    include, words = find_cutlass()
+    if include is None or dtype != "float32":
+        return peers, words if include is None else "not measured: its SIMT peer is float32"
+    try:
+        peers.append(Cutlass(build_cutlass(include, device)))
+    except (OSError, subprocess.SubprocessError) as error:
+        log = getattr(error, "stderr", None) or str(error)
+        return peers, f"not measured: {words} did not build: {log.strip().splitlines()[0]}"
+    return peers, f"{words}, SIMT SGEMM, fastest of its configurations for each case"

@@ -1,0 +1,158 @@
+"""Records: measured rows as JSON lines, one file a run, the conditions of the run in its first row."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TextIO
+
+from lapidist.errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What held for all rows of a run. Values that could not be learnt are None."""
+
+    date: str  # UTC, ISO 8601
+    command: str
+    device: str
+    chip: dict[str, Any] = field(default_factory=dict)  # facts of the Device, with the limits its rows are held against
+    driver: str | None = None
+    cuda: str | None = None
+    nvrtc: str | None = None
+    lapidist: str | None = None
+    commit: str | None = None
+    torch: str | None = None
+    cupy: str | None = None
+    numpy: str | None = None
+    vendor: str | None = None
+    cutlass: str | None = None  # its version, or why it was not measured
+    inputs: str = "standard normal, fresh for each case"
+    mode: str = ""
+    protocol: str = ""
+    seen: dict[str, Any] = field(default_factory=dict)  # clocks, power, temperature before and after
+
+
+@dataclass(frozen=True)
+class Record:
+    """One measured row. A refusal or a failure has `seconds` None and its reason in `error`."""
+
+    kernel: str
+    kind: str  # rung, detour, production, peer or host
+    device: str
+    dtype: str
+    layout: str  # of A, B and C: r(ow), c(olumn), s(trided)
+    m: int
+    n: int
+    k: int
+    seconds: float | None
+    tflops: float | None
+    ratio: float | None  # the vendor's seconds in the same run over these
+    limit_share: float | None
+    worst: float | None  # largest error over its bound
+    ok: bool
+    mode: str = ""  # sustained, burst, machine, static
+    seconds_min: float | None = None
+    seconds_max: float | None = None
+    replays: int | None = None
+    calls: int | None = None  # in one graph
+    sets: int | None = None  # of inputs, rotated
+    l2: str | None = None  # rotated (sets exceed it together), or warm
+    config: str | None = None
+    registers: int | None = None
+    shared_bytes: int | None = None
+    blocks_per_sm: int | None = None
+    warps_per_sm: int | None = None
+    ffma_share: float | None = None
+    bytes_per_flop: float | None = None  # between the cores and L2, by the tile
+    clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    note: str | None = None
+    error: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int, int, int, str]:
+        """What is measured again by a later run replaces the earlier."""
+        return (self.kernel, self.dtype, self.m, self.n, self.k, self.mode)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One file under results/."""
+
+    name: str
+    conditions: Conditions
+    records: tuple[Record, ...]
+
+
+# ---- JSON lines ----
+
+
+def rounded(value: Any) -> Any:
+    """Six significant digits: beyond what a clock can tell, and files that people can read."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {key: rounded(item) for key, item in value.items()}
+    return value
+
+
+def row_of(record: Record | Conditions) -> dict[str, Any]:
+    return {key: rounded(value) for key, value in asdict(record).items()}
+
+
+def write_lines(file: TextIO, records: Iterable[Record]) -> None:
+    for record in records:
+        file.write(json.dumps(row_of(record)) + "\n")
+
+
+def write_run(path: Path, conditions: Conditions, records: Iterable[Record]) -> None:
+    with path.open("w") as file:
+        file.write(json.dumps({"conditions": row_of(conditions)}) + "\n")
+        write_lines(file, records)
+
+
+def read_run(path: Path) -> Run:
+    """A file as written by write_run; a line that is not so names itself."""
+    lines = path.read_text().splitlines()
+    try:
+        conditions = Conditions(**json.loads(lines[0])["conditions"])
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ArgumentError(f"{path}: line 1 must hold the conditions of the run; {error}. Measure it again") from error
+    records = [_record_of(line, f"{path}: line {number}") for number, line in enumerate(lines[1:], 2)]
+    return Run(path.name, conditions, tuple(records))
+
+
+def _record_of(line: str, place: str) -> Record:
+    try:
+        return Record(**json.loads(line))
+    except (ValueError, TypeError) as error:
+        raise ArgumentError(f"{place} must be a Record; {error}. Measure it again") from error
+
+
+def read_runs(directory: Path) -> list[Run]:
+    """All runs, oldest first."""
+    runs = [read_run(path) for path in sorted(directory.glob("*.jsonl"))]
+    return sorted(runs, key=lambda run: (run.conditions.date, run.name))
+
+
+# ---- other files ----
+
+
+def write_csv(path: Path, records: Sequence[Record]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [each.name for each in fields(Record)])
+        writer.writeheader()
+        writer.writerows(row_of(record) for record in records)
+
+
+def run_name(conditions: Conditions, what: str) -> str:
+    """h200-20260101T120000-ladder-4096.jsonl"""
+    chip = conditions.device.lower().replace("nvidia ", "").replace(" ", "-")
+    stamp = conditions.date.replace("-", "").replace(":", "").split("+")[0].split(".")[0]
+    safe = "".join(letter if letter.isalnum() or letter in "-x" else "" for letter in what)
+    return f"{chip}-{stamp}-{safe}.jsonl"

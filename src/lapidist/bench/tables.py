@@ -1,0 +1,95 @@
+"""Records as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lapidist.bench.cases import shape_words
+from lapidist.bench.record import Record
+from lapidist.kernels import RUNGS
+
+RUNG_NUMBER = {kernel.name: number for number, kernel in enumerate(RUNGS, 1)}
+
+
+SHOWN_LINES = 4  # of a compiler's log
+
+
+def time_words(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1.0:
+            return f"{seconds * scale:.4g} {unit}"
+    return f"{seconds * 1e9:.4g} ns"
+
+
+def number(value: float | None, form: str = ".1f") -> str:
+    return "-" if value is None else format(value, form)
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{value * 100:.1f}"
+
+
+def occupancy(record: Record) -> str:
+    """Blocks resident on an SM, and the warps of one."""
+    if not record.blocks_per_sm or not record.warps_per_sm:
+        return "-"
+    return f"{record.blocks_per_sm} x {record.warps_per_sm // record.blocks_per_sm}"
+
+
+def cells(record: Record) -> tuple[str, ...]:
+    return (
+        f"{RUNG_NUMBER[record.kernel]:02d} {record.kernel}" if record.kernel in RUNG_NUMBER else record.kernel,
+        time_words(record.seconds),
+        number(record.tflops, ".2f" if record.mode != "machine" else ".2g"),
+        percent(record.ratio),
+        percent(record.limit_share),
+        number(record.registers, "d"),
+        number(record.shared_bytes, "d"),
+        occupancy(record),
+        percent(record.ffma_share),
+        number(record.worst, ".2f"),
+    )
+
+
+HEADS = (
+    "rung",
+    "time",
+    "TFLOP/s",
+    "% of cuBLAS",
+    "% of limit",
+    "registers",
+    "shared B",
+    "blocks x warps",
+    "FFMA %",
+    "error/bound",
+)
+
+
+def show(console: Console, records: Sequence[Record]) -> None:
+    """One table for each case; refusals and failures below it."""
+    for (m, n, k, dtype, device), group in groupby(records, key=lambda r: (r.m, r.n, r.k, r.dtype, r.device)):
+        rows = list(group)
+        table = Table(title=f"{shape_words(m, n, k)} {dtype} on {device}, {rows[0].mode}", title_justify="left")
+        for place, head in enumerate(HEADS):
+            table.add_column(head, justify="left" if place == 0 else "right", no_wrap=place == 0)
+        for record in rows:
+            table.add_row(*cells(record), style="bold" if record.kind == "peer" else None)
+        console.print(table)
+        show_errors(console, rows)
+
+
+def show_errors(console: Console, rows: Sequence[Record]) -> None:
+    reasons: dict[str, list[str]] = {}
+    for record in rows:
+        if record.error:
+            reasons.setdefault(record.error, []).append(record.kernel)
+    for reason, names in reasons.items():
+        shown = escape("\n".join(reason.splitlines()[:SHOWN_LINES]))
+        console.print(f"[red]{', '.join(names)}[/red]: {shown}" if len(names) < 4 else shown, highlight=False)
