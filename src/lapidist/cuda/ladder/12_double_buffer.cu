@@ -17,16 +17,15 @@
 #define WN 64
 #define TM 8
 #define TN 8
-#define STAGES 2
 #endif
 #define THREADS ((BM / WM) * (BN / WN) * 32)
+#define STAGES 2  // one tile is read while the other is written
 #define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
 #define LANES_M (WM / TM)
 #define LANES_N (WN / TN)
 #define ROW_STEP (LANES_M * 4)  // from one group of four rows of a thread to the next
 #define COL_STEP (LANES_N * 4)
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
-static_assert(STAGES == 2, "one tile is read while the other is written");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
 static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0, "thread tiles are whole Fours and divide a warp's");
 static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "32 lanes, paired both ways");
