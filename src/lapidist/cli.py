@@ -38,9 +38,7 @@ Csv = Annotated[Path | None, typer.Option(help="write the rows to this CSV file"
 Plot = Annotated[Path | None, typer.Option(help="draw to this file (.svg, .png, .pdf); needs matplotlib")]
 Html = Annotated[Path | None, typer.Option(help="write one self-contained HTML report")]
 Keep = Annotated[Path | None, typer.Option("--record", help="write a file of Records into this folder", metavar="DIR")]
-Sustained = Annotated[
-    bool, typer.Option("--sustained/--burst", help="turns of over half a second, or short ones after a rest")
-]
+Sustained = Annotated[bool, typer.Option("--sustained/--burst", help="turns of over half a second, or short ones after a rest")]
 
 
 @app.command()
@@ -70,7 +68,7 @@ def climb(
     works = [Work(case, climbers)]
     if (html is not None if sweep is None else sweep) and place != "machine":
         works += sweep_works(dtype, case)
-    outputs = Outputs(as_json, csv, plot, html, record, f"climb-{case.m}x{case.n}x{case.k}")
+    outputs = Outputs(as_json, csv, plot, html, record, f"climb-{case.shape.removesuffix('^3')}")
     perform(works, place, "sustained" if sustained else "burst", outputs)
 
 

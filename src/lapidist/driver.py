@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -181,8 +181,11 @@ class _Block:
         self.stream = 0
 
 
+Start = Callable[[int, int, int, int, int], None]  # addresses of A, B, C and D, and the raw stream; returns at once
+
+
 class GpuKernel:
-    """A kernel with everything fixed but the pointers, ready to start again and again."""
+    """A kernel with everything fixed but the pointers, ready to `start` again and again."""
 
     def __init__(self, plan: Plan, ordinal: int, alpha: float, beta: float) -> None:
         self.plan = plan
@@ -194,9 +197,54 @@ class GpuKernel:
         self._map_places = self._parameters.places("tensormap")
         self._encoded: dict[tuple[int, int], dict[str, bytes]] = {}
         self._local = threading.local()
-        self._launch, self._stream_type = driver.cuLaunchKernelEx, driver.CUstream
         # With one GPU its context is current wherever a framework works; with several, each launch must look.
-        self.start = self._start_here if gpu_count() == 1 else self._start_anywhere
+        here = self._starter(driver)
+        self.start: Start = here if gpu_count() == 1 else self._anywhere(driver, here)
+
+    def _starter(self, driver: Any) -> Start:
+        """The launch itself, its names bound once: attribute look-ups would cost a tenth of it."""
+        local, function, has_maps = self._local, self._function, bool(self._map_places)
+        launch, stream_type = driver.cuLaunchKernelEx, driver.CUstream
+
+        def start(a: int, b: int, c: int, d: int, stream: int) -> None:
+            try:
+                block = local.block
+            except AttributeError:
+                block = self._make_block()
+            words = block.words
+            words[block.a] = a
+            words[block.b] = b
+            words[block.c] = c
+            words[block.d] = d
+            if has_maps and block.maps != (a, b):
+                self._place_maps(block, a, b)
+            if block.stream != stream:
+                block.config.hStream = stream_type(stream)
+                block.stream = stream
+            status = launch(block.config, function, block.address, 0)[0]
+            if status:
+                raise LaunchError(
+                    f"cuLaunchKernelEx: the driver answered {status.name} (grid {self.plan.grid}, block {self.plan.block}, "
+                    f"{self.plan.shared_bytes} bytes of dynamic shared memory)"
+                )
+
+        return start
+
+    def _anywhere(self, driver: Any, here: Start) -> Start:
+        """The launch with this GPU's context made current around it, where it is not already."""
+        wanted = int(self._context)
+
+        def start(a: int, b: int, c: int, d: int, stream: int) -> None:
+            current = driver.cuCtxGetCurrent()[1]
+            if int(current) == wanted:
+                return here(a, b, c, d, stream)
+            driver.cuCtxSetCurrent(self._context)
+            try:
+                return here(a, b, c, d, stream)
+            finally:
+                driver.cuCtxSetCurrent(current)
+
+        return start
 
     def _make_block(self) -> _Block:
         """This thread's block; a thread that has no context yet gets the GPU's."""
@@ -221,41 +269,6 @@ class GpuKernel:
         for name, offset in self._map_places.items():
             block.view[offset : offset + 128] = encoded[name]
         block.maps = (a, b)
-
-    def _start_here(self, a: int, b: int, c: int, d: int, stream: int) -> None:
-        """Launch on `stream` (a raw handle), with operands at these addresses. Returns at once."""
-        try:
-            block = self._local.block
-        except AttributeError:
-            block = self._make_block()
-        words = block.words
-        words[block.a] = a
-        words[block.b] = b
-        words[block.c] = c
-        words[block.d] = d
-        if self._map_places and block.maps != (a, b):
-            self._place_maps(block, a, b)
-        if block.stream != stream:
-            block.config.hStream = self._stream_type(stream)
-            block.stream = stream
-        status = self._launch(block.config, self._function, block.address, 0)[0]
-        if status:
-            raise LaunchError(
-                f"cuLaunchKernelEx: the driver answered {status.name} (grid {self.plan.grid}, block {self.plan.block}, "
-                f"{self.plan.shared_bytes} bytes of dynamic shared memory)"
-            )
-
-    def _start_anywhere(self, a: int, b: int, c: int, d: int, stream: int) -> None:
-        driver = load_driver()
-        current = driver.cuCtxGetCurrent()[1]
-        if int(current) == int(self._context):
-            self._start_here(a, b, c, d, stream)
-            return
-        driver.cuCtxSetCurrent(self._context)
-        try:
-            self._start_here(a, b, c, d, stream)
-        finally:
-            driver.cuCtxSetCurrent(current)
 
 
 # ---- the chip ----

@@ -30,7 +30,7 @@ def tma_shared(config: Config, dtype: str) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """`efficiency` is the share of the chip's limit that whole tiles reach, as measured; the planner's model uses it."""
+    """`efficiency` is the share of the chip's limit that a full SM reaches, as measured; the planner's model uses it."""
 
     name: str
     kind: str  # rung, detour or production
@@ -56,8 +56,9 @@ class Kernel:
         return self.by_dtype.get(dtype, self.config)
 
     def configs_for(self, dtype: str) -> tuple[tuple[Config, float], ...]:
-        """Every (config, efficiency) that the planner may weigh."""
-        return ((self.config_for(dtype), self.efficiency), *self.others)
+        """Every (config, efficiency) that the planner may weigh. Static shared memory (48 KB) holds them for 4-byte elements."""
+        others = self.others if ELEMENT_BYTES[dtype] <= 4 else ()
+        return ((self.config_for(dtype), self.efficiency), *others)
 
     def shared_bytes(self, config: Config, dtype: str) -> int:
         return self.dynamic_shared(config, dtype)
@@ -108,25 +109,25 @@ LARGE = Config(128, 128, 8, tm=8, tn=8)
 WARPED = Config(128, 128, 8, wm=32, wn=64, tm=8, tn=8)
 
 RUNGS = (
-    rung(1, "uncoalesced", "one thread, one element; threads walk down a column", SQUARE, 0.01),
-    rung(2, "coalesced", "threads walk along a row: one request, few sectors", SQUARE, 0.09),
-    rung(3, "hoisted_indices", "indices become pointers that are bumped", SQUARE, 0.09),
-    rung(4, "shared_tile", "32 x 32 tiles in shared memory, read with bank conflicts", SHARED, 0.05),
-    rung(5, "padded_tile", "one unused element a row: no conflicts", SHARED, 0.12),
-    rung(6, "thread_column", "four results a thread: B is read once for four", COLUMN, 0.2),
-    rung(7, "vector_loads", "four elements a move, next tile prefetched", Config(32, 32, 32, tm=1, tn=4), 0.25),
-    rung(8, "thread_tile", "4 x 4 results a thread", Config(64, 64, 16, tm=4, tn=4), 0.45),
-    rung(9, "large_tile", "8 x 8 results a thread, A as it lies", LARGE, 0.5),
-    rung(10, "transposed_a", "A transposed, four 4 x 4 groups: wide loads, no conflicts", LARGE, 0.65),
-    rung(11, "warp_tile", "lanes in a zig-zag of 4 x 8: loads pair up", WARPED, 0.65),
-    rung(12, "double_buffer", "two buffers, one barrier a step", WARPED, 0.65),
-    rung(13, "fragment_prefetch", "fragments of the next k while this one is computed", WARPED, 0.65),
+    rung(1, "uncoalesced", "one thread, one element; threads walk down a column", SQUARE, 0.0076),
+    rung(2, "coalesced", "threads walk along a row: one request, few sectors", SQUARE, 0.082),
+    rung(3, "hoisted_indices", "indices become pointers that are bumped", SQUARE, 0.084),
+    rung(4, "shared_tile", "32 x 32 tiles in shared memory, read with bank conflicts", SHARED, 0.024),
+    rung(5, "padded_tile", "one unused element a row: no conflicts", SHARED, 0.128),
+    rung(6, "thread_column", "four results a thread: B is read once for four", COLUMN, 0.265),
+    rung(7, "vector_loads", "four elements a move, next tile prefetched", Config(32, 32, 32, tm=1, tn=4), 0.197),
+    rung(8, "thread_tile", "4 x 4 results a thread", Config(64, 64, 16, tm=4, tn=4), 0.487),
+    rung(9, "large_tile", "8 x 8 results a thread, A as it lies", LARGE, 0.55),
+    rung(10, "transposed_a", "A transposed, four 4 x 4 groups: wide loads, no conflicts", LARGE, 0.738),
+    rung(11, "warp_tile", "lanes in a zig-zag of 4 x 8: loads pair up", WARPED, 0.739),
+    rung(12, "double_buffer", "two buffers, one barrier a step", WARPED, 0.683),
+    rung(13, "fragment_prefetch", "fragments of the next k while this one is computed", WARPED, 0.746),
     rung(
         14,
         "async_pipeline",
         "cp.async, four stages in flight",
         replace(WARPED, stages=4),
-        0.65,
+        0.73,
         by_dtype={"float64": replace(WARPED, bm=64, stages=3)},
         capability=(8, 0),
     ),
@@ -167,9 +168,10 @@ PRODUCTION = (
         "gemm/simt.cu",
         "every layout, stride, batch and size",
         SIMT,
-        Config(128, 128, 8, 32, 64, 8, 8),
-        0.65,
-        others=((Config(64, 64, 16, 32, 32, 8, 4), 0.5), (Config(32, 32, 32, 16, 32, 4, 4), 0.3)),
+        Config(64, 128, 16, 32, 64, 8, 8),
+        0.675,
+        others=((Config(64, 64, 32, 32, 32, 8, 4), 0.62), (Config(32, 32, 32, 16, 32, 4, 4), 0.47)),
+        by_dtype={"float64": Config(64, 64, 8, 32, 64, 8, 8)},
     ),
 )
 

@@ -20,9 +20,9 @@
 #include "common.cuh"
 
 #ifndef BM
-#define BM 128
+#define BM 64
 #define BN 128
-#define BK 8
+#define BK 16
 #define WM 32
 #define WN 64
 #define TM 8
@@ -52,16 +52,17 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
   static constexpr int MOVES = OUTER * BK / VECTOR / THREADS;
   static_assert(OUTER * BK % (VECTOR * THREADS) == 0, "every thread moves the same number of vectors");
   static_assert(WIDE % VECTOR == 0, "vectors fill a row of the tile");
-  i64 outer_stride, k_stride;
+  static constexpr bool ALONG_OUTER = CONTIGUOUS == 2;
+  const i64 outer_stride, k_stride;
   int last;                // the last row that exists, counted from this tile's first
   const T* gmem[MOVES];    // where each move's first element comes from; walks along k
   Vector<VECTOR> reg[MOVES];
 
   __device__ Mover(const T* matrix, int first, int extent, i64 outer_stride, i64 k_stride)
-      : outer_stride(outer_stride), k_stride(k_stride), last(extent - 1 - first) {
+      : outer_stride(ALONG_OUTER ? 1 : outer_stride), k_stride(ALONG_K ? 1 : k_stride), last(extent - 1 - first) {
 #pragma unroll
     for (int move = 0; move < MOVES; ++move)
-      gmem[move] = matrix + (first + min_of(outer_of(move), last)) * outer_stride + k_of(move) * k_stride;
+      gmem[move] = matrix + (first + min_of(outer_of(move), last)) * this->outer_stride + k_of(move) * this->k_stride;
   }
 
   __device__ static int index(int move) { return (move * THREADS + threadIdx.x) * VECTOR; }
