@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -351,6 +351,7 @@ class Program:
     constants: list[np.ndarray]
     layout: dict[str, int]
     functions: list[Callable[..., Any]]
+    objects: dict[str, object] = field(default_factory=dict)  # what generated code names beside the constants
 
     def constant(self, value: np.ndarray) -> str:
         value.flags.writeable = False
@@ -411,6 +412,7 @@ def compile_program(text: str, entry: str) -> Program:
     space = dict(NAMESPACE)
     code = compile(source, f"<machine code of {entry}>", "exec")
     space |= {f"K{number}": value for number, value in enumerate(program.constants)}
+    space |= program.objects
     exec(code, space)
     program.functions += [space[f"b{block.index}"] for block in program.blocks]
     return program

@@ -11,6 +11,7 @@ import numpy as np
 
 from lapidist.machine.lanes import Cohort, Lanes
 from lapidist.machine.lazy import LazyCopies
+from lapidist.machine.lazy_products import LazyProducts
 from lapidist.machine.sanitizer import Sanitizer
 from lapidist.machine.scheduler import AGE_LIMIT, Barrier, Machine, Scheduler
 
@@ -28,11 +29,11 @@ class FuzzedScheduler(Scheduler):
         self.sanitizer = sanitizer
         self.lazy = LazyCopies(sanitizer)
         machine.copies = self.lazy
+        machine.products = LazyProducts(sanitizer)
         self.free = list(range(machine.slots // size))
         self.living: dict[int, int] = {}
-        self.priority: dict[int, float] = {}
-        self.passed: dict[int, int] = {}
-        self.picks = 0
+        self.winner: Cohort | None = None
+        self.picks = self.drawn = self.redrawn = 0
 
     # -- residency --
 
@@ -82,24 +83,24 @@ class FuzzedScheduler(Scheduler):
         if self.lazy.engine and self.random.random() < ENGINE_CHANCE:
             self.run_engine()
             self.wake()
-        ready = [cohort for cohort in self.cohorts if cohort.groups]
-        if not ready:
-            return None
-        if self.picks % REDRAW == 1:
-            self.priority.clear()
-        best = max(ready, key=self.rank)
-        for cohort in ready:
-            self.passed[id(cohort)] = 0 if cohort is best else self.passed.get(id(cohort), 0) + 1
-        return best, self.place_in(best)
+        # The winner sprints: it stays until it waits or priorities are redrawn.
+        if self.winner is None or not self.winner.groups or self.picks - self.drawn >= REDRAW:
+            self.draw()
+        return None if self.winner is None else (self.winner, self.place_in(self.winner))
 
-    def rank(self, cohort: Cohort) -> float:
-        """Its drawn priority; beyond all of them once it was passed over too often."""
-        key = id(cohort)
-        if self.passed.get(key, 0) > AGE_LIMIT:
-            return 1.0 + self.passed[key]
-        if key not in self.priority:
-            self.priority[key] = float(self.random.random())
-        return self.priority[key]
+    def draw(self) -> None:
+        """The ready warp with the highest priority; first those that were passed over too often."""
+        ready = [cohort for cohort in self.cohorts if cohort.groups]
+        since, self.drawn = self.picks - self.drawn, self.picks
+        for cohort in ready:
+            cohort.passed += since
+        if self.picks - self.redrawn >= REDRAW:
+            self.redrawn = self.picks
+            for cohort, priority in zip(self.cohorts, self.random.random(len(self.cohorts)).tolist(), strict=True):
+                cohort.priority = priority
+        self.winner = max(ready, key=rank) if ready else None
+        if self.winner is not None:
+            self.winner.passed = 0
 
     def place_in(self, cohort: Cohort) -> int:
         """The lanes furthest behind; lanes of a warp that spin let the others go on after a while."""
@@ -127,3 +128,8 @@ class FuzzedScheduler(Scheduler):
 
     def barrier_complete(self, barrier: Barrier) -> None:
         self.sanitizer.barrier_complete(barrier)
+
+
+def rank(cohort: Cohort) -> float:
+    """Its drawn priority; beyond all of them once it was passed over too often."""
+    return cohort.passed if cohort.passed > AGE_LIMIT * 4 else cohort.priority

@@ -82,8 +82,7 @@ class LazyCopies(Copies):
         g = target.g
         positions = np.broadcast_to(target.base + offset, (g.n,))
         self.s.touch_shared(g, positions, size, site, "store")
-        octets = (positions[:, None] + np.arange(size)).reshape(-1)
-        self.s.valid[octets], self.s.landing[octets] = False, True
+        self.s.begin_landing(positions, size)
         index = np.arange(g.cohort.n) if g.index is None else g.index
         queue = self.queue(g.cohort)
         everyone = (g.n,)
@@ -125,8 +124,8 @@ class LazyCopies(Copies):
                 region, data = self.global_bytes(transfer, source, taken)
                 self.s.touch_global(copy.g, np.array([source]), taken, copy.site, "load", False, region)
                 self.m.shared_bytes[target : target + taken] = data
-            self.s.landing[part] = False
         positions = copy.target[ready]
+        self.s.end_landing(positions, copy.size)
         self.s.touch_shared(copy.g, positions, copy.size, copy.site, "store")
 
     def arrive(self, g: Lanes, address: Address, offset: int, extra: bool, site: int) -> None:
@@ -156,8 +155,7 @@ class LazyCopies(Copies):
         if t.to_shared:
             for start in t.shared:
                 s.touch_shared(one_lane(t), start - t.shared[0] + pieces, 16, t.site, "store", generic=False)
-                octets = ((start - t.shared[0] + pieces)[:, None] + np.arange(16)).reshape(-1)
-                s.valid[octets], s.landing[octets] = False, True
+                s.begin_landing(start - t.shared[0] + pieces, 16)
         else:
             self.check_source(t, pieces)
         message = s.clocks.message(warp)
@@ -181,8 +179,7 @@ class LazyCopies(Copies):
         pieces = self.inside_pieces(t, pieces)
         self.s.touch_shared(one_lane(t), pieces, 16, t.site, "load")
         self.s.check_proxy(t.g, t.lane, pieces, 16, t.site)
-        octets = (pieces[:, None] + np.arange(16)).reshape(-1)
-        self.s.reading[octets] += 1
+        self.s.begin_reading(pieces, 16)
 
     def inside_pieces(self, t: Transfer, pieces: Array) -> Array:
         """What lies outside the matrix is not read."""
@@ -195,8 +192,7 @@ class LazyCopies(Copies):
 
     def arrive_bytes(self, t: Transfer, pieces: Array, message: Message) -> None:
         for start in t.shared:
-            octets = ((start - t.shared[0] + pieces)[:, None] + np.arange(16)).reshape(-1)
-            self.s.landing[octets], self.s.valid[octets] = False, True
+            self.s.end_landing(start - t.shared[0] + pieces, 16)
         for barrier in t.barriers:
             self.s.arrivals[barrier].join(message)
         self.touch_matrix(t, "load")
@@ -228,8 +224,7 @@ class LazyCopies(Copies):
         queue.bulk = left
 
     def land_store(self, t: Transfer) -> None:
-        octets = (self.inside_pieces(t, self.pieces(t))[:, None] + np.arange(16)).reshape(-1)
-        self.s.reading[octets] -= 1
+        self.s.end_reading(self.inside_pieces(t, self.pieces(t)), 16)
         self.touch_matrix(t, "store")
         self.land(t)
 

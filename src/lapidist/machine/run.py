@@ -12,7 +12,7 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch, TensorMap
-from lapidist.machine import access, alu, copies, flow, mbarrier, warp
+from lapidist.machine import access, alu, copies, flow, mbarrier, tensorcore, warp, wgmma
 from lapidist.machine.codegen import Program, compile_program
 from lapidist.machine.counters import Counter, Counts, collect
 from lapidist.machine.copies import element_size
@@ -24,7 +24,7 @@ from lapidist.machine.sanitizer import Sanitizer
 from lapidist.machine.scheduler import Machine, Scheduler
 
 # The emitters register themselves; naming the modules keeps the imports.
-INSTRUCTION_SETS = (access, alu, copies, flow, mbarrier, warp)
+INSTRUCTION_SETS = (access, alu, copies, flow, mbarrier, tensorcore, warp, wgmma)
 
 MAX_THREADS = 1024
 MAX_SHARED = 227 * 1024

@@ -17,7 +17,7 @@ from lapidist.machine.mbarrier import MBarrier
 from lapidist.machine.memory import Address, Region
 from lapidist.machine.parse import TYPE_BYTES
 from lapidist.machine.scheduler import Barrier, Machine
-from lapidist.machine.shadow import Shadow
+from lapidist.machine.shadow import LANDING, WRITTEN, Shadow
 
 Array = np.ndarray
 # Ranges by these names must be zero again if they were zero before.
@@ -48,9 +48,7 @@ class Sanitizer:
         size = len(m.shared_bytes)
         self.columns = geometry.warps * geometry.cluster_size
         self.shared = Shadow(size, self.grain, self.columns)
-        self.valid = np.zeros(size, bool)
-        self.landing = np.zeros(size, bool)
-        self.reading = np.zeros(size, np.int16)
+        self.readers_under_way = 0
         self.local_valid = np.zeros(len(m.local_bytes), bool)
         self.globals: dict[int, Shadow] = {}
         self.locations: dict[int, Message] = {}
@@ -97,8 +95,6 @@ class Sanitizer:
         for slot in slots.tolist():
             start, stop = slot * self.m.shared_stride, (slot + 1) * self.m.shared_stride
             self.shared.reset(start, stop)
-            self.valid[start:stop] = self.landing[start:stop] = False
-            self.reading[start:stop] = 0
             places = slice(slot * self.geometry.threads * self.m.local_stride, (slot + 1) * self.geometry.threads * self.m.local_stride)
             self.local_valid[places] = False
             for table in (self.arrivals, self.completed, self.made):
@@ -119,34 +115,49 @@ class Sanitizer:
     def touch_shared(
         self, g: Lanes, positions: Array, size: int, site: int, what: str, strong: bool = False, generic: bool = True
     ) -> None:
-        octets = (positions[:, None] + np.arange(size)).reshape(-1)
-        if what != "store":
-            self.check_valid(g, positions, octets, size, site)
-        self.check_busy(g, positions, octets, size, site, what)
-        self.race(self.shared, g, positions, size, site, what, strong, generic)
+        at = self.shared.grains(positions, size)
+        state = self.shared.state[at]
+        if what != "store" and not (state == WRITTEN).all():
+            self.report_unwritten(g, positions, state, size, site)
         if what != "load":
-            self.valid[octets] = True
+            self.check_busy(g, positions, at, state, size, site)
+            self.shared.state[at] = WRITTEN
+        self.race(self.shared, g, positions, at, size, site, what, strong, generic)
 
-    def check_valid(self, g: Lanes, positions: Array, octets: Array, size: int, site: int) -> None:
-        good = self.valid[octets]
-        if good.all():
-            return
-        lane = int(np.argmin(good)) // size
-        position = int(positions[lane])
-        under_way = self.landing[octets][lane * size : (lane + 1) * size].any()
+    def lane_of(self, found: Array, size: int) -> int:
+        """Which lane the first marked grain belongs to."""
+        return int(np.argmax(found)) // max(size // self.grain, 1)
+
+    def report_unwritten(self, g: Lanes, positions: Array, state: Array, size: int, site: int) -> None:
+        lane = self.lane_of(state != WRITTEN, size)
+        under_way = state[int(np.argmax(state != WRITTEN))] == LANDING
         rule = "a read of shared memory whose asynchronous copy was not waited for" if under_way else "a read of shared memory that no one wrote"
-        raise self.m.fault(Uninitialised, rule, site, g, lane, position % self.m.shared_stride)
+        raise self.m.fault(Uninitialised, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
 
-    def check_busy(self, g: Lanes, positions: Array, octets: Array, size: int, site: int, what: str) -> None:
-        if what == "load":
-            return
-        for busy, rule in (
-            (self.landing[octets], "a write where an asynchronous copy is still to land"),
-            (self.reading[octets] > 0, "a write into the source of an asynchronous operation that was not waited for"),
-        ):
-            if busy.any():
-                lane = int(np.argmax(busy)) // size
-                raise self.m.fault(Race, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
+    def check_busy(self, g: Lanes, positions: Array, at: Array, state: Array, size: int, site: int) -> None:
+        """Nobody may write where asynchronous work still writes or reads."""
+        busy, rule = state == LANDING, "a write where an asynchronous copy is still to land"
+        if not busy.any() and self.readers_under_way:
+            busy, rule = self.shared.reading[at] > 0, "a write into the source of an asynchronous operation that was not waited for"
+        if busy.any():
+            lane = self.lane_of(busy, size)
+            raise self.m.fault(Race, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
+
+    # -- asynchronous work marks its place --
+
+    def begin_landing(self, positions: Array, size: int) -> None:
+        self.shared.state[self.shared.grains(positions, size)] = LANDING
+
+    def end_landing(self, positions: Array, size: int) -> None:
+        self.shared.state[self.shared.grains(positions, size)] = WRITTEN
+
+    def begin_reading(self, positions: Array, size: int) -> None:
+        self.readers_under_way += 1
+        np.add.at(self.shared.reading, self.shared.grains(positions, size), 1)
+
+    def end_reading(self, positions: Array, size: int) -> None:
+        self.readers_under_way -= 1
+        np.add.at(self.shared.reading, self.shared.grains(positions, size), -1)
 
     def touch_local(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
         octets = ((address.base + offset)[:, None] + np.arange(size)).reshape(-1)
@@ -163,11 +174,12 @@ class Sanitizer:
         shadow = self.globals.get(region.start)
         if shadow is None:
             shadow = self.globals[region.start] = Shadow(region.end - (region.start & -16), self.grain)
-        self.race(shadow, g, own[inside] - (region.start & -16), size, site, what, strong, generic)
+        positions = own[inside] - (region.start & -16)
+        self.race(shadow, g, positions, shadow.grains(positions, size), size, site, what, strong, generic)
 
-    def race(self, shadow: Shadow, g: Lanes, positions: Array, size: int, site: int, what: str, strong: bool, generic: bool) -> None:
+    def race(self, shadow: Shadow, g: Lanes, positions: Array, at: Array, size: int, site: int, what: str, strong: bool, generic: bool) -> None:
         warp = self.warp(g)
-        at, known, now = shadow.grains(positions, size), self.clocks.known[warp], self.clocks.now(warp)
+        known, now = self.clocks.known[warp], self.clocks.now(warp)
         found = shadow.racing_write(at, warp, known, strong)
         if found >= 0:
             other, where = int(shadow.writer[at[found]]), int(shadow.write_site[at[found]])

@@ -29,6 +29,7 @@ from lapidist.machine.memory import (
     param_at,
     shared_at,
 )
+from lapidist.machine.wgmma import Products
 from lapidist.machine.warp import BarrierRequest
 
 
@@ -74,7 +75,7 @@ class Machine:
         self.exited = np.zeros((slots, geometry.warps), np.uint32)
         self.seed: int | None = None
         self.tensor_maps = tensor_maps
-        self.mbarriers, self.copies = MBarriers(self), Copies(self)
+        self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
         self.impatient = False
         self.steps = 0
         # Counts events that may let a waiting lane go on.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 Array = np.ndarray
+UNWRITTEN, WRITTEN, LANDING = 0, 1, 2
 
 
 class Shadow:
@@ -25,17 +26,24 @@ class Shadow:
         self.read = np.zeros((count, readers or 2), np.int32)
         self.reader = np.full((count, 2), -1, np.int32) if not readers else None
         self.read_site = np.zeros(count, np.int32)
+        # What the bytes hold (UNWRITTEN, WRITTEN, LANDING), and how many asynchronous operations still read them.
+        self.state = np.zeros(count if readers else 0, np.uint8)
+        self.reading = np.zeros(count if readers else 0, np.int16)
 
     def reset(self, start: int, stop: int) -> None:
         """Forget a byte range: a new block owns it."""
         part = slice(start // self.grain, -(-stop // self.grain))
         self.writer[part] = -1
         self.read[part] = 0
+        self.state[part] = UNWRITTEN
+        self.reading[part] = 0
 
     def grains(self, positions: Array, size: int) -> Array:
         """Grain numbers that accesses of `size` bytes at these byte positions touch."""
         first = positions // self.grain
-        return (first[:, None] + np.arange(max(size // self.grain, 1))).reshape(-1)
+        if size <= self.grain:
+            return first
+        return (first[:, None] + np.arange(size // self.grain)).reshape(-1)
 
     def racing_write(self, at: Array, warp: int, known: Array, strong: bool) -> int:
         """Index into `at` of a write that the warp is not ordered after, or -1. Strong accesses do not race each other."""
