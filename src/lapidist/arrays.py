@@ -92,6 +92,11 @@ def of_torch(tensor: Any, name: str) -> Operand:
 
 def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
     size = array.dtype.itemsize
+    if not array.dtype.isnative:
+        raise DTypeError(
+            f"{name}: must have this computer's byte order; got {array.dtype.str!r}. "
+            "Convert it with .astype(array.dtype.newbyteorder('='))"
+        )
     if any(stride % size for stride in array.strides):
         raise DTypeError(
             f"{name}: strides must be whole elements of {size} bytes; got {array.strides} bytes. "

@@ -76,15 +76,26 @@ def require_output(out: Operand, a: Operand, shape: tuple[int, ...]) -> None:
     require_same_dtype(out, a)
     require_same_device(out, a)
     require_writable(out)
-    steps = [(extent, stride) for extent, stride in zip(shape, out.strides, strict=True) if extent > 1]
-    if any(stride == 0 for _, stride in steps):
+    if not elements_apart(out):
         raise StrideError(f"out: each element must have its own memory; strides {out.strides} repeat some. Pass a fresh array")
-    if steps and len(shape) >= 2 and 1 not in out.strides[-2:] and min(shape[-2:]) > 1:
+    if len(shape) >= 2 and 1 not in out.strides[-2:] and min(shape[-2:]) > 1:
         raise StrideError(
             f"out: rows or columns must be contiguous (a stride of 1 in one of the last two dimensions); "
             f"got strides {out.strides}. "
             "Write into a contiguous array and copy from it"
         )
+
+
+def elements_apart(out: Operand) -> bool:
+    """Whether no two elements share memory: each dimension steps over all that the dimensions with smaller steps cover."""
+    covered = 0
+    if 0 in out.shape:
+        return True
+    for stride, extent in sorted((abs(s), e) for s, e in zip(out.strides, out.shape, strict=True) if e > 1):
+        if stride <= covered:
+            return False
+        covered += stride * (extent - 1)
+    return True
 
 
 def require_writable(out: Operand) -> None:
