@@ -15,6 +15,7 @@ from lapidist.problem import ELEMENT_BYTES, Problem
 from lapidist.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA, Signature
 
 GRID_LIMIT = 2**31 - 1
+BLOCK_LIMIT = 1024
 INT_LIMIT = 2**31 - 1
 
 
@@ -80,6 +81,8 @@ class Kernel:
             return "it needs compute capability {}.{}; {} has {}.{}".format(*self.capability, device.name, *device.capability)
         if max(problem.m, problem.n, problem.k) > INT_LIMIT:
             return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
+        if config.threads > BLOCK_LIMIT:
+            return f"a block has at most {BLOCK_LIMIT} threads; {config} would need {config.threads}"
         if self.tiles(problem, config) > GRID_LIMIT:
             return f"a grid has at most {GRID_LIMIT} blocks; {config} would need {self.tiles(problem, config)}"
         needed = self.shared_bytes(config, problem.dtype)
@@ -179,8 +182,9 @@ KERNELS = (*RUNGS, *DETOURS, *PRODUCTION)
 BY_NAME = {kernel.name: kernel for kernel in KERNELS}
 
 
-def kernel_named(name: str) -> Kernel:
+def kernel_named(name: str | int) -> Kernel:
     """A kernel by name, or a rung by its number."""
+    name = str(name)
     if name.isdigit() and 1 <= int(name) <= len(RUNGS):
         return RUNGS[int(name) - 1]
     found = BY_NAME.get(name)

@@ -10,9 +10,10 @@ from lapidist.arrays import Operand
 from lapidist.compiler import compile_kernel
 from lapidist.config import Config
 from lapidist.device import Device
+from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels import Kernel
 from lapidist.launch import Binary, Dim3, Launch, Memory
-from lapidist.planner import Candidate, choose
+from lapidist.planner import Candidate, choose, predict
 from lapidist.problem import Problem
 from lapidist.signatures import constants
 
@@ -104,6 +105,16 @@ def compiled(kernel: Kernel, config: Config, macros: tuple[tuple[str, object], .
 
 def make_plan(problem: Problem, device: Device, kernel: Kernel | None = None, config: Config | None = None) -> Plan:
     """Choose a kernel and config. With `kernel`, only that one; with `config` too, exactly that."""
-    best, considered = choose(problem, device, kernel)
-    chosen = best.config if config is None else config
-    return Plan(problem, device, best.kernel, chosen, best.seconds, considered)
+    best, considered = choose(problem, device, kernel) if config is None else exactly(problem, device, kernel, config)
+    return Plan(problem, device, best.kernel, best.config, best.seconds, considered)
+
+
+def exactly(problem: Problem, device: Device, kernel: Kernel | None, config: Config) -> tuple[Candidate, tuple[Candidate, ...]]:
+    """The caller's own choice, which must pass the same rules."""
+    if kernel is None:
+        raise ArgumentError(f"config: belongs to one kernel; got {config} and no kernel. Name it with kernel=")
+    refusal = kernel.refuse(problem, config, device)
+    chosen = Candidate(kernel, config, predict(problem, device, kernel, config, kernel.efficiency), refusal)
+    if refusal is not None:
+        raise RefusalError(f"config: {kernel.name} does not take {problem} on {device.name} with it:\n  {chosen}")
+    return chosen, (chosen,)
