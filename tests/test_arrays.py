@@ -1,0 +1,152 @@
+"""Operands: arrays of any framework as pointer, shape, strides, type and place, without a copy."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lapidist.arrays import HOST, Operand, contiguous_strides, empty, framework_of, on_host, operand_of
+from lapidist.errors import DTypeError
+
+
+def of(array: Any) -> Operand:
+    return operand_of(array, "a")
+
+
+def test_a_numpy_array_is_seen_as_it_lies() -> None:
+    base = np.zeros((6, 8), np.float32)
+    seen = of(base[1::2, ::-1])
+    assert seen.pointer == base.ctypes.data + (8 + 7) * 4
+    assert (seen.shape, seen.strides) == ((3, 8), (16, -1))
+    assert (seen.dtype, seen.device, seen.framework, seen.name) == ("float32", HOST, "numpy", "a")
+    assert seen.place == "host memory"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_strides_count_elements(dtype: str) -> None:
+    assert of(np.zeros((3, 5), dtype)).strides == (5, 1)
+
+
+def test_the_span_covers_every_element_and_no_more() -> None:
+    base = np.zeros((4, 10), np.float64)
+    seen = of(base[1:3, 2:5])
+    start = base.ctypes.data
+    assert seen.span == (start + 12 * 8, start + (24 + 1) * 8)
+
+
+def test_the_span_of_reversed_rows_starts_at_their_last() -> None:
+    base = np.zeros((4, 10), np.float32)
+    seen = of(base[::-1])
+    assert seen.span == (base.ctypes.data, base.ctypes.data + 160)
+    assert seen.pointer == base.ctypes.data + 120
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0,)])
+def test_an_empty_array_spans_nothing_and_overlaps_nothing(shape: tuple[int, ...]) -> None:
+    array = np.zeros(shape, np.float32)
+    seen = of(array)
+    assert seen.span[0] == seen.span[1]
+    assert not seen.overlaps(seen)
+
+
+@given(st.data())
+def test_overlap_means_that_the_byte_ranges_meet(data: st.DataObject) -> None:
+    base = np.zeros(40, np.float32)
+    low, high = sorted(data.draw(st.tuples(st.integers(0, 39), st.integers(0, 39))))
+    other_low, other_high = sorted(data.draw(st.tuples(st.integers(0, 39), st.integers(0, 39))))
+    first, second = of(base[low : high + 1]), of(base[other_low : other_high + 1])
+    assert first.overlaps(second) == bool({*range(low, high + 1)} & {*range(other_low, other_high + 1)})
+    assert first.overlaps(second) == second.overlaps(first)
+
+
+def test_arrays_in_different_places_never_overlap() -> None:
+    here = of(np.zeros(4, np.float32))
+    there = Operand("b", here.pointer, (4,), (1,), "float32", 0, "torch", None)
+    assert not here.overlaps(there)
+    assert there.place == "GPU 0"
+
+
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=4).map(tuple))
+def test_transposed_swaps_the_last_two_dimensions(shape: tuple[int, ...]) -> None:
+    array = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    np.testing.assert_array_equal(on_host(of(array).transposed()), array.swapaxes(-1, -2))
+
+
+def test_on_host_is_the_callers_own_memory() -> None:
+    array = np.zeros((4, 6), np.float32)
+    view = on_host(of(array[::2, ::-1]))
+    view[1, 0] = 7
+    assert array[2, 5] == 7
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 0, 3), (4, 1, 3)])
+def test_contiguous_strides(shape: tuple[int, ...]) -> None:
+    assert contiguous_strides(shape) == tuple(s // 4 for s in np.empty(shape, np.float32).strides) or 0 in shape
+
+
+def test_a_new_array_is_like_the_old_one() -> None:
+    new = empty((2, 3), of(np.zeros((5, 5), np.float16)))
+    assert isinstance(new, np.ndarray)
+    assert (new.shape, new.dtype) == ((2, 3), np.float16)
+    assert new.flags.c_contiguous
+
+
+@pytest.mark.parametrize("value", [1, 2.0, 1j, [1.0, 2.0], (1.0,), None, np.float32(3)], ids=repr)
+def test_what_is_no_array_is_refused(value: object) -> None:
+    with pytest.raises(DTypeError, match=r"a: must be an array; got .*numpy\.asarray"):
+        of(value)
+
+
+def test_what_speaks_no_protocol_is_refused() -> None:
+    class Stranger:
+        shape = (2, 2)
+
+    with pytest.raises(DTypeError, match=r"a: must be a NumPy, torch, CuPy or JAX array .*got Stranger"):
+        of(Stranger())
+
+
+def test_bytes_in_another_order_are_refused() -> None:
+    """Kernels read the bytes as they lie."""
+    with pytest.raises(DTypeError, match=r"a: .*byte order.*astype"):
+        of(np.zeros((2, 2), np.dtype(np.float32).newbyteorder()))
+
+
+def test_strides_of_broken_elements_are_refused() -> None:
+    records = np.zeros(4, np.dtype([("x", "f4"), ("y", "i2")]))
+    with pytest.raises(DTypeError, match=r"a: strides must be whole elements of 4 bytes; got \(6,\) bytes.*ascontiguousarray"):
+        of(records["x"])
+
+
+@pytest.mark.parametrize(
+    ("module", "framework"),
+    [("torch", "torch"), ("cupy", "cupy"), ("cupy._core.core", "cupy"), ("jaxlib._jax", "jax"), ("dask.array", "other")],
+)
+def test_frameworks_are_told_by_their_type(module: str, framework: str) -> None:
+    assert framework_of(type("Array", (), {"__module__": module})()) == framework
+
+
+def test_an_array_that_speaks_dlpack_on_the_host() -> None:
+    class Speaker:
+        def __init__(self, array: np.ndarray[Any, Any]) -> None:
+            self.array = array
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return self.array.__dlpack_device__()
+
+    array = np.zeros((3, 4), np.float32)
+    seen = of(Speaker(array))
+    assert (seen.pointer, seen.shape, seen.strides) == (array.ctypes.data, (3, 4), (4, 1))
+    assert (seen.dtype, seen.device, seen.framework) == ("float32", HOST, "other")
+
+
+def test_looking_at_an_array_imports_no_framework() -> None:
+    of(np.zeros((2, 2), np.float32))
+    assert not {"torch", "cupy", "jax"} & set(sys.modules)
