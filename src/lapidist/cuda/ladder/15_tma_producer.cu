@@ -1,0 +1,176 @@
+// Lesson:   one warp instruction issues a cycle, and on Hopper an fma fills it: all else in the loop is paid with fmas.
+// From:     14_async_pipeline
+// Change:   a producer thread orders whole tiles from the copy engine (TMA) and hands them over through mbarriers; it gives its
+//           registers to the consumers, who hold 16x8 results each and stay for many tiles of C (one block an SM). The loop
+//           is one chunk of 4 k: small for the instruction cache, each register has one use, as the pass below needs it.
+// Predicts: 512 fma, 24 loads, 20 others a chunk: 92 % of the issue slots are fma; 8 k-changes and 512 tiles on 132 SMs
+//           (97 %) leave 88 % of the limit.
+// Measured: -
+//
+//   full[s], empty[s]: one pair of mbarriers a stage        a fragment is read for the last time: the next one follows it
+//
+//   producer  | wait empty | order A, B -> stage s | ...    k     0        1        2        3
+//   consumers | wait full  | 8 chunks of stage s   | free   A                                a0 .. a7 (8 of 16 rows)
+//                                                           B       b0       b1       b2       b3     (last 8 rows)
+//
+//   A comes as K-contiguous rows of 128 bytes, their 16-byte pieces swizzled by row (piece ^ row % 8), so that lanes in
+//   different rows read different banks. Columns go forth and back, so that neighbouring fmas share a register.
+//
+// lapidist.sass reorders the compiled loop: the register file has two banks with one read a cycle each, so an fma needs one of
+// its three operands from the cache of the fma before. It sorts the fmas along rows and spreads the loads over the turns.
+#include "common.cuh"
+#include "hopper.cuh"
+
+#ifndef BM
+#define BM (sizeof(T) < 8 ? 256 : 128)
+#define BN 128
+#define BK (128 / sizeof(T))
+#define WM (sizeof(T) < 8 ? 64 : 32)
+#define WN 64
+#define TM (sizeof(T) < 8 ? 16 : 8)
+#define TN 8
+#define STAGES 4
+#endif
+#define VEC (sizeof(T) < 8 ? 4 : 2)  // elements of one load of a fragment: 16 bytes, 8 of half; k of a chunk
+#define ROWS 8                       // of a thread's TM that are in registers at once
+#define CONSUMERS (BM / WM * (BN / WN) * 32)
+#define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups: the producer's three other warps only give
+#define LANES_M (WM / TM)
+#define LANES_N (WN / TN)
+#define CHUNKS (BK / VEC)
+static_assert(BK * sizeof(T) == 128, "the copy engine's swizzle works on rows of 128 bytes");
+static_assert(LANES_M == 4 && LANES_N == 8, "a warp is 4 by 8 lanes; 4 rows of A lie in different banks");
+static_assert(BM % WM == 0 && BN % WN == 0 && BM <= 256, "warp tiles divide the tile of C; a box has 256 rows at most");
+static_assert(CONSUMERS == 256, "240 registers for 256 consumers and 24 for 128 producers are the SM's 65536");
+static_assert(TM % ROWS == 0 && TN % VEC == 0, "a thread loads whole vectors");
+static_assert(STAGES >= 3, "one tile is read, the next one is waited for a tile ahead, one at least is under way");
+
+struct alignas(sizeof(T) * VEC) Vec { T at[VEC]; };
+struct alignas(1024) Stage { T A[BM * BK], B[BK * BN]; };  // the swizzle counts rows of 128 bytes from a multiple of 1024
+struct Pipeline { Stage stage[STAGES]; Barrier full[STAGES], empty[STAGES]; };
+
+// The n-th column to visit: forth in even rows, back in odd ones, so that two rows meet in one column and share its B. They
+// meet where B lies in the bank of A (both alternate with their index), which leaves the other bank to C.
+__device__ constexpr int column(int row, int k, int n) {
+  const int at = row % 2 ? TN - 1 - n : n;
+  if (k % 2) return at < 2 ? 1 - at : at;
+  return at < TN - 2 ? at : 2 * TN - 3 - at;
+}
+
+__device__ __forceinline__ Vec read_shared(unsigned address) {
+  return *static_cast<const Vec*>(__cvta_shared_to_generic(address));
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
+             Acc beta, T* C, i64 ldc) {
+  // Where am I: the first of my tiles of C, and my TM x TN elements in each.
+  const int tiles_n = ceil_div(N, BN), tiles = ceil_div(M, BM) * tiles_n, steps = ceil_div(K, BK);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int lane_row = lane % 2 + lane / 4 % 2 * 2, lane_col = lane / 2 % 2 + lane / 8 * 2;
+  const int thread_row = warp / (BN / WN) * WM + lane_row, thread_col = warp % (BN / WN) * WN + lane_col * VEC;
+
+  extern __shared__ __align__(1024) char shared[];
+  Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; ++i) {
+      barrier_init(&pipeline.full[i], 1);
+      barrier_init(&pipeline.empty[i], CONSUMERS / 32);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();  // nobody uses a barrier before it is initialised
+
+  if (warp >= CONSUMERS / 32) {
+    // Load: one thread orders tile after tile, as far ahead as stages are empty.
+    give_registers_back<24>();
+    if (threadIdx.x != CONSUMERS) return;
+    int stage = 0, parity = 1;
+    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+      const int row = tile / tiles_n * BM, col = tile % tiles_n * BN;
+      for (int step = 0; step < steps; ++step) {
+        barrier_wait(&pipeline.empty[stage], parity);
+        barrier_arrive_expect(&pipeline.full[stage], sizeof(T) * (BM + BN) * BK);
+        tma_load(pipeline.stage[stage].A, &a_map, step * BK, row, &pipeline.full[stage]);
+        tma_load(pipeline.stage[stage].B, &b_map, col, step * BK, &pipeline.full[stage]);
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+      }
+    }
+    return;
+  }
+
+  // What I read: rows thread_row + 4 i of A, even and odd i with their swizzle; columns thread_col + LANES_N * VEC j of B.
+  take_registers<240>();
+  const unsigned first = shared_address(pipeline.stage);
+  unsigned a_even = first + thread_row * 128 + lane_row * 16, a_odd = a_even ^ 64;
+  unsigned b_at = first + sizeof(T) * (BM * BK + thread_col);
+  Vec a[ROWS], b[VEC][TN / VEC];
+  const auto load_a = [&](int i) { a[i % ROWS] = read_shared((i % 2 ? a_odd : a_even) + i * LANES_M * 128); };
+  const auto load_b = [&](int k) {
+#pragma unroll
+    for (int j = 0; j < TN / VEC; ++j) b[k][j] = read_shared(b_at + (k * BN + j * LANES_N * VEC) * sizeof(T));
+  };
+
+  int stage = 0, parity = 0;
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    Acc acc[TM][TN] = {};
+    if (steps > 0) {
+      barrier_wait(&pipeline.full[stage], parity);
+#pragma unroll
+      for (int i = 0; i < ROWS; ++i) load_a(i);
+#pragma unroll
+      for (int k = 0; k < VEC; ++k) load_b(k);
+    }
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      const int freed = stage;
+      if (++stage == STAGES) stage = 0, parity ^= 1;
+      const int jump = (stage - freed) * static_cast<int>(sizeof(Stage));
+      if (step + 1 < steps) barrier_wait(&pipeline.full[stage], parity);  // the last chunk reads the first of the next tile ahead
+
+      // Compute: chunk c of the tile, while the fragments of the next chunk replace those of this one.
+#pragma unroll 1
+      for (int c = 0; c < CHUNKS; ++c) {
+#pragma unroll
+        for (int i0 = 0; i0 < TM; i0 += ROWS) {
+          if (i0 + ROWS == TM) {  // rows 0 .. ROWS - 1 and all of B come from the next chunk now
+            const unsigned flip = (c ^ (c + 1)) * VEC * sizeof(T) % 128;
+            const int skip = c == CHUNKS - 1 ? jump : 0;
+            a_even = (a_even ^ flip) + skip;
+            a_odd = (a_odd ^ flip) + skip;
+            b_at += VEC * BN * sizeof(T) + (c == CHUNKS - 1 ? jump - static_cast<int>(sizeof(T)) * BK * BN : 0);
+          }
+#pragma unroll
+          for (int k = 0; k < VEC; ++k) {
+#pragma unroll
+            for (int i = i0; i < i0 + ROWS; ++i) {
+#pragma unroll
+              for (int n = 0; n < TN; ++n) {
+                const int j = column(i, k, n);
+                acc[i][j] += Acc(a[i % ROWS].at[k]) * Acc(b[k][j / VEC].at[j % VEC]);
+              }
+              if (k == VEC - 1) load_a((i + ROWS) % TM);
+            }
+            if (i0 + ROWS == TM) load_b(k);
+          }
+        }
+      }
+      __syncwarp();  // all lanes have read the tile
+      if (lane == 0) barrier_arrive(&pipeline.empty[freed]);
+    }
+
+    // Store.
+    const int row = tile / tiles_n * BM + thread_row, col = tile % tiles_n * BN + thread_col;
+#pragma unroll
+    for (int i = 0; i < TM; ++i)
+#pragma unroll
+      for (int j = 0; j < TN; j += VEC) {
+        if constexpr (VEC == 4) {
+          store4(C, ldc, row + i * LANES_M, col + j * LANES_N, M, N, alpha, &acc[i][j], beta);
+        } else {
+          store(C, ldc, row + i * LANES_M, col + j * LANES_N, M, N, alpha, acc[i][j], beta);
+          store(C, ldc, row + i * LANES_M, col + j * LANES_N + 1, M, N, alpha, acc[i][j + 1], beta);
+        }
+      }
+  }
+}
