@@ -28,8 +28,8 @@ NO_GPU = "no GPU was found, so nothing was timed: the kernels are compiled and c
 GPU_SIZE = 4096
 MACHINE_SIZE = 256
 
-Size = Annotated[int | None, typer.Option(help="m = n = k; 4096 unless told, 256 in the machine")]
-Mnk = Annotated[str | None, typer.Option(help="M,N,K", metavar="M,N,K")]
+Size = Annotated[str | None, typer.Option(help="m = n = k; 4096 unless told, 256 in the machine", metavar="N")]
+Mnk = Annotated[str | None, typer.Option(help="in place of --size", metavar="M,N,K")]
 Type = Annotated[str, typer.Option("--dtype", help="float32, float64 or float16")]
 Place = Annotated[str, typer.Option("--device", help="gpu, machine, or a GPU's number")]
 Kernels = Annotated[str | None, typer.Option(help="names or rung numbers, separated by commas; lapidist is the planner's choice")]
@@ -39,6 +39,9 @@ Plot = Annotated[Path | None, typer.Option(help="draw to this file (.svg, .png, 
 Html = Annotated[Path | None, typer.Option(help="write one self-contained HTML report")]
 Keep = Annotated[Path | None, typer.Option("--record", help="write a file of Records into this folder", metavar="DIR")]
 Sustained = Annotated[bool, typer.Option("--sustained/--burst", help="turns of over half a second, or short ones after a rest")]
+
+
+Rounds = Annotated[int | None, typer.Option(help="turns for each kernel; 2 sustained, 7 in bursts")]
 
 
 @app.command()
@@ -56,6 +59,7 @@ def climb(
     html: Html = None,
     record: Keep = None,
     sustained: Sustained = True,
+    rounds: Rounds = None,
 ) -> None:
     """Climb the ladder: every rung on one product, beside cuBLAS."""
     from lapidist.bench import contenders
@@ -69,7 +73,7 @@ def climb(
     if (html is not None if sweep is None else sweep) and place != "machine":
         works += sweep_works(dtype, case)
     outputs = Outputs(as_json, csv, plot, html, record, f"climb-{case.shape.removesuffix('^3')}")
-    perform(works, place, "sustained" if sustained else "burst", outputs)
+    perform(works, place, "sustained" if sustained else "burst", require_rounds(rounds), outputs)
 
 
 @app.command()
@@ -87,6 +91,7 @@ def bench(
     html: Html = None,
     record: Keep = None,
     sustained: Sustained = True,
+    rounds: Rounds = None,
 ) -> None:
     """Measure lists of products, or the host's costs, beside cuBLAS."""
     from lapidist.bench import contenders
@@ -100,7 +105,7 @@ def bench(
         return measure_launches(place, outputs)
     cases = chosen_cases(lists, mnk, file, dtype)
     works = [Work(case, tuple(contenders.choose(kernels, False))) for case in cases]
-    return perform(works, place, "sustained" if sustained else "burst", outputs)
+    return perform(works, place, "sustained" if sustained else "burst", require_rounds(rounds), outputs)
 
 
 @app.command()
@@ -143,14 +148,17 @@ def doctor() -> None:
 # ---- from options to work ----
 
 
-def one_case(size: int | None, mnk: str | None, dtype: str, default: int) -> Case:
+def one_case(size: str | None, mnk: str | None, dtype: str, default: int) -> Case:
     from lapidist.bench.cases import case_of, parse_mnk
 
     if mnk is not None and size is not None:
         raise ArgumentError(f"--size: must be left away when --mnk is given; got {size} and {mnk}. Give one of them")
     if mnk is not None:
         return parse_mnk(mnk, dtype)
-    extent = default if size is None else size
+    try:
+        extent = default if size is None else int(size)
+    except ValueError:
+        raise ArgumentError(f"--size: must be a whole number; got {size!r}. Write for example 4096") from None
     return case_of(extent, extent, extent, dtype, "--size")
 
 
@@ -174,7 +182,13 @@ def sweep_works(dtype: str, climbed: Case) -> list[Work]:
     return [Work(case, few) for case in named(("sweep",), dtype) if case != climbed]
 
 
-def perform(works: list[Work], place: int | str, mode: str, outputs: Outputs) -> None:
+def require_rounds(rounds: int | None) -> int | None:
+    if rounds is not None and rounds < 1:
+        raise ArgumentError(f"--rounds: must be at least 1; got {rounds}. Leave it away for the protocol's own")
+    return rounds
+
+
+def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, outputs: Outputs) -> None:
     """Measure where it can be done; without a GPU say so, and do what is left."""
     from lapidist.bench import climb as runs
     from lapidist.driver import gpu_count, require_gpu
@@ -187,7 +201,7 @@ def perform(works: list[Work], place: int | str, mode: str, outputs: Outputs) ->
         conditions, records = runs.compile_only(works[:1])
     else:
         require_gpu(int(place))
-        conditions, records = runs.on_gpu(works, int(place), mode)
+        conditions, records = runs.on_gpu(works, int(place), mode, rounds, outputs.keep)
     outputs.write(conditions, records)
 
 

@@ -21,7 +21,7 @@ from lapidist.plans import make_plan
 from lapidist.problem import Problem
 from lapidist.verify import judge
 
-SWEEP_KERNELS = "coalesced,shared_tile,thread_column,thread_tile,transposed_a,async_pipeline,tma_producer"
+SWEEP_KERNELS = "coalesced,shared_tile,thread_column,thread_tile,transposed_a,tma_producer,lapidist"
 MACHINE_CHIP = "h200"
 STATIC_ERROR = "not run: there is no GPU; compiled only"
 
@@ -35,6 +35,7 @@ class Work:
 
 
 Step = Callable[[str], None]
+Keep = Callable[[Conditions, Sequence[Record]], None]
 
 
 @contextmanager
@@ -53,24 +54,28 @@ def progress(total: int, title: str) -> Iterator[Step]:
 # ---- on the GPU ----
 
 
-def on_gpu(works: Sequence[Work], ordinal: int, mode: str) -> tuple[Conditions, list[Record]]:
-    """Every case with its contenders, cuBLAS beside them in the same process."""
+def on_gpu(works: Sequence[Work], ordinal: int, mode: str, rounds: int | None, keep: Keep) -> tuple[Conditions, list[Record]]:
+    """Every case with its contenders, cuBLAS beside them in the same process. `keep` sees what there is after each case."""
     from lapidist.bench.conditions import gather
     from lapidist.bench.measure import BURST, SUSTAINED, Stage, steps
     from lapidist.bench.peers import find_peers
 
     protocol = BURST if mode == "burst" else SUSTAINED
+    protocol = replace(protocol, rounds=rounds or protocol.rounds)
     stage = Stage(ordinal, protocol)
     before = stage.gauge.look()
     peers, cutlass = find_peers(stage.framework, stage.device, works[0].case.dtype)
+    details = {"vendor": stage.framework.vendor, "cutlass": cutlass}
+    conditions = gather(stage.device, stage.device.name, protocol.mode, str(protocol), **details)
     total = sum(steps((*peers, *work.contenders), protocol) for work in works)
     records: list[Record] = []
     with progress(total, "measuring") as step:
         for work in works:
             records += stage.measure(work.case, (*peers, *work.contenders), step)
-    seen = {"before": _as_dict(before), "after": _as_dict(stage.gauge.look())}
-    details = {"vendor": stage.framework.vendor, "cutlass": cutlass, "seen": seen}
-    return gather(stage.device, stage.device.name, protocol.mode, str(protocol), **details), records
+            seen = {"before": _as_dict(before), "after": _as_dict(stage.gauge.look())}
+            conditions = replace(conditions, seen=seen)
+            keep(conditions, records)
+    return conditions, records
 
 
 def _as_dict(seen: Any) -> dict[str, Any]:

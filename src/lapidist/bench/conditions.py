@@ -57,10 +57,19 @@ class Gauge:
         with suppress(nvml.NVMLError):
             return Seen(
                 float(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-                nvml.nvmlDeviceGetPowerUsage(handle) / 1000.0,
+                self._power(),
                 float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
             )
         return Seen()
+
+    def _power(self) -> float:
+        """Watts now; the plain reading of older bindings is the mean of the last second."""
+        nvml, field = self._nvml, getattr(self._nvml, "NVML_FI_DEV_POWER_INSTANT", None)
+        if field is not None:
+            value = nvml.nvmlDeviceGetFieldValues(self._handle, [field])[0]
+            if value.nvmlReturn == 0:
+                return float(value.value.uiVal) / 1000.0
+        return float(nvml.nvmlDeviceGetPowerUsage(self._handle)) / 1000.0
 
 
 def pci_bus(ordinal: int) -> str:

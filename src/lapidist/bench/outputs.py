@@ -41,8 +41,7 @@ class Outputs:
             self.print_tables(records)
         if self.csv is not None:
             write_csv(self.csv, records)
-        if self.record is not None:
-            write_run(self.record / run_name(conditions, self.name), conditions, records)
+        self.keep(conditions, records)
         if self.plot is not None:
             from lapidist.bench.plots import draw
 
@@ -51,6 +50,11 @@ class Outputs:
             from lapidist.bench.html import page
 
             self.html.write_text(page(conditions, records))
+
+    def keep(self, conditions: Conditions, records: Sequence[Record]) -> None:
+        """The file of Records so far: a run that is stopped half way leaves what it measured."""
+        if self.record is not None:
+            write_run(self.record / run_name(conditions, self.name), conditions, records)
 
     def print_tables(self, records: Sequence[Record]) -> None:
         from rich.console import Console

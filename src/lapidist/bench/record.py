@@ -151,7 +151,7 @@ def write_csv(path: Path, records: Sequence[Record]) -> None:
 
 
 def run_name(conditions: Conditions, what: str) -> str:
-    """h200-20260101T120000-ladder-4096.jsonl"""
+    """h200-20260101T120000-climb-4096.jsonl"""
     chip = conditions.device.lower().replace("nvidia ", "").replace(" ", "-")
     stamp = conditions.date.replace("-", "").replace(":", "").split("+")[0].split(".")[0]
     safe = "".join(letter if letter.isalnum() or letter in "-x" else "" for letter in what)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from rich.console import Console
@@ -11,10 +11,7 @@ from rich.table import Table
 
 from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Record
-from lapidist.kernels import RUNGS
-
-RUNG_NUMBER = {kernel.name: number for number, kernel in enumerate(RUNGS, 1)}
-
+from lapidist.bench.views import label
 
 SHOWN_LINES = 4  # of a compiler's log
 
@@ -45,7 +42,7 @@ def occupancy(record: Record) -> str:
 
 def cells(record: Record) -> tuple[str, ...]:
     return (
-        f"{RUNG_NUMBER[record.kernel]:02d} {record.kernel}" if record.kernel in RUNG_NUMBER else record.kernel,
+        label(record.kernel),
         time_words(record.seconds),
         number(record.tflops, ".2f" if record.mode != "machine" else ".2g"),
         percent(record.ratio),
@@ -55,6 +52,23 @@ def cells(record: Record) -> tuple[str, ...]:
         occupancy(record),
         percent(record.ffma_share),
         number(record.worst, ".2f"),
+    )
+
+
+MACHINE_HEADS = ("rung", "the machine's time", "FMA % of all", "bytes a flop", "registers", "shared B", "error/bound", "counted")
+
+
+def machine_cells(record: Record) -> tuple[str, ...]:
+    """In the machine nothing has a speed, but everything a count."""
+    return (
+        label(record.kernel),
+        time_words(record.seconds),
+        percent(record.ffma_share),
+        number(record.bytes_per_flop, ".3g"),
+        number(record.registers, "d"),
+        number(record.shared_bytes, "d"),
+        number(record.worst, ".2f"),
+        record.note or "",
     )
 
 
@@ -72,15 +86,21 @@ HEADS = (
 )
 
 
+def columns_for(mode: str) -> tuple[tuple[str, ...], Callable[[Record], tuple[str, ...]]]:
+    return (MACHINE_HEADS, machine_cells) if mode == "machine" else (HEADS, cells)
+
+
 def show(console: Console, records: Sequence[Record]) -> None:
     """One table for each case; refusals and failures below it."""
     for (m, n, k, dtype, device), group in groupby(records, key=lambda r: (r.m, r.n, r.k, r.dtype, r.device)):
         rows = list(group)
-        table = Table(title=f"{shape_words(m, n, k)} {dtype} on {device}, {rows[0].mode}", title_justify="left")
-        for place, head in enumerate(HEADS):
-            table.add_column(head, justify="left" if place == 0 else "right", no_wrap=place == 0)
+        mode = "" if device == rows[0].mode else f", {rows[0].mode}"
+        table = Table(title=f"{shape_words(m, n, k)} {dtype} on {device}{mode}", title_justify="left")
+        heads, cells_of = columns_for(rows[0].mode)
+        for place, head in enumerate(heads):
+            table.add_column(head, justify="left" if place == 0 or head == "counted" else "right", no_wrap=place == 0)
         for record in rows:
-            table.add_row(*cells(record), style="bold" if record.kind == "peer" else None)
+            table.add_row(*cells_of(record), style="bold" if record.kind == "peer" else None)
         console.print(table)
         show_errors(console, rows)
 

@@ -1,0 +1,206 @@
+"""docs/performance.md, section by section. Losses stand beside wins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+
+from lapidist.bench.cases import shape_words
+from lapidist.bench.record import Record, Run
+from lapidist.bench.tables import number, occupancy, percent, time_words
+from lapidist.bench.views import RUNG_NUMBER, TIMED_MODES, Series, in_order, label, ladder_cases, on, shape_of, sweep
+
+Columns = Mapping[str, Callable[[Record], str]]
+Found = Sequence[tuple[Record, Run]]
+WORDS = ("kernel", "idea", "chosen", "L2")
+
+INTRODUCTION = """# Performance
+
+Written by `lapidist report` from the Records under `results/`; not edited by hand. `% of cuBLAS` compares with the vendor's
+library in the same run, on the same card, with the same inputs. `% of limit` is the share of what the chip's CUDA cores
+reach with operands that never leave registers. `error/bound` is the largest error over its bound (right up to 1).
+"""
+
+
+def performance(found: Found, runs: Sequence[Run]) -> str:
+    """The whole page."""
+    records = [record for record, _ in found]
+    parts = [INTRODUCTION]
+    for mode in TIMED_MODES:
+        for dtype in sorted({record.dtype for record in records}):
+            parts += shapes_of(mode, dtype, [record for record in records if (record.mode, record.dtype) == (mode, dtype)])
+    parts += host_section([record for record in records if record.mode == "host"])
+    parts += failures_section(records)
+    parts.append(runs_section(runs))
+    return "\n".join(parts)
+
+
+def shapes_of(mode: str, dtype: str, records: Sequence[Record]) -> list[str]:
+    """The ladder on each shape it was climbed on, the sweep, and all other shapes."""
+    parts: list[str] = []
+    climbed = sorted(ladder_cases(records, least=8), key=lambda shape: (shape[0] * shape[1] * shape[2], shape))
+    for shape in climbed:
+        parts.append(ladder_section(f"The ladder at {shape_words(*shape)}, {dtype}, {mode}", on(records, shape)))
+    series = sweep(records)
+    if series:
+        parts.append(sweep_section(f"m = n against speed at k = 1024, {dtype}, {mode}", series))
+    swept = {record.m for each in series for record in each.records}
+    others = [r for r in records if shape_of(r) not in climbed and not (r.m == r.n and r.m in swept and r.k == 1024)]
+    if others:
+        parts.append(shapes_section(f"Other shapes, {dtype}, {mode}", others))
+    return parts
+
+
+# ---- the ladder ----
+
+
+def ladder_section(title: str, records: Sequence[Record]) -> str:
+    rows = in_order(record for record in records if record.kind != "detour")
+    aside = in_order(record for record in records if record.kind == "detour")
+    before = steps_between(rows)
+    columns: Columns = {
+        "kernel": lambda r: label(r.kernel),
+        "time": lambda r: time_words(r.seconds),
+        "TFLOP/s": speed,
+        "step": lambda r: before.get(r.kernel, ""),
+        "% of cuBLAS": lambda r: percent(r.ratio),
+        "% of limit": lambda r: percent(r.limit_share),
+        "registers": lambda r: number(r.registers, "d"),
+        "shared bytes": lambda r: number(r.shared_bytes, "d"),
+        "blocks x warps": occupancy,
+        "FFMA %": lambda r: percent(r.ffma_share),
+        "W": lambda r: number(r.power_w, ".0f"),
+        "MHz": lambda r: number(r.clock_mhz, ".0f"),
+        "error/bound": lambda r: number(r.worst, ".3f"),
+    }
+    lost = [f"{label(name)} ({gain})" for name, gain in before.items() if float(gain.rstrip("x")) < 1.0]
+    words = f"Slower than the rung before: {', '.join(lost)}.\n" if lost else ""
+    detours = f"\nDetours:\n\n{table(columns, aside)}" if aside else ""
+    return f"## {title}\n\n{table(columns, rows)}\n{words}{detours}"
+
+
+def steps_between(rows: Sequence[Record]) -> dict[str, str]:
+    """How much faster each rung is than the one below it."""
+    rungs = [record for record in rows if record.kernel in RUNG_NUMBER and record.seconds]
+    gains = {}
+    for below, record in pairwise(rungs):
+        if below.seconds and record.seconds:
+            gains[record.kernel] = f"{below.seconds / record.seconds:.2f}x"
+    return gains
+
+
+# ---- shapes ----
+
+
+def sweep_section(title: str, series: Sequence[Series]) -> str:
+    """TFLOP/s of every kernel on every size, and the best of ours against the vendor."""
+    names = [each.kernel for each in series]
+    at = {each.kernel: {record.m: record for record in each.records} for each in series}
+    heads = ["m = n", *(label(name) for name in names), "best, % of cuBLAS"]
+    lines = [row_of(heads), rule(heads)]
+    for size in sorted({record.m for each in series for record in each.records}):
+        rows = [at[name].get(size) for name in names]
+        ratios = [record.ratio for record in rows if record and record.kind != "peer" and record.ratio]
+        speeds = [number(record.tflops, ".2f") if record else "-" for record in rows]
+        lines.append(row_of([str(size), *speeds, percent(max(ratios)) if ratios else "-"]))
+    return f"## {title}\n\nTFLOP/s.\n\n" + "\n".join(lines) + "\n"
+
+
+def shapes_section(title: str, records: Sequence[Record]) -> str:
+    ordered = sorted(records, key=lambda r: (r.m * r.n * r.k, shape_of(r), r.kind != "peer", r.kernel))
+    columns: Columns = {
+        "m x n x k": lambda r: shape_words(*shape_of(r)),
+        "kernel": lambda r: label(r.kernel),
+        "time": lambda r: time_words(r.seconds),
+        "TFLOP/s": speed,
+        "% of cuBLAS": lambda r: percent(r.ratio),
+        "% of limit": lambda r: percent(r.limit_share),
+        "chosen": lambda r: r.config or "",
+        "L2": lambda r: r.l2 or "",
+        "error/bound": lambda r: number(r.worst, ".3f"),
+    }
+    return f"## {title}\n\n{table(columns, ordered)}\n{''.join(geomeans(ordered))}"
+
+
+def geomeans(records: Sequence[Record]) -> list[str]:
+    """Each kernel's ratio over its shapes, with the shapes that it loses."""
+    lines = []
+    for name in sorted({record.kernel for record in records if record.kind != "peer" and record.ratio}):
+        ratios = [record.ratio for record in records if record.kernel == name and record.ratio]
+        mean = math.exp(math.fsum(math.log(ratio) for ratio in ratios) / len(ratios))
+        lost = sum(ratio < 1.0 for ratio in ratios)
+        lines.append(f"- {name}: geometric mean {mean:.3f} of cuBLAS over {len(ratios)} shapes; slower on {lost} of them\n")
+    return lines
+
+
+# ---- the rest ----
+
+
+def host_section(records: Sequence[Record]) -> list[str]:
+    if not records:
+        return []
+    columns: Columns = {
+        "what": lambda r: r.kernel,
+        "median": lambda r: time_words(r.seconds),
+        "least": lambda r: time_words(r.seconds_min),
+        "most": lambda r: time_words(r.seconds_max),
+        "torch.mm's time over it": lambda r: number(r.ratio, ".2f"),
+    }
+    return [f"## What the host pays\n\n{table(columns, records)}"]
+
+
+def failures_section(records: Sequence[Record]) -> list[str]:
+    failed = [record for record in records if record.error]
+    if not failed:
+        return []
+    lines = []
+    for record in failed:
+        reason = (record.error or "").splitlines()[0]
+        lines.append(f"- {label(record.kernel)}, {shape_words(*shape_of(record))}, {record.dtype}: {reason}")
+    return ["## Refused or failed\n\n" + "\n".join(lines) + "\n"]
+
+
+def runs_section(runs: Sequence[Run]) -> str:
+    lines = ["## Runs", ""]
+    for run in runs:
+        c = run.conditions
+        versions = [("driver", c.driver), ("CUDA", c.cuda), ("NVRTC", c.nvrtc), ("lapidist", c.lapidist), ("commit", c.commit)]
+        known = ", ".join(f"{name} {value}" for name, value in versions if value)
+        lines.append(f"- `results/{run.name}`: {c.date}, {c.device}, {known}. {c.vendor or 'No vendor library'}. `{c.command}`")
+        lines.append(f"  - {c.mode}: {c.protocol}. Inputs: {c.inputs}. {seen_words(run)}")
+        if c.cutlass:
+            lines.append(f"  - CUTLASS: {c.cutlass}.")
+    return "\n".join(lines) + "\n"
+
+
+def seen_words(run: Run) -> str:
+    """Clocks, power and temperature over the run."""
+    words = []
+    for name, unit in (("clock_mhz", "MHz"), ("power_w", "W"), ("temperature_c", "degrees C")):
+        values = [value for record in run.records if (value := getattr(record, name)) is not None]
+        if values:
+            words.append(f"{min(values):.0f} to {max(values):.0f} {unit}")
+    return f"Seen while timing: {', '.join(words)}." if words else "Clocks and power were not seen."
+
+
+# ---- Markdown ----
+
+
+def speed(record: Record) -> str:
+    return number(record.tflops, ".2f" if record.tflops is None or record.tflops < 10 else ".1f")
+
+
+def row_of(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def rule(heads: Sequence[str]) -> str:
+    """Words to the left, numbers to the right."""
+    return "|" + "|".join("---" if place == 0 or head in WORDS else "---:" for place, head in enumerate(heads)) + "|"
+
+
+def table(columns: Columns, records: Sequence[Record]) -> str:
+    lines = [row_of(list(columns)), rule(list(columns))]
+    lines += [row_of([cell(record) for cell in columns.values()]) for record in records]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,125 @@
+"""The program that writes every published number: docs/performance.md, the README's table, the `Measured:` line of each
+rung. Its only source is the Records under results/; the same Records give the same files."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lapidist.bench import prose
+from lapidist.bench.cases import shape_words
+from lapidist.bench.record import Record, Run, read_runs
+from lapidist.bench.tables import percent
+from lapidist.bench.views import IDEAS, TIMED_MODES, in_order, label, latest, main_case, on
+from lapidist.errors import ArgumentError
+from lapidist.kernels import KERNELS
+
+BEGIN, END = "<!-- ladder:begin -->", "<!-- ladder:end -->"
+MEASURED = re.compile(r"^// Measured:.*$", re.MULTILINE)
+HEADLINE_MODE, HEADLINE_TYPE = "sustained", "float32"
+
+Found = Sequence[tuple[Record, Run]]
+
+
+def publish(root: Path, check: bool, html: Path | None = None) -> int:
+    """Write what differs, or with `check` only name it. 1 when `check` found a difference."""
+    runs = read_runs(root / "results")
+    if not runs:
+        rule = "must hold Records in results/*.jsonl"
+        raise ArgumentError(f"--root: {rule}; {str(root)!r} has none. Make them with climb --record")
+    stale = [(path, text) for path, text in documents(root, runs).items() if not path.exists() or path.read_text() != text]
+    for path, text in stale:
+        print(f"{'differs from the Records' if check else 'written'}: {path}", file=sys.stderr)
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    if html is not None:
+        write_html(html, runs)
+    return int(check and bool(stale))
+
+
+def documents(root: Path, runs: Sequence[Run]) -> dict[Path, str]:
+    """Every published file as it should be."""
+    found = [(record, run) for record, run in latest(runs) if record.mode in (*TIMED_MODES, "host")]
+    texts = {root / "docs" / "performance.md": prose.performance(found, runs)}
+    readme = root / "README.md"
+    if readme.exists() and BEGIN in readme.read_text():
+        texts[readme] = with_table(readme.read_text(), readme_table(headline(found)))
+    for path in sorted((root / "src" / "lapidist" / "cuda").glob("*/*.cu")):
+        source = path.read_text()
+        if MEASURED.search(source):
+            texts[path] = with_measured(source, measured_line(path, found))
+    return texts
+
+
+def headline(found: Found) -> list[tuple[Record, Run]]:
+    """The rows that the README and the kernels' headers quote."""
+    rows = [(record, run) for record, run in found if (record.mode, record.dtype) == (HEADLINE_MODE, HEADLINE_TYPE)]
+    shape = main_case([record for record, _ in rows])
+    return [(record, run) for record, run in rows if shape is not None and on([record], shape)]
+
+
+# ---- README ----
+
+
+def with_table(text: str, table: str) -> str:
+    """The text between the two comments replaced."""
+    start, end = text.find(BEGIN), text.find(END)
+    if end < start:
+        raise ArgumentError(f"README.md: {BEGIN} must be followed by {END}; the second is missing. Put it after the table")
+    return f"{text[:start]}{BEGIN}\n{table}{text[end:]}"
+
+
+def readme_table(rows: Found) -> str:
+    if not rows:
+        return "Not measured yet.\n"
+    sources = sorted({run.name for _, run in rows})
+    record, run = rows[0]
+    records = in_order(each for each, _ in rows if each.kind in ("rung", "production", "peer"))
+    columns: dict[str, Callable[[Record], str]] = {
+        "kernel": lambda r: label(r.kernel),
+        "idea": lambda r: IDEAS.get(r.kernel, {"cublas": run.conditions.vendor or "cuBLAS"}.get(r.kernel, "")),
+        "TFLOP/s": lambda r: prose.speed(r),
+        "% of cuBLAS": lambda r: percent(r.ratio),
+        "% of limit": lambda r: percent(r.limit_share),
+    }
+    shape = shape_words(record.m, record.n, record.k)
+    head = f"{shape}, {record.dtype}, {record.device}, {record.mode}, {run.conditions.date[:10]}:"
+    return f"{head}\n\n{prose.table(columns, records)}\nFrom {', '.join(f'`results/{name}`' for name in sources)}.\n"
+
+
+# ---- kernel headers ----
+
+
+def measured_line(path: Path, found: Found) -> str:
+    """One line for all kernels that a source file holds."""
+    here = f"{path.parent.name}/{path.name}"
+    names = [kernel.name for kernel in KERNELS if kernel.source == here]
+    rows = [(record, run) for record, run in headline(found) if record.kernel in names and record.tflops is not None]
+    if not rows:
+        return "// Measured: -"
+    record, run = rows[0]
+    several = len(rows) > 1
+    speeds = ", ".join(f"{each.kernel + ' ' if several else ''}{prose.speed(each)}" for each, _ in rows)
+    shares = ", ".join(percent(each.ratio) for each, _ in rows)
+    shape, chip = shape_words(record.m, record.n, record.k), record.device.removeprefix("NVIDIA ")
+    return f"// Measured: {shape}: {speeds} TFLOP/s, {shares} % of cuBLAS ({chip}, results/{run.name})"
+
+
+def with_measured(source: str, line: str) -> str:
+    return MEASURED.sub(lambda _: line, source, count=1)
+
+
+# ---- HTML ----
+
+
+def write_html(path: Path, runs: Sequence[Run]) -> None:
+    """One page of everything that was timed, under the conditions of the run that the headline is from."""
+    from lapidist.bench.html import page
+
+    found = [(record, run) for record, run in latest(runs) if record.mode in (HEADLINE_MODE, "host")]
+    rows = headline(found)
+    conditions = (rows[0][1] if rows else runs[-1]).conditions
+    path.write_text(page(conditions, [record for record, _ in found]))

@@ -1,0 +1,102 @@
+"""What tables and plots show, picked from Records: the ladder on one case, speed against size, the roofline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from lapidist.bench.cases import SWEEP_K
+from lapidist.bench.record import Record, Run
+from lapidist.kernels import KERNELS, RUNGS
+
+RUNG_NUMBER = {kernel.name: place for place, kernel in enumerate(RUNGS, 1)}
+IDEAS = {kernel.name: kernel.idea for kernel in KERNELS}
+KIND_ORDER = {"rung": 0, "production": 1, "peer": 2, "detour": 3, "host": 4}
+TIMED_MODES = ("sustained", "burst")
+
+Shape = tuple[int, int, int]
+
+
+def label(kernel: str) -> str:
+    """A rung with its number."""
+    return f"{RUNG_NUMBER[kernel]:02d} {kernel}" if kernel in RUNG_NUMBER else kernel
+
+
+def shape_of(record: Record) -> Shape:
+    return record.m, record.n, record.k
+
+
+def in_order(records: Iterable[Record]) -> list[Record]:
+    """Rungs as they are climbed, then the rest by kind and name."""
+    return sorted(records, key=lambda r: (KIND_ORDER.get(r.kind, 9), RUNG_NUMBER.get(r.kernel, 99), r.kernel))
+
+
+def latest(runs: Sequence[Run]) -> list[tuple[Record, Run]]:
+    """Of each measurement the newest; runs come oldest first."""
+    newest = {record.key: (record, run) for run in runs for record in run.records}
+    return list(newest.values())
+
+
+def ladder_cases(records: Iterable[Record], least: int = 5) -> list[Shape]:
+    """Shapes on which at least so many rungs were measured, most first, then by flops."""
+    rungs = Counter(shape_of(record) for record in records if record.kind == "rung")
+    shapes = [shape for shape, count in rungs.items() if count >= least]
+    return sorted(shapes, key=lambda shape: (-rungs[shape], shape[0] * shape[1] * shape[2], shape))
+
+
+def main_case(records: Sequence[Record]) -> Shape | None:
+    """The shape that the ladder is shown on: 4096^3 when it is there, else the first with the most rungs."""
+    shapes = ladder_cases(records, least=1) or [shape_of(record) for record in records if record.kind != "host"]
+    if not shapes:
+        return None
+    return (4096, 4096, 4096) if (4096, 4096, 4096) in shapes else shapes[0]
+
+
+def on(records: Iterable[Record], shape: Shape) -> list[Record]:
+    return [record for record in records if shape_of(record) == shape and record.kind != "host"]
+
+
+# ---- speed against size ----
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One kernel's timed records at m = n, by size."""
+
+    kernel: str
+    records: tuple[Record, ...]
+
+    @property
+    def points(self) -> list[tuple[int, float]]:
+        return [(record.m, record.tflops or 0.0) for record in self.records]
+
+
+def sweep(records: Iterable[Record], least: int = 3) -> list[Series]:
+    """Every kernel that was timed at k = 1024 on at least so many sizes m = n; the vendor first."""
+    found: dict[str, dict[int, Record]] = {}
+    for record in records:
+        if record.m == record.n and record.k == SWEEP_K and record.tflops is not None and record.mode in TIMED_MODES:
+            found.setdefault(record.kernel, {})[record.m] = record
+    names = sorted(found, key=lambda name: (name != "cublas", RUNG_NUMBER.get(name, 99), name))
+    return [Series(name, tuple(found[name][size] for size in sorted(found[name]))) for name in names if len(found[name]) >= least]
+
+
+# ---- roofline ----
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """flops for each byte that the kernel's blocks ask of global memory, and the speed it reached."""
+
+    kernel: str
+    intensity: float
+    tflops: float
+
+
+def roofline(records: Iterable[Record]) -> list[Point]:
+    return [
+        Point(record.kernel, 1.0 / record.bytes_per_flop, record.tflops)
+        for record in in_order(records)
+        if record.bytes_per_flop and record.tflops and record.mode in TIMED_MODES
+    ]
