@@ -124,6 +124,7 @@ def atomic(address: Address | MixedAddress, offset: int, operation: str, site: i
             out[within] = atomic(part, offset, operation, site, *(v if len(v) == 1 else v[within] for v in values))
         return out
     address.m.observe(address, offset, values[0].dtype.itemsize, site, "atomic")
+    address.m.polls = 0
     code, n = values[0].dtype, address.g.n
     address.check_aligned(offset, code.itemsize, site)
     region = address.find(offset, code.itemsize, site)

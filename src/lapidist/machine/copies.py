@@ -309,7 +309,7 @@ def emit_bulk(b: Builder, i: Instruction, mods: Mods) -> None:
         first, second = (address_value(b, operand) for operand in operands[:2])
         size = b.read(operands[2], "u4")
         barrier = "None" if grouped else address_value(b, operands[3])
-        mask = b.read(operands[4], "u4") if multicast else "None"
+        mask = b.read(operands[4], "u2") if multicast else "None"
         spaces = f"{target.split('::')[0]!r}, {source.split('::')[0]!r}"
         b.line(f"issue_bulk(m, {lanes}, {spaces}, {first}, {second}, {size}, {barrier}, {mask}, {operation!r}, {element!r}, {b.index})")
 
@@ -329,7 +329,7 @@ def emit_tensor(b: Builder, i: Instruction, mods: Mods) -> None:
         corner = ", ".join(b.read(item, "i4") for item in box.extra[0].items)
         place = address_value(b, shared)
         barrier = address_value(b, i.operands[2]) if loads else "None"
-        mask = b.read(i.operands[3], "u4") if multicast else "None"
+        mask = b.read(i.operands[3], "u2") if multicast else "None"
         tensor = f"{b.read(box.base, 'u8')}, {box.offset}"
         b.line(f"issue_tensor(m, {lanes}, {loads}, {tensor}, ({corner},), {place}, {barrier}, {mask}, {operation!r}, {b.index})")
 

@@ -7,7 +7,6 @@ registers are then used as they are, without gathering and scattering.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -229,14 +228,6 @@ def axis_value(g: Lanes, base: str, axis: int) -> Array:
     return {"ctaid": index, "clusterid": index // geometry.cluster[axis], "cluster_ctaid": index % geometry.cluster[axis]}[base]
 
 
-SPECIALS = frozenset(
-    [f"{base}.{axis}" for base in "tid ntid ctaid nctaid clusterid nclusterid cluster_ctaid cluster_nctaid".split() for axis in "xyz"]
-    + "laneid warpid nwarpid smid nsmid gridid cluster_ctarank cluster_nctarank is_explicit_cluster".split()
-    + "lanemask_eq lanemask_lt lanemask_le lanemask_ge lanemask_gt dynamic_smem_size total_smem_size".split()
-    + "clock clock64 clock_hi globaltimer globaltimer_lo globaltimer_hi".split()
-)
-
-
 @runtime
 def select(mask: Array, new: Array, old: Array) -> Array:
     """A guarded result."""
@@ -244,6 +235,3 @@ def select(mask: Array, new: Array, old: Array) -> Array:
         return new if mask[0] else old
     return np.where(mask, new, old)
 
-
-def describe(names: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in names.items())

@@ -166,6 +166,7 @@ class Address:
         region = self.find(offset, size * len(values), site)
         self.check_aligned(offset, size * len(values), site)
         self.m.observe(self, offset, size * len(values), site, "store")
+        self.m.polls = 0
         if region is None:
             for n, value in enumerate(values):
                 self.scatter(offset + size * n, value)

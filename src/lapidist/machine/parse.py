@@ -19,6 +19,13 @@ TYPE_BYTES = {"pred": 1, "b128": 16}
 TYPE_BYTES |= {f"{kind}{bits}": bits // 8 for kind in "bsuf" for bits in (8, 16, 32, 64)}
 TYPE_BYTES |= {"bf16": 2, "f16x2": 4, "bf16x2": 4, "tf32": 4}
 
+SPECIALS = frozenset(
+    [f"{base}.{axis}" for base in "tid ntid ctaid nctaid clusterid nclusterid cluster_ctaid cluster_nctaid".split() for axis in "xyz"]
+    + "laneid warpid nwarpid smid nsmid gridid cluster_ctarank cluster_nctarank is_explicit_cluster".split()
+    + "lanemask_eq lanemask_lt lanemask_le lanemask_ge lanemask_gt dynamic_smem_size total_smem_size".split()
+    + "clock clock64 clock_hi globaltimer globaltimer_lo globaltimer_hi".split()
+)
+
 # ---- what an operand can be ----
 
 
@@ -528,6 +535,8 @@ class OperandParser:
         if token == "WARP_SZ":
             return Imm(32)
         if token.startswith("%") and found is None:
+            if token[1:] not in SPECIALS:
+                raise PtxError(f"{self.site}: {token} is neither a declared register nor a special one that the machine has")
             return Special(token[1:])
         return Sym(flat)
 

@@ -209,6 +209,7 @@ class Sanitizer:
     def order(self, address: object, offset: int, order: str, site: int) -> None:
         """An ordered access: it is strong, it publishes what it releases and takes in what it acquires."""
         self.strong_site = site
+        self.m.poll(site)
         if not isinstance(address, Address):
             return
         warp, clocks = self.warp(address.g), self.clocks

@@ -30,11 +30,12 @@ from lapidist.machine.memory import (
     shared_at,
 )
 from lapidist.machine.wgmma import Products
-from lapidist.machine.warp import BarrierRequest
+from lapidist.machine.warp import BarrierRequest, reduced
 
 
 Array = np.ndarray
 AGE_LIMIT = 64
+POLL_LIMIT = 20_000
 ALWAYS = np.array([True])
 F = TypeVar("F", bound=MachineFault)
 
@@ -47,6 +48,16 @@ class Barrier:
     arrived: int = 0
     site: int = 0
     waiting: list[tuple[Cohort, Lanes, int]] = field(default_factory=list)
+    brought: list[tuple[Cohort, Lanes, BarrierRequest, Array]] = field(default_factory=list)
+
+    def deliver(self) -> None:
+        """bar.red: write the reduced value into each lane's register."""
+        if not self.brought:
+            return
+        value = reduced(self.brought[0][2].operation, [flags for _, _, _, flags in self.brought])
+        for cohort, lanes, request, _ in self.brought:
+            old = cohort.registers[request.register]
+            cohort.registers[request.register] = value if lanes.index is None else lanes.put(old, value)
 
 
 class Machine:
@@ -77,6 +88,7 @@ class Machine:
         self.tensor_maps = tensor_maps
         self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
         self.impatient = False
+        self.polls = 0
         self.steps = 0
         # Counts events that may let a waiting lane go on.
         self.events = 0
@@ -106,6 +118,16 @@ class Machine:
         """A wait lets lanes go when their phase is complete, or when waiting longer is pointless."""
         return ALWAYS if self.impatient else ready
 
+    def poll(self, site: int) -> None:
+        """Ordered loads are how a kernel waits on memory: many of them and no store by anyone is a deadlock."""
+        if self.program.kernel.instructions[site].opcode != "ld":
+            return
+        self.polls += 1
+        if self.polls > POLL_LIMIT:
+            waiting = int((self.slot_block >= 0).sum())
+            rule = f"memory was polled {POLL_LIMIT} times while nobody stored to global memory; {waiting} blocks were resident (residency= changes that)"
+            raise self.fault(Deadlock, rule, site)
+
     # -- hooks for counters and the sanitizer; a plain run has nothing to do --
 
     def observe(self, address: object, offset: int, size: int, site: int, what: str) -> None:
@@ -121,7 +143,7 @@ class Machine:
         pass
 
     def order(self, address: object, offset: int, order: str, site: int) -> None:
-        pass
+        self.poll(site)
 
     def fence(self, g: Lanes, kind: str, site: int) -> None:
         pass
@@ -359,7 +381,7 @@ class Scheduler:
         if request.action.startswith("cluster"):
             self.arrive_cluster(cohort, lanes, request, after)
             return
-        everybody = request.action == "sync" and request.count is None and lanes.index is None and len(self.cohorts) == 1
+        everybody = request.action == "sync" and request.count is None and request.value is None and lanes.index is None and len(self.cohorts) == 1
         if everybody and request.number.shape[0] == 1 and not self.barriers:
             self.barrier_releases += self.m.slots
             self.enqueue(cohort, after, lanes)
@@ -368,17 +390,25 @@ class Scheduler:
         numbers = np.broadcast_to(request.number, (lanes.n,))
         keys = lanes.slot * 16 + numbers
         for key in np.unique(keys).tolist():
-            part = lanes.where(keys == key)
-            assert part is not None
-            part = part if part is lanes else Lanes(cohort, part.index)
-            released += self.arrive_one(cohort, part, request, (key // 16, "bar", key % 16), after)
+            narrowed = lanes.where(keys == key)
+            assert narrowed is not None
+            part = lanes if narrowed is lanes else Lanes(cohort, narrowed.index)
+            place = (key // 16, "bar", key % 16)
+            if request.value is not None:
+                barrier = self.barriers.setdefault(place, Barrier(self.expected(request)))
+                barrier.brought.append((cohort, part, request, np.broadcast_to(narrowed.pick(request.value), (part.n,))))
+            released += self.arrive_one(cohort, part, request, place, after)
         self.release(released)
         if request.action == "arrive":
             self.enqueue(cohort, after, lanes)
 
+    def expected(self, request: BarrierRequest) -> int:
+        """Threads that the barrier waits for; the last warp counts as a whole one."""
+        return self.m.geometry.warps * 32 if request.count is None else int(request.count[-1])
+
     def arrive_one(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, key: tuple[int, str, int], after: int) -> list[tuple[Cohort, Lanes, int]]:
         """Lanes of one block at one barrier; returns whom this lets go."""
-        expected = self.m.geometry.warps * 32 if request.count is None else int(request.count[-1])
+        expected = self.expected(request)
         barrier = self.barriers.setdefault(key, Barrier(expected))
         if expected % 32 or expected != barrier.expected:
             rule = f"barrier {key[2]} waits for {expected} threads here, elsewhere for {barrier.expected}; both must be the same multiple of 32"
@@ -400,6 +430,7 @@ class Scheduler:
         del self.barriers[key]
         self.barrier_releases += 1
         self.barrier_complete(barrier)
+        barrier.deliver()
         return barrier.waiting
 
     def barrier_arrival(self, barrier: Barrier, lanes: Lanes) -> None:

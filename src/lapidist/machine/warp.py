@@ -13,7 +13,7 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import Divergence, PtxError
 from lapidist.machine.lanes import Lanes
-from lapidist.machine.parse import Imm, Instruction, Operand, Pair
+from lapidist.machine.parse import Instruction, Pair, Reg
 
 if TYPE_CHECKING:
     from lapidist.machine.scheduler import Machine
@@ -53,10 +53,6 @@ def missing_member(m: Machine, g: Lanes, absent: Array, site: int) -> None:
     position = int(np.flatnonzero(g.row == row)[0])
     rule = f"the member mask names lane {lane}, which is not at this instruction with the others"
     raise m.fault(Divergence, rule, site, g, position)
-
-
-def member_masks(b: Builder, operand: Operand) -> str:
-    return b.read(operand, "u4")
 
 
 # ---- shuffles ----
@@ -205,10 +201,13 @@ class BarrierRequest:
     count: Array | None
     site: int
     aligned: bool = True
+    # bar.red: what each lane brings, how it is reduced, and the register that gets the result.
+    value: Array | None = None
+    operation: str = ""
+    register: int = -1
 
 
-NAMESPACE_REQUEST = runtime(BarrierRequest)
-ONLY_BARRIER = np.array([0], np.uint32)
+runtime(BarrierRequest)
 
 
 @opcode("bar", "barrier")
@@ -236,8 +235,21 @@ def emit_barrier(b: Builder, i: Instruction, mods: Mods) -> None:
 
 
 def emit_reducing_barrier(b: Builder, i: Instruction, mods: Mods, aligned: bool) -> None:
-    raise PtxError(f"{i.site}: bar.red is not supported yet")
+    """The scheduler writes the result when the barrier opens."""
+    operation = mods.choose("popc", "and", "or")
+    mods.type()
+    target, number, count, flag = i.operands[0], i.operands[1], i.operands[2] if len(i.operands) > 3 else None, i.operands[-1]
+    if not isinstance(target, Reg):
+        raise PtxError(f"{i.site}: the destination must be a register")
+    shown = "None" if count is None else b.read(count, "u4")
+    slot = b.program.slots[target.name]
+    request = f"'sync', {b.read(number, 'u4')}, {shown}, {b.index}, {aligned}, {b.read(flag, 'b1')}, {operation!r}, {slot}"
+    b.result = f"BarrierRequest({request})"
 
 
-def constant_of(operand: Operand) -> int | None:
-    return operand.value if isinstance(operand, Imm) else None
+def reduced(operation: str, parts: list[Array]) -> Array:
+    """One value for all who wait at a bar.red."""
+    if operation == "popc":
+        return np.array([sum(int(part.sum()) for part in parts)], np.uint32)
+    whole = [bool(part.all() if operation == "and" else part.any()) for part in parts]
+    return np.array([all(whole) if operation == "and" else any(whole)])

@@ -1,0 +1,217 @@
+"""Asynchronous copies, clusters and what waits on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from snippets import compiled, kernel, run_body
+
+from lapidist.errors import ArgumentError
+from lapidist.launch import Memory, TensorMap
+from lapidist.machine import Report, run, run_ptx
+from lapidist.machine.copies import swizzled
+from lapidist.machine.faults import Deadlock, MissingProxyFence, OutOfBounds, Race, Uninitialised
+from lapidist.machine.foreign import make_launch
+
+MODES: list[dict[str, object]] = [{}, *({"sanitize": True, "seed": seed} for seed in range(3))]
+
+
+@pytest.fixture(params=MODES, ids=lambda mode: f"seed {mode['seed']}" if mode else "plain")
+def mode(request: pytest.FixtureRequest) -> Iterator[dict[str, object]]:
+    yield request.param
+
+
+def cluster_run(entry: str, grid: int, mode: dict[str, object], threads: int = 64, cluster: int = 2, **arrays: object) -> Report:
+    binary = compiled("cluster.cu", entry)
+    arguments = dict(enumerate(arrays.values()))
+    return run_ptx(binary.ptx, entry, (grid, 1, 1), (threads, 1, 1), arguments, cluster=(cluster, 1, 1), **mode)  # type: ignore[arg-type]
+
+
+def test_distributed_shared_memory(mode: dict[str, object]) -> None:
+    out = np.zeros((4, 64), "i4")
+    cluster_run("exchange", 4, mode, out=out)
+    assert (out == 1000 * np.array([1, 0, 1, 0])[:, None] + np.arange(64)).all()
+
+
+def test_remote_barriers(mode: dict[str, object]) -> None:
+    out = np.zeros((4, 64), "i4")
+    cluster_run("tell", 4, mode, out=out)
+    assert (out == 100 * np.array([1, 0, 1, 0])[:, None] + (np.arange(64) ^ 1)).all()
+
+
+def test_multicast_with_a_border(mode: dict[str, object]) -> None:
+    """The box hangs over two edges: what lies outside arrives as zeros, in both blocks."""
+    source, out = np.arange(480, dtype="f4").reshape(20, 24), np.full((2, 16, 16), np.nan, "f4")
+    binary = compiled("cluster.cu", "multicast")
+    tensor = TensorMap(source.ctypes.data, "float32", (24, 20), (96,), (16, 16))
+    launch = make_launch(binary.ptx, "multicast", (2, 1, 1), (64, 1, 1), {0: tensor, 1: out}, cluster=(2, 1, 1))
+    run(replace(launch, memory=(*launch.memory, Memory("source", source.ctypes.data, source.nbytes, source))), **mode)  # type: ignore[arg-type]
+    expected = np.zeros((16, 16))
+    expected[:12, 4:] = source[8:20, :12]
+    assert (out == expected).all()
+
+
+def test_bulk_copies_and_reductions(mode: dict[str, object]) -> None:
+    copies, sums = np.zeros((3, 64), "f4"), np.ones(64, "f4")
+    cluster_run("bulk", 3, mode, cluster=1, copies=copies, sums=sums)
+    assert (copies == np.arange(64) + np.arange(3)[:, None]).all()
+    assert (sums == 1 + copies.sum(axis=0)).all()
+
+
+def test_a_turnstile_needs_all_its_blocks_resident(mode: dict[str, object]) -> None:
+    parts, total, flag = np.random.default_rng(0).standard_normal((5, 64)).astype("f4"), np.zeros(64, "f4"), np.zeros(1, "i4")
+    cluster_run("turnstile", 5, {**mode, "residency": 5}, cluster=1, total=total, parts=parts, flag=flag, blocks=5)
+    expected = np.zeros(64, "f4")
+    for part in parts:
+        expected = expected * np.float32(0.5) + part
+    assert (total == expected).all()
+    assert flag[0] == 0
+
+
+def test_a_turnstile_without_room_is_a_deadlock() -> None:
+    arrays = {"total": np.zeros(64, "f4"), "parts": np.zeros((5, 64), "f4"), "flag": np.full(1, 4, "i4"), "blocks": 5}
+    with pytest.raises(Deadlock, match="resident"):
+        cluster_run("turnstile", 5, {"residency": 2}, cluster=1, **arrays)
+
+
+def test_counting_barriers(mode: dict[str, object]) -> None:
+    out, histogram = np.zeros(96, "i4"), np.zeros(3, "u4")
+    cluster_run("votes", 1, mode, threads=96, cluster=1, out=out, histogram=histogram)
+    assert (out == 481).all()
+    assert (histogram == 32).all()
+
+
+# ---- cp.async ----
+
+CP_ASYNC = """
+    .shared .align 16 .b8 s[1024]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; mad.wide.u32 %rd1, %t, 16, %in;
+    {copy} cp.async.commit_group; {wait}
+    ld.shared.v4.u32 {{%r3, %r4, %r5, %r6}}, [%r2]; mad.wide.u32 %rd2, %t, 16, %out; st.global.v4.u32 [%rd2], {{%r3, %r4, %r5, %r6}};"""
+WHOLE = "cp.async.cg.shared.global [%r2], [%rd1], 16;"
+
+
+def test_cp_async(mode: dict[str, object]) -> None:
+    source, out = np.arange(128, dtype="u4"), np.zeros(128, "u4")
+    run_body(CP_ASYNC.format(copy=WHOLE, wait="cp.async.wait_group 0;"), source, out, **mode)
+    assert (out == source).all()
+
+
+def test_cp_async_fills_up_with_zeros_and_does_not_touch_what_it_skips(mode: dict[str, object]) -> None:
+    """Lane t takes t % 4 words; lanes that take none may point anywhere."""
+    source, out = np.arange(128, dtype="u4"), np.zeros((32, 4), "u4")
+    copy = """and.b32 %r7, %t, 3; shl.b32 %r7, %r7, 2; setp.eq.u32 %p1, %r7, 0; selp.b64 %rd1, 0, %rd1, %p1;
+        cp.async.cg.shared.global [%r2], [%rd1], 16, %r7;"""
+    run_body(CP_ASYNC.format(copy=copy, wait="cp.async.wait_all;"), source, out, **mode)
+    assert (out == np.where(np.arange(4) < np.arange(32)[:, None] % 4, source.reshape(32, 4), 0)).all()
+
+
+@pytest.mark.parametrize("wait", ["", "cp.async.wait_group 1;"])
+def test_a_copy_not_waited_for_is_found(wait: str) -> None:
+    with pytest.raises(Uninitialised, match="not waited for"):
+        run_body(CP_ASYNC.format(copy=WHOLE, wait=wait), np.arange(128, dtype="u4"), np.zeros(128, "u4"), sanitize=True, seed=0)
+
+
+def test_cp_async_may_report_to_an_mbarrier(mode: dict[str, object]) -> None:
+    body = """
+        .shared .align 8 .b64 m; mov.u32 %r9, m; setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r9], 32; bar.sync 0;""" + CP_ASYNC.format(
+        copy=WHOLE, wait="cp.async.mbarrier.arrive.noinc.shared.b64 [%r9]; W: mbarrier.try_wait.parity.shared.b64 %p2, [%r9], 0; @!%p2 bra W;"
+    )
+    source, out = np.arange(128, dtype="u4"), np.zeros(128, "u4")
+    run_body(body, source, out, **mode)
+    assert (out == source).all()
+
+
+# ---- bulk stores and their fences ----
+
+STORE = """
+    .shared .align 128 .b8 s[512]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; st.shared.v4.u32 [%r2], {{%t, %t, %t, %t}};
+    {fence} bar.sync 0; setp.eq.u32 %p1, %t, 0; @!%p1 bra E;
+    cp.async.bulk.global.shared::cta.bulk_group [%out], [%r1], 512; cp.async.bulk.commit_group; {wait}
+    E: {after}"""
+
+
+def store_case(fence: str = "fence.proxy.async;", wait: str = "cp.async.bulk.wait_group 0;", after: str = "") -> str:
+    return STORE.format(fence=fence, wait=wait, after=after)
+
+
+def test_bulk_store(mode: dict[str, object]) -> None:
+    out = np.zeros((32, 4), "u4")
+    run_body(store_case(), np.zeros(2, "u4"), out, **mode)
+    assert (out == np.arange(32)[:, None]).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [
+        (MissingProxyFence, store_case(fence="")),
+        (Race, store_case(wait="")),
+        (Race, store_case(wait="st.shared.u32 [%r1], %t;")),
+    ],
+)
+def test_bulk_stores_done_wrong(kind: type[Exception], case: str) -> None:
+    with pytest.raises(kind):
+        run_body(case, np.zeros(2, "u4"), np.zeros((32, 4), "u4"), sanitize=True, seed=0)
+
+
+# ---- tensor maps ----
+
+
+def test_swizzles_by_hand() -> None:
+    """Row r of 128 bytes: piece p goes to p ^ (r % 8); with 64 bytes every second row pair counts, with 32 every fourth."""
+    rows = np.arange(0, 1024, 16).reshape(8, 8)
+    assert (swizzled(rows, 128) // 16 % 8 == np.arange(8)[None, :] ^ np.arange(8)[:, None]).all()
+    assert (swizzled(rows, 64) // 16 % 8 == np.arange(8)[None, :] ^ (np.arange(8)[:, None] % 4)).all()
+    assert (swizzled(rows, 32) // 16 % 8 == np.arange(8)[None, :] ^ (np.arange(8)[:, None] % 2)).all()
+    assert (swizzled(rows, 0) == rows).all()
+
+
+TENSOR = """
+    .shared .align 1024 .b8 s[2048]; .shared .align 8 .b64 m; .reg .b64 %map;
+    mov.b64 %map, map; mov.u32 %r1, s; mov.u32 %r2, m; setp.eq.u32 %p1, %t, 0; @!%p1 bra W;
+    mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {nbytes};
+    cp.async.bulk.tensor.{dims}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%map, {{{corner}}}], [%r2];
+    W: bar.sync 0; L: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra L;
+    mad.lo.u32 %r3, %t, {each}, %r1; mad.wide.u32 %rd1, %t, {each}, %out; mov.u32 %r4, 0;
+    C: add.u32 %r5, %r3, %r4; cvt.u64.u32 %rd2, %r4; add.u64 %rd3, %rd1, %rd2; ld.shared.u8 %h1, [%r5]; st.global.u8 [%rd3], %h1;
+    add.u32 %r4, %r4, 1; setp.lt.u32 %p3, %r4, {each}; @%p3 bra C;"""
+
+
+def load_box(source: np.ndarray, box: tuple[int, ...], corner: tuple[int, ...], swizzle: int = 0, **mode: object) -> np.ndarray:
+    """A tensor copy of a box (innermost extent first) as the bytes that arrive in shared memory."""
+    size = source.itemsize
+    for extent in box:
+        size *= extent
+    out = np.full(size, 0xEE, "u1")
+    body = TENSOR.format(nbytes=size, dims=len(box), corner=", ".join(map(str, corner)), each=size // 32)
+    text = kernel(body).replace(".param .u64 in,", ".param .align 64 .b8 map[128],").replace("ld.param.u64 %in, [in];", "")
+    tensor = TensorMap(source.ctypes.data, source.dtype.name, source.shape[::-1], source.strides[::-1][1:], box, swizzle)
+    launch = make_launch(text, "k", (1, 1, 1), (32, 1, 1), {"map": tensor, "out": out})
+    run(replace(launch, memory=(*launch.memory, Memory("in", source.ctypes.data, source.nbytes, source))), **mode)  # type: ignore[arg-type]
+    return out
+
+
+@pytest.mark.parametrize("swizzle", [0, 32, 64, 128])
+def test_tensor_loads_with_swizzle(swizzle: int, mode: dict[str, object]) -> None:
+    source = np.arange(32 * 64, dtype="u2").reshape(32, 64)
+    width = (swizzle or 128) // 2
+    got = load_box(source, (width, 8), (4, 3), swizzle, **mode)
+    expected = np.empty(16 * width, "u1")
+    expected[swizzled(np.arange(16 * width), swizzle)] = np.pad(source, ((0, 0), (0, 64)))[3:11, 4 : 4 + width].copy().view("u1").reshape(-1)
+    assert (got == expected).all()
+
+
+def test_tensor_loads_in_three_dimensions_over_every_edge(mode: dict[str, object]) -> None:
+    source = np.random.default_rng(3).standard_normal((3, 5, 12)).astype("f4")
+    got = load_box(source, (8, 4, 4), (-3, -1, 1), **mode).view("f4").reshape(4, 4, 8)
+    assert (got == np.pad(source, ((0, 4), (1, 4), (3, 8)))[1:5, 0:4, 0:8]).all()
+
+
+def test_a_tensor_map_must_be_the_launch_s_own() -> None:
+    body = "setp.eq.u32 %p1, %t, 0; .shared .align 128 .b8 s[256]; mov.u32 %r1, s; @%p1 cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%in, {%t}], [%r1];"
+    with pytest.raises(OutOfBounds, match="no tensor map"):
+        run_body(body, np.zeros(2, "u4"), np.zeros(2, "u4"))
+    with pytest.raises(ArgumentError):
+        run_ptx(kernel(body), "k", (1, 1, 1), (32, 1, 1), {"in": np.zeros(2, "u4")})
