@@ -13,22 +13,29 @@ import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import lru_cache
+from dataclasses import replace
+from functools import cache, lru_cache
 from pathlib import Path
 
 from lapidist.errors import CompileError, DeviceError
 from lapidist.launch import Binary
 
 CUDA_SOURCES = Path(__file__).parent / "cuda"
+SASS_SOURCES = Path(__file__).parent / "sass"
 CACHE_FORMAT = b"lapidist-binary-1\n"
 NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13.0,<14"'
 
 
-def compile_kernel(source: str, entry: str, defines: Mapping[str, object], architecture: str) -> Binary:
-    """Compile the file `source` (a path below lapidist/cuda) with `-D` defines for `architecture` ("sm_90a")."""
+def compile_kernel(
+    source: str, entry: str, defines: Mapping[str, object], architecture: str, rescheduled: bool = False
+) -> Binary:
+    """Compile the file `source` (a path below lapidist/cuda) with `-D` defines for `architecture` ("sm_90a").
+
+    With `rescheduled` the cubin's FFMA loops go through lapidist.sass; the PTX stays as it is.
+    """
     text = (CUDA_SOURCES / source).read_text()
     options = compile_options(defines, architecture)
-    return compile_source(text, entry, options, architecture, source)
+    return compile_source(text, entry, options, architecture, source, rescheduled)
 
 
 def compile_options(defines: Mapping[str, object], architecture: str) -> tuple[str, ...]:
@@ -37,30 +44,38 @@ def compile_options(defines: Mapping[str, object], architecture: str) -> tuple[s
     return (f"--gpu-architecture={architecture}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *macros)
 
 
-def compile_source(text: str, entry: str, options: tuple[str, ...], architecture: str, name: str) -> Binary:
+def compile_source(
+    text: str, entry: str, options: tuple[str, ...], architecture: str, name: str, rescheduled: bool = False
+) -> Binary:
     """Compile CUDA C++ text, through the cache."""
-    path = cache_directory() / f"{cache_key(text, entry, options)}.bin"
+    path = cache_directory() / f"{cache_key(text, entry, options, rescheduled)}.bin"
     cached = read_cache(path, entry, architecture)
     if cached is not None:
         return cached
     binary = run_nvrtc(text, entry, options, architecture, name)
+    if rescheduled:
+        from lapidist.sass import reschedule
+
+        binary = replace(binary, cubin=reschedule(binary.cubin))
     write_cache(path, binary)
     return binary
 
 
-def cache_key(text: str, entry: str, options: tuple[str, ...]) -> str:
+def cache_key(text: str, entry: str, options: tuple[str, ...], rescheduled: bool = False) -> str:
     digest = hashlib.sha256(CACHE_FORMAT)
-    for part in (text, entry, *options, "{}.{}".format(*nvrtc_version()), header_fingerprint()):
+    version = "{}.{}".format(*nvrtc_version())
+    steps = (fingerprint(SASS_SOURCES, "*.py"),) if rescheduled else ()
+    for part in (text, entry, *options, version, fingerprint(CUDA_SOURCES, "*.cuh"), *steps):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()
 
 
-@lru_cache(maxsize=1)
-def header_fingerprint() -> str:
-    """All project headers together: a change in one of them outdates every entry, which costs seconds and is never wrong."""
+@cache
+def fingerprint(directory: Path, pattern: str) -> str:
+    """All files of a kind together: a change in one of them outdates every entry, which costs seconds and is never wrong."""
     digest = hashlib.sha256()
-    for header in sorted(CUDA_SOURCES.rglob("*.cuh")):
-        digest.update(header.name.encode() + header.read_bytes())
+    for path in sorted(directory.rglob(pattern)):
+        digest.update(path.name.encode() + path.read_bytes())
     return digest.hexdigest()
 
 

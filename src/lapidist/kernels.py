@@ -148,6 +148,7 @@ RUNGS = (
         capability=(9, 0),
         persistent=True,
         dynamic_shared=tma_shared,
+        rescheduled=True,
     ),
 )
 

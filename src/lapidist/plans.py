@@ -100,7 +100,7 @@ class Plan:
 
 @cache
 def compiled(kernel: Kernel, config: Config, macros: tuple[tuple[str, object], ...], architecture: str) -> Binary:
-    return compile_kernel(kernel.source, kernel.entry, dict(macros), architecture)
+    return compile_kernel(kernel.source, kernel.entry, dict(macros), architecture, kernel.rescheduled)
 
 
 def make_plan(problem: Problem, device: Device, kernel: Kernel | None = None, config: Config | None = None) -> Plan:

@@ -13,6 +13,7 @@ from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Record, Run, read_runs
 from lapidist.bench.tables import percent
 from lapidist.bench.views import IDEAS, TIMED_MODES, in_order, label, latest, main_case, on
+from lapidist.bench.worklog import worklog
 from lapidist.errors import ArgumentError
 from lapidist.kernels import KERNELS
 
@@ -47,6 +48,9 @@ def documents(root: Path, runs: Sequence[Run]) -> dict[Path, str]:
     readme = root / "README.md"
     if readme.exists() and BEGIN in readme.read_text():
         texts[readme] = with_table(readme.read_text(), readme_table(headline(found)))
+    log = root / "docs" / "ladder.md"
+    if log.exists():
+        texts[log] = worklog(log.read_text(), found)
     for path in sorted((root / "src" / "lapidist" / "cuda").glob("*/*.cu")):
         source = path.read_text()
         if MEASURED.search(source):

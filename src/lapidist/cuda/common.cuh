@@ -36,7 +36,7 @@ template <> struct Accumulator<double> { typedef double type; };
 typedef Accumulator<T>::type Acc;
 
 __device__ __forceinline__ int min_of(int a, int b) { return a < b ? a : b; }
-__device__ __forceinline__ int ceil_div(int a, int b) { return (a + b - 1) / b; }
+__device__ __forceinline__ int ceil_div(int a, int b) { return static_cast<int>((static_cast<unsigned>(a) + b - 1) / b); }
 
 // Four neighbouring elements of a row: 16 bytes of float (LDG.128), 8 of half, two times 16 of double.
 template <typename Element> struct alignas(sizeof(Element) * 4 < 16 ? sizeof(Element) * 4 : 16) Four { Element at[4]; };

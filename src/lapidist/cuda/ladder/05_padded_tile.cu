@@ -1,8 +1,8 @@
 // Lesson:   shared memory has 32 banks; a column of a 32-wide tile lies in one of them.
 // From:     04_shared_tile
 // Change:   each row of the tile of B gets one unused element, so a column walks through all banks.
-// Predicts: 16.5 -> 1.0 wavefronts per shared load on average; the loads were the limit, so most of 16x, until the
-//           next limit: two loads of shared memory per fma.
+// Predicts: a load of Bs takes 1 turn instead of 32. In machine instructions, where 04 reads four k at a time and this rung
+//           cannot: about 264 -> 40 turns for 32 fmas, so up to 6.6x, until the next limit: more loads than fmas.
 // Measured: -
 //
 //   Bs with BK = 4 and rows of 4 (banks)      rows of 5
