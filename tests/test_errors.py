@@ -1,0 +1,342 @@
+"""Bad input: each message names argument, rule, value and way out; nothing is written, nothing is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist import checks, driver, errors, prepare
+from lapidist.arrays import HOST, Operand
+from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError, RefusalError, ShapeError, StrideError
+
+F32 = np.float32
+
+
+def ones(*shape: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
+    return np.ones(shape, dtype)
+
+
+BASE = ones(40, 40)
+READ_ONLY = ones(4, 5)
+READ_ONLY.flags.writeable = False
+
+# what is called, the error, and the words that say argument, rule, value, way out
+REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
+    "inner extents": (
+        lambda: lapidist.matmul(ones(4, 6), ones(7, 5)),
+        ShapeError,
+        r"b: must have as many rows as a has columns; a is \(4, 6\) \(k = 6\), b is \(7, 5\) \(k = 7\)\. Transpose .*trans_b",
+    ),
+    "inner extents after transposing": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), trans_b=True),
+        ShapeError,
+        r"b: must have as many rows as a has columns; a is \(4, 6\) \(k = 6\), b is \(5, 6\) \(k = 5\)",
+    ),
+    "batches": (
+        lambda: lapidist.matmul(ones(2, 4, 6), ones(3, 6, 5)),
+        ShapeError,
+        r"b: batch dimensions must broadcast with those of a; a has \(2,\), b has \(3,\)\. Make each pair equal",
+    ),
+    "vector to gemm": (
+        lambda: lapidist.gemm(ones(6), ones(6, 5)),
+        ShapeError,
+        r"a: must have at least 2 dimensions; got shape \(6,\)\. .*call matmul",
+    ),
+    "vector b to gemm": (
+        lambda: lapidist.gemm(ones(5, 6), ones(6)),
+        ShapeError,
+        r"b: must have at least 2 dimensions; got shape \(6,\)",
+    ),
+    "scalar array": (
+        lambda: lapidist.matmul(np.array(1.0, F32), ones(6, 5)),
+        ShapeError,
+        r"a: must have at least 2 dimensions; got shape \(\)",
+    ),
+    "c that does not broadcast": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), ones(3, 5), beta=1),
+        ShapeError,
+        r"c: must broadcast to the output's shape \(4, 5\); got \(3, 5\)\. Reshape it or slice it",
+    ),
+    "c with too many dimensions": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), ones(1, 4, 5), beta=1),
+        ShapeError,
+        r"c: must broadcast to the output's shape \(4, 5\); got \(1, 4, 5\)",
+    ),
+    "shape of out": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=ones(5, 4)),
+        ShapeError,
+        r"out: must have shape \(4, 5\); got \(5, 4\)\. It is neither resized nor broadcast",
+    ),
+    "element type": (
+        lambda: lapidist.matmul(ones(4, 6, dtype="int32"), ones(6, 5, dtype="int32")),
+        DTypeError,
+        r"a: element type must be one of float16, float32, float64; got int32\. Convert it first",
+    ),
+    "complex": (
+        lambda: lapidist.matmul(ones(4, 6, dtype="complex64"), ones(6, 5)),
+        DTypeError,
+        r"a: element type must be .*got complex64",
+    ),
+    "two element types": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5, dtype="float64")),
+        DTypeError,
+        r"b: element type must be that of a, float32; got float64\. Convert one of them \(b\.astype or b\.to\)",
+    ),
+    "element type of c": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), ones(4, 5, dtype="float16"), beta=1),
+        DTypeError,
+        r"c: element type must be that of a, float32; got float16",
+    ),
+    "element type of out": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=ones(4, 5, dtype="float64")),
+        DTypeError,
+        r"out: element type must be that of a, float32; got float64",
+    ),
+    "no array": (
+        lambda: lapidist.matmul([[1.0]], ones(1, 1)),
+        DTypeError,
+        r"a: must be an array; got list\. Wrap it with numpy\.asarray",
+    ),
+    "out overlaps a": (
+        lambda: lapidist.matmul(BASE[:4, :6], BASE[6:12, :5], out=BASE[3:7, :5]),
+        StrideError,
+        r"out: must not overlap a: its elements are still read .*Bytes .*Pass a separate array",
+    ),
+    "out overlaps b": (
+        lambda: lapidist.matmul(ones(5, 5), BASE[:5, :5], out=BASE[4:9, :5]),
+        StrideError,
+        r"out: must not overlap b: .*Pass a separate array",
+    ),
+    "out overlaps c in part": (
+        lambda: lapidist.gemm(ones(5, 5), ones(5, 5), BASE[:5, :5], beta=1, out=BASE[1:6, :5]),
+        StrideError,
+        r"out: must not overlap c: .*Pass a separate array",
+    ),
+    "out is c transposed": (
+        lambda: lapidist.gemm(ones(5, 5), ones(5, 5), BASE[:5, :5].T, beta=1, out=BASE[:5, :5]),
+        StrideError,
+        r"out: must not overlap c: .*Pass a separate array",
+    ),
+    "strides of out": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=BASE[:8:2, :10:2]),
+        StrideError,
+        r"out: rows or columns must be contiguous .*got strides \(80, 2\)\. Write into a contiguous array and copy from it",
+    ),
+    "out repeats memory": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=np.lib.stride_tricks.as_strided(np.ones(5, F32), (4, 5), (0, 4))),
+        StrideError,
+        r"out: each element must have its own memory; strides \(0, 1\) repeat some\. Pass a fresh array",
+    ),
+    "out overlaps itself": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=np.lib.stride_tricks.as_strided(np.ones(50, F32), (4, 5), (16, 4))),
+        StrideError,
+        r"out: each element must have its own memory; strides \(4, 1\) repeat some",
+    ),
+    "read-only out": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=READ_ONLY),
+        ArgumentError,
+        r"out: must be writable; this array is read-only\. Pass a copy",
+    ),
+    "beta without c": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), beta=0.5),
+        ArgumentError,
+        r"beta: must be 0 when there is no c; got 0\.5\. Pass c, or c=out",
+    ),
+    "alpha that is an array": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), alpha=ones(1)),  # type: ignore[arg-type]
+        ArgumentError,
+        r"alpha: must be a real number; got ndarray\. Call float\(\) on it, or \.item\(\)",
+    ),
+    "complex beta": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), ones(4, 5), beta=1j),  # type: ignore[arg-type]
+        ArgumentError,
+        r"beta: must be a real number; got complex",
+    ),
+    "device without a meaning": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), device="tpu"),
+        ArgumentError,
+        r'device: must be "gpu", a GPU\'s number, "machine" or "host"; got \'tpu\'',
+    ),
+    "negative device": (lambda: lapidist.matmul(ones(4, 6), ones(6, 5), device=-2), ArgumentError, r"device: must be .*got -2"),
+    "unknown kernel": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), kernel="fastest", device="machine"),
+        ArgumentError,
+        r"kernel: must be one of uncoalesced, .*simt or a rung's number; got 'fastest'",
+    ),
+    "config without a kernel": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), config=lapidist.Config(64, 64), device="machine"),
+        ArgumentError,
+        r"config: belongs to one kernel; got 64x64.*Name it with kernel=",
+    ),
+    "kernel that does not take it": (
+        lambda: lapidist.gemm(ones(2, 4, 6), ones(2, 6, 5), kernel="coalesced", device="machine"),
+        RefusalError,
+        r"no kernel takes 4 x 5 x 6 x 2 batches float32.*coalesced .*refused: it multiplies one pair of .*batch of \(2,\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refusal_names_argument_rule_value_and_way_out(case: str) -> None:
+    call, error, words = REFUSED[case]
+    before = BASE.copy()
+    with pytest.raises(error, match=f"(?s){words}") as caught:
+        call()
+    assert isinstance(caught.value, LapidistError)
+    np.testing.assert_array_equal(BASE, before)
+    assert (READ_ONLY == 1).all()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"a": ones(4, 7)}, {"b": ones(6, 5, dtype="float64")}, {"beta": 1.0}, {"c": ones(3, 3), "beta": 1.0}, {"alpha": "two"},
+        {"device": "abacus"}, {"device": "machine", "kernel": "none"}, {"device": "machine", "config": lapidist.Config(8, 8)},
+    ],
+    ids=lambda wrong: ",".join(wrong),
+)  # fmt: skip
+def test_nothing_is_written_when_refused(wrong: dict[str, Any]) -> None:
+    out = np.full((4, 5), np.nan, F32)
+    with pytest.raises(LapidistError):
+        lapidist.gemm(**{"a": ones(4, 6), "b": ones(6, 5), "out": out, **wrong})
+    assert np.isnan(out).all()
+
+
+def test_a_plan_refuses_another_geometry_of_the_machine() -> None:
+    plan = lapidist.plan(ones(4, 6), ones(6, 5), device="machine", kernel="coalesced")
+    for a, b in (
+        (ones(8, 6), ones(6, 5)),
+        (ones(4, 6), ones(5, 6).T),
+        (ones(4, 6, dtype="float64"), ones(6, 5, dtype="float64")),
+    ):
+        with pytest.raises(
+            ArgumentError, match=r"a, b, c, out: must have the geometry that was planned, 4 x 5 x 6 .*Make a new plan"
+        ):
+            plan.execute(a, b)
+
+
+# ---- places ----
+
+
+def on_gpu(name: str, ordinal: int = 0) -> Operand:
+    return Operand(name, 4096, (4, 4), (4, 1), "float32", ordinal, "torch", None)
+
+
+def test_arrays_in_two_places() -> None:
+    here = Operand("a", 4096, (4, 4), (4, 1), "float32", HOST, "numpy", None)
+    with pytest.raises(DeviceError, match=r"b: must be where a is, host memory; it is in GPU 1\. Move one of them"):
+        checks.require_same_device(on_gpu("b", 1), here)
+    with pytest.raises(DeviceError, match=r"c: must be where a is, GPU 0; it is in GPU 1"):
+        checks.require_same_device(on_gpu("c", 1), on_gpu("a"))
+
+
+@pytest.mark.parametrize("device", ["machine", "host"])
+def test_the_machine_takes_no_gpu_arrays(device: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"device: '{device}' takes arrays in host memory; these are on GPU 0\. Copy them"):
+        prepare.choose_place(0, device)
+
+
+def test_arrays_stay_on_their_gpu() -> None:
+    with pytest.raises(ArgumentError, match=r"device: the arrays are on GPU 0, not 1\. Leave device away or move them"):
+        prepare.choose_place(0, 1)
+
+
+def test_a_place_that_is_free_to_choose() -> None:
+    assert prepare.choose_place(HOST, None) == HOST
+    assert prepare.choose_place(HOST, "host") == HOST
+    assert prepare.choose_place(HOST, "machine") == "machine"
+    assert prepare.choose_place(3, None) == 3
+
+
+def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a computer without a driver, also where there is one."""
+    from cuda.bindings import driver as bindings
+
+    def missing(*_: object) -> None:
+        raise RuntimeError("Failure finding libcuda.so.1")
+
+    monkeypatch.setattr(bindings, "cuInit", missing)
+    driver.load_driver.cache_clear()
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda", 0, 1])
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch, device: int | str) -> None:
+    without_gpu(monkeypatch)
+    out = np.full((4, 5), np.nan, F32)
+    with pytest.raises(DeviceError, match=r"device: no usable NVIDIA driver or GPU \(Failure finding libcuda.*lapidist doctor"):
+        lapidist.matmul(ones(4, 6), ones(6, 5), out=out, device=device)
+    assert np.isnan(out).all()
+    assert driver.gpu_count() == 0
+    driver.load_driver.cache_clear()
+
+
+def test_a_gpu_number_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "load_driver", lambda: None)
+    monkeypatch.setattr(driver, "gpu_count", lambda: 2)
+    with pytest.raises(DeviceError, match=r"device: GPU 2 was asked for, but the driver sees 2\. Choose one below 2"):
+        driver.require_gpu(2)
+    driver.require_gpu(1)
+
+
+def test_a_driver_that_is_too_old() -> None:
+    with pytest.raises(
+        DeviceError, match=r"driver: CUDA 13\.0 is needed, this one gives 12\.4\. Install an NVIDIA driver of release 580"
+    ):
+        driver.require_driver_version(12040)
+    driver.require_driver_version(13000)
+    driver.require_driver_version(13050)
+
+
+@pytest.mark.parametrize("stream", ["first", 1.5, object()])
+def test_a_stream_that_is_none(stream: object) -> None:
+    with pytest.raises(ArgumentError, match=r"stream: must be a raw handle or a torch, CuPy or cuda\.core stream; got "):
+        prepare.choose_stream(stream, "numpy", 0)
+
+
+@pytest.mark.parametrize("attribute", ["cuda_stream", "ptr", "handle"])
+def test_a_stream_of_any_framework(attribute: str) -> None:
+    stream = type("Stream", (), {attribute: 77})()
+    assert prepare.choose_stream(stream, "numpy", 0) == 77
+    assert prepare.choose_stream(5, "numpy", 0) == 5
+
+
+def test_an_unknown_chip() -> None:
+    from lapidist.device import chip
+
+    with pytest.raises(ArgumentError, match=r"chip: must be one of v100, .*h200; got 'h300'"):
+        chip("h300")
+
+
+# ---- the tree ----
+
+
+def test_every_error_is_a_lapidist_error_and_one_that_python_knows() -> None:
+    assert issubclass(ShapeError, ValueError)
+    assert issubclass(StrideError, ValueError)
+    assert issubclass(ArgumentError, ValueError)
+    assert issubclass(RefusalError, ValueError)
+    assert issubclass(DTypeError, TypeError)
+    assert issubclass(DeviceError, RuntimeError)
+    assert issubclass(errors.CompileError, RuntimeError)
+    assert issubclass(errors.LaunchError, RuntimeError)
+
+
+def test_the_tree_is_drawn_in_full() -> None:
+    for name, value in vars(errors).items():
+        if isinstance(value, type) and issubclass(value, LapidistError):
+            assert name in (errors.__doc__ or ""), name
+            if value is not LapidistError:
+                assert f"{name}({value.__bases__[1].__name__})" in (errors.__doc__ or "")
+
+
+def test_a_long_log_is_cut_in_the_message_only() -> None:
+    log = "\n".join(f"line {i}" for i in range(100))
+    error = errors.CompileError("source 'x.cu': refused", log)
+    assert error.log == log
+    assert "line 29" in str(error)
+    assert "line 30" not in str(error)
+    assert "70 more lines in .log" in str(error)

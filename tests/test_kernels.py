@@ -1,0 +1,149 @@
+"""The registry: names, entries and configs that compile for every chip they promise, without spills."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from lapidist.compiler import CUDA_SOURCES
+from lapidist.config import Config
+from lapidist.errors import ArgumentError
+from lapidist.kernels import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUNGS, Kernel, kernel_named
+from lapidist.static import Static, analyse, binary_of
+from lapidist.static.analysis import resources
+
+DTYPES = ["float16", "float32", "float64"]
+ELEMENT = {"float16": "f16", "float32": "f32", "float64": "f64"}
+STATIC_SHARED_LIMIT = 48 * 1024
+SHARED_LIMIT = 227 * 1024
+
+
+def named(kernel: Kernel) -> str:
+    return kernel.name
+
+
+# ---- names ----
+
+
+def test_names_are_unique_and_found() -> None:
+    assert len(BY_NAME) == len(KERNELS)
+    for kernel in KERNELS:
+        assert kernel_named(kernel.name) is kernel
+
+
+def test_a_rung_answers_to_its_number() -> None:
+    for number, kernel in enumerate(RUNGS, 1):
+        assert kernel_named(str(number)) is kernel_named(number) is kernel
+        assert kernel.source.startswith(f"ladder/{number:02d}_")
+
+
+@pytest.mark.parametrize("name", ["0", "99", "-1", "", "naive", "LARGE_TILE"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(ArgumentError, match=r"kernel: must be one of uncoalesced, .* or a rung's number; got "):
+        kernel_named(name)
+
+
+def test_every_source_is_registered_and_every_row_has_its_source() -> None:
+    sources = {str(path.relative_to(CUDA_SOURCES)) for path in CUDA_SOURCES.rglob("*.cu")}
+    assert sources == {kernel.source for kernel in KERNELS}
+
+
+def test_kinds() -> None:
+    assert {kernel.kind for kernel in RUNGS} == {"rung"}
+    assert {kernel.kind for kernel in DETOURS} == {"detour"}
+    assert {kernel.kind for kernel in PRODUCTION} == {"production"}
+    for kernel in KERNELS:
+        assert kernel.idea
+        assert 0 < kernel.efficiency <= 1
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+def test_one_entry_by_the_files_name(kernel: Kernel) -> None:
+    text = (CUDA_SOURCES / kernel.source).read_text()
+    assert re.findall(r'extern\s+"C"\s+__global__\s+void\s+__launch_bounds__\([^;{]*?\)\s+(\w+)\(', text) == [kernel.entry]
+
+
+# ---- what the compiler makes of them ----
+
+
+@pytest.mark.parametrize("aligned", [True, False], ids=["aligned", "unaligned"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+def test_every_kernel_compiles_for_every_type(kernel: Kernel, dtype: str, aligned: bool) -> None:
+    for config, _ in kernel.configs_for(dtype):
+        binary = binary_of(kernel, config, dtype, "sm_90a", aligned)
+        assert f".visible .entry {kernel.entry}(" in binary.ptx
+        registers, shared, _ = resources(binary)
+        assert 0 < registers * config.threads <= 65536
+        assert shared <= STATIC_SHARED_LIMIT
+        assert shared + kernel.shared_bytes(config, dtype) <= SHARED_LIMIT
+        assert f"fma.rn.{'f64' if dtype == 'float64' else 'f32'}" in binary.ptx
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+def test_every_kernel_compiles_for_the_oldest_chip_it_promises(kernel: Kernel) -> None:
+    major, minor = kernel.capability
+    architecture = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
+    assert f".target {architecture}" in binary_of(kernel, kernel.config_for("float32"), "float32", architecture).ptx
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+def test_nothing_spills_in_float(kernel: Kernel) -> None:
+    """Aligned; without alignment a detour may, a rung or a production kernel may not."""
+    for config, _ in kernel.configs_for("float32"):
+        assert analyse(kernel, config, "float32", "sm_90a").spills == 0, str(config)
+        if kernel.kind != "detour":
+            assert analyse(kernel, config, "float32", "sm_90a", aligned=False).spills == 0, str(config)
+
+
+def share(name: str, dtype: str = "float32") -> Static:
+    return analyse(kernel_named(name), None, dtype, "sm_90a")
+
+
+def test_the_ladder_climbs_in_the_share_of_multiply_adds() -> None:
+    """Each of these rungs exists to spend fewer instructions on anything else."""
+    climbed = [
+        share(name).ffma_share for name in ("coalesced", "hoisted_indices", "padded_tile", "thread_column", "vector_loads")
+    ]
+    assert climbed == sorted(climbed)
+    assert share("thread_tile").ffma_share > share("vector_loads").ffma_share
+    assert share("large_tile").ffma_share > share("thread_tile").ffma_share
+
+
+def test_vectors_are_as_wide_as_the_lesson_says() -> None:
+    assert set(share("thread_column").widths["ldg"]) == {4}
+    assert set(share("vector_loads").widths["ldg"]) == {16}
+    assert set(share("transposed_a").widths["lds"]) == {16}
+    assert share("async_pipeline").widths["ldgsts"]
+    assert not share("double_buffer").widths["ldgsts"]
+
+
+@pytest.mark.parametrize("name", ["shared_tile", "large_tile", "double_buffer"])
+def test_barriers_a_step(name: str) -> None:
+    """Two to fill and drain one buffer, one with two buffers."""
+    assert share(name).barriers == (1 if name == "double_buffer" else 2)
+
+
+# ---- configs ----
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_registered_config_is_whole(kernel: Kernel, dtype: str) -> None:
+    for config, efficiency in kernel.configs_for(dtype):
+        assert config.threads % 32 == 0
+        assert config.threads <= 1024
+        assert 0 < efficiency <= 1
+        assert config.bm % config.tm == 0
+        assert config.bn % config.tn == 0
+        if config.wm:
+            assert (config.bm % config.wm, config.bn % config.wn) == (0, 0)
+            assert config.wm // config.tm * (config.wn // config.tn) == 32
+
+
+def test_a_config_prints_what_it_is() -> None:
+    assert str(Config(128, 64, 8, 32, 16, 8, 4, stages=3)) == "128x64x8, warp 32x16, thread 8x4, 3 stages"
+    assert str(Config(32, 32)) == "32x32, thread 1x1"
+    assert Config(128, 128, 8, tm=8, tn=8, producers=32).threads == 256 + 32
+    assert Config(32, 16).defines() == {"BM": 32, "BN": 16, "TM": 1, "TN": 1}

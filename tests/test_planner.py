@@ -1,0 +1,292 @@
+"""The planner: what is refused says why, what is left is weighed, the best is taken; printing it explains the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from lapidist.arrays import HOST, Operand
+from lapidist.config import Config
+from lapidist.device import CHIPS, Device
+from lapidist.errors import ArgumentError, RefusalError
+from lapidist.kernels import BY_NAME, KERNELS, kernel_named
+from lapidist.planner import candidates, choose, predict, traffic_bytes
+from lapidist.plans import make_plan
+from lapidist.problem import Problem
+
+H200, A100, V100 = CHIPS["h200"], CHIPS["a100"], CHIPS["v100"]
+
+
+def fake(shape: Sequence[int], strides: Sequence[int] | None = None, dtype: str = "float32") -> Operand:
+    steps = strides or [*(shape[-1] * shape[-2] for _ in shape[:-2]), shape[-1], 1]
+    return Operand("x", 0, tuple(shape), tuple(steps), dtype, HOST, "numpy", None)
+
+
+def square(n: int, dtype: str = "float32") -> Problem:
+    return Problem.of(fake((n, n), None, dtype), fake((n, n), None, dtype), None, fake((n, n), None, dtype))
+
+
+def refusal(kernel: str, problem: Problem, device: Device = H200, config: Config | None = None) -> str:
+    row = kernel_named(kernel)
+    return row.refuse(problem, config or row.config_for(problem.dtype), device) or ""
+
+
+# ---- refusals ----
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_every_kernel_takes_a_plain_large_product(kernel: object, dtype: str) -> None:
+    from lapidist.static import sample_problem
+
+    row = kernel_named(kernel.name)  # type: ignore[attr-defined]
+    assert row.refuse(sample_problem(row, dtype), row.config_for(dtype), H200) is None
+
+
+def test_layouts_are_refused_by_name() -> None:
+    n = 64
+    row, col, every = fake((n, n)), fake((n, n), (1, n)), fake((n, n), (2 * n, 2))
+    assert refusal("coalesced", Problem.of(col, row, None, row)) == "A must be row-major; it is column-major"
+    assert refusal("coalesced", Problem.of(row, col, None, row)) == "B must be row-major; it is column-major"
+    assert refusal("coalesced", Problem.of(every, row, None, row)).startswith("A must be row-major; it is strided (")
+    assert refusal("b_transposed", Problem.of(row, row, None, row)) == "B must be column-major; it is row-major"
+    assert refusal("b_transposed", Problem.of(row, col, None, row)) == ""
+    assert refusal("simt", Problem.of(col, every, None, row)) == ""
+    assert "D must have neighbours that touch" in refusal("simt", Problem.of(row, row, None, every))
+
+
+def test_batches_are_refused_where_there_is_one_product() -> None:
+    problem = Problem.of(fake((3, 8, 8)), fake((3, 8, 8)), None, fake((3, 8, 8)))
+    assert refusal("large_tile", problem) == "it multiplies one pair of matrices; this is a batch of (3,)"
+    assert refusal("simt", problem) == ""
+
+
+def test_a_separate_c_is_refused_where_c_is_updated_in_place() -> None:
+    a, c = fake((8, 8)), Operand("c", 4096, (8, 8), (8, 1), "float32", HOST, "numpy", None)
+    assert refusal("large_tile", Problem.of(a, a, c, fake((8, 8)))) == "it updates C in place; here C and D are different arrays"
+    assert refusal("large_tile", Problem.of(a, a, a, a)) == ""
+
+
+def test_batches_that_need_three_steps_are_refused() -> None:
+    shape, strides = (2, 2, 2, 8, 8), (1024, 300, 130, 8, 1)
+    problem = Problem.of(fake(shape, strides), fake(shape, strides), None, fake(shape, strides))
+    assert refusal("simt", problem) == "it steps through two batch dimensions; these strides leave 3: (2, 2, 2)"
+
+
+def test_batches_beyond_the_grid_are_refused() -> None:
+    shape, strides = (70000, 8, 8), (100, 8, 1)
+    words = refusal("simt", Problem.of(fake(shape, strides), fake(shape, strides), None, fake(shape, strides)))
+    assert words == "a grid has at most 65535 blocks along y and z; the batch is (70000,)"
+
+
+def test_chips_that_lack_the_instructions_are_refused() -> None:
+    assert refusal("async_pipeline", square(64), V100) == "it needs compute capability 8.0; V100 has 7.0"
+    assert refusal("tma_producer", square(64), A100) == "it needs compute capability 9.0; A100 has 8.0"
+    assert refusal("coalesced", square(64), V100) == "it needs compute capability 7.5; V100 has 7.0"
+    assert refusal("tma_producer", square(64), H200) == ""
+
+
+def test_rows_that_the_copy_engine_cannot_step_through_are_refused() -> None:
+    def with_rows(stride: int, rows: int = 64, cols: int = 16) -> str:
+        return refusal("tma_producer", Problem.of(fake((rows, cols), (stride, 1)), fake((cols, 64)), None, fake((rows, 64))))
+
+    assert with_rows(16) == ""
+    assert with_rows(18) == "the copy engine needs A's pointer and row stride in multiples of 16 bytes; they are multiples of 8"
+    assert with_rows(1) == "the copy engine needs A's pointer and row stride in multiples of 16 bytes; they are multiples of 4"
+    assert (
+        with_rows(1, cols=1)
+        == "the copy engine needs A's pointer and row stride in multiples of 16 bytes; they are multiples of 4"
+    )
+    assert with_rows(0) == "the copy engine steps forward from row to row; A's row stride is 0"
+    assert with_rows(-16) == "the copy engine steps forward from row to row; A's row stride is -16"
+
+
+def test_pointers_that_the_copy_engine_cannot_take_are_refused() -> None:
+    a = Operand("a", 4, (16, 16), (16, 1), "float32", HOST, "numpy", None)
+    assert "multiples of 16 bytes; they are multiples of 4" in refusal(
+        "tma_producer", Problem.of(a, fake((16, 16)), None, fake((16, 16)))
+    )
+
+
+def test_extents_beyond_32_bits_are_refused() -> None:
+    long = 2**31
+    problem = Problem.of(fake((long, 8)), fake((8, 8)), None, fake((long, 8)))
+    assert refusal("simt", problem) == f"an extent is counted in 32 bits; the largest is {long}"
+
+
+def test_grids_beyond_the_limit_are_refused() -> None:
+    wide = 2**31 - 1
+    problem = Problem.of(fake((wide, 8)), fake((8, wide)), None, fake((wide, wide)))
+    assert "a grid has at most 2147483647 blocks; 32x32, thread 1x1 would need " in refusal("coalesced", problem)
+
+
+def test_configs_beyond_the_chip_are_refused() -> None:
+    words = refusal("tma_producer", square(512), H200, Config(256, 256, 64, 64, 64, 16, 8, stages=4))
+    assert "bytes of shared memory; H200 gives a block 232448" in words
+    assert "a block has at most 1024 threads; 64x64, thread 1x1 would need 4096" in refusal(
+        "coalesced", square(64), H200, Config(64, 64)
+    )
+
+
+# ---- choosing ----
+
+
+def test_the_best_candidate_is_the_quickest_that_is_allowed() -> None:
+    best, weighed = choose(square(4096), H200)
+    allowed = [candidate for candidate in weighed if candidate.refusal is None]
+    assert best in allowed
+    assert all(best.seconds <= candidate.seconds for candidate in allowed)
+    assert {candidate.kernel.name for candidate in weighed} == set(BY_NAME)
+
+
+@pytest.mark.parametrize("n", [1, 7, 64, 1000, 4096])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("layouts", [(1, 1), (1, 0), (0, 1), (0, 0)])
+def test_any_shape_and_layout_has_a_kernel_on_any_chip(n: int, dtype: str, layouts: tuple[int, int]) -> None:
+    a, b = (fake((n, n), (n, 1) if layout else (1, n), dtype) for layout in layouts)
+    for device in CHIPS.values():
+        if device.capability >= (7, 5):
+            assert choose(Problem.of(a, b, None, fake((n, n), None, dtype)), device)[0].refusal is None
+
+
+def test_naming_a_kernel_leaves_only_that_one() -> None:
+    best, weighed = choose(square(512), H200, kernel_named("shared_tile"))
+    assert best.kernel.name == "shared_tile"
+    assert {candidate.kernel.name for candidate in weighed} == {"shared_tile"}
+
+
+def test_no_kernel_left_lists_every_reason() -> None:
+    with pytest.raises(RefusalError, match=r"no kernel takes .* on V100") as caught:
+        choose(square(64), V100)
+    for kernel in KERNELS:
+        assert f"  {kernel.name} (" in str(caught.value)
+    assert str(caught.value).count("refused: it needs compute capability") >= len(KERNELS)
+
+
+def test_every_config_of_a_kernel_is_weighed() -> None:
+    simt = kernel_named("simt")
+    rows = candidates(square(512), H200, (simt,))
+    assert [row.config for row in rows] == [config for config, _ in simt.configs_for("float32")]
+
+
+def test_small_products_get_small_tiles() -> None:
+    simt = kernel_named("simt")
+    small, large = choose(square(128), H200, simt)[0], choose(square(4096), H200, simt)[0]
+    assert small.config.bm * small.config.bn < large.config.bm * large.config.bn
+
+
+# ---- the model ----
+
+
+def test_prediction_grows_with_the_work_and_never_beats_the_chip() -> None:
+    kernel = kernel_named("warp_tile")
+    times = [predict(square(n), H200, kernel, kernel.config, kernel.efficiency) for n in (0, 1, 512, 1024, 4096, 8192)]
+    assert times == sorted(times)
+    assert square(8192).flops / times[-1] <= H200.limit_tflops("float32") * 1e12
+
+
+def test_traffic_counts_each_operand_once() -> None:
+    a, b, d = fake((3, 40, 20)), fake((3, 20, 30)), fake((3, 40, 30))
+    assert traffic_bytes(Problem.of(a, b, None, d)) == 3 * 4 * (40 * 20 + 20 * 30 + 40 * 30)
+    assert traffic_bytes(Problem.of(a, b, d, d)) == 3 * 4 * (40 * 20 + 20 * 30 + 2 * 40 * 30)
+
+
+# ---- plans ----
+
+
+def test_a_plan_prints_its_reasons() -> None:
+    plan = make_plan(square(1000), H200)
+    text = str(plan)
+    assert "1000 x 1000 x 1000 float32" in text
+    assert "on H200" in text
+    assert f"kernel    {plan.kernel.name}: {plan.kernel.idea}" in text
+    assert f"config    {plan.config}" in text
+    for kernel in KERNELS:
+        assert f"    {kernel.name} (" in text
+    assert "refused: " in text
+
+
+def test_a_plan_derives_the_launch() -> None:
+    plan = make_plan(square(1000), H200, kernel_named("warp_tile"))
+    assert plan.grid == (8 * 8, 1, 1)
+    assert plan.block == (256, 1, 1)
+    assert plan.shared_bytes == 0
+    assert not plan.is_empty
+    assert make_plan(square(0), H200).is_empty
+
+
+def test_a_batch_walks_along_y_and_z() -> None:
+    shape, strides = (5, 3, 64, 64), (100000, 4096, 64, 1)
+    problem = Problem.of(fake(shape, strides), fake(shape, strides), None, fake(shape, strides))
+    plan = make_plan(problem, H200, kernel_named("simt"), Config(64, 64, 16, 32, 32, 8, 4))
+    assert plan.grid == (1, 3, 5)
+
+
+def test_a_persistent_kernel_takes_one_block_an_sm() -> None:
+    plan = make_plan(square(4096), H200, kernel_named("tma_producer"))
+    assert plan.grid == (132, 1, 1)
+    assert make_plan(square(256), H200, kernel_named("tma_producer")).grid == (2, 1, 1)
+
+
+def test_a_config_of_the_callers_passes_the_same_rules() -> None:
+    chosen = Config(64, 64, 16, 32, 32, 8, 4)
+    assert make_plan(square(512), H200, kernel_named("simt"), chosen).config == chosen
+    with pytest.raises(RefusalError, match=r"(?s)config: coalesced does not take .*at most 1024 threads"):
+        make_plan(square(512), H200, kernel_named("coalesced"), Config(64, 64))
+    with pytest.raises(ArgumentError, match="config: belongs to one kernel"):
+        make_plan(square(512), H200, None, chosen)
+
+
+def test_what_the_source_forbids_is_told_in_its_words() -> None:
+    """A rule that only the source knows: its static_assert reaches the caller."""
+    from lapidist.errors import CompileError
+
+    plan = make_plan(square(512), H200, kernel_named("simt"), Config(64, 64, 16, 32, 32, 4, 4))
+    with pytest.raises(CompileError, match="a warp is 4 x 8 lanes, each with TM x TN results"):
+        _ = plan.binary
+
+
+# ---- chips ----
+
+
+@pytest.mark.parametrize(
+    ("name", "architecture"), [("a100", "sm_80"), ("rtx4090", "sm_89"), ("h100", "sm_90a"), ("h200", "sm_90a")]
+)
+def test_architectures(name: str, architecture: str) -> None:
+    assert CHIPS[name].architecture == architecture
+
+
+def test_peaks() -> None:
+    """132 SMs, 128 lanes, 2 flops, 1.98 GHz."""
+    assert H200.peak_tflops("float32") == pytest.approx(66.9, abs=0.05)
+    assert H200.peak_tflops("float64") == pytest.approx(33.5, abs=0.05)
+    assert H200.limit_tflops("float32") == 66.0
+    assert A100.limit_tflops("float32") == pytest.approx(19.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("threads", "registers", "shared", "blocks"),
+    [
+        (256, 128, 0, 2),
+        (256, 64, 0, 4),
+        (1024, 32, 0, 2),
+        (32, 16, 0, 32),
+        (128, 255, 0, 2),
+        (128, 32, 100 * 1024, 2),
+        (64, 33, 0, 25),
+    ],
+)
+def test_occupancy(threads: int, registers: int, shared: int, blocks: int) -> None:
+    """33 registers take 40 a thread (units of 256 a warp): 65536 / (1280 * 2) = 25 blocks of two warps."""
+    assert H200.blocks_resident(threads, registers, shared) == blocks
+
+
+@pytest.mark.parametrize(
+    ("product", "chip"),
+    [("NVIDIA H200", "h200"), ("NVIDIA GeForce RTX 4090", "rtx4090"), ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA B200", None)],
+)
+def test_products_are_recognised(product: str, chip: str | None) -> None:
+    from lapidist.device import known_as
+
+    assert known_as(product) == (CHIPS[chip] if chip else None)
