@@ -17,6 +17,16 @@ template <int Bytes> __device__ __forceinline__ void cp_async(void* smem, const 
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(smem)), "l"(gmem), "n"(Bytes) : "memory");
 }
 
+// The same, but only `exist` bytes (0 to Bytes) are read; the rest of the target becomes zero.
+template <int Bytes> __device__ __forceinline__ void cp_async_fill(void* smem, const void* gmem, int exist) {
+  static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async knows 4, 8 and 16 bytes");
+  if constexpr (Bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(smem)), "l"(gmem), "r"(exist) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(smem)), "l"(gmem), "n"(Bytes), "r"(exist)
+                 : "memory");
+}
+
 // The copies of this thread since its last commit become one group. An empty group counts too.
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

@@ -1,0 +1,93 @@
+// Lesson:   a tensor core outruns the L1: what a block needs is staged once in shared memory and reused by all its warps.
+// From:     16_wmma_simple
+// Change:   persistent blocks walk 128 x 128 tiles; eight warps, each 2 x 4 fragments; k in chunks of BK through shared memory,
+//           rows skewed; C and D pass through shared memory, a warp's row of fragments at a time.
+// Predicts: a warp reads 6 fragments for 8 products instead of 2 for 1: 2.7x less from shared memory than 16 read from the
+//           L1, and 32x less from global memory. But load and compute take turns: 35 to 50 % of cuBLAS in half.
+// Measured: -
+//
+//        BN = 2 warps x 4 fragments                    skew: a row of 64 halves is 32 banks; 8 more halves, and the
+//      +---------------+---------------+               eight rows that one read takes start at banks 0 4 8 ... 28
+//      | w0  .  .  .   | w1            |
+//      |  .  .  .  .   |               |  BM =         | 0 1 2 3 ... | - |       SKEW (16 bytes)
+//      +---------------+---------------+  4 warps x    | 4 5 6 7 ... | - |
+//      | w2            | w3            |  2 fragments  | 8 9  ...    | - |
+//      ...                                             |             | - |
+#include "wmma.cuh"
+
+#ifndef BM
+#define BM (8 * FM)
+#define BN (8 * FN)
+#define BK (128 / sizeof(T))  // in half: 64 KB of shared memory are enough; twice as deep needs more
+#endif
+#ifndef SKEW
+#define SKEW CHUNK
+#endif
+#ifndef BLOCKS
+#define BLOCKS 2  // on an SM at once: one computes while the other loads
+#endif
+constexpr int ROWS = 2, COLS = 4;  // fragments of a warp
+constexpr int WARPS_N = BN / (COLS * FN), WARPS = BM / (ROWS * FM) * WARPS_N, THREADS = WARPS * 32;
+constexpr int A_PITCH = BK + SKEW, B_PITCH = BN + SKEW, D_PITCH = COLS * FN + 16 / sizeof(Sum);  // in elements
+constexpr int A_CHUNKS = BK / CHUNK, B_CHUNKS = BN / CHUNK;  // a row's
+static_assert(BM % (ROWS * FM) == 0 && BN % (COLS * FN) == 0 && BK % FK == 0, "tiles are made of whole fragments");
+static_assert(BM * A_CHUNKS % THREADS == 0 && BK * B_CHUNKS % THREADS == 0, "every thread moves the same number of chunks");
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+wmma_shared(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, i64 ldb, Scalar beta, Out* C, i64 ldc) {
+  // Where am I: my warp's fragments in the block's tile.
+  const int tiles_n = ceil_div(N, BN), tiles = ceil_div(M, BM) * tiles_n;
+  const int warp = threadIdx.x / 32, warp_row = warp / WARPS_N * ROWS * FM, warp_col = warp % WARPS_N * COLS * FN;
+  extern __shared__ __align__(128) char smem[];  // chunks of A and B; at the end of a tile, the warps' patches of D
+  T* As = reinterpret_cast<T*>(smem);
+  T* Bs = As + BM * A_PITCH;
+  Sum* Ds = reinterpret_cast<Sum*>(smem) + warp * FM * D_PITCH;
+
+  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int tile_row = tile / tiles_n * BM, tile_col = tile % tiles_n * BN;
+    W::Sums sums[ROWS][COLS] = {};
+
+    for (int k0 = 0; k0 < K; k0 += BK) {
+      // Load.
+#pragma unroll
+      for (int i = threadIdx.x; i < BM * A_CHUNKS; i += THREADS) {
+        const int row = i / A_CHUNKS, k = i % A_CHUNKS * CHUNK;
+        *reinterpret_cast<Chunk*>(&As[row * A_PITCH + k]) =
+            load_chunk(A + min_of(tile_row + row, M - 1) * lda + k0 + k, K - k0 - k);
+      }
+#pragma unroll
+      for (int i = threadIdx.x; i < BK * B_CHUNKS; i += THREADS) {
+        const int k = i / B_CHUNKS, col = i % B_CHUNKS * CHUNK;
+        *reinterpret_cast<Chunk*>(&Bs[k * B_PITCH + col]) =
+            load_chunk(B + (k0 + k) * ldb + tile_col + col, k0 + k < K ? N - tile_col - col : 0);
+      }
+      __syncthreads();  // the chunk is whole before anyone reads it
+
+      // Compute.
+#pragma unroll
+      for (int k = 0; k < BK; k += FK) {
+        W::Operand a[ROWS], b[COLS];
+#pragma unroll
+        for (int m = 0; m < ROWS; ++m) W::load_a(a[m], &As[(warp_row + m * FM) * A_PITCH + k], A_PITCH);
+#pragma unroll
+        for (int n = 0; n < COLS; ++n) W::load_b(b[n], &Bs[k * B_PITCH + warp_col + n * FN], B_PITCH);
+#pragma unroll
+        for (int m = 0; m < ROWS; ++m)
+#pragma unroll
+          for (int n = 0; n < COLS; ++n) W::multiply(sums[m][n], a[m], b[n]);
+      }
+      __syncthreads();  // everyone is done with the chunk before the next one, or D, overwrites it
+    }
+
+    // Store.
+#pragma unroll
+    for (int m = 0; m < ROWS; ++m) {
+#pragma unroll
+      for (int n = 0; n < COLS; ++n) W::store(Ds + n * FN, sums[m][n], D_PITCH);
+      __syncwarp();  // lanes read what others wrote
+      store_patch<FM, COLS * FN, D_PITCH>(Ds, C, ldc, 1, C, ldc, tile_row + warp_row + m * FM, tile_col + warp_col, M, N, alpha, beta);
+      __syncwarp();  // the patch is read before it is filled again
+    }
+    __syncthreads();  // the patches are read before the next tile overwrites them
+  }
+}

@@ -1,0 +1,133 @@
+// Lesson:   with mma.sync the registers' layout is known, so every step from global memory to C can overlap the others.
+// From:     17_wmma_shared
+// Change:   fragments by ldmatrix from swizzled tiles, the next step's while this one is multiplied; cp.async STAGES - 1 tiles
+//           ahead; warp tiles of 64 x 64; tiles visited in bands, for the L2.
+// Predicts: 32 products for 8 ldmatrix (WM = WN = 64, half), no register or store between memory and shared memory, no
+//           padding: the tensor cores run all the time. Their mma.sync path is the limit, some 60 % of what wgmma can do.
+// Measured: -
+//
+//   rows of 4 chunks (BK = 32 halves), two of them in 128 bytes        stage  0       1       2       one step later
+//   row 0 | 0 1 2 3   row 1 | 0 1 2 3    chunk c of row r lies at             in use  there   coming  coming, in use, there
+//       2 | 1 0 3 2       3 | 1 0 3 2    place c ^ r / 2 % 4: a column
+//       4 | 2 3 0 1       5 | 2 3 0 1    of eight rows is in eight       order of tiles: down a band of RASTER rows, then
+//       6 | 3 2 1 0       7 | 3 2 1 0    different places                the next column
+#include "mma.cuh"
+
+#ifndef BM
+#define BM (sizeof(T) < 8 ? 128 : 64)
+#define BN (sizeof(T) == 2 ? 256 : 128)
+#define BK (sizeof(T) < 8 ? 64 / sizeof(T) : 16)
+#define WM (sizeof(T) < 8 ? 64 : 32)
+#define WN (sizeof(T) < 8 ? 64 : 32)
+#define STAGES 4
+#endif
+#ifndef RASTER
+#define RASTER 8
+#endif
+#define THREADS (BM / WM * (BN / WN) * 32)
+#ifndef BLOCKS
+#define BLOCKS (THREADS <= 128 ? 2 : 1)  // on an SM at once; it has 65536 registers
+#endif
+typedef Tile<BM, true, BK> ATile;   // k touches
+typedef Tile<BN, false, BK> BTile;  // columns touch
+typedef Reader<BM, true, BK, WM / 8> AReader;
+typedef Reader<BN, false, BK, WN / 8> BReader;
+constexpr int STAGE = ATile::BYTES + BTile::BYTES, STEPS = BK / DEPTH;
+constexpr int A_ROWS = THREADS / ATile::CHUNKS, B_ROWS = THREADS / BTile::CHUNKS;  // rows that one move of all threads covers
+constexpr int PATCH = 16, D_PITCH = WN + 32 / sizeof(Scalar);  // a warp's patch of D: rows, and their distance
+static_assert(THREADS % ATile::CHUNKS == 0 && BM % A_ROWS == 0, "all threads move whole rows of A, a chunk each at a time");
+static_assert(THREADS % BTile::CHUNKS == 0 && BK % B_ROWS == 0, "all threads move whole rows of B");
+static_assert(STAGES >= 3, "one tile is read, one is freed, one at least is under way");
+static_assert(STEPS % 2 == 0, "the two fragment buffers take turns: tile after tile starts with the first");
+static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, i64 ldb, Scalar beta, Out* C, i64 ldc) {
+  // Where am I: the tile of C, in bands of RASTER rows of tiles, and my warp's part of it.
+  const int tiles_m = ceil_div(M, BM), tiles_n = ceil_div(N, BN);
+  const int band = blockIdx.x / (RASTER * tiles_n) * RASTER, height = min_of(RASTER, tiles_m - band);
+  const int tile_row = (band + blockIdx.x % (RASTER * tiles_n) % height) * BM;
+  const int tile_col = blockIdx.x % (RASTER * tiles_n) / height * BN;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp_row = warp / (BN / WN) * WM, warp_col = warp % (BN / WN) * WN;
+
+  // What I load: one chunk of every A_ROWS-th row of A (clamped to the matrix), one of every B_ROWS-th of B.
+  extern __shared__ __align__(128) char smem[];  // STAGES of a tile of A and one of B; in the end, the warps' patches of D
+  const int a_row = threadIdx.x / ATile::CHUNKS, a_chunk = threadIdx.x % ATile::CHUNKS;
+  const int b_row = threadIdx.x / BTile::CHUNKS, b_chunk = threadIdx.x % BTile::CHUNKS;
+  const int b_exist = N - tile_col - b_chunk * CHUNK;
+  const T* a_gmem[BM / A_ROWS];
+#pragma unroll
+  for (int i = 0; i < BM / A_ROWS; ++i) a_gmem[i] = A + min_of(tile_row + a_row + i * A_ROWS, M - 1) * lda + a_chunk * CHUNK;
+  const T* b_gmem = B + b_row * ldb + tile_col + b_chunk * CHUNK;
+  int copied = 0;  // the k that the next copy starts with
+  const auto copy_tile = [&](int stage) {
+    char* target = smem + stage * STAGE;
+#pragma unroll
+    for (int i = 0; i < BM / A_ROWS; ++i) {
+      copy_chunk(reinterpret_cast<T*>(target + ATile::offset(a_row + i * A_ROWS, a_chunk)), a_gmem[i], K - copied - a_chunk * CHUNK);
+      a_gmem[i] += BK;
+    }
+    target += ATile::BYTES;
+#pragma unroll
+    for (int i = 0; i < BK; i += B_ROWS)
+      copy_chunk(reinterpret_cast<T*>(target + BTile::offset(b_row + i, b_chunk)), b_gmem + i * ldb, copied + b_row + i < K ? b_exist : 0);
+    b_gmem += BK * ldb;
+    copied += BK;
+  };
+
+  Sums sums[WM / 16][WN / 8];
+  Eight a[2][WM / 8], b[2][WN / 8];
+  const AReader read_a(warp_row);
+  const BReader read_b(warp_col);
+#pragma unroll
+  for (int stage = 0; stage < STAGES - 1; ++stage) {
+    if (copied < K) copy_tile(stage);
+    cp_async_commit();  // also when there is no tile left: the wait below counts groups
+  }
+  if (K > 0) {
+    cp_async_wait<STAGES - 2>();
+    __syncthreads();  // the tile is whole before anyone reads it
+    read_a.read(a[0], smem, 0);
+    read_b.read(b[0], smem + ATile::BYTES, 0);
+  }
+  for (int k0 = 0, stage = 0, freed = STAGES - 1; k0 < K; k0 += BK) {
+    // Load: the tile STAGES - 1 steps ahead, from global to shared memory.
+    if (copied < K) copy_tile(freed);
+    cp_async_commit();
+
+    // Compute: this step's Eights, while those of the next one are on their way from shared memory.
+#pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+      if (step == STEPS - 1) {  // the next one is in the next tile
+        freed = stage;
+        stage = k0 + BK >= K || stage == STAGES - 1 ? 0 : stage + 1;  // after the last tile any will do
+        cp_async_wait<STAGES - 2>();
+        __syncthreads();  // the tile is whole, and everyone has read the last of the one before
+      }
+      read_a.read(a[(step + 1) % 2], smem + stage * STAGE, (step + 1) % STEPS);
+      read_b.read(b[(step + 1) % 2], smem + stage * STAGE + ATile::BYTES, (step + 1) % STEPS);
+      round_eights(a[step % 2]);
+      round_eights(b[step % 2]);
+#pragma unroll
+      for (int m = 0; m < WM / 16; ++m)
+#pragma unroll
+        for (int n = 0; n < WN / 8; ++n) sums[m][n].multiply(a[step % 2][2 * m], a[step % 2][2 * m + 1], b[step % 2][n]);
+    }
+  }
+
+  // Store: a warp's rows, 16 at a time, through its patch of shared memory.
+  __syncthreads();  // everyone has read the last tile
+  Scalar* patch = reinterpret_cast<Scalar*>(smem) + warp * PATCH * D_PITCH;
+#pragma unroll
+  for (int m = 0; m < WM / 16; ++m) {
+#pragma unroll
+    for (int n = 0; n < WN / 8; ++n)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        patch[(lane / 4 + i / 2 * 8) * D_PITCH + BReader::outer_of(n, lane % 4 * 2 + i % 2)] = sums[m][n].sum(i);
+    __syncwarp();  // lanes read what others wrote
+    store_patch<PATCH, WN, D_PITCH>(patch, C, ldc, 1, C, ldc, tile_row + warp_row + m * 16, tile_col + warp_col, M, N, alpha, beta);
+    __syncwarp();  // the patch is read before it is filled again
+  }
+}

@@ -1,0 +1,211 @@
+// mma.sync and ldmatrix, each instruction once, and the tiles of shared memory that feed them.
+//
+// Every type has one form here. An Eight is what a warp holds of 8 rows of A (or 8 columns of B), DEPTH steps of k: lane
+// 4 g + t holds, of row g, the t-th quarter of 16 bytes of k, and of the 16 bytes after. The instruction multiplies two
+// Eights of A, one above the other, by one of B: 16 x 8 sums, four a lane.
+//
+//                        B   n = g ->                          type         DEPTH   bytes of k
+//                      +-------+                               half, bf16   16      32
+//            at[0]  k  | t     |  rows of quarter t            tf32          8      32
+//            at[1]  |  | t     |                               8 bits       32      32
+//                   v  +-------+                               double        8      64: at[0] is k = t, at[1] k = 4 + t,
+//           k ->                                               or           16          at[2], at[3] the eight k after
+//        +---------+   +-------+
+//  top   | t  | t  |   | 2t 2t+1   sums at[0], at[1]: row g, columns 2t and 2t + 1
+//        +---------+   +-------+
+// bottom | t  | t  |   | 2t 2t+1   sums at[2], at[3]: row 8 + g
+//        +---------+   +-------+
+//        at[0] at[1]
+//
+// The order of k is free as long as A and B agree, and so is the order of rows among the Eights of a warp: what is cheap
+// to read decides both (Reader, below).
+#pragma once
+
+#include "tensor.cuh"
+
+#ifndef DOUBLE_DEPTH
+#define DOUBLE_DEPTH 8
+#endif
+constexpr int SIZE = sizeof(T);
+constexpr int DEPTH = SIZE == 8 ? DOUBLE_DEPTH : 32 / SIZE;
+template <typename Element> struct RegisterOf { typedef unsigned type; };
+template <> struct RegisterOf<double> { typedef double type; };
+typedef RegisterOf<T>::type Register;
+
+struct Eight { Register at[SIZE == 8 ? DEPTH / 4 : 2]; };
+
+template <typename Element, typename S> struct Mma;
+
+#define MMA_FOUR(ELEMENT_TYPE, SUM_TYPE, TEXT, C_SUM)                                                                          \
+  template <> struct Mma<ELEMENT_TYPE, SUM_TYPE> {                                                                             \
+    SUM_TYPE at[4] = {};                                                                                                       \
+    __device__ __forceinline__ Scalar sum(int i) const { return at[i]; }                                                       \
+    template <typename E> __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {                \
+      asm("mma.sync.aligned." TEXT " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                            \
+          : "+" C_SUM(at[0]), "+" C_SUM(at[1]), "+" C_SUM(at[2]), "+" C_SUM(at[3])                                             \
+          : "r"(top.at[0]), "r"(bottom.at[0]), "r"(top.at[1]), "r"(bottom.at[1]), "r"(b.at[0]), "r"(b.at[1]));                 \
+    }                                                                                                                          \
+  };
+
+MMA_FOUR(half, float, "m16n8k16.row.col.f32.f16.f16.f32", "f")
+MMA_FOUR(__nv_bfloat16, float, "m16n8k16.row.col.f32.bf16.bf16.f32", "f")
+MMA_FOUR(float, float, "m16n8k8.row.col.f32.tf32.tf32.f32", "f")
+MMA_FOUR(int8, int, "m16n8k32.row.col.s32.s8.s8.s32", "r")
+MMA_FOUR(uint8, int, "m16n8k32.row.col.s32.u8.u8.s32", "r")
+#if TOKEN(IS_FP8_, ELEMENT)  // sm_89 on
+MMA_FOUR(__nv_fp8_e4m3, float, "m16n8k32.row.col.f32.e4m3.e4m3.f32", "f")
+MMA_FOUR(__nv_fp8_e5m2, float, "m16n8k32.row.col.f32.e5m2.e5m2.f32", "f")
+#endif
+
+template <> struct Mma<half, half> {  // two sums a register
+  unsigned at[2] = {};
+  __device__ __forceinline__ Scalar sum(int i) const {
+    return __half2float(__ushort_as_half(static_cast<unsigned short>(at[i / 2] >> i % 2 * 16)));
+  }
+  template <typename E> __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"
+        : "+r"(at[0]), "+r"(at[1])
+        : "r"(top.at[0]), "r"(bottom.at[0]), "r"(top.at[1]), "r"(bottom.at[1]), "r"(b.at[0]), "r"(b.at[1]));
+  }
+};
+
+template <> struct Mma<double, double> {
+  double at[4] = {};
+  __device__ __forceinline__ Scalar sum(int i) const { return at[i]; }
+  template <typename E> __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {
+#if __CUDA_ARCH__ >= 900 && DOUBLE_DEPTH == 16
+    asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
+        "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
+        : "+d"(at[0]), "+d"(at[1]), "+d"(at[2]), "+d"(at[3])
+        : "d"(top.at[0]), "d"(bottom.at[0]), "d"(top.at[1]), "d"(bottom.at[1]), "d"(top.at[2]), "d"(bottom.at[2]),
+          "d"(top.at[3]), "d"(bottom.at[3]), "d"(b.at[0]), "d"(b.at[1]), "d"(b.at[2]), "d"(b.at[3]));
+#elif __CUDA_ARCH__ >= 900
+    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+d"(at[0]), "+d"(at[1]), "+d"(at[2]), "+d"(at[3])
+        : "d"(top.at[0]), "d"(bottom.at[0]), "d"(top.at[1]), "d"(bottom.at[1]), "d"(b.at[0]), "d"(b.at[1]));
+#else  // before Hopper there is 8 x 8 x 4 only
+#pragma unroll
+    for (int i = 0; i < DEPTH / 4; ++i) {
+      quarter(at[0], at[1], top.at[i], b.at[i]);
+      quarter(at[2], at[3], bottom.at[i], b.at[i]);
+    }
+  }
+  static __device__ __forceinline__ void quarter(double& left, double& right, double a, double b) {
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+d"(left), "+d"(right) : "d"(a), "d"(b));
+#endif
+  }
+};
+typedef Mma<T, Sum> Sums;
+
+// tf32 is float rounded to 10 bits: the instruction ignores the others, which would truncate.
+__device__ __forceinline__ void round_register(double&) {}
+__device__ __forceinline__ void round_register(unsigned& bits) {
+  if constexpr (SIZE == 4) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(__uint_as_float(bits)));
+}
+template <int Count> __device__ __forceinline__ void round_eights(Eight (&eights)[Count]) {
+#pragma unroll
+  for (int e = 0; e < Count; ++e)
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof(Eight) / sizeof(Register)); ++i) round_register(eights[e].at[i]);
+}
+
+// Four tiles of 8 rows of 16 bytes; lane l gives the address of row l % 8 of tile l / 8. Lane 4 g + t receives the t-th 4
+// bytes of row g; with Turned, of elements of 2 bytes, rows 2t and 2t + 1 of column g.
+template <bool Turned> __device__ __forceinline__ void ldmatrix(unsigned (&tile)[4], const char* row) {
+  if constexpr (Turned)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
+}
+
+// A tile of Outer rows of A (or columns of B), Deep steps of k, in shared memory as it lies in global memory: the touching
+// direction in rows of whole chunks. Chunk c of row r is stored at place c ^ swizzle(r), so that the eight chunks which one
+// phase of a read wants lie in eight different groups of four banks.
+template <int Outer, bool AlongK, int Deep> struct Tile {
+  static constexpr int ROWS = AlongK ? Outer : Deep;
+  static constexpr int ROW_BYTES = (AlongK ? Deep : Outer) * SIZE;
+  static constexpr int CHUNKS = ROW_BYTES / 16;
+  static constexpr int BYTES = ROWS * ROW_BYTES;
+  static_assert(CHUNKS >= 1 && (CHUNKS & (CHUNKS - 1)) == 0, "rows of a tile are 16, 32, 64, ... bytes: the swizzle is an XOR");
+
+  static __device__ __forceinline__ int swizzle(int row) {
+    int places;
+    if constexpr (AlongK && SIZE == 8) places = row % 2 * 4;              // a phase: 2 rows, 4 chunks
+    else if constexpr (AlongK) places = CHUNKS >= 8 ? row : row / (8 / CHUNKS);  // 8 rows, 1 chunk
+    else if constexpr (SIZE == 1) places = row / 4 * 2 + row % 2;         // rows 0 1 4 5 8 9 12 13 and so on, 1 chunk
+    else if constexpr (SIZE == 2) places = row;                           // 8 rows, 1 chunk
+    else if constexpr (SIZE == 4) places = row % 4 * 2;                   // 4 rows, 2 chunks
+    else places = row / 2 % 4 * 2;                                        // rows 0 2 4 6, 2 chunks
+    return places & ((CHUNKS < 8 ? CHUNKS : 8) - 1);
+  }
+  static __device__ __forceinline__ int offset(int row, int chunk) { return row * ROW_BYTES + (chunk ^ swizzle(row)) * 16; }
+};
+
+// Reads a warp's Eights, Count of them, one DEPTH at a time. Rows and columns are dealt to them as the reads bring them:
+//   k touches             Eight e, lane g is row 8 e + g                          ldmatrix; double: 16-byte loads
+//   rows touch, 2 bytes   the same                                                ldmatrix, turned
+//   rows touch, 1 byte    16 rows to two Eights in turns: 2 g + e % 2             ldmatrix of pairs, turned; bytes sorted
+//   rows touch, 4 bytes   32 rows to four Eights in turns: 4 g + e % 4            16-byte loads at k = t and 4 + t
+//   rows touch, 8 bytes   16 rows to two Eights in turns: 2 g + e % 2             16-byte loads at k = 2 t and 2 t + 1
+// With double, k = 2 t and 2 t + 1 play k = t and 4 + t, in A and B alike.
+template <int Outer, bool AlongK, int Deep, int Count> struct Reader {
+  typedef Tile<Outer, AlongK, Deep> Shape;
+  static constexpr int TURNS = AlongK || SIZE == 2 ? 1 : SIZE == 4 ? 4 : 2;
+  static constexpr int UNIT = AlongK ? (SIZE == 8 ? 1 : 2) : SIZE == 4 ? 4 : 2;  // Eights that come together
+  static_assert(Count % UNIT == 0 && (Count & (Count - 1)) == 0, "a warp's Eights come in units; their number is 2, 4, 8, ...");
+  static_assert(Deep % DEPTH == 0, "a tile is made of whole steps");
+  int mine;  // the offset of this lane's first chunk
+
+  __device__ static int outer_of(int e, int g) { return e / TURNS * 8 * TURNS + g * TURNS + e % TURNS; }
+
+  __device__ Reader(int first) {
+    const int lane = threadIdx.x % 32;
+    if constexpr (AlongK && SIZE == 8) mine = Shape::offset(first + lane / 4, lane % 4);
+    else if constexpr (AlongK) mine = Shape::offset(first + lane % 16, lane / 16);
+    else if constexpr (SIZE == 1) mine = Shape::offset(lane % 8 / 2 * 4 + lane % 2 + lane / 8 * 2 % 4 + lane / 16 * 16, first / 16);
+    else if constexpr (SIZE == 2) mine = Shape::offset(lane % 8 + lane / 16 * 8, first / 8 + lane / 8 % 2);
+    else mine = Shape::offset(SIZE == 4 ? lane % 4 : lane % 4 * 2, first / CHUNK + lane / 4);
+  }
+
+  // Other chunks of the same row lie an XOR away, other rows of the same swizzle a sum.
+  __device__ void read(Eight (&eights)[Count], const char* tile, int step) const {
+#pragma unroll
+    for (int e = 0; e < Count; e += UNIT) {
+      if constexpr (AlongK && SIZE == 8) {
+#pragma unroll
+        for (int i = 0; i < DEPTH / 8; ++i) {
+          const double2 pair = *reinterpret_cast<const double2*>(tile + (mine ^ (step * DEPTH / 8 + i) * 64) + e * 8 * Shape::ROW_BYTES);
+          eights[e].at[2 * i] = pair.x, eights[e].at[2 * i + 1] = pair.y;
+        }
+      } else if constexpr (SIZE == 8) {
+#pragma unroll
+        for (int i = 0; i < DEPTH / 4; ++i) {
+          const int row = step * DEPTH + i / 2 * 8 + i % 2;
+          const double2 pair = *reinterpret_cast<const double2*>(tile + (mine ^ e * 64) + row * Shape::ROW_BYTES);
+          eights[e].at[i] = pair.x, eights[e + 1].at[i] = pair.y;
+        }
+      } else if constexpr (!AlongK && SIZE == 4) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const uint4 four = *reinterpret_cast<const uint4*>(tile + (mine ^ e * 32) + (step * DEPTH + i * 4) * Shape::ROW_BYTES);
+          eights[e].at[i] = four.x, eights[e + 1].at[i] = four.y, eights[e + 2].at[i] = four.z, eights[e + 3].at[i] = four.w;
+        }
+      } else {
+        unsigned got[4];
+        if constexpr (AlongK) ldmatrix<false>(got, tile + (mine ^ step * 32) + e * 8 * Shape::ROW_BYTES);
+        else ldmatrix<true>(got, tile + (mine ^ e * 8 * SIZE) + step * DEPTH * Shape::ROW_BYTES);
+        if constexpr (!AlongK && SIZE == 1) {  // got: k = 4t, 4t + 1 of two columns; the next two k; the same 16 k further
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            eights[e].at[i] = __byte_perm(got[2 * i], got[2 * i + 1], 0x6420);
+            eights[e + 1].at[i] = __byte_perm(got[2 * i], got[2 * i + 1], 0x7531);
+          }
+        } else {
+          eights[e].at[0] = got[0], eights[e + 1].at[0] = got[1], eights[e].at[1] = got[2], eights[e + 1].at[1] = got[3];
+        }
+      }
+    }
+  }
+};

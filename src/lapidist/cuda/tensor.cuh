@@ -1,0 +1,117 @@
+// What the tensor-core kernels share: their types, 16-byte chunks of a row, and the way out through shared memory.
+//
+// ELEMENT is half, __nv_bfloat16, float (multiplied as tf32), double, int8, uint8, __nv_fp8_e4m3 or __nv_fp8_e5m2.
+// ACCUMULATE=half sums half products in half. OUTPUT is the type of C and D: by default the element's own, int for the
+// 8-bit integers, float for the 8-bit floats.
+//
+// ALIGNED (here) promises that every row of A, B and C starts on 16 bytes; the extents are free. Borders: a row or column
+// that does not exist is filled with zeros on the way to shared memory, for a zero adds nothing whatever it meets.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+typedef signed char int8;
+typedef unsigned char uint8;
+#define IS_FP8___nv_fp8_e4m3 1
+#define IS_FP8___nv_fp8_e5m2 1
+#define TOKEN_(a, b) a##b
+#define TOKEN(a, b) TOKEN_(a, b)
+#if TOKEN(IS_FP8_, ELEMENT)
+#include <cuda_fp8.h>
+#endif
+
+#include "ptx.cuh"
+
+template <typename Element> struct TensorTypes { typedef float Sum; typedef Element Out; };
+template <> struct TensorTypes<double> { typedef double Sum; typedef double Out; };
+template <> struct TensorTypes<int8> { typedef int Sum; typedef int Out; };
+template <> struct TensorTypes<uint8> { typedef int Sum; typedef int Out; };
+#if TOKEN(IS_FP8_, ELEMENT)
+template <> struct TensorTypes<T> { typedef float Sum; typedef float Out; };
+#endif
+
+typedef TensorTypes<T>::Sum Scalar;  // alpha, beta, and sums once they have left the tensor core
+#ifdef ACCUMULATE
+typedef ACCUMULATE Sum;
+#else
+typedef Scalar Sum;
+#endif
+#ifdef OUTPUT
+typedef OUTPUT Out;
+#else
+typedef TensorTypes<T>::Out Out;
+#endif
+
+#ifndef D_VECTOR  // elements of C and D moved at once
+#define D_VECTOR (ALIGNED ? 16 / sizeof(Out) : 1)
+#endif
+#ifndef C_VECTOR
+#define C_VECTOR D_VECTOR
+#endif
+
+template <typename Element, int Count>
+struct alignas(sizeof(Element) * Count < 16 ? sizeof(Element) * Count : 16) Vector { Element at[Count]; };
+
+constexpr int CHUNK = 16 / sizeof(T);  // elements of a chunk: what one thread moves at once
+typedef Vector<T, CHUNK> Chunk;
+
+// A chunk of which `exist` elements (any number, also none or more) are there; the rest is zero.
+__device__ __forceinline__ Chunk load_chunk(const T* gmem, int exist) {
+  if (ALIGNED && exist >= CHUNK) return *reinterpret_cast<const Chunk*>(gmem);
+  Chunk chunk = {};
+#pragma unroll
+  for (int i = 0; i < CHUNK; ++i)
+    if (i < exist) chunk.at[i] = gmem[i];
+  return chunk;
+}
+
+// The same to shared memory, without waiting where cp.async can do it.
+__device__ __forceinline__ void copy_chunk(T* smem, const T* gmem, int exist) {
+  if constexpr (ALIGNED) {
+    const int bytes = exist * static_cast<int>(sizeof(T));
+    cp_async_fill<16>(smem, gmem, bytes < 0 ? 0 : min_of(bytes, 16));
+  } else if constexpr (sizeof(T) >= 4) {
+#pragma unroll
+    for (int i = 0; i < CHUNK; ++i) cp_async_fill<sizeof(T) < 4 ? 4 : sizeof(T)>(smem + i, gmem + i, i < exist ? sizeof(T) : 0);
+  } else {
+    *reinterpret_cast<Chunk*>(smem) = load_chunk(gmem, exist);
+  }
+}
+
+// D = alpha sums + beta C for the sums that a warp laid down in shared memory, Rows x Cols of them, rows Pitch apart.
+// Neighbouring lanes store neighbouring vectors: whole sectors, whatever the layout in registers was.
+template <int Rows, int Cols, int Pitch, typename Laid>
+__device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64 c_row, i64 c_col, Out* D, i64 d_row, int row,
+                                            int col, int M, int N, Scalar alpha, Scalar beta) {
+  static_assert(Rows * Cols % (32 * D_VECTOR) == 0 && Cols % D_VECTOR == 0, "a warp stores whole vectors, all lanes alike");
+#pragma unroll 4
+  for (int i = threadIdx.x % 32 * D_VECTOR; i < Rows * Cols; i += 32 * D_VECTOR) {
+    const int m = row + i / Cols, n = col + i % Cols;
+    if (m >= M || n >= N) continue;
+    const Vector<Laid, D_VECTOR> sums = *reinterpret_cast<const Vector<Laid, D_VECTOR>*>(&patch[i / Cols * Pitch + i % Cols]);
+    const bool whole = n + D_VECTOR <= N;
+    Vector<Out, D_VECTOR> c;
+    if (beta != Scalar(0)) {  // beta = 0 never reads C: NaN there must not leak
+      if (C_VECTOR == D_VECTOR && whole) {
+        c = *reinterpret_cast<const Vector<Out, D_VECTOR>*>(C + m * c_row + n);
+      } else {
+#pragma unroll
+        for (int e = 0; e < D_VECTOR; ++e)
+          if (n + e < N) c.at[e] = C[m * c_row + (n + e) * c_col];
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < D_VECTOR; ++e) {
+      const Scalar sum = alpha * Scalar(sums.at[e]);
+      c.at[e] = beta == Scalar(0) ? Out(sum) : Out(sum + beta * Scalar(c.at[e]));
+    }
+    if (whole) {
+      *reinterpret_cast<Vector<Out, D_VECTOR>*>(D + m * d_row + n) = c;
+    } else {
+#pragma unroll
+      for (int e = 0; e < D_VECTOR; ++e)
+        if (n + e < N) D[m * d_row + n + e] = c.at[e];
+    }
+  }
+}
