@@ -130,7 +130,7 @@ def _counts_of(report: Any) -> tuple[dict[str, Any], str | None]:
     multiplies = sum(count for name, count in counts.instructions.items() if name.startswith("fma"))
     counted = {"ffma_share": multiplies / counts.warp_instructions, "bytes_per_flop": counts.bytes_per_flop}
     turns = counts.global_load.per_request, counts.shared_load.per_request
-    words = "{} warp instructions; global loads {:.1f} sectors a request, shared loads {:.2f} wavefronts"
+    words = "{:,} warp instructions; {:.1f} sectors a global load, {:.2f} wavefronts a shared load"
     return counted, words.format(counts.warp_instructions, *turns)
 
 
@@ -180,7 +180,7 @@ def _attempt(case: Case, contender: Contender, one: Callable[[Case, Contender], 
 
 def blank(case: Case, contender: Contender, device: str, mode: str, facts: Facts) -> Record:
     """A row that holds what is known before anything ran."""
-    known = {name: getattr(facts, name) for name in Facts.__slots__ if name != "note"}
+    known = {name: getattr(facts, name) for name in Facts.__slots__}
     head = (contender.name, contender.kind, device, case.dtype, "rcr" if contender.columns else "rrr", case.m, case.n, case.k)
     return Record(*head, None, None, None, None, None, False, mode, **known)
 
@@ -196,4 +196,3 @@ def place_of(device: str) -> int | str:
     if device.isdigit():
         return int(device)
     raise ArgumentError(f"--device: must be gpu, machine or a GPU's number; got {device!r}. Use one of these")
-

@@ -25,6 +25,7 @@ class Contender(Protocol):
     name: str
     kind: str
     columns: bool  # B lies column by column
+    capturable: bool  # in a CUDA graph
 
     def prepare(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], alpha: float, beta: float) -> Call: ...
     def facts(self, device: Device) -> Facts: ...
@@ -41,7 +42,6 @@ class Facts:
     warps_per_sm: int | None = None
     ffma_share: float | None = None
     bytes_per_flop: float | None = None
-    note: str | None = None
 
 
 class KernelContender:
@@ -52,6 +52,7 @@ class KernelContender:
         self.name = kernel.name if kernel else LIBRARY
         self.kind = kernel.kind if kernel else "production"
         self.columns = kernel is not None and kernel.signature is LADDER_B_ROWS
+        self.capturable = True
         self.plan: Plan | None = None
 
     def prepare(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], alpha: float, beta: float) -> Call:

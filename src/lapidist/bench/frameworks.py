@@ -16,6 +16,7 @@ class Framework(Protocol):
 
     name: str
     vendor: str
+    capturable: bool  # its vendor call, in a CUDA graph
 
     def adopt(self, ordinal: int, stream: int) -> None: ...
     def normal(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any: ...
@@ -29,6 +30,7 @@ class Torch:
     """cuBLAS through torch.mm, in full precision: no TF32, no reduced-precision reduction of halves."""
 
     name = "torch"
+    capturable = True
 
     def __init__(self) -> None:
         import torch
@@ -66,6 +68,7 @@ class CuPy:
     """cuBLAS through cupy.matmul, in CuPy's default compute types."""
 
     name = "cupy"
+    capturable = False
 
     def __init__(self) -> None:
         import cupy

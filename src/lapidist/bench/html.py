@@ -15,11 +15,13 @@ STYLE = """
 :root { color-scheme: light dark; --paper: #fdfdfc; --ink: #1d2330; --muted: #667085; --grid: #e4e7ec; --rung: #3b6fb6;
   --production: #2a9d8f; --detour: #b08968; --peer: #76b900; --warn: #b42318;
   --series-0: #5a8f00; --series-1: #2f5fa8; --series-2: #c2410c; --series-3: #7c3aed; --series-4: #0e7490;
-  --series-5: #be185d; --series-6: #92600a; --series-7: #4b5563; }
+  --series-5: #be185d; --series-6: #92600a; --series-7: #4b5563; --series-8: #d11a2a; --series-9: #00806a;
+  --series-10: #8a2be2; --series-11: #5d6b00; }
 @media (prefers-color-scheme: dark) { :root { --paper: #14171d; --ink: #e6e9ef; --muted: #98a2b3; --grid: #2b303b;
   --rung: #6fa3ea; --production: #4fd1c5; --detour: #d4a373; --peer: #9be015; --warn: #f97066;
   --series-0: #9be015; --series-1: #7fb0f5; --series-2: #fb923c; --series-3: #b794f6; --series-4: #4fc3dc;
-  --series-5: #f472b6; --series-6: #e3b341; --series-7: #b6bfcc; } }
+  --series-5: #f472b6; --series-6: #e3b341; --series-7: #b6bfcc; --series-8: #ff6b6b; --series-9: #2dd4a7;
+  --series-10: #d0a2ff; --series-11: #c5d86d; } }
 body { margin: 2rem auto; max-width: 66rem; padding: 0 1.2rem; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2.4rem 0 .4rem; }
@@ -153,7 +155,9 @@ def table(rows: Sequence[Record]) -> str:
     lines = []
     for record in rows:
         css = "failed" if record.error and record.mode != "static" else record.kind
-        lines.append(f'<tr class="{css}">' + "".join(f"<td>{escape(cell)}</td>" for cell in cells(record)) + "</tr>")
+        marks = ['<td class="reason">' if name == "counted" else "<td>" for name in names]
+        row = "".join(f"{mark}{escape(cell)}</td>" for mark, cell in zip(marks, cells(record), strict=True))
+        lines.append(f'<tr class="{css}">{row}</tr>')
     return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n' + "\n".join(lines) + "\n</tbody></table></div>\n"
 
 

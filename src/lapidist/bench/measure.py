@@ -80,6 +80,19 @@ class Inputs:
         return self.columns
 
 
+@dataclass(frozen=True, slots=True)
+class PlainCalls:
+    """In place of a graph, for a library that refuses to be captured: small products then show its host cost."""
+
+    call: Call
+    calls: int
+    sets: int
+
+    def launch(self, stream: Any) -> None:
+        for index in range(self.calls):
+            self.call(index % self.sets)
+
+
 @dataclass
 class Entry:
     """One contender on one case: what was prepared, seen and timed."""
@@ -170,17 +183,25 @@ class Stage:
         """A graph of calls that visits every input set equally often."""
         call = entry.call
         assert call is not None
-        if not entry.estimate:
-            entry.estimate = self.time_of(lambda: call(0), times=5)
+        slow = bool(entry.estimate)
+        if not slow:
+            # The least of three: the first of them may still pay for what a library sets up.
+            entry.estimate = min(self.time_of(lambda: call(0), times=5) for _ in range(3))
         rounds = max(1, min(round(REPLAY_SECONDS / entry.estimate / sets), CALLS_LIMIT // sets))
         entry.calls = sets * rounds
+        make = self.graph_of if entry.contender.capturable else PlainCalls
+        entry.graph = make(call, entry.calls, sets)
+        if not slow:
+            entry.estimate = self.time_of(lambda: entry.graph.launch(self.stream)) / entry.calls
+
+    def graph_of(self, call: Call, calls: int, sets: int) -> Any:
         builder = self.stream.create_graph_builder().begin_building()
         try:
-            for index in range(entry.calls):
+            for index in range(calls):
                 call(index % sets)
         finally:
             builder.end_building()
-        entry.graph = builder.complete()
+        return builder.complete()
 
     def turn(self, entry: Entry) -> None:
         """One contender's replays; each timed replay adds its seconds per call."""
@@ -280,6 +301,7 @@ def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_sec
         sets=len(inputs.a),
         l2=f"rotated over {len(inputs.a)} sets" if inputs.rotated and len(inputs.a) > 1 else _l2_words(inputs.rotated),
         **_facts_of_record(facts),
+        note=None if entry.contender.capturable else "timed as plain calls: the library refuses to be captured in a graph",
         **_seen_of(entry.seen),
         error=entry.error,
     )

@@ -36,6 +36,7 @@ class Vendor:
 
     def __init__(self, framework: Framework) -> None:
         self.framework = framework
+        self.capturable = framework.capturable
 
     def prepare(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], alpha: float, beta: float) -> Call:
         if (alpha, beta) != (1.0, 0.0):
@@ -52,6 +53,7 @@ class Cutlass:
     name = "cutlass"
     kind = "peer"
     columns = False
+    capturable = True
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library

@@ -145,7 +145,7 @@ def read_runs(directory: Path) -> list[Run]:
 
 def write_csv(path: Path, records: Sequence[Record]) -> None:
     with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, [each.name for each in fields(Record)])
+        writer = csv.DictWriter(file, [each.name for each in fields(Record)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(row_of(record) for record in records)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH = 900
-COLOURS = 8  # --series-0 … in the page's style
+COLOURS = 12  # --series-0 … in the page's style
 LABEL_GAP = 15
 
 Named = tuple[str, Sequence[tuple[float, float]]]  # a series and its (x, y)

@@ -39,10 +39,10 @@ def latest(runs: Sequence[Run]) -> list[tuple[Record, Run]]:
 
 
 def ladder_cases(records: Iterable[Record], least: int = 5) -> list[Shape]:
-    """Shapes on which at least so many rungs were measured, most first, then by flops."""
+    """Shapes on which at least so many rungs were measured: most rungs first, then most flops."""
     rungs = Counter(shape_of(record) for record in records if record.kind == "rung")
     shapes = [shape for shape, count in rungs.items() if count >= least]
-    return sorted(shapes, key=lambda shape: (-rungs[shape], shape[0] * shape[1] * shape[2], shape))
+    return sorted(shapes, key=lambda shape: (-rungs[shape], -shape[0] * shape[1] * shape[2], shape))
 
 
 def main_case(records: Sequence[Record]) -> Shape | None:

@@ -1,0 +1,334 @@
+"""The bench without a GPU: cases, Records, the order of turns, the report writer, the page. With one: the protocol."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from dataclasses import fields, replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from lapidist.bench import report, svg
+from lapidist.bench.cases import LISTS, Case, case_of, named, parse_mnk, read_cases
+from lapidist.bench.contenders import bytes_per_flop, choose
+from lapidist.bench.html import page
+from lapidist.bench.measure import BURST, SUSTAINED, turn_order
+from lapidist.bench.record import Conditions, Record, read_run, read_runs, run_name, write_csv, write_run
+from lapidist.bench.tables import time_words
+from lapidist.bench.views import in_order, latest, main_case, roofline, sweep
+from lapidist.config import Config
+from lapidist.errors import ArgumentError
+from lapidist.kernels import RUNGS
+
+REQUIRED = ["kernel", "kind", "device", "dtype", "layout", "m", "n", "k", "seconds", "tflops"]
+REQUIRED += ["ratio", "limit_share", "worst", "ok"]
+CONDITIONS = Conditions(
+    date="2026-01-02T03:04:05+00:00",
+    command="lapidist climb",
+    device="NVIDIA H200",
+    chip={"dram_gbps": 4670.0, "limit_tflops": {"float32": 66.0}},
+    mode="sustained",
+    vendor="cuBLAS by torch.mm",
+)
+
+
+def row(
+    kernel: str, tflops: float | None, kind: str = "rung", shape: tuple[int, int, int] = (4096,) * 3, **more: object
+) -> Record:
+    m, n, k = shape
+    seconds = 2 * m * n * k / tflops / 1e12 if tflops else None
+    ratio = tflops / 50 if tflops else None
+    share = tflops / 66 if tflops else None
+    record = Record(
+        kernel, kind, "NVIDIA H200", "float32", "rrr", m, n, k, seconds, tflops, ratio, share, 0.01, True, "sustained"
+    )
+    return replace(record, bytes_per_flop=0.03125, **more)
+
+
+def ladder(speed: float = 40.0) -> list[Record]:
+    """All rungs, each a little faster, rung 4 slower than rung 3; one failure; cuBLAS."""
+    rows = [row(kernel.name, speed * (place + 1) / len(RUNGS)) for place, kernel in enumerate(RUNGS)]
+    rows[3] = row(RUNGS[3].name, 0.5)
+    rows[6] = replace(row(RUNGS[6].name, None), ok=False, error="RefusalError: why | not\nmore")
+    return [row("cublas", 50.0, "peer"), *rows, row("unroll_4", 31.0, "detour"), row("unroll_8", 32.0, "detour")]
+
+
+# ---- cases ----
+
+
+def test_the_sweep_runs_from_128_to_16384_at_k_1024() -> None:
+    sizes = [m for m, n, k in LISTS["sweep"] if m == n and k == 1024]
+    assert len(sizes) == len(LISTS["sweep"]) == 15
+    assert (sizes[0], sizes[-1]) == (128, 16384)
+
+
+def test_cases_come_from_lists_options_and_files(tmp_path: Path) -> None:
+    file = tmp_path / "cases.json"
+    file.write_text('[[1, 2, 3], {"m": 4, "n": 5, "k": 6, "dtype": "float64"}]')
+    assert read_cases(file, "float32") == [Case(1, 2, 3), Case(4, 5, 6, "float64")]
+    assert parse_mnk("7,8,9", "float16") == parse_mnk("7x8x9", "float16") == Case(7, 8, 9, "float16")
+    assert len(named(("ladder", "squares"), "float32")) == len(LISTS["ladder"]) + len(LISTS["squares"])
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "[[1, 2]]", "[[1, 2, 0]]", '[["a", 2, 3]]', "[[true, 2, 3]]", "not json"])
+def test_a_bad_file_of_cases_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "cases.json"
+    file.write_text(text)
+    with pytest.raises(ArgumentError, match="--file"):
+        read_cases(file, "float32")
+
+
+@pytest.mark.parametrize("extent", [0, -1, 2**31])
+def test_an_extent_outside_its_range_is_quoted(extent: int) -> None:
+    with pytest.raises(ArgumentError, match=rf"--size: n .* got {extent}"):
+        case_of(1, extent, 1, "float32", "--size")
+
+
+def test_flops_and_bytes_of_a_case() -> None:
+    case = Case(2, 3, 5, "float64")
+    assert case.flops == 60
+    assert case.set_bytes == (10 + 15 + 6) * 8
+
+
+def test_a_tile_decides_the_bytes_for_each_flop() -> None:
+    assert bytes_per_flop(Config(128, 128, 8, tm=8, tn=8), "float32") == 1 / 32
+    assert bytes_per_flop(Config(32, 32), "float32") == 4
+
+
+# ---- protocol ----
+
+
+def test_the_vendor_takes_a_turn_before_every_fourth_contender() -> None:
+    assert turn_order(["peer", *["rung"] * 5], 1) == [0, 1, 2, 3, 4, 0, 5]
+    assert turn_order(["peer", "peer", "rung"], 2) == [0, 1, 2, 0, 1, 2]
+    assert turn_order(["rung", "rung"], 1) == [0, 1]
+    assert turn_order(["peer"], 3) == [0, 0, 0]
+
+
+def test_a_sustained_turn_lasts_half_a_second_and_its_second_half_counts() -> None:
+    lead, timed = SUSTAINED.replays(0.01)
+    assert (lead + timed) * 0.01 > 0.5
+    assert timed >= lead
+    assert SUSTAINED.replays(2.0) == (0, 1)
+    assert BURST.replays(0.01) == (1, 1)
+
+
+def test_choosing_contenders() -> None:
+    assert [each.name for each in choose(None, False, production=False)] == [kernel.name for kernel in RUNGS]
+    assert [each.name for each in choose("2, lapidist", False)] == ["coalesced", "lapidist"]
+    assert any(each.kind == "detour" for each in choose(None, True))
+    with pytest.raises(ArgumentError, match=r"--kernels: must be one of .*'nonsense'.*lapidist"):
+        choose("nonsense", False)
+
+
+# ---- Records ----
+
+
+def test_a_row_has_every_field_that_readers_rely_on() -> None:
+    assert [each.name for each in fields(Record)][: len(REQUIRED)] == REQUIRED
+
+
+def test_records_survive_the_file(tmp_path: Path) -> None:
+    records = ladder(speed=48.0)
+    path = tmp_path / run_name(CONDITIONS, "climb-4096")
+    write_run(path, CONDITIONS, records)
+    run = read_run(path)
+    assert path.name == "h200-20260102T030405-climb-4096.jsonl"
+    assert run.conditions == CONDITIONS
+    assert [record.kernel for record in run.records] == [record.kernel for record in records]
+    for read, written in zip(run.records, records, strict=True):
+        assert read.tflops is None or math.isclose(read.tflops, written.tflops or 0.0, rel_tol=1e-5)
+
+
+def test_a_damaged_file_names_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write_run(path, CONDITIONS, ladder())
+    path.write_text(path.read_text() + '{"kernel": "x"}\n')
+    with pytest.raises(ArgumentError, match=rf"run.jsonl: line {len(ladder()) + 2} "):
+        read_run(path)
+
+
+def test_csv_has_a_line_a_record(tmp_path: Path) -> None:
+    write_csv(tmp_path / "rows.csv", ladder())
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [read["kernel"] for read in rows] == [record.kernel for record in ladder()]
+    assert rows[0]["tflops"] == "50.0"
+
+
+def test_a_later_run_replaces_what_it_measured_again(tmp_path: Path) -> None:
+    later = replace(CONDITIONS, date="2026-02-01T00:00:00+00:00")
+    write_run(tmp_path / "a.jsonl", later, [row("coalesced", 6.0)])
+    write_run(tmp_path / "b.jsonl", CONDITIONS, [row("coalesced", 5.0), row("cublas", 50.0, "peer")])
+    found = {record.kernel: record.tflops for record, _ in latest(read_runs(tmp_path))}
+    assert found == {"coalesced": 6.0, "cublas": 50.0}
+
+
+def test_times_are_written_in_the_unit_that_fits() -> None:
+    assert [time_words(x) for x in (2.0, 0.0275, 7.1e-6, 4e-9, None)] == ["2 s", "27.5 ms", "7.1 us", "4 ns", "-"]
+
+
+# ---- views ----
+
+
+def test_views_pick_the_ladder_the_sweep_and_the_roofline() -> None:
+    sizes = (128, 1024, 8192)
+    swept = [row(name, 10.0 + size / 1000, shape=(size, size, 1024)) for size in sizes for name in ("coalesced", "cublas")]
+    records = [*ladder(), *swept, row("coalesced", 3.0, shape=(777, 777, 1024), k=1023)]
+    assert main_case(records) == (4096, 4096, 4096)
+    assert [(each.kernel, len(each.points)) for each in sweep(records)] == [("cublas", 3), ("coalesced", 3)]
+    assert all(point.intensity == 32 for point in roofline(ladder()))
+    assert [record.kernel for record in in_order(ladder())][:2] == ["uncoalesced", "coalesced"]
+
+
+# ---- the report writer ----
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A small tree with Records, a README and two kernels."""
+    (tmp_path / "results").mkdir()
+    write_run(tmp_path / "results" / "h200-one.jsonl", CONDITIONS, ladder())
+    (tmp_path / "README.md").write_text("before\n<!-- ladder:begin -->\nold\n<!-- ladder:end -->\nafter\n")
+    for place in ("ladder/02_coalesced.cu", "ladder/07_vector_loads.cu", "detours/inner_unroll.cu"):
+        path = tmp_path / "src" / "lapidist" / "cuda" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("// Lesson:   x\n// Measured: -\n// more\nkernel\n")
+    return tmp_path
+
+
+def test_the_report_writes_page_readme_and_headers(checkout: Path) -> None:
+    assert report.publish(checkout, check=False) == 0
+    readme = (checkout / "README.md").read_text()
+    assert readme.startswith("before\n<!-- ladder:begin -->\n4096^3, float32, NVIDIA H200, sustained, 2026-01-02:")
+    assert readme.endswith("<!-- ladder:end -->\nafter\n")
+    assert "| 02 coalesced | " in readme
+    cuda = checkout / "src" / "lapidist" / "cuda"
+    expected = "// Measured: 4096^3: 5.33 TFLOP/s, 10.7 % of cuBLAS (H200, results/h200-one.jsonl)"
+    assert (cuda / "ladder" / "02_coalesced.cu").read_text() == f"// Lesson:   x\n{expected}\n// more\nkernel\n"
+    assert "// Measured: -\n" in (cuda / "ladder" / "07_vector_loads.cu").read_text()
+    both = (cuda / "detours" / "inner_unroll.cu").read_text()
+    assert "unroll_4 31.0, unroll_8 32.0 TFLOP/s, 62.0, 64.0 % of cuBLAS" in both
+
+
+def test_losses_and_refusals_stand_beside_wins(checkout: Path) -> None:
+    report.publish(checkout, check=False)
+    text = (checkout / "docs" / "performance.md").read_text()
+    assert re.search(r"Slower than the rung before: 04 shared_tile \(0\.06x\)", text)
+    assert "- 07 vector_loads, 4096^3, float32: RefusalError: why | not\n" in text
+    assert "| 07 vector_loads | - | - |" in text
+
+
+def test_the_same_records_give_the_same_files(checkout: Path) -> None:
+    report.publish(checkout, check=False)
+    first = {path: path.read_text() for path in checkout.rglob("*.*") if path.is_file()}
+    report.publish(checkout, check=False)
+    assert {path: path.read_text() for path in checkout.rglob("*.*") if path.is_file()} == first
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("docs/performance.md", "5.33", "6.33"),
+        ("README.md", "5.33", "6.33"),
+        ("src/lapidist/cuda/ladder/02_coalesced.cu", "10.7 %", "11.7 %"),
+    ],
+)
+def test_check_catches_a_number_edited_by_hand(
+    checkout: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str
+) -> None:
+    report.publish(checkout, check=False)
+    assert report.publish(checkout, check=True) == 0
+    path = checkout / file
+    edited = path.read_text().replace(old, new, 1)
+    assert edited != path.read_text()
+    path.write_text(edited)
+    assert report.publish(checkout, check=True) == 1
+    assert str(path) in capsys.readouterr().err
+    assert path.read_text() == edited, "--check must change nothing"
+
+
+def test_no_records_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"--root: .* Make them with climb --record"):
+        report.publish(tmp_path, check=False)
+
+
+# ---- HTML and SVG ----
+
+
+def test_the_page_needs_nothing_but_itself() -> None:
+    swept = [row(name, 10.0, shape=(size, size, 1024)) for size in (128, 512, 2048) for name in ("coalesced", "cublas")]
+    text = page(CONDITIONS, [*ladder(), *swept])
+    assert text.count("<svg") == text.count("</svg>") == 3
+    assert not re.search(r"""(src|href)\s*=|url\(|@import|<script|https?://""", text)
+    assert "prefers-color-scheme: dark" in text
+    assert "why | not" in text
+
+
+def test_what_records_say_cannot_become_markup() -> None:
+    text = page(CONDITIONS, [replace(row("<b>", 1.0), error="<script>alert(1)</script>", note="&")])
+    assert "<script" not in text
+    assert "<b>" not in text
+
+
+def test_a_page_of_nothing_timed_shows_counts() -> None:
+    counted = [replace(row("coalesced", None), ffma_share=0.25, error="not run", mode="static", device="none")]
+    text = page(replace(CONDITIONS, device="none", mode="static"), counted)
+    assert "Nothing was timed" in text
+    assert "25.0 %" in text
+
+
+def test_labels_keep_their_distance_and_their_order() -> None:
+    placed = svg.spread([10.0, 11.0, 12.0, 100.0], 5.0, 0.0, 100.0)
+    assert placed == sorted(placed)
+    assert min(b - a for a, b in pairwise(placed)) >= 5.0
+    assert max(svg.spread([98.0, 99.0, 100.0], 5.0, 0.0, 100.0)) <= 100.0
+
+
+def test_ticks_are_round_and_cover_the_values() -> None:
+    assert svg.ticks_to(66.0) == [0, 10, 20, 30, 40, 50, 60, 70]
+    assert svg.round_numbers(0.33, 69.0) == [0.2, 0.5, 1, 2, 5, 10, 20, 50, 100]
+
+
+# ---- on a GPU ----
+
+
+@pytest.mark.gpu
+def test_a_measured_row_is_right_and_timed_beside_the_vendor() -> None:
+    from lapidist.bench.climb import Work, on_gpu
+
+    kept: list[int] = []
+    works = [Work(Case(1000, 1004, 512), tuple(choose("coalesced,lapidist", False)))]
+    conditions, records = on_gpu(works, 0, "burst", 2, lambda _, rows: kept.append(len(rows)))
+    assert kept == [len(records)]
+    assert conditions.driver is not None
+    by_name = {record.kernel: record for record in records}
+    assert by_name["cublas"].ratio == 1.0
+    for record in records:
+        assert record.ok, record.error
+        assert record.seconds is not None
+        assert record.worst is not None
+        assert 0 < record.worst <= 1
+    assert by_name["coalesced"].seconds > by_name["lapidist"].seconds
+
+
+@pytest.mark.gpu
+def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lapidist.bench.contenders import KernelContender
+    from lapidist.bench.measure import Stage
+    from lapidist.bench.peers import Vendor
+
+    class Lazy(KernelContender):
+        """Does nothing: the poison stays."""
+
+        def prepare(self, a, b, c, alpha, beta):  # type: ignore[no-untyped-def]
+            return lambda index: None
+
+    stage = Stage(0, replace(BURST, rounds=1))
+    _, wrong = stage.measure(Case(64, 64, 64), (Vendor(stage.framework), Lazy(None)))
+    assert not wrong.ok
+    assert wrong.seconds is None
+    assert "wrong result" in (wrong.error or "")
