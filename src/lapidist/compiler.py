@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import tempfile
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +23,7 @@ from lapidist.launch import Binary
 
 CUDA_SOURCES = Path(__file__).parent / "cuda"
 SASS_SOURCES = Path(__file__).parent / "sass"
-CACHE_FORMAT = b"lapidist-binary-1\n"
+CACHE_FORMAT = b"lapidist-binary-2\n"
 NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13.0,<14"'
 
 
@@ -103,14 +104,15 @@ def read_cache(path: Path, entry: str, architecture: str) -> Binary | None:
     )
     if magic != CACHE_FORMAT or hashlib.sha256(body).digest() != digest:
         return None
-    header, cubin = body.split(b"\n", 1)
+    header, cubin = zlib.decompress(body).split(b"\n", 1)
     kept = json.loads(header)
     return Binary(entry, architecture, kept["ptx"], cubin, kept["log"])
 
 
 def write_cache(path: Path, binary: Binary) -> None:
     """Write beside the target, then rename: another process sees the whole entry or none. A full disk is no error."""
-    body = json.dumps({"ptx": binary.ptx, "log": binary.log}).encode() + b"\n" + binary.cubin
+    header = json.dumps({"ptx": binary.ptx, "log": binary.log}).encode()
+    body = zlib.compress(header + b"\n" + binary.cubin, level=1)
     temporary = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
