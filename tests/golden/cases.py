@@ -1,0 +1,351 @@
+"""Small kernels whose results are recorded on a GPU and replayed in the machine.
+
+A case is a PTX kernel `k(map, in, out)` for one block, with its input bytes. Inputs come from a fixed seed, so a recording
+holds outputs only, and the digest of what made them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lapidist.launch import TensorMap
+
+HEADER = """.version 9.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .align 64 .b8 map[128], .param .u64 in, .param .u64 out)
+{
+    .reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .reg .b64 %in, %out, %map; .reg .b32 %t;
+    ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.b64 %map, map; mov.u32 %t, %tid.x;
+"""
+KIND_OF_BYTES = {2: "b16", 4: "b32", 8: "b64"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """`ulps` is 0 where the machine must agree bit for bit; else how far its float32 results may be from the chip's,
+    in units of the last place of the largest result."""
+
+    name: str
+    body: str
+    source: np.ndarray
+    out_bytes: int
+    threads: int = 32
+    tensor: TensorMap | None = None  # its address is an offset into `source`
+    ulps: int = 0
+
+    @property
+    def ptx(self) -> str:
+        return HEADER + self.body + "\nret;\n}\n"
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(self.ptx.encode() + self.source.tobytes() + repr(self.tensor).encode()).hexdigest()
+
+
+def random_for(name: str) -> np.random.Generator:
+    return np.random.default_rng(int(hashlib.sha256(name.encode()).hexdigest()[:8], 16))
+
+
+# ---- one instruction a lane: registers in, registers out ----
+
+
+def lane_case(name: str, text: str, sources: list[np.ndarray], outs: list[str], threads: int = 32, ulps: int = 0) -> Case:
+    """`text` computes d0, d1, ... from a0, a1, ...; element t of each source goes to thread t."""
+    lines, offset = [], 0
+    for number, source in enumerate(sources):
+        size = source.dtype.itemsize
+        lines.append(f".reg .{KIND_OF_BYTES[size]} a{number}; mad.wide.u32 %rd1, %t, {size}, %in; ld.global.b{8 * size} a{number}, [%rd1+{offset}];")
+        offset += source.nbytes
+    lines += [f".reg .{KIND_OF_BYTES[np.dtype(out).itemsize]} d{number};" for number, out in enumerate(outs)]
+    lines.append(text)
+    place = 0
+    for number, out in enumerate(outs):
+        size = np.dtype(out).itemsize
+        lines.append(f"mad.wide.u32 %rd2, %t, {size}, %out; st.global.b{8 * size} [%rd2+{place}], d{number};")
+        place += size * threads
+    data = np.concatenate([source.view(np.uint8) for source in sources]) if sources else np.zeros(8, np.uint8)
+    return Case(name, "\n".join(lines), data, place, threads, None, ulps)
+
+
+def awkward(dtype: str, count: int, random: np.random.Generator) -> np.ndarray:
+    """Normal numbers of many sizes, with zeros, infinities, NaN, subnormals and ties among them."""
+    values = random.standard_normal(count) * 2.0 ** random.integers(-20, 20, count)
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 65504.0, 65520.0, 1.00048828125, 2.5, -2.5, 448.0, 464.0, 57344.0, 61440.0]
+    values[: len(special)] = special
+    return values.astype(dtype)
+
+
+UNARY = {
+    "cvt.rn.f16.f32 d0, a0;": ("f4", "u2"),
+    "cvt.rz.f16.f32 d0, a0;": ("f4", "u2"),
+    "cvt.rn.bf16.f32 d0, a0;": ("f4", "u2"),
+    "cvt.rna.tf32.f32 d0, a0;": ("f4", "u4"),
+    "cvt.rzi.s32.f32 d0, a0;": ("f4", "u4"),
+    "cvt.rni.u32.f32 d0, a0;": ("f4", "u4"),
+    "cvt.rzi.s64.f32 d0, a0;": ("f4", "u8"),
+    "cvt.rzi.s32.f64 d0, a0;": ("f8", "u4"),
+    "cvt.rn.f32.f64 d0, a0;": ("f8", "u4"),
+    "cvt.rn.f32.s64 d0, a0;": ("i8", "u4"),
+    "cvt.f32.f16 d0, a0;": ("u2", "u4"),
+    "cvt.rn.satfinite.e4m3x2.f32 d0, a0, a0;": ("f4", "u2"),
+    "cvt.rn.satfinite.e5m2x2.f32 d0, a0, a0;": ("f4", "u2"),
+    "cvt.rn.f16x2.e4m3x2 d0, a0;": ("u2", "u4"),
+    "cvt.rn.f16x2.e5m2x2 d0, a0;": ("u2", "u4"),
+    "cvt.rn.bf16x2.f32 d0, a0, a0;": ("f4", "u4"),
+    "sqrt.rn.f32 d0, a0;": ("f4", "u4"),
+    "rcp.rn.f32 d0, a0;": ("f4", "u4"),
+    "abs.f32 d0, a0;": ("f4", "u4"),
+    "popc.b32 d0, a0;": ("u4", "u4"),
+    "clz.b32 d0, a0;": ("u4", "u4"),
+    "brev.b32 d0, a0;": ("u4", "u4"),
+    "bfind.s32 d0, a0;": ("u4", "u4"),
+}
+BINARY = {
+    "add.rn.f32 d0, a0, a1;": "f4",
+    "mul.rn.f32 d0, a0, a1;": "f4",
+    "min.f32 d0, a0, a1;": "f4",
+    "max.NaN.f32 d0, a0, a1;": "f4",
+    "add.ftz.f32 d0, a0, a1;": "f4",
+    "add.f16x2 d0, a0, a1;": "h2",
+    "mul.bf16x2 d0, a0, a1;": "h2",
+    "min.f16x2 d0, a0, a1;": "h2",
+    "mul.hi.s32 d0, a0, a1;": "u4",
+    "div.s32 d0, a0, a1;": "u4",
+    "rem.u32 d0, a0, a1;": "u4",
+    "shl.b32 d0, a0, a1;": "u4",
+    "shr.s32 d0, a0, a1;": "u4",
+    "bfe.s32 d0, a0, a1, 9;": "u4",
+    "bfe.u32 d0, a0, 5, a1;": "u4",
+    "bfi.b32 d0, a0, a1, 7, 13;": "u4",
+    "prmt.b32 d0, a0, a1, 0x9d42;": "u4",
+    "shf.l.clamp.b32 d0, a0, a1, a1;": "u4",
+    "lop3.b32 d0, a0, a1, a0, 0x2d;": "u4",
+    "dp4a.s32.u32 d0, a0, a1, a0;": "u4",
+}
+TERNARY = {"fma.rn.f32": "f4", "fma.rn.f64": "f8", "fma.rn.f16x2": "h2", "fma.rn.bf16x2": "h2", "fma.rn.ftz.f32": "f4"}
+
+
+def operands(form: str, number: int, random: np.random.Generator, count: int) -> list[np.ndarray]:
+    if form in ("f4", "f8"):
+        return [random.permutation(awkward(form, count, random)) for _ in range(number)]
+    if form == "h2":
+        return [(random.standard_normal(2 * count) * 8).astype("f2").view("u4") for _ in range(number)]
+    found = [random.integers(0, 1 << 32, count, dtype="u8").astype("u4") for _ in range(number)]
+    return [found[0], *(np.where(np.arange(count) % 2, values, values % 40).astype("u4") for values in found[1:])]
+
+
+def arithmetic() -> Iterator[Case]:
+    count = 256
+    for text, (source, out) in UNARY.items():
+        random = random_for(text)
+        if source[0] == "f":
+            data = awkward(source, count, random)
+        else:
+            data = random.integers(0, 1 << 16 if source == "u2" else 1 << 32, count, dtype="u8").astype(source)
+            data = np.arange(count, dtype="u2") * 257 if "e4m3x2 d0, a0;" in text or "e5m2x2 d0, a0;" in text else data
+        yield lane_case(text.split()[0], text, [data], [out], count)
+    for text, form in BINARY.items():
+        yield lane_case(text.rstrip(";"), text, operands(form, 2, random_for(text), count), ["u4"], count)
+    for name, form in TERNARY.items():
+        a, b, c = operands(form, 3, random_for(name), 1024)
+        if form == "f4":
+            c[512:] = -(a[512:] * b[512:])  # what is left is the product's rounding error
+        yield lane_case(name, f"{name} d0, a0, a1, a2;", [a, b, c], ["u8" if form == "f8" else "u4"], 1024)
+
+
+def warp_instructions() -> Iterator[Case]:
+    random = random_for("warp")
+    values, by = random.integers(0, 1 << 32, 32, dtype="u8").astype("u4"), random.integers(0, 40, 32).astype("u4")
+    for mode in ("up", "down", "bfly", "idx"):
+        for clamp in ("0x1f", "0x0", "0x181f", "0x1807", "0x1c03"):
+            text = f"shfl.sync.{mode}.b32 d0|%p1, a0, a1, {clamp}, -1; selp.u32 d1, 1, 0, %p1;"
+            yield lane_case(f"shfl {mode} {clamp}", text, [values, by], ["u4", "u4"])
+    yield lane_case("match any", "match.any.sync.b32 d0, a0, -1;", [by % np.uint32(5)], ["u4"])
+    yield lane_case("match all", "match.all.sync.b32 d0|%p1, a0, -1; selp.u32 d1, 1, 0, %p1;", [by * np.uint32(0)], ["u4", "u4"])
+    yield lane_case("elect", "elect.sync d0|%p1, -1; selp.u32 d1, 1, 0, %p1;", [], ["u4", "u4"])
+    for operation in ("add.s32", "min.s32", "max.u32", "xor.b32"):
+        yield lane_case(f"redux {operation}", f"redux.sync.{operation} d0, a0, -1;", [values], ["u4"])
+
+
+# ---- matrices ----
+
+# Small integers are exact in every format: a wrong place shows, a wrong rounding does not.
+CODES = {
+    "f16": [0x0000, 0x3C00, 0xBC00, 0x4000, 0xC000, 0x4200],
+    "bf16": [0x0000, 0x3F80, 0xBF80, 0x4000, 0xC000, 0x4040],
+    "tf32": [0x00000000, 0x3F800000, 0xBF800000, 0x40000000, 0xC0000000, 0x40400000],
+    "s8": [0, 1, 0xFF, 2, 0xFE, 3],
+    "u8": [0, 1, 2, 3, 4, 5],
+    "e4m3": [0x00, 0x38, 0xB8, 0x40, 0xC0, 0x44],
+    "e5m2": [0x00, 0x3C, 0xBC, 0x40, 0xC0, 0x42],
+}
+SIZES = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1, "e4m3": 1, "e5m2": 1, "f64": 8}
+
+
+def small(kind: str, nbytes: int, random: np.random.Generator) -> np.ndarray:
+    """Bytes full of small integers of a format."""
+    if kind == "f64":
+        return random.integers(-3, 4, nbytes // 8).astype("f8").view("u1")
+    return random.choice(np.array(CODES[kind], f"u{SIZES[kind]}"), nbytes // SIZES[kind]).view("u1")
+
+
+def rough(kind: str, nbytes: int, random: np.random.Generator) -> np.ndarray:
+    """Bytes full of normal numbers of a format: sums round."""
+    values = random.standard_normal(nbytes // SIZES[kind]).astype("f4")
+    if kind == "f16":
+        return values.astype("f2").view("u1")
+    if kind == "bf16":
+        return (values.view("u4") >> np.uint32(16)).astype("u2").view("u1")
+    if kind == "tf32":
+        return (values.view("u4") & np.uint32(0xFFFFE000)).view("u1")
+    return random.integers(0x20, 0x48, nbytes, dtype="u1")
+
+
+MMA = [
+    *((shape, "f32", kind, kind) for kind in ("f16", "bf16") for shape in ((16, 8, 8), (16, 8, 16))),
+    *((shape, "f16", "f16", "f16") for shape in ((16, 8, 8), (16, 8, 16))),
+    *((shape, "f32", "tf32", "tf32") for shape in ((16, 8, 4), (16, 8, 8))),
+    *((shape, "s32", a, b) for a, b in (("s8", "s8"), ("u8", "s8")) for shape in ((8, 8, 16), (16, 8, 16), (16, 8, 32))),
+    *(((16, 8, 32), "f32", a, b) for a, b in (("e4m3", "e4m3"), ("e5m2", "e4m3"))),
+    *((shape, "f64", "f64", "f64") for shape in ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16))),
+]
+
+
+def mma_case(shape: tuple[int, int, int], d: str, a: str, b: str, fill: object, ulps: int) -> Case:
+    m, n, k = shape
+    wide = 8 if d == "f64" else 4
+    counts = [m * n // 32 * (2 if d == "f16" else wide) // wide, m * k * SIZES[a] // 32 // wide, n * k * SIZES[b] // 32 // wide]
+    name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{d}.{a}.{b}.{d}"
+    random = random_for(name)
+    sources = [fill(kind, 32 * wide, random).view(f"u{wide}") for kind, count in ((a, counts[1]), (b, counts[2])) for _ in range(count)]  # type: ignore[operator]
+    zero = "0d0000000000000000" if d == "f64" else "0f00000000" if d == "f32" else "0"
+    register = {"f64": "f64", "f32": "f32"}.get(d, "b32")
+    lists = [", ".join(f"{letter}{n}" for n in numbers) for letter, numbers in (("e", range(counts[0])), ("a", range(counts[1])), ("a", range(counts[1], counts[1] + counts[2])))]
+    moves = " ".join(f"mov.b{8 * wide} d{n}, e{n};" for n in range(counts[0]))
+    zeros = f".reg .{register} z; mov.{register} z, {zero};"
+    text = f"{zeros} .reg .{register} e<{counts[0]}>; {name} {{{lists[0]}}}, {{{lists[1]}}}, {{{lists[2]}}}, {{{', '.join(['z'] * counts[0])}}}; {moves}"
+    return lane_case(f"{name}{' rounding' if ulps else ''}", text, sources, [f"u{wide}"] * counts[0], ulps=ulps)
+
+
+def matrices() -> Iterator[Case]:
+    for shape, d, a, b in MMA:
+        yield mma_case(shape, d, a, b, small, 0)
+        if d == "f32":
+            yield mma_case(shape, d, a, b, rough, 2048 if a.startswith("e") else 4)
+    tiles = random_for("tiles").integers(0, 1 << 16, 256).astype("u2").view("u1")
+    copy_in = "mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; mad.wide.u32 %rd1, %t, 16, %in; ld.global.v4.u32 {%r3, %r4, %r5, %r6}, [%rd1];"
+    for count in (1, 2, 4):
+        for turned in ("", ".trans"):
+            names = ", ".join(f"%r{10 + n}" for n in range(count))
+            text = f""".shared .align 128 .b8 s[512]; {copy_in} st.shared.v4.u32 [%r2], {{%r3, %r4, %r5, %r6}}; bar.sync 0;
+                ldmatrix.sync.aligned.m8n8.x{count}{turned}.shared.b16 {{{names}}}, [%r2]; mad.wide.u32 %rd2, %t, {4 * count}, %out;
+                {" ".join(f"st.global.u32 [%rd2+{4 * n}], %r{10 + n};" for n in range(count))}"""
+            yield Case(f"ldmatrix x{count}{turned}", text, tiles, 128 * count)
+            text = f""".shared .align 128 .b8 s[512]; {copy_in} st.shared.v4.u32 [%r2], {{%r3, %r4, %r5, %r6}}; bar.sync 0;
+                stmatrix.sync.aligned.m8n8.x{count}{turned}.shared.b16 [%r2], {{{", ".join(f"%r{3 + n}" for n in range(count))}}}; bar.sync 0;
+                ld.shared.v4.u32 {{%r10, %r11, %r12, %r13}}, [%r2]; mad.wide.u32 %rd2, %t, 16, %out; st.global.v4.u32 [%rd2], {{%r10, %r11, %r12, %r13}};"""
+            yield Case(f"stmatrix x{count}{turned}", text, tiles, 512)
+    yield lane_case("movmatrix", "movmatrix.sync.aligned.m8n8.trans.b16 d0, a0;", [tiles[:128].view("u4")], ["u4"])
+
+
+# ---- wgmma: shared memory is full of small integers, so any descriptor reads numbers ----
+
+SHARED = 32768
+WGMMA_DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32}
+
+
+def descriptor(start: int, leading: int, stride: int, swizzle: int) -> int:
+    mode = {0: 0, 128: 1, 64: 2, 32: 3}[swizzle]
+    return start >> 4 | (leading >> 4) << 16 | (stride >> 4) << 32 | mode << 62
+
+
+def wgmma_case(n: int, d: str, a: str, b: str, forms: tuple[int, int], turned: tuple[int, int], in_registers: bool = False, fill: object = small, ulps: int = 0) -> Case:
+    """A from 0, B from 16 KiB of a 32 KiB buffer; `forms` are the swizzles of A and B."""
+    k = WGMMA_DEPTH[a]
+    name = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b}"
+    full = f"{name} swizzles {forms} turned {turned}{' registers' if in_registers else ''}{' rounding' if ulps else ''}"
+    random = random_for(full)
+    data = fill(a, SHARED, random)  # type: ignore[operator]
+    if SIZES[a] == SIZES[b] and a != b:
+        data[SHARED // 2 :] = fill(b, SHARED // 2, random)  # type: ignore[operator]
+    strides = [(8 * (form or 16), 256 if form == 0 else 16, 2048) for form in forms]
+    sides = []
+    for (atom, near, far), turn, form in zip(strides, turned, forms, strict=True):
+        leading, stride = (far, atom) if turn and form else (near, 512) if not turn and not form else (16, atom) if not turn else (256, 1024)
+        sides.append((leading, stride))
+    count = n // (4 if d == "f16" else 2)
+    kind = "f32" if d == "f32" else "b32"
+    names = ", ".join(f"e{number}" for number in range(count))
+    zero = "0f00000000" if kind == "f32" else "0"
+    first = "{a0, a1, a2, a3}" if in_registers else "%rd5"
+    majors = "" if SIZES[a] != 2 else f", {turned[1]}" if in_registers else f", {turned[0]}, {turned[1]}"
+    scales = ", 1, 1" if d != "s32" else ""
+    stores = " ".join(f"st.global.b32 [%rd2+{4 * number}], e{number};" for number in range(count))
+    text = f"""
+        .shared .align 1024 .b8 s[{SHARED}]; .reg .{kind} e<{count}>; .reg .b32 a<4>;
+        mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; mad.wide.u32 %rd1, %t, 16, %in; mov.u32 %r7, 0;
+        L: ld.global.v4.u32 {{%r3, %r4, %r5, %r6}}, [%rd1]; st.shared.v4.u32 [%r2], {{%r3, %r4, %r5, %r6}};
+        add.u64 %rd1, %rd1, 2048; add.u32 %r2, %r2, 2048; add.u32 %r7, %r7, 2048; setp.lt.u32 %p1, %r7, {SHARED}; @%p1 bra L;
+        mad.wide.u32 %rd1, %t, 16, %in; ld.global.v4.b32 {{a0, a1, a2, a3}}, [%rd1];
+        {" ".join(f"mov.b32 e{number}, {zero};" for number in range(count))}
+        fence.proxy.async; bar.sync 0; shr.u32 %r8, %r1, 4; cvt.u64.u32 %rd3, %r8; setp.eq.u32 %p2, 0, 0;
+        add.u64 %rd5, %rd3, {descriptor(0, *sides[0], forms[0])}; add.u64 %rd6, %rd3, {descriptor(SHARED // 2, *sides[1], forms[1])};
+        wgmma.fence.sync.aligned; {name} {{{names}}}, {first}, %rd6, %p2{scales}{majors};
+        wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+        mad.wide.u32 %rd2, %t, {4 * count}, %out; {stores}"""
+    return Case(full, text, data, 128 * 4 * count, 128, None, ulps)
+
+
+def wgmmas() -> Iterator[Case]:
+    every = (0, 32, 64, 128)
+    for form in every:
+        for turned in ((0, 0), (0, 1), (1, 0), (1, 1)):
+            yield wgmma_case(64, "f32", "bf16", "bf16", (form, form), turned)
+        yield wgmma_case(64, "f32", "f16", "f16", (128, form), (0, 1), in_registers=True)
+    for d, a, b in (("f16", "f16", "f16"), ("f32", "tf32", "tf32"), ("f32", "e4m3", "e5m2"), ("f32", "e5m2", "e5m2"), ("s32", "s8", "s8"), ("s32", "u8", "s8")):
+        yield wgmma_case(32, d, a, b, (128, 128), (0, 0))
+        yield wgmma_case(8, d, a, b, (0, 0), (0, 0), in_registers=True)
+    for a in ("f16", "bf16", "tf32", "e4m3"):
+        yield wgmma_case(64, "f32", a, a, (128, 128), (0, 0), fill=rough, ulps=2048 if a == "e4m3" else 4)
+
+
+# ---- tensor maps ----
+
+
+def tensor_case(name: str, dtype: str, shape: tuple[int, ...], box: tuple[int, ...], corner: tuple[int, ...], swizzle: int) -> Case:
+    """A box loaded into shared memory, then shared memory as it lies."""
+    size = np.dtype(dtype).itemsize
+    nbytes = size * int(np.prod(box))
+    strides = tuple(int(stride) for stride in (np.cumprod(shape) * size)[:-1])
+    data = random_for(name).integers(0, 256, size * int(np.prod(shape)), dtype="u1")
+    text = f"""
+        .shared .align 1024 .b8 s[{max(nbytes, 1024)}]; .shared .align 8 .b64 m; mov.u32 %r1, s; mov.u32 %r2, m; setp.eq.u32 %p1, %t, 0; @!%p1 bra W;
+        mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {nbytes};
+        cp.async.bulk.tensor.{len(box)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%map, {{{", ".join(map(str, corner))}}}], [%r2];
+        W: bar.sync 0; L: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra L;
+        mov.u32 %r4, %t;
+        C: shl.b32 %r6, %r4, 2; add.u32 %r5, %r1, %r6; ld.shared.u32 %r7, [%r5]; cvt.u64.u32 %rd2, %r6; add.u64 %rd3, %out, %rd2;
+        st.global.u32 [%rd3], %r7; add.u32 %r4, %r4, 32; setp.lt.u32 %p3, %r4, {nbytes // 4}; @%p3 bra C;"""
+    return Case(name, text, data, nbytes, 32, TensorMap(0, dtype, shape, strides, box, swizzle))
+
+
+def tensors() -> Iterator[Case]:
+    for swizzle in (0, 32, 64, 128):
+        width = (swizzle or 64) // 2
+        yield tensor_case(f"tma swizzle {swizzle}", "float16", (64, 48), (width, 16), (8, 4), swizzle)
+        if swizzle > 32:
+            yield tensor_case(f"tma swizzle {swizzle} narrow", "float16", (64, 48), (width // 2, 16), (8, 4), swizzle)
+    yield tensor_case("tma border", "float32", (20, 10), (16, 8), (12, -3), 0)
+    yield tensor_case("tma outside", "float32", (20, 10), (16, 8), (40, 0), 0)
+    yield tensor_case("tma 1d", "float32", (100,), (64,), (60,), 0)
+    yield tensor_case("tma 3d", "float32", (12, 5, 3), (8, 4, 4), (-3, -1, 1), 0)
+    yield tensor_case("tma 5d", "float32", (4, 3, 3, 2, 3), (4, 2, 2, 2, 2), (0, 1, 2, 0, -1), 0)
+
+
+def all_cases() -> list[Case]:
+    return [*arithmetic(), *warp_instructions(), *matrices(), *wgmmas(), *tensors()]

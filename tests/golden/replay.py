@@ -1,0 +1,41 @@
+"""A recorded case in the machine: the same PTX, the same input, its output bytes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from cases import Case
+
+from lapidist.launch import Memory
+from lapidist.machine import run
+from lapidist.machine.foreign import make_launch
+
+
+def run_on_machine(case: Case) -> np.ndarray:
+    out = np.full(case.out_bytes, 0xEE, np.uint8)
+    source = np.ascontiguousarray(case.source)
+    tensor = bytes(128) if case.tensor is None else replace(case.tensor, address=source.ctypes.data + case.tensor.address)
+    launch = make_launch(case.ptx, "k", (1, 1, 1), (case.threads, 1, 1), {"map": tensor, "in": source, "out": out})
+    run(replace(launch, memory=(*launch.memory, Memory("source", source.ctypes.data, source.nbytes, source))))
+    return out
+
+
+def distance(case: Case, mine: np.ndarray, chip: np.ndarray) -> float:
+    """0 if equal (any NaN equals any other); else in ulps of the largest result, or infinite where bits had to agree."""
+    if any(same_numbers(mine, chip, code) for code in ("u1", "f4", "f2", "f8")):
+        return 0.0
+    if case.ulps == 0:
+        return float("inf")
+    a, b = mine.view("f4").astype("f8"), chip.view("f4").astype("f8")
+    scale = np.spacing(np.float32(np.nanmax(np.abs(b))))
+    return float(np.nanmax(np.abs(a - b)) / scale)
+
+
+def same_numbers(mine: np.ndarray, chip: np.ndarray, code: str) -> bool:
+    """Bit for bit, but for NaN."""
+    if len(mine) % np.dtype(code).itemsize:
+        return False
+    a, b = mine.view(code), chip.view(code)
+    unequal = a.view(f"u{a.itemsize}") != b.view(f"u{b.itemsize}")
+    return bool((np.isnan(a) & np.isnan(b))[unequal].all())
