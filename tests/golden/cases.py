@@ -20,7 +20,7 @@ HEADER = """.version 9.0
 .visible .entry k(.param .align 64 .b8 map[128], .param .u64 in, .param .u64 out)
 {
     .reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .reg .b64 %in, %out, %map; .reg .b32 %t;
-    ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.b64 %map, map; mov.u32 %t, %tid.x;
+    ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.b64 %map, map; cvta.param.u64 %map, %map; mov.u32 %t, %tid.x;
 """
 KIND_OF_BYTES = {2: "b16", 4: "b32", 8: "b64"}
 
