@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, LapidistError
 from lapidist.kernels import KERNELS, Kernel, kernel_named
 from lapidist.plans import Plan
 from lapidist.problem import ELEMENT_BYTES
@@ -92,12 +92,12 @@ def _number_before(log: str, words: str) -> int | None:
 
 def ffma_share(kernel: Kernel, config: Config, dtype: str, device: Device) -> float | None:
     """Of the main loop's instructions, the share that multiplies and adds; None where nothing can count them."""
+    from lapidist.static import analyse
+
     try:
-        from lapidist.static import analyse
-    except ImportError:
-        return None
-    share: float | None = analyse(kernel, config, dtype, device.architecture).ffma_share
-    return share
+        return analyse(kernel, config, dtype, device.architecture).ffma_share
+    except LapidistError:
+        return None  # a disassembler older than the cubin: the kernel is measured all the same
 
 
 def bytes_per_flop(config: Config, dtype: str) -> float:

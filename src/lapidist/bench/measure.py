@@ -161,9 +161,8 @@ class Stage:
         assert entry.call is not None
         b, c = inputs.b_for(entry.contender), inputs.c[index]
         self.framework.poison(c)
-        elapsed = self.time_of(lambda: entry.call(index) if entry.call else None)
+        entry.call(index)
         self.keep_verdict(entry, judge(c, inputs.a[index], b[index]))
-        entry.estimate = elapsed if elapsed > SLOW_CALL else 0.0
 
     def keep_verdict(self, entry: Entry, verdict: Verdict) -> None:
         if entry.verdict is None or verdict.worst > entry.verdict.worst:
@@ -183,10 +182,10 @@ class Stage:
         """A graph of calls that visits every input set equally often."""
         call = entry.call
         assert call is not None
-        slow = bool(entry.estimate)
+        entry.estimate = self.time_of(lambda: call(0))
+        slow = entry.estimate > SLOW_CALL
         if not slow:
-            # The least of three: the first of them may still pay for what a library sets up.
-            entry.estimate = min(self.time_of(lambda: call(0), times=5) for _ in range(3))
+            entry.estimate = self.time_of(lambda: call(0), times=5)
         rounds = max(1, min(round(REPLAY_SECONDS / entry.estimate / sets), CALLS_LIMIT // sets))
         entry.calls = sets * rounds
         make = self.graph_of if entry.contender.capturable else PlainCalls
