@@ -107,8 +107,10 @@ class Static:
         return rows
 
     def _meaning(self) -> list[str]:
+        if self.mix.get("mma"):
+            return [f"  The tensor cores multiply: {self.mix['mma']} instructions a step."]
         if not self.ffma:
-            return ["  No fused multiply-add was found."]
+            return ["  No multiply-add was found."]
         lines = []
         if self.ffma_per_lds is not None:
             lines.append(
@@ -119,7 +121,8 @@ class Static:
         lines.append(f"  {self.ffma_share:.1%} of the instructions multiply. One is issued a cycle, so if nothing ever waits")
         lines.append(f"  the loop reaches at most {self.issue_ceiling:.1%} of the multiply-add rate.")
         if self.source == "ptx":
-            lines.append('  PTX counts come before ptxas; for the machine code: pip install "nvidia-cuda-nvdisasm>=13.2,<14"')
+            lines.append("  Counted in PTX, before ptxas: nvdisasm is not there or could not read the machine code.")
+            lines.append('  Get it: pip install "nvidia-cuda-nvdisasm>=13.2,<14"')
         return lines
 
 
@@ -166,7 +169,7 @@ def count(
         source="sass" if lines and lines[0].opcode.isupper() else "ptx",
         looped=loop is not None,
         mix=dict(Counter(line.kind for line in counted).most_common()),
-        widths={kind: dict(Counter(line.nbytes for line in counted if line.kind == kind)) for kind in MOVERS},
+        widths={kind: dict(Counter(line.nbytes for line in counted if line.kind == kind and line.nbytes)) for kind in MOVERS},
         fma_cycles=32 * SCHEDULERS / lanes,
     )
 

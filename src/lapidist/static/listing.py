@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from lapidist.errors import DeviceError
 from lapidist.launch import Binary
 from lapidist.machine.parse import TYPE_BYTES, Instruction, Sym, parse_kernel
 
@@ -21,6 +20,7 @@ DISASSEMBLER_SECONDS = 60
 # The classes of instructions, and what they are called in a report.
 KINDS = {
     "fma": "fused multiply-add",
+    "mma": "tensor-core multiply",
     "float": "other floating point",
     "convert": "conversion",
     "lds": "shared load",
@@ -53,7 +53,8 @@ class Line:
 
 SASS_KINDS = {
     "fma": "FFMA DFMA FFMA2",
-    "float": "FADD FMUL DADD DMUL FMNMX FSEL FSETP DSETP FSET MUFU HFMA2 HADD2 HMUL2 HMMA IMMA DMMA",
+    "float": "FADD FMUL DADD DMUL FMNMX FSEL FSETP DSETP FSET MUFU HFMA2 HADD2 HMUL2",
+    "mma": "HMMA IMMA DMMA HGMMA IGMMA QGMMA BGMMA",
     "convert": "F2F F2FP F2I I2F I2FP F2IP I2I",
     "lds": "LDS LDSM",
     "sts": "STS STSM",
@@ -85,7 +86,7 @@ def disassembler() -> str | None:
 
 @lru_cache(maxsize=64)
 def sass_lines(binary: Binary) -> tuple[Line, ...]:
-    """The cubin's instructions, as nvdisasm tells them; empty without nvdisasm."""
+    """The cubin's instructions, as nvdisasm tells them; empty where it is not found or cannot read them."""
     tool = disassembler()
     if tool is None:
         return ()
@@ -95,7 +96,7 @@ def sass_lines(binary: Binary) -> tuple[Line, ...]:
             file.write(binary.cubin)
         done = subprocess.run([tool, "--emit-json", path], capture_output=True, text=True, timeout=DISASSEMBLER_SECONDS)
     if done.returncode != 0:
-        raise DeviceError(f"nvdisasm: {tool} refused the cubin of {binary.entry}: {done.stderr.strip()}")
+        return ()
     _, functions = json.loads(done.stdout)
     found = next(function for function in functions if function["function-name"] == binary.entry)
     return tuple(sass_line(row) for row in found["sass-instructions"])
@@ -134,7 +135,7 @@ def sass_width(opcode: str) -> int:
 
 PTX_KINDS = {
     "fma": "fma",
-    "float": "min max sqrt rsqrt rcp div sin cos ex2 lg2 mma wmma wgmma",
+    "float": "min max sqrt rsqrt rcp div sin cos ex2 lg2",
     "convert": "cvt",
     "barrier": "bar barrier mbarrier fence membar nanosleep griddepcontrol",
     "move": "mov selp shfl prmt cvta mapa vote elect setmaxnreg isspacep",
@@ -158,7 +159,7 @@ def ptx_line(instruction: Instruction, labels: dict[str, int]) -> Line:
     target = labels[label.name] if isinstance(label, Sym) else None
     falls = guarded or opcode not in ("bra", "brx", "ret", "exit", "trap")
     kind = ptx_kind(opcode, instruction.mods)
-    moved = ptx_width(instruction.mods) if kind in ("lds", "sts", "ldg", "stg", "local") else 0
+    moved = ptx_width(instruction.mods) if opcode in ("ld", "ldu", "st", "red", "atom") else 0
     if kind == "ldgsts":
         moved = next((getattr(operand, "value", 0) for operand in instruction.operands[2:3]), 0)
     return Line(".".join((opcode, *instruction.mods)), kind, moved, target, falls)
@@ -166,6 +167,11 @@ def ptx_line(instruction: Instruction, labels: dict[str, int]) -> Line:
 
 def ptx_kind(opcode: str, mods: Sequence[str]) -> str:
     spaces = {mod.partition("::")[0] for mod in mods}
+    if opcode in ("mma", "wmma", "wgmma"):
+        moves = {"load": LOADS, "store": STORES}.get(mods[0])
+        if moves is None:
+            return "mma" if mods[0] in ("mma", "mma_async") or opcode == "mma" else "barrier"
+        return next((kind for space, kind in moves.items() if space in spaces), "ldg" if mods[0] == "load" else "stg")
     if opcode in ("ld", "ldu", "ldmatrix"):
         return next((kind for space, kind in LOADS.items() if space in spaces), "ldg")
     if opcode in ("st", "red", "atom", "stmatrix"):

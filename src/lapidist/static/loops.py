@@ -13,6 +13,8 @@ from itertools import pairwise
 
 from lapidist.static.listing import Line
 
+WORK = {"fma": 1, "mma": 64}  # multiply-adds of a thread, roughly: what decides which loop is the main one
+
 
 @dataclass(frozen=True, slots=True)
 class Block:
@@ -24,12 +26,12 @@ class Block:
 
 
 def main_loop(lines: Sequence[Line]) -> frozenset[int] | None:
-    """The lines of the loop that holds most fused multiply-adds and is not merely the frame of an inner one.
+    """The lines of the loop that multiplies most and is not merely the frame of an inner one.
 
     A loop is a frame when a loop inside it holds half of its multiply-adds or more: the walk over tiles around the walk
     over k. None when no loop multiplies.
     """
-    fmas = {loop: sum(lines[index].kind == "fma" for index in loop) for loop in loops_of(lines)}
+    fmas = {loop: sum(WORK.get(lines[index].kind, 0) for index in loop) for loop in loops_of(lines)}
     working = [loop for loop, count in fmas.items() if count]
     kernels = [loop for loop in working if not any(inner < loop and 2 * fmas[inner] >= fmas[loop] for inner in working)]
     return max(kernels, key=lambda loop: fmas[loop], default=None)
