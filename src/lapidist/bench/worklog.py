@@ -11,6 +11,7 @@ from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Record, Run
 from lapidist.bench.tables import number, percent
 from lapidist.compiler import CUDA_SOURCES
+from lapidist.errors import RefusalError
 from lapidist.kernels import RUNGS, Kernel
 
 RUNG_BLOCK = re.compile(r"<!-- rung:(\w+) -->\n.*?<!-- rung:end -->", re.DOTALL)
@@ -91,8 +92,11 @@ def counted(kernel: Kernel) -> tuple[float, float, float]:
     out = np.empty_like(a)
     arguments = Arguments(a, b, None, out, False, False, False, 1.0, 0.0)
     plan = Gemm(arguments, "machine", kernel.name, None).plan
-    assert plan is not None
+    if plan is None:
+        raise RefusalError(f"{kernel.name}: nothing to count on the host")
     counts = machine.run(plan.launch(arguments.a, arguments.b, None, operand_of(out, "out"), 1.0, 0.0)).counts
+    if counts is None:
+        raise RefusalError(f"{kernel.name}: the machine did not count")
     fmas = COUNTED_SIZE**3 / 32
     shared, loads = counts.shared_load, counts.global_load
     return (
