@@ -88,7 +88,7 @@ def test_missing_torch_and_cupy_say_what_to_install(monkeypatch: pytest.MonkeyPa
 def test_without_a_gpu_rungs_are_compiled_and_the_answer_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["climb", "--kernels", "2,8", "--json"], monkeypatch) == 0
+    assert run(["climb", "--size", "4096", "--kernels", "2,8", "--json"], monkeypatch) == 0
     answer = capsys.readouterr()
     assert "no GPU was found, so nothing was timed" in answer.err
     rows = [json.loads(line) for line in answer.out.splitlines()]
@@ -101,10 +101,20 @@ def test_without_a_gpu_rungs_are_compiled_and_the_answer_says_so(
 
 
 @pytest.mark.usefixtures("no_gpu")
+def test_without_a_gpu_small_products_run_in_the_machine(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["climb", "--kernels", "2"], monkeypatch) == 0
+    answer = capsys.readouterr()
+    assert "no GPU was found, so nothing was timed" in answer.err
+    assert "256^3 float32 on machine" in answer.out
+
+
+@pytest.mark.usefixtures("no_gpu")
 def test_asking_for_a_gpu_that_is_not_there_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["climb", "--device", "1"], monkeypatch) == 2
+    assert run(["climb", "--device", "0"], monkeypatch) == 2
     assert "no usable NVIDIA driver" in capsys.readouterr().err
 
 

@@ -24,7 +24,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-NO_GPU = "no GPU was found, so nothing was timed: the kernels are compiled and counted (--device machine runs them)"
+NO_GPU = "no GPU was found, so nothing was timed:"
+IN_MACHINE = f"{NO_GPU} the kernels run in the PTX machine, which judges and counts"
+COMPILED = f"{NO_GPU} the kernels are compiled and counted (--device machine runs them, best at sizes up to 512)"
+MACHINE_FLOPS = 2 * 512**3  # more takes the machine minutes for a ladder
 GPU_SIZE = 4096
 MACHINE_SIZE = 256
 
@@ -66,11 +69,11 @@ def climb(
     from lapidist.bench.climb import Work, place_of
     from lapidist.bench.outputs import Outputs
 
-    place = place_of(device)
-    case = one_case(size, mnk, dtype, MACHINE_SIZE if place == "machine" else GPU_SIZE)
+    place = present(place_of(device))
+    case = one_case(size, mnk, dtype, GPU_SIZE if isinstance(place, int) else MACHINE_SIZE)
     climbers = tuple(contenders.choose(kernels, detours))
     works = [Work(case, climbers)]
-    if (html is not None if sweep is None else sweep) and place != "machine":
+    if (html is not None if sweep is None else sweep) and isinstance(place, int):
         works += sweep_works(dtype, case)
     outputs = Outputs(as_json, csv, plot, html, record, f"climb-{case.shape.removesuffix('^3')}")
     perform(works, place, "sustained" if sustained else "burst", require_rounds(rounds), outputs)
@@ -98,7 +101,7 @@ def bench(
     from lapidist.bench.climb import Work, place_of
     from lapidist.bench.outputs import Outputs
 
-    place = place_of(device)
+    place = present(place_of(device))
     name = "launch" if launch else "-".join(lists or ()) or "cases"
     outputs = Outputs(as_json, csv, plot, html, record, f"bench-{name}")
     if launch:
@@ -182,6 +185,13 @@ def sweep_works(dtype: str, climbed: Case) -> list[Work]:
     return [Work(case, few) for case in named(("sweep",), dtype) if case != climbed]
 
 
+def present(place: int | str) -> int | str:
+    """The first GPU for "gpu", which stays a word where there is none."""
+    from lapidist.driver import gpu_count
+
+    return 0 if place == "gpu" and gpu_count() else place
+
+
 def require_rounds(rounds: int | None) -> int | None:
     if rounds is not None and rounds < 1:
         raise ArgumentError(f"--rounds: must be at least 1; got {rounds}. Leave it away for the protocol's own")
@@ -191,27 +201,32 @@ def require_rounds(rounds: int | None) -> int | None:
 def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, outputs: Outputs) -> None:
     """Measure where it can be done; without a GPU say so, and do what is left."""
     from lapidist.bench import climb as runs
-    from lapidist.driver import gpu_count, require_gpu
+    from lapidist.driver import require_gpu
 
     outputs.require_writable()
-    if place == "machine":
+    if isinstance(place, int):
+        require_gpu(place)
+        conditions, records = runs.on_gpu(works, place, mode, rounds, outputs.keep)
+    elif place == "machine" or all(work.case.flops <= MACHINE_FLOPS for work in works):
+        if place != "machine":
+            note(IN_MACHINE)
         conditions, records = runs.in_machine(works)
-    elif place == 0 and gpu_count() == 0:
-        note(NO_GPU)
-        conditions, records = runs.compile_only(works[:1])
     else:
-        require_gpu(int(place))
-        conditions, records = runs.on_gpu(works, int(place), mode, rounds, outputs.keep)
+        note(COMPILED)
+        conditions, records = runs.compile_only(works)
     outputs.write(conditions, records)
 
 
 def measure_launches(place: int | str, outputs: Outputs) -> None:
     from lapidist.bench.launches import measure
+    from lapidist.driver import require_gpu
 
     outputs.require_writable()
-    if isinstance(place, str):
+    if place == "machine":
         raise ArgumentError("--device: host costs are those of a GPU's driver; got 'machine'. Leave --device away")
-    outputs.write(*measure(place))
+    ordinal = place if isinstance(place, int) else 0
+    require_gpu(ordinal)
+    outputs.write(*measure(ordinal))
 
 
 def note(text: str) -> None:

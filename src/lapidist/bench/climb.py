@@ -105,16 +105,15 @@ def run_in_machine(case: Case, contender: Contender) -> Record:
     plan = api.plan(a, b, out=c, kernel=_kernel_name(contender), device="machine").plan
     assert plan is not None
     launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(c, "out"), 1.0, 0.0)
-    facts = facts_of(plan, plan.device, chosen=_kernel_name(contender) is None)
+    facts = facts_of(plan, plan.device, chosen=_kernel_name(contender) is None, disassembled=False)
     start = time.perf_counter()
     report = machine.run(launch)
     seconds = time.perf_counter() - start
     verdict = judge(c, a, b)
-    counted, note = _counts_of(report)
-    row = blank(case, contender, "machine", "machine", replace(facts, **counted))
+    row = replace(blank(case, contender, "machine", "machine", facts), **_counts_of(report))
     error = None if verdict.ok else f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound"
     worst = verdict.worst if math.isfinite(verdict.worst) else None
-    return replace(row, seconds=seconds, tflops=case.flops / seconds / 1e12, worst=worst, ok=verdict.ok, note=note, error=error)
+    return replace(row, seconds=seconds, tflops=case.flops / seconds / 1e12, worst=worst, ok=verdict.ok, error=error)
 
 
 def _kernel_name(contender: Contender) -> str | None:
@@ -122,16 +121,19 @@ def _kernel_name(contender: Contender) -> str | None:
     return kernel.name if kernel else None
 
 
-def _counts_of(report: Any) -> tuple[dict[str, Any], str | None]:
+def _counts_of(report: Any) -> dict[str, Any]:
     """What the machine counted, under a Record's names; it may not have counted."""
     counts = report.counts
     if counts is None or not counts.warp_instructions:
-        return {}, None
+        return {}
     multiplies = sum(count for name, count in counts.instructions.items() if name.startswith("fma"))
-    counted = {"ffma_share": multiplies / counts.warp_instructions, "bytes_per_flop": counts.bytes_per_flop}
-    turns = counts.global_load.per_request, counts.shared_load.per_request
-    words = "{:,} warp instructions; {:.1f} sectors a global load, {:.2f} wavefronts a shared load"
-    return counted, words.format(counts.warp_instructions, *turns)
+    return {
+        "warp_instructions": int(counts.warp_instructions),
+        "ffma_share": multiplies / counts.warp_instructions,
+        "bytes_per_flop": counts.bytes_per_flop,
+        "sectors": counts.global_load.per_request or None,
+        "wavefronts": counts.shared_load.per_request or None,
+    }
 
 
 def compile_only(works: Sequence[Work]) -> tuple[Conditions, list[Record]]:
@@ -186,12 +188,10 @@ def blank(case: Case, contender: Contender, device: str, mode: str, facts: Facts
 
 
 def place_of(device: str) -> int | str:
-    """`--device` as a GPU's number or "machine"."""
+    """`--device` as a GPU's number, "machine", or "gpu": the first, where there is one."""
     from lapidist.errors import ArgumentError
 
-    if device in ("gpu", "cuda"):
-        return 0
-    if device == "machine":
+    if device in ("gpu", "machine"):
         return device
     if device.isdigit():
         return int(device)

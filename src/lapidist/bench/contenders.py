@@ -67,7 +67,7 @@ class KernelContender:
         return facts_of(self.plan, device, chosen=self.kernel is None) if self.plan else Facts()
 
 
-def facts_of(plan: Plan, device: Device, chosen: bool = False) -> Facts:
+def facts_of(plan: Plan, device: Device, chosen: bool = False, disassembled: bool = True) -> Facts:
     """ptxas says registers and static shared memory in the log that every Binary keeps."""
     log = plan.binary.log
     registers = _number_before(log, " registers")
@@ -80,7 +80,7 @@ def facts_of(plan: Plan, device: Device, chosen: bool = False) -> Facts:
         shared_bytes=shared,
         blocks_per_sm=blocks,
         warps_per_sm=blocks * -(-threads // 32),
-        ffma_share=ffma_share(plan.kernel, plan.config, plan.problem.dtype, device),
+        ffma_share=ffma_share(plan.kernel, plan.config, plan.problem.dtype, device) if disassembled else None,
         bytes_per_flop=bytes_per_flop(plan.config, plan.problem.dtype),
     )
 

@@ -22,7 +22,7 @@ STYLE = """
   --series-0: #9be015; --series-1: #7fb0f5; --series-2: #fb923c; --series-3: #b794f6; --series-4: #4fc3dc;
   --series-5: #f472b6; --series-6: #e3b341; --series-7: #b6bfcc; --series-8: #ff6b6b; --series-9: #2dd4a7;
   --series-10: #d0a2ff; --series-11: #c5d86d; } }
-body { margin: 2rem auto; max-width: 66rem; padding: 0 1.2rem; background: var(--paper); color: var(--ink);
+body { margin: 2rem auto; max-width: 70rem; padding: 0 1.2rem; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2.4rem 0 .4rem; }
 p { margin: .3rem 0 .8rem; max-width: 50rem; } .muted { color: var(--muted); fill: var(--muted); }
@@ -155,9 +155,7 @@ def table(rows: Sequence[Record]) -> str:
     lines = []
     for record in rows:
         css = "failed" if record.error and record.mode != "static" else record.kind
-        marks = ['<td class="reason">' if name == "counted" else "<td>" for name in names]
-        row = "".join(f"{mark}{escape(cell)}</td>" for mark, cell in zip(marks, cells(record), strict=True))
-        lines.append(f'<tr class="{css}">{row}</tr>')
+        lines.append(f'<tr class="{css}">' + "".join(f"<td>{escape(cell)}</td>" for cell in cells(record)) + "</tr>")
     return f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n' + "\n".join(lines) + "\n</tbody></table></div>\n"
 
 

@@ -68,6 +68,9 @@ class Record:
     warps_per_sm: int | None = None
     ffma_share: float | None = None
     bytes_per_flop: float | None = None  # between the cores and L2, by the tile
+    warp_instructions: int | None = None  # this and the next two are counted by the machine
+    sectors: float | None = None  # of 32 bytes, for each global load of a warp
+    wavefronts: float | None = None  # turns of shared memory, for each load of a warp
     clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None

@@ -55,20 +55,33 @@ def cells(record: Record) -> tuple[str, ...]:
     )
 
 
-MACHINE_HEADS = ("rung", "the machine's time", "FMA % of all", "bytes a flop", "registers", "shared B", "error/bound", "counted")
+MACHINE_HEADS = (
+    "rung",
+    "wall time",
+    "warp instr.",
+    "FMA %",
+    "sectors/load",
+    "turns/shared load",
+    "bytes/flop",
+    "registers",
+    "shared B",
+    "error/bound",
+)
 
 
 def machine_cells(record: Record) -> tuple[str, ...]:
-    """In the machine nothing has a speed, but everything a count."""
+    """In the machine nothing has a speed, but everything a count. Instructions are those of whole warps."""
     return (
         label(record.kernel),
         time_words(record.seconds),
+        number(record.warp_instructions, ",d"),
         percent(record.ffma_share),
+        number(record.sectors),
+        number(record.wavefronts, ".2f"),
         number(record.bytes_per_flop, ".3g"),
         number(record.registers, "d"),
         number(record.shared_bytes, "d"),
         number(record.worst, ".2f"),
-        record.note or "",
     )
 
 
@@ -98,7 +111,7 @@ def show(console: Console, records: Sequence[Record]) -> None:
         table = Table(title=f"{shape_words(m, n, k)} {dtype} on {device}{mode}", title_justify="left")
         heads, cells_of = columns_for(rows[0].mode)
         for place, head in enumerate(heads):
-            table.add_column(head, justify="left" if place == 0 or head == "counted" else "right", no_wrap=place == 0)
+            table.add_column(head, justify="left" if place == 0 else "right", no_wrap=place == 0)
         for record in rows:
             table.add_row(*cells_of(record), style="bold" if record.kind == "peer" else None)
         console.print(table)
