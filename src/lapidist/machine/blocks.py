@@ -40,6 +40,7 @@ class Block:
     collective: bool = False
     reads: set[str] = field(default_factory=set)
     writes: set[str] = field(default_factory=set)
+    live_in: set[str] = field(default_factory=set)
     live_out: set[str] = field(default_factory=set)
 
 
@@ -152,14 +153,13 @@ def successors(block: Block, count: int) -> list[int]:
 
 def find_live_out(blocks: list[Block]) -> None:
     """Backward data flow to a fixed point."""
-    live_in = [set(block.reads) for block in blocks]
+    for block in blocks:
+        block.live_in = set(block.reads)
     changed = True
     while changed:
         changed = False
         for block in reversed(blocks):
-            block.live_out = set().union(*(live_in[s] for s in successors(block, len(blocks))))
-            new = block.reads | (block.live_out - block.writes)
-            if new != live_in[block.index]:
-                live_in[block.index] = new
-                changed = True
-    # What a retried wait writes must be kept even where only the wait itself looks at it again.
+            block.live_out = set().union(*(blocks[s].live_in for s in successors(block, len(blocks))))
+            live_in = block.reads | (block.live_out - block.writes)
+            changed |= live_in != block.live_in
+            block.live_in = live_in

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 Array = np.ndarray
 SAMPLED_CALLS = 4
 SECTOR = 32
+LINE = 128
 BANKS = 32
 SPACES = ("global", "shared", "local", "param")
 
@@ -66,18 +67,20 @@ def flops_of(i: Instruction) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Memory instructions of one kind. `turns` are sectors for global and wavefronts for shared memory."""
+    """Memory instructions of one kind. `turns` are sectors for global and wavefronts for shared memory; `lines` are the
+    128-byte lines that global requests touch."""
 
     requests: int = 0
     nbytes: int = 0
     turns: float = 0.0
+    lines: float = 0.0
 
     @property
     def per_request(self) -> float:
         return self.turns / self.requests if self.requests else 0.0
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.requests + other.requests, self.nbytes + other.nbytes, self.turns + other.turns)
+        return Traffic(self.requests + other.requests, self.nbytes + other.nbytes, self.turns + other.turns, self.lines + other.lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +158,7 @@ class Counter:
         self.left = [1 << 62 if exact else SAMPLED_CALLS] * sites
         self.sampled_requests = np.zeros(sites, np.int64)
         self.turns = np.zeros(sites, np.int64)
+        self.lines = np.zeros(sites, np.int64)
         self.copied_bytes = 0
 
     def observe(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
@@ -177,18 +181,21 @@ class Counter:
             first = g.slot == g.slot[0]
             count = len(np.unique(g.row[first]))
             rows, present = rows[:count], present[:count]
-        turns = wavefronts(rows, present, size, load) if address.space == "shared" else sectors(rows, present, size)
-        self.turns[place] += turns
+        if address.space == "shared":
+            self.turns[place] += wavefronts(rows, present, size, load)
+        else:
+            self.turns[place] += pieces(rows, present, size, SECTOR)
+            self.lines[place] += pieces(rows, present, size, LINE)
         self.sampled_requests[place] += len(rows)
 
     def transfer(self, t: Transfer) -> None:
         self.copied_bytes += t.nbytes * (1 if t.to_shared else len(t.shared))
 
 
-def sectors(rows: Array, present: Array, size: int) -> int:
-    """Distinct 32-byte sectors, summed over the rows (one a warp)."""
-    first = np.where(present, rows // SECTOR, -1)
-    last = np.where(present, (rows + size - 1) // SECTOR, -1)
+def pieces(rows: Array, present: Array, size: int, width: int) -> int:
+    """Distinct pieces of memory of `width` bytes that are touched, summed over the rows (one a warp)."""
+    first = np.where(present, rows // width, -1)
+    last = np.where(present, (rows + size - 1) // width, -1)
     touched = np.sort(np.concatenate([first, last], axis=1), axis=1)
     fresh = np.concatenate([touched[:, :1] >= 0, (touched[:, 1:] != touched[:, :-1]) & (touched[:, 1:] >= 0)], axis=1)
     return int(fresh.sum())
@@ -267,8 +274,9 @@ def site_traffic(kernel: Kernel, counter: Counter) -> list[tuple[str, SiteTraffi
             continue
         i = kernel.instructions[index]
         requests = int(counter.requests[place])
-        average = counter.turns[place] / max(counter.sampled_requests[place], 1)
-        traffic = Traffic(requests, int(counter.nbytes[place]), float(average * requests))
+        seen = max(counter.sampled_requests[place], 1)
+        turns, lines = (float(table[place] / seen * requests) for table in (counter.turns, counter.lines))
+        traffic = Traffic(requests, int(counter.nbytes[place]), turns, lines)
         found.append((direction(i, space), SiteTraffic(i.site.line, i.site.text, i.site.source, space, traffic)))
     return found
 

@@ -66,6 +66,7 @@ class Lanes:
     def __init__(self, cohort: Cohort, index: Array | None, within: Array | None = None, group_size: int = 0) -> None:
         self.cohort, self.index, self.within, self.group_size = cohort, index, within, group_size
         self.n = cohort.n if index is None else len(index)
+        self.apart = 0  # blocks of code executed away from the rest of the cohort
         self.specials: dict[str, Array] = {}
 
     # -- registers of the group --

@@ -30,6 +30,7 @@ MAX_THREADS = 1024
 MAX_SHARED = 227 * 1024
 MAX_GRID = (2**31 - 1, 65535, 65535)
 PLAIN_LANES = 16384
+CHIP_BLOCKS = 132
 DEFAULT_BUDGET = 2_000_000
 
 
@@ -63,7 +64,9 @@ def run(
     memory, variables = build_memory(launch, program)
     if sanitize and seed is None:
         seed = random.randrange(1 << 32)
-    slots = resident_blocks(geometry, fuzzed_residency(seed) * geometry.cluster_size if seed is not None and residency is None else residency)
+    if sanitize and seed is not None and residency is None:
+        residency = fuzzed_residency(seed) * geometry.cluster_size
+    slots = resident_blocks(geometry, residency, program)
     machine = Machine(program, geometry, memory, launch.arguments, variables, dict(launch.tensor_maps), slots)
     counter = Counter(program.kernel, exact_counts)
     machine.observe = machine.count = counter.observe
@@ -115,9 +118,17 @@ def shared_extent(program: Program, dynamic: int) -> int:
     return (max(starts) if starts else program.shared_static) + dynamic
 
 
-def resident_blocks(geometry: Geometry, residency: int | None) -> int:
-    """How many blocks run at once; always whole clusters."""
-    wanted = residency if residency is not None else max(PLAIN_LANES // geometry.threads, 1)
+def waits_on_memory(program: Program) -> bool:
+    """Blocks of such a kernel may wait for each other."""
+    ordered = ("acquire", "relaxed", "volatile")
+    return any(i.opcode == "ld" and any(mod in ordered for mod in i.mods) for i in program.kernel.instructions)
+
+
+def resident_blocks(geometry: Geometry, residency: int | None, program: Program) -> int:
+    """How many blocks run at once; always whole clusters. Unless told, enough lanes to keep NumPy busy, and as many
+    blocks as a chip has SMs if they may wait for each other."""
+    wanted = max(PLAIN_LANES // geometry.threads, CHIP_BLOCKS if waits_on_memory(program) else 1)
+    wanted = wanted if residency is None else residency
     if wanted < 1:
         raise ArgumentError(f"residency: at least one block, got {wanted}")
     clusters = max(wanted // geometry.cluster_size, 1)

@@ -36,6 +36,8 @@ from lapidist.machine.warp import BarrierRequest, reduced
 Array = np.ndarray
 AGE_LIMIT = 64
 POLL_LIMIT = 20_000
+# A group becomes a cohort of its own after so many blocks of code apart, if it is large enough to be worth it.
+FORK_AFTER, FORK_LANES = 24, 256
 ALWAYS = np.array([True])
 F = TypeVar("F", bound=MachineFault)
 
@@ -291,6 +293,10 @@ class Scheduler:
 
     def step(self, cohort: Cohort, number: int) -> None:
         lanes, _ = cohort.groups.pop(number)
+        if lanes.index is not None:
+            lanes.apart += 1
+            if lanes.apart > FORK_AFTER and lanes.n >= FORK_LANES and lanes.whole:
+                cohort, lanes = self.fork(cohort, lanes, number)
         program = self.m.program
         block = program.blocks[number]
         self.m.steps += 1
@@ -316,6 +322,16 @@ class Scheduler:
         else:
             self.jump_table(cohort, lanes, result, block.table, block.stop - 1)
 
+    def fork(self, cohort: Cohort, lanes: Lanes, number: int) -> tuple[Cohort, Lanes]:
+        """Warps that stay away from the others (a producer, the consumers) get registers of their own: no more gathering."""
+        block, slots = self.m.program.blocks[number], self.m.program.slots
+        live = {slots[name] for name in block.live_in}
+        registers = [lanes.pick_all(r) if n in live else r[:1] for n, r in enumerate(cohort.registers)]
+        new = Cohort(lanes.slot, lanes.block, lanes.thread, cohort.geometry, registers)
+        self.cohorts.append(new)
+        self.retire(cohort)
+        return new, new.all
+
     def enqueue(self, cohort: Cohort, number: int, lanes: Lanes) -> None:
         """Lanes come to a block; those already waiting to run it take them in."""
         there = cohort.groups.get(number)
@@ -324,7 +340,12 @@ class Scheduler:
             return
         mine = there[0]
         index = np.sort(np.concatenate([indices(mine), indices(lanes)]))
-        cohort.groups[number] = (cohort.all if len(index) == cohort.n else Lanes(cohort, index)), there[1]
+        if len(index) == cohort.n:
+            cohort.groups[number] = cohort.all, there[1]
+            return
+        together = part_of(cohort, index, mine)
+        together.apart = max(mine.apart, lanes.apart)
+        cohort.groups[number] = together, there[1]
 
     def branch(self, cohort: Cohort, lanes: Lanes, taken: Array, target: int, after: int) -> None:
         yes = lanes.where(taken)
@@ -334,8 +355,8 @@ class Scheduler:
         no = lanes.where(~taken)
         assert no is not None
         self.splits[after - 1] += 1
-        self.enqueue(cohort, target, Lanes(cohort, yes.index))
-        self.enqueue(cohort, after, Lanes(cohort, no.index))
+        self.enqueue(cohort, target, part_of(cohort, yes.index, lanes))
+        self.enqueue(cohort, after, part_of(cohort, no.index, lanes))
 
     def jump_table(self, cohort: Cohort, lanes: Lanes, which: Array, table: tuple[int, ...], site: int) -> None:
         for number in np.unique(which).tolist():
@@ -343,14 +364,14 @@ class Scheduler:
                 raise self.m.fault(Trap, f"brx.idx: index {number} of a table of {len(table)}", site, lanes)
             group = lanes.where(which == number)
             assert group is not None
-            self.enqueue(cohort, table[number], Lanes(cohort, group.index))
+            self.enqueue(cohort, table[number], part_of(cohort, group.index, lanes))
 
     def leave(self, cohort: Cohort, lanes: Lanes, leaving: Array, after: int) -> None:
         gone = lanes.where(leaving)
         if gone is not lanes:
             stay = lanes.where(~leaving)
             assert stay is not None
-            self.enqueue(cohort, after, Lanes(cohort, stay.index))
+            self.enqueue(cohort, after, part_of(cohort, stay.index, lanes))
         if gone is None:
             return
         bits = np.uint32(1) << gone.lane.astype(np.uint32)
@@ -369,11 +390,11 @@ class Scheduler:
     def retry(self, cohort: Cohort, lanes: Lanes, ready: Array, number: int) -> None:
         go = lanes.where(ready)
         if go is not None:
-            self.enqueue(cohort, number + 1, lanes if go is lanes else Lanes(cohort, go.index))
+            self.enqueue(cohort, number + 1, lanes if go is lanes else part_of(cohort, go.index, lanes))
         if go is not lanes:
             stay = lanes.where(~ready)
             assert stay is not None
-            self.parked.append((cohort, Lanes(cohort, stay.index), number))
+            self.parked.append((cohort, part_of(cohort, stay.index, lanes), number))
 
     # -- barriers --
 
@@ -392,7 +413,7 @@ class Scheduler:
         for key in np.unique(keys).tolist():
             narrowed = lanes.where(keys == key)
             assert narrowed is not None
-            part = lanes if narrowed is lanes else Lanes(cohort, narrowed.index)
+            part = lanes if narrowed is lanes else part_of(cohort, narrowed.index, lanes)
             place = (key // 16, "bar", key % 16)
             if request.value is not None:
                 barrier = self.barriers.setdefault(place, Barrier(self.expected(request)))
@@ -441,12 +462,14 @@ class Scheduler:
 
     def release(self, released: list[tuple[Cohort, Lanes, int]]) -> None:
         """Let lanes go on, those of one cohort and place together."""
-        together: dict[tuple[int, int], tuple[Cohort, list[Array]]] = {}
+        together: dict[tuple[int, int], list[Lanes]] = {}
         for cohort, lanes, after in released:
-            together.setdefault((id(cohort), after), (cohort, []))[1].append(indices(lanes))
-        for (_, after), (cohort, parts) in together.items():
-            index = np.sort(np.concatenate(parts))
-            self.enqueue(cohort, after, cohort.all if len(index) == cohort.n else Lanes(cohort, index))
+            together.setdefault((id(cohort), after), []).append(lanes)
+        for (_, after), parts in together.items():
+            cohort = parts[0].cohort
+            index = np.sort(np.concatenate([indices(part) for part in parts]))
+            whole = len(index) == cohort.n
+            self.enqueue(cohort, after, cohort.all if whole else part_of(cohort, index, max(parts, key=lambda part: part.apart)))
 
     def arrive_cluster(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int) -> None:
         """Arrive counts a thread, wait holds it until the phase that it arrived in is complete."""
@@ -456,7 +479,7 @@ class Scheduler:
         for cluster in np.unique(clusters).tolist():
             part = lanes.where(clusters == cluster)
             assert part is not None
-            part = part if part is lanes else Lanes(cohort, part.index)
+            part = part if part is lanes else part_of(cohort, part.index, lanes)
             key = (cluster, "cluster", 0)
             barrier = self.barriers.setdefault(key, Barrier(geometry.threads * geometry.cluster_size))
             barrier.site = request.site
@@ -505,6 +528,13 @@ class Scheduler:
         at = barrier.address % self.m.shared_stride
         need = f"{barrier.pending} of {barrier.expected} arrivals and {barrier.bytes} bytes"
         return f", for phase {barrier.phase} of the mbarrier at {at:#x}, which still needs {need}"
+
+
+def part_of(cohort: Cohort, index: Array | None, parent: Lanes) -> Lanes:
+    """Some lanes of a group; they have been apart as long as it has."""
+    part = Lanes(cohort, index)
+    part.apart = parent.apart
+    return part
 
 
 def indices(lanes: Lanes) -> Array:
