@@ -52,7 +52,8 @@ class Protocol:
         timed = "the second half timed" if self.mode == "sustained" else "one replay to warm up, one timed"
         length = f"{self.turn_seconds:g} s of replays" if self.turn_seconds else "short"
         return (
-            f"{self.rounds} turn{'s' if self.rounds > 1 else ''} each, {length}, {timed}, after {self.pause_seconds:g} s of rest; "
+            f"{self.rounds} turn{'s' if self.rounds > 1 else ''} each, {length}, {timed}, "
+            f"after {self.pause_seconds:g} s of rest; "
             f"graphs of about {REPLAY_SECONDS * 1e3:g} ms; median over replays; the vendor before every {VENDOR_EVERY} others"
         )
 
