@@ -159,7 +159,8 @@ def ptx_line(instruction: Instruction, labels: dict[str, int]) -> Line:
     target = labels[label.name] if isinstance(label, Sym) else None
     falls = guarded or opcode not in ("bra", "brx", "ret", "exit", "trap")
     kind = ptx_kind(opcode, instruction.mods)
-    moved = ptx_width(instruction.mods) if opcode in ("ld", "ldu", "st", "red", "atom") else 0
+    memory = opcode in ("ld", "ldu", "st", "red", "atom") and kind != "move"
+    moved = ptx_width(instruction.mods) if memory else 0
     if kind == "ldgsts":
         moved = next((getattr(operand, "value", 0) for operand in instruction.operands[2:3]), 0)
     return Line(".".join((opcode, *instruction.mods)), kind, moved, target, falls)

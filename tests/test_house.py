@@ -1,0 +1,155 @@
+"""House rules that a program can check: sizes, names, headers, and rungs that differ by their lesson only."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+import statistics
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from lapidist.compiler import CUDA_SOURCES
+from lapidist.kernels import DETOURS, RUNGS, Kernel
+
+ROOT = Path(__file__).parent.parent
+HOST_FILES = sorted((ROOT / "src").rglob("*.py"))
+DEVICE_FILES = sorted(path for path in CUDA_SOURCES.rglob("*") if path.suffix in (".cu", ".cuh"))
+RUNG_FILES = sorted(CUDA_SOURCES.glob("ladder/*.cu"))
+TEXT_FILES = [*HOST_FILES, *DEVICE_FILES, *sorted((ROOT / "tests").rglob("*.py"))]
+
+FUNCTION_LINES, FUNCTION_MEDIAN = 60, 12
+HOST_LINES, KERNEL_LINES = 400, 250
+LAST_SMALL_STEP, SMALL_STEP, LARGE_STEP = 14, 80, 120  # changed lines from rung to rung
+# What is larger than the rules allow, and may only shrink.
+LONG_FILES: dict[str, int] = {
+    "machine/alu.py": 820,
+    "machine/codegen.py": 430,
+    "machine/copies.py": 460,
+    "machine/parse.py": 570,
+    "machine/scheduler.py": 520,
+}
+LONG_STEPS = {"tma_producer": 205}  # TMA, producer warps, a larger tile and persistent blocks come together
+HEADER = ("Lesson:", "From:", "Change:", "Predicts:", "Measured:")
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def functions(path: Path) -> list[tuple[str, int]]:
+    """(name, lines) of each function of a file."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return [(node.name, (node.end_lineno or 0) - node.lineno + 1) for node in nodes if isinstance(node, kinds)]
+
+
+# ---- sizes ----
+
+
+@pytest.mark.parametrize("path", HOST_FILES, ids=relative)
+def test_functions_fit_on_a_screen(path: Path) -> None:
+    assert [(name, lines) for name, lines in functions(path) if lines > FUNCTION_LINES] == []
+
+
+def test_the_median_function_is_short() -> None:
+    assert statistics.median(lines for path in HOST_FILES for _, lines in functions(path)) <= FUNCTION_MEDIAN
+
+
+@pytest.mark.parametrize("path", HOST_FILES, ids=relative)
+def test_host_files_are_short(path: Path) -> None:
+    allowed = LONG_FILES.get(str(path.relative_to(ROOT / "src" / "lapidist")), HOST_LINES)
+    assert len(path.read_text().splitlines()) <= allowed
+
+
+@pytest.mark.parametrize("path", DEVICE_FILES, ids=relative)
+def test_device_files_are_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= KERNEL_LINES
+
+
+# ---- names and words ----
+
+
+@pytest.mark.parametrize("path", HOST_FILES, ids=relative)
+def test_names_say_what_is_inside(path: Path) -> None:
+    assert path.stem not in FORBIDDEN_NAMES
+    assert path.parent.name not in FORBIDDEN_NAMES
+
+
+@pytest.mark.parametrize("path", HOST_FILES, ids=relative)
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize("path", TEXT_FILES, ids=relative)
+def test_nothing_is_left_for_later(path: Path) -> None:
+    words = "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"))
+    assert re.findall(rf"\b(?:{words})\b", path.read_text()) == []
+
+
+# ---- the ladder ----
+
+
+@pytest.mark.parametrize("path", RUNG_FILES, ids=relative)
+def test_a_rung_starts_with_its_five_lines(path: Path) -> None:
+    """Lesson, From, Change, Predicts, Measured; lines that go on are indented below them."""
+    comment = [line[2:] for line in path.read_text().splitlines() if line.startswith("//")]
+    labels = [word for line in comment if (word := line.strip().partition(" ")[0]) in HEADER and line[1:2] == word[:1]]
+    assert tuple(labels[:5]) == HEADER
+    assert path.read_text().startswith("// Lesson:")
+
+
+@pytest.mark.parametrize(("earlier", "later"), list(pairwise(RUNGS)), ids=lambda kernel: kernel.name)
+def test_a_rung_names_the_one_it_comes_from(earlier: Kernel, later: Kernel) -> None:
+    came_from = re.search(r"^// From:\s+(\S+)", (CUDA_SOURCES / later.source).read_text(), re.M)
+    assert came_from is not None
+    assert came_from[1].rstrip(",.:;") == Path(earlier.source).stem
+
+
+def code_lines(kernel: Kernel) -> list[str]:
+    """A kernel without its header, its own name and its blank lines: what its lesson may change."""
+    lines = (CUDA_SOURCES / kernel.source).read_text().splitlines()
+    start = next(number for number, line in enumerate(lines) if not line.startswith("//"))
+    return [re.sub(rf"\b{kernel.entry}\b", "entry", line) for line in lines[start:] if line.strip()]
+
+
+@pytest.mark.parametrize(("earlier", "later"), list(pairwise(RUNGS)), ids=lambda kernel: kernel.name)
+def test_the_difference_between_two_rungs_is_the_lesson(earlier: Kernel, later: Kernel) -> None:
+    difference = difflib.unified_diff(code_lines(earlier), code_lines(later), n=0, lineterm="")
+    changed = [line for line in difference if line[0] in "+-" and not line.startswith(("+++", "---"))]
+    limit = SMALL_STEP if RUNGS.index(later) < LAST_SMALL_STEP else LARGE_STEP
+    assert len(changed) <= LONG_STEPS.get(later.name, limit), f"{earlier.name} -> {later.name}: {len(changed)} changed lines"
+
+
+@pytest.mark.parametrize("kernel", DETOURS, ids=lambda kernel: kernel.name)
+def test_a_detour_names_the_kernel_it_left(kernel: Kernel) -> None:
+    text = (CUDA_SOURCES / kernel.source).read_text()
+    came_from = re.search(r"^// From:\s+(\S+)", text, re.M)
+    assert came_from is not None
+    assert came_from[1].rstrip(",.:;") in {Path(other.source).stem for other in (*RUNGS, *DETOURS)}
+
+
+@pytest.mark.parametrize("path", [path for path in DEVICE_FILES if path.suffix == ".cu"], ids=relative)
+def test_kernels_include_nothing_but_the_projects_headers(path: Path) -> None:
+    """NVRTC finds few others (no <stdint.h>, no CCCL beside some versions of torch)."""
+    headers = {header.name for header in DEVICE_FILES if header.suffix == ".cuh"}
+    assert set(re.findall(r'#include\s+["<]([^">]+)[">]', path.read_text())) <= headers
+
+
+@pytest.mark.parametrize("path", [path for path in DEVICE_FILES if path.suffix == ".cu"], ids=relative)
+def test_instructions_are_wrapped_once(path: Path) -> None:
+    """Inline assembly stands in the headers."""
+    assert not re.search(r"\basm\b", path.read_text())
+
+
+# ---- the command that checks all this ----
+
+
+def test_make_and_ci_do_the_same() -> None:
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    for word in ("ruff check", "ruff format --check", "mypy", 'pytest -m "not gpu"', "lapidist climb"):
+        assert word in makefile
