@@ -10,10 +10,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lapidist.sass.decode import BYTES, Instruction, decode, read_words, straight_blocks, text_sections, with_field
+from lapidist.sass.decode import (
+    BRANCH,
+    BYTES,
+    NONE,
+    Instruction,
+    branch_target,
+    decode,
+    field,
+    read_words,
+    straight_blocks,
+    text_sections,
+    with_field,
+)
 from lapidist.sass.emit import emit
 from lapidist.sass.schedule import bank_cycles, reorder
-from lapidist.sass.structure import Unrecognised, normalised, recognise
+from lapidist.sass.structure import Unrecognised, normalised, recognise, require
 from lapidist.sass.verify import verify
 
 HOT = 100  # FFMAs that make a block worth the effort
@@ -70,25 +82,47 @@ def reschedule_with_report(cubin: bytes) -> tuple[bytes, list[Report]]:
     reports: list[Report] = []
     for offset, size in text_sections(cubin):
         words = read_words(cubin, offset, size)
-        for block_range in straight_blocks(words):
-            block = [decode(words[i]) for i in block_range]
-            if sum(x.kind == "ffma" for x in block) < HOT:
-                continue
-            try:
-                new, after_mask = rebuild(block)
-                for position, word in zip(block_range, new):
-                    words[position] = word
-                words[block_range.stop] = wait_too(words[block_range.stop], after_mask)
-                outcome = "rescheduled"
-            except Unrecognised as reason:
-                outcome = str(reason)
-            reports.append(Report(block_range.start, outcome, count(block), count([decode(words[i]) for i in block_range])))
+        for place in straight_blocks(words):
+            block = [decode(words[i]) for i in place]
+            if sum(x.kind == "ffma" for x in block) >= HOT:
+                outcome = replace_block(words, place, block)
+                reports.append(Report(place.start, outcome, count(block), count([decode(words[i]) for i in place])))
         result[offset : offset + size] = b"".join(word.to_bytes(BYTES, "little") for word in words)
     return bytes(result), reports
 
 
+def replace_block(words: list[int], place: range, block: list[Instruction]) -> str:
+    """Puts the new block into `words`, if there is one, and says what became of it."""
+    try:
+        new, left_over = rebuild(block)
+        settled = {index: settle(words, index) for index in entries(words, place)}
+    except Unrecognised as reason:
+        return str(reason)
+    for index, word in settled.items():
+        words[index] = word
+    words[place.start : place.stop] = new
+    after = words[place.stop]
+    words[place.stop] = with_field(after, 116, 6, decode(after).waits | left_over)
+    return "rescheduled"
+
+
+def settle(words: list[int], index: int) -> int:
+    """The instruction before the loop, made to wait for all that is under way, so that any FFMA may be the first."""
+    near = [decode(words[i]) for i in (index - 1, index)]
+    require(all(x.sets == x.read_sets == NONE for x in near), "a load is issued right before the loop")
+    word = with_field(words[index], 116, 6, 0x3F)
+    return with_field(with_field(word, 105, 4, 15), 109, 1, 0)
+
+
+def entries(words: list[int], place: range) -> list[int]:
+    """The instructions after which the block is entered, without its own branch."""
+    jumps = [i for i, w in enumerate(words) if field(w, 0, 12) == BRANCH and branch_target(w, i) == place.start]
+    return [i for i in (place.start - 1, *jumps) if i not in place]
+
+
 def rebuild(block: list[Instruction]) -> tuple[list[int], int]:
-    """The new words of a block, proved equal to the old, and the scoreboards that its successor must wait for."""
+    """The new words of a loop body, proved equal to the old, and the scoreboards that whoever follows must wait for."""
+    require(ends_in_branch(block), "the block is not left by a branch that may fall through")
     loop = recognise(block)
     plain = normalised(block, loop)
     words, left_over = emit(plain, reorder(plain, loop))
@@ -96,5 +130,6 @@ def rebuild(block: list[Instruction]) -> tuple[list[int], int]:
     return words, left_over
 
 
-def wait_too(word: int, mask: int) -> int:
-    return with_field(word, 116, 6, decode(word).waits | mask)
+def ends_in_branch(block: list[Instruction]) -> bool:
+    last = block[-1].word
+    return field(last, 0, 12) == BRANCH and field(last, 12, 4) != NONE

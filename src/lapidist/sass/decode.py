@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 BYTES = 16  # of an instruction
 ZERO = 255  # RZ, the register that reads zero
@@ -17,11 +18,14 @@ NONE = 7  # in a scoreboard field: none; in the predicate field: always
 
 FFMA = 0x223  # register, register, register
 LDS = 0x984
-BRANCHES = {0x947, 0x945, 0x942, 0x943, 0x944, 0x949, 0x94A, 0x94D, 0x950, 0x95A, 0x941}
+BRANCH = 0x947
+BRANCHES = {BRANCH, 0x945, 0x942, 0x943, 0x944, 0x949, 0x94A, 0x94D, 0x950, 0x95A, 0x941}
 
 # Arithmetic of one 32-bit result at a fixed latency. The low byte of an opcode names the operation, the rest the form.
-SCALAR = {0x02: "mov", 0x10: "iadd3", 0x11: "lea", 0x12: "lop3", 0x19: "shf", 0x1C: "plop3", 0x0C: "isetp", 0x07: "sel", 0x24: "imad"}
-UNIFORM = {0x82, 0x83, 0x86, 0x87, 0x88, 0x89, 0x8A, 0x8B, 0x8C, 0x8D, 0x8F, 0x90, 0x91, 0x92, 0x99, 0x9A, 0x9C, 0xA4, 0xB9, 0xC3}
+SCALAR = {0x02: "mov", 0x07: "sel", 0x0C: "isetp", 0x10: "iadd3", 0x11: "lea", 0x12: "lop3", 0x19: "shf",
+          0x1C: "plop3", 0x24: "imad"}
+# Work of the uniform datapath: it touches no register of the threads.
+UNIFORM = {0x82, 0x83, *range(0x86, 0x8E), 0x8F, 0x90, 0x91, 0x92, 0x99, 0x9A, 0x9C, 0xA4, 0xB9, 0xC3}
 NO_OPERATION = 0x918
 
 
@@ -135,4 +139,4 @@ def straight_blocks(words: list[int]) -> list[range]:
         if field(word, 0, 12) in BRANCHES:
             starts |= {index + 1, branch_target(word, index)}
     bounds = sorted(s for s in starts if 0 <= s <= len(words))
-    return [range(a, b) for a, b in zip(bounds, bounds[1:])]
+    return [range(a, b) for a, b in pairwise(bounds)]

@@ -33,14 +33,11 @@ def emit(block: list[Instruction], placement: Placement) -> tuple[list[int], int
     boards = assign(block, order)
     last_readers = address_readers(block, order)
     words: list[int] = []
-    for slot, index in enumerate(order):
+    for slot, index in enumerate(order[:-1]):
         x = block[index]
-        stall = placement.cycle[slot + 1] - placement.cycle[slot] if slot + 1 < len(order) else x.stall
-        require(stall <= 15, "two instructions lie too far apart")
-        word = with_field(x.word, 105, 4, stall)
-        word = with_field(word, 109, 1, 1)
+        word = with_stall(x.word, placement.cycle[slot + 1] - placement.cycle[slot])
         if x.kind == "other":
-            words.append(with_field(word, 116, 6, x.waits & ~sum(1 << b for b in BOARDS) | last_readers.get(index, 0)))
+            words.append(with_field(word, 116, 6, x.waits | last_readers.get(index, 0)))
             continue
         word = with_field(word, 116, 6, boards.waits.get(index, 0))
         if x.kind == "lds":
@@ -49,7 +46,16 @@ def emit(block: list[Instruction], placement: Placement) -> tuple[list[int], int
         else:
             word = with_field(word, 122, 4, reuse(block, order, slot))
         words.append(word)
-    return words, boards.left_over
+    branch = block[order[-1]]  # what it waited for, each reader and the successor wait for now
+    words.append(with_field(branch.word, 116, 6, last_readers.get(order[-1], 0)))
+    return words, boards.left_over | branch.waits
+
+
+def with_stall(word: int, stall: int) -> int:
+    """Cycles until the next instruction. Bit 109 keeps the warp selected, and with it the operand cache; longer stalls
+    are not kept with it set (measured: a predicate was read too early)."""
+    require(stall <= 15, "two instructions lie too far apart")
+    return with_field(with_field(word, 105, 4, stall), 109, 1, int(stall <= 2))
 
 
 def reuse(block: list[Instruction], order: list[int], slot: int) -> int:
@@ -80,28 +86,31 @@ def address_readers(block: list[Instruction], order: list[int]) -> dict[int, int
 
 
 def assign(block: list[Instruction], order: list[int]) -> Boards:
-    entry = entry_masks(block)
+    """Whatever was under way before the loop is there when it is entered (see __init__.settle)."""
     boards = Boards({})
     reads = reads_of(block, order)
-    due: list[list[int]] = [[] for _ in BOARDS]  # slots at which someone waits on the board
-    for register, mask in entry.items():
-        for board in BOARDS:
-            if mask >> board & 1:
-                due[board].append(len(order) + reads[register][0])
-    for slot, index in enumerate(order):
-        if block[index].kind == "lds":
-            first = min(next_read(reads[r], slot, len(order)) for r in block[index].writes)
-            board = min(BOARDS, key=lambda b: (penalty(slot, first, due[b]), len(due[b]), b))
-            boards.sets[index] = board
-            due[board].append(first)
-    add_waits(block, order, entry, boards)
+    spans = {
+        index: (slot, min(next_read(reads[r], slot, len(order)) for r in block[index].writes))
+        for slot, index in enumerate(order)
+        if block[index].kind == "lds"
+    }
+    for _ in range(4):  # each load to the board where it costs least, given the others: settles in two rounds
+        for index in reversed(spans):
+            cost = [0] * len(BOARDS)
+            for other, board in boards.sets.items():
+                if other != index:
+                    one, two = spans[index], spans[other]
+                    cost[board] += 1 + delay(one, two, len(order)) + delay(two, one, len(order))
+            boards.sets[index] = min(BOARDS, key=lambda board: cost[board])
+    add_waits(block, order, boards)
     return boards
 
 
-def penalty(slot: int, first: int, due: list[int]) -> int:
-    """Cycles lost when a load issued at `slot` and first read at `first` shares a board with loads due at these slots."""
-    shared = (max(0, slot + LOAD_CYCLES - wait) for wait in due if wait > slot)
-    return max(0, slot + LOAD_CYCLES - first) + sum(shared)
+def delay(load: tuple[int, int], other: tuple[int, int], count: int) -> int:
+    """Cycles by which a load's reader (issue and first read are given) waits longer for the other one on its board."""
+    issue, first = load
+    behind = [at for at in (other[0], other[0] + count) if issue < at < first]
+    return max(0, max(behind) + LOAD_CYCLES - first) if behind else 0
 
 
 def reads_of(block: list[Instruction], order: list[int]) -> dict[int, list[int]]:
@@ -119,40 +128,19 @@ def next_read(reads: list[int], slot: int, count: int) -> int:
     return next((r for r in reads if r > slot), count + reads[0])
 
 
-def entry_masks(block: list[Instruction]) -> dict[int, int]:
-    """For each register read before it is written: the scoreboards that the compiler had waited for by then."""
-    masks: dict[int, int] = {}
-    written: set[int] = set()
-    waited = 0
-    for x in block:
-        waited |= x.waits
-        if x.kind == "ffma":
-            for register in x.reads:
-                if register not in written:
-                    masks.setdefault(register, waited)
-        written |= set(x.writes)
-    return masks
-
-
-def add_waits(block: list[Instruction], order: list[int], entry: dict[int, int], boards: Boards) -> None:
+def add_waits(block: list[Instruction], order: list[int], boards: Boards) -> None:
     """Each FFMA that is first to read what a load brought waits for it, also for loads of the pass before this one."""
-    pending: dict[int, int] = dict(entry)  # register -> boards that must have been empty since its load was issued
-    for index in order:  # what the pass before leaves under way
-        if block[index].kind == "lds":
-            for register in block[index].writes:
-                pending[register] = entry.get(register, 0) | 1 << boards.sets[index]
-    for index in order:
+    pending: dict[int, int] = {}  # register -> boards that were not waited for since its load was issued
+    for index in (*order, *order):
         x = block[index]
         if x.kind == "lds":
-            for register in x.writes:
-                pending[register] = 1 << boards.sets[index]
+            pending |= dict.fromkeys(x.writes, 1 << boards.sets[index])
         elif x.kind == "ffma":
-            mask = 0
+            mask = boards.waits.get(index, 0)
             for register in x.reads:
                 mask |= pending.get(register, 0)
             if mask:
                 boards.waits[index] = mask
-                for register, boards_left in list(pending.items()):
-                    pending[register] = boards_left & ~mask
+                pending = {register: left & ~mask for register, left in pending.items()}
     for mask in pending.values():
         boards.left_over |= mask

@@ -1,20 +1,21 @@
 """A new order for the FFMAs and loads of the main loop.
 
-The register file has two banks (odd and even registers), each read once a cycle. An FFMA reads three registers, so it
-issues every cycle only if one of them is still in the operand cache (`.reuse`: same operand slot of the FFMA before) and
-the other two lie in different banks. So: all columns of a row, then the next row backwards; the last column of a row and
-the first of the next one share B's register. Loads go out as soon as the registers they overwrite have been read for the
-last time, spread over the loop, instead of all at its end.
+The register file has two banks (odd and even registers), each read once a cycle. An FFMA reads three registers: it
+issues every cycle only if one of them is still in the operand cache (`.reuse`: same operand slot of the FFMA before)
+and the other two lie in different banks. So: all columns of a row, then the next row backwards; the last column of a
+row and the first of the next one share B's register. Loads go out as soon as the registers they overwrite have been
+read for the last time, spread over the loop, instead of all at its end.
 
-Everything that is neither FFMA nor LDS keeps its slot, so the distances among those instructions stay the compiler's.
+What is neither FFMA nor LDS keeps its order, at the distances that the compiler gave it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from lapidist.sass.decode import ZERO, Instruction, field
-from lapidist.sass.structure import Loop, require
+from lapidist.sass.structure import Loop, Product, require
 
 FIXED_LATENCY = 13  # no fixed-latency result of this chip takes longer
 SCOREBOARD_LATENCY = 4  # a wait sooner after the load that it is for finds the scoreboard still clear
@@ -30,68 +31,75 @@ def bank_cycles(reads: tuple[int, ...], before: tuple[int, ...]) -> int:
 
 
 def product_order(block: list[Instruction], loop: Loop) -> list[int]:
-    """The FFMAs' indices: generation by generation, k by k, row by row."""
-    rows, columns = axes(block, loop)
-    cells = {(p.chain, p.position): p.index for p in loop.products}
-    lines: list[dict[int, int]] = []
-    for generation in sorted({g for _, g in rows.values()}):
-        members = sorted({row for row, g in rows.values() if g == generation})
-        chains = {(rows[c][0], columns[c]): c for c in rows if rows[c][1] == generation}
-        for position in range(loop.steps):
-            for row in members:
-                lines.append({col: cells[chains[row, col], position] for col in sorted(set(columns.values()))})
+    """The FFMAs' indices: chunk by chunk (the k of one A group), generation by generation, k by k, row by row."""
+    rows, columns = axes(loop)
+    cells = {(p.chain, p.position): p for p in loop.products}
+    span = max(len(group.positions) for group in loop.groups)
+    chains: dict[tuple[int, int], dict[int, int]] = {}  # (generation, row) -> column -> accumulator
+    for chain, row in rows.items():
+        chains.setdefault(row, {})[columns[chain]] = chain
+    lines: list[list[int]] = []
+    released: dict[int, int] = {}  # register of an A group -> when it was last read
+    for start in range(0, loop.steps, span):
+        for generation in sorted({g for g, _ in chains}):
+            members = [row for row in chains if row[0] == generation]
+            base = {row: a_register(loop, cells[min(chains[row].values()), start]) for row in members}
+            members.sort(key=lambda row: (released.get(base[row], 0), base[row]))
+            for position in range(start, min(start + span, loop.steps)):
+                for row in members:
+                    lines.append([cells[chain, position].index for _, chain in sorted(chains[row].items())])
+            released |= {base[row]: len(lines) + n for n, row in enumerate(members)}
     return serpentine(block, lines)
 
 
-def serpentine(block: list[Instruction], lines: list[dict[int, int]]) -> list[int]:
+def a_register(loop: Loop, product: Product) -> int:
+    groups = [loop.groups[group] for group, _ in (product.left, product.right)]
+    return max(groups, key=lambda group: len(group.positions)).registers[0]
+
+
+def serpentine(block: list[Instruction], lines: list[list[int]]) -> list[int]:
     """Rows one after the other, each from the column where the last one ended to the best column to turn at."""
     order: list[int] = []
     before: tuple[int, ...] = ()
-    for line, following in zip(lines, [*lines[1:], lines[0]]):
-        first = min(line, key=lambda c: (bank_cycles(block[line[c]].reads, before), c))
-        last = min((c for c in line if c != first), key=lambda c: (turn(block, line[c], following[c]), c))
-        order += [line[first], *(i for c, i in line.items() if c not in (first, last)), line[last]]
-        before = block[order[-1]].reads
+    for line, following in zip(lines, [*lines[1:], lines[0]], strict=True):
+        cost = {i: bank_cycles(block[there].reads, block[i].reads) for i, there in zip(line, following, strict=True)}
+        first = min(line, key=lambda i: bank_cycles(block[i].reads, before))
+        last = min((i for i in line if i != first), key=lambda i: cost[i])
+        order += [first, *(i for i in line if i not in (first, last)), last]
+        before = block[last].reads
     return order
 
 
-def turn(block: list[Instruction], here: int, there: int) -> int:
-    return bank_cycles(block[there].reads, block[here].reads)
+def axes(loop: Loop) -> tuple[dict[int, tuple[int, int]], dict[int, int]]:
+    """For each accumulator its row, as (generation, register of the row's first A group), and its column.
 
-
-def axes(block: list[Instruction], loop: Loop) -> tuple[dict[int, tuple[int, int]], dict[int, int]]:
-    """For each accumulator: (its row, the row's generation) and its column.
-
-    A row is named by the registers that hold its A group; rows whose group was loaded in the block come in later
-    generations, after the rows that they replace. A column is named by the register of its B element at the first k.
+    Rows whose first group is loaded in the block come in later generations, after the rows whose registers they take. A
+    column is named by the register of its first B element.
     """
-    row_of: dict[int, int] = {}
-    column_of: dict[int, int] = {}
-    for product in loop.products:
-        if product.position:
-            continue
+    first = [p for p in loop.products if p.position == 0]
+    require(len(first) == len(loop.homes), "an accumulator has no first product")
+    a_group: dict[int, int] = {}
+    column: dict[int, int] = {}
+    for product in first:
         sides = sorted((product.left, product.right), key=lambda side: len(loop.groups[side[0]].positions))
-        (b_group, element), (a_group, _) = sides
-        require(len(loop.groups[a_group].positions) > 1, "no operand is used at several k")
-        require(len(loop.groups[b_group].positions) == 1, "both operands are used at several k")
-        row_of[product.chain] = a_group
-        column_of[product.chain] = loop.groups[b_group].registers[element]
-    require(len(row_of) == len(loop.homes), "an accumulator has no first product")
+        (b, element), (a, _) = sides
+        require(len(loop.groups[b].positions) == 1 < len(loop.groups[a].positions), "the operands' roles are unclear")
+        a_group[product.chain] = a
+        column[product.chain] = loop.groups[b].registers[element]
     generation: dict[int, int] = {}
     seen: dict[int, int] = {}
-    for group in sorted(set(row_of.values()), key=lambda g: loop.groups[g].load):
-        base = loop.groups[group].registers[0]
-        generation[group] = seen.get(base, 0)
-        seen[base] = generation[group] + 1
-    rows = {chain: (loop.groups[g].registers[0], generation[g]) for chain, g in row_of.items()}
-    return rows, column_of
+    for group in sorted(set(a_group.values()), key=lambda g: loop.groups[g].load):
+        register = loop.groups[group].registers[0]
+        generation[group] = seen.get(register, 0)
+        seen[register] = generation[group] + 1
+    return {chain: (generation[g], loop.groups[g].registers[0]) for chain, g in a_group.items()}, column
 
 
 @dataclass(slots=True)
 class Wait:
-    """What must have been issued before: FFMAs and loads at any distance, others at a distance in cycles."""
+    """What must have been issued before: FFMAs at any distance, loads and others at a distance in cycles."""
 
-    instructions: set[int]
+    products: set[int]
     others: dict[int, int]
 
 
@@ -114,6 +122,9 @@ def waits(block: list[Instruction], cycles: list[int]) -> dict[int, Wait]:
         if x.kind == "other":
             if previous >= 0:
                 others[previous] = min(FIXED_LATENCY, cycles[index] - cycles[previous])
+            if index == len(block) - 1:  # whoever follows the branch relies on these distances
+                for y in (i for i in range(index) if block[i].kind == "other"):
+                    others[y] = min(FIXED_LATENCY, cycles[index] - cycles[y])
             previous = index
         result[index] = Wait(before, others)
     return result
@@ -147,48 +158,47 @@ def reorder(block: list[Instruction], loop: Loop) -> Placement:
     users = readers_of_loads(block)
     loads = sorted(users, key=lambda i: (min((rank[r] for r in users[i]), default=len(products)), i))
     others = [i for i, x in enumerate(block) if x.kind == "other"]
-    turns = {n for n, (x, y) in enumerate(zip(products, products[1:]), 1) if block[x].reads[0] != block[y].reads[0]} | {0}
+    turns = {n for n, (i, j) in enumerate(pairwise(products), 1) if block[i].reads[0] != block[j].reads[0]} | {0}
     return fill(turns, len(block), products, loads, others, needs)
 
 
 def fill(turns: set[int], count: int, products: list[int], loads: list[int], others: list[int],
          needs: dict[int, Wait]) -> Placement:
-    """Products in their order; at a turn, one load or other instruction, loads first."""
+    """Products in their order; where a row ends, one load or, if none may go, one other instruction."""
     placed: dict[int, int] = {}
     result = Placement([], [])
     at, now, last_turn = 0, 0, -1
-    last = others.pop()  # the branch
+    branch = others.pop()
     while len(result.order) < count - 1:
         more = at < len(products)
-        if more and (at not in turns or last_turn == at):
+        pool = [*loads, *others[:1]] if not more or (at in turns and last_turn != at) else []
+        ready = [(ready_at(needs[i], placed, now), i) for i in pool]
+        start, choice = min(ready, key=lambda pair: pair[0], default=(NEVER, -1))
+        if more and start > now:
             choice, start = products[at], now
-        else:
-            last_turn = at
-            start, choice = min(
-                ((ready_at(needs[i], placed, now), i) for i in (*loads, *others[:1])), key=lambda pair: pair[0],
-                default=(NEVER, -1),
-            )
-            if more and start > now:
-                choice, start = products[at], now
         require(start < NEVER, "no instruction can be issued")
         if more and choice == products[at]:
             at += 1
         else:
+            last_turn = at
             (loads if choice in loads else others).remove(choice)
         placed[choice] = start
         result.order.append(choice)
         result.cycle.append(start)
         now = start + 1
-    result.order.append(last)
-    result.cycle.append(ready_at(needs[last], placed, now))
+    result.order.append(branch)
+    result.cycle.append(ready_at(needs[branch], placed, now))
     return result
 
 
 def ready_at(wait: Wait, placed: dict[int, int], now: int) -> int:
-    """The first cycle from `now` on at which an instruction may go; NEVER while something must still come before it."""
-    if any(i not in placed for i in wait.instructions) or any(i not in placed for i in wait.others):
+    """The first cycle from `now` on at which an instruction may go; NEVER while something must still come before it.
+
+    Not in the block's first cycles: it may read what the end of the pass before, or the code before the loop, computes.
+    """
+    if any(i not in placed for i in wait.products) or any(i not in placed for i in wait.others):
         return NEVER
-    return max([now, *(placed[i] + distance for i, distance in wait.others.items())])
+    return max([now, FIXED_LATENCY, *(placed[i] + distance for i, distance in wait.others.items())])
 
 
 def readers_of_loads(block: list[Instruction]) -> dict[int, list[int]]:

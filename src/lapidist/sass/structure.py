@@ -54,7 +54,7 @@ class Loop:
 
 
 def normalised(block: list[Instruction], loop: Loop) -> list[Instruction]:
-    """Every row's element in operand slot a, so that neighbours can share it, and every accumulator at home all the time."""
+    """Every row's element in operand slot a, to be shared by neighbours; every accumulator always at home."""
     result = list(block)
     for product in loop.products:
         x, home = block[product.index], loop.homes[product.chain]
@@ -118,8 +118,13 @@ def live_in_groups(block: list[Instruction]) -> tuple[list[Group], dict[int, tup
     return groups, where
 
 
-def finish(groups: list[Group], where: dict[int, tuple[int, int]], homes: list[int], holder: dict[int, tuple[int, int]],
-           products: list[Product]) -> Loop:
+def finish(
+    groups: list[Group],
+    where: dict[int, tuple[int, int]],
+    homes: list[int],
+    holder: dict[int, tuple[int, int]],
+    products: list[Product],
+) -> Loop:
     require(len(homes) > 0, "no accumulators")
     steps = len(products) // len(homes)
     for chain, home in enumerate(homes):

@@ -2,7 +2,8 @@
 
 Values: both blocks are run symbolically. A value is an expression over the registers at the start, kept as a number, so
 that equal expressions get equal numbers; loads are expressions too, of their address and of the memory operations
-before them. Every register must end with the same value, and other instructions must read the same ones in the same order.
+before them. Every register must end with the same value, and other instructions must read the same values in the same
+order.
 
 Hazards: a result of fixed latency is read no earlier than it is there, and what a load brings or reads is not touched
 before a wait on its scoreboard, also across the loop's back edge.
@@ -11,6 +12,7 @@ before a wait on its scoreboard, also across the loop's back edge.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import pairwise
 
 from lapidist.sass.decode import NONE, ZERO, Instruction, field
 from lapidist.sass.structure import require
@@ -34,7 +36,7 @@ def verify(old: list[Instruction], new: list[Instruction], left_over: int) -> No
     values = Values()
     require(run(old, values) == run(new, values), "the new order computes something else")
     check_latencies(old, new)
-    check_scoreboards(old, new, left_over)
+    check_scoreboards(new, left_over)
 
 
 def run(block: list[Instruction], values: Values) -> tuple[dict[int, int], list[int]]:
@@ -68,43 +70,41 @@ def run(block: list[Instruction], values: Values) -> tuple[dict[int, int], list[
 
 
 def check_latencies(old: list[Instruction], new: list[Instruction]) -> None:
-    """FFMAs among themselves by their latency; others and loads at least as far apart as the compiler put them, or 13."""
+    """FFMAs by their latency; others at least as far apart as the compiler put them, or 13 cycles."""
     cycle = 0
     ready: dict[int, int] = {}
     for x in new:
         require(all(ready.get(r, 0) <= cycle for r in (*x.reads, *x.writes)), "a result is read before it is there")
         if x.kind == "ffma":
             ready[x.writes[0]] = cycle + FFMA_LATENCY
+        require(x.kind == "ffma" or cycle >= 13, "an instruction moved too close to what comes before the block")
+        require(x.stall <= 2 or x is new[-1] or not field(x.word, 109, 1), "a long stall that would not be kept")
         cycle += max(1, x.stall)
-    required = distances(old)
-    for pair, (distance, _) in distances(new).items():
-        require(distance >= min(13, required[pair][0]), "two instructions of fixed latency moved too close")
-    require(required.keys() == distances(new).keys(), "other instructions changed their order")
+    for before, after in zip(distances(old), distances(new), strict=True):
+        require(after >= min(13, before), "two instructions of fixed latency moved too close")
 
 
-def distances(block: list[Instruction]) -> dict[tuple[int, int], tuple[int, int]]:
-    """Cycles between neighbouring `other` instructions, by their running numbers, with the words' hash."""
-    result: dict[tuple[int, int], tuple[int, int]] = {}
-    cycle, number, last = 0, 0, 0
+def distances(block: list[Instruction]) -> list[int]:
+    """Cycles from each `other` instruction to the next one, and to the branch at the end."""
+    cycle = 0
+    cycles: list[int] = []
     for x in block:
         if x.kind == "other":
-            if number:
-                result[number - 1, number] = (cycle - last, x.word & ~CONTROL)
-            number, last = number + 1, cycle
+            cycles.append(cycle)
         cycle += max(1, x.stall)
-    return result
+    return [later - earlier for earlier, later in pairwise(cycles)] + [cycles[-1] - earlier for earlier in cycles]
 
 
-def check_scoreboards(old: list[Instruction], new: list[Instruction], left_over: int) -> None:
-    """Two passes through the new block: the first from the compiler's state, the second from what the first leaves."""
-    pending = entry_state(old)
+def check_scoreboards(new: list[Instruction], left_over: int) -> None:
+    """Two passes through the new block: the first with nothing under way, the second from what the first leaves."""
+    pending: dict[int, int] = {}
     for _ in range(2):
         addresses: dict[int, int] = {}
         for x in new:
             pending = {r: mask & ~x.waits for r, mask in pending.items() if mask & ~x.waits}
             addresses = {r: mask & ~x.waits for r, mask in addresses.items() if mask & ~x.waits}
             touched = {*x.reads, *x.writes}
-            require(x.kind == "lds" or not touched & pending.keys(), "a load's result is touched without waiting for it")
+            require(x.kind == "lds" or not touched & pending.keys(), "a load's result is touched without a wait")
             if x.kind == "lds":
                 require(x.sets != NONE, "a load has no scoreboard")
                 require(not set(x.reads) & pending.keys(), "an address is under way")
@@ -114,22 +114,17 @@ def check_scoreboards(old: list[Instruction], new: list[Instruction], left_over:
                     addresses[register] = 1 << x.read_sets if x.read_sets != NONE else 1 << x.sets | 1 << 6
             elif x.kind == "other":
                 require(not set(x.writes) & addresses.keys(), "an address is overwritten before its load has read it")
+    check_wait_distance(new)
     still = 0
     for mask in pending.values():
         still |= mask
     require(still & ~left_over == 0, "a load is under way at the end without anyone knowing")
 
 
-def entry_state(old: list[Instruction]) -> dict[int, int]:
-    """Registers that may be under way when the block starts: those that the compiler's block waits for before reading."""
-    state: dict[int, int] = {}
-    written: set[int] = set()
-    waited = 0
-    for x in old:
-        waited |= x.waits
-        if x.kind == "ffma":
-            for register in x.reads:
-                if register not in written and waited:
-                    state.setdefault(register, waited)
-        written |= set(x.writes)
-    return state
+def check_wait_distance(block: list[Instruction]) -> None:
+    """A scoreboard shows a load two cycles after its issue: a wait before that would pass."""
+    for load, x in pairwise(block):
+        if load.kind == "lds":
+            boards = (1 << load.sets | 1 << load.read_sets) & 0x3F
+            depends = set(load.writes) & {*x.reads, *x.writes} or set(load.reads) & set(x.writes)
+            require(not (depends and x.waits & boards) or load.stall > 2, "a wait comes too soon after its load")
