@@ -28,14 +28,19 @@ NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13
 
 
 def compile_kernel(
-    source: str, entry: str, defines: Mapping[str, object], architecture: str, rescheduled: bool = False
+    source: str,
+    entry: str,
+    defines: Mapping[str, object],
+    architecture: str,
+    more_options: tuple[str, ...] = (),
+    rescheduled: bool = False,
 ) -> Binary:
     """Compile the file `source` (a path below lapidist/cuda) with `-D` defines for `architecture` ("sm_90a").
 
     With `rescheduled` the cubin's FFMA loops go through lapidist.sass; the PTX stays as it is.
     """
     text = (CUDA_SOURCES / source).read_text()
-    options = compile_options(defines, architecture)
+    options = (*compile_options(defines, architecture), *more_options)
     return compile_source(text, entry, options, architecture, source, rescheduled)
 
 
