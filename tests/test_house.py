@@ -29,7 +29,7 @@ LONG_FILES: dict[str, int] = {
     "machine/codegen.py": 430,
     "machine/copies.py": 460,
     "machine/parse.py": 570,
-    "machine/scheduler.py": 520,
+    "machine/scheduler.py": 560,
 }
 LONG_STEPS = {"tma_producer": 205}  # TMA, producer warps, a larger tile and persistent blocks come together
 HEADER = ("Lesson:", "From:", "Change:", "Predicts:", "Measured:")
