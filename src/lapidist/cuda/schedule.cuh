@@ -1,0 +1,202 @@
+// Schedules: which part of which tile a block computes, in which order, and whom it waits for.
+//
+// The twin of lapidist/schedule/units.py, function for function; that file explains. The host passes Schedule as a kernel
+// parameter (Schedule.words(), in the order of the members here). A kernel's outer loop:
+//
+//   Walk walk = schedule.walk(blockIdx.x);
+//   WorkUnit unit;
+//   while (schedule.next(walk, unit)) {
+//     compute iterations unit.k_begin .. unit.k_end of tile (unit.row, unit.column) of unit.batch;    no fragment: k is [0, 0)
+//     if (unit.peers > 1) hand the sum on or take one in, see "partial sums" below;
+//     if (schedule.finishes(unit)) epilogue;
+//     __syncthreads();                                    shared memory is free for the next unit
+//   }
+//
+// Partial sums. Workspace: one int flag a tile in flight, zero between launches, then slots of one tile of accumulators.
+// wait = wait_for_flag(flags + unit.flag, schedule.arrivals_needed(unit)); sums pass through slot unit.slot.
+//   turnstile   wait; first peer: slot = sum; middle: slot += sum; both raise the flag. Last: reset the flag, sum += slot, epilogue
+//   atomic      the same, but the middle peers wait for the first one only and add with atomicAdd, in any order
+//   separate    each peer: slot = sum, raise flags unit.flag .. + fragments. Reduction block (fragment >= 0): wait, reset its
+//               flag, sum fragment `fragment` of slots peer_slot(unit, 0 .. peers - 1), epilogue for that fragment
+#pragma once
+
+enum Reduction { REDUCTION_NONE, REDUCTION_ATOMIC, REDUCTION_TURNSTILE, REDUCTION_SEPARATE };
+
+// Iterations k_begin .. k_end of one tile, as peer number `peer` of the `peers` blocks that share it, counted along k.
+struct WorkUnit {
+  int tile, row, column, batch, k_begin, k_end, peer, peers;
+  int slot, flag;  // -1 where none is needed
+  int fragment;    // of a reduction block; else -1
+  __device__ __forceinline__ bool first() const { return peer == 0; }
+  __device__ __forceinline__ bool last() const { return peer == peers - 1 && fragment < 0; }
+};
+
+// What is left of a block's work: whole tiles `at`, at + wave, ... below `end`, `count` of them; or the iterations at .. end
+// of block `number` of a region; or one fragment of a reduction.
+struct Walk {
+  enum Kind { NOTHING, WHOLE, SHARED, REDUCE } kind;
+  int at, end, count, region, number;
+};
+
+struct Schedule {
+  int tiles_m, tiles_n, iterations;
+  int along_m, panel, chunk;
+  int sk_tiles, sk_blocks, regions, big_blocks, normal_iterations;
+  int dp_tiles, dp_blocks, dp_first, first_wave_tiles, wave;
+  int reduction, fragments, remap;
+  int blocks;  // a persistent kernel walks block blockIdx.x, then every gridDim.x-th below `blocks`
+
+  __device__ __forceinline__ int block_of_launch(int index) const {
+    return remap && index < 2 * wave ? index / 2 + index % 2 * wave : index;
+  }
+
+  __device__ __forceinline__ Walk walk(int launch_index) const {
+    const int block = block_of_launch(launch_index);
+    const int shared = block - (dp_first ? dp_blocks : 0), whole = block - (dp_first ? 0 : sk_blocks);
+    const int reduce = block - sk_blocks - dp_blocks;
+    if (shared >= 0 && shared < sk_blocks) return shared_walk(shared);
+    if (whole >= 0 && whole < dp_blocks) return whole_walk(whole);
+    if (reduce >= 0 && reduce < reduction_blocks()) return Walk{Walk::REDUCE, reduce, 0, 1, 0, 0};
+    return Walk{Walk::NOTHING, 0, 0, 0, 0, 0};
+  }
+
+  __device__ __forceinline__ bool next(Walk& walk, WorkUnit& unit) const {
+    if (walk.kind == Walk::WHOLE) return next_whole(walk, unit);
+    if (walk.kind == Walk::SHARED) return next_shared(walk, unit);
+    return walk.kind == Walk::REDUCE && next_reduction(walk, unit);
+  }
+
+  // The flag must have been raised so many times before the unit's sum is handed on or finished.
+  __device__ __forceinline__ int arrivals_needed(const WorkUnit& unit) const {
+    if (unit.fragment >= 0) return unit.peers;
+    if (reduction == REDUCTION_SEPARATE || unit.peers == 1) return 0;
+    return reduction == REDUCTION_ATOMIC && !unit.last() ? (unit.peer > 0) : unit.peer;
+  }
+
+  __device__ __forceinline__ bool finishes(const WorkUnit& unit) const {
+    return unit.fragment >= 0 || unit.peers == 1 || (unit.last() && reduction != REDUCTION_SEPARATE);
+  }
+
+  __device__ __forceinline__ int peer_slot(const WorkUnit& unit, int peer) const {
+    return peer == 0 ? unit.slot : (unit.slot / slots_per_block() + peer) * slots_per_block();
+  }
+
+  // ---- from block to units ----
+
+  __device__ __forceinline__ Walk whole_walk(int block) const {
+    const int skipped = block < wave ? 0 : (first_wave_tiles - 1) * wave;
+    return Walk{Walk::WHOLE, block + skipped, dp_tiles, block < wave ? first_wave_tiles : 1, 0, 0};
+  }
+
+  __device__ __forceinline__ bool next_whole(Walk& walk, WorkUnit& unit) const {
+    if (walk.count-- <= 0 || walk.at >= walk.end) return false;
+    unit = make(walk.at + (dp_first ? 0 : sk_tiles), 0, iterations);
+    walk.at += wave;
+    return true;
+  }
+
+  __device__ __forceinline__ Walk shared_walk(int block) const {
+    const int number = block / regions;
+    const int begin = number * normal_iterations + (number < big_blocks ? number : big_blocks);
+    return Walk{Walk::SHARED, begin, begin + normal_iterations + (number < big_blocks), 0, block % regions, number};
+  }
+
+  // Backwards: the tile that another block finishes first, the own one last.
+  __device__ __forceinline__ bool next_shared(Walk& walk, WorkUnit& unit) const {
+    if (walk.end <= walk.at) return false;
+    const int within = (walk.end - 1) / iterations, tile_begin = within * iterations;
+    const int start = walk.at > tile_begin ? walk.at : tile_begin;
+    const int first = owner(tile_begin), last = owner(tile_begin + iterations - 1);
+    const int tile = walk.region * (sk_tiles / regions) + within;
+    const int region_block = walk.region * (sk_blocks / regions);
+    unit = make((dp_first ? dp_tiles : 0) + tile, start - tile_begin, walk.end - tile_begin);
+    walk.end = start;
+    if (last == first) return true;
+    unit.peer = walk.number - first;
+    unit.peers = last - first + 1;
+    if (reduction == REDUCTION_SEPARATE) {
+      unit.slot = slot_of(region_block + walk.number, unit.peer);
+      unit.flag = tile * fragments;
+    } else {
+      unit.slot = unit.flag = sk_blocks < sk_tiles ? region_block + first : tile;
+    }
+    return true;
+  }
+
+  __device__ __forceinline__ bool next_reduction(Walk& walk, WorkUnit& unit) const {
+    const int tile = walk.at / fragments, region_tiles = sk_tiles / regions, within = tile % region_tiles;
+    const int first = owner(within * iterations), last = owner(within * iterations + iterations - 1);
+    if (walk.count-- <= 0 || last == first) return false;
+    unit = make((dp_first ? dp_tiles : 0) + tile, 0, 0);
+    unit.peers = last - first + 1;
+    unit.slot = slot_of(tile / region_tiles * (sk_blocks / regions) + first, 0);
+    unit.flag = walk.at;
+    unit.fragment = walk.at % fragments;
+    return true;
+  }
+
+  // ---- parts ----
+
+  __device__ __forceinline__ int reduction_blocks() const {
+    const bool shares = big_blocks > 0 || (iterations > 0 && normal_iterations % iterations != 0);
+    return reduction == REDUCTION_SEPARATE && shares ? sk_tiles * fragments : 0;
+  }
+
+  // The block of a region that computes its iteration: the first `big_blocks` have one more than the others.
+  __device__ __forceinline__ int owner(int iteration) const {
+    const int in_big = big_blocks * (normal_iterations + 1);
+    return iteration < in_big ? iteration / (normal_iterations + 1) : big_blocks + (iteration - in_big) / normal_iterations;
+  }
+
+  __device__ __forceinline__ int slots_per_block() const { return regions == sk_tiles ? 1 : 2; }
+
+  __device__ __forceinline__ int slot_of(int shared_block, int peer) const {
+    return shared_block * slots_per_block() + (peer == 0 && slots_per_block() == 2);
+  }
+
+  __device__ __forceinline__ WorkUnit make(int tile, int k_begin, int k_end) const {
+    const int tiles = tiles_m * tiles_n, batch = tile / tiles;
+    WorkUnit unit{tile, 0, 0, batch, k_begin, k_end, 0, 1, -1, -1, -1};
+    place(tile - batch * tiles, unit.row, unit.column);
+    return unit;
+  }
+
+  // Panels of `panel` lines, walked `chunk` steps at a time; the last ones may be smaller.
+  __device__ __forceinline__ void place(int index, int& row, int& column) const {
+    const int lines = along_m ? tiles_n : tiles_m, steps = along_m ? tiles_m : tiles_n;
+    // A panel of more lines than there are is the same order, and panel * steps cannot overflow.
+    const int deep = panel < lines ? panel : lines, wide = chunk < steps ? chunk : steps;
+    const int panel_index = index / (deep * steps), in_panel = index - panel_index * deep * steps;
+    const int height = deep < lines - panel_index * deep ? deep : lines - panel_index * deep;
+    const int chunk_index = in_panel / (height * wide), in_chunk = in_panel - chunk_index * height * wide;
+    const int width = wide < steps - chunk_index * wide ? wide : steps - chunk_index * wide;
+    const int line = panel_index * deep + in_chunk / width, step = chunk_index * wide + in_chunk % width;
+    row = along_m ? step : line;
+    column = along_m ? line : step;
+  }
+};
+
+// ---- flags ----
+//
+// All threads of the block call these together. A spinning block waits for one that is resident or done (see units.py).
+
+// Until the flag has been raised `needed` times; then all that the raising blocks wrote before is visible to this block.
+__device__ __forceinline__ void wait_for_flag(const int* flag, int needed) {
+  if (threadIdx.x == 0 && needed > 0) {
+    int raised;
+    do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");
+    while (raised < needed);
+  }
+  __syncthreads();
+}
+
+// After the block's writes to its slot.
+__device__ __forceinline__ void raise_flag(int* flag) {
+  __syncthreads();
+  if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flag) : "memory");
+}
+
+// For the block that finishes: no one looks at the flag again in this launch, and the next one must find zero.
+__device__ __forceinline__ void reset_flag(int* flag) {
+  if (threadIdx.x == 0) asm volatile("st.relaxed.gpu.global.s32 [%0], 0;" ::"l"(flag) : "memory");
+}

@@ -1,0 +1,32 @@
+"""Schedules: who computes which tile and which part of k, as a plain function of the block index.
+
+    grid = TileGrid.of(1024, 1152, 4096, 128, 128, 32)
+    schedule = stream_k(grid, sms=132)
+    print(schedule)                      # and why it is so
+    schedule.units(block)                # what a block does, in order
+    simulate(schedule, sms=132).end      # when it would be done, by the cost model
+
+`cuda/schedule.cuh` holds the same functions for kernels; they take `schedule.words()` as one struct of ints.
+"""
+
+from lapidist.schedule.build import data_parallel, split_k, stream_k
+from lapidist.schedule.costs import CostModel, Measurement, fit
+from lapidist.schedule.grid import Raster, TileGrid
+from lapidist.schedule.simulate import Span, Timeline, simulate
+from lapidist.schedule.units import Schedule, WorkUnit
+
+__all__ = [
+    "CostModel",
+    "Measurement",
+    "Raster",
+    "Schedule",
+    "Span",
+    "TileGrid",
+    "Timeline",
+    "WorkUnit",
+    "data_parallel",
+    "fit",
+    "simulate",
+    "split_k",
+    "stream_k",
+]

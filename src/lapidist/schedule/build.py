@@ -1,0 +1,226 @@
+"""The three ways to a Schedule: data-parallel, split-K, and Stream-K with a cost model that picks its blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from lapidist.errors import ArgumentError
+from lapidist.schedule.costs import CostModel
+from lapidist.schedule.grid import ROW_MAJOR, Raster, TileGrid, at_least, ceil_div
+from lapidist.schedule.units import REDUCTIONS, Schedule
+
+MIN_ITERATIONS = 2  # a block shorter than that spends its time on filling its pipeline
+
+
+def data_parallel(grid: TileGrid, *, raster: Raster | None = None, persistent_blocks: int = 0, reason: str = "") -> Schedule:
+    """A block a tile; `persistent_blocks` of them run all tiles, each every so many-th."""
+    at_least("persistent_blocks", persistent_blocks, 0)
+    return Schedule("data-parallel", grid, raster or ROW_MAJOR, launched=persistent_blocks, reason=reason)
+
+
+def split_k(
+    grid: TileGrid, splits: int, *, reduction: str = "turnstile", fragments: int = 1, raster: Raster | None = None
+) -> Schedule:
+    """`splits` blocks a tile. Serial with `turnstile` (or `atomic`), parallel with `separate` reduction blocks."""
+    at_least("split_k", splits, 1)
+    if splits == 1:
+        return data_parallel(grid, raster=raster, reason="split_k = 1")
+    if splits > grid.iterations:
+        raise ArgumentError(f"split_k: must not be larger than the iterations along k, {grid.iterations}; got {splits}")
+    require_reduction(reduction)
+    if not grid.tiles:
+        return data_parallel(grid, raster=raster, reason="there are no tiles")
+    return Schedule(
+        "split-K",
+        grid,
+        raster or ROW_MAJOR,
+        sk_tiles=grid.tiles,
+        sk_blocks=grid.tiles * splits,
+        regions=grid.tiles,
+        reduction=reduction,
+        fragments=fragments,
+        reason=f"split_k = {splits}",
+    )
+
+
+def stream_k(
+    grid: TileGrid,
+    *,
+    sms: int,
+    avail_sms: int | None = None,
+    occupancy: int = 1,
+    reduction: str = "turnstile",
+    fragments: int = 1,
+    raster: Raster | None = None,
+    dp_first: bool = False,
+    sk_tiles: int | None = None,
+    sk_blocks: int | None = None,
+    regions: int | None = None,
+    min_iterations: int = MIN_ITERATIONS,
+    semi_persistent: bool = True,
+    remap: bool = False,
+    persistent: bool = False,
+    costs: CostModel | None = None,
+) -> Schedule:
+    """Full waves data-parallel, the remainder shared evenly by Stream-K blocks.
+
+    `avail_sms` is how many SMs the load is balanced over (1: the data-parallel kernel); `occupancy` how many blocks one holds.
+    `sk_tiles` and `sk_blocks` overrule the choice of the cost model; with one of them given, the other is still chosen.
+
+    `remap` (occupancy above one, and the whole chip: two launches of it at once could each hold the SMs that the other
+    waits for) pairs Stream-K blocks with data-parallel ones; `persistent` launches as many blocks as are resident, with
+    the same hazard.
+    """
+    for name, value in (("sms", sms), ("occupancy", occupancy), ("min_iterations", min_iterations)):
+        at_least(name, value, 1)
+    wave = sms if avail_sms is None else min(avail_sms, sms)
+    at_least("avail_sms", wave, 1, "Leave it away to balance over the whole chip")
+    launched = wave * occupancy if persistent else 0
+    require_reduction(reduction)
+    search = Search(grid, wave, occupancy, min_iterations, costs or CostModel(), sk_tiles, sk_blocks)
+    split = search.best()
+    if split is None:
+        return data_parallel(grid, raster=raster, persistent_blocks=launched, reason=search.why_not())
+    waves = ceil_div(split.blocks, wave)
+    deep = first_wave_depth(grid.tiles - split.tiles, waves, wave, occupancy) if semi_persistent and not persistent else 1
+    schedule = Schedule(
+        "Stream-K",
+        grid,
+        raster or ROW_MAJOR,
+        sk_tiles=split.tiles,
+        sk_blocks=split.blocks,
+        regions=regions if regions is not None else natural_regions(split.tiles, split.blocks),
+        wave=wave,
+        dp_first=dp_first,
+        first_wave_tiles=deep,
+        reduction=reduction,
+        fragments=fragments,
+        launched=launched,
+        reason=search.why(split),
+    )
+    return remapped(schedule, sms, occupancy) if remap else schedule
+
+
+def require_reduction(reduction: str) -> None:
+    shared = [name for name in REDUCTIONS if name != "none"]
+    if reduction not in shared:
+        raise ArgumentError(f"reduction: must be one of {', '.join(shared)} where blocks share tiles; got {reduction!r}")
+
+
+def natural_regions(tiles: int, blocks: int) -> int:
+    """Blocks that divide evenly over fewer tiles are a split-K: no block straddles two tiles."""
+    return tiles if blocks > tiles and blocks % tiles == 0 else 1
+
+
+def first_wave_depth(dp_tiles: int, sk_waves: int, wave: int, occupancy: int) -> int:
+    """Tiles for each block of the first data-parallel wave, so that all waves together are a multiple of the occupancy."""
+    excess = (sk_waves + ceil_div(dp_tiles, wave)) % occupancy
+    return 1 + excess if 1 + excess <= dp_tiles // wave else 1
+
+
+def remapped(schedule: Schedule, sms: int, occupancy: int) -> Schedule:
+    """On where it means anything: several blocks an SM, the whole chip, and work for more than two waves."""
+    useful = occupancy > 1 and schedule.wave == sms and schedule.blocks > 2 * schedule.wave
+    return replace(schedule, remap=True) if useful and not schedule.launched else schedule
+
+
+# ---- how many tiles and blocks ----
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Tiles given to Stream-K and the blocks that share them; `cost` is the model's for the whole product."""
+
+    tiles: int
+    blocks: int
+    peers: int
+    cost: float
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """All splits worth weighing, by the cost of the waves that an SM sees one after another."""
+
+    grid: TileGrid
+    wave: int
+    occupancy: int
+    min_iterations: int
+    costs: CostModel
+    sk_tiles: int | None = None
+    sk_blocks: int | None = None
+
+    @property
+    def forced(self) -> bool:
+        return self.sk_tiles is not None or self.sk_blocks is not None
+
+    @property
+    def data_parallel_cost(self) -> float:
+        return ceil_div(self.grid.tiles, self.wave) * self.costs.block(self.grid.iterations, 1)
+
+    def best(self) -> Split | None:
+        """None where data-parallel is as good. Equal costs: the fewest blocks, so the least to hand on."""
+        if self.wave == 1 or not self.grid.tiles or not self.grid.iterations:
+            return None
+        splits = [self.split(tiles, blocks) for tiles in self.tile_counts() for blocks in self.block_counts(tiles)]
+        if not splits:
+            return None
+        found = min(splits, key=lambda split: (split.cost, split.blocks))
+        return found if self.forced or found.cost < self.data_parallel_cost else None
+
+    def tile_counts(self) -> list[int]:
+        """The partial wave, alone or with the last full one: then each block has more than a tile, and peers are few."""
+        if self.sk_tiles is not None:
+            if not 1 <= self.sk_tiles <= self.grid.tiles:
+                raise ArgumentError(f"sk_tiles: must be between 1 and {self.grid.tiles}, the tiles; got {self.sk_tiles}")
+            return [self.sk_tiles]
+        full, partial = divmod(self.grid.tiles, self.wave)
+        if not partial:
+            return [self.grid.tiles] if self.forced else []
+        return [partial, partial + self.wave] if full else [partial]
+
+    def block_counts(self, tiles: int) -> Iterator[int]:
+        """At most what the data-parallel waves leave room for beside them; a full wave where there is more than one to fill."""
+        iterations = tiles * self.grid.iterations
+        if self.sk_blocks is not None:
+            if not 1 <= self.sk_blocks <= iterations:
+                raise ArgumentError(f"sk_blocks: must be between 1 and {iterations}, the iterations; got {self.sk_blocks}")
+            return iter((self.sk_blocks,))
+        room = self.occupancy - (self.grid.tiles - tiles) // self.wave % self.occupancy
+        most = min(self.wave * room, iterations // self.min_iterations)
+        return iter(range(min(self.wave, tiles + 1), most + 1))
+
+    def split(self, tiles: int, blocks: int) -> Split:
+        peers = self.peers(tiles, blocks)
+        longest = ceil_div(tiles * self.grid.iterations, blocks)
+        shared = ceil_div(blocks, self.wave) * self.costs.block(longest, peers)
+        whole = ceil_div(self.grid.tiles - tiles, self.wave) * self.costs.block(self.grid.iterations, 1)
+        return Split(tiles, blocks, peers, whole + shared)
+
+    def peers(self, tiles: int, blocks: int) -> int:
+        """The most blocks that one tile can have."""
+        if blocks % tiles == 0:
+            return blocks // tiles
+        if tiles % blocks == 0:
+            return 1
+        shortest = tiles * self.grid.iterations // blocks
+        return min(blocks, ceil_div(self.grid.iterations - 1, shortest) + 1)
+
+    def why(self, split: Split) -> str:
+        if self.forced:
+            cause = "the caller chose it"
+        else:
+            cause = f"{self.grid.tiles} tiles leave {self.grid.tiles % self.wave} over in waves of {self.wave}"
+        return (
+            f"{cause}; predicted {split.cost:.4g} {self.costs.unit} with at most {split.peers} peers a tile, "
+            f"data-parallel {self.data_parallel_cost:.4g}"
+        )
+
+    def why_not(self) -> str:
+        if self.wave == 1:
+            return "avail_sms = 1"
+        if not self.grid.tiles or not self.grid.iterations:
+            return "there is nothing to share"
+        if self.grid.tiles % self.wave == 0:
+            return f"{self.grid.tiles} tiles fill waves of {self.wave}"
+        return f"no split is predicted to be faster than data-parallel, {self.data_parallel_cost:.4g} {self.costs.unit}"

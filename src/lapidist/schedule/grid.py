@@ -1,0 +1,100 @@
+"""The tiles of a product, and the order in which they are visited."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lapidist.errors import ArgumentError
+
+MOST = 2**31 - 1  # a block counts tiles and iterations with 32 bits
+
+
+def at_least(name: str, value: int, least: int, way_out: str = "") -> None:
+    if value < least:
+        raise ArgumentError(f"{name}: must be at least {least}; got {value}{'. ' + way_out if way_out else ''}")
+
+
+def ceil_div(a: int, b: int) -> int:
+    return -(-a // b)
+
+
+@dataclass(frozen=True, slots=True)
+class TileGrid:
+    """Tiles of D along m and n, for each of `batches`; a tile is the sum of `iterations` steps along k."""
+
+    tiles_m: int
+    tiles_n: int
+    iterations: int
+    batches: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("tiles_m", "tiles_n", "iterations", "batches"):
+            at_least(name, getattr(self, name), 0)
+        if self.tiles > MOST:
+            raise ArgumentError(f"tiles: at most {MOST} in one launch; got {self.tiles}. Take a larger tile or fewer batches")
+
+    @staticmethod
+    def of(m: int, n: int, k: int, bm: int, bn: int, bk: int, batches: int = 1) -> TileGrid:
+        for name, extent in (("bm", bm), ("bn", bn), ("bk", bk)):
+            at_least(name, extent, 1)
+        return TileGrid(ceil_div(m, bm), ceil_div(n, bn), ceil_div(k, bk), batches)
+
+    @property
+    def tiles(self) -> int:
+        return self.tiles_m * self.tiles_n * self.batches
+
+    def __str__(self) -> str:
+        batches = f" x {self.batches} batches" if self.batches != 1 else ""
+        return f"{self.tiles_m} x {self.tiles_n} tiles{batches}, {self.iterations} iterations each"
+
+
+@dataclass(frozen=True, slots=True)
+class Raster:
+    """Order of the tiles: panels of `panel` lines are walked along one direction, `chunk` steps at a time.
+
+    Along n a panel is `panel` rows high, and a chunk of it `chunk` columns wide is visited row by row:
+
+        panel 1, chunk 1     panel 2, chunk 1     panel 2, chunk 2       (3 x 4 tiles; along m: the transpose)
+         0  1  2  3           0  2  4  6           0  1  4  5
+         4  5  6  7           1  3  5  7           2  3  6  7
+         8  9 10 11           8  9 10 11           8  9 10 11
+
+    The last panel and the last chunk of each panel may be smaller, so every index is a tile: no block is launched in vain.
+    """
+
+    along: str = "n"
+    panel: int = 1
+    chunk: int = 1
+
+    def __post_init__(self) -> None:
+        if self.along not in ("m", "n"):
+            raise ArgumentError(f"along: must be 'm' or 'n'; got {self.along!r}")
+        at_least("panel", self.panel, 1)
+        at_least("chunk", self.chunk, 1)
+
+    @staticmethod
+    def identity(log_tile: int = 0, along: str = "m") -> Raster:
+        """Panels of 2^log_tile lines: blocks that run together share that many columns (or rows) in the L2."""
+        at_least("log_tile", log_tile, 0)
+        return Raster(along, 1 << log_tile)
+
+    @staticmethod
+    def cohort(rows: int = 8, columns: int = 4) -> Raster:
+        """Solid cohorts of tiles, one after another along n."""
+        return Raster("n", rows, columns)
+
+    def place(self, index: int, tiles_m: int, tiles_n: int) -> tuple[int, int]:
+        """(row, column) of the tile that is visited as number `index`."""
+        lines, steps = (tiles_m, tiles_n) if self.along == "n" else (tiles_n, tiles_m)
+        panel, rest = divmod(index, self.panel * steps)
+        height = min(self.panel, lines - panel * self.panel)
+        chunk, rest = divmod(rest, height * self.chunk)
+        width = min(self.chunk, steps - chunk * self.chunk)
+        line, step = panel * self.panel + rest // width, chunk * self.chunk + rest % width
+        return (line, step) if self.along == "n" else (step, line)
+
+    def __str__(self) -> str:
+        return f"along {self.along} in panels of {self.panel}" + (f", chunks of {self.chunk}" if self.chunk > 1 else "")
+
+
+ROW_MAJOR = Raster()

@@ -1,0 +1,373 @@
+"""Schedule and WorkUnit: the work of every block, and what it waits for.
+
+Blocks come in segments by launch index: Stream-K blocks, data-parallel blocks, reduction blocks (the first two in either
+order). A Stream-K block owns a stretch of iterations that may begin and end inside tiles. It walks its tiles backwards: the
+tile that others will finish comes first, the tile that it finishes itself comes last, when those before it have long
+handed their sums on.
+
+    block 0         block 1         block 2          peers 0, 1 of tile 0 are blocks 0, 1; block 1 finishes it
+    [ tile 0   ......... ][ tile 1 .........  ]      of tile 1 they are blocks 1, 2; block 2 finishes it
+
+Every wait is on a block of lower index in the segment, so of lower launch index: the one that is oldest never waits, and with
+blocks dispatched in order of their index nothing can lock up, however few are resident. Two options give that up and need
+`2 * wave` or `launched` blocks resident at once: `remap` and `launched`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from lapidist.errors import ArgumentError
+from lapidist.schedule.grid import MOST, ROW_MAJOR, Raster, TileGrid, ceil_div
+
+REDUCTIONS = ("none", "atomic", "turnstile", "separate")
+FLAG_BYTES = 4
+PARTIALS_ALIGNMENT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class WorkUnit:
+    """Iterations k_begin .. k_end of one tile. Peers are the blocks that share the tile, counted along k.
+
+    A reduction block has a unit without iterations: it sums fragment `fragment` of the partial sums of all `peers`.
+    `slot` is the place of the partial sum in the workspace and `flag` the counter of peers done; -1 where none is needed.
+    """
+
+    tile: int
+    row: int
+    column: int
+    batch: int
+    k_begin: int
+    k_end: int
+    peer: int = 0
+    peers: int = 1
+    slot: int = -1
+    flag: int = -1
+    fragment: int = -1
+
+    @property
+    def first(self) -> bool:
+        """This unit starts the tile: nothing is taken in."""
+        return self.peer == 0
+
+    @property
+    def last(self) -> bool:
+        """This unit ends the tile: unless the reduction is a separate one, its block runs the epilogue."""
+        return self.peer == self.peers - 1 and self.fragment < 0
+
+    @property
+    def iterations(self) -> int:
+        return self.k_end - self.k_begin
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Who computes what. Made by `data_parallel`, `split_k` and `stream_k`; everything else is a function of it.
+
+    To a kernel whose block is a cluster, tiles and blocks here mean those of the whole cluster.
+    """
+
+    kind: str
+    grid: TileGrid
+    raster: Raster = ROW_MAJOR
+    sk_tiles: int = 0  # tiles that Stream-K or split-K blocks share
+    sk_blocks: int = 0
+    regions: int = 1  # stretches of tiles with blocks of their own; as many as tiles: split-K
+    wave: int = 1  # avail_sms
+    dp_first: bool = False  # data-parallel tiles before the shared ones
+    first_wave_tiles: int = 1  # tiles of each block in the first data-parallel wave
+    reduction: str = "none"
+    fragments: int = 1  # reduction blocks a tile
+    remap: bool = False  # neighbours in launch order, which share an SM, become blocks of different waves
+    launched: int = 0  # persistent: so many blocks run all others, each every `launched`-th of them
+    reason: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    # ---- counts ----
+
+    @property
+    def dp_tiles(self) -> int:
+        return self.grid.tiles - self.sk_tiles
+
+    @property
+    def dp_blocks(self) -> int:
+        """The first wave's blocks take several tiles each, the others one."""
+        saved = (self.first_wave_tiles - 1) * self.wave
+        return max(self.dp_tiles - saved, min(self.wave, self.dp_tiles))
+
+    @property
+    def reduction_blocks(self) -> int:
+        return self.sk_tiles * self.fragments if self.reduction == "separate" and self.shares_tiles else 0
+
+    @property
+    def shares_tiles(self) -> bool:
+        """False where every Stream-K block owns whole tiles, the same number each: then nothing is handed on."""
+        return self.sk_blocks > 0 and (self.big_blocks > 0 or self.normal_iterations % self.grid.iterations != 0)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks with work, and those that fill a remapped grid up: the hardware pairs neighbours only in grids of four waves."""
+        active = self.sk_blocks + self.dp_blocks + self.reduction_blocks
+        return max(active, 4 * self.wave) if self.remap else active
+
+    @property
+    def launch_blocks(self) -> int:
+        """The grid to launch. Zero: launch nothing."""
+        return min(self.launched, self.blocks) if self.launched else self.blocks
+
+    @property
+    def blocks_per_region(self) -> int:
+        return self.sk_blocks // self.regions
+
+    @property
+    def region_iterations(self) -> int:
+        return self.sk_tiles // self.regions * self.grid.iterations
+
+    @property
+    def normal_iterations(self) -> int:
+        return self.region_iterations // self.blocks_per_region if self.sk_blocks else 0
+
+    @property
+    def big_blocks(self) -> int:
+        """So many blocks, the first of each region, have one iteration more than the normal ones."""
+        return self.region_iterations % self.blocks_per_region if self.sk_blocks else 0
+
+    # ---- workspace ----
+
+    @property
+    def slot_per_block(self) -> bool:
+        """A tile's sum is kept under its first block, which starts one unfinished tile at most, or under the tile's number."""
+        return self.sk_blocks < self.sk_tiles
+
+    @property
+    def slots(self) -> int:
+        """Partial sums, each one tile of accumulators. Bounded by the blocks (and so by the chip), whatever the problem is."""
+        if self.reduction == "none" or not self.shares_tiles:
+            return 0
+        return self.sk_blocks * self.slots_per_block if self.reduction == "separate" else min(self.sk_blocks, self.sk_tiles)
+
+    @property
+    def slots_per_block(self) -> int:
+        """A separate reduction keeps all peers' sums: of the tile that a block ends and of the one that it starts."""
+        return 1 if self.regions == self.sk_tiles else 2
+
+    @property
+    def flags(self) -> int:
+        return self.reduction_blocks if self.reduction == "separate" else self.slots
+
+    @property
+    def partials_offset(self) -> int:
+        """Byte of the workspace where the partial sums start; the flags, zero between launches, lie before them."""
+        return ceil_div(self.flags * FLAG_BYTES, PARTIALS_ALIGNMENT) * PARTIALS_ALIGNMENT
+
+    def workspace_bytes(self, tile_bytes: int) -> int:
+        """`tile_bytes`: one tile of accumulators, bm * bn * 4 for float."""
+        return self.partials_offset + self.slots * tile_bytes
+
+    def require_workspace(self, nbytes: int, tile_bytes: int) -> None:
+        need = self.workspace_bytes(tile_bytes)
+        if nbytes < need:
+            raise ArgumentError(f"workspace: this schedule needs {need} bytes; got {nbytes}. Pass a larger one, or None")
+
+    # ---- who does what (each of these has a twin in cuda/schedule.cuh) ----
+
+    def block_of_launch(self, index: int) -> int:
+        """Undo the pairing of neighbours in the first two waves."""
+        if self.remap and index < 2 * self.wave:
+            return index // 2 + index % 2 * self.wave
+        return index
+
+    def units_of_launch(self, index: int) -> Iterator[tuple[int, WorkUnit]]:
+        """(block, unit) in the order in which the launched block `index` works."""
+        step = self.launch_blocks if self.launched else self.blocks
+        for virtual in range(index, self.blocks, step):
+            block = self.block_of_launch(virtual)
+            for unit in self.units(block):
+                yield block, unit
+
+    def units(self, block: int) -> Iterator[WorkUnit]:
+        """The units of a block (numbered as if there were no remap), in the order in which it works."""
+        dp_start = 0 if self.dp_first else self.sk_blocks
+        sk_start = self.dp_blocks if self.dp_first else 0
+        reduce_start = self.sk_blocks + self.dp_blocks
+        if sk_start <= block < sk_start + self.sk_blocks:
+            return self.shared_units(block - sk_start)
+        if dp_start <= block < dp_start + self.dp_blocks:
+            return self.whole_units(block - dp_start)
+        if reduce_start <= block < reduce_start + self.reduction_blocks:
+            return self.reduction_units(block - reduce_start)
+        return iter(())
+
+    def whole_units(self, block: int) -> Iterator[WorkUnit]:
+        """Tiles that one block computes alone, a wave apart."""
+        first = 0 if self.dp_first else self.sk_tiles
+        skipped = 0 if block < self.wave else (self.first_wave_tiles - 1) * self.wave
+        for number in range(self.first_wave_tiles if block < self.wave else 1):
+            tile = block + skipped + number * self.wave
+            if tile < self.dp_tiles:
+                yield self.unit(first + tile, 0, self.grid.iterations)
+
+    def shared_units(self, block: int) -> Iterator[WorkUnit]:
+        """Neighbours in launch order belong to different regions: those that wait for each other start furthest apart."""
+        region, number = block % self.regions, block // self.regions
+        begin, end = self.stretch(number)
+        while end > begin:
+            tile = (end - 1) // self.grid.iterations
+            tile_begin = tile * self.grid.iterations
+            start = max(begin, tile_begin)
+            yield self.shared_unit(region, tile, start - tile_begin, end - tile_begin, number)
+            end = start
+
+    def reduction_units(self, block: int) -> Iterator[WorkUnit]:
+        """One fragment of one tile; a tile that no one shared needs no reduction."""
+        tile, fragment = divmod(block, self.fragments)
+        region, within = divmod(tile, self.sk_tiles // self.regions)
+        first, last = self.peers_of(within)
+        if last > first:
+            slot = self.slot_of(region * self.blocks_per_region + first, 0)
+            yield self.unit(self.first_shared_tile + tile, 0, 0, 0, last - first + 1, slot, block, fragment)
+
+    def stretch(self, number: int) -> tuple[int, int]:
+        """Iterations (begin, end) of a region that its block `number` computes."""
+        begin = number * self.normal_iterations + min(number, self.big_blocks)
+        return begin, begin + self.normal_iterations + (number < self.big_blocks)
+
+    def owner(self, iteration: int) -> int:
+        """The block of a region that computes its iteration."""
+        in_big = self.big_blocks * (self.normal_iterations + 1)
+        if iteration < in_big:
+            return iteration // (self.normal_iterations + 1)
+        return self.big_blocks + (iteration - in_big) // self.normal_iterations
+
+    def peers_of(self, tile: int) -> tuple[int, int]:
+        """First and last block of a region that compute its tile."""
+        begin = tile * self.grid.iterations
+        return self.owner(begin), self.owner(begin + self.grid.iterations - 1)
+
+    def slot_of(self, shared_block: int, peer: int) -> int:
+        """Where a separate reduction finds the partial sum of a peer: the tile that its block starts lies behind the other."""
+        return shared_block * self.slots_per_block + (peer == 0 and self.slots_per_block == 2)
+
+    def peer_slot(self, unit: WorkUnit, peer: int) -> int:
+        """For a reduction block: the slot of one of its peers."""
+        return unit.slot if peer == 0 else (unit.slot // self.slots_per_block + peer) * self.slots_per_block
+
+    @property
+    def first_shared_tile(self) -> int:
+        return self.dp_tiles if self.dp_first else 0
+
+    def shared_unit(self, region: int, within: int, k_begin: int, k_end: int, number: int) -> WorkUnit:
+        first, last = self.peers_of(within)
+        shared_tile = region * (self.sk_tiles // self.regions) + within
+        tile, slot, flag = self.first_shared_tile + shared_tile, -1, -1
+        if last == first:
+            return self.unit(tile, k_begin, k_end)
+        if self.reduction == "separate":
+            slot = self.slot_of(region * self.blocks_per_region + number, number - first)
+            flag = shared_tile * self.fragments
+        else:
+            slot = flag = region * self.blocks_per_region + first if self.slot_per_block else shared_tile
+        return self.unit(tile, k_begin, k_end, number - first, last - first + 1, slot, flag)
+
+    def unit(self, tile: int, k_begin: int, k_end: int, *sharing: int) -> WorkUnit:
+        """`sharing`: peer, peers, slot, flag and fragment, as far as they matter."""
+        batch, index = divmod(tile, self.grid.tiles_m * self.grid.tiles_n)
+        row, column = self.raster.place(index, self.grid.tiles_m, self.grid.tiles_n)
+        return WorkUnit(tile, row, column, batch, k_begin, k_end, *sharing)
+
+    def finishes(self, unit: WorkUnit) -> bool:
+        """This unit's block runs the epilogue (a reduction block: for its fragment) and sets the flag back to zero."""
+        return unit.fragment >= 0 or unit.peers == 1 or (unit.last and self.reduction != "separate")
+
+    def arrivals_needed(self, unit: WorkUnit) -> int:
+        """A unit's sum may be handed on, or finished, when so many peers have raised its flag. Zero: it waits for no one."""
+        if unit.fragment >= 0:
+            return unit.peers
+        if self.reduction == "separate" or unit.peers == 1:
+            return 0
+        if self.reduction == "atomic" and not unit.last:
+            return min(unit.peer, 1)
+        return unit.peer
+
+    # ---- for kernels and readers ----
+
+    def words(self) -> dict[str, int]:
+        """The device's struct Schedule: all members are ints, in this order."""
+        grid = self.grid
+        return {
+            "tiles_m": grid.tiles_m,
+            "tiles_n": grid.tiles_n,
+            "iterations": grid.iterations,
+            "along_m": int(self.raster.along == "m"),
+            "panel": self.raster.panel,
+            "chunk": self.raster.chunk,
+            "sk_tiles": self.sk_tiles,
+            "sk_blocks": self.sk_blocks,
+            "regions": self.regions,
+            "big_blocks": self.big_blocks,
+            "normal_iterations": self.normal_iterations,
+            "dp_tiles": self.dp_tiles,
+            "dp_blocks": self.dp_blocks,
+            "dp_first": int(self.dp_first),
+            "first_wave_tiles": self.first_wave_tiles,
+            "wave": self.wave,
+            "reduction": REDUCTIONS.index(self.reduction),
+            "fragments": self.fragments,
+            "remap": int(self.remap),
+            "blocks": self.blocks,
+        }
+
+    def __str__(self) -> str:
+        parts = [f"{self.kind}: {self.grid}, {self.raster}"]
+        if self.dp_blocks:
+            deep = f", {self.first_wave_tiles} tiles a block in the first wave" if self.first_wave_tiles > 1 else ""
+            parts.append(f"{self.dp_tiles} data-parallel tiles in {self.dp_blocks} blocks{deep}")
+        if self.sk_blocks:
+            big = f"{self.big_blocks * self.regions} big blocks of {self.normal_iterations + 1}, others of "
+            sizes = f"{big if self.big_blocks else ''}{self.normal_iterations} iterations"
+            regions = f" in {self.regions} regions" if self.regions > 1 else ""
+            parts.append(f"{self.sk_tiles} tiles shared by {self.sk_blocks} blocks{regions}: {sizes}; reduction {self.reduction}")
+        if self.reduction_blocks:
+            parts.append(f"{self.reduction_blocks} reduction blocks, {self.fragments} a tile")
+        parts.append(f"{self.launch_blocks} blocks launched, {self.slots} partial sums, {self.flags} flags")
+        parts += [f"because {self.reason}"] if self.reason else []
+        return "\n  ".join(parts)
+
+
+def check(schedule: Schedule) -> None:
+    """What no schedule may break, whoever made it."""
+    grid = schedule.grid
+    rules = [
+        ("reduction", schedule.reduction, schedule.reduction in REDUCTIONS, f"must be one of {', '.join(REDUCTIONS)}"),
+        ("sk_tiles", schedule.sk_tiles, 0 <= schedule.sk_tiles <= grid.tiles, f"must be between 0 and {grid.tiles}, the tiles"),
+        ("sk_blocks", schedule.sk_blocks, (schedule.sk_blocks > 0) == (schedule.sk_tiles > 0), "shared tiles need blocks"),
+        ("regions", schedule.regions, schedule.regions >= 1, "must be at least 1"),
+        ("wave", schedule.wave, schedule.wave >= 1, "must be at least 1"),
+        ("first_wave_tiles", schedule.first_wave_tiles, schedule.first_wave_tiles >= 1, "must be at least 1"),
+        ("fragments", schedule.fragments, schedule.fragments >= 1, "must be at least 1"),
+        ("launched", schedule.launched, schedule.launched >= 0, "must be 0 (one launched block a block) or a number of blocks"),
+        ("remap", schedule.remap, not (schedule.remap and schedule.launched), "must be off where blocks are persistent"),
+    ]
+    for name, value, kept, rule in rules:
+        if not kept:
+            raise ArgumentError(f"{name}: {rule}; got {value}")
+    if schedule.blocks > MOST:
+        raise ArgumentError(f"blocks: at most {MOST} in one launch; got {schedule.blocks}. Take a larger tile, or split less")
+    if schedule.sk_blocks:
+        check_shared(schedule)
+
+
+def check_shared(schedule: Schedule) -> None:
+    for name, count in (("sk_tiles", schedule.sk_tiles), ("sk_blocks", schedule.sk_blocks)):
+        if count % schedule.regions:
+            raise ArgumentError(f"regions: must divide {name}, {count}; got {schedule.regions}. Take a divisor, or 1")
+    if schedule.region_iterations > MOST:
+        raise ArgumentError(f"iterations: at most {MOST} in one region; got {schedule.region_iterations}. Take more regions")
+    if schedule.normal_iterations < 1:
+        limit = schedule.region_iterations * schedule.regions
+        raise ArgumentError(f"sk_blocks: each needs an iteration, of which there are {limit}; got {schedule.sk_blocks}")
+    if schedule.reduction == "none" and schedule.shares_tiles:
+        raise ArgumentError("reduction: must not be 'none' where blocks share tiles. Take turnstile, atomic or separate")
