@@ -37,6 +37,7 @@ def code(text: str) -> list[Line]:
         (". . f f ?2 f ?1 x", {2, 3, 4}),  # and its epilogue
         (". f f f . ?4 f ?1 x", {1, 2, 3, 4, 5, 6, 7}),  # a spin wait inside does not split the loop
         (". f ?4 f ?1 x . >4", {1, 2, 3, 4}),  # cold code behind the end is no loop
+        ("f ?6 f f f x . >2", None),  # cold code that returns to a straight line
         (". f ?6 f ?1 x . >3", {1, 2, 3, 4, 6, 7}),  # cold code that belongs to the loop
         (". ?4 f >1 x", {1, 2, 3}),  # tested at the top
         (". f ?4 >1 f ?1 x", {1, 2, 3, 4, 5}),  # two ways back are one loop
