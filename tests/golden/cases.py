@@ -44,7 +44,8 @@ class Case:
 
     @property
     def digest(self) -> str:
-        return hashlib.sha256(self.ptx.encode() + self.source.tobytes() + repr(self.tensor).encode()).hexdigest()
+        text = " ".join(self.ptx.split())
+        return hashlib.sha256(text.encode() + self.source.tobytes() + repr(self.tensor).encode()).hexdigest()
 
 
 def random_for(name: str) -> np.random.Generator:
@@ -59,7 +60,10 @@ def lane_case(name: str, text: str, sources: list[np.ndarray], outs: list[str], 
     lines, offset = [], 0
     for number, source in enumerate(sources):
         size = source.dtype.itemsize
-        lines.append(f".reg .{KIND_OF_BYTES[size]} a{number}; mad.wide.u32 %rd1, %t, {size}, %in; ld.global.b{8 * size} a{number}, [%rd1+{offset}];")
+        lines.append(
+            f".reg .{KIND_OF_BYTES[size]} a{number}; mad.wide.u32 %rd1, %t, {size}, %in; "
+            f"ld.global.b{8 * size} a{number}, [%rd1+{offset}];"
+        )
         offset += source.nbytes
     lines += [f".reg .{KIND_OF_BYTES[np.dtype(out).itemsize]} d{number};" for number, out in enumerate(outs)]
     lines.append(text)
@@ -75,7 +79,24 @@ def lane_case(name: str, text: str, sources: list[np.ndarray], outs: list[str], 
 def awkward(dtype: str, count: int, random: np.random.Generator) -> np.ndarray:
     """Normal numbers of many sizes, with zeros, infinities, NaN, subnormals and ties among them."""
     values = random.standard_normal(count) * 2.0 ** random.integers(-20, 20, count)
-    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40, 65504.0, 65520.0, 1.00048828125, 2.5, -2.5, 448.0, 464.0, 57344.0, 61440.0]
+    special = [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1e-40,
+        -1e-40,
+        65504.0,
+        65520.0,
+        1.00048828125,
+        2.5,
+        -2.5,
+        448.0,
+        464.0,
+        57344.0,
+        61440.0,
+    ]
     values[: len(special)] = special
     return values.astype(dtype)
 
@@ -222,13 +243,20 @@ def mma_case(shape: tuple[int, int, int], d: str, a: str, b: str, fill: object, 
     counts = [m * n // 32 * (2 if d == "f16" else wide) // wide, m * k * SIZES[a] // 32 // wide, n * k * SIZES[b] // 32 // wide]
     name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{d}.{a}.{b}.{d}"
     random = random_for(name)
-    sources = [fill(kind, 32 * wide, random).view(f"u{wide}") for kind, count in ((a, counts[1]), (b, counts[2])) for _ in range(count)]  # type: ignore[operator]
+    sources = [
+        fill(kind, 32 * wide, random).view(f"u{wide}") for kind, count in ((a, counts[1]), (b, counts[2])) for _ in range(count)
+    ]  # type: ignore[operator]
     zero = "0d0000000000000000" if d == "f64" else "0f00000000" if d == "f32" else "0"
     register = {"f64": "f64", "f32": "f32"}.get(d, "b32")
-    lists = [", ".join(f"{letter}{n}" for n in numbers) for letter, numbers in (("e", range(counts[0])), ("a", range(counts[1])), ("a", range(counts[1], counts[1] + counts[2])))]
+    lists = [
+        ", ".join(f"{letter}{n}" for n in numbers)
+        for letter, numbers in (("e", range(counts[0])), ("a", range(counts[1])), ("a", range(counts[1], counts[1] + counts[2])))
+    ]
     moves = " ".join(f"mov.b{8 * wide} d{n}, e{n};" for n in range(counts[0]))
     zeros = f".reg .{register} z; mov.{register} z, {zero};"
-    text = f"{zeros} .reg .{register} e<{counts[0]}>; {name} {{{lists[0]}}}, {{{lists[1]}}}, {{{lists[2]}}}, {{{', '.join(['z'] * counts[0])}}}; {moves}"
+    sums = ", ".join(["z"] * counts[0])
+    multiply = f"{name} {{{lists[0]}}}, {{{lists[1]}}}, {{{lists[2]}}}, {{{sums}}};"
+    text = f"{zeros} .reg .{register} e<{counts[0]}>; {multiply} {moves}"
     return lane_case(f"{name}{' rounding' if ulps else ''}", text, sources, [f"u{wide}"] * counts[0], ulps=ulps)
 
 
@@ -238,17 +266,21 @@ def matrices() -> Iterator[Case]:
         if d == "f32":
             yield mma_case(shape, d, a, b, rough, 2048 if a.startswith("e") else 4)
     tiles = random_for("tiles").integers(0, 1 << 16, 256).astype("u2").view("u1")
-    copy_in = "mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; mad.wide.u32 %rd1, %t, 16, %in; ld.global.v4.u32 {%r3, %r4, %r5, %r6}, [%rd1];"
+    copy_in = """mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; mad.wide.u32 %rd1, %t, 16, %in;
+        ld.global.v4.u32 {%r3, %r4, %r5, %r6}, [%rd1];"""
     for count in (1, 2, 4):
         for turned in ("", ".trans"):
             names = ", ".join(f"%r{10 + n}" for n in range(count))
             text = f""".shared .align 128 .b8 s[512]; {copy_in} st.shared.v4.u32 [%r2], {{%r3, %r4, %r5, %r6}}; bar.sync 0;
-                ldmatrix.sync.aligned.m8n8.x{count}{turned}.shared.b16 {{{names}}}, [%r2]; mad.wide.u32 %rd2, %t, {4 * count}, %out;
+                ldmatrix.sync.aligned.m8n8.x{count}{turned}.shared.b16 {{{names}}}, [%r2];
+                mad.wide.u32 %rd2, %t, {4 * count}, %out;
                 {" ".join(f"st.global.u32 [%rd2+{4 * n}], %r{10 + n};" for n in range(count))}"""
             yield Case(f"ldmatrix x{count}{turned}", text, tiles, 128 * count)
+            sources = ", ".join(f"%r{3 + n}" for n in range(count))
             text = f""".shared .align 128 .b8 s[512]; {copy_in} st.shared.v4.u32 [%r2], {{%r3, %r4, %r5, %r6}}; bar.sync 0;
-                stmatrix.sync.aligned.m8n8.x{count}{turned}.shared.b16 [%r2], {{{", ".join(f"%r{3 + n}" for n in range(count))}}}; bar.sync 0;
-                ld.shared.v4.u32 {{%r10, %r11, %r12, %r13}}, [%r2]; mad.wide.u32 %rd2, %t, 16, %out; st.global.v4.u32 [%rd2], {{%r10, %r11, %r12, %r13}};"""
+                stmatrix.sync.aligned.m8n8.x{count}{turned}.shared.b16 [%r2], {{{sources}}}; bar.sync 0;
+                ld.shared.v4.u32 {{%r10, %r11, %r12, %r13}}, [%r2]; mad.wide.u32 %rd2, %t, 16, %out;
+                st.global.v4.u32 [%rd2], {{%r10, %r11, %r12, %r13}};"""
             yield Case(f"stmatrix x{count}{turned}", text, tiles, 512)
     yield lane_case("movmatrix", "movmatrix.sync.aligned.m8n8.trans.b16 d0, a0;", [tiles[:128].view("u4")], ["u4"])
 
@@ -264,7 +296,17 @@ def descriptor(start: int, leading: int, stride: int, swizzle: int) -> int:
     return start >> 4 | (leading >> 4) << 16 | (stride >> 4) << 32 | mode << 62
 
 
-def wgmma_case(n: int, d: str, a: str, b: str, forms: tuple[int, int], turned: tuple[int, int], in_registers: bool = False, fill: object = small, ulps: int = 0) -> Case:
+def wgmma_case(
+    n: int,
+    d: str,
+    a: str,
+    b: str,
+    forms: tuple[int, int],
+    turned: tuple[int, int],
+    in_registers: bool = False,
+    fill: object = small,
+    ulps: int = 0,
+) -> Case:
     """A from 0, B from 16 KiB of a 32 KiB buffer; `forms` are the swizzles of A and B."""
     k = WGMMA_DEPTH[a]
     name = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b}"
@@ -276,7 +318,9 @@ def wgmma_case(n: int, d: str, a: str, b: str, forms: tuple[int, int], turned: t
     strides = [(8 * (form or 16), 256 if form == 0 else 16, 2048) for form in forms]
     sides = []
     for (atom, near, far), turn, form in zip(strides, turned, forms, strict=True):
-        leading, stride = (far, atom) if turn and form else (near, 512) if not turn and not form else (16, atom) if not turn else (256, 1024)
+        leading, stride = (
+            (far, atom) if turn and form else (near, 512) if not turn and not form else (16, atom) if not turn else (256, 1024)
+        )
         sides.append((leading, stride))
     count = n // (4 if d == "f16" else 2)
     kind = "f32" if d == "f32" else "b32"
@@ -294,7 +338,8 @@ def wgmma_case(n: int, d: str, a: str, b: str, forms: tuple[int, int], turned: t
         mad.wide.u32 %rd1, %t, 16, %in; ld.global.v4.b32 {{a0, a1, a2, a3}}, [%rd1];
         {" ".join(f"mov.b32 e{number}, {zero};" for number in range(count))}
         fence.proxy.async; bar.sync 0; shr.u32 %r8, %r1, 4; cvt.u64.u32 %rd3, %r8; setp.eq.u32 %p2, 0, 0;
-        add.u64 %rd5, %rd3, {descriptor(0, *sides[0], forms[0])}; add.u64 %rd6, %rd3, {descriptor(SHARED // 2, *sides[1], forms[1])};
+        add.u64 %rd5, %rd3, {descriptor(0, *sides[0], forms[0])};
+        add.u64 %rd6, %rd3, {descriptor(SHARED // 2, *sides[1], forms[1])};
         wgmma.fence.sync.aligned; {name} {{{names}}}, {first}, %rd6, %p2{scales}{majors};
         wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
         mad.wide.u32 %rd2, %t, {4 * count}, %out; {stores}"""
@@ -307,7 +352,14 @@ def wgmmas() -> Iterator[Case]:
         for turned in ((0, 0), (0, 1), (1, 0), (1, 1)):
             yield wgmma_case(64, "f32", "bf16", "bf16", (form, form), turned)
         yield wgmma_case(64, "f32", "f16", "f16", (128, form), (0, 1), in_registers=True)
-    for d, a, b in (("f16", "f16", "f16"), ("f32", "tf32", "tf32"), ("f32", "e4m3", "e5m2"), ("f32", "e5m2", "e5m2"), ("s32", "s8", "s8"), ("s32", "u8", "s8")):
+    for d, a, b in (
+        ("f16", "f16", "f16"),
+        ("f32", "tf32", "tf32"),
+        ("f32", "e4m3", "e5m2"),
+        ("f32", "e5m2", "e5m2"),
+        ("s32", "s8", "s8"),
+        ("s32", "u8", "s8"),
+    ):
         yield wgmma_case(32, d, a, b, (128, 128), (0, 0))
         yield wgmma_case(8, d, a, b, (0, 0), (0, 0), in_registers=True)
     for a in ("f16", "bf16", "tf32", "e4m3"):
@@ -317,16 +369,21 @@ def wgmmas() -> Iterator[Case]:
 # ---- tensor maps ----
 
 
-def tensor_case(name: str, dtype: str, shape: tuple[int, ...], box: tuple[int, ...], corner: tuple[int, ...], swizzle: int) -> Case:
+def tensor_case(
+    name: str, dtype: str, shape: tuple[int, ...], box: tuple[int, ...], corner: tuple[int, ...], swizzle: int
+) -> Case:
     """A box loaded into shared memory, then shared memory as it lies."""
     size = np.dtype(dtype).itemsize
     nbytes = size * int(np.prod(box))
     strides = tuple(int(stride) for stride in (np.cumprod(shape) * size)[:-1])
     data = random_for(name).integers(0, 256, size * int(np.prod(shape)), dtype="u1")
     text = f"""
-        .shared .align 1024 .b8 s[{max(nbytes, 1024)}]; .shared .align 8 .b64 m; mov.u32 %r1, s; mov.u32 %r2, m; setp.eq.u32 %p1, %t, 0; @!%p1 bra W;
-        mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {nbytes};
-        cp.async.bulk.tensor.{len(box)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%map, {{{", ".join(map(str, corner))}}}], [%r2];
+        .shared .align 1024 .b8 s[{max(nbytes, 1024)}]; .shared .align 8 .b64 m;
+        mov.u32 %r1, s; mov.u32 %r2, m; setp.eq.u32 %p1, %t, 0; @!%p1 bra W;
+        mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
+        mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {nbytes};
+        cp.async.bulk.tensor.{len(box)}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes
+            [%r1], [%map, {{{", ".join(map(str, corner))}}}], [%r2];
         W: bar.sync 0; L: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra L;
         mov.u32 %r4, %t;
         C: shl.b32 %r6, %r4, 2; add.u32 %r5, %r1, %r6; ld.shared.u32 %r7, [%r5]; cvt.u64.u32 %rd2, %r6; add.u64 %rd3, %out, %rd2;

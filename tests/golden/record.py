@@ -46,7 +46,10 @@ def start(driver: Any, function: Any, case: Case, source: int, out: int) -> None
     map_bytes = (ctypes.c_char * 128).from_buffer_copy(encoded)
     pointers = ctypes.c_uint64(source), ctypes.c_uint64(out)
     parameters = (ctypes.c_void_p * 3)(*(ctypes.addressof(value) for value in (map_bytes, *pointers)))
-    check(driver.cuLaunchKernel(function, 1, 1, 1, case.threads, 1, 1, 0, 0, ctypes.addressof(parameters), 0), f"cuLaunchKernel of {case.name}")
+    check(
+        driver.cuLaunchKernel(function, 1, 1, 1, case.threads, 1, 1, 0, 0, ctypes.addressof(parameters), 0),
+        f"cuLaunchKernel of {case.name}",
+    )
     check(driver.cuCtxSynchronize(), f"cuCtxSynchronize after {case.name}")
 
 

@@ -28,7 +28,11 @@ def lanes(body: str, sources: list[np.ndarray], result: str, threads: int = 32, 
     """Run `body` with register a0, a1, ... = element t of each source; it leaves its result in register d."""
     loads, declared = [], []
     kinds = {"u4": "b32", "i4": "b32", "f4": "f32", "u8": "b64", "i8": "b64", "f8": "f64", "u2": "b16", "f2": "b16"}
-    stacked = np.concatenate([np.ascontiguousarray(source).view(np.uint8).reshape(-1) for source in sources]) if sources else np.zeros(8, "u1")
+    stacked = (
+        np.concatenate([np.ascontiguousarray(source).view(np.uint8).reshape(-1) for source in sources])
+        if sources
+        else np.zeros(8, "u1")
+    )
     start = 0
     for number, source in enumerate(sources):
         size, kind = source.dtype.itemsize, kinds[source.dtype.str[1:]]
@@ -43,7 +47,9 @@ def lanes(body: str, sources: list[np.ndarray], result: str, threads: int = 32, 
     return out
 
 
-def run_body(body: str, source: np.ndarray, out: np.ndarray, grid: int = 1, threads: int = 32, declarations: str = "", **options: object) -> Report:
+def run_body(
+    body: str, source: np.ndarray, out: np.ndarray, grid: int = 1, threads: int = 32, declarations: str = "", **options: object
+) -> Report:
     text = kernel(body, declarations)
     return run_ptx(text, "k", (grid, 1, 1), (threads, 1, 1), {"in": source, "out": out}, **options)  # type: ignore[arg-type]
 

@@ -91,7 +91,9 @@ def test_fma_is_fused(kind: str, dtype: str, digits: int) -> None:
     a, b, c = (random.standard_normal(256).astype(dtype) for _ in range(3))
     c = (-(a * b)).astype(dtype) + c * np.finfo(dtype).eps.astype(dtype)
     got = lanes(f"fma.rn.{kind} d, a0, a1, a2;", [a, b, c], dtype, threads=256)
-    wanted = [rounded(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)), digits) for x, y, z in zip(a, b, c, strict=True)]
+    wanted = [
+        rounded(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)), digits) for x, y, z in zip(a, b, c, strict=True)
+    ]
     assert got.tolist() == wanted
 
 
@@ -143,7 +145,15 @@ def test_fp8_comes_back() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("lt", [1, 0, 0, 0]), ("le", [1, 1, 0, 0]), ("gt", [0, 0, 1, 0]), ("ltu", [1, 0, 0, 1]), ("ne", [1, 0, 1, 0]), ("neu", [1, 0, 1, 1]), ("num", [1, 1, 1, 0])],
+    [
+        ("lt", [1, 0, 0, 0]),
+        ("le", [1, 1, 0, 0]),
+        ("gt", [0, 0, 1, 0]),
+        ("ltu", [1, 0, 0, 1]),
+        ("ne", [1, 0, 1, 0]),
+        ("neu", [1, 0, 1, 1]),
+        ("num", [1, 1, 1, 0]),
+    ],
 )
 def test_float_comparisons_with_nan(name: str, expected: list[int]) -> None:
     a, b = f4(1.0, 2.0, 3.0, float("nan")), f4(2.0)
@@ -157,5 +167,9 @@ def test_guarded_instructions_keep_the_old_value() -> None:
 
 
 def test_packing_and_unpacking() -> None:
-    got = lanes(".reg .b64 w; .reg .b32 l, h; mov.b64 w, {a0, a1}; shr.u64 w, w, 16; mov.b64 {l, h}, w; mov.b32 d, l;", [u4(0x11112222), u4(0x33334444)], "u4")
+    got = lanes(
+        ".reg .b64 w; .reg .b32 l, h; mov.b64 w, {a0, a1}; shr.u64 w, w, 16; mov.b64 {l, h}, w; mov.b32 d, l;",
+        [u4(0x11112222), u4(0x33334444)],
+        "u4",
+    )
     assert hex(got[0]) == "0x44441111"

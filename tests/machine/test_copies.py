@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,8 +19,8 @@ MODES: list[dict[str, object]] = [{}, *({"sanitize": True, "seed": seed} for see
 
 
 @pytest.fixture(params=MODES, ids=lambda mode: f"seed {mode['seed']}" if mode else "plain")
-def mode(request: pytest.FixtureRequest) -> Iterator[dict[str, object]]:
-    yield request.param
+def mode(request: pytest.FixtureRequest) -> dict[str, object]:
+    return request.param
 
 
 def cluster_run(entry: str, grid: int, mode: dict[str, object], threads: int = 64, cluster: int = 2, **arrays: object) -> Report:
@@ -89,7 +88,8 @@ def test_counting_barriers(mode: dict[str, object]) -> None:
 CP_ASYNC = """
     .shared .align 16 .b8 s[1024]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; mad.wide.u32 %rd1, %t, 16, %in;
     {copy} cp.async.commit_group; {wait}
-    ld.shared.v4.u32 {{%r3, %r4, %r5, %r6}}, [%r2]; mad.wide.u32 %rd2, %t, 16, %out; st.global.v4.u32 [%rd2], {{%r3, %r4, %r5, %r6}};"""
+    ld.shared.v4.u32 {{%r3, %r4, %r5, %r6}}, [%r2]; mad.wide.u32 %rd2, %t, 16, %out;
+    st.global.v4.u32 [%rd2], {{%r3, %r4, %r5, %r6}};"""
 WHOLE = "cp.async.cg.shared.global [%r2], [%rd1], 16;"
 
 
@@ -116,8 +116,11 @@ def test_a_copy_not_waited_for_is_found(wait: str) -> None:
 
 def test_cp_async_may_report_to_an_mbarrier(mode: dict[str, object]) -> None:
     body = """
-        .shared .align 8 .b64 m; mov.u32 %r9, m; setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r9], 32; bar.sync 0;""" + CP_ASYNC.format(
-        copy=WHOLE, wait="cp.async.mbarrier.arrive.noinc.shared.b64 [%r9]; W: mbarrier.try_wait.parity.shared.b64 %p2, [%r9], 0; @!%p2 bra W;"
+        .shared .align 8 .b64 m; mov.u32 %r9, m; setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r9], 32;
+        bar.sync 0;""" + CP_ASYNC.format(
+        copy=WHOLE,
+        wait="cp.async.mbarrier.arrive.noinc.shared.b64 [%r9]; "
+        "W: mbarrier.try_wait.parity.shared.b64 %p2, [%r9], 0; @!%p2 bra W;",
     )
     source, out = np.arange(128, dtype="u4"), np.zeros(128, "u4")
     run_body(body, source, out, **mode)
@@ -171,7 +174,8 @@ def test_swizzles_by_hand() -> None:
 TENSOR = """
     .shared .align 1024 .b8 s[2048]; .shared .align 8 .b64 m; .reg .b64 %map;
     mov.b64 %map, map; mov.u32 %r1, s; mov.u32 %r2, m; setp.eq.u32 %p1, %t, 0; @!%p1 bra W;
-    mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster; mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {nbytes};
+    mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
+    mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {nbytes};
     cp.async.bulk.tensor.{dims}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%map, {{{corner}}}], [%r2];
     W: bar.sync 0; L: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra L;
     mad.lo.u32 %r3, %t, {each}, %r1; mad.wide.u32 %rd1, %t, {each}, %out; mov.u32 %r4, 0;
@@ -199,7 +203,9 @@ def test_tensor_loads_with_swizzle(swizzle: int, mode: dict[str, object]) -> Non
     width = (swizzle or 128) // 2
     got = load_box(source, (width, 8), (4, 3), swizzle, **mode)
     expected = np.empty(16 * width, "u1")
-    expected[swizzled(np.arange(16 * width), swizzle)] = np.pad(source, ((0, 0), (0, 64)))[3:11, 4 : 4 + width].copy().view("u1").reshape(-1)
+    expected[swizzled(np.arange(16 * width), swizzle)] = (
+        np.pad(source, ((0, 0), (0, 64)))[3:11, 4 : 4 + width].copy().view("u1").reshape(-1)
+    )
     assert (got == expected).all()
 
 
@@ -210,7 +216,8 @@ def test_tensor_loads_in_three_dimensions_over_every_edge(mode: dict[str, object
 
 
 def test_a_tensor_map_must_be_the_launch_s_own() -> None:
-    body = "setp.eq.u32 %p1, %t, 0; .shared .align 128 .b8 s[256]; mov.u32 %r1, s; @%p1 cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%in, {%t}], [%r1];"
+    body = "setp.eq.u32 %p1, %t, 0; .shared .align 128 .b8 s[256]; mov.u32 %r1, s;"
+    body += "@%p1 cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%in, {%t}], [%r1];"
     with pytest.raises(OutOfBounds, match="no tensor map"):
         run_body(body, np.zeros(2, "u4"), np.zeros(2, "u4"))
     with pytest.raises(ArgumentError):

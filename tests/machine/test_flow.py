@@ -71,7 +71,8 @@ def test_a_shuffle_that_a_lane_misses_is_a_fault() -> None:
 
 
 def test_local_memory_is_each_lane_s_own() -> None:
-    body = ".local .align 4 .b8 box[16]; mov.u64 %rd3, box; st.local.u32 [%rd3+4], %t; cvta.local.u64 %rd4, %rd3; ld.u32 d, [%rd4+4];"
+    body = ".local .align 4 .b8 box[16]; mov.u64 %rd3, box; st.local.u32 [%rd3+4], %t;"
+    body += "cvta.local.u64 %rd4, %rd3; ld.u32 d, [%rd4+4];"
     assert lanes(body, [], "u4").tolist() == T.tolist()
 
 
@@ -87,7 +88,9 @@ def test_generic_addresses_may_mix_spaces() -> None:
 
 def test_atomics_serve_lanes_one_after_another() -> None:
     out = np.zeros(4, "u4")
-    run_body("and.b32 %r1, %t, 3; mad.wide.u32 %rd1, %r1, 4, %out; red.global.add.u32 [%rd1], %t;", np.zeros(2, "u4"), out, threads=64)
+    run_body(
+        "and.b32 %r1, %t, 3; mad.wide.u32 %rd1, %r1, 4, %out; red.global.add.u32 [%rd1], %t;", np.zeros(2, "u4"), out, threads=64
+    )
     assert out.tolist() == [sum(t for t in range(64) if t % 4 == place) for place in range(4)]
     seen = lanes("mov.u64 %rd2, %in; atom.global.inc.u32 d, [%rd2], 9;", [np.zeros(32, "u4")], "u4")
     assert sorted(seen.tolist()) == sorted(t % 10 for t in range(32))
@@ -166,9 +169,11 @@ def test_a_missing_barrier_is_found_and_a_present_one_is_not() -> None:
 
 def test_a_seed_replays_its_schedule() -> None:
     """The order in which warps pass an atomic depends on the seed, and on nothing else."""
+
     def order(seed: int) -> list[int]:
         out = np.zeros(9, "u4")
-        body = "setp.eq.u32 %p1, %t, 0; @!%p1 bra E; mov.u32 %r1, %ctaid.x; atom.global.add.u32 %r2, [%out], 1; mad.wide.u32 %rd1, %r1, 4, %out; st.global.u32 [%rd1+4], %r2; E:"
+        body = "setp.eq.u32 %p1, %t, 0; @!%p1 bra E; mov.u32 %r1, %ctaid.x; atom.global.add.u32 %r2, [%out], 1;"
+        body += "mad.wide.u32 %rd1, %r1, 4, %out; st.global.u32 [%rd1+4], %r2; E:"
         run_body(body, np.zeros(2, "u4"), out, grid=8, sanitize=True, seed=seed)
         return out[1:].tolist()
 
@@ -206,17 +211,44 @@ def test_messages_through_global_memory(form: tuple[str, str, str, str], sound: 
     assert found == (0 if sound else 3)
 
 
+SHARED_READ = ".shared .b32 x; mov.u32 %r1, x; ld.shared.u32 %r2, [%r1];"
+
+
 def test_uninitialised_local_and_shared_memory() -> None:
     with pytest.raises(Uninitialised, match="local"):
-        run_body(".local .b32 x; mov.u64 %rd1, x; ld.local.u32 %r1, [%rd1];", np.zeros(2, "u4"), np.zeros(2, "u4"), sanitize=True, seed=0)
+        run_body(
+            ".local .b32 x; mov.u64 %rd1, x; ld.local.u32 %r1, [%rd1]; st.global.u32 [%out], %r1;",
+            np.zeros(2, "u4"),
+            np.zeros(2, "u4"),
+            sanitize=True,
+            seed=0,
+        )
     with pytest.raises(Uninitialised, match="no one wrote"):
-        run_body(".shared .b32 x; mov.u32 %r1, x; ld.shared.u32 %r1, [%r1];", np.zeros(2, "u4"), np.zeros(2, "u4"), sanitize=True, seed=0)
+        run_body(SHARED_READ + "st.global.u32 [%out], %r2;", np.zeros(2, "u4"), np.zeros(2, "u4"), sanitize=True, seed=0)
+
+
+def test_a_read_counts_once_its_value_is_used() -> None:
+    """Operands fetched ahead and dropped are no fault; used one block later they are."""
+    run_body(SHARED_READ, np.zeros(2, "u4"), np.zeros(2, "u4"), sanitize=True, seed=0)
+    run_body(
+        SHARED_READ + "bar.sync 0; mov.u32 %r2, 1; st.global.u32 [%out], %r2;",
+        np.zeros(2, "u4"),
+        np.zeros(2, "u4"),
+        sanitize=True,
+        seed=0,
+    )
+    with pytest.raises(Uninitialised):
+        run_body(
+            SHARED_READ + "bar.sync 0; st.global.u32 [%out], %r2;", np.zeros(2, "u4"), np.zeros(2, "u4"), sanitize=True, seed=0
+        )
 
 
 def test_a_workspace_that_is_left_dirty_is_a_fault() -> None:
     text = kernel("red.global.add.u32 [%out], 1;").replace("out)", "workspace)").replace("[out]", "[workspace]")
     with pytest.raises(Unreset, match="workspace"):
-        run_ptx(text, "k", (1, 1, 1), (32, 1, 1), {"in": np.zeros(1, "u4"), "workspace": np.zeros(1, "u4")}, sanitize=True, seed=1)
+        run_ptx(
+            text, "k", (1, 1, 1), (32, 1, 1), {"in": np.zeros(1, "u4"), "workspace": np.zeros(1, "u4")}, sanitize=True, seed=1
+        )
 
 
 UNKNOWN = [
@@ -241,7 +273,12 @@ def test_bad_launches_are_refused_before_anything_runs() -> None:
     text = kernel("st.global.u32 [%out], 1;")
     out = np.zeros(1, "u4")
     arrays = {"in": np.zeros(1, "u4"), "out": out}
-    for arguments, words in (({"in": out}, "has no value"), ({**arrays, "x": out}, "no parameter"), ({**arrays, "in": 2.5}, "float"), ({**arrays, "in": "x"}, "str")):
+    for arguments, words in (
+        ({"in": out}, "has no value"),
+        ({**arrays, "x": out}, "no parameter"),
+        ({**arrays, "in": 2.5}, "float"),
+        ({**arrays, "in": "x"}, "str"),
+    ):
         with pytest.raises(ArgumentError, match=words):
             run_ptx(text, "k", (1, 1, 1), (32, 1, 1), arguments)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="at most 1024"):
@@ -256,13 +293,16 @@ def test_bad_launches_are_refused_before_anything_runs() -> None:
 
 
 def test_scopes_comments_and_several_statements_a_line() -> None:
-    text = HEADER + """
+    text = (
+        HEADER
+        + """
     .visible .entry k(.param .u64 out) { // a comment with ; and }
       .reg .b64 %rd<2>; .reg .b32 %r<3>; ld.param.u64 %rd1, [out]; mov.u32 %r1, 5;
       { .reg .b32 %r1; mov.u32 %r1, 7; /* inner ; */ add.u32 %r2, %r1, 1; }
       { .reg .pred p; L: setp.gt.u32 p, %r2, 20; @p bra M; add.u32 %r2, %r2, %r1; bra L; M: }
       { .reg .pred p; L: setp.gt.u32 p, %r2, 30; @p bra M; add.u32 %r2, %r2, %r1; bra L; M: }
       st.global.u32 [%rd1], %r2; ret; }"""
+    )
     out = np.zeros(1, "u4")
     run_ptx(text, "k", (1, 1, 1), (1, 1, 1), {"out": out})
     assert out[0] == 33
@@ -272,7 +312,8 @@ def test_blocks_of_any_size_see_their_special_registers() -> None:
     body = """
         mov.u32 %r1, %ctaid.y; mov.u32 %r2, %nctaid.x; mov.u32 %r3, %ctaid.x; mad.lo.u32 %r4, %r1, %r2, %r3;
         mov.u32 %r5, %tid.y; mov.u32 %r6, %ntid.x; mad.lo.u32 %r7, %r5, %r6, %t; mov.u32 %r8, %laneid; mov.u32 %r9, %warpid;
-        mad.lo.u32 %r10, %r9, 32, %r8; mad.lo.u32 %r11, %r4, 35, %r7; mad.wide.u32 %rd1, %r11, 4, %out; st.global.u32 [%rd1], %r10;"""
+        mad.lo.u32 %r10, %r9, 32, %r8; mad.lo.u32 %r11, %r4, 35, %r7; mad.wide.u32 %rd1, %r11, 4, %out;
+        st.global.u32 [%rd1], %r10;"""
     out = np.zeros((6, 35), "u4")
     run_ptx(kernel(body), "k", (3, 2, 1), (7, 5, 1), {"in": np.zeros(1, "u4"), "out": out}, residency=4)
     assert (out == np.arange(35)).all()

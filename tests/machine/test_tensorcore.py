@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
 from dataclasses import replace
 
 import ml_dtypes
@@ -12,7 +12,7 @@ from snippets import compiled, lanes, run_body
 
 from lapidist.launch import Launch, Memory, TensorMap
 from lapidist.machine import run, run_ptx
-from lapidist.machine.faults import Divergence, MissingProxyFence
+from lapidist.machine.faults import Divergence, MissingProxyFence, Race
 from lapidist.machine.foreign import make_launch
 
 MODES: list[dict[str, object]] = [{}, *({"sanitize": True, "seed": seed} for seed in range(2))]
@@ -20,17 +20,23 @@ LANE = np.arange(32)
 
 
 @pytest.fixture(params=MODES, ids=lambda mode: f"seed {mode['seed']}" if mode else "plain")
-def mode(request: pytest.FixtureRequest) -> Iterator[dict[str, object]]:
-    yield request.param
+def mode(request: pytest.FixtureRequest) -> dict[str, object]:
+    return request.param
 
 
-def one_element(name: str, registers: tuple[int, int, int, int], a_at: tuple[int, int, int], b_at: tuple[int, int, int], result: str) -> list[np.ndarray]:
+def one_element(
+    name: str, registers: tuple[int, int, int, int], a_at: tuple[int, int, int], b_at: tuple[int, int, int], result: str
+) -> list[np.ndarray]:
     """mma with a single one in A and in B, given as (lane, register, bits); the D registers that come back."""
     d, a, b, c = registers
     kind = {"f4": "f32", "u4": "b32", "f8": "f64"}[result]
     wide = "b64" if result == "f8" else "b32"
     zero = {"f4": "0f00000000", "u4": "0", "f8": "0d0000000000000000"}[result]
-    lines = [f".reg .{wide} a<{a}>, b<{b}>;" if False else f".reg .{wide if wide == 'b32' else 'f64'} a<{a}>, b<{b}>; .reg .{kind} e<{d}>;"]
+    lines = [
+        f".reg .{wide} a<{a}>, b<{b}>;"
+        if False
+        else f".reg .{wide if wide == 'b32' else 'f64'} a<{a}>, b<{b}>; .reg .{kind} e<{d}>;"
+    ]
     for letter, count, (lane, register, bits) in (("a", a, a_at), ("b", b, b_at)):
         for number in range(count):
             value = bits if number == register else 0
@@ -58,12 +64,26 @@ CASES = [
     ("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", (4, 4, 2, 4), (6, 2, 0x0100), (30, 1, 0x0100), "u4", (7, 1)),
     ("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", (4, 4, 2, 4), (6, 2, 0x3800), (30, 1, 0x3800), "f4", (7, 1)),
     # f64 m8n8k4: A[g, t], B[t, g], D[g, 2t + j].
-    ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", (2, 1, 1, 2), (6, 0, 0x3FF0000000000000), (30, 0, 0x3FF0000000000000), "f8", (7, 1)),
+    (
+        "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
+        (2, 1, 1, 2),
+        (6, 0, 0x3FF0000000000000),
+        (30, 0, 0x3FF0000000000000),
+        "f8",
+        (7, 1),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("name", "registers", "a", "b", "result", "place"), CASES, ids=[c[0][17:] for c in CASES])
-def test_mma_lane_layouts(name: str, registers: tuple[int, int, int, int], a: tuple[int, int, int], b: tuple[int, int, int], result: str, place: tuple[int, int]) -> None:
+def test_mma_lane_layouts(
+    name: str,
+    registers: tuple[int, int, int, int],
+    a: tuple[int, int, int],
+    b: tuple[int, int, int],
+    result: str,
+    place: tuple[int, int],
+) -> None:
     found = one_element(name, registers, a, b, result)
     for register, values in enumerate(found):
         assert values.tolist() == [1 if (lane, register) == place else 0 for lane in range(32)]
@@ -72,7 +92,8 @@ def test_mma_lane_layouts(name: str, registers: tuple[int, int, int, int], a: tu
 def test_mma_sums_are_truncated() -> None:
     """1 + 2^-24 + 2^-24 rounds to 1 + 2^-23 exactly; 1 + 3 * 2^-25 truncates to 1 (to nearest it would be 1 + 2^-23)."""
     body = """.reg .b32 a, b; .reg .f32 e<4>; setp.eq.u32 %p1, %t, 0; selp.b32 a, 0x00003c00, 0, %p1; mov.b32 b, 0x00000{0};
-        mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {{e0, e1, e2, e3}}, {{a, 0}}, {{b}}, {{0f3f800000, 0f0, 0f0, 0f0}}; mov.f32 d, e0;"""
+        mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {{e0, e1, e2, e3}}, {{a, 0}}, {{b}}, {{0f3f800000, 0f0, 0f0, 0f0}};
+        mov.f32 d, e0;"""
     body = body.replace("0f0,", "0f00000000,").replace("0f0}", "0f00000000}")
     assert lanes(body.format("002"), [], "f4")[0] == np.float32(1 + 2.0**-23)  # the half 2^-23
     assert lanes(body.format("001"), [], "f4")[0] == 1.0  # 2^-24: half an ulp, cut off
@@ -89,7 +110,8 @@ def test_ldmatrix_and_stmatrix() -> None:
         stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%r4], {%r10, %r11, %r12, %r13}; bar.warp.sync -1;
         ld.shared.v4.u32 {%r20, %r21, %r22, %r23}, [%r4];
         mad.wide.u32 %rd2, %t, 40, %out; st.global.v2.u32 [%rd2], {%r10, %r11}; st.global.v2.u32 [%rd2+8], {%r12, %r13};
-        st.global.v2.u32 [%rd2+16], {%r14, %r15}; st.global.v2.u32 [%rd2+24], {%r20, %r21}; st.global.v2.u32 [%rd2+32], {%r22, %r23};"""
+        st.global.v2.u32 [%rd2+16], {%r14, %r15}; st.global.v2.u32 [%rd2+24], {%r20, %r21};
+        st.global.v2.u32 [%rd2+32], {%r22, %r23};"""
     tiles = np.arange(256, dtype="u2").reshape(4, 8, 8)
     out = np.zeros((32, 20), "u2")
     run_body(body, tiles, out)
@@ -104,7 +126,12 @@ def test_ldmatrix_and_stmatrix() -> None:
 
 def test_matrix_instructions_need_the_whole_warp() -> None:
     with pytest.raises(Divergence):
-        run_body(".shared .align 16 .b8 s[512]; mov.u32 %r1, s; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r2}, [%r1];", np.zeros(2, "u4"), np.zeros(2, "u4"), threads=20)
+        run_body(
+            ".shared .align 16 .b8 s[512]; mov.u32 %r1, s; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r2}, [%r1];",
+            np.zeros(2, "u4"),
+            np.zeros(2, "u4"),
+            threads=20,
+        )
 
 
 def integers(shape: tuple[int, int], dtype: object, seed: int) -> np.ndarray:
@@ -148,12 +175,9 @@ def test_wgmma_kernel_with_tma(turned: int, mode: dict[str, object]) -> None:
 
 def test_wgmma_without_its_fence_or_wait_is_found() -> None:
     launch, _, _ = wgmma_launch(0, ("wgmma.fence.sync.aligned;", ""))
-    with pytest.raises(MissingProxyFence, match="without wgmma.fence"):
+    with pytest.raises(MissingProxyFence, match=r"without wgmma\.fence"):
         run(launch, sanitize=True, seed=0)
     launch, c, expected = wgmma_launch(0, ("wgmma.wait_group.sync.aligned 0;", ""))
-    try:
+    with contextlib.suppress(Race):
         run(launch, sanitize=True, seed=0)
-    except Exception as fault:
-        assert "asynchronous" in str(fault)
-    else:
-        assert not (c == expected).all()
+    assert not (c == expected).all()

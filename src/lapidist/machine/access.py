@@ -2,22 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
+from lapidist.machine.formats import from_bf16, to_bf16
 from lapidist.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Address, MixedAddress
-from lapidist.machine.parse import Addr, Instruction, Operand, Sym, Vec
+from lapidist.machine.ptx import Addr, Instruction, Operand, Sym, Vec
 
 Array = np.ndarray
 SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "param", "param::entry", "const")
 WINDOWS = {"global": 0, "const": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
 SCOPES = ("cta", "cluster", "gpu", "sys")
 # Hints about caches change nothing that the machine models.
-HINTS = (
-    "ca cg cs lu cv nc wb wt L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last L1::no_allocate "
-    "L2::evict_normal L2::evict_first L2::evict_last L2::64B L2::128B L2::256B"
-).split()
+HINTS = [
+    "ca",
+    "cg",
+    "cs",
+    "lu",
+    "cv",
+    "nc",
+    "wb",
+    "wt",
+    "L1::evict_normal",
+    "L1::evict_unchanged",
+    "L1::evict_first",
+    "L1::evict_last",
+    "L1::no_allocate",
+    "L2::evict_normal",
+    "L2::evict_first",
+    "L2::evict_last",
+    "L2::64B",
+    "L2::128B",
+    "L2::256B",
+]
 
 
 def space_of(mods: Mods) -> str:
@@ -88,18 +108,20 @@ def emit_store(b: Builder, i: Instruction, mods: Mods) -> None:
 # ---- atomics ----
 
 
+def swap_equal(old: Array, compare: Array, value: Array) -> Array:
+    return np.asarray(np.where(old == compare, value, old))
+
+
 def half_sum(old: Array, value: Array) -> Array:
     return (old.view("f2") + value.view("f2")).view(old.dtype)
 
 
 def brain_sum(old: Array, value: Array) -> Array:
-    from lapidist.machine.alu import from_bf16, to_bf16
-
     parts = [from_bf16(x.view("u2").copy()) for x in (old, np.broadcast_to(value, old.shape).copy())]
     return to_bf16(parts[0] + parts[1]).view(old.dtype)
 
 
-ATOMIC = {
+ATOMIC: dict[str, Callable[..., Array]] = {
     "add": lambda old, value: old + value,
     "exch": lambda old, value: np.broadcast_to(value, old.shape),
     "and": lambda old, value: old & value,
@@ -109,7 +131,7 @@ ATOMIC = {
     "max": np.maximum,
     "inc": lambda old, value: np.where(old >= value, 0, old + 1).astype(old.dtype),
     "dec": lambda old, value: np.where((old == 0) | (old > value), value, old - 1).astype(old.dtype),
-    "cas": lambda old, compare, value: np.where(old == compare, value, old),
+    "cas": swap_equal,
     "half": half_sum,
     "brain": brain_sum,
 }
@@ -132,8 +154,8 @@ def atomic(address: Address | MixedAddress, offset: int, operation: str, site: i
     out = np.empty(n, code)
     values = tuple(np.broadcast_to(value, (n,)) for value in values)
     base = np.broadcast_to(address.base, (n,))
-    for part, lanes in parts:
-        view, origin = part.view(code)
+    for one, lanes in parts:
+        view, origin = one.view(code)
         positions = (base[lanes].astype(np.int64) + (offset - origin)) // code.itemsize
         out[lanes] = atomic_rounds(view, positions, ATOMIC[operation], [value[lanes] for value in values])
     return out

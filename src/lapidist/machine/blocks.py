@@ -9,17 +9,41 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lapidist.machine.faults import PtxError
-from lapidist.machine.parse import Instruction, Kernel, Operand, Pair, Reg, Sym, Tuple, Vec, flatten
+from lapidist.machine.ptx import Instruction, Kernel, Operand, Pair, Reg, Sym, Tuple, Vec, flatten
 
 # Opcodes whose first operand is read, never written.
 NO_DESTINATION = frozenset(
-    "st red bra brx ret exit trap bar barrier fence membar cp prefetch prefetchu discard applypriority setmaxnreg "
-    "stmatrix nanosleep griddepcontrol brkpt pmevent multimem tensormap".split()
+    [
+        "st",
+        "red",
+        "bra",
+        "brx",
+        "ret",
+        "exit",
+        "trap",
+        "bar",
+        "barrier",
+        "fence",
+        "membar",
+        "cp",
+        "prefetch",
+        "prefetchu",
+        "discard",
+        "applypriority",
+        "setmaxnreg",
+        "stmatrix",
+        "nanosleep",
+        "griddepcontrol",
+        "brkpt",
+        "pmevent",
+        "multimem",
+        "tensormap",
+    ]
 )
 # Opcodes whose destination is also a source.
 READS_DESTINATION = frozenset(["wgmma"])
 # Instructions that all the lanes they name execute together.
-COLLECTIVE = frozenset("shfl vote match elect redux wmma mma ldmatrix stmatrix wgmma setmaxnreg".split())
+COLLECTIVE = frozenset(["shfl", "vote", "match", "elect", "redux", "wmma", "mma", "ldmatrix", "stmatrix", "wgmma", "setmaxnreg"])
 
 
 @dataclass(slots=True)

@@ -9,29 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from lapidist.machine.blocks import Block, build_blocks
+from lapidist.machine.blocks import Block
 from lapidist.machine.faults import PtxError
-from lapidist.machine.parse import (
+from lapidist.machine.ptx import (
     TYPE_BYTES,
     Addr,
     Imm,
     Instruction,
-    Kernel,
     Not,
     Operand,
-    Pair,
     Reg,
     Special,
     Sym,
     Vec,
-    parse_kernel,
 )
+
+if TYPE_CHECKING:
+    from lapidist.machine.program import Program
 
 # NumPy code of what a register of each type is kept in.
 STORAGE = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
@@ -60,7 +58,9 @@ def code_of(kind: str) -> str:
 F = TypeVar("F", bound=Callable[..., Any])
 Emitter = Callable[["Builder", Instruction, "Mods"], None]
 OPCODES: dict[str, Emitter] = {}
-NAMESPACE: dict[str, Any] = {code: np.dtype(code) for code in "b1 u1 u2 u4 u8 i1 i2 i4 i8 f2 f4 f8 c16".split()}
+NAMESPACE: dict[str, Any] = {
+    code: np.dtype(code) for code in ["b1", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c16"]
+}
 NAMESPACE["np"] = np
 
 
@@ -262,7 +262,9 @@ class Builder:
         base, wide = operand.base, "u8"
         if isinstance(base, Reg) and TYPE_BYTES[self.program.kernel.registers[base.name]] == 4:
             wide = "u4"
-        return self.once(("at", space, *self.version(base)), f"m.{space}_at({self.lanes}, {self.read(base, wide)}, {self.index})", "a")
+        return self.once(
+            ("at", space, *self.version(base)), f"m.{space}_at({self.lanes}, {self.read(base, wide)}, {self.index})", "a"
+        )
 
     # -- the whole --
 
@@ -336,86 +338,3 @@ def converted(expression: str, code: str, kept: str, i: Instruction) -> str:
         bits = f"({expression})" if code[0] == "u" else f"({expression}).view(u{have})"
         return f"{bits}.astype({kept})"
     raise PtxError(f"{i.site}: a result of type {code} does not fit a register kept as {kept}")
-
-
-# ---- the whole kernel ----
-
-
-@dataclass
-class Program:
-    """A kernel ready to run."""
-
-    kernel: Kernel
-    blocks: list[Block]
-    slots: dict[str, int]
-    constants: list[np.ndarray]
-    layout: dict[str, int]
-    functions: list[Callable[..., Any]]
-    objects: dict[str, object] = field(default_factory=dict)  # what generated code names beside the constants
-
-    def constant(self, value: np.ndarray) -> str:
-        value.flags.writeable = False
-        self.constants.append(value)
-        return f"K{len(self.constants) - 1}"
-
-    def symbol(self, operand: Sym, code: str, i: Instruction) -> str:
-        """The address of a variable or parameter, in its own space."""
-        name = operand.name
-        if name in self.layout:
-            return self.constant(np.array([self.layout[name] + operand.offset], code))
-        if name in self.kernel.parameters:
-            return self.constant(np.array([PARAM_BASE + self.kernel.parameters[name].offset + operand.offset], code))
-        if name in self.kernel.variables:
-            return f"m.variable({name!r}, {operand.offset})"
-        raise PtxError(f"{i.site}: {name} is no variable or parameter of this module")
-
-    @property
-    def shared_static(self) -> int:
-        """Bytes up to the end of the static shared variables, from address 0."""
-        return self.extent("shared", SHARED_START)
-
-    @property
-    def local_bytes(self) -> int:
-        return self.extent("local", 0)
-
-    def extent(self, space: str, start: int) -> int:
-        mine = [v for v in self.kernel.variables.items() if v[1].space == space]
-        return max((self.layout[name] + variable.size for name, variable in mine), default=start)
-
-
-# The chip keeps the first KiB of shared memory for itself; it also makes a null pointer an error.
-SHARED_START = 1024
-PARAM_BASE = 3 << 60
-
-
-def lay_out(kernel: Kernel) -> dict[str, int]:
-    """Addresses of shared and local variables; dynamic shared memory (size 0) follows the static."""
-    layout: dict[str, int] = {}
-    ends = {"shared": SHARED_START, "local": 0}
-    for name, variable in sorted(kernel.variables.items(), key=lambda pair: pair[1].size == 0):
-        if variable.space in ends:
-            align = max(variable.align, 16 if variable.size == 0 else 1)
-            layout[name] = -(-ends[variable.space] // align) * align
-            ends[variable.space] = layout[name] + variable.size
-    return layout
-
-
-@lru_cache(maxsize=64)
-def compile_program(text: str, entry: str) -> Program:
-    """PTX text to a Program; kept in memory, so the second launch of a kernel starts at once."""
-    kernel = parse_kernel(text, entry)
-    if not kernel.instructions:
-        raise PtxError(f"entry {entry!r}: the kernel has no instructions")
-    slots = {name: number for number, name in enumerate(kernel.registers)}
-    program = Program(kernel, build_blocks(kernel), slots, [], lay_out(kernel), [])
-    source = "\n".join(Builder(program, block).source() for block in program.blocks)
-    space = dict(NAMESPACE)
-    code = compile(source, f"<machine code of {entry}>", "exec")
-    space |= {f"K{number}": value for number, value in enumerate(program.constants)}
-    space |= program.objects
-    exec(code, space)
-    program.functions += [space[f"b{block.index}"] for block in program.blocks]
-    return program
-
-
-__all__ = ["NAMESPACE", "OPCODES", "Builder", "Mods", "Pair", "Program", "compile_program", "opcode", "runtime", "storage"]

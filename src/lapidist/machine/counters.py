@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lapidist.machine.parse import TYPE_BYTES, Instruction, Kernel
+from lapidist.machine.ptx import TYPE_BYTES, Instruction, Kernel
 from lapidist.machine.shapes import tensor_flops
 
 if TYPE_CHECKING:
@@ -80,7 +80,9 @@ class Traffic:
         return self.turns / self.requests if self.requests else 0.0
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(self.requests + other.requests, self.nbytes + other.nbytes, self.turns + other.turns, self.lines + other.lines)
+        return Traffic(
+            self.requests + other.requests, self.nbytes + other.nbytes, self.turns + other.turns, self.lines + other.lines
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,9 @@ class Counts:
             ("local", self.local, "sectors"),
         ):
             if traffic.requests:
-                lines.append(f"{name}: {traffic.requests:,} requests, {traffic.nbytes:,} bytes, {traffic.per_request:.2f} {turn} each")
+                lines.append(
+                    f"{name}: {traffic.requests:,} requests, {traffic.nbytes:,} bytes, {traffic.per_request:.2f} {turn} each"
+                )
         flops = f"flops: {self.flops:,} on cores, {self.tensor_flops:,} on tensor cores; {self.bytes_per_flop:.3f} bytes a flop"
         copied = f"copied by the engine: {self.copied_bytes:,} bytes" if self.copied_bytes else ""
         other = f"barriers: {self.barriers:,}; divergent branches: {self.divergent_branches:,}"
@@ -244,7 +248,9 @@ def collect(scheduler: Scheduler, counter: Counter) -> Counts:
         issued += warps * (block.stop - block.start)
         active += lanes * (block.stop - block.start)
     sites = site_traffic(kernel, counter)
-    total = {key: Traffic() for key in ("load global", "store global", "load shared", "store shared", "load local", "store local")}
+    total = {
+        key: Traffic() for key in ("load global", "store global", "load shared", "store shared", "load local", "store local")
+    }
     for kind, site in sites:
         total[f"{kind} {site.space}"] += site.traffic
     ordered = sorted((site for _, site in sites), key=lambda site: -site.traffic.turns)

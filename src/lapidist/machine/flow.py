@@ -7,7 +7,7 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, opcode, runtime
 from lapidist.machine.faults import Trap
 from lapidist.machine.lanes import Lanes
-from lapidist.machine.parse import Instruction
+from lapidist.machine.ptx import Instruction
 
 
 @opcode("bra")

@@ -10,7 +10,8 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
-from lapidist.machine.parse import Kernel, Parameter, parse_kernel
+from lapidist.machine.parse import parse_kernel
+from lapidist.machine.ptx import Kernel, Parameter
 from lapidist.machine.run import DEFAULT_BUDGET, Report, run
 
 Argument = np.ndarray | int | float | bytes | TensorMap | np.generic
@@ -41,7 +42,13 @@ def run_ptx(
 
 
 def make_launch(
-    ptx_text: str, entry: str, grid: Dim3, block: Dim3, args: Mapping[str | int, Argument], shared_bytes: int = 0, cluster: Dim3 = (1, 1, 1)
+    ptx_text: str,
+    entry: str,
+    grid: Dim3,
+    block: Dim3,
+    args: Mapping[str | int, Argument],
+    shared_bytes: int = 0,
+    cluster: Dim3 = (1, 1, 1),
 ) -> Launch:
     kernel = parse_kernel(ptx_text, entry)
     chosen = match_arguments(kernel, args)
@@ -100,4 +107,6 @@ def encode_number(parameter: Parameter, value: Any) -> bytes:
     try:
         return int(value).to_bytes(parameter.size, "little", signed=int(value) < 0)
     except OverflowError as error:
-        raise ArgumentError(f"args: {parameter.name} is a .{parameter.type}; {value!r} does not fit {parameter.size} bytes") from error
+        raise ArgumentError(
+            f"args: {parameter.name} is a .{parameter.type}; {value!r} does not fit {parameter.size} bytes"
+        ) from error

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lapidist.machine.alu import FP8, from_bf16, to_f16
+from lapidist.machine.formats import FP8, from_bf16, to_f16
 from lapidist.machine.lanes import Lanes
 
 Array = np.ndarray

@@ -13,7 +13,8 @@ from lapidist.machine.lanes import Cohort, Lanes
 from lapidist.machine.lazy import LazyCopies
 from lapidist.machine.lazy_products import LazyProducts
 from lapidist.machine.sanitizer import Sanitizer
-from lapidist.machine.scheduler import AGE_LIMIT, Barrier, Machine, Scheduler
+from lapidist.machine.scheduler import AGE_LIMIT, Barrier, Scheduler
+from lapidist.machine.state import Machine
 
 Array = np.ndarray
 REDRAW = 40
@@ -75,6 +76,11 @@ class FuzzedScheduler(Scheduler):
         self.admit()
         super().run()
         self.sanitizer.finish()
+
+    def step(self, cohort: Cohort, number: int) -> None:
+        lanes, _ = cohort.groups[number]
+        self.sanitizer.suspects.enter(self.sanitizer.warp(lanes), self.m.program.blocks[number])
+        super().step(cohort, number)
 
     # -- choice --
 

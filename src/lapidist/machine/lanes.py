@@ -6,6 +6,7 @@ registers are then used as they are, without gathering and scattering.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -156,7 +157,7 @@ class Lanes:
 
     def dense(self, values: Array) -> Array:
         """One row a warp; zero where a lane is not here."""
-        if values.shape[0] == 1 != self.n:
+        if values.shape[0] == 1 and self.n != 1:
             values = np.repeat(values, self.n)
         if self.whole:
             return values.reshape(-1, 32)
@@ -199,7 +200,7 @@ def special_value(g: Lanes, name: str) -> Array:
         return np.array([one[base]])
     lane = g.lane.astype(np.uint64)
     bit = np.uint64(1) << lane
-    many = {
+    many: dict[str, Callable[[], Array]] = {
         "laneid": lambda: g.lane,
         "warpid": lambda: g.thread // 32,
         "smid": lambda: g.slot % 132,
@@ -235,4 +236,3 @@ def select(mask: Array, new: Array, old: Array) -> Array:
     if mask.shape[0] == 1:
         return new if mask[0] else old
     return np.where(mask, new, old)
-

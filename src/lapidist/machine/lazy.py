@@ -65,7 +65,9 @@ class LazyCopies(Copies):
         self.s.strong_site = -1
         counted(self, source, source_offset, size, site, "load")
 
-    def copy_part(self, target: Address, target_offset: int, source: tuple[Array, int], size: int, taken: Array, site: int) -> None:
+    def copy_part(
+        self, target: Address, target_offset: int, source: tuple[Array, int], size: int, taken: Array, site: int
+    ) -> None:
         base, source_offset = source
         lanes = target.g.where(np.broadcast_to(taken, (target.g.n,)) > 0)
         if lanes is not None:
@@ -87,7 +89,16 @@ class LazyCopies(Copies):
         queue = self.queue(g.cohort)
         everyone = (g.n,)
         queue.copies.append(
-            PendingCopy(g, index, queue.group[index], positions, np.broadcast_to(source, everyone), size, np.broadcast_to(taken, everyone), site)
+            PendingCopy(
+                g,
+                index,
+                queue.group[index],
+                positions,
+                np.broadcast_to(source, everyone),
+                size,
+                np.broadcast_to(taken, everyone),
+                site,
+            )
         )
 
     def commit(self, g: Lanes) -> None:
@@ -115,7 +126,11 @@ class LazyCopies(Copies):
 
     def land_copy(self, copy: PendingCopy, ready: Array) -> None:
         for target, source, taken, lane in zip(
-            copy.target[ready].tolist(), copy.source[ready].tolist(), copy.taken[ready].tolist(), np.flatnonzero(ready).tolist(), strict=True
+            copy.target[ready].tolist(),
+            copy.source[ready].tolist(),
+            copy.taken[ready].tolist(),
+            np.flatnonzero(ready).tolist(),
+            strict=True,
         ):
             part = slice(target, target + copy.size)
             self.m.shared_bytes[part] = 0
@@ -267,4 +282,3 @@ def matrix_rows(t: Transfer) -> list[tuple[int, int]]:
     for (low, high), stride in zip(inside[1:], t.map.strides, strict=True):
         starts = (starts[:, None] + np.arange(low, high) * stride).reshape(-1)
     return [(start, (inside[0][1] - inside[0][0]) * size) for start in starts.tolist()]
-

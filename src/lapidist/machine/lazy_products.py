@@ -46,7 +46,10 @@ class LazyProducts(Products):
             self.s.touch_shared(p.g, positions, PIECE, p.site, "load")
             self.s.check_proxy(p.g, 0, positions, PIECE, p.site)
             self.s.begin_reading(positions, PIECE)
-        results = [np.full(p.g.n, np.nan, "f4") if p.what.kinds[0] == "f32" else np.full(p.g.n, 0x7FFF7FFF, "u4") for _ in range(self.count(p))]
+        results = [
+            np.full(p.g.n, np.nan, "f4") if p.what.kinds[0] == "f32" else np.full(p.g.n, 0x7FFF7FFF, "u4")
+            for _ in range(self.count(p))
+        ]
         queue.made.update((id(array), array) for array in results)
         queue.pending.append((queue.group, p, results, tiles))
         return results

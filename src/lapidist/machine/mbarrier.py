@@ -6,6 +6,7 @@ completes somewhere; it gives up (as try_wait may) only when nobody else can run
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,14 +16,13 @@ from lapidist.machine.access import offset_of
 from lapidist.machine.codegen import Builder, Mods, opcode, runtime
 from lapidist.machine.faults import BarrierMisuse, Misaligned, PtxError
 from lapidist.machine.memory import Address
-from lapidist.machine.parse import Instruction, Operand
+from lapidist.machine.ptx import Addr, Instruction, Operand
 
 if TYPE_CHECKING:
-    from lapidist.machine.scheduler import Machine
+    from lapidist.machine.state import Machine
 
 Array = np.ndarray
 MOST_ARRIVALS = (1 << 20) - 1
-ONE = np.array([1], np.uint32)
 
 
 @dataclass(slots=True)
@@ -56,21 +56,27 @@ class MBarriers:
             raise self.m.fault(BarrierMisuse, "an mbarrier must lie in shared memory", site)
         address.find(offset, 8, site)
         if (address.low | offset) & 7:
-            raise self.m.fault(Misaligned, "an mbarrier needs an address that is a multiple of 8", site, address.g, 0, address.lo + offset)
+            raise self.m.fault(
+                Misaligned, "an mbarrier needs an address that is a multiple of 8", site, address.g, 0, address.lo + offset
+            )
         return np.broadcast_to(address.base, (address.g.n,)) + offset
 
     def find(self, position: int, address: Address | None, site: int) -> MBarrier:
         barrier = self.table.get(position)
         if barrier is None:
             lanes = address.g if address is not None else None
-            raise self.m.fault(BarrierMisuse, "no mbarrier was initialised at this address", site, lanes, 0, position % self.m.shared_stride)
+            raise self.m.fault(
+                BarrierMisuse, "no mbarrier was initialised at this address", site, lanes, 0, position % self.m.shared_stride
+            )
         return barrier
 
     def init(self, address: Address, offset: int, count: Array, site: int) -> None:
         positions = self.positions(address, offset, site)
         for position, number in zip(positions.tolist(), np.broadcast_to(count, positions.shape).tolist(), strict=True):
             if not 1 <= number <= MOST_ARRIVALS:
-                raise self.m.fault(BarrierMisuse, f"an mbarrier counts 1 to {MOST_ARRIVALS} arrivals, got {number}", site, address.g)
+                raise self.m.fault(
+                    BarrierMisuse, f"an mbarrier counts 1 to {MOST_ARRIVALS} arrivals, got {number}", site, address.g
+                )
             self.table[position] = MBarrier(position, number, number)
         self.m.barrier_made(address.g, positions, site)
 
@@ -79,7 +85,9 @@ class MBarriers:
             self.find(position, address, site)
             del self.table[position]
 
-    def arrive(self, address: Address, offset: int, count: Array, expect: Array | None, drop: bool, site: int, released: bool = True) -> Array:
+    def arrive(
+        self, address: Address, offset: int, count: Array, expect: Array | None, drop: bool, site: int, released: bool = True
+    ) -> Array:
         """Lanes arrive; with `expect` the phase waits for so many bytes more. Returns the phase each arrived in."""
         positions = self.positions(address, offset, site)
         counts = np.broadcast_to(count, positions.shape).astype(np.int64)
@@ -106,7 +114,9 @@ class MBarriers:
         """Arrivals or bytes come in; maybe the phase completes."""
         if arrivals > barrier.pending:
             rule = f"{arrivals} arrivals at an mbarrier whose phase waits for {barrier.pending} of {barrier.expected}"
-            raise self.m.fault(BarrierMisuse, rule, site, address.g if address else None, 0, barrier.address % self.m.shared_stride)
+            raise self.m.fault(
+                BarrierMisuse, rule, site, address.g if address else None, 0, barrier.address % self.m.shared_stride
+            )
         barrier.pending -= arrivals
         barrier.bytes -= nbytes
         if barrier.pending == 0 and barrier.bytes == 0:
@@ -143,8 +153,16 @@ def mbarrier_wait(m: Machine, address: Address, offset: int, wanted: Array, pari
 
 @opcode("mbarrier")
 def emit_mbarrier(b: Builder, i: Instruction, mods: Mods) -> None:
-    action = mods.choose("init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait", "try_wait", "pending_count")
-    forms = {"init": emit_init, "inval": emit_inval, "arrive": emit_arrive, "arrive_drop": emit_arrive, "expect_tx": emit_expect}
+    action = mods.choose(
+        "init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait", "try_wait", "pending_count"
+    )
+    forms: dict[str, Callable[..., None]] = {
+        "init": emit_init,
+        "inval": emit_inval,
+        "arrive": emit_arrive,
+        "arrive_drop": emit_arrive,
+        "expect_tx": emit_expect,
+    }
     if action in ("test_wait", "try_wait"):
         emit_wait(b, i, mods, action)
         return
@@ -185,12 +203,11 @@ def emit_expect(b: Builder, i: Instruction, *_: bool) -> None:
 
 def emit_arrive(b: Builder, i: Instruction, drop: bool, expect: bool, relaxed: bool) -> None:
     """The state operand may be missing (remote barriers) or a sink."""
-    from lapidist.machine.parse import Addr
-
     operands = i.operands if isinstance(i.operands[0], Addr) else i.operands[1:]
     address, offset = barrier_address(b, operands[0])
-    value = b.read(operands[1], "u4") if len(operands) > 1 else "K_ONE"
-    count, nbytes = ("K_ONE", value) if expect else (value, "None")
+    one = b.program.constant(np.array([1], np.uint32))
+    value = b.read(operands[1], "u4") if len(operands) > 1 else one
+    count, nbytes = (one, value) if expect else (value, "None")
     text = f"m.mbarriers.arrive({address}, {offset}, {count}, {nbytes}, {drop}, {b.index}, {not relaxed})"
     if isinstance(i.operands[0], Addr):
         b.line(text)
@@ -210,12 +227,3 @@ def emit_wait(b: Builder, i: Instruction, mods: Mods, action: str) -> None:
         b.assign(i.operands[0], ready, "b1")
     if action == "try_wait":
         b.result = f"m.patience({ready})"
-
-
-def make_one() -> None:
-    from lapidist.machine.codegen import NAMESPACE
-
-    NAMESPACE["K_ONE"] = ONE
-
-
-make_one()

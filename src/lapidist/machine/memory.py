@@ -16,7 +16,7 @@ from lapidist.machine.faults import Misaligned, OutOfBounds
 from lapidist.machine.lanes import Lanes
 
 if TYPE_CHECKING:
-    from lapidist.machine.scheduler import Machine
+    from lapidist.machine.state import Machine
 
 Array = np.ndarray
 
@@ -42,7 +42,7 @@ class Region:
             size = code.itemsize
             origin = self.start & -size
             length = -(-(self.end - origin) // size) * size
-            found = np.frombuffer((ctypes.c_char * length).from_address(origin), code), origin
+            found = np.ctypeslib.as_array((ctypes.c_uint8 * length).from_address(origin)).view(code), origin
             self.views[code] = found
         return found
 
@@ -125,7 +125,14 @@ class Address:
         if wrong.any():
             position = int(np.argmax(wrong))
             address = int(self.own[position]) + offset
-            raise self.m.fault(Misaligned, f"access of {size} bytes at a {self.space} address that is not a multiple of it", site, self.g, position, address)
+            raise self.m.fault(
+                Misaligned,
+                f"access of {size} bytes at a {self.space} address that is not a multiple of it",
+                site,
+                self.g,
+                position,
+                address,
+            )
 
     def index(self, region: Region, code: np.dtype, offset: int) -> tuple[Array, Array]:
         """A view and the positions in it: view[positions] are the elements at base + offset."""
@@ -182,7 +189,10 @@ class Address:
     # -- global lanes that touch several regions --
 
     def by_region(self, offset: int) -> list[tuple[Region, Array]]:
-        number = np.searchsorted(np.array(self.m.globals.starts, np.uint64), self.own + np.uint64(offset % (1 << 64)), side="right") - 1
+        number = (
+            np.searchsorted(np.array(self.m.globals.starts, np.uint64), self.own + np.uint64(offset % (1 << 64)), side="right")
+            - 1
+        )
         return [(self.m.globals.regions[n], np.flatnonzero(number == n)) for n in np.unique(number)]
 
     def gather(self, offset: int, code: np.dtype) -> Array:

@@ -9,13 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lapidist.launch import Launch
 from lapidist.machine.faults import MachineFault
-from lapidist.machine.parse import Instruction, Sym, parse_kernel
+from lapidist.machine.parse import parse_kernel
+from lapidist.machine.ptx import Instruction, Sym
 from lapidist.machine.run import run
+
+if TYPE_CHECKING:
+    from lapidist.device import Device
+    from lapidist.kernels import Kernel
 
 KINDS = ("barrier", "wait", "arrival", "fence", "bounds")
 BUDGET_FACTOR = 12
@@ -145,25 +152,37 @@ def guards_memory(i: Instruction, code: list[Instruction], index: int, labels: d
 
 
 @dataclass(frozen=True)
-class Case:
+class Variant:
     """A launch, a way to make its arrays fresh, and the test of its result."""
 
-    kernel: str
     launch: Launch
     reset: Callable[[], None]
     right: Callable[[], bool]
 
 
+@dataclass(frozen=True)
+class Case:
+    """One compiled kernel, launched in several ways: seed s runs variant s modulo their number."""
+
+    kernel: str
+    variants: tuple[Variant, ...]
+
+    @property
+    def launch(self) -> Launch:
+        return self.variants[0].launch
+
+
 def judge(case: Case, mutant: Mutant, seeds: Iterable[int], budget: int) -> Verdict:
     """Run a mutant until some seed finds it."""
-    broken = replace(case.launch, binary=replace(case.launch.binary, ptx=mutant.ptx))
     for seed in seeds:
-        case.reset()
+        variant = case.variants[seed % len(case.variants)]
+        broken = replace(variant.launch, binary=replace(variant.launch.binary, ptx=mutant.ptx))
+        variant.reset()
         try:
             run(broken, sanitize=True, seed=seed, budget=budget)
         except MachineFault as fault:
             return Verdict(case.kernel, mutant.kind, mutant.line, mutant.text, type(fault).__name__, seed)
-        if not case.right():
+        if not variant.right():
             return Verdict(case.kernel, mutant.kind, mutant.line, mutant.text, "result", seed)
     return Verdict(case.kernel, mutant.kind, mutant.line, mutant.text, None, None)
 
@@ -182,36 +201,38 @@ def survey(cases: Iterable[Case], seeds: int = 10, on_verdict: Callable[[Verdict
 
 
 def check_clean(case: Case, seeds: int, result: Survey) -> int:
-    """Run the unbroken kernel at every seed; returns the steps it takes."""
+    """Run the unbroken kernel at every seed; returns the most steps it takes."""
     steps = 0
     for seed in range(seeds):
-        case.reset()
+        variant = case.variants[seed % len(case.variants)]
+        variant.reset()
         result.clean_runs += 1
         try:
-            steps = run(case.launch, sanitize=True, seed=seed).steps
+            steps = max(steps, run(variant.launch, sanitize=True, seed=seed).steps)
         except MachineFault as fault:
             result.false_alarms.append(f"{case.kernel}, seed {seed}: {fault}")
         else:
-            if not case.right():
+            if not variant.right():
                 result.false_alarms.append(f"{case.kernel}, seed {seed}: a wrong result")
     return steps
 
 
 # ---- the project's own kernels ----
 
-# Small, with a tail in every direction: three tiles of the middling rungs, and several steps of k.
+# Small, with a tail in every direction and several steps of k.
 SHAPE = (72, 136, 72)
 
 
-def registered_cases(names: Iterable[str] | None = None, dtype: str = "float32", shape: tuple[int, int, int] = SHAPE) -> Iterator[Case]:
+def registered_cases(
+    names: Iterable[str] | None = None, dtype: str = "float32", shape: tuple[int, int, int] = SHAPE
+) -> Iterator[Case]:
     """One case for each registered kernel that takes such a problem."""
     from lapidist.device import chip
     from lapidist.errors import RefusalError
     from lapidist.kernels import KERNELS
 
-    rows = KERNELS.values() if isinstance(KERNELS, dict) else KERNELS
     chosen = None if names is None else set(names)
-    for kernel in rows:
+    for kernel in KERNELS:
         if chosen is None or kernel.name in chosen:
             try:
                 yield gemm_case(kernel, chip("h200"), dtype, shape)
@@ -219,18 +240,22 @@ def registered_cases(names: Iterable[str] | None = None, dtype: str = "float32",
                 continue
 
 
-def gemm_case(kernel: object, device: object, dtype: str, shape: tuple[int, int, int]) -> Case:
-    """C = A B with small integers, so that the right result is exact in every order of summation."""
+def gemm_case(kernel: Kernel, device: Device, dtype: str, shape: tuple[int, int, int]) -> Case:
+    """C = A B and C = A B + C with small integers, so that the right result is exact in every order of summation."""
     from lapidist.arrays import operand_of
     from lapidist.plans import make_plan
     from lapidist.problem import Problem
 
     m, n, k = shape
     random = np.random.default_rng(1)
-    a, b = (random.integers(-4, 5, size).astype(dtype) for size in ((m, k), (k, n)))
+    a, b, c = (random.integers(-4, 5, size).astype(dtype) for size in ((m, k), (k, n), (m, n)))
     d = np.empty((m, n), dtype)
     operands = operand_of(a, "a"), operand_of(b, "b"), operand_of(d, "out")
-    plan = make_plan(Problem.of(operands[0], operands[1], None, operands[2]), device, kernel)  # type: ignore[arg-type]
-    launch = plan.launch(operands[0], operands[1], None, operands[2], 1.0, 0.0)
-    wanted = (a.astype("f8") @ b.astype("f8")).astype(dtype)
-    return Case(plan.kernel.name, launch, lambda: d.fill(np.nan), lambda: bool(np.array_equal(d, wanted)))
+    plan = make_plan(Problem.of(operands[0], operands[1], None, operands[2]), device, kernel)
+    product = a.astype("f8") @ b.astype("f8")
+    variants = []
+    for beta, before in ((0.0, np.full_like(d, np.nan)), (1.0, c)):
+        wanted = (product + (c if beta else 0)).astype(dtype)
+        launch = plan.launch(operands[0], operands[1], None, operands[2], 1.0, beta)
+        variants.append(Variant(launch, partial(np.copyto, d, before), partial(np.array_equal, d, wanted)))
+    return Case(plan.kernel.name, tuple(variants))

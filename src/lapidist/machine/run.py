@@ -12,19 +12,20 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch, TensorMap
-from lapidist.machine import access, alu, copies, flow, mbarrier, tensorcore, warp, wgmma
-from lapidist.machine.codegen import Program, compile_program
-from lapidist.machine.counters import Counter, Counts, collect
+from lapidist.machine import access, alu, bulk, convert, floats, flow, mbarrier, moves, tensorcore, warp, wgmma
 from lapidist.machine.copies import element_size
+from lapidist.machine.counters import Counter, Counts, collect
 from lapidist.machine.faults import MachineFault
 from lapidist.machine.fuzz import FuzzedScheduler
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
+from lapidist.machine.program import Program, compile_program
 from lapidist.machine.sanitizer import Sanitizer
-from lapidist.machine.scheduler import Machine, Scheduler
+from lapidist.machine.scheduler import Scheduler
+from lapidist.machine.state import Machine
 
 # The emitters register themselves; naming the modules keeps the imports.
-INSTRUCTION_SETS = (access, alu, copies, flow, mbarrier, tensorcore, warp, wgmma)
+INSTRUCTION_SETS = (access, alu, bulk, convert, floats, flow, mbarrier, moves, tensorcore, warp, wgmma)
 
 MAX_THREADS = 1024
 MAX_SHARED = 227 * 1024
@@ -73,7 +74,7 @@ def run(
     machine.observe_transfer = counter.transfer
     if sanitize:
         assert seed is not None
-        scheduler = sanitized(machine, launch, seed, budget)
+        scheduler: Scheduler = sanitized(machine, launch, seed, budget)
     else:
         scheduler = Scheduler(machine, range(geometry.blocks), budget)
     scheduler.run()
@@ -95,7 +96,11 @@ def sanitized(machine: Machine, launch: Launch, seed: int, budget: int) -> Fuzze
 
 
 def check_geometry(launch: Launch, program: Program) -> Geometry:
-    for name, dims, most in (("grid", launch.grid, MAX_GRID), ("block", launch.block, (1024, 1024, 64)), ("cluster", launch.cluster, (16, 16, 16))):
+    for name, dims, most in (
+        ("grid", launch.grid, MAX_GRID),
+        ("block", launch.block, (1024, 1024, 64)),
+        ("cluster", launch.cluster, (16, 16, 16)),
+    ):
         if any(not 1 <= extent <= limit for extent, limit in zip(dims, most, strict=True)):
             raise ArgumentError(f"{name}: each extent lies between 1 and {most}, got {dims}")
     threads = launch.block[0] * launch.block[1] * launch.block[2]
@@ -105,7 +110,9 @@ def check_geometry(launch: Launch, program: Program) -> Geometry:
         raise ArgumentError(f"grid: must be a multiple of the cluster {launch.cluster}, got {launch.grid}")
     shared = shared_extent(program, launch.shared_bytes)
     if shared - 1024 > MAX_SHARED:
-        raise ArgumentError(f"shared memory: at most {MAX_SHARED} bytes a block, static and dynamic together, got {shared - 1024}")
+        raise ArgumentError(
+            f"shared memory: at most {MAX_SHARED} bytes a block, static and dynamic together, got {shared - 1024}"
+        )
     need = program.kernel.parameter_bytes
     if len(launch.arguments) < need:
         raise ArgumentError(f"arguments: {program.kernel.name} takes {need} bytes of parameters, got {len(launch.arguments)}")

@@ -10,14 +10,17 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.machine.clocks import MOST_WARPS, Clocks, Message
-from lapidist.machine.codegen import Program, code_of
-from lapidist.machine.faults import MissingProxyFence, Race, Uninitialised, Unreset
+from lapidist.machine.codegen import code_of
+from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised, Unreset
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.mbarrier import MBarrier
 from lapidist.machine.memory import Address, Region
-from lapidist.machine.parse import TYPE_BYTES
-from lapidist.machine.scheduler import Barrier, Machine
+from lapidist.machine.program import Program
+from lapidist.machine.ptx import TYPE_BYTES
+from lapidist.machine.scheduler import Barrier
 from lapidist.machine.shadow import LANDING, WRITTEN, Shadow
+from lapidist.machine.state import Machine
+from lapidist.machine.suspects import Suspects
 
 Array = np.ndarray
 # Ranges by these names must be zero again if they were zero before.
@@ -57,7 +60,10 @@ class Sanitizer:
         self.made: dict[int, tuple[int, int]] = {}  # mbarrier: (warp, moment) of its init
         self.block_messages: dict[int, Message] = {}  # per barrier object
         self.strong_site = -1
-        self.zero_before = [r for r in m.globals.regions if r.name.lower().startswith(SELF_RESETTING) and not region_bytes(r).any()]
+        self.suspects = Suspects(m.program)
+        self.zero_before = [
+            r for r in m.globals.regions if r.name.lower().startswith(SELF_RESETTING) and not region_bytes(r).any()
+        ]
         self.hook()
 
     def hook(self) -> None:
@@ -95,7 +101,9 @@ class Sanitizer:
         for slot in slots.tolist():
             start, stop = slot * self.m.shared_stride, (slot + 1) * self.m.shared_stride
             self.shared.reset(start, stop)
-            places = slice(slot * self.geometry.threads * self.m.local_stride, (slot + 1) * self.geometry.threads * self.m.local_stride)
+            places = slice(
+                slot * self.geometry.threads * self.m.local_stride, (slot + 1) * self.geometry.threads * self.m.local_stride
+            )
             self.local_valid[places] = False
             for table in (self.arrivals, self.completed, self.made):
                 for position in [p for p in table if start <= p < stop]:
@@ -104,7 +112,9 @@ class Sanitizer:
     def observe(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
         strong = what == "atomic" or site == self.strong_site
         self.strong_site = -1
-        if address.space == "shared":
+        if address.space == "shared" and what == "load" and self.suspects.ahead_of_use(site):
+            self.load_ahead(address.g, address.base + offset, size, site, strong)
+        elif address.space == "shared":
             self.touch_shared(address.g, address.base + offset, size, site, what, strong)
         elif address.space == "local":
             self.touch_local(address, offset, size, site, what)
@@ -124,6 +134,15 @@ class Sanitizer:
             self.shared.state[at] = WRITTEN
         self.race(self.shared, g, positions, at, size, site, what, strong, generic)
 
+    def load_ahead(self, g: Lanes, positions: Array, size: int, site: int, strong: bool) -> None:
+        """A load whose value is used later, or never: what is wrong with it is held back until then."""
+        fault = None
+        try:
+            self.touch_shared(g, positions, size, site, "load", strong)
+        except MachineFault as found:
+            fault = found
+        self.suspects.add(self.warp(g), site, self.shared.grains(positions, size), fault)
+
     def lane_of(self, found: Array, size: int) -> int:
         """Which lane the first marked grain belongs to."""
         return int(np.argmax(found)) // max(size // self.grain, 1)
@@ -131,14 +150,21 @@ class Sanitizer:
     def report_unwritten(self, g: Lanes, positions: Array, state: Array, size: int, site: int) -> None:
         lane = self.lane_of(state != WRITTEN, size)
         under_way = state[int(np.argmax(state != WRITTEN))] == LANDING
-        rule = "a read of shared memory whose asynchronous copy was not waited for" if under_way else "a read of shared memory that no one wrote"
+        rule = (
+            "a read of shared memory whose asynchronous copy was not waited for"
+            if under_way
+            else "a read of shared memory that no one wrote"
+        )
         raise self.m.fault(Uninitialised, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
 
     def check_busy(self, g: Lanes, positions: Array, at: Array, state: Array, size: int, site: int) -> None:
         """Nobody may write where asynchronous work still writes or reads."""
         busy, rule = state == LANDING, "a write where an asynchronous copy is still to land"
         if not busy.any() and self.readers_under_way:
-            busy, rule = self.shared.reading[at] > 0, "a write into the source of an asynchronous operation that was not waited for"
+            busy, rule = (
+                self.shared.reading[at] > 0,
+                "a write into the source of an asynchronous operation that was not waited for",
+            )
         if busy.any():
             lane = self.lane_of(busy, size)
             raise self.m.fault(Race, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
@@ -165,9 +191,13 @@ class Sanitizer:
             self.local_valid[octets] = True
         elif not self.local_valid[octets].all():
             lane = int(np.argmin(self.local_valid[octets])) // size
-            raise self.m.fault(Uninitialised, "a read of local memory that this thread never wrote", site, address.g, lane, offset)
+            raise self.m.fault(
+                Uninitialised, "a read of local memory that this thread never wrote", site, address.g, lane, offset
+            )
 
-    def touch_global(self, g: Lanes, own: Array, size: int, site: int, what: str, strong: bool, region: Region | None, generic: bool = True) -> None:
+    def touch_global(
+        self, g: Lanes, own: Array, size: int, site: int, what: str, strong: bool, region: Region | None, generic: bool = True
+    ) -> None:
         if region is None:
             return
         inside = (own >= region.start) & (own + size <= region.end)
@@ -177,32 +207,58 @@ class Sanitizer:
         positions = own[inside] - (region.start & -16)
         self.race(shadow, g, positions, shadow.grains(positions, size), size, site, what, strong, generic)
 
-    def race(self, shadow: Shadow, g: Lanes, positions: Array, at: Array, size: int, site: int, what: str, strong: bool, generic: bool) -> None:
+    def race(
+        self, shadow: Shadow, g: Lanes, positions: Array, at: Array, size: int, site: int, what: str, strong: bool, generic: bool
+    ) -> None:
         warp = self.warp(g)
         known, now = self.clocks.known[warp], self.clocks.now(warp)
         found = shadow.racing_write(at, warp, known, strong)
         if found >= 0:
             other, where = int(shadow.writer[at[found]]), int(shadow.write_site[at[found]])
-            self.report(g, positions, found, size, shadow, site, f"{'read' if what == 'load' else 'written'} here, and written by {self.name(other)} at PTX line {self.m.site(where).line}")
+            done = "read" if what == "load" else "written"
+            self.report(
+                g,
+                positions,
+                found,
+                size,
+                shadow,
+                site,
+                f"{done} here, and written by {self.name(other)} at PTX line {self.m.site(where).line}",
+            )
         if what != "load" and not (strong and what == "atomic"):
             columns = self.known_columns(warp) if shadow.readers else None
-            found = shadow.racing_read(at, self.column(warp), warp, known, columns)
+            found, reader = shadow.racing_read(at, self.column(warp), warp, known, columns)
             if found >= 0:
                 where = self.m.site(int(shadow.read_site[at[found]])).line
-                self.report(g, positions, found, size, shadow, site, f"written here, and read by another warp at PTX line {where}")
+                story = f"written here, and read by {self.name(reader)} at PTX line {where}"
+                self.report(g, positions, found, size, shadow, site, story, reader, int(at[found]))
         if what == "load":
             if not strong:
                 shadow.note_read(at, self.column(warp), warp, now, site)
         else:
             shadow.note_write(at, warp, now, site, strong, generic)
 
-    def report(self, g: Lanes, positions: Array, found: int, size: int, shadow: Shadow, site: int, story: str) -> None:
+    def report(
+        self,
+        g: Lanes,
+        positions: Array,
+        found: int,
+        size: int,
+        shadow: Shadow,
+        site: int,
+        story: str,
+        reader: int = -1,
+        grain: int = 0,
+    ) -> None:
+        """Raise the race; one with a read whose value is still unused waits for that use."""
         lane = found // max(size // shadow.grain, 1)
         address = int(positions[lane])
         if shadow is self.shared:
             address %= self.m.shared_stride
         space = "shared" if shadow is self.shared else "global"
-        raise self.m.fault(Race, f"a race on {space} memory: {story}; nothing orders the two", site, g, lane, address)
+        fault = self.m.fault(Race, f"a race on {space} memory: {story}; nothing orders the two", site, g, lane, address)
+        if shadow is not self.shared or not self.suspects.blame(reader, grain, fault):
+            raise fault
 
     # -- fences and ordered accesses --
 
@@ -311,10 +367,11 @@ class Sanitizer:
             left = np.flatnonzero(region_bytes(region))
             if len(left):
                 rule = f"{region.name} was zero when the kernel began and is not when it ends (byte {left[0]})"
-                raise self.m.fault(Unreset, rule, len(self.m.program.kernel.instructions) - 1, None, 0, region.start + int(left[0]))
+                raise self.m.fault(
+                    Unreset, rule, len(self.m.program.kernel.instructions) - 1, None, 0, region.start + int(left[0])
+                )
 
 
 def region_bytes(region: Region) -> Array:
     view, origin = region.view(np.dtype("u1"))
     return view[region.start - origin : region.end - origin]
-

@@ -8,38 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 
-from lapidist.launch import TensorMap
-from lapidist.machine.codegen import Program, storage
-from lapidist.machine.copies import Copies, Transfer
-from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, MachineFault, OutOfBounds, Site, Thread, Trap
-from lapidist.machine.lanes import Cohort, Geometry, Lanes
-from lapidist.machine.mbarrier import MBarrier, MBarriers
-from lapidist.machine.memory import (
-    PARAM_WINDOW,
-    GlobalMemory,
-    Region,
-    block_of_bytes,
-    generic_at,
-    global_at,
-    local_at,
-    param_at,
-    shared_at,
-)
-from lapidist.machine.wgmma import Products
+from lapidist.machine.codegen import storage
+from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, Trap
+from lapidist.machine.lanes import Cohort, Lanes
+from lapidist.machine.state import Machine
 from lapidist.machine.warp import BarrierRequest, reduced
-
 
 Array = np.ndarray
 AGE_LIMIT = 64
-POLL_LIMIT = 20_000
 # A group becomes a cohort of its own after so many blocks of code apart, if it is large enough to be worth it.
 FORK_AFTER, FORK_LANES = 24, 256
-ALWAYS = np.array([True])
-F = TypeVar("F", bound=MachineFault)
 
 
 @dataclass
@@ -60,150 +41,6 @@ class Barrier:
         for cohort, lanes, request, _ in self.brought:
             old = cohort.registers[request.register]
             cohort.registers[request.register] = value if lanes.index is None else lanes.put(old, value)
-
-
-class Machine:
-    """The state of one launch: memories, resident blocks, and what generated code calls as `m`."""
-
-    global_at, shared_at, local_at, param_at, generic_at = global_at, shared_at, local_at, param_at, generic_at
-
-    def __init__(
-        self, program: Program, geometry: Geometry, memory: GlobalMemory, arguments: bytes, variables: dict[str, int],
-        tensor_maps: dict[int, TensorMap], slots: int,
-    ) -> None:
-        self.program, self.geometry, self.globals, self.variables = program, geometry, memory, variables
-        self.slots = slots
-        self.shared_stride = -(-max(geometry.shared_bytes, 1) // 1024) * 1024
-        self.local_stride = -(-program.local_bytes // 16) * 16
-        self.shared_bytes = block_of_bytes(self.shared_stride * slots, 0xFF)
-        self.local_bytes = block_of_bytes(max(self.local_stride * slots * geometry.threads, 16))
-        self.param_bytes = block_of_bytes(max(len(arguments), 16))
-        self.param_bytes[: len(arguments)] = np.frombuffer(arguments, np.uint8)
-        self.shared, self.local, self.param = (
-            anonymous(name, data) for name, data in (("shared", self.shared_bytes), ("local", self.local_bytes), ("param", self.param_bytes))
-        )
-        self.limits = {"shared": geometry.shared_bytes, "local": program.local_bytes, "param": len(arguments)}
-        self.floors = {"shared": min(1024, geometry.shared_bytes), "local": 0, "param": 0}
-        self.slot_block = np.full(slots, -1)
-        self.exited = np.zeros((slots, geometry.warps), np.uint32)
-        self.seed: int | None = None
-        self.tensor_maps = tensor_maps
-        self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
-        self.impatient = False
-        self.polls = 0
-        self.steps = 0
-        # Counts events that may let a waiting lane go on.
-        self.events = 0
-
-    def start_block(self, slots: Array, blocks: Array) -> None:
-        """Give slots to new blocks; shared memory is full of NaN until written."""
-        self.slot_block[slots] = blocks
-        self.shared_bytes.reshape(self.slots, -1)[slots] = 0xFF
-        self.mbarriers.clear(slots)
-        self.block_started(slots)
-        exited = np.zeros(self.geometry.warps * 32, bool)
-        exited[self.geometry.threads :] = True
-        self.exited[slots] = (exited.reshape(-1, 32) * (np.uint32(1) << np.arange(32, dtype=np.uint32))).sum(axis=1, dtype=np.uint32)
-
-    def variable(self, name: str, offset: int) -> Array:
-        return np.array([self.variables[name] + offset], np.uint64)
-
-    def tensor_map(self, address: int, g: Lanes, lane: int, site: int) -> TensorMap:
-        """The map that lies at an address of parameter space."""
-        found = self.tensor_maps.get(address - PARAM_WINDOW)
-        if found is None:
-            rule = "no tensor map of the launch lies at this address (maps are parameters here, at the offsets in tensor_maps)"
-            raise self.fault(OutOfBounds, rule, site, g, lane, address)
-        return found
-
-    def patience(self, ready: Array) -> Array:
-        """A wait lets lanes go when their phase is complete, or when waiting longer is pointless."""
-        return ALWAYS if self.impatient else ready
-
-    def poll(self, site: int) -> None:
-        """Ordered loads are how a kernel waits on memory: many of them and no store by anyone is a deadlock."""
-        if self.program.kernel.instructions[site].opcode != "ld":
-            return
-        self.polls += 1
-        if self.polls > POLL_LIMIT:
-            waiting = int((self.slot_block >= 0).sum())
-            rule = f"memory was polled {POLL_LIMIT} times while nobody stored to global memory; {waiting} blocks were resident (residency= changes that)"
-            raise self.fault(Deadlock, rule, site)
-
-    # -- hooks for counters and the sanitizer; a plain run has nothing to do --
-
-    def observe(self, address: object, offset: int, size: int, site: int, what: str) -> None:
-        pass
-
-    def count(self, address: object, offset: int, size: int, site: int, what: str) -> None:
-        pass
-
-    def block_started(self, slots: Array) -> None:
-        pass
-
-    def observe_transfer(self, transfer: Transfer) -> None:
-        pass
-
-    def order(self, address: object, offset: int, order: str, site: int) -> None:
-        self.poll(site)
-
-    def fence(self, g: Lanes, kind: str, site: int) -> None:
-        pass
-
-    def barrier_made(self, g: Lanes, positions: Array, site: int) -> None:
-        pass
-
-    def barrier_signal(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
-        pass
-
-    def barrier_phase(self, barrier: MBarrier) -> None:
-        pass
-
-    def barrier_seen(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
-        pass
-
-    def warp_barrier(self, g: Lanes, members: Array, site: int) -> None:
-        pass
-
-    # -- facts --
-
-    def clock(self, g: Lanes, name: str) -> Array:
-        """Time is the number of blocks executed; only differences and order mean anything."""
-        ticks = self.steps * 32
-        if name in ("clock64", "globaltimer"):
-            return np.array([ticks], np.uint64)
-        return np.array([ticks >> (32 if name.endswith("hi") else 0) & 0xFFFFFFFF], np.uint32)
-
-    def exited_mask(self, g: Lanes) -> Array:
-        """One mask a warp of the group: lanes that are gone (or never were)."""
-        first = np.flatnonzero(np.concatenate([[True], g.row[1:] != g.row[:-1]]))
-        return self.exited[g.slot[first], g.thread[first] // 32]
-
-    def exited_rows(self, g: Lanes) -> Array:
-        return (self.exited_mask(g)[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1) == 1
-
-    def site(self, index: int) -> Site:
-        return self.program.kernel.instructions[index].site
-
-    def fault(
-        self, kind: type[F], rule: str, site: int, g: Lanes | None = None, position: int = 0, address: int | None = None
-    ) -> F:
-        """A fault of the lane at `position` in the group."""
-        thread = Thread()
-        if g is not None:
-            position = min(position, g.n - 1)
-            number = int(g.thread[position])
-            thread = Thread(self.geometry.block_index(int(g.block[position])), number // 32, number % 32)
-        return kind(rule, self.site(site), thread, address, self.seed)
-
-
-def anonymous(name: str, data: Array) -> Region:
-    """A region whose addresses count from 0: only views are taken from it."""
-    region = Region(name, 0, len(data), data)
-    for code in "u1 i1 u2 i2 u4 i4 u8 i8 f2 f4 f8 c16".split():
-        kind = np.dtype(code)
-        region.views[kind] = data[: len(data) // kind.itemsize * kind.itemsize].view(kind), 0
-    return region
 
 
 class Scheduler:
@@ -233,7 +70,15 @@ class Scheduler:
         slots = np.arange(count)
         self.m.start_block(slots, blocks)
         threads = self.m.geometry.threads
-        self.start(Cohort(np.repeat(slots, threads), np.repeat(blocks, threads), np.tile(np.arange(threads), count), self.m.geometry, self.registers()))
+        self.start(
+            Cohort(
+                np.repeat(slots, threads),
+                np.repeat(blocks, threads),
+                np.tile(np.arange(threads), count),
+                self.m.geometry,
+                self.registers(),
+            )
+        )
         return True
 
     def registers(self) -> list[Array]:
@@ -402,7 +247,13 @@ class Scheduler:
         if request.action.startswith("cluster"):
             self.arrive_cluster(cohort, lanes, request, after)
             return
-        everybody = request.action == "sync" and request.count is None and request.value is None and lanes.index is None and len(self.cohorts) == 1
+        everybody = (
+            request.action == "sync"
+            and request.count is None
+            and request.value is None
+            and lanes.index is None
+            and len(self.cohorts) == 1
+        )
         if everybody and request.number.shape[0] == 1 and not self.barriers:
             self.barrier_releases += self.m.slots
             self.enqueue(cohort, after, lanes)
@@ -427,12 +278,17 @@ class Scheduler:
         """Threads that the barrier waits for; the last warp counts as a whole one."""
         return self.m.geometry.warps * 32 if request.count is None else int(request.count[-1])
 
-    def arrive_one(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, key: tuple[int, str, int], after: int) -> list[tuple[Cohort, Lanes, int]]:
+    def arrive_one(
+        self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, key: tuple[int, str, int], after: int
+    ) -> list[tuple[Cohort, Lanes, int]]:
         """Lanes of one block at one barrier; returns whom this lets go."""
         expected = self.expected(request)
         barrier = self.barriers.setdefault(key, Barrier(expected))
         if expected % 32 or expected != barrier.expected:
-            rule = f"barrier {key[2]} waits for {expected} threads here, elsewhere for {barrier.expected}; both must be the same multiple of 32"
+            rule = (
+                f"barrier {key[2]} waits for {expected} threads here, elsewhere for {barrier.expected}; "
+                "both must be the same multiple of 32"
+            )
             raise self.m.fault(BarrierMisuse, rule, request.site, lanes)
         arrived = lanes.n
         if request.count is None and self.m.geometry.threads % 32:
@@ -506,11 +362,15 @@ class Scheduler:
         site, lanes = 0, None
         for (slot, kind, number), barrier in list(self.barriers.items())[:4]:
             where = self.place(slot if kind == "bar" else slot * self.m.geometry.cluster_size)
-            lines.append(f"{where}: {barrier.arrived} of {barrier.expected} threads at {kind} {number}, {self.gone(slot)} have exited")
+            lines.append(
+                f"{where}: {barrier.arrived} of {barrier.expected} threads at {kind} {number}, {self.gone(slot)} have exited"
+            )
             site, lanes = barrier.site, barrier.waiting[0][1] if barrier.waiting else lanes
         for _, group, number in self.parked[:4]:
             site, lanes = self.m.program.blocks[number].start, group
-            lines.append(f"{self.place(int(group.slot[0]))}: {group.n} threads wait at {self.m.site(site)}{self.waited_for(site)}")
+            lines.append(
+                f"{self.place(int(group.slot[0]))}: {group.n} threads wait at {self.m.site(site)}{self.waited_for(site)}"
+            )
         if self.pending:
             lines.append(f"{len(self.pending)} blocks have not started ({self.m.slots} resident; residency= changes that)")
         return self.m.fault(Deadlock, "nobody can go on:\n    " + "\n    ".join(lines), site, lanes)

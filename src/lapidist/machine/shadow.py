@@ -53,8 +53,8 @@ class Shadow:
             racing &= ~self.strong[at]
         return int(np.argmax(racing)) if racing.any() else -1
 
-    def racing_read(self, at: Array, column: int, warp: int, known: Array, columns: Array | None) -> int:
-        """Index into `at` of a read that the warp is not ordered after, or -1."""
+    def racing_read(self, at: Array, column: int, warp: int, known: Array, columns: Array | None) -> tuple[int, int]:
+        """(index into `at`, reader) of a read that the warp is not ordered after, or (-1, -1)."""
         read = self.read[at]
         if self.reader is None:
             assert columns is not None
@@ -63,8 +63,10 @@ class Shadow:
         else:
             reader = self.reader[at]
             racing = (reader >= 0) & (reader != warp) & (read > known[reader])
-        found = racing.any(axis=1)
-        return int(np.argmax(found)) if found.any() else -1
+        if not racing.any():
+            return -1, -1
+        found, place = np.argwhere(racing)[0].tolist()
+        return found, int(columns[place] if self.reader is None and columns is not None else self.reader[at[found], place])  # type: ignore[index]
 
     def note_write(self, at: Array, warp: int, now: int, site: int, strong: bool, generic: bool) -> None:
         self.writer[at], self.written[at], self.write_site[at] = warp, now, site

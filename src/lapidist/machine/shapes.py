@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lapidist.machine.parse import Instruction
+from lapidist.machine.ptx import Instruction
 
 WARPS_OF_WGMMA = 4
 

@@ -27,11 +27,11 @@ from lapidist.machine.fragments import (
 from lapidist.machine.fragments import encode as encode_result
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
-from lapidist.machine.parse import Instruction, Operand, Vec
+from lapidist.machine.ptx import Instruction, Operand, Vec
 from lapidist.machine.shapes import matrix_shape
 
 if TYPE_CHECKING:
-    from lapidist.machine.scheduler import Machine
+    from lapidist.machine.state import Machine
 
 Array = np.ndarray
 FORMATS = ("f16", "bf16", "tf32", "f64", "f32", "s8", "u8", "e4m3", "e5m2", "s32")
@@ -89,7 +89,17 @@ def emit_mma(b: Builder, i: Instruction, mods: Mods) -> None:
 
 
 @runtime
-def multiply(m: Machine, g: Lanes, shape: tuple[int, int, int], kinds: list[str], a: list[Array], b: list[Array], c: list[Array], clamped: bool, site: int) -> list[Array]:
+def multiply(
+    m: Machine,
+    g: Lanes,
+    shape: tuple[int, int, int],
+    kinds: list[str],
+    a: list[Array],
+    b: list[Array],
+    c: list[Array],
+    clamped: bool,
+    site: int,
+) -> list[Array]:
     whole_warps(m, g, site)
     rows, columns, depth = shape
     first = read_matrix(g, as_bits(a), kinds[1], a_map(rows, depth, kinds[1]))
@@ -141,7 +151,18 @@ def emit_wmma_multiply(b: Builder, i: Instruction, mods: Mods, shape: tuple[int,
 
 
 @runtime
-def wmma_multiply(m: Machine, g: Lanes, shape: tuple[int, int, int], kinds: tuple[str, ...], a: list[Array], b: list[Array], c: list[Array], count: int, clamped: bool, site: int) -> list[Array]:
+def wmma_multiply(
+    m: Machine,
+    g: Lanes,
+    shape: tuple[int, int, int],
+    kinds: tuple[str, ...],
+    a: list[Array],
+    b: list[Array],
+    c: list[Array],
+    count: int,
+    clamped: bool,
+    site: int,
+) -> list[Array]:
     whole_warps(m, g, site)
     rows, columns, depth = shape
     first = wmma_read(g, a, kinds[1], rows, depth)
@@ -198,12 +219,25 @@ def element_addresses(g: Lanes, address: Address, stride: Array, form: tuple[int
         step = (row * pitch + column if order == "row" else column * pitch + row) * size
         own = np.broadcast_to(address.own, (g.n,))
         base = np.broadcast_to(address.base, (g.n,))
-        found.append(Address(address.m, g, address.space, (base + step.astype(base.dtype)), (own + step.astype(own.dtype)), address.region))
+        found.append(
+            Address(address.m, g, address.space, (base + step.astype(base.dtype)), (own + step.astype(own.dtype)), address.region)
+        )
     return found
 
 
 @runtime
-def wmma_load(m: Machine, g: Lanes, address: Address, offset: int, stride: Array, form: tuple[int, int], order: str, kind: str, count: int, site: int) -> list[Array]:
+def wmma_load(
+    m: Machine,
+    g: Lanes,
+    address: Address,
+    offset: int,
+    stride: Array,
+    form: tuple[int, int],
+    order: str,
+    kind: str,
+    count: int,
+    site: int,
+) -> list[Array]:
     whole_warps(m, g, site)
     size = ELEMENT_BYTES[kind]
     code = np.dtype(f"u{size}")
@@ -213,7 +247,18 @@ def wmma_load(m: Machine, g: Lanes, address: Address, offset: int, stride: Array
 
 
 @runtime
-def wmma_store(m: Machine, g: Lanes, address: Address, offset: int, stride: Array, form: tuple[int, int], order: str, kind: str, values: list[Array], site: int) -> None:
+def wmma_store(
+    m: Machine,
+    g: Lanes,
+    address: Address,
+    offset: int,
+    stride: Array,
+    form: tuple[int, int],
+    order: str,
+    kind: str,
+    values: list[Array],
+    site: int,
+) -> None:
     whole_warps(m, g, site)
     size = ELEMENT_BYTES[kind]
     elements = gather_elements(g, as_bits(values), kind).reshape(g.warps, 32, -1)
@@ -236,7 +281,11 @@ def emit_ldmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
     count, turned = tiles_of(i, mods)
     with b.guarded() as lanes:
         address = row_addresses(b, i.operands[1], lanes, count)
-        b.assign_many(items(i, i.operands[0]), f"load_tiles(m, {lanes}, {address}, {offset_of(i.operands[1])}, {count}, {turned}, {b.index})", "u4")
+        b.assign_many(
+            items(i, i.operands[0]),
+            f"load_tiles(m, {lanes}, {address}, {offset_of(i.operands[1])}, {count}, {turned}, {b.index})",
+            "u4",
+        )
 
 
 @opcode("stmatrix")
@@ -276,7 +325,9 @@ def load_tiles(m: Machine, g: Lanes, address: Address, offset: int, count: int, 
 
 
 @runtime
-def store_tiles(m: Machine, g: Lanes, address: Address, offset: int, count: int, turned: bool, site: int, values: list[Array]) -> None:
+def store_tiles(
+    m: Machine, g: Lanes, address: Address, offset: int, count: int, turned: bool, site: int, values: list[Array]
+) -> None:
     whole_warps(m, g, site)
     words = np.stack([g.dense(value) for value in values], axis=1)
     tiles = np.ascontiguousarray(words).view("u2").reshape(g.warps, count, 8, 8)

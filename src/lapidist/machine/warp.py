@@ -13,10 +13,10 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import Divergence, PtxError
 from lapidist.machine.lanes import Lanes
-from lapidist.machine.parse import Instruction, Pair, Reg
+from lapidist.machine.ptx import Instruction, Pair, Reg
 
 if TYPE_CHECKING:
-    from lapidist.machine.scheduler import Machine
+    from lapidist.machine.state import Machine
 
 Array = np.ndarray
 LANE = np.arange(32)
@@ -59,7 +59,9 @@ def missing_member(m: Machine, g: Lanes, absent: Array, site: int) -> None:
 
 
 @runtime
-def shuffle(m: Machine, g: Lanes, mode: str, value: Array, by: Array, clamp: Array, mask: Array, site: int) -> tuple[Array, Array]:
+def shuffle(
+    m: Machine, g: Lanes, mode: str, value: Array, by: Array, clamp: Array, mask: Array, site: int
+) -> tuple[Array, Array]:
     """(values, in range). A lane out of range keeps its own value."""
     members(m, g, mask, site)
     by, clamp = g.dense(by).astype(np.int64), g.dense(clamp).astype(np.int64)
@@ -152,7 +154,7 @@ def elect(m: Machine, g: Lanes, mask: Array, site: int) -> tuple[Array, Array]:
     """(leader, am I the leader): the lowest member, as the chip does."""
     taking_part = members(m, g, mask, site)
     leader = np.argmax(taking_part, axis=1)
-    return g.flat(np.repeat(leader[:, None].astype("u4"), 32, axis=1)), g.flat(LANE == leader[:, None])
+    return g.flat(np.repeat(leader[:, None].astype("u4"), 32, axis=1)), g.flat(leader[:, None] == LANE)
 
 
 @opcode("elect.sync")
@@ -169,7 +171,14 @@ def emit_elect(b: Builder, i: Instruction, mods: Mods) -> None:
 @runtime
 def reduce_warp(m: Machine, g: Lanes, operation: str, value: Array, mask: Array, site: int) -> Array:
     taking_part = members(m, g, mask, site)
-    function = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
+    function = {
+        "add": np.add,
+        "min": np.minimum,
+        "max": np.maximum,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }
     limits = np.iinfo(value.dtype)
     neutral = {"min": limits.max, "max": limits.min, "and": limits.max}.get(operation, 0)
     rows = np.where(taking_part, g.dense(value), value.dtype.type(neutral))
@@ -217,7 +226,9 @@ def emit_barrier(b: Builder, i: Instruction, mods: Mods) -> None:
         action = "cluster " + mods.choose("arrive", "wait")
         order = mods.choose("release", "acquire", "relaxed", default="")
         mods.flag("aligned")
-        b.result = f"BarrierRequest({action + ' ' + order!r}, {b.program.constant(np.array([0], 'u4'))}, None, {b.index}, {aligned})"
+        b.result = (
+            f"BarrierRequest({action + ' ' + order!r}, {b.program.constant(np.array([0], 'u4'))}, None, {b.index}, {aligned})"
+        )
         return
     mods.flag("cta", "aligned")
     if mods.flag("warp"):
@@ -238,10 +249,10 @@ def emit_reducing_barrier(b: Builder, i: Instruction, mods: Mods, aligned: bool)
     """The scheduler writes the result when the barrier opens."""
     operation = mods.choose("popc", "and", "or")
     mods.type()
-    target, number, count, flag = i.operands[0], i.operands[1], i.operands[2] if len(i.operands) > 3 else None, i.operands[-1]
+    target, number, *counts, flag = i.operands
     if not isinstance(target, Reg):
         raise PtxError(f"{i.site}: the destination must be a register")
-    shown = "None" if count is None else b.read(count, "u4")
+    shown = b.read(counts[0], "u4") if counts else "None"
     slot = b.program.slots[target.name]
     request = f"'sync', {b.read(number, 'u4')}, {shown}, {b.index}, {aligned}, {b.read(flag, 'b1')}, {operation!r}, {slot}"
     b.result = f"BarrierRequest({request})"

@@ -16,17 +16,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lapidist.machine.bulk import immediate_of
 from lapidist.machine.codegen import Builder, Mods, opcode, runtime
-from lapidist.machine.copies import immediate_of, swizzled
+from lapidist.machine.copies import swizzled
 from lapidist.machine.faults import OutOfBounds, PtxError
 from lapidist.machine.fragments import ELEMENT_BYTES, a_map, c_map, read_matrix, to_float64, write_matrix
 from lapidist.machine.lanes import Lanes
-from lapidist.machine.parse import Imm, Instruction, Operand, Reg, Vec
+from lapidist.machine.ptx import Imm, Instruction, Operand, Reg, Vec
 from lapidist.machine.shapes import matrix_shape
 from lapidist.machine.tensorcore import REGISTER_CODES, as_bits, take_formats, whole_warps
 
 if TYPE_CHECKING:
-    from lapidist.machine.scheduler import Machine
+    from lapidist.machine.state import Machine
 
 Array = np.ndarray
 SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
@@ -79,17 +80,30 @@ def piece_offsets(extent: int, what: Multiplication, turned: bool, swizzle: int,
     return depth // 8 * near + depth % 8 * width + piece // pieces * far + piece % pieces * PIECE
 
 
-def tile_positions(m: Machine, g: Lanes, lane: int, descriptor: int, first: int, extent: int, what: Multiplication, turned: bool, kind: str, site: int) -> Array:
+def tile_positions(
+    m: Machine,
+    g: Lanes,
+    lane: int,
+    descriptor: int,
+    first: int,
+    extent: int,
+    what: Multiplication,
+    turned: bool,
+    kind: str,
+    site: int,
+) -> Array:
     """Positions in the machine's shared memory of the pieces of rows [first, first + extent) of a tile."""
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     swizzle = SWIZZLES[descriptor >> 62 & 3]
     if descriptor >> 49 & 7:
-        raise m.fault(OutOfBounds, "a wgmma descriptor with a base offset: tiles must start on the swizzle's period", site, g, lane)
+        raise m.fault(
+            OutOfBounds, "a wgmma descriptor with a base offset: tiles must start on the swizzle's period", site, g, lane
+        )
     offsets = piece_offsets(first + extent, what, turned, swizzle, leading, stride, kind)
     offsets = offsets[:, first * ELEMENT_BYTES[kind] // PIECE :] if turned else offsets[first:]
     addresses = swizzled(start + offsets, swizzle)
     if int(addresses.min()) < m.floors["shared"] or int(addresses.max()) + PIECE > m.limits["shared"]:
-        rule = f"a wgmma descriptor reaches outside shared memory, which holds addresses {m.floors['shared']} to {m.limits['shared'] - 1}"
+        rule = f"a wgmma descriptor reaches outside shared memory ({m.floors['shared']} to {m.limits['shared'] - 1})"
         raise m.fault(OutOfBounds, rule, site, g, lane, start)
     return addresses + int(g.slot[lane]) * m.shared_stride
 
@@ -111,7 +125,12 @@ def compute(m: Machine, p: PendingProduct) -> list[Array]:
     if p.a_registers:
         first = read_matrix(g, as_bits(p.a_registers), what.kinds[1], a_map(16, what.depth, what.kinds[1]))
     else:
-        first = np.stack([read_tile(m, a_positions(m, p, lane, q), what.turned_a, what.kinds[1]) for lane, q in zip(leaders.tolist(), quarter.tolist(), strict=True)])
+        first = np.stack(
+            [
+                read_tile(m, a_positions(m, p, lane, q), what.turned_a, what.kinds[1])
+                for lane, q in zip(leaders.tolist(), quarter.tolist(), strict=True)
+            ]
+        )
     total = what.scale_a * what.scale_b * (first @ second.swapaxes(1, 2))
     if p.c:
         kind = what.kinds[0]
@@ -173,12 +192,19 @@ def emit_group(b: Builder, i: Instruction, mods: Mods) -> None:
 def emit_wgmma(b: Builder, i: Instruction, mods: Mods) -> None:
     shape = matrix_shape(i)
     kinds = take_formats(mods)
-    if shape is None or shape[0] != 64 or len(kinds) != 3 or DEPTHS.get(kinds[1]) != shape[2] or shape[1] % 8 or not 8 <= shape[1] <= 256:
+    if (
+        shape is None
+        or shape[0] != 64
+        or len(kinds) != 3
+        or DEPTHS.get(kinds[1]) != shape[2]
+        or shape[1] % 8
+        or not 8 <= shape[1] <= 256
+    ):
         raise PtxError(f"{i.site}: this shape and these types of wgmma are not known")
     mods.flag("sync", "aligned", "satfinite", "m{}n{}k{}".format(*shape))
     in_registers = isinstance(i.operands[1], Vec)
     numbers = [operand.value for operand in i.operands[4:] if isinstance(operand, Imm)]
-    scale_a, scale_b = (numbers + [1, 1])[:2] if numbers else (1, 1)
+    scale_a, scale_b = [*numbers, 1, 1][:2] if numbers else (1, 1)
     turns = [*([False] if in_registers else []), *(bool(number) for number in numbers[2:]), False, False][:2]
     what = Multiplication(shape[1], (kinds[0], kinds[1], kinds[2]), scale_a, scale_b, turns[0], turns[1])
     name = b.new("w")
@@ -200,7 +226,10 @@ def emit_issue(b: Builder, i: Instruction, what: Multiplication, name: str, in_r
         if in_registers:
             vector = i.operands[1]
             assert isinstance(vector, Vec)
-            a_registers, a = "[" + ", ".join(b.read(item, "u4") for item in vector.items) + "]", "ZERO64"
+            a_registers, a = (
+                "[" + ", ".join(b.read(item, "u4") for item in vector.items) + "]",
+                b.program.constant(np.zeros(1, np.uint64)),
+            )
         else:
             a_registers, a = "[]", b.read(i.operands[1], "u8")
         c = "[" + ", ".join(b.read(item, code) for item in target.items) + "]"
@@ -218,18 +247,19 @@ def scale_text(b: Builder, operand: Operand) -> str:
 
 
 @runtime
-def issue_product(m: Machine, g: Lanes, what: Multiplication, a_registers: list[Array], a: Array, b: Array, c: list[Array], scale: Array, site: int) -> list[Array]:
+def issue_product(
+    m: Machine,
+    g: Lanes,
+    what: Multiplication,
+    a_registers: list[Array],
+    a: Array,
+    b: Array,
+    c: list[Array],
+    scale: Array,
+    site: int,
+) -> list[Array]:
     """Warps may differ in scale-d, though compilers never do that."""
     a, b = (np.broadcast_to(values, (g.n,)) for values in (a, b))
     if not scale.all():
         c = [] if not scale.any() else [np.where(scale, register, register.dtype.type(0)) for register in c]
     return m.products.issue(PendingProduct(g, what, a_registers, a, b, c, site))
-
-
-def register_zero() -> None:
-    from lapidist.machine.codegen import NAMESPACE
-
-    NAMESPACE["ZERO64"] = np.zeros(1, np.uint64)
-
-
-register_zero()

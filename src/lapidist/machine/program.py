@@ -1,0 +1,93 @@
+"""A kernel as compiled Python functions, one a block, with the layout of its variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from lapidist.machine.blocks import Block, build_blocks
+from lapidist.machine.codegen import NAMESPACE, Builder
+from lapidist.machine.faults import PtxError
+from lapidist.machine.parse import parse_kernel
+from lapidist.machine.ptx import Instruction, Kernel, Sym
+
+
+@dataclass
+class Program:
+    """A kernel ready to run."""
+
+    kernel: Kernel
+    blocks: list[Block]
+    slots: dict[str, int]
+    constants: list[np.ndarray]
+    layout: dict[str, int]
+    functions: list[Callable[..., Any]]
+    objects: dict[str, object] = field(default_factory=dict)  # what generated code names beside the constants
+
+    def constant(self, value: np.ndarray) -> str:
+        value.flags.writeable = False
+        self.constants.append(value)
+        return f"K{len(self.constants) - 1}"
+
+    def symbol(self, operand: Sym, code: str, i: Instruction) -> str:
+        """The address of a variable or parameter, in its own space."""
+        name = operand.name
+        if name in self.layout:
+            return self.constant(np.array([self.layout[name] + operand.offset], code))
+        if name in self.kernel.parameters:
+            return self.constant(np.array([PARAM_BASE + self.kernel.parameters[name].offset + operand.offset], code))
+        if name in self.kernel.variables:
+            return f"m.variable({name!r}, {operand.offset})"
+        raise PtxError(f"{i.site}: {name} is no variable or parameter of this module")
+
+    @property
+    def shared_static(self) -> int:
+        """Bytes up to the end of the static shared variables, from address 0."""
+        return self.extent("shared", SHARED_START)
+
+    @property
+    def local_bytes(self) -> int:
+        return self.extent("local", 0)
+
+    def extent(self, space: str, start: int) -> int:
+        mine = [v for v in self.kernel.variables.items() if v[1].space == space]
+        return max((self.layout[name] + variable.size for name, variable in mine), default=start)
+
+
+# The chip keeps the first KiB of shared memory for itself; it also makes a null pointer an error.
+SHARED_START = 1024
+PARAM_BASE = 3 << 60
+
+
+def lay_out(kernel: Kernel) -> dict[str, int]:
+    """Addresses of shared and local variables; dynamic shared memory (size 0) follows the static."""
+    layout: dict[str, int] = {}
+    ends = {"shared": SHARED_START, "local": 0}
+    for name, variable in sorted(kernel.variables.items(), key=lambda pair: pair[1].size == 0):
+        if variable.space in ends:
+            align = max(variable.align, 16 if variable.size == 0 else 1)
+            layout[name] = -(-ends[variable.space] // align) * align
+            ends[variable.space] = layout[name] + variable.size
+    return layout
+
+
+@lru_cache(maxsize=64)
+def compile_program(text: str, entry: str) -> Program:
+    """PTX text to a Program; kept in memory, so the second launch of a kernel starts at once."""
+    kernel = parse_kernel(text, entry)
+    if not kernel.instructions:
+        raise PtxError(f"entry {entry!r}: the kernel has no instructions")
+    slots = {name: number for number, name in enumerate(kernel.registers)}
+    program = Program(kernel, build_blocks(kernel), slots, [], lay_out(kernel), [])
+    source = "\n".join(Builder(program, block).source() for block in program.blocks)
+    space = dict(NAMESPACE)
+    code = compile(source, f"<machine code of {entry}>", "exec")
+    space |= {f"K{number}": value for number, value in enumerate(program.constants)}
+    space |= program.objects
+    exec(code, space)
+    program.functions += [space[f"b{block.index}"] for block in program.blocks]
+    return program

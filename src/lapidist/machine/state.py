@@ -1,0 +1,176 @@
+"""The state of one launch: memories, resident blocks, and what generated code calls as `m`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from lapidist.launch import TensorMap
+from lapidist.machine.copies import Copies
+from lapidist.machine.faults import Deadlock, MachineFault, OutOfBounds, Site, Thread
+from lapidist.machine.lanes import Geometry, Lanes
+from lapidist.machine.mbarrier import MBarriers
+from lapidist.machine.memory import (
+    PARAM_WINDOW,
+    GlobalMemory,
+    Region,
+    block_of_bytes,
+    generic_at,
+    global_at,
+    local_at,
+    param_at,
+    shared_at,
+)
+from lapidist.machine.program import Program
+from lapidist.machine.wgmma import Products
+
+Array = np.ndarray
+POLL_LIMIT = 20_000
+ALWAYS = np.array([True])
+F = TypeVar("F", bound=MachineFault)
+
+
+Hook = Callable[..., None]
+
+
+def nothing(*_: object) -> None:
+    """A hook that nobody took."""
+
+
+class Machine:
+    """What generated code calls as `m`; counters and the sanitizer replace its hooks."""
+
+    global_at, shared_at, local_at, param_at, generic_at = global_at, shared_at, local_at, param_at, generic_at
+
+    def __init__(
+        self,
+        program: Program,
+        geometry: Geometry,
+        memory: GlobalMemory,
+        arguments: bytes,
+        variables: dict[str, int],
+        tensor_maps: dict[int, TensorMap],
+        slots: int,
+    ) -> None:
+        self.program, self.geometry, self.globals, self.variables = program, geometry, memory, variables
+        self.slots = slots
+        self.shared_stride = -(-max(geometry.shared_bytes, 1) // 1024) * 1024
+        self.local_stride = -(-program.local_bytes // 16) * 16
+        self.shared_bytes = block_of_bytes(self.shared_stride * slots, 0xFF)
+        self.local_bytes = block_of_bytes(max(self.local_stride * slots * geometry.threads, 16))
+        self.param_bytes = block_of_bytes(max(len(arguments), 16))
+        self.param_bytes[: len(arguments)] = np.frombuffer(arguments, np.uint8)
+        self.shared, self.local, self.param = (
+            anonymous(name, data)
+            for name, data in (("shared", self.shared_bytes), ("local", self.local_bytes), ("param", self.param_bytes))
+        )
+        self.limits = {"shared": geometry.shared_bytes, "local": program.local_bytes, "param": len(arguments)}
+        self.floors = {"shared": min(1024, geometry.shared_bytes), "local": 0, "param": 0}
+        self.slot_block = np.full(slots, -1)
+        self.exited = np.zeros((slots, geometry.warps), np.uint32)
+        self.seed: int | None = None
+        self.tensor_maps = tensor_maps
+        self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
+        # Hooks of the counter and the sanitizer; a plain run has nothing to do.
+        self.observe: Hook = nothing
+        self.count: Hook = nothing
+        self.observe_transfer: Hook = nothing
+        self.order: Hook = self.order_only
+        self.fence: Hook = nothing
+        self.warp_barrier: Hook = nothing
+        self.block_started: Hook = nothing
+        self.barrier_made: Hook = nothing
+        self.barrier_signal: Hook = nothing
+        self.barrier_phase: Hook = nothing
+        self.barrier_seen: Hook = nothing
+        self.impatient = False
+        self.polls = 0
+        self.steps = 0
+        # Counts events that may let a waiting lane go on.
+        self.events = 0
+
+    def start_block(self, slots: Array, blocks: Array) -> None:
+        """Give slots to new blocks; shared memory is full of NaN until written."""
+        self.slot_block[slots] = blocks
+        self.shared_bytes.reshape(self.slots, -1)[slots] = 0xFF
+        self.mbarriers.clear(slots)
+        self.block_started(slots)
+        exited = np.zeros(self.geometry.warps * 32, bool)
+        exited[self.geometry.threads :] = True
+        self.exited[slots] = (exited.reshape(-1, 32) * (np.uint32(1) << np.arange(32, dtype=np.uint32))).sum(
+            axis=1, dtype=np.uint32
+        )
+
+    def variable(self, name: str, offset: int) -> Array:
+        return np.array([self.variables[name] + offset], np.uint64)
+
+    def tensor_map(self, address: int, g: Lanes, lane: int, site: int) -> TensorMap:
+        """The map that lies at an address of parameter space."""
+        found = self.tensor_maps.get(address - PARAM_WINDOW)
+        if found is None:
+            rule = "no tensor map of the launch lies at this address (maps are parameters here, at the offsets in tensor_maps)"
+            raise self.fault(OutOfBounds, rule, site, g, lane, address)
+        return found
+
+    def patience(self, ready: Array) -> Array:
+        """A wait lets lanes go when their phase is complete, or when waiting longer is pointless."""
+        return ALWAYS if self.impatient else ready
+
+    def poll(self, site: int) -> None:
+        """Ordered loads are how a kernel waits on memory: many of them and no store by anyone is a deadlock."""
+        if self.program.kernel.instructions[site].opcode != "ld":
+            return
+        self.polls += 1
+        if self.polls > POLL_LIMIT:
+            waiting = int((self.slot_block >= 0).sum())
+            rule = (
+                f"memory was polled {POLL_LIMIT} times while nobody stored to global memory; "
+                f"{waiting} blocks were resident (residency= changes that)"
+            )
+            raise self.fault(Deadlock, rule, site)
+
+    def order_only(self, address: object, offset: int, order: str, site: int) -> None:
+        """Without a sanitizer, an ordered access is only watched for endless polling."""
+        self.poll(site)
+
+    # -- facts --
+
+    def clock(self, g: Lanes, name: str) -> Array:
+        """Time is the number of blocks executed; only differences and order mean anything."""
+        ticks = self.steps * 32
+        if name in ("clock64", "globaltimer"):
+            return np.array([ticks], np.uint64)
+        return np.array([ticks >> (32 if name.endswith("hi") else 0) & 0xFFFFFFFF], np.uint32)
+
+    def exited_mask(self, g: Lanes) -> Array:
+        """One mask a warp of the group: lanes that are gone (or never were)."""
+        first = np.flatnonzero(np.concatenate([[True], g.row[1:] != g.row[:-1]]))
+        return self.exited[g.slot[first], g.thread[first] // 32]
+
+    def exited_rows(self, g: Lanes) -> Array:
+        return (self.exited_mask(g)[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1) == 1
+
+    def site(self, index: int) -> Site:
+        return self.program.kernel.instructions[index].site
+
+    def fault(
+        self, kind: type[F], rule: str, site: int, g: Lanes | None = None, position: int = 0, address: int | None = None
+    ) -> F:
+        """A fault of the lane at `position` in the group."""
+        thread = Thread()
+        if g is not None:
+            position = min(position, g.n - 1)
+            number = int(g.thread[position])
+            thread = Thread(self.geometry.block_index(int(g.block[position])), number // 32, number % 32)
+        return kind(rule, self.site(site), thread, address, self.seed)
+
+
+def anonymous(name: str, data: Array) -> Region:
+    """A region whose addresses count from 0: only views are taken from it."""
+    region = Region(name, 0, len(data), data)
+    for code in ["u1", "i1", "u2", "i2", "u4", "i4", "u8", "i8", "f2", "f4", "f8", "c16"]:
+        kind = np.dtype(code)
+        region.views[kind] = data[: len(data) // kind.itemsize * kind.itemsize].view(kind), 0
+    return region

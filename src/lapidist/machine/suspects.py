@@ -1,0 +1,82 @@
+"""A read counts once its value is used.
+
+Kernels fetch operands ahead of a loop's end and drop them. Such a read may find nothing written, or race with the next
+tile's copy, and does no harm. So a fault of a load whose value leaves its block unused is kept, and raised only when an
+instruction reads the register.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lapidist.machine.blocks import Block, effects
+from lapidist.machine.faults import MachineFault
+from lapidist.machine.program import Program
+
+Array = np.ndarray
+
+
+@dataclass(slots=True)
+class Ahead:
+    """A load whose value nobody has used yet: the registers that hold it, what it read, and what is wrong with it."""
+
+    registers: set[str]
+    grains: Array
+    fault: MachineFault | None
+
+
+class Suspects:
+    """The loads of each warp whose values are not used yet."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.block_of = {index: block for block in program.blocks for index in range(block.start, block.stop)}
+        self.known: dict[int, frozenset[str]] = {}
+        self.loads: dict[int, list[Ahead]] = {}
+
+    def ahead_of_use(self, site: int) -> frozenset[str]:
+        """The destinations of a load if all the block does afterwards leaves them alone; empty if it uses one."""
+        if site not in self.known:
+            self.known[site] = frozenset(self.unused_here(site))
+        return self.known[site]
+
+    def unused_here(self, site: int) -> set[str]:
+        code, block = self.program.kernel.instructions, self.block_of[site]
+        if code[site].opcode != "ld":
+            return set()
+        left = set(effects(code[site])[1])
+        for i in code[site + 1 : block.stop]:
+            reads, writes = effects(i)
+            if left.intersection(reads):
+                return set()
+            left.difference_update(writes)
+        return left
+
+    def add(self, warp: int, site: int, grains: Array, fault: MachineFault | None) -> None:
+        self.loads.setdefault(warp, []).append(Ahead(set(self.ahead_of_use(site)), grains, fault))
+
+    def blame(self, warp: int, grain: int, fault: MachineFault) -> bool:
+        """A write races with a read of this warp: if the value is still unused, the fault waits for its use."""
+        for load in self.loads.get(warp, ()):
+            if (load.grains == grain).any():
+                load.fault = load.fault or fault
+                return True
+        return False
+
+    def enter(self, warp: int, block: Block) -> None:
+        """A warp executes a block: values that it reads are used, values that it overwrites are gone."""
+        loads = self.loads.get(warp)
+        if not loads:
+            return
+        left = []
+        for load in loads:
+            if load.registers & block.reads:
+                if load.fault is not None:
+                    raise load.fault
+                continue
+            load.registers -= block.writes
+            if load.registers:
+                left.append(load)
+        self.loads[warp] = left
