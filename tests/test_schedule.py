@@ -19,8 +19,10 @@ from lapidist.schedule import (
     Schedule,
     TileGrid,
     WorkUnit,
+    calibrate,
     data_parallel,
     fit,
+    probes,
     simulate,
     split_k,
     stream_k,
@@ -354,6 +356,28 @@ def test_fit_holds_costs_at_zero() -> None:
 def test_fit_needs_variety() -> None:
     with pytest.raises(ArgumentError, match="do not tell four costs apart"):
         fit([Measurement(i, 1, 1e-6 * i) for i in range(1, 20)])
+
+
+@many
+@given(st.integers(1, 12), st.integers(1, 6), st.integers(1, 30))
+def test_simulation_of_one_wave_is_the_model(tiles: int, splits: int, each: int) -> None:
+    costs = CostModel(1.5, 4, 1, 2.5)
+    end = simulate(split_k(TileGrid(1, tiles, each * splits), splits), tiles * splits, costs=costs).end
+    assert end == pytest.approx(costs.block(each, splits))
+
+
+def test_calibration_finds_the_costs_of_the_simulated_chip() -> None:
+    true = CostModel(2e-6, 1.5e-6, 4e-7, 8e-7)
+    found = calibrate(132, lambda schedule: simulate(schedule, 132, costs=true).end, "a simulated chip")
+    for name in ("start", "fixup", "iteration", "peer"):
+        assert getattr(found, name) == pytest.approx(getattr(true, name), rel=1e-6)
+    assert found.source == "a simulated chip"
+
+
+def test_probes_fill_one_wave_with_blocks_that_are_alike() -> None:
+    for schedule, each, peers in probes(20):
+        assert 20 - peers < schedule.blocks <= 20
+        assert {(unit.iterations, unit.peers) for units in work(schedule) for unit in units} == {(each, peers)}
 
 
 def test_defaults_say_that_they_are_not_measured() -> None:

@@ -10,6 +10,7 @@
 """
 
 from lapidist.schedule.build import data_parallel, split_k, stream_k
+from lapidist.schedule.calibrate import calibrate, probes
 from lapidist.schedule.costs import CostModel, Measurement, fit
 from lapidist.schedule.grid import Raster, TileGrid
 from lapidist.schedule.simulate import Span, Timeline, simulate
@@ -24,8 +25,10 @@ __all__ = [
     "TileGrid",
     "Timeline",
     "WorkUnit",
+    "calibrate",
     "data_parallel",
     "fit",
+    "probes",
     "simulate",
     "split_k",
     "stream_k",

@@ -212,8 +212,8 @@ class Search:
         else:
             cause = f"{self.grid.tiles} tiles leave {self.grid.tiles % self.wave} over in waves of {self.wave}"
         return (
-            f"{cause}; predicted {split.cost:.4g} {self.costs.unit} with at most {split.peers} peers a tile, "
-            f"data-parallel {self.data_parallel_cost:.4g}"
+            f"{cause}; predicted {self.costs.amount(split.cost)} with at most {split.peers} peers a tile, "
+            f"data-parallel {self.costs.amount(self.data_parallel_cost)}"
         )
 
     def why_not(self) -> str:
@@ -223,4 +223,4 @@ class Search:
             return "there is nothing to share"
         if self.grid.tiles % self.wave == 0:
             return f"{self.grid.tiles} tiles fill waves of {self.wave}"
-        return f"no split is predicted to be faster than data-parallel, {self.data_parallel_cost:.4g} {self.costs.unit}"
+        return f"no split is predicted to be faster than data-parallel, {self.costs.amount(self.data_parallel_cost)}"

@@ -9,15 +9,15 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 
-UNCALIBRATED = "uncalibrated: guesses in units of one iteration"
+UNCALIBRATED = "uncalibrated: a guess"
 
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
     """Time of a block = start + fixup [peers > 1] + iteration * iterations + peer * (peers - 1).
 
-    The paper (arXiv 2301.03598, section 5.1) calls them a, b, c and d. Peers are the blocks that share a tile: `fixup` is
-    what handing a partial sum on costs, `peer` what taking one in costs. The defaults are not measured.
+    The paper (arXiv 2301.03598) calls them a, b, c and d. Peers are the blocks that share a tile: `fixup` is what handing
+    the first partial sum on costs, `peer` what each further peer adds. The defaults are not measured.
     """
 
     start: float = 2.0
@@ -34,6 +34,10 @@ class CostModel:
 
     def block(self, iterations: int, peers: int) -> float:
         return self.start + self.fixup * (peers > 1) + self.iteration * iterations + self.peer * (peers - 1)
+
+    def amount(self, value: float) -> str:
+        """A time with its unit; seconds are shown as microseconds."""
+        return f"{value * 1e6:,.1f} us" if self.unit == "seconds" else f"{value:,.0f} {self.unit}"
 
 
 @dataclass(frozen=True, slots=True)

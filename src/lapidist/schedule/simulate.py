@@ -99,7 +99,7 @@ def steps_of(schedule: Schedule, index: int, costs: CostModel) -> Iterator[tuple
 
 
 def unit_steps(schedule: Schedule, unit: WorkUnit, costs: CostModel) -> Iterator[Step]:
-    """Handing a sum on costs `fixup`, taking one in `peer`. The last iteration is where a wait may begin, not before."""
+    """The first sum handed on costs `fixup`, adding to what others handed on `peer`: one after another, that is the model."""
     needed = schedule.arrivals_needed(unit)
     if unit.fragment >= 0:
         yield Step("reduce", unit, costs.peer * unit.peers / schedule.fragments, unit.flag, needed)
@@ -107,11 +107,8 @@ def unit_steps(schedule: Schedule, unit: WorkUnit, costs: CostModel) -> Iterator
     yield Step("compute", unit, costs.iteration * unit.iterations)
     if unit.peers == 1:
         return
-    taken = costs.peer if needed and schedule.reduction == "turnstile" else 0.0
-    if schedule.finishes(unit):
-        yield Step("fixup", unit, costs.peer, unit.flag, needed)
-    else:
-        yield Step("fixup", unit, costs.fixup + taken, unit.flag, needed, raises=True)
+    alone = unit.first or schedule.reduction == "separate"
+    yield Step("fixup", unit, costs.fixup if alone else costs.peer, unit.flag, needed, raises=not schedule.finishes(unit))
 
 
 @dataclass(slots=True)
