@@ -131,3 +131,18 @@ def test_persistent_blocks_sum_right(reduction: str, rng: np.random.Generator) -
     flags, slots = workspace(schedule)
     found = sum_tiles(schedule, values, flags, slots, schedule.launch_blocks, 6)
     np.testing.assert_array_equal(found, values.sum(axis=1))
+
+
+def test_sums_of_random_schedules(rng: np.random.Generator) -> None:
+    """As few resident blocks as the schedule says it needs, in the order of their index."""
+    generator, done = random.Random(5), 0
+    while done < 60:
+        schedule, resident = draw_schedule(generator.randint)
+        if not schedule.shares_tiles or schedule.blocks > 60:
+            continue
+        values = rng.integers(-8, 9, (schedule.grid.tiles, schedule.grid.iterations, 64)).astype(np.float32)
+        flags, slots = workspace(schedule)
+        found = sum_tiles(schedule, values, flags, slots, resident)
+        np.testing.assert_array_equal(found, values.sum(axis=1), str(schedule))
+        assert not flags.any()
+        done += 1

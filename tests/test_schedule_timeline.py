@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from lapidist import cli
 from lapidist.errors import ArgumentError
 from lapidist.schedule import CostModel, TileGrid, data_parallel, simulate, stream_k
 from lapidist.timeline import as_data, bars, cells, compare, draw, parse_costs, round_step, schedule_command
@@ -108,6 +109,22 @@ def test_wrong_arguments(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         schedule_command("256,384,512", **options)
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--stream-k"], 0), (["--split-k", "2"], 0), (["--stream-k", "--split-k", "2"], 2), (["--rows", "-1"], 2)],
+)
+def test_the_command(
+    arguments: list[str], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["lapidist", "schedule", "--mnk", "256,384,512", "--sms", "4", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        cli.main()
+    assert int(exit_.value.code or 0) == code
+    printed = capsys.readouterr()
+    assert ("efficiency" in printed.out) == (code == 0)
+    assert len(printed.err.splitlines()) == (code > 0)
 
 
 def test_costs_are_microseconds() -> None:

@@ -141,6 +141,40 @@ def static(
 
 
 @app.command()
+def schedule(
+    mnk: Annotated[str, typer.Option(help="M,N,K", metavar="M,N,K")],
+    stream_k: Annotated[bool, typer.Option("--stream-k", help="full waves data-parallel, the rest shared evenly")] = False,
+    split_k: Annotated[int | None, typer.Option(help="so many blocks a tile")] = None,
+    tile: Annotated[str, typer.Option(help="block tile and depth", metavar="BMxBNxBK")] = "128x128x32",
+    sms: Annotated[int, typer.Option(help="SMs of the chip")] = 132,
+    avail_sms: Annotated[int | None, typer.Option(help="SMs that Stream-K balances over; 1 is data-parallel")] = None,
+    occupancy: Annotated[int, typer.Option(help="blocks that one SM holds")] = 1,
+    reduction: Annotated[str, typer.Option(help="turnstile, atomic or separate")] = "turnstile",
+    costs: Annotated[str | None, typer.Option(help="cost model, in microseconds", metavar="START,FIXUP,ITERATION,PEER")] = None,
+    rows: Annotated[int, typer.Option(help="rows of the timeline; 0 shows all")] = 24,
+    as_json: Annotated[bool, typer.Option("--json", help="units, times and predictions as one JSON object")] = False,
+    svg: Annotated[Path | None, typer.Option(help="draw to this SVG file")] = None,
+) -> None:
+    """Who computes what when: a timeline of blocks on SMs, and the predicted time beside data-parallel and split-K."""
+    from lapidist.timeline import schedule_command
+
+    schedule_command(
+        mnk,
+        tile=tile,
+        streamed=stream_k,
+        splits=split_k,
+        sms=sms,
+        avail_sms=avail_sms,
+        occupancy=occupancy,
+        reduction=reduction,
+        costs=costs,
+        as_json=as_json,
+        svg=svg,
+        rows=rows,
+    )
+
+
+@app.command()
 def doctor() -> None:
     """What was found on this machine, and how to get what is missing."""
     from lapidist import doctor

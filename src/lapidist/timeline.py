@@ -86,6 +86,8 @@ def schedule_command(
 
     if streamed and splits is not None:
         raise ArgumentError(f"--split-k: must be left away where --stream-k is given; got {splits}. Give one of them")
+    if rows < 0:
+        raise ArgumentError(f"--rows: must be at least 0; got {rows}. 0 shows all")
     if svg is not None:
         require_writable("--svg", svg)
     case, model = parse_mnk(mnk, "float32"), parse_costs(costs)
