@@ -132,28 +132,27 @@ template <int Outer, bool AlongK, int Deep> struct Tile {
 
   static __device__ __forceinline__ int swizzle(int row) {
     int places;
-    if constexpr (AlongK && SIZE == 8) places = row % 2 * 4;              // a phase: 2 rows, 4 chunks
-    else if constexpr (AlongK) places = CHUNKS >= 8 ? row : row / (8 / CHUNKS);  // 8 rows, 1 chunk
-    else if constexpr (SIZE == 1) places = row / 4 * 2 + row % 2;         // rows 0 1 4 5 8 9 12 13 and so on, 1 chunk
-    else if constexpr (SIZE == 2) places = row;                           // 8 rows, 1 chunk
-    else if constexpr (SIZE == 4) places = row % 4 * 2;                   // 4 rows, 2 chunks
-    else places = row / 2 % 4 * 2;                                        // rows 0 2 4 6, 2 chunks
+    if constexpr (SIZE == 8 && AlongK) places = CHUNKS >= 8 ? row % 4 * 2 : row / 2 % 2 * 2;  // 4 rows, 2 chunks of 8-byte reads
+    else if constexpr (AlongK) places = CHUNKS >= 8 ? row : row / (8 / CHUNKS);               // 8 rows, 1 chunk
+    else if constexpr (SIZE == 1) places = row / 4 * 2 + row % 2;                             // rows 0 1 4 5 8 9 12 13, 1 chunk
+    else if constexpr (SIZE == 2) places = row;                                               // 8 rows, 1 chunk
+    else places = row % 4 * 2;                                                                // 4 rows, 2 chunks
     return places & ((CHUNKS < 8 ? CHUNKS : 8) - 1);
   }
   static __device__ __forceinline__ int offset(int row, int chunk) { return row * ROW_BYTES + (chunk ^ swizzle(row)) * 16; }
 };
 
-// Reads a warp's Eights, Count of them, one DEPTH at a time. Rows and columns are dealt to them as the reads bring them:
-//   k touches             Eight e, lane g is row 8 e + g                          ldmatrix; double: 16-byte loads
+// Reads a warp's Eights, Count of them, one DEPTH at a time. The instruction wants the registers of its operand side by side:
+// of A top.at[0], bottom.at[0], top.at[1], bottom.at[1], of B at[0], at[1]; ldmatrix brings them in that order. Rows and columns are dealt to them as the reads bring them:
+//   k touches             Eight e, lane g is row 8 e + g                          ldmatrix; double: 8-byte loads
 //   rows touch, 2 bytes   the same                                                ldmatrix, turned
 //   rows touch, 1 byte    16 rows to two Eights in turns: 2 g + e % 2             ldmatrix of pairs, turned; bytes sorted
 //   rows touch, 4 bytes   32 rows to four Eights in turns: 4 g + e % 4            16-byte loads at k = t and 4 + t
-//   rows touch, 8 bytes   16 rows to two Eights in turns: 2 g + e % 2             16-byte loads at k = 2 t and 2 t + 1
-// With double, k = 2 t and 2 t + 1 play k = t and 4 + t, in A and B alike.
-template <int Outer, bool AlongK, int Deep, int Count> struct Reader {
+//   rows touch, 8 bytes   the same as with 2 bytes                                8-byte loads at k = t and 4 + t
+template <bool OfA, int Outer, bool AlongK, int Deep, int Count> struct Reader {
   typedef Tile<Outer, AlongK, Deep> Shape;
-  static constexpr int TURNS = AlongK || SIZE == 2 ? 1 : SIZE == 4 ? 4 : 2;
-  static constexpr int UNIT = AlongK ? (SIZE == 8 ? 1 : 2) : SIZE == 4 ? 4 : 2;  // Eights that come together
+  static constexpr int TURNS = AlongK || SIZE == 2 || SIZE == 8 ? 1 : SIZE == 4 ? 4 : 2;
+  static constexpr int UNIT = SIZE == 8 ? 1 : !AlongK && SIZE == 4 ? 4 : 2;  // Eights that come together
   static_assert(Count % UNIT == 0 && (Count & (Count - 1)) == 0, "a warp's Eights come in units; their number is 2, 4, 8, ...");
   static_assert(Deep % DEPTH == 0, "a tile is made of whole steps");
   int mine;  // the offset of this lane's first chunk
@@ -161,30 +160,28 @@ template <int Outer, bool AlongK, int Deep, int Count> struct Reader {
   __device__ static int outer_of(int e, int g) { return e / TURNS * 8 * TURNS + g * TURNS + e % TURNS; }
 
   __device__ Reader(int first) {
-    const int lane = threadIdx.x % 32;
-    if constexpr (AlongK && SIZE == 8) mine = Shape::offset(first + lane / 4, lane % 4);
-    else if constexpr (AlongK) mine = Shape::offset(first + lane % 16, lane / 16);
-    else if constexpr (SIZE == 1) mine = Shape::offset(lane % 8 / 2 * 4 + lane % 2 + lane / 8 * 2 % 4 + lane / 16 * 16, first / 16);
-    else if constexpr (SIZE == 2) mine = Shape::offset(lane % 8 + lane / 16 * 8, first / 8 + lane / 8 % 2);
-    else mine = Shape::offset(SIZE == 4 ? lane % 4 : lane % 4 * 2, first / CHUNK + lane / 4);
+    const int lane = threadIdx.x % 32, second = lane / 8 % 2, third = lane / 16;  // of ldmatrix's tiles: 1 and 3, 2 and 3
+    const int outer = OfA ? second : third, deeper = OfA ? third : second;
+    if constexpr (AlongK && SIZE == 8) mine = Shape::offset(first + lane / 4, lane % 4 / 2) + lane % 2 * 8;
+    else if constexpr (AlongK) mine = Shape::offset(first + lane % 8 + outer * 8, deeper);
+    else if constexpr (SIZE == 1) mine = Shape::offset(lane % 8 / 2 * 4 + lane % 2 + second * 2 + third * 16, first / 16);
+    else if constexpr (SIZE == 2) mine = Shape::offset(lane % 8 + deeper * 8, first / 8 + outer);
+    else if constexpr (SIZE == 4) mine = Shape::offset(lane % 4, first / 4 + lane / 4);
+    else mine = Shape::offset(lane % 4, first / 2 + lane / 8) + lane / 4 % 2 * 8;
   }
 
-  // Other chunks of the same row lie an XOR away, other rows of the same swizzle a sum.
-  __device__ void read(Eight (&eights)[Count], const char* tile, int step) const {
+  // Other chunks of the same row lie an XOR away, other rows of the same swizzle a sum. `part` of `parts`: reads that are
+  // spread among the products do not hold them up in the queue of the memory pipeline.
+  __device__ void read(Eight (&eights)[Count], const char* tile, int step, int part = 0, int parts = 1) const {
 #pragma unroll
     for (int e = 0; e < Count; e += UNIT) {
-      if constexpr (AlongK && SIZE == 8) {
-#pragma unroll
-        for (int i = 0; i < DEPTH / 8; ++i) {
-          const double2 pair = *reinterpret_cast<const double2*>(tile + (mine ^ (step * DEPTH / 8 + i) * 64) + e * 8 * Shape::ROW_BYTES);
-          eights[e].at[2 * i] = pair.x, eights[e].at[2 * i + 1] = pair.y;
-        }
-      } else if constexpr (SIZE == 8) {
+      if (e * parts / Count != part) continue;
+      if constexpr (SIZE == 8) {
 #pragma unroll
         for (int i = 0; i < DEPTH / 4; ++i) {
-          const int row = step * DEPTH + i / 2 * 8 + i % 2;
-          const double2 pair = *reinterpret_cast<const double2*>(tile + (mine ^ e * 64) + row * Shape::ROW_BYTES);
-          eights[e].at[i] = pair.x, eights[e + 1].at[i] = pair.y;
+          const int at = AlongK ? (mine ^ (step * DEPTH / 4 + i) * 32) + e * 8 * Shape::ROW_BYTES
+                                : (mine ^ e * 64) + (step * DEPTH + i * 4) * Shape::ROW_BYTES;
+          eights[e].at[i] = *reinterpret_cast<const double*>(tile + at);
         }
       } else if constexpr (!AlongK && SIZE == 4) {
 #pragma unroll
@@ -203,7 +200,8 @@ template <int Outer, bool AlongK, int Deep, int Count> struct Reader {
             eights[e + 1].at[i] = __byte_perm(got[2 * i], got[2 * i + 1], 0x7531);
           }
         } else {
-          eights[e].at[0] = got[0], eights[e + 1].at[0] = got[1], eights[e].at[1] = got[2], eights[e + 1].at[1] = got[3];
+          eights[e].at[0] = got[0], eights[e].at[1] = got[OfA ? 2 : 1];
+          eights[e + 1].at[0] = got[OfA ? 1 : 2], eights[e + 1].at[1] = got[3];
         }
       }
     }

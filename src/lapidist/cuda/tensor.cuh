@@ -46,7 +46,7 @@ typedef TensorTypes<T>::Out Out;
 #ifndef D_VECTOR  // elements of C and D moved at once
 #define D_VECTOR (ALIGNED ? 16 / sizeof(Out) : 1)
 #endif
-#ifndef C_VECTOR
+#ifndef C_VECTOR  // D_VECTOR, or 1: C may lie otherwise than D
 #define C_VECTOR D_VECTOR
 #endif
 
@@ -56,26 +56,36 @@ struct alignas(sizeof(Element) * Count < 16 ? sizeof(Element) * Count : 16) Vect
 constexpr int CHUNK = 16 / sizeof(T);  // elements of a chunk: what one thread moves at once
 typedef Vector<T, CHUNK> Chunk;
 
-// A chunk of which `exist` elements (any number, also none or more) are there; the rest is zero.
-__device__ __forceinline__ Chunk load_chunk(const T* gmem, int exist) {
-  if (ALIGNED && exist >= CHUNK) return *reinterpret_cast<const Chunk*>(gmem);
-  Chunk chunk = {};
-#pragma unroll
-  for (int i = 0; i < CHUNK; ++i)
-    if (i < exist) chunk.at[i] = gmem[i];
-  return chunk;
+__device__ __forceinline__ Chunk& chunk_at(T* place) { return *reinterpret_cast<Chunk*>(place); }
+__device__ __forceinline__ const Chunk& chunk_at(const T* place) { return *reinterpret_cast<const Chunk*>(place); }
+
+// Rows x Cols elements to shared memory by all threads, one at a time; only m x n of them exist, the rest is zero.
+template <int Rows, int Cols, int Pitch, int Threads>
+__device__ __forceinline__ void copy_elements(T* smem, const T* gmem, i64 pitch, int m, int n) {
+#pragma unroll(ALIGNED ? 1 : 8)  // where this is the rare way, registers are dearer than time
+  for (int i = threadIdx.x; i < Rows * Cols; i += Threads) {
+    const int row = i / Cols, col = i % Cols;
+    smem[row * Pitch + col] = row < m && col < n ? gmem[row * pitch + col] : T(0);
+  }
 }
 
-// The same to shared memory, without waiting where cp.async can do it.
-__device__ __forceinline__ void copy_chunk(T* smem, const T* gmem, int exist) {
-  if constexpr (ALIGNED) {
+// A chunk to shared memory, of which `exist` elements (any number, also none or more) are there; the rest becomes zero. It
+// does not wait where cp.async can do it. `whole`, a constant, says that all of it is there: a length costs eight instructions.
+__device__ __forceinline__ void copy_chunk(T* smem, const T* gmem, int exist, bool whole) {
+  if (ALIGNED && whole) {
+    cp_async<16>(smem, gmem);
+  } else if constexpr (ALIGNED) {
     const int bytes = exist * static_cast<int>(sizeof(T));
     cp_async_fill<16>(smem, gmem, bytes < 0 ? 0 : min_of(bytes, 16));
   } else if constexpr (sizeof(T) >= 4) {
 #pragma unroll
     for (int i = 0; i < CHUNK; ++i) cp_async_fill<sizeof(T) < 4 ? 4 : sizeof(T)>(smem + i, gmem + i, i < exist ? sizeof(T) : 0);
   } else {
-    *reinterpret_cast<Chunk*>(smem) = load_chunk(gmem, exist);
+    Chunk chunk = {};
+#pragma unroll
+    for (int i = 0; i < CHUNK; ++i)
+      if (i < exist) chunk.at[i] = gmem[i];
+    chunk_at(smem) = chunk;
   }
 }
 
@@ -84,6 +94,7 @@ __device__ __forceinline__ void copy_chunk(T* smem, const T* gmem, int exist) {
 template <int Rows, int Cols, int Pitch, typename Laid>
 __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64 c_row, i64 c_col, Out* D, i64 d_row, int row,
                                             int col, int M, int N, Scalar alpha, Scalar beta) {
+  static_assert(C_VECTOR == D_VECTOR || C_VECTOR == 1, "C is read as D is written, or one by one");
   static_assert(Rows * Cols % (32 * D_VECTOR) == 0 && Cols % D_VECTOR == 0, "a warp stores whole vectors, all lanes alike");
 #pragma unroll 4
   for (int i = threadIdx.x % 32 * D_VECTOR; i < Rows * Cols; i += 32 * D_VECTOR) {
@@ -93,7 +104,7 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
     const bool whole = n + D_VECTOR <= N;
     Vector<Out, D_VECTOR> c;
     if (beta != Scalar(0)) {  // beta = 0 never reads C: NaN there must not leak
-      if (C_VECTOR == D_VECTOR && whole) {
+      if (C_VECTOR > 1 && whole) {
         c = *reinterpret_cast<const Vector<Out, D_VECTOR>*>(C + m * c_row + n);
       } else {
 #pragma unroll

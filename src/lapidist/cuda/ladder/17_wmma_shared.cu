@@ -18,7 +18,7 @@
 #ifndef BM
 #define BM (8 * FM)
 #define BN (8 * FN)
-#define BK (128 / sizeof(T))  // in half: 64 KB of shared memory are enough; twice as deep needs more
+#define BK (8 * CHUNK)  // 128 bytes: in half: 64 KB of shared memory are enough; twice as deep needs more
 #endif
 #ifndef SKEW
 #define SKEW CHUNK
@@ -29,9 +29,10 @@
 constexpr int ROWS = 2, COLS = 4;  // fragments of a warp
 constexpr int WARPS_N = BN / (COLS * FN), WARPS = BM / (ROWS * FM) * WARPS_N, THREADS = WARPS * 32;
 constexpr int A_PITCH = BK + SKEW, B_PITCH = BN + SKEW, D_PITCH = COLS * FN + 16 / sizeof(Sum);  // in elements
-constexpr int A_CHUNKS = BK / CHUNK, B_CHUNKS = BN / CHUNK;  // a row's
+constexpr int A_ROWS = THREADS / (BK / CHUNK), B_ROWS = THREADS / (BN / CHUNK);  // rows that one move of all threads covers
+constexpr int A_MOVES = BM / A_ROWS, B_MOVES = BK / B_ROWS;
 static_assert(BM % (ROWS * FM) == 0 && BN % (COLS * FN) == 0 && BK % FK == 0, "tiles are made of whole fragments");
-static_assert(BM * A_CHUNKS % THREADS == 0 && BK * B_CHUNKS % THREADS == 0, "every thread moves the same number of chunks");
+static_assert(A_MOVES * A_ROWS == BM && B_MOVES * B_ROWS == BK, "all threads move whole rows, a chunk each at a time");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 wmma_shared(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, i64 ldb, Scalar beta, Out* C, i64 ldc) {
@@ -39,6 +40,8 @@ wmma_shared(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, 
   const int tiles_n = ceil_div(N, BN), tiles = ceil_div(M, BM) * tiles_n;
   const int warp = threadIdx.x / 32, warp_row = warp / WARPS_N * ROWS * FM, warp_col = warp % WARPS_N * COLS * FN;
   extern __shared__ __align__(128) char smem[];  // chunks of A and B; at the end of a tile, the warps' patches of D
+  const int a_row = threadIdx.x / (BK / CHUNK), a_col = threadIdx.x % (BK / CHUNK) * CHUNK;
+  const int b_row = threadIdx.x / (BN / CHUNK), b_col = threadIdx.x % (BN / CHUNK) * CHUNK;
   T* As = reinterpret_cast<T*>(smem);
   T* Bs = As + BM * A_PITCH;
   Sum* Ds = reinterpret_cast<Sum*>(smem) + warp * FM * D_PITCH;
@@ -46,22 +49,29 @@ wmma_shared(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, 
   for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int tile_row = tile / tiles_n * BM, tile_col = tile % tiles_n * BN;
     W::Sums sums[ROWS][COLS] = {};
+    Chunk a_next[A_MOVES], b_next[B_MOVES];
 
     for (int k0 = 0; k0 < K; k0 += BK) {
-      // Load.
+      // Load: whole chunks through registers, all asked for before the first is stored; else element by element.
+      const bool whole = ALIGNED && k0 + BK <= K && tile_col + BN <= N;
+      if (whole) {
 #pragma unroll
-      for (int i = threadIdx.x; i < BM * A_CHUNKS; i += THREADS) {
-        const int row = i / A_CHUNKS, k = i % A_CHUNKS * CHUNK;
-        *reinterpret_cast<Chunk*>(&As[row * A_PITCH + k]) =
-            load_chunk(A + min_of(tile_row + row, M - 1) * lda + k0 + k, K - k0 - k);
-      }
+        for (int i = 0; i < A_MOVES; ++i)
+          a_next[i] = chunk_at(A + min_of(tile_row + a_row + i * A_ROWS, M - 1) * lda + k0 + a_col);
 #pragma unroll
-      for (int i = threadIdx.x; i < BK * B_CHUNKS; i += THREADS) {
-        const int k = i / B_CHUNKS, col = i % B_CHUNKS * CHUNK;
-        *reinterpret_cast<Chunk*>(&Bs[k * B_PITCH + col]) =
-            load_chunk(B + (k0 + k) * ldb + tile_col + col, k0 + k < K ? N - tile_col - col : 0);
+        for (int i = 0; i < B_MOVES; ++i) b_next[i] = chunk_at(B + (k0 + b_row + i * B_ROWS) * ldb + tile_col + b_col);
       }
-      __syncthreads();  // the chunk is whole before anyone reads it
+      __syncthreads();  // everyone is done with the chunks before, or with D: they may be overwritten
+      if (whole) {
+#pragma unroll
+        for (int i = 0; i < A_MOVES; ++i) chunk_at(&As[(a_row + i * A_ROWS) * A_PITCH + a_col]) = a_next[i];
+#pragma unroll
+        for (int i = 0; i < B_MOVES; ++i) chunk_at(&Bs[(b_row + i * B_ROWS) * B_PITCH + b_col]) = b_next[i];
+      } else {
+        copy_elements<BM, BK, A_PITCH, THREADS>(As, A + tile_row * lda + k0, lda, M - tile_row, K - k0);
+        copy_elements<BK, BN, B_PITCH, THREADS>(Bs, B + k0 * ldb + tile_col, ldb, K - k0, N - tile_col);
+      }
+      __syncthreads();  // the chunks are whole before anyone reads them
 
       // Compute.
 #pragma unroll
@@ -76,10 +86,10 @@ wmma_shared(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, 
 #pragma unroll
           for (int n = 0; n < COLS; ++n) W::multiply(sums[m][n], a[m], b[n]);
       }
-      __syncthreads();  // everyone is done with the chunk before the next one, or D, overwrites it
     }
 
     // Store.
+    __syncthreads();  // everyone is done with the last chunk before D overwrites it
 #pragma unroll
     for (int m = 0; m < ROWS; ++m) {
 #pragma unroll
@@ -88,6 +98,5 @@ wmma_shared(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, 
       store_patch<FM, COLS * FN, D_PITCH>(Ds, C, ldc, 1, C, ldc, tile_row + warp_row + m * FM, tile_col + warp_col, M, N, alpha, beta);
       __syncwarp();  // the patch is read before it is filled again
     }
-    __syncthreads();  // the patches are read before the next tile overwrites them
   }
 }

@@ -16,7 +16,7 @@
 #ifndef BM
 #define BM (sizeof(T) < 8 ? 128 : 64)
 #define BN (sizeof(T) == 2 ? 256 : 128)
-#define BK (sizeof(T) < 8 ? 64 / sizeof(T) : 16)
+#define BK (sizeof(T) < 8 ? 4 * CHUNK : 16)
 #define WM (sizeof(T) < 8 ? 64 : 32)
 #define WN (sizeof(T) < 8 ? 64 : 32)
 #define STAGES 4
@@ -30,13 +30,14 @@
 #endif
 typedef Tile<BM, true, BK> ATile;   // k touches
 typedef Tile<BN, false, BK> BTile;  // columns touch
-typedef Reader<BM, true, BK, WM / 8> AReader;
-typedef Reader<BN, false, BK, WN / 8> BReader;
+typedef Reader<true, BM, true, BK, WM / 8> AReader;
+typedef Reader<false, BN, false, BK, WN / 8> BReader;
 constexpr int STAGE = ATile::BYTES + BTile::BYTES, STEPS = BK / DEPTH;
 constexpr int A_ROWS = THREADS / ATile::CHUNKS, B_ROWS = THREADS / BTile::CHUNKS;  // rows that one move of all threads covers
+constexpr int A_MOVES = BM / A_ROWS, B_MOVES = BK / B_ROWS, ROWS = WM / 16;  // ROWS of products of a warp
 constexpr int PATCH = 16, D_PITCH = WN + 32 / sizeof(Scalar);  // a warp's patch of D: rows, and their distance
-static_assert(THREADS % ATile::CHUNKS == 0 && BM % A_ROWS == 0, "all threads move whole rows of A, a chunk each at a time");
-static_assert(THREADS % BTile::CHUNKS == 0 && BK % B_ROWS == 0, "all threads move whole rows of B");
+static_assert(THREADS % ATile::CHUNKS == 0 && A_MOVES * A_ROWS == BM, "all threads move whole rows of A, a chunk each at a time");
+static_assert(THREADS % BTile::CHUNKS == 0 && B_MOVES * B_ROWS == BK, "all threads move whole rows of B");
 static_assert(STAGES >= 3, "one tile is read, one is freed, one at least is under way");
 static_assert(STEPS % 2 == 0, "the two fragment buffers take turns: tile after tile starts with the first");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
@@ -56,24 +57,27 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
   const int a_row = threadIdx.x / ATile::CHUNKS, a_chunk = threadIdx.x % ATile::CHUNKS;
   const int b_row = threadIdx.x / BTile::CHUNKS, b_chunk = threadIdx.x % BTile::CHUNKS;
   const int b_exist = N - tile_col - b_chunk * CHUNK;
-  const T* a_gmem[BM / A_ROWS];
+  const T* a_gmem[A_MOVES];
 #pragma unroll
-  for (int i = 0; i < BM / A_ROWS; ++i) a_gmem[i] = A + min_of(tile_row + a_row + i * A_ROWS, M - 1) * lda + a_chunk * CHUNK;
+  for (int i = 0; i < A_MOVES; ++i) a_gmem[i] = A + min_of(tile_row + a_row + i * A_ROWS, M - 1) * lda + a_chunk * CHUNK;
   const T* b_gmem = B + b_row * ldb + tile_col + b_chunk * CHUNK;
   int copied = 0;  // the k that the next copy starts with
-  const auto copy_tile = [&](int stage) {
+  const auto copy_part = [&](int stage, int part, int parts, bool whole) {
     char* target = smem + stage * STAGE;
 #pragma unroll
-    for (int i = 0; i < BM / A_ROWS; ++i) {
-      copy_chunk(reinterpret_cast<T*>(target + ATile::offset(a_row + i * A_ROWS, a_chunk)), a_gmem[i], K - copied - a_chunk * CHUNK);
-      a_gmem[i] += BK;
+    for (int i = 0; i < A_MOVES; ++i) {
+      if (i * parts / A_MOVES != part) continue;
+      copy_chunk(reinterpret_cast<T*>(target + ATile::offset(a_row + i * A_ROWS, a_chunk)), a_gmem[i] + copied,
+                              K - copied - a_chunk * CHUNK, whole);
     }
     target += ATile::BYTES;
 #pragma unroll
-    for (int i = 0; i < BK; i += B_ROWS)
-      copy_chunk(reinterpret_cast<T*>(target + BTile::offset(b_row + i, b_chunk)), b_gmem + i * ldb, copied + b_row + i < K ? b_exist : 0);
-    b_gmem += BK * ldb;
-    copied += BK;
+    for (int i = 0; i < B_MOVES; ++i) {
+      if (i * parts / B_MOVES != part) continue;
+      copy_chunk(reinterpret_cast<T*>(target + BTile::offset(b_row + i * B_ROWS, b_chunk)), b_gmem + i * B_ROWS * ldb,
+                              copied + b_row + i * B_ROWS < K ? b_exist : 0, whole);
+    }
+    if (part == parts - 1) b_gmem += BK * ldb, copied += BK;
   };
 
   Sums sums[WM / 16][WN / 8];
@@ -82,7 +86,7 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
   const BReader read_b(warp_col);
 #pragma unroll
   for (int stage = 0; stage < STAGES - 1; ++stage) {
-    if (copied < K) copy_tile(stage);
+    if (copied < K) copy_part(stage, 0, 1, false);
     cp_async_commit();  // also when there is no tile left: the wait below counts groups
   }
   if (K > 0) {
@@ -91,28 +95,34 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
     read_a.read(a[0], smem, 0);
     read_b.read(b[0], smem + ATile::BYTES, 0);
   }
-  for (int k0 = 0, stage = 0, freed = STAGES - 1; k0 < K; k0 += BK) {
-    // Load: the tile STAGES - 1 steps ahead, from global to shared memory.
-    if (copied < K) copy_tile(freed);
-    cp_async_commit();
+  const int k_whole = tile_col + BN <= N ? K : 0;  // up to there, whole tiles are copied
+  int k0 = 0, stage = 0, freed = STAGES - 1;
+#pragma unroll
+  for (int border = 0; border < 2; ++border) {  // the loop is made twice: one copies whole tiles, the other the rest
+    for (; border ? k0 < K : copied + BK <= k_whole; k0 += BK) {
+#pragma unroll
+      for (int step = 0; step < STEPS; ++step) {
+        if (step == STEPS - 1) {  // the next step is in the next tile
+          freed = stage;
+          stage = stage == STAGES - 1 || k0 + BK >= K ? 0 : stage + 1;  // after the last tile any will do
+          cp_async_wait<STAGES - 2>();
+          __syncthreads();  // the tile is whole, and everyone has read the last of the one before
+        }
+        round_eights(a[step % 2]);
+        round_eights(b[step % 2]);
+#pragma unroll
+        for (int m = 0; m < ROWS; ++m) {
+          // Load: the next step's Eights, and of the tile STAGES - 1 ahead a part for each row of products.
+          read_a.read(a[(step + 1) % 2], smem + stage * STAGE, (step + 1) % STEPS, m, ROWS);
+          read_b.read(b[(step + 1) % 2], smem + stage * STAGE + ATile::BYTES, (step + 1) % STEPS, m, ROWS);
+          if (step == 0 && (!border || copied < K)) copy_part(freed, m, ROWS, !border);
+          if (step == 0 && m == ROWS - 1) cp_async_commit();
 
-    // Compute: this step's Eights, while those of the next one are on their way from shared memory.
+          // Compute.
 #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-      if (step == STEPS - 1) {  // the next one is in the next tile
-        freed = stage;
-        stage = k0 + BK >= K || stage == STAGES - 1 ? 0 : stage + 1;  // after the last tile any will do
-        cp_async_wait<STAGES - 2>();
-        __syncthreads();  // the tile is whole, and everyone has read the last of the one before
+          for (int n = 0; n < WN / 8; ++n) sums[m][n].multiply(a[step % 2][2 * m], a[step % 2][2 * m + 1], b[step % 2][n]);
+        }
       }
-      read_a.read(a[(step + 1) % 2], smem + stage * STAGE, (step + 1) % STEPS);
-      read_b.read(b[(step + 1) % 2], smem + stage * STAGE + ATile::BYTES, (step + 1) % STEPS);
-      round_eights(a[step % 2]);
-      round_eights(b[step % 2]);
-#pragma unroll
-      for (int m = 0; m < WM / 16; ++m)
-#pragma unroll
-        for (int n = 0; n < WN / 8; ++n) sums[m][n].multiply(a[step % 2][2 * m], a[step % 2][2 * m + 1], b[step % 2][n]);
     }
   }
 

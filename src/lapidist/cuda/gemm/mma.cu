@@ -1,0 +1,206 @@
+// The tensor-core family for sm_80 and newer: every type of mma.sync, layout, stride, alignment, batch and size.
+//
+// D = alpha A B + beta C. D is row-major; A, B and C have any strides. The host says by macro what it knows:
+//   A_CONTIGUOUS   1: neighbours along k touch (A row-major)   2: neighbours along m touch   0: neither
+//   B_CONTIGUOUS   1: neighbours along k touch                 2: neighbours along n touch (B row-major)   0: neither
+//   A_VECTOR, B_VECTOR   elements loaded at once, as pointers and strides allow: 1, 2, ... up to 16 bytes
+//   D_VECTOR             elements stored at once; C_VECTOR is the same if C's rows allow it, else 1
+//
+// Rung 18 with a mover in front that knows all layouts. A tile lies in shared memory as it lies in global memory:
+//
+//      k touches               rows touch                moved by
+//   m  | chunk chunk |      k  | chunk chunk chunk |     16, 8, 4 bytes: cp.async, STAGES - 1 tiles ahead
+//   |  | chunk chunk |      |  | chunk chunk chunk |      2, 1 bytes:    registers, loaded in a tile's first step and
+//   v  | chunk chunk |      v                                            stored in its last
+//
+// What does not exist is zero in shared memory. Readers (mma.cuh) turn either form into the fragments of mma.sync.
+#ifndef A_CONTIGUOUS
+#define A_CONTIGUOUS 1
+#define B_CONTIGUOUS 2
+#define A_VECTOR 1
+#define B_VECTOR 1
+#define D_VECTOR 1
+#endif
+#ifndef C_VECTOR
+#define C_VECTOR 1
+#endif
+#include "mma.cuh"
+
+#ifndef BM
+#define BM (sizeof(T) < 8 ? 128 : 64)
+#define BN 128
+#define BK (sizeof(T) < 8 ? 4 * CHUNK : 16)
+#define WM (sizeof(T) < 8 ? 64 : 32)
+#define WN (sizeof(T) < 8 ? 64 : 32)
+#define STAGES 4
+#endif
+#ifndef RASTER
+#define RASTER 8
+#endif
+#define THREADS (BM / WM * (BN / WN) * 32)
+#ifndef BLOCKS
+#define BLOCKS (THREADS <= 128 ? 2 : 1)  // on an SM at once; it has 65536 registers
+#endif
+typedef Reader<true, BM, A_CONTIGUOUS != 2, BK, WM / 8> AReader;
+typedef Reader<false, BN, B_CONTIGUOUS != 2, BK, WN / 8> BReader;
+constexpr int A_BYTES = AReader::Shape::BYTES, STAGE = A_BYTES + BReader::Shape::BYTES;
+constexpr int STEPS = BK / DEPTH, ROWS = WM / 16;  // ROWS of products of a warp
+constexpr int PATCH = AReader::TURNS == 4 ? 32 : 16, D_PITCH = WN + 32 / sizeof(Scalar);  // a warp's patch of D: rows, distance
+static_assert(STAGES >= 3, "one tile is read, one is freed, one at least is under way");
+static_assert(STEPS % 2 == 0, "the two fragment buffers take turns: tile after tile starts with the first");
+static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of D");
+
+// Moves tile after tile of BK steps of k to shared memory, each thread a chunk of every STRIDE-th row.
+template <typename Shape, int CONTIGUOUS, int VECTOR> struct Mover {
+  static constexpr bool ALONG_K = CONTIGUOUS != 2, HELD = VECTOR * SIZE < 4;  // cp.async has no 2-byte form
+  static constexpr int STRIDE = THREADS / Shape::CHUNKS, MOVES = Shape::ROWS / STRIDE;
+  static_assert(THREADS % Shape::CHUNKS == 0 && MOVES * STRIDE == Shape::ROWS, "all threads move whole rows, a chunk each at a time");
+  static_assert(CHUNK % VECTOR == 0, "vectors fill a chunk");
+  const T* gmem[ALONG_K ? MOVES : 1];  // where the first move (along k: each) of the next tile starts
+  i64 k_stride;
+  int row, chunk, k_left, exist;       // of the next tile, k that exist; of this thread's chunk, rows that do
+  Chunk held[HELD ? MOVES : 1];
+
+  __device__ Mover(const T* matrix, int first, int extent, int K, i64 outer_stride, i64 k_stride)
+      : k_stride(k_stride), row(threadIdx.x / Shape::CHUNKS), chunk(threadIdx.x % Shape::CHUNKS), k_left(K) {
+    exist = extent - first - chunk * CHUNK;
+    if constexpr (ALONG_K) {
+#pragma unroll
+      for (int i = 0; i < MOVES; ++i)  // rows beyond the matrix repeat its last one: nobody stores what they feed
+        gmem[i] = matrix + min_of(first + row + i * STRIDE, extent - 1) * outer_stride + chunk * CHUNK * inner();
+    } else {
+      gmem[0] = matrix + first + chunk * CHUNK + row * k_stride;
+    }
+  }
+  __device__ i64 inner() const { return CONTIGUOUS == 0 ? k_stride : 1; }  // between the elements of a chunk
+  __device__ char* place(char* tile, int i) const { return tile + Shape::offset(row + i * STRIDE, chunk); }
+
+  // Part `part` of `parts` of the next tile. `whole`, a constant: all of it exists.
+  __device__ void load(char* tile, int part, int parts, bool whole) {
+#pragma unroll
+    for (int i = 0; i < MOVES; ++i) {
+      if (i * parts / MOVES != part) continue;
+      const T* from = ALONG_K ? gmem[ALONG_K ? i : 0] : gmem[0] + i * STRIDE * k_stride;
+      const int there = whole ? CHUNK : ALONG_K ? k_left - chunk * CHUNK : row + i * STRIDE < k_left ? exist : 0;
+      if constexpr (HELD) {
+#pragma unroll
+        for (int e = 0; e < CHUNK; ++e) held[i].at[e] = e < there ? from[e * inner()] : T(0);
+      } else {
+#pragma unroll
+        for (int e = 0; e < CHUNK; e += VECTOR) {
+          T* to = reinterpret_cast<T*>(place(tile, i)) + e;
+          if (whole) cp_async<VECTOR * SIZE>(to, from + e * inner());
+          else cp_async_fill<VECTOR * SIZE>(to, from + e * inner(), (there <= e ? 0 : min_of(there - e, VECTOR)) * SIZE);
+        }
+      }
+    }
+    if (part == parts - 1) {
+#pragma unroll
+      for (int i = 0; i < (ALONG_K ? MOVES : 1); ++i) gmem[i] += BK * (ALONG_K ? inner() : k_stride);
+      k_left -= BK;
+    }
+  }
+
+  __device__ void store(char* tile) {
+    if constexpr (HELD)
+#pragma unroll
+      for (int i = 0; i < MOVES; ++i) *reinterpret_cast<Chunk*>(place(tile, i)) = held[i];
+  }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
+mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, const Out* C, Out* D,
+    i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
+    i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer) {
+  // Where am I: the tile of D, in bands of RASTER rows of tiles, and my warp's part of it.
+  const int tiles_m = ceil_div(M, BM), tiles_n = ceil_div(N, BN);
+  const int band = blockIdx.x / (RASTER * tiles_n) * RASTER, height = min_of(RASTER, tiles_m - band);
+  const int tile_row = (band + blockIdx.x % (RASTER * tiles_n) % height) * BM;
+  const int tile_col = blockIdx.x % (RASTER * tiles_n) / height * BN;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp_row = warp / (BN / WN) * WM, warp_col = warp % (BN / WN) * WN;
+  A += blockIdx.y * a_inner + blockIdx.z * a_outer;
+  B += blockIdx.y * b_inner + blockIdx.z * b_outer;
+  C += blockIdx.y * c_inner + blockIdx.z * c_outer;
+  D += blockIdx.y * d_inner + blockIdx.z * d_outer;
+
+  // What I load.
+  extern __shared__ __align__(128) char smem[];  // STAGES of a tile of A and one of B; in the end, the warps' patches of D
+  Mover<AReader::Shape, A_CONTIGUOUS, A_VECTOR> move_a(A, tile_row, M, K, a_row, a_col);
+  Mover<BReader::Shape, B_CONTIGUOUS, B_VECTOR> move_b(B, tile_col, N, K, b_col, b_row);
+
+  Sums sums[ROWS][WN / 8];
+  Eight a[2][WM / 8], b[2][WN / 8];
+  const AReader read_a(warp_row);
+  const BReader read_b(warp_col);
+#pragma unroll
+  for (int stage = 0; stage < STAGES - 1; ++stage) {
+    if (move_a.k_left > 0) {
+      move_a.load(smem + stage * STAGE, 0, 1, false);
+      move_b.load(smem + stage * STAGE + A_BYTES, 0, 1, false);
+      move_a.store(smem + stage * STAGE);
+      move_b.store(smem + stage * STAGE + A_BYTES);
+    }
+    cp_async_commit();  // also when there is no tile left: the wait below counts groups
+  }
+  if (K > 0) {
+    cp_async_wait<STAGES - 2>();
+    __syncthreads();  // the tile is whole before anyone reads it
+    read_a.read(a[0], smem, 0);
+    read_b.read(b[0], smem + A_BYTES, 0);
+  }
+  const bool all_rows = A_CONTIGUOUS != 2 || tile_row + BM <= M, all_cols = B_CONTIGUOUS != 2 || tile_col + BN <= N;
+  const int whole = all_rows && all_cols ? BK : K + 1;  // with so many k left, the next tile is whole
+  int k0 = 0, stage = 0, freed = STAGES - 1;
+#pragma unroll
+  for (int border = 0; border < 2; ++border) {  // the loop is made twice: one moves whole tiles, the other the rest
+    for (; border ? k0 < K : move_a.k_left >= whole; k0 += BK) {
+      const bool more = !border || move_a.k_left > 0;
+#pragma unroll
+      for (int step = 0; step < STEPS; ++step) {
+        if (step == STEPS - 1) {  // the next step is in the next tile
+          if (more) move_a.store(smem + freed * STAGE), move_b.store(smem + freed * STAGE + A_BYTES);
+          freed = stage;
+          stage = stage == STAGES - 1 || k0 + BK >= K ? 0 : stage + 1;  // after the last tile any will do
+          cp_async_wait<STAGES - 2>();
+          __syncthreads();  // the tile is whole, and everyone has read the last of the one before
+        }
+        round_eights(a[step % 2]);
+        round_eights(b[step % 2]);
+#pragma unroll
+        for (int m = 0; m < ROWS; ++m) {
+          // Load: the next step's Eights, and of the tile STAGES - 1 ahead a part for each row of products.
+          read_a.read(a[(step + 1) % 2], smem + stage * STAGE, (step + 1) % STEPS, m, ROWS);
+          read_b.read(b[(step + 1) % 2], smem + stage * STAGE + A_BYTES, (step + 1) % STEPS, m, ROWS);
+          if (step == 0 && more) {
+            move_a.load(smem + freed * STAGE, m, ROWS, !border);
+            move_b.load(smem + freed * STAGE + A_BYTES, m, ROWS, !border);
+          }
+          if (step == 0 && m == ROWS - 1) cp_async_commit();
+
+          // Compute.
+#pragma unroll
+          for (int n = 0; n < WN / 8; ++n) sums[m][n].multiply(a[step % 2][2 * m], a[step % 2][2 * m + 1], b[step % 2][n]);
+        }
+      }
+    }
+  }
+
+  // Store: a warp's rows, PATCH at a time, through its patch of shared memory.
+  __syncthreads();  // everyone has read the last tile
+  Scalar* patch = reinterpret_cast<Scalar*>(smem) + warp * PATCH * D_PITCH;
+#pragma unroll
+  for (int top = 0; top < WM; top += PATCH) {
+#pragma unroll
+    for (int m = top / 16; m < (top + PATCH) / 16; ++m)
+#pragma unroll
+      for (int n = 0; n < WN / 8; ++n)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          patch[(AReader::outer_of(2 * m + i / 2, lane / 4) - top) * D_PITCH + BReader::outer_of(n, lane % 4 * 2 + i % 2)] =
+              sums[m][n].sum(i);
+    __syncwarp();  // lanes read what others wrote
+    store_patch<PATCH, WN, D_PITCH>(patch, C, c_row, c_col, D, d_row, tile_row + warp_row + top, tile_col + warp_col, M, N, alpha, beta);
+    __syncwarp();  // the patch is read before it is filled again
+  }
+}
