@@ -170,6 +170,17 @@ class Lanes:
         return np.ascontiguousarray(rows).reshape(-1) if self.whole else rows[self.row, self.lane]
 
 
+def part_of(cohort: Cohort, index: Array | None, parent: Lanes) -> Lanes:
+    """Some lanes of a group; they have been apart as long as it has."""
+    part = Lanes(cohort, index)
+    part.apart = parent.apart
+    return part
+
+
+def indices(lanes: Lanes) -> Array:
+    return np.arange(lanes.cohort.n) if lanes.index is None else lanes.index
+
+
 # ---- special registers ----
 
 

@@ -23,8 +23,9 @@ from lapidist.machine.run import run
 if TYPE_CHECKING:
     from lapidist.device import Device
     from lapidist.kernels import Kernel
+    from lapidist.plans import Plan
 
-KINDS = ("barrier", "wait", "arrival", "fence", "bounds")
+KINDS = ("barrier", "warp barrier", "wait", "arrival", "fence", "bounds")
 BUDGET_FACTOR = 12
 
 
@@ -110,7 +111,7 @@ def breaking(i: Instruction, code: list[Instruction], index: int, labels: dict[s
     name = ".".join((i.opcode, *i.mods))
     drop = dropper(i)
     if i.opcode in ("bar", "barrier"):
-        return "barrier", drop
+        return "warp barrier" if "warp" in i.mods else "barrier", drop
     if re.match(r"cp\.async\.(bulk\.)?wait|wgmma\.wait_group", name):
         return "wait", drop
     if name.startswith("mbarrier.try_wait"):
@@ -187,12 +188,19 @@ def judge(case: Case, mutant: Mutant, seeds: Iterable[int], budget: int) -> Verd
     return Verdict(case.kernel, mutant.kind, mutant.line, mutant.text, None, None)
 
 
-def survey(cases: Iterable[Case], seeds: int = 10, on_verdict: Callable[[Verdict], None] | None = None) -> Survey:
+def survey(
+    cases: Iterable[Case],
+    seeds: int = 10,
+    on_verdict: Callable[[Verdict], None] | None = None,
+    kinds: tuple[str, ...] = KINDS,
+) -> Survey:
     """Break every kernel everywhere, and run each unbroken as often."""
     result = Survey()
     for case in cases:
         steps = check_clean(case, seeds, result)
         for mutant in mutants(case.launch.binary.ptx, case.launch.binary.entry):
+            if mutant.kind not in kinds:
+                continue
             verdict = judge(case, mutant, range(seeds), BUDGET_FACTOR * steps + 10_000)
             result.verdicts.append(verdict)
             if on_verdict is not None:
@@ -219,13 +227,11 @@ def check_clean(case: Case, seeds: int, result: Survey) -> int:
 
 # ---- the project's own kernels ----
 
-# Small, with a tail in every direction and several steps of k.
-SHAPE = (72, 136, 72)
+# Small, with a tail in both directions.
+ROWS, COLUMNS = 72, 136
 
 
-def registered_cases(
-    names: Iterable[str] | None = None, dtype: str = "float32", shape: tuple[int, int, int] = SHAPE
-) -> Iterator[Case]:
+def registered_cases(names: Iterable[str] | None = None, dtype: str = "float32") -> Iterator[Case]:
     """One case for each registered kernel that takes such a problem."""
     from lapidist.device import chip
     from lapidist.errors import RefusalError
@@ -235,13 +241,32 @@ def registered_cases(
     for kernel in KERNELS:
         if chosen is None or kernel.name in chosen:
             try:
-                yield gemm_case(kernel, chip("h200"), dtype, shape)
+                yield gemm_case(kernel, chip("h200"), dtype, (ROWS, COLUMNS, depth_for(kernel, dtype)))
             except RefusalError:
                 continue
 
 
+def depth_for(kernel: Kernel, dtype: str) -> int:
+    """Enough steps of k to go twice around the pipeline and through an unrolled loop, and a tail."""
+    config = kernel.config_for(dtype)
+    steps = 2 * max(config.stages, 1) + 1
+    return max(72, steps * config.bk + 8)
+
+
 def gemm_case(kernel: Kernel, device: Device, dtype: str, shape: tuple[int, int, int]) -> Case:
-    """C = A B and C = A B + C with small integers, so that the right result is exact in every order of summation."""
+    """C = A B, and C = A B + C with a step of k less: two ways through the compiled kernel."""
+    m, n, k = shape
+    plans: list[Plan] = []
+    shorter = k - kernel.config_for(dtype).bk
+    variants = [gemm_variant(kernel, device, dtype, (m, n, depth), beta, plans) for depth, beta in ((k, 0.0), (shorter, 1.0))]
+    same = [variant for variant in variants if variant.launch.binary.ptx == variants[0].launch.binary.ptx]
+    return Case(plans[0].kernel.name, tuple(same))
+
+
+def gemm_variant(
+    kernel: Kernel, device: Device, dtype: str, shape: tuple[int, int, int], beta: float, plans: list[Plan]
+) -> Variant:
+    """Small integers, so that the right result is exact in every order of summation."""
     from lapidist.arrays import operand_of
     from lapidist.plans import make_plan
     from lapidist.problem import Problem
@@ -250,12 +275,10 @@ def gemm_case(kernel: Kernel, device: Device, dtype: str, shape: tuple[int, int,
     random = np.random.default_rng(1)
     a, b, c = (random.integers(-4, 5, size).astype(dtype) for size in ((m, k), (k, n), (m, n)))
     d = np.empty((m, n), dtype)
-    operands = operand_of(a, "a"), operand_of(b, "b"), operand_of(d, "out")
-    plan = make_plan(Problem.of(operands[0], operands[1], None, operands[2]), device, kernel)
-    product = a.astype("f8") @ b.astype("f8")
-    variants = []
-    for beta, before in ((0.0, np.full_like(d, np.nan)), (1.0, c)):
-        wanted = (product + (c if beta else 0)).astype(dtype)
-        launch = plan.launch(operands[0], operands[1], None, operands[2], 1.0, beta)
-        variants.append(Variant(launch, partial(np.copyto, d, before), partial(np.array_equal, d, wanted)))
-    return Case(plan.kernel.name, tuple(variants))
+    first, second, out = operand_of(a, "a"), operand_of(b, "b"), operand_of(d, "out")
+    plan = make_plan(Problem.of(first, second, None, out), device, kernel)
+    plans.append(plan)
+    before = c if beta else np.full_like(d, np.nan)
+    wanted = (a.astype("f8") @ b.astype("f8") + (c if beta else 0)).astype(dtype)
+    launch = plan.launch(first, second, None, out, 1.0, beta)
+    return Variant(launch, partial(np.copyto, d, before), partial(np.array_equal, d, wanted))

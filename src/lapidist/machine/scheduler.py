@@ -13,7 +13,7 @@ import numpy as np
 
 from lapidist.machine.codegen import storage
 from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, Trap
-from lapidist.machine.lanes import Cohort, Lanes
+from lapidist.machine.lanes import Cohort, Lanes, indices, part_of
 from lapidist.machine.state import Machine
 from lapidist.machine.warp import BarrierRequest, reduced
 
@@ -388,14 +388,3 @@ class Scheduler:
         at = barrier.address % self.m.shared_stride
         need = f"{barrier.pending} of {barrier.expected} arrivals and {barrier.bytes} bytes"
         return f", for phase {barrier.phase} of the mbarrier at {at:#x}, which still needs {need}"
-
-
-def part_of(cohort: Cohort, index: Array | None, parent: Lanes) -> Lanes:
-    """Some lanes of a group; they have been apart as long as it has."""
-    part = Lanes(cohort, index)
-    part.apart = parent.apart
-    return part
-
-
-def indices(lanes: Lanes) -> Array:
-    return np.arange(lanes.cohort.n) if lanes.index is None else lanes.index

@@ -1,0 +1,155 @@
+"""Counts against numbers worked out by hand, and the explanation made from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from snippets import kernel, run_body
+
+from lapidist.device import chip
+from lapidist.machine import Counts
+from lapidist.machine.counters import pieces, wavefronts
+from lapidist.machine.explain import difference, explain, explain_launch
+from lapidist.machine.foreign import make_launch
+
+LANE = np.arange(32)
+ALL = np.ones((1, 32), bool)
+
+
+def turns(addresses: np.ndarray, size: int, load: bool = True) -> int:
+    return wavefronts(addresses.reshape(1, 32).astype(np.int64), ALL, size, load)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "size", "expected"),
+    [
+        (4 * LANE, 4, 1),  # neighbours
+        (0 * LANE, 4, 1),  # one word for all
+        (128 * LANE, 4, 32),  # a column of a 32-wide tile
+        (132 * LANE, 4, 1),  # the same, padded
+        (8 * LANE, 4, 2),  # every other word
+        (2 * LANE, 2, 1),  # two lanes a word
+        (8 * LANE, 8, 2),  # 8 bytes: by half warps
+        (16 * LANE, 16, 4),  # 16 bytes: by quarters
+        (16 * (LANE // 2), 16, 2),  # pairs of lanes read the same: half warps in a turn
+        (16 * (LANE % 2 + LANE // 4 * 2), 16, 2),  # so do lanes n and n ^ 2
+        (16 * (LANE // 4), 16, 2),
+        (64 * LANE, 16, 16),  # quarters of eight lanes in two groups of banks each: four turns a quarter
+    ],
+)
+def test_shared_wavefronts(addresses: np.ndarray, size: int, expected: int) -> None:
+    assert turns(addresses, size) == expected
+
+
+def test_stores_are_not_packed() -> None:
+    assert turns(16 * (LANE // 2), 16, load=False) == 4
+
+
+@pytest.mark.parametrize(
+    ("addresses", "size", "sectors", "lines"),
+    [
+        (4 * LANE, 4, 4, 1),
+        (0 * LANE, 4, 1, 1),
+        (1024 * LANE, 4, 32, 32),
+        (4 * LANE + 4, 4, 5, 2),
+        (16 * LANE, 16, 16, 4),
+        (2 * LANE, 2, 2, 1),
+    ],
+)
+def test_global_sectors_and_lines(addresses: np.ndarray, size: int, sectors: int, lines: int) -> None:
+    rows = addresses.reshape(1, 32).astype(np.int64)
+    assert pieces(rows, ALL, size, 32) == sectors
+    assert pieces(rows, ALL, size, 128) == lines
+
+
+def test_absent_lanes_cost_nothing() -> None:
+    some = (LANE < 8).reshape(1, 32)
+    assert pieces((128 * LANE).reshape(1, 32), some, 4, 32) == 8
+    assert wavefronts((128 * LANE).reshape(1, 32), some, 4) == 8
+
+
+BODY = """
+    .shared .align 16 .b8 s[8192]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 128, %r1; mad.wide.u32 %rd1, %t, 4, %in;
+    mov.u32 %r5, 0; mov.f32 %f2, 0f00000000;
+    L: ld.global.f32 %f1, [%rd1]; st.shared.f32 [%r2], %f1; fma.rn.f32 %f2, %f1, %f1, %f2;
+    add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 5; @%p1 bra L;
+    bar.sync 0; setp.lt.u32 %p2, %t, 7; @!%p2 bra E; 
+    mov.u32 %r6, %ctaid.x; mad.lo.u32 %r6, %r6, 64, %t; mad.wide.u32 %rd2, %r6, 4, %out; st.global.f32 [%rd2], %f2; E:"""
+
+
+def counted(**options: object) -> Counts:
+    counts = run_body(BODY, np.zeros(64, "f4"), np.zeros(192, "f4"), grid=3, threads=64, **options).counts
+    assert counts is not None
+    return counts
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_kernel_counted_by_hand(exact: bool) -> None:
+    """Three blocks of two warps, five rounds; seven lanes of each block store."""
+    counts = counted(exact_counts=exact)
+    assert counts.instructions["fma f32"] == counts.instructions["load global"] == counts.instructions["store shared"] == 30
+    assert counts.flops == 2 * 64 * 5 * 3
+    assert (counts.global_load.requests, counts.global_load.nbytes, counts.global_load.turns) == (30, 30 * 128, 120)
+    assert (counts.global_store.requests, counts.global_store.nbytes, counts.global_store.turns) == (3, 3 * 28, 3)
+    assert (counts.shared_store.requests, counts.shared_store.turns) == (30, 30 * 32)
+    assert counts.barriers == 3
+    assert counts.divergent_branches == 1  # lanes of all blocks part together
+    assert 0.9 < counts.active < 1.0
+    assert counts.exact is exact
+    assert counts.sites[0].text.startswith("st.shared")
+
+
+def test_sanitized_runs_count_the_same() -> None:
+    plain, careful = counted(), counted(sanitize=True, seed=4)
+    assert plain.instructions == careful.instructions
+    assert plain.flops == careful.flops
+    assert plain.shared_store == careful.shared_store
+
+
+def test_counts_read_well() -> None:
+    text = str(counted())
+    assert "32.00 wavefronts each" in text
+    assert "4.00 sectors each" in text
+
+
+# ---- explanations ----
+
+
+def test_the_bound_is_the_slowest_resource() -> None:
+    """960 turns of shared memory against 120 sectors and 30 multiplications: shared memory, by conflicts."""
+    counts = counted(exact_counts=True)
+    answer = explain(counts, chip("v100"), scale=1e6)
+    assert answer.bound.name == "shared memory"
+    assert answer.bound.seconds == pytest.approx(960e6 / 80 / 1530e6)
+    assert answer.seconds > answer.bound.seconds
+    assert "shared memory" in str(answer)
+
+
+def test_bigger_work_takes_longer_and_a_bigger_chip_less() -> None:
+    counts = counted(exact_counts=True)
+    seconds = [explain(counts, chip(name), scale=scale).seconds for name, scale in (("h200", 1e6), ("v100", 1e6), ("v100", 1e7))]
+    assert seconds[0] < seconds[1] < seconds[2]
+
+
+def test_idle_multiprocessors_are_paid_for() -> None:
+    counts = counted(exact_counts=True)
+    full, half = (explain(counts, chip("v100"), scale=1e9, blocks=blocks).seconds for blocks in (160, 81))
+    assert half == pytest.approx(full * 160 / 81, rel=1e-3)
+
+
+def test_a_launch_explains_itself() -> None:
+    launch = make_launch(kernel(BODY), "k", (3, 1, 1), (64, 1, 1), {"in": np.zeros(64, "f4"), "out": np.zeros(192, "f4")})
+    counts, answer = explain_launch(launch, chip("h200"))
+    assert counts.exact
+    assert any(limit.name == "DRAM" for limit in answer.limits)
+
+
+def test_difference_names_what_changed() -> None:
+    before = counted()
+    after = run_body(
+        BODY.replace("%t, 128, %r1", "%t, 4, %r1"), np.zeros(64, "f4"), np.zeros(192, "f4"), grid=3, threads=64
+    ).counts
+    assert after is not None
+    assert difference(before, before) == []
+    assert before.shared_store.per_request == 32
+    assert after.shared_store.per_request == 1

@@ -1,0 +1,48 @@
+"""The mutation suite: what it breaks, and what is found. The whole survey is `lapidist mutants`; here one kernel of each kind."""
+
+from __future__ import annotations
+
+import pytest
+from snippets import kernel
+
+from lapidist.kernels import KERNELS
+from lapidist.machine.mutants import Survey, Verdict, mutants, registered_cases, survey
+
+BODY = """
+    .shared .align 8 .b64 m; mov.u32 %r1, m; setp.eq.u32 %p1, %t, 0;
+    @%p1 mbarrier.init.shared.b64 [%r1], 32; fence.mbarrier_init.release.cluster; bar.sync 0;
+    mbarrier.arrive.shared.b64 _, [%r1]; W: mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0; @!%p2 bra W;
+    setp.gt.u32 %p3, %t, 20; @%p3 bra E; st.global.u32 [%out], %t; E:"""
+
+
+def test_every_safeguard_gives_one_mutant() -> None:
+    text = kernel(BODY)
+    found = list(mutants(text, "k"))
+    assert [mutant.kind for mutant in found] == ["fence", "barrier", "arrival", "wait", "bounds"]
+    for mutant in found:
+        assert mutant.ptx.count("\n") == text.rstrip("\n").count("\n")
+        assert mutant.ptx != text
+    assert "setp.eq.u32 %p2, 0, 0;" in found[3].ptx
+    assert "mbarrier.arrive" in found[1].ptx  # other statements of the line stay
+
+
+def test_shares_and_misses_are_reported() -> None:
+    verdicts = [Verdict("k", "barrier", 5, "bar.sync 0;", "Race", 0), Verdict("k", "barrier", 9, "bar.sync 0;", None, None)]
+    result = Survey(verdicts, 4, [])
+    assert result.share("barrier") == (1, 2)
+    assert "| barrier | 1 of 2 | 50% |" in str(result)
+    assert "not found: k line 9" in str(result)
+    assert result.as_json()["false_alarms"] == []
+
+
+@pytest.mark.parametrize("name", ["shared_tile", "async_pipeline"])
+def test_broken_kernels_are_found_and_sound_ones_are_not(name: str) -> None:
+    """Barriers, waits, arrivals and fences only: the bounds checks of an unrolled epilogue are many and alike."""
+    names = {row.name for row in KERNELS}
+    if name not in names:
+        pytest.skip(f"{name} is not registered")
+    (case,) = registered_cases([name])
+    result = survey([case], seeds=2, kinds=("barrier", "wait", "arrival", "fence"))
+    assert result.false_alarms == []
+    assert result.verdicts
+    assert [verdict for verdict in result.verdicts if verdict.found_by is None] == []
