@@ -34,7 +34,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def uncached() -> Iterator[None]:
     """What the compiler remembers about NVRTC and the headers is forgotten before and after."""
-    remembered = (compiler.load_nvrtc, compiler.nvrtc_version, compiler.include_paths, compiler.fingerprint)
+    remembered = (compiler.load_nvrtc, compiler.nvrtc_version, compiler.include_paths, compiler.header_fingerprint)
     for function in remembered:
         function.cache_clear()
     yield
@@ -116,7 +116,7 @@ def test_the_key_depends_on_the_headers(tmp_path: Path, monkeypatch: pytest.Monk
     keys = []
     for text in ("int a;", "int b;"):
         header.write_text(text)
-        compiler.fingerprint.cache_clear()
+        compiler.header_fingerprint.cache_clear()
         keys.append(cache_key(SOURCE, "twice", OPTIONS))
     assert keys[0] != keys[1]
 

@@ -14,7 +14,6 @@ import tempfile
 import zlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -22,66 +21,50 @@ from lapidist.errors import CompileError, DeviceError
 from lapidist.launch import Binary
 
 CUDA_SOURCES = Path(__file__).parent / "cuda"
-SASS_SOURCES = Path(__file__).parent / "sass"
 CACHE_FORMAT = b"lapidist-binary-2\n"
 NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13.0,<14"'
 
 
-def compile_kernel(
-    source: str,
-    entry: str,
-    defines: Mapping[str, object],
-    architecture: str,
-    more_options: tuple[str, ...] = (),
-    rescheduled: bool = False,
-) -> Binary:
-    """Compile the file `source` (a path below lapidist/cuda) with `-D` defines for `architecture` ("sm_90a").
-
-    With `rescheduled` the cubin's FFMA loops go through lapidist.sass; the PTX stays as it is.
-    """
+def compile_kernel(source: str, entry: str, defines: Mapping[str, object], architecture: str) -> Binary:
+    """Compile the file `source` (a path below lapidist/cuda) with `-D` defines for `architecture` ("sm_90a")."""
     text = (CUDA_SOURCES / source).read_text()
-    options = (*compile_options(defines, architecture), *more_options)
-    return compile_source(text, entry, options, architecture, source, rescheduled)
+    options = compile_options(defines, architecture)
+    return compile_source(text, entry, options, architecture, source)
 
 
 def compile_options(defines: Mapping[str, object], architecture: str) -> tuple[str, ...]:
-    """What NVRTC is told, without the include paths: they are machine-dependent and no part of the cache key."""
+    """What NVRTC is told, without the include paths: they are machine-dependent and no part of the cache key.
+
+    NVRTC's own cache is off: this one is ours, and an answer from there comes without ptxas' report in the log.
+    """
     macros = tuple(f"-D{name}={value}" for name, value in sorted(defines.items()))
-    return (f"--gpu-architecture={architecture}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", *macros)
+    return (f"--gpu-architecture={architecture}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", "--no-cache", *macros)
 
 
-def compile_source(
-    text: str, entry: str, options: tuple[str, ...], architecture: str, name: str, rescheduled: bool = False
-) -> Binary:
+def compile_source(text: str, entry: str, options: tuple[str, ...], architecture: str, name: str) -> Binary:
     """Compile CUDA C++ text, through the cache."""
-    path = cache_directory() / f"{cache_key(text, entry, options, rescheduled)}.bin"
+    path = cache_directory() / f"{cache_key(text, entry, options)}.bin"
     cached = read_cache(path, entry, architecture)
     if cached is not None:
         return cached
     binary = run_nvrtc(text, entry, options, architecture, name)
-    if rescheduled:
-        from lapidist.sass import reschedule
-
-        binary = replace(binary, cubin=reschedule(binary.cubin))
     write_cache(path, binary)
     return binary
 
 
-def cache_key(text: str, entry: str, options: tuple[str, ...], rescheduled: bool = False) -> str:
+def cache_key(text: str, entry: str, options: tuple[str, ...]) -> str:
     digest = hashlib.sha256(CACHE_FORMAT)
-    version = "{}.{}".format(*nvrtc_version())
-    steps = (fingerprint(SASS_SOURCES, "*.py"),) if rescheduled else ()
-    for part in (text, entry, *options, version, fingerprint(CUDA_SOURCES, "*.cuh"), *steps):
+    for part in (text, entry, *options, "{}.{}".format(*nvrtc_version()), header_fingerprint()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()
 
 
 @cache
-def fingerprint(directory: Path, pattern: str) -> str:
-    """All files of a kind together: a change in one of them outdates every entry, which costs seconds and is never wrong."""
+def header_fingerprint() -> str:
+    """All project headers together: a change in one of them outdates every entry, which costs seconds and is never wrong."""
     digest = hashlib.sha256()
-    for path in sorted(directory.rglob(pattern)):
-        digest.update(path.name.encode() + path.read_bytes())
+    for header in sorted(CUDA_SOURCES.rglob("*.cuh")):
+        digest.update(header.name.encode() + header.read_bytes())
     return digest.hexdigest()
 
 

@@ -11,7 +11,7 @@ from lapidist.compiler import compile_kernel
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, RefusalError
-from lapidist.kernels import Finish, Kernel
+from lapidist.kernels import Kernel
 from lapidist.launch import Binary, Dim3, Launch, Memory
 from lapidist.planner import Candidate, choose, predict
 from lapidist.problem import Problem
@@ -49,7 +49,7 @@ class Plan:
     @property
     def binary(self) -> Binary:
         """The compiled kernel; compiled at the first look, then from memory or the disk cache."""
-        return compiled(self.kernel, self.problem.dtype, self.problem_macros, self.device.architecture)
+        return compiled(self.kernel, self.problem_macros, self.device.architecture)
 
     @property
     def problem_macros(self) -> tuple[tuple[str, object], ...]:
@@ -99,9 +99,8 @@ class Plan:
 
 
 @cache
-def compiled(kernel: Kernel, dtype: str, macros: tuple[tuple[str, object], ...], architecture: str) -> Binary:
-    finish = kernel.finish.get(dtype, Finish())
-    return compile_kernel(kernel.source, kernel.entry, dict(macros), architecture, finish.options, finish.rescheduled)
+def compiled(kernel: Kernel, macros: tuple[tuple[str, object], ...], architecture: str) -> Binary:
+    return compile_kernel(kernel.source, kernel.entry, dict(macros), architecture)
 
 
 def make_plan(problem: Problem, device: Device, kernel: Kernel | None = None, config: Config | None = None) -> Plan:

@@ -204,7 +204,7 @@ def resources(binary: Binary) -> tuple[int, int, int]:
 def binary_of(kernel: Kernel, config: Config, dtype: str, architecture: str, aligned: bool = True) -> Binary:
     """The kernel compiled as for a large problem that it takes."""
     macros = kernel.macros(sample_problem(kernel, dtype, aligned), config)
-    return compiled(kernel, dtype, tuple(sorted(macros.items())), architecture)
+    return compiled(kernel, tuple(sorted(macros.items())), architecture)
 
 
 @cache
