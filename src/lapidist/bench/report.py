@@ -13,6 +13,8 @@ from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Record, Run, read_runs
 from lapidist.bench.tables import percent
 from lapidist.bench.views import IDEAS, TIMED_MODES, in_order, label, latest, main_case, on
+from lapidist.bench.withdrawn import Withdrawal, read_withdrawals, without
+from lapidist.bench.withdrawn import section as withdrawn
 from lapidist.bench.worklog import worklog
 from lapidist.errors import ArgumentError
 from lapidist.kernels import KERNELS
@@ -26,11 +28,14 @@ Found = Sequence[tuple[Record, Run]]
 
 def publish(root: Path, check: bool, html: Path | None = None) -> int:
     """Write what differs, or with `check` only name it. 1 when `check` found a difference."""
-    runs = read_runs(root / "results")
+    withdrawals = read_withdrawals(root / "results")
+    runs = without(read_runs(root / "results"), withdrawals)
     if not runs:
         rule = "must hold Records in results/*.jsonl"
         raise ArgumentError(f"--root: {rule}; {str(root)!r} has none. Make them with climb --record")
-    stale = [(path, text) for path, text in documents(root, runs).items() if not path.exists() or path.read_text() != text]
+    stale = [
+        (path, text) for path, text in documents(root, runs, withdrawals).items() if not path.exists() or path.read_text() != text
+    ]
     for path, text in stale:
         print(f"{'differs from the Records' if check else 'written'}: {path}", file=sys.stderr)
         if not check:
@@ -41,10 +46,10 @@ def publish(root: Path, check: bool, html: Path | None = None) -> int:
     return int(check and bool(stale))
 
 
-def documents(root: Path, runs: Sequence[Run]) -> dict[Path, str]:
+def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal] = ()) -> dict[Path, str]:
     """Every published file as it should be."""
     found = [(record, run) for record, run in latest(runs) if record.mode in (*TIMED_MODES, "host")]
-    texts = {root / "docs" / "performance.md": prose.performance(found, runs)}
+    texts = {root / "docs" / "performance.md": prose.performance(found, runs) + withdrawn(withdrawals)}
     readme = root / "README.md"
     if readme.exists() and BEGIN in readme.read_text():
         texts[readme] = with_table(readme.read_text(), readme_table(headline(found)))
