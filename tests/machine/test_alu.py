@@ -117,6 +117,8 @@ CONVERSIONS = [
     ("cvt.rzi.s32.f32 d, a0;", f4(3e9), "u4", 0x7FFFFFFF),
     ("cvt.rzi.u32.f32 d, a0;", f4(-1.0), "u4", 0),
     ("cvt.rzi.s32.f32 d, a0;", f4(float("nan")), "u4", 0),
+    ("cvt.rzi.s32.f64 d, a0;", np.full(32, np.nan), "u4", 0x80000000),
+    ("cvt.rzi.u64.f32 d, a0;", f4(float("nan")), "u8", 1 << 63),
     ("cvt.rna.tf32.f32 d, a0;", f4(1.00048828125), "u4", 0x3F802000),  # 1 + 2^-11: a tie, away from zero
     ("cvt.rn.satfinite.e4m3x2.f32 d, a0, 0f3f800000;", f4(1000.0), "u2", 0x7E38),
     ("cvt.rn.satfinite.e5m2x2.f32 d, a0, 0fbf800000;", f4(1.5), "u2", 0x3EBC),

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from snippets import compiled, kernel, run_body
 
 from lapidist.errors import ArgumentError
-from lapidist.launch import Memory, TensorMap
-from lapidist.machine import Report, run, run_ptx
+from lapidist.launch import TensorMap
+from lapidist.machine import Report, run_ptx
 from lapidist.machine.copies import swizzled
 from lapidist.machine.faults import Deadlock, MissingProxyFence, OutOfBounds, Race, Uninitialised
-from lapidist.machine.foreign import make_launch
 
 MODES: list[dict[str, object]] = [{}, *({"sanitize": True, "seed": seed} for seed in range(3))]
 
@@ -46,8 +43,8 @@ def test_multicast_with_a_border(mode: dict[str, object]) -> None:
     source, out = np.arange(480, dtype="f4").reshape(20, 24), np.full((2, 16, 16), np.nan, "f4")
     binary = compiled("cluster.cu", "multicast")
     tensor = TensorMap(source.ctypes.data, "float32", (24, 20), (96,), (16, 16))
-    launch = make_launch(binary.ptx, "multicast", (2, 1, 1), (64, 1, 1), {0: tensor, 1: out}, cluster=(2, 1, 1))
-    run(replace(launch, memory=(*launch.memory, Memory("source", source.ctypes.data, source.nbytes, source))), **mode)  # type: ignore[arg-type]
+    arguments = {0: tensor, 1: out}
+    run_ptx(binary.ptx, "multicast", (2, 1, 1), (64, 1, 1), arguments, cluster=(2, 1, 1), memory=[source], **mode)  # type: ignore[arg-type]
     expected = np.zeros((16, 16))
     expected[:12, 4:] = source[8:20, :12]
     assert (out == expected).all()
@@ -192,8 +189,7 @@ def load_box(source: np.ndarray, box: tuple[int, ...], corner: tuple[int, ...], 
     body = TENSOR.format(nbytes=size, dims=len(box), corner=", ".join(map(str, corner)), each=size // 32)
     text = kernel(body).replace(".param .u64 in,", ".param .align 64 .b8 map[128],").replace("ld.param.u64 %in, [in];", "")
     tensor = TensorMap(source.ctypes.data, source.dtype.name, source.shape[::-1], source.strides[::-1][1:], box, swizzle)
-    launch = make_launch(text, "k", (1, 1, 1), (32, 1, 1), {"map": tensor, "out": out})
-    run(replace(launch, memory=(*launch.memory, Memory("in", source.ctypes.data, source.nbytes, source))), **mode)  # type: ignore[arg-type]
+    run_ptx(text, "k", (1, 1, 1), (32, 1, 1), {"map": tensor, "out": out}, memory=[source], **mode)  # type: ignore[arg-type]
     return out
 
 

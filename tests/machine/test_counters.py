@@ -73,7 +73,7 @@ BODY = """
     mov.u32 %r5, 0; mov.f32 %f2, 0f00000000;
     L: ld.global.f32 %f1, [%rd1]; st.shared.f32 [%r2], %f1; fma.rn.f32 %f2, %f1, %f1, %f2;
     add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 5; @%p1 bra L;
-    bar.sync 0; setp.lt.u32 %p2, %t, 7; @!%p2 bra E; 
+    bar.sync 0; setp.lt.u32 %p2, %t, 7; @!%p2 bra E;
     mov.u32 %r6, %ctaid.x; mad.lo.u32 %r6, %r6, 64, %t; mad.wide.u32 %rd2, %r6, 4, %out; st.global.f32 [%rd2], %f2; E:"""
 
 

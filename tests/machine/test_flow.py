@@ -7,7 +7,7 @@ import pytest
 from snippets import HEADER, kernel, lanes, run_body
 
 from lapidist.errors import ArgumentError
-from lapidist.machine import MachineFault, PtxError, run_ptx
+from lapidist.machine import MachineFault, PtxError, run, run_ptx
 from lapidist.machine.faults import (
     BarrierMisuse,
     BudgetExceeded,
@@ -20,6 +20,7 @@ from lapidist.machine.faults import (
     Uninitialised,
     Unreset,
 )
+from lapidist.machine.foreign import make_launch
 
 T = np.arange(32)
 
@@ -317,3 +318,11 @@ def test_blocks_of_any_size_see_their_special_registers() -> None:
     out = np.zeros((6, 35), "u4")
     run_ptx(kernel(body), "k", (3, 2, 1), (7, 5, 1), {"in": np.zeros(1, "u4"), "out": out}, residency=4)
     assert (out == np.arange(35)).all()
+
+
+def test_progress_is_told() -> None:
+    told: list[tuple[int, int]] = []
+    text = kernel("mov.u32 %r1, %ctaid.x; mad.wide.u32 %rd1, %r1, 4, %out; st.global.u32 [%rd1], %r1;")
+    launch = make_launch(text, "k", (10, 1, 1), (1, 1, 1), {"in": np.zeros(1, "u4"), "out": np.zeros(10, "u4")})
+    run(launch, residency=4, on_progress=lambda started, blocks: told.append((started, blocks)))
+    assert told == [(4, 10), (8, 10), (10, 10)]

@@ -22,8 +22,9 @@ def to_integer(value: Array, rounding: str, code: str) -> Array:
     small, large = rounded < float(limits.min), rounded >= float(limits.max) + (limits.bits < 64)
     inside = np.where(small | large | np.isnan(rounded), 0.0, rounded).astype(code)
     result = np.where(small, limits.min, np.where(large, limits.max, inside)).astype(code)
-    nan = 0 if limits.bits < 64 and value.dtype != np.float64 else 1 << 63
-    return np.where(np.isnan(rounded), np.array([nan], "u8").view("i8" if limits.min else "u8").astype(code), result)
+    # Where 64 bits are involved, NaN becomes the top bit alone.
+    nan = 0 if limits.bits < 64 and value.dtype != np.float64 else 1 << (limits.bits - 1)
+    return np.where(np.isnan(rounded), np.array([nan], f"u{limits.bits // 8}").view(code), result)
 
 
 @runtime

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,13 +31,15 @@ def run_ptx(
     residency: int | None = None,
     exact_counts: bool = False,
     budget: int = DEFAULT_BUDGET,
+    memory: Sequence[np.ndarray] = (),
 ) -> Report:
     """Execute the kernel `entry` of a PTX module.
 
     `args` gives every parameter, by its PTX name or its position: a NumPy array for a pointer (the kernel works on the
-    array itself), a number for a scalar, a TensorMap or bytes for a parameter passed by value.
+    array itself), a number for a scalar, a TensorMap or bytes for a parameter passed by value. `memory` lists further
+    arrays that the kernel may touch: those behind tensor maps or behind pointers stored in other arrays.
     """
-    launch = make_launch(ptx_text, entry, grid, block, args, shared_bytes, cluster)
+    launch = make_launch(ptx_text, entry, grid, block, args, shared_bytes, cluster, memory)
     return run(launch, sanitize=sanitize, seed=seed, residency=residency, exact_counts=exact_counts, budget=budget)
 
 
@@ -49,20 +51,22 @@ def make_launch(
     args: Mapping[str | int, Argument],
     shared_bytes: int = 0,
     cluster: Dim3 = (1, 1, 1),
+    memory: Sequence[np.ndarray] = (),
 ) -> Launch:
     kernel = parse_kernel(ptx_text, entry)
     chosen = match_arguments(kernel, args)
     data = bytearray(kernel.parameter_bytes)
-    maps, memory = [], []
+    maps: list[tuple[int, TensorMap]] = []
+    ranges = [Memory(f"memory[{n}]", array.ctypes.data, array.nbytes, array) for n, array in enumerate(memory)]
     for parameter, value in chosen:
         if isinstance(value, TensorMap):
             maps.append((parameter.offset, value))
             continue
         if isinstance(value, np.ndarray):
-            memory.append(Memory(parameter.name, value.ctypes.data, value.nbytes, value))
+            ranges.append(Memory(parameter.name, value.ctypes.data, value.nbytes, value))
         data[parameter.offset : parameter.offset + parameter.size] = encode(parameter, value)
     binary = Binary(entry, kernel.target, ptx_text, b"", "")
-    return Launch(binary, grid, block, bytes(data), shared_bytes, cluster, tuple(maps), tuple(memory))
+    return Launch(binary, grid, block, bytes(data), shared_bytes, cluster, tuple(maps), tuple(ranges))
 
 
 def match_arguments(kernel: Kernel, args: Mapping[str | int, Argument]) -> list[tuple[Parameter, Argument]]:

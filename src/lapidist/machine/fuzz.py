@@ -48,6 +48,7 @@ class FuzzedScheduler(Scheduler):
             blocks, self.pending = self.pending[:size], self.pending[size:]
             slots = np.arange(place * size, place * size + size)
             self.m.start_block(slots, np.array(blocks))
+            self.on_progress(geometry.blocks - len(self.pending), geometry.blocks)
             self.living[place] = size * geometry.warps
             for slot, block in zip(slots.tolist(), blocks, strict=True):
                 for start in range(0, geometry.threads, 32):

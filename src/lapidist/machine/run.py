@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -54,10 +54,12 @@ def run(
     residency: int | None = None,
     exact_counts: bool = False,
     budget: int = DEFAULT_BUDGET,
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Execute a launch; results appear in the arrays that own `launch.memory`. A faulty kernel raises a MachineFault.
 
-    `residency` is how many blocks run at a time, `budget` how many blocks of code may be executed in all.
+    `residency` is how many blocks run at a time, `budget` how many blocks of code may be executed in all; `on_progress`
+    is told how many blocks of the grid have started, and their number, whenever some start.
     """
     start = time.perf_counter()
     program = compile_program(launch.binary.ptx, launch.binary.entry)
@@ -77,6 +79,8 @@ def run(
         scheduler: Scheduler = sanitized(machine, launch, seed, budget)
     else:
         scheduler = Scheduler(machine, range(geometry.blocks), budget)
+    if on_progress is not None:
+        scheduler.on_progress = on_progress
     scheduler.run()
     return Report(collect(scheduler, counter), seed=seed, seconds=time.perf_counter() - start, steps=machine.steps)
 

@@ -6,7 +6,7 @@ parted meet again. A group passed over for long runs next, so spinning lanes can
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from lapidist.machine.codegen import storage
 from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, Trap
 from lapidist.machine.lanes import Cohort, Lanes, indices, part_of
-from lapidist.machine.state import Machine
+from lapidist.machine.state import Machine, nothing
 from lapidist.machine.warp import BarrierRequest, reduced
 
 Array = np.ndarray
@@ -58,6 +58,7 @@ class Scheduler:
         self.lane_runs = np.zeros(len(machine.program.blocks), np.int64)
         self.splits = np.zeros(len(machine.program.blocks), np.int64)
         self.barrier_releases = 0
+        self.on_progress: Callable[[int, int], None] = nothing
 
     # -- residency --
 
@@ -67,6 +68,7 @@ class Scheduler:
             return False
         count = min(self.m.slots, len(self.pending))
         blocks, self.pending = np.array(self.pending[:count]), self.pending[count:]
+        self.on_progress(self.m.geometry.blocks - len(self.pending), self.m.geometry.blocks)
         slots = np.arange(count)
         self.m.start_block(slots, blocks)
         threads = self.m.geometry.threads
