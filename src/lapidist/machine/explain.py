@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
 from lapidist.device import Device
 from lapidist.launch import Launch
 from lapidist.machine.counters import Counts
@@ -169,3 +171,50 @@ def difference(before: Counts, after: Counts) -> list[str]:
         if abs(new - old) > 0.1 * max(abs(old), abs(new)):
             lines.append(f"{name}: {form.format(old)} -> {form.format(new)}")
     return lines
+
+
+def explain_kernel(
+    name: str, device: Device, size: int = 256, *, dtype: str = "float32", counted_at: int = 256
+) -> tuple[Counts, Explanation]:
+    """Count a registered kernel on a square problem and explain it at `size`; above `counted_at` the counts are scaled."""
+    extent = min(size, counted_at)
+    return explain_launch(square_launch(name, extent, dtype), device, dtype=dtype, scale=(size / extent) ** 3)
+
+
+def square_launch(name: str, size: int, dtype: str) -> Launch:
+    """A registered kernel on random square matrices, in the layout that it takes."""
+    from lapidist.arrays import operand_of
+    from lapidist.device import chip
+    from lapidist.errors import RefusalError
+    from lapidist.kernels import kernel_named
+    from lapidist.plans import make_plan
+    from lapidist.problem import Problem
+
+    random = np.random.default_rng(0)
+    a, b = (random.standard_normal((size, size)).astype(dtype) for _ in range(2))
+    out = operand_of(np.zeros((size, size), dtype), "out")
+    refused: RefusalError | None = None
+    for second in (b, np.asfortranarray(b)):
+        operands = operand_of(a, "a"), operand_of(second, "b")
+        try:
+            plan = make_plan(Problem.of(*operands, None, out), chip("h200"), kernel_named(name))
+        except RefusalError as refusal:
+            refused = refused or refusal
+            continue
+        return plan.launch(*operands, None, out, 1.0, 0.0)
+    assert refused is not None
+    raise refused
+
+
+def next_step(name: str, *, dtype: str = "float32", counted_at: int = 256) -> tuple[str, list[str]] | None:
+    """The rung after this one and what it changes; None behind the last."""
+    from lapidist.kernels import RUNGS
+
+    names = [rung.name for rung in RUNGS]
+    if name not in names or names.index(name) + 1 == len(names):
+        return None
+    after = names[names.index(name) + 1]
+    counts = [run(square_launch(one, counted_at, dtype), exact_counts=True).counts for one in (name, after)]
+    assert counts[0] is not None
+    assert counts[1] is not None
+    return after, difference(counts[0], counts[1])
