@@ -262,6 +262,11 @@ def test_first_wave_takes_what_is_left_of_the_waves() -> None:
     ]
 
 
+def test_first_wave_takes_no_more_tiles_than_there_are_waves() -> None:
+    schedule = stream_k(TileGrid(1, 6, 20), sms=4, occupancy=3, costs=FREE, sk_tiles=2, sk_blocks=4)
+    assert (schedule.first_wave_tiles, schedule.dp_blocks) == (1, 4)
+
+
 def test_remap_pairs_shared_blocks_with_whole_tiles() -> None:
     schedule = stream_k(
         TileGrid(1, 10, 20), sms=4, occupancy=2, costs=FREE, sk_tiles=2, sk_blocks=4, remap=True, semi_persistent=False
@@ -337,6 +342,26 @@ def test_the_choice_is_no_worse_than_any_other(tiles: int, iterations: int, sms:
         assert all(found.cost <= other.cost for other in others if other is not None and other.blocks > min(sms - 1, found.tiles))
 
 
+def test_the_last_full_wave_is_shared_too_where_that_saves_peers() -> None:
+    """Nine tiles on four SMs: the ninth alone would have four peers; five tiles for four blocks have two."""
+    schedule = stream_k(TileGrid(3, 3, 32), sms=4)
+    assert (schedule.sk_tiles, schedule.sk_blocks, schedule.dp_tiles) == (5, 4, 4)
+    alone = stream_k(TileGrid(3, 3, 32), sms=4, sk_tiles=1)
+    assert simulate(alone, 4).end > simulate(schedule, 4).end
+
+
+@many
+@given(st.integers(1, 60), st.integers(1, 64), st.integers(2, 12), st.integers(1, 4), st.integers(1, 9))
+def test_chosen_blocks_are_long_enough_and_fit_beside_the_others(
+    tiles: int, depth: int, sms: int, occupancy: int, least: int
+) -> None:
+    schedule = stream_k(TileGrid(1, tiles, depth), sms=sms, occupancy=occupancy, min_iterations=least, costs=FREE)
+    if schedule.sk_blocks:
+        waves = -(-schedule.sk_blocks // sms) + schedule.dp_tiles // sms % occupancy
+        assert schedule.normal_iterations >= least
+        assert waves <= occupancy
+
+
 def test_fit_finds_the_costs_again(rng: np.random.Generator) -> None:
     true = CostModel(2e-6, 1.5e-6, 4e-7, 8e-7)
     shapes = [(int(rng.integers(1, 200)), int(rng.integers(1, 9))) for _ in range(60)]
@@ -407,6 +432,8 @@ def test_simulation_by_hand() -> None:
     costs = CostModel(start=2, fixup=8, iteration=1, peer=3)
     assert simulate(data_parallel(TileGrid(1, 5, 10)), 2, costs=costs).end == 3 * 12
     assert simulate(data_parallel(TileGrid(1, 4, 10)), 2, occupancy=2, costs=costs).end == pytest.approx(2 * 12)
+    # Blocks go to empty SMs first.
+    assert simulate(data_parallel(TileGrid(1, 2, 10)), 2, occupancy=2, costs=costs).end == 12
     # Two blocks share the rate of one SM until the smaller one, of six iterations, is done at 12.
     assert simulate(split_k(TileGrid(1, 1, 13), 2), 1, occupancy=2, costs=CostModel(0, 0, 1, 0)).end == pytest.approx(13)
     # Two blocks of five: one hands on at 15, the other takes in from there on.

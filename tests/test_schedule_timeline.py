@@ -13,7 +13,7 @@ import pytest
 from lapidist import cli
 from lapidist.errors import ArgumentError
 from lapidist.schedule import CostModel, TileGrid, data_parallel, simulate, stream_k
-from lapidist.timeline import as_data, bars, cells, compare, draw, parse_costs, round_step, schedule_command
+from lapidist.timeline import as_data, bars, cells, compare, draw, name, parse_costs, round_step, schedule_command
 
 SVG = "{http://www.w3.org/2000/svg}"
 SMALL = stream_k(TileGrid(3, 3, 32), sms=4)
@@ -65,6 +65,7 @@ def test_data_holds_every_iteration() -> None:
 
 def test_svg_draws_every_span_in_its_place(tmp_path: Path) -> None:
     found = compare(SMALL, 4, 1, CostModel())
+    assert [name(line) for line in found.drawn] == ["Stream-K", "data-parallel", "split-K 2"]
     root = ElementTree.fromstring(draw(found, "a < b"))
     boxes = [box for box in root.iter(f"{SVG}rect") if box.find(f"{SVG}title") is not None]
     assert len(boxes) == sum(len(line.spans) for line in found.drawn)
