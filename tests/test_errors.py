@@ -340,3 +340,11 @@ def test_a_long_log_is_cut_in_the_message_only() -> None:
     assert "line 29" in str(error)
     assert "line 30" not in str(error)
     assert "70 more lines in .log" in str(error)
+
+
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_a_scalar_beyond_the_accumulator(name: str) -> None:
+    a = np.ones((2, 2), np.float32)
+    with pytest.raises(lapidist.ArgumentError, match=rf"{name}: must fit float32, at most 3\.403e\+38 in size; got 1e\+300"):
+        lapidist.gemm(a, a, a, **{name: 1e300})
+    assert lapidist.gemm(a.astype(np.float64), a.astype(np.float64), alpha=1e300)[0, 0] == 2e300

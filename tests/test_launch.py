@@ -54,7 +54,7 @@ def test_the_names_are_those_of_the_source(kernel: Kernel) -> None:
     listed = re.search(rf"\b{kernel.entry}\((.*?)\)\s*{{", text, re.S)
     assert listed is not None
     names = [re.search(r"(\w+)\s*$", part)[1] for part in listed[1].split(",")]  # type: ignore[index]
-    same = {"A": {"A", "a_map"}, "B": {"B", "b_map"}, "D": {"C", "D"}, "ldd": {"ldc", "ldd"}}
+    same = {"A": {"A", "a_map"}, "B": {"B", "b_map"}, "D": {"C", "D"}, "ldd": {"ldc", "ldd"}, "b_col": {"ldb", "b_col"}}
     for name, (own, _) in zip(names, kernel.signature.parameters, strict=True):
         assert name in same.get(own, {own})
 

@@ -89,8 +89,12 @@ def plan(
 
 
 def prepared(key: Any, arguments: Arguments, device: int | str | None, kernel: str | None, config: Config | None) -> Gemm:
-    """The multiplication prepared for this geometry. One whose arrays do not tell theirs cheaply is prepared each time."""
-    if key[0] is None or key[1] is None:
+    """The multiplication prepared for this geometry.
+
+    Arrays that do not tell theirs cheaply, and tensors that require a gradient (geometry's last entry), are prepared and
+    checked each time.
+    """
+    if key[0] is None or key[1] is None or key[0][-1] is True or key[1][-1] is True:
         return Gemm(arguments, device, kernel, config)
     ready = _prepared.get(key)
     if ready is None:

@@ -120,7 +120,7 @@ def of_interface(array: Any, name: str, framework: str) -> Operand:
     from cuda.core.utils import StridedMemoryView
 
     try:
-        view = StridedMemoryView.from_any_interface(array, stream_ptr=-1)
+        view = StridedMemoryView.from_any_interface(third_version(array), stream_ptr=-1)
     except (TypeError, RuntimeError, AttributeError, BufferError) as error:
         raise DTypeError(
             f"{name}: must be a NumPy, torch, CuPy or JAX array or speak DLPack or __cuda_array_interface__; "
@@ -129,6 +129,21 @@ def of_interface(array: Any, name: str, framework: str) -> Operand:
     device = view.device_id if view.is_device_accessible else HOST
     strides = view.strides or contiguous_strides(view.shape)
     return Operand(name, view.ptr, tuple(view.shape), tuple(strides), view.dtype.name, device, framework, array)
+
+
+class Described:
+    """An array through the description of its interface alone."""
+
+    def __init__(self, description: dict[str, Any]) -> None:
+        self.__cuda_array_interface__ = description
+
+
+def third_version(array: Any) -> Any:
+    """cuda.core reads version 3 of the CUDA array interface; version 2 (torch's, say) only lacks the stream to wait for."""
+    description = getattr(array, "__cuda_array_interface__", None)
+    if description is None or description["version"] >= 3 or hasattr(array, "__dlpack__"):
+        return array
+    return Described({**description, "version": 3, "stream": None})
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -130,6 +130,15 @@ def require_scalar(name: str, value: object) -> float:
     raise ArgumentError(f"{name}: must be a real number; got {type(value).__name__}. Call float() on it, or .item() on an array")
 
 
+def require_in_range(name: str, value: float, accumulator: str) -> None:
+    """alpha and beta travel in the accumulator's type."""
+    largest = float(np.finfo(accumulator).max)
+    if math.isfinite(value) and abs(value) > largest:
+        raise ArgumentError(
+            f"{name}: must fit {accumulator}, at most {largest:.4g} in size; got {value:g}. Scale the inputs instead"
+        )
+
+
 def require_no_gradient(operand: Operand) -> None:
     if operand.framework != "torch" or not operand.owner.requires_grad:
         return

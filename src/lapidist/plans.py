@@ -14,8 +14,8 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels import Kernel
 from lapidist.launch import Binary, Dim3, Launch, Memory
 from lapidist.planner import Candidate, choose, predict
-from lapidist.problem import Problem
-from lapidist.signatures import constants
+from lapidist.problem import ELEMENT_BYTES, Offsets, Problem
+from lapidist.signatures import OPERANDS, constants
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,23 @@ class Plan:
         """No output elements: nothing is launched."""
         return 0 in (self.problem.m, self.problem.n, *self.problem.batch)
 
-    def launch(self, a: Operand, b: Operand, c: Operand | None, d: Operand, alpha: float, beta: float) -> Launch:
-        """Everything a machine needs to run this once on these arrays."""
-        first, second = self.caller_order(a.pointer, b.pointer)
+    def launch(
+        self,
+        a: Operand,
+        b: Operand,
+        c: Operand | None,
+        d: Operand,
+        alpha: float,
+        beta: float,
+        skipped: Offsets = (0, 0, 0, 0),
+    ) -> Launch:
+        """Everything a machine needs to run this once on these arrays, so many elements into each."""
+        size = ELEMENT_BYTES[self.problem.dtype]
+        starts = (*self.caller_order(a.pointer, b.pointer), d.pointer if c is None else c.pointer, d.pointer)
+        at = {name: start + size * skip for name, start, skip in zip(OPERANDS, starts, skipped, strict=True)}
         signature, block = self.kernel.signature, self.kernel.signature.block(self.problem)
-        pointers = {"A": first, "B": second, "C": d.pointer if c is None else c.pointer, "D": d.pointer}
-        values = {**constants(self.problem, alpha, beta), **{name: pointers[name] for name in block.places("pointer")}}
-        maps = signature.tensor_maps(self.problem, self.config, first, second)
+        values = {**constants(self.problem, alpha, beta), **{name: at[name] for name in block.places("pointer")}}
+        maps = signature.tensor_maps(self.problem, self.config, at["A"], at["B"])
         operands = [operand for operand in (a, b, c, d) if operand is not None]
         return Launch(
             self.binary,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from lapidist import checks
 from lapidist.arrays import HOST, Operand, contiguous_strides, empty, on_host, operand_of, stream_of
@@ -13,7 +15,7 @@ from lapidist.errors import ArgumentError
 from lapidist.host import multiply
 from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, make_plan
-from lapidist.problem import Problem
+from lapidist.problem import ACCUMULATORS, Offsets, Problem
 from lapidist.steady import Execute, steady_torch, stream_handle
 
 MACHINE = "machine"
@@ -32,6 +34,8 @@ class Arguments:
         for operand in (self.a, self.b):
             checks.require_supported(operand)
             checks.require_no_gradient(operand)
+        for name, value in (("alpha", alpha), ("beta", beta)):
+            checks.require_in_range(name, value, ACCUMULATORS[self.a.dtype])
         checks.require_same_dtype(self.b, self.a)
         checks.require_same_device(self.b, self.a)
         self.drop_row, self.drop_col = self._promote_vectors(vectors)
@@ -100,6 +104,14 @@ class Arguments:
         return Problem.of(a, b, self.c, out)
 
 
+class Part(NamedTuple):
+    """One launch of a multiplication: its plan, the kernel where it runs on a GPU, the elements to skip in A, B, C and D."""
+
+    plan: Plan
+    kernel: GpuKernel | None
+    skipped: Offsets
+
+
 class Gemm:
     """A planned multiplication.
 
@@ -111,17 +123,35 @@ class Gemm:
     def __init__(self, arguments: Arguments, device: int | str | None, kernel: str | None, config: Config | None) -> None:
         self.place = choose_place(arguments.a.device, device)
         self.shape, self.like = arguments.result_shape, arguments.a
-        self.plan: Plan | None = None
         self._form = arguments.form
         self.alpha, self.beta = arguments.alpha, arguments.beta
-        self.kernel: GpuKernel | None = None
         self.execute: Execute = self._execute_checked
+        self.parts: list[Part] = []
         if self.place == HOST:
             return
+        self.problem = arguments.problem()
         chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
-        self.plan = make_plan(arguments.problem(), chip, kernel_named(kernel) if kernel else None, config)
-        if isinstance(self.place, int) and not self.plan.is_empty:
-            self.kernel = GpuKernel(self.plan, self.place, self.alpha, self.beta)
+        row = kernel_named(kernel) if kernel else None
+        plans: dict[Problem, tuple[Plan, GpuKernel | None]] = {}
+        for problem, skipped in self.problem.parts():
+            if problem not in plans:
+                plans[problem] = self._ready(make_plan(problem, chip, row, config))
+            self.parts.append(Part(*plans[problem], skipped))
+
+    def _ready(self, plan: Plan) -> tuple[Plan, GpuKernel | None]:
+        """The plan, loaded where it will run on a GPU."""
+        on_gpu = isinstance(self.place, int) and not plan.is_empty
+        return plan, GpuKernel(plan, int(self.place), self.alpha, self.beta) if on_gpu else None
+
+    @property
+    def plan(self) -> Plan | None:
+        """What is launched; the first of them where the batch takes several launches. None on the host."""
+        return self.parts[0].plan if self.parts else None
+
+    @property
+    def kernel(self) -> GpuKernel | None:
+        """The kernel on the GPU, where one launch does it all."""
+        return self.parts[0].kernel if len(self.parts) == 1 else None
 
     @property
     def config(self) -> Config | None:
@@ -130,32 +160,37 @@ class Gemm:
 
     @property
     def workspace_bytes(self) -> int:
-        return self.plan.workspace_bytes if self.plan else 0
+        return max((part.plan.workspace_bytes for part in self.parts), default=0)
 
     @property
     def direct(self) -> bool:
         """Whether pointers may go straight to the kernel: arrays on the GPU, of a framework with streams, no gradient wanted."""
-        return self.kernel is not None and self.like.device != HOST and self.like.framework in ("torch", "cupy")
+        gradient = self.like.framework == "torch" and self.like.owner.requires_grad
+        return self.kernel is not None and self.like.device != HOST and self.like.framework in ("torch", "cupy") and not gradient
 
     def __str__(self) -> str:
         if self.plan is None:
             return f"{self.shape} {self.like.dtype} on the host, by NumPy"
-        return str(self.plan)
+        several = f"\n  in {len(self.parts)} launches, the first of which is shown" if len(self.parts) > 1 else ""
+        return str(self.plan) + several
 
     def start(self, a: int, b: int, c: int, d: int, stream: int) -> None:
         """Pointers in, launch out. They must keep the geometry and alignment that were planned."""
-        if self.kernel is not None:
-            first, second = self.kernel.plan.caller_order(a, b)
-            self.kernel.start(first, second, c, d, stream)
+        size = np.dtype(self.like.dtype).itemsize
+        for plan, kernel, skipped in self.parts:
+            if kernel is not None:
+                first, second = plan.caller_order(a, b)
+                skip_a, skip_b, skip_c, skip_d = skipped
+                kernel.start(first + size * skip_a, second + size * skip_b, c + size * skip_c, d + size * skip_d, stream)
 
     def _execute_checked(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         """The first run with this geometry: every rule is checked, and the plan must be the one for it."""
         if out is None and self.like.framework == "torch":
             out = empty(self.shape, self.like)
         arguments = Arguments(a, b, c, out, *self._form, self.alpha, self.beta)
-        if self.plan is not None and arguments.problem() != self.plan.problem:
+        if self.parts and arguments.problem() != self.problem:
             raise ArgumentError(
-                f"a, b, c, out: must have the geometry that was planned, {self.plan.problem}; got {arguments.problem()} "
+                f"a, b, c, out: must have the geometry that was planned, {self.problem}; got {arguments.problem()} "
                 "(shape, strides or alignment differ). Make a new plan"
             )
         result = self.run(arguments, stream)
@@ -188,8 +223,9 @@ class Gemm:
     def _on_machine(self, arguments: Arguments, out: Operand) -> None:
         from lapidist import machine
 
-        if self.plan is not None and not self.plan.is_empty:
-            machine.run(self.plan.launch(arguments.a, arguments.b, arguments.c, out, self.alpha, self.beta))
+        for plan, _, skipped in self.parts:
+            if not plan.is_empty:
+                machine.run(plan.launch(arguments.a, arguments.b, arguments.c, out, self.alpha, self.beta, skipped))
 
     def _through_gpu(self, arguments: Arguments, out: Operand, stream: Any) -> None:
         """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it is."""

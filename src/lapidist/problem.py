@@ -13,6 +13,8 @@ from lapidist.arrays import Operand
 
 VECTOR_BYTES = 16  # the widest load: alignment beyond it buys nothing
 ACCUMULATORS = {"float16": "float32", "float32": "float32", "float64": "float64"}
+GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
+Offsets = tuple[int, int, int, int]  # elements to skip in A, B, C and D
 ELEMENT_BYTES = {"float16": 2, "float32": 4, "float64": 8}
 
 
@@ -30,14 +32,16 @@ class Matrix:
     @property
     def layout(self) -> str:
         """row: neighbours in a row touch. col: neighbours in a column do. strided: neither. Strides of one step mean nothing."""
-        if self.col_stride == 1 or self.cols <= 1 or self.rows == 0:
+        if self.lies("row"):
             return "row"
-        return "col" if self.row_stride == 1 or self.rows == 1 else "strided"
+        return "col" if self.lies("col") else "strided"
 
-    @property
-    def leading(self) -> int:
-        """Distance between the rows (row layout) or columns (col layout)."""
-        return self.row_stride if self.layout == "row" else self.col_stride
+    def lies(self, layout: str) -> bool:
+        """Whether it may be taken for row-major ("row") or column-major ("col"): a single row or column is both."""
+        stride, neighbours, others = (self.col_stride, self.cols, self.rows)
+        if layout == "col":
+            stride, neighbours, others = (self.row_stride, self.rows, self.cols)
+        return stride == 1 or neighbours <= 1 or others == 0
 
     def transposed(self) -> Matrix:
         return replace(self, rows=self.cols, cols=self.rows, row_stride=self.col_stride, col_stride=self.row_stride)
@@ -164,6 +168,34 @@ class Problem:
             d=replace(self.d, rows=rows),
         )
         return tall.with_batch((), [()] * len(self.matrices()))
+
+    def parts(self) -> list[tuple[Problem, Offsets]]:
+        """The problem in pieces that one grid can take, each with the elements to skip in A, B, C and D.
+
+        A grid has two dimensions for a batch, of 65535 each. What lies further out is walked on the host.
+        """
+        if len(self.batch) > 2:
+            inner = self.with_batch(self.batch[1:], [matrix.batch_strides[1:] for matrix in self.matrices()])
+            return [(part, self._skipped(0, i, more)) for i in range(self.batch[0]) for part, more in inner.parts()]
+        for dim, extent in enumerate(self.batch):
+            if extent > GRID_BATCH_LIMIT:
+                return self._in_chunks(dim, extent)
+        return [(self, (0, 0, 0, 0))]
+
+    def _in_chunks(self, dim: int, extent: int) -> list[tuple[Problem, Offsets]]:
+        found = []
+        for start in range(0, extent, GRID_BATCH_LIMIT):
+            batch = list(self.batch)
+            batch[dim] = min(GRID_BATCH_LIMIT, extent - start)
+            chunk = self.with_batch(tuple(batch), [matrix.batch_strides for matrix in self.matrices()])
+            found += [(part, self._skipped(dim, start, more)) for part, more in chunk.parts()]
+        return found
+
+    def _skipped(self, dim: int, steps: int, more: Offsets) -> Offsets:
+        """`more`, and so many steps along a batch dimension."""
+        each = (self.a, self.b, self.c or self.d, self.d)
+        a, b, c, d = (offset + steps * matrix.batch_strides[dim] for offset, matrix in zip(more, each, strict=True))
+        return a, b, c, d
 
     def with_batch(self, batch: tuple[int, ...], strides: list[tuple[int, ...]]) -> Problem:
         a, b, d = (replace(x, batch_strides=s) for x, s in zip((self.a, self.b, self.d), strides, strict=False))

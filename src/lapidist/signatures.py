@@ -12,7 +12,7 @@ from typing import Any
 
 from lapidist.config import Config
 from lapidist.launch import ParameterBlock, TensorMap
-from lapidist.problem import ELEMENT_BYTES, Matrix, Problem
+from lapidist.problem import ELEMENT_BYTES, GRID_BATCH_LIMIT, Matrix, Problem
 
 C_TYPES = {"float16": "half", "float32": "float", "float64": "double"}
 SCALARS = {"float32": "f32", "float64": "f64"}
@@ -49,7 +49,7 @@ def constants(problem: Problem, alpha: float, beta: float) -> dict[str, Any]:
     c = problem.c or problem.d
     for letter, matrix in (("a", problem.a), ("b", problem.b), ("c", c), ("d", problem.d)):
         inner, outer = (*matrix.batch_strides[::-1], 0, 0)[:2]
-        values |= {f"ld{letter}": matrix.leading, f"{letter}_row": matrix.row_stride, f"{letter}_col": matrix.col_stride}
+        values |= {f"ld{letter}": matrix.row_stride, f"{letter}_row": matrix.row_stride, f"{letter}_col": matrix.col_stride}
         values |= {f"{letter}_inner": inner, f"{letter}_outer": outer}
     return values
 
@@ -57,7 +57,7 @@ def constants(problem: Problem, alpha: float, beta: float) -> dict[str, Any]:
 def tensor_map(pointer: int, dtype: str, matrix: Matrix, box: tuple[int, int], swizzle: int) -> TensorMap:
     """A row-major matrix, innermost dimension first. Empty extents and strides are not legal, so they are rounded up."""
     extents = (max(1, matrix.cols), max(1, matrix.rows))
-    stride = matrix.leading * ELEMENT_BYTES[dtype] if matrix.rows > 1 else TMA_ALIGNMENT
+    stride = matrix.row_stride * ELEMENT_BYTES[dtype] if matrix.rows > 1 else TMA_ALIGNMENT
     return TensorMap(pointer, dtype, extents, (stride,), box, swizzle)
 
 
@@ -73,7 +73,7 @@ LAYOUT_WORDS = {
 def refuse_layouts(problem: Problem, b_layout: str = "row") -> str | None:
     """The ladder's form: row-major A, C and D, C in place, no batch."""
     for name, matrix, wanted in (("A", problem.a, "row"), ("B", problem.b, b_layout), ("D", problem.d, "row")):
-        if matrix.layout != wanted:
+        if not matrix.lies(wanted):
             return f"{name} must be {LAYOUT_WORDS[wanted]}; it is {LAYOUT_WORDS[matrix.layout]}"
     if problem.batch:
         return f"it multiplies one pair of matrices; this is a batch of {problem.batch}"
@@ -91,14 +91,14 @@ def refuse_tma(problem: Problem) -> str | None:
     if refusal:
         return refusal
     for name, matrix in (("A", problem.a), ("B", problem.b)):
-        step = matrix.leading * ELEMENT_BYTES[problem.dtype] if matrix.rows > 1 else TMA_ALIGNMENT
+        step = matrix.row_stride * ELEMENT_BYTES[problem.dtype] if matrix.rows > 1 else TMA_ALIGNMENT
         if matrix.alignment < TMA_ALIGNMENT or step % TMA_ALIGNMENT:
             return (
                 f"the copy engine needs {name}'s pointer and row stride in multiples of {TMA_ALIGNMENT} bytes; "
                 f"they are multiples of {min(matrix.alignment, step & -step or TMA_ALIGNMENT)}"
             )
         if step <= 0:
-            return f"the copy engine steps forward from row to row; {name}'s row stride is {matrix.leading}"
+            return f"the copy engine steps forward from row to row; {name}'s row stride is {matrix.row_stride}"
     return None
 
 
@@ -107,8 +107,8 @@ def refuse_simt(problem: Problem) -> str | None:
         return "D must have neighbours that touch along rows or columns; it is strided"
     if len(problem.batch) > 2:
         return f"it steps through two batch dimensions; these strides leave {len(problem.batch)}: {problem.batch}"
-    if any(extent > 65535 for extent in problem.batch):
-        return f"a grid has at most 65535 blocks along y and z; the batch is {problem.batch}"
+    if any(extent > GRID_BATCH_LIMIT for extent in problem.batch):
+        return f"a grid has at most {GRID_BATCH_LIMIT} blocks along y and z; the batch is {problem.batch}"
     return None
 
 
@@ -167,7 +167,12 @@ LADDER_PARAMETERS = (
     ("ldd", "i64"),
 )
 LADDER = Signature("ladder", LADDER_PARAMETERS, ladder_defines, refuse_layouts)
-LADDER_B_ROWS = Signature("ladder, B as N x K", LADDER_PARAMETERS, ladder_defines, refuse_b_rows)
+LADDER_B_ROWS = Signature(
+    "ladder, B as N x K",
+    tuple(("b_col" if name == "ldb" else name, kind) for name, kind in LADDER_PARAMETERS),
+    ladder_defines,
+    refuse_b_rows,
+)
 
 TMA = Signature(
     "tma",

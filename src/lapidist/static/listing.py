@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from lapidist.launch import Binary
-from lapidist.machine.parse import TYPE_BYTES, Instruction, Sym, parse_kernel
+from lapidist.machine.parse import parse_kernel
+from lapidist.machine.ptx import TYPE_BYTES, Instruction, Sym
 
 SASS_BYTES = 16  # of an instruction, sm_70 and newer
 DISASSEMBLER_SECONDS = 60
