@@ -7,7 +7,7 @@ import pytest
 from snippets import kernel, run_body
 
 from lapidist.device import chip
-from lapidist.machine import Counts
+from lapidist.machine import Counts, run
 from lapidist.machine.counters import pieces, wavefronts
 from lapidist.machine.explain import difference, explain, explain_launch
 from lapidist.machine.foreign import make_launch
@@ -153,3 +153,33 @@ def test_difference_names_what_changed() -> None:
     assert difference(before, before) == []
     assert before.shared_store.per_request == 32
     assert after.shared_store.per_request == 1
+
+
+# ---- neighbouring loads ----
+
+ROW = """
+    .shared .align 16 .b8 s[8192]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, {pitch}, %r1; st.shared.u32 [%r2], %t;
+    st.shared.u32 [%r2+4], %t; st.shared.u32 [%r2+8], %t; st.shared.u32 [%r2+12], %t; bar.sync 0;
+    ld.shared.u32 %r3, [%r2]; ld.shared.u32 %r4, [%r2+4]; ld.shared.u32 %r5, [%r2+8]; {between} ld.shared.u32 %r6, [%r2+12];
+    add.u32 %r3, %r3, %r4; add.u32 %r3, %r3, %r5; add.u32 %r3, %r3, %r6; mad.wide.u32 %rd1, %t, 4, %out; st.global.u32 [%rd1], %r3;"""
+
+
+@pytest.mark.parametrize(
+    ("pitch", "between", "requests", "nbytes"),
+    [
+        (128, "", 1, 512),  # one LDS.128
+        (132, "", 4, 128),  # rows that no alignment is known of
+        (136, "", 4, 128),  # joined by fours they would need 16 bytes
+        (128, "st.shared.u32 [%r1+4096], %t;", 3, 512 // 3),  # a store between: two, one, one
+    ],
+)
+def test_neighbouring_loads_count_as_the_assembler_joins_them(pitch: int, between: str, requests: int, nbytes: int) -> None:
+    text = kernel(ROW.format(pitch=pitch, between=between))
+    launch = make_launch(text, "k", (1, 1, 1), (32, 1, 1), {"in": np.zeros(1, "u4"), "out": np.zeros(32, "u4")})
+    plain, merged = run(launch).counts, run(launch, merge_loads=True).counts
+    assert plain is not None
+    assert merged is not None
+    assert plain.shared_load.requests == plain.instructions["load shared"] == 4
+    assert merged.shared_load.requests == merged.instructions["load shared"] == requests
+    assert merged.shared_load.nbytes // requests == nbytes
+    assert plain.shared_load.nbytes == merged.shared_load.nbytes == 512

@@ -154,7 +154,7 @@ class Counts:
 class Counter:
     """Watches the memory accesses of a run."""
 
-    def __init__(self, kernel: Kernel, exact: bool) -> None:
+    def __init__(self, kernel: Kernel, exact: bool, merged: dict[int, tuple[int, int]] | None = None) -> None:
         sites = len(kernel.instructions) * len(SPACES)
         self.exact = exact
         self.requests = np.zeros(sites, np.int64)
@@ -164,8 +164,17 @@ class Counter:
         self.turns = np.zeros(sites, np.int64)
         self.lines = np.zeros(sites, np.int64)
         self.copied_bytes = 0
+        self.merged = merged or {}
+        self.joined = 0  # loads that another one brings along
 
     def observe(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+        if site in self.merged:
+            start, width = self.merged[site]
+            if (address.low | start) & (width - 1) == 0:
+                if offset != start:
+                    self.joined += address.g.warps
+                    return
+                size = width
         place = site * len(SPACES) + SPACES.index(address.space)
         g = address.g
         self.requests[place] += g.warps
@@ -247,6 +256,8 @@ def collect(scheduler: Scheduler, counter: Counter) -> Counts:
             tensor += warps * tensor_flops(i)
         issued += warps * (block.stop - block.start)
         active += lanes * (block.stop - block.start)
+    if counter.joined:
+        mix["load shared"] -= counter.joined
     sites = site_traffic(kernel, counter)
     total = {
         key: Traffic() for key in ("load global", "store global", "load shared", "store shared", "load local", "store local")

@@ -139,7 +139,7 @@ def resources(counts: Counts, device: Device, dtype: str, scale: float, compulso
 
 def explain_launch(launch: Launch, device: Device, *, dtype: str = "float32", scale: float = 1.0) -> tuple[Counts, Explanation]:
     """Run a launch with exact counts and explain it. The arrays hold its result afterwards."""
-    counts = run(launch, exact_counts=True).counts
+    counts = run(launch, exact_counts=True, merge_loads=True).counts
     assert counts is not None
     own = sum(memory.nbytes for memory in launch.memory)
     x, y, z = launch.grid
@@ -214,7 +214,7 @@ def next_step(name: str, *, dtype: str = "float32", counted_at: int = 256) -> tu
     if name not in names or names.index(name) + 1 == len(names):
         return None
     after = names[names.index(name) + 1]
-    counts = [run(square_launch(one, counted_at, dtype), exact_counts=True).counts for one in (name, after)]
+    counts = [run(square_launch(one, counted_at, dtype), exact_counts=True, merge_loads=True).counts for one in (name, after)]
     assert counts[0] is not None
     assert counts[1] is not None
     return after, difference(counts[0], counts[1])

@@ -19,6 +19,7 @@ from lapidist.machine.faults import MachineFault
 from lapidist.machine.fuzz import FuzzedScheduler
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
+from lapidist.machine.merging import merged_loads
 from lapidist.machine.program import Program, compile_program
 from lapidist.machine.sanitizer import Sanitizer
 from lapidist.machine.scheduler import Scheduler
@@ -54,10 +55,13 @@ def run(
     residency: int | None = None,
     exact_counts: bool = False,
     budget: int = DEFAULT_BUDGET,
+    merge_loads: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Execute a launch; results appear in the arrays that own `launch.memory`. A faulty kernel raises a MachineFault.
 
+    `exact_counts` looks at every memory access instead of a sample; `merge_loads` counts neighbouring shared loads as the
+    one wide load that the assembler makes of them.
     `residency` is how many blocks run at a time, `budget` how many blocks of code may be executed in all; `on_progress`
     is told how many blocks of the grid have started, and their number, whenever some start.
     """
@@ -71,7 +75,7 @@ def run(
         residency = fuzzed_residency(seed) * geometry.cluster_size
     slots = resident_blocks(geometry, residency, program)
     machine = Machine(program, geometry, memory, launch.arguments, variables, dict(launch.tensor_maps), slots)
-    counter = Counter(program.kernel, exact_counts)
+    counter = Counter(program.kernel, exact_counts, merged_loads(program.kernel, program.blocks) if merge_loads else None)
     machine.observe = machine.count = counter.observe
     machine.observe_transfer = counter.transfer
     if sanitize:
