@@ -161,7 +161,8 @@ ROW = """
     .shared .align 16 .b8 s[8192]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, {pitch}, %r1; st.shared.u32 [%r2], %t;
     st.shared.u32 [%r2+4], %t; st.shared.u32 [%r2+8], %t; st.shared.u32 [%r2+12], %t; bar.sync 0;
     ld.shared.u32 %r3, [%r2]; ld.shared.u32 %r4, [%r2+4]; ld.shared.u32 %r5, [%r2+8]; {between} ld.shared.u32 %r6, [%r2+12];
-    add.u32 %r3, %r3, %r4; add.u32 %r3, %r3, %r5; add.u32 %r3, %r3, %r6; mad.wide.u32 %rd1, %t, 4, %out; st.global.u32 [%rd1], %r3;"""
+    add.u32 %r3, %r3, %r4; add.u32 %r3, %r3, %r5; add.u32 %r3, %r3, %r6; mad.wide.u32 %rd1, %t, 4, %out;
+    st.global.u32 [%rd1], %r3;"""
 
 
 @pytest.mark.parametrize(

@@ -43,3 +43,10 @@ def spring_trap(m, g: Lanes, site: int) -> None:  # type: ignore[no-untyped-def]
 def emit_nothing(b: Builder, i: Instruction, mods: Mods) -> None:
     """No effect on results: time, register budgets and launch overlap are not modelled."""
     mods.flag("u32", "inc", "dec", "sync", "aligned", "launch_dependents", "wait", "mask")
+
+
+@opcode("createpolicy")
+def emit_policy(b: Builder, i: Instruction, mods: Mods) -> None:
+    """A cache policy is a number that only hints read."""
+    mods.rest.clear()
+    b.assign(i.operands[0], b.program.constant(np.zeros(1, np.uint64)), "u8")

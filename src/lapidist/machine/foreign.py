@@ -60,6 +60,8 @@ def make_launch(
     ranges = [Memory(f"memory[{n}]", array.ctypes.data, array.nbytes, array) for n, array in enumerate(memory)]
     for parameter, value in chosen:
         if isinstance(value, TensorMap):
+            if parameter.size != 128:
+                raise ArgumentError(f"args: a tensor map takes 128 bytes, {parameter.name} has {parameter.size}; pass an array")
             maps.append((parameter.offset, value))
             continue
         if isinstance(value, np.ndarray):
