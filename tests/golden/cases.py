@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lapidist.launch import TensorMap
+from lapidist.machine.copies import box_positions, swizzled
 
 HEADER = """.version 9.0
 .target sm_90a
@@ -41,6 +42,16 @@ class Case:
     @property
     def ptx(self) -> str:
         return HEADER + self.body + "\nret;\n}\n"
+
+    @property
+    def compared(self) -> np.ndarray | slice:
+        """Which output bytes count: between the rows of a box narrower than its swizzle lies what was there before."""
+        inner = self.tensor.box[0] * np.dtype(self.tensor.dtype).itemsize if self.tensor else 0
+        if self.tensor is None or inner >= self.tensor.swizzle:
+            return slice(None)
+        positions = swizzled(box_positions(self.tensor, inner // self.tensor.box[0], 0), self.tensor.swizzle)
+        each = (positions[:, None] + np.arange(16)).ravel()
+        return each[each < self.out_bytes]
 
     @property
     def digest(self) -> str:
@@ -375,10 +386,11 @@ def tensor_case(
     """A box loaded into shared memory, then shared memory as it lies."""
     size = np.dtype(dtype).itemsize
     nbytes = size * int(np.prod(box))
+    room = max(nbytes // box[0] // size * swizzle, nbytes, 1024)  # a row narrower than the swizzle takes its width
     strides = tuple(int(stride) for stride in (np.cumprod(shape) * size)[:-1])
     data = random_for(name).integers(0, 256, size * int(np.prod(shape)), dtype="u1")
     text = f"""
-        .shared .align 1024 .b8 s[{max(nbytes, 1024)}]; .shared .align 8 .b64 m;
+        .shared .align 1024 .b8 s[{room}]; .shared .align 8 .b64 m;
         mov.u32 %r1, s; mov.u32 %r2, m; setp.eq.u32 %p1, %t, 0; @!%p1 bra W;
         mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
         mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {nbytes};

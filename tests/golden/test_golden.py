@@ -9,24 +9,25 @@ import pytest
 from cases import Case, all_cases
 from replay import distance, run_on_machine
 
-RECORDING = Path(__file__).parent / "h200.npz"
+with np.load(Path(__file__).parent / "h200.npz") as file:
+    RECORDING = {name: file[name] for name in file.files}
 CASES = all_cases()
+# A tensor copy of 128-byte rows overran its buffer while they were recorded, and took the five after it along.
+UNRECORDED = {"tma swizzle 128 narrow", "tma border", "tma outside", "tma 1d", "tma 3d", "tma 5d"}
 
 
-@pytest.fixture(scope="module")
-def recording() -> dict[str, np.ndarray]:
-    if not RECORDING.exists():
-        pytest.skip("no recording: run tests/golden/record.py on a machine with an H200")
-    with np.load(RECORDING) as file:
-        return {name: file[name] for name in file.files}
+def key_of(case: Case) -> str:
+    return f"{case.name}|{case.digest[:16]}"
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_the_chip_agrees(case: Case, recording: dict[str, np.ndarray]) -> None:
-    key = f"{case.name}|{case.digest[:16]}"
-    if key not in recording:
-        pytest.skip("this case is not in the recording")
-    assert distance(case, run_on_machine(case), recording[key]) <= case.ulps
+@pytest.mark.parametrize("case", [case for case in CASES if case.name not in UNRECORDED], ids=lambda case: case.name)
+def test_the_chip_agrees(case: Case) -> None:
+    mine, chip = run_on_machine(case)[case.compared], RECORDING[key_of(case)][case.compared]
+    assert distance(case, mine, chip) <= case.ulps
+
+
+def test_what_is_not_recorded_is_known() -> None:
+    assert {case.name for case in CASES if key_of(case) not in RECORDING} == UNRECORDED
 
 
 def test_cases_run_and_have_names_of_their_own() -> None:

@@ -39,7 +39,9 @@ def quotient(a: Array, b: Array) -> Array:
 
 @runtime
 def remainder(a: Array, b: Array) -> Array:
-    return a - quotient(a, b) * b if b.all() else np.where(b == 0, a, a - quotient(a, b) * b)
+    """The sign of a; by zero gives all ones, as the chip does."""
+    left = a - quotient(a, b) * b
+    return left if b.all() else np.where(b == 0, ~np.zeros(1, b.dtype), left)
 
 
 @opcode("add", "sub", "mul", "div", "min", "max", "neg", "abs")

@@ -6,6 +6,7 @@ waits allow. A `Transfer` is one bulk copy, its completion included, so both do 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -218,8 +219,10 @@ def clip_box(tensor: TensorMap, corner: tuple[int, ...]) -> tuple[list[tuple[int
 
 
 def box_positions(tensor: TensorMap, size: int, start: int) -> Array:
-    """Shared positions (from a multiple of 1024) of the box's 16-byte pieces before swizzling."""
-    nbytes = size
-    for extent in tensor.box:
-        nbytes *= extent
-    return start + np.arange(0, nbytes, 16)
+    """Shared positions (from a multiple of 1024) of the box's 16-byte pieces before swizzling.
+
+    A row that is narrower than the swizzle still takes the swizzle's width (seen on an H200).
+    """
+    inner, rows = size * tensor.box[0], math.prod(tensor.box[1:])
+    starts = np.arange(rows) * max(inner, tensor.swizzle)
+    return start + (starts[:, None] + np.arange(0, inner, 16)).ravel()

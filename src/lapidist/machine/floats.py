@@ -160,6 +160,8 @@ def emit_fma(b: Builder, i: Instruction, mods: Mods) -> None:
     wide = operands_as_float(b, kind, i.operands[1:3], wide=True)
     third = lanes_of(b, kind, i.operands[3], wide=False)
     code = "f4" if kind == "f32" else "f8"
+    if flushed and kind == "f32":
+        wide, third = [[f"flush({part})" for part in parts] for parts in wide], [f"flush({part})" for part in third]
     if kind != "f32":
         wide = [[f"{part}.astype(f8)" for part in parts] for parts in wide]
     results = [f"fused({x}, {y}, {z}, {code})" for x, y, z in zip(*wide, third, strict=True)]
