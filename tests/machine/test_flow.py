@@ -326,3 +326,13 @@ def test_progress_is_told() -> None:
     launch = make_launch(text, "k", (10, 1, 1), (1, 1, 1), {"in": np.zeros(1, "u4"), "out": np.zeros(10, "u4")})
     run(launch, residency=4, on_progress=lambda started, blocks: told.append((started, blocks)))
     assert told == [(4, 10), (8, 10), (10, 10)]
+
+
+def test_ranges_that_overlap_are_one() -> None:
+    """A view that starts inside a larger array does not hide what lies behind it."""
+    whole = np.zeros(64, "u4")
+    store = "mad.wide.u32 %rd1, %t, 4, %in; st.global.u32 [%rd1], %t;"
+    run_body(store, whole, whole[8:12], threads=64)
+    assert whole.tolist() == list(range(64))
+    with pytest.raises(OutOfBounds, match=r"in\+out"):
+        run_body(store, whole[:60], whole[8:12], threads=64)

@@ -58,7 +58,7 @@ class GlobalMemory:
     """The ranges that a launch may touch, sorted by address."""
 
     def __init__(self, regions: list[Region]) -> None:
-        self.regions = sorted((r for r in regions if r.end > r.start), key=lambda region: region.start)
+        self.regions = joined(sorted((r for r in regions if r.end > r.start), key=lambda region: region.start))
         self.starts = [region.start for region in self.regions]
 
     def find(self, address: int) -> Region | None:
@@ -76,6 +76,20 @@ class GlobalMemory:
         side = "before the start" if address < region.start else "past the end"
         distance = region.start - address if address < region.start else address - region.end
         return f"{distance} bytes {side} of {region.name} ({region.end - region.start} bytes)" if gap else f"in {region.name}"
+
+
+def joined(regions: list[Region]) -> list[Region]:
+    """Ranges that overlap (C and D in place, views of one array) become one: what either may touch may be touched."""
+    found: list[Region] = []
+    for region in regions:
+        last = found[-1] if found else None
+        if last is None or region.start >= last.end:
+            found.append(region)
+            continue
+        name = last.name if region.name in last.name.split("+") else f"{last.name}+{region.name}"
+        size = max(last.end, region.end) - last.start
+        found[-1] = Region(name, last.start, size, (last.owner, region.owner), last.writeable or region.writeable)
+    return found
 
 
 class Address:
