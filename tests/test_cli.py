@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lapidist import cli, driver
@@ -156,3 +157,73 @@ def test_the_module_runs_and_imports_lazily() -> None:
     help_ = subprocess.run([sys.executable, "-m", "lapidist", "--help"], capture_output=True, text=True, check=True)
     for command in ("climb", "bench", "report", "static", "doctor"):
         assert command in help_.stdout
+
+
+# ---- the machine's commands ----
+
+SAXPY = """.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry saxpy(.param .u32 n, .param .f32 a, .param .u64 x, .param .u64 y)
+{
+    .reg .pred %p<2>; .reg .b32 %r<6>; .reg .f32 %f<4>; .reg .b64 %rd<6>;
+    ld.param.u32 %r1, [n]; ld.param.f32 %f1, [a]; ld.param.u64 %rd1, [x]; ld.param.u64 %rd2, [y];
+    mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x; mad.lo.u32 %r5, %r2, %r3, %r4;
+    setp.ge.u32 %p1, %r5, %r1; @%p1 bra done;
+    mad.wide.u32 %rd3, %r5, 4, %rd1; mad.wide.u32 %rd4, %r5, 4, %rd2;
+    ld.global.f32 %f2, [%rd3]; ld.global.f32 %f3, [%rd4]; fma.rn.f32 %f3, %f1, %f2, %f3; st.global.f32 [%rd4], %f3;
+done:
+    ret;
+}
+"""
+
+
+def in_a_process(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "lapidist", *arguments], capture_output=True, text=True)
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> str:
+    path = tmp_path / "saxpy.ptx"
+    path.write_text(SAXPY)
+    return str(path)
+
+
+def test_run_ptx_runs_a_foreign_kernel_on_arrays(module: str, tmp_path: Path) -> None:
+    x = np.arange(100, dtype=np.float32)
+    np.save(tmp_path / "x.npy", x)
+    values = ["--arg", "n=100", "--arg", "a=2", "--arg", f"x={tmp_path}/x.npy", "--arg", "y=float32[100]:ones"]
+    found = in_a_process("run-ptx", module, "--entry", "saxpy", "--block", "128", *values, "--save", f"y={tmp_path}/y.npy")
+    assert found.returncode == 0, found.stderr
+    assert np.array_equal(np.load(tmp_path / "y.npy"), 2 * x + 1)
+    assert "fma f32" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--arg", "n"], "--arg: must be NAME=VALUE; got 'n'"),
+        (["--arg", "n=five"], "--arg: a value is a number, a .npy file, or a new array"),
+        (["--arg", "n=nowhere.npy"], "--arg: nowhere.npy cannot be read as an array"),
+        (["--arg", "n=5"], "args: parameter 1 (a) has no value; saxpy takes 0: n (.u32, 4 bytes)"),
+        (["--block", "0"], "--block: must be one to three positive numbers, X,Y,Z; got '0'"),
+    ],
+)
+def test_run_ptx_names_what_is_wrong(module: str, options: list[str], message: str) -> None:
+    found = in_a_process("run-ptx", module, "--entry", "saxpy", *options)
+    assert found.returncode == 2
+    assert message in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_explain_names_the_bound_and_the_next_rung() -> None:
+    found = in_a_process("explain", "shared_tile", "--size", "128")
+    assert found.returncode == 0, found.stderr
+    assert "bound by shared memory" in found.stdout
+    assert "next rung padded_tile" in found.stdout
+
+
+def test_mutants_of_one_kernel() -> None:
+    found = in_a_process("mutants", "--kernel", "padded_tile", "--seeds", "2", "--json")
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["found"]["barrier"] == {"found": 2, "of": 2}

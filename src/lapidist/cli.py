@@ -174,6 +174,86 @@ def schedule(
     )
 
 
+# ---- the machine ----
+
+
+@app.command()
+def explain(
+    kernel: Annotated[str, typer.Argument(help="a kernel's name or a rung's number")],
+    size: Annotated[int, typer.Option(help="m = n = k that is predicted; counted at 256 at most")] = 256,
+    chip: Annotated[str, typer.Option(help="v100, a100, rtx4090, h100, h200")] = "h200",
+    dtype: Type = "float32",
+    as_json: Json = False,
+) -> None:
+    """What bounds a kernel on a chip, how far it is from that, and what the next rung removes: from the machine's counts."""
+    from lapidist.bench.cases import case_of
+    from lapidist.device import chip as chip_named
+    from lapidist.kernels import kernel_named
+    from lapidist.machine.explain import explain_kernel, next_step
+
+    case = case_of(size, size, size, dtype, "--size")
+    name = kernel_named(kernel).name
+    _, answer = explain_kernel(name, chip_named(chip), case.m, dtype=dtype)
+    step = next_step(name, dtype=dtype)
+    if as_json:
+        import json
+        from dataclasses import asdict
+
+        print(json.dumps({"kernel": name, "size": size, **asdict(answer), "next": step}))
+        return
+    print(f"{name} at {size} x {size} x {size}, {dtype}\n{answer}")
+    if step is not None:
+        print("\n    ".join([f"  next rung {step[0]}:", *step[1]]))
+
+
+@app.command()
+def mutants(
+    kernel: Annotated[str | None, typer.Option(help="a kernel's name or a rung's number; all of them unless told")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="schedules for each mutant, and for each unbroken kernel")] = 4,
+    as_json: Json = False,
+) -> None:
+    """Break kernels one barrier, wait, fence or bounds check at a time, and see what the machine finds."""
+    import json
+
+    from lapidist.kernels import kernel_named
+    from lapidist.machine.mutants import Verdict, registered_cases, survey
+
+    def tell(verdict: Verdict) -> None:
+        print(f"{verdict.kernel}: {verdict.text}: {verdict.found_by or 'not found'}", file=sys.stderr)
+
+    found = survey(registered_cases([kernel_named(kernel).name] if kernel else None), seeds, tell)
+    print(json.dumps(found.as_json()) if as_json else found)
+    raise typer.Exit(int(bool(found.false_alarms)))
+
+
+@app.command("run-ptx")
+def run_ptx(
+    file: Annotated[Path, typer.Argument(help="a PTX module")],
+    entry: Annotated[str, typer.Option(help="the kernel in it")],
+    grid: Annotated[str, typer.Option(help="blocks: X,Y,Z")] = "1",
+    block: Annotated[str, typer.Option(help="threads: X,Y,Z")] = "32",
+    arg: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE: a number, a .npy file, or e.g. float32[64,64]:random")
+    ] = None,
+    save: Annotated[list[str] | None, typer.Option(help="NAME=FILE.npy: an array argument, after the run")] = None,
+    shared: Annotated[int, typer.Option(min=0, help="bytes of dynamic shared memory")] = 0,
+    sanitize: Annotated[bool, typer.Option(help="look for races, missing waits and fences; slower")] = False,
+    seed: Annotated[int | None, typer.Option(help="of the fuzzed schedule; with --sanitize")] = None,
+) -> None:
+    """Run any kernel's PTX in the machine and print what it did."""
+    from lapidist.machine import arguments, foreign
+
+    try:
+        text = file.read_text()
+    except OSError as error:
+        raise ArgumentError(f"FILE: must be a readable PTX module; {error}") from error
+    values = arguments.parse_arguments(arg or [])
+    extents = arguments.parse_extent(grid, "--grid"), arguments.parse_extent(block, "--block")
+    report = foreign.run_ptx(text, entry, *extents, values, shared_bytes=shared, sanitize=sanitize, seed=seed)  # type: ignore[arg-type]
+    arguments.save_arrays(save or [], values)
+    print(report.counts)
+
+
 @app.command()
 def doctor() -> None:
     """What was found on this machine, and how to get what is missing."""
