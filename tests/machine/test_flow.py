@@ -336,3 +336,17 @@ def test_ranges_that_overlap_are_one() -> None:
     assert whole.tolist() == list(range(64))
     with pytest.raises(OutOfBounds, match=r"in\+out"):
         run_body(store, whole[:60], whole[8:12], threads=64)
+
+
+@pytest.mark.parametrize(
+    ("address", "value", "sound"), [("%in", "%t", False), ("%in", "7", True), ("%rd2", "%r2", False), ("%rd2", "%r1", True)]
+)
+def test_lanes_that_write_one_place_must_agree(address: str, value: str, sound: bool) -> None:
+    """%rd2 and %r1 belong to pairs of lanes, %r2 to single ones."""
+    body = f"shr.u32 %r1, %t, 1; add.u32 %r2, %t, 5; mad.wide.u32 %rd2, %r1, 4, %in; mov.u32 %r3, {value};"
+    body += f"st.global.u32 [{address}], %r3;"
+    if sound:
+        run_body(body, np.zeros(32, "u4"), np.zeros(1, "u4"), sanitize=True, seed=0)
+        return
+    with pytest.raises(Race, match="lanes of one instruction"):
+        run_body(body, np.zeros(32, "u4"), np.zeros(1, "u4"), sanitize=True, seed=0)

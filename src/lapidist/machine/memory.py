@@ -188,6 +188,7 @@ class Address:
         self.check_aligned(offset, size * len(values), site)
         self.m.observe(self, offset, size * len(values), site, "store")
         self.m.polls = 0
+        self.m.stored(self, offset, values, site)
         if region is None:
             for n, value in enumerate(values):
                 self.scatter(offset + size * n, value)

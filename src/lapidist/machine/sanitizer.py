@@ -75,6 +75,7 @@ class Sanitizer:
             self.observe(address, offset, size, site, what)
 
         m.observe, m.order, m.fence = observe, self.order, self.fence
+        m.stored = self.check_lanes_agree
         m.barrier_made, m.barrier_signal = self.barrier_made, self.barrier_signal
         m.barrier_phase, m.barrier_seen, m.block_started = self.barrier_phase, self.barrier_seen, self.block_started
 
@@ -184,6 +185,21 @@ class Sanitizer:
     def end_reading(self, positions: Array, size: int) -> None:
         self.readers_under_way -= 1
         np.add.at(self.shared.reading, self.shared.grains(positions, size), -1)
+
+    def check_lanes_agree(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
+        """Lanes of one instruction that write different values to one place: which one stays is not defined."""
+        if all(len(value) == 1 for value in values):
+            return
+        places, first, which = np.unique(address.base, return_index=True, return_inverse=True)
+        if len(places) == address.g.n:
+            return
+        for value in values:
+            bits = np.broadcast_to(value, (address.g.n,)).view(f"u{value.dtype.itemsize}") if value.dtype.kind != "c" else value
+            unequal = bits != bits[first][which if len(address.base) > 1 else np.zeros(address.g.n, np.int64)]
+            if unequal.any():
+                lane = int(np.argmax(unequal))
+                rule = "lanes of one instruction write different values to one place"
+                raise self.m.fault(Race, rule, site, address.g, lane, int(address.own[min(lane, len(address.own) - 1)]) + offset)
 
     def touch_local(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
         octets = ((address.base + offset)[:, None] + np.arange(size)).reshape(-1)

@@ -18,6 +18,7 @@ class Shadow:
     def __init__(self, nbytes: int, grain: int, readers: int = 0) -> None:
         count = -(-nbytes // grain)
         self.grain, self.readers = grain, readers
+        self.ever_written = False
         self.writer = np.full(count, -1, np.int32)
         self.written = np.zeros(count, np.int32)
         self.write_site = np.zeros(count, np.int32)
@@ -47,6 +48,8 @@ class Shadow:
 
     def racing_write(self, at: Array, warp: int, known: Array, strong: bool) -> int:
         """Index into `at` of a write that the warp is not ordered after, or -1. Strong accesses do not race each other."""
+        if not self.ever_written:
+            return -1
         writer = self.writer[at]
         racing = (writer >= 0) & (writer != warp) & (self.written[at] > known[writer])
         if strong:
@@ -69,6 +72,7 @@ class Shadow:
         return found, int(columns[place] if self.reader is None and columns is not None else self.reader[at[found], place])  # type: ignore[index]
 
     def note_write(self, at: Array, warp: int, now: int, site: int, strong: bool, generic: bool) -> None:
+        self.ever_written = True
         self.writer[at], self.written[at], self.write_site[at] = warp, now, site
         self.strong[at], self.generic[at] = strong, generic
 

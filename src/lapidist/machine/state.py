@@ -76,6 +76,7 @@ class Machine:
         # Hooks of the counter and the sanitizer; a plain run has nothing to do.
         self.observe: Hook = nothing
         self.count: Hook = nothing
+        self.stored: Hook = nothing
         self.observe_transfer: Hook = nothing
         self.order: Hook = self.order_only
         self.fence: Hook = nothing
