@@ -350,3 +350,28 @@ def test_lanes_that_write_one_place_must_agree(address: str, value: str, sound: 
         return
     with pytest.raises(Race, match="lanes of one instruction"):
         run_body(body, np.zeros(32, "u4"), np.zeros(1, "u4"), sanitize=True, seed=0)
+
+
+RELEASE = """
+    .shared .align 8 .b64 m; .shared .align 4 .b8 s[256]; mov.u32 %r1, m; mov.u32 %r2, s; mad.lo.u32 %r3, %t, 4, %r2;
+    setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r1], 1; st.shared.u32 [%r3], %t; bar.sync 0;
+    setp.ge.u32 %p2, %t, 32; @%p2 bra OTHER;
+    ld.shared.u32 %r4, [%r3]; {0} mad.wide.u32 %rd1, %t, 4, %out; st.global.u32 [%rd1], %r4;
+    and.b32 %r5, %t, 31; setp.eq.u32 %p3, %r5, 0; @%p3 mbarrier.arrive.shared.b64 _, [%r1]; bra END;
+    OTHER: W: mbarrier.try_wait.parity.shared.b64 %p4, [%r1], 0; @!%p4 bra W;
+    add.u32 %r6, %r3, -128; st.shared.u32 [%r6], 99; END:"""
+
+
+def test_a_lane_that_arrives_for_its_warp_needs_a_syncwarp() -> None:
+    """Warp 0 reads, its first lane tells warp 1, which overwrites what the others read."""
+    for seed in range(3):
+        run_body(
+            RELEASE.replace("{0}", "").replace("and.b32 %r5", "bar.warp.sync -1; and.b32 %r5"),
+            np.zeros(1, "u4"),
+            np.zeros(64, "u4"),
+            threads=64,
+            sanitize=True,
+            seed=seed,
+        )
+        with pytest.raises(Race, match="read by warp 0"):
+            run_body(RELEASE.replace("{0}", ""), np.zeros(1, "u4"), np.zeros(64, "u4"), threads=64, sanitize=True, seed=seed)

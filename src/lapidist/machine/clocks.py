@@ -37,6 +37,9 @@ class Clocks:
         self.proxied = np.zeros((warps, warps), np.int32)
         # What relaxed loads saw; a fence turns it into knowledge.
         self.seen = np.zeros((warps, warps), np.int32)
+        # When each lane last touched memory, and when its warp last met.
+        self.touched = np.zeros((warps, 32), np.int32)
+        self.met = np.zeros(warps, np.int32)
 
     def now(self, warp: int) -> int:
         return int(self.known[warp, warp])
@@ -49,6 +52,27 @@ class Clocks:
 
     def message(self, warp: int) -> Message:
         return Message(self.known[warp].copy(), self.fenced[warp].copy(), self.proxied[warp].copy())
+
+    def touch(self, warp: int, lanes: Array) -> None:
+        self.touched[warp, lanes] = self.known[warp, warp]
+
+    def meet(self, warp: int) -> None:
+        """The lanes of a warp meet: what any of them did is ordered before what all do next."""
+        self.met[warp] = self.known[warp, warp]
+        self.tick(warp)
+
+    def message_of(self, warp: int, lanes: Array) -> Message:
+        """What some lanes can speak for: not for accesses of others since the warp last met.
+
+        If these lanes touched memory after the others did, one clock cannot tell the two apart; then they speak for all.
+        """
+        message = self.message(warp)
+        touched = self.touched[warp]
+        late = touched > self.met[warp]
+        late[lanes] = False
+        if late.any() and touched[lanes].max() <= touched[late].max():
+            message.known[warp] = touched[late].min() - 1
+        return message
 
     def receive(self, warp: int, message: Message) -> None:
         np.maximum(self.known[warp], message.known, out=self.known[warp])

@@ -75,7 +75,7 @@ class Sanitizer:
             self.observe(address, offset, size, site, what)
 
         m.observe, m.order, m.fence = observe, self.order, self.fence
-        m.stored = self.check_lanes_agree
+        m.stored, m.warp_barrier = self.check_lanes_agree, self.warp_meets
         m.barrier_made, m.barrier_signal = self.barrier_made, self.barrier_signal
         m.barrier_phase, m.barrier_seen, m.block_started = self.barrier_phase, self.barrier_seen, self.block_started
 
@@ -228,6 +228,7 @@ class Sanitizer:
     ) -> None:
         warp = self.warp(g)
         known, now = self.clocks.known[warp], self.clocks.now(warp)
+        self.clocks.touch(warp, g.lane)
         found = shadow.racing_write(at, warp, known, strong)
         if found >= 0:
             other, where = int(shadow.writer[at[found]]), int(shadow.write_site[at[found]])
@@ -327,6 +328,9 @@ class Sanitizer:
             rule = f"the asynchronous proxy reads what generic stores wrote (PTX line {where}) without fence.proxy.async between"
             raise self.m.fault(MissingProxyFence, rule, site, g, lane, int(at[found]) * self.grain % self.m.shared_stride)
 
+    def warp_meets(self, g: Lanes, members: Array, site: int) -> None:
+        self.clocks.meet(self.warp(g))
+
     # -- barriers of blocks and clusters --
 
     def barrier_arrival(self, barrier: Barrier, lanes: Lanes) -> None:
@@ -338,6 +342,7 @@ class Sanitizer:
         message = self.block_messages.pop(id(barrier))
         for cohort, _, _ in barrier.waiting:
             self.clocks.receive(self.warp(cohort.all), message)
+            self.clocks.meet(self.warp(cohort.all))
 
     # -- mbarriers --
 
@@ -364,7 +369,7 @@ class Sanitizer:
     def barrier_signal(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         warp = self.warp(g)
         self.check_made(g, int(np.argmax(mine)), barrier.address, site)
-        self.arrivals[barrier.address].join(self.clocks.message(warp))
+        self.arrivals[barrier.address].join(self.clocks.message_of(warp, g.lane[mine]))
         self.clocks.tick(warp)
 
     def barrier_phase(self, barrier: MBarrier) -> None:

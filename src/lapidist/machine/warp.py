@@ -45,6 +45,7 @@ def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
     absent = wanted & ~present
     if absent.any() and (absent & ~m.exited_rows(g)).any():
         missing_member(m, g, absent & ~m.exited_rows(g), site)
+    m.warp_barrier(g, wanted, site)
     return wanted & present
 
 
@@ -234,7 +235,7 @@ def emit_barrier(b: Builder, i: Instruction, mods: Mods) -> None:
     if mods.flag("warp"):
         mods.flag("sync")
         with b.guarded() as lanes:
-            b.line(f"m.warp_barrier({lanes}, members(m, {lanes}, {b.read(i.operands[0], 'u4')}, {b.index}), {b.index})")
+            b.line(f"members(m, {lanes}, {b.read(i.operands[0], 'u4')}, {b.index})")
         return
     if mods.flag("red"):
         emit_reducing_barrier(b, i, mods, aligned)
