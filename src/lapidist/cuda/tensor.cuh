@@ -62,7 +62,7 @@ __device__ __forceinline__ const Chunk& chunk_at(const T* place) { return *reint
 // Rows x Cols elements to shared memory by all threads, one at a time; only m x n of them exist, the rest is zero.
 template <int Rows, int Cols, int Pitch, int Threads>
 __device__ __forceinline__ void copy_elements(T* smem, const T* gmem, i64 pitch, int m, int n) {
-#pragma unroll(ALIGNED ? 1 : 8)  // where this is the rare way, registers are dearer than time
+#pragma unroll(ALIGNED ? 1 : 16)  // where this is the rare way, registers are dearer than time
   for (int i = threadIdx.x; i < Rows * Cols; i += Threads) {
     const int row = i / Cols, col = i % Cols;
     smem[row * Pitch + col] = row < m && col < n ? gmem[row * pitch + col] : T(0);

@@ -27,8 +27,8 @@
 #include "mma.cuh"
 
 #ifndef BM
-#define BM (sizeof(T) < 8 ? 128 : 64)
-#define BN 128
+#define BM 128
+#define BN (sizeof(T) < 8 ? 128 : 64)
 #define BK (sizeof(T) < 8 ? 4 * CHUNK : 16)
 #define WM (sizeof(T) < 8 ? 64 : 32)
 #define WN (sizeof(T) < 8 ? 64 : 32)

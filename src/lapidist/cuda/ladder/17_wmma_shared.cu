@@ -18,7 +18,7 @@
 #ifndef BM
 #define BM (8 * FM)
 #define BN (8 * FN)
-#define BK (8 * CHUNK)  // 128 bytes: in half: 64 KB of shared memory are enough; twice as deep needs more
+#define BK ((sizeof(T) == 1 ? 4 : 8) * CHUNK)  // within 64 KB of shared memory; twice as deep in half needs more
 #endif
 #ifndef SKEW
 #define SKEW CHUNK

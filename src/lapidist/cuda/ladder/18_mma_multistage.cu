@@ -14,12 +14,12 @@
 #include "mma.cuh"
 
 #ifndef BM
-#define BM (sizeof(T) < 8 ? 128 : 64)
-#define BN (sizeof(T) == 2 ? 256 : 128)
-#define BK (sizeof(T) < 8 ? 4 * CHUNK : 16)
+#define BM 128
+#define BN (sizeof(T) < 8 ? 256 : 64)
+#define BK (8 * CHUNK)  // 128 bytes of k
 #define WM (sizeof(T) < 8 ? 64 : 32)
 #define WN (sizeof(T) < 8 ? 64 : 32)
-#define STAGES 4
+#define STAGES (sizeof(T) < 8 ? 3 : 4)
 #endif
 #ifndef RASTER
 #define RASTER 8
