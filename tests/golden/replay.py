@@ -12,12 +12,13 @@ from lapidist.machine import run
 from lapidist.machine.foreign import make_launch
 
 
-def run_on_machine(case: Case) -> np.ndarray:
+def run_on_machine(case: Case, chip_sums: bool = True) -> np.ndarray:
     out = np.full(case.out_bytes, 0xEE, np.uint8)
     source = np.ascontiguousarray(case.source)
     tensor = bytes(128) if case.tensor is None else replace(case.tensor, address=source.ctypes.data + case.tensor.address)
     launch = make_launch(case.ptx, "k", (1, 1, 1), (case.threads, 1, 1), {"map": tensor, "in": source, "out": out})
-    run(replace(launch, memory=(*launch.memory, Memory("source", source.ctypes.data, source.nbytes, source))))
+    memory = (*launch.memory, Memory("source", source.ctypes.data, source.nbytes, source))
+    run(replace(launch, memory=memory), chip_sums=chip_sums)
     return out
 
 

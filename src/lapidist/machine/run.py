@@ -56,12 +56,14 @@ def run(
     exact_counts: bool = False,
     budget: int = DEFAULT_BUDGET,
     merge_loads: bool = False,
+    chip_sums: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Execute a launch; results appear in the arrays that own `launch.memory`. A faulty kernel raises a MachineFault.
 
     `exact_counts` looks at every memory access instead of a sample; `merge_loads` counts neighbouring shared loads as the
     one wide load that the assembler makes of them.
+    `chip_sums` sums on tensor cores bit for bit as an H200 does, which takes longer.
     `residency` is how many blocks run at a time, `budget` how many blocks of code may be executed in all; `on_progress`
     is told how many blocks of the grid have started, and their number, whenever some start.
     """
@@ -75,6 +77,7 @@ def run(
         residency = fuzzed_residency(seed) * geometry.cluster_size
     slots = resident_blocks(geometry, residency, program)
     machine = Machine(program, geometry, memory, launch.arguments, variables, dict(launch.tensor_maps), slots)
+    machine.chip_sums = chip_sums
     counter = Counter(program.kernel, exact_counts, merged_loads(program.kernel, program.blocks) if merge_loads else None)
     machine.observe = machine.count = counter.observe
     machine.observe_transfer = counter.transfer

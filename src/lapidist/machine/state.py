@@ -86,6 +86,7 @@ class Machine:
         self.barrier_signal: Hook = nothing
         self.barrier_phase: Hook = nothing
         self.barrier_seen: Hook = nothing
+        self.chip_sums = False
         self.impatient = False
         self.polls = 0
         self.steps = 0

@@ -1,7 +1,6 @@
 """Tensor core instructions of one warp: mma.sync, wmma, ldmatrix, stmatrix, movmatrix.
 
-Products are exact and summed in float64; the float32 result is truncated, as the chip does. What the chip also
-truncates, the alignment of single products before the sum, is not modelled: a few units in the last place of the largest term.
+How products are summed is in `sums`; the float32 result is truncated, as the chip does.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
 from lapidist.machine.ptx import Instruction, Operand, Vec
 from lapidist.machine.shapes import matrix_shape
+from lapidist.machine.sums import tensor_sum
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine
@@ -104,7 +104,8 @@ def multiply(
     rows, columns, depth = shape
     first = read_matrix(g, as_bits(a), kinds[1], a_map(rows, depth, kinds[1]))
     second = read_matrix(g, as_bits(b), kinds[2], b_map(depth, columns, kinds[2]))
-    total = first @ second + read_matrix(g, as_bits(c), kinds[3], c_map(rows, columns))
+    third = read_matrix(g, as_bits(c), kinds[3], c_map(rows, columns))
+    total = tensor_sum(first, second, third, (kinds[0], kinds[1]), m.chip_sums)
     if clamped:
         total = np.clip(total, -(2.0**31), 2.0**31 - 1)
     return write_matrix(g, total, kinds[0], c_map(rows, columns))
@@ -167,7 +168,8 @@ def wmma_multiply(
     rows, columns, depth = shape
     first = wmma_read(g, a, kinds[1], rows, depth)
     second = wmma_read(g, b, kinds[2], depth, columns)
-    total = first @ second + wmma_read(g, c, kinds[3], rows, columns)
+    third = wmma_read(g, c, kinds[3], rows, columns)
+    total = tensor_sum(first, second, third, (kinds[0], kinds[1]), m.chip_sums)
     if clamped:
         total = np.clip(total, -(2.0**31), 2.0**31 - 1)
     return wmma_write(g, encode_result(total, kinds[0]), kinds[0], count)

@@ -24,6 +24,7 @@ from lapidist.machine.fragments import ELEMENT_BYTES, a_map, c_map, read_matrix,
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.ptx import Imm, Instruction, Operand, Reg, Vec
 from lapidist.machine.shapes import matrix_shape
+from lapidist.machine.sums import tensor_sum
 from lapidist.machine.tensorcore import REGISTER_CODES, as_bits, take_formats, whole_warps
 
 if TYPE_CHECKING:
@@ -131,10 +132,9 @@ def compute(m: Machine, p: PendingProduct) -> list[Array]:
                 for lane, q in zip(leaders.tolist(), quarter.tolist(), strict=True)
             ]
         )
-    total = what.scale_a * what.scale_b * (first @ second.swapaxes(1, 2))
-    if p.c:
-        kind = what.kinds[0]
-        total = total + read_matrix(g, as_bits(p.c), kind, c_map(16, what.n))
+    third = read_matrix(g, as_bits(p.c), what.kinds[0], c_map(16, what.n)) if p.c else None
+    signed = what.scale_a * what.scale_b * first
+    total = tensor_sum(signed, second.swapaxes(1, 2), third, (what.kinds[0], what.kinds[1]), m.chip_sums, wgmma=True)
     return write_matrix(g, total, what.kinds[0], c_map(16, what.n))
 
 
