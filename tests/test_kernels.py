@@ -38,6 +38,17 @@ def test_a_rung_answers_to_its_number() -> None:
         assert kernel.source.startswith(f"ladder/{number:02d}_")
 
 
+# The tensor-core kernels wait for the registry to know their types.
+TENSOR_CORES = {
+    "ladder/16_wmma_simple.cu",
+    "ladder/17_wmma_shared.cu",
+    "ladder/18_mma_multistage.cu",
+    "detours/wmma_beta_first.cu",
+    "detours/wmma_no_skew.cu",
+    "gemm/mma.cu",
+}
+
+
 @pytest.mark.parametrize("name", ["0", "99", "-1", "", "naive", "LARGE_TILE"])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(ArgumentError, match=r"kernel: must be one of uncoalesced, .* or a rung's number; got "):
@@ -46,9 +57,7 @@ def test_other_names_are_refused(name: str) -> None:
 
 def test_every_source_is_registered_and_every_row_has_its_source() -> None:
     sources = {str(path.relative_to(CUDA_SOURCES)) for path in CUDA_SOURCES.rglob("*.cu")}
-    unused = sources - {kernel.source for kernel in KERNELS}
-    assert {kernel.source for kernel in KERNELS} <= sources
-    assert all(source > RUNGS[-1].source and source.startswith("ladder/") for source in unused)  # rungs yet to be climbed
+    assert sources - TENSOR_CORES == {kernel.source for kernel in KERNELS}
 
 
 def test_kinds() -> None:

@@ -317,11 +317,13 @@ def wgmma_case(
     in_registers: bool = False,
     fill: object = small,
     ulps: int = 0,
+    times: int = 1,
 ) -> Case:
-    """A from 0, B from 16 KiB of a 32 KiB buffer; `forms` are the swizzles of A and B."""
+    """A from 0, B from 16 KiB of a 32 KiB buffer; `forms` are the swizzles of A and B. The product is summed `times` times."""
     k = WGMMA_DEPTH[a]
     name = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b}"
     full = f"{name} swizzles {forms} turned {turned}{' registers' if in_registers else ''}{' rounding' if ulps else ''}"
+    full += f" {times} times" if times > 1 else ""
     random = random_for(full)
     data = fill(a, SHARED, random)  # type: ignore[operator]
     if SIZES[a] == SIZES[b] and a != b:
@@ -351,7 +353,7 @@ def wgmma_case(
         fence.proxy.async; bar.sync 0; shr.u32 %r8, %r1, 4; cvt.u64.u32 %rd3, %r8; setp.eq.u32 %p2, 0, 0;
         add.u64 %rd5, %rd3, {descriptor(0, *sides[0], forms[0])};
         add.u64 %rd6, %rd3, {descriptor(SHARED // 2, *sides[1], forms[1])};
-        wgmma.fence.sync.aligned; {name} {{{names}}}, {first}, %rd6, %p2{scales}{majors};
+        wgmma.fence.sync.aligned; {" ".join([f"{name} {{{names}}}, {first}, %rd6, %p2{scales}{majors};"] * times)}
         wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
         mad.wide.u32 %rd2, %t, {4 * count}, %out; {stores}"""
     return Case(full, text, data, 128 * 4 * count, 128, None, ulps)
@@ -416,5 +418,31 @@ def tensors() -> Iterator[Case]:
     yield tensor_case("tma 5d", "float32", (4, 3, 3, 2, 3), (4, 2, 2, 2, 2), (0, 1, 2, 0, -1), 0)
 
 
+def accumulating() -> Iterator[Case]:
+    """Sums that start from an accumulator of another size: it is aligned with the products."""
+    for shape, kind in (((16, 8, 16), "f16"), ((16, 8, 16), "bf16"), ((16, 8, 8), "tf32"), ((16, 8, 32), "e4m3")):
+        yield accumulating_mma(shape, kind)
+    for kind in ("f16", "bf16", "tf32", "e4m3"):
+        yield wgmma_case(64, "f32", kind, kind, (128, 128), (0, 0), fill=rough, ulps=4096 if kind == "e4m3" else 8, times=5)
+
+
+def accumulating_mma(shape: tuple[int, int, int], kind: str) -> Case:
+    m, n, k = shape
+    name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.f32.{kind}.{kind}.f32"
+    random = random_for(name + " accumulating")
+    count = (m + n) * k * SIZES[kind] // 32 // 4
+    sources = [rough(kind, 128, random).view("u4") for _ in range(count)]
+    sources += [(random.standard_normal(32) * 2.0 ** random.integers(-12, 12, 32)).astype("f4").view("u4") for _ in range(4)]
+    first = m * k * SIZES[kind] // 32 // 4
+    lists = [", ".join(f"a{number}" for number in numbers) for numbers in (range(first), range(first, count))]
+    moves = [
+        " ".join(f"mov.b32 {to}{n}, {come};" for n, come in enumerate(names))
+        for to, names in (("e", [f"a{count + n}" for n in range(4)]), ("d", [f"e{n}" for n in range(4)]))
+    ]
+    sums = "e0, e1, e2, e3"
+    text = f".reg .f32 e<4>; {moves[0]} {name} {{{sums}}}, {{{lists[0]}}}, {{{lists[1]}}}, {{{sums}}}; {moves[1]}"
+    return lane_case(f"{name} accumulating", text, sources, ["u4"] * 4, ulps=16)
+
+
 def all_cases() -> list[Case]:
-    return [*arithmetic(), *warp_instructions(), *matrices(), *wgmmas(), *tensors()]
+    return [*arithmetic(), *warp_instructions(), *matrices(), *wgmmas(), *tensors(), *accumulating()]
