@@ -87,9 +87,14 @@ def readme_table(rows: Found) -> str:
     sources = sorted({run.name for _, run in rows})
     record, run = rows[0]
     records = in_order(each for each, _ in rows if each.kind in ("rung", "production", "peer"))
+    others = {
+        "cublas": run.conditions.vendor or "cuBLAS",
+        "cutlass": "the best of CUTLASS' SIMT tiles",
+        "lapidist": "the planner's choice",
+    }
     columns: dict[str, Callable[[Record], str]] = {
         "kernel": lambda r: label(r.kernel),
-        "idea": lambda r: IDEAS.get(r.kernel, {"cublas": run.conditions.vendor or "cuBLAS"}.get(r.kernel, "")),
+        "idea": lambda r: IDEAS.get(r.kernel) or others.get(r.kernel, ""),
         "TFLOP/s": lambda r: prose.speed(r),
         "% of cuBLAS": lambda r: percent(r.ratio),
         "% of limit": lambda r: percent(r.limit_share),
