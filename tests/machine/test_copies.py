@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from snippets import compiled, kernel, run_body
@@ -180,13 +183,15 @@ TENSOR = """
     add.u32 %r4, %r4, 1; setp.lt.u32 %p3, %r4, {each}; @%p3 bra C;"""
 
 
-def load_box(source: np.ndarray, box: tuple[int, ...], corner: tuple[int, ...], swizzle: int = 0, **mode: object) -> np.ndarray:
-    """A tensor copy of a box (innermost extent first) as the bytes that arrive in shared memory."""
+def load_box(
+    source: np.ndarray, box: tuple[int, ...], corner: tuple[int, ...], swizzle: int = 0, room: int = 0, **mode: object
+) -> np.ndarray:
+    """A tensor copy of a box (innermost extent first) as the bytes that arrive in shared memory, `room` of them."""
     size = source.itemsize
     for extent in box:
         size *= extent
-    out = np.full(size, 0xEE, "u1")
-    body = TENSOR.format(nbytes=size, dims=len(box), corner=", ".join(map(str, corner)), each=size // 32)
+    out = np.full(room or size, 0xEE, "u1")
+    body = TENSOR.format(nbytes=size, dims=len(box), corner=", ".join(map(str, corner)), each=len(out) // 32)
     text = kernel(body).replace(".param .u64 in,", ".param .align 64 .b8 map[128],").replace("ld.param.u64 %in, [in];", "")
     tensor = TensorMap(source.ctypes.data, source.dtype.name, source.shape[::-1], source.strides[::-1][1:], box, swizzle)
     run_ptx(text, "k", (1, 1, 1), (32, 1, 1), {"map": tensor, "out": out}, memory=[source], **mode)  # type: ignore[arg-type]
@@ -218,3 +223,30 @@ def test_a_tensor_map_must_be_the_launch_s_own() -> None:
         run_body(body, np.zeros(2, "u4"), np.zeros(2, "u4"))
     with pytest.raises(ArgumentError):
         run_ptx(kernel(body), "k", (1, 1, 1), (32, 1, 1), {"in": np.zeros(2, "u4")})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"address": 8}, "multiple of 16"),
+        ({"strides": (40,)}, "strides"),
+        ({"box": (512, 4)}, "from 1 to 256"),
+        ({"box": (2, 4)}, "box rows of a multiple of 16"),
+        ({"box": (64, 4), "swizzle": 128}, "no longer than the swizzle"),
+        ({"swizzle": 16}, "swizzle of 0, 32, 64 or 128"),
+        ({"strides": ()}, "a stride for each"),
+    ],
+)
+def test_maps_that_the_driver_refuses_are_refused(change: dict[str, Any], words: str) -> None:
+    good = TensorMap(0, "float32", (64, 64), (256,), (32, 8), 128)
+    text = kernel("").replace(".param .u64 in,", ".param .align 64 .b8 map[128],").replace("ld.param.u64 %in, [in];", "")
+    with pytest.raises(ArgumentError, match=words):
+        run_ptx(text, "k", (1, 1, 1), (32, 1, 1), {"map": replace(good, **change), "out": np.zeros(1, "u4")})
+
+
+def test_rows_narrower_than_their_swizzle_take_its_width() -> None:
+    source = np.arange(16 * 32, dtype="u2").reshape(16, 32)
+    got = load_box(source, (16, 4), (0, 0), 64, room=256).reshape(4, 64)
+    lines = swizzled(np.arange(256), 64).reshape(4, 64)
+    plain = got.reshape(-1)[lines]
+    assert (plain[:, :32].copy().view("u2") == source[:4, :16]).all()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lapidist.machine.access import offset_of
 from lapidist.machine.codegen import Builder, Mods, opcode, runtime
-from lapidist.machine.copies import WORDS, Transfer, element_size
+from lapidist.machine.copies import WORDS, Transfer, box_positions, element_size
 from lapidist.machine.faults import Misaligned, OutOfBounds, PtxError
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import RANK_SHIFT
@@ -203,10 +204,10 @@ def issue_tensor(  # type: ignore[no-untyped-def]
             raise m.fault(
                 OutOfBounds, f"a {len(corners[lane])}d copy through a map of {len(tensor.shape)} dimensions", site, g, lane
             )
-        nbytes = element_size(tensor.dtype)
-        for extent in tensor.box:
-            nbytes *= extent
-        position = shared_position(m, g, lane, shared, nbytes, site, 128)
+        size = element_size(tensor.dtype)
+        nbytes = size * math.prod(tensor.box)
+        span = int(box_positions(tensor, size, 0)[-1]) + 16
+        position = shared_position(m, g, lane, shared, span, site, 128)
         only = None if mask is None else ranks
         barriers = () if barrier is None else destinations(m, g, lane, shared_position(m, g, lane, bar, 8, site, 8), only)
         targets = destinations(m, g, lane, position, only)

@@ -70,6 +70,8 @@ def run(
     start = time.perf_counter()
     program = compile_program(launch.binary.ptx, launch.binary.entry)
     geometry = check_geometry(launch, program)
+    for offset, tensor in launch.tensor_maps:
+        check_tensor_map(offset, tensor)
     memory, variables = build_memory(launch, program)
     if sanitize and seed is None:
         seed = random.randrange(1 << 32)
@@ -128,6 +130,28 @@ def check_geometry(launch: Launch, program: Program) -> Geometry:
     if len(launch.arguments) < need:
         raise ArgumentError(f"arguments: {program.kernel.name} takes {need} bytes of parameters, got {len(launch.arguments)}")
     return Geometry(launch.grid, launch.block, launch.cluster, shared, launch.shared_bytes)
+
+
+def check_tensor_map(offset: int, tensor: TensorMap) -> None:
+    """The rules of cuTensorMapEncodeTiled, so that a map that the driver refuses does not run here."""
+    size, rank = element_size(tensor.dtype), len(tensor.shape)
+    inner = size * tensor.box[0] if tensor.box else 0
+    rules = [
+        (
+            1 <= rank <= 5 and len(tensor.box) == rank and len(tensor.strides) == rank - 1,
+            "1 to 5 extents, a box extent for each, a stride for each but the first",
+        ),
+        (tensor.address % 16 == 0, "an address that is a multiple of 16"),
+        (all(stride % 16 == 0 and 0 < stride < 1 << 40 for stride in tensor.strides), "strides that are multiples of 16 bytes"),
+        (all(extent >= 1 for extent in tensor.shape), "extents of at least 1"),
+        (all(1 <= extent <= 256 for extent in tensor.box), "box extents from 1 to 256"),
+        (inner % 16 == 0, "box rows of a multiple of 16 bytes"),
+        (tensor.swizzle in (0, 32, 64, 128), "a swizzle of 0, 32, 64 or 128 bytes"),
+        (tensor.swizzle == 0 or inner <= tensor.swizzle, "box rows no longer than the swizzle"),
+    ]
+    for kept, rule in rules:
+        if not kept:
+            raise ArgumentError(f"tensor_maps: the map at offset {offset} must have {rule}; got {tensor}")
 
 
 def shared_extent(program: Program, dynamic: int) -> int:
