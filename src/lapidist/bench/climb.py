@@ -17,6 +17,7 @@ from lapidist.bench.contenders import Contender, Facts, facts_of
 from lapidist.bench.record import Conditions, Record
 from lapidist.device import chip
 from lapidist.errors import LapidistError
+from lapidist.launch import Launch
 from lapidist.plans import make_plan
 from lapidist.problem import Problem
 from lapidist.verify import judge
@@ -107,10 +108,10 @@ def run_in_machine(case: Case, contender: Contender) -> Record:
     launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(c, "out"), 1.0, 0.0)
     facts = facts_of(plan, plan.device, chosen=_kernel_name(contender) is None, disassembled=False)
     start = time.perf_counter()
-    report = machine.run(launch)
+    report = machine.run(launch, merge_loads=True)
     seconds = time.perf_counter() - start
     verdict = judge(c, a, b)
-    row = replace(blank(case, contender, "machine", "machine", facts), **_counts_of(report))
+    row = replace(blank(case, contender, "machine", "machine", facts), **_counts_of(report), note=_bound_of(report, launch, case))
     error = None if verdict.ok else f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound"
     worst = verdict.worst if math.isfinite(verdict.worst) else None
     return replace(row, seconds=seconds, tflops=case.flops / seconds / 1e12, worst=worst, ok=verdict.ok, error=error)
@@ -134,6 +135,17 @@ def _counts_of(report: Any) -> dict[str, Any]:
         "sectors": counts.global_load.per_request or None,
         "wavefronts": counts.shared_load.per_request or None,
     }
+
+
+def _bound_of(report: Any, launch: Launch, case: Case) -> str | None:
+    """What would bound this kernel on the chip that the machine plays, at this size, and what to do about it."""
+    from lapidist.machine.explain import explain
+
+    if report.counts is None:
+        return None
+    own = sum(memory.nbytes for memory in launch.memory)
+    answer = explain(report.counts, chip(MACHINE_CHIP), blocks=math.prod(launch.grid), compulsory_bytes=own, dtype=case.dtype)
+    return f"{answer.bound.name}; next: {answer.advice}"
 
 
 def compile_only(works: Sequence[Work]) -> tuple[Conditions, list[Record]]:

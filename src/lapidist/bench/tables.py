@@ -115,7 +115,17 @@ def show(console: Console, records: Sequence[Record]) -> None:
         for record in rows:
             table.add_row(*cells_of(record), style="bold" if record.kind == "peer" else None)
         console.print(table)
+        if rows[0].mode == "machine":
+            show_bounds(console, rows)
         show_errors(console, rows)
+
+
+def show_bounds(console: Console, rows: Sequence[Record]) -> None:
+    """What the counts say of each kernel on the chip that the machine plays."""
+    console.print("\nWhat would bound each on an H200, by these counts (lapidist explain NAME has the arithmetic):")
+    for record in rows:
+        if record.note:
+            console.print(f"  {label(record.kernel):22s}{escape(record.note)}", highlight=False, soft_wrap=True)
 
 
 def show_errors(console: Console, rows: Sequence[Record]) -> None:
