@@ -91,7 +91,8 @@ template <> struct Mma<double, double> {
     }
   }
   static __device__ __forceinline__ void quarter(double& left, double& right, double a, double b) {
-    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+d"(left), "+d"(right) : "d"(a), "d"(b));
+    asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
+        : "+d"(left), "+d"(right) : "d"(a), "d"(b));
 #endif
   }
 };
@@ -143,7 +144,8 @@ template <int Outer, bool AlongK, int Deep> struct Tile {
 };
 
 // Reads a warp's Eights, Count of them, one DEPTH at a time. The instruction wants the registers of its operand side by side:
-// of A top.at[0], bottom.at[0], top.at[1], bottom.at[1], of B at[0], at[1]; ldmatrix brings them in that order. Rows and columns are dealt to them as the reads bring them:
+// of A top.at[0], bottom.at[0], top.at[1], bottom.at[1], of B at[0], at[1]; ldmatrix brings them in that order. Rows and columns
+// are dealt to the Eights as the reads bring them:
 //   k touches             Eight e, lane g is row 8 e + g                          ldmatrix; double: 8-byte loads
 //   rows touch, 2 bytes   the same                                                ldmatrix, turned
 //   rows touch, 1 byte    16 rows to two Eights in turns: 2 g + e % 2             ldmatrix of pairs, turned; bytes sorted

@@ -101,7 +101,7 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
     const int m = row + i / Cols, n = col + i % Cols;
     if (m >= M || n >= N) continue;
     const Vector<Laid, D_VECTOR> sums = *reinterpret_cast<const Vector<Laid, D_VECTOR>*>(&patch[i / Cols * Pitch + i % Cols]);
-    const bool whole = n + D_VECTOR <= N;
+    const bool whole = N - n >= D_VECTOR;
     Vector<Out, D_VECTOR> c;
     if (beta != Scalar(0)) {  // beta = 0 never reads C: NaN there must not leak
       if (C_VECTOR > 1 && whole) {
@@ -109,7 +109,7 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
       } else {
 #pragma unroll
         for (int e = 0; e < D_VECTOR; ++e)
-          if (n + e < N) c.at[e] = C[m * c_row + (n + e) * c_col];
+          if (e < N - n) c.at[e] = C[m * c_row + (n + e) * c_col];
       }
     }
 #pragma unroll
@@ -122,7 +122,7 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
     } else {
 #pragma unroll
       for (int e = 0; e < D_VECTOR; ++e)
-        if (n + e < N) D[m * d_row + n + e] = c.at[e];
+        if (e < N - n) D[m * d_row + n + e] = c.at[e];
     }
   }
 }

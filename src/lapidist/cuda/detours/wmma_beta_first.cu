@@ -1,4 +1,4 @@
-// Detour:   17_wmma_shared with C scaled by beta / alpha up front, so that alpha is the only work left at the end.
+// Lesson:   C can be scaled by beta / alpha up front, so that alpha is the only work left at the end; it should not be.
 // From:     17_wmma_shared
 // Change:   C goes through the warp's patch before the K loop and becomes the first sums, as (beta / alpha) C; the end scales
 //           by alpha. alpha = 0 has no such quotient: then nothing is multiplied and D = beta C.
@@ -68,7 +68,7 @@ wmma_beta_first(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T*
 
     for (int k0 = 0; k0 < products; k0 += BK) {
       // Load: whole chunks through registers, all asked for before the first is stored; else element by element.
-      const bool whole = ALIGNED && k0 + BK <= K && tile_col + BN <= N;
+      const bool whole = ALIGNED && K - k0 >= BK && tile_col <= N - BN;
       if (whole) {
 #pragma unroll
         for (int i = 0; i < A_MOVES; ++i)

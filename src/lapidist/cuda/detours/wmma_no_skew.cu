@@ -1,4 +1,4 @@
-// Detour:   17_wmma_shared without the skew, to see what bank conflicts cost.
+// Lesson:   what bank conflicts cost a tensor core: 17 without the skew.
 // From:     17_wmma_shared
 // Change:   SKEW is 0: a row of 64 halves is exactly the 32 banks, so the eight rows of one read start in the same bank.
 // Predicts: each ldmatrix takes eight turns instead of one; shared memory is near its limit already: 3x to 4x slower.
@@ -45,7 +45,7 @@ wmma_no_skew(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B,
 
     for (int k0 = 0; k0 < K; k0 += BK) {
       // Load: whole chunks through registers, all asked for before the first is stored; else element by element.
-      const bool whole = ALIGNED && k0 + BK <= K && tile_col + BN <= N;
+      const bool whole = ALIGNED && K - k0 >= BK && tile_col <= N - BN;
       if (whole) {
 #pragma unroll
         for (int i = 0; i < A_MOVES; ++i)
@@ -87,7 +87,8 @@ wmma_no_skew(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B,
 #pragma unroll
       for (int n = 0; n < COLS; ++n) W::store(Ds + n * FN, sums[m][n], D_PITCH);
       __syncwarp();  // lanes read what others wrote
-      store_patch<FM, COLS * FN, D_PITCH>(Ds, C, ldc, 1, C, ldc, tile_row + warp_row + m * FM, tile_col + warp_col, M, N, alpha, beta);
+      store_patch<FM, COLS * FN, D_PITCH>(Ds, C, ldc, 1, C, ldc, tile_row + warp_row + m * FM, tile_col + warp_col, M, N, alpha,
+                                          beta);
       __syncwarp();  // the patch is read before it is filled again
     }
   }

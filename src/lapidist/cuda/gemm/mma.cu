@@ -54,7 +54,7 @@ static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of D");
 template <typename Shape, int CONTIGUOUS, int VECTOR> struct Mover {
   static constexpr bool ALONG_K = CONTIGUOUS != 2, HELD = VECTOR * SIZE < 4;  // cp.async has no 2-byte form
   static constexpr int STRIDE = THREADS / Shape::CHUNKS, MOVES = Shape::ROWS / STRIDE;
-  static_assert(THREADS % Shape::CHUNKS == 0 && MOVES * STRIDE == Shape::ROWS, "all threads move whole rows, a chunk each at a time");
+  static_assert(THREADS % Shape::CHUNKS == 0 && MOVES * STRIDE == Shape::ROWS, "all threads move whole rows, a chunk each");
   static_assert(CHUNK % VECTOR == 0, "vectors fill a chunk");
   const T* gmem[ALONG_K ? MOVES : 1];  // where the first move (along k: each) of the next tile starts
   i64 k_stride;
@@ -149,12 +149,12 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
     read_a.read(a[0], smem, 0);
     read_b.read(b[0], smem + A_BYTES, 0);
   }
-  const bool all_rows = A_CONTIGUOUS != 2 || tile_row + BM <= M, all_cols = B_CONTIGUOUS != 2 || tile_col + BN <= N;
-  const int whole = all_rows && all_cols ? BK : K + 1;  // with so many k left, the next tile is whole
-  int k0 = 0, stage = 0, freed = STAGES - 1;
+  const bool whole = (A_CONTIGUOUS != 2 || M - tile_row >= BM) && (B_CONTIGUOUS != 2 || N - tile_col >= BN);
+  unsigned k0 = 0;  // may end at 2^31
+  int stage = 0, freed = STAGES - 1;
 #pragma unroll
   for (int border = 0; border < 2; ++border) {  // the loop is made twice: one moves whole tiles, the other the rest
-    for (; border ? k0 < K : move_a.k_left >= whole; k0 += BK) {
+    for (; border ? k0 < K : whole && move_a.k_left >= BK; k0 += BK) {
       const bool more = !border || move_a.k_left > 0;
 #pragma unroll
       for (int step = 0; step < STEPS; ++step) {
@@ -200,7 +200,8 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
           patch[(AReader::outer_of(2 * m + i / 2, lane / 4) - top) * D_PITCH + BReader::outer_of(n, lane % 4 * 2 + i % 2)] =
               sums[m][n].sum(i);
     __syncwarp();  // lanes read what others wrote
-    store_patch<PATCH, WN, D_PITCH>(patch, C, c_row, c_col, D, d_row, tile_row + warp_row + top, tile_col + warp_col, M, N, alpha, beta);
+    store_patch<PATCH, WN, D_PITCH>(patch, C, c_row, c_col, D, d_row, tile_row + warp_row + top, tile_col + warp_col, M, N,
+                                    alpha, beta);
     __syncwarp();  // the patch is read before it is filled again
   }
 }

@@ -39,7 +39,7 @@ wmma_simple(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, 
   // What I load: fragments that lie in the matrix come as they are.
   const T* a_gmem = A + row * lda;
   const T* b_gmem = B + col;
-  const int k_whole = ALIGNED && row + FM <= M && col + FN <= N ? K / FK * FK : 0;
+  const int k_whole = ALIGNED && M - row >= FM && N - col >= FN ? K / FK * FK : 0;
 
   W::Sums sums = {};
   W::Operand a, b;
@@ -49,7 +49,7 @@ wmma_simple(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, 
     W::multiply(sums, a, b);
   }
 
-  for (int k0 = k_whole; k0 < K; k0 += FK) {
+  for (i64 k0 = k_whole; k0 < K; k0 += FK) {
     // Load, at the border: element by element, zero where there is none.
     for (int i = lane; i < FM * FK; i += 32)
       a_patch[warp][i] = row + i / FK < M && k0 + i % FK < K ? a_gmem[i / FK * lda + k0 + i % FK] : T(0);

@@ -53,7 +53,7 @@ wmma_shared(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, 
 
     for (int k0 = 0; k0 < K; k0 += BK) {
       // Load: whole chunks through registers, all asked for before the first is stored; else element by element.
-      const bool whole = ALIGNED && k0 + BK <= K && tile_col + BN <= N;
+      const bool whole = ALIGNED && K - k0 >= BK && tile_col <= N - BN;
       if (whole) {
 #pragma unroll
         for (int i = 0; i < A_MOVES; ++i)
@@ -95,7 +95,8 @@ wmma_shared(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, 
 #pragma unroll
       for (int n = 0; n < COLS; ++n) W::store(Ds + n * FN, sums[m][n], D_PITCH);
       __syncwarp();  // lanes read what others wrote
-      store_patch<FM, COLS * FN, D_PITCH>(Ds, C, ldc, 1, C, ldc, tile_row + warp_row + m * FM, tile_col + warp_col, M, N, alpha, beta);
+      store_patch<FM, COLS * FN, D_PITCH>(Ds, C, ldc, 1, C, ldc, tile_row + warp_row + m * FM, tile_col + warp_col, M, N, alpha,
+                                          beta);
       __syncwarp();  // the patch is read before it is filled again
     }
   }

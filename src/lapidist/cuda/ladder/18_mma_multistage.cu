@@ -61,7 +61,7 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
 #pragma unroll
   for (int i = 0; i < A_MOVES; ++i) a_gmem[i] = A + min_of(tile_row + a_row + i * A_ROWS, M - 1) * lda + a_chunk * CHUNK;
   const T* b_gmem = B + b_row * ldb + tile_col + b_chunk * CHUNK;
-  int copied = 0;  // the k that the next copy starts with
+  unsigned copied = 0;  // the k that the next copy starts with; it may end at 2^31
   const auto copy_part = [&](int stage, int part, int parts, bool whole) {
     char* target = smem + stage * STAGE;
 #pragma unroll
@@ -95,8 +95,9 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
     read_a.read(a[0], smem, 0);
     read_b.read(b[0], smem + ATile::BYTES, 0);
   }
-  const int k_whole = tile_col + BN <= N ? K : 0;  // up to there, whole tiles are copied
-  int k0 = 0, stage = 0, freed = STAGES - 1;
+  const int k_whole = N - tile_col >= BN ? K : 0;  // up to there, whole tiles are copied
+  unsigned k0 = 0;
+  int stage = 0, freed = STAGES - 1;
 #pragma unroll
   for (int border = 0; border < 2; ++border) {  // the loop is made twice: one copies whole tiles, the other the rest
     for (; border ? k0 < K : copied + BK <= k_whole; k0 += BK) {
@@ -137,7 +138,8 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
       for (int i = 0; i < 4; ++i)
         patch[(lane / 4 + i / 2 * 8) * D_PITCH + BReader::outer_of(n, lane % 4 * 2 + i % 2)] = sums[m][n].sum(i);
     __syncwarp();  // lanes read what others wrote
-    store_patch<PATCH, WN, D_PITCH>(patch, C, ldc, 1, C, ldc, tile_row + warp_row + m * 16, tile_col + warp_col, M, N, alpha, beta);
+    store_patch<PATCH, WN, D_PITCH>(patch, C, ldc, 1, C, ldc, tile_row + warp_row + m * 16, tile_col + warp_col, M, N, alpha,
+                                    beta);
     __syncwarp();  // the patch is read before it is filled again
   }
 }
