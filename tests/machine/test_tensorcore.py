@@ -154,8 +154,8 @@ def test_mma_kernel_with_cp_async_and_ldmatrix(mode: dict[str, object]) -> None:
     assert (c == a.astype("f4") @ b.astype("f4")).all()
 
 
-def wgmma_launch(turned: int, ptx_change: tuple[str, str] = ("", "")) -> tuple[Launch, np.ndarray, np.ndarray]:
-    m, n, k = 128, 64, 192
+def wgmma_launch(turned: int, ptx_change: tuple[str, str] = ("", ""), k: int = 192) -> tuple[Launch, np.ndarray, np.ndarray]:
+    m, n = 128, 64
     a, b, c = integers((m, k), ml_dtypes.bfloat16, 1), integers((k, n), ml_dtypes.bfloat16, 2), np.full((m, n), np.nan, "f4")
     stored = b if turned else np.ascontiguousarray(b.T)
     maps = [TensorMap(x.ctypes.data, "bfloat16", x.shape[::-1], (x.strides[0],), (64, 64), 128) for x in (a, stored)]
