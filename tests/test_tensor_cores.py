@@ -1,0 +1,191 @@
+"""The tensor-core kernels in the machine, in every type they take: exact on small whole numbers, ragged, NaN around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from lapidist import machine
+from lapidist.compiler import compile_kernel
+from lapidist.launch import Launch, Memory, ParameterBlock
+
+Array = np.ndarray[Any, Any]
+ELEMENTS = {
+    "half": np.float16,
+    "__nv_bfloat16": ml_dtypes.bfloat16,
+    "float": np.float32,
+    "double": np.float64,
+    "int8": np.int8,
+    "uint8": np.uint8,
+    "__nv_fp8_e4m3": ml_dtypes.float8_e4m3fn,
+    "__nv_fp8_e5m2": ml_dtypes.float8_e5m2,
+}
+OUTPUTS = {"int8": np.int32, "uint8": np.int32, "__nv_fp8_e4m3": np.float32, "__nv_fp8_e5m2": np.float32}
+SCALARS = {"double": "f64", "int8": "i32", "uint8": "i32"}
+WMMA_TYPES = ("half", "__nv_bfloat16", "float", "double", "int8", "uint8")
+SHAPES = ((5, 3, 7), (33, 65, 17), (130, 257, 100))
+SKEW_BYTES = PATCH_PAD = 16
+PERSISTENT = ("wmma_shared", "wmma_no_skew", "wmma_beta_first")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a kernel's defaults come to for one type: tile, threads, dynamic shared bytes."""
+
+    bm: int
+    bn: int
+    threads: int
+    shared_bytes: int
+
+
+def wmma_shape(element: str, staged: bool) -> Shape:
+    size = np.dtype(ELEMENTS[element]).itemsize
+    side = 8 if element == "double" else 16
+    if not staged:
+        return Shape(4 * side, 4 * side, 512, 0)
+    depth, total = (128 // size if size > 1 else 64), (8 if element == "double" else 4)
+    bm = bn = 8 * side
+    tiles = bm * (depth * size + SKEW_BYTES) + depth * (bn * size + SKEW_BYTES)
+    return Shape(bm, bn, 256, max(tiles, 8 * side * (4 * side * total + PATCH_PAD)))
+
+
+def mma_shape(element: str, production: bool, a_by_columns: bool = False) -> Shape:
+    size = np.dtype(ELEMENTS[element]).itemsize
+    bm, bn, warp, stages = 128, 256, 64, 3
+    depth = 128 // size
+    if production:
+        bn, depth, stages = 128, 64 // size, 4
+    if element == "double":
+        bn, depth, warp, stages = 64, 16, 32, 4
+    warps, scalar = bm // warp * (bn // warp), (8 if element == "double" else 4)
+    patch_rows = 32 if production and a_by_columns and size == 4 else 16
+    tiles = stages * (bm + bn) * depth * size
+    return Shape(bm, bn, 32 * warps, max(tiles, warps * patch_rows * (warp * scalar + 32)))
+
+
+def whole_numbers(shape: tuple[int, int], dtype: Any) -> Array:
+    rng = np.random.default_rng(shape[0])
+    if np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize == 1:
+        return rng.integers(np.iinfo(dtype).min, np.iinfo(dtype).max + 1, shape).astype(dtype)
+    return rng.integers(-4, 5, shape).astype(dtype)
+
+
+def in_gaps(values: Array, leading: int) -> Array:
+    """The matrix in rows of `leading` elements; what lies between must not matter."""
+    filler = 77 if values.dtype.kind in "iu" else np.nan
+    buffer = np.full((values.shape[0], leading), filler).astype(values.dtype)
+    buffer[:, : values.shape[1]] = values
+    return buffer
+
+
+def run(
+    binary: Any, parameters: list[tuple[str, str]], values: dict[str, Any], arrays: dict[str, Array], grid: int, shape: Shape
+) -> None:
+    pointers = {name: array.ctypes.data for name, array in arrays.items()}
+    block = ParameterBlock(parameters).pack({**values, **pointers})
+    memory = tuple(Memory(name, array.ctypes.data, array.nbytes, array) for name, array in arrays.items())
+    machine.run(Launch(binary, (grid, 1, 1), (shape.threads, 1, 1), bytes(block), shape.shared_bytes, memory=memory))
+
+
+def check(got: Array, a: Array, b: Array, c: Array, alpha: int, beta: int, element: str) -> None:
+    exact = alpha * (a.astype("f8") @ b.astype("f8")) + (beta * c.astype("f8") if beta else 0.0)
+    if element in ("half", "__nv_bfloat16"):
+        np.testing.assert_allclose(got.astype("f8"), exact, rtol=2**-7)
+    else:
+        np.testing.assert_array_equal(got.astype("f8"), exact)
+
+
+def operands(element: str, m: int, n: int, k: int, beta: int) -> tuple[Array, Array, Array]:
+    output = OUTPUTS.get(element, ELEMENTS[element])
+    c = whole_numbers((m, n), np.int8 if output is np.int32 else output).astype(output)
+    if beta == 0 and np.dtype(output).kind not in "iu":
+        c = np.full((m, n), np.nan).astype(output)  # beta = 0 never reads it
+    return whole_numbers((m, k), ELEMENTS[element]), whole_numbers((k, n), ELEMENTS[element]), c
+
+
+LADDER = [
+    *((name, "i32") for name in "MNK"),
+    ("alpha", "scalar"),
+    ("A", "pointer"),
+    ("lda", "i64"),
+    ("B", "pointer"),
+    ("ldb", "i64"),
+    ("beta", "scalar"),
+    ("C", "pointer"),
+    ("ldc", "i64"),
+]
+RUNGS = [
+    *(("ladder/16_wmma_simple.cu", element) for element in WMMA_TYPES),
+    *(("ladder/17_wmma_shared.cu", element) for element in WMMA_TYPES),
+    *(("ladder/18_mma_multistage.cu", element) for element in ELEMENTS),
+    *(("detours/wmma_no_skew.cu", element) for element in ("half", "double")),
+    *(("detours/wmma_beta_first.cu", element) for element in ("half", "double")),
+]
+
+
+@pytest.mark.parametrize("aligned", [0, 1], ids=["unaligned", "aligned"])
+@pytest.mark.parametrize(("source", "element"), RUNGS)
+def test_rungs(source: str, element: str, aligned: int) -> None:
+    entry = source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_")
+    shape = mma_shape(element, False) if entry == "mma_multistage" else wmma_shape(element, entry != "wmma_simple")
+    binary = compile_kernel(source, entry, {"ELEMENT": element, "ALIGNED": aligned}, "sm_90a")
+    scalar = SCALARS.get(element, "f32")
+    parameters = [(name, scalar if kind == "scalar" else kind) for name, kind in LADDER]
+    for (m, n, k), (alpha, beta) in zip(SHAPES, ((2, -3), (1, 0), (2, -3)), strict=True):
+        a, b, c = operands(element, m, n, k, beta)
+        leading = [x.shape[1] + 1 if not aligned else -(-x.shape[1] * x.itemsize // 16) * 16 // x.itemsize for x in (a, b, c)]
+        arrays = {name: in_gaps(x, ld) for name, x, ld in zip("ABC", (a, b, c), leading, strict=True)}
+        values = {"M": m, "N": n, "K": k, "alpha": alpha, "beta": beta}
+        values |= dict(zip(("lda", "ldb", "ldc"), leading, strict=True))
+        tiles = -(-m // shape.bm) * -(-n // shape.bn)
+        run(binary, parameters, values, arrays, min(tiles, 2) if entry in PERSISTENT else tiles, shape)
+        check(arrays["C"][:, :n], a, b, c, alpha, beta, element)
+
+
+# ---- the production family: every layout ----
+
+
+def laid_out(values: Array, layout: str) -> tuple[Array, int, int]:
+    """(memory, row stride, column stride)"""
+    if layout == "row":
+        return in_gaps(values, values.shape[1] + 1), values.shape[1] + 1, 1
+    return in_gaps(np.ascontiguousarray(values.T), values.shape[0] + 1), 1, values.shape[0] + 1
+
+
+@pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize("element", ["half", "__nv_bfloat16", "float", "double", "int8", "__nv_fp8_e4m3"])
+def test_production_family(element: str, layouts: str) -> None:
+    names = {"r": "row", "c": "col"}
+    a_layout, b_layout = (names[letter] for letter in layouts)
+    defines = {"ELEMENT": element, "A_CONTIGUOUS": 1 if a_layout == "row" else 2, "B_CONTIGUOUS": 2 if b_layout == "row" else 1}
+    binary = compile_kernel("gemm/mma.cu", "mma", {**defines, "A_VECTOR": 1, "B_VECTOR": 1, "D_VECTOR": 1}, "sm_90a")
+    shape, scalar = mma_shape(element, True, a_layout == "col"), SCALARS.get(element, "f32")
+    strides = [(f"{x}_{step}", "i64") for x in "abc" for step in ("row", "col", "inner", "outer")]
+    strides += [(f"d_{step}", "i64") for step in ("row", "inner", "outer")]
+    sizes = [(name, "i32") for name in "MNK"]
+    parameters = [*sizes, ("alpha", scalar), ("beta", scalar), *((x, "pointer") for x in "ABCD"), *strides]
+    m, n, k, alpha, beta = 130, 70, 100, 2, -3
+    a, b, c = operands(element, m, n, k, beta)
+    a_memory, a_row, a_col = laid_out(a, a_layout)
+    b_memory, b_row, b_col = laid_out(b, b_layout)
+    c_memory, c_row, c_col = laid_out(c, "col")
+    d_memory = in_gaps(np.zeros_like(c), n + 1)
+    values = {
+        "M": m,
+        "N": n,
+        "K": k,
+        "alpha": alpha,
+        "beta": beta,
+        "a_row": a_row,
+        "a_col": a_col,
+        "b_row": b_row,
+        "b_col": b_col,
+    }
+    values |= {"c_row": c_row, "c_col": c_col, "d_row": n + 1}
+    arrays = {"A": a_memory, "B": b_memory, "C": c_memory, "D": d_memory}
+    run(binary, parameters, values, arrays, -(-m // shape.bm) * -(-n // shape.bn), shape)
+    check(d_memory[:, :n], a, b, c, alpha, beta, element)
