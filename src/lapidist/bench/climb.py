@@ -134,6 +134,8 @@ def _counts_of(report: Any) -> dict[str, Any]:
         "bytes_per_flop": counts.bytes_per_flop,
         "sectors": counts.global_load.per_request or None,
         "wavefronts": counts.shared_load.per_request or None,
+        "global_sectors": counts.global_load.turns,
+        "shared_turns": counts.shared_load.turns + counts.shared_store.turns,
     }
 
 

@@ -71,6 +71,8 @@ class Record:
     warp_instructions: int | None = None  # this and the next two are counted by the machine
     sectors: float | None = None  # of 32 bytes, for each global load of a warp
     wavefronts: float | None = None  # turns of shared memory, for each load of a warp
+    global_sectors: float | None = None  # of all loads
+    shared_turns: float | None = None  # of all loads and stores
     clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None

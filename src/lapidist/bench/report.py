@@ -55,7 +55,7 @@ def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal]
         texts[readme] = with_table(readme.read_text(), readme_table(headline(found)))
     log = root / "docs" / "ladder.md"
     if log.exists():
-        texts[log] = worklog(log.read_text(), found)
+        texts[log] = worklog(log.read_text(), latest(runs))
     for path in sorted((root / "src" / "lapidist" / "cuda").glob("*/*.cu")):
         source = path.read_text()
         if MEASURED.search(source):

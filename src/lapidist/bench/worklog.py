@@ -1,24 +1,21 @@
-"""The blocks of docs/ladder.md that are not prose: what a rung's file says, what its Records say, what the machine counts."""
+"""The blocks of docs/ladder.md that are not prose: what a rung's file says, and what its Records say: times and counts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-import numpy as np
-
 from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Record, Run
 from lapidist.bench.tables import number, percent
 from lapidist.compiler import CUDA_SOURCES
-from lapidist.errors import RefusalError
 from lapidist.kernels import RUNGS, Kernel
 
 RUNG_BLOCK = re.compile(r"<!-- rung:(\w+) -->\n.*?<!-- rung:end -->", re.DOTALL)
 COUNTS_BLOCK = re.compile(r"<!-- counts:begin -->\n.*?<!-- counts:end -->", re.DOTALL)
 HEADER_FIELD = re.compile(r"^// (Lesson|Change|Predicts): +((?:.*\n)(?://  +\S.*\n)*)", re.MULTILINE)
-COUNTED_SIZE = 256
 SLOTS = 4  # warp instructions that an SM starts a cycle
+LANES = 32
 
 Found = Sequence[tuple[Record, Run]]
 
@@ -26,7 +23,7 @@ Found = Sequence[tuple[Record, Run]]
 def worklog(text: str, found: Found) -> str:
     """docs/ladder.md with its blocks as they should be."""
     text = RUNG_BLOCK.sub(lambda match: rung_block(match[1], found), text)
-    return COUNTS_BLOCK.sub(lambda _: f"<!-- counts:begin -->\n{counts_table()}<!-- counts:end -->", text)
+    return COUNTS_BLOCK.sub(lambda _: f"<!-- counts:begin -->\n{counts_table(found)}<!-- counts:end -->", text)
 
 
 def rung_block(name: str, found: Found) -> str:
@@ -69,38 +66,21 @@ def rows_of(name: str | None, found: Found) -> list[Record]:
 # ---- counts ----
 
 
-def counts_table() -> str:
-    """For each fma of a warp: other instructions, turns of shared memory, sectors of global memory, and what they allow."""
+def counts_table(found: Found) -> str:
+    """For each fma of a warp: instructions, turns of shared memory, sectors of global memory, and what they allow."""
     heads = ["rung", "instructions", "turns", "sectors", "fma slots that the turns leave", "that the instructions leave"]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+    sources = set()
     for position, kernel in enumerate(RUNGS, 1):
-        instructions, turns, sectors = counted(kernel)
-        cells = [f"{position:02d} {kernel.name}", f"{instructions:.2f}", f"{turns:.3f}", f"{sectors:.3f}"]
-        cells += [f"{1 / max(1.0, SLOTS * turns):.0%}", f"{1 / max(1.0, instructions):.0%}"]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+        for record, run in found:
+            if (record.kernel, record.mode, record.dtype) == (kernel.name, "machine", "float32") and record.warp_instructions:
+                lines.append(f"| {position:02d} {kernel.name} | " + " | ".join(counts_cells(record)) + " |")
+                sources.add(f"`results/{run.name}`, PTX of NVRTC {run.conditions.nvrtc}")
+    return "\n".join(lines) + f"\n\nFrom {', '.join(sorted(sources))}.\n" if sources else "Not counted yet.\n"
 
 
-def counted(kernel: Kernel) -> tuple[float, float, float]:
-    """Warp instructions, shared turns and global sectors for each warp fma, on the machine."""
-    from lapidist import machine
-    from lapidist.arrays import operand_of
-    from lapidist.prepare import Arguments, Gemm
-
-    rng = np.random.default_rng(0)
-    a, b = (rng.standard_normal((COUNTED_SIZE, COUNTED_SIZE)).astype("float32") for _ in range(2))
-    out = np.empty_like(a)
-    arguments = Arguments(a, b, None, out, False, False, False, 1.0, 0.0)
-    plan = Gemm(arguments, "machine", kernel.name, None).plan
-    if plan is None:
-        raise RefusalError(f"{kernel.name}: nothing to count on the host")
-    counts = machine.run(plan.launch(arguments.a, arguments.b, None, operand_of(out, "out"), 1.0, 0.0)).counts
-    if counts is None:
-        raise RefusalError(f"{kernel.name}: the machine did not count")
-    fmas = COUNTED_SIZE**3 / 32
-    shared, loads = counts.shared_load, counts.global_load
-    return (
-        counts.warp_instructions / fmas,
-        (shared.requests * shared.per_request + counts.shared_store.requests * counts.shared_store.per_request) / fmas,
-        loads.requests * loads.per_request / fmas,
-    )
+def counts_cells(record: Record) -> list[str]:
+    fmas = record.m * record.n * record.k / LANES
+    instructions, turns = (record.warp_instructions or 0) / fmas, (record.shared_turns or 0.0) / fmas
+    cells = [f"{instructions:.2f}", f"{turns:.3f}", f"{(record.global_sectors or 0.0) / fmas:.3f}"]
+    return [*cells, f"{1 / max(1.0, SLOTS * turns):.0%}", f"{1 / max(1.0, instructions):.0%}"]
