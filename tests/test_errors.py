@@ -29,12 +29,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "inner extents": (
         lambda: lapidist.matmul(ones(4, 6), ones(7, 5)),
         ShapeError,
-        r"b: must have as many rows as a has columns; a is \(4, 6\) \(k = 6\), b is \(7, 5\) \(k = 7\)\. Transpose .*trans_b",
+        r"b: must have as many rows as a has columns; a is \(4, 6\) \(k = 6\), b is \(7, 5\) \(k = 7\)\. Transpose one of them with \.T",
     ),
     "inner extents after transposing": (
         lambda: lapidist.gemm(ones(4, 6), ones(6, 5), trans_b=True),
         ShapeError,
-        r"b: must have as many rows as a has columns; a is \(4, 6\) \(k = 6\), b is \(5, 6\) \(k = 5\)",
+        r"b: must have as many rows as a has columns; a is \(4, 6\) \(k = 6\), b is \(6, 5\) \(k = 5\)\. Transpose .*trans_b",
     ),
     "batches": (
         lambda: lapidist.matmul(ones(2, 4, 6), ones(3, 6, 5)),
@@ -54,7 +54,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "scalar array": (
         lambda: lapidist.matmul(np.array(1.0, F32), ones(6, 5)),
         ShapeError,
-        r"a: must have at least 2 dimensions; got shape \(\)",
+        r"a: must have at least 1 dimension; got an array without any\. Multiply by a scalar with \*",
     ),
     "c that does not broadcast": (
         lambda: lapidist.gemm(ones(4, 6), ones(6, 5), ones(3, 5), beta=1),
@@ -348,3 +348,49 @@ def test_a_scalar_beyond_the_accumulator(name: str) -> None:
     with pytest.raises(lapidist.ArgumentError, match=rf"{name}: must fit float32, at most 3\.403e\+38 in size; got 1e\+300"):
         lapidist.gemm(a, a, a, **{name: 1e300})
     assert lapidist.gemm(a.astype(np.float64), a.astype(np.float64), alpha=1e300)[0, 0] == 2e300
+
+
+# ---- found by trying ----
+
+A, B = np.ones((6, 4), np.float32), np.ones((4, 5), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: lapidist.gemm(A, B, trans_a="N"), r"trans_a: must be True or False; got 'N'"),  # type: ignore[arg-type]
+        (lambda: lapidist.gemm(A, B, alpha=10**400), r"alpha: must fit a float64"),
+        (lambda: lapidist.matmul(A, B, device=[1]), r"device: must be .*; got \[1\]"),  # type: ignore[arg-type]
+        (lambda: lapidist.plan(A, B, config="128"), r"config: must be a lapidist.Config; got '128'"),  # type: ignore[arg-type]
+        (lambda: lapidist.Config(0, 64), r"config: bm must be at least 1; got 0"),
+        (lambda: lapidist.plan(A, B, kernel="padded_tile"), r"kernel: host arrays are multiplied by NumPy; got padded_tile"),
+        (lambda: lapidist.plan(A, B, kernel="nothing"), r"kernel: must be one of"),
+        (lambda: lapidist.matmul(np.float32(1), B), r"a: must be an array; got float32"),
+        (lambda: lapidist.matmul(np.array(1, np.float32), B), r"a: must have at least 1 dimension"),
+        (lambda: lapidist.matmul(A[0], B[:, 0][:3]), r"a is \(4,\) \(k = 4\), b is \(3,\)"),
+        (lambda: lapidist.matmul(np.ma.masked_array(A, A > 0), B), r"a: must be a plain array; a masked one"),
+        (lambda: lapidist.plan(A, B).execute(A[:3], B), r"must have the geometry that was planned"),
+    ],
+)
+def test_what_a_newcomer_tried(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(LapidistError, match=message):
+        call()
+
+
+def test_arrays_that_start_between_elements_are_refused_before_a_kernel_sees_them() -> None:
+    shifted = np.frombuffer(b"x" + np.ones(24, np.float32).tobytes(), np.uint8)[1:].view(np.float32).reshape(6, 4)
+    with pytest.raises(StrideError, match=r"a: must start on a multiple of its element's 4 bytes; it starts 1 beyond one"):
+        lapidist.matmul(shifted, B, device="machine")
+    assert np.array_equal(lapidist.matmul(shifted, B), shifted @ B)
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+@pytest.mark.parametrize("alpha", [np.inf, np.nan])
+def test_nothing_is_multiplied_when_k_is_zero(alpha: float, device: str | None) -> None:
+    empty = np.ones((3, 0), np.float32), np.ones((0, 2), np.float32)
+    assert np.array_equal(lapidist.gemm(*empty, alpha=alpha, device=device), np.zeros((3, 2)))
+
+
+def test_a_kernel_may_be_its_name_its_number_or_itself() -> None:
+    for kernel in ("padded_tile", 5, "5", lapidist.kernel_named(5)):
+        assert np.array_equal(lapidist.gemm(A, B, kernel=kernel, device="machine"), A @ B)

@@ -7,7 +7,9 @@ from typing import Any
 from lapidist import checks
 from lapidist.arrays import empty
 from lapidist.config import Config
-from lapidist.prepare import Arguments, Gemm, choose_stream, geometry, pointer_of
+from lapidist.errors import ArgumentError
+from lapidist.kernels import Kernel
+from lapidist.prepare import Arguments, Choice, Gemm, choose_stream, geometry, pointer_of
 
 PREPARED_LIMIT = 4096  # geometries remembered; a program that meets more starts over
 _prepared: dict[Any, Gemm] = {}
@@ -19,6 +21,7 @@ def matmul(a: Any, b: Any, /, *, out: Any = None, stream: Any = None, device: in
     Arrays of torch, CuPy or JAX run on their GPU, on their framework's current stream; host arrays run in NumPy, or on
     `device` ("gpu", a GPU's number, "machine"). Returns `out`, or a new array of a's framework.
     """
+    require_place(device)
     key = (geometry(a), geometry(b), geometry(out), device)
     ready = _prepared.get(key)
     if ready is not None and ready.direct and out is None:
@@ -40,7 +43,7 @@ def gemm(
     out: Any = None,
     trans_a: bool = False,
     trans_b: bool = False,
-    kernel: str | None = None,
+    kernel: str | int | Kernel | None = None,
     config: Config | None = None,
     stream: Any = None,
     device: int | str | None = None,
@@ -51,6 +54,7 @@ def gemm(
     `kernel` and `config` name a registry row and its knobs; without them the planner chooses.
     """
     alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
+    require_choices(device, kernel, config)
     arguments = Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta)
     key = (
         geometry(a),
@@ -79,16 +83,31 @@ def plan(
     out: Any = None,
     trans_a: bool = False,
     trans_b: bool = False,
-    kernel: str | None = None,
+    kernel: str | int | Kernel | None = None,
     config: Config | None = None,
     device: int | str | None = None,
 ) -> Gemm:
     """What gemm would run on these arrays. print() it for the reasons; `.execute(a, b, c, out)` runs it again and again."""
     alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
+    require_choices(device, kernel, config)
     return Gemm(Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta), device, kernel, config)
 
 
-def prepared(key: Any, arguments: Arguments, device: int | str | None, kernel: str | None, config: Config | None) -> Gemm:
+def require_place(device: object) -> None:
+    if device is not None and not isinstance(device, (int, str)):
+        raise ArgumentError(f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it away')
+
+
+def require_choices(device: object, kernel: object, config: object) -> None:
+    """What goes into the key of prepared plans must be what it should be before it is looked up."""
+    require_place(device)
+    if config is not None and not isinstance(config, Config):
+        raise ArgumentError(f"config: must be a lapidist.Config; got {config!r}. For example Config(64, 64, 16, 32, 32, 8, 4)")
+    if kernel is not None and not isinstance(kernel, (str, int, Kernel)):
+        raise ArgumentError(f"kernel: must be a kernel's name or a rung's number; got {kernel!r}")
+
+
+def prepared(key: Any, arguments: Arguments, device: int | str | None, kernel: Choice, config: Config | None) -> Gemm:
     """The multiplication prepared for this geometry.
 
     Arrays that do not tell theirs cheaply, and tensors that require a gradient (geometry's last entry), are prepared and

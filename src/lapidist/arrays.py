@@ -91,6 +91,8 @@ def of_torch(tensor: Any, name: str) -> Operand:
 
 
 def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
+    if isinstance(array, np.ma.MaskedArray):
+        raise DTypeError(f"{name}: must be a plain array; a masked one would lose its mask. Fill it first with .filled()")
     size = array.dtype.itemsize
     if not array.dtype.isnative:
         raise DTypeError(

@@ -33,7 +33,9 @@ def require_same_device(operand: Operand, a: Operand) -> None:
         )
 
 
-def require_matrix(operand: Operand) -> None:
+def require_matrix(operand: Operand, vectors: bool) -> None:
+    if vectors and not operand.shape:
+        raise ShapeError(f"{operand.name}: must have at least 1 dimension; got an array without any. Multiply by a scalar with *")
     if len(operand.shape) < 2:
         raise ShapeError(
             f"{operand.name}: must have at least 2 dimensions; got shape {operand.shape}. "
@@ -41,12 +43,13 @@ def require_matrix(operand: Operand) -> None:
         )
 
 
-def require_inner_match(a: Operand, b: Operand) -> None:
+def require_inner_match(a: Operand, b: Operand, given: tuple[tuple[int, ...], ...], vectors: bool) -> None:
+    """`given` are the caller's shapes; a and b may have been transposed, or made of vectors."""
     if a.shape[-1] != b.shape[-2]:
+        turn = ".T or swapaxes" if vectors else "trans_a or trans_b"
         raise ShapeError(
-            f"b: must have as many rows as a has columns; a is {a.shape} (k = {a.shape[-1]}), b is {b.shape} "
-            f"(k = {b.shape[-2]}). "
-            "Transpose one of them with trans_a or trans_b if it lies the other way"
+            f"b: must have as many rows as a has columns; a is {given[0]} (k = {a.shape[-1]}), b is {given[1]} "
+            f"(k = {b.shape[-2]}). Transpose one of them with {turn} if it lies the other way"
         )
 
 
@@ -126,8 +129,26 @@ def require_c_for_beta(beta: float, c: object) -> None:
 
 def require_scalar(name: str, value: object) -> float:
     if isinstance(value, (int, float, np.floating, np.integer)):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ArgumentError(f"{name}: must fit a float64; got an integer beyond it. Scale the inputs instead") from None
     raise ArgumentError(f"{name}: must be a real number; got {type(value).__name__}. Call float() on it, or .item() on an array")
+
+
+def require_flag(name: str, value: object) -> None:
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentError(f"{name}: must be True or False; got {value!r}. BLAS' 'N' is False, 'T' is True")
+
+
+def require_whole_elements(operand: Operand) -> None:
+    """Kernels load elements; one that straddles its own size would fault on the chip."""
+    size = ELEMENT_BYTES[operand.dtype]
+    if operand.pointer % size:
+        raise StrideError(
+            f"{operand.name}: must start on a multiple of its element's {size} bytes; "
+            f"it starts {operand.pointer % size} beyond one. Pass a copy"
+        )
 
 
 def require_in_range(name: str, value: float, accumulator: str) -> None:

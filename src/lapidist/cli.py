@@ -192,8 +192,12 @@ def explain(
     from lapidist.machine.explain import explain_kernel, next_step
 
     case = case_of(size, size, size, dtype, "--size")
-    name = kernel_named(kernel).name
-    _, answer = explain_kernel(name, chip_named(chip), case.m, dtype=dtype)
+    row, device = kernel_named(kernel), chip_named(chip)
+    name = row.name
+    if device.capability < row.capability:
+        needs = "{}.{}".format(*row.capability)
+        raise ArgumentError(f"--chip: {name} needs compute capability {needs}; {device.name} is older. Choose a newer chip")
+    _, answer = explain_kernel(name, device, case.m, dtype=dtype)
     step = next_step(name, dtype=dtype)
     if as_json:
         import json
@@ -243,11 +247,14 @@ def run_ptx(
     """Run any kernel's PTX in the machine and print what it did."""
     from lapidist.machine import arguments, foreign
 
+    if seed is not None and not sanitize:
+        raise ArgumentError(f"--seed: is of the fuzzed schedule; got {seed} without --sanitize. Add --sanitize")
     try:
         text = file.read_text()
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"FILE: must be a readable PTX module; {error}") from error
     values = arguments.parse_arguments(arg or [])
+    arguments.require_savable(save or [], values)
     extents = arguments.parse_extent(grid, "--grid"), arguments.parse_extent(block, "--block")
     report = foreign.run_ptx(text, entry, *extents, values, shared_bytes=shared, sanitize=sanitize, seed=seed)  # type: ignore[arg-type]
     arguments.save_arrays(save or [], values)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lapidist.errors import ArgumentError
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -21,6 +23,13 @@ class Config:
     tn: int = 1
     stages: int = 0
     producers: int = 0  # threads that only load
+
+    def __post_init__(self) -> None:
+        for name in ("bm", "bn", "tm", "tn"):
+            if getattr(self, name) < 1:
+                raise ArgumentError(
+                    f"config: {name} must be at least 1; got {getattr(self, name)}. See lapidist.KERNELS for examples"
+                )
 
     @property
     def threads(self) -> int:

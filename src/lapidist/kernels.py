@@ -181,8 +181,10 @@ KERNELS = (*RUNGS, *DETOURS, *PRODUCTION)
 BY_NAME = {kernel.name: kernel for kernel in KERNELS}
 
 
-def kernel_named(name: str | int) -> Kernel:
-    """A kernel by name, or a rung by its number."""
+def kernel_named(name: str | int | Kernel) -> Kernel:
+    """A kernel by name, or a rung by its number; a Kernel is itself."""
+    if isinstance(name, Kernel):
+        return name
     name = str(name)
     if name.isdigit() and 1 <= int(name) <= len(RUNGS):
         return RUNGS[int(name) - 1]

@@ -13,12 +13,13 @@ from lapidist.device import Device
 from lapidist.driver import GpuKernel, query_device, require_gpu, upload
 from lapidist.errors import ArgumentError
 from lapidist.host import multiply
-from lapidist.kernels import kernel_named
+from lapidist.kernels import Kernel, kernel_named
 from lapidist.plans import Plan, make_plan
 from lapidist.problem import ACCUMULATORS, Offsets, Problem
 from lapidist.steady import Execute, steady_torch, stream_handle
 
 MACHINE = "machine"
+Choice = str | int | Kernel | None  # of a kernel: its name, a rung's number, or itself
 
 
 class Arguments:
@@ -38,12 +39,15 @@ class Arguments:
             checks.require_in_range(name, value, ACCUMULATORS[self.a.dtype])
         checks.require_same_dtype(self.b, self.a)
         checks.require_same_device(self.b, self.a)
+        checks.require_flag("trans_a", trans_a)
+        checks.require_flag("trans_b", trans_b)
+        given = self.a.shape, self.b.shape
         self.drop_row, self.drop_col = self._promote_vectors(vectors)
         if trans_a:
             self.a = self.a.transposed()
         if trans_b:
             self.b = self.b.transposed()
-        checks.require_inner_match(self.a, self.b)
+        checks.require_inner_match(self.a, self.b, given, vectors)
         batch = checks.broadcast_batch(self.a, self.b)
         self.shape = (*batch, self.a.shape[-2], self.b.shape[-1])
         self.c = self._check_c(c) if beta != 0 else None
@@ -56,8 +60,8 @@ class Arguments:
             self.a = self.a.viewed((1, *self.a.shape), (self.a.shape[0], *self.a.strides))
         if vectors and col:
             self.b = self.b.viewed((*self.b.shape, 1), (*self.b.strides, 1))
-        checks.require_matrix(self.a)
-        checks.require_matrix(self.b)
+        checks.require_matrix(self.a, vectors)
+        checks.require_matrix(self.b, vectors)
         return vectors and row, vectors and col
 
     def _check_c(self, c: Any) -> Operand:
@@ -120,18 +124,24 @@ class Gemm:
     whether anything but the memory changed (steady.py).
     """
 
-    def __init__(self, arguments: Arguments, device: int | str | None, kernel: str | None, config: Config | None) -> None:
+    def __init__(self, arguments: Arguments, device: int | str | None, kernel: Choice, config: Config | None) -> None:
         self.place = choose_place(arguments.a.device, device)
         self.shape, self.like = arguments.result_shape, arguments.a
         self._form = arguments.form
         self.alpha, self.beta = arguments.alpha, arguments.beta
         self.execute: Execute = self._execute_checked
         self.parts: list[Part] = []
-        if self.place == HOST:
-            return
         self.problem = arguments.problem()
+        if self.problem.k == 0:
+            self.alpha = 0.0  # nothing is multiplied: infinity or NaN in alpha must not meet the empty sum
+        if self.place == HOST:
+            require_no_choice(kernel, config)
+            return
+        for operand in (arguments.a, arguments.b, arguments.c, arguments.out):
+            if operand is not None:
+                checks.require_whole_elements(operand)
         chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
-        row = kernel_named(kernel) if kernel else None
+        row = None if kernel is None else kernel_named(kernel)
         plans: dict[Problem, tuple[Plan, GpuKernel | None]] = {}
         for problem, skipped in self.problem.parts():
             if problem not in plans:
@@ -188,7 +198,7 @@ class Gemm:
         if out is None and self.like.framework == "torch":
             out = empty(self.shape, self.like)
         arguments = Arguments(a, b, c, out, *self._form, self.alpha, self.beta)
-        if self.parts and arguments.problem() != self.problem:
+        if arguments.result_shape != self.shape or not self._fits(arguments.problem()):
             raise ArgumentError(
                 f"a, b, c, out: must have the geometry that was planned, {self.problem}; got {arguments.problem()} "
                 "(shape, strides or alignment differ). Make a new plan"
@@ -197,6 +207,10 @@ class Gemm:
         if self.direct and self.like.framework == "torch":
             self.execute = steady_torch(self, arguments, self._execute_checked) or self._execute_checked
         return result
+
+    def _fits(self, problem: Problem) -> bool:
+        """Whether it is the planned problem. The host does not care about alignment."""
+        return problem == self.problem or (self.place == HOST and problem.unaligned() == self.problem.unaligned())
 
     def run(self, arguments: Arguments, stream: Any = None) -> Any:
         """The general path: any place, checked operands."""
@@ -237,6 +251,19 @@ class Gemm:
 
 
 # ---- places and streams ----
+
+
+def require_no_choice(kernel: Choice, config: Config | None) -> None:
+    """On the host there is nothing to choose: a name that is right gets told so, one that is wrong is named."""
+    if kernel is not None:
+        name = kernel_named(kernel).name
+        raise ArgumentError(
+            f'kernel: host arrays are multiplied by NumPy; got {name}. Add device="machine" or device="gpu" to run it'
+        )
+    if config is not None:
+        raise ArgumentError(
+            f"config: belongs to a kernel, and host arrays are multiplied by NumPy; got {config}. Add device= and kernel="
+        )
 
 
 def choose_place(where: int, device: int | str | None) -> int | str:
@@ -291,7 +318,7 @@ def geometry(array: Any) -> Any:
     module = type(array).__module__
     if module == "torch":
         return array.shape, array.stride(), array.dtype, array.device, array.data_ptr() & 15, array.requires_grad
-    if module == "numpy":
+    if isinstance(array, np.ndarray):
         return array.shape, array.strides, array.dtype, array.ctypes.data & 15
     if module.startswith("cupy"):
         return array.shape, array.strides, array.dtype, array.device.id, array.data.ptr & 15

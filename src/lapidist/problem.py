@@ -124,6 +124,11 @@ class Problem:
         )
         return problem.collapsed().row_major().stacked()
 
+    def unaligned(self) -> Problem:
+        """The same without a word about alignment."""
+        a, b, d = (replace(matrix, alignment=1) for matrix in (self.a, self.b, self.d))
+        return replace(self, a=a, b=b, c=self.c and replace(self.c, alignment=1), d=d)
+
     def matrices(self) -> tuple[Matrix, ...]:
         return (self.a, self.b, self.d) if self.c is None else (self.a, self.b, self.d, self.c)
 

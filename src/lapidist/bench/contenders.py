@@ -111,7 +111,10 @@ def bytes_per_flop(config: Config, dtype: str) -> float:
 def choose(names: str | None, detours: bool, production: bool = True) -> list[Contender]:
     """The kernels of a climb: the rungs (and detours and production kernels), or those that `names` lists."""
     if names is not None:
-        return [contender_named(name.strip()) for name in names.split(",") if name.strip()]
+        chosen = [contender_named(name.strip()) for name in names.split(",") if name.strip()]
+        if not chosen:
+            raise ArgumentError(f"--kernels: must name at least one kernel; got {names!r}. Leave it away for the whole ladder")
+        return chosen
     kinds = ("rung", *(("detour",) if detours else ()), *(("production",) if production else ()))
     return [KernelContender(kernel) for kind in kinds for kernel in KERNELS if kernel.kind == kind]
 

@@ -60,14 +60,22 @@ def new_array(match: re.Match[str], option: str, random: np.random.Generator) ->
     return (random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 10, shape)).astype(dtype)
 
 
-def save_arrays(pairs: Sequence[str], arguments: dict[str | int, Value]) -> None:
-    """NAME=FILE for arrays of the run."""
+def require_savable(pairs: Sequence[str], arguments: dict[str | int, Value]) -> None:
+    """Before the run, not after it."""
     for pair in pairs:
         name, _, path = pair.partition("=")
         value = arguments.get(int(name) if name.isdigit() else name)
         if not isinstance(value, np.ndarray) or not path:
             raise ArgumentError(f"--save: must be NAME=FILE with the name of an array argument; got {pair!r}")
-        np.save(Path(path), value)
+        if not Path(path).absolute().parent.is_dir():
+            raise ArgumentError(f"--save: the folder must exist; {str(Path(path).parent)!r} does not. Make it first")
+
+
+def save_arrays(pairs: Sequence[str], arguments: dict[str | int, Value]) -> None:
+    """NAME=FILE for arrays of the run."""
+    for pair in pairs:
+        name, _, path = pair.partition("=")
+        np.save(Path(path), np.asarray(arguments[int(name) if name.isdigit() else name]))
 
 
 def parse_extent(text: str, option: str) -> tuple[int, int, int]:
