@@ -332,3 +332,9 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not wrong.ok
     assert wrong.seconds is None
     assert "wrong result" in (wrong.error or "")
+
+
+def test_the_command_of_a_run_names_no_place_on_a_computer() -> None:
+    from lapidist.bench.conditions import command_line
+
+    assert command_line(["climb", "--size", "64", "--record", "/home/someone/out"]) == "lapidist climb --size 64 --record out"

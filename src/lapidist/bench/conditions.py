@@ -103,6 +103,11 @@ def version_of(package: str) -> str | None:
 
 
 @lru_cache(maxsize=1)
+def command_line(arguments: list[str]) -> str:
+    """What was asked for; of paths only the last part, since where a computer keeps its files says nothing."""
+    return " ".join(["lapidist", *(Path(one).name if one.startswith("/") else one for one in arguments)])
+
+
 def commit() -> str | None:
     """The commit of a source checkout, with + when its sources were changed since. A copy without git is told by
     LAPIDIST_COMMIT."""
@@ -164,7 +169,7 @@ def gather(device: Device, place: str, mode: str, protocol: str, **more: Any) ->
     }
     return Conditions(
         date=now(),
-        command=" ".join(["lapidist", *sys.argv[1:]]),
+        command=command_line(sys.argv[1:]),
         device=place,
         chip=facts,
         driver=release,
