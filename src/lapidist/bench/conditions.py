@@ -102,12 +102,12 @@ def version_of(package: str) -> str | None:
         return None
 
 
-@lru_cache(maxsize=1)
 def command_line(arguments: list[str]) -> str:
     """What was asked for; of paths only the last part, since where a computer keeps its files says nothing."""
     return " ".join(["lapidist", *(Path(one).name if one.startswith("/") else one for one in arguments)])
 
 
+@lru_cache(maxsize=1)
 def commit() -> str | None:
     """The commit of a source checkout, with + when its sources were changed since. A copy without git is told by
     LAPIDIST_COMMIT."""
