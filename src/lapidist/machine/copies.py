@@ -14,7 +14,7 @@ import numpy as np
 
 from lapidist.launch import TensorMap
 from lapidist.machine.access import ATOMIC
-from lapidist.machine.faults import OutOfBounds
+from lapidist.machine.faults import OutOfBounds, PtxError
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address, Region
 
@@ -199,16 +199,14 @@ def reduce_into(old: Array, new: Array, operation: str, element: str) -> None:
     """old = operation(old, new) on elements of a PTX or map type."""
     if element in ("bf16", "bfloat16"):
         view = old.view("u2")
-        view[...] = ATOMIC["brain"](view, new.view("u2")) if operation == "add" else fail(operation)
+        if operation != "add":
+            raise PtxError(f"a bulk reduction of bf16: only add is known; got {operation}")
+        view[...] = ATOMIC["brain"](view, new.view("u2"))
         return
     codes = {"float32": "f4", "f32": "f4", "float64": "f8", "f64": "f8", "float16": "f2", "f16": "f2", "int32": "i4", "s32": "i4"}
     code = codes.get(element) or {"u32": "u4", "b32": "u4", "u64": "u8", "b64": "u8", "s64": "i8"}.get(element, element)
     view = old.view(code)
     view[...] = ATOMIC[operation](view, new.view(code))
-
-
-def fail(operation: str) -> Array:
-    raise NotImplementedError(operation)
 
 
 def clip_box(tensor: TensorMap, corner: tuple[int, ...]) -> tuple[list[tuple[int, int]], tuple[slice, ...]]:
