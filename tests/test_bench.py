@@ -327,11 +327,27 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
         def prepare(self, a, b, c, alpha, beta):  # type: ignore[no-untyped-def]
             return lambda index: None
 
-    stage = Stage(0, replace(BURST, rounds=1))
-    _, wrong = stage.measure(Case(64, 64, 64), (Vendor(stage.framework), Lazy(None)))
+    with Stage(0, replace(BURST, rounds=1)) as stage:
+        _, wrong = stage.measure(Case(64, 64, 64), (Vendor(stage.framework), Lazy(None)))
     assert not wrong.ok
     assert wrong.seconds is None
     assert "wrong result" in (wrong.error or "")
+
+
+@pytest.mark.gpu
+def test_the_framework_works_on_after_the_bench() -> None:
+    """It must not be left on a stream that no longer exists."""
+    import torch
+
+    from lapidist.bench.measure import Stage
+
+    before = torch.cuda.current_stream()
+    with Stage(0, BURST) as stage:
+        assert torch.cuda.current_stream().cuda_stream == int(stage.stream.handle)
+    del stage
+    assert torch.cuda.current_stream() == before
+    torch.manual_seed(0)
+    assert torch.ones(3, device="cuda").sum().item() == 3
 
 
 def test_the_command_of_a_run_names_no_place_on_a_computer() -> None:

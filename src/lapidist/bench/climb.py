@@ -63,19 +63,19 @@ def on_gpu(works: Sequence[Work], ordinal: int, mode: str, rounds: int | None, k
 
     protocol = BURST if mode == "burst" else SUSTAINED
     protocol = replace(protocol, rounds=rounds or protocol.rounds)
-    stage = Stage(ordinal, protocol)
-    before = stage.gauge.look()
-    peers, cutlass = find_peers(stage.framework, stage.device, works[0].case.dtype)
-    details = {"vendor": stage.framework.vendor, "cutlass": cutlass}
-    conditions = gather(stage.device, stage.device.name, protocol.mode, str(protocol), **details)
-    total = sum(steps((*peers, *work.contenders), protocol) for work in works)
     records: list[Record] = []
-    with progress(total, "measuring") as step:
-        for work in works:
-            records += stage.measure(work.case, (*peers, *work.contenders), step)
-            seen = {"before": _as_dict(before), "after": _as_dict(stage.gauge.look())}
-            conditions = replace(conditions, seen=seen)
-            keep(conditions, records)
+    with Stage(ordinal, protocol) as stage:
+        before = stage.gauge.look()
+        peers, cutlass = find_peers(stage.framework, stage.device, works[0].case.dtype)
+        details = {"vendor": stage.framework.vendor, "cutlass": cutlass}
+        conditions = gather(stage.device, stage.device.name, protocol.mode, str(protocol), **details)
+        total = sum(steps((*peers, *work.contenders), protocol) for work in works)
+        with progress(total, "measuring") as step:
+            for work in works:
+                records += stage.measure(work.case, (*peers, *work.contenders), step)
+                seen = {"before": _as_dict(before), "after": _as_dict(stage.gauge.look())}
+                conditions = replace(conditions, seen=seen)
+                keep(conditions, records)
     return conditions, records
 
 

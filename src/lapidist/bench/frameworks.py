@@ -12,13 +12,14 @@ Call = Callable[[int], object]  # start the product on input set i
 
 
 class Framework(Protocol):
-    """The little that the bench needs of an array library on one GPU. All work goes to the stream that was adopted."""
+    """The little that the bench needs of an array library on one GPU. From adopt to leave, all work goes to the given stream."""
 
     name: str
     vendor: str
     capturable: bool  # its vendor call, in a CUDA graph
 
     def adopt(self, ordinal: int, stream: int) -> None: ...
+    def leave(self) -> None: ...
     def normal(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any: ...
     def poisoned(self, rows: int, cols: int, dtype: str) -> Any: ...
     def poison(self, array: Any) -> None: ...
@@ -42,7 +43,11 @@ class Torch:
 
     def adopt(self, ordinal: int, stream: int) -> None:
         self.torch.cuda.set_device(ordinal)
+        self._before = self.torch.cuda.current_stream()
         self.torch.cuda.set_stream(self.torch.cuda.ExternalStream(stream, device=ordinal))
+
+    def leave(self) -> None:
+        self.torch.cuda.set_stream(self._before)
 
     def normal(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any:
         self.torch.manual_seed(seed)
@@ -78,7 +83,11 @@ class CuPy:
 
     def adopt(self, ordinal: int, stream: int) -> None:
         self.cupy.cuda.Device(ordinal).use()
+        self._before = self.cupy.cuda.get_current_stream()
         self.cupy.cuda.ExternalStream(stream, ordinal).use()
+
+    def leave(self) -> None:
+        self._before.use()
 
     def normal(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any:
         shape = (cols, rows) if transposed else (rows, cols)

@@ -47,11 +47,13 @@ BARE_IMPORT = "import time; s = time.perf_counter(); import lapidist; print([tim
 
 def measure(ordinal: int) -> tuple[Conditions, list[Record]]:
     """Host costs on one GPU, torch.mm beside them."""
-    stage = Stage(ordinal, BURST)
-    if stage.framework.name != "torch":
-        raise DeviceError('--launch: compares with torch.mm; torch was not found. Install it with: pip install "lapidist[torch]"')
-    records = launch_costs(stage) + first_calls(stage) + [import_cost(stage)]
-    return gather(stage.device, stage.device.name, "host", PROTOCOL, vendor=stage.framework.vendor), records
+    with Stage(ordinal, BURST) as stage:
+        if stage.framework.name != "torch":
+            raise DeviceError(
+                '--launch: compares with torch.mm; torch was not found. Install it with: pip install "lapidist[torch]"'
+            )
+        records = launch_costs(stage) + first_calls(stage) + [import_cost(stage)]
+        return gather(stage.device, stage.device.name, "host", PROTOCOL, vendor=stage.framework.vendor), records
 
 
 # ---- launches ----

@@ -111,7 +111,10 @@ class Entry:
 
 
 class Stage:
-    """One GPU with a stream of its own, arrays from torch or CuPy, and a look at its sensors."""
+    """One GPU with a stream of its own, arrays from torch or CuPy, and a look at its sensors.
+
+    A context: the framework works on the stage's stream inside, and must not be left on it when it is gone.
+    """
 
     def __init__(self, ordinal: int, protocol: Protocol, framework: Framework | None = None) -> None:
         require_gpu(ordinal)
@@ -127,6 +130,12 @@ class Stage:
         self.framework.adopt(ordinal, int(self.stream.handle))
         self.gauge = Gauge(ordinal)
         self._timed = EventOptions(timing_enabled=True)
+
+    def __enter__(self) -> Stage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.framework.leave()
 
     # ---- inputs ----
 
