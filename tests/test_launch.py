@@ -17,7 +17,7 @@ from lapidist.static import binary_of, sample_problem
 DTYPES = ["float16", "float32", "float64"]
 DECLARATION = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+\w+_param_\d+(?:\[(\d+)\])?")
 BYTES = {"u32": 4, "s32": 4, "f32": 4, "u64": 8, "s64": 8, "f64": 8, "b8": 1}
-KINDS = {"u32": {"i32"}, "u64": {"i64", "pointer"}, "f32": {"f32"}, "f64": {"f64"}, "b8": {"tensormap"}}
+KINDS = {"u32": {"i32"}, "u64": {"i64", "pointer"}, "f32": {"f32"}, "f64": {"f64"}, "b8": {"tensormap", "schedule", "workspace"}}
 
 
 def declared(ptx: str, entry: str) -> list[tuple[str, int, int]]:

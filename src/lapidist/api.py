@@ -10,6 +10,8 @@ from lapidist.config import Config
 from lapidist.errors import ArgumentError
 from lapidist.kernels import Kernel
 from lapidist.prepare import Arguments, Choice, Gemm, choose_stream, geometry, pointer_of
+from lapidist.schedule import Schedule
+from lapidist.sharing import AUTO, PLANNED, Sharing
 
 PREPARED_LIMIT = 4096  # geometries remembered; a program that meets more starts over
 _prepared: dict[Any, Gemm] = {}
@@ -30,7 +32,7 @@ def matmul(a: Any, b: Any, /, *, out: Any = None, stream: Any = None, device: in
         ready.start(pointer_of(a), pointer_of(b), 0, pointer_of(result), handle)
         return result
     arguments = Arguments(a, b, None, out, False, False, True, 1.0, 0.0)
-    return prepared(key, arguments, device, None, None).run(arguments, stream)
+    return prepared(key, arguments, device, None, None, PLANNED).run(arguments, stream)
 
 
 def gemm(
@@ -45,16 +47,25 @@ def gemm(
     trans_b: bool = False,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
+    schedule: str | Schedule = AUTO,
+    split_k: int | str = AUTO,
+    reduction: str | None = None,
+    deterministic: bool = True,
+    avail_sms: int | None = None,
+    workspace: Any = None,
     stream: Any = None,
     device: int | str | None = None,
 ) -> Any:
     """out = alpha op(a) op(b) + beta c, in BLAS terms.
 
     beta = 0 never reads c, alpha = 0 never reads a and b. c broadcasts to the output and may be the output itself.
-    `kernel` and `config` name a registry row and its knobs; without them the planner chooses.
+    `kernel` and `config` name a registry row and its knobs, `schedule` ("data_parallel", "stream_k" or a Schedule),
+    `split_k`, `reduction` and `avail_sms` how blocks share the work; without them the planner chooses. `workspace` is an
+    array of at least plan(...).workspace_bytes of zeros, which is fit for the next call; without it the driver keeps one.
     """
     alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
     require_choices(device, kernel, config)
+    sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
     arguments = Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta)
     key = (
         geometry(a),
@@ -68,9 +79,12 @@ def gemm(
         trans_b,
         kernel,
         config,
+        sharing,
         device,
     )
-    return prepared(key, arguments, device, kernel, config).run(arguments, stream)
+    if workspace is not None:
+        return Gemm(arguments, device, kernel, config, sharing, workspace).run(arguments, stream)
+    return prepared(key, arguments, device, kernel, config, sharing).run(arguments, stream)
 
 
 def plan(
@@ -85,12 +99,19 @@ def plan(
     trans_b: bool = False,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
+    schedule: str | Schedule = AUTO,
+    split_k: int | str = AUTO,
+    reduction: str | None = None,
+    deterministic: bool = True,
+    avail_sms: int | None = None,
+    workspace: Any = None,
     device: int | str | None = None,
 ) -> Gemm:
     """What gemm would run on these arrays. print() it for the reasons; `.execute(a, b, c, out)` runs it again and again."""
     alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
     require_choices(device, kernel, config)
-    return Gemm(Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta), device, kernel, config)
+    sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
+    return Gemm(Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta), device, kernel, config, sharing, workspace)
 
 
 def require_place(device: object) -> None:
@@ -107,17 +128,19 @@ def require_choices(device: object, kernel: object, config: object) -> None:
         raise ArgumentError(f"kernel: must be a kernel's name or a rung's number; got {kernel!r}")
 
 
-def prepared(key: Any, arguments: Arguments, device: int | str | None, kernel: Choice, config: Config | None) -> Gemm:
+def prepared(
+    key: Any, arguments: Arguments, device: int | str | None, kernel: Choice, config: Config | None, sharing: Sharing
+) -> Gemm:
     """The multiplication prepared for this geometry.
 
     Arrays that do not tell theirs cheaply, and tensors that require a gradient (geometry's last entry), are prepared and
     checked each time.
     """
     if key[0] is None or key[1] is None or key[0][-1] is True or key[1][-1] is True:
-        return Gemm(arguments, device, kernel, config)
+        return Gemm(arguments, device, kernel, config, sharing)
     ready = _prepared.get(key)
     if ready is None:
-        ready = Gemm(arguments, device, kernel, config)
+        ready = Gemm(arguments, device, kernel, config, sharing)
         if len(_prepared) >= PREPARED_LIMIT:
             _prepared.clear()
         _prepared[key] = ready

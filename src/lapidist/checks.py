@@ -103,9 +103,9 @@ def elements_apart(out: Operand) -> bool:
 
 def require_writable(out: Operand) -> None:
     if isinstance(out.owner, np.ndarray) and not out.owner.flags.writeable:
-        raise ArgumentError("out: must be writable; this array is read-only. Pass a copy")
+        raise ArgumentError(f"{out.name}: must be writable; this array is read-only. Pass a copy")
     if out.framework == "jax":
-        raise ArgumentError("out: JAX arrays cannot be written to. Leave out away and take the returned array")
+        raise ArgumentError(f"{out.name}: JAX arrays cannot be written to. Leave {out.name} away")
 
 
 def require_no_overlap(out: Operand, operand: Operand) -> None:
@@ -120,6 +120,29 @@ def require_no_partial_overlap(out: Operand, c: Operand) -> None:
     """C may be the output itself, element for element; anything in between is refused."""
     if (c.pointer, c.strides) != (out.pointer, out.strides):
         require_no_overlap(out, c)
+
+
+WORKSPACE_ALIGNMENT = 256  # of the pointer: frameworks' allocations have it, NumPy's have not
+
+
+def require_workspace(workspace: Operand, a: Operand, needed: int) -> Operand:
+    """The caller's scratch: any element type, in one piece."""
+    start, end = workspace.span
+    require_same_device(workspace, a)
+    if end - start < needed:
+        raise ArgumentError(
+            f"workspace: must hold the plan's {needed} bytes; got {end - start}. Pass a larger one, of zeros, or None"
+        )
+    size = end - start
+    if size != math.prod(workspace.shape) * np.dtype(workspace.dtype).itemsize or workspace.pointer != start:
+        raise StrideError(f"workspace: must be contiguous; got strides {workspace.strides}. Pass a fresh array of zeros")
+    if workspace.pointer % WORKSPACE_ALIGNMENT:
+        raise StrideError(
+            f"workspace: must start on a multiple of {WORKSPACE_ALIGNMENT} bytes; "
+            f"it starts {workspace.pointer % WORKSPACE_ALIGNMENT} beyond one. Pass a fresh array"
+        )
+    require_writable(workspace)
+    return workspace
 
 
 def require_c_for_beta(beta: float, c: object) -> None:

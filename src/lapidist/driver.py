@@ -19,7 +19,7 @@ from lapidist.device import Device, chip, known_as
 from lapidist.errors import DeviceError, LaunchError
 from lapidist.launch import Binary, ParameterBlock, TensorMap
 from lapidist.plans import Plan
-from lapidist.signatures import constants
+from lapidist.workspaces import owned, stream_key
 
 MINIMUM_DRIVER = 13000  # CUDA 13.0: cubins from NVRTC 13.x need an R580 driver or newer
 STATIC_SHARED_LIMIT = 48 * 1024  # above it a kernel must opt in to dynamic shared memory
@@ -161,7 +161,7 @@ def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
 class _Block:
     """One thread's parameter bytes and launch configuration: the driver call drops the GIL while it reads them."""
 
-    __slots__ = ("a", "address", "b", "c", "config", "d", "keep", "maps", "stream", "view", "words")
+    __slots__ = ("a", "address", "b", "c", "config", "d", "keep", "maps", "stream", "view", "words", "workspace", "workspace_key")
 
     def __init__(self, parameters: ParameterBlock, content: bytes | bytearray, config: Any) -> None:
         raw = ctypes.create_string_buffer(parameters.nbytes + 64 + 16)
@@ -179,6 +179,8 @@ class _Block:
         self.maps = (0, 0)
         self.config = config
         self.stream = 0
+        self.workspace = [(start + offset) // 8 for offset in parameters.places("workspace").values()]
+        self.workspace_key: object = None
 
 
 Start = Callable[[int, int, int, int, int], None]  # addresses of A, B, C and D, and the raw stream; returns at once
@@ -187,13 +189,15 @@ Start = Callable[[int, int, int, int, int], None]  # addresses of A, B, C and D,
 class GpuKernel:
     """A kernel with everything fixed but the pointers, ready to `start` again and again."""
 
-    def __init__(self, plan: Plan, ordinal: int, alpha: float, beta: float) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, ordinal: int, alpha: float, beta: float, workspace: int | None = None) -> None:
+        """`workspace` is the address of the caller's own, at least plan.workspace_bytes of zeros."""
+        self.plan, self._ordinal = plan, ordinal
+        self._workspace = None if workspace is None else (workspace, workspace + plan.partials_offset)
         driver = load_driver()
         self._context = primary_context(ordinal)
         self._function = load_binary(plan.binary, ordinal, plan.shared_bytes)
         self._parameters = plan.kernel.signature.block(plan.problem)
-        self._content = self._parameters.pack(constants(plan.problem, alpha, beta))
+        self._content = self._parameters.pack(plan.constants(alpha, beta))
         self._map_places = self._parameters.places("tensormap")
         self._encoded: dict[tuple[int, int], dict[str, bytes]] = {}
         self._local = threading.local()
@@ -204,6 +208,7 @@ class GpuKernel:
     def _starter(self, driver: Any) -> Start:
         """The launch itself, its names bound once: attribute look-ups would cost a tenth of it."""
         local, function, has_maps = self._local, self._function, bool(self._map_places)
+        has_workspace = self.plan.workspace_bytes > 0
         launch, stream_type = driver.cuLaunchKernelEx, driver.CUstream
 
         def start(a: int, b: int, c: int, d: int, stream: int) -> None:
@@ -221,6 +226,10 @@ class GpuKernel:
             if block.stream != stream:
                 block.config.hStream = stream_type(stream)
                 block.stream = stream
+            if has_workspace:
+                key = stream_key(driver, block.config.hStream, stream)
+                if block.workspace_key != key:
+                    self._place_workspace(block, key)
             status = launch(block.config, function, block.address, 0)[0]
             if status:
                 raise LaunchError(
@@ -257,6 +266,14 @@ class GpuKernel:
         config.sharedMemBytes = self.plan.shared_bytes
         block = self._local.block = _Block(self._parameters, self._content, config)
         return block
+
+    def _place_workspace(self, block: _Block, key: object) -> None:
+        """Where this stream's flags and partial sums are: the caller's workspace, or the driver's own."""
+        sizes = self.plan.partials_offset, self.plan.workspace_bytes - self.plan.partials_offset
+        place = self._workspace or owned(load_driver(), self._ordinal, key, *sizes)
+        for word in block.workspace:
+            block.words[word], block.words[word + 1] = place
+        block.workspace_key = key
 
     def _place_maps(self, block: _Block, a: int, b: int) -> None:
         """Tensor maps hold addresses; those of the last pairs are kept, since encoding one takes microseconds."""

@@ -5,13 +5,17 @@ A rung or a detour is an ordinary kernel: the planner may choose it, the tests r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.problem import ELEMENT_BYTES, Problem
+from lapidist.schedule import TileGrid
 from lapidist.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA, Signature
 
 GRID_LIMIT = 2**31 - 1
@@ -72,6 +76,15 @@ class Kernel:
         inner, outer = (*problem.batch[::-1], 1, 1)[:2]
         return (min(tiles, device.sms) if self.persistent else tiles), inner, outer
 
+    def tile_grid(self, problem: Problem, config: Config) -> TileGrid:
+        """The tiles as schedules count them."""
+        batches = math.prod(problem.batch)
+        return TileGrid.of(problem.m, problem.n, problem.k, config.bm, config.bn, max(config.bk, 1), batches)
+
+    def tile_bytes(self, problem: Problem, config: Config) -> int:
+        """One tile of accumulators."""
+        return config.bm * config.bn * np.dtype(problem.accumulator).itemsize
+
     def refuse(self, problem: Problem, config: Config, device: Device) -> str | None:
         """Why this kernel cannot do it, or None."""
         if problem.dtype not in ELEMENT_BYTES:
@@ -89,9 +102,10 @@ class Kernel:
             return f"its buffers take {needed} bytes of shared memory; {device.name} gives a block {device.shared_per_block}"
         return self.signature.refuse(problem)
 
-    def macros(self, problem: Problem, config: Config) -> dict[str, object]:
-        """Everything the source is compiled with."""
-        return {**config.defines(), **self.defines, **self.signature.defines(problem)}
+    def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
+        """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do."""
+        own = {"SCHEDULED": int(scheduled)} if self.signature.scheduled else {}
+        return {**config.defines(), **self.defines, **self.signature.defines(problem), **own}
 
 
 def rung(number: int, name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:

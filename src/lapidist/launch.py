@@ -14,7 +14,8 @@ from typing import Any
 
 Dim3 = tuple[int, int, int]
 
-# kind of a parameter: (struct code, bytes, alignment). A tensor map is 128 opaque bytes, passed by value.
+# kind of a parameter: (struct code, bytes, alignment). A tensor map is 128 opaque bytes, passed by value; a schedule is
+# schedule.cuh's Schedule, all ints; a workspace is two pointers, to the flags and to the partial sums.
 PARAMETER_KINDS = {
     "pointer": ("Q", 8, 8),
     "i32": ("i", 4, 4),
@@ -22,6 +23,8 @@ PARAMETER_KINDS = {
     "f32": ("f", 4, 4),
     "f64": ("d", 8, 8),
     "tensormap": ("128s", 128, 64),
+    "schedule": ("20i", 80, 4),
+    "workspace": ("2Q", 16, 8),
 }
 
 
@@ -90,11 +93,13 @@ class ParameterBlock:
         self.nbytes = end
 
     def pack(self, values: Mapping[str, Any]) -> bytearray:
-        """The parameter bytes. A parameter without a value (a pointer or map yet to come) is zero."""
+        """The parameter bytes. A parameter without a value (a pointer or map yet to come) is zero; a struct's is a tuple."""
         block = bytearray(self.nbytes)
         for name, kind in self.parameters:
             if name in values:
-                struct.pack_into("<" + PARAMETER_KINDS[kind][0], block, self.offsets[name], values[name])
+                value = values[name]
+                members = value if isinstance(value, tuple) else (value,)
+                struct.pack_into("<" + PARAMETER_KINDS[kind][0], block, self.offsets[name], *members)
         return block
 
     def places(self, kind: str) -> dict[str, int]:

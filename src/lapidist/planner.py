@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.errors import RefusalError
+from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels import KERNELS, Kernel
 from lapidist.problem import ELEMENT_BYTES, Problem
+from lapidist.schedule import Schedule
+from lapidist.sharing import PLANNED, Sharing
 
 LAUNCH_SECONDS = 3e-6  # from the call to the first instruction, as measured on an H200
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to the SIMT family
@@ -19,21 +21,25 @@ FULL_WARPS = 16  # more add nothing, or are not resident together; the measured 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kernel with a config: the time the model gives it, or the reason it was refused."""
+    """A kernel with a config and a schedule: the time the model gives it, or the reason it was refused."""
 
     kernel: Kernel
     config: Config
+    schedule: Schedule | None
     seconds: float
     refusal: str | None
 
     def __str__(self) -> str:
         verdict = f"refused: {self.refusal}" if self.refusal else f"{self.seconds * 1e6:.1f} us predicted"
-        return f"{self.kernel.name} ({self.config}): {verdict}"
+        shared = f", {self.schedule.kind}" if self.schedule and self.schedule.kind != "data-parallel" else ""
+        return f"{self.kernel.name} ({self.config}{shared}): {verdict}"
 
 
-def choose(problem: Problem, device: Device, kernel: Kernel | None = None) -> tuple[Candidate, tuple[Candidate, ...]]:
+def choose(
+    problem: Problem, device: Device, kernel: Kernel | None = None, sharing: Sharing = PLANNED
+) -> tuple[Candidate, tuple[Candidate, ...]]:
     """The best candidate, and all that were weighed. `kernel` narrows the choice to one registry row."""
-    weighed = tuple(candidates(problem, device, (kernel,) if kernel else KERNELS))
+    weighed = tuple(candidates(problem, device, (kernel,) if kernel else KERNELS, sharing))
     allowed = [candidate for candidate in weighed if candidate.refusal is None]
     if not allowed:
         reasons = "\n".join(f"  {candidate}" for candidate in weighed)
@@ -41,13 +47,37 @@ def choose(problem: Problem, device: Device, kernel: Kernel | None = None) -> tu
     return min(allowed, key=lambda candidate: candidate.seconds), weighed
 
 
-def candidates(problem: Problem, device: Device, kernels: tuple[Kernel, ...]) -> list[Candidate]:
-    rows = []
-    for kernel in kernels:
-        for config, efficiency in kernel.configs_for(problem.dtype):
-            refusal = kernel.refuse(problem, config, device)
-            rows.append(Candidate(kernel, config, predict(problem, device, kernel, config, efficiency), refusal))
-    return rows
+def candidates(problem: Problem, device: Device, kernels: tuple[Kernel, ...], sharing: Sharing = PLANNED) -> list[Candidate]:
+    return [
+        weigh(problem, device, kernel, config, efficiency, sharing)
+        for kernel in kernels
+        for config, efficiency in kernel.configs_for(problem.dtype)
+    ]
+
+
+def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, sharing: Sharing) -> Candidate:
+    refusal = kernel.refuse(problem, config, device)
+    if refusal is None and sharing.asked_for and not kernel.signature.scheduled:
+        refusal = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
+    schedule = None
+    if refusal is None and kernel.signature.scheduled:
+        try:
+            schedule = sharing.schedule_of(kernel.tile_grid(problem, config), device)
+        except ArgumentError as error:  # right for other tiles, perhaps
+            refusal = str(error)
+    return Candidate(kernel, config, schedule, predict(problem, device, kernel, config, efficiency), refusal)
+
+
+def exactly(
+    problem: Problem, device: Device, kernel: Kernel | None, config: Config, sharing: Sharing = PLANNED
+) -> tuple[Candidate, tuple[Candidate, ...]]:
+    """The caller's own choice, which must pass the same rules."""
+    if kernel is None:
+        raise ArgumentError(f"config: belongs to one kernel; got {config} and no kernel. Name it with kernel=")
+    chosen = weigh(problem, device, kernel, config, kernel.efficiency, sharing)
+    if chosen.refusal is not None:
+        raise RefusalError(f"config: {kernel.name} does not take {problem} on {device.name} with it:\n  {chosen}")
+    return chosen, (chosen,)
 
 
 def predict(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float) -> float:

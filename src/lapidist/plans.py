@@ -6,15 +6,19 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from lapidist.arrays import Operand
 from lapidist.compiler import compile_kernel
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.errors import ArgumentError, RefusalError
+from lapidist.errors import LaunchError
 from lapidist.kernels import Kernel
 from lapidist.launch import Binary, Dim3, Launch, Memory
-from lapidist.planner import Candidate, choose, predict
+from lapidist.planner import Candidate, choose, exactly
 from lapidist.problem import ELEMENT_BYTES, Offsets, Problem
+from lapidist.schedule import Schedule
+from lapidist.sharing import PLANNED, Sharing
 from lapidist.signatures import OPERANDS, constants
 
 
@@ -26,11 +30,19 @@ class Plan:
     device: Device
     kernel: Kernel
     config: Config
+    schedule: Schedule | None  # None: the kernel has its own, one block a tile or one a multiprocessor
     predicted_seconds: float
     considered: tuple[Candidate, ...] = field(repr=False)
 
     @property
+    def scheduled(self) -> bool:
+        """Whether blocks ask the schedule what to do. A block a tile needs no asking: then the grid says it."""
+        return self.schedule is not None and (self.schedule.kind != "data-parallel" or self.schedule.launched > 0)
+
+    @property
     def grid(self) -> Dim3:
+        if self.schedule is not None and self.scheduled:
+            return (self.schedule.launch_blocks, 1, 1)
         return self.kernel.grid(self.problem, self.config, self.device)
 
     @property
@@ -43,8 +55,12 @@ class Plan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Device scratch that the plan needs: none of these kernels needs any."""
-        return 0
+        """Device scratch that the plan needs: flags, then partial sums."""
+        return 0 if self.schedule is None else self.schedule.workspace_bytes(self.kernel.tile_bytes(self.problem, self.config))
+
+    @property
+    def partials_offset(self) -> int:
+        return 0 if self.schedule is None else self.schedule.partials_offset
 
     @property
     def binary(self) -> Binary:
@@ -53,7 +69,12 @@ class Plan:
 
     @property
     def problem_macros(self) -> tuple[tuple[str, object], ...]:
-        return tuple(sorted(self.kernel.macros(self.problem, self.config).items()))
+        return tuple(sorted(self.kernel.macros(self.problem, self.config, self.scheduled).items()))
+
+    def constants(self, alpha: float, beta: float) -> dict[str, Any]:
+        """Every parameter that stays the same while the pointers change, by name."""
+        words = {} if self.schedule is None else {"schedule": tuple(self.schedule.words().values())}
+        return {**constants(self.problem, alpha, beta), **words}
 
     @property
     def is_empty(self) -> bool:
@@ -69,13 +90,20 @@ class Plan:
         alpha: float,
         beta: float,
         skipped: Offsets = (0, 0, 0, 0),
+        workspace: Scratch | None = None,
     ) -> Launch:
-        """Everything a machine needs to run this once on these arrays, so many elements into each."""
+        """Everything a machine needs to run this once on these arrays, so many elements into each.
+
+        A plan that needs a workspace makes one unless it is given; `Launch.memory` owns it.
+        """
         size = ELEMENT_BYTES[self.problem.dtype]
         starts = (*self.caller_order(a.pointer, b.pointer), d.pointer if c is None else c.pointer, d.pointer)
         at = {name: start + size * skip for name, start, skip in zip(OPERANDS, starts, skipped, strict=True)}
         signature, block = self.kernel.signature, self.kernel.signature.block(self.problem)
-        values = {**constants(self.problem, alpha, beta), **{name: at[name] for name in block.places("pointer")}}
+        values = {**self.constants(alpha, beta), **{name: at[name] for name in block.places("pointer")}}
+        scratch = (workspace or Scratch(self)) if self.workspace_bytes else None
+        if scratch is not None:
+            values["workspace"] = scratch.addresses
         maps = signature.tensor_maps(self.problem, self.config, at["A"], at["B"])
         operands = [operand for operand in (a, b, c, d) if operand is not None]
         return Launch(
@@ -85,7 +113,10 @@ class Plan:
             bytes(block.pack(values)),
             self.shared_bytes,
             tensor_maps=tuple((block.offsets[name], tensor_map) for name, tensor_map in maps.items()),
-            memory=tuple(Memory(x.name, x.span[0], x.span[1] - x.span[0], x.owner) for x in operands),
+            memory=(
+                *(Memory(x.name, x.span[0], x.span[1] - x.span[0], x.owner) for x in operands),
+                *(scratch.memory if scratch else ()),
+            ),
         )
 
     def caller_order(self, a: Any, b: Any) -> tuple[Any, Any]:
@@ -101,6 +132,7 @@ class Plan:
             f"  kernel    {self.kernel.name}: {self.kernel.idea}",
             f"  config    {self.config}",
             f"  launch    grid {self.grid}, {self.block[0]} threads, {self.shared_bytes} bytes of dynamic shared memory",
+            *([] if self.schedule is None else [f"  schedule  {self.schedule}".replace("\n", "\n          ")]),
             f"  predicted {seconds * 1e6:.1f} us, {share:.0%} of the limit; workspace {self.workspace_bytes} bytes",
             "  weighed",
             *(f"    {candidate}" for candidate in sorted(self.considered, key=lambda c: (c.refusal is not None, c.seconds))),
@@ -113,18 +145,35 @@ def compiled(kernel: Kernel, macros: tuple[tuple[str, object], ...], architectur
     return compile_kernel(kernel.source, kernel.entry, dict(macros), architecture)
 
 
-def make_plan(problem: Problem, device: Device, kernel: Kernel | None = None, config: Config | None = None) -> Plan:
-    """Choose a kernel and config. With `kernel`, only that one; with `config` too, exactly that."""
-    best, considered = choose(problem, device, kernel) if config is None else exactly(problem, device, kernel, config)
-    return Plan(problem, device, best.kernel, best.config, best.seconds, considered)
+class Scratch:
+    """A workspace in host memory for the machine: zero flags, and partial sums that are poison until they are written."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.flags = np.zeros(plan.partials_offset // 4, np.int32)
+        self.partials = np.full((plan.workspace_bytes - plan.partials_offset) // 8, np.nan)
+
+    @property
+    def addresses(self) -> tuple[int, int]:
+        return self.flags.ctypes.data, self.partials.ctypes.data
+
+    @property
+    def memory(self) -> tuple[Memory, ...]:
+        parts = (("workspace flags", self.flags), ("workspace partial sums", self.partials))
+        return tuple(Memory(name, array.ctypes.data, array.nbytes, array) for name, array in parts if array.nbytes)
+
+    def require_zero_flags(self) -> None:
+        """What the next launch relies on."""
+        raised = np.flatnonzero(self.flags)
+        if len(raised):
+            raise LaunchError(f"workspace: flags must be zero after a launch; flag {raised[0]} is {self.flags[raised[0]]}")
 
 
-def exactly(problem: Problem, device: Device, kernel: Kernel | None, config: Config) -> tuple[Candidate, tuple[Candidate, ...]]:
-    """The caller's own choice, which must pass the same rules."""
-    if kernel is None:
-        raise ArgumentError(f"config: belongs to one kernel; got {config} and no kernel. Name it with kernel=")
-    refusal = kernel.refuse(problem, config, device)
-    chosen = Candidate(kernel, config, predict(problem, device, kernel, config, kernel.efficiency), refusal)
-    if refusal is not None:
-        raise RefusalError(f"config: {kernel.name} does not take {problem} on {device.name} with it:\n  {chosen}")
-    return chosen, (chosen,)
+def make_plan(
+    problem: Problem, device: Device, kernel: Kernel | None = None, config: Config | None = None, sharing: Sharing = PLANNED
+) -> Plan:
+    """Choose a kernel, config and schedule. With `kernel`, only that one; with `config` too, exactly that."""
+    if config is None:
+        best, considered = choose(problem, device, kernel, sharing)
+    else:
+        best, considered = exactly(problem, device, kernel, config, sharing)
+    return Plan(problem, device, best.kernel, best.config, best.schedule, best.seconds, considered)

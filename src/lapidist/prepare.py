@@ -14,8 +14,9 @@ from lapidist.driver import GpuKernel, query_device, require_gpu, upload
 from lapidist.errors import ArgumentError
 from lapidist.host import multiply
 from lapidist.kernels import Kernel, kernel_named
-from lapidist.plans import Plan, make_plan
+from lapidist.plans import Plan, Scratch, make_plan
 from lapidist.problem import ACCUMULATORS, Offsets, Problem
+from lapidist.sharing import PLANNED, Sharing
 from lapidist.steady import Execute, steady_torch, stream_handle
 
 MACHINE = "machine"
@@ -124,18 +125,27 @@ class Gemm:
     whether anything but the memory changed (steady.py).
     """
 
-    def __init__(self, arguments: Arguments, device: int | str | None, kernel: Choice, config: Config | None) -> None:
+    def __init__(
+        self,
+        arguments: Arguments,
+        device: int | str | None,
+        kernel: Choice,
+        config: Config | None,
+        sharing: Sharing = PLANNED,
+        workspace: Any = None,
+    ) -> None:
         self.place = choose_place(arguments.a.device, device)
         self.shape, self.like = arguments.result_shape, arguments.a
         self._form = arguments.form
         self.alpha, self.beta = arguments.alpha, arguments.beta
         self.execute: Execute = self._execute_checked
         self.parts: list[Part] = []
+        self._workspace: Operand | None = None  # the caller's, kept alive
         self.problem = arguments.problem()
         if self.problem.k == 0:
             self.alpha = 0.0  # nothing is multiplied: infinity or NaN in alpha must not meet the empty sum
         if self.place == HOST:
-            require_no_choice(kernel, config)
+            require_no_choice(kernel, config, sharing)
             return
         for operand in (arguments.a, arguments.b, arguments.c, arguments.out):
             if operand is not None:
@@ -145,13 +155,18 @@ class Gemm:
         plans: dict[Problem, tuple[Plan, GpuKernel | None]] = {}
         for problem, skipped in self.problem.parts():
             if problem not in plans:
-                plans[problem] = self._ready(make_plan(problem, chip, row, config))
+                plans[problem] = self._ready(make_plan(problem, chip, row, config, sharing), workspace)
             self.parts.append(Part(*plans[problem], skipped))
 
-    def _ready(self, plan: Plan) -> tuple[Plan, GpuKernel | None]:
+    def _ready(self, plan: Plan, workspace: Any) -> tuple[Plan, GpuKernel | None]:
         """The plan, loaded where it will run on a GPU."""
-        on_gpu = isinstance(self.place, int) and not plan.is_empty
-        return plan, GpuKernel(plan, int(self.place), self.alpha, self.beta) if on_gpu else None
+        if workspace is not None:
+            self._workspace = checks.require_workspace(operand_of(workspace, "workspace"), self.like, plan.workspace_bytes)
+        if not isinstance(self.place, int) or plan.is_empty:
+            return plan, None
+        return plan, GpuKernel(
+            plan, self.place, self.alpha, self.beta, None if self._workspace is None else self._workspace.pointer
+        )
 
     @property
     def plan(self) -> Plan | None:
@@ -239,7 +254,9 @@ class Gemm:
 
         for plan, _, skipped in self.parts:
             if not plan.is_empty:
-                machine.run(plan.launch(arguments.a, arguments.b, arguments.c, out, self.alpha, self.beta, skipped))
+                scratch = Scratch(plan)
+                machine.run(plan.launch(arguments.a, arguments.b, arguments.c, out, self.alpha, self.beta, skipped, scratch))
+                scratch.require_zero_flags()
 
     def _through_gpu(self, arguments: Arguments, out: Operand, stream: Any) -> None:
         """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it is."""
@@ -253,7 +270,7 @@ class Gemm:
 # ---- places and streams ----
 
 
-def require_no_choice(kernel: Choice, config: Config | None) -> None:
+def require_no_choice(kernel: Choice, config: Config | None, sharing: Sharing) -> None:
     """On the host there is nothing to choose: a name that is right gets told so, one that is wrong is named."""
     if kernel is not None:
         name = kernel_named(kernel).name
@@ -263,6 +280,11 @@ def require_no_choice(kernel: Choice, config: Config | None) -> None:
     if config is not None:
         raise ArgumentError(
             f"config: belongs to a kernel, and host arrays are multiplied by NumPy; got {config}. Add device= and kernel="
+        )
+    if sharing.asked_for:
+        raise ArgumentError(
+            "schedule: the blocks of a kernel share work, and host arrays are multiplied by NumPy; got split_k or a schedule. "
+            'Add device="machine" or device="gpu"'
         )
 
 

@@ -29,6 +29,11 @@ class Signature:
     defines: Callable[[Problem], Mapping[str, object]]
     refuse: Callable[[Problem], str | None]  # why a problem does not fit, or None
 
+    @property
+    def scheduled(self) -> bool:
+        """Whether its kernels take a Schedule, and with it split-K and Stream-K."""
+        return SCHEDULE[0] in self.parameters
+
     def block(self, problem: Problem) -> ParameterBlock:
         """The byte layout for this problem's types."""
         scalar = SCALARS[problem.accumulator]
@@ -46,6 +51,7 @@ class Signature:
 def constants(problem: Problem, alpha: float, beta: float) -> dict[str, Any]:
     """Every parameter that stays the same while the pointers change, by name."""
     values: dict[str, Any] = {"M": problem.m, "N": problem.n, "K": problem.k, "alpha": alpha, "beta": beta}
+    values["batch"] = problem.batch[-1] if problem.batch else 1
     c = problem.c or problem.d
     for letter, matrix in (("a", problem.a), ("b", problem.b), ("c", c), ("d", problem.d)):
         inner, outer = (*matrix.batch_strides[::-1], 0, 0)[:2]
@@ -154,6 +160,7 @@ def simt_defines(problem: Problem) -> Mapping[str, object]:
 # ---- the lists ----
 
 SIZES = (("M", "i32"), ("N", "i32"), ("K", "i32"))
+SCHEDULE = (("schedule", "schedule"), ("workspace", "workspace"))  # for kernels that include sharing.cuh
 
 LADDER_PARAMETERS = (
     *SIZES,
@@ -190,6 +197,8 @@ SIMT = Signature(
         *((letter, "pointer") for letter in OPERANDS),
         *((f"{letter}_{step}", "i64") for letter in "abc" for step in ("row", "col", "inner", "outer")),
         *((f"d_{step}", "i64") for step in ("row", "inner", "outer")),
+        ("batch", "i32"),  # the inner extent
+        *SCHEDULE,
     ),
     simt_defines,
     refuse_simt,

@@ -18,6 +18,7 @@
 //       +----------+----------+           16-byte loads of one row or column pair up: 2 wavefronts in place of 4
 //            BN
 #include "common.cuh"
+#include "sharing.cuh"
 
 #ifndef BM
 #define BM 64
@@ -104,90 +105,96 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
 extern "C" __global__ void __launch_bounds__(THREADS)
 simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* C, T* D,
      i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
-     i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer) {
-  // Where am I.
-  const int tiles_n = ceil_div(N, BN);
-  const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
+     i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
+     int batch, Schedule schedule, Workspace workspace) {
+  // Where am I in a tile.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int lane_m = (lane & 1) | (lane >> 1 & 2), lane_n = (lane >> 1 & 1) | (lane >> 2 & 6);
   const int warp_row = warp / (BN / WN) * WM, warp_col = warp % (BN / WN) * WN;
-  A += blockIdx.y * a_inner + blockIdx.z * a_outer;
-  B += blockIdx.y * b_inner + blockIdx.z * b_outer;
-  C += blockIdx.y * c_inner + blockIdx.z * c_outer;
-  D += blockIdx.y * d_inner + blockIdx.z * d_outer;
-
-  // What I load.
   __shared__ __align__(16) T As[2][BK][BM + PAD];
   __shared__ __align__(16) T Bs[2][BK][BN + PAD];
-  Mover<BM, A_CONTIGUOUS, A_VECTOR> move_a(A, tile_row, M, a_row, a_col);
-  Mover<BN, B_CONTIGUOUS, B_VECTOR> move_b(B, tile_col, N, b_col, b_row);
 
-  Acc acc[TM][TN] = {};
-  if (K > 0) {
-    move_a.load(BK <= K, K);
-    move_b.load(BK <= K, K);
-    move_a.store(As[0]);
-    move_b.store(Bs[0]);
-  }
-  int buffer = 0;
-  for (int k0 = 0; k0 < K; k0 += BK, buffer ^= 1) {
-    __syncthreads();  // this buffer is whole, and no one reads the other one any more
-    // Load the next tile into registers; it arrives while this one is computed.
-    const bool more = k0 + BK < K;
-    if (more) {
-      move_a.load(k0 + 2 * BK <= K, K - k0 - BK);
-      move_b.load(k0 + 2 * BK <= K, K - k0 - BK);
+  Work work(schedule);
+  for (WorkUnit unit; work.next(unit, ceil_div(N, BN), ceil_div(K, BK));) {
+    // Which tile, and how much of k.
+    const int tile_row = unit.row * BM, tile_col = unit.column * BN;
+    const int k_first = unit.k_begin * BK, count = work.ends_tile(unit) ? K - k_first : (unit.k_end - unit.k_begin) * BK;
+    const i64 inner = unit.batch % batch, outer = unit.batch / batch;
+
+    // What I load.
+    Mover<BM, A_CONTIGUOUS, A_VECTOR> move_a(A + inner * a_inner + outer * a_outer + k_first * a_col, tile_row, M, a_row, a_col);
+    Mover<BN, B_CONTIGUOUS, B_VECTOR> move_b(B + inner * b_inner + outer * b_outer + k_first * b_row, tile_col, N, b_col, b_row);
+    Acc acc[TM][TN] = {};
+    if (count > 0) {
+      move_a.load(BK <= count, count);
+      move_b.load(BK <= count, count);
+      move_a.store(As[0]);
+      move_b.store(Bs[0]);
+    }
+    int buffer = 0;
+    for (int k0 = 0; k0 < count; k0 += BK, buffer ^= 1) {
+      __syncthreads();  // this buffer is whole, and no one reads the other one any more
+      // Load the next tile into registers; it arrives while this one is computed.
+      const bool more = k0 + BK < count;
+      if (more) {
+        move_a.load(k0 + 2 * BK <= count, count - k0 - BK);
+        move_b.load(k0 + 2 * BK <= count, count - k0 - BK);
+      }
+
+      // Compute.
+#pragma unroll
+      for (int k = 0; k < BK; ++k) {
+        Acc a_reg[TM], b_reg[TN];
+#pragma unroll
+        for (int i = 0; i < TM; i += 4) {
+          const Four<T> four = *reinterpret_cast<const Four<T>*>(&As[buffer][k][warp_row + i * 4 + lane_m * 4]);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) a_reg[i + e] = Acc(four.at[e]);
+        }
+#pragma unroll
+        for (int j = 0; j < TN; j += 4) {
+          const Four<T> four = *reinterpret_cast<const Four<T>*>(&Bs[buffer][k][warp_col + j * 8 + lane_n * 4]);
+#pragma unroll
+          for (int e = 0; e < 4; ++e) b_reg[j + e] = Acc(four.at[e]);
+        }
+#pragma unroll
+        for (int i = 0; i < TM; ++i)
+#pragma unroll
+          for (int j = 0; j < TN; ++j) acc[i][j] += a_reg[i] * b_reg[j];
+      }
+      if (more) {
+        move_a.store(As[buffer ^ 1]);
+        move_b.store(Bs[buffer ^ 1]);
+      }
     }
 
-    // Compute.
-#pragma unroll
-    for (int k = 0; k < BK; ++k) {
-      Acc a_reg[TM], b_reg[TN];
-#pragma unroll
-      for (int i = 0; i < TM; i += 4) {
-        const Four<T> four = *reinterpret_cast<const Four<T>*>(&As[buffer][k][warp_row + i * 4 + lane_m * 4]);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) a_reg[i + e] = Acc(four.at[e]);
-      }
-#pragma unroll
-      for (int j = 0; j < TN; j += 4) {
-        const Four<T> four = *reinterpret_cast<const Four<T>*>(&Bs[buffer][k][warp_col + j * 8 + lane_n * 4]);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) b_reg[j + e] = Acc(four.at[e]);
-      }
-#pragma unroll
-      for (int i = 0; i < TM; ++i)
-#pragma unroll
-        for (int j = 0; j < TN; ++j) acc[i][j] += a_reg[i] * b_reg[j];
-    }
-    if (more) {
-      move_a.store(As[buffer ^ 1]);
-      move_b.store(Bs[buffer ^ 1]);
-    }
-  }
+    if (!work.combine<THREADS>(workspace, unit, acc)) continue;
 
-  // Store.
+    // Store.
+    const T* from = C + inner * c_inner + outer * c_outer;
+    T* to = D + inner * d_inner + outer * d_outer;
 #pragma unroll
-  for (int i = 0; i < TM; ++i) {
-    const int row = tile_row + warp_row + i / 4 * 16 + lane_m * 4 + i % 4;
-    if (row >= M) continue;
+    for (int i = 0; i < TM; ++i) {
+      const int row = tile_row + warp_row + i / 4 * 16 + lane_m * 4 + i % 4;
+      if (row >= M || !work.owns_row(unit, i)) continue;
 #pragma unroll
-    for (int j = 0; j < TN; j += D_VECTOR) {
-      const int col = tile_col + warp_col + j / 4 * 32 + lane_n * 4 + j % 4;
-      Vector<D_VECTOR> result;
+      for (int j = 0; j < TN; j += D_VECTOR) {
+        const int col = tile_col + warp_col + j / 4 * 32 + lane_n * 4 + j % 4;
+        Vector<D_VECTOR> result;
 #pragma unroll
-      for (int e = 0; e < D_VECTOR; ++e) {
-        Acc value = alpha * acc[i][j + e];
-        if (beta != Acc(0) && col + e < N) value += beta * Acc(C[row * c_row + (col + e) * c_col]);
-        result.at[e] = T(value);
-      }
-      T* to = D + row * d_row + col;
-      if (col + D_VECTOR <= N) {
-        *reinterpret_cast<Vector<D_VECTOR>*>(to) = result;
-      } else {
+        for (int e = 0; e < D_VECTOR; ++e) {
+          Acc value = alpha * acc[i][j + e];
+          if (beta != Acc(0) && col + e < N) value += beta * Acc(from[row * c_row + (col + e) * c_col]);
+          result.at[e] = T(value);
+        }
+        T* place = to + row * d_row + col;
+        if (col + D_VECTOR <= N) {
+          *reinterpret_cast<Vector<D_VECTOR>*>(place) = result;
+        } else {
 #pragma unroll
-        for (int e = 0; e < D_VECTOR; ++e)
-          if (col + e < N) to[e] = result.at[e];
+          for (int e = 0; e < D_VECTOR; ++e)
+            if (col + e < N) place[e] = result.at[e];
+        }
       }
     }
   }

@@ -1,0 +1,125 @@
+// Partial sums: what blocks that share a tile do with theirs. schedule.cuh says who shares with whom and who waits.
+//
+// A slot of the workspace is one tile of accumulators as the threads hold it: piece i of thread t lies at [i * THREADS + t],
+// so a warp moves whole lines and no index depends on the layout of the tile.
+//
+//        rows of a thread's sums                 slot
+//      0 [ piece 0 | piece 1 ]                   [ piece 0 of threads 0 .. THREADS - 1 | piece 1 of ... | ... ]
+//      1 [ piece 2 | piece 3 ]
+//
+// A reduction block takes in fragment f of the tile: those rows whose number leaves f when divided by the fragments.
+#pragma once
+#include "schedule.cuh"
+
+// SCHEDULED 0: a block a tile, by blockIdx; schedule and workspace are passed and not looked at.
+#ifndef SCHEDULED
+#define SCHEDULED 0
+#endif
+
+struct Workspace {
+  int* flags;   // zero between launches
+  void* slots;  // of one tile of accumulators each
+};
+
+// 16 bytes of sums: one move.
+template <typename Sum> struct alignas(16) Piece { Sum at[16 / sizeof(Sum)]; };
+
+template <typename Sum> __device__ __forceinline__ Piece<Sum> operator+(Piece<Sum> left, const Piece<Sum>& right) {
+#pragma unroll
+  for (int i = 0; i < 16 / sizeof(Sum); ++i) left.at[i] += right.at[i];
+  return left;
+}
+
+// The units of this block, one after another, and what becomes of their sums.
+struct Work {
+  const Schedule& schedule;
+  Walk walk;
+  int block;     // persistent blocks take every gridDim.x-th
+  bool started;  // a unit may still be read from shared memory
+
+  __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule), block(blockIdx.x), started(false) {
+    if (SCHEDULED && block < schedule.blocks) walk = schedule.walk(block);
+  }
+
+  // The next unit, when all threads are done with the one before. Unscheduled: the tile of blockIdx.x in rows of `tiles_n`.
+  __device__ __forceinline__ bool next(WorkUnit& unit, int tiles_n, int iterations) {
+    if (started && !SCHEDULED) return false;
+    if (started) __syncthreads();  // shared memory is free for the next unit
+    started = true;
+#if SCHEDULED
+    for (; block < schedule.blocks; walk = schedule.walk(block)) {
+      if (schedule.next(walk, unit)) return true;
+      block += gridDim.x;
+    }
+    return false;
+#else
+    unit = WorkUnit{0, 0, 0, 0, 0, 0, 0, 1, -1, -1, -1};
+    unit.row = blockIdx.x / tiles_n;
+    unit.column = blockIdx.x % tiles_n;
+    unit.batch = blockIdx.z * gridDim.y + blockIdx.y;
+    unit.k_end = iterations;
+    return true;
+#endif
+  }
+
+  // The unit's iterations are the tile's last ones, of which the very last may be a short one.
+  __device__ __forceinline__ bool ends_tile(const WorkUnit& unit) const {
+    return !SCHEDULED || (unit.last() && unit.k_end == schedule.iterations);
+  }
+
+  // Whether row `row` of a thread's sums is the unit's to store: every row, unless it is one fragment of a reduction.
+  __device__ __forceinline__ bool owns_row(const WorkUnit& unit, int row) const {
+    return !SCHEDULED || unit.fragment < 0 || row % schedule.fragments == unit.fragment;
+  }
+
+  // The sums go on to the next peer, or come together here: then the answer is true, and the epilogue follows.
+  // All threads of the block call it together.
+  template <int THREADS, typename Sum, int ROWS, int COLS>
+  __device__ __forceinline__ bool combine(const Workspace& workspace, const WorkUnit& unit, Sum (&sums)[ROWS][COLS]) const {
+    if (!SCHEDULED || unit.peers == 1) return true;
+    typedef Piece<Sum> Sums;
+    int* const flag = workspace.flags + unit.flag;
+    const bool finishes = schedule.finishes(unit), separate = schedule.reduction == REDUCTION_SEPARATE;
+    wait_for_flag(flag, schedule.arrivals_needed(unit));
+    if (finishes) {
+      reset_flag(flag);
+      for (int peer = 0; peer < (unit.fragment < 0 ? 1 : unit.peers); ++peer)
+        each_piece<THREADS>(workspace, unit, unit.fragment < 0 ? unit.slot : schedule.peer_slot(unit, peer), sums,
+                            [](Sums& own, Sums& slot) { own = own + slot; });
+    } else {
+      if (unit.first() || separate)
+        each_piece<THREADS>(workspace, unit, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
+      else if (schedule.reduction == REDUCTION_ATOMIC)
+        each_piece<THREADS>(workspace, unit, unit.slot, sums, [](Sums& own, Sums& slot) {
+#pragma unroll
+          for (int i = 0; i < 16 / sizeof(Sum); ++i) atomicAdd(&slot.at[i], own.at[i]);
+        });
+      else
+        each_piece<THREADS>(workspace, unit, unit.slot, sums, [](Sums& own, Sums& slot) { slot = slot + own; });
+      raise_flag(flag, separate ? schedule.fragments : 1);
+    }
+    return finishes;
+  }
+
+  // step(16 bytes of the thread's own sums, their place in the slot), for all that the unit owns.
+  template <int THREADS, typename Sum, int ROWS, int COLS, typename Step>
+  __device__ __forceinline__ void each_piece(const Workspace& workspace, const WorkUnit& unit, int slot, Sum (&sums)[ROWS][COLS],
+                                             Step step) const {
+    constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
+    static_assert(COLS % EACH == 0, "a row is made of whole pieces");
+    Piece<Sum>* const start = static_cast<Piece<Sum>*>(workspace.slots) + static_cast<long long>(slot) * (ROWS * PIECES * THREADS);
+#pragma unroll
+    for (int row = 0; row < ROWS; ++row) {
+      if (!owns_row(unit, row)) continue;
+#pragma unroll
+      for (int piece = 0; piece < PIECES; ++piece) {
+        Piece<Sum> own;
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) own.at[i] = sums[row][piece * EACH + i];
+        step(own, start[(row * PIECES + piece) * THREADS + threadIdx.x]);
+#pragma unroll
+        for (int i = 0; i < EACH; ++i) sums[row][piece * EACH + i] = own.at[i];
+      }
+    }
+  }
+};

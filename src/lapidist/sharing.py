@@ -1,0 +1,75 @@
+"""How the blocks of a launch share the work: what the caller fixes of it and what he leaves to the planner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lapidist.device import Device
+from lapidist.errors import ArgumentError
+from lapidist.schedule import Schedule, TileGrid, data_parallel, split_k, stream_k
+
+AUTO = "auto"
+KINDS = (AUTO, "data_parallel", "stream_k")
+REDUCTIONS = ("turnstile", "separate", "atomic")
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """None and "auto" leave it to the planner. Hashable: a part of the key under which plans are remembered."""
+
+    schedule: str | Schedule = AUTO
+    split_k: int | str = AUTO
+    reduction: str | None = None
+    avail_sms: int | None = None
+    deterministic: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.schedule, Schedule) and self.schedule not in KINDS:
+            kinds = ", ".join(KINDS)
+            raise ArgumentError(f"schedule: must be one of {kinds} or a lapidist.schedule.Schedule; got {self.schedule!r}")
+        if self.split_k != AUTO and not is_count(self.split_k):
+            raise ArgumentError(f'split_k: must be "auto" or a number of at least 1; got {self.split_k!r}. 1 splits nothing')
+        if self.split_k != AUTO and self.schedule != AUTO:
+            raise ArgumentError(f"split_k: is a schedule of its own; got split_k={self.split_k} and a schedule. Pass one of them")
+        if self.avail_sms is not None and not is_count(self.avail_sms):
+            raise ArgumentError(f"avail_sms: must be at least 1; got {self.avail_sms!r}. Leave it away to use the whole chip")
+        if self.reduction is not None and self.reduction not in REDUCTIONS:
+            raise ArgumentError(f"reduction: must be one of {', '.join(REDUCTIONS)}, or None; got {self.reduction!r}")
+        if not isinstance(self.deterministic, bool):
+            raise ArgumentError(f"deterministic: must be True or False; got {self.deterministic!r}")
+        if self.deterministic and "atomic" in (self.reduction, getattr(self.schedule, "reduction", None)):
+            raise ArgumentError(
+                "reduction: 'atomic' adds in any order, and deterministic is True. Pass deterministic=False, or take 'turnstile'"
+            )
+
+    @property
+    def asked_for(self) -> bool:
+        """The caller wants something that only kernels with schedules do."""
+        return self.schedule not in (AUTO, "data_parallel") or self.split_k not in (AUTO, 1)
+
+    def schedule_of(self, grid: TileGrid, device: Device) -> Schedule:
+        """The caller's schedule for these tiles; data-parallel where he leaves it open."""
+        if isinstance(self.schedule, Schedule):
+            return fitting(self.schedule, grid)
+        reduction = self.reduction or REDUCTIONS[0]
+        if self.schedule == "stream_k":
+            return stream_k(grid, sms=device.sms, avail_sms=self.avail_sms, reduction=reduction)
+        if isinstance(self.split_k, int) and self.split_k > 1:
+            return split_k(grid, self.split_k, reduction=reduction)
+        return data_parallel(grid)
+
+
+PLANNED = Sharing()
+
+
+def is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def fitting(schedule: Schedule, grid: TileGrid) -> Schedule:
+    if schedule.grid != grid:
+        raise ArgumentError(
+            f"schedule: must be made for the tiles of the kernel, {grid}; got one for {schedule.grid}. "
+            "Pass kernel= and config= too, and make it for their tiles"
+        )
+    return schedule
