@@ -60,8 +60,8 @@ def mma_shape(element: str, production: bool, a_by_columns: bool = False) -> Sha
     if production:
         bn, depth, stages = 128, 64 // size, 4
     if element == "double":
-        bn, depth, warp, stages = 64, 16, 32, 4
-    warps, scalar = bm // warp * (bn // warp), (8 if element == "double" else 4)
+        bn, depth, warp, stages = 128, 16, 32, 4
+    warps, scalar = bm // 64 * (bn // warp), (8 if element == "double" else 4)
     patch_rows = 32 if production and a_by_columns and size == 4 else 16
     tiles = stages * (bm + bn) * depth * size
     return Shape(bm, bn, 32 * warps, max(tiles, warps * patch_rows * (warp * scalar + 32)))

@@ -34,6 +34,39 @@ typedef RegisterOf<T>::type Register;
 
 struct Eight { Register at[SIZE == 8 ? DEPTH / 4 : 2]; };
 
+// Operand: what the instruction takes of an Eight. The mma.sync of sm_90 and sm_100 has no 8-bit floats: left to
+// itself, the compiler multiplies halves from zero and adds each result to its sum by instructions of its own. Here an Eight
+// becomes two of half, and sums stay in the tensor core.
+#define FP8_AS_HALF (TOKEN(IS_FP8_, ELEMENT) + 0 && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
+#define FP8_NAME___nv_fp8_e4m3 "e4m3x2"
+#define FP8_NAME___nv_fp8_e5m2 "e5m2x2"
+#if FP8_AS_HALF
+struct Operand { struct { unsigned at[2]; } half_of[2]; };
+#else
+typedef Eight Operand;
+#endif
+__device__ __forceinline__ Operand operand_of(Eight eight) {
+  Operand operand;
+#if FP8_AS_HALF
+#pragma unroll
+  for (int i = 0; i < 2; ++i)
+    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2." TOKEN(FP8_NAME_, ELEMENT) " %0, low; "
+        "cvt.rn.f16x2." TOKEN(FP8_NAME_, ELEMENT) " %1, high; }"
+        : "=r"(operand.half_of[0].at[i]), "=r"(operand.half_of[1].at[i]) : "r"(eight.at[i]));
+#else
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(Eight) / sizeof(Register)); ++i) operand.at[i] = rounded(eight.at[i]);
+#endif
+  return operand;
+}
+template <int Count> struct Operands { Operand at[Count]; };
+template <int Count> __device__ __forceinline__ Operands<Count> operands_of(const Eight (&eights)[Count]) {
+  Operands<Count> operands;
+#pragma unroll
+  for (int e = 0; e < Count; ++e) operands.at[e] = operand_of(eights[e]);
+  return operands;
+}
+
 template <typename Element, typename S> struct Mma;
 
 #define MMA_FOUR(ELEMENT_TYPE, SUM_TYPE, TEXT, C_SUM)                                                                          \
@@ -52,9 +85,18 @@ MMA_FOUR(__nv_bfloat16, float, "m16n8k16.row.col.f32.bf16.bf16.f32", "f")
 MMA_FOUR(float, float, "m16n8k8.row.col.f32.tf32.tf32.f32", "f")
 MMA_FOUR(int8, int, "m16n8k32.row.col.s32.s8.s8.s32", "r")
 MMA_FOUR(uint8, int, "m16n8k32.row.col.s32.u8.u8.s32", "r")
-#if TOKEN(IS_FP8_, ELEMENT)  // sm_89 on
+#if TOKEN(IS_FP8_, ELEMENT) && !FP8_AS_HALF
 MMA_FOUR(__nv_fp8_e4m3, float, "m16n8k32.row.col.f32.e4m3.e4m3.f32", "f")
 MMA_FOUR(__nv_fp8_e5m2, float, "m16n8k32.row.col.f32.e5m2.e5m2.f32", "f")
+#elif FP8_AS_HALF
+template <> struct Mma<T, float> {
+  Mma<half, float> halves;
+  __device__ __forceinline__ Scalar sum(int i) const { return halves.at[i]; }
+  __device__ __forceinline__ void multiply(const Operand& top, const Operand& bottom, const Operand& b) {
+    halves.multiply(top.half_of[0], bottom.half_of[0], b.half_of[0]);
+    halves.multiply(top.half_of[1], bottom.half_of[1], b.half_of[1]);
+  }
+};
 #endif
 
 template <> struct Mma<half, half> {  // two sums a register
@@ -97,18 +139,6 @@ template <> struct Mma<double, double> {
   }
 };
 typedef Mma<T, Sum> Sums;
-
-// tf32 is float rounded to 10 bits: the instruction ignores the others, which would truncate.
-__device__ __forceinline__ void round_register(double&) {}
-__device__ __forceinline__ void round_register(unsigned& bits) {
-  if constexpr (SIZE == 4) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(__uint_as_float(bits)));
-}
-template <int Count> __device__ __forceinline__ void round_eights(Eight (&eights)[Count]) {
-#pragma unroll
-  for (int e = 0; e < Count; ++e)
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(sizeof(Eight) / sizeof(Register)); ++i) round_register(eights[e].at[i]);
-}
 
 // Four tiles of 8 rows of 16 bytes; lane l gives the address of row l % 8 of tile l / 8. Lane 4 g + t receives the t-th 4
 // bytes of row g; with Turned, of elements of 2 bytes, rows 2t and 2t + 1 of column g.

@@ -59,6 +59,18 @@ typedef Vector<T, CHUNK> Chunk;
 __device__ __forceinline__ Chunk& chunk_at(T* place) { return *reinterpret_cast<Chunk*>(place); }
 __device__ __forceinline__ const Chunk& chunk_at(const T* place) { return *reinterpret_cast<const Chunk*>(place); }
 
+// A register of an operand as the tensor core wants it: tf32 is float rounded to 10 bits, nothing else changes. (The
+// instruction ignores the other bits, which would truncate.)
+__device__ __forceinline__ double rounded(double value) { return value; }
+__device__ __forceinline__ unsigned rounded(unsigned bits) {
+#if __CUDA_ARCH__ >= 900
+  if constexpr (sizeof(T) == 4) asm("cvt.rn.tf32.f32 %0, %1;" : "=r"(bits) : "f"(__uint_as_float(bits)));
+#else  // halves away from zero; on Hopper this one takes two instructions
+  if constexpr (sizeof(T) == 4) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(__uint_as_float(bits)));
+#endif
+  return bits;
+}
+
 // Rows x Cols elements to shared memory by all threads, one at a time; only m x n of them exist, the rest is zero.
 template <int Rows, int Cols, int Pitch, int Threads>
 __device__ __forceinline__ void copy_elements(T* smem, const T* gmem, i64 pitch, int m, int n) {

@@ -37,12 +37,6 @@
 
 template <typename Element, typename S> struct Wmma;
 
-// What a register of an operand must go through after the load: tf32 is float rounded to 10 bits, nothing else changes.
-__device__ __forceinline__ void round_operand(double&) {}
-__device__ __forceinline__ void round_operand(unsigned& bits) {
-  if constexpr (sizeof(T) == 4) asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(__uint_as_float(bits)));
-}
-
 #define WMMA(ELEMENT_TYPE, SUM_TYPE, M_, N_, K_, SHAPE, KIND, SUM_KIND, MMA_KINDS, OPERANDS, REG, C_OPERAND, SUMS, SUM_REG, C_SUM)  \
   template <> struct Wmma<ELEMENT_TYPE, SUM_TYPE> {                                                                             \
     static constexpr int FM = M_, FN = N_, FK = K_;                                                                             \
@@ -70,7 +64,7 @@ __device__ __forceinline__ void round_operand(unsigned& bits) {
   static __device__ __forceinline__ void NAME(Operand& operand, const T* from, int pitch) {                          \
     asm volatile(TEXT TOKEN(IN_, OPERANDS)                                                                           \
                  : TOKEN(SET_, OPERANDS)("=" C_OPERAND, operand.at) : C_ADDRESS(ADDRESS(from)), "r"(pitch) : "memory"); \
-    for (int i = 0; i < OPERANDS; ++i) round_operand(operand.at[i]);                                                 \
+    for (int i = 0; i < OPERANDS; ++i) operand.at[i] = rounded(operand.at[i]);                                                 \
   }
 
 WMMA(half, float, 16, 16, 16, "m16n16k16", "f16", "f32", "f32.f32", 8, unsigned, "r", 8, float, "f")

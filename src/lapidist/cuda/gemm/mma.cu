@@ -28,9 +28,9 @@
 
 #ifndef BM
 #define BM 128
-#define BN (sizeof(T) < 8 ? 128 : 64)
+#define BN 128
 #define BK (sizeof(T) < 8 ? 4 * CHUNK : 16)
-#define WM (sizeof(T) < 8 ? 64 : 32)
+#define WM 64
 #define WN (sizeof(T) < 8 ? 64 : 32)
 #define STAGES 4
 #endif
@@ -165,8 +165,8 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
           cp_async_wait<STAGES - 2>();
           __syncthreads();  // the tile is whole, and everyone has read the last of the one before
         }
-        round_eights(a[step % 2]);
-        round_eights(b[step % 2]);
+        const auto a_now = operands_of(a[step % 2]);
+        const auto b_now = operands_of(b[step % 2]);
 #pragma unroll
         for (int m = 0; m < ROWS; ++m) {
           // Load: the next step's Eights, and of the tile STAGES - 1 ahead a part for each row of products.
@@ -180,7 +180,7 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
 
           // Compute.
 #pragma unroll
-          for (int n = 0; n < WN / 8; ++n) sums[m][n].multiply(a[step % 2][2 * m], a[step % 2][2 * m + 1], b[step % 2][n]);
+          for (int n = 0; n < WN / 8; ++n) sums[m][n].multiply(a_now.at[2 * m], a_now.at[2 * m + 1], b_now.at[n]);
         }
       }
     }

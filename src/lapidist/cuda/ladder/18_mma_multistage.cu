@@ -15,9 +15,9 @@
 
 #ifndef BM
 #define BM 128
-#define BN (sizeof(T) < 8 ? 256 : 64)
+#define BN (sizeof(T) < 8 ? 256 : 128)
 #define BK (8 * CHUNK)  // 128 bytes of k
-#define WM (sizeof(T) < 8 ? 64 : 32)
+#define WM 64
 #define WN (sizeof(T) < 8 ? 64 : 32)
 #define STAGES (sizeof(T) < 8 ? 3 : 4)
 #endif
@@ -109,8 +109,8 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
           cp_async_wait<STAGES - 2>();
           __syncthreads();  // the tile is whole, and everyone has read the last of the one before
         }
-        round_eights(a[step % 2]);
-        round_eights(b[step % 2]);
+        const auto a_now = operands_of(a[step % 2]);
+        const auto b_now = operands_of(b[step % 2]);
 #pragma unroll
         for (int m = 0; m < ROWS; ++m) {
           // Load: the next step's Eights, and of the tile STAGES - 1 ahead a part for each row of products.
@@ -121,7 +121,7 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
 
           // Compute.
 #pragma unroll
-          for (int n = 0; n < WN / 8; ++n) sums[m][n].multiply(a[step % 2][2 * m], a[step % 2][2 * m + 1], b[step % 2][n]);
+          for (int n = 0; n < WN / 8; ++n) sums[m][n].multiply(a_now.at[2 * m], a_now.at[2 * m + 1], b_now.at[n]);
         }
       }
     }
