@@ -161,7 +161,7 @@ def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
 class _Block:
     """One thread's parameter bytes and launch configuration: the driver call drops the GIL while it reads them."""
 
-    __slots__ = ("a", "address", "b", "c", "config", "d", "keep", "maps", "stream", "view", "words", "workspace", "workspace_key")
+    __slots__ = ("a", "address", "arguments", "b", "c", "config", "d", "keep", "view", "words", "workspace", "workspace_key")
 
     def __init__(self, parameters: ParameterBlock, content: bytes | bytearray, config: Any) -> None:
         raw = ctypes.create_string_buffer(parameters.nbytes + 64 + 16)
@@ -176,11 +176,10 @@ class _Block:
         pointers = (ctypes.c_void_p * len(parameters.offsets))(*(base + offset for offset in parameters.offsets.values()))
         self.address = ctypes.addressof(pointers)
         self.keep = (raw, pointers)
-        self.maps = (0, 0)
         self.config = config
-        self.stream = 0
         self.workspace = [(start + offset) // 8 for offset in parameters.places("workspace").values()]
         self.workspace_key: object = None
+        self.arguments: tuple[int, int, int, int, int] | None = None  # what the last launch left in here
 
 
 Start = Callable[[int, int, int, int, int], None]  # addresses of A, B, C and D, and the raw stream; returns at once
@@ -216,16 +215,17 @@ class GpuKernel:
                 block = local.block
             except AttributeError:
                 block = self._make_block()
-            words = block.words
-            words[block.a] = a
-            words[block.b] = b
-            words[block.c] = c
-            words[block.d] = d
-            if has_maps and block.maps != (a, b):
-                self._place_maps(block, a, b)
-            if block.stream != stream:
+            arguments = a, b, c, d, stream
+            if block.arguments != arguments:
+                words = block.words
+                words[block.a] = a
+                words[block.b] = b
+                words[block.c] = c
+                words[block.d] = d
+                if has_maps:
+                    self._place_maps(block, a, b)
                 block.config.hStream = stream_type(stream)
-                block.stream = stream
+                block.arguments = arguments
             if has_workspace:
                 key = stream_key(driver, block.config.hStream, stream)
                 if block.workspace_key != key:
@@ -285,7 +285,6 @@ class GpuKernel:
             encoded = self._encoded[a, b] = {name: encode_tensor_map(tensor_map) for name, tensor_map in maps.items()}
         for name, offset in self._map_places.items():
             block.view[offset : offset + 128] = encoded[name]
-        block.maps = (a, b)
 
 
 # ---- the chip ----
