@@ -167,7 +167,8 @@ def test_production_family(element: str, layouts: str) -> None:
     strides = [(f"{x}_{step}", "i64") for x in "abc" for step in ("row", "col", "inner", "outer")]
     strides += [(f"d_{step}", "i64") for step in ("row", "inner", "outer")]
     sizes = [(name, "i32") for name in "MNK"]
-    parameters = [*sizes, ("alpha", scalar), ("beta", scalar), *((x, "pointer") for x in "ABCD"), *strides]
+    extras = [("batch", "i32"), ("modes", "modes"), ("schedule", "schedule"), ("workspace", "workspace")]
+    parameters = [*sizes, ("alpha", scalar), ("beta", scalar), *((x, "pointer") for x in "ABCD"), *strides, *extras]
     m, n, k, alpha, beta = 130, 70, 100, 2, -3
     a, b, c = operands(element, m, n, k, beta)
     a_memory, a_row, a_col = laid_out(a, a_layout)
@@ -184,6 +185,7 @@ def test_production_family(element: str, layouts: str) -> None:
         "a_col": a_col,
         "b_row": b_row,
         "b_col": b_col,
+        "batch": 1,
     }
     values |= {"c_row": c_row, "c_col": c_col, "d_row": n + 1}
     arrays = {"A": a_memory, "B": b_memory, "C": c_memory, "D": d_memory}

@@ -81,6 +81,10 @@ class Kernel:
         batches = math.prod(problem.batch)
         return TileGrid.of(problem.m, problem.n, problem.k, config.bm, config.bn, max(config.bk, 1), batches)
 
+    def sum_rows(self, config: Config) -> int:
+        """Rows of a thread's sums: what a reduction in fragments shares out."""
+        return config.tm
+
     def tile_bytes(self, problem: Problem, config: Config) -> int:
         """One tile of accumulators."""
         return config.bm * config.bn * np.dtype(problem.accumulator).itemsize

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Dim3 = tuple[int, int, int]
+ARRAYS_AT_ONCE = 64  # in a launch: lists of pointers travel as kernel parameters
 
 # kind of a parameter: (struct code, bytes, alignment). A tensor map is 128 opaque bytes, passed by value; a schedule is
 # schedule.cuh's Schedule, all ints; a workspace is two pointers, to the flags and to the partial sums.
@@ -25,6 +26,8 @@ PARAMETER_KINDS = {
     "tensormap": ("128s", 128, 64),
     "schedule": ("20i", 80, 4),
     "workspace": ("2Q", 16, 8),
+    "modes": ("6Q5q", 88, 8),
+    "lists": (f"{4 * ARRAYS_AT_ONCE}Q", 32 * ARRAYS_AT_ONCE, 8),
 }
 
 

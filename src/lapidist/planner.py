@@ -62,7 +62,7 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
     schedule = None
     if refusal is None and kernel.signature.scheduled:
         try:
-            schedule = sharing.schedule_of(kernel.tile_grid(problem, config), device)
+            schedule = sharing.schedule_of(kernel.tile_grid(problem, config), device, kernel.sum_rows(config))
         except ArgumentError as error:  # right for other tiles, perhaps
             refusal = str(error)
     return Candidate(kernel, config, schedule, predict(problem, device, kernel, config, efficiency), refusal)

@@ -47,15 +47,18 @@ class Sharing:
         """The caller wants something that only kernels with schedules do."""
         return self.schedule not in (AUTO, "data_parallel") or self.split_k not in (AUTO, 1)
 
-    def schedule_of(self, grid: TileGrid, device: Device) -> Schedule:
-        """The caller's schedule for these tiles; data-parallel where he leaves it open."""
+    def schedule_of(self, grid: TileGrid, device: Device, fragments: int = 1) -> Schedule:
+        """The caller's schedule for these tiles; data-parallel where he leaves it open.
+
+        `fragments`: into how many parts a separate reduction may cut a tile.
+        """
         if isinstance(self.schedule, Schedule):
             return fitting(self.schedule, grid)
         reduction = self.reduction or REDUCTIONS[0]
         if self.schedule == "stream_k":
-            return stream_k(grid, sms=device.sms, avail_sms=self.avail_sms, reduction=reduction)
+            return stream_k(grid, sms=device.sms, avail_sms=self.avail_sms, reduction=reduction, fragments=fragments)
         if isinstance(self.split_k, int) and self.split_k > 1:
-            return split_k(grid, self.split_k, reduction=reduction)
+            return split_k(grid, self.split_k, reduction=reduction, fragments=fragments)
         return data_parallel(grid)
 
 

@@ -198,6 +198,7 @@ SIMT = Signature(
         *((f"{letter}_{step}", "i64") for letter in "abc" for step in ("row", "col", "inner", "outer")),
         *((f"d_{step}", "i64") for step in ("row", "inner", "outer")),
         ("batch", "i32"),  # the inner extent
+        ("modes", "modes"),
         *SCHEDULE,
     ),
     simt_defines,

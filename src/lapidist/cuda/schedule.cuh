@@ -193,8 +193,8 @@ __device__ __forceinline__ void wait_for_flag(const int* flag, int needed) {
 // After the block's writes to its slot. A separate reduction has `count` flags in a row.
 __device__ __forceinline__ void raise_flag(int* flag, int count = 1) {
   __syncthreads();
-  if (threadIdx.x == 0)
-    for (int i = 0; i < count; ++i) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flag + i) : "memory");
+  if (threadIdx.x < 32)
+    for (int i = threadIdx.x; i < count; i += 32) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flag + i) : "memory");
 }
 
 // For the block that finishes: no one looks at the flag again in this launch, and the next one must find zero.

@@ -30,52 +30,76 @@ template <typename Sum> __device__ __forceinline__ Piece<Sum> operator+(Piece<Su
   return left;
 }
 
+// Where a block stands in its work. In shared memory: a dozen registers held through the main loop would be the sums'.
+struct Desk {
+  Walk walk;
+  WorkUnit unit;
+  int block;
+  bool more;
+};
+
 // The units of this block, one after another, and what becomes of their sums.
 struct Work {
   const Schedule& schedule;
-  Walk walk;
-  int block;     // persistent blocks take every gridDim.x-th
-  bool started;  // a unit may still be read from shared memory
-
-  __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule), block(blockIdx.x), started(false) {
-    if (SCHEDULED && block < schedule.blocks) walk = schedule.walk(block);
-  }
-
-  // The next unit, when all threads are done with the one before. Unscheduled: the tile of blockIdx.x in rows of `tiles_n`.
-  __device__ __forceinline__ bool next(WorkUnit& unit, int tiles_n, int iterations) {
-    if (started && !SCHEDULED) return false;
-    if (started) __syncthreads();  // shared memory is free for the next unit
-    started = true;
 #if SCHEDULED
-    for (; block < schedule.blocks; walk = schedule.walk(block)) {
-      if (schedule.next(walk, unit)) return true;
-      block += gridDim.x;
+  Desk& desk;
+  const WorkUnit& unit;
+  __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule), desk(place()), unit(desk.unit) {
+    if (threadIdx.x == 0) {
+      desk.block = blockIdx.x;
+      desk.walk = schedule.walk(blockIdx.x);
     }
-    return false;
+  }
+  __device__ __forceinline__ static Desk& place() {
+    __shared__ Desk desk;
+    return desk;
+  }
 #else
-    unit = WorkUnit{0, 0, 0, 0, 0, 0, 0, 1, -1, -1, -1};
-    unit.row = blockIdx.x / tiles_n;
-    unit.column = blockIdx.x % tiles_n;
+  WorkUnit unit;
+  bool done = false;
+  __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule) {}
+#endif
+
+  // The next unit, when all threads are done with the one before. Unscheduled: the tile of blockIdx.x, in bands of BAND rows.
+  template <int BAND = 1> __device__ __forceinline__ bool next(int tiles_m, int tiles_n, int iterations) {
+#if SCHEDULED
+    __syncthreads();  // shared memory is free for the next unit
+    if (threadIdx.x == 0) {
+      desk.more = schedule.next(desk.walk, desk.unit);
+      while (!desk.more && (desk.block += gridDim.x) < schedule.blocks) {  // persistent blocks take every gridDim.x-th
+        desk.walk = schedule.walk(desk.block);
+        desk.more = schedule.next(desk.walk, desk.unit);
+      }
+    }
+    __syncthreads();
+    return desk.more;
+#else
+    if (done) return false;
+    done = true;
+    const int band = blockIdx.x / (BAND * tiles_n) * BAND, in_band = blockIdx.x % (BAND * tiles_n);
+    const int height = BAND < tiles_m - band ? BAND : tiles_m - band;
+    unit = WorkUnit{0, 0, 0, 0, 0, iterations, 0, 1, -1, -1, -1};
+    unit.row = BAND == 1 ? band : band + in_band % height;
+    unit.column = BAND == 1 ? in_band : in_band / height;
     unit.batch = blockIdx.z * gridDim.y + blockIdx.y;
-    unit.k_end = iterations;
     return true;
 #endif
   }
 
   // The unit's iterations are the tile's last ones, of which the very last may be a short one.
-  __device__ __forceinline__ bool ends_tile(const WorkUnit& unit) const {
+  __device__ __forceinline__ bool ends_tile() const {
     return !SCHEDULED || (unit.last() && unit.k_end == schedule.iterations);
   }
 
   // Whether row `row` of a thread's sums is the unit's to store: every row, unless it is one fragment of a reduction.
-  __device__ __forceinline__ bool owns_row(const WorkUnit& unit, int row) const {
+  __device__ __forceinline__ bool owns_row(int row) const {
     return !SCHEDULED || unit.fragment < 0 || row % schedule.fragments == unit.fragment;
   }
 
   // The sums go on to the next peer, or come together here: then the answer is true, and the epilogue follows.
   // All threads of the block call it together.
   template <int THREADS, typename Sum, int ROWS, int COLS>
-  __device__ __forceinline__ bool combine(const Workspace& workspace, const WorkUnit& unit, Sum (&sums)[ROWS][COLS]) const {
+  __device__ __forceinline__ bool combine(const Workspace& workspace, Sum (&sums)[ROWS][COLS]) const {
     if (!SCHEDULED || unit.peers == 1) return true;
     typedef Piece<Sum> Sums;
     int* const flag = workspace.flags + unit.flag;
@@ -83,34 +107,66 @@ struct Work {
     wait_for_flag(flag, schedule.arrivals_needed(unit));
     if (finishes) {
       reset_flag(flag);
-      for (int peer = 0; peer < (unit.fragment < 0 ? 1 : unit.peers); ++peer)
-        each_piece<THREADS>(workspace, unit, unit.fragment < 0 ? unit.slot : schedule.peer_slot(unit, peer), sums,
-                            [](Sums& own, Sums& slot) { own = own + slot; });
+      if (unit.fragment < 0)
+        each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { own = own + slot; });
+      else
+        reduce<THREADS>(workspace, sums);
     } else {
       if (unit.first() || separate)
-        each_piece<THREADS>(workspace, unit, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
+        each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
       else if (schedule.reduction == REDUCTION_ATOMIC)
-        each_piece<THREADS>(workspace, unit, unit.slot, sums, [](Sums& own, Sums& slot) {
+        each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
 #pragma unroll
           for (int i = 0; i < 16 / sizeof(Sum); ++i) atomicAdd(&slot.at[i], own.at[i]);
         });
       else
-        each_piece<THREADS>(workspace, unit, unit.slot, sums, [](Sums& own, Sums& slot) { slot = slot + own; });
+        each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = slot + own; });
       raise_flag(flag, separate ? schedule.fragments : 1);
     }
     return finishes;
   }
 
+  // The sum of all peers' slots, in their order. Several loads are under way at once: alone, each would take a microsecond.
+  template <int THREADS, typename Sum, int ROWS, int COLS>
+  __device__ __forceinline__ void reduce(const Workspace& workspace, Sum (&sums)[ROWS][COLS]) const {
+    constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
+    constexpr int GROUP = PIECES % 4 == 0 ? 4 : PIECES % 2 == 0 ? 2 : 1, AT_ONCE = 4;
+    const Piece<Sum>* const start = static_cast<const Piece<Sum>*>(workspace.slots) + threadIdx.x;
+#pragma unroll
+    for (int row = 0; row < ROWS; ++row) {
+      if (!owns_row(row)) continue;
+#pragma unroll
+      for (int piece = 0; piece < PIECES; piece += GROUP) {
+#pragma unroll 1
+        for (int peer = 0; peer < unit.peers; peer += AT_ONCE) {
+          Piece<Sum> held[AT_ONCE][GROUP];
+#pragma unroll
+          for (int i = 0; i < AT_ONCE; ++i) {
+            const long long slot = schedule.peer_slot(unit, peer + i < unit.peers ? peer + i : peer);
+#pragma unroll
+            for (int g = 0; g < GROUP; ++g)
+              held[i][g] = start[slot * (ROWS * PIECES * THREADS) + (row * PIECES + piece + g) * THREADS];
+          }
+#pragma unroll
+          for (int i = 0; i < AT_ONCE; ++i)
+#pragma unroll
+            for (int e = 0; e < GROUP * EACH; ++e)
+              sums[row][piece * EACH + e] += peer + i < unit.peers ? held[i][e / EACH].at[e % EACH] : Sum(0);
+        }
+      }
+    }
+  }
+
   // step(16 bytes of the thread's own sums, their place in the slot), for all that the unit owns.
   template <int THREADS, typename Sum, int ROWS, int COLS, typename Step>
-  __device__ __forceinline__ void each_piece(const Workspace& workspace, const WorkUnit& unit, int slot, Sum (&sums)[ROWS][COLS],
+  __device__ __forceinline__ void each_piece(const Workspace& workspace, int slot, Sum (&sums)[ROWS][COLS],
                                              Step step) const {
     constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
     static_assert(COLS % EACH == 0, "a row is made of whole pieces");
     Piece<Sum>* const start = static_cast<Piece<Sum>*>(workspace.slots) + static_cast<long long>(slot) * (ROWS * PIECES * THREADS);
 #pragma unroll
     for (int row = 0; row < ROWS; ++row) {
-      if (!owns_row(unit, row)) continue;
+      if (!owns_row(row)) continue;
 #pragma unroll
       for (int piece = 0; piece < PIECES; ++piece) {
         Piece<Sum> own;

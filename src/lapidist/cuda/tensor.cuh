@@ -21,6 +21,7 @@ typedef unsigned char uint8;
 #include <cuda_fp8.h>
 #endif
 
+#include "modes.cuh"
 #include "ptx.cuh"
 
 template <typename Element> struct TensorTypes { typedef float Sum; typedef Element Out; };
@@ -105,7 +106,8 @@ __device__ __forceinline__ void copy_chunk(T* smem, const T* gmem, int exist, bo
 // Neighbouring lanes store neighbouring vectors: whole sectors, whatever the layout in registers was.
 template <int Rows, int Cols, int Pitch, typename Laid>
 __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64 c_row, i64 c_col, Out* D, i64 d_row, int row,
-                                            int col, int M, int N, Scalar alpha, Scalar beta) {
+                                            int col, int M, int N, Scalar alpha, Scalar beta,
+                                            const Modes& modes = Modes()) {
   static_assert(C_VECTOR == D_VECTOR || C_VECTOR == 1, "C is read as D is written, or one by one");
   static_assert(Rows * Cols % (32 * D_VECTOR) == 0 && Cols % D_VECTOR == 0, "a warp stores whole vectors, all lanes alike");
 #pragma unroll 4
@@ -117,11 +119,11 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
     Vector<Out, D_VECTOR> c;
     if (beta != Scalar(0)) {  // beta = 0 never reads C: NaN there must not leak
       if (C_VECTOR > 1 && whole) {
-        c = *reinterpret_cast<const Vector<Out, D_VECTOR>*>(C + m * c_row + n);
+        c = *reinterpret_cast<const Vector<Out, D_VECTOR>*>(C + modes.c_row(m) * c_row + n);
       } else {
 #pragma unroll
         for (int e = 0; e < D_VECTOR; ++e)
-          if (e < N - n) c.at[e] = C[m * c_row + (n + e) * c_col];
+          if (e < N - n) c.at[e] = C[modes.c_row(m) * c_row + modes.c_col(n + e) * c_col];
       }
     }
 #pragma unroll
@@ -129,12 +131,13 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
       const Scalar sum = alpha * Scalar(sums.at[e]);
       c.at[e] = beta == Scalar(0) ? Out(sum) : Out(sum + beta * Scalar(c.at[e]));
     }
+    Out* const to = D + modes.to_row(m, d_row) + modes.to_col(n);
     if (whole) {
-      *reinterpret_cast<Vector<Out, D_VECTOR>*>(D + m * d_row + n) = c;
+      *reinterpret_cast<Vector<Out, D_VECTOR>*>(to) = c;
     } else {
 #pragma unroll
       for (int e = 0; e < D_VECTOR; ++e)
-        if (e < N - n) D[m * d_row + n + e] = c.at[e];
+        if (e < N - n) to[e] = c.at[e];
     }
   }
 }

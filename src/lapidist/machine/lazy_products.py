@@ -11,7 +11,6 @@ import numpy as np
 
 from lapidist.machine.faults import MissingProxyFence
 from lapidist.machine.lanes import Lanes
-from lapidist.machine.ordered import warp_number
 from lapidist.machine.sanitizer import Sanitizer
 from lapidist.machine.tensorcore import whole_warps
 from lapidist.machine.wgmma import PIECE, PendingProduct, Products, a_positions, b_positions, compute
@@ -36,7 +35,7 @@ class LazyProducts(Products):
         self.queues: dict[int, ProductQueue] = {}
 
     def queue(self, g: Lanes) -> ProductQueue:
-        return self.queues.setdefault(warp_number(g), ProductQueue())
+        return self.queues.setdefault(self.s.warp(g), ProductQueue())
 
     def issue(self, p: PendingProduct) -> list[Array]:
         whole_warps(self.m, p.g, p.site)

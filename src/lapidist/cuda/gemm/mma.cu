@@ -25,6 +25,8 @@
 #define C_VECTOR 1
 #endif
 #include "mma.cuh"
+#include "modes.cuh"
+#include "sharing.cuh"
 
 #ifndef BM
 #define BM 128
@@ -61,13 +63,16 @@ template <typename Shape, int CONTIGUOUS, int VECTOR> struct Mover {
   int row, chunk, k_left, exist;       // of the next tile, k that exist; of this thread's chunk, rows that do
   Chunk held[HELD ? MOVES : 1];
 
-  __device__ Mover(const T* matrix, int first, int extent, int K, i64 outer_stride, i64 k_stride)
+  // `index`: row i is that of number index[i]; null: of number i.
+  __device__ Mover(const T* matrix, int first, int extent, int K, i64 outer_stride, i64 k_stride, const Index* index)
       : k_stride(k_stride), row(threadIdx.x / Shape::CHUNKS), chunk(threadIdx.x % Shape::CHUNKS), k_left(K) {
     exist = extent - first - chunk * CHUNK;
     if constexpr (ALONG_K) {
 #pragma unroll
-      for (int i = 0; i < MOVES; ++i)  // rows beyond the matrix repeat its last one: nobody stores what they feed
-        gmem[i] = matrix + min_of(first + row + i * STRIDE, extent - 1) * outer_stride + chunk * CHUNK * inner();
+      for (int i = 0; i < MOVES; ++i) {  // rows beyond the matrix repeat its last one: nobody stores what they feed
+        const int outer = min_of(first + row + i * STRIDE, extent - 1);
+        gmem[i] = matrix + (index ? static_cast<i64>(index[outer]) : outer) * outer_stride + chunk * CHUNK * inner();
+      }
     } else {
       gmem[0] = matrix + first + chunk * CHUNK + row * k_stride;
     }
@@ -111,97 +116,121 @@ template <typename Shape, int CONTIGUOUS, int VECTOR> struct Mover {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, const Out* C, Out* D,
     i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
-    i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer) {
-  // Where am I: the tile of D, in bands of RASTER rows of tiles, and my warp's part of it.
-  const int tiles_m = ceil_div(M, BM), tiles_n = ceil_div(N, BN);
-  const int band = blockIdx.x / (RASTER * tiles_n) * RASTER, height = min_of(RASTER, tiles_m - band);
-  const int tile_row = (band + blockIdx.x % (RASTER * tiles_n) % height) * BM;
-  const int tile_col = blockIdx.x % (RASTER * tiles_n) / height * BN;
+    i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
+    int batch, Modes modes, Schedule schedule, Workspace workspace LISTS) {
+  modes.read_scalars(alpha, beta);
+
+  // Where am I in a tile.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_row = warp / (BN / WN) * WM, warp_col = warp % (BN / WN) * WN;
-  A += blockIdx.y * a_inner + blockIdx.z * a_outer;
-  B += blockIdx.y * b_inner + blockIdx.z * b_outer;
-  C += blockIdx.y * c_inner + blockIdx.z * c_outer;
-  D += blockIdx.y * d_inner + blockIdx.z * d_outer;
-
-  // What I load.
   extern __shared__ __align__(128) char smem[];  // STAGES of a tile of A and one of B; in the end, the warps' patches of D
-  Mover<AReader::Shape, A_CONTIGUOUS, A_VECTOR> move_a(A, tile_row, M, K, a_row, a_col);
-  Mover<BReader::Shape, B_CONTIGUOUS, B_VECTOR> move_b(B, tile_col, N, K, b_col, b_row);
 
-  Sums sums[ROWS][WN / 8];
-  Eight a[2][WM / 8], b[2][WN / 8];
-  const AReader read_a(warp_row);
-  const BReader read_b(warp_col);
+  for (Work work(schedule); work.next<RASTER>(ceil_div(M, BM), ceil_div(N, BN), ceil_div(K, BK));) {
+    // Which tile, and how much of k.
+    const WorkUnit& unit = work.unit;
+    const int tile_row = unit.row * BM, tile_col = unit.column * BN;
+    const int k_first = unit.k_begin * BK, there = work.ends_tile() ? K - k_first : (unit.k_end - unit.k_begin) * BK;
+    const int count = SCALARS && alpha == Scalar(0) ? 0 : there;  // alpha = 0 never reads A and B
+    const i64 inner = unit.batch % batch, outer = unit.batch / batch;
+#if ARRAYS
+    A = static_cast<const T*>(lists.a.at[unit.batch]);
+    B = static_cast<const T*>(lists.b.at[unit.batch]);
+    C = static_cast<const Out*>(lists.c.at[unit.batch]);
+    D = static_cast<Out*>(const_cast<void*>(lists.d.at[unit.batch]));
+#endif
+
+    // What I load.
+    Mover<AReader::Shape, A_CONTIGUOUS, A_VECTOR> move_a(A + inner * a_inner + outer * a_outer + k_first * a_col, tile_row, M,
+                                                         count, a_row, a_col, GATHER_A ? modes.a_rows : nullptr);
+    Mover<BReader::Shape, B_CONTIGUOUS, B_VECTOR> move_b(B + inner * b_inner + outer * b_outer + k_first * b_row, tile_col, N,
+                                                         count, b_col, b_row, GATHER_B ? modes.b_cols : nullptr);
+
+    Sums sums[ROWS][WN / 8];
+    Eight a[2][WM / 8], b[2][WN / 8];
+    const AReader read_a(warp_row);
+    const BReader read_b(warp_col);
 #pragma unroll
-  for (int stage = 0; stage < STAGES - 1; ++stage) {
-    if (move_a.k_left > 0) {
-      move_a.load(smem + stage * STAGE, 0, 1, false);
-      move_b.load(smem + stage * STAGE + A_BYTES, 0, 1, false);
-      move_a.store(smem + stage * STAGE);
-      move_b.store(smem + stage * STAGE + A_BYTES);
+    for (int stage = 0; stage < STAGES - 1; ++stage) {
+      if (move_a.k_left > 0) {
+        move_a.load(smem + stage * STAGE, 0, 1, false);
+        move_b.load(smem + stage * STAGE + A_BYTES, 0, 1, false);
+        move_a.store(smem + stage * STAGE);
+        move_b.store(smem + stage * STAGE + A_BYTES);
+      }
+      cp_async_commit();  // also when there is no tile left: the wait below counts groups
     }
-    cp_async_commit();  // also when there is no tile left: the wait below counts groups
-  }
-  if (K > 0) {
-    cp_async_wait<STAGES - 2>();
-    __syncthreads();  // the tile is whole before anyone reads it
-    read_a.read(a[0], smem, 0);
-    read_b.read(b[0], smem + A_BYTES, 0);
-  }
-  const bool whole = (A_CONTIGUOUS != 2 || M - tile_row >= BM) && (B_CONTIGUOUS != 2 || N - tile_col >= BN);
-  unsigned k0 = 0;  // may end at 2^31
-  int stage = 0, freed = STAGES - 1;
+    if (count > 0) {
+      cp_async_wait<STAGES - 2>();
+      __syncthreads();  // the tile is whole before anyone reads it
+      read_a.read(a[0], smem, 0);
+      read_b.read(b[0], smem + A_BYTES, 0);
+    }
+    const bool whole = (A_CONTIGUOUS != 2 || M - tile_row >= BM) && (B_CONTIGUOUS != 2 || N - tile_col >= BN);
+    unsigned k0 = 0;  // may end at 2^31
+    int stage = 0, freed = STAGES - 1;
 #pragma unroll
-  for (int border = 0; border < 2; ++border) {  // the loop is made twice: one moves whole tiles, the other the rest
-    for (; border ? k0 < K : whole && move_a.k_left >= BK; k0 += BK) {
-      const bool more = !border || move_a.k_left > 0;
+    for (int border = 0; border < 2; ++border) {  // the loop is made twice: one moves whole tiles, the other the rest
+      for (; border ? k0 < count : whole && move_a.k_left >= BK; k0 += BK) {
+        const bool more = !border || move_a.k_left > 0;
 #pragma unroll
-      for (int step = 0; step < STEPS; ++step) {
-        if (step == STEPS - 1) {  // the next step is in the next tile
-          if (more) move_a.store(smem + freed * STAGE), move_b.store(smem + freed * STAGE + A_BYTES);
-          freed = stage;
-          stage = stage == STAGES - 1 || k0 + BK >= K ? 0 : stage + 1;  // after the last tile any will do
-          cp_async_wait<STAGES - 2>();
-          __syncthreads();  // the tile is whole, and everyone has read the last of the one before
-        }
-        const auto a_now = operands_of(a[step % 2]);
-        const auto b_now = operands_of(b[step % 2]);
-#pragma unroll
-        for (int m = 0; m < ROWS; ++m) {
-          // Load: the next step's Eights, and of the tile STAGES - 1 ahead a part for each row of products.
-          read_a.read(a[(step + 1) % 2], smem + stage * STAGE, (step + 1) % STEPS, m, ROWS);
-          read_b.read(b[(step + 1) % 2], smem + stage * STAGE + A_BYTES, (step + 1) % STEPS, m, ROWS);
-          if (step == 0 && more) {
-            move_a.load(smem + freed * STAGE, m, ROWS, !border);
-            move_b.load(smem + freed * STAGE + A_BYTES, m, ROWS, !border);
+        for (int step = 0; step < STEPS; ++step) {
+          if (step == STEPS - 1) {  // the next step is in the next tile
+            if (more) move_a.store(smem + freed * STAGE), move_b.store(smem + freed * STAGE + A_BYTES);
+            freed = stage;
+            stage = stage == STAGES - 1 || k0 + BK >= count ? 0 : stage + 1;  // after the last tile any will do
+            cp_async_wait<STAGES - 2>();
+            __syncthreads();  // the tile is whole, and everyone has read the last of the one before
           }
-          if (step == 0 && m == ROWS - 1) cp_async_commit();
-
-          // Compute.
+          const auto a_now = operands_of(a[step % 2]);
+          const auto b_now = operands_of(b[step % 2]);
 #pragma unroll
-          for (int n = 0; n < WN / 8; ++n) sums[m][n].multiply(a_now.at[2 * m], a_now.at[2 * m + 1], b_now.at[n]);
+          for (int m = 0; m < ROWS; ++m) {
+            // Load: the next step's Eights, and of the tile STAGES - 1 ahead a part for each row of products.
+            read_a.read(a[(step + 1) % 2], smem + stage * STAGE, (step + 1) % STEPS, m, ROWS);
+            read_b.read(b[(step + 1) % 2], smem + stage * STAGE + A_BYTES, (step + 1) % STEPS, m, ROWS);
+            if (step == 0 && more) {
+              move_a.load(smem + freed * STAGE, m, ROWS, !border);
+              move_b.load(smem + freed * STAGE + A_BYTES, m, ROWS, !border);
+            }
+            if (step == 0 && m == ROWS - 1) cp_async_commit();
+
+            // Compute.
+#pragma unroll
+            for (int n = 0; n < WN / 8; ++n) sums[m][n].multiply(a_now.at[2 * m], a_now.at[2 * m + 1], b_now.at[n]);
+          }
         }
       }
     }
-  }
 
-  // Store: a warp's rows, PATCH at a time, through its patch of shared memory.
-  __syncthreads();  // everyone has read the last tile
-  Scalar* patch = reinterpret_cast<Scalar*>(smem) + warp * PATCH * D_PITCH;
+    // Sums of mma.sync as numbers, by the patches that they are stored in.
+    Scalar total[WM / PATCH][PATCH / 16 * (WN / 8) * 4];
 #pragma unroll
-  for (int top = 0; top < WM; top += PATCH) {
-#pragma unroll
-    for (int m = top / 16; m < (top + PATCH) / 16; ++m)
+    for (int m = 0; m < ROWS; ++m)
 #pragma unroll
       for (int n = 0; n < WN / 8; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          patch[(AReader::outer_of(2 * m + i / 2, lane / 4) - top) * D_PITCH + BReader::outer_of(n, lane % 4 * 2 + i % 2)] =
-              sums[m][n].sum(i);
-    __syncwarp();  // lanes read what others wrote
-    store_patch<PATCH, WN, D_PITCH>(patch, C, c_row, c_col, D, d_row, tile_row + warp_row + top, tile_col + warp_col, M, N,
-                                    alpha, beta);
-    __syncwarp();  // the patch is read before it is filled again
+        for (int i = 0; i < 4; ++i) total[m * 16 / PATCH][(m % (PATCH / 16) * (WN / 8) + n) * 4 + i] = sums[m][n].sum(i);
+    if (!work.combine<THREADS>(workspace, total)) continue;
+
+    // Store: a warp's rows, PATCH at a time, through its patch of shared memory.
+    __syncthreads();  // everyone has read the last tile
+    Scalar* patch = reinterpret_cast<Scalar*>(smem) + warp * PATCH * D_PITCH;
+#pragma unroll
+    for (int top = 0; top < WM; top += PATCH) {
+      if (!work.owns_row(top / PATCH)) continue;
+#pragma unroll
+      for (int m = 0; m < PATCH / 16; ++m)
+#pragma unroll
+        for (int n = 0; n < WN / 8; ++n)
+#pragma unroll
+          for (int i = 0; i < 4; ++i)
+            patch[(AReader::outer_of(2 * (m + top / 16) + i / 2, lane / 4) - top) * D_PITCH +
+                  BReader::outer_of(n, lane % 4 * 2 + i % 2)] = total[top / PATCH][(m * (WN / 8) + n) * 4 + i];
+      __syncwarp();  // lanes read what others wrote
+      store_patch<PATCH, WN, D_PITCH>(patch, C + inner * c_inner + outer * c_outer, c_row, c_col,
+                                      D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + top,
+                                      tile_col + warp_col, M, N, alpha, beta, modes);
+      __syncwarp();  // the patch is read before it is filled again
+    }
   }
 }

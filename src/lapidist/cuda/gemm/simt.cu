@@ -18,6 +18,7 @@
 //       +----------+----------+           16-byte loads of one row or column pair up: 2 wavefronts in place of 4
 //            BN
 #include "common.cuh"
+#include "modes.cuh"
 #include "sharing.cuh"
 
 #ifndef BM
@@ -59,11 +60,14 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
   const T* gmem[MOVES];    // where each move's first element comes from; walks along k
   Vector<VECTOR> reg[MOVES];
 
-  __device__ Mover(const T* matrix, int first, int extent, i64 outer_stride, i64 k_stride)
+  // `index`: row i is that of number index[i]; null: of number i.
+  __device__ Mover(const T* matrix, int first, int extent, i64 outer_stride, i64 k_stride, const Index* index)
       : outer_stride(ALONG_OUTER ? 1 : outer_stride), k_stride(ALONG_K ? 1 : k_stride), last(extent - 1 - first) {
 #pragma unroll
-    for (int move = 0; move < MOVES; ++move)
-      gmem[move] = matrix + (first + min_of(outer_of(move), last)) * this->outer_stride + k_of(move) * this->k_stride;
+    for (int move = 0; move < MOVES; ++move) {
+      const int outer = first + min_of(outer_of(move), last);
+      gmem[move] = matrix + (index ? static_cast<i64>(index[outer]) : outer) * this->outer_stride + k_of(move) * this->k_stride;
+    }
   }
 
   __device__ static int index(int move) { return (move * THREADS + threadIdx.x) * VECTOR; }
@@ -106,7 +110,9 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* C, T* D,
      i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
      i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
-     int batch, Schedule schedule, Workspace workspace) {
+     int batch, Modes modes, Schedule schedule, Workspace workspace LISTS) {
+  modes.read_scalars(alpha, beta);
+
   // Where am I in a tile.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int lane_m = (lane & 1) | (lane >> 1 & 2), lane_n = (lane >> 1 & 1) | (lane >> 2 & 6);
@@ -114,16 +120,25 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
   __shared__ __align__(16) T As[2][BK][BM + PAD];
   __shared__ __align__(16) T Bs[2][BK][BN + PAD];
 
-  Work work(schedule);
-  for (WorkUnit unit; work.next(unit, ceil_div(N, BN), ceil_div(K, BK));) {
+  for (Work work(schedule); work.next(ceil_div(M, BM), ceil_div(N, BN), ceil_div(K, BK));) {
     // Which tile, and how much of k.
+    const WorkUnit& unit = work.unit;
     const int tile_row = unit.row * BM, tile_col = unit.column * BN;
-    const int k_first = unit.k_begin * BK, count = work.ends_tile(unit) ? K - k_first : (unit.k_end - unit.k_begin) * BK;
+    const int k_first = unit.k_begin * BK, there = work.ends_tile() ? K - k_first : (unit.k_end - unit.k_begin) * BK;
+    const int count = SCALARS && alpha == Acc(0) ? 0 : there;  // alpha = 0 never reads A and B
     const i64 inner = unit.batch % batch, outer = unit.batch / batch;
+#if ARRAYS
+    A = static_cast<const T*>(lists.a.at[unit.batch]);
+    B = static_cast<const T*>(lists.b.at[unit.batch]);
+    C = static_cast<const T*>(lists.c.at[unit.batch]);
+    D = static_cast<T*>(const_cast<void*>(lists.d.at[unit.batch]));
+#endif
 
     // What I load.
-    Mover<BM, A_CONTIGUOUS, A_VECTOR> move_a(A + inner * a_inner + outer * a_outer + k_first * a_col, tile_row, M, a_row, a_col);
-    Mover<BN, B_CONTIGUOUS, B_VECTOR> move_b(B + inner * b_inner + outer * b_outer + k_first * b_row, tile_col, N, b_col, b_row);
+    Mover<BM, A_CONTIGUOUS, A_VECTOR> move_a(A + inner * a_inner + outer * a_outer + k_first * a_col, tile_row, M, a_row, a_col,
+                                             GATHER_A ? modes.a_rows : nullptr);
+    Mover<BN, B_CONTIGUOUS, B_VECTOR> move_b(B + inner * b_inner + outer * b_outer + k_first * b_row, tile_col, N, b_col, b_row,
+                                             GATHER_B ? modes.b_cols : nullptr);
     Acc acc[TM][TN] = {};
     if (count > 0) {
       move_a.load(BK <= count, count);
@@ -168,7 +183,7 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
       }
     }
 
-    if (!work.combine<THREADS>(workspace, unit, acc)) continue;
+    if (!work.combine<THREADS>(workspace, acc)) continue;
 
     // Store.
     const T* from = C + inner * c_inner + outer * c_outer;
@@ -176,18 +191,19 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
       const int row = tile_row + warp_row + i / 4 * 16 + lane_m * 4 + i % 4;
-      if (row >= M || !work.owns_row(unit, i)) continue;
+      if (row >= M || !work.owns_row(i)) continue;
 #pragma unroll
       for (int j = 0; j < TN; j += D_VECTOR) {
         const int col = tile_col + warp_col + j / 4 * 32 + lane_n * 4 + j % 4;
+        if (SCATTER_COLS && col >= N) continue;
         Vector<D_VECTOR> result;
 #pragma unroll
         for (int e = 0; e < D_VECTOR; ++e) {
           Acc value = alpha * acc[i][j + e];
-          if (beta != Acc(0) && col + e < N) value += beta * Acc(from[row * c_row + (col + e) * c_col]);
+          if (beta != Acc(0) && col + e < N) value += beta * Acc(from[modes.c_row(row) * c_row + modes.c_col(col + e) * c_col]);
           result.at[e] = T(value);
         }
-        T* place = to + row * d_row + col;
+        T* place = to + modes.to_row(row, d_row) + modes.to_col(col);
         if (col + D_VECTOR <= N) {
           *reinterpret_cast<Vector<D_VECTOR>*>(place) = result;
         } else {

@@ -1,0 +1,61 @@
+// Where operands come from and go to, and where alpha and beta are, when strides and two numbers do not say it.
+//
+// The host says by macro what a problem uses; what is 0 costs nothing:
+//   GATHER_A, GATHER_B          row i of A is row a_rows[i] of the memory; column j of B is column b_cols[j]
+//   SCATTER_ROWS, SCATTER_COLS  row i of the product goes to row d_rows[i] of D (and takes its C from there); columns likewise
+//   PERMUTED                    rows of D come in groups, and so do columns: a four-dimensional array of any strides
+//   ARRAYS                      A, B, C and D are each a list of pointers, one for each matrix of the batch
+//   SCALARS                     alpha, beta, or both are read from device memory
+#pragma once
+
+#ifndef GATHER_A
+#define GATHER_A 0
+#define GATHER_B 0
+#define SCATTER_ROWS 0
+#define SCATTER_COLS 0
+#endif
+#ifndef PERMUTED
+#define PERMUTED 0
+#endif
+#ifndef ARRAYS
+#define ARRAYS 0
+#endif
+#ifndef SCALARS
+#define SCALARS 0
+#endif
+#ifndef INDEX
+#define INDEX int
+#endif
+typedef INDEX Index;
+constexpr int ARRAYS_AT_ONCE = 64;  // lists travel as kernel parameters, so there is nothing to allocate or to copy
+
+struct Pointers { const void* at[ARRAYS_AT_ONCE]; };
+struct Lists { Pointers a, b, c, d; };
+#if ARRAYS
+#define LISTS , const __grid_constant__ Lists lists
+#else
+#define LISTS
+#endif
+
+struct Modes {
+  const Index *a_rows, *b_cols, *d_rows, *d_cols;
+  const void *alpha, *beta;  // null: the value that was passed
+  long long row_group, row_step, col_group, col_step, col_stride;  // rows: groups of row_group, row_step apart
+
+  template <typename Scalar> __device__ __forceinline__ void read_scalars(Scalar& to_alpha, Scalar& to_beta) const {
+    if (SCALARS && alpha) to_alpha = *static_cast<const Scalar*>(alpha);
+    if (SCALARS && beta) to_beta = *static_cast<const Scalar*>(beta);
+  }
+
+  // Row and column of C.
+  __device__ __forceinline__ long long c_row(int row) const { return SCATTER_ROWS ? static_cast<long long>(d_rows[row]) : row; }
+  __device__ __forceinline__ long long c_col(int col) const { return SCATTER_COLS ? static_cast<long long>(d_cols[col]) : col; }
+
+  // Elements between D's first one and the start of a row; between that and a column.
+  __device__ __forceinline__ long long to_row(int row, long long d_row) const {
+    return PERMUTED ? row / row_group * row_step + row % row_group * d_row : c_row(row) * d_row;
+  }
+  __device__ __forceinline__ long long to_col(int col) const {
+    return PERMUTED ? col / col_group * col_step + col % col_group * col_stride : c_col(col);
+  }
+};

@@ -1,0 +1,101 @@
+"""Where rows and columns come from and go to, and where alpha and beta are, when strides and two numbers do not say it.
+
+`Modes` is a part of the Problem, and what its kernel is compiled for; `Places` are the addresses of one call. modes.cuh is
+the other side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+INDEX_TYPES = {"int32": "int", "int64": "long long"}  # in device code
+
+
+class Group(NamedTuple):
+    """Rows (or columns) of D that come in groups of `extent`, `step` elements apart, `stride` within a group."""
+
+    extent: int
+    step: int
+    stride: int
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """`index`: the type of all index arrays. `groups`: of D's rows and columns, where D is a permuted array."""
+
+    gather_a: bool = False
+    gather_b: bool = False
+    scatter_rows: bool = False
+    scatter_cols: bool = False
+    index: str = "int32"
+    groups: tuple[Group, Group] | None = None
+    arrays: bool = False
+    scalars: bool = False
+
+    def transposed(self) -> Modes:
+        """Those of D' = B' A'."""
+        return replace(
+            self,
+            gather_a=self.gather_b,
+            gather_b=self.gather_a,
+            scatter_rows=self.scatter_cols,
+            scatter_cols=self.scatter_rows,
+            groups=self.groups and self.groups[::-1],
+        )
+
+    def defines(self) -> dict[str, object]:
+        """What modes.cuh is told; nothing of what a problem does not use, so that plain ones are compiled once."""
+        used = {
+            "GATHER_A": self.gather_a,
+            "GATHER_B": self.gather_b,
+            "SCATTER_ROWS": self.scatter_rows,
+            "SCATTER_COLS": self.scatter_cols,
+            "PERMUTED": self.groups is not None,
+            "ARRAYS": self.arrays,
+            "SCALARS": self.scalars,
+        }
+        if not any(used.values()):
+            return {}
+        return {**{name: int(on) for name, on in used.items()}, "INDEX": INDEX_TYPES[self.index]}
+
+    def __str__(self) -> str:
+        words = {
+            "rows of A gathered": self.gather_a,
+            "columns of B gathered": self.gather_b,
+            "rows of D scattered": self.scatter_rows,
+            "columns of D scattered": self.scatter_cols,
+            "D permuted": self.groups is not None,
+            "lists of arrays": self.arrays,
+            "alpha and beta from memory": self.scalars,
+        }
+        return ", ".join(word for word, on in words.items() if on)
+
+
+PLAIN = Modes()
+
+
+class Places(NamedTuple):
+    """Addresses of index arrays and scalars; 0: there is none."""
+
+    a_rows: int = 0
+    b_cols: int = 0
+    d_rows: int = 0
+    d_cols: int = 0
+    alpha: int = 0
+    beta: int = 0
+
+    def in_order_of(self, transposed: bool) -> Places:
+        """As the problem has A and B: exchanged when it computes the transposed product."""
+        if not transposed:
+            return self
+        return Places(self.b_cols, self.a_rows, self.d_cols, self.d_rows, self.alpha, self.beta)
+
+
+NOWHERE = Places()
+
+
+def members(modes: Modes, places: Places) -> tuple[int, ...]:
+    """modes.cuh's struct Modes, in its order; `places` as the problem has A and B."""
+    rows, cols = modes.groups or (Group(1, 0, 0), Group(1, 0, 1))
+    return (*places, rows.extent, rows.step, cols.extent, cols.step, cols.stride)
