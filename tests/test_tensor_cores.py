@@ -53,18 +53,15 @@ def wmma_shape(element: str, staged: bool) -> Shape:
     return Shape(bm, bn, 256, max(tiles, 8 * side * (4 * side * total + PATCH_PAD)))
 
 
-def mma_shape(element: str, production: bool, a_by_columns: bool = False) -> Shape:
+def mma_shape(element: str) -> Shape:
     size = np.dtype(ELEMENTS[element]).itemsize
     bm, bn, warp, stages = 128, 256, 64, 3
     depth = 128 // size
-    if production:
-        bn, depth, stages = 128, 64 // size, 4
     if element == "double":
         bn, depth, warp, stages = 128, 16, 32, 4
     warps, scalar = bm // 64 * (bn // warp), (8 if element == "double" else 4)
-    patch_rows = 32 if production and a_by_columns and size == 4 else 16
     tiles = stages * (bm + bn) * depth * size
-    return Shape(bm, bn, 32 * warps, max(tiles, warps * patch_rows * (warp * scalar + 32)))
+    return Shape(bm, bn, 32 * warps, max(tiles, warps * 16 * (warp * scalar + 32)))
 
 
 def whole_numbers(shape: tuple[int, int], dtype: Any) -> Array:
@@ -131,7 +128,7 @@ RUNGS = [
 @pytest.mark.parametrize(("source", "element"), RUNGS)
 def test_rungs(source: str, element: str, aligned: int) -> None:
     entry = source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_")
-    shape = mma_shape(element, False) if entry == "mma_multistage" else wmma_shape(element, entry != "wmma_simple")
+    shape = mma_shape(element) if entry == "mma_multistage" else wmma_shape(element, entry != "wmma_simple")
     binary = compile_kernel(source, entry, {"ELEMENT": element, "ALIGNED": aligned}, "sm_90a")
     scalar = SCALARS.get(element, "f32")
     parameters = [(name, scalar if kind == "scalar" else kind) for name, kind in LADDER]
@@ -146,48 +143,47 @@ def test_rungs(source: str, element: str, aligned: int) -> None:
         check(arrays["C"][:, :n], a, b, c, alpha, beta, element)
 
 
-# ---- the production family: every layout ----
+# ---- the production family: every layout and alignment ----
 
 
-def laid_out(values: Array, layout: str) -> tuple[Array, int, int]:
-    """(memory, row stride, column stride)"""
-    if layout == "row":
-        return in_gaps(values, values.shape[1] + 1), values.shape[1] + 1, 1
-    return in_gaps(np.ascontiguousarray(values.T), values.shape[0] + 1), 1, values.shape[0] + 1
+def laid_out(values: Array, layout: str, vector: int) -> tuple[Array, int, int]:
+    """(memory, row stride, column stride): lines start on multiples of `vector` elements, and no better."""
+    lines = values if layout == "row" else np.ascontiguousarray(values.T)
+    leading = lines.shape[1] + 2 if vector == 1 else -(-lines.shape[1] // vector) * vector
+    memory = in_gaps(lines, leading)
+    if vector == 1:  # it starts and ends between two words; what lies before and after is not ours
+        memory = np.concatenate([memory.reshape(-1)[:1], memory.reshape(-1)])[1:-2]
+    return (memory, leading, 1) if layout == "row" else (memory, 1, leading)
 
 
+STRIDES = [*(f"{x}_{step}" for x in "abc" for step in ("row", "col", "inner", "outer")), "d_row", "d_inner", "d_outer"]
+PRODUCTION_TILE = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 3}
+
+
+@pytest.mark.parametrize("vector_bytes", [1, 4, 16])
 @pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
 @pytest.mark.parametrize("element", ["half", "__nv_bfloat16", "float", "double", "int8", "__nv_fp8_e4m3"])
-def test_production_family(element: str, layouts: str) -> None:
-    names = {"r": "row", "c": "col"}
-    a_layout, b_layout = (names[letter] for letter in layouts)
-    defines = {"ELEMENT": element, "A_CONTIGUOUS": 1 if a_layout == "row" else 2, "B_CONTIGUOUS": 2 if b_layout == "row" else 1}
-    binary = compile_kernel("gemm/mma.cu", "mma", {**defines, "A_VECTOR": 1, "B_VECTOR": 1, "D_VECTOR": 1}, "sm_90a")
-    shape, scalar = mma_shape(element, True, a_layout == "col"), SCALARS.get(element, "f32")
-    strides = [(f"{x}_{step}", "i64") for x in "abc" for step in ("row", "col", "inner", "outer")]
-    strides += [(f"d_{step}", "i64") for step in ("row", "inner", "outer")]
-    sizes = [(name, "i32") for name in "MNK"]
-    extras = [("batch", "i32"), ("modes", "modes"), ("schedule", "schedule"), ("workspace", "workspace")]
-    parameters = [*sizes, ("alpha", scalar), ("beta", scalar), *((x, "pointer") for x in "ABCD"), *strides, *extras]
-    m, n, k, alpha, beta = 130, 70, 100, 2, -3
+def test_production_family(element: str, layouts: str, vector_bytes: int) -> None:
+    a_layout, b_layout = ({"r": "row", "c": "col"}[letter] for letter in layouts)
+    size, scalar = np.dtype(ELEMENTS[element]).itemsize, SCALARS.get(element, "f32")
+    vector, depth = max(1, vector_bytes // size), 128 // size
+    contiguous = {"A_CONTIGUOUS": 1 if a_layout == "row" else 2, "B_CONTIGUOUS": 2 if b_layout == "row" else 1}
+    vectors = {"A_VECTOR": vector, "B_VECTOR": vector, "D_VECTOR": 1}
+    defines = {"ELEMENT": element, "BK": depth, **PRODUCTION_TILE, **contiguous, **vectors}
+    binary = compile_kernel("gemm/mma.cu", "mma", defines, "sm_90a")
+    parameters = [*((name, "i32") for name in "MNK"), ("alpha", scalar), ("beta", scalar), *((x, "pointer") for x in "ABCD")]
+    parameters += [*((name, "i64") for name in STRIDES), ("batch", "i32")]
+    parameters += [(name, name) for name in ("modes", "schedule", "workspace")]
+    m, n, k = (64, 64, 4 * depth) if layouts in ("rr", "cc") else (70, 65, 4 * depth + 5)  # whole tiles only; the rest too
+    alpha, beta = 2, -3
     a, b, c = operands(element, m, n, k, beta)
-    a_memory, a_row, a_col = laid_out(a, a_layout)
-    b_memory, b_row, b_col = laid_out(b, b_layout)
-    c_memory, c_row, c_col = laid_out(c, "col")
+    a_memory, a_row, a_col = laid_out(a, a_layout, vector)
+    b_memory, b_row, b_col = laid_out(b, b_layout, vector)
+    c_memory, c_row, c_col = laid_out(c, "col", 1)
     d_memory = in_gaps(np.zeros_like(c), n + 1)
-    values = {
-        "M": m,
-        "N": n,
-        "K": k,
-        "alpha": alpha,
-        "beta": beta,
-        "a_row": a_row,
-        "a_col": a_col,
-        "b_row": b_row,
-        "b_col": b_col,
-        "batch": 1,
-    }
-    values |= {"c_row": c_row, "c_col": c_col, "d_row": n + 1}
+    values = {"M": m, "N": n, "K": k, "alpha": alpha, "beta": beta, "batch": 1, "d_row": n + 1, "c_row": c_row, "c_col": c_col}
+    values |= {"a_row": a_row, "a_col": a_col, "b_row": b_row, "b_col": b_col}
     arrays = {"A": a_memory, "B": b_memory, "C": c_memory, "D": d_memory}
-    run(binary, parameters, values, arrays, -(-m // shape.bm) * -(-n // shape.bn), shape)
+    shape = Shape(64, 64, 128, 3 * (64 + 64) * 128)
+    run(binary, parameters, values, arrays, -(-m // 64) * -(-n // 64), shape)
     check(d_memory[:, :n], a, b, c, alpha, beta, element)

@@ -179,12 +179,12 @@ template <int Outer, bool AlongK, int Deep> struct Tile {
 //   k touches             Eight e, lane g is row 8 e + g                          ldmatrix; double: 8-byte loads
 //   rows touch, 2 bytes   the same                                                ldmatrix, turned
 //   rows touch, 1 byte    16 rows to two Eights in turns: 2 g + e % 2             ldmatrix of pairs, turned; bytes sorted
-//   rows touch, 4 bytes   32 rows to four Eights in turns: 4 g + e % 4            16-byte loads at k = t and 4 + t
-//   rows touch, 8 bytes   the same as with 2 bytes                                8-byte loads at k = t and 4 + t
+//   rows touch, 4, 8      the same as with 2 bytes                                loads of one element, at k = t and 4 + t
 template <bool OfA, int Outer, bool AlongK, int Deep, int Count> struct Reader {
   typedef Tile<Outer, AlongK, Deep> Shape;
-  static constexpr int TURNS = AlongK || SIZE == 2 || SIZE == 8 ? 1 : SIZE == 4 ? 4 : 2;
-  static constexpr int UNIT = SIZE == 8 ? 1 : !AlongK && SIZE == 4 ? 4 : 2;  // Eights that come together
+  static constexpr bool SINGLE = SIZE == 8 || (!AlongK && SIZE == 4);  // loads of one element
+  static constexpr int TURNS = !AlongK && SIZE == 1 ? 2 : 1;
+  static constexpr int UNIT = SINGLE ? 1 : 2;  // Eights that come together
   static_assert(Count % UNIT == 0 && (Count & (Count - 1)) == 0, "a warp's Eights come in units; their number is 2, 4, 8, ...");
   static_assert(Deep % DEPTH == 0, "a tile is made of whole steps");
   int mine;  // the offset of this lane's first chunk
@@ -198,8 +198,7 @@ template <bool OfA, int Outer, bool AlongK, int Deep, int Count> struct Reader {
     else if constexpr (AlongK) mine = Shape::offset(first + lane % 8 + outer * 8, deeper);
     else if constexpr (SIZE == 1) mine = Shape::offset(lane % 8 / 2 * 4 + lane % 2 + second * 2 + third * 16, first / 16);
     else if constexpr (SIZE == 2) mine = Shape::offset(lane % 8 + deeper * 8, first / 8 + outer);
-    else if constexpr (SIZE == 4) mine = Shape::offset(lane % 4, first / 4 + lane / 4);
-    else mine = Shape::offset(lane % 4, first / 2 + lane / 8) + lane / 4 % 2 * 8;
+    else mine = Shape::offset(lane % 4, first / CHUNK + lane / 4 / CHUNK) + lane / 4 % CHUNK * SIZE;
   }
 
   // Other chunks of the same row lie an XOR away, other rows of the same swizzle a sum. `part` of `parts`: reads that are
@@ -208,18 +207,12 @@ template <bool OfA, int Outer, bool AlongK, int Deep, int Count> struct Reader {
 #pragma unroll
     for (int e = 0; e < Count; e += UNIT) {
       if (e * parts / Count != part) continue;
-      if constexpr (SIZE == 8) {
+      if constexpr (SINGLE) {
 #pragma unroll
         for (int i = 0; i < DEPTH / 4; ++i) {
           const int at = AlongK ? (mine ^ (step * DEPTH / 4 + i) * 32) + e * 8 * Shape::ROW_BYTES
-                                : (mine ^ e * 64) + (step * DEPTH + i * 4) * Shape::ROW_BYTES;
-          eights[e].at[i] = *reinterpret_cast<const double*>(tile + at);
-        }
-      } else if constexpr (!AlongK && SIZE == 4) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const uint4 four = *reinterpret_cast<const uint4*>(tile + (mine ^ e * 32) + (step * DEPTH + i * 4) * Shape::ROW_BYTES);
-          eights[e].at[i] = four.x, eights[e + 1].at[i] = four.y, eights[e + 2].at[i] = four.z, eights[e + 3].at[i] = four.w;
+                                : (mine ^ e * 8 * SIZE) + (step * DEPTH + i * 4) * Shape::ROW_BYTES;
+          eights[e].at[i] = *reinterpret_cast<const Register*>(tile + at);
         }
       } else {
         unsigned got[4];

@@ -10,9 +10,8 @@
 //
 //      k touches               rows touch                moved by
 //   m  | chunk chunk |      k  | chunk chunk chunk |     16, 8, 4 bytes: cp.async, STAGES - 1 tiles ahead
-//   |  | chunk chunk |      |  | chunk chunk chunk |      2, 1 bytes:    registers, loaded in a tile's first step and
-//   v  | chunk chunk |      v                                            stored in its last
-//
+//   |  | chunk chunk |      |  | chunk chunk chunk |      2, 1 bytes:    registers, the five words that a chunk lies in,
+//   v  | chunk chunk |      v                                            loaded in a tile's first step, stored in its last
 // What does not exist is zero in shared memory. Readers (mma.cuh) turn either form into the fragments of mma.sync.
 #ifndef A_CONTIGUOUS
 #define A_CONTIGUOUS 1
@@ -47,37 +46,39 @@ typedef Reader<true, BM, A_CONTIGUOUS != 2, BK, WM / 8> AReader;
 typedef Reader<false, BN, B_CONTIGUOUS != 2, BK, WN / 8> BReader;
 constexpr int A_BYTES = AReader::Shape::BYTES, STAGE = A_BYTES + BReader::Shape::BYTES;
 constexpr int STEPS = BK / DEPTH, ROWS = WM / 16;  // ROWS of products of a warp
-constexpr int PATCH = AReader::TURNS == 4 ? 32 : 16, D_PITCH = WN + 32 / sizeof(Scalar);  // a warp's patch of D: rows, distance
+constexpr int PATCH = 16, D_PITCH = WN + 32 / sizeof(Scalar);  // a warp's patch of D: rows, and their distance
 static_assert(STAGES >= 3, "one tile is read, one is freed, one at least is under way");
 static_assert(STEPS % 2 == 0, "the two fragment buffers take turns: tile after tile starts with the first");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of D");
 
 // Moves tile after tile of BK steps of k to shared memory, each thread a chunk of every STRIDE-th row.
-template <typename Shape, int CONTIGUOUS, int VECTOR> struct Mover {
+template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER> struct Mover {
   static constexpr bool ALONG_K = CONTIGUOUS != 2, HELD = VECTOR * SIZE < 4;  // cp.async has no 2-byte form
+  static constexpr bool SHIFTED = HELD && CONTIGUOUS != 0 && !GATHER;
   static constexpr int STRIDE = THREADS / Shape::CHUNKS, MOVES = Shape::ROWS / STRIDE;
   static_assert(THREADS % Shape::CHUNKS == 0 && MOVES * STRIDE == Shape::ROWS, "all threads move whole rows, a chunk each");
   static_assert(CHUNK % VECTOR == 0, "vectors fill a chunk");
-  const T* gmem[ALONG_K ? MOVES : 1];  // where the first move (along k: each) of the next tile starts
-  i64 k_stride;
-  int row, chunk, k_left, exist;       // of the next tile, k that exist; of this thread's chunk, rows that do
-  Chunk held[HELD ? MOVES : 1];
+  static_assert(!SHIFTED || STRIDE * SIZE % 4 == 0, "all chunks of a thread lie alike in their words");
+  static_assert(!GATHER || ALONG_K, "rows that are gathered lie along k");
+  const T* gmem[GATHER ? MOVES : 1];  // where my first chunk (gathered: each) of the next tile starts
+  i64 row_stride, inner_stride;       // between rows of the tile in shared memory; between the elements of a chunk
+  int row, chunk, k_left, exist;      // of the next tile, k that exist; of the matrix from my first place on, rows or columns
+  unsigned held[HELD ? MOVES : 1][5], skew;  // skew: bytes from a word's start to a chunk's, the same for all chunks of mine
 
-  // `index`: row i is that of number index[i]; null: of number i.
+  // `index`: row i is that of number index[i].
   __device__ Mover(const T* matrix, int first, int extent, int K, i64 outer_stride, i64 k_stride, const Index* index)
-      : k_stride(k_stride), row(threadIdx.x / Shape::CHUNKS), chunk(threadIdx.x % Shape::CHUNKS), k_left(K) {
-    exist = extent - first - chunk * CHUNK;
-    if constexpr (ALONG_K) {
+      : row_stride(ALONG_K ? outer_stride : k_stride), inner_stride(CONTIGUOUS == 0 ? k_stride : 1),
+        row(threadIdx.x / Shape::CHUNKS), chunk(threadIdx.x % Shape::CHUNKS), k_left(K) {
+    exist = extent - first - (ALONG_K ? row : chunk * CHUNK);
+    matrix += chunk * CHUNK * inner_stride;
+    if constexpr (GATHER) {
 #pragma unroll
-      for (int i = 0; i < MOVES; ++i) {  // rows beyond the matrix repeat its last one: nobody stores what they feed
-        const int outer = min_of(first + row + i * STRIDE, extent - 1);
-        gmem[i] = matrix + (index ? static_cast<i64>(index[outer]) : outer) * outer_stride + chunk * CHUNK * inner();
-      }
+      for (int i = 0; i < MOVES; ++i) gmem[i] = matrix + index[min_of(first + row + i * STRIDE, extent - 1)] * row_stride;
     } else {
-      gmem[0] = matrix + first + chunk * CHUNK + row * k_stride;
+      gmem[0] = matrix + first * (ALONG_K ? outer_stride : 1) + row * row_stride;
     }
+    skew = reinterpret_cast<unsigned long long>(gmem[0]) % 4;
   }
-  __device__ i64 inner() const { return CONTIGUOUS == 0 ? k_stride : 1; }  // between the elements of a chunk
   __device__ char* place(char* tile, int i) const { return tile + Shape::offset(row + i * STRIDE, chunk); }
 
   // Part `part` of `parts` of the next tile. `whole`, a constant: all of it exists.
@@ -85,31 +86,45 @@ template <typename Shape, int CONTIGUOUS, int VECTOR> struct Mover {
 #pragma unroll
     for (int i = 0; i < MOVES; ++i) {
       if (i * parts / MOVES != part) continue;
-      const T* from = ALONG_K ? gmem[ALONG_K ? i : 0] : gmem[0] + i * STRIDE * k_stride;
-      const int there = whole ? CHUNK : ALONG_K ? k_left - chunk * CHUNK : row + i * STRIDE < k_left ? exist : 0;
-      if constexpr (HELD) {
+      const T* from = GATHER ? gmem[GATHER ? i : 0] : gmem[0] + i * STRIDE * row_stride;
+      const int there = i * STRIDE >= (ALONG_K ? exist : k_left - row) ? 0 : ALONG_K ? k_left - chunk * CHUNK : exist;
+      if (SHIFTED && whole) {
+        const unsigned* words = reinterpret_cast<const unsigned*>(reinterpret_cast<const char*>(from) - skew);
 #pragma unroll
-        for (int e = 0; e < CHUNK; ++e) held[i].at[e] = e < there ? from[e * inner()] : T(0);
+        for (int w = 0; w < 5; ++w)
+          if (w < 4 || skew) held[i][w] = words[w];
+      } else if constexpr (HELD) {
+        Chunk elements;
+#pragma unroll
+        for (int e = 0; e < CHUNK; ++e) elements.at[e] = e < there ? from[e * inner_stride] : T(0);
+#pragma unroll
+        for (int w = 0; w < 4; ++w) held[i][w] = reinterpret_cast<const unsigned*>(&elements)[w];
       } else {
 #pragma unroll
         for (int e = 0; e < CHUNK; e += VECTOR) {
           T* to = reinterpret_cast<T*>(place(tile, i)) + e;
-          if (whole) cp_async<VECTOR * SIZE>(to, from + e * inner());
-          else cp_async_fill<VECTOR * SIZE>(to, from + e * inner(), (there <= e ? 0 : min_of(there - e, VECTOR)) * SIZE);
+          if (whole) cp_async<VECTOR * SIZE>(to, from + e * inner_stride);
+          else cp_async_fill<VECTOR * SIZE>(to, from + e * inner_stride, (there <= e ? 0 : min_of(there - e, VECTOR)) * SIZE);
         }
       }
     }
-    if (part == parts - 1) {
+    if (part < parts - 1) return;
 #pragma unroll
-      for (int i = 0; i < (ALONG_K ? MOVES : 1); ++i) gmem[i] += BK * (ALONG_K ? inner() : k_stride);
-      k_left -= BK;
-    }
+    for (int i = 0; i < (GATHER ? MOVES : 1); ++i) gmem[i] += BK * (ALONG_K ? inner_stride : row_stride);
+    k_left -= BK;
   }
 
-  __device__ void store(char* tile) {
+  __device__ void store(char* tile, bool whole) {
     if constexpr (HELD)
 #pragma unroll
-      for (int i = 0; i < MOVES; ++i) *reinterpret_cast<Chunk*>(place(tile, i)) = held[i];
+      for (int i = 0; i < MOVES; ++i) {
+        uint4 words = {held[i][0], held[i][1], held[i][2], held[i][3]};
+        if (SHIFTED && whole) {
+          words.x = __funnelshift_r(words.x, words.y, skew * 8), words.y = __funnelshift_r(words.y, words.z, skew * 8);
+          words.z = __funnelshift_r(words.z, words.w, skew * 8), words.w = __funnelshift_r(words.w, held[i][4], skew * 8);
+        }
+        *reinterpret_cast<uint4*>(place(tile, i)) = words;
+      }
   }
 };
 
@@ -140,10 +155,10 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
 #endif
 
     // What I load.
-    Mover<AReader::Shape, A_CONTIGUOUS, A_VECTOR> move_a(A + inner * a_inner + outer * a_outer + k_first * a_col, tile_row, M,
-                                                         count, a_row, a_col, GATHER_A ? modes.a_rows : nullptr);
-    Mover<BReader::Shape, B_CONTIGUOUS, B_VECTOR> move_b(B + inner * b_inner + outer * b_outer + k_first * b_row, tile_col, N,
-                                                         count, b_col, b_row, GATHER_B ? modes.b_cols : nullptr);
+    Mover<AReader::Shape, A_CONTIGUOUS, A_VECTOR, GATHER_A> move_a(A + inner * a_inner + outer * a_outer + k_first * a_col,
+                                                                   tile_row, M, count, a_row, a_col, modes.a_rows);
+    Mover<BReader::Shape, B_CONTIGUOUS, B_VECTOR, GATHER_B> move_b(B + inner * b_inner + outer * b_outer + k_first * b_row,
+                                                                   tile_col, N, count, b_col, b_row, modes.b_cols);
 
     Sums sums[ROWS][WN / 8];
     Eight a[2][WM / 8], b[2][WN / 8];
@@ -154,8 +169,8 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
       if (move_a.k_left > 0) {
         move_a.load(smem + stage * STAGE, 0, 1, false);
         move_b.load(smem + stage * STAGE + A_BYTES, 0, 1, false);
-        move_a.store(smem + stage * STAGE);
-        move_b.store(smem + stage * STAGE + A_BYTES);
+        move_a.store(smem + stage * STAGE, false);
+        move_b.store(smem + stage * STAGE + A_BYTES, false);
       }
       cp_async_commit();  // also when there is no tile left: the wait below counts groups
     }
@@ -165,17 +180,19 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
       read_a.read(a[0], smem, 0);
       read_b.read(b[0], smem + A_BYTES, 0);
     }
-    const bool whole = (A_CONTIGUOUS != 2 || M - tile_row >= BM) && (B_CONTIGUOUS != 2 || N - tile_col >= BN);
+    // Words hang over the ends of a line: of the first tiles (above) and the last one, which are therefore moved by elements.
+    const bool whole = M - tile_row >= BM && N - tile_col >= BN;
+    const int least = BK + (move_a.SHIFTED || move_b.SHIFTED);
     unsigned k0 = 0;  // may end at 2^31
     int stage = 0, freed = STAGES - 1;
 #pragma unroll
     for (int border = 0; border < 2; ++border) {  // the loop is made twice: one moves whole tiles, the other the rest
-      for (; border ? k0 < count : whole && move_a.k_left >= BK; k0 += BK) {
+      for (; border ? k0 < count : whole && move_a.k_left >= least; k0 += BK) {
         const bool more = !border || move_a.k_left > 0;
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
           if (step == STEPS - 1) {  // the next step is in the next tile
-            if (more) move_a.store(smem + freed * STAGE), move_b.store(smem + freed * STAGE + A_BYTES);
+            if (more) move_a.store(smem + freed * STAGE, !border), move_b.store(smem + freed * STAGE + A_BYTES, !border);
             freed = stage;
             stage = stage == STAGES - 1 || k0 + BK >= count ? 0 : stage + 1;  // after the last tile any will do
             cp_async_wait<STAGES - 2>();
@@ -203,32 +220,29 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
     }
 
     // Sums of mma.sync as numbers, by the patches that they are stored in.
-    Scalar total[WM / PATCH][PATCH / 16 * (WN / 8) * 4];
+    Scalar total[ROWS][WN / 8 * 4];
 #pragma unroll
     for (int m = 0; m < ROWS; ++m)
 #pragma unroll
       for (int n = 0; n < WN / 8; ++n)
 #pragma unroll
-        for (int i = 0; i < 4; ++i) total[m * 16 / PATCH][(m % (PATCH / 16) * (WN / 8) + n) * 4 + i] = sums[m][n].sum(i);
+        for (int i = 0; i < 4; ++i) total[m][n * 4 + i] = sums[m][n].sum(i);
     if (!work.combine<THREADS>(workspace, total)) continue;
 
     // Store: a warp's rows, PATCH at a time, through its patch of shared memory.
     __syncthreads();  // everyone has read the last tile
     Scalar* patch = reinterpret_cast<Scalar*>(smem) + warp * PATCH * D_PITCH;
 #pragma unroll
-    for (int top = 0; top < WM; top += PATCH) {
-      if (!work.owns_row(top / PATCH)) continue;
+    for (int m = 0; m < ROWS; ++m) {
+      if (!work.owns_row(m)) continue;
 #pragma unroll
-      for (int m = 0; m < PATCH / 16; ++m)
+      for (int n = 0; n < WN / 8; ++n)
 #pragma unroll
-        for (int n = 0; n < WN / 8; ++n)
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            patch[(AReader::outer_of(2 * (m + top / 16) + i / 2, lane / 4) - top) * D_PITCH +
-                  BReader::outer_of(n, lane % 4 * 2 + i % 2)] = total[top / PATCH][(m * (WN / 8) + n) * 4 + i];
+        for (int i = 0; i < 4; ++i)
+          patch[AReader::outer_of(i / 2, lane / 4) * D_PITCH + BReader::outer_of(n, lane % 4 * 2 + i % 2)] = total[m][n * 4 + i];
       __syncwarp();  // lanes read what others wrote
       store_patch<PATCH, WN, D_PITCH>(patch, C + inner * c_inner + outer * c_outer, c_row, c_col,
-                                      D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + top,
+                                      D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + m * PATCH,
                                       tile_col + warp_col, M, N, alpha, beta, modes);
       __syncwarp();  // the patch is read before it is filled again
     }

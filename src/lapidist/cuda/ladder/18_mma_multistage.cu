@@ -52,14 +52,11 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int warp_row = warp / (BN / WN) * WM, warp_col = warp % (BN / WN) * WN;
 
-  // What I load: one chunk of every A_ROWS-th row of A (clamped to the matrix), one of every B_ROWS-th of B.
+  // What I load: one chunk of every A_ROWS-th row of A, one of every B_ROWS-th of B.
   extern __shared__ __align__(128) char smem[];  // STAGES of a tile of A and one of B; in the end, the warps' patches of D
-  const int a_row = threadIdx.x / ATile::CHUNKS, a_chunk = threadIdx.x % ATile::CHUNKS;
-  const int b_row = threadIdx.x / BTile::CHUNKS, b_chunk = threadIdx.x % BTile::CHUNKS;
-  const int b_exist = N - tile_col - b_chunk * CHUNK;
-  const T* a_gmem[A_MOVES];
-#pragma unroll
-  for (int i = 0; i < A_MOVES; ++i) a_gmem[i] = A + min_of(tile_row + a_row + i * A_ROWS, M - 1) * lda + a_chunk * CHUNK;
+  const int a_row = threadIdx.x / ATile::CHUNKS, a_chunk = threadIdx.x % ATile::CHUNKS, a_exist = M - tile_row - a_row;
+  const int b_row = threadIdx.x / BTile::CHUNKS, b_chunk = threadIdx.x % BTile::CHUNKS, b_exist = N - tile_col - b_chunk * CHUNK;
+  const T* a_gmem = A + (tile_row + a_row) * lda + a_chunk * CHUNK;
   const T* b_gmem = B + b_row * ldb + tile_col + b_chunk * CHUNK;
   unsigned copied = 0;  // the k that the next copy starts with; it may end at 2^31
   const auto copy_part = [&](int stage, int part, int parts, bool whole) {
@@ -67,20 +64,20 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
 #pragma unroll
     for (int i = 0; i < A_MOVES; ++i) {
       if (i * parts / A_MOVES != part) continue;
-      copy_chunk(reinterpret_cast<T*>(target + ATile::offset(a_row + i * A_ROWS, a_chunk)), a_gmem[i] + copied,
-                              K - copied - a_chunk * CHUNK, whole);
+      copy_chunk(reinterpret_cast<T*>(target + ATile::offset(a_row + i * A_ROWS, a_chunk)), a_gmem + i * A_ROWS * lda,
+                 i * A_ROWS < a_exist ? K - copied - a_chunk * CHUNK : 0, whole);
     }
     target += ATile::BYTES;
 #pragma unroll
     for (int i = 0; i < B_MOVES; ++i) {
       if (i * parts / B_MOVES != part) continue;
       copy_chunk(reinterpret_cast<T*>(target + BTile::offset(b_row + i * B_ROWS, b_chunk)), b_gmem + i * B_ROWS * ldb,
-                              copied + b_row + i * B_ROWS < K ? b_exist : 0, whole);
+                 copied + b_row + i * B_ROWS < K ? b_exist : 0, whole);
     }
-    if (part == parts - 1) b_gmem += BK * ldb, copied += BK;
+    if (part == parts - 1) a_gmem += BK, b_gmem += BK * ldb, copied += BK;
   };
 
-  Sums sums[WM / 16][WN / 8];
+  Sums sums[ROWS][WN / 8];
   Eight a[2][WM / 8], b[2][WN / 8];
   const AReader read_a(warp_row);
   const BReader read_b(warp_col);
@@ -95,7 +92,7 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
     read_a.read(a[0], smem, 0);
     read_b.read(b[0], smem + ATile::BYTES, 0);
   }
-  const int k_whole = N - tile_col >= BN ? K : 0;  // up to there, whole tiles are copied
+  const int k_whole = M - tile_row >= BM && N - tile_col >= BN ? K : 0;  // up to there, whole tiles are copied
   unsigned k0 = 0;
   int stage = 0, freed = STAGES - 1;
 #pragma unroll
@@ -131,14 +128,14 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
   __syncthreads();  // everyone has read the last tile
   Scalar* patch = reinterpret_cast<Scalar*>(smem) + warp * PATCH * D_PITCH;
 #pragma unroll
-  for (int m = 0; m < WM / 16; ++m) {
+  for (int m = 0; m < ROWS; ++m) {
 #pragma unroll
     for (int n = 0; n < WN / 8; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
         patch[(lane / 4 + i / 2 * 8) * D_PITCH + BReader::outer_of(n, lane % 4 * 2 + i % 2)] = sums[m][n].sum(i);
     __syncwarp();  // lanes read what others wrote
-    store_patch<PATCH, WN, D_PITCH>(patch, C, ldc, 1, C, ldc, tile_row + warp_row + m * 16, tile_col + warp_col, M, N, alpha,
+    store_patch<PATCH, WN, D_PITCH>(patch, C, ldc, 1, C, ldc, tile_row + warp_row + m * PATCH, tile_col + warp_col, M, N, alpha,
                                     beta);
     __syncwarp();  // the patch is read before it is filled again
   }
