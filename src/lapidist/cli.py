@@ -246,6 +246,7 @@ def run_ptx(
 ) -> None:
     """Run any kernel's PTX in the machine and print what it did."""
     from lapidist.machine import arguments, foreign
+    from lapidist.machine.waiting import bar_of_blocks
 
     if seed is not None and not sanitize:
         raise ArgumentError(f"--seed: is of the fuzzed schedule; got {seed} without --sanitize. Add --sanitize")
@@ -256,7 +257,9 @@ def run_ptx(
     values = arguments.parse_arguments(arg or [])
     arguments.require_savable(save or [], values)
     extents = arguments.parse_extent(grid, "--grid"), arguments.parse_extent(block, "--block")
-    report = foreign.run_ptx(text, entry, *extents, values, shared_bytes=shared, sanitize=sanitize, seed=seed)  # type: ignore[arg-type]
+    options = {"shared_bytes": shared, "sanitize": sanitize, "seed": seed}
+    with bar_of_blocks(entry) as told:
+        report = foreign.run_ptx(text, entry, *extents, values, on_progress=told, **options)  # type: ignore[arg-type]
     arguments.save_arrays(save or [], values)
     print(report.counts)
 

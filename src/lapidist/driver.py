@@ -111,6 +111,7 @@ ELEMENT_TYPES = {
     "float16": ("FLOAT16", 2),
     "bfloat16": ("BFLOAT16", 2),
     "int32": ("INT32", 4),
+    "uint32": ("UINT32", 4),
     "uint8": ("UINT8", 1),
 }
 
@@ -127,7 +128,7 @@ def encode_tensor_map(tensor_map: TensorMap) -> bytes:
             rank,
             tensor_map.address,
             [driver.cuuint64_t(extent) for extent in tensor_map.shape],
-            [driver.cuuint64_t(stride) for stride in tensor_map.strides],
+            [driver.cuuint64_t(stride) for stride in tensor_map.strides or (16,)],  # a row alone has none, and no list is refused
             [driver.cuuint32_t(extent) for extent in tensor_map.box],
             [driver.cuuint32_t(1)] * rank,
             driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -1,90 +1,18 @@
-"""Small kernels whose results are recorded on a GPU and replayed in the machine.
+"""Small kernels whose results are recorded on a GPU and replayed in the machine: arithmetic, warps, matrices, tensor maps.
 
-A case is a PTX kernel `k(map, in, out)` for one block, with its input bytes. Inputs come from a fixed seed, so a recording
-holds outputs only, and the digest of what made them.
+Inputs come from a fixed seed, so a recording holds outputs only, and the digest of what made them.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from case import FLOATS, SIZES, Case, Fill, lane_case, random_for, rough, small
+from copy_cases import copy_cases
+from wmma_cases import wmma_cases
 
 from lapidist.launch import TensorMap
-from lapidist.machine.copies import box_positions, swizzled
-
-HEADER = """.version 9.0
-.target sm_90a
-.address_size 64
-.visible .entry k(.param .align 64 .b8 map[128], .param .u64 in, .param .u64 out)
-{
-    .reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .reg .b64 %in, %out, %map; .reg .b32 %t;
-    ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.b64 %map, map; cvta.param.u64 %map, %map; mov.u32 %t, %tid.x;
-"""
-KIND_OF_BYTES = {2: "b16", 4: "b32", 8: "b64"}
-
-
-@dataclass(frozen=True)
-class Case:
-    """`ulps` is 0 where the machine must agree bit for bit; else how far its float32 results may be from the chip's,
-    in units of the last place of the largest result."""
-
-    name: str
-    body: str
-    source: np.ndarray
-    out_bytes: int
-    threads: int = 32
-    tensor: TensorMap | None = None  # its address is an offset into `source`
-    ulps: int = 0
-
-    @property
-    def ptx(self) -> str:
-        return HEADER + self.body + "\nret;\n}\n"
-
-    @property
-    def compared(self) -> np.ndarray | slice:
-        """Which output bytes count: between the rows of a box narrower than its swizzle lies what was there before."""
-        inner = self.tensor.box[0] * np.dtype(self.tensor.dtype).itemsize if self.tensor else 0
-        if self.tensor is None or inner >= self.tensor.swizzle:
-            return slice(None)
-        positions = swizzled(box_positions(self.tensor, inner // self.tensor.box[0], 0), self.tensor.swizzle)
-        each = (positions[:, None] + np.arange(16)).ravel()
-        return each[each < self.out_bytes]
-
-    @property
-    def digest(self) -> str:
-        text = " ".join(self.ptx.split())
-        return hashlib.sha256(text.encode() + self.source.tobytes() + repr(self.tensor).encode()).hexdigest()
-
-
-def random_for(name: str) -> np.random.Generator:
-    return np.random.default_rng(int(hashlib.sha256(name.encode()).hexdigest()[:8], 16))
-
-
-# ---- one instruction a lane: registers in, registers out ----
-
-
-def lane_case(name: str, text: str, sources: list[np.ndarray], outs: list[str], threads: int = 32, ulps: int = 0) -> Case:
-    """`text` computes d0, d1, ... from a0, a1, ...; element t of each source goes to thread t."""
-    lines, offset = [], 0
-    for number, source in enumerate(sources):
-        size = source.dtype.itemsize
-        lines.append(
-            f".reg .{KIND_OF_BYTES[size]} a{number}; mad.wide.u32 %rd1, %t, {size}, %in; "
-            f"ld.global.b{8 * size} a{number}, [%rd1+{offset}];"
-        )
-        offset += source.nbytes
-    lines += [f".reg .{KIND_OF_BYTES[np.dtype(out).itemsize]} d{number};" for number, out in enumerate(outs)]
-    lines.append(text)
-    place = 0
-    for number, out in enumerate(outs):
-        size = np.dtype(out).itemsize
-        lines.append(f"mad.wide.u32 %rd2, %t, {size}, %out; st.global.b{8 * size} [%rd2+{place}], d{number};")
-        place += size * threads
-    data = np.concatenate([source.view(np.uint8) for source in sources]) if sources else np.zeros(8, np.uint8)
-    return Case(name, "\n".join(lines), data, place, threads, None, ulps)
 
 
 def awkward(dtype: str, count: int, random: np.random.Generator) -> np.ndarray:
@@ -206,49 +134,18 @@ def warp_instructions() -> Iterator[Case]:
 
 # ---- matrices ----
 
-# Small integers are exact in every format: a wrong place shows, a wrong rounding does not.
-CODES = {
-    "f16": [0x0000, 0x3C00, 0xBC00, 0x4000, 0xC000, 0x4200],
-    "bf16": [0x0000, 0x3F80, 0xBF80, 0x4000, 0xC000, 0x4040],
-    "tf32": [0x00000000, 0x3F800000, 0xBF800000, 0x40000000, 0xC0000000, 0x40400000],
-    "s8": [0, 1, 0xFF, 2, 0xFE, 3],
-    "u8": [0, 1, 2, 3, 4, 5],
-    "e4m3": [0x00, 0x38, 0xB8, 0x40, 0xC0, 0x44],
-    "e5m2": [0x00, 0x3C, 0xBC, 0x40, 0xC0, 0x42],
-}
-SIZES = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1, "e4m3": 1, "e5m2": 1, "f64": 8}
-
-
-def small(kind: str, nbytes: int, random: np.random.Generator) -> np.ndarray:
-    """Bytes full of small integers of a format."""
-    if kind == "f64":
-        return random.integers(-3, 4, nbytes // 8).astype("f8").view("u1")
-    return random.choice(np.array(CODES[kind], f"u{SIZES[kind]}"), nbytes // SIZES[kind]).view("u1")
-
-
-def rough(kind: str, nbytes: int, random: np.random.Generator) -> np.ndarray:
-    """Bytes full of normal numbers of a format: sums round."""
-    values = random.standard_normal(nbytes // SIZES[kind]).astype("f4")
-    if kind == "f16":
-        return values.astype("f2").view("u1")
-    if kind == "bf16":
-        return (values.view("u4") >> np.uint32(16)).astype("u2").view("u1")
-    if kind == "tf32":
-        return (values.view("u4") & np.uint32(0xFFFFE000)).view("u1")
-    return random.integers(0x20, 0x48, nbytes, dtype="u1")
-
-
 MMA = [
     *((shape, "f32", kind, kind) for kind in ("f16", "bf16") for shape in ((16, 8, 8), (16, 8, 16))),
     *((shape, "f16", "f16", "f16") for shape in ((16, 8, 8), (16, 8, 16))),
     *((shape, "f32", "tf32", "tf32") for shape in ((16, 8, 4), (16, 8, 8))),
     *((shape, "s32", a, b) for a, b in (("s8", "s8"), ("u8", "s8")) for shape in ((8, 8, 16), (16, 8, 16), (16, 8, 32))),
-    *(((16, 8, 32), "f32", a, b) for a, b in (("e4m3", "e4m3"), ("e5m2", "e4m3"))),
+    *((shape, "f32", a, b) for a, b in (("e4m3", "e4m3"), ("e5m2", "e4m3")) for shape in ((16, 8, 32), (16, 8, 16))),
+    ((16, 8, 32), "f16", "e4m3", "e4m3"),
     *((shape, "f64", "f64", "f64") for shape in ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16))),
 ]
 
 
-def mma_case(shape: tuple[int, int, int], d: str, a: str, b: str, fill: object, ulps: int) -> Case:
+def mma_case(shape: tuple[int, int, int], d: str, a: str, b: str, fill: Fill, ulps: int) -> Case:
     m, n, k = shape
     wide = 8 if d == "f64" else 4
     counts = [m * n // 32 * (2 if d == "f16" else wide) // wide, m * k * SIZES[a] // 32 // wide, n * k * SIZES[b] // 32 // wide]
@@ -256,7 +153,7 @@ def mma_case(shape: tuple[int, int, int], d: str, a: str, b: str, fill: object, 
     random = random_for(name)
     sources = [
         fill(kind, 32 * wide, random).view(f"u{wide}") for kind, count in ((a, counts[1]), (b, counts[2])) for _ in range(count)
-    ]  # type: ignore[operator]
+    ]
     zero = "0d0000000000000000" if d == "f64" else "0f00000000" if d == "f32" else "0"
     register = {"f64": "f64", "f32": "f32"}.get(d, "b32")
     lists = [
@@ -268,13 +165,15 @@ def mma_case(shape: tuple[int, int, int], d: str, a: str, b: str, fill: object, 
     sums = ", ".join(["z"] * counts[0])
     multiply = f"{name} {{{lists[0]}}}, {{{lists[1]}}}, {{{lists[2]}}}, {{{sums}}};"
     text = f"{zeros} .reg .{register} e<{counts[0]}>; {multiply} {moves}"
-    return lane_case(f"{name}{' rounding' if ulps else ''}", text, sources, [f"u{wide}"] * counts[0], ulps=ulps)
+    return lane_case(
+        f"{name}{' rounding' if ulps else ''}", text, sources, [f"u{wide}"] * counts[0], ulps=ulps, floats=FLOATS.get(d, "f4")
+    )
 
 
 def matrices() -> Iterator[Case]:
     for shape, d, a, b in MMA:
         yield mma_case(shape, d, a, b, small, 0)
-        if d == "f32":
+        if d != "s32":
             yield mma_case(shape, d, a, b, rough, 2048 if a.startswith("e") else 4)
     tiles = random_for("tiles").integers(0, 1 << 16, 256).astype("u2").view("u1")
     copy_in = """mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; mad.wide.u32 %rd1, %t, 16, %in;
@@ -315,19 +214,19 @@ def wgmma_case(
     forms: tuple[int, int],
     turned: tuple[int, int],
     in_registers: bool = False,
-    fill: object = small,
+    fill: Fill = small,
     ulps: int = 0,
     times: int = 1,
 ) -> Case:
-    """A from 0, B from 16 KiB of a 32 KiB buffer; `forms` are the swizzles of A and B. The product is summed `times` times."""
+    """A from 0, B from 16 KiB of a 32 KiB buffer; `forms` are the swizzles of A and B. `times` products are summed."""
     k = WGMMA_DEPTH[a]
     name = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b}"
     full = f"{name} swizzles {forms} turned {turned}{' registers' if in_registers else ''}{' rounding' if ulps else ''}"
     full += f" {times} times" if times > 1 else ""
     random = random_for(full)
-    data = fill(a, SHARED, random)  # type: ignore[operator]
+    data = fill(a, SHARED, random)
     if SIZES[a] == SIZES[b] and a != b:
-        data[SHARED // 2 :] = fill(b, SHARED // 2, random)  # type: ignore[operator]
+        data[SHARED // 2 :] = fill(b, SHARED // 2, random)
     strides = [(8 * (form or 16), 256 if form == 0 else 16, 2048) for form in forms]
     sides = []
     for (atom, near, far), turn, form in zip(strides, turned, forms, strict=True):
@@ -343,6 +242,7 @@ def wgmma_case(
     majors = "" if SIZES[a] != 2 else f", {turned[1]}" if in_registers else f", {turned[0]}, {turned[1]}"
     scales = ", 1, 1" if d != "s32" else ""
     stores = " ".join(f"st.global.b32 [%rd2+{4 * number}], e{number};" for number in range(count))
+    next_step = " add.u64 %rd6, %rd6, 2; "  # ptxas drops f16 products that repeat each other
     text = f"""
         .shared .align 1024 .b8 s[{SHARED}]; .reg .{kind} e<{count}>; .reg .b32 a<4>;
         mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; mad.wide.u32 %rd1, %t, 16, %in; mov.u32 %r7, 0;
@@ -353,10 +253,10 @@ def wgmma_case(
         fence.proxy.async; bar.sync 0; shr.u32 %r8, %r1, 4; cvt.u64.u32 %rd3, %r8; setp.eq.u32 %p2, 0, 0;
         add.u64 %rd5, %rd3, {descriptor(0, *sides[0], forms[0])};
         add.u64 %rd6, %rd3, {descriptor(SHARED // 2, *sides[1], forms[1])};
-        wgmma.fence.sync.aligned; {" ".join([f"{name} {{{names}}}, {first}, %rd6, %p2{scales}{majors};"] * times)}
+        wgmma.fence.sync.aligned; {next_step.join([f"{name} {{{names}}}, {first}, %rd6, %p2{scales}{majors};"] * times)}
         wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
         mad.wide.u32 %rd2, %t, {4 * count}, %out; {stores}"""
-    return Case(full, text, data, 128 * 4 * count, 128, None, ulps)
+    return Case(full, text, data, 128 * 4 * count, 128, None, ulps, FLOATS.get(d, "f4"))
 
 
 def wgmmas() -> Iterator[Case]:
@@ -377,6 +277,13 @@ def wgmmas() -> Iterator[Case]:
         yield wgmma_case(8, d, a, b, (0, 0), (0, 0), in_registers=True)
     for a in ("f16", "bf16", "tf32", "e4m3"):
         yield wgmma_case(64, "f32", a, a, (128, 128), (0, 0), fill=rough, ulps=2048 if a == "e4m3" else 4)
+    for a in ("f16", "e4m3"):
+        yield wgmma_case(64, "f16", a, a, (128, 128), (0, 0), fill=rough, ulps=4)
+        yield wgmma_case(64, "f16", a, a, (128, 128), (0, 0), fill=rough, ulps=4, times=3)
+    for a, b in (("s8", "u8"), ("u8", "u8")):
+        yield wgmma_case(64, "s32", a, b, (64, 32), (0, 0))
+    for n in (24, 96, 256):
+        yield wgmma_case(n, "f32", "bf16", "bf16", (128, 128), (0, 1))
 
 
 # ---- tensor maps ----
@@ -414,7 +321,7 @@ def tensors() -> Iterator[Case]:
     yield tensor_case("tma border", "float32", (20, 10), (16, 8), (12, -3), 0)
     yield tensor_case("tma outside", "float32", (20, 10), (16, 8), (40, 0), 0)
     yield tensor_case("tma 1d", "float32", (100,), (64,), (60,), 0)
-    yield tensor_case("tma 3d", "float32", (12, 5, 3), (8, 4, 4), (-3, -1, 1), 0)
+    yield tensor_case("tma 3d", "float32", (12, 5, 3), (8, 4, 4), (-4, -1, 1), 0)
     yield tensor_case("tma 5d", "float32", (4, 3, 3, 2, 3), (4, 2, 2, 2, 2), (0, 1, 2, 0, -1), 0)
 
 
@@ -422,27 +329,81 @@ def accumulating() -> Iterator[Case]:
     """Sums that start from an accumulator of another size: it is aligned with the products."""
     for shape, kind in (((16, 8, 16), "f16"), ((16, 8, 16), "bf16"), ((16, 8, 8), "tf32"), ((16, 8, 32), "e4m3")):
         yield accumulating_mma(shape, kind)
+    for shape in ((16, 8, 4), (16, 8, 16)):
+        yield accumulating_mma(shape, "f64")
     for kind in ("f16", "bf16", "tf32", "e4m3"):
-        yield wgmma_case(64, "f32", kind, kind, (128, 128), (0, 0), fill=rough, ulps=4096 if kind == "e4m3" else 8, times=5)
+        yield wgmma_case(64, "f32", kind, kind, (128, 128), (0, 0), fill=rough, ulps=1 << 15 if kind == "e4m3" else 8, times=5)
 
 
 def accumulating_mma(shape: tuple[int, int, int], kind: str) -> Case:
     m, n, k = shape
-    name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.f32.{kind}.{kind}.f32"
+    d, code = ("f64", "u8") if kind == "f64" else ("f32", "u4")
+    wide = int(code[1])
+    name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{d}.{kind}.{kind}.{d}"
     random = random_for(name + " accumulating")
-    count = (m + n) * k * SIZES[kind] // 32 // 4
-    sources = [rough(kind, 128, random).view("u4") for _ in range(count)]
-    sources += [(random.standard_normal(32) * 2.0 ** random.integers(-12, 12, 32)).astype("f4").view("u4") for _ in range(4)]
-    first = m * k * SIZES[kind] // 32 // 4
+    count = (m + n) * k * SIZES[kind] // 32 // wide
+    sources = [rough(kind, 32 * wide, random).view(code) for _ in range(count)]
+    start = [random.standard_normal(32) * 2.0 ** random.integers(-12, 12, 32) for _ in range(4)]
+    sources += [values.astype(FLOATS[d]).view(code) for values in start]
+    first = m * k * SIZES[kind] // 32 // wide
     lists = [", ".join(f"a{number}" for number in numbers) for numbers in (range(first), range(first, count))]
     moves = [
-        " ".join(f"mov.b32 {to}{n}, {come};" for n, come in enumerate(names))
+        " ".join(f"mov.b{8 * wide} {to}{n}, {come};" for n, come in enumerate(names))
         for to, names in (("e", [f"a{count + n}" for n in range(4)]), ("d", [f"e{n}" for n in range(4)]))
     ]
     sums = "e0, e1, e2, e3"
-    text = f".reg .f32 e<4>; {moves[0]} {name} {{{sums}}}, {{{lists[0]}}}, {{{lists[1]}}}, {{{sums}}}; {moves[1]}"
-    return lane_case(f"{name} accumulating", text, sources, ["u4"] * 4, ulps=16)
+    text = f".reg .{d} e<4>; {moves[0]} {name} {{{sums}}}, {{{lists[0]}}}, {{{lists[1]}}}, {{{sums}}}; {moves[1]}"
+    return lane_case(f"{name} accumulating", text, sources, [code] * 4, ulps=16, floats=FLOATS[d])
+
+
+def integer_limits() -> Iterator[Case]:
+    """Sums of bytes that leave 32 bits: they wrap, or stop at the limit."""
+    for mode in ("", ".satfinite"):
+        name = f"mma.sync.aligned.m16n8k32.row.col{mode}.s32.s8.s8.s32"
+        random = random_for(name)
+        sources = [random.integers(0, 256, 128, dtype="u1").view("u4") for _ in range(6)]
+        sources += [
+            (values + edge).astype("u4") for edge in (0x7FFFE000, 0x80000000) for values in random.integers(0, 8192, (2, 32))
+        ]
+        text = f".reg .b32 e<4>; {name} {{e0, e1, e2, e3}}, {{a0, a1, a2, a3}}, {{a4, a5}}, {{a6, a7, a8, a9}}; "
+        yield lane_case(f"{name} limits", text + " ".join(f"mov.b32 d{n}, e{n};" for n in range(4)), sources, ["u4"] * 4)
+
+
+ATOMICS = {
+    "add.u32": "u4",
+    "add.f32": "f4",
+    "add.f64": "f8",
+    "add.noftz.f16x2": "h2",
+    "add.noftz.bf16x2": "h2",
+    "min.s32": "u4",
+    "max.u32": "u4",
+    "inc.u32": "u4",
+    "dec.u32": "u4",
+    "xor.b32": "u4",
+    "exch.b32": "u4",
+}
+
+
+def atomics() -> Iterator[Case]:
+    """What is returned, then what is left in memory; lane t works on element t."""
+    for name, form in ATOMICS.items():
+        code = "u8" if form == "f8" else "u4"
+        sources = [values.view(code) for values in operands(form, 2, random_for(name), 32)]
+        text = (
+            f"mad.wide.u32 %rd3, %t, {code[1]}, %in; atom.global.{name} d0, [%rd3], a1; ld.global.b{8 * int(code[1])} d1, [%rd3];"
+        )
+        yield lane_case(f"atom.{name}", text, sources, [code] * 2)
 
 
 def all_cases() -> list[Case]:
-    return [*arithmetic(), *warp_instructions(), *matrices(), *wgmmas(), *tensors(), *accumulating()]
+    own = [
+        *arithmetic(),
+        *warp_instructions(),
+        *atomics(),
+        *matrices(),
+        *wgmmas(),
+        *tensors(),
+        *accumulating(),
+        *integer_limits(),
+    ]
+    return [*own, *wmma_cases(), *copy_cases()]

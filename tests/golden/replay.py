@@ -14,9 +14,11 @@ from lapidist.machine.foreign import make_launch
 
 def run_on_machine(case: Case, chip_sums: bool = True) -> np.ndarray:
     out = np.full(case.out_bytes, 0xEE, np.uint8)
-    source = np.ascontiguousarray(case.source)
-    tensor = bytes(128) if case.tensor is None else replace(case.tensor, address=source.ctypes.data + case.tensor.address)
-    launch = make_launch(case.ptx, "k", (1, 1, 1), (case.threads, 1, 1), {"map": tensor, "in": source, "out": out})
+    source = case.source.copy()  # atomics change it
+    viewed = out if case.writes else source
+    tensor = bytes(128) if case.tensor is None else replace(case.tensor, address=viewed.ctypes.data + case.tensor.address)
+    blocks = (case.cluster, 1, 1)
+    launch = make_launch(case.ptx, "k", blocks, (case.threads, 1, 1), {"map": tensor, "in": source, "out": out}, cluster=blocks)
     memory = (*launch.memory, Memory("source", source.ctypes.data, source.nbytes, source))
     run(replace(launch, memory=memory), chip_sums=chip_sums)
     return out
@@ -28,8 +30,8 @@ def distance(case: Case, mine: np.ndarray, chip: np.ndarray) -> float:
         return 0.0
     if case.ulps == 0:
         return float("inf")
-    a, b = mine.view("f4").astype("f8"), chip.view("f4").astype("f8")
-    scale = np.spacing(np.float32(np.nanmax(np.abs(b))))
+    a, b = mine.view(case.floats).astype("f8"), chip.view(case.floats).astype("f8")
+    scale = np.spacing(np.nanmax(np.abs(b)).astype(case.floats)).astype("f8")
     return float(np.nanmax(np.abs(a - b)) / scale)
 
 

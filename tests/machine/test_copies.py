@@ -13,7 +13,7 @@ from lapidist.errors import ArgumentError
 from lapidist.launch import TensorMap
 from lapidist.machine import Report, run_ptx
 from lapidist.machine.copies import swizzled
-from lapidist.machine.faults import Deadlock, MissingProxyFence, OutOfBounds, Race, Uninitialised
+from lapidist.machine.faults import Deadlock, MachineFault, Misaligned, MissingProxyFence, OutOfBounds, Race, Uninitialised
 
 MODES: list[dict[str, object]] = [{}, *({"sanitize": True, "seed": seed} for seed in range(3))]
 
@@ -202,18 +202,42 @@ def load_box(
 def test_tensor_loads_with_swizzle(swizzle: int, mode: dict[str, object]) -> None:
     source = np.arange(32 * 64, dtype="u2").reshape(32, 64)
     width = (swizzle or 128) // 2
-    got = load_box(source, (width, 8), (4, 3), swizzle, **mode)
+    got = load_box(source, (width, 8), (8, 3), swizzle, **mode)
     expected = np.empty(16 * width, "u1")
     expected[swizzled(np.arange(16 * width), swizzle)] = (
-        np.pad(source, ((0, 0), (0, 64)))[3:11, 4 : 4 + width].copy().view("u1").reshape(-1)
+        np.pad(source, ((0, 0), (0, 64)))[3:11, 8 : 8 + width].copy().view("u1").reshape(-1)
     )
     assert (got == expected).all()
 
 
 def test_tensor_loads_in_three_dimensions_over_every_edge(mode: dict[str, object]) -> None:
     source = np.random.default_rng(3).standard_normal((3, 5, 12)).astype("f4")
-    got = load_box(source, (8, 4, 4), (-3, -1, 1), **mode).view("f4").reshape(4, 4, 8)
-    assert (got == np.pad(source, ((0, 4), (1, 4), (3, 8)))[1:5, 0:4, 0:8]).all()
+    got = load_box(source, (8, 4, 4), (-4, -1, 1), **mode).view("f4").reshape(4, 4, 8)
+    assert (got == np.pad(source, ((0, 4), (1, 4), (4, 8)))[1:5, 0:4, 0:8]).all()
+
+
+@pytest.mark.parametrize(("corner", "kind"), [((1, 0), Misaligned), ((-2, 0), Misaligned), ((2, 3), Misaligned)])
+def test_a_tensor_copy_starts_at_sixteen_bytes(corner: tuple[int, int], kind: type[MachineFault]) -> None:
+    with pytest.raises(kind, match="16 bytes"):
+        load_box(np.zeros((32, 64), "f4"), (16, 8), corner)
+
+
+@pytest.mark.parametrize(("corner", "refused"), [((0, -1), True), ((-4, 0), True), ((60, 30), False)])
+def test_a_tensor_store_hangs_over_the_far_borders_only(corner: tuple[int, int], refused: bool) -> None:
+    target = np.zeros((32, 64), "f4")
+    tensor = TensorMap(target.ctypes.data, "float32", (64, 32), (256,), (16, 8))
+    body = f""".shared .align 128 .b8 s[512]; .reg .b64 %map; mov.b64 %map, map; mov.u32 %r1, s;
+        setp.eq.u32 %p1, %t, 0; @!%p1 bra E;
+        cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%map, {{{corner[0]}, {corner[1]}}}], [%r1];
+        cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; E:"""
+    text = kernel(body).replace(".param .u64 in,", ".param .align 64 .b8 map[128],").replace("ld.param.u64 %in, [in];", "")
+    arguments = {"map": tensor, "out": target}
+    if refused:
+        with pytest.raises(OutOfBounds, match="far borders"):
+            run_ptx(text, "k", (1, 1, 1), (32, 1, 1), arguments)
+    else:
+        run_ptx(text, "k", (1, 1, 1), (32, 1, 1), arguments)
+        assert np.isnan(target).sum() == 4 * 2
 
 
 def test_a_tensor_map_must_be_the_launch_s_own() -> None:

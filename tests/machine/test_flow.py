@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from snippets import HEADER, kernel, lanes, run_body
@@ -21,6 +23,7 @@ from lapidist.machine.faults import (
     Unreset,
 )
 from lapidist.machine.foreign import make_launch
+from lapidist.machine.waiting import bar_of_blocks
 
 T = np.arange(32)
 
@@ -326,6 +329,21 @@ def test_progress_is_told() -> None:
     launch = make_launch(text, "k", (10, 1, 1), (1, 1, 1), {"in": np.zeros(1, "u4"), "out": np.zeros(10, "u4")})
     run(launch, residency=4, on_progress=lambda started, blocks: told.append((started, blocks)))
     assert told == [(4, 10), (8, 10), (10, 10)]
+
+
+def test_a_long_run_shows_a_bar(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    with bar_of_blocks("quick", patience=60.0) as told:
+        told(10, 10)
+    with bar_of_blocks("slow", patience=0.0) as told:
+        told(4, 10)
+        time.sleep(0.3)
+    shown = capsys.readouterr()
+    assert "slow" in shown.err
+    assert "4/10" in shown.err
+    assert "quick" not in shown.err
+    assert shown.out == ""
 
 
 def test_ranges_that_overlap_are_one() -> None:

@@ -205,6 +205,7 @@ def issue_tensor(  # type: ignore[no-untyped-def]
                 OutOfBounds, f"a {len(corners[lane])}d copy through a map of {len(tensor.shape)} dimensions", site, g, lane
             )
         size = element_size(tensor.dtype)
+        check_corner(m, g, lane, corners[lane], size, loads, site)
         nbytes = size * math.prod(tensor.box)
         span = int(box_positions(tensor, size, 0)[-1]) + 16
         position = shared_position(m, g, lane, shared, span, site, 128)
@@ -212,6 +213,15 @@ def issue_tensor(  # type: ignore[no-untyped-def]
         barriers = () if barrier is None else destinations(m, g, lane, shared_position(m, g, lane, bar, 8, site, 8), only)
         targets = destinations(m, g, lane, position, only)
         m.copies.issue(Transfer(g, lane, site, targets, nbytes, loads, 0, False, tensor, corners[lane], barriers, operation))
+
+
+def check_corner(m: Machine, g: Lanes, lane: int, corner: tuple[int, ...], size: int, loads: bool, site: int) -> None:
+    """What an H200 answers with an illegal instruction."""
+    if corner[0] * size % 16:
+        rule = f"a tensor copy starts its rows at a multiple of 16 bytes; coordinate {corner[0]} is byte {corner[0] * size}"
+        raise m.fault(Misaligned, rule, site, g, lane)
+    if not loads and min(corner) < 0:
+        raise m.fault(OutOfBounds, f"a tensor store may hang over the far borders only; it starts at {corner}", site, g, lane)
 
 
 @runtime

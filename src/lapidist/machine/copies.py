@@ -14,7 +14,8 @@ import numpy as np
 
 from lapidist.launch import TensorMap
 from lapidist.machine.access import ATOMIC
-from lapidist.machine.faults import OutOfBounds, PtxError
+from lapidist.machine.faults import OutOfBounds
+from lapidist.machine.formats import from_bf16, to_bf16
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address, Region
 
@@ -199,9 +200,8 @@ def reduce_into(old: Array, new: Array, operation: str, element: str) -> None:
     """old = operation(old, new) on elements of a PTX or map type."""
     if element in ("bf16", "bfloat16"):
         view = old.view("u2")
-        if operation != "add":
-            raise PtxError(f"a bulk reduction of bf16: only add is known; got {operation}")
-        view[...] = ATOMIC["brain"](view, new.view("u2"))
+        combined = ATOMIC[operation](from_bf16(view), from_bf16(new.view("u2")))
+        view[...] = to_bf16(combined)
         return
     codes = {"float32": "f4", "f32": "f4", "float64": "f8", "f64": "f8", "float16": "f2", "f16": "f2", "int32": "i4", "s32": "i4"}
     code = codes.get(element) or {"u32": "u4", "b32": "u4", "u64": "u8", "b64": "u8", "s64": "i8"}.get(element, element)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ def run_ptx(
     exact_counts: bool = False,
     budget: int = DEFAULT_BUDGET,
     memory: Sequence[np.ndarray] = (),
+    on_progress: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Execute the kernel `entry` of a PTX module.
 
@@ -40,7 +41,15 @@ def run_ptx(
     arrays that the kernel may touch: those behind tensor maps or behind pointers stored in other arrays.
     """
     launch = make_launch(ptx_text, entry, grid, block, args, shared_bytes, cluster, memory)
-    return run(launch, sanitize=sanitize, seed=seed, residency=residency, exact_counts=exact_counts, budget=budget)
+    return run(
+        launch,
+        sanitize=sanitize,
+        seed=seed,
+        residency=residency,
+        exact_counts=exact_counts,
+        budget=budget,
+        on_progress=on_progress,
+    )
 
 
 def make_launch(

@@ -2,7 +2,8 @@
 
 All of mma's layouts follow one rule. With g = lane / 4, t = lane % 4 and p elements in a register, register r of A
 holds row g + 8 (r % 2), columns 4p (r / 2) + p t and following; of B it holds column g, rows 4p r + p t and following; of C
-and D, element j holds row g + 8 (j / 2), column 2t + j % 2.
+and D, element j holds row g + 8 (j / 2), column 2t + j % 2. Larger matrices (wmma's) are pieces of 16 rows of A and 8 columns
+of B, one after another in a lane's registers.
 """
 
 from __future__ import annotations
@@ -48,6 +49,10 @@ def toward_zero(value: Array) -> Array:
     return np.where(over, np.nextafter(near, np.float32(0)), near)
 
 
+def as_bits(registers: list[Array]) -> list[Array]:
+    return [register.view(f"u{register.dtype.itemsize}") for register in registers]
+
+
 def gather_elements(g: Lanes, registers: list[Array], kind: str) -> Array:
     """(warps, 32 lanes * elements a lane): the elements of a fragment, lane after lane."""
     rows = [np.ascontiguousarray(g.dense(register)) for register in registers]
@@ -66,22 +71,25 @@ def scatter_elements(g: Lanes, elements: Array, count: int, code: str) -> list[A
 def a_map(m: int, k: int, kind: str) -> Array:
     """(m, k): which element of the lanes' registers each element of A is."""
     p, registers = per_register(kind), m * k // 32 // per_register(kind)
-    halves = m // 8
+    halves = min(m // 8, 2)
     table = np.zeros((m, k), np.int64)
     for r in range(registers):
+        piece, own = divmod(r, 8 * halves * k // 32 // p)
         for i in range(p):
-            table[GROUP + 8 * (r % halves), 4 * p * (r // halves) + p * PLACE + i] = (np.arange(32) * registers + r) * p + i
+            row, column = 16 * piece + 8 * (own % halves), 4 * p * (own // halves)
+            table[GROUP + row, column + p * PLACE + i] = (np.arange(32) * registers + r) * p + i
     return table
 
 
 @lru_cache(maxsize=64)
 def b_map(k: int, n: int, kind: str) -> Array:
-    """(k, n) for B; n is 8."""
+    """(k, n) for B."""
     p, registers = per_register(kind), n * k // 32 // per_register(kind)
     table = np.zeros((k, n), np.int64)
     for r in range(registers):
+        piece, own = divmod(r, 8 * k // 32 // p)
         for i in range(p):
-            table[4 * p * r + p * PLACE + i, GROUP] = (np.arange(32) * registers + r) * p + i
+            table[4 * p * own + p * PLACE + i, 8 * piece + GROUP] = (np.arange(32) * registers + r) * p + i
     return table
 
 

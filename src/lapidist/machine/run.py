@@ -5,17 +5,16 @@ from __future__ import annotations
 import random
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from lapidist.errors import ArgumentError
-from lapidist.launch import Dim3, Launch, TensorMap
-from lapidist.machine import access, alu, bulk, convert, floats, flow, mbarrier, moves, tensorcore, warp, wgmma
+from lapidist.launch import Launch, TensorMap
+from lapidist.machine import access, alu, bulk, convert, floats, flow, mbarrier, moves, tensorcore, warp, wgmma, wmma
 from lapidist.machine.copies import element_size
 from lapidist.machine.counters import Counter, Counts, collect
-from lapidist.machine.faults import MachineFault
 from lapidist.machine.fuzz import FuzzedScheduler
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
@@ -26,7 +25,7 @@ from lapidist.machine.scheduler import Scheduler
 from lapidist.machine.state import Machine
 
 # The emitters register themselves; naming the modules keeps the imports.
-INSTRUCTION_SETS = (access, alu, bulk, convert, floats, flow, mbarrier, moves, tensorcore, warp, wgmma)
+INSTRUCTION_SETS = (access, alu, bulk, convert, floats, flow, mbarrier, moves, tensorcore, warp, wgmma, wmma)
 
 MAX_THREADS = 1024
 MAX_SHARED = 227 * 1024
@@ -38,10 +37,9 @@ DEFAULT_BUDGET = 2_000_000
 
 @dataclass(frozen=True)
 class Report:
-    """What a run left behind, beside the kernel's own results."""
+    """What a run left behind, beside the kernel's own results. A faulty run raises and leaves none."""
 
     counts: Counts | None = None
-    faults: tuple[MachineFault, ...] = ()
     seed: int | None = None
     seconds: float = 0.0
     steps: int = field(default=0, compare=False)
@@ -195,6 +193,3 @@ def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[s
         for offset, target in program.kernel.variables[name].pointers:
             data[offset : offset + 8] = np.frombuffer(struct.pack("<Q", variables[target]), np.uint8)
     return GlobalMemory(regions), variables
-
-
-__all__ = ["DEFAULT_BUDGET", "Dim3", "Mapping", "Report", "TensorMap", "run"]

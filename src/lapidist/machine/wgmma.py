@@ -20,12 +20,12 @@ from lapidist.machine.bulk import immediate_of
 from lapidist.machine.codegen import Builder, Mods, opcode, runtime
 from lapidist.machine.copies import swizzled
 from lapidist.machine.faults import OutOfBounds, PtxError
-from lapidist.machine.fragments import ELEMENT_BYTES, a_map, c_map, read_matrix, to_float64, write_matrix
+from lapidist.machine.fragments import ELEMENT_BYTES, a_map, as_bits, c_map, read_matrix, to_float64, write_matrix
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.ptx import Imm, Instruction, Operand, Reg, Vec
 from lapidist.machine.shapes import matrix_shape
 from lapidist.machine.sums import tensor_sum
-from lapidist.machine.tensorcore import REGISTER_CODES, as_bits, take_formats, whole_warps
+from lapidist.machine.tensorcore import REGISTER_CODES, take_formats, whole_warps
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine
@@ -134,7 +134,7 @@ def compute(m: Machine, p: PendingProduct) -> list[Array]:
         )
     third = read_matrix(g, as_bits(p.c), what.kinds[0], c_map(16, what.n)) if p.c else None
     signed = what.scale_a * what.scale_b * first
-    total = tensor_sum(signed, second.swapaxes(1, 2), third, (what.kinds[0], what.kinds[1]), m.chip_sums, wgmma=True)
+    total = tensor_sum(signed, second.swapaxes(1, 2), third, (what.kinds[0], what.kinds[1]), m.chip_sums, "wgmma")
     return write_matrix(g, total, what.kinds[0], c_map(16, what.n))
 
 

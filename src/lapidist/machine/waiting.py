@@ -1,0 +1,30 @@
+"""A bar on stderr for a run that takes longer than a glance: how many blocks of the grid have started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Timer
+
+GLANCE_SECONDS = 1.0
+
+
+@contextmanager
+def bar_of_blocks(title: str, patience: float = GLANCE_SECONDS) -> Iterator[Callable[[int, int], None]]:
+    """What `on_progress` of a run wants. The bar appears when the run has lasted `patience`, and goes away at the end."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    words = TextColumn("{task.description:32}")
+    columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task(title[:32], total=None)
+    late = Timer(patience, bar.start)
+    late.daemon = True
+    late.start()
+    try:
+        yield lambda started, blocks: bar.update(task, completed=started, total=blocks)
+    finally:
+        late.cancel()
+        if bar.live.is_started:
+            bar.stop()
