@@ -483,3 +483,30 @@ def test_printing_explains_the_choice() -> None:
     text = str(stream_k(TileGrid.of(1024, 1152, 4096, 128, 128, 32), sms=132))
     assert "72 tiles shared by 132 blocks: 108 big blocks of 70, others of 69 iterations; reduction turnstile" in text
     assert "because 72 tiles leave 72 over in waves of 132" in text
+
+
+# ---- clusters ----
+
+
+@many
+@given(st.integers(1, 5), st.integers(1, 5), st.integers(8, 30), st.integers(2, 8))
+def test_peers_of_a_tile_are_one_cluster(tiles_m: int, tiles_n: int, iterations: int, splits: int) -> None:
+    """Neighbours in launch order, all of k between them, nothing in the workspace and no one to wait for."""
+    schedule = split_k(TileGrid(tiles_m, tiles_n, iterations), splits, reduction="cluster")
+    assert schedule.cluster == splits
+    assert schedule.workspace_bytes(1 << 20) == 0
+    launched = work(schedule)
+    for start in range(0, len(launched), splits):
+        peers = [unit for units in launched[start : start + splits] for unit in units]
+        assert len({unit.tile for unit in peers}) == 1
+        assert [unit.peer for unit in peers] == list(range(splits))
+        assert [unit.k_begin for unit in peers] == [0, *(unit.k_end for unit in peers[:-1])]
+        assert peers[-1].k_end == iterations
+        assert all(schedule.finishes(unit) and not schedule.arrivals_needed(unit) for unit in peers)
+
+
+def test_clusters_are_of_eight_blocks_at_most_and_for_split_k() -> None:
+    with pytest.raises(ArgumentError, match="a cluster has at most 8 blocks; got 9"):
+        split_k(TileGrid(2, 2, 32), 9, reduction="cluster")
+    with pytest.raises(ArgumentError, match="'cluster' is for a split-K of all tiles"):
+        stream_k(TileGrid(3, 3, 8), sms=4, sk_tiles=5, sk_blocks=4, reduction="cluster")

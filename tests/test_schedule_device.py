@@ -42,9 +42,15 @@ def test_members_are_the_words() -> None:
     assert members == list(split_k(TileGrid(1, 1, 2), 2).words())
 
 
+def draw_clusters(generator: random.Random) -> Schedule:
+    grid = TileGrid(generator.randint(1, 5), generator.randint(1, 5), generator.randint(8, 20), generator.randint(1, 2))
+    return split_k(grid, generator.randint(2, 8), reduction="cluster")
+
+
 def test_units_are_equal_to_python() -> None:
     generator = random.Random(11)
     schedules = [draw_schedule(generator.randint)[0] for _ in range(CASES)]
+    schedules += [draw_clusters(generator) for _ in range(100)]
     assert {schedule.kind for schedule in schedules} == {"data-parallel", "split-K", "Stream-K"}
     assert any(schedule.remap for schedule in schedules)
     assert any(schedule.first_wave_tiles > 1 for schedule in schedules)

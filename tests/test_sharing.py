@@ -43,6 +43,7 @@ def stream(blocks: int, reduction: str = "turnstile", fragments: int = 1) -> Cal
 WAYS = {
     "split serial": split(3),
     "split parallel": split(2, "separate"),
+    "split cluster": split(3, "cluster"),
     "split atomic": split(4, "atomic"),
     "stream": stream(5),
     "stream parallel": stream(6, "separate", fragments=2),
@@ -165,11 +166,16 @@ def test_split_of_one_is_the_plain_kernel() -> None:
         ({"split_k": 2.0}, r"split_k: must be .* got 2.0"),
         ({"split_k": 2, "schedule": "stream_k"}, "split_k: is a schedule of its own"),
         ({"schedule": "best"}, "schedule: must be one of auto, data_parallel, stream_k or a .*Schedule; got 'best'"),
-        ({"split_k": 2, "reduction": "tree"}, "reduction: must be one of turnstile, separate, atomic, or None; got 'tree'"),
+        (
+            {"split_k": 2, "reduction": "tree"},
+            "reduction: must be one of turnstile, .*, atomic, or None; got 'tree'",
+        ),
         ({"split_k": 2, "reduction": "atomic"}, "reduction: 'atomic' adds in any order.*deterministic=False"),
         ({"schedule": "stream_k", "avail_sms": 0}, "avail_sms: must be at least 1; got 0"),
         ({"deterministic": 1}, "deterministic: must be True or False; got 1"),
         ({"split_k": 9, "kernel": "simt"}, "split_k: must not be larger than the iterations along k, .*; got 9"),
+        ({"split_k": 9, "reduction": "cluster", "kernel": "simt", "config": SMALL}, "a cluster has at most 8 blocks; got 9"),
+        ({"schedule": "stream_k", "reduction": "cluster", "avail_sms": 3}, "'cluster' is for a split-K of all tiles"),
         ({"split_k": 2, "kernel": "warp_tile"}, "takes neither split_k nor a schedule"),
         ({"schedule": data_parallel(TileGrid(9, 9, 9)), "kernel": "simt"}, "schedule: must be made for the tiles of the kernel"),
     ],
@@ -177,8 +183,10 @@ def test_split_of_one_is_the_plain_kernel() -> None:
 )
 def test_what_cannot_be_shared(asked: dict[str, Any], message: str) -> None:
     out = np.full((64, 64), np.nan, np.float32)
+    k = 640 if asked.get("reduction") == "cluster" else 64
+    a, b = np.ones((64, k), np.float32), np.ones((k, 64), np.float32)
     with pytest.raises(lapidist.LapidistError, match=message):
-        lapidist.gemm(np.ones((64, 64), np.float32), np.ones((64, 64), np.float32), out=out, device="machine", **asked)
+        lapidist.gemm(a, b, out=out, device="machine", **asked)
     assert np.isnan(out).all()
 
 

@@ -65,6 +65,8 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
             schedule = sharing.schedule_of(kernel.tile_grid(problem, config), device, kernel.sum_rows(config))
         except ArgumentError as error:  # right for other tiles, perhaps
             refusal = str(error)
+    if schedule is not None and schedule.cluster > 1 and device.capability < (9, 0):
+        refusal = f"reduction: 'cluster' needs compute capability 9.0; {device.name} has an older one. Take 'separate'"
     return Candidate(kernel, config, schedule, predict(problem, device, kernel, config, efficiency), refusal)
 
 

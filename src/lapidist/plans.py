@@ -46,6 +46,11 @@ class Plan:
         return self.kernel.grid(self.problem, self.config, self.device)
 
     @property
+    def cluster(self) -> int:
+        """Blocks that run together because they share a tile."""
+        return 1 if self.schedule is None else self.schedule.cluster
+
+    @property
     def block(self) -> Dim3:
         return (self.config.threads, 1, 1)
 
@@ -69,7 +74,8 @@ class Plan:
 
     @property
     def problem_macros(self) -> tuple[tuple[str, object], ...]:
-        return tuple(sorted(self.kernel.macros(self.problem, self.config, self.scheduled).items()))
+        macros = self.kernel.macros(self.problem, self.config, self.scheduled)
+        return tuple(sorted({**macros, **({"CLUSTER": self.cluster} if self.cluster > 1 else {})}.items()))
 
     def constants(self, alpha: float, beta: float) -> dict[str, Any]:
         """Every parameter that stays the same while the pointers change, by name."""
@@ -112,6 +118,7 @@ class Plan:
             self.block,
             bytes(block.pack(values)),
             self.shared_bytes,
+            (self.cluster, 1, 1),
             tensor_maps=tuple((block.offsets[name], tensor_map) for name, tensor_map in maps.items()),
             memory=(
                 *(Memory(x.name, x.span[0], x.span[1] - x.span[0], x.owner) for x in operands),

@@ -10,7 +10,7 @@ from lapidist.schedule import Schedule, TileGrid, data_parallel, split_k, stream
 
 AUTO = "auto"
 KINDS = (AUTO, "data_parallel", "stream_k")
-REDUCTIONS = ("turnstile", "separate", "atomic")
+REDUCTIONS = ("turnstile", "separate", "cluster", "atomic")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,8 @@ class Sharing:
             raise ArgumentError(f"reduction: must be one of {', '.join(REDUCTIONS)}, or None; got {self.reduction!r}")
         if not isinstance(self.deterministic, bool):
             raise ArgumentError(f"deterministic: must be True or False; got {self.deterministic!r}")
+        if self.reduction == "cluster" and self.schedule == "stream_k":
+            raise ArgumentError("reduction: 'cluster' is for a split-K of all tiles; got stream_k. Take 'turnstile'")
         if self.deterministic and "atomic" in (self.reduction, getattr(self.schedule, "reduction", None)):
             raise ArgumentError(
                 "reduction: 'atomic' adds in any order, and deterministic is True. Pass deterministic=False, or take 'turnstile'"

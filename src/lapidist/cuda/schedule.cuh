@@ -20,7 +20,7 @@
 //               flag, sum fragment `fragment` of slots peer_slot(unit, 0 .. peers - 1), epilogue for that fragment
 #pragma once
 
-enum Reduction { REDUCTION_NONE, REDUCTION_ATOMIC, REDUCTION_TURNSTILE, REDUCTION_SEPARATE };
+enum Reduction { REDUCTION_NONE, REDUCTION_ATOMIC, REDUCTION_TURNSTILE, REDUCTION_SEPARATE, REDUCTION_CLUSTER };
 
 // Iterations k_begin .. k_end of one tile, as peer number `peer` of the `peers` blocks that share it, counted along k.
 struct WorkUnit {
@@ -47,6 +47,10 @@ struct Schedule {
   int blocks;  // a persistent kernel walks block blockIdx.x, then every gridDim.x-th below `blocks`
 
   __device__ __forceinline__ int block_of_launch(int index) const {
+    if (reduction == REDUCTION_CLUSTER && sk_blocks > 0) {
+      const int cluster = sk_blocks / regions;
+      return index % cluster * regions + index / cluster;
+    }
     return remap && index < 2 * wave ? index / 2 + index % 2 * wave : index;
   }
 
@@ -69,12 +73,13 @@ struct Schedule {
   // The flag must have been raised so many times before the unit's sum is handed on or finished.
   __device__ __forceinline__ int arrivals_needed(const WorkUnit& unit) const {
     if (unit.fragment >= 0) return unit.peers;
-    if (reduction == REDUCTION_SEPARATE || unit.peers == 1) return 0;
+    if (reduction == REDUCTION_SEPARATE || reduction == REDUCTION_CLUSTER || unit.peers == 1) return 0;
     return reduction == REDUCTION_ATOMIC && !unit.last() ? (unit.peer > 0) : unit.peer;
   }
 
   __device__ __forceinline__ bool finishes(const WorkUnit& unit) const {
-    return unit.fragment >= 0 || unit.peers == 1 || (unit.last() && reduction != REDUCTION_SEPARATE);
+    return unit.fragment >= 0 || unit.peers == 1 || reduction == REDUCTION_CLUSTER ||
+           (unit.last() && reduction != REDUCTION_SEPARATE);
   }
 
   __device__ __forceinline__ int peer_slot(const WorkUnit& unit, int peer) const {
@@ -104,16 +109,18 @@ struct Schedule {
   // Backwards: the tile that another block finishes first, the own one last.
   __device__ __forceinline__ bool next_shared(Walk& walk, WorkUnit& unit) const {
     if (walk.end <= walk.at) return false;
-    const int within = (walk.end - 1) / iterations, tile_begin = within * iterations;
-    const int start = walk.at > tile_begin ? walk.at : tile_begin;
-    const int first = owner(tile_begin), last = owner(tile_begin + iterations - 1);
-    const int tile = walk.region * (sk_tiles / regions) + within;
-    const int region_block = walk.region * (sk_blocks / regions);
+    const bool split = regions == sk_tiles;  // split-K: a tile a region, so most divisions, a tenth of a microsecond each, go
+    const int within = split ? 0 : (walk.end - 1) / iterations, tile_begin = within * iterations;
+    const int start = walk.at > tile_begin ? walk.at : tile_begin, region_blocks = sk_blocks / regions;
+    const int first = split ? 0 : owner(tile_begin), last = split ? region_blocks - 1 : owner(tile_begin + iterations - 1);
+    const int tile = walk.region * (split ? 1 : sk_tiles / regions) + within;
+    const int region_block = walk.region * region_blocks;
     unit = make((dp_first ? dp_tiles : 0) + tile, start - tile_begin, walk.end - tile_begin);
     walk.end = start;
     if (last == first) return true;
     unit.peer = walk.number - first;
     unit.peers = last - first + 1;
+    if (reduction == REDUCTION_CLUSTER) return true;
     if (reduction == REDUCTION_SEPARATE) {
       unit.slot = slot_of(region_block + walk.number, unit.peer);
       unit.flag = tile * fragments;
@@ -155,7 +162,7 @@ struct Schedule {
   }
 
   __device__ __forceinline__ WorkUnit make(int tile, int k_begin, int k_end) const {
-    const int tiles = tiles_m * tiles_n, batch = tile / tiles;
+    const int tiles = tiles_m * tiles_n, batch = tile < tiles ? 0 : tile / tiles;
     WorkUnit unit{tile, 0, 0, batch, k_begin, k_end, 0, 1, -1, -1, -1};
     place(tile - batch * tiles, unit.row, unit.column);
     return unit;
@@ -164,6 +171,12 @@ struct Schedule {
   // Panels of `panel` lines, walked `chunk` steps at a time; the last ones may be smaller.
   __device__ __forceinline__ void place(int index, int& row, int& column) const {
     const int lines = along_m ? tiles_n : tiles_m, steps = along_m ? tiles_m : tiles_n;
+    if (panel == 1) {
+      row = index / steps;
+      column = index - row * steps;
+      if (along_m) index = row, row = column, column = index;
+      return;
+    }
     // A panel of more lines than there are is the same order, and panel * steps cannot overflow.
     const int deep = panel < lines ? panel : lines, wide = chunk < steps ? chunk : steps;
     const int panel_index = index / (deep * steps), in_panel = index - panel_index * deep * steps;

@@ -16,6 +16,17 @@
 #define SCHEDULED 0
 #endif
 
+// Peers of a tile that run as a cluster, where the schedule reduces so.
+#ifndef CLUSTER
+#define CLUSTER 1
+#endif
+#if CLUSTER > 1
+#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#include "cluster.cuh"
+#else
+#define CLUSTERED
+#endif
+
 struct Workspace {
   int* flags;   // zero between launches
   void* slots;  // of one tile of accumulators each
@@ -93,14 +104,23 @@ struct Work {
 
   // Whether row `row` of a thread's sums is the unit's to store: every row, unless it is one fragment of a reduction.
   __device__ __forceinline__ bool owns_row(int row) const {
+#if CLUSTER > 1
+    return row % unit.peers == unit.peer;
+#else
     return !SCHEDULED || unit.fragment < 0 || row % schedule.fragments == unit.fragment;
+#endif
   }
 
   // The sums go on to the next peer, or come together here: then the answer is true, and the epilogue follows.
-  // All threads of the block call it together.
+  // All threads of the block call it together; `shared` holds a tile of sums and is free.
   template <int THREADS, typename Sum, int ROWS, int COLS>
-  __device__ __forceinline__ bool combine(const Workspace& workspace, Sum (&sums)[ROWS][COLS]) const {
+  __device__ __forceinline__ bool combine(const Workspace& workspace, void* shared,
+                                          Sum (&sums)[ROWS][COLS]) const {
     if (!SCHEDULED || unit.peers == 1) return true;
+#if CLUSTER > 1
+    exchange<THREADS>(static_cast<Piece<Sum>*>(shared), sums);
+    return true;
+#endif
     typedef Piece<Sum> Sums;
     int* const flag = workspace.flags + unit.flag;
     const bool finishes = schedule.finishes(unit), separate = schedule.reduction == REDUCTION_SEPARATE;
@@ -125,6 +145,36 @@ struct Work {
     }
     return finishes;
   }
+
+#if CLUSTER > 1
+  // All peers lay their sums open in shared memory; each takes in the rows that it owns, in the order of the peers.
+  template <int THREADS, typename Sum, int ROWS, int COLS>
+  __device__ __forceinline__ void exchange(Piece<Sum>* shared, Sum (&sums)[ROWS][COLS]) const {
+    constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
+    __syncthreads();  // everyone has read the last tile
+#pragma unroll
+    for (int row = 0; row < ROWS; ++row)
+#pragma unroll
+      for (int e = 0; e < COLS; ++e)
+        shared[(row * PIECES + e / EACH) * THREADS + threadIdx.x].at[e % EACH] = sums[row][e];
+    cluster_barrier();
+#pragma unroll
+    for (int row = 0; row < ROWS; ++row) {
+      if (!owns_row(row)) continue;
+#pragma unroll
+      for (int e = 0; e < COLS; ++e) sums[row][e] = 0;
+#pragma unroll
+      for (int peer = 0; peer < CLUSTER; ++peer)
+#pragma unroll
+        for (int piece = 0; piece < PIECES; ++piece) {
+          const Piece<Sum> held = read_peer(&shared[(row * PIECES + piece) * THREADS + threadIdx.x], peer);
+#pragma unroll
+          for (int i = 0; i < EACH; ++i) sums[row][piece * EACH + i] += held.at[i];
+        }
+    }
+    cluster_barrier();  // nobody leaves, or writes again, while a peer still reads
+  }
+#endif
 
   // The sum of all peers' slots, in their order. Several loads are under way at once: alone, each would take a microsecond.
   template <int THREADS, typename Sum, int ROWS, int COLS>

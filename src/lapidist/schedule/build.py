@@ -22,7 +22,7 @@ def data_parallel(grid: TileGrid, *, raster: Raster | None = None, persistent_bl
 def split_k(
     grid: TileGrid, splits: int, *, reduction: str = "turnstile", fragments: int = 1, raster: Raster | None = None
 ) -> Schedule:
-    """`splits` blocks a tile. Serial with `turnstile` (or `atomic`), parallel with `separate` reduction blocks."""
+    """`splits` blocks a tile. Serial with `turnstile` (or `atomic`), parallel with `separate` blocks or in a `cluster`."""
     at_least("split_k", splits, 1)
     if splits == 1:
         return data_parallel(grid, raster=raster, reason="split_k = 1")

@@ -11,6 +11,9 @@ handed their sums on.
 Every wait is on a block of lower index in the segment, so of lower launch index: the one that is oldest never waits, and with
 blocks dispatched in order of their index nothing can lock up, however few are resident. Two options give that up and need
 `2 * wave` or `launched` blocks resident at once: `remap` and `launched`.
+
+In a split-K with reduction `cluster` the peers of a tile are a cluster: neighbours in launch order, resident together. Each
+adds up its share of the tile out of all peers' shared memory, so there is no workspace and every peer finishes.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from dataclasses import dataclass, field
 from lapidist.errors import ArgumentError
 from lapidist.schedule.grid import MOST, ROW_MAJOR, Raster, TileGrid, ceil_div
 
-REDUCTIONS = ("none", "atomic", "turnstile", "separate")
+REDUCTIONS = ("none", "atomic", "turnstile", "separate", "cluster")
+CLUSTER_MOST = 8  # blocks of a cluster on any chip that has clusters
 FLAG_BYTES = 4
 PARTIALS_ALIGNMENT = 256
 
@@ -108,6 +112,11 @@ class Schedule:
         return self.sk_blocks > 0 and (self.big_blocks > 0 or self.normal_iterations % self.grid.iterations != 0)
 
     @property
+    def cluster(self) -> int:
+        """Blocks of a cluster; 1 where none is needed."""
+        return self.blocks_per_region if self.reduction == "cluster" and self.sk_blocks else 1
+
+    @property
     def blocks(self) -> int:
         """Blocks with work, and those that fill a remapped grid up: the hardware pairs neighbours only in grids of four waves."""
         active = self.sk_blocks + self.dp_blocks + self.reduction_blocks
@@ -145,7 +154,7 @@ class Schedule:
     @property
     def slots(self) -> int:
         """Partial sums, each one tile of accumulators. Bounded by the blocks (and so by the chip), whatever the problem is."""
-        if self.reduction == "none" or not self.shares_tiles:
+        if self.reduction in ("none", "cluster") or not self.shares_tiles:
             return 0
         return self.sk_blocks * self.slots_per_block if self.reduction == "separate" else min(self.sk_blocks, self.sk_tiles)
 
@@ -175,7 +184,9 @@ class Schedule:
     # ---- who does what (each of these has a twin in cuda/schedule.cuh) ----
 
     def block_of_launch(self, index: int) -> int:
-        """Undo the pairing of neighbours in the first two waves."""
+        """Undo the pairing of neighbours in the first two waves, and the gathering of peers in clusters."""
+        if self.cluster > 1:
+            return index % self.cluster * self.regions + index // self.cluster
         if self.remap and index < 2 * self.wave:
             return index // 2 + index % 2 * self.wave
         return index
@@ -265,6 +276,8 @@ class Schedule:
         tile, slot, flag = self.first_shared_tile + shared_tile, -1, -1
         if last == first:
             return self.unit(tile, k_begin, k_end)
+        if self.reduction == "cluster":
+            return self.unit(tile, k_begin, k_end, number - first, last - first + 1)
         if self.reduction == "separate":
             slot = self.slot_of(region * self.blocks_per_region + number, number - first)
             flag = shared_tile * self.fragments
@@ -280,13 +293,15 @@ class Schedule:
 
     def finishes(self, unit: WorkUnit) -> bool:
         """This unit's block runs the epilogue (a reduction block: for its fragment) and sets the flag back to zero."""
-        return unit.fragment >= 0 or unit.peers == 1 or (unit.last and self.reduction != "separate")
+        if unit.fragment >= 0 or unit.peers == 1 or self.reduction == "cluster":
+            return True
+        return unit.last and self.reduction != "separate"
 
     def arrivals_needed(self, unit: WorkUnit) -> int:
         """A unit's sum may be handed on, or finished, when so many peers have raised its flag. Zero: it waits for no one."""
         if unit.fragment >= 0:
             return unit.peers
-        if self.reduction == "separate" or unit.peers == 1:
+        if self.reduction in ("separate", "cluster") or unit.peers == 1:
             return 0
         if self.reduction == "atomic" and not unit.last:
             return min(unit.peer, 1)
@@ -369,5 +384,15 @@ def check_shared(schedule: Schedule) -> None:
     if schedule.normal_iterations < 1:
         limit = schedule.region_iterations * schedule.regions
         raise ArgumentError(f"sk_blocks: each needs an iteration, of which there are {limit}; got {schedule.sk_blocks}")
+    if schedule.reduction == "cluster":
+        check_clusters(schedule)
     if schedule.reduction == "none" and schedule.shares_tiles:
         raise ArgumentError("reduction: must not be 'none' where blocks share tiles. Take turnstile, atomic or separate")
+
+
+def check_clusters(schedule: Schedule) -> None:
+    if schedule.regions != schedule.grid.tiles or schedule.launched:
+        raise ArgumentError("reduction: 'cluster' is for a split-K of all tiles; got another schedule. Take turnstile")
+    if schedule.cluster > CLUSTER_MOST:
+        most = f"a cluster has at most {CLUSTER_MOST} blocks"
+        raise ArgumentError(f"split_k: {most}; got {schedule.cluster}. Split less, or reduce another way")

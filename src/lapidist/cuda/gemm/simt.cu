@@ -44,6 +44,10 @@ static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles fill the block tile");
 
 constexpr int PAD = 4;  // keeps 16-byte alignment and spreads the transposing stores over the banks
 
+// Two buffers of a tile of A and one of B; peers of a cluster lay a tile of sums there.
+constexpr int BUFFERS = sizeof(T) * 2 * BK * (BM + BN + 2 * PAD), SUMS = CLUSTER > 1 ? sizeof(Acc) * BM * BN : 0;
+constexpr int SHARED = BUFFERS > SUMS ? BUFFERS : SUMS;
+
 template <int Count> struct alignas(sizeof(T) * Count < 16 ? sizeof(T) * Count : 16) Vector { T at[Count]; };
 
 // Moves an OUTER x BK tile (OUTER counts rows of A or columns of B) from global memory through registers to shared[k][outer].
@@ -106,7 +110,7 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS)
 simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* C, T* D,
      i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
      i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
@@ -117,8 +121,9 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int lane_m = (lane & 1) | (lane >> 1 & 2), lane_n = (lane >> 1 & 1) | (lane >> 2 & 6);
   const int warp_row = warp / (BN / WN) * WM, warp_col = warp % (BN / WN) * WN;
-  __shared__ __align__(16) T As[2][BK][BM + PAD];
-  __shared__ __align__(16) T Bs[2][BK][BN + PAD];
+  __shared__ __align__(16) char shared[SHARED];
+  T (*const As)[BK][BM + PAD] = reinterpret_cast<T (*)[BK][BM + PAD]>(shared);
+  T (*const Bs)[BK][BN + PAD] = reinterpret_cast<T (*)[BK][BN + PAD]>(shared + sizeof(T) * 2 * BK * (BM + PAD));
 
   for (Work work(schedule); work.next(ceil_div(M, BM), ceil_div(N, BN), ceil_div(K, BK));) {
     // Which tile, and how much of k.
@@ -183,7 +188,7 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
       }
     }
 
-    if (!work.combine<THREADS>(workspace, acc)) continue;
+    if (!work.combine<THREADS>(workspace, shared, acc)) continue;
 
     // Store.
     const T* from = C + inner * c_inner + outer * c_outer;

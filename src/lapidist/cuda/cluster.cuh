@@ -1,0 +1,18 @@
+// Blocks of a cluster and each other's shared memory (sm_90 on).
+#pragma once
+#include "ptx.cuh"
+
+// All threads of all blocks; what they wrote before it, the others see behind it.
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// The 16 bytes at this place in the shared memory of block `rank` of the cluster.
+template <typename Sixteen> __device__ __forceinline__ Sixteen read_peer(const Sixteen* place, int rank) {
+  static_assert(sizeof(Sixteen) == 16, "one load");
+  union { Sixteen value; unsigned at[4]; } held;
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %4, %5;\nld.shared::cluster.v4.u32 {%0, %1, %2, %3}, [there];\n}"
+      : "=r"(held.at[0]), "=r"(held.at[1]), "=r"(held.at[2]), "=r"(held.at[3]) : "r"(shared_address(place)), "r"(rank) : "memory");
+  return held.value;
+}
