@@ -90,7 +90,7 @@ def test_contiguous_strides(shape: tuple[int, ...]) -> None:
 
 
 def test_a_new_array_is_like_the_old_one() -> None:
-    new = empty((2, 3), of(np.zeros((5, 5), np.float16)))
+    new = empty((2, 3), of(np.zeros((5, 5), np.float16)), "float16")
     assert isinstance(new, np.ndarray)
     assert (new.shape, new.dtype) == ((2, 3), np.float16)
     assert new.flags.c_contiguous

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from lapidist.compiler import CUDA_SOURCES
-from lapidist.kernels import DETOURS, RUNGS, Kernel
+from lapidist.kernel import Kernel
+from lapidist.kernels import DETOURS, RUNGS
 
 ROOT = Path(__file__).parent.parent
 HOST_FILES = sorted((ROOT / "src").rglob("*.py"))
@@ -23,7 +24,12 @@ TEXT_FILES = [*HOST_FILES, *DEVICE_FILES, *sorted((ROOT / "tests").rglob("*.py")
 FUNCTION_LINES, FUNCTION_MEDIAN = 60, 12
 HOST_LINES, KERNEL_LINES = 400, 250
 LAST_SMALL_STEP, SMALL_STEP, LARGE_STEP = 14, 80, 120  # changed lines from rung to rung
-LONG_STEPS = {"tma_producer": 205}  # TMA, producer warps, a larger tile and persistent blocks come together
+LONG_STEPS = {
+    "tma_producer": 205,  # TMA, producer warps, a larger tile and persistent blocks come together
+    "wmma_simple": 190,  # another unit: none of the CUDA cores' machinery is left
+    "wmma_shared": 130,
+    "mma_multistage": 175,  # fragments, copies and the way out change together
+}
 HEADER = ("Lesson:", "From:", "Change:", "Predicts:", "Measured:")
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}
 

@@ -9,12 +9,12 @@ import pytest
 from lapidist.compiler import CUDA_SOURCES
 from lapidist.config import Config
 from lapidist.errors import ArgumentError
-from lapidist.kernels import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUNGS, Kernel, kernel_named
-from lapidist.static import Static, analyse, binary_of
+from lapidist.kernel import Kernel
+from lapidist.kernels import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUNGS, kernel_named
+from lapidist.static import Static, analyse, binary_of, sample_problem
 from lapidist.static.analysis import resources
+from typed import TYPED, TYPED_IDS
 
-DTYPES = ["float16", "float32", "float64"]
-ELEMENT = {"float16": "f16", "float32": "f32", "float64": "f64"}
 STATIC_SHARED_LIMIT = 48 * 1024
 SHARED_LIMIT = 227 * 1024
 
@@ -38,17 +38,6 @@ def test_a_rung_answers_to_its_number() -> None:
         assert kernel.source.startswith(f"ladder/{number:02d}_")
 
 
-# The tensor-core kernels wait for the registry to know their types.
-TENSOR_CORES = {
-    "ladder/16_wmma_simple.cu",
-    "ladder/17_wmma_shared.cu",
-    "ladder/18_mma_multistage.cu",
-    "detours/wmma_beta_first.cu",
-    "detours/wmma_no_skew.cu",
-    "gemm/mma.cu",
-}
-
-
 @pytest.mark.parametrize("name", ["0", "99", "-1", "", "naive", "LARGE_TILE"])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(ArgumentError, match=r"kernel: must be one of uncoalesced, .* or a rung's number; got "):
@@ -57,7 +46,7 @@ def test_other_names_are_refused(name: str) -> None:
 
 def test_every_source_is_registered_and_every_row_has_its_source() -> None:
     sources = {str(path.relative_to(CUDA_SOURCES)) for path in CUDA_SOURCES.rglob("*.cu")}
-    assert sources - TENSOR_CORES == {kernel.source for kernel in KERNELS}
+    assert sources == {kernel.source for kernel in KERNELS}
 
 
 def test_kinds() -> None:
@@ -79,27 +68,28 @@ def test_one_entry_by_the_files_name(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("aligned", [True, False], ids=["aligned", "unaligned"])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kernel", KERNELS, ids=named)
-def test_every_kernel_compiles_for_every_type(kernel: Kernel, dtype: str, aligned: bool) -> None:
-    for config, _ in kernel.configs_for(dtype):
-        binary = binary_of(kernel, config, dtype, "sm_90a", aligned)
+@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+def test_every_kernel_compiles_for_every_type(kernel: Kernel, math: str, aligned: bool) -> None:
+    for config, _ in kernel.configs_for(math):
+        binary = binary_of(kernel, config, math, "sm_90a", aligned)
         assert f".visible .entry {kernel.entry}(" in binary.ptx
         registers, shared, _ = resources(binary)
         assert 0 < registers * config.threads <= 65536
         assert shared <= STATIC_SHARED_LIMIT
-        assert shared + kernel.shared_bytes(config, dtype) <= SHARED_LIMIT
-        assert f"fma.rn.{'f64' if dtype == 'float64' else 'f32'}" in binary.ptx
+        assert shared + kernel.shared_bytes(config, sample_problem(kernel, math, aligned)) <= SHARED_LIMIT
+        fused = f"fma.rn.{'f64' if math == 'float64' else 'f32'}"
+        assert re.search({"fma": fused, "mma": r"\bmma\.sync"}[kernel.unit], binary.ptx)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)
 def test_every_kernel_compiles_for_the_oldest_chip_it_promises(kernel: Kernel) -> None:
     major, minor = kernel.capability
     architecture = f"sm_{major}{minor}{'a' if major >= 9 else ''}"
-    assert f".target {architecture}" in binary_of(kernel, kernel.config_for("float32"), "float32", architecture).ptx
+    math = "float16" if kernel.unit != "fma" else "float32"
+    assert f".target {architecture}" in binary_of(kernel, kernel.config_for(math), math, architecture).ptx
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+@pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if "float32" in kernel.types.maths], ids=named)
 def test_nothing_spills_in_float(kernel: Kernel) -> None:
     """Aligned; without alignment the addresses of single elements may cost a rung some, in newer compilers."""
     for config, _ in kernel.configs_for("float32"):
@@ -139,22 +129,24 @@ def test_barriers_a_step(name: str) -> None:
 # ---- configs ----
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=named)
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_every_registered_config_is_whole(kernel: Kernel, dtype: str) -> None:
-    for config, efficiency in kernel.configs_for(dtype):
+@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+def test_every_registered_config_is_whole(kernel: Kernel, math: str) -> None:
+    for config, efficiency in kernel.configs_for(math):
         assert config.threads % 32 == 0
         assert config.threads <= 1024
         assert 0 < efficiency <= 1
-        assert config.bm % config.tm == 0
-        assert config.bn % config.tn == 0
         if config.wm:
             assert (config.bm % config.wm, config.bn % config.wn) == (0, 0)
-            assert config.wm // config.tm * (config.wn // config.tn) == 32
+        if not config.by_warps:
+            assert config.bm % config.tm == 0
+            assert config.bn % config.tn == 0
+            assert not config.wm or config.wm // config.tm * (config.wn // config.tn) == 32
 
 
 def test_a_config_prints_what_it_is() -> None:
     assert str(Config(128, 64, 8, 32, 16, 8, 4, stages=3)) == "128x64x8, warp 32x16, thread 8x4, 3 stages"
     assert str(Config(32, 32)) == "32x32, thread 1x1"
     assert Config(128, 128, 8, tm=8, tn=8, producers=32).threads == 256 + 32
+    by_warps = Config(128, 64, 16, 32, 32, 0, 0, stages=4)
+    assert (str(by_warps), by_warps.threads) == ("128x64x16, warp 32x32, 4 stages", 256)
     assert Config(32, 16).defines() == {"BM": 32, "BN": 16, "TM": 1, "TN": 1}

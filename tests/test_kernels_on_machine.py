@@ -9,9 +9,11 @@ import pytest
 
 import lapidist
 from lapidist.config import Config
-from lapidist.kernels import KERNELS, Kernel, kernel_named
-from lapidist.signatures import LADDER_B_ROWS, SIMT, TMA
+from lapidist.kernel import Kernel
+from lapidist.kernels import KERNELS, kernel_named
+from lapidist.signatures import LADDER_B_ROWS, MMA, SIMT, TMA
 from lapidist.verify import judge
+from typed import TYPED, TYPED_IDS, fresh, output_of, poisoned, precision_of, whole
 
 Array = np.ndarray[Any, Any]
 SIZES = [(1, 1, 1), (33, 35, 37), (130, 132, 36), (5, 200, 3), (40, 3, 65), (16, 16, 0)]
@@ -34,9 +36,9 @@ def rows_on_16_bytes(array: Array) -> Array:
     return aligned(wide)[:, : array.shape[1]]
 
 
-def operands(kernel: Kernel, m: int, n: int, k: int, dtype: str, rng: np.random.Generator) -> tuple[Array, Array]:
+def operands(kernel: Kernel, m: int, n: int, k: int, math: str, rng: np.random.Generator) -> tuple[Array, Array]:
     """A and B of a kind that the kernel takes."""
-    a, b = rng.standard_normal((m, k)).astype(dtype), rng.standard_normal((k, n)).astype(dtype)
+    a, b = fresh(rng, (m, k), math), fresh(rng, (k, n), math)
     if kernel.signature is TMA:
         return rows_on_16_bytes(a), rows_on_16_bytes(b)
     return aligned(a), np.asfortranarray(b) if kernel.signature is LADDER_B_ROWS else aligned(b)
@@ -46,48 +48,55 @@ def named(kernel: Kernel) -> str:
     return kernel.name
 
 
+def plain(kernel: Kernel) -> str:
+    """The math that a kernel is tested in where one is enough."""
+    return "float32" if "float32" in kernel.types.maths else "float16"
+
+
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)
-def test_float_at_awkward_sizes(rng: np.random.Generator, kernel: Kernel, m: int, n: int, k: int) -> None:
+def test_awkward_sizes(rng: np.random.Generator, kernel: Kernel, m: int, n: int, k: int) -> None:
     if kernel.signature is LADDER_B_ROWS and min(k, n) <= 1:
         pytest.skip("one column is row-major too: this form cannot be told apart")
-    a, b = operands(kernel, m, n, k, "float32", rng)
-    out = np.full((m, n), np.nan, np.float32)
+    a, b = operands(kernel, m, n, k, plain(kernel), rng)
+    out = poisoned((m, n), plain(kernel))
     lapidist.gemm(a, b, out=out, kernel=kernel.name, device="machine")
-    assert judge(out, a, b).ok
+    assert judge(out, a, b, unit=kernel.unit).ok
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float64"])
-@pytest.mark.parametrize("kernel", KERNELS, ids=named)
-def test_the_other_types(rng: np.random.Generator, kernel: Kernel, dtype: str) -> None:
-    a, b = operands(kernel, 37, 44, 41, dtype, rng)
-    out = np.full((37, 44), np.nan, dtype)
-    lapidist.gemm(a, b, out=out, kernel=kernel.name, device="machine")
-    assert judge(out, a, b).ok
+@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+def test_every_type(rng: np.random.Generator, kernel: Kernel, math: str) -> None:
+    """Ragged, and with rows on 16 bytes."""
+    for m, n, k in ((37, 45, 41), (32, 48, 64)):
+        a, b = operands(kernel, m, n, k, math, rng)
+        out = aligned(poisoned((m, n), output_of(math, own=not kernel.types.outputs)))
+        lapidist.gemm(a, b, out=out, kernel=kernel.name, precision=precision_of(math), device="machine")
+        assert judge(out, a, b, precision=precision_of(math), unit=kernel.unit).ok
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=named)
-def test_alpha_and_beta(rng: np.random.Generator, kernel: Kernel) -> None:
-    a, b = operands(kernel, 34, 36, 12, "float32", rng)
-    c = aligned(rng.standard_normal((34, 36)).astype(np.float32))
+@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+def test_alpha_and_beta(rng: np.random.Generator, kernel: Kernel, math: str) -> None:
+    a, b = operands(kernel, 34, 36, 12, math, rng)
+    c = aligned(whole(rng, (34, 36), math).astype(poisoned((0, 0), output_of(math, own=not kernel.types.outputs)).dtype))
+    alpha, beta = (-3, 2) if math in ("int8", "uint8") else (-0.5, 1.25)
     out = c.copy()
-    lapidist.gemm(a, b, out, alpha=-0.5, beta=1.25, out=out, kernel=kernel.name, device="machine")
-    assert judge(out, a, b, c, -0.5, 1.25).ok
+    lapidist.gemm(a, b, out, alpha=alpha, beta=beta, out=out, kernel=kernel.name, precision=precision_of(math), device="machine")
+    assert judge(out, a, b, c, alpha, beta, precision=precision_of(math), unit=kernel.unit).ok
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=named)
-def test_integers_are_exact_and_nan_in_c_is_not_read(rng: np.random.Generator, kernel: Kernel) -> None:
-    a, b = (rng.integers(-4, 5, shape).astype(np.float32) for shape in ((30, 40), (40, 20)))
+@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+def test_integers_are_exact_and_nan_in_c_is_not_read(rng: np.random.Generator, kernel: Kernel, math: str) -> None:
+    a, b = (whole(rng, shape, math) for shape in ((30, 40), (40, 20)))
     a, b = rows_on_16_bytes(a), np.asfortranarray(b) if kernel.signature is LADDER_B_ROWS else rows_on_16_bytes(b)
-    out = np.full((30, 20), np.nan, np.float32)
-    lapidist.gemm(a, b, out, alpha=1, beta=0, out=out, kernel=kernel.name, device="machine")
-    assert judge(out, a, b, exact=True).ok
+    out = poisoned((30, 20), output_of(math, own=not kernel.types.outputs))
+    lapidist.gemm(a, b, out, beta=0, out=out, kernel=kernel.name, precision=precision_of(math), device="machine")
+    assert judge(out, a, b, exact=True, precision=precision_of(math)).ok == (math != "bfloat16" or abs(out).max() <= 256)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)
 def test_nothing_outside_the_output_is_written(rng: np.random.Generator, kernel: Kernel) -> None:
-    a, b = operands(kernel, 18, 21, 24, "float32", rng)
-    base = np.full((24, 32), np.nan, np.float32)
+    a, b = operands(kernel, 18, 21, 24, plain(kernel), rng)
+    base = poisoned((24, 32), plain(kernel))
     lapidist.gemm(a, b, out=base[3:21, 4:25], kernel=kernel.name, device="machine")
     assert judge(base[3:21, 4:25], a, b).ok
     base[3:21, 4:25] = np.nan
@@ -114,6 +123,7 @@ def laid_out(array: Array, layout: str) -> Array:
 @pytest.mark.parametrize("a_layout", LAYOUTS)
 def test_layouts(rng: np.random.Generator, a_layout: str, b_layout: str, out_layout: str) -> None:
     assert kernel_named("simt").signature is SIMT
+    assert kernel_named("mma").signature is MMA
     a = laid_out(rng.standard_normal((21, 13)).astype(np.float32), a_layout)
     b = laid_out(rng.standard_normal((13, 18)).astype(np.float32), b_layout)
     out = laid_out(np.full((21, 18), np.nan, np.float32), out_layout)
@@ -121,17 +131,16 @@ def test_layouts(rng: np.random.Generator, a_layout: str, b_layout: str, out_lay
     assert judge(out, a, b).ok
 
 
-PRODUCTION_CONFIGS = [
-    (dtype, config) for dtype in ("float16", "float32", "float64") for config, _ in kernel_named("simt").configs_for(dtype)
-]
+PRODUCTION_CONFIGS = [(name, math, config) for name in ("simt", "mma") for math in kernel_named(name).types.maths
+                      for config, _ in kernel_named(name).configs_for(math)]  # fmt: skip
 
 
-@pytest.mark.parametrize(("dtype", "chosen"), PRODUCTION_CONFIGS, ids=str)
-def test_every_config_of_the_production_kernel(rng: np.random.Generator, dtype: str, chosen: Config) -> None:
-    a, b = rng.standard_normal((70, 33)).astype(dtype), rng.standard_normal((33, 66)).astype(dtype)
-    plan = lapidist.plan(a, b, kernel="simt", config=chosen, device="machine")
+@pytest.mark.parametrize(("name", "math", "chosen"), PRODUCTION_CONFIGS, ids=str)
+def test_every_config_of_the_production_kernels(rng: np.random.Generator, name: str, math: str, chosen: Config) -> None:
+    a, b = fresh(rng, (70, 33), math), fresh(rng, (33, 66), math)
+    plan = lapidist.plan(a, b, kernel=name, config=chosen, precision=precision_of(math), device="machine")
     assert plan.config == chosen
-    assert judge(plan.execute(a, b), a, b).ok
+    assert judge(plan.execute(a, b), a, b, precision=precision_of(math), unit=kernel_named(name).unit).ok
 
 
 @pytest.mark.parametrize(

@@ -10,16 +10,19 @@ import numpy as np
 import pytest
 
 from lapidist import prepare
-from lapidist.kernels import KERNELS, Kernel, kernel_named
+from lapidist.arguments import Arguments
+from lapidist.kernel import Kernel
+from lapidist.kernels import KERNELS, kernel_named
 from lapidist.launch import Launch, ParameterBlock
 from lapidist.static import binary_of, sample_problem
+from typed import TYPED, TYPED_IDS
 
-DTYPES = ["float16", "float32", "float64"]
 DECLARATION = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+\w+_param_\d+(?:\[(\d+)\])?")
 BYTES = {"u32": 4, "s32": 4, "f32": 4, "u64": 8, "s64": 8, "f64": 8, "b8": 1}
 STRUCTS = {"tensormap", "schedule", "workspace", "modes"}
 KINDS = {
     "u32": {"i32"},
+    "s32": {"i32"},
     "u64": {"i64", "pointer"},
     "f32": {"f32"},
     "f64": {"f64"},
@@ -40,8 +43,7 @@ def declared(ptx: str, entry: str) -> list[tuple[str, int, int]]:
     return found
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize(("kernel", "dtype"), TYPED, ids=TYPED_IDS)
 def test_offsets_and_kinds_are_those_of_the_compiled_kernel(kernel: Kernel, dtype: str) -> None:
     binary = binary_of(kernel, kernel.config_for(dtype), dtype, "sm_90a")
     block = kernel.signature.block(sample_problem(kernel, dtype))
@@ -100,7 +102,7 @@ def test_places_of_a_kind() -> None:
 def launch_of(kernel: str, m: int, n: int, k: int, *, order: str = "C") -> tuple[Launch, Any, Any, Any]:
     a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
     out = np.ones((m, n), np.float32, order=order)  # type: ignore[call-overload]
-    arguments = prepare.Arguments(a, b, None, out, False, False, False, 2.0, 0.0)
+    arguments = Arguments(a, b, None, out, False, False, False, 2.0, 0.0)
     ready = prepare.Gemm(arguments, "machine", kernel, None)
     assert ready.plan is not None
     assert arguments.out is not None

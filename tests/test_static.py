@@ -302,5 +302,7 @@ def test_architectures_have_a_form(architecture: str) -> None:
 
 
 def test_types_are_named() -> None:
-    with pytest.raises(ArgumentError, match="dtype: must be one of float16, float32, float64; got 'int8'"):
+    with pytest.raises(ArgumentError, match=r"dtype: must be one of float16, bfloat16, .*tf32; got 'int4'"):
+        sample_problem(kernel_named("coalesced"), "int4")
+    with pytest.raises(RefusalError, match=r"coalesced takes no int8 problem .*: it multiplies float16, float32, float64"):
         sample_problem(kernel_named("coalesced"), "int8")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from lapidist import checks
+from lapidist.arguments import AS_USUAL, Arguments, Wanted
 from lapidist.arrays import empty
 from lapidist.config import Config
+from lapidist.dtypes import name_of
 from lapidist.errors import ArgumentError
-from lapidist.kernels import Kernel
-from lapidist.prepare import Arguments, Choice, Gemm, choose_stream, geometry, pointer_of
+from lapidist.kernel import Kernel
+from lapidist.prepare import Choice, Gemm, choose_stream, geometry, pointer_of
 from lapidist.schedule import Schedule
 from lapidist.sharing import AUTO, PLANNED, Sharing
 
@@ -17,21 +19,35 @@ PREPARED_LIMIT = 4096  # geometries remembered; a program that meets more starts
 _prepared: dict[Any, Gemm] = {}
 
 
-def matmul(a: Any, b: Any, /, *, out: Any = None, stream: Any = None, device: int | str | None = None) -> Any:
+def matmul(
+    a: Any,
+    b: Any,
+    /,
+    *,
+    out: Any = None,
+    out_dtype: Any = None,
+    acc_dtype: Any = None,
+    precision: str = "ieee",
+    stream: Any = None,
+    device: int | str | None = None,
+) -> Any:
     """a @ b as numpy.matmul has it: vectors, broadcast batches, any strides.
 
     Arrays of torch, CuPy or JAX run on their GPU, on their framework's current stream; host arrays run in NumPy, or on
-    `device` ("gpu", a GPU's number, "machine"). Returns `out`, or a new array of a's framework.
+    `device` ("gpu", a GPU's number, "machine"). Returns `out`, or a new array of a's framework, of `out_dtype`: the
+    operands' own type, but int32 for 8-bit integers and float32 for 8-bit floats unless told otherwise. `acc_dtype` is what
+    sums are kept in ("float16" for float16); precision="tf32" lets tensor cores round float32 factors to 10 bits.
     """
     require_place(device)
-    key = (geometry(a), geometry(b), geometry(out), device)
+    wanted = types_wanted(out_dtype, acc_dtype, precision)
+    key = (geometry(a), geometry(b), geometry(out), wanted, device)
     ready = _prepared.get(key)
     if ready is not None and ready.direct and out is None:
-        result = empty(ready.shape, ready.like)
+        result = empty(ready.shape, ready.like, ready.out_dtype)
         handle = choose_stream(stream, ready.like.framework, ready.place)
         ready.start(pointer_of(a), pointer_of(b), 0, pointer_of(result), handle)
         return result
-    arguments = Arguments(a, b, None, out, False, False, True, 1.0, 0.0)
+    arguments = Arguments(a, b, None, out, False, False, True, 1.0, 0.0, wanted)
     return prepared(key, arguments, device, None, None, PLANNED).run(arguments, stream)
 
 
@@ -45,6 +61,9 @@ def gemm(
     out: Any = None,
     trans_a: bool = False,
     trans_b: bool = False,
+    out_dtype: Any = None,
+    acc_dtype: Any = None,
+    precision: str = "ieee",
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
     schedule: str | Schedule = AUTO,
@@ -58,7 +77,8 @@ def gemm(
 ) -> Any:
     """out = alpha op(a) op(b) + beta c, in BLAS terms.
 
-    beta = 0 never reads c, alpha = 0 never reads a and b. c broadcasts to the output and may be the output itself.
+    beta = 0 never reads c, alpha = 0 never reads a and b. c has the output's type, broadcasts to it and may be the output
+    itself. `out_dtype`, `acc_dtype` and `precision` are matmul's. With 8-bit integers alpha and beta are whole numbers.
     `kernel` and `config` name a registry row and its knobs, `schedule` ("data_parallel", "stream_k" or a Schedule),
     `split_k`, `reduction` and `avail_sms` how blocks share the work; without them the planner chooses. `workspace` is an
     array of at least plan(...).workspace_bytes of zeros, which is fit for the next call; without it the driver keeps one.
@@ -66,7 +86,8 @@ def gemm(
     alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
     require_choices(device, kernel, config)
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
-    arguments = Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta)
+    wanted = types_wanted(out_dtype, acc_dtype, precision)
+    arguments = Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta, wanted)
     key = (
         geometry(a),
         geometry(b),
@@ -77,6 +98,7 @@ def gemm(
         beta,
         trans_a,
         trans_b,
+        wanted,
         kernel,
         config,
         sharing,
@@ -97,6 +119,9 @@ def plan(
     out: Any = None,
     trans_a: bool = False,
     trans_b: bool = False,
+    out_dtype: Any = None,
+    acc_dtype: Any = None,
+    precision: str = "ieee",
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
     schedule: str | Schedule = AUTO,
@@ -111,7 +136,16 @@ def plan(
     alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
     require_choices(device, kernel, config)
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
-    return Gemm(Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta), device, kernel, config, sharing, workspace)
+    arguments = Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta, types_wanted(out_dtype, acc_dtype, precision))
+    return Gemm(arguments, device, kernel, config, sharing, workspace)
+
+
+def types_wanted(out_dtype: Any, acc_dtype: Any, precision: str) -> Wanted:
+    """The types by name, as a key."""
+    if out_dtype is None and acc_dtype is None and precision == "ieee":
+        return AS_USUAL
+    out = None if out_dtype is None else name_of(out_dtype, "out_dtype")
+    return Wanted(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision)
 
 
 def require_place(device: object) -> None:

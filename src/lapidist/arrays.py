@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lapidist.dtypes import numpy_dtype, size_of
 from lapidist.errors import DeviceError, DTypeError
 
 HOST = -1  # device number of arrays in host memory
@@ -37,7 +38,7 @@ class Operand:
     @property
     def span(self) -> tuple[int, int]:
         """First and one-past-last byte that the elements touch."""
-        size = np.dtype(self.dtype).itemsize
+        size = size_of(self.dtype)
         if 0 in self.shape:
             return self.pointer, self.pointer
         steps = [(extent - 1) * stride * size for extent, stride in zip(self.shape, self.strides, strict=True)]
@@ -165,27 +166,42 @@ def stream_of(framework: str, device: int) -> int:
     return 0  # the legacy default stream: ordered with everything that is not explicitly concurrent
 
 
-def empty(shape: tuple[int, ...], like: Operand) -> Any:
-    """A new array of the framework, type and place of `like`."""
+def empty(shape: tuple[int, ...], like: Operand, dtype: str) -> Any:
+    """A new array of a type, of the framework and place of `like`."""
     if like.framework == "torch":
-        return like.owner.new_empty(shape)
+        return like.owner.new_empty(shape) if dtype == like.dtype else like.owner.new_empty(shape, dtype=torch_dtype(dtype))
     if like.framework == "cupy":
         import cupy
 
         with cupy.cuda.Device(like.device):
-            return cupy.empty(shape, dtype=like.dtype)
+            return cupy.empty(shape, dtype=numpy_dtype(dtype))
     if like.framework == "jax":
         import jax
 
         with jax.default_device(next(iter(like.owner.devices()))):
-            return jax.numpy.empty(shape, dtype=like.dtype).block_until_ready()
+            return jax.numpy.empty(shape, dtype=numpy_dtype(dtype)).block_until_ready()
     if like.device == HOST:
-        return np.empty(shape, dtype=like.dtype)
+        return np.empty(shape, dtype=numpy_dtype(dtype))
     raise DTypeError(f"out: cannot make a new {type(like.owner).__name__}; pass out= with the array to write to")
+
+
+def torch_dtype(name: str) -> Any:
+    import torch
+
+    return getattr(torch, name)
 
 
 def on_host(operand: Operand) -> np.ndarray[Any, Any]:
     """A NumPy view of an operand in host memory: the caller's own memory, in the operand's shape."""
-    base = operand.owner.detach().numpy() if operand.framework == "torch" else np.asarray(operand.owner)
+    base = torch_on_host(operand) if operand.framework == "torch" else np.asarray(operand.owner)
     byte_strides = tuple(stride * base.itemsize for stride in operand.strides)
     return np.lib.stride_tricks.as_strided(base, operand.shape, byte_strides)
+
+
+def torch_on_host(operand: Operand) -> np.ndarray[Any, Any]:
+    """torch hands NumPy only the types that NumPy has by itself; the others go as the integers of their size."""
+    tensor = operand.owner.detach()
+    if hasattr(np, operand.dtype):
+        return tensor.numpy()
+    whole = torch_dtype("int16" if size_of(operand.dtype) == 2 else "uint8")
+    return tensor.view(whole).numpy().view(numpy_dtype(operand.dtype))

@@ -6,23 +6,74 @@ import math
 
 import numpy as np
 
-from lapidist.arrays import HOST, Operand
+from lapidist.arrays import HOST, Operand, operand_of
+from lapidist.dtypes import MIXED, OPERANDS, PRECISIONS, TF32, TYPES, outputs_of, size_of
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
-from lapidist.problem import ELEMENT_BYTES
 
 
 def require_supported(operand: Operand) -> None:
-    if operand.dtype not in ELEMENT_BYTES:
+    if operand.dtype not in OPERANDS:
         raise DTypeError(
-            f"{operand.name}: element type must be one of {', '.join(ELEMENT_BYTES)}; got {operand.dtype}. Convert it first"
+            f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert it first"
         )
 
 
-def require_same_dtype(operand: Operand, a: Operand) -> None:
-    if operand.dtype != a.dtype:
+def require_types_that_multiply(a: Operand, b: Operand) -> None:
+    """Two types only where a tensor core multiplies them with each other."""
+    if a.dtype != b.dtype and frozenset((a.dtype, b.dtype)) not in MIXED:
         raise DTypeError(
-            f"{operand.name}: element type must be that of a, {a.dtype}; got {operand.dtype}. "
-            f"Convert one of them ({operand.name}.astype or {operand.name}.to)"
+            f"b: element type must be that of a, {a.dtype}; got {b.dtype}. No chip multiplies the two with each other. "
+            f"Convert {common_type(a, b)}, which keeps every number (.astype or .to)"
+        )
+
+
+def common_type(a: Operand, b: Operand) -> str:
+    """What to convert so that both have one type that holds all numbers of either."""
+    if size_of(a.dtype) == size_of(b.dtype):
+        return "both to float32"
+    narrow, wide = sorted((a, b), key=lambda operand: size_of(operand.dtype))
+    return f"{narrow.name} to {wide.dtype}"
+
+
+def require_precision(precision: object, a: Operand) -> None:
+    if precision not in PRECISIONS:
+        raise ArgumentError(f'precision: must be "ieee" or "tf32"; got {precision!r}. Leave it away for all bits of the operands')
+    if precision == TF32 and a.dtype != "float32":
+        raise ArgumentError(
+            f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it away, or convert a and b to float32'
+        )
+
+
+def require_accumulator(wanted: str | None, a: Operand) -> str:
+    """The type that sums are kept in."""
+    known = TYPES[a.dtype].accumulators
+    if wanted is not None and wanted not in known:
+        raise DTypeError(f"acc_dtype: must be {' or '.join(known)} for {a.dtype}; got {wanted}. Leave it away for {known[0]}")
+    return wanted or known[0]
+
+
+def require_output_type(wanted: str | None, out: object, a: Operand, b: Operand) -> str:
+    """The type of C and D: the one asked for, else that of `out`, else the default of the operands' types."""
+    known = outputs_of(a.dtype, b.dtype)
+    operands = a.dtype if a.dtype == b.dtype else f"{a.dtype} and {b.dtype}"
+    given = None if out is None else operand_of(out, "out").dtype
+    if wanted is not None and wanted not in known:
+        raise DTypeError(
+            f"out_dtype: must be {' or '.join(known)} for operands of {operands}; got {wanted}. Ask for {known[0]} and convert it"
+        )
+    if given is not None and (given not in known or wanted not in (None, given)):
+        rule = wanted or " or ".join(known)
+        raise DTypeError(
+            f"out: element type must be {rule} for operands of {operands}; got {given}. Pass an array of {wanted or known[0]}"
+        )
+    return given or wanted or known[0]
+
+
+def require_type_of_output(c: Operand, dtype: str) -> None:
+    if c.dtype != dtype:
+        raise DTypeError(
+            f"c: element type must be that of the output, {dtype}; got {c.dtype}. "
+            "Convert it (.astype or .to), or ask for its type with out_dtype"
         )
 
 
@@ -76,7 +127,6 @@ def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
 def require_output(out: Operand, a: Operand, shape: tuple[int, ...]) -> None:
     if out.shape != shape:
         raise ShapeError(f"out: must have shape {shape}; got {out.shape}. It is neither resized nor broadcast")
-    require_same_dtype(out, a)
     require_same_device(out, a)
     require_writable(out)
     if not elements_apart(out):
@@ -166,7 +216,7 @@ def require_flag(name: str, value: object) -> None:
 
 def require_whole_elements(operand: Operand) -> None:
     """Kernels load elements; one that straddles its own size would fault on the chip."""
-    size = ELEMENT_BYTES[operand.dtype]
+    size = size_of(operand.dtype)
     if operand.pointer % size:
         raise StrideError(
             f"{operand.name}: must start on a multiple of its element's {size} bytes; "
@@ -175,7 +225,15 @@ def require_whole_elements(operand: Operand) -> None:
 
 
 def require_in_range(name: str, value: float, accumulator: str) -> None:
-    """alpha and beta travel in the accumulator's type."""
+    """alpha and beta travel in the accumulator's type; with sums in half, in float."""
+    if accumulator == "int32":
+        if not value.is_integer() or not -(2**31) <= value < 2**31:
+            raise ArgumentError(
+                f"{name}: must be a whole number of 32 bits for integers, whose sums are int32; got {value:g}. "
+                "Multiply with 1 and scale the result in a floating type"
+            )
+        return
+    accumulator = "float64" if accumulator == "float64" else "float32"
     largest = float(np.finfo(accumulator).max)
     if math.isfinite(value) and abs(value) > largest:
         raise ArgumentError(

@@ -25,15 +25,22 @@ class Config:
     producers: int = 0  # threads that only load
 
     def __post_init__(self) -> None:
-        for name in ("bm", "bn", "tm", "tn"):
+        for name in ("bm", "bn") if self.by_warps else ("bm", "bn", "tm", "tn"):
             if getattr(self, name) < 1:
                 raise ArgumentError(
                     f"config: {name} must be at least 1; got {getattr(self, name)}. See lapidist.KERNELS for examples"
                 )
 
     @property
+    def by_warps(self) -> bool:
+        """On tensor cores a tile belongs to a warp as a whole: tm and tn are 0."""
+        return (self.tm, self.tn) == (0, 0) and self.wm > 0 and self.wn > 0
+
+    @property
     def threads(self) -> int:
-        """One for every thread tile, and the producers."""
+        """One for every thread tile, or 32 for every warp tile; and the producers."""
+        if self.by_warps:
+            return (self.bm // self.wm) * (self.bn // self.wn) * 32 + self.producers
         return (self.bm // self.tm) * (self.bn // self.tn) + self.producers
 
     def defines(self) -> dict[str, object]:
@@ -52,7 +59,8 @@ class Config:
         parts = [f"{self.bm}x{self.bn}" + (f"x{self.bk}" if self.bk else "")]
         if self.wm:
             parts.append(f"warp {self.wm}x{self.wn}")
-        parts.append(f"thread {self.tm}x{self.tn}")
+        if not self.by_warps:
+            parts.append(f"thread {self.tm}x{self.tn}")
         if self.stages:
             parts.append(f"{self.stages} stages")
         return ", ".join(parts)

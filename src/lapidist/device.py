@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from lapidist.dtypes import FP8, TF32
 from lapidist.errors import ArgumentError
+
+# Tensor-core rates against half; and whose measured limit stands for a math that has none of its own.
+TENSOR_RATES = {"float16": 1.0, "bfloat16": 1.0, TF32: 0.5, "int8": 2.0, "uint8": 2.0, **dict.fromkeys(FP8, 2.0)}
+SAME_RATE = {"float16": "float32", "bfloat16": "float16", "uint8": "int8", "float8_e5m2": "float8_e4m3fn"}
+HOPPER_MMA_SHARE = 0.6  # what mma.sync reaches of wgmma's rate, as measured on an H200
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU model. `limits` holds TFLOP/s that were measured on it with operands that never leave registers."""
+    """One GPU model. `limits` holds TFLOP/s that were measured on it with operands that never leave registers or tiles."""
 
     name: str
     capability: tuple[int, int]
@@ -25,7 +31,9 @@ class Device:
     dram_gbps: float
     registers_per_sm: int = 65536
     blocks_per_sm: int = 32
-    limits: Mapping[str, float] = field(default_factory=dict, hash=False)
+    tensor_lanes: int = 0  # multiply-adds of half that the tensor cores do per SM and cycle
+    tensor_fp64_lanes: int = 0
+    limits: Mapping[tuple[str, str], float] = field(default_factory=dict, hash=False)  # by unit and math
 
     @property
     def architecture(self) -> str:
@@ -33,14 +41,33 @@ class Device:
         major, minor = self.capability
         return f"sm_{major}{minor}{'a' if major >= 9 else ''}"
 
-    def peak_tflops(self, dtype: str) -> float:
-        """FMA lanes times clock; half products run on the fp32 lanes (they are summed in float)."""
-        lanes = self.fp64_lanes if dtype == "float64" else self.fp32_lanes
+    @property
+    def units(self) -> tuple[str, ...]:
+        """What can multiply: CUDA cores; tensor cores as every chip since Ampere drives them; as Hopper alone does."""
+        return ("fma", *(("mma",) if self.capability >= (8, 0) else ()), *(("wgmma",) if self.capability[0] == 9 else ()))
+
+    def peak_tflops(self, math: str, unit: str = "fma") -> float:
+        """Lanes times clock; 0 where the unit does not multiply in that math. CUDA cores sum half in float, on those lanes."""
+        if unit == "fma":
+            lanes = self.fp64_lanes if math == "float64" else float(self.fp32_lanes) if math in ("float16", "float32") else 0.0
+        elif math == "float64":
+            lanes = self.tensor_fp64_lanes if unit == "mma" else 0.0
+        else:
+            lanes = self.tensor_lanes * TENSOR_RATES.get(math, 0.0) * (HOPPER_MMA_SHARE if self._halved(unit) else 1.0)
+            lanes *= math not in FP8 or self.capability >= (8, 9)
         return self.sms * lanes * 2 * self.clock_mhz * 1e6 / 1e12
 
-    def limit_tflops(self, dtype: str) -> float:
-        """The measured limit of the CUDA cores where there is one, else the peak."""
-        return self.limits.get("float64" if dtype == "float64" else "float32", self.peak_tflops(dtype))
+    def _halved(self, unit: str) -> bool:
+        return unit == "mma" and self.capability[0] == 9
+
+    def unit_limit(self, unit: str, math: str) -> float:
+        """TFLOP/s that were measured of one unit, else its peak."""
+        measured = self.limits.get((unit, math)) or self.limits.get((unit, SAME_RATE.get(math, math)))
+        return measured or self.peak_tflops(math, unit)
+
+    def limit_tflops(self, math: str) -> float:
+        """The best that any unit of the chip does in this math."""
+        return max(self.unit_limit(unit, math) for unit in self.units)
 
     def blocks_resident(self, threads: int, registers: int, shared_bytes: int) -> int:
         """How many blocks of a kernel fit on one SM together. Registers are given out to warps in units of 256."""
@@ -52,12 +79,46 @@ class Device:
 
 
 KIB = 1024
+# Measured on an H200 (random normal data, sustained). wgmma at full rate is limited by power.
+H200_LIMITS = {
+    ("fma", "float32"): 66.0,
+    ("mma", "float16"): 631.0,
+    ("mma", TF32): 316.0,
+    ("mma", "float64"): 66.4,
+    ("mma", "int8"): 1268.0,
+    ("mma", "float8_e4m3fn"): 1455.0,
+    ("wgmma", "float16"): 820.0,
+    ("wgmma", "bfloat16"): 850.0,
+    ("wgmma", TF32): 444.0,
+    ("wgmma", "int8"): 1860.0,
+    ("wgmma", "float8_e4m3fn"): 1670.0,
+}
+H100 = Device(
+    "H100", (9, 0), 132, 1980, 128, 64, 227 * KIB, 228 * KIB, 2048, 50 << 20, 3350.0, tensor_lanes=2048, tensor_fp64_lanes=128
+)
 CHIPS = {
-    "v100": Device("V100", (7, 0), 80, 1530, 64, 32, 96 * KIB, 96 * KIB, 2048, 6 << 20, 900.0),
-    "a100": Device("A100", (8, 0), 108, 1410, 64, 32, 163 * KIB, 164 * KIB, 2048, 40 << 20, 1555.0),
-    "rtx4090": Device("RTX 4090", (8, 9), 128, 2520, 128, 2, 99 * KIB, 100 * KIB, 1536, 72 << 20, 1008.0, blocks_per_sm=24),
-    "h100": Device("H100", (9, 0), 132, 1980, 128, 64, 227 * KIB, 228 * KIB, 2048, 50 << 20, 3350.0),
-    "h200": Device("H200", (9, 0), 132, 1980, 128, 64, 227 * KIB, 228 * KIB, 2048, 50 << 20, 4670.0, limits={"float32": 66.0}),
+    "v100": Device("V100", (7, 0), 80, 1530, 64, 32, 96 * KIB, 96 * KIB, 2048, 6 << 20, 900.0, tensor_lanes=512),
+    "a100": Device(
+        "A100", (8, 0), 108, 1410, 64, 32, 163 * KIB, 164 * KIB, 2048, 40 << 20, 1555.0, tensor_lanes=1024, tensor_fp64_lanes=64
+    ),
+    "rtx4090": Device(
+        "RTX 4090",
+        (8, 9),
+        128,
+        2520,
+        128,
+        2,
+        99 * KIB,
+        100 * KIB,
+        1536,
+        72 << 20,
+        1008.0,
+        blocks_per_sm=24,
+        tensor_lanes=256,
+        tensor_fp64_lanes=2,
+    ),
+    "h100": H100,
+    "h200": replace(H100, name="H200", dram_gbps=4670.0, limits=H200_LIMITS),
 }
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from lapidist.arrays import Operand
 from lapidist.device import Device, chip, known_as
+from lapidist.dtypes import TYPES
 from lapidist.errors import DeviceError, LaunchError
 from lapidist.launch import Binary, ParameterBlock, TensorMap
 from lapidist.plans import Plan
@@ -105,21 +106,11 @@ class current_device:
 
 # ---- tensor maps ----
 
-ELEMENT_TYPES = {
-    "float64": ("FLOAT64", 8),
-    "float32": ("FLOAT32", 4),
-    "float16": ("FLOAT16", 2),
-    "bfloat16": ("BFLOAT16", 2),
-    "int32": ("INT32", 4),
-    "uint32": ("UINT32", 4),
-    "uint8": ("UINT8", 1),
-}
-
 
 def encode_tensor_map(tensor_map: TensorMap) -> bytes:
     """The 128 opaque bytes that the copy engine reads."""
     driver = load_driver()
-    name, _ = ELEMENT_TYPES[tensor_map.dtype]
+    name = TYPES[tensor_map.dtype].tensor_map if tensor_map.dtype in TYPES else tensor_map.dtype.upper()
     rank = len(tensor_map.shape)
     swizzle = f"CU_TENSOR_MAP_SWIZZLE_{f'{tensor_map.swizzle}B' if tensor_map.swizzle else 'NONE'}"
     encoded = check(

@@ -1,115 +1,22 @@
-"""The registry: one row a kernel, with its source, its knobs and the rules it refuses by.
-
-A rung or a detour is an ordinary kernel: the planner may choose it, the tests reach it, the bench measures it.
-"""
+"""The registry: one row a kernel. A rung or a detour is an ordinary kernel: the planner may choose it, the bench measures it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-
-import numpy as np
+from dataclasses import replace
 
 from lapidist.config import Config
-from lapidist.device import Device
+from lapidist.dtypes import size_of
 from lapidist.errors import ArgumentError
-from lapidist.problem import ELEMENT_BYTES, Problem
-from lapidist.schedule import TileGrid
-from lapidist.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA, Signature
-
-GRID_LIMIT = 2**31 - 1
-BLOCK_LIMIT = 1024
-INT_LIMIT = 2**31 - 1
+from lapidist.kernel import Kernel
+from lapidist.problem import Problem
+from lapidist.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA
+from lapidist.tensorcores import MMA_FAMILY, MMA_RUNGS, TENSOR_DETOURS, WMMA_RUNGS
 
 
-def no_dynamic_shared(config: Config, dtype: str) -> int:
-    return 0
-
-
-def tma_shared(config: Config, dtype: str) -> int:
+def tma_shared(config: Config, problem: Problem) -> int:
     """Stages of A and B tiles, a full and an empty barrier for each, and room to start on 1024 bytes (the swizzle's period)."""
-    stage = (config.bm + config.bn) * config.bk * ELEMENT_BYTES[dtype]
+    stage = (config.bm + config.bn) * config.bk * size_of(problem.dtype)
     return config.stages * (stage + 16) + 1024
-
-
-@dataclass(frozen=True, eq=False)
-class Kernel:
-    """`efficiency` is the share of the chip's limit that a full SM reaches, as measured; the planner's model uses it."""
-
-    name: str
-    kind: str  # rung, detour or production
-    source: str
-    idea: str
-    signature: Signature
-    config: Config
-    efficiency: float
-    capability: tuple[int, int] = (7, 5)
-    by_dtype: Mapping[str, Config] = field(default_factory=dict)
-    others: tuple[tuple[Config, float], ...] = ()  # more configs that the planner weighs, with their efficiency
-    defines: Mapping[str, object] = field(default_factory=dict)
-    persistent: bool = False
-    dynamic_shared: Callable[[Config, str], int] = no_dynamic_shared
-
-    @property
-    def entry(self) -> str:
-        """The name of the kernel function: its file's, without the number."""
-        return self.source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_")
-
-    def config_for(self, dtype: str) -> Config:
-        return self.by_dtype.get(dtype, self.config)
-
-    def configs_for(self, dtype: str) -> tuple[tuple[Config, float], ...]:
-        """Every (config, efficiency) that the planner may weigh. Static shared memory (48 KB) holds them for 4-byte elements."""
-        others = self.others if ELEMENT_BYTES[dtype] <= 4 else ()
-        return ((self.config_for(dtype), self.efficiency), *others)
-
-    def shared_bytes(self, config: Config, dtype: str) -> int:
-        return self.dynamic_shared(config, dtype)
-
-    def tiles(self, problem: Problem, config: Config) -> int:
-        return -(-problem.m // config.bm) * -(-problem.n // config.bn)
-
-    def grid(self, problem: Problem, config: Config, device: Device) -> tuple[int, int, int]:
-        """Tiles along x, batch along y and z. A persistent kernel takes one block for each SM, and those walk the tiles."""
-        tiles = self.tiles(problem, config)
-        inner, outer = (*problem.batch[::-1], 1, 1)[:2]
-        return (min(tiles, device.sms) if self.persistent else tiles), inner, outer
-
-    def tile_grid(self, problem: Problem, config: Config) -> TileGrid:
-        """The tiles as schedules count them."""
-        batches = math.prod(problem.batch)
-        return TileGrid.of(problem.m, problem.n, problem.k, config.bm, config.bn, max(config.bk, 1), batches)
-
-    def sum_rows(self, config: Config) -> int:
-        """Rows of a thread's sums: what a reduction in fragments shares out."""
-        return config.tm
-
-    def tile_bytes(self, problem: Problem, config: Config) -> int:
-        """One tile of accumulators."""
-        return config.bm * config.bn * np.dtype(problem.accumulator).itemsize
-
-    def refuse(self, problem: Problem, config: Config, device: Device) -> str | None:
-        """Why this kernel cannot do it, or None."""
-        if problem.dtype not in ELEMENT_BYTES:
-            return f"it multiplies {', '.join(ELEMENT_BYTES)}; the type is {problem.dtype}"
-        if device.capability < self.capability:
-            return "it needs compute capability {}.{}; {} has {}.{}".format(*self.capability, device.name, *device.capability)
-        if max(problem.m, problem.n, problem.k) > INT_LIMIT:
-            return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
-        if config.threads > BLOCK_LIMIT:
-            return f"a block has at most {BLOCK_LIMIT} threads; {config} would need {config.threads}"
-        if self.tiles(problem, config) > GRID_LIMIT:
-            return f"a grid has at most {GRID_LIMIT} blocks; {config} would need {self.tiles(problem, config)}"
-        needed = self.shared_bytes(config, problem.dtype)
-        if needed > device.shared_per_block:
-            return f"its buffers take {needed} bytes of shared memory; {device.name} gives a block {device.shared_per_block}"
-        return self.signature.refuse(problem)
-
-    def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
-        """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do."""
-        own = {"SCHEDULED": int(scheduled)} if self.signature.scheduled else {}
-        return {**config.defines(), **self.defines, **self.signature.defines(problem), **own}
 
 
 def rung(number: int, name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:
@@ -163,9 +70,11 @@ RUNGS = (
         },
         signature=TMA,
         capability=(9, 0),
-        persistent=True,
+        persistent=1,
         dynamic_shared=tma_shared,
     ),
+    *WMMA_RUNGS,
+    *MMA_RUNGS,
 )
 
 UNROLL = "detours/inner_unroll.cu"
@@ -179,6 +88,7 @@ DETOURS = (
     detour("b_transposed", "10 with B given as N x K", LARGE, 0.65, signature=LADDER_B_ROWS),
     detour("pointer_swap", "12 with the buffers swapped by pointer", WARPED, 0.65),
     detour("single_buffer", "13 with one buffer", WARPED, 0.65),
+    *TENSOR_DETOURS,
 )
 
 PRODUCTION = (
@@ -193,6 +103,7 @@ PRODUCTION = (
         others=((Config(64, 64, 32, 32, 32, 8, 4), 0.62), (Config(32, 32, 32, 16, 32, 4, 4), 0.47)),
         by_dtype={"float64": Config(64, 64, 8, 32, 64, 8, 8)},
     ),
+    MMA_FAMILY,
 )
 
 KERNELS = (*RUNGS, *DETOURS, *PRODUCTION)

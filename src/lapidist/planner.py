@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, RefusalError
-from lapidist.kernels import KERNELS, Kernel
-from lapidist.problem import ELEMENT_BYTES, Problem
+from lapidist.kernel import Kernel
+from lapidist.kernels import KERNELS
+from lapidist.problem import Problem
 from lapidist.schedule import Schedule
 from lapidist.sharing import PLANNED, Sharing
 
@@ -16,6 +18,7 @@ LAUNCH_SECONDS = 3e-6  # from the call to the first instruction, as measured on 
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to the SIMT family
 # on an H200 with one to sixteen warps on an SM and thread tiles of 16, 32 and 64.
 HALF_RATE_SUMS = 54
+FULL_TENSOR_WARPS = 4  # one for each scheduler, with 64 x 64 sums in flight: a tensor core wants no more
 FULL_WARPS = 16  # more add nothing, or are not resident together; the measured efficiencies stand for so many
 
 
@@ -51,7 +54,7 @@ def candidates(problem: Problem, device: Device, kernels: tuple[Kernel, ...], sh
     return [
         weigh(problem, device, kernel, config, efficiency, sharing)
         for kernel in kernels
-        for config, efficiency in kernel.configs_for(problem.dtype)
+        for config, efficiency in kernel.configs_for(problem.math)
     ]
 
 
@@ -76,7 +79,7 @@ def exactly(
     """The caller's own choice, which must pass the same rules."""
     if kernel is None:
         raise ArgumentError(f"config: belongs to one kernel; got {config} and no kernel. Name it with kernel=")
-    chosen = weigh(problem, device, kernel, config, kernel.efficiency, sharing)
+    chosen = weigh(problem, device, kernel, config, kernel.efficiency_of(config, problem.math), sharing)
     if chosen.refusal is not None:
         raise RefusalError(f"config: {kernel.name} does not take {problem} on {device.name} with it:\n  {chosen}")
     return chosen, (chosen,)
@@ -91,13 +94,17 @@ def predict(problem: Problem, device: Device, kernel: Kernel, config: Config, ef
     flops = 2.0 * config.bm * config.bn * problem.k * on_busiest_sm
     warps = min(FULL_WARPS, on_busiest_sm * (config.threads - config.producers) / 32)
     hiding = latency_hidden(warps, config) / latency_hidden(FULL_WARPS, config)
-    rate = device.limit_tflops(problem.dtype) * 1e12 * efficiency * (1.0 if kernel.persistent else hiding)
+    rate = device.unit_limit(kernel.unit, problem.math) * 1e12 * efficiency * (1.0 if kernel.persistent else hiding)
+    if flops and not rate:
+        return math.inf  # this chip's unit does not multiply in that math
     arithmetic = flops * device.sms / rate if flops else 0.0
     return LAUNCH_SECONDS + max(arithmetic, traffic_bytes(problem) / (device.dram_gbps * 1e9))
 
 
 def latency_hidden(warps: float, config: Config) -> float:
     """The share of an SM's best rate that its warps keep up, waiting for their own results in turn."""
+    if config.by_warps:
+        return min(1.0, warps / FULL_TENSOR_WARPS)
     sums = warps * config.tm * config.tn
     return sums / (sums + HALF_RATE_SUMS)
 
@@ -107,5 +114,6 @@ def traffic_bytes(problem: Problem) -> float:
     batch = 1
     for extent in problem.batch:
         batch *= extent
-    elements = problem.m * problem.k + problem.k * problem.n + problem.m * problem.n * (2 if problem.c else 1)
-    return float(batch * elements * ELEMENT_BYTES[problem.dtype])
+    a, b, c, d = problem.element_bytes
+    bytes_of_c = c if problem.c else 0
+    return float(batch * (problem.m * problem.k * a + problem.k * problem.n * b + problem.m * problem.n * (bytes_of_c + d)))

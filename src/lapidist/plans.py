@@ -13,10 +13,10 @@ from lapidist.compiler import compile_kernel
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import LaunchError
-from lapidist.kernels import Kernel
+from lapidist.kernel import Kernel
 from lapidist.launch import Binary, Dim3, Launch, Memory
 from lapidist.planner import Candidate, choose, exactly
-from lapidist.problem import ELEMENT_BYTES, Offsets, Problem
+from lapidist.problem import Offsets, Problem
 from lapidist.schedule import Schedule
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.signatures import OPERANDS, constants
@@ -56,7 +56,7 @@ class Plan:
 
     @property
     def shared_bytes(self) -> int:
-        return self.kernel.shared_bytes(self.config, self.problem.dtype)
+        return self.kernel.shared_bytes(self.config, self.problem)
 
     @property
     def workspace_bytes(self) -> int:
@@ -102,9 +102,9 @@ class Plan:
 
         A plan that needs a workspace makes one unless it is given; `Launch.memory` owns it.
         """
-        size = ELEMENT_BYTES[self.problem.dtype]
         starts = (*self.caller_order(a.pointer, b.pointer), d.pointer if c is None else c.pointer, d.pointer)
-        at = {name: start + size * skip for name, start, skip in zip(OPERANDS, starts, skipped, strict=True)}
+        parts = zip(OPERANDS, starts, self.problem.element_bytes, skipped, strict=True)
+        at = {name: start + size * skip for name, start, size, skip in parts}
         signature, block = self.kernel.signature, self.kernel.signature.block(self.problem)
         values = {**self.constants(alpha, beta), **{name: at[name] for name in block.places("pointer")}}
         scratch = (workspace or Scratch(self)) if self.workspace_bytes else None
@@ -133,7 +133,7 @@ class Plan:
     def __str__(self) -> str:
         problem, device = self.problem, self.device
         seconds = self.predicted_seconds
-        share = problem.flops / seconds / 1e12 / device.limit_tflops(problem.dtype) if seconds else 0.0
+        share = problem.flops / seconds / 1e12 / device.limit_tflops(problem.math) if seconds else 0.0
         lines = [
             f"{problem} on {device.name}",
             f"  kernel    {self.kernel.name}: {self.kernel.idea}",

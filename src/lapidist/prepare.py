@@ -7,106 +7,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lapidist import checks
-from lapidist.arrays import HOST, Operand, contiguous_strides, empty, on_host, operand_of, stream_of
+from lapidist.arguments import Arguments
+from lapidist.arrays import HOST, Operand, empty, on_host, operand_of, stream_of
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.driver import GpuKernel, query_device, require_gpu, upload
 from lapidist.errors import ArgumentError
 from lapidist.host import multiply
-from lapidist.kernels import Kernel, kernel_named
+from lapidist.kernel import Kernel
+from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, Scratch, make_plan
-from lapidist.problem import ACCUMULATORS, Offsets, Problem
+from lapidist.problem import Offsets, Problem
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.steady import Execute, steady_torch, stream_handle
 
 MACHINE = "machine"
 Choice = str | int | Kernel | None  # of a kernel: its name, a rung's number, or itself
-
-
-class Arguments:
-    """The operands of one call after every rule was checked: nothing has been launched or written when one fails."""
-
-    def __init__(
-        self, a: Any, b: Any, c: Any, out: Any, trans_a: bool, trans_b: bool, vectors: bool, alpha: float, beta: float
-    ) -> None:
-        checks.require_c_for_beta(beta, c)
-        self.a, self.b = operand_of(a, "a"), operand_of(b, "b")
-        self.form = (trans_a, trans_b, vectors)
-        self.alpha, self.beta = alpha, beta
-        for operand in (self.a, self.b):
-            checks.require_supported(operand)
-            checks.require_no_gradient(operand)
-        for name, value in (("alpha", alpha), ("beta", beta)):
-            checks.require_in_range(name, value, ACCUMULATORS[self.a.dtype])
-        checks.require_same_dtype(self.b, self.a)
-        checks.require_same_device(self.b, self.a)
-        checks.require_flag("trans_a", trans_a)
-        checks.require_flag("trans_b", trans_b)
-        given = self.a.shape, self.b.shape
-        self.drop_row, self.drop_col = self._promote_vectors(vectors)
-        if trans_a:
-            self.a = self.a.transposed()
-        if trans_b:
-            self.b = self.b.transposed()
-        checks.require_inner_match(self.a, self.b, given, vectors)
-        batch = checks.broadcast_batch(self.a, self.b)
-        self.shape = (*batch, self.a.shape[-2], self.b.shape[-1])
-        self.c = self._check_c(c) if beta != 0 else None
-        self.out = None if out is None else self._check_out(out)
-
-    def _promote_vectors(self, vectors: bool) -> tuple[bool, bool]:
-        """matmul takes vectors as NumPy does: a row on the left, a column on the right, dropped from the result."""
-        row, col = len(self.a.shape) == 1, len(self.b.shape) == 1
-        if vectors and row:
-            self.a = self.a.viewed((1, *self.a.shape), (self.a.shape[0], *self.a.strides))
-        if vectors and col:
-            self.b = self.b.viewed((*self.b.shape, 1), (*self.b.strides, 1))
-        checks.require_matrix(self.a, vectors)
-        checks.require_matrix(self.b, vectors)
-        return vectors and row, vectors and col
-
-    def _check_c(self, c: Any) -> Operand:
-        operand = operand_of(c, "c")
-        checks.require_same_dtype(operand, self.a)
-        checks.require_same_device(operand, self.a)
-        checks.require_no_gradient(operand)
-        return checks.broadcast_c(operand, self.shape)
-
-    def _check_out(self, out: Any) -> Operand:
-        operand = operand_of(out, "out")
-        checks.require_output(operand, self.a, self.result_shape)
-        full = self.full(operand)
-        checks.require_no_overlap(full, self.a)
-        checks.require_no_overlap(full, self.b)
-        if self.c is not None:
-            checks.require_no_partial_overlap(full, self.c)
-        return full
-
-    @property
-    def result_shape(self) -> tuple[int, ...]:
-        """The shape that the caller sees: without the dimensions that vectors brought."""
-        rows = () if self.drop_row else self.shape[-2:-1]
-        cols = () if self.drop_col else self.shape[-1:]
-        return (*self.shape[:-2], *rows, *cols)
-
-    def full(self, out: Operand) -> Operand:
-        """An output of `result_shape`, seen with the dropped dimensions back in place."""
-        if not (self.drop_row or self.drop_col):
-            return out
-        strides = list(out.strides)
-        if self.drop_col:
-            strides.append(1)
-        if self.drop_row:
-            strides.insert(len(strides) - 1, self.shape[-1])
-        return out.viewed(self.shape, tuple(strides))
-
-    def problem(self) -> Problem:
-        """k = 0 stands for alpha = 0 too: A and B, NaN and all, are not read."""
-        a, b, out = self.a, self.b, self.out or self.full(fresh_output(self.result_shape, self.a))
-        if self.alpha == 0:
-            a = a.viewed((*a.shape[:-1], 0), a.strides)
-            b = b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides)
-        return Problem.of(a, b, self.c, out)
 
 
 class Part(NamedTuple):
@@ -136,7 +52,8 @@ class Gemm:
     ) -> None:
         self.place = choose_place(arguments.a.device, device)
         self.shape, self.like = arguments.result_shape, arguments.a
-        self._form = arguments.form
+        self.out_dtype = arguments.out_dtype
+        self._form, self._wanted = arguments.form, arguments.wanted
         self.alpha, self.beta = arguments.alpha, arguments.beta
         self.execute: Execute = self._execute_checked
         self.parts: list[Part] = []
@@ -195,24 +112,25 @@ class Gemm:
 
     def __str__(self) -> str:
         if self.plan is None:
-            return f"{self.shape} {self.like.dtype} on the host, by NumPy"
+            return f"{self.shape} {self.problem.types} on the host, by NumPy"
         several = f"\n  in {len(self.parts)} launches, the first of which is shown" if len(self.parts) > 1 else ""
         return str(self.plan) + several
 
     def start(self, a: int, b: int, c: int, d: int, stream: int) -> None:
         """Pointers in, launch out. They must keep the geometry and alignment that were planned."""
-        size = np.dtype(self.like.dtype).itemsize
+        a_size, b_size, c_size, d_size = self.problem.element_bytes
         for plan, kernel, skipped in self.parts:
             if kernel is not None:
                 first, second = plan.caller_order(a, b)
                 skip_a, skip_b, skip_c, skip_d = skipped
-                kernel.start(first + size * skip_a, second + size * skip_b, c + size * skip_c, d + size * skip_d, stream)
+                first, second = first + a_size * skip_a, second + b_size * skip_b
+                kernel.start(first, second, c + c_size * skip_c, d + d_size * skip_d, stream)
 
     def _execute_checked(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         """The first run with this geometry: every rule is checked, and the plan must be the one for it."""
         if out is None and self.like.framework == "torch":
-            out = empty(self.shape, self.like)
-        arguments = Arguments(a, b, c, out, *self._form, self.alpha, self.beta)
+            out = empty(self.shape, self.like, self.out_dtype)
+        arguments = Arguments(a, b, c, out, *self._form, self.alpha, self.beta, self._wanted)
         if arguments.result_shape != self.shape or not self._fits(arguments.problem()):
             raise ArgumentError(
                 f"a, b, c, out: must have the geometry that was planned, {self.problem}; got {arguments.problem()} "
@@ -230,7 +148,7 @@ class Gemm:
     def run(self, arguments: Arguments, stream: Any = None) -> Any:
         """The general path: any place, checked operands."""
         out = arguments.out
-        result = out.owner if out is not None else empty(self.shape, arguments.a)
+        result = out.owner if out is not None else empty(self.shape, arguments.a, self.out_dtype)
         target = out if out is not None else arguments.full(operand_of(result, "out"))
         if self.place == HOST:
             self._on_host(arguments, target)
@@ -247,7 +165,8 @@ class Gemm:
 
     def _on_host(self, arguments: Arguments, out: Operand) -> None:
         c = None if arguments.c is None else on_host(arguments.c)
-        multiply(on_host(arguments.a), on_host(arguments.b), c, on_host(out), self.alpha, self.beta)
+        types = self.problem.accumulator, self.problem.precision
+        multiply(on_host(arguments.a), on_host(arguments.b), c, on_host(out), self.alpha, self.beta, *types)
 
     def _on_machine(self, arguments: Arguments, out: Operand) -> None:
         from lapidist import machine
@@ -312,11 +231,6 @@ def machine_device() -> Device:
     from lapidist.device import chip
 
     return chip("h200")
-
-
-def fresh_output(shape: tuple[int, ...], like: Operand) -> Operand:
-    """What a new output will look like, before it exists: frameworks align new arrays to 64 bytes and more, NumPy to 16."""
-    return Operand("out", 0, shape, contiguous_strides(shape), like.dtype, like.device, like.framework, None)
 
 
 def choose_stream(stream: Any, framework: str, device: int | str) -> int:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lapidist.arrays import Operand
+from lapidist.dtypes import TYPES, math_of, size_of
 
 VECTOR_BYTES = 16  # the widest load: alignment beyond it buys nothing
-ACCUMULATORS = {"float16": "float32", "float32": "float32", "float64": "float64"}
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
 Offsets = tuple[int, int, int, int]  # elements to skip in A, B, C and D
-ELEMENT_BYTES = {"float16": 2, "float32": 4, "float64": 8}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def alignment_of(operand: Operand) -> int:
     Neighbours lie one element apart along one dimension, the innermost with that stride. Windows that overlap have it
     twice: then the second one steps between lines.
     """
-    size = ELEMENT_BYTES[operand.dtype]
+    size = size_of(operand.dtype)
     bits, within_a_line = operand.pointer | VECTOR_BYTES, True
     for extent, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=True):
         if extent > 1 and stride == 1 and within_a_line:
@@ -81,17 +80,36 @@ class Problem:
     n: int
     k: int
     batch: tuple[int, ...]
-    dtype: str
+    dtype: str  # of A
+    b_dtype: str
+    out_dtype: str  # of C and D
+    accumulator: str
     a: Matrix
     b: Matrix
     c: Matrix | None  # None: beta is zero, C is never read
     d: Matrix
     in_place: bool  # C and D are the same memory
+    precision: str = "ieee"  # or "tf32", for float32
     transposed: bool = False  # A and B of the caller were exchanged
 
     @property
-    def accumulator(self) -> str:
-        return ACCUMULATORS[self.dtype]
+    def math(self) -> str:
+        """The type in which products are formed."""
+        return math_of(self.dtype, self.precision)
+
+    @property
+    def element_bytes(self) -> tuple[int, int, int, int]:
+        """Of A, B, C and D."""
+        out = size_of(self.out_dtype)
+        return size_of(self.dtype), size_of(self.b_dtype), out, out
+
+    @property
+    def types(self) -> str:
+        """In words; what is as usual is left out."""
+        words = self.dtype if self.b_dtype == self.dtype else f"{self.dtype} x {self.b_dtype}"
+        words += " as tf32" if self.math == "tf32" else ""
+        words += f" -> {self.out_dtype}" if self.out_dtype != self.dtype else ""
+        return words + (f" (sums in {self.accumulator})" if self.accumulator != TYPES[self.dtype].accumulators[0] else "")
 
     @property
     def flops(self) -> float:
@@ -106,8 +124,10 @@ class Problem:
         return self.a.layout[0] + self.b.layout[0] + self.d.layout[0]
 
     @staticmethod
-    def of(a: Operand, b: Operand, c: Operand | None, d: Operand) -> Problem:
-        """Operands must fit together already (api.py checks them and names the argument that does not)."""
+    def of(
+        a: Operand, b: Operand, c: Operand | None, d: Operand, *, accumulator: str | None = None, precision: str = "ieee"
+    ) -> Problem:
+        """Operands must fit together already (prepare.py checks them and names the argument that does not)."""
         batch = d.shape[:-2]
         in_place = c is not None and (c.pointer, c.strides) == (d.pointer, d.strides)
         problem = Problem(
@@ -116,11 +136,15 @@ class Problem:
             k=a.shape[-1],
             batch=batch,
             dtype=a.dtype,
+            b_dtype=b.dtype,
+            out_dtype=d.dtype,
+            accumulator=accumulator or TYPES[a.dtype].accumulators[0],
             a=Matrix.of(a, batch),
             b=Matrix.of(b, batch),
             c=None if c is None else Matrix.of(c, batch),
             d=Matrix.of(d, batch),
             in_place=in_place,
+            precision=precision,
         )
         return problem.collapsed().row_major().stacked()
 
@@ -138,7 +162,8 @@ class Problem:
             return self
         a, b, d = self.b.transposed(), self.a.transposed(), self.d.transposed()
         c = self.c and self.c.transposed()
-        return replace(self, m=self.n, n=self.m, a=a, b=b, c=c, d=d, transposed=not self.transposed)
+        swapped = replace(self, m=self.n, n=self.m, dtype=self.b_dtype, b_dtype=self.dtype, transposed=not self.transposed)
+        return replace(swapped, a=a, b=b, c=c, d=d)
 
     def collapsed(self) -> Problem:
         """Neighbouring batch dimensions become one wherever every operand steps through both evenly."""
@@ -211,4 +236,4 @@ class Problem:
         batch = f" x {'x'.join(map(str, self.batch))} batches" if self.batch else ""
         swapped = " (as D' = B' A')" if self.transposed else ""
         beta = " + beta C" if self.c else ""
-        return f"{self.m} x {self.n} x {self.k}{batch} {self.dtype}, layouts {self.layouts}{beta}{swapped}"
+        return f"{self.m} x {self.n} x {self.k}{batch} {self.types}, layouts {self.layouts}{beta}{swapped}"

@@ -1,7 +1,8 @@
 """The parameter lists of the kernel families: what a kernel is passed, and what it demands of a problem for that.
 
 Three lists exist. LADDER: BLAS style, row-major, C in place. TMA: the same with tensor maps in place of the A and B
-pointers. SIMT: every stride of every operand. Nothing else in the package spells an argument order.
+pointers. SIMT: every stride of every operand. TENSOR and MMA are LADDER and SIMT as the tensor-core kernels take them: more
+types, 16 bytes at once. Nothing else in the package spells an argument order.
 """
 
 from __future__ import annotations
@@ -11,18 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from lapidist.config import Config
+from lapidist.dtypes import TYPES, size_of
 from lapidist.launch import ParameterBlock, TensorMap
-from lapidist.problem import ELEMENT_BYTES, GRID_BATCH_LIMIT, Matrix, Problem
+from lapidist.problem import GRID_BATCH_LIMIT, VECTOR_BYTES, Matrix, Problem
 
-C_TYPES = {"float16": "half", "float32": "float", "float64": "double"}
-SCALARS = {"float32": "f32", "float64": "f64"}
+SCALARS = {"float16": "f32", "float32": "f32", "float64": "f64", "int32": "i32"}  # alpha and beta, by the accumulator
 OPERANDS = "ABCD"  # a parameter of kind "pointer" or "tensormap" carries the operand's letter as its name
 TMA_ALIGNMENT = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """`parameters` pairs each name with its kind ("scalar" is the accumulator's type)."""
+    """`parameters` pairs each name with its kind ("scalar" is the accumulator's type, float for sums in half)."""
 
     name: str
     parameters: tuple[tuple[str, str], ...]
@@ -49,13 +50,18 @@ class Signature:
 
 
 def constants(problem: Problem, alpha: float, beta: float) -> dict[str, Any]:
-    """Every parameter that stays the same while the pointers change, by name."""
-    values: dict[str, Any] = {"M": problem.m, "N": problem.n, "K": problem.k, "alpha": alpha, "beta": beta}
+    """Every parameter that stays the same while the pointers change, by name.
+
+    The stride of a single row or column means nothing and may break the alignment, so it is passed as zero.
+    """
+    number = int if problem.accumulator == "int32" else float
+    values: dict[str, Any] = {"M": problem.m, "N": problem.n, "K": problem.k, "alpha": number(alpha), "beta": number(beta)}
     values["batch"] = problem.batch[-1] if problem.batch else 1
     c = problem.c or problem.d
     for letter, matrix in (("a", problem.a), ("b", problem.b), ("c", c), ("d", problem.d)):
         inner, outer = (*matrix.batch_strides[::-1], 0, 0)[:2]
-        values |= {f"ld{letter}": matrix.row_stride, f"{letter}_row": matrix.row_stride, f"{letter}_col": matrix.col_stride}
+        row, col = (matrix.row_stride if matrix.rows > 1 else 0), (matrix.col_stride if matrix.cols > 1 else 0)
+        values |= {f"ld{letter}": row, f"{letter}_row": row, f"{letter}_col": col}
         values |= {f"{letter}_inner": inner, f"{letter}_outer": outer}
     return values
 
@@ -63,7 +69,7 @@ def constants(problem: Problem, alpha: float, beta: float) -> dict[str, Any]:
 def tensor_map(pointer: int, dtype: str, matrix: Matrix, box: tuple[int, int], swizzle: int) -> TensorMap:
     """A row-major matrix, innermost dimension first. Empty extents and strides are not legal, so they are rounded up."""
     extents = (max(1, matrix.cols), max(1, matrix.rows))
-    stride = matrix.row_stride * ELEMENT_BYTES[dtype] if matrix.rows > 1 else TMA_ALIGNMENT
+    stride = matrix.row_stride * size_of(dtype) if matrix.rows > 1 else TMA_ALIGNMENT
     return TensorMap(pointer, dtype, extents, (stride,), box, swizzle)
 
 
@@ -97,7 +103,7 @@ def refuse_tma(problem: Problem) -> str | None:
     if refusal:
         return refusal
     for name, matrix in (("A", problem.a), ("B", problem.b)):
-        step = matrix.row_stride * ELEMENT_BYTES[problem.dtype] if matrix.rows > 1 else TMA_ALIGNMENT
+        step = matrix.row_stride * size_of(problem.dtype) if matrix.rows > 1 else TMA_ALIGNMENT
         if matrix.alignment < TMA_ALIGNMENT or step % TMA_ALIGNMENT:
             return (
                 f"the copy engine needs {name}'s pointer and row stride in multiples of {TMA_ALIGNMENT} bytes; "
@@ -123,37 +129,80 @@ def refuse_simt(problem: Problem) -> str | None:
 
 def vectors_of_four(problem: Problem) -> bool:
     """The ALIGNED promise of common.cuh: every row starts on four elements, N and K are whole fours."""
-    four = min(16, 4 * ELEMENT_BYTES[problem.dtype])
+    four = min(16, 4 * size_of(problem.dtype))
     whole = problem.n % 4 == 0 and problem.k % 4 == 0
     return whole and all(matrix.alignment >= four for matrix in problem.matrices())
 
 
 def ladder_defines(problem: Problem) -> Mapping[str, object]:
-    return {"ELEMENT": C_TYPES[problem.dtype], "ALIGNED": int(vectors_of_four(problem))}
+    return {"ELEMENT": TYPES[problem.dtype].c_type, "ALIGNED": int(vectors_of_four(problem))}
 
 
 def tma_defines(problem: Problem) -> Mapping[str, object]:
     """Only C moves by plain stores, so only C decides how many elements at once."""
-    four = min(16, 4 * ELEMENT_BYTES[problem.dtype])
+    four = min(16, 4 * size_of(problem.dtype))
     aligned = problem.n % 4 == 0 and problem.d.alignment >= four
-    return {"ELEMENT": C_TYPES[problem.dtype], "ALIGNED": int(aligned)}
+    return {"ELEMENT": TYPES[problem.dtype].c_type, "ALIGNED": int(aligned)}
 
 
-def vector_width(matrix: Matrix, dtype: str) -> int:
-    """Elements that one load may take: as many as the alignment allows, four at the most."""
-    return max(1, min(4, matrix.alignment // ELEMENT_BYTES[dtype])) if matrix.layout != "strided" else 1
+def vector_width(matrix: Matrix, dtype: str, most: int = 4) -> int:
+    """Elements that one load may take: as many as the alignment allows, `most` at the most."""
+    return max(1, min(most, line_alignment(matrix, dtype) // size_of(dtype))) if matrix.layout != "strided" else 1
+
+
+def line_alignment(matrix: Matrix, dtype: str) -> int:
+    """What every row (of a row-major matrix; else column) starts on. A single column steps as its elements do: no wide steps."""
+    lines, step = (matrix.rows, matrix.row_stride) if matrix.layout == "row" else (matrix.cols, matrix.col_stride)
+    bits = matrix.alignment | (step * size_of(dtype) if lines > 1 else 0)
+    return bits & -bits
 
 
 def simt_defines(problem: Problem) -> Mapping[str, object]:
     along_k = {"row": 1, "col": 2, "strided": 0}
     along_n = {"row": 2, "col": 1, "strided": 0}
     return {
-        "ELEMENT": C_TYPES[problem.dtype],
+        "ELEMENT": TYPES[problem.dtype].c_type,
         "A_CONTIGUOUS": along_k[problem.a.layout],
         "B_CONTIGUOUS": along_n[problem.b.layout],
         "A_VECTOR": vector_width(problem.a, problem.dtype),
         "B_VECTOR": vector_width(problem.b, problem.dtype),
         "D_VECTOR": vector_width(problem.d, problem.dtype),
+    }
+
+
+def tensor_types(problem: Problem) -> dict[str, object]:
+    """What tensor.cuh is told of the types; what is as usual is left to its defaults."""
+    defines: dict[str, object] = {"ELEMENT": TYPES[problem.dtype].c_type, "OUTPUT": TYPES[problem.out_dtype].c_type}
+    if problem.b_dtype != problem.dtype:
+        defines["B_ELEMENT"] = TYPES[problem.b_dtype].c_type
+    if problem.accumulator == "float16":
+        defines["ACCUMULATE"] = TYPES[problem.accumulator].c_type
+    return defines
+
+
+def tensor_defines(problem: Problem) -> Mapping[str, object]:
+    """The ALIGNED promise of tensor.cuh: every row starts on 16 bytes; the extents are free."""
+    inputs = ((problem.a, problem.dtype), (problem.b, problem.b_dtype))
+    outputs = ((matrix, problem.out_dtype) for matrix in problem.matrices()[2:])
+    aligned = all(line_alignment(matrix, dtype) >= VECTOR_BYTES for matrix, dtype in (*inputs, *outputs))
+    return {**tensor_types(problem), "ALIGNED": int(aligned)}
+
+
+def mma_defines(problem: Problem) -> Mapping[str, object]:
+    """C is read as D is written where it lies so, else one by one."""
+    along_k = {"row": 1, "col": 2, "strided": 0}
+    along_n = {"row": 2, "col": 1, "strided": 0}
+    inputs, outputs = VECTOR_BYTES // size_of(problem.dtype), VECTOR_BYTES // size_of(problem.out_dtype)
+    d_vector, c = vector_width(problem.d, problem.out_dtype, outputs), problem.c or problem.d
+    as_d = c.lies("row") and line_alignment(c, problem.out_dtype) >= d_vector * size_of(problem.out_dtype)
+    return {
+        **tensor_types(problem),
+        "A_CONTIGUOUS": along_k[problem.a.layout],
+        "B_CONTIGUOUS": along_n[problem.b.layout],
+        "A_VECTOR": vector_width(problem.a, problem.dtype, inputs),
+        "B_VECTOR": vector_width(problem.b, problem.b_dtype, inputs),
+        "C_VECTOR": d_vector if as_d else 1,
+        "D_VECTOR": d_vector,
     }
 
 
@@ -181,6 +230,8 @@ LADDER_B_ROWS = Signature(
     refuse_b_rows,
 )
 
+TENSOR = Signature("tensor", LADDER_PARAMETERS, tensor_defines, refuse_layouts)
+
 TMA = Signature(
     "tma",
     (*SIZES, ("alpha", "scalar"), ("A", "tensormap"), ("B", "tensormap"), ("beta", "scalar"), ("D", "pointer"), ("ldd", "i64")),
@@ -188,19 +239,16 @@ TMA = Signature(
     refuse_tma,
 )
 
-SIMT = Signature(
-    "simt",
-    (
-        *SIZES,
-        ("alpha", "scalar"),
-        ("beta", "scalar"),
-        *((letter, "pointer") for letter in OPERANDS),
-        *((f"{letter}_{step}", "i64") for letter in "abc" for step in ("row", "col", "inner", "outer")),
-        *((f"d_{step}", "i64") for step in ("row", "inner", "outer")),
-        ("batch", "i32"),  # the inner extent
-        ("modes", "modes"),
-        *SCHEDULE,
-    ),
-    simt_defines,
-    refuse_simt,
+SIMT_PARAMETERS = (
+    *SIZES,
+    ("alpha", "scalar"),
+    ("beta", "scalar"),
+    *((letter, "pointer") for letter in OPERANDS),
+    *((f"{letter}_{step}", "i64") for letter in "abc" for step in ("row", "col", "inner", "outer")),
+    *((f"d_{step}", "i64") for step in ("row", "inner", "outer")),
+    ("batch", "i32"),  # the inner extent
+    ("modes", "modes"),
+    *SCHEDULE,
 )
+SIMT = Signature("simt", SIMT_PARAMETERS, simt_defines, refuse_simt)
+MMA = Signature("mma", SIMT_PARAMETERS, mma_defines, refuse_simt)

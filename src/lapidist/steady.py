@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
+    from lapidist.arguments import Arguments
     from lapidist.arrays import Operand
-    from lapidist.prepare import Arguments, Gemm
+    from lapidist.prepare import Gemm
 
 Execute = Callable[..., Any]  # (a, b, c=None, out=None, *, stream=None) -> out
 
@@ -40,6 +41,7 @@ def steady_torch(gemm: Gemm, arguments: Arguments, checked: Execute) -> Execute 
     if a0.requires_grad or b0.requires_grad or (arguments.c is not None and arguments.c.owner is not d0):
         return None
     ordinal, shape = arguments.a.device, gemm.shape
+    a_type, d_type = a0.dtype, d0.dtype
     a_bits, b_bits, d_bits = a0.data_ptr() & 15, b0.data_ptr() & 15, d0.data_ptr() & 15
     a_low, a_high = forbidden_distances(arguments.out, arguments.a)
     b_low, b_high = forbidden_distances(arguments.out, arguments.b)
@@ -52,7 +54,7 @@ def steady_torch(gemm: Gemm, arguments: Arguments, checked: Execute) -> Execute 
         nonlocal sound
         try:
             if out is None:
-                out = a.new_empty(shape)
+                out = a.new_empty(shape) if d_type is a_type else a.new_empty(shape, dtype=d_type)
             addresses = pa, pb, pd = a.data_ptr(), b.data_ptr(), out.data_ptr()
             if (
                 (alike(a, b, out) or alike_by_parts(a, b, out))
@@ -99,7 +101,7 @@ def compared_at_once(*tensors: Any) -> Alike:
 
 
 def compared_by_parts(a0: Any, b0: Any, d0: Any) -> Alike:
-    dtype, ordinal = a0.dtype, a0.get_device()
+    a_type, b_type, d_type, ordinal = a0.dtype, b0.dtype, d0.dtype, a0.get_device()
     a_shape, b_shape, d_shape = a0.shape, b0.shape, d0.shape
     a_same, b_same, d_same = same_strides(a0), same_strides(b0), same_strides(d0)
 
@@ -111,9 +113,9 @@ def compared_by_parts(a0: Any, b0: Any, d0: Any) -> Alike:
             and a_same(a)
             and b_same(b)
             and d_same(out)
-            and a.dtype is dtype
-            and b.dtype is dtype
-            and out.dtype is dtype
+            and a.dtype is a_type
+            and b.dtype is b_type
+            and out.dtype is d_type
             and a.get_device() == ordinal
             and b.get_device() == ordinal
             and out.get_device() == ordinal

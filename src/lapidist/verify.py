@@ -1,13 +1,25 @@
 """Is a result right? One reference (float64), one bound for each element, derived here and nowhere else.
 
-    |d - ref| <= c * S + u_out * |ref|,   S = |alpha| |A| |B| + |beta| |C|
+    |d - ref| <= e + 2 u S + u_out (|ref| + e + 2 u S)       S = |alpha| |A| |B| + |beta| |C|
 
-u is the unit roundoff of the accumulator. A sum of k products with one rounding each (fused multiply-add, round to nearest)
-is off by at most k u S. Rounding errors of fresh random data are independent and of mean zero, so the sum of k of them
-exceeds lambda sqrt(k) u S with probability 2 exp(-lambda^2 / 2) (Higham and Mary 2019, "A new approach to probabilistic
-rounding error analysis"): lambda = 8 lets one element in 4e13 fail. So c = u (min(k, 8 sqrt(k)) + 2), the 2 for alpha and
-beta, and u_out once for the output. It is sharp enough to see one lost product: that is off by about S / k, and the bound
-lies below it up to k = 16000 in float.
+e bounds the errors of the sum, 2 u S those of alpha and beta, u_out that of the output. Integers have no bound: they must be
+equal. All of e is relative to P = |alpha| |A| |B|, R = |alpha| sqrt(A^2 B^2) (squares element by element), or the exact
+product itself:
+
+Fused multiply-adds, round to nearest. Each of k is off by at most u P: k u P together. Rounding errors of fresh random data
+are independent and of mean zero, so the sum of k of them exceeds lambda sqrt(k) u P with probability 2 exp(-lambda^2 / 2)
+(Higham and Mary 2019, "A new approach to probabilistic rounding error analysis"): lambda = 8 lets one element in 4e13 fail.
+So e = u min(k, 8 sqrt(k)) P. It is sharp enough to see one lost product: that is off by about P / k, and the bound lies
+below it up to k = 16000 in float.
+
+Tensor cores. An instruction sums D products and the old sum: each is cut off below 2^-25 of the largest, the result below
+2^-23 of itself (machine/sums.py; found on an H200). Cuts of the sums all point towards zero, so n = k / D instructions are
+off by n (2^-23 + 2^-25) P; cuts of the products point both ways: 8 sqrt(k) 2^-25 P. It sees one lost product up to k = 10000.
+wgmma keeps 2^-13 of 8-bit floats. With P that would say nothing, so there the sums are bounded by what they reach when the
+order is random: |product| + 4 R. Sums in half are rounded to nearest once an instruction.
+
+tf32 keeps 10 bits of each factor: rounded by our kernels, cut off by the copy engine's, so each product is off by up to
+2^-9, 2^-10 on average: 2^-10 |product| + 8 2^-10 R.
 """
 
 from __future__ import annotations
@@ -16,11 +28,12 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lapidist.problem import ACCUMULATORS
+from lapidist.dtypes import FP8, TF32, TYPES, math_of
 
 LAMBDA = 8.0
-UNIT_ROUNDOFF = {"float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53}
-SMALLEST = {"float16": 2.0**-24, "float32": 2.0**-149, "float64": 2.0**-1074}  # spacing of subnormal numbers
+DEPTH, FP8_DEPTH = 16, 32  # products of one instruction: the fewest with most errors
+CUT, SUM_CUT, FP8_CUT = 2.0**-25, 2.0**-23, 2.0**-13
+WRONG = 1e300  # what has to be equal and is not
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,25 +48,81 @@ class Verdict:
         return self.worst <= 1.0
 
 
-def accumulation_bound(k: int, dtype: str) -> float:
-    """c: the error of the sum relative to S."""
-    u = UNIT_ROUNDOFF[ACCUMULATORS[dtype]]
-    return u * (min(k, LAMBDA * math.sqrt(k)) + 2)
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """How products were formed and summed. `unit` None allows for any that could have done it."""
+
+    math: str
+    accumulator: str
+    unit: str | None = None
+
+    def error(self, k: int, product: Any, p: Any, r: Any) -> Any:
+        """e, from |product|, P and R; a term counts where the unit may have made its error."""
+        u = TYPES[self.accumulator].roundoff
+        found = tf32_error(product, p, r) if self.math == TF32 else 0.0
+        if self.accumulator == "float16":
+            steps = -(-k // DEPTH)
+            return found + u * min(steps, LAMBDA * math.sqrt(steps)) * p
+        fused = u * min(k, LAMBDA * math.sqrt(k))
+        if self.math in ("float32", "float64") or self.unit == "fma":
+            return found + fused * p
+        found = found + max(fused, tensor_core_bound(k)) * p
+        if self.math in FP8 and self.unit != "mma":
+            steps = -(-k // FP8_DEPTH)
+            lost = FP8_CUT * (2 * steps + min(k, LAMBDA * math.sqrt(k)))
+            found = found + lost * smaller(p, product + LAMBDA / 2 * r)
+        return found
 
 
-def judge(d: Any, a: Any, b: Any, c: Any = None, alpha: float = 1.0, beta: float = 0.0, *, exact: bool = False) -> Verdict:
+def tensor_core_bound(k: int) -> float:
+    """Relative to P."""
+    steps = -(-k // DEPTH)
+    return steps * (SUM_CUT + CUT) + min(k, LAMBDA * math.sqrt(k)) * CUT
+
+
+def tf32_error(product: Any, p: Any, r: Any) -> Any:
+    return smaller(2.0**-9 * p, 2.0**-10 * (product + LAMBDA * r))
+
+
+def judge(
+    d: Any,
+    a: Any,
+    b: Any,
+    c: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    *,
+    exact: bool = False,
+    accumulator: str | None = None,
+    precision: str = "ieee",
+    unit: str | None = None,
+) -> Verdict:
     """Compare D with the float64 product. Arrays are all NumPy or all torch; `exact` asks for equality (integer values)."""
-    dtype = name_of(d.dtype)
+    dtype, output = name_of(a.dtype), TYPES[name_of(d.dtype)]
+    sums = Sums(math_of(dtype, precision), accumulator or TYPES[dtype].accumulators[0], unit)
     a64, b64 = to_float64(a), to_float64(b)
-    reference, scale = alpha * (a64 @ b64), abs(alpha) * (abs(a64) @ abs(b64))
-    if beta != 0:
-        c64 = to_float64(c)
-        reference, scale = reference + beta * c64, scale + abs(beta) * abs(c64)
+    product = alpha * (a64 @ b64)
+    c64 = beta * to_float64(c) if beta != 0 else 0.0
+    reference = product + c64
+    if sums.accumulator == "int32":
+        reference = (reference + 2.0**31) % 2.0**32 - 2.0**31
+    if output.bounds is not None:
+        reference = reference.clip(*output.bounds)
     error = abs(to_float64(d) - reference)
-    u_out = UNIT_ROUNDOFF[dtype]
-    bound = accumulation_bound(a.shape[-1], dtype) * scale + u_out * abs(reference) + SMALLEST[dtype]
-    ratio = error / (bound * 0 + SMALLEST["float64"]) if exact else error / bound
-    return worst_of(ratio)
+    if exact or sums.accumulator == "int32":
+        return worst_of((error != 0) * WRONG)
+    p, r = abs(alpha) * (abs(a64) @ abs(b64)), 0.0
+    if sums.math in (TF32, *FP8):
+        r = abs(alpha) * ((a64 * a64) @ (b64 * b64)) ** 0.5
+    scaling = TYPES["float64" if sums.accumulator == "float64" else "float32"].roundoff
+    bound = sums.error(a.shape[-1], abs(product), p, r) + 2 * scaling * (p + abs(c64))
+    bound = bound + output.roundoff * (abs(reference) + bound) + output.spacing
+    return worst_of(error / bound)
+
+
+def smaller(first: Any, second: Any) -> Any:
+    """Element by element, of NumPy's arrays and torch's."""
+    return first.clip(max=second) if hasattr(first, "double") else first.clip(None, second)
 
 
 def worst_of(ratio: Any) -> Verdict:

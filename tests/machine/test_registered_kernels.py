@@ -8,45 +8,47 @@ import pytest
 from lapidist.arrays import operand_of
 from lapidist.device import chip
 from lapidist.errors import RefusalError
-from lapidist.kernels import KERNELS, Kernel
+from lapidist.kernel import Kernel
+from lapidist.kernels import KERNELS
 from lapidist.launch import Launch
 from lapidist.machine import run
 from lapidist.plans import make_plan
 from lapidist.problem import Problem
-
-TYPES = ("float32", "float64", "float16")
+from typed import TYPED, TYPED_IDS, output_of, poisoned, precision_of, whole
 
 
 def product(
-    kernel: Kernel, dtype: str, m: int, n: int, k: int, beta: float, column_major: bool = False
+    kernel: Kernel, math: str, m: int, n: int, k: int, beta: float, column_major: bool = False
 ) -> tuple[Launch, np.ndarray, np.ndarray]:
     """A launch, its output and the exact result, with small integers; skips what the kernel refuses."""
     random = np.random.default_rng(m * n + k)
-    a, b, d = (random.integers(-3, 4, shape).astype(dtype) for shape in ((m, k), (k, n), (m, n)))
+    output = output_of(math, own=not kernel.types.outputs)
+    a, b, d = whole(random, (m, k), math), whole(random, (k, n), math), whole(random, (m, n), math)
+    d = d.astype(poisoned((0, 0), output).dtype)
     if column_major:
         b = np.ascontiguousarray(b.T).T
     expected = a.astype("f8") @ b.astype("f8") + beta * d.astype("f8")
     if beta == 0:
-        d.fill(np.nan)
+        d = poisoned((m, n), output)
     operands = operand_of(a, "a"), operand_of(b, "b"), operand_of(d, "out")
-    plan = make_plan(Problem.of(operands[0], operands[1], None, operands[2]), chip("h200"), kernel)
-    return plan.launch(operands[0], operands[1], None, operands[2], 1.0, beta), d, expected.astype(dtype)
+    problem = Problem.of(operands[0], operands[1], None, operands[2], precision=precision_of(math))
+    plan = make_plan(problem, chip("h200"), kernel)
+    return plan.launch(operands[0], operands[1], None, operands[2], 1.0, beta), d, expected.astype(d.dtype)
 
 
-def any_layout(kernel: Kernel, dtype: str, m: int, n: int, k: int, beta: float) -> tuple[Launch, np.ndarray, np.ndarray]:
+def any_layout(kernel: Kernel, math: str, m: int, n: int, k: int, beta: float) -> tuple[Launch, np.ndarray, np.ndarray]:
     for column_major in (False, True):
         try:
-            return product(kernel, dtype, m, n, k, beta, column_major)
+            return product(kernel, math, m, n, k, beta, column_major)
         except RefusalError as refusal:
             reason = str(refusal)
     raise AssertionError(f"{kernel.name} takes neither layout of B: {reason}")
 
 
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-def test_kernels_are_right(kernel: Kernel, dtype: str) -> None:
+@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+def test_kernels_are_right(kernel: Kernel, math: str) -> None:
     for shape, beta in (((100, 72, 56), 0.0), ((136, 144, 80), 1.0)):
-        launch, d, expected = any_layout(kernel, dtype, *shape, beta)
+        launch, d, expected = any_layout(kernel, math, *shape, beta)
         run(launch)
         assert (d == expected).all()
 
@@ -54,6 +56,7 @@ def test_kernels_are_right(kernel: Kernel, dtype: str) -> None:
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_kernels_are_sound(kernel: Kernel) -> None:
     seed = sum(map(ord, kernel.name))
-    launch, d, expected = any_layout(kernel, "float32", 40, 72, 40, 0.0)
+    math = "float32" if "float32" in kernel.types.maths else "float16"
+    launch, d, expected = any_layout(kernel, math, 40, 72, 40, 0.0)
     run(launch, sanitize=True, seed=seed)
     assert (d == expected).all()

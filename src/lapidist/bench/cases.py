@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from lapidist.dtypes import size_of
 from lapidist.errors import ArgumentError
-from lapidist.problem import ELEMENT_BYTES
+from lapidist.kernel import FMA_TYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Case:
     @property
     def set_bytes(self) -> int:
         """A, B and C together."""
-        return (self.m * self.k + self.k * self.n + self.m * self.n) * ELEMENT_BYTES[self.dtype]
+        return (self.m * self.k + self.k * self.n + self.m * self.n) * size_of(self.dtype)
 
     @property
     def shape(self) -> str:
@@ -65,8 +66,8 @@ def shape_words(m: int, n: int, k: int) -> str:
 
 def case_of(m: int, n: int, k: int, dtype: str, argument: str) -> Case:
     """A Case whose values were checked; `argument` is what the message calls them."""
-    if dtype not in ELEMENT_BYTES:
-        raise ArgumentError(f"--dtype: must be one of {', '.join(ELEMENT_BYTES)}; got {dtype!r}. Choose one of them")
+    if dtype not in FMA_TYPES.maths:
+        raise ArgumentError(f"--dtype: must be one of {', '.join(FMA_TYPES.maths)}; got {dtype!r}. Choose one of them")
     for name, extent in (("m", m), ("n", n), ("k", k)):
         if not isinstance(extent, int) or isinstance(extent, bool) or not 1 <= extent < 2**31:
             rule = f"{name} must be a whole number from 1 to 2^31 - 1"

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 from lapidist.config import Config
 from lapidist.device import Device
+from lapidist.dtypes import size_of
 from lapidist.errors import ArgumentError, LapidistError
-from lapidist.kernels import KERNELS, Kernel, kernel_named
+from lapidist.kernel import Kernel
+from lapidist.kernels import KERNELS, kernel_named
 from lapidist.plans import Plan
-from lapidist.problem import ELEMENT_BYTES
 from lapidist.signatures import LADDER_B_ROWS
 
 LIBRARY = "lapidist"  # whatever kernel the planner chooses
@@ -102,7 +103,7 @@ def ffma_share(kernel: Kernel, config: Config, dtype: str, device: Device) -> fl
 
 def bytes_per_flop(config: Config, dtype: str) -> float:
     """What a block asks of global memory: a tile of A and of B for each step, or both factors for each product."""
-    size = ELEMENT_BYTES[dtype]
+    size = size_of(dtype)
     if not config.bk:
         return float(size)
     return (config.bm + config.bn) * size / (2.0 * config.bm * config.bn)

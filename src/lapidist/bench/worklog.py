@@ -9,7 +9,8 @@ from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Record, Run
 from lapidist.bench.tables import number, percent
 from lapidist.compiler import CUDA_SOURCES
-from lapidist.kernels import RUNGS, Kernel
+from lapidist.kernel import Kernel
+from lapidist.kernels import RUNGS
 
 RUNG_BLOCK = re.compile(r"<!-- rung:(\w+) -->\n.*?<!-- rung:end -->", re.DOTALL)
 COUNTS_BLOCK = re.compile(r"<!-- counts:begin -->\n.*?<!-- counts:end -->", re.DOTALL)

@@ -38,21 +38,26 @@ struct Eight { Register at[SIZE == 8 ? DEPTH / 4 : 2]; };
 // itself, the compiler multiplies halves from zero and adds each result to its sum by instructions of its own. Here an Eight
 // becomes two of half, and sums stay in the tensor core.
 #define FP8_AS_HALF (TOKEN(IS_FP8_, ELEMENT) + 0 && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
-#define FP8_NAME___nv_fp8_e4m3 "e4m3x2"
-#define FP8_NAME___nv_fp8_e5m2 "e5m2x2"
 #if FP8_AS_HALF
 struct Operand { struct { unsigned at[2]; } half_of[2]; };
+template <typename Element> struct Unpack;
+#define UNPACK(ELEMENT_TYPE, PAIR)                                                                                             \
+  template <> struct Unpack<ELEMENT_TYPE> {                                                                                    \
+    static __device__ __forceinline__ void of(unsigned four, unsigned& first, unsigned& second) {                              \
+      asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2." PAIR " %0, low; cvt.rn.f16x2." PAIR " %1, high; }"   \
+          : "=r"(first), "=r"(second) : "r"(four));                                                                            \
+    }                                                                                                                          \
+  };
+UNPACK(__nv_fp8_e4m3, "e4m3x2")
+UNPACK(__nv_fp8_e5m2, "e5m2x2")
 #else
 typedef Eight Operand;
 #endif
-__device__ __forceinline__ Operand operand_of(Eight eight) {
+template <typename Element> __device__ __forceinline__ Operand operand_of(Eight eight) {
   Operand operand;
 #if FP8_AS_HALF
 #pragma unroll
-  for (int i = 0; i < 2; ++i)
-    asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2." TOKEN(FP8_NAME_, ELEMENT) " %0, low; "
-        "cvt.rn.f16x2." TOKEN(FP8_NAME_, ELEMENT) " %1, high; }"
-        : "=r"(operand.half_of[0].at[i]), "=r"(operand.half_of[1].at[i]) : "r"(eight.at[i]));
+  for (int i = 0; i < 2; ++i) Unpack<Element>::of(eight.at[i], operand.half_of[0].at[i], operand.half_of[1].at[i]);
 #else
 #pragma unroll
   for (int i = 0; i < static_cast<int>(sizeof(Eight) / sizeof(Register)); ++i) operand.at[i] = rounded(eight.at[i]);
@@ -60,17 +65,17 @@ __device__ __forceinline__ Operand operand_of(Eight eight) {
   return operand;
 }
 template <int Count> struct Operands { Operand at[Count]; };
-template <int Count> __device__ __forceinline__ Operands<Count> operands_of(const Eight (&eights)[Count]) {
+template <typename Element, int Count> __device__ __forceinline__ Operands<Count> operands_of(const Eight (&eights)[Count]) {
   Operands<Count> operands;
 #pragma unroll
-  for (int e = 0; e < Count; ++e) operands.at[e] = operand_of(eights[e]);
+  for (int e = 0; e < Count; ++e) operands.at[e] = operand_of<Element>(eights[e]);
   return operands;
 }
 
-template <typename Element, typename S> struct Mma;
+template <typename A, typename B, typename S> struct Mma;
 
-#define MMA_FOUR(ELEMENT_TYPE, SUM_TYPE, TEXT, C_SUM)                                                                          \
-  template <> struct Mma<ELEMENT_TYPE, SUM_TYPE> {                                                                             \
+#define MMA_FOUR(A_TYPE, B_TYPE, SUM_TYPE, TEXT, C_SUM)                                                                        \
+  template <> struct Mma<A_TYPE, B_TYPE, SUM_TYPE> {                                                                           \
     SUM_TYPE at[4] = {};                                                                                                       \
     __device__ __forceinline__ Scalar sum(int i) const { return at[i]; }                                                       \
     template <typename E> __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {                \
@@ -80,17 +85,21 @@ template <typename Element, typename S> struct Mma;
     }                                                                                                                          \
   };
 
-MMA_FOUR(half, float, "m16n8k16.row.col.f32.f16.f16.f32", "f")
-MMA_FOUR(__nv_bfloat16, float, "m16n8k16.row.col.f32.bf16.bf16.f32", "f")
-MMA_FOUR(float, float, "m16n8k8.row.col.f32.tf32.tf32.f32", "f")
-MMA_FOUR(int8, int, "m16n8k32.row.col.s32.s8.s8.s32", "r")
-MMA_FOUR(uint8, int, "m16n8k32.row.col.s32.u8.u8.s32", "r")
+MMA_FOUR(half, half, float, "m16n8k16.row.col.f32.f16.f16.f32", "f")
+MMA_FOUR(__nv_bfloat16, __nv_bfloat16, float, "m16n8k16.row.col.f32.bf16.bf16.f32", "f")
+MMA_FOUR(float, float, float, "m16n8k8.row.col.f32.tf32.tf32.f32", "f")
+MMA_FOUR(int8, int8, int, "m16n8k32.row.col.s32.s8.s8.s32", "r")
+MMA_FOUR(int8, uint8, int, "m16n8k32.row.col.s32.s8.u8.s32", "r")
+MMA_FOUR(uint8, int8, int, "m16n8k32.row.col.s32.u8.s8.s32", "r")
+MMA_FOUR(uint8, uint8, int, "m16n8k32.row.col.s32.u8.u8.s32", "r")
 #if TOKEN(IS_FP8_, ELEMENT) && !FP8_AS_HALF
-MMA_FOUR(__nv_fp8_e4m3, float, "m16n8k32.row.col.f32.e4m3.e4m3.f32", "f")
-MMA_FOUR(__nv_fp8_e5m2, float, "m16n8k32.row.col.f32.e5m2.e5m2.f32", "f")
+MMA_FOUR(__nv_fp8_e4m3, __nv_fp8_e4m3, float, "m16n8k32.row.col.f32.e4m3.e4m3.f32", "f")
+MMA_FOUR(__nv_fp8_e5m2, __nv_fp8_e5m2, float, "m16n8k32.row.col.f32.e5m2.e5m2.f32", "f")
+MMA_FOUR(__nv_fp8_e4m3, __nv_fp8_e5m2, float, "m16n8k32.row.col.f32.e4m3.e5m2.f32", "f")
+MMA_FOUR(__nv_fp8_e5m2, __nv_fp8_e4m3, float, "m16n8k32.row.col.f32.e5m2.e4m3.f32", "f")
 #elif FP8_AS_HALF
-template <> struct Mma<T, float> {
-  Mma<half, float> halves;
+template <> struct Mma<T, B_ELEMENT, float> {
+  Mma<half, half, float> halves;
   __device__ __forceinline__ Scalar sum(int i) const { return halves.at[i]; }
   __device__ __forceinline__ void multiply(const Operand& top, const Operand& bottom, const Operand& b) {
     halves.multiply(top.half_of[0], bottom.half_of[0], b.half_of[0]);
@@ -99,7 +108,7 @@ template <> struct Mma<T, float> {
 };
 #endif
 
-template <> struct Mma<half, half> {  // two sums a register
+template <> struct Mma<half, half, half> {  // two sums a register
   unsigned at[2] = {};
   __device__ __forceinline__ Scalar sum(int i) const {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(at[i / 2] >> i % 2 * 16)));
@@ -111,7 +120,7 @@ template <> struct Mma<half, half> {  // two sums a register
   }
 };
 
-template <> struct Mma<double, double> {
+template <> struct Mma<double, double, double> {
   double at[4] = {};
   __device__ __forceinline__ Scalar sum(int i) const { return at[i]; }
   template <typename E> __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {
@@ -138,7 +147,7 @@ template <> struct Mma<double, double> {
 #endif
   }
 };
-typedef Mma<T, Sum> Sums;
+typedef Mma<T, B_ELEMENT, Sum> Sums;
 
 // Four tiles of 8 rows of 16 bytes; lane l gives the address of row l % 8 of tile l / 8. Lane 4 g + t receives the t-th 4
 // bytes of row g; with Turned, of elements of 2 bytes, rows 2t and 2t + 1 of column g.

@@ -1,6 +1,7 @@
 // What the tensor-core kernels share: their types, 16-byte chunks of a row, and the way out through shared memory.
 //
 // ELEMENT is half, __nv_bfloat16, float (multiplied as tf32), double, int8, uint8, __nv_fp8_e4m3 or __nv_fp8_e5m2.
+// B_ELEMENT is another type of the same size for B, which is moved like ELEMENT and multiplied as what it is.
 // ACCUMULATE=half sums half products in half. OUTPUT is the type of C and D: by default the element's own, int for the
 // 8-bit integers, float for the 8-bit floats.
 //
@@ -24,6 +25,10 @@ typedef unsigned char uint8;
 #include "modes.cuh"
 #include "ptx.cuh"
 
+#ifndef B_ELEMENT
+#define B_ELEMENT ELEMENT
+#endif
+
 template <typename Element> struct TensorTypes { typedef float Sum; typedef Element Out; };
 template <> struct TensorTypes<double> { typedef double Sum; typedef double Out; };
 template <> struct TensorTypes<int8> { typedef int Sum; typedef int Out; };
@@ -43,6 +48,15 @@ typedef OUTPUT Out;
 #else
 typedef TensorTypes<T>::Out Out;
 #endif
+
+// A result as it is stored: rounded; 8-bit types stop at their largest number (floats do so in the constructor).
+template <typename Result> struct Stored { static __device__ __forceinline__ Result of(Scalar value) { return Result(value); } };
+template <> struct Stored<int8> {
+  static __device__ __forceinline__ int8 of(Scalar value) { return value < -128 ? -128 : value > 127 ? 127 : value; }
+};
+template <> struct Stored<uint8> {
+  static __device__ __forceinline__ uint8 of(Scalar value) { return value < 0 ? 0 : value > 255 ? 255 : value; }
+};
 
 #ifndef D_VECTOR  // elements of C and D moved at once
 #define D_VECTOR (ALIGNED ? 16 / sizeof(Out) : 1)
@@ -129,7 +143,7 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
 #pragma unroll
     for (int e = 0; e < D_VECTOR; ++e) {
       const Scalar sum = alpha * Scalar(sums.at[e]);
-      c.at[e] = beta == Scalar(0) ? Out(sum) : Out(sum + beta * Scalar(c.at[e]));
+      c.at[e] = Stored<Out>::of(beta == Scalar(0) ? sum : sum + beta * Scalar(c.at[e]));
     }
     Out* const to = D + modes.to_row(m, d_row) + modes.to_col(n);
     if (whole) {

@@ -210,7 +210,7 @@ def next_step(name: str, *, dtype: str = "float32", counted_at: int = 256) -> tu
     """The rung after this one and what it changes; None behind the last."""
     from lapidist.kernels import RUNGS
 
-    names = [rung.name for rung in RUNGS]
+    names = [rung.name for rung in RUNGS if dtype in rung.types.maths]
     if name not in names or names.index(name) + 1 == len(names):
         return None
     after = names[names.index(name) + 1]

@@ -22,7 +22,7 @@ from lapidist.machine.run import run
 
 if TYPE_CHECKING:
     from lapidist.device import Device
-    from lapidist.kernels import Kernel
+    from lapidist.kernel import Kernel
 
 KINDS = ("barrier", "warp barrier", "wait", "arrival", "fence", "bounds")
 BUDGET_FACTOR = 12

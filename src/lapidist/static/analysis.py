@@ -11,11 +11,12 @@ from functools import cache
 from lapidist.arrays import HOST, Operand
 from lapidist.config import Config
 from lapidist.device import CHIPS, Device
+from lapidist.dtypes import MATHS, TF32, element_of
 from lapidist.errors import ArgumentError, RefusalError
-from lapidist.kernels import Kernel
+from lapidist.kernel import Kernel
 from lapidist.launch import Binary
 from lapidist.plans import compiled
-from lapidist.problem import ELEMENT_BYTES, Problem
+from lapidist.problem import Problem
 from lapidist.static.listing import KINDS, Line, ptx_lines, sass_lines
 from lapidist.static.loops import main_loop
 
@@ -164,7 +165,7 @@ def count(
         aligned=aligned,
         registers=registers,
         shared_bytes=shared,
-        dynamic_shared_bytes=kernel.shared_bytes(config, dtype),
+        dynamic_shared_bytes=kernel.shared_bytes(config, sample_problem(kernel, dtype, aligned)),
         spills=spills,
         source="sass" if lines and lines[0].opcode.isupper() else "ptx",
         looped=loop is not None,
@@ -208,20 +209,26 @@ def binary_of(kernel: Kernel, config: Config, dtype: str, architecture: str, ali
 
 
 @cache
-def sample_problem(kernel: Kernel, dtype: str, aligned: bool = True) -> Problem:
+def sample_problem(kernel: Kernel, math: str, aligned: bool = True) -> Problem:
     """A large square problem that the kernel takes: with every row on 16 bytes, or with as little alignment as it accepts."""
-    if dtype not in ELEMENT_BYTES:
-        raise ArgumentError(f"dtype: must be one of {', '.join(ELEMENT_BYTES)}; got {dtype!r}")
+    if math not in MATHS:
+        raise ArgumentError(f"dtype: must be one of {', '.join(MATHS)}; got {math!r}")
+    dtype, precision = element_of(math).name, TF32 if math == TF32 else "ieee"
+    output = dtype if not kernel.types.outputs else element_of(math).outputs[0]
     leads = ((4096, 4096),) if aligned else ((4095, 4095), (4096, 4095))
-    for inputs, output in leads:
+    refusal: str | None = None
+    for inputs, results in leads:
         for b_strides in ((inputs, 1), (1, inputs)):
-            extent = min(inputs, output)
+            extent = min(inputs, results)
             a = operand("a", extent, dtype, (inputs, 1))
             b = operand("b", extent, dtype, b_strides)
-            problem = Problem.of(a, b, None, operand("out", extent, dtype, (output, 1)))
-            if kernel.signature.refuse(problem) is None:
+            problem = Problem.of(a, b, None, operand("out", extent, output, (results, 1)), precision=precision)
+            refusal = kernel.types.refuse(problem) or kernel.signature.refuse(problem)
+            if refusal is None:
                 return problem
-    raise RefusalError(f"aligned: {kernel.name} takes no {dtype} problem {'with' if aligned else 'without'} aligned rows")
+    raise RefusalError(
+        f"aligned: {kernel.name} takes no {math} problem {'with' if aligned else 'without'} aligned rows: {refusal}"
+    )
 
 
 def operand(name: str, extent: int, dtype: str, strides: tuple[int, int]) -> Operand:

@@ -72,6 +72,6 @@ wmma_simple(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, 
     if (m >= M || n >= N) continue;
     Scalar c = alpha * Scalar(c_patch[warp][i]);
     if (beta != Scalar(0)) c += beta * Scalar(C[m * ldc + n]);
-    C[m * ldc + n] = Out(c);
+    C[m * ldc + n] = Stored<Out>::of(c);
   }
 }

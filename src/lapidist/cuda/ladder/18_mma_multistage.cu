@@ -106,8 +106,8 @@ mma_multistage(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* 
           cp_async_wait<STAGES - 2>();
           __syncthreads();  // the tile is whole, and everyone has read the last of the one before
         }
-        const auto a_now = operands_of(a[step % 2]);
-        const auto b_now = operands_of(b[step % 2]);
+        const auto a_now = operands_of<T>(a[step % 2]);
+        const auto b_now = operands_of<B_ELEMENT>(b[step % 2]);
 #pragma unroll
         for (int m = 0; m < ROWS; ++m) {
           // Load: the next step's Eights, and of the tile STAGES - 1 ahead a part for each row of products.

@@ -1,0 +1,110 @@
+"""The element types, one row each: what a type is called, how large it is, what it is summed in, what results it may have.
+
+Names are those of NumPy and ml_dtypes. "tf32" is no type of an array: it is a way to multiply float32, whose factors are
+rounded to 10 bits behind the leading one. A *math* is the type in which products are formed: a type's name, or "tf32".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lapidist.errors import ArgumentError, DTypeError
+
+TF32 = "tf32"
+PRECISIONS = ("ieee", TF32)
+
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """`accumulators` and `outputs` start with the default; a type without accumulators is a result only."""
+
+    name: str
+    short: str  # on the command line
+    nbytes: int
+    c_type: str  # in device code
+    accumulators: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tensor_map: str  # what the driver calls it; types it has no name for travel as bytes
+    roundoff: float = 0.0  # half a unit in the last place of 1; zero for integers
+    spacing: float = 0.0  # of the smallest numbers
+    bounds: tuple[float, float] | None = None  # results beyond become the nearer one; None: they become infinite or wrap around
+
+
+E4M3_RESULTS = ("float32", "bfloat16", "float16", "float8_e4m3fn")
+E5M2_BOUNDS = (-57344, 57344)
+E5M2_RESULTS = ("float32", "bfloat16", "float16", "float8_e5m2")
+TYPES = {
+    row.name: row
+    for row in (
+        ElementType("float16", "fp16", 2, "half", ("float32", "float16"), ("float16", "float32"), "FLOAT16", 2**-11, 2**-24),
+        ElementType("bfloat16", "bf16", 2, "__nv_bfloat16", ("float32",), ("bfloat16", "float32"), "BFLOAT16", 2**-8, 2**-133),
+        ElementType("float32", "fp32", 4, "float", ("float32",), ("float32",), "FLOAT32", 2**-24, 2**-149),
+        ElementType("float64", "fp64", 8, "double", ("float64",), ("float64",), "FLOAT64", 2**-53, 2**-1074),
+        ElementType("int8", "int8", 1, "int8", ("int32",), ("int32", "int8"), "UINT8", bounds=(-128, 127)),
+        ElementType("uint8", "uint8", 1, "uint8", ("int32",), ("int32", "uint8"), "UINT8", bounds=(0, 255)),
+        ElementType("float8_e4m3fn", "e4m3", 1, "__nv_fp8_e4m3", ("float32",), E4M3_RESULTS, "UINT8", 2**-4, 2**-9, (-448, 448)),
+        ElementType(
+            "float8_e5m2", "e5m2", 1, "__nv_fp8_e5m2", ("float32",), E5M2_RESULTS, "UINT8", 2**-3, 2**-16, (-57344, 57344)
+        ),
+        ElementType("int32", "int32", 4, "int", (), (), "INT32"),
+    )
+}
+OPERANDS = tuple(name for name, row in TYPES.items() if row.accumulators)  # what can be multiplied
+MATHS = (*OPERANDS, TF32)
+FP8 = ("float8_e4m3fn", "float8_e5m2")
+MIXED = (frozenset(("int8", "uint8")), frozenset(FP8))  # pairs that a tensor core multiplies with each other
+
+
+def size_of(name: str) -> int:
+    """Bytes of an element, of NumPy's other types too."""
+    return TYPES[name].nbytes if name in TYPES else np.dtype(name).itemsize
+
+
+def element_of(math: str) -> ElementType:
+    """The type whose elements are multiplied in `math`."""
+    return TYPES["float32" if math == TF32 else math]
+
+
+def math_of(dtype: str, precision: str) -> str:
+    return TF32 if precision == TF32 else dtype
+
+
+def math_named(text: str, argument: str = "--dtype") -> str:
+    """A math by its name or its short one: fp16, bf16, tf32, int8, float32, ..."""
+    names = {TF32: TF32, **{row.short: row.name for row in TYPES.values()}, **{name: name for name in OPERANDS}}
+    found = names.get(text)
+    if found not in MATHS:
+        shorts = ", ".join(element_of(math).short if math != TF32 else TF32 for math in MATHS)
+        raise ArgumentError(f"{argument}: must be one of {shorts}, or a type's full name; got {text!r}")
+    return found
+
+
+def short_name(math: str) -> str:
+    return TF32 if math == TF32 else TYPES[math].short
+
+
+def name_of(dtype: Any, argument: str) -> str:
+    """The name of a type given as a string, or as NumPy's, torch's or JAX's own object."""
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
+    short = {row.short: row.name for row in TYPES.values()}
+    name = short.get(text, text)
+    if name not in TYPES:
+        raise DTypeError(f"{argument}: must be one of {', '.join(TYPES)}; got {dtype!r}. Name one of them")
+    return name
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's dtype; importing ml_dtypes is what makes NumPy know those beyond its own."""
+    if name not in ("float16", "float32", "float64", "int8", "uint8", "int32"):
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))
+    return np.dtype(name)
+
+
+def outputs_of(dtype: str, b_dtype: str) -> tuple[str, ...]:
+    """What a product of two types may be written as, the default first."""
+    return tuple(name for name in TYPES[dtype].outputs if name in TYPES[b_dtype].outputs)

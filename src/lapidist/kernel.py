@@ -1,0 +1,140 @@
+"""What a kernel is to the host: its source, its knobs, the types it takes and the rules it refuses by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.dtypes import FP8, TYPES, element_of, size_of
+from lapidist.problem import Problem
+from lapidist.schedule import TileGrid
+from lapidist.signatures import Signature
+
+GRID_LIMIT = 2**31 - 1
+BLOCK_LIMIT = 1024
+INT_LIMIT = 2**31 - 1
+Tuned = tuple[tuple[Config, float], ...]  # configs with their efficiency; the first is the default
+
+
+@dataclass(frozen=True)
+class Types:
+    """What a kernel multiplies, and what else it takes: two types at once, results in another type, sums in half."""
+
+    maths: tuple[str, ...]
+    mixed: bool = False
+    outputs: bool = False
+    half_sums: bool = False
+
+    def refuse(self, problem: Problem) -> str | None:
+        if problem.math not in self.maths:
+            return f"it multiplies {', '.join(self.maths)}; the type is {problem.math}"
+        if problem.b_dtype != problem.dtype and not self.mixed:
+            return f"it multiplies operands of one type; these are {problem.dtype} and {problem.b_dtype}"
+        if problem.out_dtype != problem.dtype and not self.outputs:
+            return f"it writes its operands' type, {problem.dtype}; D is {problem.out_dtype}"
+        if problem.accumulator != TYPES[problem.dtype].accumulators[0] and not self.half_sums:
+            return f"it sums {problem.dtype} in {TYPES[problem.dtype].accumulators[0]}, not in {problem.accumulator}"
+        return None
+
+
+FMA_TYPES = Types(("float16", "float32", "float64"))
+SINCE = dict.fromkeys(FP8, (8, 9))  # the capability from which tensor cores multiply a type, where it is not the kernel's
+
+
+def no_dynamic_shared(config: Config, problem: Problem) -> int:
+    return 0
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """`efficiency` is the share of its unit's limit that a full SM reaches, as measured; the planner's model uses it."""
+
+    name: str
+    kind: str  # rung, detour or production
+    source: str
+    idea: str
+    signature: Signature
+    config: Config
+    efficiency: float
+    capability: tuple[int, int] = (7, 5)
+    by_dtype: Mapping[str, Config] = field(default_factory=dict)
+    others: Tuned = ()  # more configs that the planner weighs
+    tuned: Mapping[str, Tuned] = field(default_factory=dict)  # all configs of a math, in place of the above
+    defines: Mapping[str, object] = field(default_factory=dict)
+    persistent: int = 0  # blocks on each SM, which walk the tiles; 0: a block for each tile
+    dynamic_shared: Callable[[Config, Problem], int] = no_dynamic_shared
+    types: Types = FMA_TYPES
+    unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
+
+    @property
+    def entry(self) -> str:
+        """The name of the kernel function: its file's, without the number."""
+        return self.source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_")
+
+    def config_for(self, math: str) -> Config:
+        return self.configs_for(math)[0][0]
+
+    def configs_for(self, math: str) -> Tuned:
+        """Every (config, efficiency) that the planner may weigh. Static shared memory (48 KB) holds them for 4-byte elements."""
+        if math in self.tuned:
+            return self.tuned[math]
+        others = self.others if element_of(math).nbytes <= 4 else ()
+        return ((self.by_dtype.get(math, self.config), self.efficiency), *others)
+
+    def efficiency_of(self, config: Config, math: str) -> float:
+        """As registered; a config of the caller's own is taken for as good as the default one."""
+        known = self.configs_for(math)
+        return dict(known).get(config, known[0][1])
+
+    def shared_bytes(self, config: Config, problem: Problem) -> int:
+        """Dynamic shared memory."""
+        return self.dynamic_shared(config, problem)
+
+    def tiles(self, problem: Problem, config: Config) -> int:
+        return -(-problem.m // config.bm) * -(-problem.n // config.bn)
+
+    def grid(self, problem: Problem, config: Config, device: Device) -> tuple[int, int, int]:
+        """Tiles along x, batch along y and z. A persistent kernel takes a few blocks for each SM, and those walk the tiles."""
+        tiles = self.tiles(problem, config)
+        inner, outer = (*problem.batch[::-1], 1, 1)[:2]
+        return (min(tiles, device.sms * self.persistent) if self.persistent else tiles), inner, outer
+
+    def tile_grid(self, problem: Problem, config: Config) -> TileGrid:
+        """The tiles as schedules count them."""
+        batches = prod(problem.batch)
+        return TileGrid.of(problem.m, problem.n, problem.k, config.bm, config.bn, max(config.bk, 1), batches)
+
+    def sum_rows(self, config: Config) -> int:
+        """Rows of a thread's sums: what a reduction in fragments shares out. On tensor cores, the patches of a warp."""
+        return config.wm // 16 if config.by_warps else config.tm
+
+    def tile_bytes(self, problem: Problem, config: Config) -> int:
+        """One tile of accumulators, as they leave the tensor core: sums in half as float."""
+        return config.bm * config.bn * max(4, size_of(problem.accumulator))
+
+    def refuse(self, problem: Problem, config: Config, device: Device) -> str | None:
+        """Why this kernel cannot do it, or None."""
+        wrong_types = self.types.refuse(problem)
+        if wrong_types:
+            return wrong_types
+        since = max(self.capability, SINCE.get(problem.dtype, (0, 0)))
+        if device.capability < since:
+            return "it needs compute capability {}.{}; {} has {}.{}".format(*since, device.name, *device.capability)
+        if max(problem.m, problem.n, problem.k) > INT_LIMIT:
+            return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
+        if config.threads > BLOCK_LIMIT:
+            return f"a block has at most {BLOCK_LIMIT} threads; {config} would need {config.threads}"
+        if self.tiles(problem, config) > GRID_LIMIT:
+            return f"a grid has at most {GRID_LIMIT} blocks; {config} would need {self.tiles(problem, config)}"
+        needed = self.shared_bytes(config, problem)
+        if needed > device.shared_per_block:
+            return f"its buffers take {needed} bytes of shared memory; {device.name} gives a block {device.shared_per_block}"
+        return self.signature.refuse(problem)
+
+    def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
+        """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do."""
+        own = {"SCHEDULED": int(scheduled)} if self.signature.scheduled else {}
+        return {**config.defines(), **self.defines, **self.signature.defines(problem), **own}

@@ -1,0 +1,179 @@
+"""The kernels on tensor cores that every chip since Ampere runs: their configs by type, and what shared memory these take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lapidist.config import Config
+from lapidist.dtypes import MATHS, TF32, element_of, size_of
+from lapidist.kernel import Kernel, Tuned, Types
+from lapidist.problem import Problem
+from lapidist.signatures import MMA, TENSOR, Signature
+
+WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64", "int8", "uint8"), outputs=True, half_sums=True)
+FLOAT_WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64"), outputs=True, half_sums=True)
+MMA_TYPES = Types(tuple(math for math in MATHS if math != "float32"), mixed=True, outputs=True, half_sums=True)
+
+# ---- dynamic shared memory ----
+
+PATCH_ROWS = 16  # of D, that a warp of mma.sync stores at once
+
+
+def wmma_shared(config: Config, problem: Problem, skew: int = 16) -> int:
+    """A chunk of A and one of B, rows `skew` bytes longer; in the end a patch of each warp's sums, a row of fragments."""
+    size, total = size_of(problem.dtype), size_of(problem.accumulator)
+    tiles = config.bm * (config.bk * size + skew) + config.bk * (config.bn * size + skew)
+    patch = config.wm // 2 * (config.wn * total + 16)
+    return max(tiles, config.threads // 32 * patch)
+
+
+def wmma_without_skew(config: Config, problem: Problem) -> int:
+    return wmma_shared(config, problem, skew=0)
+
+
+def mma_shared(config: Config, problem: Problem) -> int:
+    """Stages of A and B tiles; in the end the warps' patches of D, whose rows are 32 bytes longer."""
+    scalar = 8 if problem.accumulator == "float64" else 4
+    tiles = config.stages * (config.bm + config.bn) * config.bk * size_of(problem.dtype)
+    return max(tiles, config.threads // 32 * PATCH_ROWS * (config.wn * scalar + 32))
+
+
+# ---- configs by math: Tuned starts with the default ----
+
+
+def staged(math: str, bm: int, bn: int, k_bytes: int, warp: tuple[int, int], stages: int = 0) -> Config:
+    """A tensor-core config: k in bytes, so that every type fills the same shared memory."""
+    return Config(bm, bn, k_bytes // element_of(math).nbytes, *warp, tm=0, tn=0, stages=stages)
+
+
+def by_math(types: Types, make: Callable[[str], Tuned]) -> dict[str, Tuned]:
+    return {math: make(math) for math in types.maths}
+
+
+def wmma_simple_configs(math: str) -> Tuned:
+    """Sixteen warps, a fragment each."""
+    return ((staged(math, 32, 32, 0, (8, 8)) if math == "float64" else staged(math, 64, 64, 0, (16, 16)), 0.08),)
+
+
+def wmma_shared_configs(math: str) -> Tuned:
+    """Within 64 KB of shared memory; and, where a block may have more, with chunks of twice the depth."""
+    depth = 64 if element_of(math).nbytes == 1 else 128
+    tile, warp = ((64, 64), (16, 32)) if math == "float64" else ((128, 128), (32, 64))
+    return ((staged(math, *tile, depth, warp), 0.39), (staged(math, *tile, 2 * depth, warp), 0.38))
+
+
+def no_skew_configs(math: str) -> Tuned:
+    return ((wmma_shared_configs(math)[0][0], 0.15),)
+
+
+def beta_first_configs(math: str) -> Tuned:
+    return ((wmma_shared_configs(math)[0][0], 0.38),)
+
+
+def mma_multistage_configs(math: str) -> Tuned:
+    if math == "float64":
+        return ((staged(math, 128, 128, 128, (64, 32), 4), 0.95),)
+    return ((staged(math, 128, 256, 128, (64, 64), 3), 0.65),)
+
+
+def mma_configs(math: str) -> Tuned:
+    if math == "float64":
+        return ((staged(math, 128, 128, 128, (64, 32), 4), 0.93),)
+    return ((staged(math, 128, 128, 64, (64, 64), 4), 0.6),)
+
+
+# ---- the rows ----
+
+
+def row(
+    kind: str,
+    source: str,
+    idea: str,
+    signature: Signature,
+    types: Types,
+    configs: Callable[[str], Tuned],
+    shared: Callable[[Config, Problem], int] | None = None,
+    **more: object,
+) -> Kernel:
+    tuned = {math: configs(math) for math in types.maths}
+    config, efficiency = tuned["float16"][0]
+    fields = {"dynamic_shared": shared, **more} if shared else more
+    name = source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_")
+    return Kernel(
+        name,
+        kind,
+        source,
+        idea,
+        signature,
+        config,
+        efficiency,
+        (8, 0),
+        tuned=tuned,
+        types=types,
+        unit="mma",
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+WMMA_RUNGS = (
+    row(
+        "rung",
+        "ladder/16_wmma_simple.cu",
+        "a warp multiplies 16 x 16 x 16 at once, straight from global memory",
+        TENSOR,
+        WMMA_TYPES,
+        wmma_simple_configs,
+    ),
+    row(
+        "rung",
+        "ladder/17_wmma_shared.cu",
+        "eight warps share chunks of k in shared memory, rows skewed; persistent",
+        TENSOR,
+        WMMA_TYPES,
+        wmma_shared_configs,
+        wmma_shared,
+        persistent=2,
+    ),
+)
+MMA_RUNGS = (
+    row(
+        "rung",
+        "ladder/18_mma_multistage.cu",
+        "mma.sync and ldmatrix from swizzled tiles, cp.async stages ahead",
+        TENSOR,
+        MMA_TYPES,
+        mma_multistage_configs,
+        mma_shared,
+    ),
+)
+TENSOR_DETOURS = (
+    row(
+        "detour",
+        "detours/wmma_no_skew.cu",
+        "17 without the skew",
+        TENSOR,
+        WMMA_TYPES,
+        no_skew_configs,
+        wmma_without_skew,
+        persistent=2,
+    ),
+    row(
+        "detour",
+        "detours/wmma_beta_first.cu",
+        "17 with C scaled by beta / alpha up front",
+        TENSOR,
+        FLOAT_WMMA_TYPES,
+        beta_first_configs,
+        wmma_shared,
+        persistent=2,
+    ),
+)
+MMA_FAMILY = row(
+    "production",
+    "gemm/mma.cu",
+    "tensor cores: every type, layout, stride, batch and size",
+    MMA,
+    MMA_TYPES,
+    mma_configs,
+    mma_shared,
+)

@@ -1,0 +1,243 @@
+"""On a GPU, with torch: every kernel in every type, every type in every layout, mixed types, results and sums in other types."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist.dtypes import FP8, MATHS, OPERANDS, TF32, TYPES, element_of, outputs_of
+from lapidist.kernel import Kernel
+from lapidist.signatures import LADDER_B_ROWS, TMA
+from lapidist.verify import judge
+from typed import TYPED, TYPED_IDS, output_of, precision_of
+
+pytestmark = pytest.mark.gpu
+
+SIZES = [(1, 1, 1), (33, 35, 37), (257, 511, 129), (5, 1000, 3), (16, 16, 0), (384, 640, 1024)]
+
+
+@pytest.fixture
+def torch() -> Any:
+    import torch
+
+    torch.manual_seed(int.from_bytes(os.environ["PYTEST_CURRENT_TEST"].encode()[-6:], "big"))
+    return torch
+
+
+def fresh(torch: Any, math: str, *shape: int) -> Any:
+    """Normal numbers; integers of 8 bits over their whole range."""
+    element = element_of(math)
+    if element.accumulators == ("int32",):
+        low, high = element.bounds or (0, 0)
+        return torch.randint(int(low), int(high) + 1, shape, device="cuda").to(getattr(torch, element.name))
+    return torch.randn(*shape, device="cuda").to(getattr(torch, element.name))
+
+
+def whole(torch: Any, math: str, *shape: int) -> Any:
+    return torch.randint(0 if math == "uint8" else -4, 5, shape, device="cuda").to(getattr(torch, element_of(math).name))
+
+
+def poisoned(torch: Any, output: str, *shape: int) -> Any:
+    return torch.full(shape, float("nan") if TYPES[output].roundoff else 99.0, device="cuda").to(getattr(torch, output))
+
+
+def fitting(kernel: Kernel, a: Any, b: Any) -> tuple[Any, Any]:
+    """The same numbers, laid out as the kernel takes them."""
+    if kernel.signature is LADDER_B_ROWS:
+        return a, b.T.contiguous().T
+    if kernel.signature is TMA:
+        return rows_on_16_bytes(a), rows_on_16_bytes(b)
+    return a, b
+
+
+def rows_on_16_bytes(matrix: Any) -> Any:
+    step = 16 // matrix.element_size()
+    wide = matrix.new_zeros(matrix.shape[0], -(-max(matrix.shape[1], 1) // step) * step)
+    wide[:, : matrix.shape[1]] = matrix
+    return wide[:, : matrix.shape[1]]
+
+
+# ---- every kernel in every type ----
+
+
+@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+def test_every_kernel_at_awkward_sizes(torch: Any, kernel: Kernel, math: str) -> None:
+    precision, output = precision_of(math), output_of(math, own=not kernel.types.outputs)
+    for m, n, k in SIZES:
+        if kernel.signature is LADDER_B_ROWS and min(k, n) <= 1:
+            continue  # one column is row-major too: this form cannot be told apart
+        a, b = fitting(kernel, fresh(torch, math, m, k), fresh(torch, math, k, n))
+        out = poisoned(torch, output, m, n)
+        assert lapidist.gemm(a, b, out=out, kernel=kernel.name, precision=precision) is out
+        assert judge(out, a, b, precision=precision, unit=kernel.unit).ok, (m, n, k)
+
+
+@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+def test_every_kernel_scales(torch: Any, kernel: Kernel, math: str) -> None:
+    precision, output = precision_of(math), output_of(math, own=not kernel.types.outputs)
+    a, b = fitting(kernel, fresh(torch, math, 150, 84), fresh(torch, math, 84, 196))
+    c = whole(torch, math, 150, 196).to(getattr(torch, output))
+    for alpha, beta in ((1, 0), (-3, 2), (0, 2), (2, 1)):
+        out = c.clone() if beta else poisoned(torch, output, 150, 196)
+        lapidist.gemm(a, b, out, alpha=alpha, beta=beta, out=out, kernel=kernel.name, precision=precision)
+        assert judge(out, a, b, c, alpha, beta, precision=precision, unit=kernel.unit).ok, (alpha, beta)
+
+
+@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+def test_integers_are_exact(torch: Any, kernel: Kernel, math: str) -> None:
+    """Factors of one and two: sums of at most 60 products of at most 4 are exact in every result but those of bfloat16."""
+    a, b = fitting(kernel, whole(torch, math, 300, 60), whole(torch, math, 60, 260))
+    b = (b.float().clamp(0, 1)).to(b.dtype) if b.dtype is torch.bfloat16 else b
+    a, b = fitting(kernel, a, b)
+    out = poisoned(torch, output_of(math, own=not kernel.types.outputs), 300, 260)
+    lapidist.gemm(a, b, out=out, kernel=kernel.name, precision=precision_of(math))
+    assert judge(out, a, b, exact=True, precision=precision_of(math)).ok
+
+
+# ---- the library's own choice: every type in every layout ----
+
+LAYOUTS = ["row", "col", "strided", "offset"]
+
+
+def laid_out(torch: Any, matrix: Any, layout: str) -> Any:
+    if layout == "col":
+        return matrix.transpose(-1, -2).contiguous().transpose(-1, -2)
+    rows, cols = matrix.shape[-2:]
+    if layout == "row":
+        return matrix
+    wide = (2 * rows, 3 * cols) if layout == "strided" else (rows + 1, cols + 3)
+    spread = torch.zeros(*matrix.shape[:-2], *wide, device="cuda").to(matrix.dtype)
+    spread = spread[..., ::2, ::3] if layout == "strided" else spread[..., 1:, 3:]
+    spread.copy_(matrix)
+    return spread
+
+
+@pytest.mark.parametrize("a_layout", LAYOUTS)
+@pytest.mark.parametrize("math", MATHS)
+def test_layouts(torch: Any, math: str, a_layout: str) -> None:
+    precision, output = precision_of(math), element_of(math).outputs[0]
+    for b_layout in LAYOUTS:
+        for out_layout in ("row", "col", "offset"):
+            a = laid_out(torch, fresh(torch, math, 3, 70, 45), a_layout)
+            b = laid_out(torch, fresh(torch, math, 3, 45, 90), b_layout)
+            out = laid_out(torch, poisoned(torch, output, 3, 70, 90), out_layout)
+            assert lapidist.gemm(a, b, out=out, precision=precision) is out
+            assert judge(out, a, b, precision=precision).ok, (b_layout, out_layout)
+            lapidist.gemm(a[0], b[1], out=out[2], precision=precision)
+            assert judge(out[2], a[0], b[1], precision=precision).ok, (b_layout, out_layout)
+
+
+@pytest.mark.parametrize("math", MATHS)
+def test_nothing_that_blas_takes_is_refused(torch: Any, math: str) -> None:
+    """Odd strides, single rows and columns, vectors, broadcast and stacked batches."""
+    shapes = [((1, 77), (77, 1)), ((1, 77), (77, 33)), ((33, 77), (77, 1)), ((33, 1), (1, 31)), ((5, 33, 17), (17, 9)),
+              ((2, 1, 33, 17), (3, 17, 9)), ((7,), (7, 5)), ((5, 7), (7,)), ((300, 1, 8), (300, 8, 1))]  # fmt: skip
+    for left, right in shapes:
+        a, b = fresh(torch, math, *left), fresh(torch, math, *right)
+        result = lapidist.matmul(a, b, precision=precision_of(math))
+        rows, cols = (a[None] if a.ndim == 1 else a), (b[:, None] if b.ndim == 1 else b)
+        shape = (*torch.broadcast_shapes(rows.shape[:-2], cols.shape[:-2]), rows.shape[-2], cols.shape[-1])
+        assert judge(result.reshape(shape), rows, cols, precision=precision_of(math)).ok, (left, right)
+
+
+# ---- results, sums and mixes ----
+
+
+@pytest.mark.parametrize("dtype", OPERANDS)
+def test_results_in_every_type_that_is_offered(torch: Any, dtype: str) -> None:
+    a, b = fresh(torch, dtype, 90, 70), fresh(torch, dtype, 70, 110)
+    for output in outputs_of(dtype, dtype):
+        result = lapidist.matmul(a, b, out_dtype=output)
+        assert result.dtype is getattr(torch, output)
+        assert judge(result, a, b).ok, output
+        again = lapidist.matmul(a, b, out_dtype=getattr(torch, output))
+        assert torch.equal(result.view(torch.uint8), again.view(torch.uint8))
+
+
+@pytest.mark.parametrize("output", ["float16", "float32"])
+def test_sums_in_half(torch: Any, output: str) -> None:
+    a, b = fresh(torch, "float16", 200, 300), fresh(torch, "float16", 300, 100)
+    result = lapidist.matmul(a, b, acc_dtype="float16", out_dtype=output)
+    assert judge(result, a, b, accumulator="float16").ok
+    assert not judge(result, a, b).ok  # they are not those of float sums
+
+
+@pytest.mark.parametrize(("left", "right"), [("int8", "uint8"), ("uint8", "int8"), FP8, FP8[::-1]])
+def test_two_types_at_once(torch: Any, left: str, right: str) -> None:
+    a, b = fresh(torch, left, 90, 70), fresh(torch, right, 70, 110)
+    assert judge(lapidist.matmul(a, b), a, b).ok
+    out = poisoned(torch, outputs_of(left, right)[0], 110, 90).T
+    assert judge(lapidist.gemm(a, b, out=out), a, b).ok
+
+
+def test_two_types_that_no_chip_multiplies(torch: Any) -> None:
+    a, b = fresh(torch, "float16", 8, 8), fresh(torch, "bfloat16", 8, 8)
+    with pytest.raises(lapidist.DTypeError, match=r"b: element type must be that of a, float16; got bfloat16.*both to float32"):
+        lapidist.matmul(a, b)
+
+
+def test_tf32_is_asked_for_and_rounds(torch: Any) -> None:
+    a, b = fresh(torch, "float32", 256, 512), fresh(torch, "float32", 512, 256)
+    exact, rough = lapidist.matmul(a, b), lapidist.matmul(a, b, precision=TF32)
+    assert judge(exact, a, b).ok
+    assert judge(rough, a, b, precision=TF32).ok
+    assert not judge(rough, a, b).ok
+
+
+def test_a_plan_of_another_output_runs_again(torch: Any) -> None:
+    a, b = fresh(torch, "bfloat16", 64, 64), fresh(torch, "bfloat16", 64, 64)
+    plan = lapidist.plan(a, b, out_dtype="float32")
+    for _ in range(3):
+        a, b = fresh(torch, "bfloat16", 64, 64), fresh(torch, "bfloat16", 64, 64)
+        result = plan.execute(a, b)
+        assert result.dtype is torch.float32
+        assert judge(result, a, b).ok
+    with pytest.raises(lapidist.LapidistError):
+        plan.execute(a, b, None, poisoned(torch, "bfloat16", 64, 64))
+
+
+def test_integers_wrap_and_saturate(torch: Any) -> None:
+    a, b = (torch.full((64, 64), 127, device="cuda", dtype=torch.int8) for _ in range(2))
+    assert (lapidist.matmul(a, b) == 64 * 127 * 127).all()
+    assert (lapidist.matmul(a, b, out_dtype="int8") == 127).all()
+    assert (lapidist.gemm(a, b, alpha=-1, out_dtype="int8") == -128).all()
+    wrapped = (4000 * 64 * 127 * 127 + 2**31) % 2**32 - 2**31
+    assert (lapidist.gemm(a, b, alpha=4000) == wrapped).all()
+
+
+# ---- other frameworks ----
+
+
+@pytest.mark.parametrize("math", MATHS)
+def test_host_arrays_on_the_gpu(rng: np.random.Generator, math: str) -> None:
+    import typed
+
+    a, b = typed.fresh(rng, (90, 70), math), typed.fresh(rng, (70, 110), math)
+    result = lapidist.matmul(a, b, precision=precision_of(math), device="gpu")
+    assert judge(result, a, b, precision=precision_of(math)).ok
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_cupy(dtype: str) -> None:
+    cupy = pytest.importorskip("cupy")
+    a, b = (cupy.random.randint(0, 100, shape).astype(dtype) for shape in ((90, 70), (70, 110)))
+    result = lapidist.matmul(a, b)
+    assert isinstance(result, cupy.ndarray)
+    assert result.dtype == "int32"
+    assert judge(result.get(), a.get(), b.get()).ok
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float8_e4m3fn", "float8_e5m2"])
+def test_jax(dtype: str) -> None:
+    jax = pytest.importorskip("jax")
+    rng = np.random.default_rng(0)
+    import typed
+
+    a, b = jax.numpy.asarray(typed.fresh(rng, (90, 70), dtype)), jax.numpy.asarray(typed.fresh(rng, (70, 110), dtype))
+    result = lapidist.matmul(a, b)
+    assert isinstance(result, jax.Array)
+    assert judge(np.asarray(result), np.asarray(a), np.asarray(b)).ok

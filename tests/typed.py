@@ -1,0 +1,43 @@
+"""Every registered kernel with every type that it multiplies, and fresh NumPy operands of any type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lapidist.dtypes import TF32, TYPES, element_of, numpy_dtype
+from lapidist.kernels import KERNELS
+
+Array = np.ndarray[Any, Any]
+TYPED = [(kernel, math) for kernel in KERNELS for math in kernel.types.maths]
+TYPED_IDS = [f"{kernel.name}-{math}" for kernel, math in TYPED]
+
+
+def precision_of(math: str) -> str:
+    return TF32 if math == TF32 else "ieee"
+
+
+def fresh(rng: np.random.Generator, shape: tuple[int, ...], math: str) -> Array:
+    """Normal numbers; integers of 8 bits over their whole range."""
+    dtype = numpy_dtype(element_of(math).name)
+    if element_of(math).accumulators == ("int32",):
+        limits = np.iinfo(dtype)
+        return rng.integers(limits.min, limits.max + 1, shape).astype(dtype)
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def whole(rng: np.random.Generator, shape: tuple[int, ...], math: str) -> Array:
+    """Small whole numbers, whose products and sums are exact in every type."""
+    return rng.integers(0 if math == "uint8" else -4, 5, shape).astype(numpy_dtype(element_of(math).name))
+
+
+def poisoned(shape: tuple[int, ...], output: str) -> Array:
+    """What must be overwritten: NaN, or a number that no product here gives."""
+    return np.full(shape, np.nan if TYPES[output].roundoff else 99).astype(numpy_dtype(output))
+
+
+def output_of(math: str, own: bool) -> str:
+    """The operands' type, where a kernel writes no other, else the usual one."""
+    element = element_of(math)
+    return element.name if own else element.outputs[0]
