@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from lapidist.config import Config
@@ -9,6 +11,7 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels import kernel_named
 from lapidist.launch import Binary
 from lapidist.static import analyse, analysis, binary_of, listing, sample_problem
+from lapidist.static.analysis import device_of, products_per_cycle
 from lapidist.static.listing import Line, ptx_lines, sass_kind, sass_line, sass_lines, sass_width
 from lapidist.static.loops import loops_of, main_loop
 
@@ -71,6 +74,12 @@ def test_a_jump_to_its_own_line_behind_the_exit_is_no_main_loop() -> None:
         ("HADD2", "R5,R1,R2", "float", 0),
         ("HFMA2.MMA", "R88,-RZ,RZ,0,0", "move", 0),
         ("F2FP.F16.F32.PACK_AB", "R0,R1,R2", "convert", 0),
+        ("LDSM.16.M88.4", "R4,[R2]", "ldsm", 16),
+        ("LDSM.16.MT88.2", "R4,[R2]", "ldsm", 8),
+        ("IMMA.16832.S8.S8", "R1,R2,R3,R1", "mma", 0),
+        ("DMMA.16x8x8", "R1,R2,R3,R1", "mma", 0),
+        ("HGMMA.64x256x16.F32", "R24,gdesc[UR4],R24", "mma", 0),
+        ("WARPGROUP.ARRIVE", "", "barrier", 0),
         ("LDS.128", "R4,[R2]", "lds", 16),
         ("LDS.U.64", "R4,[R2]", "lds", 8),
         ("LDS", "R4,[R2]", "lds", 4),
@@ -96,6 +105,25 @@ def test_a_jump_to_its_own_line_behind_the_exit_is_no_main_loop() -> None:
 def test_sass_classes(opcode: str, operands: str, kind: str, nbytes: int) -> None:
     assert sass_kind(opcode, operands.split(",")) == kind
     assert sass_width(opcode) == nbytes
+
+
+@pytest.mark.parametrize(
+    ("opcode", "products"),
+    [
+        ("HMMA.16816.F32", 16 * 8 * 16),
+        ("HMMA.1688.F32.TF32", 16 * 8 * 8),
+        ("IMMA.16832.S8.S8", 16 * 8 * 32),
+        ("DMMA.8x8x4", 8 * 8 * 4),
+        ("DMMA.16x8x16", 16 * 8 * 16),
+        ("HGMMA.64x256x16.F32", 64 * 256 * 16 // 4),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", 16 * 8 * 16),
+        ("wmma.mma.sync.aligned.row.row.m16n16k16.f32.f32", 16 * 16 * 16),
+        ("wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16", 64 * 128 * 16 // 4),
+    ],
+)
+def test_a_tensor_core_instruction_says_how_many_multiply_adds_it_does(opcode: str, products: int) -> None:
+    assert Line(opcode, "mma").products == products
+    assert Line(opcode, "fma").products == 0
 
 
 def test_sass_jumps() -> None:
@@ -133,6 +161,8 @@ ret;
         ("add.s64 %rd1, %rd2, %rd3;", "integer", 0),
         ("cvt.f32.f16 %f1, %h1;", "convert", 0),
         ("ld.shared.v4.f32 {%f1, %f2, %f3, %f4}, [%r1];", "lds", 16),
+        ("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r3, %r4}, [%r5];", "ldsm", 16),
+        ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1}, {%r1}, {%r2}, {%f1};", "mma", 0),
         ("ld.shared.u16 %h1, [%r1];", "lds", 2),
         ("st.shared.v2.f64 [%r1], {%d1, %d2};", "sts", 16),
         ("ld.global.nc.f32 %f1, [%rd1];", "ldg", 4),
@@ -234,6 +264,26 @@ def test_the_copy_engine_needs_no_loads_in_the_main_loop() -> None:
 def test_alignment_widens_the_loads() -> None:
     assert set(static("vector_loads").widths["ldg"]) == {16}
     assert set(static("vector_loads", aligned=False).widths["ldg"]) == {4}
+
+
+@pytest.mark.parametrize(("math", "depth"), [("float16", 16), ("tf32", 8), ("int8", 32)])
+def test_the_multistage_loop_multiplies_a_warp_tile(math: str, depth: int) -> None:
+    """64 x 64 sums of a warp, 128 bytes of k: 32 products of 16 x 8 for each depth, and a read of A and B each."""
+    row = kernel_named("mma_multistage")
+    found = analyse(row, None, math, "sm_90a")
+    bk = row.config_for(math).bk
+    assert found.mix["mma"] == 32 * bk // depth
+    if math == "float16":
+        assert found.widths["ldsm"] == {16: (4 + 4) * bk // depth}
+    assert found.tensor_cycles == pytest.approx(64 * 64 * bk * 4 / products_per_cycle(device_of("sm_90a"), "mma", math))
+    assert 0 < found.multiply_share < 1
+
+
+def test_units_and_their_shares_are_told() -> None:
+    text = analyse(kernel_named("mma_multistage"), None, "float16", "sm_90a").describe()
+    assert "shared load of matrices (ldmatrix)" in text
+    assert re.search(r"tensor cores \d+, issue slots \d+, shared memory \d+", text)
+    assert re.search(r"The bound: .*; at most [\d.]+% of the unit's limit", text)
 
 
 def test_resources_are_what_ptxas_reports() -> None:

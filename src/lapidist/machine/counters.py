@@ -49,6 +49,10 @@ def class_of(i: Instruction) -> str:
     if i.opcode in ("ld", "st", "ldu"):
         space = next((mod.split("::")[0] for mod in i.mods if mod.split("::")[0] in (*SPACES, "const")), "generic")
         return f"{'store' if i.opcode == 'st' else 'load'} {space}"
+    if i.opcode == "wmma" and "mma" not in i.mods:
+        return "matrix move"
+    if i.opcode == "wgmma" and "mma_async" not in i.mods:
+        return "barrier"
     if i.opcode in CLASS_OF:
         return CLASS_OF[i.opcode]
     kind = next((mod for mod in i.mods if mod in TYPE_BYTES or mod in ("f16", "bf16")), "")

@@ -20,7 +20,7 @@ from lapidist.problem import Problem
 from lapidist.static.listing import KINDS, Line, ptx_lines, sass_lines
 from lapidist.static.loops import main_loop
 
-MOVERS = ("lds", "sts", "ldg", "stg", "ldgsts")
+MOVERS = ("lds", "ldsm", "sts", "ldg", "stg", "ldgsts")
 SHARED_BYTES_PER_CYCLE = 128  # what an SM reads from shared memory
 SCHEDULERS = 4  # of an SM; each issues one warp instruction a cycle
 
@@ -43,6 +43,8 @@ class Static:
     mix: Mapping[str, int]  # kind of instruction (see listing.KINDS) to its count
     widths: Mapping[str, Mapping[int, int]]  # kind of move to {bytes a thread: count}
     fma_cycles: float  # that one warp's multiply-add keeps its scheduler's lanes busy
+    unit: str  # that multiplies: fma, mma or wgmma
+    tensor_cycles: float  # that a warp's tensor-core instructions take of its quarter of an SM, at the unit's limit
 
     @property
     def instructions(self) -> int:
@@ -64,6 +66,17 @@ class Static:
     @property
     def barriers(self) -> int:
         return self.mix.get("barrier", 0)
+
+    @property
+    def multiply_share(self) -> float:
+        """Of the instructions, those that multiply and add, whatever the unit."""
+        return (self.ffma + self.mix.get("mma", 0)) / self.instructions if self.instructions else 0.0
+
+    @property
+    def shared_cycles(self) -> float:
+        """That shared memory needs for one warp on each scheduler; conflicts and lanes that share a word not counted."""
+        moved = sum(width * n for kind in ("lds", "ldsm", "sts") for width, n in self.widths.get(kind, {}).items())
+        return moved * 32 * SCHEDULERS / SHARED_BYTES_PER_CYCLE
 
     @property
     def ffma_share(self) -> float:
@@ -109,7 +122,7 @@ class Static:
 
     def _meaning(self) -> list[str]:
         if self.mix.get("mma"):
-            return [f"  The tensor cores multiply: {self.mix['mma']} instructions a step."]
+            return self._tensor_meaning()
         if not self.ffma:
             return ["  No multiply-add was found."]
         lines = []
@@ -125,6 +138,18 @@ class Static:
             lines.append("  Counted in PTX, before ptxas: nvdisasm is not there or could not read the machine code.")
             lines.append('  Get it: pip install "nvidia-cuda-nvdisasm>=13.2,<14"')
         return lines
+
+    def _tensor_meaning(self) -> list[str]:
+        """Cycles of a quarter of an SM for each unit: the largest is what the loop cannot be faster than."""
+        need = {"tensor cores": self.tensor_cycles, "issue slots": float(self.instructions), "shared memory": self.shared_cycles}
+        most = max(need.values())
+        cycles = ", ".join(f"{name} {count:.0f}" for name, count in need.items())
+        slowest = max(need, key=lambda name: need[name])
+        return [
+            f"  The tensor cores multiply ({self.unit}): {self.mix['mma']} instructions of one warp.",
+            f"  Cycles that they and others need for a warp on each scheduler: {cycles}.",
+            f"  The bound: {slowest}; at most {self.tensor_cycles / most:.1%} of the unit's limit, if nothing ever waits.",
+        ]
 
 
 def analyse(kernel: Kernel, config: Config | None, dtype: str, architecture: str, aligned: bool = True) -> Static:
@@ -172,7 +197,14 @@ def count(
         mix=dict(Counter(line.kind for line in counted).most_common()),
         widths={kind: dict(Counter(line.nbytes for line in counted if line.kind == kind and line.nbytes)) for kind in MOVERS},
         fma_cycles=32 * SCHEDULERS / lanes,
+        unit=kernel.unit,
+        tensor_cycles=sum(line.products for line in counted) * SCHEDULERS / products_per_cycle(device, kernel.unit, dtype),
     )
+
+
+def products_per_cycle(device: Device, unit: str, math: str) -> float:
+    """Multiply-adds of an SM at a unit's limit."""
+    return device.unit_limit(unit, math) * 1e12 / 2 / (device.sms * device.clock_mhz * 1e6)
 
 
 def device_of(architecture: str) -> Device:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -25,6 +27,7 @@ KINDS = {
     "float": "other floating point",
     "convert": "conversion",
     "lds": "shared load",
+    "ldsm": "shared load of matrices (ldmatrix)",
     "sts": "shared store",
     "ldg": "global load",
     "stg": "global store",
@@ -41,13 +44,32 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One instruction. `nbytes` is what one thread moves; `target` is where it may jump; `falls`: the next line may follow."""
+    """One instruction. `nbytes` is what one thread moves; `target` is where it may jump; `falls`: the next line may follow.
+
+    `products` are the multiply-adds of one warp in a tensor-core instruction; a warpgroup's is a quarter each of its warps.
+    """
 
     opcode: str
     kind: str
     nbytes: int = 0
     target: int | None = None
     falls: bool = True
+
+    @property
+    def products(self) -> int:
+        return products_of(self.opcode) if self.kind == "mma" else 0
+
+
+# How the machine code spells shapes; newer ones have an x between the extents, PTX spells m16n8k16.
+SASS_SHAPES = {"884": (8, 8, 4), "8816": (8, 8, 16), "1688": (16, 8, 8), "16816": (16, 8, 16), "16832": (16, 8, 32)}
+EXTENTS = re.compile(r"\.(?:m(\d+)n(\d+)k(\d+)|(\d+)x(\d+)x(\d+))")
+
+
+def products_of(opcode: str) -> int:
+    """m n k of a tensor-core instruction, or a quarter where 64 rows belong to four warps; 0 where the opcode does not say."""
+    spelt = EXTENTS.search(opcode)
+    extents = [int(one) for one in spelt.groups() if one] if spelt else SASS_SHAPES.get(opcode.split(".")[1], (0,))
+    return math.prod(extents) // (4 if extents[0] == 64 else 1)
 
 
 # ---- SASS ----
@@ -57,13 +79,14 @@ SASS_KINDS = {
     "float": "FADD FMUL DADD DMUL FMNMX FSEL FSETP DSETP FSET MUFU HFMA2 HADD2 HMUL2",
     "mma": "HMMA IMMA DMMA HGMMA IGMMA QGMMA BGMMA",
     "convert": "F2F F2FP F2I I2F I2FP F2IP I2I",
-    "lds": "LDS LDSM",
+    "lds": "LDS",
+    "ldsm": "LDSM",
     "sts": "STS STSM",
     "ldg": "LDG LD",
     "stg": "STG ST RED ATOM ATOMG",
     "ldgsts": "LDGSTS",
     "tma": "UTMALDG UTMASTG UBLKCP UTMAPF UTMACCTL UTMACMDFLUSH UTMAREDG",
-    "barrier": "BAR SYNCS DEPBAR LDGDEPBAR WARPSYNC MEMBAR FENCE ERRBAR UCGABAR_ARV UCGABAR_WAIT ARRIVES NANOSLEEP CCTL",
+    "barrier": "BAR SYNCS DEPBAR LDGDEPBAR WARPSYNC WARPGROUP MEMBAR FENCE ERRBAR UCGABAR_ARV UCGABAR_WAIT ARRIVES NANOSLEEP",
     "move": "MOV UMOV CS2R S2R S2UR R2UR R2P P2R SEL USEL PRMT UPRMT SHFL LDC ULDC LDCU VOTE VOTEU PLOP3 UPLOP3 ELECT USETMAXREG",
     "branch": "BRA BRX JMP JMX CALL RET EXIT BSSY BSYNC BREAK BMOV YIELD KILL BPT",
     "local": "LDL STL",
@@ -118,7 +141,9 @@ def sass_kind(opcode: str, operands: Sequence[str]) -> str:
         return "move"
     if name in ("HADD2", "HFMA2") and operands[1:2] == ["-RZ"]:
         return "convert" if mods == "F32" else "move"  # half to float is "-0 + half"; "-0 * 0 + constant" loads the constant
-    if name == "CCTL" or name in SASS_KIND_OF:
+    if name == "CCTL":
+        return "barrier"
+    if name in SASS_KIND_OF:
         return SASS_KIND_OF[name]
     return "integer"
 
@@ -126,6 +151,8 @@ def sass_kind(opcode: str, operands: Sequence[str]) -> str:
 def sass_width(opcode: str) -> int:
     """Bytes that one thread moves, from the width among the modifiers; 4 without one."""
     name, *mods = opcode.split(".")
+    if name == "LDSM":
+        return 4 * int(mods[-1]) if mods[-1].isdigit() else 4
     if SASS_KIND_OF.get(name) not in ("lds", "sts", "ldg", "stg", "ldgsts", "local"):
         return 0
     widths = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
@@ -162,6 +189,8 @@ def ptx_line(instruction: Instruction, labels: dict[str, int]) -> Line:
     kind = ptx_kind(opcode, instruction.mods)
     memory = opcode in ("ld", "ldu", "st", "red", "atom") and kind != "move"
     moved = ptx_width(instruction.mods) if memory else 0
+    if opcode == "ldmatrix":
+        moved = next(4 * int(mod[1:]) for mod in instruction.mods if mod in ("x1", "x2", "x4"))
     if kind == "ldgsts":
         moved = next((getattr(operand, "value", 0) for operand in instruction.operands[2:3]), 0)
     return Line(".".join((opcode, *instruction.mods)), kind, moved, target, falls)
@@ -174,7 +203,9 @@ def ptx_kind(opcode: str, mods: Sequence[str]) -> str:
         if moves is None:
             return "mma" if mods[0] in ("mma", "mma_async") or opcode == "mma" else "barrier"
         return next((kind for space, kind in moves.items() if space in spaces), "ldg" if mods[0] == "load" else "stg")
-    if opcode in ("ld", "ldu", "ldmatrix"):
+    if opcode == "ldmatrix":
+        return "ldsm"
+    if opcode in ("ld", "ldu"):
         return next((kind for space, kind in LOADS.items() if space in spaces), "ldg")
     if opcode in ("st", "red", "atom", "stmatrix"):
         return next((kind for space, kind in STORES.items() if space in spaces), "stg")
