@@ -9,10 +9,12 @@ from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lapidist.bench import report, svg
 from lapidist.bench.cases import LISTS, Case, case_of, named, parse_mnk, read_cases
+from lapidist.bench.climb import poisoned_matrix, random_matrix
 from lapidist.bench.contenders import bytes_per_flop, choose
 from lapidist.bench.html import page
 from lapidist.bench.measure import BURST, SUSTAINED, turn_order
@@ -20,9 +22,11 @@ from lapidist.bench.record import Conditions, Record, read_run, read_runs, run_n
 from lapidist.bench.tables import time_words
 from lapidist.bench.views import in_order, latest, main_case, roofline, sweep
 from lapidist.config import Config
+from lapidist.dtypes import MATHS
 from lapidist.errors import ArgumentError
 from lapidist.kernels import RUNGS
 
+FLOAT_RUNGS = [kernel for kernel in RUNGS if "float32" in kernel.types.maths]
 REQUIRED = ["kernel", "kind", "device", "dtype", "layout", "m", "n", "k", "seconds", "tflops"]
 REQUIRED += ["ratio", "limit_share", "worst", "ok"]
 CONDITIONS = Conditions(
@@ -49,11 +53,10 @@ def row(
 
 
 def ladder(speed: float = 40.0) -> list[Record]:
-    """All rungs of float32, each a little faster, rung 4 slower than rung 3; one failure; cuBLAS."""
-    climbed = [kernel for kernel in RUNGS if "float32" in kernel.types.maths]
-    rows = [row(kernel.name, speed * (place + 1) / len(climbed)) for place, kernel in enumerate(climbed)]
-    rows[3] = row(RUNGS[3].name, 0.5)
-    rows[6] = replace(row(RUNGS[6].name, None), ok=False, error="RefusalError: why | not\nmore")
+    """All rungs of float, each a little faster, rung 4 slower than rung 3; one failure; cuBLAS."""
+    rows = [row(kernel.name, speed * (place + 1) / len(FLOAT_RUNGS)) for place, kernel in enumerate(FLOAT_RUNGS)]
+    rows[3] = row(FLOAT_RUNGS[3].name, 0.5)
+    rows[6] = replace(row(FLOAT_RUNGS[6].name, None), ok=False, error="RefusalError: why | not\nmore")
     return [row("cublas", 50.0, "peer"), *rows, row("unroll_4", 31.0, "detour"), row("unroll_8", 32.0, "detour")]
 
 
@@ -117,12 +120,37 @@ def test_a_sustained_turn_lasts_half_a_second_and_its_second_half_counts() -> No
     assert BURST.replays(0.01) == (1, 1)
 
 
+def test_inputs_follow_the_type() -> None:
+    values = random_matrix(64, 64, "int8")
+    assert (values.min(), values.max()) == (-128, 127), "integers fill their range"
+    assert 0.5 < random_matrix(64, 64, "float8_e4m3fn").astype("f4").std() < 1.5
+    assert (poisoned_matrix(2, 2, "int32") == np.iinfo("int32").min).all()
+    assert np.isnan(poisoned_matrix(2, 2, "bfloat16").astype("f4")).all()
+
+
+def test_a_case_knows_its_types() -> None:
+    assert (Case(1, 1, 1, "tf32").dtype, Case(1, 1, 1, "tf32").precision) == ("float32", "tf32")
+    assert Case(2, 3, 5, "int8").out_dtype == "int32"
+    assert Case(2, 3, 5, "int8").set_bytes == 10 + 15 + 6 * 4
+    assert case_of(1, 1, 1, "e4m3", "--size") == Case(1, 1, 1, "float8_e4m3fn")
+
+
 def test_choosing_contenders() -> None:
-    assert [each.name for each in choose(None, False, production=False)] == [kernel.name for kernel in RUNGS]
-    assert [each.name for each in choose("2, lapidist", False)] == ["coalesced", "lapidist"]
-    assert any(each.kind == "detour" for each in choose(None, True))
+    assert [each.name for each in choose(None, False, "float32", production=False)] == [kernel.name for kernel in FLOAT_RUNGS]
+    assert [each.name for each in choose("2, lapidist", False, "float32")] == ["coalesced", "lapidist"]
+    assert any(each.kind == "detour" for each in choose(None, True, "float32"))
     with pytest.raises(ArgumentError, match=r"--kernels: must be one of .*'nonsense'.*lapidist"):
-        choose("nonsense", False)
+        choose("nonsense", False, "float32")
+    with pytest.raises(ArgumentError, match=r"--kernels: names our kernels; got 'cublas'.*measured beside them.*Leave it away"):
+        choose("2,cublas", False, "float32")
+
+
+@pytest.mark.parametrize("math", MATHS)
+def test_a_climb_takes_the_rungs_that_take_the_type(math: str) -> None:
+    names = [each.name for each in choose(None, False, math, production=False)]
+    assert ("mma_multistage" in names) == (math != "float32")
+    assert ("transposed_a" in names) == (math in ("float16", "float32", "float64"))
+    assert ("wmma_shared" in names) == (math not in ("float32", "float8_e4m3fn", "float8_e5m2"))
 
 
 # ---- Records ----
@@ -219,7 +247,7 @@ def test_losses_and_refusals_stand_beside_wins(checkout: Path) -> None:
     report.publish(checkout, check=False)
     text = (checkout / "docs" / "performance.md").read_text()
     assert re.search(r"Slower than the rung before: 04 shared_tile \(0\.06x\)", text)
-    assert "- 07 vector_loads, 4096^3, float32: RefusalError: why | not\n" in text
+    assert "- 07 vector_loads, 4096^3, fp32: RefusalError: why | not\n" in text
     assert "| 07 vector_loads | - | - |" in text
 
 
@@ -255,6 +283,70 @@ def test_check_catches_a_number_edited_by_hand(
 def test_no_records_is_an_error_with_a_way_out(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match=r"--root: .* Make them with climb --record"):
         report.publish(tmp_path, check=False)
+
+
+# ---- types side by side ----
+
+
+def types_rows() -> list[Record]:
+    """Half and double on four squares: mma.sync at 60 % of cuBLAS in half, ahead of it in double; no peer in e5m2."""
+    rows = []
+    for kind, vendor, ours in (("float16", 600.0, 360.0), ("float64", 60.0, 63.0)):
+        entered = (("cublas", "peer", vendor), ("mma_multistage", "rung", ours), ("wmma_shared", "rung", ours / 2))
+        for size in LISTS["types"]:
+            timed = [(row(name, tflops, role, size), tflops / vendor) for name, role, tflops in entered]
+            rows += [replace(each, dtype=kind, ratio=ratio, unit="mma", unit_share=0.5) for each, ratio in timed]
+    alone = [replace(row("mma_multistage", 300.0, "rung", size), dtype="float8_e5m2", ratio=None) for size in LISTS["types"]]
+    return [*rows, *alone]
+
+
+def test_each_type_has_one_table_of_all_squares(checkout: Path) -> None:
+    write_run(checkout / "results" / "h200-two.jsonl", CONDITIONS, types_rows())
+    report.publish(checkout, check=False)
+    text = (checkout / "docs" / "performance.md").read_text()
+    assert "| kernel | 1024^3 | 2048^3 | 4096^3 | 8192^3 | at best, % of limit | % of its unit |" in text
+    assert "| 18 mma_multistage | 360.0 (60.0) | 360.0 (60.0) | 360.0 (60.0) | 360.0 (60.0) |" in text
+    half, double = text.index("## Squares, fp16"), text.index("## Squares, fp64")
+    assert "None is faster than cuBLAS on any size." in text[half:double]
+    assert "Faster than cuBLAS: 18 mma_multistage at 1024^3, 2048^3, 4096^3, 8192^3. Slower at every size: 17" in text[double:]
+    assert "cuBLAS has no such product." in text[text.index("## Squares, e5m2") :]
+
+
+def test_the_readme_sums_the_types_up(checkout: Path) -> None:
+    write_run(checkout / "results" / "h200-two.jsonl", CONDITIONS, types_rows())
+    (checkout / "README.md").write_text("<!-- types:begin -->\n<!-- types:end -->\n")
+    report.publish(checkout, check=False)
+    text = (checkout / "README.md").read_text()
+    assert "| fp16 | 4096 | 18 mma_multistage | 360.0 | 600.0 | 60.0 |" in text
+    assert "| fp64 | 8192 | 18 mma_multistage | 63.0 | 60.0 | 105.0 |" in text
+
+
+def test_the_worklog_quotes_tensor_cores_in_half_and_their_limits(checkout: Path) -> None:
+    limit = replace(row("limit_mma", 615.0, "limit"), dtype="float16", unit="mma")
+    write_run(checkout / "results" / "h200-two.jsonl", CONDITIONS, [*types_rows(), limit])
+    log = checkout / "docs" / "ladder.md"
+    log.parent.mkdir(exist_ok=True)
+    blocks = ("limits:begin", "limits:end", "rung:mma_multistage", "rung:end", "kernel:mma", "kernel:end")
+    log.write_text("".join(f"<!-- {block} -->\n" for block in blocks))
+    report.publish(checkout, check=False)
+    text = log.read_text()
+    assert "| mma.sync | fp16 | 615.0 |" in text
+    assert "4096^3 360 TFLOP/s, 60.0 % of cuBLAS, 50.0 % of the limit of mma.sync, 2.00x the rung before" in text
+    assert "At 4096^3 in other types, TFLOP/s and % of cuBLAS: fp64 63 (105.0), e5m2 300 (-)." in text
+    assert re.search(r"^- mma, .*: not yet\.$", text, re.M)
+
+
+def test_a_page_of_several_types_has_plots_for_each() -> None:
+    text = page(CONDITIONS, types_rows())
+    for title in ("The ladder at 4096^3, fp16", "Speed against size, m = n = k, fp64", "The ladder at 4096^3, e5m2"):
+        assert f"<h2>{title}</h2>" in text
+
+
+def test_a_roofline_has_a_roof_for_each_unit() -> None:
+    limits = {"fma": {"float16": 66.0}, "mma": {"float16": 615.0}, "wgmma": {"float16": 819.0}}
+    text = page(replace(CONDITIONS, chip={"dram_gbps": 4670.0, "unit_tflops": limits}), types_rows())
+    for words in ("limit of CUDA cores, 66 TFLOP/s", "limit of mma.sync, 615 TFLOP/s", "limit of wgmma, 819 TFLOP/s"):
+        assert words in text
 
 
 # ---- HTML and SVG ----
@@ -302,7 +394,7 @@ def test_a_measured_row_is_right_and_timed_beside_the_vendor() -> None:
     from lapidist.bench.climb import Work, on_gpu
 
     kept: list[int] = []
-    works = [Work(Case(1000, 1004, 512), tuple(choose("coalesced,lapidist", False)))]
+    works = [Work(Case(1000, 1004, 512), tuple(choose("coalesced,lapidist", False, "float32")))]
     conditions, records = on_gpu(works, 0, "burst", 2, lambda _, rows: kept.append(len(rows)))
     assert kept == [len(records)]
     assert conditions.driver is not None
@@ -325,11 +417,11 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Lazy(KernelContender):
         """Does nothing: the poison stays."""
 
-        def prepare(self, a, b, c, alpha, beta):  # type: ignore[no-untyped-def]
+        def prepare(self, case, a, b, c):  # type: ignore[no-untyped-def]
             return lambda index: None
 
     with Stage(0, replace(BURST, rounds=1)) as stage:
-        _, wrong = stage.measure(Case(64, 64, 64), (Vendor(stage.framework), Lazy(None)))
+        _, wrong = stage.measure(Case(64, 64, 64), (Vendor(stage.framework, "float32"), Lazy(None)))
     assert not wrong.ok
     assert wrong.seconds is None
     assert "wrong result" in (wrong.error or "")

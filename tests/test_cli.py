@@ -41,7 +41,10 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         (["climb", "--size", "4", "--mnk", "1,2,3"], ["--size", "--mnk"]),
         (["climb", "--mnk", "1,2"], ["--mnk", "three", "'1,2'"]),
         (["climb", "--mnk", "1,0,2"], ["--mnk", "n must be", "got 0"]),
-        (["climb", "--dtype", "int7"], ["--dtype", "float32", "'int7'"]),
+        (["climb", "--dtype", "int7"], ["--dtype", "tf32", "'int7'"]),
+        (["climb", "--kernels", "2,cublas"], ["--kernels", "'cublas'", "every run on a GPU"]),
+        (["climb", "--record", "/nowhere"], ["--record", "folder that exists", "/nowhere"]),
+        (["bench", "--limits", "--device", "machine"], ["--device", "--limits", "machine"]),
         (["climb", "--kernels", "best"], ["--kernels", "coalesced", "'best'"]),
         (["climb", "--device", "tpu"], ["--device", "machine", "'tpu'"]),
         (["climb", "--rounds", "0"], ["--rounds", "at least 1", "got 0"]),
@@ -123,6 +126,7 @@ def test_the_machine_judges_and_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     html, csv, folder = tmp_path / "page.html", tmp_path / "rows.csv", tmp_path / "kept"
+    folder.mkdir()
     outputs = ["--html", str(html), "--csv", str(csv), "--record", str(folder), "--json"]
     assert run(["climb", "--device", "machine", "--mnk", "40,36,20", "--kernels", "2,8,b_transposed", *outputs], monkeypatch) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

@@ -13,7 +13,6 @@ from lapidist.errors import ArgumentError, LapidistError
 if TYPE_CHECKING:
     from lapidist.bench.cases import Case
     from lapidist.bench.climb import Work
-    from lapidist.bench.contenders import Contender
     from lapidist.bench.outputs import Outputs
 
 app = typer.Typer(
@@ -33,7 +32,7 @@ MACHINE_SIZE = 256
 
 Size = Annotated[str | None, typer.Option(help="m = n = k; 4096 unless told, 256 in the machine", metavar="N")]
 Mnk = Annotated[str | None, typer.Option(help="in place of --size", metavar="M,N,K")]
-Type = Annotated[str, typer.Option("--dtype", help="float32, float64 or float16")]
+Type = Annotated[str, typer.Option("--dtype", help="fp32, tf32, fp64, fp16, bf16, int8, uint8, e4m3 or e5m2")]
 Place = Annotated[str, typer.Option("--device", help="gpu, machine, or a GPU's number")]
 Kernels = Annotated[str | None, typer.Option(help="names or rung numbers, separated by commas; lapidist is the planner's choice")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout, one a row, in place of the table")]
@@ -51,7 +50,7 @@ Rounds = Annotated[int | None, typer.Option(help="turns for each kernel; 2 susta
 def climb(
     size: Size = None,
     mnk: Mnk = None,
-    dtype: Type = "float32",
+    dtype: Type = "fp32",
     device: Place = "gpu",
     kernels: Kernels = None,
     detours: Annotated[bool, typer.Option(help="the ideas that lost, too")] = False,
@@ -68,26 +67,28 @@ def climb(
     from lapidist.bench import contenders
     from lapidist.bench.climb import Work, place_of
     from lapidist.bench.outputs import Outputs
+    from lapidist.dtypes import short_name
 
     place = present(place_of(device))
     case = one_case(size, mnk, dtype, GPU_SIZE if isinstance(place, int) else MACHINE_SIZE)
-    climbers = tuple(contenders.choose(kernels, detours))
+    climbers = tuple(contenders.choose(kernels, detours, case.math))
     works = [Work(case, climbers)]
     if (html is not None if sweep is None else sweep) and isinstance(place, int):
-        works += sweep_works(dtype, case)
-    outputs = Outputs(as_json, csv, plot, html, record, f"climb-{case.shape.removesuffix('^3')}")
+        works += sweep_works(case)
+    outputs = Outputs(as_json, csv, plot, html, record, f"climb-{short_name(case.math)}-{case.shape.removesuffix('^3')}")
     perform(works, place, "sustained" if sustained else "burst", require_rounds(rounds), outputs)
 
 
 @app.command()
 def bench(
-    lists: Annotated[list[str] | None, typer.Argument(help="ladder, sweep, squares, ragged")] = None,
+    lists: Annotated[list[str] | None, typer.Argument(help="ladder, sweep, squares, types, ragged")] = None,
     mnk: Mnk = None,
     file: Annotated[Path | None, typer.Option(help="JSON: [[m, n, k], …]")] = None,
-    dtype: Type = "float32",
+    dtype: Type = "fp32",
     device: Place = "gpu",
-    kernels: Kernels = "lapidist",
+    kernels: Annotated[str, typer.Option(help="names or numbers; lapidist is the planner's choice, ladder all")] = "lapidist",
     launch: Annotated[bool, typer.Option("--launch", help="host costs instead: launches, first calls, import")] = False,
+    limits: Annotated[bool, typer.Option("--limits", help="each unit's own limit instead: fma, mma.sync, wgmma")] = False,
     as_json: Json = False,
     csv: Csv = None,
     plot: Plot = None,
@@ -100,14 +101,16 @@ def bench(
     from lapidist.bench import contenders
     from lapidist.bench.climb import Work, place_of
     from lapidist.bench.outputs import Outputs
+    from lapidist.dtypes import short_name
 
     place = present(place_of(device))
-    name = "launch" if launch else "-".join(lists or ()) or "cases"
-    outputs = Outputs(as_json, csv, plot, html, record, f"bench-{name}")
-    if launch:
-        return measure_launches(place, outputs)
     cases = chosen_cases(lists, mnk, file, dtype)
-    works = [Work(case, tuple(contenders.choose(kernels, False))) for case in cases]
+    name = "launch" if launch else "limits" if limits else "-".join([*(lists or ["cases"]), short_name(cases[0].math)])
+    outputs = Outputs(as_json, csv, plot, html, record, f"bench-{name}")
+    if launch or limits:
+        return measure_instead("--launch" if launch else "--limits", place, outputs)
+    names = None if kernels == "ladder" else kernels
+    works = [Work(case, tuple(contenders.choose(names, False, case.math))) for case in cases]
     return perform(works, place, "sustained" if sustained else "burst", require_rounds(rounds), outputs)
 
 
@@ -129,15 +132,16 @@ def report(
 @app.command()
 def static(
     kernel: Annotated[str, typer.Argument(help="a kernel's name or a rung's number")],
-    dtype: Type = "float32",
+    dtype: Type = "fp32",
     chip: Annotated[str, typer.Option(help="v100, a100, rtx4090, h100, h200")] = "h200",
 ) -> None:
     """What the compiler made of a kernel: instruction mix of the main loop, registers, spills."""
     from lapidist import device, static
+    from lapidist.dtypes import math_named
     from lapidist.kernels import kernel_named
 
-    row = kernel_named(kernel)
-    print(static.analyse(row, row.config_for(dtype), dtype, device.chip(chip).architecture).describe())
+    row, math = kernel_named(kernel), math_named(dtype)
+    print(static.analyse(row, None, math, device.chip(chip).architecture).describe())
 
 
 @app.command()
@@ -182,7 +186,7 @@ def explain(
     kernel: Annotated[str, typer.Argument(help="a kernel's name or a rung's number")],
     size: Annotated[int, typer.Option(help="m = n = k that is predicted; counted at 256 at most")] = 256,
     chip: Annotated[str, typer.Option(help="v100, a100, rtx4090, h100, h200")] = "h200",
-    dtype: Type = "float32",
+    dtype: Type = "fp32",
     as_json: Json = False,
 ) -> None:
     """What bounds a kernel on a chip, how far it is from that, and what the next rung removes: from the machine's counts."""
@@ -197,15 +201,15 @@ def explain(
     if device.capability < row.capability:
         needs = "{}.{}".format(*row.capability)
         raise ArgumentError(f"--chip: {name} needs compute capability {needs}; {device.name} is older. Choose a newer chip")
-    _, answer = explain_kernel(name, device, case.m, dtype=dtype)
-    step = next_step(name, dtype=dtype)
+    _, answer = explain_kernel(name, device, case.m, dtype=case.math)
+    step = next_step(name, dtype=case.math)
     if as_json:
         import json
         from dataclasses import asdict
 
         print(json.dumps({"kernel": name, "size": size, **asdict(answer), "next": step}))
         return
-    print(f"{name} at {size} x {size} x {size}, {dtype}\n{answer}")
+    print(f"{name} at {size} x {size} x {size}, {case.math}\n{answer}")
     if step is not None:
         print("\n    ".join([f"  next rung {step[0]}:", *step[1]]))
 
@@ -290,23 +294,22 @@ def one_case(size: str | None, mnk: str | None, dtype: str, default: int) -> Cas
 
 
 def chosen_cases(lists: list[str] | None, mnk: str | None, file: Path | None, dtype: str) -> list[Case]:
-    from lapidist.bench.cases import case_of, named, parse_mnk, read_cases
+    from lapidist.bench.cases import named, parse_mnk, read_cases
 
-    case_of(1, 1, 1, dtype, "--dtype")
     cases = named(lists or (), dtype)
     cases += [parse_mnk(mnk, dtype)] if mnk is not None else []
     cases += read_cases(file, dtype) if file is not None else []
     return cases or named(("squares",), dtype)
 
 
-def sweep_works(dtype: str, climbed: Case) -> list[Work]:
-    """The sweep for chosen rungs, without the case that is climbed anyway."""
+def sweep_works(climbed: Case) -> list[Work]:
+    """The sweep for some rungs, without the case that is climbed anyway."""
     from lapidist.bench.cases import named
     from lapidist.bench.climb import SWEEP_KERNELS, Work
-    from lapidist.bench.contenders import choose
+    from lapidist.bench.contenders import KernelContender, choose
 
-    few: tuple[Contender, ...] = tuple(choose(SWEEP_KERNELS, False))
-    return [Work(case, few) for case in named(("sweep",), dtype) if case != climbed]
+    few = tuple(each for each in choose(None, False, climbed.math) if each.name in SWEEP_KERNELS)
+    return [Work(case, (*few, KernelContender(None))) for case in named(("sweep",), climbed.math) if case != climbed]
 
 
 def present(place: int | str) -> int | str:
@@ -341,16 +344,17 @@ def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, 
     outputs.write(conditions, records)
 
 
-def measure_launches(place: int | str, outputs: Outputs) -> None:
-    from lapidist.bench.launches import measure
+def measure_instead(what: str, place: int | str, outputs: Outputs) -> None:
+    """Host costs, or the limits of the units: of a GPU only."""
+    from lapidist.bench import launches, limits
     from lapidist.driver import require_gpu
 
     outputs.require_writable()
     if place == "machine":
-        raise ArgumentError("--device: host costs are those of a GPU's driver; got 'machine'. Leave --device away")
+        raise ArgumentError(f"--device: {what} measures a GPU and its driver; got 'machine'. Leave --device away")
     ordinal = place if isinstance(place, int) else 0
     require_gpu(ordinal)
-    outputs.write(*measure(ordinal))
+    outputs.write(*(launches.measure(ordinal) if what == "--launch" else limits.measure(ordinal)))
 
 
 def note(text: str) -> None:

@@ -33,7 +33,7 @@ from lapidist.dtypes import FP8, TF32, TYPES, math_of
 LAMBDA = 8.0
 DEPTH, FP8_DEPTH = 16, 32  # products of one instruction: the fewest with most errors
 CUT, SUM_CUT, FP8_CUT = 2.0**-25, 2.0**-23, 2.0**-13
-WRONG = 1e300  # what has to be equal and is not
+WRONG = 1e30  # what has to be equal and is not; torch makes floats of bools, and a float holds no more than 3e38
 
 
 @dataclass(frozen=True, slots=True)

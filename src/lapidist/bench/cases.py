@@ -7,19 +7,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lapidist.dtypes import size_of
+from lapidist.dtypes import TF32, element_of, math_named, outputs_of, size_of
 from lapidist.errors import ArgumentError
-from lapidist.kernel import FMA_TYPES
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One product: C[m, n] = A[m, k] B[k, n], row-major, alpha 1, beta 0."""
+    """One product: C[m, n] = A[m, k] B[k, n], row-major, alpha 1, beta 0. `math` is a type, or tf32."""
 
     m: int
     n: int
     k: int
-    dtype: str = "float32"
+    math: str = "float32"
+
+    @property
+    def dtype(self) -> str:
+        """Of A and B."""
+        return element_of(self.math).name
+
+    @property
+    def out_dtype(self) -> str:
+        return outputs_of(self.dtype, self.dtype)[0]
+
+    @property
+    def precision(self) -> str:
+        return TF32 if self.math == TF32 else "ieee"
 
     @property
     def flops(self) -> float:
@@ -28,7 +40,7 @@ class Case:
     @property
     def set_bytes(self) -> int:
         """A, B and C together."""
-        return (self.m * self.k + self.k * self.n + self.m * self.n) * size_of(self.dtype)
+        return (self.m + self.n) * self.k * size_of(self.dtype) + self.m * self.n * size_of(self.out_dtype)
 
     @property
     def shape(self) -> str:
@@ -38,6 +50,7 @@ class Case:
 SWEEP_K = 1024
 SWEEP_SIZES = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
 SQUARES = (512, 1024, 2048, 4096, 8192, 16384)
+TYPES_SIZES = (1024, 2048, 4096, 8192)  # on which the types are compared
 RAGGED = (
     (5125, 5109, 3451),
     (4080, 3344, 6977),
@@ -55,6 +68,7 @@ LISTS: dict[str, tuple[tuple[int, int, int], ...]] = {
     "ladder": ((4096, 4096, 4096), (8192, 8192, 8192), (4096, 4096, 1024)),
     "sweep": tuple((size, size, SWEEP_K) for size in SWEEP_SIZES),
     "squares": tuple((size, size, size) for size in SQUARES),
+    "types": tuple((size, size, size) for size in TYPES_SIZES),
     "ragged": RAGGED,
 }
 
@@ -65,14 +79,13 @@ def shape_words(m: int, n: int, k: int) -> str:
 
 
 def case_of(m: int, n: int, k: int, dtype: str, argument: str) -> Case:
-    """A Case whose values were checked; `argument` is what the message calls them."""
-    if dtype not in FMA_TYPES.maths:
-        raise ArgumentError(f"--dtype: must be one of {', '.join(FMA_TYPES.maths)}; got {dtype!r}. Choose one of them")
+    """A Case whose values were checked; `argument` is what the message calls them. `dtype` as the command line spells it."""
+    math = math_named(dtype)
     for name, extent in (("m", m), ("n", n), ("k", k)):
         if not isinstance(extent, int) or isinstance(extent, bool) or not 1 <= extent < 2**31:
             rule = f"{name} must be a whole number from 1 to 2^31 - 1"
             raise ArgumentError(f"{argument}: {rule}; got {extent!r}. Ask for at least 1")
-    return Case(m, n, k, dtype)
+    return Case(m, n, k, math)
 
 
 def parse_mnk(text: str, dtype: str) -> Case:
@@ -91,7 +104,7 @@ def named(names: Iterable[str], dtype: str) -> list[Case]:
     for name in names:
         if name not in LISTS:
             raise ArgumentError(f"LISTS: must be among {', '.join(LISTS)}; got {name!r}. Or give --mnk or --file")
-        cases += [Case(m, n, k, dtype) for m, n, k in LISTS[name]]
+        cases += [Case(m, n, k, math_named(dtype)) for m, n, k in LISTS[name]]
     return cases
 
 

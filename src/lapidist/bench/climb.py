@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,14 +17,25 @@ from lapidist.bench.cases import Case
 from lapidist.bench.contenders import Contender, Facts, facts_of
 from lapidist.bench.record import Conditions, Record
 from lapidist.device import chip
+from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
 from lapidist.launch import Launch
 from lapidist.plans import make_plan
 from lapidist.problem import Problem
 from lapidist.verify import judge
 
-SWEEP_KERNELS = "coalesced,shared_tile,thread_column,thread_tile,transposed_a,tma_producer,lapidist"
+SWEEP_KERNELS = (
+    "coalesced",
+    "shared_tile",
+    "thread_column",
+    "thread_tile",
+    "transposed_a",
+    "tma_producer",
+    "wmma_shared",
+    "mma_multistage",
+)
 MACHINE_CHIP = "h200"
+MULTIPLIERS = ("fma", "tensor")  # as the machine's counts call them
 STATIC_ERROR = "not run: there is no GPU; compiled only"
 
 
@@ -35,21 +47,40 @@ class Work:
     contenders: tuple[Contender, ...]
 
 
-Step = Callable[[str], None]
+Step = Callable[[str], None]  # told what was done
+LINE_SECONDS = 10.0  # where no bar can be drawn, at most so often a line
 Keep = Callable[[Conditions, Sequence[Record]], None]
 
 
 @contextmanager
 def progress(total: int, title: str) -> Iterator[Step]:
-    """A bar on stderr that goes away when all is done: stdout is for results."""
+    """A bar on stderr that goes away when all is done, or now and then a line: stdout is for results."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+    console, start = Console(stderr=True), time.monotonic()
+    if not console.is_terminal:
+        yield lines_of_progress(total, title, start)
+        return
     words = TextColumn("{task.description:32}")
     columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda text: bar.update(task, advance=1, description=text[:32])
+
+
+def lines_of_progress(total: int, title: str, start: float) -> Step:
+    """A step that prints where the run is, unless it did so moments ago."""
+    done, said = 0, start
+
+    def step(text: str) -> None:
+        nonlocal done, said
+        done += 1
+        if time.monotonic() - said > LINE_SECONDS:
+            said = time.monotonic()
+            print(f"{title} {done} of {total}, {said - start:.0f} s: {text}", file=sys.stderr)
+
+    return step
 
 
 # ---- on the GPU ----
@@ -66,21 +97,23 @@ def on_gpu(works: Sequence[Work], ordinal: int, mode: str, rounds: int | None, k
     records: list[Record] = []
     with Stage(ordinal, protocol) as stage:
         before = stage.gauge.look()
-        peers, cutlass = find_peers(stage.framework, stage.device, works[0].case.dtype)
-        details = {"vendor": stage.framework.vendor, "cutlass": cutlass}
+        maths = list(dict.fromkeys(work.case.math for work in works))
+        peers = {math: find_peers(stage.framework, stage.device, math) for math in maths}
+        vendors = dict.fromkeys(stage.framework.vendor(math) for math in maths)
+        details = {"vendor": "; ".join(vendors), "cutlass": peers[maths[0]][1]}
         conditions = gather(stage.device, stage.device.name, protocol.mode, str(protocol), **details)
-        total = sum(steps((*peers, *work.contenders), protocol) for work in works)
-        with progress(total, "measuring") as step:
-            for work in works:
-                records += stage.measure(work.case, (*peers, *work.contenders), step)
-                seen = {"before": _as_dict(before), "after": _as_dict(stage.gauge.look())}
-                conditions = replace(conditions, seen=seen)
+        entered = [(work.case, (*peers[work.case.math][0], *work.contenders)) for work in works]
+        with progress(sum(steps(contenders, protocol) for _, contenders in entered), "measuring") as step:
+            for case, contenders in entered:
+                records += stage.measure(case, contenders, step)
+                conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
                 keep(conditions, records)
     return conditions, records
 
 
-def _as_dict(seen: Any) -> dict[str, Any]:
-    return {name: getattr(seen, name) for name in seen.__slots__}
+def seen_between(before: Any, after: Any) -> dict[str, Any]:
+    """Two looks at the chip, for the conditions."""
+    return {name: {each: getattr(seen, each) for each in seen.__slots__} for name, seen in (("before", before), ("after", after))}
 
 
 # ---- without one ----
@@ -98,23 +131,34 @@ def run_in_machine(case: Case, contender: Contender) -> Record:
     """Fresh inputs, poisoned output, one run, judged."""
     from lapidist import api, machine
 
-    rng = np.random.default_rng()
-    a = rng.standard_normal((case.m, case.k)).astype(case.dtype)
-    b = rng.standard_normal((case.n, case.k)).astype(case.dtype).T if contender.columns else None
-    b = rng.standard_normal((case.k, case.n)).astype(case.dtype) if b is None else b
-    c = np.full((case.m, case.n), math.nan, case.dtype)
-    plan = api.plan(a, b, out=c, kernel=_kernel_name(contender), device="machine").plan
+    a = random_matrix(case.m, case.k, case.dtype)
+    b = random_matrix(case.n, case.k, case.dtype).T if contender.columns else random_matrix(case.k, case.n, case.dtype)
+    c = poisoned_matrix(case.m, case.n, case.out_dtype)
+    plan = api.plan(a, b, out=c, kernel=_kernel_name(contender), device="machine", precision=case.precision).plan
     assert plan is not None
     launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(c, "out"), 1.0, 0.0)
     facts = facts_of(plan, plan.device, chosen=_kernel_name(contender) is None, disassembled=False)
     start = time.perf_counter()
     report = machine.run(launch, merge_loads=True)
     seconds = time.perf_counter() - start
-    verdict = judge(c, a, b)
+    verdict = judge(c, a, b, precision=case.precision, unit=facts.unit)
     row = replace(blank(case, contender, "machine", "machine", facts), **_counts_of(report), note=_bound_of(report, launch, case))
     error = None if verdict.ok else f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound"
     worst = verdict.worst if math.isfinite(verdict.worst) else None
     return replace(row, seconds=seconds, tflops=case.flops / seconds / 1e12, worst=worst, ok=verdict.ok, error=error)
+
+
+def random_matrix(rows: int, cols: int, dtype: str) -> np.ndarray[Any, Any]:
+    """Standard normal; integers uniform over all that the type holds."""
+    rng, kind = np.random.default_rng(), numpy_dtype(dtype)
+    if kind.kind in "iu":
+        return rng.integers(np.iinfo(kind).min, np.iinfo(kind).max, (rows, cols), kind, endpoint=True)
+    return rng.standard_normal((rows, cols)).astype(kind)
+
+
+def poisoned_matrix(rows: int, cols: int, dtype: str) -> np.ndarray[Any, Any]:
+    kind = numpy_dtype(dtype)
+    return np.full((rows, cols), np.iinfo(kind).min if kind.kind in "iu" else math.nan, kind)
 
 
 def _kernel_name(contender: Contender) -> str | None:
@@ -127,7 +171,7 @@ def _counts_of(report: Any) -> dict[str, Any]:
     counts = report.counts
     if counts is None or not counts.warp_instructions:
         return {}
-    multiplies = sum(count for name, count in counts.instructions.items() if name.startswith("fma"))
+    multiplies = sum(count for name, count in counts.instructions.items() if name.startswith(MULTIPLIERS))
     return {
         "warp_instructions": int(counts.warp_instructions),
         "ffma_share": multiplies / counts.warp_instructions,
@@ -168,11 +212,12 @@ def compile_one(case: Case, contender: Contender) -> Record:
 def problem_of(case: Case, columns: bool) -> Problem:
     """The problem of a case without its arrays: aligned, dense."""
 
-    def absent(name: str, rows: int, cols: int) -> Operand:
-        return Operand(name, 0, (rows, cols), contiguous_strides((rows, cols)), case.dtype, HOST, "numpy", None)
+    def absent(name: str, rows: int, cols: int, dtype: str) -> Operand:
+        return Operand(name, 0, (rows, cols), contiguous_strides((rows, cols)), dtype, HOST, "numpy", None)
 
-    b = absent("b", case.n, case.k).transposed() if columns else absent("b", case.k, case.n)
-    return Problem.of(absent("a", case.m, case.k), b, None, absent("out", case.m, case.n))
+    a, out = absent("a", case.m, case.k, case.dtype), absent("out", case.m, case.n, case.out_dtype)
+    b = absent("b", case.n, case.k, case.dtype).transposed() if columns else absent("b", case.k, case.n, case.dtype)
+    return Problem.of(a, b, None, out, precision=case.precision)
 
 
 def _without_gpu(works: Sequence[Work], one: Callable[[Case, Contender], Record], mode: str) -> list[Record]:
@@ -197,8 +242,8 @@ def _attempt(case: Case, contender: Contender, one: Callable[[Case, Contender], 
 def blank(case: Case, contender: Contender, device: str, mode: str, facts: Facts) -> Record:
     """A row that holds what is known before anything ran."""
     known = {name: getattr(facts, name) for name in Facts.__slots__}
-    head = (contender.name, contender.kind, device, case.dtype, "rcr" if contender.columns else "rrr", case.m, case.n, case.k)
-    return Record(*head, None, None, None, None, None, False, mode, **known)
+    head = (contender.name, contender.kind, device, case.math, "rcr" if contender.columns else "rrr", case.m, case.n, case.k)
+    return Record(*head, None, None, None, None, None, False, mode, out_dtype=case.out_dtype, **known)
 
 
 def place_of(device: str) -> int | str:

@@ -16,6 +16,7 @@ from typing import Any
 import lapidist
 from lapidist.bench.record import Conditions
 from lapidist.device import Device
+from lapidist.dtypes import MATHS
 from lapidist.errors import LapidistError
 
 SMI_FIELDS = ("clocks.sm", "power.draw", "temperature.gpu")
@@ -165,7 +166,10 @@ def gather(device: Device, place: str, mode: str, protocol: str, **more: Any) ->
         "clock_mhz": device.clock_mhz,
         "l2_bytes": device.l2_bytes,
         "dram_gbps": device.dram_gbps,
-        "limit_tflops": {dtype: device.limit_tflops(dtype) for dtype in ("float32", "float64", "float16")},
+        "limit_tflops": {math: device.limit_tflops(math) for math in MATHS},
+        "unit_tflops": {
+            unit: {math: limit for math in MATHS if (limit := device.unit_limit(unit, math))} for unit in device.units
+        },
     }
     return Conditions(
         date=now(),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from lapidist.bench.cases import Case
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import size_of
@@ -17,18 +18,22 @@ from lapidist.plans import Plan
 from lapidist.signatures import LADDER_B_ROWS
 
 LIBRARY = "lapidist"  # whatever kernel the planner chooses
+PEERS = ("cublas", "cublas_exact", "cutlass")  # peers.py has them
 Call = Callable[[int], object]
 
 
 class Contender(Protocol):
-    """`prepare` takes lists of arrays, one of each for an input set, and returns what starts the product on set i."""
+    """`prepare` takes lists of arrays, one of each for an input set, and returns what starts the case on set i."""
 
-    name: str
-    kind: str
-    columns: bool  # B lies column by column
-    capturable: bool  # in a CUDA graph
-
-    def prepare(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], alpha: float, beta: float) -> Call: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def columns(self) -> bool: ...  # B lies column by column
+    @property
+    def capturable(self) -> bool: ...  # in a CUDA graph
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call: ...
     def facts(self, device: Device) -> Facts: ...
 
 
@@ -37,6 +42,7 @@ class Facts:
     """Static facts of a compiled kernel, named as in a Record."""
 
     config: str | None = None
+    unit: str | None = None
     registers: int | None = None
     shared_bytes: int | None = None
     blocks_per_sm: int | None = None
@@ -56,13 +62,13 @@ class KernelContender:
         self.capturable = True
         self.plan: Plan | None = None
 
-    def prepare(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], alpha: float, beta: float) -> Call:
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         from lapidist import api
 
         name = self.kernel.name if self.kernel else None
-        gemm = api.plan(a[0], b[0], c[0] if beta else None, alpha=alpha, beta=beta, out=c[0], kernel=name)
+        gemm = api.plan(a[0], b[0], out=c[0], kernel=name, precision=case.precision)
         self.plan = gemm.plan
-        return lambda i: gemm.execute(a[i], b[i], c[i] if beta else None, c[i])
+        return lambda i: gemm.execute(a[i], b[i], None, c[i])
 
     def facts(self, device: Device) -> Facts:
         return facts_of(self.plan, device, chosen=self.kernel is None) if self.plan else Facts()
@@ -77,11 +83,12 @@ def facts_of(plan: Plan, device: Device, chosen: bool = False, disassembled: boo
     blocks = device.blocks_resident(threads, registers or 0, shared)
     return Facts(
         config=f"{plan.kernel.name}: {plan.config}" if chosen else str(plan.config),
+        unit=plan.kernel.unit,
         registers=registers,
         shared_bytes=shared,
         blocks_per_sm=blocks,
         warps_per_sm=blocks * -(-threads // 32),
-        ffma_share=ffma_share(plan.kernel, plan.config, plan.problem.dtype, device) if disassembled else None,
+        ffma_share=multiply_share(plan.kernel, plan.config, plan.problem.math, device) if disassembled else None,
         bytes_per_flop=bytes_per_flop(plan.config, plan.problem.dtype),
     )
 
@@ -91,33 +98,35 @@ def _number_before(log: str, words: str) -> int | None:
     return int(found.group(1)) if found else None
 
 
-def ffma_share(kernel: Kernel, config: Config, dtype: str, device: Device) -> float | None:
+def multiply_share(kernel: Kernel, config: Config, math: str, device: Device) -> float | None:
     """Of the main loop's instructions, the share that multiplies and adds; None where nothing can count them."""
     from lapidist.static import analyse
 
     try:
-        return analyse(kernel, config, dtype, device.architecture).ffma_share
+        return analyse(kernel, config, math, device.architecture).multiply_share
     except LapidistError:
         return None  # a disassembler older than the cubin: the kernel is measured all the same
 
 
 def bytes_per_flop(config: Config, dtype: str) -> float:
-    """What a block asks of global memory: a tile of A and of B for each step, or both factors for each product."""
+    """What a block asks of global memory: tiles of A and B for each step, or both factors of each product."""
     size = size_of(dtype)
-    if not config.bk:
+    if not config.bk and not config.by_warps:
         return float(size)
-    return (config.bm + config.bn) * size / (2.0 * config.bm * config.bn)
+    rows, cols = (config.bm, config.bn) if config.bk else (config.wm, config.wn)  # without shared memory a warp asks for itself
+    return (rows + cols) * size / (2.0 * rows * cols)
 
 
-def choose(names: str | None, detours: bool, production: bool = True) -> list[Contender]:
-    """The kernels of a climb: the rungs (and detours and production kernels), or those that `names` lists."""
+def choose(names: str | None, detours: bool, math: str, production: bool = True) -> list[Contender]:
+    """The kernels of a climb: rungs (and detours and production kernels) that take this type, or those that `names` lists."""
     if names is not None:
         chosen = [contender_named(name.strip()) for name in names.split(",") if name.strip()]
         if not chosen:
             raise ArgumentError(f"--kernels: must name at least one kernel; got {names!r}. Leave it away for the whole ladder")
         return chosen
     kinds = ("rung", *(("detour",) if detours else ()), *(("production",) if production else ()))
-    return [KernelContender(kernel) for kind in kinds for kernel in KERNELS if kernel.kind == kind]
+    takers = [kernel for kernel in KERNELS if math in kernel.types.maths]
+    return [KernelContender(kernel) for kind in kinds for kernel in takers if kernel.kind == kind]
 
 
 def contender_named(name: str) -> Contender:
@@ -126,4 +135,7 @@ def contender_named(name: str) -> Contender:
     try:
         return KernelContender(kernel_named(name))
     except ArgumentError as error:
+        if name in PEERS:
+            rule = f"names our kernels; got {name!r}, which is no choice: cuBLAS is measured beside them in every run on a GPU"
+            raise ArgumentError(f"--kernels: {rule}, CUTLASS where CUTLASS_HOME names a checkout. Leave it away") from error
         raise ArgumentError(f"--kernels: {str(error).removeprefix('kernel: ')}, or {LIBRARY} for the planner's choice") from error

@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Protocol
 
+from lapidist.dtypes import FP8, TF32
 from lapidist.errors import DeviceError
 
 Call = Callable[[int], object]  # start the product on input set i
+INTEGERS = ("int8", "uint8")
+TORCH_HINT = 'pip install "lapidist[torch]"'
 
 
 class Framework(Protocol):
     """The little that the bench needs of an array library on one GPU. From adopt to leave, all work goes to the given stream."""
 
     name: str
-    vendor: str
     capturable: bool  # its vendor call, in a CUDA graph
 
     def adopt(self, ordinal: int, stream: int) -> None: ...
     def leave(self) -> None: ...
-    def normal(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any: ...
+    def random(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any: ...
     def poisoned(self, rows: int, cols: int, dtype: str) -> Any: ...
     def poison(self, array: Any) -> None: ...
-    def multiply(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call: ...
+    def vendor(self, math: str) -> str: ...
+    def multiply(self, math: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], fast: bool = True) -> Call: ...
     def release(self) -> None: ...
 
 
 class Torch:
-    """cuBLAS through torch.mm, in full precision: no TF32, no reduced-precision reduction of halves."""
+    """cuBLAS through torch: torch.mm; for the 8-bit types torch._int_mm and torch._scaled_mm."""
 
     name = "torch"
     capturable = True
@@ -37,9 +41,6 @@ class Torch:
         import torch
 
         self.torch: Any = torch
-        self.vendor = f"cuBLAS by torch.mm (torch {torch.__version__})"
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
     def adopt(self, ordinal: int, stream: int) -> None:
         self.torch.cuda.set_device(ordinal)
@@ -49,21 +50,64 @@ class Torch:
     def leave(self) -> None:
         self.torch.cuda.set_stream(self._before)
 
-    def normal(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any:
-        self.torch.manual_seed(seed)
-        shape = (cols, rows) if transposed else (rows, cols)
-        array = self.torch.randn(shape, device="cuda", dtype=getattr(self.torch, dtype))
+    def random(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any:
+        """Standard normal; integers uniform over all that the type holds."""
+        torch, shape = self.torch, (cols, rows) if transposed else (rows, cols)
+        torch.manual_seed(seed)
+        kind = getattr(torch, dtype)
+        if dtype in INTEGERS:
+            holds = torch.iinfo(kind)
+            array = torch.randint(holds.min, holds.max + 1, shape, device="cuda", dtype=kind)
+        else:
+            array = torch.randn(shape, device="cuda", dtype=torch.float32 if dtype in FP8 else kind).to(kind)
         return array.T if transposed else array
 
     def poisoned(self, rows: int, cols: int, dtype: str) -> Any:
-        return self.torch.full((rows, cols), float("nan"), device="cuda", dtype=getattr(self.torch, dtype))
+        array = self.torch.empty((rows, cols), device="cuda", dtype=getattr(self.torch, dtype))
+        self.poison(array)
+        return array
 
     def poison(self, array: Any) -> None:
-        array.fill_(float("nan"))
+        array.fill_(float("nan") if array.dtype.is_floating_point else self.torch.iinfo(array.dtype).min)
 
-    def multiply(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
-        mm = self.torch.mm
-        return lambda index: mm(a[index], b[index], out=c[index])
+    def vendor(self, math: str) -> str:
+        how = {"int8": "torch._int_mm", **dict.fromkeys(FP8, "torch._scaled_mm"), TF32: "torch.mm with TF32 allowed"}
+        return f"cuBLAS by {how.get(math, 'torch.mm')} (torch {self.torch.__version__})"
+
+    def multiply(self, math: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], fast: bool = True) -> Call:
+        """`fast` is of fp8: sums stay in the tensor core, whose accumulator is shorter than a float."""
+        if math == "uint8":
+            raise DeviceError("peer cublas: torch gives no product of uint8; compare with int8")
+        if math == "int8":
+            return lambda index: self.torch._int_mm(a[index], b[index], out=c[index])
+        if math in FP8:
+            one = self.torch.ones((), device="cuda")
+            scaled, options = self.torch._scaled_mm, {"out_dtype": c[0].dtype, "use_fast_accum": fast}
+            return lambda index: scaled(a[index], b[index], one, one, **options, out=c[index])
+
+        def mm(index: int) -> object:
+            with self.precision("tf32" if math == TF32 else "ieee"):
+                return self.torch.mm(a[index], b[index], out=c[index])
+
+        return mm
+
+    @contextmanager
+    def precision(self, fp32: str) -> Iterator[None]:
+        """torch's switches for a moment: float32 as asked, sums of halves in float to the end."""
+        switches = self.torch.backends.cuda.matmul
+        wanted: dict[str, object] = {f"allow_{half}_reduced_precision_reduction": False for half in ("fp16", "bf16")}
+        if hasattr(switches, "fp32_precision"):  # torch 2.9 on; it refuses to see both switches used
+            wanted["fp32_precision"] = fp32
+        else:
+            wanted["allow_tf32"] = fp32 == TF32
+        before = {name: getattr(switches, name) for name in wanted}
+        for name, value in wanted.items():
+            setattr(switches, name, value)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                setattr(switches, name, value)
 
     def release(self) -> None:
         self.torch.cuda.empty_cache()
@@ -79,7 +123,6 @@ class CuPy:
         import cupy
 
         self.cupy: Any = cupy
-        self.vendor = f"cuBLAS by cupy.matmul (CuPy {cupy.__version__})"
 
     def adopt(self, ordinal: int, stream: int) -> None:
         self.cupy.cuda.Device(ordinal).use()
@@ -89,7 +132,10 @@ class CuPy:
     def leave(self) -> None:
         self._before.use()
 
-    def normal(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any:
+    def random(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any:
+        """Standard normal, in the types that CuPy multiplies by cuBLAS."""
+        if dtype not in ("float16", "float32", "float64"):
+            raise DeviceError(f"framework: CuPy makes no {dtype} matrices for the bench. Install torch: {TORCH_HINT}")
         shape = (cols, rows) if transposed else (rows, cols)
         random = self.cupy.random.default_rng(seed)
         array = random.standard_normal(shape, dtype="float64" if dtype == "float64" else "float32").astype(dtype)
@@ -101,7 +147,12 @@ class CuPy:
     def poison(self, array: Any) -> None:
         array.fill(float("nan"))
 
-    def multiply(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+    def vendor(self, math: str) -> str:
+        return f"cuBLAS by cupy.matmul (CuPy {self.cupy.__version__})"
+
+    def multiply(self, math: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], fast: bool = True) -> Call:
+        if math == TF32:
+            raise DeviceError(f"peer cublas: CuPy decides on TF32 at its import; torch does it by call: {TORCH_HINT}")
         matmul = self.cupy.matmul
         return lambda index: matmul(a[index], b[index], out=c[index])
 

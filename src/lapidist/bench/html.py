@@ -8,8 +8,24 @@ from html import escape
 from lapidist.bench import svg
 from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Conditions, Record, row_of
-from lapidist.bench.tables import columns_for, number, percent
-from lapidist.bench.views import Shape, in_order, label, main_case, on, roofline, shape_of, sweep
+from lapidist.bench.tables import LIMIT_HEADS, columns_for, limit_cells, number, percent
+from lapidist.bench.views import (
+    NO_PRODUCTS,
+    Series,
+    Shape,
+    in_math,
+    in_order,
+    label,
+    main_case,
+    maths_in,
+    on,
+    roofline,
+    roofs,
+    shape_of,
+    squares,
+    sweep,
+)
+from lapidist.dtypes import short_name
 
 STYLE = """
 :root { color-scheme: light dark; --paper: #fdfdfc; --ink: #1d2330; --muted: #667085; --grid: #e4e7ec; --rung: #3b6fb6;
@@ -46,13 +62,10 @@ dt { color: var(--muted); } dd { margin: 0; overflow-wrap: anywhere; } ul.key { 
 
 def page(conditions: Conditions, records: Sequence[Record]) -> str:
     """The whole document."""
-    shape = main_case(records)
-    parts = [head(conditions, shape)]
-    if shape is not None:
-        climbed = in_order(on(records, shape))
-        parts += [ladder_section(conditions, shape, climbed), sweep_section(conditions, records)]
-        parts.append(roofline_section(conditions, climbed))
-    parts += [tables_section(records), failures_section(records), conditions_section(conditions)]
+    parts = [head(conditions, main_case(records))]
+    for math in maths_in(records):
+        parts += plots_of(conditions, in_math(records, math), math)
+    parts += [limits_section(records), tables_section(records), failures_section(records), conditions_section(conditions)]
     title = escape(f"Lapidist on {conditions.device}")
     opening = '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     return f"{opening}<title>{title}</title><style>{STYLE}</style></head><body>\n{''.join(parts)}</body></html>\n"
@@ -66,17 +79,27 @@ def head(conditions: Conditions, shape: Shape | None) -> str:
     return f'<h1>The ladder {escape(where)}</h1><p class="muted">{escape(what)}{escape(conditions.mode)}, {day}</p>\n'
 
 
-def limit_of(conditions: Conditions, dtype: str) -> float:
-    return float(conditions.chip.get("limit_tflops", {}).get(dtype, 0.0))
-
-
 # ---- plots ----
 
 
-def ladder_section(conditions: Conditions, shape: Shape, records: Sequence[Record]) -> str:
+def plots_of(conditions: Conditions, records: Sequence[Record], math: str) -> list[str]:
+    """The ladder as bars, speed against size, the roofline, for one type."""
+    shape = main_case(records)
+    if shape is None:
+        return []
+    climbed = in_order(on(records, shape))
+    squared = [each for each in squares(records, least=3) if each.kernel in {record.kernel for record in climbed}]
+    return [
+        ladder_section(conditions, f"The ladder at {shape_words(*shape)}, {short_name(math)}", climbed),
+        size_section(conditions, squared, math, "m = n = k"),
+        size_section(conditions, sweep(records), math, "m = n, at k = 1024"),
+        roofline_section(conditions, climbed),
+    ]
+
+
+def ladder_section(conditions: Conditions, title: str, records: Sequence[Record]) -> str:
     """Speed of every rung; where nothing was timed, the share of the main loop that multiplies."""
     timed = [record for record in records if record.tflops is not None and record.limit_share is not None]
-    title = f"The ladder at {shape_words(*shape)}"
     if timed:
         return section(title, speed_bars(conditions, timed), legend({record.kind for record in timed}))
     counted = [record for record in records if record.ffma_share is not None]
@@ -90,8 +113,7 @@ def ladder_section(conditions: Conditions, shape: Shape, records: Sequence[Recor
 def speed_bars(conditions: Conditions, timed: Sequence[Record]) -> str:
     rows = [svg.Bar(label(r.kernel), r.tflops or 0.0, bar_words(r), r.kind) for r in timed]
     marks = [("cuBLAS", r.tflops or 0.0) for r in timed if r.kernel == "cublas"]
-    limit = limit_of(conditions, timed[0].dtype)
-    marks += [(f"limit {limit:g} TFLOP/s", limit)] if limit else []
+    marks += [(f"limit of {name}, {limit:.4g}", limit) for name, limit in roofs(conditions, timed[0].dtype).items()]
     return svg.bars(rows, marks, "TFLOP/s of each kernel")
 
 
@@ -106,28 +128,26 @@ def legend(kinds: set[str]) -> str:
     return f'TFLOP/s, and % of cuBLAS in the same run.</p><ul class="key">{"".join(entries)}</ul><p>'
 
 
-def sweep_section(conditions: Conditions, records: Sequence[Record]) -> str:
-    series = sweep(records)
+def size_section(conditions: Conditions, series: Sequence[Series], math: str, axis: str) -> str:
     if not series:
         return ""
-    dtype = series[0].records[0].dtype
     drawn = [(label(each.kernel), [(float(x), y) for x, y in each.points]) for each in series]
-    plot = svg.lines(drawn, limit_of(conditions, dtype) or None, "m = n, at k = 1024", "TFLOP/s", "TFLOP/s against size")
-    return section("Speed against size at k = 1024", plot, f"{dtype}, row-major. Small products do not fill the chip.")
+    plot = svg.lines(drawn, roofs(conditions, math), axis, "TFLOP/s", "TFLOP/s against size")
+    return section(f"Speed against size, {axis}, {short_name(math)}", plot, "Small products do not fill the chip.")
 
 
 def roofline_section(conditions: Conditions, records: Sequence[Record]) -> str:
     points = roofline(record for record in records if record.kind != "detour")
-    limit = limit_of(conditions, records[0].dtype) if records else 0.0
+    known = roofs(conditions, records[0].dtype) if records else {}
     bandwidth = float(conditions.chip.get("dram_gbps", 0.0)) / 1000
-    if not points or not limit or not bandwidth:
+    if not points or not known or not bandwidth:
         return ""
-    plot = svg.roofline([(label(p.kernel), p.intensity, p.tflops) for p in points], limit, bandwidth, "Roofline")
+    plot = svg.roofline([(label(p.kernel), p.intensity, p.tflops) for p in points], known, bandwidth, "Roofline")
     words = (
         "A block's tile decides how many bytes it asks of global memory for each flop. Caches answer most of them, so the "
         "first rungs can stand above the line of the DRAM; what lies below both lines is lost to instructions and waiting."
     )
-    return section("Roofline", plot, words)
+    return section(f"Roofline, {short_name(records[0].dtype)}", plot, words)
 
 
 def section(title: str, plot: str, words: str) -> str:
@@ -137,11 +157,21 @@ def section(title: str, plot: str, words: str) -> str:
 # ---- tables ----
 
 
+def limits_section(records: Sequence[Record]) -> str:
+    """What the micro-kernels reached, where they were measured."""
+    rows = [record for record in records if record.kind == "limit"]
+    if not rows:
+        return ""
+    lines = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in limit_cells(row)) + "</tr>" for row in rows)
+    head = "".join(f"<th>{name}</th>" for name in LIMIT_HEADS)
+    return f'<h2>Limits of the units</h2><div class="wide"><table><tr>{head}</tr>{lines}</table></div>\n'
+
+
 def tables_section(records: Sequence[Record]) -> str:
     """One table for each shape and type, in the order in which they were measured."""
     groups: dict[tuple[Shape, str, str], list[Record]] = {}
     for record in records:
-        if record.kind != "host" and record.mode != "host":
+        if record.kind not in NO_PRODUCTS and record.mode != "host":
             groups.setdefault((shape_of(record), record.dtype, record.mode), []).append(record)
     parts = ["<h2>Numbers</h2>\n"]
     for (shape, dtype, mode), rows in groups.items():

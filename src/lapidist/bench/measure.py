@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -142,37 +142,38 @@ class Stage:
     def inputs(self, case: Case) -> Inputs:
         wanted = math.ceil(L2_MULTIPLE * self.device.l2_bytes / case.set_bytes)
         count = max(1, min(wanted, SETS_LIMIT))
-        make, seed = self.framework.normal, time.time_ns() % 2**31
+        make, seed = self.framework.random, time.time_ns() % 2**31
         return Inputs(
             [make(case.m, case.k, case.dtype, seed + 3 * i) for i in range(count)],
             [make(case.k, case.n, case.dtype, seed + 3 * i + 1) for i in range(count)],
-            [self.framework.poisoned(case.m, case.n, case.dtype) for _ in range(count)],
+            [self.framework.poisoned(case.m, case.n, case.out_dtype) for _ in range(count)],
             rotated=count >= wanted,
             make_columns=lambda: [make(case.k, case.n, case.dtype, seed + 3 * i + 2, transposed=True) for i in range(count)],
         )
 
     # ---- one contender ----
 
-    def prepare(self, contender: Contender, inputs: Inputs) -> Entry:
+    def prepare(self, contender: Contender, case: Case, inputs: Inputs) -> Entry:
         """Plan, run once on poisoned output, judge, and build the graph. Any failure becomes the row's error."""
         entry = Entry(contender)
         try:
-            entry.call = contender.prepare(inputs.a, inputs.b_for(contender), inputs.c, 1.0, 0.0)
+            entry.call = contender.prepare(case, inputs.a, inputs.b_for(contender), inputs.c)
             entry.facts = contender.facts(self.device)
-            self.judge(entry, inputs, 0)
+            self.judge(entry, case, inputs, 0)
             if entry.error is None:
                 self.capture(entry, len(inputs.a))
         except Exception as error:  # one broken kernel must not take the other rows with it
             entry.error = f"{type(error).__name__}: {error}".strip()
         return entry
 
-    def judge(self, entry: Entry, inputs: Inputs, index: int) -> None:
+    def judge(self, entry: Entry, case: Case, inputs: Inputs, index: int) -> None:
         """Poison the output, run, compare with the float64 product."""
         assert entry.call is not None
         b, c = inputs.b_for(entry.contender), inputs.c[index]
         self.framework.poison(c)
         entry.call(index)
-        self.keep_verdict(entry, judge(c, inputs.a[index], b[index]))
+        unit = entry.facts.unit
+        self.keep_verdict(entry, judge(c, inputs.a[index], b[index], precision=case.precision, unit=unit))
 
     def keep_verdict(self, entry: Entry, verdict: Verdict) -> None:
         if entry.verdict is None or verdict.worst > entry.verdict.worst:
@@ -237,7 +238,7 @@ class Stage:
         inputs = self.inputs(case)
         entries = []
         for contender in contenders:
-            entries.append(self.prepare(contender, inputs))
+            entries.append(self.prepare(contender, case, inputs))
             step(f"{contender.name} {case.shape}: checked")
         for index in turn_order([each.kind for each in contenders], self.protocol.rounds):
             entry = entries[index]
@@ -246,7 +247,7 @@ class Stage:
             step(f"{entry.contender.name} {case.shape}")
         for entry in entries:
             if entry.error is None:
-                self.attempt(entry, lambda each: self.judge(each, inputs, len(inputs.a) - 1))
+                self.attempt(entry, lambda each: self.judge(each, case, inputs, len(inputs.a) - 1))
             entry.graph = None
         records = self.records(case, entries, inputs)
         self.framework.release()
@@ -261,7 +262,11 @@ class Stage:
     def records(self, case: Case, entries: Sequence[Entry], inputs: Inputs) -> list[Record]:
         vendor = next((e for e in entries if e.contender.kind == "peer"), None)
         base = median(vendor.seconds) if vendor and vendor.seconds and not vendor.error else None
-        return [record_of(self, case, entry, inputs, base) for entry in entries]
+        rows = [record_of(self, case, entry, inputs, base) for entry in entries]
+        if vendor is None or vendor.error is None:
+            return rows
+        why = f"no ratio: {vendor.contender.name} did not run: {vendor.error.splitlines()[0]}"
+        return [row if row.kind == "peer" else replace(row, note=why) for row in rows]
 
 
 def turn_order(kinds: Sequence[str], rounds: int) -> list[int]:
@@ -291,7 +296,7 @@ def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_sec
         kernel=entry.contender.name,
         kind=entry.contender.kind,
         device=stage.device.name,
-        dtype=case.dtype,
+        dtype=case.math,
         layout="rcr" if entry.contender.columns else "rrr",
         m=case.m,
         n=case.n,
@@ -299,9 +304,11 @@ def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_sec
         seconds=seconds,
         tflops=tflops,
         ratio=vendor_seconds / seconds if seconds and vendor_seconds else None,
-        limit_share=tflops / stage.device.limit_tflops(case.dtype) if tflops else None,
+        limit_share=tflops / stage.device.limit_tflops(case.math) if tflops else None,
+        unit_share=tflops / stage.device.unit_limit(facts.unit, case.math) if tflops and facts.unit else None,
         worst=_finite(entry.verdict),
         ok=timed and entry.verdict is not None and entry.verdict.ok,
+        out_dtype=case.out_dtype,
         mode=stage.protocol.mode,
         seconds_min=min(entry.seconds) if timed else None,
         seconds_max=max(entry.seconds) if timed else None,

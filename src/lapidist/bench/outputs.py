@@ -61,7 +61,7 @@ class Outputs:
 
         from lapidist.bench.tables import show
 
-        width = None if sys.stdout.isatty() else 140
+        width = None if sys.stdout.isatty() else 150
         show(Console(width=width), records)
 
 
@@ -77,10 +77,7 @@ def require_writable(option: str, path: Path) -> None:
 
 
 def require_folder(option: str, folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        rule = "must be a folder that can be made"
-        raise ArgumentError(f"{option}: {rule}; {str(folder)!r} cannot ({error.strerror}). Choose another") from error
+    if not folder.is_dir():
+        raise ArgumentError(f"{option}: must be a folder that exists; {str(folder)!r} is none. Make it, or choose another")
     if not os.access(folder, os.W_OK):
         raise ArgumentError(f"{option}: must be writable; {str(folder)!r} is not. Choose another folder")

@@ -1,7 +1,6 @@
 """The others in the same run: the vendor's library, and CUTLASS where its headers and nvcc are found.
 
-A peer has a name and `prepare(a, b, c, alpha, beta)`, which takes lists of arrays (one of each for an input set) and
-returns what starts the product on set i.
+A peer is a Contender (contenders.py). The first one is the vendor's: ratios refer to it.
 """
 
 from __future__ import annotations
@@ -17,10 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from lapidist.arrays import operand_of, stream_of
+from lapidist.bench.cases import Case
 from lapidist.bench.contenders import Call, Contender, Facts
 from lapidist.bench.frameworks import Framework
 from lapidist.compiler import cache_directory
 from lapidist.device import Device
+from lapidist.dtypes import FP8, element_of, size_of
 from lapidist.errors import DeviceError
 
 CUTLASS_SOURCE = Path(__file__).parent / "cutlass_simt.cu"
@@ -28,23 +29,22 @@ NVCC_SECONDS = 600
 
 
 class Vendor:
-    """cuBLAS, as the array library calls it."""
+    """cuBLAS, as the array library calls it. The 8-bit types it takes with k touching in both operands, or is slow."""
 
-    name = "cublas"
     kind = "peer"
-    columns = False
 
-    def __init__(self, framework: Framework) -> None:
-        self.framework = framework
+    def __init__(self, framework: Framework, math: str, fast: bool = True) -> None:
+        self.framework, self.math, self.fast = framework, math, fast
+        self.name = "cublas" if fast else "cublas_exact"
+        self.columns = size_of(element_of(math).name) == 1
         self.capturable = framework.capturable
 
-    def prepare(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], alpha: float, beta: float) -> Call:
-        if (alpha, beta) != (1.0, 0.0):
-            raise DeviceError(f"peer cublas: is measured with alpha 1 and beta 0; got {alpha}, {beta}. Ask for those")
-        return self.framework.multiply(a, b, c)
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        return self.framework.multiply(case.math, a, b, c, self.fast)
 
     def facts(self, device: Device) -> Facts:
-        return Facts(config="its own choice")
+        sums = {True: ", sums stay in the tensor core", False: ", sums leave the tensor core for floats"}[self.fast]
+        return Facts(config=f"its own choice{sums if self.math in FP8 else ''}")
 
 
 class Cutlass:
@@ -60,9 +60,7 @@ class Cutlass:
         self.chosen = ""
         library.cutlass_config_name.restype = ctypes.c_char_p
 
-    def prepare(self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], alpha: float, beta: float) -> Call:
-        if operand_of(a[0], "a").dtype != "float32":
-            raise DeviceError("peer cutlass: is built for float32 only; leave it out for other types")
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         (m, k), n = a[0].shape, b[0].shape[1]
         pointers = [tuple(operand_of(array, "set").pointer for array in triple) for triple in zip(a, b, c, strict=True)]
         place = operand_of(a[0], "a")
@@ -70,7 +68,7 @@ class Cutlass:
 
         def start(config: int, index: int) -> None:
             pa, pb, pc = (ctypes.c_void_p(pointer) for pointer in pointers[index])
-            scalars = ctypes.c_float(alpha), ctypes.c_float(beta)
+            scalars = ctypes.c_float(1.0), ctypes.c_float(0.0)
             status = self.library.cutlass_sgemm(config, m, n, k, pa, pb, pc, *scalars, ctypes.c_void_p(stream))
             if status:
                 raise DeviceError(f"peer cutlass: config {config} answered status {status} for {m} x {n} x {k}")
@@ -125,11 +123,11 @@ def build_cutlass(include: Path, device: Device) -> ctypes.CDLL:
     return ctypes.CDLL(str(target))
 
 
-def find_peers(framework: Framework, device: Device, dtype: str) -> tuple[list[Contender], str]:
+def find_peers(framework: Framework, device: Device, math: str) -> tuple[list[Contender], str]:
     """The vendor first, the optional ones after; and what to write about CUTLASS into the conditions."""
-    peers: list[Contender] = [Vendor(framework)]
+    peers: list[Contender] = [Vendor(framework, math), *([Vendor(framework, math, fast=False)] if math in FP8 else [])]
     include, words = find_cutlass()
-    if include is None or dtype != "float32":
+    if include is None or math != "float32":
         return peers, words if include is None else "not measured: its SIMT peer is float32"
     try:
         peers.append(Cutlass(build_cutlass(include, device)))

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 from lapidist.bench.cases import shape_words
+from lapidist.bench.markdown import Columns, row_of, rule, speed, table
 from lapidist.bench.record import Record, Run
+from lapidist.bench.squares import limits_section, type_sections
 from lapidist.bench.tables import number, occupancy, percent, time_words
-from lapidist.bench.views import RUNG_NUMBER, TIMED_MODES, Series, in_order, label, ladder_cases, on, shape_of, sweep
+from lapidist.bench.views import (
+    NO_PRODUCTS,
+    RUNG_NUMBER,
+    TIMED_MODES,
+    Series,
+    Shape,
+    in_math,
+    in_order,
+    label,
+    ladder_cases,
+    main_case,
+    maths_in,
+    on,
+    shape_of,
+    squares,
+    sweep,
+)
+from lapidist.dtypes import short_name
 
-Columns = Mapping[str, Callable[[Record], str]]
 Found = Sequence[tuple[Record, Run]]
-WORDS = ("kernel", "idea", "chosen", "L2")
 
 INTRODUCTION = """# Performance
 
 Written by `lapidist report` from the Records under `results/`; not edited by hand. `% of cuBLAS` compares with the vendor's
-library in the same run, on the same card, with the same inputs. `% of limit` is the share of what the chip's CUDA cores
-reach with operands that never leave registers. `error/bound` is the largest error over its bound (right up to 1).
+library in the same run, on the same card, with the same inputs. `% of limit` is the share of what the chip's best unit for
+the type reaches with operands that never leave registers or shared memory, `% of unit` the share of what the kernel's own unit
+does. `multiply %` counts, of the main loop's instructions, those that multiply and add. `error/bound` is the largest error
+over its bound (right up to 1).
 """
 
 
@@ -28,28 +47,39 @@ def performance(found: Found, runs: Sequence[Run]) -> str:
     records = [record for record, _ in found]
     parts = [INTRODUCTION]
     for mode in TIMED_MODES:
-        for dtype in sorted({record.dtype for record in records}):
-            parts += shapes_of(mode, dtype, [record for record in records if (record.mode, record.dtype) == (mode, dtype)])
+        products = [record for record in records if record.mode == mode and record.kind not in NO_PRODUCTS]
+        parts += type_sections(products, mode)
+        for kind in maths_in(products):
+            parts += shapes_of(mode, kind, in_math(products, kind))
+    parts += limits_section(records)
     parts += host_section([record for record in records if record.mode == "host"])
     parts += failures_section(records)
     parts.append(runs_section(runs))
     return "\n".join(parts)
 
 
-def shapes_of(mode: str, dtype: str, records: Sequence[Record]) -> list[str]:
-    """The ladder on each shape it was climbed on, the sweep, and all other shapes."""
+def shapes_of(mode: str, kind: str, records: Sequence[Record]) -> list[str]:
+    """The ladder on each shape it was climbed on, the sweep, and all shapes that no table above has."""
     parts: list[str] = []
-    climbed = sorted(ladder_cases(records, least=8), key=lambda shape: (shape[0] * shape[1] * shape[2], shape))
-    for shape in climbed:
-        parts.append(ladder_section(f"The ladder at {shape_words(*shape)}, {dtype}, {mode}", on(records, shape)))
+    short = short_name(kind)
+    shapes = climbed_shapes(records)
+    for shape in shapes:
+        parts.append(ladder_section(f"The ladder at {shape_words(*shape)}, {short}, {mode}", on(records, shape)))
     series = sweep(records)
     if series:
-        parts.append(sweep_section(f"m = n against speed at k = 1024, {dtype}, {mode}", series))
-    swept = {record.m for each in series for record in each.records}
-    others = [r for r in records if shape_of(r) not in climbed and not (r.m == r.n and r.m in swept and r.k == 1024)]
+        parts.append(sweep_section(f"m = n against speed at k = 1024, {short}, {mode}", series))
+    shown = {id(record) for each in (*series, *squares(records)) for record in each.records}
+    others = [record for record in records if shape_of(record) not in shapes and id(record) not in shown]
     if others:
-        parts.append(shapes_section(f"Other shapes, {dtype}, {mode}", others))
+        parts.append(shapes_section(f"Other shapes, {short}, {mode}", others))
     return parts
+
+
+def climbed_shapes(records: Sequence[Record]) -> list[Shape]:
+    """Where a good part of the ladder was climbed, smallest first; of the few rungs on tensor cores alone, the main shape."""
+    whole = sorted(ladder_cases(records, least=8), key=lambda shape: (math.prod(shape), shape))
+    main = main_case(records)
+    return whole or ([main] if main in ladder_cases(records, least=2) else [])
 
 
 # ---- the ladder ----
@@ -66,10 +96,11 @@ def ladder_section(title: str, records: Sequence[Record]) -> str:
         "step": lambda r: before.get(r.kernel, ""),
         "% of cuBLAS": lambda r: percent(r.ratio),
         "% of limit": lambda r: percent(r.limit_share),
+        "% of unit": lambda r: percent(r.unit_share),
         "registers": lambda r: number(r.registers, "d"),
         "shared bytes": lambda r: number(r.shared_bytes, "d"),
         "blocks x warps": occupancy,
-        "FFMA %": lambda r: percent(r.ffma_share),
+        "multiply %": lambda r: percent(r.ffma_share),
         "W": lambda r: number(r.power_w, ".0f"),
         "MHz": lambda r: number(r.clock_mhz, ".0f"),
         "error/bound": lambda r: number(r.worst, ".3f"),
@@ -157,7 +188,7 @@ def failures_section(records: Sequence[Record]) -> list[str]:
     lines = []
     for record in failed:
         reason = (record.error or "").splitlines()[0]
-        lines.append(f"- {label(record.kernel)}, {shape_words(*shape_of(record))}, {record.dtype}: {reason}")
+        lines.append(f"- {label(record.kernel)}, {shape_words(*shape_of(record))}, {short_name(record.dtype)}: {reason}")
     return ["## Refused or failed\n\n" + "\n".join(lines) + "\n"]
 
 
@@ -182,25 +213,3 @@ def seen_words(run: Run) -> str:
         if values:
             words.append(f"{min(values):.0f} to {max(values):.0f} {unit}")
     return f"Seen while timing: {', '.join(words)}." if words else "Clocks and power were not seen."
-
-
-# ---- Markdown ----
-
-
-def speed(record: Record) -> str:
-    return number(record.tflops, ".2f" if record.tflops is None or record.tflops < 10 else ".1f")
-
-
-def row_of(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def rule(heads: Sequence[str]) -> str:
-    """Words to the left, numbers to the right."""
-    return "|" + "|".join("---" if place == 0 or head in WORDS else "---:" for place, head in enumerate(heads)) + "|"
-
-
-def table(columns: Columns, records: Sequence[Record]) -> str:
-    lines = [row_of(list(columns)), rule(list(columns))]
-    lines += [row_of([cell(record) for cell in columns.values()]) for record in records]
-    return "\n".join(lines) + "\n"

@@ -30,7 +30,7 @@ class Conditions:
     numpy: str | None = None
     vendor: str | None = None
     cutlass: str | None = None  # its version, or why it was not measured
-    inputs: str = "standard normal, fresh for each case"
+    inputs: str = "standard normal (integers: uniform over their range), fresh for each case"
     mode: str = ""
     protocol: str = ""
     seen: dict[str, Any] = field(default_factory=dict)  # clocks, power, temperature before and after
@@ -41,9 +41,9 @@ class Record:
     """One measured row. A refusal or a failure has `seconds` None and its reason in `error`."""
 
     kernel: str
-    kind: str  # rung, detour, production, peer or host
+    kind: str  # rung, detour, production, peer, host or limit
     device: str
-    dtype: str
+    dtype: str  # of A and B, or tf32: float32 multiplied as such
     layout: str  # of A, B and C: r(ow), c(olumn), s(trided)
     m: int
     n: int
@@ -51,7 +51,7 @@ class Record:
     seconds: float | None
     tflops: float | None
     ratio: float | None  # the vendor's seconds in the same run over these
-    limit_share: float | None
+    limit_share: float | None  # of what the chip's best unit for this type reaches
     worst: float | None  # largest error over its bound
     ok: bool
     mode: str = ""  # sustained, burst, machine, static
@@ -61,12 +61,15 @@ class Record:
     calls: int | None = None  # in one graph
     sets: int | None = None  # of inputs, rotated
     l2: str | None = None  # rotated (sets exceed it together), or warm
+    out_dtype: str | None = None  # of C; None is that of A
+    unit: str | None = None  # that multiplies: fma, mma or wgmma
+    unit_share: float | None = None  # of what that unit reaches
     config: str | None = None
     registers: int | None = None
     shared_bytes: int | None = None
     blocks_per_sm: int | None = None
     warps_per_sm: int | None = None
-    ffma_share: float | None = None
+    ffma_share: float | None = None  # of the main loop's instructions, those that multiply, whatever the unit
     bytes_per_flop: float | None = None  # between the cores and L2, by the tile
     warp_instructions: int | None = None  # this and the next two are counted by the machine
     sectors: float | None = None  # of 32 bytes, for each global load of a warp

@@ -1,4 +1,4 @@
-"""The program that writes every published number: docs/performance.md, the README's table, the `Measured:` line of each
+"""The program that writes every published number: docs/performance.md, the README's tables, the `Measured:` line of each
 rung. Its only source is the Records under results/; the same Records give the same files."""
 
 from __future__ import annotations
@@ -8,20 +8,21 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lapidist.bench import prose
+from lapidist.bench import markdown, prose
 from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Record, Run, read_runs
+from lapidist.bench.squares import limits_table, summary
 from lapidist.bench.tables import percent
-from lapidist.bench.views import IDEAS, TIMED_MODES, in_order, label, latest, main_case, on
+from lapidist.bench.views import IDEAS, TIMED_MODES, in_order, label, latest, main_case, maths_in, on
 from lapidist.bench.withdrawn import Withdrawal, read_withdrawals, without
 from lapidist.bench.withdrawn import section as withdrawn
 from lapidist.bench.worklog import worklog
+from lapidist.dtypes import short_name
 from lapidist.errors import ArgumentError
 from lapidist.kernels import KERNELS
 
-BEGIN, END = "<!-- ladder:begin -->", "<!-- ladder:end -->"
 MEASURED = re.compile(r"^// Measured:.*$", re.MULTILINE)
-HEADLINE_MODE, HEADLINE_TYPE = "sustained", "float32"
+HEADLINE_MODE = "sustained"
 
 Found = Sequence[tuple[Record, Run]]
 
@@ -51,11 +52,14 @@ def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal]
     found = [(record, run) for record, run in latest(runs) if record.mode in (*TIMED_MODES, "host")]
     texts = {root / "docs" / "performance.md": prose.performance(found, runs) + withdrawn(withdrawals)}
     readme = root / "README.md"
-    if readme.exists() and BEGIN in readme.read_text():
-        texts[readme] = with_table(readme.read_text(), readme_table(headline(found)))
+    if readme.exists():
+        sustained = [record for record, _ in found if record.mode == HEADLINE_MODE]
+        text = with_block(readme.read_text(), "ladder", readme_table(headline(found, "float32")))
+        texts[readme] = with_block(text, "types", summary(sustained))
     log = root / "docs" / "ladder.md"
     if log.exists():
-        texts[log] = worklog(log.read_text(), latest(runs))
+        text = with_block(log.read_text(), "limits", limits_table([record for record, _ in found]))
+        texts[log] = worklog(text, latest(runs))
     for path in sorted((root / "src" / "lapidist" / "cuda").glob("*/*.cu")):
         source = path.read_text()
         if MEASURED.search(source):
@@ -63,9 +67,9 @@ def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal]
     return texts
 
 
-def headline(found: Found) -> list[tuple[Record, Run]]:
+def headline(found: Found, math: str) -> list[tuple[Record, Run]]:
     """The rows that the README and the kernels' headers quote."""
-    rows = [(record, run) for record, run in found if (record.mode, record.dtype) == (HEADLINE_MODE, HEADLINE_TYPE)]
+    rows = [(record, run) for record, run in found if (record.mode, record.dtype) == (HEADLINE_MODE, math)]
     shape = main_case([record for record, _ in rows])
     return [(record, run) for record, run in rows if shape is not None and on([record], shape)]
 
@@ -73,12 +77,15 @@ def headline(found: Found) -> list[tuple[Record, Run]]:
 # ---- README ----
 
 
-def with_table(text: str, table: str) -> str:
-    """The text between the two comments replaced."""
-    start, end = text.find(BEGIN), text.find(END)
+def with_block(text: str, name: str, table: str) -> str:
+    """What stands between the two comments of that name replaced; a text without them stays as it is."""
+    begin, stop = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    start, end = text.find(begin), text.find(stop)
+    if start < 0:
+        return text
     if end < start:
-        raise ArgumentError(f"README.md: {BEGIN} must be followed by {END}; the second is missing. Put it after the table")
-    return f"{text[:start]}{BEGIN}\n{table}{text[end:]}"
+        raise ArgumentError(f"{begin}: must be followed by {stop}; the second is missing. Put it after the table")
+    return f"{text[:start]}{begin}\n{table}{text[end:]}"
 
 
 def readme_table(rows: Found) -> str:
@@ -95,30 +102,33 @@ def readme_table(rows: Found) -> str:
     columns: dict[str, Callable[[Record], str]] = {
         "kernel": lambda r: label(r.kernel),
         "idea": lambda r: IDEAS.get(r.kernel) or others.get(r.kernel, ""),
-        "TFLOP/s": lambda r: prose.speed(r),
+        "TFLOP/s": lambda r: markdown.speed(r),
         "% of cuBLAS": lambda r: percent(r.ratio),
         "% of limit": lambda r: percent(r.limit_share),
     }
     shape = shape_words(record.m, record.n, record.k)
     head = f"{shape}, {record.dtype}, {record.device}, {record.mode}, {run.conditions.date[:10]}:"
-    return f"{head}\n\n{prose.table(columns, records)}\nFrom {', '.join(f'`results/{name}`' for name in sources)}.\n"
+    return f"{head}\n\n{markdown.table(columns, records)}\nFrom {', '.join(f'`results/{name}`' for name in sources)}.\n"
 
 
 # ---- kernel headers ----
 
 
 def measured_line(path: Path, found: Found) -> str:
-    """One line for all kernels that a source file holds."""
+    """One line for all kernels that a source file holds, in the first of the types that they take and were measured in."""
     here = f"{path.parent.name}/{path.name}"
     names = [kernel.name for kernel in KERNELS if kernel.source == here]
-    rows = [(record, run) for record, run in headline(found) if record.kernel in names and record.tflops is not None]
+    maths = maths_in(record for record, _ in found if record.kernel in names)
+    quoted = headline(found, maths[0]) if maths else []
+    rows = [(record, run) for record, run in quoted if record.kernel in names and record.tflops is not None]
     if not rows:
         return "// Measured: -"
     record, run = rows[0]
     several = len(rows) > 1
-    speeds = ", ".join(f"{each.kernel + ' ' if several else ''}{prose.speed(each)}" for each, _ in rows)
+    speeds = ", ".join(f"{each.kernel + ' ' if several else ''}{markdown.speed(each)}" for each, _ in rows)
     shares = ", ".join(percent(each.ratio) for each, _ in rows)
     shape, chip = shape_words(record.m, record.n, record.k), record.device.removeprefix("NVIDIA ")
+    shape += "" if record.dtype == "float32" else f" in {short_name(record.dtype)}"
     return f"// Measured: {shape}: {speeds} TFLOP/s, {shares} % of cuBLAS ({chip}, results/{run.name})"
 
 
@@ -134,6 +144,6 @@ def write_html(path: Path, runs: Sequence[Run]) -> None:
     from lapidist.bench.html import page
 
     found = [(record, run) for record, run in latest(runs) if record.mode in (HEADLINE_MODE, "host")]
-    rows = headline(found)
-    conditions = (rows[0][1] if rows else runs[-1]).conditions
+    timed = [run for run in runs if run.conditions.mode == HEADLINE_MODE]
+    conditions = (timed or runs)[-1].conditions  # the newest know the limits of all types
     path.write_text(page(conditions, [record for record, _ in found]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -61,7 +61,7 @@ class Bar:
 
 def bars(rows: Sequence[Bar], marks: Sequence[tuple[str, float]], title: str) -> str:
     """One bar a row; marks are vertical lines with a name."""
-    left, right, top, step = 190, 120, 44, 26
+    left, right, top, step = 190, 120, 57, 26
     most = max([row.value for row in rows] + [value for _, value in marks] + [1e-9])
     span = WIDTH - left - right
 
@@ -78,7 +78,7 @@ def bars(rows: Sequence[Bar], marks: Sequence[tuple[str, float]], title: str) ->
         parts.append(text(x(row.value) + 6, y + 16, row.words, css="halo small"))
     for place, (name, value) in enumerate(marks):
         parts.append(line(x(value), top - 6, x(value), bottom, f"mark mark-{place}"))
-        parts.append(text(x(value), top - 12 - 14 * (place % 2), name, "middle", "small muted"))
+        parts.append(text(x(value), top - 12 - 13 * (place % 3), name, "middle", "small muted"))
     return drawing(bottom + 10, parts, title)
 
 
@@ -137,17 +137,17 @@ def ticks_to(most: float) -> list[float]:
 # ---- lines ----
 
 
-def lines(series: Sequence[Named], limit: float | None, x_name: str, y_name: str, title: str) -> str:
-    """Values against size, each series named at its right end."""
+def lines(series: Sequence[Named], roofs: Mapping[str, float], x_name: str, y_name: str, title: str) -> str:
+    """Values against size, each series named at its right end; roofs are the limits of units."""
     xs = sorted({x for _, points in series for x, _ in points})
-    most = max([y for _, points in series for _, y in points] + ([limit] if limit else []))
+    most = max([y for _, points in series for _, y in points] + list(roofs.values()))
     y_ticks = ticks_to(most)
     frame = Frame((xs[0], max(xs[-1], xs[0] * 2)), (0.0, y_ticks[-1]), log_y=False)
     powers = [x for x in xs if math.log2(x).is_integer()]
     parts = frame.axes(powers or xs, y_ticks, x_name, y_name)
-    if limit:
+    for name, limit in roofs.items():
         parts.append(line(frame.left, frame.y(limit), WIDTH - frame.right, frame.y(limit), "mark mark-1"))
-        parts.append(text(frame.left + 6, frame.y(limit) - 6, f"limit of the CUDA cores, {limit:g}", css="small muted"))
+        parts.append(text(frame.left + 6, frame.y(limit) - 6, f"limit of {name}, {limit:.4g}", css="small muted halo"))
     ends = spread([frame.y(points[-1][1]) for _, points in series], LABEL_GAP, frame.top + 6, frame.bottom)
     for place, ((name, points), end) in enumerate(zip(series, ends, strict=True)):
         path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in points)
@@ -172,27 +172,32 @@ def leader(x: float, y: float, label_y: float, name: str, place: int, margin: fl
 # ---- points ----
 
 
-def roofline(points: Sequence[tuple[str, float, float]], limit: float, terabytes: float, title: str) -> str:
-    """(name, flops a byte, TFLOP/s) under the two roofs. Points right of the ridge lie close: their names stand in the margin."""
+def roofline(points: Sequence[tuple[str, float, float]], roofs: Mapping[str, float], terabytes: float, title: str) -> str:
+    """(name, flops a byte, TFLOP/s) under the roofs. Points right of the first ridge lie close: the margin has their names."""
+    limit = max(roofs.values())
     low = min([x for _, x, _ in points] + [0.25])
-    high = max([x for _, x, _ in points] + [64.0]) * 1.6
+    high = max([x for _, x, _ in points] + [64.0, limit / terabytes]) * 1.6
     y_ticks = round_numbers(min([y for _, _, y in points] + [1.0]) / 1.5, limit * 1.05)
     floor = y_ticks[0]
     frame = Frame((low / 1.3, high), (floor, y_ticks[-1]), log_y=True, height=460)
     x_ticks = [2.0**power for power in range(math.ceil(math.log2(frame.x_range[0])), math.floor(math.log2(high)) + 1)]
     parts = frame.axes(x_ticks, y_ticks, "flop per byte that the blocks ask of global memory", "TFLOP/s")
-    ridge = limit / terabytes
+    ridge = min(roofs.values()) / terabytes
     start = max(frame.x_range[0], floor / terabytes)
-    corners = ((start, start * terabytes), (ridge, limit), (high, limit))
-    roof = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in corners)
-    parts.append(f'<polyline points="{roof}" class="roof"/>')
-    parts.append(text(frame.x(high) - 4, frame.y(limit) - 7, f"limit of the CUDA cores, {limit:g} TFLOP/s", "end", "small muted"))
+    for name, top in roofs.items():
+        parts.append(roof(frame, ((start, start * terabytes), (top / terabytes, top), (high, top))))
+        parts.append(text(frame.x(high) - 4, frame.y(top) - 7, f"limit of {name}, {top:.4g} TFLOP/s", "end", "small muted"))
     parts.append(text(frame.x(start) + 10, frame.y(start * terabytes) + 22, f"DRAM, {terabytes:g} TB/s", css="small muted"))
     columns = sorted({x for _, x, _ in points})
     near = [[point for point in points if point[1] == x] for x in columns if x < ridge]
     for group in (*near, [point for point in points if point[1] >= ridge]):
         parts += points_of(frame, group, columns, margin=bool(group) and group[0][1] >= ridge)
     return drawing(frame.bottom + 50, parts, title)
+
+
+def roof(frame: Frame, corners: Sequence[tuple[float, float]]) -> str:
+    path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in corners)
+    return f'<polyline points="{path}" class="roof"/>'
 
 
 def points_of(frame: Frame, points: Sequence[tuple[str, float, float]], columns: Sequence[float], margin: bool) -> list[str]:

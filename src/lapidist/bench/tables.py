@@ -11,7 +11,8 @@ from rich.table import Table
 
 from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Record
-from lapidist.bench.views import label
+from lapidist.bench.views import UNIT_WORDS, label
+from lapidist.dtypes import short_name
 
 SHOWN_LINES = 4  # of a compiler's log
 
@@ -47,6 +48,7 @@ def cells(record: Record) -> tuple[str, ...]:
         number(record.tflops, ".2f" if record.mode != "machine" else ".2g"),
         percent(record.ratio),
         percent(record.limit_share),
+        percent(record.unit_share),
         number(record.registers, "d"),
         number(record.shared_bytes, "d"),
         occupancy(record),
@@ -59,7 +61,7 @@ MACHINE_HEADS = (
     "rung",
     "wall time",
     "warp instr.",
-    "FMA %",
+    "multiply %",
     "sectors/load",
     "turns/shared load",
     "bytes/flop",
@@ -91,11 +93,22 @@ HEADS = (
     "TFLOP/s",
     "% of cuBLAS",
     "% of limit",
+    "% of unit",
     "registers",
     "shared B",
     "blocks x warps",
-    "FFMA %",
+    "multiply %",
     "error/bound",
+)
+
+
+LEGEND = (
+    "limit: what the chip's best unit for this type reaches; unit: the same of the unit that the kernel uses; multiply: of the "
+    "main loop's instructions, those that multiply and add"
+)
+MACHINE_LEGEND = (
+    "sectors: 32 bytes each, touched by one load of a warp; turns: cycles that shared memory serves one load of a warp (1 is "
+    "free of bank conflicts for 4 bytes a lane, 4 for 16); multiply: of all instructions, those that multiply and add"
 )
 
 
@@ -105,7 +118,11 @@ def columns_for(mode: str) -> tuple[tuple[str, ...], Callable[[Record], tuple[st
 
 def show(console: Console, records: Sequence[Record]) -> None:
     """One table for each case; refusals and failures below it."""
-    for (m, n, k, dtype, device), group in groupby(records, key=lambda r: (r.m, r.n, r.k, r.dtype, r.device)):
+    limits = [record for record in records if record.kind == "limit"]
+    if limits:
+        show_limits(console, limits)
+    products = [record for record in records if record.kind != "limit"]
+    for (m, n, k, dtype, device), group in groupby(products, key=lambda r: (r.m, r.n, r.k, r.dtype, r.device)):
         rows = list(group)
         mode = "" if device == rows[0].mode else f", {rows[0].mode}"
         table = Table(title=f"{shape_words(m, n, k)} {dtype} on {device}{mode}", title_justify="left")
@@ -115,9 +132,29 @@ def show(console: Console, records: Sequence[Record]) -> None:
         for record in rows:
             table.add_row(*cells_of(record), style="bold" if record.kind == "peer" else None)
         console.print(table)
+        console.print(MACHINE_LEGEND if rows[0].mode == "machine" else LEGEND, style="dim", highlight=False)
         if rows[0].mode == "machine":
             show_bounds(console, rows)
         show_errors(console, rows)
+
+
+LIMIT_HEADS = ("unit", "type", "TFLOP/s", "W", "MHz", "error/bound")
+
+
+def limit_cells(record: Record) -> tuple[str, ...]:
+    """A unit's limit in one type."""
+    seen = (number(record.power_w, ".0f"), number(record.clock_mhz, ".0f"), number(record.worst, ".3f"))
+    return (UNIT_WORDS.get(record.unit or "", "-"), short_name(record.dtype), number(record.tflops), *seen)
+
+
+def show_limits(console: Console, limits: Sequence[Record]) -> None:
+    table = Table(title=f"Limits of the units on {limits[0].device}, sustained", title_justify="left")
+    for place, head in enumerate(LIMIT_HEADS):
+        table.add_column(head, justify="left" if place < 2 else "right")
+    for record in limits:
+        table.add_row(*limit_cells(record))
+    console.print(table)
+    show_errors(console, limits)
 
 
 def show_bounds(console: Console, rows: Sequence[Record]) -> None:

@@ -8,15 +8,19 @@ from collections.abc import Sequence
 from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Record, Run
 from lapidist.bench.tables import number, percent
+from lapidist.bench.views import UNIT_WORDS
 from lapidist.compiler import CUDA_SOURCES
+from lapidist.dtypes import short_name
 from lapidist.kernel import Kernel
-from lapidist.kernels import RUNGS
+from lapidist.kernels import RUNGS, kernel_named
 
+KERNEL_BLOCK = re.compile(r"<!-- kernel:(\w+) -->\n.*?<!-- kernel:end -->", re.DOTALL)
 RUNG_BLOCK = re.compile(r"<!-- rung:(\w+) -->\n.*?<!-- rung:end -->", re.DOTALL)
 COUNTS_BLOCK = re.compile(r"<!-- counts:begin -->\n.*?<!-- counts:end -->", re.DOTALL)
 HEADER_FIELD = re.compile(r"^// (Lesson|Change|Predicts): +((?:.*\n)(?://  +\S.*\n)*)", re.MULTILINE)
 SLOTS = 4  # warp instructions that an SM starts a cycle
 LANES = 32
+MAIN_TYPE, MAIN_SIZE = "float16", 4096  # of the rungs on tensor cores
 
 Found = Sequence[tuple[Record, Run]]
 
@@ -24,6 +28,7 @@ Found = Sequence[tuple[Record, Run]]
 def worklog(text: str, found: Found) -> str:
     """docs/ladder.md with its blocks as they should be."""
     text = RUNG_BLOCK.sub(lambda match: rung_block(match[1], found), text)
+    text = KERNEL_BLOCK.sub(lambda match: kernel_block(match[1], found), text)
     return COUNTS_BLOCK.sub(lambda _: f"<!-- counts:begin -->\n{counts_table(found)}<!-- counts:end -->", text)
 
 
@@ -36,6 +41,12 @@ def rung_block(name: str, found: Found) -> str:
     return f"<!-- rung:{name} -->\n" + "\n".join(lines) + "\n<!-- rung:end -->"
 
 
+def kernel_block(name: str, found: Found) -> str:
+    """One line for a kernel beside the ladder."""
+    kernel = kernel_named(name)
+    return f"<!-- kernel:{name} -->\n- {name}, {kernel.idea}: {measured(kernel, found)}\n<!-- kernel:end -->"
+
+
 def header_fields(kernel: Kernel) -> dict[str, str]:
     """Lesson, Change and Predicts as the kernel's file has them, each as one line."""
     source = (CUDA_SOURCES / kernel.source).read_text()
@@ -43,24 +54,44 @@ def header_fields(kernel: Kernel) -> dict[str, str]:
 
 
 def measured(kernel: Kernel, found: Found) -> str:
-    """Every shape that the whole ladder was climbed on: speed, share of the vendor's, step from the rung before."""
-    position = RUNGS.index(kernel)
-    below = RUNGS[position - 1].name if position else None
-    parts = []
-    for record in rows_of(kernel.name, found):
-        step = ""
-        for other in rows_of(below, found) if below else []:
-            if (other.m, other.n, other.k) == (record.m, record.n, record.k) and other.seconds and record.seconds:
-                step = f", {other.seconds / record.seconds:.2f}x the rung before"
-        if step or position == 0:
-            words = shape_words(record.m, record.n, record.k)
-            parts.append(f"{words} {number(record.tflops, '.3g')} TFLOP/s, {percent(record.ratio)} % of cuBLAS{step}")
-    return "; ".join(parts) + "." if parts else "not yet."
+    """Speed, share of the vendor's and step from the rung before: on every shape that the ladder of float was climbed on; of
+    kernels on tensor cores, on every square of half, and in the other types at the main one."""
+    if "float32" in kernel.types.maths:
+        rows = [r for r in rows_of(kernel.name, "float32", found) if RUNGS[0] is kernel or step_to(r, kernel, found)]
+        return "; ".join(speed_words(r) + step_to(r, kernel, found) for r in rows) + "." if rows else "not yet."
+    halves = [r for r in rows_of(kernel.name, MAIN_TYPE, found) if r.m == r.n == r.k]
+    others = [math for math in kernel.types.maths if math != MAIN_TYPE]
+    rows = [r for math in others for r in rows_of(kernel.name, math, found) if r.m == r.n == r.k == MAIN_SIZE]
+    sentences = []
+    if halves:
+        steps = "; ".join(speed_words(r) + step_to(r, kernel, found) for r in halves)
+        sentences.append(f"in {short_name(MAIN_TYPE)} {steps}.")
+    if rows:
+        types = ", ".join(f"{short_name(r.dtype)} {number(r.tflops, '.3g')} ({percent(r.ratio)})" for r in rows)
+        sentences.append(f"At {MAIN_SIZE}^3 in other types, TFLOP/s and % of cuBLAS: {types}.")
+    return " ".join(sentences) or "not yet."
 
 
-def rows_of(name: str | None, found: Found) -> list[Record]:
-    """Sustained float records of a kernel, smallest shape first."""
-    rows = [r for r, _ in found if (r.kernel, r.mode, r.dtype) == (name, "sustained", "float32") and r.tflops is not None]
+def speed_words(record: Record) -> str:
+    shares = f"{percent(record.ratio)} % of cuBLAS" if record.ratio is not None else "cuBLAS has no such product"
+    if record.unit_share and record.m == MAIN_SIZE and record.unit != "fma":
+        shares += f", {percent(record.unit_share)} % of the limit of {UNIT_WORDS[record.unit or '']}"
+    return f"{shape_words(record.m, record.n, record.k)} {number(record.tflops, '.3g')} TFLOP/s, {shares}"
+
+
+def step_to(record: Record, kernel: Kernel, found: Found) -> str:
+    """How much faster than the rung before on the same product; nothing where that was not measured."""
+    position = RUNGS.index(kernel) if kernel in RUNGS else 0
+    below = rows_of(RUNGS[position - 1].name, record.dtype, found) if position else []
+    for other in below:
+        if (other.m, other.n, other.k) == (record.m, record.n, record.k) and other.seconds and record.seconds:
+            return f", {other.seconds / record.seconds:.2f}x the rung before"
+    return ""
+
+
+def rows_of(name: str, math: str, found: Found) -> list[Record]:
+    """Sustained records of a kernel in one type, smallest shape first."""
+    rows = [r for r, _ in found if (r.kernel, r.mode, r.dtype) == (name, "sustained", math) and r.tflops is not None]
     return sorted(rows, key=lambda r: r.m * r.n * r.k)
 
 

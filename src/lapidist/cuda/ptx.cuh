@@ -54,3 +54,7 @@ __device__ __forceinline__ void copy4_async(T* smem, const T* from, int last) {
   for (int i = 0; i < 4; ++i) copy_async(smem + i, from + min_of(i, last));
 #endif
 }
+
+// A value that the compiler must take for a new one; no instruction.
+__device__ __forceinline__ void opaque(float& value) { asm volatile("" : "+f"(value)); }
+__device__ __forceinline__ void opaque(double& value) { asm volatile("" : "+d"(value)); }

@@ -1,0 +1,162 @@
+"""What each unit of a chip reaches when its operands never leave registers or shared memory: the 100 % of every share.
+
+A micro-kernel adds the same products again and again: a group of threads (one, a warp, a warpgroup) owns D[group] =
+iterations * A[group] B[group]^T. It is judged like any product, then timed as the bench times kernels.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lapidist.arrays import operand_of, stream_of
+from lapidist.bench.cases import Case
+from lapidist.bench.climb import progress, seen_between
+from lapidist.bench.conditions import gather
+from lapidist.bench.contenders import Call, Facts
+from lapidist.bench.measure import Entry, Inputs, Protocol, Stage, record_of
+from lapidist.bench.record import Conditions, Record
+from lapidist.compiler import compile_kernel
+from lapidist.device import Device
+from lapidist.driver import check, load_binary, load_driver, query_device
+from lapidist.dtypes import FP8, element_of
+from lapidist.launch import Launch, Memory, ParameterBlock
+from lapidist.verify import Verdict, judge
+
+THREADS = 256
+CHECKED_ITERATIONS = 3
+MMA_DEPTHS = {"float16": 16, "bfloat16": 16, "tf32": 8, "int8": 32, **dict.fromkeys(FP8, 32)}  # 32 bytes of k
+GROUP_THREADS = {"fma": 1, "mma": 32, "wgmma": 128}
+PARAMETERS = ParameterBlock([("iterations", "i32"), *((name, "pointer") for name in "ABD")])
+PROTOCOL = Protocol("sustained", rounds=1, turn_seconds=1.2, pause_seconds=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One unit with one math. A group forms `rows` x `cols` sums, of `depth` products each, in one iteration."""
+
+    unit: str
+    math: str
+    rows: int
+    cols: int
+    depth: int
+    blocks_per_sm: int = 1
+    iterations: int = 16384  # milliseconds: the start and the end of a block, some 15 microseconds, weigh nothing
+    shared_bytes: int = 0
+    # As a contender is known to the bench:
+    kind: str = "limit"
+    columns: bool = True  # B lies with k touching
+    capturable: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"limit_{self.unit}"
+
+    @property
+    def groups(self) -> int:
+        return THREADS // GROUP_THREADS[self.unit]
+
+    def case(self, blocks: int, iterations: int) -> Case:
+        """The product that takes as many multiply-adds: the groups stacked, their k in a row."""
+        return Case(blocks * self.groups * self.rows, self.cols, self.depth * iterations, self.math)
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        """The case says how many iterations; the output, how many blocks."""
+        place = operand_of(a[0], "a")
+        launch = launch_of(self, query_device(place.device), case.k // self.depth, (a[0], b[0], c[0]))
+        return starter_of(launch, place.device, stream_of(place.framework, place.device))
+
+    def facts(self, device: Device) -> Facts:
+        tile = f"{self.rows}x{self.cols}x{self.depth} for each of {self.groups} groups of a block"
+        return Facts(f"{tile}, {self.blocks_per_sm} blocks an SM, {self.iterations} iterations", self.unit)
+
+
+UNITS = (
+    *(Unit("fma", math, 8, 4, 1, blocks_per_sm=2, iterations=65536) for math in ("float32", "float64")),
+    *(Unit("mma", math, 64, 64, depth) for math, depth in MMA_DEPTHS.items()),
+    Unit("mma", "float64", 64, 32, 8),
+)
+
+
+def launch_of(unit: Unit, device: Device, iterations: int, arrays: tuple[Any, Any, Any]) -> Launch:
+    """The arrays: A (groups, rows, depth), B (groups, cols, depth), D (blocks, groups, rows, cols)."""
+    level = "T" if unit.unit == "fma" else "W"
+    tile = {f"{level}M": unit.rows, f"{level}N": unit.cols}
+    defines = {"ELEMENT": element_of(unit.math).c_type, "ALIGNED": 1, "THREADS": THREADS, **tile}
+    binary = compile_kernel(f"limits/{unit.unit}.cu", f"{unit.unit}_limit", defines, device.architecture)
+    operands = [operand_of(array, name) for array, name in zip(arrays, "ABD", strict=True)]
+    values = {"iterations": iterations, **{operand.name: operand.pointer for operand in operands}}
+    memory = tuple(Memory(x.name, x.span[0], x.span[1] - x.span[0], x.owner) for x in operands)
+    return Launch(
+        binary, (arrays[2].shape[0], 1, 1), (THREADS, 1, 1), bytes(PARAMETERS.pack(values)), unit.shared_bytes, memory=memory
+    )
+
+
+def judge_limit(unit: Unit, arrays: tuple[Any, Any, Any], iterations: int) -> Verdict:
+    """D against so many times the product of A and B."""
+    a, b, d = arrays
+    case = unit.case(1, iterations)
+    return judge(d, a, b.swapaxes(-1, -2), alpha=iterations, precision=case.precision, unit=unit.unit)
+
+
+def starter_of(launch: Launch, ordinal: int, stream: int) -> Call:
+    """What starts a Launch of a micro-kernel again and again."""
+    driver, function = load_driver(), load_binary(launch.binary, ordinal, launch.shared_bytes)
+    content = ctypes.create_string_buffer(launch.arguments, len(launch.arguments))
+    start = ctypes.addressof(content)
+    places = (ctypes.c_void_p * len(PARAMETERS.offsets))(*(start + offset for offset in PARAMETERS.offsets.values()))
+    shape, queue = (*launch.grid, *launch.block), driver.CUstream(stream)
+
+    def call(index: int) -> object:
+        answer = driver.cuLaunchKernel(function, *shape, launch.shared_bytes, queue, ctypes.addressof(places), 0)
+        return content, check(answer, f"cuLaunchKernel of {launch.binary.entry}")
+
+    return call
+
+
+# ---- on a GPU ----
+
+
+def measure(ordinal: int, units: Sequence[Unit] = UNITS) -> tuple[Conditions, list[Record]]:
+    """Every unit with every type that it has on this chip, for over a second each."""
+    records = []
+    with Stage(ordinal, PROTOCOL) as stage, progress(len(units), "limits") as step:
+        before = stage.gauge.look()
+        for unit in units:
+            records.append(measure_unit(stage, unit))
+            step(f"{unit.name} {unit.math}")
+        seen = seen_between(before, stage.gauge.look())
+    return gather(stage.device, stage.device.name, PROTOCOL.mode, str(PROTOCOL), seen=seen), records
+
+
+def measure_unit(stage: Stage, unit: Unit) -> Record:
+    """Checked with a few iterations, timed with many. A chip that lacks the unit gives a row with the reason."""
+    blocks = stage.device.sms * unit.blocks_per_sm
+    a, b, d = arrays = arrays_of(stage, unit, blocks)
+    entry = Entry(unit, facts=unit.facts(stage.device))
+
+    def prepare(entry: Entry) -> None:
+        unit.prepare(unit.case(blocks, CHECKED_ITERATIONS), [a], [b], [d])(0)
+        stage.keep_verdict(entry, judge_limit(unit, arrays, CHECKED_ITERATIONS))
+        if entry.error is None:
+            entry.call = unit.prepare(case, [a], [b], [d])
+            stage.capture(entry, 1)
+
+    case = unit.case(blocks, unit.iterations)
+    for work in (prepare, stage.turn):
+        if entry.error is None:
+            stage.attempt(entry, work)
+    row = record_of(stage, case, entry, Inputs([], [], [], rotated=True, make_columns=list), None)
+    return replace(row, sets=None, l2="the operands stay in registers or shared memory")
+
+
+def arrays_of(stage: Stage, unit: Unit, blocks: int) -> tuple[Any, Any, Any]:
+    element, make = element_of(unit.math), stage.framework.random
+    a, b = (
+        make(unit.groups * extent, unit.depth, element.name, seed).reshape(unit.groups, extent, unit.depth)
+        for seed, extent in enumerate((unit.rows, unit.cols))
+    )
+    d = stage.framework.poisoned(blocks * unit.groups * unit.rows, unit.cols, element.accumulators[0])
+    return a, b, d.reshape(blocks, unit.groups, unit.rows, unit.cols)
