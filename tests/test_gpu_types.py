@@ -1,4 +1,4 @@
-"""On a GPU, with torch: every kernel in every type, every type in every layout, mixed types, results and sums in other types."""
+"""On a GPU, with torch: tensor-core kernels in every type, every type in every layout, mixes, results and sums in other types."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pytest
 import lapidist
 from lapidist.dtypes import FP8, MATHS, OPERANDS, TF32, TYPES, element_of, outputs_of
 from lapidist.kernel import Kernel
-from lapidist.signatures import LADDER_B_ROWS, TMA
 from lapidist.verify import judge
-from typed import TYPED, TYPED_IDS, output_of, precision_of
+from typed import TYPED, output_of, precision_of
 
 pytestmark = pytest.mark.gpu
 
-SIZES = [(1, 1, 1), (33, 35, 37), (257, 511, 129), (5, 1000, 3), (16, 16, 0), (384, 640, 1024)]
+SIZES = [(33, 35, 37), (257, 511, 129), (16, 16, 0), (384, 640, 1024)]
+ON_TENSOR_CORES = [(kernel, math) for kernel, math in TYPED if kernel.unit != "fma"]  # test_gpu.py has the others
+IDS = [f"{kernel.name}-{math}" for kernel, math in ON_TENSOR_CORES]
 
 
 @pytest.fixture
@@ -45,41 +46,23 @@ def poisoned(torch: Any, output: str, *shape: int) -> Any:
     return torch.full(shape, float("nan") if TYPES[output].roundoff else 99.0, device="cuda").to(getattr(torch, output))
 
 
-def fitting(kernel: Kernel, a: Any, b: Any) -> tuple[Any, Any]:
-    """The same numbers, laid out as the kernel takes them."""
-    if kernel.signature is LADDER_B_ROWS:
-        return a, b.T.contiguous().T
-    if kernel.signature is TMA:
-        return rows_on_16_bytes(a), rows_on_16_bytes(b)
-    return a, b
-
-
-def rows_on_16_bytes(matrix: Any) -> Any:
-    step = 16 // matrix.element_size()
-    wide = matrix.new_zeros(matrix.shape[0], -(-max(matrix.shape[1], 1) // step) * step)
-    wide[:, : matrix.shape[1]] = matrix
-    return wide[:, : matrix.shape[1]]
-
-
 # ---- every kernel in every type ----
 
 
-@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+@pytest.mark.parametrize(("kernel", "math"), ON_TENSOR_CORES, ids=IDS)
 def test_every_kernel_at_awkward_sizes(torch: Any, kernel: Kernel, math: str) -> None:
     precision, output = precision_of(math), output_of(math, own=not kernel.types.outputs)
     for m, n, k in SIZES:
-        if kernel.signature is LADDER_B_ROWS and min(k, n) <= 1:
-            continue  # one column is row-major too: this form cannot be told apart
-        a, b = fitting(kernel, fresh(torch, math, m, k), fresh(torch, math, k, n))
+        a, b = fresh(torch, math, m, k), fresh(torch, math, k, n)
         out = poisoned(torch, output, m, n)
         assert lapidist.gemm(a, b, out=out, kernel=kernel.name, precision=precision) is out
         assert judge(out, a, b, precision=precision, unit=kernel.unit).ok, (m, n, k)
 
 
-@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+@pytest.mark.parametrize(("kernel", "math"), ON_TENSOR_CORES, ids=IDS)
 def test_every_kernel_scales(torch: Any, kernel: Kernel, math: str) -> None:
     precision, output = precision_of(math), output_of(math, own=not kernel.types.outputs)
-    a, b = fitting(kernel, fresh(torch, math, 150, 84), fresh(torch, math, 84, 196))
+    a, b = fresh(torch, math, 150, 84), fresh(torch, math, 84, 196)
     c = whole(torch, math, 150, 196).to(getattr(torch, output))
     for alpha, beta in ((1, 0), (-3, 2), (0, 2), (2, 1)):
         out = c.clone() if beta else poisoned(torch, output, 150, 196)
@@ -87,12 +70,11 @@ def test_every_kernel_scales(torch: Any, kernel: Kernel, math: str) -> None:
         assert judge(out, a, b, c, alpha, beta, precision=precision, unit=kernel.unit).ok, (alpha, beta)
 
 
-@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+@pytest.mark.parametrize(("kernel", "math"), ON_TENSOR_CORES, ids=IDS)
 def test_integers_are_exact(torch: Any, kernel: Kernel, math: str) -> None:
-    """Factors of one and two: sums of at most 60 products of at most 4 are exact in every result but those of bfloat16."""
-    a, b = fitting(kernel, whole(torch, math, 300, 60), whole(torch, math, 60, 260))
-    b = (b.float().clamp(0, 1)).to(b.dtype) if b.dtype is torch.bfloat16 else b
-    a, b = fitting(kernel, a, b)
+    """Sums of at most 60 products of at most 16; bfloat16 holds whole numbers up to 256 only, so there B is zeros and ones."""
+    a, b = whole(torch, math, 300, 60), whole(torch, math, 60, 260)
+    b = b.clamp(0, 1) if b.dtype is torch.bfloat16 else b
     out = poisoned(torch, output_of(math, own=not kernel.types.outputs), 300, 260)
     lapidist.gemm(a, b, out=out, kernel=kernel.name, precision=precision_of(math))
     assert judge(out, a, b, exact=True, precision=precision_of(math)).ok
@@ -100,7 +82,8 @@ def test_integers_are_exact(torch: Any, kernel: Kernel, math: str) -> None:
 
 # ---- the library's own choice: every type in every layout ----
 
-LAYOUTS = ["row", "col", "strided", "offset"]
+LAYOUTS = [("row", "row", "col"), ("row", "col", "row"), ("col", "row", "offset"), ("col", "col", "row"),
+           ("strided", "offset", "row"), ("offset", "strided", "col")]  # fmt: skip
 
 
 def laid_out(torch: Any, matrix: Any, layout: str) -> Any:
@@ -116,19 +99,17 @@ def laid_out(torch: Any, matrix: Any, layout: str) -> Any:
     return spread
 
 
-@pytest.mark.parametrize("a_layout", LAYOUTS)
+@pytest.mark.parametrize("layouts", LAYOUTS, ids="-".join)
 @pytest.mark.parametrize("math", MATHS)
-def test_layouts(torch: Any, math: str, a_layout: str) -> None:
+def test_layouts(torch: Any, math: str, layouts: tuple[str, str, str]) -> None:
     precision, output = precision_of(math), element_of(math).outputs[0]
-    for b_layout in LAYOUTS:
-        for out_layout in ("row", "col", "offset"):
-            a = laid_out(torch, fresh(torch, math, 3, 70, 45), a_layout)
-            b = laid_out(torch, fresh(torch, math, 3, 45, 90), b_layout)
-            out = laid_out(torch, poisoned(torch, output, 3, 70, 90), out_layout)
-            assert lapidist.gemm(a, b, out=out, precision=precision) is out
-            assert judge(out, a, b, precision=precision).ok, (b_layout, out_layout)
-            lapidist.gemm(a[0], b[1], out=out[2], precision=precision)
-            assert judge(out[2], a[0], b[1], precision=precision).ok, (b_layout, out_layout)
+    a = laid_out(torch, fresh(torch, math, 3, 70, 45), layouts[0])
+    b = laid_out(torch, fresh(torch, math, 3, 45, 90), layouts[1])
+    out = laid_out(torch, poisoned(torch, output, 3, 70, 90), layouts[2])
+    assert lapidist.gemm(a, b, out=out, precision=precision) is out
+    assert judge(out, a, b, precision=precision).ok
+    lapidist.gemm(a[0], b[1], out=out[2], precision=precision)
+    assert judge(out[2], a[0], b[1], precision=precision).ok
 
 
 @pytest.mark.parametrize("math", MATHS)
