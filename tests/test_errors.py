@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -95,6 +96,68 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=ones(4, 5, dtype="float64")),
         DTypeError,
         r"out: element type must be float32 for operands of float32; got float64\. Pass an array of float32",
+    ),
+    "two types of one size": (
+        lambda: lapidist.matmul(ones(4, 6, dtype="float16"), ones(6, 5).astype(ml_dtypes.bfloat16)),
+        DTypeError,
+        r"b: element type must be that of a, float16; got bfloat16\. No chip multiplies .*Convert both to float32, which keeps",
+    ),
+    "integers with floats": (
+        lambda: lapidist.matmul(ones(4, 6, dtype="int8"), ones(6, 5, dtype="float16")),
+        DTypeError,
+        r"b: element type must be that of a, int8; got float16\. .*Convert a to float16, which keeps every number",
+    ),
+    "a result that no kernel writes": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out_dtype="float16"),
+        DTypeError,
+        r"out_dtype: must be float32 for operands of float32; got float16\. Ask for float32 and convert it",
+    ),
+    "a result of one of two types": (
+        lambda: lapidist.matmul(ones(4, 6, dtype="int8"), ones(6, 5, dtype="uint8"), out_dtype="int8"),
+        DTypeError,
+        r"out_dtype: must be int32 for operands of int8 and uint8; got int8\. Ask for int32 and convert it",
+    ),
+    "out of another type than asked for": (
+        lambda: lapidist.matmul(ones(4, 6, dtype="float16"), ones(6, 5, dtype="float16"), out=ones(4, 5), out_dtype="fp16"),
+        DTypeError,
+        r"out: element type must be float16 for operands of float16; got float32\. Pass an array of float16",
+    ),
+    "c of another type than the result": (
+        lambda: lapidist.gemm(
+            ones(4, 6, dtype="float16"), ones(6, 5, dtype="float16"), ones(4, 5, dtype="float16"), beta=1, out_dtype="float32"
+        ),
+        DTypeError,
+        r"c: element type must be that of the output, float32; got float16\. Convert it .*or ask for its type with out_dtype",
+    ),
+    "sums in a type that is not offered": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), acc_dtype="float64"),
+        DTypeError,
+        r"acc_dtype: must be float32 for float32; got float64\. Leave it away for float32",
+    ),
+    "tf32 of other types": (
+        lambda: lapidist.matmul(ones(4, 6, dtype="float16"), ones(6, 5, dtype="float16"), precision="tf32"),
+        ArgumentError,
+        r'precision: "tf32" is a way to multiply float32; a is float16\. Leave it away, or convert a and b to float32',
+    ),
+    "a precision that is none": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), precision="high"),
+        ArgumentError,
+        r"precision: must be \"ieee\" or \"tf32\"; got 'high'\. Leave it away",
+    ),
+    "a fraction of integers": (
+        lambda: lapidist.gemm(ones(4, 6, dtype="int8"), ones(6, 5, dtype="int8"), alpha=0.5),
+        ArgumentError,
+        r"alpha: must be a whole number of 32 bits for integers, whose sums are int32; got 0\.5\. Multiply with 1 and scale",
+    ),
+    "beta beyond int32": (
+        lambda: lapidist.gemm(ones(4, 6, dtype="int8"), ones(6, 5, dtype="int8"), ones(4, 5, dtype="int32"), beta=2**31),
+        ArgumentError,
+        r"beta: must be a whole number of 32 bits",
+    ),
+    "alpha that is no number, for integers": (
+        lambda: lapidist.gemm(ones(4, 6, dtype="int8"), ones(6, 5, dtype="int8"), alpha=float("nan")),
+        ArgumentError,
+        r"alpha: must be a whole number of 32 bits for integers.*got nan",
     ),
     "no array": (
         lambda: lapidist.matmul([[1.0]], ones(1, 1)),

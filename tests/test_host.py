@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lapidist
+from lapidist.dtypes import FP8, MATHS, element_of, numpy_dtype, outputs_of
 from lapidist.verify import judge
+from typed import fresh, precision_of, whole
 
 Array = np.ndarray[Any, Any]
 DTYPES = ["float16", "float32", "float64"]
@@ -64,6 +66,61 @@ def test_half_is_rounded_once_at_the_end() -> None:
 def test_half_that_overflows_becomes_infinite_without_a_warning() -> None:
     a = np.full((1, 2), 60000, np.float16)
     assert lapidist.matmul(a, np.ones((2, 1), np.float16))[0, 0] == np.inf
+
+
+# ---- every type ----
+
+
+@pytest.mark.parametrize("math", MATHS)
+def test_every_type(rng: np.random.Generator, math: str) -> None:
+    a, b = fresh(rng, (33, 65), math), fresh(rng, (65, 31), math)
+    for output in outputs_of(element_of(math).name, element_of(math).name):
+        c = whole(rng, (33, 31), math).astype(numpy_dtype(output))
+        result = lapidist.gemm(a, b, c, alpha=-2, beta=3, out_dtype=output, precision=precision_of(math))
+        assert result.dtype == numpy_dtype(output)
+        assert judge(result, a, b, c, -2, 3, precision=precision_of(math), unit="fma").ok, output
+    assert lapidist.matmul(a, b).dtype == numpy_dtype(element_of(math).outputs[0])
+
+
+@pytest.mark.parametrize(("left", "right"), [("int8", "uint8"), ("uint8", "int8"), FP8, FP8[::-1]])
+def test_two_types_at_once(rng: np.random.Generator, left: str, right: str) -> None:
+    a, b = fresh(rng, (9, 33), left), fresh(rng, (33, 7), right)
+    assert judge(lapidist.matmul(a, b), a, b).ok
+
+
+def test_integers_wrap_around_and_8_bits_saturate() -> None:
+    a, b = np.full((2, 3), 127, np.int8), np.full((3, 2), -128, np.int8)
+    assert (lapidist.matmul(a, b) == -3 * 127 * 128).all()
+    assert (lapidist.matmul(a, b, out_dtype="int8") == -128).all()
+    assert (lapidist.gemm(a, b, alpha=-1, out_dtype="int8") == 127).all()
+    assert (lapidist.gemm(a, b, alpha=100000) == (-100000 * 3 * 127 * 128 + 2**31) % 2**32 - 2**31).all()
+    u, v = np.full((2, 3), 255, np.uint8), np.full((3, 2), 255, np.uint8)
+    assert (lapidist.matmul(u, v, out_dtype="uint8") == 255).all()
+    assert (lapidist.gemm(u, v, alpha=-1, out_dtype="uint8") == 0).all()
+
+
+def test_8_bit_floats_saturate_and_keep_nan() -> None:
+    a, b = (np.full(shape, 400, numpy_dtype("float8_e4m3fn")) for shape in ((1, 2), (2, 1)))
+    assert lapidist.matmul(a, b, out_dtype="e4m3")[0, 0] == 448
+    assert lapidist.gemm(a, b, alpha=-1, out_dtype="e4m3")[0, 0] == -448
+    a[0, 0] = NAN
+    assert np.isnan(lapidist.matmul(a, b, out_dtype="e4m3")[0, 0].astype("f4"))
+
+
+def test_tf32_rounds_its_factors() -> None:
+    """1 + 2^-11 lies halfway between two neighbours of 10 bits and goes to the even one; 1 + 3 2^-12 lies above."""
+    one, a = np.ones((1, 1), np.float32), np.array([[1 + 2.0**-11], [1 + 3 * 2.0**-12], [np.inf], [NAN], [-1 - 2.0**-10]], "f4")
+    rounded = lapidist.matmul(a, one, precision="tf32")
+    np.testing.assert_array_equal(rounded, np.array([[1], [1 + 2.0**-10], [np.inf], [NAN], [-1 - 2.0**-10]], "f4"))
+    assert lapidist.matmul(a, one)[0, 0] == a[0, 0]
+
+
+def test_half_may_be_summed_in_half() -> None:
+    """4096 ones and a half: sums in half are rounded at the latest when they are complete."""
+    a = np.array([[2048.0, 1.0]], np.float16)
+    ones = np.ones((2, 1), np.float16)
+    assert lapidist.matmul(a, ones, out_dtype="float32")[0, 0] == 2049
+    assert lapidist.matmul(a, ones, acc_dtype="float16", out_dtype="float32")[0, 0] == 2048
 
 
 # ---- what is never read ----

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from lapidist.arrays import HOST, Operand
 from lapidist.config import Config
 from lapidist.device import CHIPS, Device
+from lapidist.dtypes import MATHS, element_of
 from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernel import Kernel
 from lapidist.kernels import BY_NAME, KERNELS, kernel_named
@@ -44,6 +46,62 @@ def test_every_kernel_takes_a_plain_large_product(kernel: Kernel, math: str) -> 
     for config, efficiency in kernel.configs_for(math):
         assert 0 < efficiency <= 1
         assert kernel.refuse(sample_problem(kernel, math), config, H200) is None
+
+
+def typed(dtype: str, b: str | None = None, out: str | None = None, n: int = 64, **more: str) -> Problem:
+    results = fake((n, n), None, out or dtype)
+    return Problem.of(fake((n, n), None, dtype), fake((n, n), None, b or dtype), None, results, **more)
+
+
+def test_types_are_refused_by_name() -> None:
+    assert refusal("simt", typed("bfloat16")) == "it multiplies float16, float32, float64; the type is bfloat16"
+    assert refusal("simt", typed("float16", out="float32")) == "it writes its operands' type, float16; D is float32"
+    assert refusal("simt", typed("float16", accumulator="float16")) == "it sums float16 in float32, not in float16"
+    assert refusal("mma", typed("float32")).endswith("float8_e5m2, tf32; the type is float32")
+    assert refusal("wmma_shared", typed("float8_e5m2", out="float32")).endswith("uint8; the type is float8_e5m2")
+    mixed = typed("int8", "uint8", "int32")
+    assert refusal("wmma_shared", mixed) == "it multiplies operands of one type; these are int8 and uint8"
+    assert refusal("mma", mixed) == refusal("mma_multistage", mixed) == ""
+    assert refusal("mma", typed("float32", precision="tf32")) == refusal("mma", typed("float16", accumulator="float16")) == ""
+
+
+def test_types_that_a_chip_lacks_are_refused() -> None:
+    fp8 = typed("float8_e4m3fn", out="float32")
+    assert refusal("mma", fp8, A100) == "it needs compute capability 8.9; A100 has 8.0"
+    assert refusal("mma", fp8, CHIPS["rtx4090"]) == ""
+    assert refusal("mma", typed("bfloat16"), V100) == "it needs compute capability 8.0; V100 has 7.0"
+
+
+def test_the_devices_shared_memory_decides_between_the_wmma_kernels() -> None:
+    """Two sizes of wmma_shared: beyond 64 KB, and within; a chip that has neither is left with wmma_simple."""
+    names, problem = ("wmma_simple", "wmma_shared"), typed("float16", n=4096)
+    kernels = tuple(kernel_named(name) for name in names)
+
+    def left_on(shared_kib: int) -> list[tuple[str, int]]:
+        chip = replace(H200, shared_per_block=shared_kib * 1024)
+        return [(row.kernel.name, row.config.bk) for row in candidates(problem, chip, kernels) if row.refusal is None]
+
+    assert left_on(227) == [("wmma_simple", 0), ("wmma_shared", 64), ("wmma_shared", 128)]
+    assert left_on(64) == [("wmma_simple", 0), ("wmma_shared", 64)]
+    assert left_on(32) == [("wmma_simple", 0)]
+    deep = kernels[1].configs_for("float16")[1][0]
+    assert refusal("wmma_shared", problem, replace(H200, shared_per_block=65536), deep) == (
+        "its buffers take 69632 bytes of shared memory; H200 gives a block 65536"
+    )
+
+
+@pytest.mark.parametrize("math", MATHS)
+@pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc", "ss"])
+@pytest.mark.parametrize("n", [1, 7, 129])
+def test_every_type_has_a_kernel_in_every_layout(math: str, layouts: str, n: int) -> None:
+    element = element_of(math)
+    strides = {"r": (n, 1), "c": (1, n), "s": (2 * n * n, 2 * n)}
+    a, b = (fake((n, n), strides[letter], element.name) for letter in layouts)
+    for output in element.outputs:
+        for accumulator in element.accumulators:
+            precision = "tf32" if math == "tf32" else "ieee"
+            problem = Problem.of(a, b, None, fake((n, n), None, output), accumulator=accumulator, precision=precision)
+            assert choose(problem, H200)[0].refusal is None
 
 
 def test_layouts_are_refused_by_name() -> None:
@@ -265,6 +323,18 @@ def test_peaks() -> None:
     assert H200.peak_tflops("float64") == pytest.approx(33.5, abs=0.05)
     assert H200.limit_tflops("float32") == 66.0
     assert A100.limit_tflops("float32") == pytest.approx(19.5, abs=0.05)
+
+
+def test_limits_are_those_of_the_best_unit() -> None:
+    assert H200.limit_tflops("float16") == H200.unit_limit("wgmma", "float16") == 820.0
+    assert H200.unit_limit("mma", "float16") == 631.0
+    assert H200.limit_tflops("float64") == H200.unit_limit("mma", "float64") == 66.4
+    assert H200.unit_limit("mma", "uint8") == H200.unit_limit("mma", "int8")  # one rate for both
+    assert (H200.unit_limit("fma", "bfloat16"), H200.unit_limit("wgmma", "float64")) == (0.0, 0.0)
+    assert A100.limit_tflops("float16") == pytest.approx(312, abs=1)
+    assert A100.limit_tflops("float8_e4m3fn") == 0.0
+    assert V100.units == ("fma",)
+    assert CHIPS["rtx4090"].limit_tflops("tf32") == pytest.approx(82.6, abs=0.1)
 
 
 @pytest.mark.parametrize(

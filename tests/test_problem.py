@@ -251,6 +251,32 @@ def test_flops_count_the_whole_batch() -> None:
     assert problem.flops == 2.0 * 6 * 4 * 5 * 7
 
 
+def test_types_are_those_of_the_operands_and_trade_places_with_them() -> None:
+    a, b = fake((3, 5), (5, 1), "int8"), fake((5, 7), (7, 1), "uint8")
+    problem = problem_of(a, b, fake((3, 7), (7, 1), "int32"))
+    assert (problem.dtype, problem.b_dtype, problem.out_dtype, problem.accumulator) == ("int8", "uint8", "int32", "int32")
+    assert problem.element_bytes == (1, 1, 4, 4)
+    turned = problem_of(a, b, fake((3, 7), (1, 3), "int32"))
+    assert turned.transposed
+    assert (turned.dtype, turned.b_dtype) == ("uint8", "int8")
+
+
+def test_a_math_is_a_type_or_tf32() -> None:
+    a, b, d = fake((3, 5), (5, 1)), fake((5, 7), (7, 1)), fake((3, 7), (7, 1))
+    assert Problem.of(a, b, None, d).math == "float32"
+    assert Problem.of(a, b, None, d, precision="tf32").math == "tf32"
+    assert Problem.of(a, b, None, d, precision="tf32") != Problem.of(a, b, None, d)
+
+
+def test_it_prints_its_types() -> None:
+    def words(dtype: str, out: str, **more: str) -> str:
+        return str(Problem.of(fake((3, 5), (5, 1), dtype), fake((5, 7), (7, 1), dtype), None, fake((3, 7), (7, 1), out), **more))
+
+    assert "3 x 7 x 5 int8 -> int32, layouts" in words("int8", "int32")
+    assert "float32 as tf32, layouts" in words("float32", "float32", precision="tf32")
+    assert "float16 (sums in float16), layouts" in words("float16", "float16", accumulator="float16")
+
+
 def test_it_prints_what_is_asked() -> None:
     problem = problem_of(fake((3, 5), (5, 1)), fake((5, 7), (7, 1)), fake((3, 7), (7, 1)))
     assert "3 x 7 x 5" in str(problem)

@@ -12,11 +12,11 @@ are independent and of mean zero, so the sum of k of them exceeds lambda sqrt(k)
 So e = u min(k, 8 sqrt(k)) P. It is sharp enough to see one lost product: that is off by about P / k, and the bound lies
 below it up to k = 16000 in float.
 
-Tensor cores. An instruction sums D products and the old sum: each is cut off below 2^-25 of the largest, the result below
-2^-23 of itself (machine/sums.py; found on an H200). Cuts of the sums all point towards zero, so n = k / D instructions are
-off by n (2^-23 + 2^-25) P; cuts of the products point both ways: 8 sqrt(k) 2^-25 P. It sees one lost product up to k = 10000.
-wgmma keeps 2^-13 of 8-bit floats. With P that would say nothing, so there the sums are bounded by what they reach when the
-order is random: |product| + 4 R. Sums in half are rounded to nearest once an instruction.
+Tensor cores. A step sums D products and the old sum: each is cut off below 2^-25 of the largest, the result below
+2^-23 of itself (machine/sums.py; found on an H200). Cuts of the sums all point towards zero, so n = k / D steps are
+off by n (2^-23 + 2^-25) P; cuts of the products point both ways: 8 sqrt(k) 2^-25 P. In 16 bits (D = 16) it sees one lost
+product up to k = 10000. wgmma keeps 2^-13 of 8-bit floats. With P that would say nothing, so there the sums are bounded by
+what they reach when the order is random: |product| + 4 R. Sums in half are rounded to nearest once a step.
 
 tf32 keeps 10 bits of each factor: rounded by our kernels, cut off by the copy engine's, so each product is off by up to
 2^-9, 2^-10 on average: 2^-10 |product| + 8 2^-10 R.
@@ -31,7 +31,7 @@ from typing import Any
 from lapidist.dtypes import FP8, TF32, TYPES, math_of
 
 LAMBDA = 8.0
-DEPTH, FP8_DEPTH = 16, 32  # products of one instruction: the fewest with most errors
+DEPTH, TF32_DEPTH, FP8_DEPTH = 16, 4, 32  # products of one step; wmma takes tf32 in steps of 4, mma.sync and wgmma of 8
 CUT, SUM_CUT, FP8_CUT = 2.0**-25, 2.0**-23, 2.0**-13
 WRONG = 1e30  # what has to be equal and is not; torch makes floats of bools, and a float holds no more than 3e38
 
@@ -66,7 +66,7 @@ class Sums:
         fused = u * min(k, LAMBDA * math.sqrt(k))
         if self.math in ("float32", "float64") or self.unit == "fma":
             return found + fused * p
-        found = found + max(fused, tensor_core_bound(k)) * p
+        found = found + max(fused, tensor_core_bound(k, TF32_DEPTH if self.math == TF32 else DEPTH)) * p
         if self.math in FP8 and self.unit != "mma":
             steps = -(-k // FP8_DEPTH)
             lost = FP8_CUT * (2 * steps + min(k, LAMBDA * math.sqrt(k)))
@@ -74,9 +74,9 @@ class Sums:
         return found
 
 
-def tensor_core_bound(k: int) -> float:
+def tensor_core_bound(k: int, depth: int) -> float:
     """Relative to P."""
-    steps = -(-k // DEPTH)
+    steps = -(-k // depth)
     return steps * (SUM_CUT + CUT) + min(k, LAMBDA * math.sqrt(k)) * CUT
 
 
