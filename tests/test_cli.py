@@ -141,6 +141,35 @@ def test_the_machine_judges_and_counts(
     assert len(list(folder.glob("machine-*.jsonl"))) == 1
 
 
+@pytest.mark.parametrize(
+    ("short", "math", "out"), [("bf16", "bfloat16", "bfloat16"), ("tf32", "tf32", "float32"), ("int8", "int8", "int32")]
+)
+def test_the_machine_climbs_in_other_types(
+    short: str, math: str, out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        run(
+            ["climb", "--device", "machine", "--size", "40", "--dtype", short, "--kernels", "16,17,18,mma", "--json"], monkeypatch
+        )
+        == 0
+    )
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["kernel"] for row in rows] == ["wmma_simple", "wmma_shared", "mma_multistage", "mma"]
+    for row in rows:
+        assert row["ok"], row["error"]
+        assert (row["dtype"], row["out_dtype"], row["unit"]) == (math, out, "mma")
+        assert 0 < row["ffma_share"] < 1
+
+
+def test_a_kernel_that_lacks_the_type_is_a_row_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["climb", "--device", "machine", "--size", "16", "--dtype", "e4m3", "--kernels", "16", "--json"], monkeypatch) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert not row["ok"]
+    assert "the type is float8_e4m3fn" in row["error"]
+
+
 def test_a_plot_is_drawn_without_a_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     file = tmp_path / "ladder.svg"

@@ -337,6 +337,11 @@ def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, 
     elif place == "machine" or all(work.case.flops <= MACHINE_FLOPS for work in works):
         if place != "machine":
             note(IN_MACHINE)
+        largest = max(works, key=lambda work: work.case.flops).case
+        if largest.flops > MACHINE_FLOPS:
+            note(
+                f"the machine takes seconds for a kernel at 512^3; {largest.shape} is {largest.flops / MACHINE_FLOPS:.0f} times that"
+            )
         conditions, records = runs.in_machine(works)
     else:
         note(COMPILED)

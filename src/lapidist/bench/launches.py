@@ -53,7 +53,7 @@ def measure(ordinal: int) -> tuple[Conditions, list[Record]]:
                 '--launch: compares with torch.mm; torch was not found. Install it with: pip install "lapidist[torch]"'
             )
         records = launch_costs(stage) + first_calls(stage) + [import_cost(stage)]
-        return gather(stage.device, stage.device.name, "host", PROTOCOL, vendor=stage.framework.vendor), records
+        return gather(stage.device, stage.device.name, "host", PROTOCOL, vendor=stage.framework.vendor(CASE.math)), records
 
 
 # ---- launches ----
