@@ -339,9 +339,8 @@ def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, 
             note(IN_MACHINE)
         largest = max(works, key=lambda work: work.case.flops).case
         if largest.flops > MACHINE_FLOPS:
-            note(
-                f"the machine takes seconds for a kernel at 512^3; {largest.shape} is {largest.flops / MACHINE_FLOPS:.0f} times that"
-            )
+            times = f"{largest.shape} is {largest.flops / MACHINE_FLOPS:.0f} times that"
+            note(f"the machine takes seconds for a kernel at 512^3; {times}")
         conditions, records = runs.in_machine(works)
     else:
         note(COMPILED)
