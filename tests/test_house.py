@@ -25,8 +25,8 @@ FUNCTION_LINES, FUNCTION_MEDIAN = 60, 12
 HOST_LINES, KERNEL_LINES = 400, 250
 LAST_SMALL_STEP, SMALL_STEP, LARGE_STEP = 14, 80, 120  # changed lines from rung to rung
 LONG_STEPS = {
-    "tma_producer": 205,  # TMA, producer warps, a larger tile and persistent blocks come together
-    "wmma_simple": 190,  # another unit: none of the CUDA cores' machinery is left
+    "tma_producer": 215,  # TMA, producer warps, a larger tile and persistent blocks that share come together
+    "wmma_simple": 195,  # another unit: none of the CUDA cores' machinery is left
     "wmma_shared": 130,
     "mma_multistage": 175,  # fragments, copies and the way out change together
 }

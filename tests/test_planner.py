@@ -17,6 +17,7 @@ from lapidist.kernels import BY_NAME, KERNELS, kernel_named
 from lapidist.planner import candidates, choose, predict, traffic_bytes
 from lapidist.plans import make_plan
 from lapidist.problem import Problem
+from lapidist.sharing import Sharing
 from typed import TYPED, TYPED_IDS
 
 H200, A100, V100 = CHIPS["h200"], CHIPS["a100"], CHIPS["v100"]
@@ -283,10 +284,18 @@ def test_a_batch_walks_along_y_and_z() -> None:
     assert plan.grid == (1, 3, 5)
 
 
-def test_a_persistent_kernel_takes_one_block_an_sm() -> None:
+def test_a_persistent_kernel_takes_one_block_an_sm_and_shares_what_fills_no_wave() -> None:
     plan = make_plan(square(4096), H200, kernel_named("tma_producer"))
     assert plan.grid == (132, 1, 1)
-    assert make_plan(square(256), H200, kernel_named("tma_producer")).grid == (2, 1, 1)
+    assert plan.schedule is not None
+    assert plan.schedule.dp_tiles % 132 == 0
+    assert plan.schedule.sk_blocks == 132
+    whole = make_plan(square(4096), H200, kernel_named("tma_producer"), sharing=Sharing("data_parallel"))
+    assert whole.schedule is not None
+    assert whole.schedule.sk_blocks == 0
+    assert whole.grid == (132, 1, 1)
+    gain = 4 * 132 / 512  # four rounds for 512 tiles
+    assert whole.predicted_seconds / plan.predicted_seconds == pytest.approx(gain, rel=0.01)
 
 
 def test_a_config_of_the_callers_passes_the_same_rules() -> None:

@@ -28,6 +28,7 @@ from lapidist.schedule import (
     stream_k,
 )
 from lapidist.schedule.build import Search
+from lapidist.schedule.grid import most_peers
 from schedule_cases import FREE, draw_raster, draw_schedule
 
 many = settings(max_examples=200, deadline=None, derandomize=True)
@@ -325,7 +326,7 @@ def test_workspace_too_small() -> None:
 @given(st.integers(1, 30), st.integers(1, 40), st.integers(1, 60))
 def test_peers_are_not_underestimated(tiles: int, iterations: int, blocks: int) -> None:
     blocks = min(blocks, tiles * iterations)
-    found = Search(TileGrid(1, tiles, iterations), blocks, 1, 1, FREE).peers(tiles, blocks)
+    found = most_peers(tiles, blocks, iterations)
     schedule = stream_k(TileGrid(1, tiles, iterations), sms=99, sk_tiles=tiles, sk_blocks=blocks)
     assert max(unit.peers for units in work(schedule) for unit in units) <= found
 

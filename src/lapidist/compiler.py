@@ -25,10 +25,12 @@ CACHE_FORMAT = b"lapidist-binary-2\n"
 NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13.0,<14"'
 
 
-def compile_kernel(source: str, entry: str, defines: Mapping[str, object], architecture: str) -> Binary:
-    """Compile the file `source` (a path below lapidist/cuda) with `-D` defines for `architecture` ("sm_90a")."""
+def compile_kernel(
+    source: str, entry: str, defines: Mapping[str, object], architecture: str, more: tuple[str, ...] = ()
+) -> Binary:
+    """Compile the file `source` (a path below lapidist/cuda) with `-D` defines and more options for `architecture` ("sm_90a")."""
     text = (CUDA_SOURCES / source).read_text()
-    options = compile_options(defines, architecture)
+    options = (*compile_options(defines, architecture), *more)
     return compile_source(text, entry, options, architecture, source)
 
 

@@ -10,7 +10,7 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
 from lapidist.problem import Problem
-from lapidist.schedule import TileGrid
+from lapidist.schedule import CostModel, TileGrid
 from lapidist.signatures import Signature
 
 GRID_LIMIT = 2**31 - 1
@@ -65,6 +65,8 @@ class Kernel:
     tuned: Mapping[str, Tuned] = field(default_factory=dict)  # all configs of a math, in place of the above
     defines: Mapping[str, object] = field(default_factory=dict)
     persistent: int = 0  # blocks on each SM, which walk the tiles; 0: a block for each tile
+    sharing: CostModel | None = None  # what sharing a tile costs persistent blocks with schedules, in steps of bk
+    options: tuple[str, ...] = ()  # more for the compiler
     dynamic_shared: Callable[[Config, Problem], int] = no_dynamic_shared
     types: Types = FMA_TYPES
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
@@ -136,5 +138,5 @@ class Kernel:
 
     def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
         """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do."""
-        own = {"SCHEDULED": int(scheduled)} if self.signature.scheduled else {}
+        own = {"SCHEDULED": int(scheduled or self.sharing is not None)} if self.signature.scheduled else {}
         return {**config.defines(), **self.defines, **self.signature.defines(problem), **own}

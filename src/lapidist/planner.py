@@ -11,7 +11,8 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS
 from lapidist.problem import Problem
-from lapidist.schedule import Schedule
+from lapidist.schedule import CostModel, Schedule
+from lapidist.schedule.grid import most_peers
 from lapidist.sharing import PLANNED, Sharing
 
 LAUNCH_SECONDS = 3e-6  # from the call to the first instruction, as measured on an H200
@@ -65,12 +66,12 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
     schedule = None
     if refusal is None and kernel.signature.scheduled:
         try:
-            schedule = sharing.schedule_of(kernel.tile_grid(problem, config), device, kernel.sum_rows(config))
+            schedule = sharing.schedule_of(kernel.tile_grid(problem, config), device, kernel.sum_rows(config), kernel.sharing)
         except ArgumentError as error:  # right for other tiles, perhaps
             refusal = str(error)
     if schedule is not None and schedule.cluster > 1 and device.capability < (9, 0):
         refusal = f"reduction: 'cluster' needs compute capability 9.0; {device.name} has an older one. Take 'separate'"
-    return Candidate(kernel, config, schedule, predict(problem, device, kernel, config, efficiency), refusal)
+    return Candidate(kernel, config, schedule, predict(problem, device, kernel, config, efficiency, schedule), refusal)
 
 
 def exactly(
@@ -85,12 +86,16 @@ def exactly(
     return chosen, (chosen,)
 
 
-def predict(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float) -> float:
+def predict(
+    problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, schedule: Schedule | None = None
+) -> float:
     """Seconds: the larger of arithmetic (whole tiles on the busiest SM) and memory traffic, after the launch."""
     blocks = kernel.tiles(problem, config)
     for extent in problem.batch:
         blocks *= extent
-    on_busiest_sm = -(-blocks // device.sms)
+    on_busiest_sm = float(-(-blocks // device.sms))
+    if kernel.sharing is not None and schedule is not None and schedule.sk_blocks:
+        on_busiest_sm = shared_evenly(schedule, kernel.sharing)
     flops = 2.0 * config.bm * config.bn * problem.k * on_busiest_sm
     warps = min(FULL_WARPS, on_busiest_sm * (config.threads - config.producers) / 32)
     hiding = latency_hidden(warps, config) / latency_hidden(FULL_WARPS, config)
@@ -99,6 +104,14 @@ def predict(problem: Problem, device: Device, kernel: Kernel, config: Config, ef
         return math.inf  # this chip's unit does not multiply in that math
     arithmetic = flops * device.sms / rate if flops else 0.0
     return LAUNCH_SECONDS + max(arithmetic, traffic_bytes(problem) / (device.dram_gbps * 1e9))
+
+
+def shared_evenly(schedule: Schedule, costs: CostModel) -> float:
+    """Tiles' worth of time on an SM, the handing on of partial sums included."""
+    iterations = schedule.grid.iterations
+    peers = most_peers(schedule.sk_tiles, schedule.sk_blocks, iterations)
+    shared = costs.block(schedule.normal_iterations + (schedule.big_blocks > 0), peers)
+    return -(-schedule.dp_tiles // schedule.wave) + shared / iterations
 
 
 def latency_hidden(warps: float, config: Config) -> float:

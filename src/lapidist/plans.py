@@ -149,7 +149,7 @@ class Plan:
 
 @cache
 def compiled(kernel: Kernel, macros: tuple[tuple[str, object], ...], architecture: str) -> Binary:
-    return compile_kernel(kernel.source, kernel.entry, dict(macros), architecture)
+    return compile_kernel(kernel.source, kernel.entry, dict(macros), architecture, kernel.options)
 
 
 class Scratch:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
-from lapidist.schedule import Schedule, TileGrid, data_parallel, split_k, stream_k
+from lapidist.schedule import CostModel, Schedule, TileGrid, data_parallel, split_k, stream_k
 
 AUTO = "auto"
 KINDS = (AUTO, "data_parallel", "stream_k")
@@ -49,14 +49,20 @@ class Sharing:
         """The caller wants something that only kernels with schedules do."""
         return self.schedule not in (AUTO, "data_parallel") or self.split_k not in (AUTO, 1)
 
-    def schedule_of(self, grid: TileGrid, device: Device, fragments: int = 1) -> Schedule:
+    def schedule_of(self, grid: TileGrid, device: Device, fragments: int = 1, costs: CostModel | None = None) -> Schedule:
         """The caller's schedule for these tiles; data-parallel where he leaves it open.
 
-        `fragments`: into how many parts a separate reduction may cut a tile.
+        `fragments`: into how many parts a separate reduction may cut a tile. `costs`: the kernel has one block on each
+        multiprocessor, and this is what sharing tiles costs it; then Stream-K where that is faster.
         """
         if isinstance(self.schedule, Schedule):
             return fitting(self.schedule, grid)
         reduction = self.reduction or REDUCTIONS[0]
+        if costs is not None and self.split_k == AUTO:
+            sms = min(self.avail_sms or device.sms, device.sms)
+            if self.schedule == "data_parallel":
+                return data_parallel(grid, persistent_blocks=sms)
+            return stream_k(grid, sms=sms, reduction=reduction, fragments=fragments, persistent=True, costs=costs)
         if self.schedule == "stream_k":
             return stream_k(grid, sms=device.sms, avail_sms=self.avail_sms, reduction=reduction, fragments=fragments)
         if isinstance(self.split_k, int) and self.split_k > 1:

@@ -234,7 +234,16 @@ TENSOR = Signature("tensor", LADDER_PARAMETERS, tensor_defines, refuse_layouts)
 
 TMA = Signature(
     "tma",
-    (*SIZES, ("alpha", "scalar"), ("A", "tensormap"), ("B", "tensormap"), ("beta", "scalar"), ("D", "pointer"), ("ldd", "i64")),
+    (
+        *SIZES,
+        ("alpha", "scalar"),
+        ("A", "tensormap"),
+        ("B", "tensormap"),
+        ("beta", "scalar"),
+        ("D", "pointer"),
+        ("ldd", "i64"),
+        *SCHEDULE,
+    ),
     tma_defines,
     refuse_tma,
 )

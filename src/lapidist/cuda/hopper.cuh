@@ -2,12 +2,10 @@
 // register reallocation. PTX ISA, "mbarrier" and "cp.async.bulk.tensor".
 #pragma once
 
+#include "ptx.cuh"
+
 // 128 opaque bytes, passed by value as a __grid_constant__ parameter; the driver's cuTensorMapEncodeTiled writes them.
 struct alignas(64) TensorMap { char opaque[128]; };
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-  return static_cast<unsigned>(__cvta_generic_to_shared(pointer));
-}
 
 // ---- mbarrier: counts arrivals and bytes; a phase completes when both are in ----
 
@@ -29,6 +27,11 @@ __device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
 // Arrive, and let the phase wait for `bytes` more from the copy engine.
 __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+
+// Arrive when all cp.async of this thread so far are done. The barrier's count has a place for each such thread.
+__device__ __forceinline__ void barrier_arrive_after_copies(Barrier* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
 // Until the phase of this parity is complete. A fresh barrier counts as having completed the phase of parity 1.

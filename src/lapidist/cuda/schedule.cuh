@@ -191,7 +191,16 @@ struct Schedule {
 
 // ---- flags ----
 //
-// All threads of the block call these together. A spinning block waits for one that is resident or done (see units.py).
+// All threads that hold sums call these together: the whole block or, where warps have roles, its first SHARERS threads. A
+// spinning block waits for one that is resident or done (see units.py).
+
+__device__ __forceinline__ void sharers_barrier() {
+#ifdef SHARERS
+  asm volatile("bar.sync 1, %0;" ::"n"(SHARERS) : "memory");
+#else
+  __syncthreads();
+#endif
+}
 
 // Until the flag has been raised `needed` times; then all that the raising blocks wrote before is visible to this block.
 __device__ __forceinline__ void wait_for_flag(const int* flag, int needed) {
@@ -200,12 +209,12 @@ __device__ __forceinline__ void wait_for_flag(const int* flag, int needed) {
     do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");
     while (raised < needed);
   }
-  __syncthreads();
+  sharers_barrier();
 }
 
 // After the block's writes to its slot. A separate reduction has `count` flags in a row.
 __device__ __forceinline__ void raise_flag(int* flag, int count = 1) {
-  __syncthreads();
+  sharers_barrier();
   if (threadIdx.x < 32)
     for (int i = threadIdx.x; i < count; i += 32) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flag + i) : "memory");
 }

@@ -52,7 +52,17 @@ struct Desk {
 // The units of this block, one after another, and what becomes of their sums.
 struct Work {
   const Schedule& schedule;
-#if SCHEDULED
+#ifdef SHARERS  // warps with roles meet at barriers of their own: each role walks for itself
+  Walk walk;
+  WorkUnit unit;
+  int block = blockIdx.x;
+  __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule), walk(schedule.walk(blockIdx.x)) {}
+  __device__ __forceinline__ bool next() {
+    for (; block < schedule.blocks; walk = schedule.walk(block += gridDim.x))
+      if (schedule.next(walk, unit)) return true;
+    return false;
+  }
+#elif SCHEDULED
   Desk& desk;
   const WorkUnit& unit;
   __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule), desk(place()), unit(desk.unit) {
@@ -71,6 +81,7 @@ struct Work {
   __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule) {}
 #endif
 
+#ifndef SHARERS
   // The next unit, when all threads are done with the one before. Unscheduled: the tile of blockIdx.x, in bands of BAND rows.
   template <int BAND = 1> __device__ __forceinline__ bool next(int tiles_m, int tiles_n, int iterations) {
 #if SCHEDULED
@@ -96,6 +107,7 @@ struct Work {
     return true;
 #endif
   }
+#endif
 
   // The unit's iterations are the tile's last ones, of which the very last may be a short one.
   __device__ __forceinline__ bool ends_tile() const {

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from lapidist.errors import ArgumentError
 from lapidist.schedule.costs import CostModel
-from lapidist.schedule.grid import ROW_MAJOR, Raster, TileGrid, at_least, ceil_div
+from lapidist.schedule.grid import ROW_MAJOR, Raster, TileGrid, at_least, ceil_div, most_peers
 from lapidist.schedule.units import REDUCTIONS, Schedule
 
 MIN_ITERATIONS = 2  # a block shorter than that spends its time on filling its pipeline
@@ -191,20 +191,11 @@ class Search:
         return iter(range(min(self.wave, tiles + 1), most + 1))
 
     def split(self, tiles: int, blocks: int) -> Split:
-        peers = self.peers(tiles, blocks)
+        peers = most_peers(tiles, blocks, self.grid.iterations)
         longest = ceil_div(tiles * self.grid.iterations, blocks)
         shared = ceil_div(blocks, self.wave) * self.costs.block(longest, peers)
         whole = ceil_div(self.grid.tiles - tiles, self.wave) * self.costs.block(self.grid.iterations, 1)
         return Split(tiles, blocks, peers, whole + shared)
-
-    def peers(self, tiles: int, blocks: int) -> int:
-        """The most blocks that one tile can have."""
-        if blocks % tiles == 0:
-            return blocks // tiles
-        if tiles % blocks == 0:
-            return 1
-        shortest = tiles * self.grid.iterations // blocks
-        return min(blocks, ceil_div(self.grid.iterations - 1, shortest) + 1)
 
     def why(self, split: Split) -> str:
         if self.forced:

@@ -18,6 +18,16 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def most_peers(tiles: int, blocks: int, iterations: int) -> int:
+    """The most blocks that one of these tiles can have."""
+    if blocks % tiles == 0:
+        return blocks // tiles
+    if tiles % blocks == 0:
+        return 1
+    shortest = tiles * iterations // blocks
+    return min(blocks, ceil_div(iterations - 1, shortest) + 1)
+
+
 @dataclass(frozen=True, slots=True)
 class TileGrid:
     """Tiles of D along m and n, for each of `batches`; a tile is the sum of `iterations` steps along k."""

@@ -2,9 +2,10 @@
 // From:     14_async_pipeline
 // Change:   a producer thread orders whole tiles from the copy engine (TMA) and hands them over through mbarriers; it gives its
 //           registers to the consumers, who hold 16x8 results each and stay for many tiles of C (one block an SM). The
-//           loop is one chunk of 4 k: few instructions to fetch, and each register has one use.
-// Predicts: a chunk is 512 fma, 24 loads, 15 others and 8 changes of k that miss the operand cache: 91 % of the issue
-//           slots are fma, and 512 tiles keep 132 SMs busy for 97 % of four rounds: 88 % of the limit.
+//           loop is one chunk of 4 k: few instructions to fetch, and each register has one use. What is left over whole
+//           rounds of tiles is split along k, so that all SMs end together (Stream-K).
+// Predicts: a chunk is 512 fma, 24 loads, 12 others and 30 fmas that find two operands in one register bank: 88 % of the
+//           limit. 512 tiles on 132 SMs take 3.88 rounds in place of four: 3 % over a tile at a time.
 // Measured: 4096^3: 54.0 TFLOP/s, 104.9 % of cuBLAS (H200, results/h200-20261121T110305-climb-4096.jsonl)
 //
 //   full[s], empty[s]: one pair of mbarriers a stage        a fragment is read for the last time: the next one follows it
@@ -15,9 +16,13 @@
 //
 //   A comes as K-contiguous rows of 128 bytes, their 16-byte pieces swizzled by row (piece ^ row % 8), so that lanes in
 //   different rows read different banks. Columns go forth and back, so that neighbouring fmas share a register: the
-//   register file has two banks with one read a cycle each, and an fma needs three, one of them from the fma before.
+//   register file has two banks with one read a cycle each, and an fma needs three, one of them from the fma before. Of the
+//   others one is the sum, one mostly B: sums lie with each two columns exchanged, so in the bank that their B is not in.
 #include "common.cuh"
 #include "hopper.cuh"
+
+#define SHARERS 256  // of the block's threads, the first: the consumers
+#include "sharing.cuh"
 
 #ifndef BM
 #define BM (sizeof(T) < 8 ? 256 : 128)
@@ -39,7 +44,7 @@
 static_assert(BK * sizeof(T) == 128, "the copy engine's swizzle works on rows of 128 bytes");
 static_assert(LANES_M == 4 && LANES_N == 8, "a warp is 4 by 8 lanes; 4 rows of A lie in different banks");
 static_assert(BM % WM == 0 && BN % WN == 0 && BM <= 256, "warp tiles divide the tile of C; a box has 256 rows at most");
-static_assert(CONSUMERS == 256, "240 registers for 256 consumers and 24 for 128 producers are the SM's 65536");
+static_assert(CONSUMERS == SHARERS, "240 registers for 256 consumers and 24 for 128 producers are the SM's 65536");
 static_assert(TM % ROWS == 0 && TN % VEC == 0, "a thread loads whole vectors");
 static_assert(STAGES >= 3, "one tile is read, the next one is waited for a tile ahead, one at least is under way");
 
@@ -48,7 +53,7 @@ struct alignas(1024) Stage { T A[BM * BK], B[BK * BN]; };  // the swizzle counts
 struct Pipeline { Stage stage[STAGES]; Barrier full[STAGES], empty[STAGES]; };
 
 // The n-th column to visit: forth in even rows, back in odd ones, so that two rows meet in one column and share its B. They
-// meet where B lies in the bank of A (both alternate with their index), which leaves the other bank to C.
+// meet where B lies in the bank of A (both alternate with their index), which leaves the other bank to the sum.
 __device__ constexpr int column(int row, int k, int n) {
   const int at = row % 2 ? TN - 1 - n : n;
   if (k % 2) return at < 2 ? 1 - at : at;
@@ -61,9 +66,8 @@ __device__ __forceinline__ Vec read_shared(unsigned address) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-             Acc beta, T* C, i64 ldc) {
-  // Where am I: the first of my tiles of C, and my TM x TN elements in each.
-  const int tiles_n = ceil_div(N, BN), tiles = ceil_div(M, BM) * tiles_n, steps = ceil_div(K, BK);
+             Acc beta, T* C, i64 ldc, const __grid_constant__ Schedule schedule, Workspace workspace) {
+  // Where am I: my TM x TN elements of a tile of C.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int lane_row = lane % 2 + lane / 4 % 2 * 2, lane_col = lane / 2 % 2 + lane / 8 * 2;
   const int thread_row = warp / (BN / WN) * WM + lane_row, thread_col = warp % (BN / WN) * WN + lane_col * VEC;
@@ -84,13 +88,14 @@ tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a
     give_registers_back<24>();
     if (threadIdx.x != CONSUMERS) return;
     int stage = 0, parity = 1;
-    for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-      const int row = tile / tiles_n * BM, col = tile % tiles_n * BN;
-      for (int step = 0; step < steps; ++step) {
+    Work work(schedule);
+    while (work.next()) {
+    const WorkUnit unit = work.unit;
+      for (int step = unit.k_begin; step < unit.k_end; ++step) {
         barrier_wait(&pipeline.empty[stage], parity);
         barrier_arrive_expect(&pipeline.full[stage], sizeof(T) * (BM + BN) * BK);
-        tma_load(pipeline.stage[stage].A, &a_map, step * BK, row, &pipeline.full[stage]);
-        tma_load(pipeline.stage[stage].B, &b_map, col, step * BK, &pipeline.full[stage]);
+        tma_load(pipeline.stage[stage].A, &a_map, step * BK, unit.row * BM, &pipeline.full[stage]);
+        tma_load(pipeline.stage[stage].B, &b_map, unit.column * BN, step * BK, &pipeline.full[stage]);
         if (++stage == STAGES) stage = 0, parity ^= 1;
       }
     }
@@ -109,9 +114,11 @@ tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a
   };
 
   int stage = 0, parity = 0;
-  for (int tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-    Acc acc[TM][TN] = {};
-    if (steps > 0) {
+  Work work(schedule);
+  while (work.next()) {
+    const WorkUnit unit = work.unit;
+    Acc acc[TM][TN] = {};  // [i][j ^ 1] is column j: sums travel in quads of registers, as B does, and must not share its banks
+    if (unit.k_begin < unit.k_end) {
       barrier_wait(&pipeline.full[stage], parity);
 #pragma unroll
       for (int i = 0; i < ROWS; ++i) load_a(i);
@@ -119,11 +126,12 @@ tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a
       for (int k = 0; k < VEC; ++k) load_b(k);
     }
 #pragma unroll 1
-    for (int step = 0; step < steps; ++step) {
+    for (int step = unit.k_begin; step < unit.k_end; ++step) {
       const int freed = stage;
       if (++stage == STAGES) stage = 0, parity ^= 1;
       const unsigned next_base = shared_address(&pipeline.stage[stage]);
-      if (step + 1 < steps) barrier_wait(&pipeline.full[stage], parity);  // the last chunk reads the first of the next tile ahead
+      // The last chunk reads the first of the next step ahead.
+      if (step + 1 < unit.k_end) barrier_wait(&pipeline.full[stage], parity);
 
       // Compute: chunk c of the tile, while the fragments of the next chunk replace those of this one.
 #pragma unroll 1
@@ -144,7 +152,7 @@ tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a
 #pragma unroll
               for (int n = 0; n < TN; ++n) {
                 const int j = column(i, k, n);
-                acc[i][j] += Acc(a[i % ROWS].at[k]) * Acc(b[k][j / VEC].at[j % VEC]);
+                acc[i][j ^ 1] += Acc(a[i % ROWS].at[k]) * Acc(b[k][j / VEC].at[j % VEC]);
               }
               if (k == VEC - 1) load_a((i + ROWS) % TM);
             }
@@ -157,16 +165,20 @@ tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a
     }
 
     // Store.
-    const int row = tile / tiles_n * BM + thread_row, col = tile % tiles_n * BN + thread_col;
+    if (!work.combine<CONSUMERS>(workspace, shared, acc)) continue;
+    const int row = unit.row * BM + thread_row, col = unit.column * BN + thread_col;
 #pragma unroll
     for (int i = 0; i < TM; ++i)
 #pragma unroll
       for (int j = 0; j < TN; j += VEC) {
+        Acc sums[VEC];
+#pragma unroll
+        for (int e = 0; e < VEC; ++e) sums[e] = acc[i][j + e ^ 1];
         if constexpr (VEC == 4) {
-          store4(C, ldc, row + i * LANES_M, col + j * LANES_N, M, N, alpha, &acc[i][j], beta);
+          store4(C, ldc, row + i * LANES_M, col + j * LANES_N, M, N, alpha, sums, beta);
         } else {
-          store(C, ldc, row + i * LANES_M, col + j * LANES_N, M, N, alpha, acc[i][j], beta);
-          store(C, ldc, row + i * LANES_M, col + j * LANES_N + 1, M, N, alpha, acc[i][j + 1], beta);
+          store(C, ldc, row + i * LANES_M, col + j * LANES_N, M, N, alpha, sums[0], beta);
+          store(C, ldc, row + i * LANES_M, col + j * LANES_N + 1, M, N, alpha, sums[1], beta);
         }
       }
   }
