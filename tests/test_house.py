@@ -29,6 +29,8 @@ LONG_STEPS = {
     "wmma_simple": 195,  # another unit: none of the CUDA cores' machinery is left
     "wmma_shared": 130,
     "mma_multistage": 175,  # fragments, copies and the way out change together
+    "wgmma_tma": 170,  # another instruction, and another engine that brings its tiles
+    "wgmma_persistent": 145,  # clusters, raster and the way out by the copy engine
 }
 HEADER = ("Lesson:", "From:", "Change:", "Predicts:", "Measured:")
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "manager", "base"}

@@ -23,6 +23,8 @@ class Config:
     tn: int = 1
     stages: int = 0
     producers: int = 0  # threads that only load
+    cluster_m: int = 1  # blocks that lie below each other and share B
+    cluster_n: int = 1  # blocks that lie side by side and share A
 
     def __post_init__(self) -> None:
         for name in ("bm", "bn") if self.by_warps else ("bm", "bn", "tm", "tn"):
@@ -53,7 +55,13 @@ class Config:
             "TM": self.tm,
             "TN": self.tn,
         }
-        return {name: value for name, value in {**knobs, "STAGES": self.stages}.items() if value}
+        clusters = {"CLUSTER_M": self.cluster_m, "CLUSTER_N": self.cluster_n} if self.cluster > 1 else {}
+        return {**{name: value for name, value in {**knobs, "STAGES": self.stages}.items() if value}, **clusters}
+
+    @property
+    def cluster(self) -> int:
+        """Blocks that run together and reach each other's shared memory."""
+        return self.cluster_m * self.cluster_n
 
     def __str__(self) -> str:
         parts = [f"{self.bm}x{self.bn}" + (f"x{self.bk}" if self.bk else "")]
@@ -63,4 +71,6 @@ class Config:
             parts.append(f"thread {self.tm}x{self.tn}")
         if self.stages:
             parts.append(f"{self.stages} stages")
+        if self.cluster > 1:
+            parts.append(f"clusters of {self.cluster_m}x{self.cluster_n}")
         return ", ".join(parts)

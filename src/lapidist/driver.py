@@ -23,6 +23,7 @@ from lapidist.plans import Plan
 from lapidist.workspaces import owned, stream_key
 
 MINIMUM_DRIVER = 13000  # CUDA 13.0: cubins from NVRTC 13.x need an R580 driver or newer
+MAPS_KEPT = 256
 STATIC_SHARED_LIMIT = 48 * 1024  # above it a kernel must opt in to dynamic shared memory
 
 
@@ -153,7 +154,21 @@ def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
 class _Block:
     """One thread's parameter bytes and launch configuration: the driver call drops the GIL while it reads them."""
 
-    __slots__ = ("a", "address", "arguments", "b", "c", "config", "d", "keep", "view", "words", "workspace", "workspace_key")
+    __slots__ = (
+        "a",
+        "address",
+        "arguments",
+        "b",
+        "c",
+        "config",
+        "d",
+        "keep",
+        "slots",
+        "view",
+        "words",
+        "workspace",
+        "workspace_key",
+    )
 
     def __init__(self, parameters: ParameterBlock, content: bytes | bytearray, config: Any) -> None:
         raw = ctypes.create_string_buffer(parameters.nbytes + 64 + 16)
@@ -171,6 +186,7 @@ class _Block:
         self.config = config
         self.workspace = [(start + offset) // 8 for offset in parameters.places("workspace").values()]
         self.workspace_key: object = None
+        self.slots = 0  # where the workspace's room begins
         self.arguments: tuple[int, int, int, int, int] | None = None  # what the last launch left in here
 
 
@@ -190,7 +206,7 @@ class GpuKernel:
         self._parameters = plan.kernel.signature.block(plan.problem)
         self._content = self._parameters.pack(plan.constants(alpha, beta))
         self._map_places = self._parameters.places("tensormap")
-        self._encoded: dict[tuple[int, int], dict[str, bytes]] = {}
+        self._encoded: dict[tuple[int, int, int, int], dict[str, bytes]] = {}
         self._local = threading.local()
         # With one GPU its context is current wherever a framework works; with several, each launch must look.
         here = self._starter(driver)
@@ -208,20 +224,22 @@ class GpuKernel:
             except AttributeError:
                 block = self._make_block()
             arguments = a, b, c, d, stream
-            if block.arguments != arguments:
+            moved = block.arguments != arguments
+            if moved:
                 words = block.words
                 words[block.a] = a
                 words[block.b] = b
                 words[block.c] = c
                 words[block.d] = d
-                if has_maps:
-                    self._place_maps(block, a, b)
                 block.config.hStream = stream_type(stream)
                 block.arguments = arguments
             if has_workspace:
                 key = stream_key(driver, block.config.hStream, stream)
                 if block.workspace_key != key:
                     self._place_workspace(block, key)
+                    moved = True
+            if moved and has_maps:
+                self._place_maps(block, a, b, d)
             status = launch(block.config, function, block.address, 0)[0]
             if status:
                 raise LaunchError(
@@ -256,6 +274,12 @@ class GpuKernel:
         config.gridDimX, config.gridDimY, config.gridDimZ = self.plan.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = self.plan.block
         config.sharedMemBytes = self.plan.shared_bytes
+        if self.plan.cooperative:
+            attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
+            value.cooperative = 1
+            attribute.value = value
+            config.attrs, config.numAttrs = [attribute], 1
         block = self._local.block = _Block(self._parameters, self._content, config)
         return block
 
@@ -265,16 +289,19 @@ class GpuKernel:
         place = self._workspace or owned(load_driver(), self._ordinal, key, *sizes)
         for word in block.workspace:
             block.words[word], block.words[word + 1] = place
+        block.slots = place[1]
         block.workspace_key = key
 
-    def _place_maps(self, block: _Block, a: int, b: int) -> None:
-        """Tensor maps hold addresses; those of the last pairs are kept, since encoding one takes microseconds."""
-        encoded = self._encoded.get((a, b))
+    def _place_maps(self, block: _Block, a: int, b: int, d: int) -> None:
+        """Tensor maps hold addresses; the last ones are kept, since encoding one takes microseconds."""
+        key = a, b, d, block.slots
+        encoded = self._encoded.get(key)
         if encoded is None:
-            if len(self._encoded) >= 64:
+            if len(self._encoded) >= MAPS_KEPT:
                 self._encoded.clear()
-            maps = self.plan.kernel.signature.tensor_maps(self.plan.problem, self.plan.config, a, b)
-            encoded = self._encoded[a, b] = {name: encode_tensor_map(tensor_map) for name, tensor_map in maps.items()}
+            at = {"A": a, "B": b, "D": d, "workspace": block.slots}
+            maps = self.plan.kernel.signature.tensor_maps(self.plan.problem, self.plan.config, at)
+            encoded = self._encoded[key] = {name: encode_tensor_map(tensor_map) for name, tensor_map in maps.items()}
         for name, offset in self._map_places.items():
             block.view[offset : offset + 128] = encoded[name]
 

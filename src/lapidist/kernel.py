@@ -70,6 +70,8 @@ class Kernel:
     dynamic_shared: Callable[[Config, Problem], int] = no_dynamic_shared
     types: Types = FMA_TYPES
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
+    scratch: Callable[[Problem], tuple[int, int]] | None = None  # bytes of flags and of room for operands that it packs
+    model: Callable[[Problem, Config, Device], float] | None = None  # seconds, where the planner's own model knows too little
 
     @property
     def entry(self) -> str:
@@ -102,7 +104,18 @@ class Kernel:
         """Tiles along x, batch along y and z. A persistent kernel takes a few blocks for each SM, and those walk the tiles."""
         tiles = self.tiles(problem, config)
         inner, outer = (*problem.batch[::-1], 1, 1)[:2]
-        return (min(tiles, device.sms * self.persistent) if self.persistent else tiles), inner, outer
+        if not self.persistent:
+            return tiles, inner, outer
+        clusters = self.clusters(problem, config) * inner * outer
+        return min(clusters, device.sms * self.persistent // config.cluster) * config.cluster, 1, 1
+
+    def clusters(self, problem: Problem, config: Config) -> int:
+        """The clusters' tiles: a cluster of blocks computes neighbouring tiles, of which some may lie outside."""
+        return -(-problem.m // (config.bm * config.cluster_m)) * -(-problem.n // (config.bn * config.cluster_n))
+
+    def packs(self, problem: Problem) -> bool:
+        """Whether its blocks fill a workspace and wait for each other before they multiply: all must be on the chip at once."""
+        return self.scratch is not None and sum(self.scratch(problem)) > 0
 
     def tile_grid(self, problem: Problem, config: Config) -> TileGrid:
         """The tiles as schedules count them."""
@@ -123,6 +136,10 @@ class Kernel:
         if wrong_types:
             return wrong_types
         since = max(self.capability, SINCE.get(problem.dtype, (0, 0)))
+        if self.unit == "wgmma" and device.capability[0] != since[0]:
+            return "its instructions are those of compute capability {}.{} alone; {} has {}.{}".format(
+                *since, device.name, *device.capability
+            )
         if device.capability < since:
             return "it needs compute capability {}.{}; {} has {}.{}".format(*since, device.name, *device.capability)
         if max(problem.m, problem.n, problem.k) > INT_LIMIT:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from lapidist.config import Config
 from lapidist.dtypes import size_of
 from lapidist.errors import ArgumentError
+from lapidist.hopper import WGMMA_FAMILY, WGMMA_RUNGS
 from lapidist.kernel import Kernel
 from lapidist.problem import Problem
 from lapidist.schedule import CostModel
@@ -80,6 +81,7 @@ RUNGS = (
     ),
     *WMMA_RUNGS,
     *MMA_RUNGS,
+    *WGMMA_RUNGS,
 )
 
 UNROLL = "detours/inner_unroll.cu"
@@ -109,6 +111,7 @@ PRODUCTION = (
         by_dtype={"float64": Config(64, 64, 8, 32, 64, 8, 8)},
     ),
     MMA_FAMILY,
+    WGMMA_FAMILY,
 )
 
 KERNELS = (*RUNGS, *DETOURS, *PRODUCTION)

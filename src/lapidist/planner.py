@@ -90,6 +90,8 @@ def predict(
     problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, schedule: Schedule | None = None
 ) -> float:
     """Seconds: the larger of arithmetic (whole tiles on the busiest SM) and memory traffic, after the launch."""
+    if kernel.model is not None:
+        return LAUNCH_SECONDS + kernel.model(problem, config, device)
     blocks = kernel.tiles(problem, config)
     for extent in problem.batch:
         blocks *= extent

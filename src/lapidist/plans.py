@@ -47,12 +47,17 @@ class Plan:
 
     @property
     def cluster(self) -> int:
-        """Blocks that run together because they share a tile."""
-        return 1 if self.schedule is None else self.schedule.cluster
+        """Blocks that run together because they share a tile, or operands."""
+        return self.config.cluster if self.schedule is None else self.schedule.cluster
 
     @property
     def block(self) -> Dim3:
         return (self.config.threads, 1, 1)
+
+    @property
+    def cooperative(self) -> bool:
+        """Whether all blocks must be on the chip at once."""
+        return self.kernel.packs(self.problem)
 
     @property
     def shared_bytes(self) -> int:
@@ -60,11 +65,15 @@ class Plan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Device scratch that the plan needs: flags, then partial sums."""
+        """Device scratch that the plan needs: flags, then partial sums or packed operands."""
+        if self.kernel.scratch is not None:
+            return sum(self.kernel.scratch(self.problem))
         return 0 if self.schedule is None else self.schedule.workspace_bytes(self.kernel.tile_bytes(self.problem, self.config))
 
     @property
     def partials_offset(self) -> int:
+        if self.kernel.scratch is not None:
+            return self.kernel.scratch(self.problem)[0]
         return 0 if self.schedule is None else self.schedule.partials_offset
 
     @property
@@ -75,12 +84,14 @@ class Plan:
     @property
     def problem_macros(self) -> tuple[tuple[str, object], ...]:
         macros = self.kernel.macros(self.problem, self.config, self.scheduled)
-        return tuple(sorted({**macros, **({"CLUSTER": self.cluster} if self.cluster > 1 else {})}.items()))
+        shared = {"CLUSTER": self.schedule.cluster} if self.schedule is not None and self.schedule.cluster > 1 else {}
+        return tuple(sorted({**macros, **shared}.items()))
 
     def constants(self, alpha: float, beta: float) -> dict[str, Any]:
         """Every parameter that stays the same while the pointers change, by name."""
         words = {} if self.schedule is None else {"schedule": tuple(self.schedule.words().values())}
-        return {**constants(self.problem, alpha, beta), **words}
+        more = self.kernel.signature.more
+        return {**constants(self.problem, alpha, beta), **words, **(more(self.problem) if more else {})}
 
     @property
     def is_empty(self) -> bool:
@@ -110,7 +121,7 @@ class Plan:
         scratch = (workspace or Scratch(self)) if self.workspace_bytes else None
         if scratch is not None:
             values["workspace"] = scratch.addresses
-        maps = signature.tensor_maps(self.problem, self.config, at["A"], at["B"])
+        maps = signature.tensor_maps(self.problem, self.config, {**at, "workspace": scratch.addresses[1] if scratch else 0})
         operands = [operand for operand in (a, b, c, d) if operand is not None]
         return Launch(
             self.binary,

@@ -21,6 +21,9 @@ OPERANDS = "ABCD"  # a parameter of kind "pointer" or "tensormap" carries the op
 TMA_ALIGNMENT = 16
 
 
+Maps = Callable[[Problem, Config, Mapping[str, int]], Mapping[str, TensorMap]]
+
+
 @dataclass(frozen=True, eq=False)
 class Signature:
     """`parameters` pairs each name with its kind ("scalar" is the accumulator's type, float for sums in half)."""
@@ -29,6 +32,8 @@ class Signature:
     parameters: tuple[tuple[str, str], ...]
     defines: Callable[[Problem], Mapping[str, object]]
     refuse: Callable[[Problem], str | None]  # why a problem does not fit, or None
+    maps: Maps | None = None  # of the parameters of kind "tensormap"
+    more: Callable[[Problem], Mapping[str, int]] | None = None  # constants beyond those that every list may name
 
     @property
     def scheduled(self) -> bool:
@@ -40,13 +45,10 @@ class Signature:
         scalar = SCALARS[problem.accumulator]
         return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in self.parameters])
 
-    def tensor_maps(self, problem: Problem, config: Config, a: int, b: int) -> dict[str, TensorMap]:
-        """The maps that this signature passes, for operands at these addresses."""
-        maps = {
-            "A": lambda: tensor_map(a, problem.dtype, problem.a, (config.bk, config.bm), swizzle=128),
-            "B": lambda: tensor_map(b, problem.dtype, problem.b, (config.bn, config.bk), swizzle=0),
-        }
-        return {name: maps[name]() for name, kind in self.parameters if kind == "tensormap"}
+    def tensor_maps(self, problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
+        """The maps that this signature passes, for the operands ("A" .. "D") and the workspace at these addresses."""
+        maps = self.maps(problem, config, at) if self.maps else {}
+        return {name: maps[name] for name, kind in self.parameters if kind == "tensormap"}
 
 
 def constants(problem: Problem, alpha: float, beta: float) -> dict[str, Any]:
@@ -71,6 +73,14 @@ def tensor_map(pointer: int, dtype: str, matrix: Matrix, box: tuple[int, int], s
     extents = (max(1, matrix.cols), max(1, matrix.rows))
     stride = matrix.row_stride * size_of(dtype) if matrix.rows > 1 else TMA_ALIGNMENT
     return TensorMap(pointer, dtype, extents, (stride,), box, swizzle)
+
+
+def row_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
+    """Row-major A in the swizzle, row-major B as it is."""
+    return {
+        "A": tensor_map(at["A"], problem.dtype, problem.a, (config.bk, config.bm), swizzle=128),
+        "B": tensor_map(at["B"], problem.dtype, problem.b, (config.bn, config.bk), swizzle=0),
+    }
 
 
 # ---- what the layouts are called in refusals ----
@@ -246,6 +256,7 @@ TMA = Signature(
     ),
     tma_defines,
     refuse_tma,
+    row_maps,
 )
 
 SIMT_PARAMETERS = (

@@ -2,6 +2,7 @@
 // register reallocation. PTX ISA, "mbarrier" and "cp.async.bulk.tensor".
 #pragma once
 
+#include "cluster.cuh"
 #include "ptx.cuh"
 
 // 128 opaque bytes, passed by value as a __grid_constant__ parameter; the driver's cuTensorMapEncodeTiled writes them.
@@ -53,6 +54,56 @@ __device__ __forceinline__ void tma_load(void* shared, const TensorMap* map, int
       ::"r"(shared_address(shared)), "l"(map), "r"(inner), "r"(outer), "r"(shared_address(barrier)) : "memory");
 }
 
+// A box of a matrix in a batch of two dimensions.
+__device__ __forceinline__ void tma_load(void* shared, const TensorMap* map, int inner, int outer, int batch, int batches,
+                                         Barrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], [%6];"
+      ::"r"(shared_address(shared)), "l"(map), "r"(inner), "r"(outer), "r"(batch), "r"(batches), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// To every block of the cluster whose bit is set in `blocks`, at the same place there; each one's barrier is told.
+__device__ __forceinline__ void tma_load_shared(void* shared, const TensorMap* map, int inner, int outer, Barrier* barrier,
+                                                int blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      " [%0], [%1, {%2, %3}], [%4], %5;"
+      ::"r"(shared_address(shared)), "l"(map), "r"(inner), "r"(outer), "r"(shared_address(barrier)), "h"(static_cast<short>(blocks))
+      : "memory");
+}
+__device__ __forceinline__ void tma_load_shared(void* shared, const TensorMap* map, int inner, int outer, int batch, int batches,
+                                                Barrier* barrier, int blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      " [%0], [%1, {%2, %3, %4, %5}], [%6], %7;"
+      ::"r"(shared_address(shared)), "l"(map), "r"(inner), "r"(outer), "r"(batch), "r"(batches), "r"(shared_address(barrier)),
+        "h"(static_cast<short>(blocks)) : "memory");
+}
+
+// The way back: what lies outside the matrix is not written. Stores of one thread since its last commit are a group.
+__device__ __forceinline__ void tma_store(const TensorMap* map, int inner, int outer, const void* shared) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
+               ::"l"(map), "r"(inner), "r"(outer), "r"(shared_address(shared)) : "memory");
+}
+__device__ __forceinline__ void tma_store(const TensorMap* map, int inner, int outer, int batch, int batches, const void* shared) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];"
+               ::"l"(map), "r"(inner), "r"(outer), "r"(batch), "r"(batches), "r"(shared_address(shared)) : "memory");
+}
+
+__device__ __forceinline__ void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+
+// Until at most `Pending` groups, the youngest, still read shared memory.
+template <int Pending> __device__ __forceinline__ void tma_store_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
+}
+template <int Pending> __device__ __forceinline__ void tma_store_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;" ::"n"(Pending) : "memory");
+}
+
+// What this thread wrote to shared memory is there for the copy engine and wgmma, which read through another proxy.
+__device__ __forceinline__ void proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 __device__ __forceinline__ void tma_prefetch_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
@@ -64,4 +115,30 @@ template <int Registers> __device__ __forceinline__ void give_registers_back() {
 }
 template <int Registers> __device__ __forceinline__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(Registers));
+}
+
+// Four 8 x 8 matrices of 2-byte elements to shared memory: lanes 8 q .. 8 q + 7 give the addresses of the rows of matrix q, and
+// lane t holds elements 2 t % 8 and the next of row t / 4.
+__device__ __forceinline__ void store_matrices(unsigned row, unsigned m0, unsigned m1, unsigned m2, unsigned m3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+               ::"r"(row), "r"(m0), "r"(m1), "r"(m2), "r"(m3) : "memory");
+}
+
+// ---- clusters: blocks that run together and reach each other's shared memory ----
+
+__device__ __forceinline__ int cluster_rank() {
+  unsigned rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// Arrive at the same barrier of block `rank` of the cluster. It says that reads are done, and publishes nothing: a release to the
+// cluster would be a fence of all memory, at twice the price of a whole step of products.
+__device__ __forceinline__ void barrier_arrive_at(Barrier* barrier, int rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}\n" ::"r"(shared_address(barrier)), "r"(rank) : "memory");
 }

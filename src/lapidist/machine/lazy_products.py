@@ -93,3 +93,5 @@ class LazyProducts(Products):
                 target[:] = value
         queue.pending = left
         queue.fenced = False
+        # All lanes stand at the wait and the reads are the warp's, not a lane's: any one may say that they are done.
+        self.s.clocks.meet(self.s.warp(g))

@@ -1,0 +1,218 @@
+// Warp-specialised products for Hopper (sm_90a): D = alpha A B + beta C in every type that wgmma multiplies.
+//
+//   producer   | wait empty | order A, B -> stage s | ...          one thread
+//   consumers  | wait full  | wgmma on stage s | free stage s - 1  GROUPS warpgroups, BM / GROUPS rows of the tile each
+//   in the end | sums -> swizzled shared memory -> copy engine -> D, while the next tile is multiplied
+//
+// Blocks are persistent. CLUSTER_M blocks lie below each other and share B, CLUSTER_N lie side by side and share A: each loads
+// its part of what they share and sends it to all. A stage is free when all of them have read it.
+#ifndef BM
+#define BM 128
+#define BN 256
+#define STAGES 4
+#endif
+#ifndef CLUSTER_M
+#define CLUSTER_M 1
+#define CLUSTER_N 1
+#endif
+#ifndef RASTER
+#define RASTER 8
+#endif
+#ifndef D_COPY_ENGINE  // rows of D start on 16 bytes
+#define D_COPY_ENGINE 1
+#endif
+#ifndef PACK_A  // 1: lines of A, or of B, do not start on 16 bytes; 2: k does not touch, and wgmma wants it to
+#define PACK_A 0
+#define PACK_B 0
+#endif
+#define CLUSTER (CLUSTER_M * CLUSTER_N)
+#include "wgmma_store.cuh"
+
+#include "packing.cuh"
+#define GROUPS (BM == 64 ? 1 : BM == 192 ? 3 : 2)
+#define THREADS (GROUPS * 128 + 128)
+static_assert(BM % 64 == 0 && BM <= 256 && BN % 16 == 0 && BN <= 256, "tiles are counted in 64 rows, 16 columns");
+static_assert(CLUSTER_N <= 2, "two blocks share A");
+static_assert(CLUSTER <= 4, "larger clusters find no place on the chip");
+static_assert(BM / 64 / GROUPS * BN <= 256, "128 sums a thread");
+
+constexpr int ROWS = BM / 64 / GROUPS;  // products of 64 rows that a warpgroup has side by side
+constexpr int B_SLABS = (BN + 63) / 64;
+constexpr int A_BYTES = BM * 128, B_BYTES = B_TURNED ? B_SLABS * SLAB : BN * 128;
+constexpr int D_COLS = patch_columns(BN), D_PATCHES = BN / D_COLS;
+constexpr int D_BUFFERS = ROWS * D_PATCHES % 2 == 0 ? 2 : 1;  // they take turns, tile after tile
+
+struct alignas(1024) Stage { char A[A_BYTES], B[B_BYTES]; };
+struct Pipeline {
+  Stage stage[STAGES];
+  Patch<D_COLS> D[GROUPS * 4][D_BUFFERS];
+  Barrier full[STAGES], empty[STAGES];
+};
+
+struct Extents { int M, N, K, batch, batches; };
+
+// The blocks of a cluster take neighbouring tiles; clusters go down a band of RASTER rows, then to the next column: for the L2.
+struct Tiles {
+  int tiles_m, tiles_n, per_matrix, count, at;
+  int row, col, inner, outer;
+
+  __device__ __forceinline__ Tiles(const Extents& e) {
+    tiles_m = ceil_div(e.M, BM * CLUSTER_M);
+    tiles_n = ceil_div(e.N, BN * CLUSTER_N);
+    per_matrix = tiles_m * tiles_n;
+    count = per_matrix * e.batch * e.batches;
+    at = blockIdx.x / CLUSTER - gridDim.x / CLUSTER;
+  }
+  __device__ __forceinline__ bool next(const Extents& e, int rank) {
+    at += gridDim.x / CLUSTER;
+    if (at >= count) return false;
+    const int tile = at % per_matrix, matrix = at / per_matrix;
+    const int band = tile / (RASTER * tiles_n) * RASTER, height = min_of(RASTER, tiles_m - band);
+    const int within = tile % (RASTER * tiles_n);
+    row = ((band + within % height) * CLUSTER_M + rank % CLUSTER_M) * BM;
+    col = (within / height * CLUSTER_N + rank / CLUSTER_M) * BN;
+    inner = matrix % e.batch, outer = matrix / e.batch;
+    return true;
+  }
+};
+
+// One tile of an operand to shared memory, in as many boxes as the copy engine needs. Parts blocks load a part each for all of
+// them, those of the bits of `blocks`.
+template <bool Turned, int Extent, int Parts>
+__device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int along, int k, int inner, int outer, int part,
+                                          int blocks, Barrier* full) {
+  constexpr int Slabs = Turned ? (Extent + 63) / 64 : 1;
+#pragma unroll
+  for (int slab = 0; slab < Slabs; ++slab) {
+    const int x = Turned ? along + slab * 64 : k, y = Turned ? k + part * (BK / Parts) : along + part * (Extent / Parts);
+    char* target = tile + slab * SLAB + part * ((Turned ? BK : Extent) / Parts * 128);
+    if (Parts > 1)
+      tma_load_shared(target, map, x, y, inner, outer, full, blocks);
+    else
+      tma_load(target, map, x, y, inner, outer, full);
+  }
+}
+
+// Where the maps of packed operands point to: A first, then B.
+__device__ __forceinline__ void pack_operands(const Extents& e, const T* A, i64 a_line, const T* B, i64 b_line,
+                                              const Workspace& workspace, char* shared) {
+  T* to = static_cast<T*>(workspace.slots);
+  if (PACK_A) to += pack<A_TURNED, PACK_A == 2>(to, A, a_line, e.M, e.K, shared);
+  if (PACK_B) pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K, shared);
+  meet_all_blocks(workspace.flags);
+}
+
+extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
+wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, const __grid_constant__ TensorMap a_map,
+      const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap d_map, const T* A, const T* B, const Out* C,
+      Out* D, i64 a_line, i64 b_line, i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
+      int a_batched, int b_batched, Workspace workspace) {
+  const Extents extents = {M, N, K, batch, batches};
+  extern __shared__ __align__(1024) char shared[];
+  Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = CLUSTER > 1 ? cluster_rank() : 0;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; ++i) {
+      barrier_init(&pipeline.full[i], 1);
+      barrier_init(&pipeline.empty[i], GROUPS * 4 * (CLUSTER_M + CLUSTER_N - 1));
+    }
+    barrier_init_fence();
+  }
+  if (CLUSTER > 1) cluster_barrier(); else __syncthreads();  // nobody uses a barrier before it is initialised
+
+  if (PACK_A || PACK_B) pack_operands(extents, A, a_line, B, b_line, workspace, shared);
+
+  const int steps = ceil_div(extents.K, BK);
+  Tiles tiles(extents);
+  int stage = 0;
+  if (warp >= GROUPS * 4) {
+    // Load: one thread orders tile after tile, as far ahead as stages are empty.
+    give_registers_back<GROUPS == 3 ? 32 : 56>();
+    if (threadIdx.x == GROUPS * 128) {
+      int parity = 1;
+      const int below = rank % CLUSTER_M, beside = rank / CLUSTER_M;  // the part of B, and of A, that is mine to load
+      const int column = ((1 << CLUSTER_M) - 1) << beside * CLUSTER_M, row = (CLUSTER_N > 1 ? 1 | 1 << CLUSTER_M : 1) << below;
+      while (tiles.next(extents, rank)) {
+        const int a_inner = a_batched & 1 ? tiles.inner : 0, a_outer = a_batched & 2 ? tiles.outer : 0;
+        const int b_inner = b_batched & 1 ? tiles.inner : 0, b_outer = b_batched & 2 ? tiles.outer : 0;
+        for (int step = 0; step < steps; ++step) {
+          Stage& s = pipeline.stage[stage];
+          Barrier* full = &pipeline.full[stage];
+          barrier_wait(&pipeline.empty[stage], parity);
+          barrier_arrive_expect(full, A_BYTES + B_BYTES);
+          load_tile<A_TURNED, BM, CLUSTER_N>(s.A, &a_map, tiles.row, step * BK, a_inner, a_outer, beside, row, full);
+          load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, step * BK, b_inner, b_outer, below, column, full);
+          if (++stage == STAGES) stage = 0, parity ^= 1;
+        }
+      }
+    }
+  } else {
+    take_registers<GROUPS == 3 ? 160 : 224>();
+    const int group = warp / 4;
+    const auto free_stage = [&](int freed) {
+      if (CLUSTER == 1) {
+        if (lane == 0) barrier_arrive(&pipeline.empty[freed]);
+      } else if (lane < CLUSTER && (lane % CLUSTER_M == rank % CLUSTER_M || lane / CLUSTER_M == rank / CLUSTER_M)) {
+        barrier_arrive_at(&pipeline.empty[freed], lane);
+      }
+    };
+    int parity = 0;
+    while (tiles.next(extents, rank)) {
+      Sum sums[ROWS][BN / 2] = {};
+      int last = stage;
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        barrier_wait(&pipeline.full[stage], parity);
+        const Descriptor a = describe(pipeline.stage[stage].A + group * ROWS * SLAB), b = describe(pipeline.stage[stage].B);
+        products_begin();
+#pragma unroll
+        for (int i = 0; i < STEPS; ++i)
+#pragma unroll
+          for (int m = 0; m < ROWS; ++m)
+            Wgmma<BN>::multiply(sums[m], a + step_along_k<A_TURNED>(i) + further(m * SLAB), b + step_along_k<B_TURNED>(i));
+        products_commit();
+        if (step > 0) {  // this step's products run while the one before gives its stage back
+          products_wait<1>();
+          free_stage(last);
+        }
+        last = stage;
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+      }
+      products_wait<0>();
+#pragma unroll
+      for (int m = 0; m < ROWS; ++m) sums_arrive(sums[m]);
+      if (steps > 0) free_stage(last);
+
+      // Store: patches of 16 rows, each warp for itself.
+#pragma unroll
+      for (int m = 0; m < ROWS; ++m) {
+        const int row = tiles.row + (group * ROWS + m) * 64 + warp % 4 * 16;
+        const int my_row = row + lane / 4, my_col = tiles.col + lane % 4 * 2;
+        const int rows_left = extents.M - my_row, cols_left = extents.N - my_col;
+        const Out* c = C + tiles.inner * c_inner + tiles.outer * c_outer + my_row * c_row + my_col * c_col;
+        Out* d = D + tiles.inner * d_inner + tiles.outer * d_outer;
+#pragma unroll
+        for (int patch = 0; patch < D_PATCHES; ++patch) {
+          const int col = tiles.col + patch * D_COLS;
+          Sum* mine = &sums[m][patch * (D_COLS / 2)];
+          const int cols = cols_left - patch * D_COLS;
+          scale_sums<D_COLS / 2>(c + patch * D_COLS * c_col, c_row, c_col, rows_left, cols, alpha, mine, beta);
+          Patch<D_COLS>& buffer = pipeline.D[warp][(m * D_PATCHES + patch) % D_BUFFERS];
+          if (D_COPY_ENGINE && lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
+          __syncwarp();
+          buffer.lay(mine);
+          if (D_COPY_ENGINE) proxy_fence();
+          __syncwarp();
+          if (!D_COPY_ENGINE) {
+            buffer.copy_out(d + row * d_row + col, d_row, extents.M - row, extents.N - col);
+          } else if (lane == 0) {
+            tma_store(&d_map, col, row, tiles.inner, tiles.outer, buffer.bytes);
+            tma_store_commit();
+          }
+        }
+      }
+    }
+    if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
+  }
+  if (CLUSTER > 1) cluster_barrier();  // nobody leaves while another one still writes to its memory
+}

@@ -1,0 +1,149 @@
+// Lesson:   at full size the limit is power: bytes that do not move are clock. And a store can hide behind the next tile.
+// From:     20_wgmma_specialised
+// Change:   one block an SM for many tiles, visited in bands for the L2; two blocks below each other form a cluster, and each
+//           loads half of the B that both need for both; sums leave through swizzled patches and the copy engine, which
+//           writes them while the next tile is multiplied.
+// Predicts: the producer fills the stages of the next tile during the store: of the 5 % that start and end of a tile cost, 2
+//           stay. A third less traffic between L2 and shared memory. 92 % of the limit, above cuBLAS.
+// Measured: -
+//
+//   cluster            block 0: rows 0 .. 127    block 1: rows 128 .. 255     one tile of B for both
+//   block 0 loads      its A, slabs 0, 1 of B    -> both blocks
+//   block 1 loads      its A, slabs 2, 3 of B    -> both blocks               a stage is free when both have read it
+//
+//   sums of a warp, 16 x 64 of them | stmatrix -> patch of 2 KB, pieces swizzled by row | copy engine -> D
+#include "wgmma_store.cuh"
+
+#ifndef BM
+#define BM 128
+#define BN 256
+#define STAGES 4
+#endif
+#ifndef CLUSTER_M  // blocks that share B
+#define CLUSTER_M 2
+#endif
+#ifndef D_COPY_ENGINE  // rows of C start on 16 bytes
+#define D_COPY_ENGINE 1
+#endif
+#ifndef RASTER
+#define RASTER 8
+#endif
+#define CLUSTER CLUSTER_M
+#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#define CONSUMERS (BM / 64 * 128)
+#define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups
+static_assert(BM == 128, "232 registers for 256 consumers and 40 for 128 producers are the SM's 65536");
+static_assert(BN % (64 * CLUSTER) == 0 && BN <= 256, "each block of a cluster loads whole slabs of 64 columns of B");
+
+struct alignas(1024) Stage { char A[BM * 128], B[BN * 128]; };
+constexpr int D_COLS = 128 / sizeof(Out), PATCHES = BN / D_COLS;
+struct Pipeline {
+  Stage stage[STAGES];
+  Patch<D_COLS> D[CONSUMERS / 32][2];  // two a warp: one is written while the other one leaves
+  Barrier full[STAGES], empty[STAGES];
+};
+
+// The boxes of one step, to one stage; `full` hears when all bytes are there.
+__device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMap* a_map, const TensorMap* b_map, int row,
+                                     int col, int k, int rank) {
+  constexpr int part = BN / CLUSTER;  // columns of B that this block loads for all
+  barrier_arrive_expect(full, sizeof(Stage));
+  tma_load(stage.A, a_map, k, row, full);
+#pragma unroll
+  for (int i = 0; i < (B_TURNED ? part : 64); i += 64) {
+    const int at = rank * part + i;
+    tma_load_shared(stage.B + at * 128, b_map, B_TURNED ? col + at : k, B_TURNED ? k : col + at, full, (1 << CLUSTER) - 1);
+  }
+}
+
+// The clusters' tiles: down a band of RASTER of them, then the next column.
+struct Tiles {
+  int tiles_m, tiles_n, at, row, col;
+  __device__ __forceinline__ Tiles(int M, int N)
+      : tiles_m(ceil_div(M, BM * CLUSTER)), tiles_n(ceil_div(N, BN)), at(blockIdx.x / CLUSTER) {}
+  __device__ __forceinline__ bool next(int rank) {
+    if (at >= tiles_m * tiles_n) return false;
+    const int band = at / (RASTER * tiles_n) * RASTER, height = min_of(RASTER, tiles_m - band);
+    const int within = at % (RASTER * tiles_n);
+    row = ((band + within % height) * CLUSTER + rank) * BM, col = within / height * BN;
+    at += gridDim.x / CLUSTER;
+    return true;
+  }
+};
+
+extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
+wgmma_persistent(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
+                 const __grid_constant__ TensorMap b_map, Scalar beta, const __grid_constant__ TensorMap d_map, Out* C, i64 ldc) {
+  // Where am I: my warpgroup's 64 rows of each tile of C.
+  const int steps = ceil_div(K, BK), rank = cluster_rank();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
+  Tiles tiles(M, N);
+
+  extern __shared__ __align__(1024) char shared[];
+  Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; ++i) {
+      barrier_init(&pipeline.full[i], 1);
+      barrier_init(&pipeline.empty[i], CLUSTER * CONSUMERS / 32);
+    }
+    barrier_init_fence();
+  }
+  cluster_barrier();  // nobody uses a barrier before it is initialised
+
+  int stage = 0;
+  if (warp >= CONSUMERS / 32) {
+    // Load: one thread orders tile after tile, as far ahead as stages are empty.
+    give_registers_back<40>();
+    if (threadIdx.x == CONSUMERS) {
+      int parity = 1;
+      while (tiles.next(rank)) {
+        for (int step = 0; step < steps; ++step) {
+          barrier_wait(&pipeline.empty[stage], parity);
+          load(pipeline.stage[stage], &pipeline.full[stage], &a_map, &b_map, tiles.row, tiles.col, step * BK, rank);
+          if (++stage == STAGES) stage = 0, parity ^= 1;
+        }
+      }
+    }
+  } else {
+    take_registers<232>();
+    int parity = 0;
+    while (tiles.next(rank)) {
+      Sum sums[BN / 2] = {};
+      int last = 0;
+#pragma unroll 1
+      for (int step = 0; step < steps; ++step) {
+        barrier_wait(&pipeline.full[stage], parity);
+        const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB), b = describe(pipeline.stage[stage].B);
+        products_begin();
+#pragma unroll
+        for (int i = 0; i < STEPS; ++i) Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
+        products_commit();
+        products_wait<1>();  // those of the step before are done
+        if (step > 0 && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
+        last = stage;
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+      }
+      products_wait<0>();
+      sums_arrive(sums);
+      if (steps > 0 && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
+
+      // Store: patch after patch of 16 rows, each warp for itself.
+      const int row = tiles.row + group * 64 + warp % 4 * 16, my_row = row + lane / 4, my_col = tiles.col + lane % 4 * 2;
+      scale_sums<BN / 2>(C + my_row * ldc + my_col, ldc, 1, M - my_row, N - my_col, alpha, sums, beta);
+#pragma unroll
+      for (int i = 0; i < PATCHES; ++i) {
+        Patch<D_COLS>& patch = pipeline.D[warp][i % 2];
+        if (D_COPY_ENGINE && lane == 0) tma_store_wait_read<1>();  // the patch before the last has been read
+        __syncwarp();
+        patch.lay(sums + i * (D_COLS / 2));
+        proxy_fence();
+        __syncwarp();
+        const int col = tiles.col + i * D_COLS;
+        if (!D_COPY_ENGINE) patch.copy_out(C + row * ldc + col, ldc, M - row, N - col);
+        else if (lane == 0) tma_store(&d_map, col, row, patch.bytes), tma_store_commit();
+      }
+    }
+    if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
+  }
+  cluster_barrier();  // nobody leaves while the other one still writes to its memory
+}

@@ -1,0 +1,156 @@
+// wgmma (sm_90a): four warps multiply tiles that lie in shared memory; the sums stay in their registers. PTX ISA, "Asynchronous
+// warpgroup level matrix instructions".
+//
+// One instruction: 64 rows of A, N columns of B, 32 bytes of k. Both tiles lie in the pattern that the copy engine's swizzle
+// of 128 bytes leaves, and a descriptor says where. TURNED tiles have neighbours along m or n (16-bit types only):
+//
+//   k touches   rows of 128 bytes of k, 8 of them an atom of 1024; the next 32 bytes of k lie 32 bytes further
+//   turned      slabs of 64 elements of m or n, `leading` bytes apart; a slab has a row of 128 bytes for each k
+//
+// Sums: thread t has sums[4 j + 2 h + i] of row t / 32 * 16 + t % 32 / 4 + 8 h, column 8 j + t % 4 * 2 + i.
+#pragma once
+
+#include "tensor.cuh"  // first: it brings the element types
+
+#include "hopper.cuh"
+
+#ifndef A_TURNED
+#define A_TURNED 0
+#endif
+#ifndef B_TURNED
+#define B_TURNED 0
+#endif
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+#define KIND_half ".f16"
+#define KIND___nv_bfloat16 ".bf16"
+#define KIND_float ".tf32"
+#define KIND___nv_fp8_e4m3 ".e4m3"
+#define KIND___nv_fp8_e5m2 ".e5m2"
+#define KIND_int8 ".s8"
+#define KIND_uint8 ".u8"
+#define HAS_TURNS_half 1
+#define HAS_TURNS___nv_bfloat16 1
+#define IS_WHOLE_int8 1
+#define IS_WHOLE_uint8 1
+#define IS_FLOAT_float 1
+#if TOKEN(HAS_TURNS_, ELEMENT)
+#define WGMMA_SHAPE "k16.f32"
+#define WGMMA_TAIL ", 1, 1, " TEXT(A_TURNED) ", " TEXT(B_TURNED)
+#elif TOKEN(IS_FLOAT_, ELEMENT)
+#define WGMMA_SHAPE "k8.f32"
+#define WGMMA_TAIL ", 1, 1"
+#elif TOKEN(IS_WHOLE_, ELEMENT)
+#define WGMMA_SHAPE "k32.s32"
+#define WGMMA_TAIL ""
+#else
+#define WGMMA_SHAPE "k32.f32"
+#define WGMMA_TAIL ", 1, 1"
+#endif
+#if TOKEN(IS_WHOLE_, ELEMENT)
+#define SUM(i) "+r"(sums[i])
+#else
+#define SUM(i) "+f"(sums[i])
+#endif
+static_assert(sizeof(T) == 2 || (!A_TURNED && !B_TURNED), "wgmma turns 16-bit types only: of others, k must touch");
+
+#ifndef BK
+#define BK (128 / sizeof(T))
+#endif
+static_assert(BK * sizeof(T) == 128, "a step along k is one row of the swizzle");
+constexpr int STEPS = 4;        // instructions of 32 bytes of k
+constexpr int SLAB = 64 * 128;  // bytes of 64 rows of a tile (k touches), or of 64 columns (turned)
+
+// ---- descriptors ----
+
+typedef unsigned long long Descriptor;
+
+// A tile that starts at a multiple of 1024. With k touching, 8 rows further is 1024 bytes; turned, 8 of k.
+__device__ __forceinline__ Descriptor describe(const void* tile) {
+  constexpr Descriptor leading = SLAB >> 4, stride = 1024 >> 4, swizzle_128 = 1;
+  return (shared_address(tile) >> 4 & 0x3FFF) | leading << 16 | stride << 32 | swizzle_128 << 62;
+}
+
+// What to add to a descriptor for the step-th instruction along k, and for a place `bytes` further.
+template <bool Turned> __device__ constexpr int step_along_k(int step) { return step * (Turned ? 16 * 128 : 32) >> 4; }
+__device__ constexpr int further(int bytes) { return bytes >> 4; }
+
+// ---- order ----
+
+// Before the first product of a batch: orders the registers with what ordinary instructions did to them.
+__device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+// Until at most `Pending` committed groups, the youngest, are under way.
+template <int Pending> __device__ __forceinline__ void products_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
+
+// The compiler does not know that products arrive at the wait: nothing may use the sums before this line.
+template <int Count> __device__ __forceinline__ void sums_arrive(Sum (&sums)[Count]) {
+#pragma unroll
+  for (int i = 0; i < Count; ++i) asm volatile("" : SUM(i)::"memory");
+}
+
+// ---- products: sums += A B ----
+
+template <int N> struct Wgmma;
+
+#define SUMS_8(i) SUM(i), SUM(i + 1), SUM(i + 2), SUM(i + 3), SUM(i + 4), SUM(i + 5), SUM(i + 6), SUM(i + 7)
+#define SUMS_16 SUMS_8(0)
+#define SUMS_32 SUMS_16, SUMS_8(8)
+#define SUMS_48 SUMS_32, SUMS_8(16)
+#define SUMS_64 SUMS_48, SUMS_8(24)
+#define SUMS_80 SUMS_64, SUMS_8(32)
+#define SUMS_96 SUMS_80, SUMS_8(40)
+#define SUMS_112 SUMS_96, SUMS_8(48)
+#define SUMS_128 SUMS_112, SUMS_8(56)
+#define SUMS_144 SUMS_128, SUMS_8(64)
+#define SUMS_160 SUMS_144, SUMS_8(72)
+#define SUMS_176 SUMS_160, SUMS_8(80)
+#define SUMS_192 SUMS_176, SUMS_8(88)
+#define SUMS_208 SUMS_192, SUMS_8(96)
+#define SUMS_224 SUMS_208, SUMS_8(104)
+#define SUMS_240 SUMS_224, SUMS_8(112)
+#define SUMS_256 SUMS_240, SUMS_8(120)
+#define NAMES_16 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define NAMES_32 NAMES_16 ", %8, %9, %10, %11, %12, %13, %14, %15"
+#define NAMES_48 NAMES_32 ", %16, %17, %18, %19, %20, %21, %22, %23"
+#define NAMES_64 NAMES_48 ", %24, %25, %26, %27, %28, %29, %30, %31"
+#define NAMES_80 NAMES_64 ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define NAMES_96 NAMES_80 ", %40, %41, %42, %43, %44, %45, %46, %47"
+#define NAMES_112 NAMES_96 ", %48, %49, %50, %51, %52, %53, %54, %55"
+#define NAMES_128 NAMES_112 ", %56, %57, %58, %59, %60, %61, %62, %63"
+#define NAMES_144 NAMES_128 ", %64, %65, %66, %67, %68, %69, %70, %71"
+#define NAMES_160 NAMES_144 ", %72, %73, %74, %75, %76, %77, %78, %79"
+#define NAMES_176 NAMES_160 ", %80, %81, %82, %83, %84, %85, %86, %87"
+#define NAMES_192 NAMES_176 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define NAMES_208 NAMES_192 ", %96, %97, %98, %99, %100, %101, %102, %103"
+#define NAMES_224 NAMES_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
+#define NAMES_240 NAMES_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
+#define NAMES_256 NAMES_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define WGMMA(N, a, b)                                                                                        \
+  template <> struct Wgmma<N> {                                                                               \
+    static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], Descriptor A, Descriptor B) {         \
+      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N WGMMA_SHAPE TOKEN(KIND_, ELEMENT)                  \
+                   TOKEN(KIND_, B_ELEMENT) " {" NAMES_##N "}, %" #a ", %" #b ", 1" WGMMA_TAIL ";"             \
+                   : SUMS_##N : "l"(A), "l"(B));                                                              \
+    }                                                                                                         \
+  };
+WGMMA(16, 8, 9)
+WGMMA(32, 16, 17)
+WGMMA(48, 24, 25)
+WGMMA(64, 32, 33)
+WGMMA(80, 40, 41)
+WGMMA(96, 48, 49)
+WGMMA(112, 56, 57)
+WGMMA(128, 64, 65)
+WGMMA(144, 72, 73)
+WGMMA(160, 80, 81)
+WGMMA(176, 88, 89)
+WGMMA(192, 96, 97)
+WGMMA(208, 104, 105)
+WGMMA(224, 112, 113)
+WGMMA(240, 120, 121)
+WGMMA(256, 128, 129)

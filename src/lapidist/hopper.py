@@ -1,0 +1,295 @@
+"""The kernels on Hopper's own tensor-core instruction, wgmma (sm_90a): their configs, what they take, how long they need.
+
+Tiles are counted in 64 rows and 16 columns; a step along k is 128 bytes, one row of the copy engine's swizzle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf, prod
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.dtypes import FP8, TF32, element_of, size_of
+from lapidist.hopper_operands import (
+    PATCH_ROWS,
+    SLAB_BYTES,
+    TURNED,
+    batch_steps,
+    copies_out,
+    family_maps,
+    lines_of,
+    packed,
+    plain_shared,
+    rung_maps,
+    scratch,
+    transposed,
+    turned,
+    wgmma_shared,
+)
+from lapidist.kernel import Kernel, Tuned, Types
+from lapidist.problem import Problem
+from lapidist.signatures import (
+    LAYOUT_WORDS,
+    OPERANDS,
+    SIZES,
+    TMA_ALIGNMENT,
+    Signature,
+    refuse_layouts,
+    tensor_types,
+    vector_width,
+)
+
+MATHS = (*TURNED, TF32, "int8", "uint8", *FP8)
+
+
+def step_of(math: str) -> int:
+    """Elements of k in a step."""
+    return 128 // element_of(math).nbytes
+
+
+def tile(math: str, bm: int, bn: int, stages: int, cluster: tuple[int, int] = (1, 1), producers: int = 128) -> Config:
+    """A warp owns 16 rows of each 64; a warpgroup has one such slab, or two in tiles of 256 rows."""
+    rows = 32 if bm == 256 else 16
+    return Config(bm, bn, step_of(math), rows, bn, 0, 0, stages, producers, *cluster)
+
+
+# ---- what they refuse ----
+
+
+def refuse_rung(problem: Problem) -> str | None:
+    b_layout = "col" if problem.b.lies("col") else "row"
+    refusal = refuse_layouts(problem, b_layout)
+    if refusal is None and any(transposed(problem)):
+        return f"wgmma reads {problem.math} with neighbours along k: B must be {LAYOUT_WORDS['col']}; it is {LAYOUT_WORDS['row']}"
+    return refusal or refuse_lines(problem)
+
+
+def refuse_lines(problem: Problem) -> str | None:
+    """What the copy engine brings starts on 16 bytes, line by line."""
+    for name, wrong in zip("AB", packed(problem), strict=True):
+        if wrong:
+            return f"the copy engine needs {name}'s pointer and the steps between its lines in multiples of {TMA_ALIGNMENT} bytes"
+    return None
+
+
+def refuse_family(problem: Problem) -> str | None:
+    if problem.d.layout != "row":
+        return "D must have neighbours that touch along rows or columns; it is strided"
+    if len(problem.batch) > 2:
+        return f"it steps through two batch dimensions; these strides leave {len(problem.batch)}: {problem.batch}"
+    if any(step < 0 for matrix in problem.matrices() for step in matrix.batch_strides):
+        return "the copy engine steps forward from matrix to matrix; a batch stride is negative"
+    if problem.batch and any(packed(problem)):
+        return f"of a batch, the copy engine needs every line of A and B to start on {TMA_ALIGNMENT} bytes"
+    if any(step < 0 for _, _, step in lines_of(problem)):
+        return "the copy engine steps forward from line to line; a stride of A or B is negative"
+    for name, matrix in (("A", problem.a), ("B", problem.b)):
+        if matrix.layout == "strided":
+            return f"{name} must have neighbours that touch along rows or columns; it is strided"
+    return None
+
+
+# ---- what the sources are compiled with ----
+
+
+def rung_defines(problem: Problem) -> Mapping[str, object]:
+    return {
+        **tensor_types(problem),
+        "B_TURNED": int(turned(problem)[1]),
+        "D_COPY_ENGINE": int(copies_out(problem)),
+        "D_VECTOR": vector_width(problem.d, problem.out_dtype),
+    }
+
+
+def family_defines(problem: Problem) -> Mapping[str, object]:
+    pack_a, pack_b = (2 if turn else int(pack) for pack, turn in zip(packed(problem), transposed(problem), strict=True))
+    return {**rung_defines(problem), "A_TURNED": int(turned(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
+
+
+def family_constants(problem: Problem) -> Mapping[str, int]:
+    """The steps between lines of A and B, and which batch dimensions they have: bit 0 the inner one, bit 1 the outer one."""
+    (_, _, a_line), (_, _, b_line) = lines_of(problem)
+    batched = {
+        f"{name}_batched": sum(bool(stride) << place for place, (_, stride) in enumerate(batch_steps(problem, matrix)))
+        for name, matrix in (("a", problem.a), ("b", problem.b))
+    }
+    return {"a_line": a_line, "b_line": b_line, "batches": problem.batch[0] if len(problem.batch) > 1 else 1, **batched}
+
+
+# ---- parameter lists ----
+
+MAPS = (("a_map", "tensormap"), ("b_map", "tensormap"))
+RUNG = Signature(
+    "wgmma",
+    (*SIZES, ("alpha", "scalar"), *MAPS, ("beta", "scalar"), ("D", "pointer"), ("ldd", "i64")),
+    rung_defines,
+    refuse_rung,
+    rung_maps,
+)
+PERSISTENT = Signature(
+    "wgmma, D by the copy engine",
+    (*SIZES, ("alpha", "scalar"), *MAPS, ("beta", "scalar"), ("d_map", "tensormap"), ("D", "pointer"), ("ldd", "i64")),
+    rung_defines,
+    refuse_rung,
+    rung_maps,
+)
+FAMILY = Signature(
+    "wgmma family",
+    (
+        *SIZES,
+        ("batch", "i32"),
+        ("batches", "i32"),
+        ("alpha", "scalar"),
+        ("beta", "scalar"),
+        *MAPS,
+        ("d_map", "tensormap"),
+        *((letter, "pointer") for letter in OPERANDS),
+        ("a_line", "i64"),
+        ("b_line", "i64"),
+        *((f"c_{step}", "i64") for step in ("row", "col", "inner", "outer")),
+        *((f"d_{step}", "i64") for step in ("row", "inner", "outer")),
+        ("a_batched", "i32"),
+        ("b_batched", "i32"),
+        ("workspace", "workspace"),
+    ),
+    family_defines,
+    refuse_family,
+    family_maps,
+    family_constants,
+)
+
+# ---- how long they need ----
+
+CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
+POWER_SHARE = 0.82  # of the limit with data that moves; that one is measured with tiles that stay where they are
+CYCLES_BEFORE = 1500.0  # of a tile: the first bytes come
+CYCLES_AFTER = 1200.0  # the sums leave; the producer loads for the next tile meanwhile
+CYCLES_BY_HAND = 4000.0  # the same, of 32 K elements of D that the copy engine does not take
+PACK_SECONDS = 3e-6  # the blocks wait for each other
+MOVED_BYTES = 200e12  # a second, from L2 to shared memory: what a byte costs in power, and so in clock
+
+
+def seconds(problem: Problem, config: Config, device: Device) -> float:
+    """Rounds of tiles, each its steps; or what power allows; or the bytes of memory. Measured on an H200, see docs/ladder.md."""
+    peak = device.peak_tflops(problem.math, "wgmma") * 1e6 / (device.sms * device.clock_mhz)  # flops of an SM and cycle
+    if not peak:
+        return inf
+    steps, tiles = -(-problem.k // config.bk), kernel_clusters(problem, config)
+    rounds = -(-tiles // (device.sms // config.cluster))
+    step = 2.0 * config.bm * config.bn * config.bk / min(peak, feed_limit(config, problem))
+    after = CYCLES_AFTER if copies_out(problem) else CYCLES_BY_HAND * config.bm * config.bn / 32768
+    running = (CYCLES_BEFORE + rounds * (steps * step + after)) / (device.clock_mhz * 1e6 * CLOCK_SHARE)
+    powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE)
+    b_width = -(-config.bn // 64) * 64 if turned(problem)[1] else config.bn
+    moved = tiles * steps * 128.0 * (config.bm * config.cluster_m + b_width * config.cluster_n)
+    packing = 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9) + PACK_SECONDS if any(packed(problem)) else 0.0
+    return packing + moved / MOVED_BYTES + max(running, powered, least_bytes(problem) / (device.dram_gbps * 1e9))
+
+
+def least_bytes(problem: Problem) -> float:
+    a, b, _, d = problem.element_bytes
+    elements = problem.m * problem.k * a + problem.n * problem.k * b + problem.m * problem.n * d * (1 + bool(problem.c))
+    return float(prod(problem.batch) * elements)
+
+
+def kernel_clusters(problem: Problem, config: Config) -> int:
+    return prod(problem.batch) * -(-problem.m // (config.bm * config.cluster_m)) * -(-problem.n // (config.bn * config.cluster_n))
+
+
+def feed_limit(config: Config, problem: Problem) -> float:
+    """Flops a cycle that shared memory can feed: an instruction reads 64 rows of A and all columns of B, 128 bytes a cycle."""
+    depth = 32 // size_of(problem.dtype)
+    return 2.0 * 64 * config.bn * depth / ((64 + config.bn) * 32 / 128)
+
+
+# ---- the rows ----
+
+
+SHARED_BYTES = 227 * 1024
+MOST_STAGES = 12  # 190 KB on their way hide any latency
+
+
+def deepest(bm: int, bn: int) -> int:
+    """As many stages as fit, whatever the types and layouts: slabs of B, patches of D."""
+    stage = bm * 128 + -(-bn // 64) * SLAB_BYTES + 16
+    patches = (4 if bm == 64 else 8) * 2 * PATCH_ROWS * 128
+    return min(MOST_STAGES, (SHARED_BYTES - 1024 - patches) // stage)
+
+
+def family_configs(math: str) -> Tuned:
+    """From the largest tiles to small ones, which fill the chip when the product is small."""
+    shapes = [(128, bn) for bn in (256, 224, 192, 160, 128, 96, 64)] + [(64, bn) for bn in (256, 192, 128, 96, 64, 32)]
+    tiles = [tile(math, *shape, deepest(*shape)) for shape in shapes]
+    pairs = [tile(math, *shape, deepest(*shape), (2, 1)) for shape in ((128, 256), (128, 192), (128, 128))]
+    return tuple((config, 0.95) for config in (*pairs, *tiles))
+
+
+def by_math(*arguments: object, **more: object) -> dict[str, Tuned]:
+    return {math: ((tile(math, *arguments, **more), 0.8),) for math in MATHS}  # type: ignore[arg-type]
+
+
+TYPES = Types(MATHS, outputs=True)
+WGMMA_RUNGS = tuple(
+    Kernel(
+        source.partition("_")[2],
+        "rung",
+        f"ladder/{source}.cu",
+        idea,
+        signature,
+        tuned["float16"][0][0],
+        efficiency,
+        (9, 0),
+        tuned={math: ((config, efficiency),) for math, ((config, _),) in tuned.items()},
+        persistent=persistent,
+        dynamic_shared=shared,
+        types=TYPES,
+        unit="wgmma",
+    )
+    for source, idea, signature, tuned, efficiency, persistent, shared in (
+        (
+            "19_wgmma_tma",
+            "wgmma from swizzled tiles that the copy engine brings",
+            RUNG,
+            by_math(128, 256, 4, producers=0),
+            0.62,
+            0,
+            plain_shared,
+        ),
+        (
+            "20_wgmma_specialised",
+            "a producer and two consumers, tied together by mbarriers",
+            RUNG,
+            by_math(128, 256, 4),
+            0.67,
+            0,
+            plain_shared,
+        ),
+        (
+            "21_wgmma_persistent",
+            "persistent clusters share B; D leaves by the copy engine during the next tile",
+            PERSISTENT,
+            by_math(128, 256, 4, (2, 1)),
+            0.8,
+            1,
+            wgmma_shared,
+        ),
+    )
+)
+WGMMA_FAMILY = Kernel(
+    "wgmma",
+    "production",
+    "gemm/wgmma.cu",
+    "Hopper: every layout that wgmma reads, any alignment, batches; tiles to fit",
+    FAMILY,
+    tile("float16", 128, 256, 4),
+    0.95,
+    (9, 0),
+    tuned={math: family_configs(math) for math in MATHS},
+    persistent=1,
+    dynamic_shared=wgmma_shared,
+    types=TYPES,
+    unit="wgmma",
+    scratch=scratch,
+    model=seconds,
+)

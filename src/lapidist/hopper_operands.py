@@ -1,0 +1,197 @@
+"""Operands as the wgmma kernels want them: which lines touch, what is packed first, the copy engine's maps of A, B and D."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lapidist.config import Config
+from lapidist.dtypes import TF32, size_of
+from lapidist.launch import TensorMap
+from lapidist.problem import VECTOR_BYTES, Matrix, Problem
+from lapidist.signatures import TMA_ALIGNMENT
+
+TURNED = ("float16", "bfloat16")  # wgmma also reads these with neighbours along m or n
+SLAB_BYTES = 64 * 128  # of 64 rows of a tile, or of 64 columns of a turned one
+PATCH_ROWS = 16  # of D that a warp lays down at once
+FLAG_BYTES = 256
+ROUNDED = {TF32: "tfloat32"}  # the copy engine rounds float on the way
+Lines = tuple[int, int, int]  # how many lines of touching elements, their length, the step between them
+
+
+# ---- how operands lie ----
+
+
+def along_k(matrix: Matrix, is_a: bool) -> bool:
+    """Neighbours along k touch: rows of A, columns of B."""
+    return matrix.lies("row" if is_a else "col")
+
+
+def line(matrix: Matrix, by_rows: bool) -> tuple[int, int, int]:
+    """(how many lines of touching elements, their length, the step between them)"""
+    if by_rows:
+        return matrix.rows, matrix.cols, matrix.row_stride
+    return matrix.cols, matrix.rows, matrix.col_stride
+
+
+def lines_of(problem: Problem) -> tuple[Lines, Lines]:
+    """The lines of A and of B, as they lie."""
+    return line(problem.a, along_k(problem.a, True)), line(problem.b, not along_k(problem.b, False))
+
+
+def turned(problem: Problem) -> tuple[bool, bool]:
+    """Whether tiles of A, and of B, have neighbours along m or n in shared memory: where wgmma reads them so."""
+    a, b = transposed(problem)
+    return not along_k(problem.a, True) and not a, not along_k(problem.b, False) and not b
+
+
+def transposed(problem: Problem) -> tuple[bool, bool]:
+    """Whether A, and B, are packed with k touching because wgmma reads this type no other way."""
+    needed = problem.math not in TURNED
+    return needed and not along_k(problem.a, True), needed and not along_k(problem.b, False)
+
+
+def packed_lines(problem: Problem) -> tuple[Lines, Lines]:
+    """The lines of A and of B as the copy engine finds them: packed ones start on 16 bytes."""
+    found = []
+    for lines, packs, turns in zip(lines_of(problem), packed(problem), transposed(problem), strict=True):
+        count, length, step = lines
+        if turns:
+            count, length = length, count
+        found.append((count, length, packed_step(length, size_of(problem.dtype)) if packs else step))
+    return found[0], found[1]
+
+
+def starts_on_16(matrix: Matrix, lines: tuple[int, int, int], size: int) -> bool:
+    count, length, step = lines
+    if 0 in (count, length):
+        return True  # nothing is moved
+    return matrix.alignment >= TMA_ALIGNMENT and (count == 1 or (step > 0 and step * size % TMA_ALIGNMENT == 0))
+
+
+def packed(problem: Problem) -> tuple[bool, bool]:
+    """Whether A, and B, are copied to lines that start on 16 bytes first."""
+    (a, b), (turn_a, turn_b) = lines_of(problem), transposed(problem)
+    size = size_of(problem.dtype)
+    return turn_a or not starts_on_16(problem.a, a, size), turn_b or not starts_on_16(problem.b, b, size)
+
+
+def packed_step(length: int, size: int) -> int:
+    """Elements from line to line of a packed operand."""
+    chunk = VECTOR_BYTES // size
+    return -(-length // chunk) * chunk
+
+
+def packed_bytes(problem: Problem) -> tuple[int, int]:
+    size = size_of(problem.dtype)
+    (a_count, _, a_step), (b_count, _, b_step) = packed_lines(problem)
+    a, b = packed(problem)
+    return a_count * a_step * size if a else 0, b_count * b_step * size if b else 0
+
+
+def scratch(problem: Problem) -> tuple[int, int]:
+    """Bytes of flags and of packed operands in the workspace."""
+    total = sum(packed_bytes(problem))
+    return (FLAG_BYTES, -(-total // FLAG_BYTES) * FLAG_BYTES) if total else (0, 0)
+
+
+# ---- tensor maps ----
+
+
+def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The boxes of A and B. What two blocks of a cluster share, each of them loads half of."""
+    step, a_parts, b_parts = config.bk, config.cluster_n, config.cluster_m
+    turned_a, turned_b = turned(problem)
+    a = (64, step // a_parts) if turned_a else (step, config.bm // a_parts)
+    b = (64, step // b_parts) if turned_b else (step, config.bn // b_parts)
+    return a, b
+
+
+def patch_width(config: Config, out_size: int) -> int:
+    """Columns of D that a warp lays down at once: 128 bytes, or as many as divide the tile."""
+    return next(width // out_size for width in (128, 64, 32) if config.bn % (width // out_size) == 0)
+
+
+def operand_map(
+    problem: Problem, matrix: Matrix, address: int, lines: tuple[int, int, int], box: tuple[int, int], ranks: int
+) -> TensorMap:
+    count, length, step = lines
+    size, dtype = size_of(problem.dtype), ROUNDED.get(problem.math, problem.dtype)
+    steps = [step * size if count > 1 and length > 0 else TMA_ALIGNMENT]
+    extents = [max(1, length), max(1, count)]
+    for extent, stride in batch_steps(problem, matrix)[: ranks - 2]:
+        extents.append(extent if stride else 1)
+        steps.append(stride * size or TMA_ALIGNMENT)
+    return TensorMap(address, dtype, tuple(extents), tuple(steps), (*box, *(1,) * (ranks - 2)), 128)
+
+
+def batch_steps(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
+    """(extent, stride) of the inner and the outer batch dimension."""
+    found = list(zip(problem.batch[::-1], matrix.batch_strides[::-1], strict=True))
+    return [*found, (1, 0), (1, 0)][:2]
+
+
+def family_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
+    """For gemm/wgmma.cu: batches of matrices; packed operands lie in the workspace."""
+    lines, starts = packed_lines(problem), [at["A"], at["B"]]
+    free = at["workspace"]
+    for index, (packs, nbytes) in enumerate(zip(packed(problem), packed_bytes(problem), strict=True)):
+        if packs:
+            starts[index] = free
+            free += nbytes
+    a_box, b_box = boxes(problem, config)
+    a_map = operand_map(problem, problem.a, starts[0], lines[0], a_box, 4)
+    b_map = operand_map(problem, problem.b, starts[1], lines[1], b_box, 4)
+    d_map = output_map(problem, config, at["D"], 4) if copies_out(problem) else a_map  # not looked at
+    return {"a_map": a_map, "b_map": b_map, "d_map": d_map}
+
+
+def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
+    """For the rungs: single matrices. Blocks of a cluster load whole slabs of a turned B."""
+    a_lines, b_lines = lines_of(problem)
+    b_box = (config.bk, config.bn // config.cluster_m) if along_k(problem.b, False) else (64, config.bk)
+    a_map = operand_map(problem, problem.a, at["A"], a_lines, (config.bk, config.bm), 2)
+    return {
+        "a_map": a_map,
+        "b_map": operand_map(problem, problem.b, at["B"], b_lines, b_box, 2),
+        "d_map": output_map(problem, config, at["D"], 2) if copies_out(problem) else a_map,  # else not looked at
+    }
+
+
+def output_map(problem: Problem, config: Config, address: int, ranks: int) -> TensorMap:
+    size = size_of(problem.out_dtype)
+    width = patch_width(config, size)
+    steps = [problem.d.row_stride * size if problem.d.rows > 1 else TMA_ALIGNMENT]
+    extents = [max(1, problem.d.cols), max(1, problem.d.rows)]
+    for extent, stride in batch_steps(problem, problem.d)[: ranks - 2]:
+        extents.append(extent)
+        steps.append(stride * size or TMA_ALIGNMENT)
+    box = (width, PATCH_ROWS, *(1,) * (ranks - 2))
+    return TensorMap(address, problem.out_dtype, tuple(extents), tuple(steps), box, width * size)
+
+
+def copies_out(problem: Problem) -> bool:
+    """Whether the copy engine may write D."""
+    return starts_on_16(problem.d, line(problem.d, True), size_of(problem.out_dtype))
+
+
+# ---- shared memory ----
+
+
+def stages_bytes(config: Config, turned_b: bool) -> int:
+    b = -(-config.bn // 64) * SLAB_BYTES if turned_b else config.bn * 128
+    return config.stages * (-(-(config.bm * 128 + b) // 1024) * 1024 + 16) + 1024
+
+
+def plain_shared(config: Config, problem: Problem) -> int:
+    """Stages and their barriers, and room to start on 1024 bytes."""
+    return stages_bytes(config, False)
+
+
+def wgmma_shared(config: Config, problem: Problem) -> int:
+    """The same, and two patches of D a warp where they take turns."""
+    size = size_of(problem.out_dtype)
+    width = patch_width(config, size)
+    patches = config.wm // PATCH_ROWS * config.bn // width
+    buffers = 2 if patches % 2 == 0 else 1
+    warps = config.bm // config.wm
+    return stages_bytes(config, turned(problem)[1]) + warps * buffers * PATCH_ROWS * width * size
