@@ -27,7 +27,7 @@ from lapidist.verify import Verdict, judge
 
 THREADS = 256
 CHECKED_ITERATIONS = 3
-MMA_DEPTHS = {"float16": 16, "bfloat16": 16, "tf32": 8, "int8": 32, **dict.fromkeys(FP8, 32)}  # 32 bytes of k
+MMA_DEPTHS = {"float16": 16, "bfloat16": 16, "tf32": 8, "int8": 32, **dict.fromkeys(FP8, 32)}  # 32 bytes of k; wgmma takes 128
 GROUP_THREADS = {"fma": 1, "mma": 32, "wgmma": 128}
 PARAMETERS = ParameterBlock([("iterations", "i32"), *((name, "pointer") for name in "ABD")])
 PROTOCOL = Protocol("sustained", rounds=1, turn_seconds=1.2, pause_seconds=0.0)
@@ -77,6 +77,7 @@ UNITS = (
     *(Unit("fma", math, 8, 4, 1, blocks_per_sm=2, iterations=65536) for math in ("float32", "float64")),
     *(Unit("mma", math, 64, 64, depth) for math, depth in MMA_DEPTHS.items()),
     Unit("mma", "float64", 64, 32, 8),
+    *(Unit("wgmma", math, 64, 256, 4 * depth, shared_bytes=2 * (64 + 256) * 128) for math, depth in MMA_DEPTHS.items()),
 )
 
 
