@@ -145,6 +145,18 @@ def test_choosing_contenders() -> None:
         choose("2,cublas", False, "float32")
 
 
+def test_b_lies_as_a_kernel_takes_it() -> None:
+    def columns(name: str, math: str) -> bool:
+        return choose(name, False, math)[0].columns
+
+    assert columns("b_transposed", "float32")
+    assert not columns("mma_multistage", "int8"), "this rung takes B by rows only"
+    assert columns("mma", "int8"), "8-bit types as the vendor has them, where both are taken"
+    assert columns("lapidist", "float8_e4m3fn")
+    assert not columns("mma", "float16")
+    assert columns("wgmma_tma", "tf32"), "wgmma wants k to touch"
+
+
 @pytest.mark.parametrize("math", MATHS)
 def test_a_climb_takes_the_rungs_that_take_the_type(math: str) -> None:
     names = [each.name for each in choose(None, False, math, production=False)]
@@ -421,7 +433,7 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
             return lambda index: None
 
     with Stage(0, replace(BURST, rounds=1)) as stage:
-        _, wrong = stage.measure(Case(64, 64, 64), (Vendor(stage.framework, "float32"), Lazy(None)))
+        _, wrong = stage.measure(Case(64, 64, 64), (Vendor(stage.framework, "float32"), Lazy(None, "float32")))
     assert not wrong.ok
     assert wrong.seconds is None
     assert "wrong result" in (wrong.error or "")

@@ -309,7 +309,9 @@ def sweep_works(climbed: Case) -> list[Work]:
     from lapidist.bench.contenders import KernelContender, choose
 
     few = tuple(each for each in choose(None, False, climbed.math) if each.name in SWEEP_KERNELS)
-    return [Work(case, (*few, KernelContender(None))) for case in named(("sweep",), climbed.math) if case != climbed]
+    return [
+        Work(case, (*few, KernelContender(None, climbed.math))) for case in named(("sweep",), climbed.math) if case != climbed
+    ]
 
 
 def present(place: int | str) -> int | str:

@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.arrays import HOST, Operand, contiguous_strides, operand_of
+from lapidist.arrays import operand_of
 from lapidist.bench.cases import Case
-from lapidist.bench.contenders import Contender, Facts, facts_of
+from lapidist.bench.contenders import Contender, Facts, facts_of, problem_of
 from lapidist.bench.record import Conditions, Record
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
 from lapidist.launch import Launch
 from lapidist.plans import make_plan
-from lapidist.problem import Problem
 from lapidist.verify import judge
 
 SWEEP_KERNELS = (
@@ -207,17 +206,6 @@ def compile_one(case: Case, contender: Contender) -> Record:
     plan = make_plan(problem_of(case, contender.columns), device, getattr(contender, "kernel", None))
     row = blank(case, contender, "none", "static", facts_of(plan, device, chosen=_kernel_name(contender) is None))
     return replace(row, error=STATIC_ERROR)
-
-
-def problem_of(case: Case, columns: bool) -> Problem:
-    """The problem of a case without its arrays: aligned, dense."""
-
-    def absent(name: str, rows: int, cols: int, dtype: str) -> Operand:
-        return Operand(name, 0, (rows, cols), contiguous_strides((rows, cols)), dtype, HOST, "numpy", None)
-
-    a, out = absent("a", case.m, case.k, case.dtype), absent("out", case.m, case.n, case.out_dtype)
-    b = absent("b", case.n, case.k, case.dtype).transposed() if columns else absent("b", case.k, case.n, case.dtype)
-    return Problem.of(a, b, None, out, precision=case.precision)
 
 
 def _without_gpu(works: Sequence[Work], one: Callable[[Case, Contender], Record], mode: str) -> list[Record]:

@@ -7,15 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from lapidist.arrays import HOST, Operand, contiguous_strides
 from lapidist.bench.cases import Case
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.dtypes import size_of
+from lapidist.dtypes import element_of, size_of
 from lapidist.errors import ArgumentError, LapidistError
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
 from lapidist.plans import Plan
-from lapidist.signatures import LADDER_B_ROWS
+from lapidist.problem import Problem
 
 LIBRARY = "lapidist"  # whatever kernel the planner chooses
 PEERS = ("cublas", "cublas_exact", "cutlass")  # peers.py has them
@@ -54,11 +55,11 @@ class Facts:
 class KernelContender:
     """A registry row, or the library's own choice."""
 
-    def __init__(self, kernel: Kernel | None) -> None:
+    def __init__(self, kernel: Kernel | None, math: str) -> None:
         self.kernel = kernel
         self.name = kernel.name if kernel else LIBRARY
         self.kind = kernel.kind if kernel else "production"
-        self.columns = kernel is not None and kernel.signature is LADDER_B_ROWS
+        self.columns = b_by_columns(kernel, math)
         self.capturable = True
         self.plan: Plan | None = None
 
@@ -72,6 +73,27 @@ class KernelContender:
 
     def facts(self, device: Device) -> Facts:
         return facts_of(self.plan, device, chosen=self.kernel is None) if self.plan else Facts()
+
+
+def b_by_columns(kernel: Kernel | None, math: str) -> bool:
+    """Whether B lies column by column: where a kernel takes nothing else, and of the 8-bit types, as the vendor's library has
+    it, where it is taken."""
+    bytewise = size_of(element_of(math).name) == 1
+    if kernel is None or math not in kernel.types.maths:
+        return bytewise
+    by_rows, by_columns = (kernel.signature.refuse(problem_of(Case(128, 128, 128, math), columns)) for columns in (False, True))
+    return by_rows is not None or (bytewise and by_columns is None)
+
+
+def problem_of(case: Case, columns: bool) -> Problem:
+    """The problem of a case without its arrays: aligned, dense."""
+
+    def absent(name: str, rows: int, cols: int, dtype: str) -> Operand:
+        return Operand(name, 0, (rows, cols), contiguous_strides((rows, cols)), dtype, HOST, "numpy", None)
+
+    a, out = absent("a", case.m, case.k, case.dtype), absent("out", case.m, case.n, case.out_dtype)
+    b = absent("b", case.n, case.k, case.dtype).transposed() if columns else absent("b", case.k, case.n, case.dtype)
+    return Problem.of(a, b, None, out, precision=case.precision)
 
 
 def facts_of(plan: Plan, device: Device, chosen: bool = False, disassembled: bool = True) -> Facts:
@@ -120,20 +142,20 @@ def bytes_per_flop(config: Config, dtype: str) -> float:
 def choose(names: str | None, detours: bool, math: str, production: bool = True) -> list[Contender]:
     """The kernels of a climb: rungs (and detours and production kernels) that take this type, or those that `names` lists."""
     if names is not None:
-        chosen = [contender_named(name.strip()) for name in names.split(",") if name.strip()]
+        chosen = [contender_named(name.strip(), math) for name in names.split(",") if name.strip()]
         if not chosen:
             raise ArgumentError(f"--kernels: must name at least one kernel; got {names!r}. Leave it away for the whole ladder")
         return chosen
     kinds = ("rung", *(("detour",) if detours else ()), *(("production",) if production else ()))
     takers = [kernel for kernel in KERNELS if math in kernel.types.maths]
-    return [KernelContender(kernel) for kind in kinds for kernel in takers if kernel.kind == kind]
+    return [KernelContender(kernel, math) for kind in kinds for kernel in takers if kernel.kind == kind]
 
 
-def contender_named(name: str) -> Contender:
+def contender_named(name: str, math: str) -> Contender:
     if name == LIBRARY:
-        return KernelContender(None)
+        return KernelContender(None, math)
     try:
-        return KernelContender(kernel_named(name))
+        return KernelContender(kernel_named(name), math)
     except ArgumentError as error:
         if name in PEERS:
             rule = f"names our kernels; got {name!r}, which is no choice: cuBLAS is measured beside them in every run on a GPU"
