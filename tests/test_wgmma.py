@@ -1,0 +1,167 @@
+"""The wgmma kernels in the machine: every type and layout, ragged, packed, batched, in clusters, fuzzed; and what they refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist import machine
+from lapidist.arrays import operand_of
+from lapidist.config import Config
+from lapidist.device import chip
+from lapidist.dtypes import numpy_dtype
+from lapidist.hopper import WGMMA_FAMILY, deepest, tile
+from lapidist.hopper_operands import packed_bytes
+from lapidist.kernels import kernel_named
+
+Array = np.ndarray[Any, Any]
+MATHS = ("float16", "bfloat16", "tf32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
+RUNGS = ("wgmma_tma", "wgmma_specialised", "wgmma_persistent")
+H200, A100 = chip("h200"), chip("a100")
+
+
+def whole(shape: tuple[int, ...], seed: int, dtype: str) -> Array:
+    low = 0 if dtype.startswith("u") else -4
+    return np.random.default_rng(seed).integers(low, 5, shape).astype(numpy_dtype(dtype))
+
+
+def lying(values: Array, layout: str, gap: int = 0) -> Array:
+    """The same matrix with rows or columns that touch, `gap` elements of something else between them."""
+    turned = values if layout == "row" else values.swapaxes(-1, -2)
+    filler = 77 if values.dtype.kind in "iu" else np.nan
+    full = np.full((*turned.shape[:-1], turned.shape[-1] + gap), filler, values.dtype)
+    full[..., : turned.shape[-1]] = turned
+    found = full[..., : turned.shape[-1]]
+    return found if layout == "row" else found.swapaxes(-1, -2)
+
+
+def multiply(a: Array, b: Array, c: Array | None = None, *, kernel: str, beta: float = 0.0, **more: Any) -> Array:
+    result: Array = lapidist.gemm(a, b, c, alpha=2.0, beta=beta, kernel=kernel, device="machine", **more)
+    return result
+
+
+def check(d: Array, a: Array, b: Array, c: Array | None = None, beta: float = 0.0) -> None:
+    exact = 2.0 * (a.astype("f8") @ b.astype("f8")) + (0.0 if c is None else beta * c.astype("f8"))
+    np.testing.assert_allclose(d.astype("f8"), exact, rtol=2**-7 if d.dtype.itemsize == 2 else 0)
+
+
+def operands(math: str, m: int, n: int, k: int) -> tuple[Array, Array, dict[str, Any]]:
+    dtype = "float32" if math == "tf32" else math
+    more = {"precision": "tf32"} if math == "tf32" else {}
+    return whole((m, k), 1, dtype), whole((k, n), 2, dtype), more
+
+
+@pytest.mark.parametrize("kernel", RUNGS)
+@pytest.mark.parametrize("math", MATHS)
+def test_rungs_in_every_type(kernel: str, math: str) -> None:
+    a, b, more = operands(math, 140, 272, 208)
+    check(multiply(a, lying(b, "col"), kernel=kernel, **more), a, b)
+
+
+@pytest.mark.parametrize("kernel", RUNGS)
+def test_rungs_read_b_by_rows_where_wgmma_can(kernel: str) -> None:
+    a, b, _ = operands("bfloat16", 140, 272, 200)
+    check(multiply(a, b, kernel=kernel), a, b)
+    a, b, _ = operands("int8", 16, 16, 16)
+    with pytest.raises(lapidist.RefusalError, match="neighbours along k: B must be column-major"):
+        multiply(a, b, kernel=kernel)
+
+
+@pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize(("math", "gap"), [("bfloat16", 0), ("bfloat16", 1), ("float16", 3), ("int8", 5), ("tf32", 1)])
+def test_the_family_in_every_layout(math: str, gap: int, layouts: str) -> None:
+    """With a gap no line starts on 16 bytes: all blocks pack the operands, and D leaves by plain stores."""
+    names = {"r": "row", "c": "col"}
+    a, b, more = operands(math, 136, 80, 152) if gap == 0 else operands(math, 131, 77, 135)
+    d = multiply(lying(a, names[layouts[0]], gap), lying(b, names[layouts[1]], gap), kernel="wgmma", **more)
+    check(d, a, b)
+
+
+def test_c_may_lie_otherwise_and_is_not_read_without_beta() -> None:
+    a, b, _ = operands("bfloat16", 70, 40, 72)
+    c = whole((70, 40), 3, "bfloat16")
+    check(multiply(a, b, lying(c, "col"), kernel="wgmma", beta=-3.0), a, b, c, -3.0)
+    poisoned = np.full((70, 40), np.nan).astype(ml_dtypes.bfloat16)
+    check(multiply(a, b, kernel="wgmma", out=poisoned), a, b)
+
+
+@pytest.mark.parametrize(("dtype", "out"), [("bfloat16", "float32"), ("float8_e4m3fn", "bfloat16"), ("int8", "int8")])
+def test_results_in_other_types(dtype: str, out: str) -> None:
+    a, b = whole((70, 64), 1, dtype), whole((64, 96), 2, dtype)
+    d = multiply(a, b, kernel="wgmma", out_dtype=out)
+    assert d.dtype == numpy_dtype(out)
+    exact = 2.0 * (a.astype("f8") @ b.astype("f8"))
+    np.testing.assert_allclose(d.astype("f8"), exact.clip(-128, 127) if out == "int8" else exact, rtol=2**-7)
+
+
+@pytest.mark.parametrize("batch", [(3,), (2, 3)])
+def test_batches(batch: tuple[int, ...]) -> None:
+    a, b = whole((*batch, 40, 72), 1, "float16"), whole((72, 24), 2, "float16")
+    many = np.stack([whole((72, 24), seed, "float16") for seed in range(int(np.prod(batch)))]).reshape(*batch, 72, 24)
+    check(multiply(a, many, kernel="wgmma"), a, many)
+    check(multiply(a, b, kernel="wgmma"), a, b)
+
+
+@pytest.mark.parametrize("extents", [(1, 1, 1), (5, 3, 0), (0, 4, 4), (65, 257, 63)])
+def test_odd_extents(extents: tuple[int, int, int]) -> None:
+    m, n, k = extents
+    a, b = whole((m, k), 1, "bfloat16"), whole((k, n), 2, "bfloat16")
+    check(multiply(a, b, kernel="wgmma"), a, b)
+
+
+# ---- schedules ----
+
+FUZZED: list[tuple[str, Config, int]] = [
+    ("wgmma_tma", tile("bfloat16", 128, 64, 2, producers=0), 0),
+    ("wgmma_specialised", tile("bfloat16", 128, 64, 2), 0),
+    ("wgmma_persistent", tile("bfloat16", 128, 128, 2, (2, 1)), 0),
+    ("wgmma", tile("bfloat16", 64, 32, 2), 0),
+    ("wgmma", tile("bfloat16", 64, 32, 2), 1),  # packs
+    ("wgmma", tile("bfloat16", 128, 48, 2, (2, 1)), 0),
+    ("wgmma", tile("bfloat16", 64, 64, 2, (1, 2)), 0),
+]
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("kernel", "config", "gap"), FUZZED, ids=lambda value: str(value))
+def test_no_race_in_any_order(kernel: str, config: Config, gap: int, seed: int) -> None:
+    """Sanitized, copies and products as late as their waits allow. Blocks that pack wait for all others."""
+    m, n, k = 2 * config.bm + 8, config.bn + 8 - gap, 200 - gap
+    a, b = lying(whole((m, k), 1, "bfloat16"), "row", 2 * gap), lying(whole((k, n), 2, "bfloat16"), "row", 2 * gap)
+    gemm = lapidist.plan(a, b, kernel=kernel, config=config, device="machine")
+    assert gemm.plan is not None
+    d = np.zeros((m, n), ml_dtypes.bfloat16)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
+    machine.run(launch, sanitize=True, seed=seed, residency=launch.grid[0] if gap else None)
+    check(d, a, b)
+
+
+# ---- what they refuse, and what they derive ----
+
+
+def test_other_chips_and_too_much_shared_memory_are_refused() -> None:
+    from lapidist.static import sample_problem
+
+    problem = sample_problem(WGMMA_FAMILY, "bfloat16")
+    assert "compute capability 9.0 alone" in (WGMMA_FAMILY.refuse(problem, WGMMA_FAMILY.config, A100) or "")
+    deep = tile("bfloat16", 128, 256, 6)
+    assert "bytes of shared memory" in (WGMMA_FAMILY.refuse(problem, deep, H200) or "")
+    assert "multiples of 16 bytes" in str(
+        kernel_named("wgmma_tma").signature.refuse(sample_problem(WGMMA_FAMILY, "bfloat16", False))
+    )
+
+
+def test_every_config_fits_with_the_largest_patches() -> None:
+    """128 x 256: a stage is 16 + 32 KB and 32 bytes of barriers are rounded in; eight warps have two patches of 2 KB."""
+    assert deepest(128, 256) == 4
+    assert deepest(64, 32) == 12
+
+
+def test_packed_operands_take_lines_of_whole_chunks() -> None:
+    a, b = whole((131, 135), 1, "bfloat16"), whole((135, 77), 2, "bfloat16")
+    problem = lapidist.plan(a, b, kernel="wgmma", device="machine").problem
+    assert packed_bytes(problem) == (131 * 136 * 2, 135 * 80 * 2)
