@@ -43,7 +43,7 @@ Keep = Annotated[Path | None, typer.Option("--record", help="write a file of Rec
 Sustained = Annotated[bool, typer.Option("--sustained/--burst", help="turns of over half a second, or short ones after a rest")]
 
 
-Rounds = Annotated[int | None, typer.Option(help="turns for each kernel; 2 sustained, 7 in bursts")]
+Rounds = Annotated[int | None, typer.Option(help="turns for each kernel; 2 sustained, 7 in bursts, 1 in the machine")]
 
 
 @app.command()
@@ -183,55 +183,37 @@ def schedule(
 
 @app.command()
 def explain(
-    kernel: Annotated[str, typer.Argument(help="a kernel's name or a rung's number")],
-    size: Annotated[int, typer.Option(help="m = n = k that is predicted; counted at 256 at most")] = 256,
+    kernel: Annotated[str, typer.Argument(help="a kernel's name, a rung's number, or ladder: a line for each rung")],
+    size: Size = None,
+    mnk: Mnk = None,
     chip: Annotated[str, typer.Option(help="v100, a100, rtx4090, h100, h200")] = "h200",
     dtype: Type = "fp32",
     as_json: Json = False,
+    record: Keep = None,
 ) -> None:
     """What bounds a kernel on a chip, how far it is from that, and what the next rung removes: from the machine's counts."""
-    from lapidist.bench.cases import case_of
+    from lapidist.bench.machine_runs import explain_command
     from lapidist.device import chip as chip_named
-    from lapidist.kernels import kernel_named
-    from lapidist.machine.explain import explain_kernel, next_step
 
-    case = case_of(size, size, size, dtype, "--size")
-    row, device = kernel_named(kernel), chip_named(chip)
-    name = row.name
-    if device.capability < row.capability:
-        needs = "{}.{}".format(*row.capability)
-        raise ArgumentError(f"--chip: {name} needs compute capability {needs}; {device.name} is older. Choose a newer chip")
-    _, answer = explain_kernel(name, device, case.m, dtype=case.math)
-    step = next_step(name, dtype=case.math)
-    if as_json:
-        import json
-        from dataclasses import asdict
-
-        print(json.dumps({"kernel": name, "size": size, **asdict(answer), "next": step}))
-        return
-    print(f"{name} at {size} x {size} x {size}, {case.math}\n{answer}")
-    if step is not None:
-        print("\n    ".join([f"  next rung {step[0]}:", *step[1]]))
+    explain_command(kernel, chip_named(chip), one_case(size, mnk, dtype, MACHINE_SIZE), as_json, record)
 
 
 @app.command()
 def mutants(
     kernel: Annotated[str | None, typer.Option(help="a kernel's name or a rung's number; all of them unless told")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="schedules for each mutant, and for each unbroken kernel")] = 4,
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="types: a kernel is broken in the first that it multiplies")
+    ] = "fp32,fp16",
     as_json: Json = False,
+    record: Keep = None,
 ) -> None:
     """Break kernels one barrier, wait, fence or bounds check at a time, and see what the machine finds."""
-    import json
+    from lapidist.bench.machine_runs import mutants_command
+    from lapidist.dtypes import math_named
 
-    from lapidist.kernels import kernel_named
-    from lapidist.machine.mutants import Verdict, registered_cases, survey
-
-    def tell(verdict: Verdict) -> None:
-        print(f"{verdict.kernel}: {verdict.text}: {verdict.found_by or 'not found'}", file=sys.stderr)
-
-    found = survey(registered_cases([kernel_named(kernel).name] if kernel else None), seeds, tell)
-    print(json.dumps(found.as_json()) if as_json else found)
-    raise typer.Exit(int(bool(found.false_alarms)))
+    maths = [math_named(part) for part in dtype.split(",")]
+    raise typer.Exit(int(bool(mutants_command(kernel, maths, seeds, as_json, record).false_alarms)))
 
 
 @app.command("run-ptx")
@@ -343,7 +325,7 @@ def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, 
         if largest.flops > MACHINE_FLOPS:
             times = f"{largest.shape} is {largest.flops / MACHINE_FLOPS:.0f} times that"
             note(f"the machine takes seconds for a kernel at 512^3; {times}")
-        conditions, records = runs.in_machine(works)
+        conditions, records = runs.in_machine(works, rounds or 1)
     else:
         note(COMPILED)
         conditions, records = runs.compile_only(works)

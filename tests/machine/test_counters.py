@@ -7,9 +7,10 @@ import pytest
 from snippets import kernel, run_body
 
 from lapidist.device import chip
+from lapidist.kernels import kernel_named
 from lapidist.machine import Counts, run
 from lapidist.machine.counters import pieces, wavefronts
-from lapidist.machine.explain import difference, explain, explain_launch
+from lapidist.machine.explain import Limit, difference, explain, explain_kernel
 from lapidist.machine.foreign import make_launch
 
 LANE = np.arange(32)
@@ -133,15 +134,27 @@ def test_bigger_work_takes_longer_and_a_bigger_chip_less() -> None:
 
 def test_idle_multiprocessors_are_paid_for() -> None:
     counts = counted(exact_counts=True)
-    full, half = (explain(counts, chip("v100"), scale=1e9, blocks=blocks).seconds for blocks in (160, 81))
+    full, half = (explain(counts, chip("v100"), scale=1e9, tiles=tiles).seconds for tiles in (160, 81))
     assert half == pytest.approx(full * 160 / 81, rel=1e-3)
 
 
-def test_a_launch_explains_itself() -> None:
-    launch = make_launch(kernel(BODY), "k", (3, 1, 1), (64, 1, 1), {"in": np.zeros(64, "f4"), "out": np.zeros(192, "f4")})
-    counts, answer = explain_launch(launch, chip("h200"))
+def by_name(limit: Limit) -> str:
+    return limit.name
+
+
+@pytest.mark.parametrize(("name", "math", "unit"), [("thread_tile", "float32", "fma"), ("wmma_shared", "float16", "mma")])
+def test_a_registered_kernel_is_counted_small_and_explained_large(name: str, math: str, unit: str) -> None:
+    row, device = kernel_named(name), chip("h200")
+    counts, small = explain_kernel(row, device, (256, 256, 256), math)
+    _, large = explain_kernel(row, device, (4096, 2048, 256), math)
     assert counts.exact
-    assert any(limit.name == "DRAM" for limit in answer.limits)
+    assert counts.flops + counts.tensor_flops >= 2 * 256**3
+    assert {"DRAM", "issue slots"} <= {limit.name for limit in large.limits}
+    assert ("tensor cores" in {limit.name for limit in large.limits}) == (unit == "mma")
+    assert large.peak_flops == device.unit_limit(unit, math) * 1e12
+    assert small.seconds < large.seconds < 128 * small.seconds  # the small product leaves most of the chip idle
+    for one, other in zip(sorted(small.limits, key=by_name), sorted(large.limits, key=by_name), strict=True):
+        assert one.name in ("DRAM", "L2") or other.seconds == pytest.approx(128 * one.seconds)
 
 
 def test_difference_names_what_changed() -> None:

@@ -26,11 +26,14 @@ def test_every_safeguard_gives_one_mutant() -> None:
 
 
 def test_shares_and_misses_are_reported() -> None:
-    verdicts = [Verdict("k", "barrier", 5, "bar.sync 0;", "Race", 0), Verdict("k", "barrier", 9, "bar.sync 0;", None, None)]
-    result = Survey(verdicts, 4, [])
+    verdicts = [
+        Verdict("k", "float32", "barrier", 5, "bar.sync 0;", "Race", 0),
+        Verdict("k", "float32", "barrier", 9, "bar.sync 0;", None, None),
+    ]
+    result = Survey(verdicts, 2, 4, [])
     assert result.share("barrier") == (1, 2)
     assert "| barrier | 1 of 2 | 50% |" in str(result)
-    assert "not found: k line 9" in str(result)
+    assert "not found: k in float32, line 9" in str(result)
     assert result.as_json()["false_alarms"] == []
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,7 @@ from lapidist.bench.record import Conditions, Record
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
-from lapidist.launch import Launch
-from lapidist.plans import make_plan
+from lapidist.plans import Plan, make_plan
 from lapidist.verify import judge
 
 SWEEP_KERNELS = (
@@ -118,16 +118,19 @@ def seen_between(before: Any, after: Any) -> dict[str, Any]:
 # ---- without one ----
 
 
-def in_machine(works: Sequence[Work]) -> tuple[Conditions, list[Record]]:
-    """The same kernels in the PTX machine: are they right, and what do they do; its wall time says nothing about a chip."""
+def in_machine(works: Sequence[Work], rounds: int = 1) -> tuple[Conditions, list[Record]]:
+    """The same kernels in the PTX machine: are they right, and what do they do; its wall time says nothing about a chip.
+
+    The first of `rounds` includes the translation to Python.
+    """
     from lapidist.bench.conditions import gather
 
-    conditions = gather(chip(MACHINE_CHIP), "machine", "machine", "one run in the PTX machine")
-    return conditions, _without_gpu(works, run_in_machine, "machine")
+    conditions = gather(chip(MACHINE_CHIP), "machine", "machine", f"{rounds} run{'s' if rounds > 1 else ''} in the PTX machine")
+    return conditions, _without_gpu(works, partial(run_in_machine, rounds=rounds), "machine")
 
 
-def run_in_machine(case: Case, contender: Contender) -> Record:
-    """Fresh inputs, poisoned output, one run, judged."""
+def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
+    """Fresh inputs, poisoned output, judged."""
     from lapidist import api, machine
 
     a = random_matrix(case.m, case.k, case.dtype)
@@ -137,14 +140,15 @@ def run_in_machine(case: Case, contender: Contender) -> Record:
     assert plan is not None
     launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(c, "out"), 1.0, 0.0)
     facts = facts_of(plan, plan.device, chosen=_kernel_name(contender) is None, disassembled=False)
-    start = time.perf_counter()
-    report = machine.run(launch, merge_loads=True)
-    seconds = time.perf_counter() - start
+    reports = [machine.run(launch, merge_loads=True) for _ in range(rounds)]
+    report, times = reports[-1], sorted(report.seconds for report in reports)
+    seconds = times[len(times) // 2]
     verdict = judge(c, a, b, precision=case.precision, unit=facts.unit)
-    row = replace(blank(case, contender, "machine", "machine", facts), **_counts_of(report), note=_bound_of(report, launch, case))
+    row = replace(blank(case, contender, "machine", "machine", facts), **_counts_of(report), note=_bound_of(report, plan, case))
     error = None if verdict.ok else f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound"
     worst = verdict.worst if math.isfinite(verdict.worst) else None
-    return replace(row, seconds=seconds, tflops=case.flops / seconds / 1e12, worst=worst, ok=verdict.ok, error=error)
+    row = replace(row, seconds=seconds, seconds_min=times[0], seconds_max=times[-1], replays=rounds)
+    return replace(row, tflops=case.flops / seconds / 1e12, worst=worst, ok=verdict.ok, error=error)
 
 
 def random_matrix(rows: int, cols: int, dtype: str) -> np.ndarray[Any, Any]:
@@ -182,14 +186,15 @@ def _counts_of(report: Any) -> dict[str, Any]:
     }
 
 
-def _bound_of(report: Any, launch: Launch, case: Case) -> str | None:
+def _bound_of(report: Any, plan: Plan, case: Case) -> str | None:
     """What would bound this kernel on the chip that the machine plays, at this size, and what to do about it."""
     from lapidist.machine.explain import explain
 
     if report.counts is None:
         return None
-    own = sum(memory.nbytes for memory in launch.memory)
-    answer = explain(report.counts, chip(MACHINE_CHIP), blocks=math.prod(launch.grid), compulsory_bytes=own, dtype=case.dtype)
+    tiles, unit = plan.kernel.tiles(plan.problem, plan.config), plan.kernel.unit
+    device = chip(MACHINE_CHIP)
+    answer = explain(report.counts, device, tiles=tiles, compulsory_bytes=case.set_bytes, math=case.math, unit=unit)
     return f"{answer.bound.name}; next: {answer.advice}"
 
 

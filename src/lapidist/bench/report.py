@@ -10,6 +10,7 @@ from pathlib import Path
 
 from lapidist.bench import markdown, prose
 from lapidist.bench.cases import shape_words
+from lapidist.bench.machine_page import machine_blocks
 from lapidist.bench.record import Record, Run, read_runs
 from lapidist.bench.squares import limits_table, summary
 from lapidist.bench.tables import percent
@@ -60,6 +61,12 @@ def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal]
     if log.exists():
         text = with_block(log.read_text(), "limits", limits_table([record for record, _ in found]))
         texts[log] = worklog(text, latest(runs))
+    machine = root / "docs" / "machine.md"
+    if machine.exists():
+        text = machine.read_text()
+        for name, block in machine_blocks(root, runs).items():
+            text = with_block(text, name, block)
+        texts[machine] = text
     for path in sorted((root / "src" / "lapidist" / "cuda").glob("*/*.cu")):
         source = path.read_text()
         if MEASURED.search(source):

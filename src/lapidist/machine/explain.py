@@ -7,15 +7,19 @@ prefetch come out too fast.
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
+from math import prod
 
 from lapidist.device import Device
-from lapidist.launch import Launch
+from lapidist.dtypes import element_of, outputs_of, size_of
+from lapidist.kernel import Kernel
 from lapidist.machine.counters import Counts
+from lapidist.machine.registered import Shape, product_of
 from lapidist.machine.run import run
+
+Progress = Callable[[int, int], None]
+COUNTED_AT = 256  # more takes longer and counts the same
 
 SCHEDULERS = 4  # warp instructions that an SM issues a cycle
 UNHIDDEN = 0.15  # share of the other resources' cycles that does not overlap with the bound; fits the published V100 ladder
@@ -24,9 +28,8 @@ LAUNCH_SECONDS = 2e-6
 L1_BYTES = 64
 # PTX that the assembler folds into other instructions.
 FREE = ("move", "convert", "load param", "register budget")
-# Published microbenchmarks, rounded: L2 read bandwidth in GB/s, and dense tensor TFLOP/s in half precision.
+# Published microbenchmarks, rounded: L2 read bandwidth in GB/s.
 L2_GBPS = {(7, 0): 2200.0, (8, 0): 4200.0, (8, 9): 5000.0, (9, 0): 5600.0}
-TENSOR_TFLOPS = {(7, 0): 125.0, (8, 0): 312.0, (8, 9): 165.0, (9, 0): 989.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class Explanation:
     def __str__(self) -> str:
         lines = [
             f"on {self.chip}: {self.seconds * 1e3:.3f} ms predicted, {self.flops / self.seconds / 1e12:.2f} TFLOP/s, "
-            f"{self.share_of_peak:.1%} of the peak",
+            f"{self.share_of_peak:.1%} of what its unit does",
             f"  bound by {self.bound.name}: {self.bound.why}",
         ]
         lines += [f"  {limit.name:18s} {limit.seconds * 1e3:9.3f} ms  {limit.why}" for limit in self.limits]
@@ -80,18 +83,26 @@ ADVICE = {
 
 
 def explain(
-    counts: Counts, device: Device, *, blocks: int = 0, compulsory_bytes: int = 0, dtype: str = "float32", scale: float = 1.0
+    counts: Counts,
+    device: Device,
+    *,
+    tiles: int = 0,
+    compulsory_bytes: int = 0,
+    math: str = "float32",
+    unit: str = "fma",
+    scale: float = 1.0,
 ) -> Explanation:
     """What bounds a run with these counts on a chip.
 
-    `scale` multiplies the work: counts taken at a small size predict a larger one (8 for twice the extents). `blocks`
-    (of the scaled run) accounts for SMs left idle at the end; `compulsory_bytes` are the arrays' own bytes.
+    `scale` multiplies the work: counts taken at a small size predict a larger one (8 for twice the extents). `tiles`
+    (of the scaled run) accounts for SMs left idle at the end; `compulsory_bytes` are the arrays' own bytes. `math` and
+    `unit` say what multiplies, as a kernel's row does.
     """
-    limits = sorted(resources(counts, device, dtype, scale, compulsory_bytes), key=lambda limit: -limit.seconds)
-    idle = 1.0 if not blocks else -(-blocks // device.sms) * device.sms / blocks
+    limits = sorted(resources(counts, device, (unit, math), scale, compulsory_bytes), key=lambda limit: -limit.seconds)
+    idle = 1.0 if not tiles else -(-tiles // device.sms) * device.sms / tiles
     total = (limits[0].seconds + UNHIDDEN * sum(limit.seconds for limit in limits[1:])) * idle + LAUNCH_SECONDS
     flops = (counts.flops + counts.tensor_flops) * scale
-    peak = tensor_peak(device) if counts.tensor_flops > counts.flops else device.peak_tflops(dtype) * 1e12
+    peak = device.unit_limit(unit, math) * 1e12
     name = limits[0].name
     if name == "shared memory" and conflict_free(counts):
         name = "shared operands"
@@ -105,14 +116,11 @@ def conflict_free(counts: Counts) -> bool:
     return load.turns <= 1.1 * ideal
 
 
-def tensor_peak(device: Device) -> float:
-    return TENSOR_TFLOPS.get(device.capability, 4 * device.peak_tflops("float32")) * 1e12
-
-
-def resources(counts: Counts, device: Device, dtype: str, scale: float, compulsory_bytes: int) -> list[Limit]:
+def resources(counts: Counts, device: Device, engine: tuple[str, str], scale: float, compulsory_bytes: int) -> list[Limit]:
+    """`engine` is the unit and the math of the products."""
     cycle = 1 / (device.sms * device.clock_mhz * 1e6)
     issued = sum(count for name, count in counts.instructions.items() if name not in FREE)
-    lanes = device.fp64_lanes if dtype == "float64" else device.fp32_lanes
+    lanes = device.fp64_lanes if engine == ("fma", "float64") else device.fp32_lanes
     multiplications = sum(count for name, count in counts.instructions.items() if name.startswith(("fma", "float")))
     loads, stores = counts.global_load, counts.global_store
     # A request takes a cycle for each line that it touches, or as long as its sectors need to arrive.
@@ -127,7 +135,8 @@ def resources(counts: Counts, device: Device, dtype: str, scale: float, compulso
         Limit("shared memory", turns * cycle * scale, per_load),
     ]
     if counts.tensor_flops:
-        found.append(Limit("tensor cores", counts.tensor_flops * scale / tensor_peak(device), "dense half precision peak"))
+        rate = device.unit_limit(*engine)
+        found.append(Limit("tensor cores", counts.tensor_flops * scale / (rate * 1e12), f"{rate:,.0f} TFLOP/s by {engine[0]}"))
     if counts.copied_bytes or compulsory_bytes:
         copied = counts.copied_bytes * scale
         rate = L2_GBPS.get(device.capability, 2 * device.dram_gbps) * 1e9
@@ -135,24 +144,6 @@ def resources(counts: Counts, device: Device, dtype: str, scale: float, compulso
     if compulsory_bytes:
         found.append(Limit("DRAM", compulsory_bytes / (device.dram_gbps * 1e9), f"{compulsory_bytes:,} bytes, each once"))
     return found
-
-
-def explain_launch(launch: Launch, device: Device, *, dtype: str = "float32", scale: float = 1.0) -> tuple[Counts, Explanation]:
-    """Run a launch with exact counts and explain it. The arrays hold its result afterwards."""
-    counts = run(launch, exact_counts=True, merge_loads=True).counts
-    assert counts is not None
-    own = sum(memory.nbytes for memory in launch.memory)
-    x, y, z = launch.grid
-    larger = scale ** (2 / 3)
-    return counts, explain(
-        counts, device, blocks=max(1, round(x * y * z * larger)), compulsory_bytes=round(own * larger), dtype=dtype, scale=scale
-    )
-
-
-def registers_of(launch: Launch) -> int:
-    """Registers a thread, as the assembler reported them; 0 if it did not."""
-    found = re.search(r"Used (\d+) registers", launch.binary.log)
-    return int(found.group(1)) if found else 0
 
 
 def difference(before: Counts, after: Counts) -> list[str]:
@@ -173,48 +164,38 @@ def difference(before: Counts, after: Counts) -> list[str]:
     return lines
 
 
+# ---- registered kernels ----
+
+
 def explain_kernel(
-    name: str, device: Device, size: int = 256, *, dtype: str = "float32", counted_at: int = 256
+    kernel: Kernel, device: Device, shape: Shape, math: str, on_progress: Progress | None = None
 ) -> tuple[Counts, Explanation]:
-    """Count a registered kernel on a square problem and explain it at `size`; above `counted_at` the counts are scaled."""
-    extent = min(size, counted_at)
-    return explain_launch(square_launch(name, extent, dtype), device, dtype=dtype, scale=(size / extent) ** 3)
+    """Count a kernel on extents of at most COUNTED_AT, and explain it at `shape` by scaling the counts."""
+    counts = count_kernel(kernel, tuple(min(extent, COUNTED_AT) for extent in shape), math, on_progress)  # type: ignore[arg-type]
+    m, n, k = shape
+    element, output = element_of(math), outputs_of(element_of(math).name, element_of(math).name)[0]
+    own = (m + n) * k * element.nbytes + m * n * size_of(output)
+    config = kernel.config_for(math)
+    tiles = -(-m // config.bm) * -(-n // config.bn)
+    scale = m * n * k / prod(min(extent, COUNTED_AT) for extent in shape)
+    return counts, explain(counts, device, tiles=tiles, compulsory_bytes=own, math=math, unit=kernel.unit, scale=scale)
 
 
-def square_launch(name: str, size: int, dtype: str) -> Launch:
-    """A registered kernel on random square matrices, in the layout that it takes."""
-    from lapidist.arrays import operand_of
-    from lapidist.device import chip
-    from lapidist.errors import RefusalError
-    from lapidist.kernels import kernel_named
-    from lapidist.plans import make_plan
-    from lapidist.problem import Problem
-
-    random = np.random.default_rng(0)
-    a, b = (random.standard_normal((size, size)).astype(dtype) for _ in range(2))
-    out = operand_of(np.zeros((size, size), dtype), "out")
-    refused: RefusalError | None = None
-    for second in (b, np.asfortranarray(b)):
-        operands = operand_of(a, "a"), operand_of(second, "b")
-        try:
-            plan = make_plan(Problem.of(*operands, None, out), chip("h200"), kernel_named(name))
-        except RefusalError as refusal:
-            refused = refused or refusal
-            continue
-        return plan.launch(*operands, None, out, 1.0, 0.0)
-    assert refused is not None
-    raise refused
+def count_kernel(kernel: Kernel, shape: Shape, math: str, on_progress: Progress | None = None) -> Counts:
+    """Every access is looked at; shared loads that the assembler joins count as one."""
+    launch = product_of(kernel, math, shape).launch()
+    counts = run(launch, exact_counts=True, merge_loads=True, on_progress=on_progress).counts
+    assert counts is not None
+    return counts
 
 
-def next_step(name: str, *, dtype: str = "float32", counted_at: int = 256) -> tuple[str, list[str]] | None:
-    """The rung after this one and what it changes; None behind the last."""
+def next_step(kernel: Kernel, math: str) -> tuple[str, list[str]] | None:
+    """The rung after this one in the same math, and what it changes; None behind the last."""
     from lapidist.kernels import RUNGS
 
-    names = [rung.name for rung in RUNGS if dtype in rung.types.maths]
-    if name not in names or names.index(name) + 1 == len(names):
+    rungs = [rung for rung in RUNGS if math in rung.types.maths]
+    if kernel not in rungs[:-1]:
         return None
-    after = names[names.index(name) + 1]
-    counts = [run(square_launch(one, counted_at, dtype), exact_counts=True, merge_loads=True).counts for one in (name, after)]
-    assert counts[0] is not None
-    assert counts[1] is not None
-    return after, difference(counts[0], counts[1])
+    after = rungs[rungs.index(kernel) + 1]
+    before, then = (count_kernel(one, (COUNTED_AT, COUNTED_AT, COUNTED_AT), math) for one in (kernel, after))
+    return after.name, difference(before, then)

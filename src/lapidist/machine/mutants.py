@@ -1,7 +1,8 @@
 """The machine's own proof: break real kernels in their PTX, one instruction at a time, and see what is found.
 
-A mutant loses one barrier, wait, arrival, fence or bounds check. It counts as found if some schedule raises a fault, or
-if the result is wrong. The unbroken kernel must raise nothing at any seed: each fault there is a false alarm.
+A mutant loses one barrier, wait, arrival, fence or bounds check, or a release or acquire of memory becomes relaxed. It
+counts as found if some schedule raises a fault, or if the result is wrong. The unbroken kernel must raise nothing at any
+seed: each fault there is a false alarm.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ from lapidist.machine.ptx import Instruction, Sym
 from lapidist.machine.run import run
 
 if TYPE_CHECKING:
-    from lapidist.device import Device
     from lapidist.kernel import Kernel
 
-KINDS = ("barrier", "warp barrier", "wait", "arrival", "fence", "bounds")
+KINDS = ("barrier", "warp barrier", "wait", "arrival", "fence", "order", "bounds")
 BUDGET_FACTOR = 12
 
 
@@ -43,6 +43,7 @@ class Verdict:
     """What became of a mutant: the seed and the fault that found it ("result": only the numbers were wrong)."""
 
     kernel: str
+    math: str
     kind: str
     line: int
     text: str
@@ -52,9 +53,11 @@ class Verdict:
 
 @dataclass
 class Survey:
-    """All verdicts of some kernels, and the false alarms of the unbroken ones."""
+    """All verdicts of some kernels, and the false alarms of the unbroken ones. What no run of the unbroken kernel comes to
+    cannot be missed there: it is counted, not broken."""
 
     verdicts: list[Verdict] = field(default_factory=list)
+    unreached: int = 0
     clean_runs: int = 0
     false_alarms: list[str] = field(default_factory=list)
 
@@ -67,6 +70,7 @@ class Survey:
         shares = {kind: self.share(kind) for kind in KINDS}
         return {
             "found": {kind: {"found": found, "of": total} for kind, (found, total) in shares.items()},
+            "unreached": self.unreached,
             "clean_runs": self.clean_runs,
             "false_alarms": self.false_alarms,
             "mutants": [asdict(verdict) for verdict in self.verdicts],
@@ -79,9 +83,10 @@ class Survey:
             if total:
                 lines.append(f"| {kind} | {found} of {total} | {found / total:.0%} |")
         lines.append("")
+        lines.append(f"{self.unreached} places that no run comes to")
         lines.append(f"{len(self.false_alarms)} false alarms in {self.clean_runs} runs of unbroken kernels")
         missed = [verdict for verdict in self.verdicts if verdict.found_by is None]
-        lines += [f"not found: {verdict.kernel} line {verdict.line}: {verdict.text}" for verdict in missed]
+        lines += [f"not found: {verdict.kernel} in {verdict.math}, line {verdict.line}: {verdict.text}" for verdict in missed]
         return "\n".join(lines)
 
 
@@ -119,6 +124,8 @@ def breaking(i: Instruction, code: list[Instruction], index: int, labels: dict[s
         return "arrival", drop
     if i.opcode in ("fence", "membar") or name.startswith("wgmma.fence"):
         return "fence", drop
+    if i.opcode in ("ld", "st", "red", "atom") and {"acquire", "release", "acq_rel"} & set(i.mods):
+        return "order", relaxed
     if i.opcode == "bra" and i.predicate is not None and guards_memory(i, code, index, labels):
         return "bounds", drop
     return "", drop
@@ -132,6 +139,11 @@ def dropper(i: Instruction) -> Change:
         return re.sub(rf"(@!?[\w%$]+\s+)?{mnemonic}\b[^;]*;", "", line, count=1)
 
     return drop
+
+
+def relaxed(line: str) -> str:
+    """The access stays, what it orders does not."""
+    return re.sub(r"\.(acquire|release|acq_rel)\b", ".relaxed", line, count=1)
 
 
 def always_ready(line: str) -> str:
@@ -153,11 +165,13 @@ def guards_memory(i: Instruction, code: list[Instruction], index: int, labels: d
 
 @dataclass(frozen=True)
 class Variant:
-    """A launch, a way to make its arrays fresh, and the test of its result."""
+    """A launch, a way to make its arrays fresh, and the test of its result. Blocks that wait for each other are resident
+    together."""
 
     launch: Launch
     reset: Callable[[], None]
     right: Callable[[], bool]
+    residency: int | None = None
 
 
 @dataclass(frozen=True)
@@ -165,6 +179,7 @@ class Case:
     """One compiled kernel, launched in several ways: seed s runs variant s modulo their number."""
 
     kernel: str
+    math: str
     variants: tuple[Variant, ...]
 
     @property
@@ -174,17 +189,18 @@ class Case:
 
 def judge(case: Case, mutant: Mutant, seeds: Iterable[int], budget: int) -> Verdict:
     """Run a mutant until some seed finds it."""
+    what = case.kernel, case.math, mutant.kind, mutant.line, mutant.text
     for seed in seeds:
         variant = case.variants[seed % len(case.variants)]
         broken = replace(variant.launch, binary=replace(variant.launch.binary, ptx=mutant.ptx))
         variant.reset()
         try:
-            run(broken, sanitize=True, seed=seed, budget=budget)
+            run(broken, sanitize=True, seed=seed, budget=budget, residency=variant.residency)
         except MachineFault as fault:
-            return Verdict(case.kernel, mutant.kind, mutant.line, mutant.text, type(fault).__name__, seed)
+            return Verdict(*what, type(fault).__name__, seed)
         if not variant.right():
-            return Verdict(case.kernel, mutant.kind, mutant.line, mutant.text, "result", seed)
-    return Verdict(case.kernel, mutant.kind, mutant.line, mutant.text, None, None)
+            return Verdict(*what, "result", seed)
+    return Verdict(*what, None, None)
 
 
 def survey(
@@ -196,9 +212,12 @@ def survey(
     """Break every kernel everywhere, and run each unbroken as often."""
     result = Survey()
     for case in cases:
-        steps = check_clean(case, seeds, result)
+        steps, reached = check_clean(case, seeds, result)
         for mutant in mutants(case.launch.binary.ptx, case.launch.binary.entry):
             if mutant.kind not in kinds:
+                continue
+            if mutant.line not in reached:
+                result.unreached += 1
                 continue
             verdict = judge(case, mutant, range(seeds), BUDGET_FACTOR * steps + 10_000)
             result.verdicts.append(verdict)
@@ -207,21 +226,22 @@ def survey(
     return result
 
 
-def check_clean(case: Case, seeds: int, result: Survey) -> int:
-    """Run the unbroken kernel at every seed; returns the most steps it takes."""
-    steps = 0
+def check_clean(case: Case, seeds: int, result: Survey) -> tuple[int, set[int]]:
+    """Run the unbroken kernel at every seed; returns the most steps it takes, and the lines that it comes to."""
+    steps, reached = 0, set[int]()
     for seed in range(seeds):
         variant = case.variants[seed % len(case.variants)]
         variant.reset()
         result.clean_runs += 1
         try:
-            steps = max(steps, run(variant.launch, sanitize=True, seed=seed).steps)
+            report = run(variant.launch, sanitize=True, seed=seed, residency=variant.residency)
+            steps, reached = max(steps, report.steps), reached | report.reached
         except MachineFault as fault:
-            result.false_alarms.append(f"{case.kernel}, seed {seed}: {fault}")
+            result.false_alarms.append(f"{case.kernel} in {case.math}, seed {seed}: {fault}")
         else:
             if not variant.right():
-                result.false_alarms.append(f"{case.kernel}, seed {seed}: a wrong result")
-    return steps
+                result.false_alarms.append(f"{case.kernel} in {case.math}, seed {seed}: a wrong result")
+    return steps, reached
 
 
 # ---- the project's own kernels ----
@@ -229,62 +249,46 @@ def check_clean(case: Case, seeds: int, result: Survey) -> int:
 # Small, with a tail in both directions.
 ROWS, COLUMNS = 72, 136
 UNROLLED = 4
+SHARING_BLOCKS = 3  # fewer than tiles: a block works on several, and finishes what others began
 
 
-def registered_cases(names: Iterable[str] | None = None, dtype: str = "float32") -> Iterator[Case]:
-    """One case for each registered kernel that takes such a problem."""
-    from lapidist.device import chip
-    from lapidist.errors import RefusalError
+def registered_cases(names: Iterable[str] | None = None, maths: Iterable[str] = ("float32",)) -> Iterator[Case]:
+    """One case for each registered kernel, in the first of these maths that it multiplies in."""
     from lapidist.kernels import KERNELS
 
     chosen = None if names is None else set(names)
+    wanted = tuple(maths)
     for kernel in KERNELS:
-        if chosen is None or kernel.name in chosen:
-            try:
-                yield gemm_case(kernel, chip("h200"), dtype, (ROWS, COLUMNS, depth_for(kernel, dtype)))
-            except RefusalError:
-                continue
+        math = next((math for math in wanted if math in kernel.types.maths), None)
+        if math is not None and (chosen is None or kernel.name in chosen):
+            yield gemm_case(kernel, math)
+            if kernel.signature.scheduled:
+                yield gemm_case(kernel, math, SHARING_BLOCKS)
 
 
-def depth_for(kernel: Kernel, dtype: str) -> int:
+def depth_for(kernel: Kernel, math: str) -> int:
     """Enough steps of k to go twice around the pipeline and through an unrolled loop, and a tail."""
-    config = kernel.config_for(dtype)
+    config = kernel.config_for(math)
     steps = 2 * max(config.stages, 1) + UNROLLED
     return max(72, steps * config.bk + 8)
 
 
-def gemm_case(kernel: Kernel, device: Device, dtype: str, shape: tuple[int, int, int]) -> Case:
-    """C = A B and C = A B + C, with up to three steps of k less: every remainder of a loop unrolled by four."""
-    m, n, k = shape
-    step = kernel.config_for(dtype).bk
+def gemm_case(kernel: Kernel, math: str, streamed: int = 0) -> Case:
+    """C = A B and C = A B + C, with up to three steps of k less: every remainder of a loop unrolled by four. With `streamed`,
+    Stream-K deals the work to so many blocks, which share tiles and wait for each other."""
+    depth, step = depth_for(kernel, math), kernel.config_for(math).bk
     variants = []
     for less in range(UNROLLED):
-        depth = k - less * step
-        if depth > 0:
-            variants.append(gemm_variant(kernel, device, dtype, (m, n, depth), float(less % 2)))
+        if depth > less * step:
+            variants.append(gemm_variant(kernel, math, (ROWS, COLUMNS, depth - less * step), float(less % 2), streamed))
     same = [variant for variant in variants if variant.launch.binary.ptx == variants[0].launch.binary.ptx]
-    return Case(kernel.name, tuple(same))
+    return Case(f"{kernel.name}, Stream-K" if streamed else kernel.name, math, tuple(same))
 
 
-def gemm_variant(kernel: Kernel, device: Device, dtype: str, shape: tuple[int, int, int], beta: float) -> Variant:
-    """Small integers, so that the right result is exact in every order of summation."""
-    from lapidist.arrays import operand_of
-    from lapidist.errors import RefusalError
-    from lapidist.plans import make_plan
-    from lapidist.problem import Problem
+def gemm_variant(kernel: Kernel, math: str, shape: tuple[int, int, int], beta: float, streamed: int) -> Variant:
+    from lapidist.machine.registered import product_of
 
-    m, n, k = shape
-    random = np.random.default_rng(1)
-    a, b, c = (random.integers(-4, 5, size).astype(dtype) for size in ((m, k), (k, n), (m, n)))
-    d = np.empty((m, n), dtype)
-    first, second, out = operand_of(a, "a"), operand_of(b, "b"), operand_of(d, "out")
-    try:
-        plan = make_plan(Problem.of(first, second, None, out), device, kernel)
-    except RefusalError:
-        # The other layout of B; what refuses that too is refused.
-        second = operand_of(np.asfortranarray(b), "b")
-        plan = make_plan(Problem.of(first, second, None, out), device, kernel)
-    before = c if beta else np.full_like(d, np.nan)
-    wanted = (a.astype("f8") @ b.astype("f8") + (c if beta else 0)).astype(dtype)
-    launch = plan.launch(first, second, None, out, 1.0, beta)
-    return Variant(launch, partial(np.copyto, d, before), partial(np.array_equal, d, wanted))
+    product = product_of(kernel, math, shape, streamed)
+    launch = product.launch(beta)
+    right = partial(np.array_equal, product.d, product.wanted(beta))
+    return Variant(launch, partial(product.reset, launch, beta), right, launch.grid[0] if streamed else None)

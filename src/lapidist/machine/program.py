@@ -18,15 +18,26 @@ from lapidist.machine.ptx import Instruction, Kernel, Sym
 
 @dataclass
 class Program:
-    """A kernel ready to run."""
+    """A kernel ready to run. All of it is translated; a block's Python is compiled when a lane first comes to it, because
+    most blocks of a large kernel serve borders that a launch does not have."""
 
     kernel: Kernel
     blocks: list[Block]
     slots: dict[str, int]
     constants: list[np.ndarray]
     layout: dict[str, int]
-    functions: list[Callable[..., Any]]
     objects: dict[str, object] = field(default_factory=dict)  # what generated code names beside the constants
+    sources: list[str] = field(default_factory=list)
+    space: dict[str, Any] = field(default_factory=dict)
+    functions: dict[int, Callable[..., Any]] = field(default_factory=dict)
+
+    def function(self, number: int) -> Callable[..., Any]:
+        """What a block does to its lanes."""
+        found = self.functions.get(number)
+        if found is None:
+            exec(compile(self.sources[number], f"<block {number} of {self.kernel.name}>", "exec"), self.space)
+            found = self.functions[number] = self.space[f"b{number}"]
+        return found
 
     def constant(self, value: np.ndarray) -> str:
         value.flags.writeable = False
@@ -82,12 +93,9 @@ def compile_program(text: str, entry: str) -> Program:
     if not kernel.instructions:
         raise PtxError(f"entry {entry!r}: the kernel has no instructions")
     slots = {name: number for number, name in enumerate(kernel.registers)}
-    program = Program(kernel, build_blocks(kernel), slots, [], lay_out(kernel), [])
-    source = "\n".join(Builder(program, block).source() for block in program.blocks)
-    space = dict(NAMESPACE)
-    code = compile(source, f"<machine code of {entry}>", "exec")
-    space |= {f"K{number}": value for number, value in enumerate(program.constants)}
-    space |= program.objects
-    exec(code, space)
-    program.functions += [space[f"b{block.index}"] for block in program.blocks]
+    program = Program(kernel, build_blocks(kernel), slots, [], lay_out(kernel))
+    program.sources += [Builder(program, block).source() for block in program.blocks]
+    program.space |= NAMESPACE
+    program.space |= {f"K{number}": value for number, value in enumerate(program.constants)}
+    program.space |= program.objects
     return program

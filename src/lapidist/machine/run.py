@@ -43,6 +43,7 @@ class Report:
     seed: int | None = None
     seconds: float = 0.0
     steps: int = field(default=0, compare=False)
+    reached: frozenset[int] = field(default=frozenset(), repr=False)  # lines of PTX that some lane executed
 
 
 def run(
@@ -89,7 +90,14 @@ def run(
     if on_progress is not None:
         scheduler.on_progress = on_progress
     scheduler.run()
-    return Report(collect(scheduler, counter), seed=seed, seconds=time.perf_counter() - start, steps=machine.steps)
+    counts, seconds = collect(scheduler, counter), time.perf_counter() - start
+    return Report(counts, seed, seconds, machine.steps, reached_lines(program, scheduler))
+
+
+def reached_lines(program: Program, scheduler: Scheduler) -> frozenset[int]:
+    code = program.kernel.instructions
+    blocks = (block for block, runs in zip(program.blocks, scheduler.warp_runs.tolist(), strict=True) if runs)
+    return frozenset(i.site.line for block in blocks for i in code[block.start : block.stop])
 
 
 def fuzzed_residency(seed: int) -> int:

@@ -150,7 +150,7 @@ class Scheduler:
         if self.m.steps > self.budget:
             rule = f"the kernel ran {self.budget} blocks of code and did not end; a larger budget= lets it go on"
             raise self.m.fault(BudgetExceeded, rule, block.start, lanes)
-        result = program.functions[number](self.m, lanes, cohort.registers)
+        result = program.function(number)(self.m, lanes, cohort.registers)
         self.warp_runs[number] += lanes.warps
         self.lane_runs[number] += lanes.n
         kind = block.kind

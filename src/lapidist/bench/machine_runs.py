@@ -1,0 +1,100 @@
+"""What `lapidist explain` and `lapidist mutants` do: answers from the machine, on the terminal, as JSON, or kept as a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from lapidist.bench.cases import Case
+from lapidist.bench.conditions import gather, nvrtc
+from lapidist.bench.outputs import require_folder
+from lapidist.bench.predictions import climbable, conditions_of, predict
+from lapidist.bench.record import Conditions, Record, row_of, run_name, write_run
+from lapidist.device import Device, chip
+from lapidist.errors import ArgumentError
+from lapidist.kernel import Kernel
+from lapidist.kernels import kernel_named
+from lapidist.machine.explain import COUNTED_AT, Explanation, next_step
+from lapidist.machine.mutants import Survey, Verdict, registered_cases, survey
+from lapidist.machine.registered import MACHINE_CHIP
+
+LADDER = "ladder"
+
+
+def explain_command(name: str, device: Device, case: Case, as_json: bool, record: Path | None) -> None:
+    """One kernel in full, or a line for each rung that the chip and the type allow."""
+    if record is not None:
+        require_folder("--record", record)
+    kernels = climbable(device, case.math) if name == LADDER else [runnable(kernel_named(name), device)]
+    if not kernels:
+        raise ArgumentError(f"--dtype: no rung multiplies {case.math} on {device.name}. Choose another type, or a newer chip")
+    answers = [predict(kernel, device, case) for kernel in kernels]
+    if as_json:
+        rows = [as_row(record_, answer, kernel, case) for kernel, (record_, answer) in zip(kernels, answers, strict=True)]
+        print(json.dumps(rows if name == LADDER else rows[0]))
+    elif name == LADDER:
+        print_ladder(device, case, answers)
+    else:
+        print_one(kernels[0], case, answers[0][1])
+    if record is not None:
+        conditions = conditions_of(device)
+        write_run(
+            record / run_name(conditions, f"explain-{case.shape.removesuffix('^3')}"), conditions, [row for row, _ in answers]
+        )
+
+
+def runnable(kernel: Kernel, device: Device) -> Kernel:
+    if device.capability < kernel.capability:
+        needs = "{}.{}".format(*kernel.capability)
+        raise ArgumentError(
+            f"--chip: {kernel.name} needs compute capability {needs}; {device.name} is older. Choose a newer chip"
+        )
+    return kernel
+
+
+def as_row(record: Record, answer: Explanation, kernel: Kernel, case: Case) -> dict[str, Any]:
+    return {"kernel": kernel.name, "size": [record.m, record.n, record.k], "nvrtc": nvrtc(), **asdict(answer)} | {
+        "next": next_step(kernel, case.math)
+    }
+
+
+def print_ladder(device: Device, case: Case, answers: list[tuple[Record, Explanation]]) -> None:
+    print(f"{case.shape}, {case.math}, predicted for {device.name} from counts at {COUNTED_AT}^3, PTX of NVRTC {nvrtc()}")
+    for record, answer in answers:
+        time, speed = f"{answer.seconds * 1e3:10.3f} ms", f"{record.tflops:8.2f} TFLOP/s"
+        print(f"  {record.kernel:20s}{time}{speed}{answer.share_of_peak:8.1%} of {record.unit}   bound by {answer.bound.name}")
+
+
+def print_one(kernel: Kernel, case: Case, answer: Explanation) -> None:
+    print(f"{kernel.name} at {case.m} x {case.n} x {case.k}, {case.math}, PTX of NVRTC {nvrtc()}\n{answer}")
+    step = next_step(kernel, case.math)
+    if step is not None:
+        print("\n    ".join([f"  next rung {step[0]}:", *step[1]]))
+
+
+# ---- mutants ----
+
+
+def mutants_command(name: str | None, maths: list[str], seeds: int, as_json: bool, record: Path | None) -> Survey:
+    """Break kernels and say what was found; 1 if an unbroken one raised."""
+    if record is not None:
+        require_folder("--record", record)
+    cases = registered_cases([kernel_named(name).name] if name else None, maths)
+    found = survey(cases, seeds, tell)
+    conditions = gather(chip(MACHINE_CHIP), "machine", "mutants", f"{seeds} seeds")
+    text = json.dumps({"conditions": row_of(conditions), "seeds": seeds, **found.as_json()}, indent=1)
+    if record is not None:
+        (record / mutants_file(conditions)).write_text(text + "\n")
+    print(text if as_json else found)
+    return found
+
+
+def mutants_file(conditions: Conditions) -> str:
+    return run_name(conditions, "mutants").replace(".jsonl", ".json")
+
+
+def tell(verdict: Verdict) -> None:
+    print(f"{verdict.kernel}: {verdict.text}: {verdict.found_by or 'not found'}", file=sys.stderr)

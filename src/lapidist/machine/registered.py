@@ -1,0 +1,84 @@
+"""The project's own kernels on matrices that are made here: what is explained, and what is broken to prove the sanitizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lapidist.arrays import operand_of
+from lapidist.device import chip
+from lapidist.dtypes import TF32, TYPES, element_of, numpy_dtype, outputs_of
+from lapidist.errors import RefusalError
+from lapidist.kernel import Kernel
+from lapidist.launch import Launch
+from lapidist.plans import Plan, make_plan
+from lapidist.problem import Problem
+from lapidist.schedule import stream_k
+from lapidist.sharing import Sharing
+
+Array = np.ndarray
+Shape = tuple[int, int, int]
+MACHINE_CHIP = "h200"  # the chip that kernels are compiled for
+
+
+@dataclass(frozen=True)
+class Product:
+    """D = A B + beta C with small whole numbers, so that the result is exact in every order of summation."""
+
+    plan: Plan
+    a: Array
+    b: Array
+    c: Array
+    d: Array
+
+    def launch(self, beta: float = 0.0) -> Launch:
+        """C is what D holds when the kernel starts. A workspace comes with the launch."""
+        a, b, d = operand_of(self.a, "a"), operand_of(self.b, "b"), operand_of(self.d, "out")
+        return self.plan.launch(a, b, None, d, 1.0, beta)
+
+    def reset(self, launch: Launch, beta: float) -> None:
+        """D as before the run: C, or where it is not read what no kernel writes. Flags that a broken kernel left are lowered."""
+        poison = np.nan if TYPES[self.plan.problem.out_dtype].roundoff else 99
+        self.d[...] = self.c if beta else np.full(self.d.shape, poison).astype(self.d.dtype)
+        for memory in launch.memory:
+            if "flags" in memory.name:
+                memory.owner[...] = 0
+
+    def wanted(self, beta: float) -> Array:
+        exact = self.a.astype("f8") @ self.b.astype("f8") + (self.c.astype("f8") if beta else 0)
+        return exact.astype(self.d.dtype)
+
+
+def product_of(kernel: Kernel, math: str, shape: Shape, streamed: int = 0) -> Product:
+    """The kernel's plan for row-major matrices, or with B the other way round where it takes only that.
+
+    With `streamed`, so many blocks share all tiles as Stream-K deals them out.
+    """
+    m, n, k = shape
+    element = element_of(math)
+    random = np.random.default_rng(1)
+    least = 0 if element.bounds and element.bounds[0] == 0 else -4
+    a, b = (random.integers(least, 5, size).astype(numpy_dtype(element.name)) for size in ((m, k), (k, n)))
+    d = np.zeros((m, n), numpy_dtype(outputs_of(element.name, element.name)[0]))
+    c = random.integers(least, 5, (m, n)).astype(d.dtype)
+    refused: RefusalError | None = None
+    for second in (b, np.asfortranarray(b)):
+        operands = operand_of(a, "a"), operand_of(second, "b")
+        problem = Problem.of(*operands, None, operand_of(d, "out"), precision=TF32 if math == TF32 else "ieee")
+        try:
+            return Product(plan_for(problem, kernel, streamed), a, second, c, d)
+        except RefusalError as refusal:
+            refused = refused or refusal
+    assert refused is not None
+    raise refused
+
+
+def plan_for(problem: Problem, kernel: Kernel, streamed: int) -> Plan:
+    device = chip(MACHINE_CHIP)
+    if not streamed:
+        return make_plan(problem, device, kernel)
+    config = kernel.config_for(problem.math)
+    tiles = kernel.tile_grid(problem, config)
+    schedule = stream_k(tiles, sms=streamed, sk_tiles=tiles.tiles, sk_blocks=streamed)
+    return make_plan(problem, device, kernel, config, Sharing(schedule))
