@@ -12,6 +12,7 @@ from lapidist.dtypes import name_of
 from lapidist.errors import ArgumentError
 from lapidist.kernel import Kernel
 from lapidist.prepare import Choice, Gemm, choose_stream, geometry, pointer_of
+from lapidist.routes import RoutedArguments, Wishes, is_scalar_array
 from lapidist.schedule import Schedule
 from lapidist.sharing import AUTO, PLANNED, Sharing
 
@@ -56,14 +57,19 @@ def gemm(
     b: Any,
     c: Any = None,
     *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
     out: Any = None,
     trans_a: bool = False,
     trans_b: bool = False,
     out_dtype: Any = None,
     acc_dtype: Any = None,
     precision: str = "ieee",
+    gather_a: Any = None,
+    gather_b: Any = None,
+    scatter_d: Any = None,
+    permuted: bool = False,
+    check_indices: bool = False,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
     schedule: str | Schedule = AUTO,
@@ -79,33 +85,21 @@ def gemm(
 
     beta = 0 never reads c, alpha = 0 never reads a and b. c has the output's type, broadcasts to it and may be the output
     itself. `out_dtype`, `acc_dtype` and `precision` are matmul's. With 8-bit integers alpha and beta are whole numbers.
-    `kernel` and `config` name a registry row and its knobs, `schedule` ("data_parallel", "stream_k" or a Schedule),
-    `split_k`, `reduction` and `avail_sms` how blocks share the work; without them the planner chooses. `workspace` is an
-    array of at least plan(...).workspace_bytes of zeros, which is fit for the next call; without it the driver keeps one.
+    `gather_a` and `gather_b` are indices of a's rows and b's columns, `scatter_d` of the rows of out (and c) that take the
+    result; `check_indices` looks at them all. `permuted`: out has four dimensions (m1, m0, n1, n0), of any strides. alpha and
+    beta may be arrays of one element. `kernel` and `config` name a registry row and its knobs; `schedule` ("data_parallel",
+    "stream_k" or a Schedule), `split_k`, `reduction` and `avail_sms` say how blocks share the work. `workspace` is an array
+    of at least plan(...).workspace_bytes of zeros, which is fit for the next call; without it the driver keeps one.
     """
-    alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
     require_choices(device, kernel, config)
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
     wanted = types_wanted(out_dtype, acc_dtype, precision)
-    arguments = Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta, wanted)
-    key = (
-        geometry(a),
-        geometry(b),
-        geometry(c),
-        geometry(out),
-        c is out,
-        alpha,
-        beta,
-        trans_a,
-        trans_b,
-        wanted,
-        kernel,
-        config,
-        sharing,
-        device,
-    )
-    if workspace is not None:
+    wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
+    arguments = arguments_of((a, b, c, out), (trans_a, trans_b), alpha, beta, wanted, wishes)
+    if workspace is not None or isinstance(arguments, RoutedArguments):
         return Gemm(arguments, device, kernel, config, sharing, workspace).run(arguments, stream)
+    form = (c is out, arguments.alpha, arguments.beta, arguments.form, wanted)
+    key = (geometry(a), geometry(b), geometry(c), geometry(out), form, kernel, config, sharing, device)
     return prepared(key, arguments, device, kernel, config, sharing).run(arguments, stream)
 
 
@@ -114,14 +108,19 @@ def plan(
     b: Any,
     c: Any = None,
     *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
     out: Any = None,
     trans_a: bool = False,
     trans_b: bool = False,
     out_dtype: Any = None,
     acc_dtype: Any = None,
     precision: str = "ieee",
+    gather_a: Any = None,
+    gather_b: Any = None,
+    scatter_d: Any = None,
+    permuted: bool = False,
+    check_indices: bool = False,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
     schedule: str | Schedule = AUTO,
@@ -133,11 +132,22 @@ def plan(
     device: int | str | None = None,
 ) -> Gemm:
     """What gemm would run on these arrays. print() it for the reasons; `.execute(a, b, c, out)` runs it again and again."""
-    alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
     require_choices(device, kernel, config)
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
-    arguments = Arguments(a, b, c, out, trans_a, trans_b, False, alpha, beta, types_wanted(out_dtype, acc_dtype, precision))
+    wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
+    wanted = types_wanted(out_dtype, acc_dtype, precision)
+    arguments = arguments_of((a, b, c, out), (trans_a, trans_b), alpha, beta, wanted, wishes)
     return Gemm(arguments, device, kernel, config, sharing, workspace)
+
+
+def arguments_of(
+    arrays: tuple[Any, Any, Any, Any], turned: tuple[bool, bool], alpha: Any, beta: Any, wanted: Wanted, wishes: Wishes
+) -> Arguments:
+    """a, b, c and out, checked."""
+    if wishes.any or is_scalar_array(alpha) or is_scalar_array(beta):
+        return RoutedArguments(*arrays, *turned, False, alpha, beta, wanted, wishes)
+    alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
+    return Arguments(*arrays, *turned, False, alpha, beta, wanted)
 
 
 def types_wanted(out_dtype: Any, acc_dtype: Any, precision: str) -> Wanted:

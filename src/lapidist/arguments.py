@@ -60,10 +60,21 @@ class Arguments:
             self.b = self.b.transposed()
         checks.require_inner_match(self.a, self.b, given, vectors)
         batch = checks.broadcast_batch(self.a, self.b)
-        self.shape = (*batch, self.a.shape[-2], self.b.shape[-1])
+        self.shape = (*batch, *self.product_shape())
         self.out_dtype = checks.require_output_type(wanted.out_dtype, out, self.a, self.b)
         self.c = self._check_c(c) if beta != 0 else None
         self.out = None if out is None else self._check_out(out)
+
+    def again(self, a: Any, b: Any, c: Any, out: Any) -> Arguments:
+        """The same call on other arrays."""
+        return Arguments(a, b, c, out, *self.form, self.alpha, self.beta, self.wanted)
+
+    def product_shape(self) -> tuple[int, int]:
+        return self.a.shape[-2], self.b.shape[-1]
+
+    def fresh(self) -> Operand:
+        """The output that will be made where none is given."""
+        return fresh_output(self.result_shape, self.a, self.out_dtype)
 
     def _promote_vectors(self, vectors: bool) -> tuple[bool, bool]:
         """matmul takes vectors as NumPy does: a row on the left, a column on the right, dropped from the result."""
@@ -113,7 +124,7 @@ class Arguments:
 
     def problem(self) -> Problem:
         """k = 0 stands for alpha = 0 too: A and B, NaN and all, are not read."""
-        a, b, out = self.a, self.b, self.out or self.full(fresh_output(self.result_shape, self.a, self.out_dtype))
+        a, b, out = self.a, self.b, self.out or self.full(self.fresh())
         if self.alpha == 0:
             a = a.viewed((*a.shape[:-1], 0), a.strides)
             b = b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides)

@@ -124,14 +124,14 @@ def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
     return c.viewed(shape, tuple(s if e == w else 0 for e, w, s in zip(own, shape, strides, strict=True)))
 
 
-def require_output(out: Operand, a: Operand, shape: tuple[int, ...]) -> None:
+def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_strides: bool = False) -> None:
     if out.shape != shape:
         raise ShapeError(f"out: must have shape {shape}; got {out.shape}. It is neither resized nor broadcast")
     require_same_device(out, a)
     require_writable(out)
     if not elements_apart(out):
         raise StrideError(f"out: each element must have its own memory; strides {out.strides} repeat some. Pass a fresh array")
-    if len(shape) >= 2 and 1 not in out.strides[-2:] and min(shape[-2:]) > 1:
+    if not free_strides and len(shape) >= 2 and 1 not in out.strides[-2:] and min(shape[-2:]) > 1:
         raise StrideError(
             f"out: rows or columns must be contiguous (a stride of 1 in one of the last two dimensions); "
             f"got strides {out.strides}. "

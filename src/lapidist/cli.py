@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lapidist.errors import ArgumentError, LapidistError
+from lapidist.streamk_command import streamk
 
 if TYPE_CHECKING:
     from lapidist.bench.cases import Case
@@ -176,6 +177,9 @@ def schedule(
         svg=svg,
         rows=rows,
     )
+
+
+app.command()(streamk)
 
 
 # ---- the machine ----

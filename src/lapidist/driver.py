@@ -19,6 +19,7 @@ from lapidist.device import Device, chip, known_as
 from lapidist.dtypes import TYPES
 from lapidist.errors import DeviceError, LaunchError
 from lapidist.launch import Binary, ParameterBlock, TensorMap
+from lapidist.modes import NOWHERE, Places
 from lapidist.plans import Plan
 from lapidist.workspaces import owned, stream_key
 
@@ -190,21 +191,42 @@ class _Block:
         self.arguments: tuple[int, int, int, int, int] | None = None  # what the last launch left in here
 
 
+def launch_attributes(driver: Any, plan: Plan) -> list[Any]:
+    """What the launch demands: all blocks on the chip at once, or the peers of a tile as a cluster."""
+    wanted, ids = [], driver.CUlaunchAttributeID
+    if plan.cooperative:
+        value = driver.CUlaunchAttributeValue()
+        value.cooperative = 1
+        wanted.append((ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value))
+    if plan.schedule is not None and plan.schedule.cluster > 1:
+        value = driver.CUlaunchAttributeValue()
+        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = plan.schedule.cluster, 1, 1
+        wanted.append((ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value))
+    attributes = []
+    for name, value in wanted:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id, attribute.value = name, value
+        attributes.append(attribute)
+    return attributes
+
+
 Start = Callable[[int, int, int, int, int], None]  # addresses of A, B, C and D, and the raw stream; returns at once
 
 
 class GpuKernel:
     """A kernel with everything fixed but the pointers, ready to `start` again and again."""
 
-    def __init__(self, plan: Plan, ordinal: int, alpha: float, beta: float, workspace: int | None = None) -> None:
-        """`workspace` is the address of the caller's own, at least plan.workspace_bytes of zeros."""
+    def __init__(
+        self, plan: Plan, ordinal: int, alpha: float, beta: float, workspace: int | None = None, places: Places = NOWHERE
+    ) -> None:
+        """`workspace` is the address of the caller's own, at least plan.workspace_bytes of zeros; `places` those of indices."""
         self.plan, self._ordinal = plan, ordinal
         self._workspace = None if workspace is None else (workspace, workspace + plan.partials_offset)
         driver = load_driver()
         self._context = primary_context(ordinal)
         self._function = load_binary(plan.binary, ordinal, plan.shared_bytes)
         self._parameters = plan.kernel.signature.block(plan.problem)
-        self._content = self._parameters.pack(plan.constants(alpha, beta))
+        self._content = self._parameters.pack(plan.constants(alpha, beta, places))
         self._map_places = self._parameters.places("tensormap")
         self._encoded: dict[tuple[int, int, int, int], dict[str, bytes]] = {}
         self._local = threading.local()
@@ -274,12 +296,9 @@ class GpuKernel:
         config.gridDimX, config.gridDimY, config.gridDimZ = self.plan.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = self.plan.block
         config.sharedMemBytes = self.plan.shared_bytes
-        if self.plan.cooperative:
-            attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
-            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_COOPERATIVE
-            value.cooperative = 1
-            attribute.value = value
-            config.attrs, config.numAttrs = [attribute], 1
+        attributes = launch_attributes(driver, self.plan)
+        if attributes:
+            config.attrs, config.numAttrs = attributes, len(attributes)
         block = self._local.block = _Block(self._parameters, self._content, config)
         return block
 

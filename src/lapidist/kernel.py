@@ -9,6 +9,7 @@ from math import prod
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
+from lapidist.modes import PLAIN
 from lapidist.problem import Problem
 from lapidist.schedule import CostModel, TileGrid
 from lapidist.signatures import Signature
@@ -148,6 +149,8 @@ class Kernel:
             return f"a block has at most {BLOCK_LIMIT} threads; {config} would need {config.threads}"
         if self.tiles(problem, config) > GRID_LIMIT:
             return f"a grid has at most {GRID_LIMIT} blocks; {config} would need {self.tiles(problem, config)}"
+        if problem.modes != PLAIN and not self.signature.moded:
+            return f"it takes matrices as they lie; these have {problem.modes}"
         needed = self.shared_bytes(config, problem)
         if needed > device.shared_per_block:
             return f"its buffers take {needed} bytes of shared memory; {device.name} gives a block {device.shared_per_block}"

@@ -14,6 +14,7 @@ from lapidist.problem import Problem
 from lapidist.schedule import CostModel, Schedule
 from lapidist.schedule.grid import most_peers
 from lapidist.sharing import PLANNED, Sharing
+from lapidist.splits import WORTH, costs_of, handing_on, options, resident, rounds_of, shared_load
 
 LAUNCH_SECONDS = 3e-6  # from the call to the first instruction, as measured on an H200
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to the SIMT family
@@ -66,12 +67,26 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
     schedule = None
     if refusal is None and kernel.signature.scheduled:
         try:
-            schedule = sharing.schedule_of(kernel.tile_grid(problem, config), device, kernel.sum_rows(config), kernel.sharing)
+            tiles, rows = kernel.tile_grid(problem, config), kernel.sum_rows(config)
+            if kernel.sharing is not None:
+                schedule = sharing.persistent_schedule(tiles, device.sms, rows, kernel.sharing)
+            else:
+                costs = sharing_costs(problem, device, kernel, config, efficiency)
+                per_sm = resident(kernel, config, problem, device)
+                schedule = sharing.schedule_of(tiles, device.sms, per_sm, rows, costs)
         except ArgumentError as error:  # right for other tiles, perhaps
             refusal = str(error)
     if schedule is not None and schedule.cluster > 1 and device.capability < (9, 0):
         refusal = f"reduction: 'cluster' needs compute capability 9.0; {device.name} has an older one. Take 'separate'"
-    return Candidate(kernel, config, schedule, predict(problem, device, kernel, config, efficiency, schedule), refusal)
+    candidate = Candidate(kernel, config, schedule, predict(problem, device, kernel, config, efficiency, schedule), refusal)
+    if schedule is None or refusal is not None or kernel.sharing is not None or not sharing.open:
+        return candidate
+    shared = [
+        Candidate(kernel, config, other, predict(problem, device, kernel, config, efficiency, other), None)
+        for other in options(problem, device, kernel, config, costs)
+    ]
+    best = min(shared, key=lambda each: each.seconds, default=candidate)
+    return best if best.seconds < WORTH * candidate.seconds else candidate
 
 
 def exactly(
@@ -92,19 +107,20 @@ def predict(
     """Seconds: the larger of arithmetic (whole tiles on the busiest SM) and memory traffic, after the launch."""
     if kernel.model is not None:
         return LAUNCH_SECONDS + kernel.model(problem, config, device)
-    blocks = kernel.tiles(problem, config)
-    for extent in problem.batch:
-        blocks *= extent
-    on_busiest_sm = float(-(-blocks // device.sms))
-    if kernel.sharing is not None and schedule is not None and schedule.sk_blocks:
-        on_busiest_sm = shared_evenly(schedule, kernel.sharing)
-    flops = 2.0 * config.bm * config.bn * problem.k * on_busiest_sm
-    warps = min(FULL_WARPS, on_busiest_sm * (config.threads - config.producers) / 32)
-    hiding = latency_hidden(warps, config) / latency_hidden(FULL_WARPS, config)
-    rate = device.unit_limit(kernel.unit, problem.math) * 1e12 * efficiency * (1.0 if kernel.persistent else hiding)
-    if flops and not rate:
+    at_once = -(-kernel.tiles(problem, config) * math.prod(problem.batch) // device.sms)
+    rounds, depth, handing = [at_once], float(problem.k), 0.0
+    if kernel.signature.scheduled and kernel.sharing is None:
+        rounds = rounds_of(at_once, resident(kernel, config, problem, device))
+    if schedule is not None and schedule.sk_blocks and kernel.sharing is not None:
+        rounds, depth = [1], problem.k * shared_evenly(schedule, kernel.sharing)
+    elif schedule is not None and schedule.sk_blocks:
+        rounds, iterations = shared_load(schedule, device.sms, resident(kernel, config, problem, device))
+        depth, handing = float(config.bk * iterations), handing_on(schedule, kernel.tile_bytes(problem, config))
+    flops = 2.0 * config.bm * config.bn * depth
+    rates = [sm_rate(problem, device, kernel, config, efficiency, blocks) for blocks in rounds]
+    if flops and not all(rates):
         return math.inf  # this chip's unit does not multiply in that math
-    arithmetic = flops * device.sms / rate if flops else 0.0
+    arithmetic = sum(flops * blocks / rate for blocks, rate in zip(rounds, rates, strict=True)) + handing if flops else 0.0
     return LAUNCH_SECONDS + max(arithmetic, traffic_bytes(problem) / (device.dram_gbps * 1e9))
 
 
@@ -114,6 +130,22 @@ def shared_evenly(schedule: Schedule, costs: CostModel) -> float:
     peers = most_peers(schedule.sk_tiles, schedule.sk_blocks, iterations)
     shared = costs.block(schedule.normal_iterations + (schedule.big_blocks > 0), peers)
     return -(-schedule.dp_tiles // schedule.wave) + shared / iterations
+
+
+def sm_rate(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, blocks: int) -> float:
+    """Flops a second of an SM that computes so many blocks at once."""
+    warps = min(FULL_WARPS, blocks * (config.threads - config.producers) / 32)
+    hiding = latency_hidden(warps, config) / latency_hidden(FULL_WARPS, config)
+    limit = device.unit_limit(kernel.unit, problem.math) * 1e12 * efficiency / device.sms
+    return limit * (1.0 if kernel.persistent else hiding)
+
+
+def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float) -> CostModel:
+    """Of a block among as many as the chip holds."""
+    blocks = resident(kernel, config, problem, device)
+    rate = sm_rate(problem, device, kernel, config, efficiency, blocks)
+    step = 2.0 * config.bm * config.bn * config.bk * blocks
+    return costs_of(kernel.tile_bytes(problem, config), step / rate if rate else 0.0)
 
 
 def latency_hidden(warps: float, config: Config) -> float:

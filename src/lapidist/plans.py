@@ -15,6 +15,7 @@ from lapidist.device import Device
 from lapidist.errors import LaunchError
 from lapidist.kernel import Kernel
 from lapidist.launch import Binary, Dim3, Launch, Memory
+from lapidist.modes import NOWHERE, Places, members
 from lapidist.planner import Candidate, choose, exactly
 from lapidist.problem import Offsets, Problem
 from lapidist.schedule import Schedule
@@ -84,14 +85,15 @@ class Plan:
     @property
     def problem_macros(self) -> tuple[tuple[str, object], ...]:
         macros = self.kernel.macros(self.problem, self.config, self.scheduled)
-        shared = {"CLUSTER": self.schedule.cluster} if self.schedule is not None and self.schedule.cluster > 1 else {}
+        shared = {"PEERS_IN_CLUSTER": 1} if self.schedule is not None and self.schedule.cluster > 1 else {}
         return tuple(sorted({**macros, **shared}.items()))
 
-    def constants(self, alpha: float, beta: float) -> dict[str, Any]:
+    def constants(self, alpha: float, beta: float, places: Places = NOWHERE) -> dict[str, Any]:
         """Every parameter that stays the same while the pointers change, by name."""
         words = {} if self.schedule is None else {"schedule": tuple(self.schedule.words().values())}
+        routed = {"modes": members(self.problem.modes, places.in_order_of(self.problem.transposed))}
         more = self.kernel.signature.more
-        return {**constants(self.problem, alpha, beta), **words, **(more(self.problem) if more else {})}
+        return {**constants(self.problem, alpha, beta), **words, **routed, **(more(self.problem) if more else {})}
 
     @property
     def is_empty(self) -> bool:
@@ -108,21 +110,24 @@ class Plan:
         beta: float,
         skipped: Offsets = (0, 0, 0, 0),
         workspace: Scratch | None = None,
+        places: Places = NOWHERE,
+        extras: tuple[Operand, ...] = (),
     ) -> Launch:
         """Everything a machine needs to run this once on these arrays, so many elements into each.
 
-        A plan that needs a workspace makes one unless it is given; `Launch.memory` owns it.
+        A plan that needs a workspace makes one unless it is given; `Launch.memory` owns it. `places` says where the index
+        arrays and scalars are that `extras` own.
         """
         starts = (*self.caller_order(a.pointer, b.pointer), d.pointer if c is None else c.pointer, d.pointer)
         parts = zip(OPERANDS, starts, self.problem.element_bytes, skipped, strict=True)
         at = {name: start + size * skip for name, start, size, skip in parts}
         signature, block = self.kernel.signature, self.kernel.signature.block(self.problem)
-        values = {**self.constants(alpha, beta), **{name: at[name] for name in block.places("pointer")}}
+        values = {**self.constants(alpha, beta, places), **{name: at[name] for name in block.places("pointer")}}
         scratch = (workspace or Scratch(self)) if self.workspace_bytes else None
         if scratch is not None:
             values["workspace"] = scratch.addresses
         maps = signature.tensor_maps(self.problem, self.config, {**at, "workspace": scratch.addresses[1] if scratch else 0})
-        operands = [operand for operand in (a, b, c, d) if operand is not None]
+        operands = [operand for operand in (a, b, c, d, *extras) if operand is not None]
         return Launch(
             self.binary,
             self.grid,

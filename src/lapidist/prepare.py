@@ -16,8 +16,10 @@ from lapidist.errors import ArgumentError
 from lapidist.host import multiply
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
+from lapidist.modes import NOWHERE
 from lapidist.plans import Plan, Scratch, make_plan
 from lapidist.problem import Offsets, Problem
+from lapidist.routes import RoutedArguments
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.steady import Execute, steady_torch, stream_handle
 
@@ -53,7 +55,8 @@ class Gemm:
         self.place = choose_place(arguments.a.device, device)
         self.shape, self.like = arguments.result_shape, arguments.a
         self.out_dtype = arguments.out_dtype
-        self._form, self._wanted = arguments.form, arguments.wanted
+        self._again, self._routed = arguments.again, isinstance(arguments, RoutedArguments)
+        self._places = arguments.places if isinstance(arguments, RoutedArguments) else NOWHERE
         self.alpha, self.beta = arguments.alpha, arguments.beta
         self.execute: Execute = self._execute_checked
         self.parts: list[Part] = []
@@ -81,9 +84,8 @@ class Gemm:
             self._workspace = checks.require_workspace(operand_of(workspace, "workspace"), self.like, plan.workspace_bytes)
         if not isinstance(self.place, int) or plan.is_empty:
             return plan, None
-        return plan, GpuKernel(
-            plan, self.place, self.alpha, self.beta, None if self._workspace is None else self._workspace.pointer
-        )
+        workspace = None if self._workspace is None else self._workspace.pointer
+        return plan, GpuKernel(plan, self.place, self.alpha, self.beta, workspace, self._places)
 
     @property
     def plan(self) -> Plan | None:
@@ -108,6 +110,8 @@ class Gemm:
     def direct(self) -> bool:
         """Whether pointers may go straight to the kernel: arrays on the GPU, of a framework with streams, no gradient wanted."""
         gradient = self.like.framework == "torch" and self.like.owner.requires_grad
+        if self._routed:
+            return False
         return self.kernel is not None and self.like.device != HOST and self.like.framework in ("torch", "cupy") and not gradient
 
     def __str__(self) -> str:
@@ -128,9 +132,9 @@ class Gemm:
 
     def _execute_checked(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         """The first run with this geometry: every rule is checked, and the plan must be the one for it."""
-        if out is None and self.like.framework == "torch":
+        if out is None and self.like.framework == "torch" and not self._routed:
             out = empty(self.shape, self.like, self.out_dtype)
-        arguments = Arguments(a, b, c, out, *self._form, self.alpha, self.beta, self._wanted)
+        arguments = self._again(a, b, c, out)
         if arguments.result_shape != self.shape or not self._fits(arguments.problem()):
             raise ArgumentError(
                 f"a, b, c, out: must have the geometry that was planned, {self.problem}; got {arguments.problem()} "
@@ -164,21 +168,32 @@ class Gemm:
         return result
 
     def _on_host(self, arguments: Arguments, out: Operand) -> None:
-        c = None if arguments.c is None else on_host(arguments.c)
         types = self.problem.accumulator, self.problem.precision
-        multiply(on_host(arguments.a), on_host(arguments.b), c, on_host(out), self.alpha, self.beta, *types)
+        if isinstance(arguments, RoutedArguments):
+            a, b, rows, alpha, beta = arguments.on_host()
+            product = np.empty(arguments.shape, on_host(out).dtype)
+            multiply(a, b, rows, product, alpha, beta, *types)
+            return arguments.to_host(product, out)
+        c = None if arguments.c is None else on_host(arguments.c)
+        return multiply(on_host(arguments.a), on_host(arguments.b), c, on_host(out), self.alpha, self.beta, *types)
 
     def _on_machine(self, arguments: Arguments, out: Operand) -> None:
         from lapidist import machine
 
         for plan, _, skipped in self.parts:
             if not plan.is_empty:
-                scratch = Scratch(plan)
-                machine.run(plan.launch(arguments.a, arguments.b, arguments.c, out, self.alpha, self.beta, skipped, scratch))
+                scratch, numbers = Scratch(plan), (self.alpha, self.beta)
+                extras = arguments.extras if isinstance(arguments, RoutedArguments) else ()
+                operands = arguments.a, arguments.b, arguments.c, out
+                machine.run(plan.launch(*operands, *numbers, skipped, scratch, self._places, extras))
                 scratch.require_zero_flags()
 
     def _through_gpu(self, arguments: Arguments, out: Operand, stream: Any) -> None:
         """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it is."""
+        if self._routed:
+            raise ArgumentError(
+                "device: gathered, scattered and permuted host arrays are not copied to a GPU. Copy them there first"
+            )
         ordinal = int(self.place)
         handle = choose_stream(stream, "numpy", ordinal)
         c = arguments.c if arguments.c is not None and arguments.c.pointer != out.pointer else None

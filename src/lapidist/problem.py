@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from lapidist.arrays import Operand
 from lapidist.dtypes import TYPES, math_of, size_of
+from lapidist.modes import PLAIN, Modes
 
 VECTOR_BYTES = 16  # the widest load: alignment beyond it buys nothing
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
@@ -91,6 +92,7 @@ class Problem:
     in_place: bool  # C and D are the same memory
     precision: str = "ieee"  # or "tf32", for float32
     transposed: bool = False  # A and B of the caller were exchanged
+    modes: Modes = PLAIN  # gathered, scattered, permuted, listed
 
     @property
     def math(self) -> str:
@@ -125,7 +127,14 @@ class Problem:
 
     @staticmethod
     def of(
-        a: Operand, b: Operand, c: Operand | None, d: Operand, *, accumulator: str | None = None, precision: str = "ieee"
+        a: Operand,
+        b: Operand,
+        c: Operand | None,
+        d: Operand,
+        *,
+        accumulator: str | None = None,
+        precision: str = "ieee",
+        modes: Modes = PLAIN,
     ) -> Problem:
         """Operands must fit together already (prepare.py checks them and names the argument that does not)."""
         batch = d.shape[:-2]
@@ -145,6 +154,7 @@ class Problem:
             d=Matrix.of(d, batch),
             in_place=in_place,
             precision=precision,
+            modes=modes,
         )
         return problem.collapsed().row_major().stacked()
 
@@ -163,7 +173,7 @@ class Problem:
         a, b, d = self.b.transposed(), self.a.transposed(), self.d.transposed()
         c = self.c and self.c.transposed()
         swapped = replace(self, m=self.n, n=self.m, dtype=self.b_dtype, b_dtype=self.dtype, transposed=not self.transposed)
-        return replace(swapped, a=a, b=b, c=c, d=d)
+        return replace(swapped, a=a, b=b, c=c, d=d, modes=self.modes.transposed())
 
     def collapsed(self) -> Problem:
         """Neighbouring batch dimensions become one wherever every operand steps through both evenly."""
@@ -236,4 +246,5 @@ class Problem:
         batch = f" x {'x'.join(map(str, self.batch))} batches" if self.batch else ""
         swapped = " (as D' = B' A')" if self.transposed else ""
         beta = " + beta C" if self.c else ""
-        return f"{self.m} x {self.n} x {self.k}{batch} {self.types}, layouts {self.layouts}{beta}{swapped}"
+        routed = f", {self.modes}" if self.modes != PLAIN else ""
+        return f"{self.m} x {self.n} x {self.k}{batch} {self.types}, layouts {self.layouts}{beta}{swapped}{routed}"

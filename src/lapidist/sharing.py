@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.schedule import CostModel, Schedule, TileGrid, data_parallel, split_k, stream_k
 
@@ -49,22 +48,34 @@ class Sharing:
         """The caller wants something that only kernels with schedules do."""
         return self.schedule not in (AUTO, "data_parallel") or self.split_k not in (AUTO, 1)
 
-    def schedule_of(self, grid: TileGrid, device: Device, fragments: int = 1, costs: CostModel | None = None) -> Schedule:
+    @property
+    def open(self) -> bool:
+        """The planner decides."""
+        return self.schedule == AUTO and self.split_k == AUTO and self.reduction is None and self.avail_sms is None
+
+    def persistent_schedule(self, grid: TileGrid, sms: int, fragments: int, costs: CostModel) -> Schedule:
+        """For a kernel with one block on each SM, and what sharing tiles costs it: Stream-K where that is faster."""
+        sms = min(self.avail_sms or sms, sms)
+        if isinstance(self.schedule, Schedule) or self.split_k != AUTO:
+            return self.schedule_of(grid, sms, 1, fragments, costs)
+        if self.schedule == "data_parallel":
+            return data_parallel(grid, persistent_blocks=sms)
+        reduction = self.reduction or REDUCTIONS[0]
+        return stream_k(grid, sms=sms, reduction=reduction, fragments=fragments, persistent=True, costs=costs)
+
+    def schedule_of(self, grid: TileGrid, sms: int, per_sm: int, fragments: int, costs: CostModel) -> Schedule:
         """The caller's schedule for these tiles; data-parallel where he leaves it open.
 
-        `fragments`: into how many parts a separate reduction may cut a tile. `costs`: the kernel has one block on each
-        multiprocessor, and this is what sharing tiles costs it; then Stream-K where that is faster.
+        `per_sm`: blocks that an SM holds; the load is balanced over all of them. `fragments`: into how many parts a separate
+        reduction may cut a tile.
         """
         if isinstance(self.schedule, Schedule):
             return fitting(self.schedule, grid)
         reduction = self.reduction or REDUCTIONS[0]
-        if costs is not None and self.split_k == AUTO:
-            sms = min(self.avail_sms or device.sms, device.sms)
-            if self.schedule == "data_parallel":
-                return data_parallel(grid, persistent_blocks=sms)
-            return stream_k(grid, sms=sms, reduction=reduction, fragments=fragments, persistent=True, costs=costs)
         if self.schedule == "stream_k":
-            return stream_k(grid, sms=device.sms, avail_sms=self.avail_sms, reduction=reduction, fragments=fragments)
+            blocks = sms * per_sm if self.avail_sms is None else min(self.avail_sms, sms) * per_sm
+            wave = 1 if self.avail_sms == 1 else blocks
+            return stream_k(grid, sms=wave, reduction=reduction, fragments=fragments, costs=costs)
         if isinstance(self.split_k, int) and self.split_k > 1:
             return split_k(grid, self.split_k, reduction=reduction, fragments=fragments)
         return data_parallel(grid)

@@ -14,6 +14,7 @@ from typing import Any
 from lapidist.config import Config
 from lapidist.dtypes import TYPES, size_of
 from lapidist.launch import ParameterBlock, TensorMap
+from lapidist.modes import PLAIN, Modes
 from lapidist.problem import GRID_BATCH_LIMIT, VECTOR_BYTES, Matrix, Problem
 
 SCALARS = {"float16": "f32", "float32": "f32", "float64": "f64", "int32": "i32"}  # alpha and beta, by the accumulator
@@ -40,10 +41,16 @@ class Signature:
         """Whether its kernels take a Schedule, and with it split-K and Stream-K."""
         return SCHEDULE[0] in self.parameters
 
+    @property
+    def moded(self) -> bool:
+        """Whether its kernels gather, scatter, permute and take lists of arrays."""
+        return ("modes", "modes") in self.parameters
+
     def block(self, problem: Problem) -> ParameterBlock:
         """The byte layout for this problem's types."""
         scalar = SCALARS[problem.accumulator]
-        return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in self.parameters])
+        lists = (("lists", "lists"),) if problem.modes.arrays else ()
+        return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in (*self.parameters, *lists)])
 
     def tensor_maps(self, problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
         """The maps that this signature passes, for the operands ("A" .. "D") and the workspace at these addresses."""
@@ -54,15 +61,18 @@ class Signature:
 def constants(problem: Problem, alpha: float, beta: float) -> dict[str, Any]:
     """Every parameter that stays the same while the pointers change, by name.
 
-    The stride of a single row or column means nothing and may break the alignment, so it is passed as zero.
+    The stride of a single row or column means nothing and may break the alignment, so it is passed as zero; not where that
+    row may be any of many.
     """
+    routed = problem.modes != PLAIN
     number = int if problem.accumulator == "int32" else float
     values: dict[str, Any] = {"M": problem.m, "N": problem.n, "K": problem.k, "alpha": number(alpha), "beta": number(beta)}
     values["batch"] = problem.batch[-1] if problem.batch else 1
     c = problem.c or problem.d
     for letter, matrix in (("a", problem.a), ("b", problem.b), ("c", c), ("d", problem.d)):
         inner, outer = (*matrix.batch_strides[::-1], 0, 0)[:2]
-        row, col = (matrix.row_stride if matrix.rows > 1 else 0), (matrix.col_stride if matrix.cols > 1 else 0)
+        row = matrix.row_stride if matrix.rows > 1 or routed else 0
+        col = matrix.col_stride if matrix.cols > 1 or routed else 0
         values |= {f"ld{letter}": row, f"{letter}_row": row, f"{letter}_col": col}
         values |= {f"{letter}_inner": inner, f"{letter}_outer": outer}
     return values
@@ -125,7 +135,7 @@ def refuse_tma(problem: Problem) -> str | None:
 
 
 def refuse_simt(problem: Problem) -> str | None:
-    if problem.d.layout != "row":
+    if problem.d.layout != "row" and problem.modes.groups is None:
         return "D must have neighbours that touch along rows or columns; it is strided"
     if len(problem.batch) > 2:
         return f"it steps through two batch dimensions; these strides leave {len(problem.batch)}: {problem.batch}"
@@ -170,7 +180,7 @@ def line_alignment(matrix: Matrix, dtype: str) -> int:
 def simt_defines(problem: Problem) -> Mapping[str, object]:
     along_k = {"row": 1, "col": 2, "strided": 0}
     along_n = {"row": 2, "col": 1, "strided": 0}
-    return {
+    defines = {
         "ELEMENT": TYPES[problem.dtype].c_type,
         "A_CONTIGUOUS": along_k[problem.a.layout],
         "B_CONTIGUOUS": along_n[problem.b.layout],
@@ -178,6 +188,22 @@ def simt_defines(problem: Problem) -> Mapping[str, object]:
         "B_VECTOR": vector_width(problem.b, problem.dtype),
         "D_VECTOR": vector_width(problem.d, problem.dtype),
     }
+    return in_modes(problem.modes, defines)
+
+
+def in_modes(modes: Modes, defines: dict[str, object]) -> dict[str, object]:
+    """Gathered rows do not touch each other, and vectors stay within a group of columns."""
+    if modes == PLAIN:
+        return defines
+    for letter, gathered in (("A", modes.gather_a), ("B", modes.gather_b)):
+        if gathered and defines[f"{letter}_CONTIGUOUS"] == 2:
+            defines |= {f"{letter}_CONTIGUOUS": 0, f"{letter}_VECTOR": 1}
+    columns = modes.groups[1] if modes.groups else None
+    width = defines["D_VECTOR"]
+    split = columns is not None and (columns.stride != 1 or columns.extent % width)  # type: ignore[operator]
+    if modes.scatter_cols or split:
+        defines |= {name: 1 for name in ("D_VECTOR", "C_VECTOR") if name in defines}
+    return {**defines, **modes.defines()}
 
 
 def tensor_types(problem: Problem) -> dict[str, object]:
@@ -205,7 +231,7 @@ def mma_defines(problem: Problem) -> Mapping[str, object]:
     inputs, outputs = VECTOR_BYTES // size_of(problem.dtype), VECTOR_BYTES // size_of(problem.out_dtype)
     d_vector, c = vector_width(problem.d, problem.out_dtype, outputs), problem.c or problem.d
     as_d = c.lies("row") and line_alignment(c, problem.out_dtype) >= d_vector * size_of(problem.out_dtype)
-    return {
+    defines = {
         **tensor_types(problem),
         "A_CONTIGUOUS": along_k[problem.a.layout],
         "B_CONTIGUOUS": along_n[problem.b.layout],
@@ -214,6 +240,7 @@ def mma_defines(problem: Problem) -> Mapping[str, object]:
         "C_VECTOR": d_vector if as_d else 1,
         "D_VECTOR": d_vector,
     }
+    return in_modes(problem.modes, defines)
 
 
 # ---- the lists ----

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -88,6 +88,9 @@ class Record:
         return (self.kernel, self.dtype, self.m, self.n, self.k, self.mode)
 
 
+REQUIRED = {each.name for each in fields(Record) if each.default is MISSING}
+
+
 @dataclass(frozen=True)
 class Run:
     """One file under results/."""
@@ -114,8 +117,10 @@ def row_of(record: Record | Conditions) -> dict[str, Any]:
 
 
 def write_lines(file: TextIO, records: Iterable[Record]) -> None:
+    """What was not learnt is left out: reading fills it in."""
     for record in records:
-        file.write(json.dumps(row_of(record)) + "\n")
+        row = {key: value for key, value in row_of(record).items() if value is not None or key in REQUIRED}
+        file.write(json.dumps(row) + "\n")
 
 
 def write_run(path: Path, conditions: Conditions, records: Iterable[Record]) -> None:

@@ -16,15 +16,12 @@
 #define SCHEDULED 0
 #endif
 
-// Peers of a tile that run as a cluster, where the schedule reduces so.
-#ifndef CLUSTER
-#define CLUSTER 1
+// 1: the peers of a tile are a cluster, as many blocks as the launch says.
+#ifndef PEERS_IN_CLUSTER
+#define PEERS_IN_CLUSTER 0
 #endif
-#if CLUSTER > 1
-#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#if PEERS_IN_CLUSTER
 #include "cluster.cuh"
-#else
-#define CLUSTERED
 #endif
 
 struct Workspace {
@@ -116,7 +113,7 @@ struct Work {
 
   // Whether row `row` of a thread's sums is the unit's to store: every row, unless it is one fragment of a reduction.
   __device__ __forceinline__ bool owns_row(int row) const {
-#if CLUSTER > 1
+#if PEERS_IN_CLUSTER
     return row % unit.peers == unit.peer;
 #else
     return !SCHEDULED || unit.fragment < 0 || row % schedule.fragments == unit.fragment;
@@ -129,7 +126,7 @@ struct Work {
   __device__ __forceinline__ bool combine(const Workspace& workspace, void* shared,
                                           Sum (&sums)[ROWS][COLS]) const {
     if (!SCHEDULED || unit.peers == 1) return true;
-#if CLUSTER > 1
+#if PEERS_IN_CLUSTER
     exchange<THREADS>(static_cast<Piece<Sum>*>(shared), sums);
     return true;
 #endif
@@ -158,7 +155,7 @@ struct Work {
     return finishes;
   }
 
-#if CLUSTER > 1
+#if PEERS_IN_CLUSTER
   // All peers lay their sums open in shared memory; each takes in the rows that it owns, in the order of the peers.
   template <int THREADS, typename Sum, int ROWS, int COLS>
   __device__ __forceinline__ void exchange(Piece<Sum>* shared, Sum (&sums)[ROWS][COLS]) const {
@@ -175,8 +172,8 @@ struct Work {
       if (!owns_row(row)) continue;
 #pragma unroll
       for (int e = 0; e < COLS; ++e) sums[row][e] = 0;
-#pragma unroll
-      for (int peer = 0; peer < CLUSTER; ++peer)
+#pragma unroll 4
+      for (int peer = 0; peer < unit.peers; ++peer)
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
           const Piece<Sum> held = read_peer(&shared[(row * PIECES + piece) * THREADS + threadIdx.x], peer);

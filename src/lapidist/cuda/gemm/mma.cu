@@ -128,7 +128,7 @@ template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER> struct Mover 
   }
 };
 
-extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, BLOCKS)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, const Out* C, Out* D,
     i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
     i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,

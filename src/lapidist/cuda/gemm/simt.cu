@@ -45,7 +45,7 @@ static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles fill the block tile");
 constexpr int PAD = 4;  // keeps 16-byte alignment and spreads the transposing stores over the banks
 
 // Two buffers of a tile of A and one of B; peers of a cluster lay a tile of sums there.
-constexpr int BUFFERS = sizeof(T) * 2 * BK * (BM + BN + 2 * PAD), SUMS = CLUSTER > 1 ? sizeof(Acc) * BM * BN : 0;
+constexpr int BUFFERS = sizeof(T) * 2 * BK * (BM + BN + 2 * PAD), SUMS = PEERS_IN_CLUSTER ? sizeof(Acc) * BM * BN : 0;
 constexpr int SHARED = BUFFERS > SUMS ? BUFFERS : SUMS;
 
 template <int Count> struct alignas(sizeof(T) * Count < 16 ? sizeof(T) * Count : 16) Vector { T at[Count]; };
@@ -110,7 +110,7 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
   }
 };
 
-extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS)
 simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* C, T* D,
      i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
      i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,

@@ -26,6 +26,11 @@
 #define PACK_B 0
 #endif
 #define CLUSTER (CLUSTER_M * CLUSTER_N)
+#if CLUSTER > 1
+#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define CLUSTERED
+#endif
 #include "wgmma_store.cuh"
 
 #include "packing.cuh"

@@ -1,0 +1,300 @@
+"""Stream-K measured: the table that CUTLASS' example prints, a corpus of random shapes, and what sharing a tile costs.
+
+Thousands of products have to fit, so each gets short turns: graphs of about 2 ms, two turns each, warm caches; every result
+is compared with the float64 product before it is timed.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from lapidist import api
+from lapidist.bench.cases import Case
+from lapidist.bench.conditions import gather
+from lapidist.bench.contenders import problem_of
+from lapidist.bench.record import Conditions, Record
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.driver import query_device
+from lapidist.errors import ArgumentError, LapidistError
+from lapidist.kernel import Kernel
+from lapidist.kernels import kernel_named
+from lapidist.plans import Plan, make_plan
+from lapidist.schedule import CostModel, Schedule, calibrate, split_k, stream_k
+from lapidist.sharing import PLANNED, Sharing
+from lapidist.verify import judge
+
+LEAST, MOST = 128, 8192  # extents of the corpus, as in arXiv 2301.03598
+SPLITS = (2, 3, 4, 6, 8, 12, 16)
+GRAPH_SECONDS, CALLS_MOST, TURNS = 0.002, 200, 2
+PROTOCOL = (
+    f"{TURNS} turns each, graphs of about {GRAPH_SECONDS * 1e3:g} ms, one replay to warm up, two timed; the least of the medians"
+)
+MODE_TABLE, MODE_CORPUS, MODE_COSTS = "schedules", "corpus", "costs"
+FAMILIES = {"float32": "simt", "float64": "simt"}  # where the type has none of its own: mma
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """One way to run a product: by a kernel with a config and a schedule, or what the library or cuBLAS takes."""
+
+    name: str
+    kernel: Kernel | None = None
+    config: Config | None = None
+    sharing: Sharing = PLANNED
+
+    @property
+    def kind(self) -> str:
+        return "peer" if self.name == "cublas" else "production"
+
+    def plan(self, case: Case, device: Device) -> Plan | None:
+        return None if self.kind == "peer" else make_plan(problem_of(case, False), device, self.kernel, self.config, self.sharing)
+
+
+def family(math_name: str) -> Kernel:
+    """The production kernel with schedules for a type."""
+    return kernel_named(FAMILIES.get(math_name, "mma"))
+
+
+# ---- what is compared ----
+
+
+def table_ways(case: Case, device: Device) -> list[Way]:
+    """Basic data-parallel, Stream-K as it chooses, split-K, and Stream-K made to do the same as the others."""
+    kernel = family(case.math)
+    config = kernel.config_for(case.math)
+    grid = kernel.tile_grid(problem_of(case, False), config)
+    ways = [
+        Way("cublas"),
+        Way("data_parallel", kernel, config, Sharing("data_parallel")),
+        Way("stream_k", kernel, config, Sharing("stream_k")),
+        Way("stream_k as data_parallel", kernel, config, Sharing("stream_k", avail_sms=1)),
+    ]
+    for splits in [splits for splits in SPLITS if splits <= grid.iterations]:
+        as_split = stream_k(grid, sms=device.sms, sk_tiles=grid.tiles, sk_blocks=grid.tiles * splits)
+        ways.append(Way(f"split_k {splits:2d}", kernel, config, Sharing(split_k=splits, reduction="turnstile")))
+        ways.append(Way(f"split_k {splits:2d} parallel", kernel, config, Sharing(split_k=splits, reduction="separate")))
+        ways.append(Way(f"stream_k as split_k {splits:2d}", kernel, config, Sharing(as_split)))
+    return ways
+
+
+def corpus_ways(math_name: str) -> list[Way]:
+    """Stream-K and data-parallel with one tile; data-parallel with each tile, of which the best counts; the planner; cuBLAS."""
+    kernel = family(math_name)
+    config = kernel.config_for(math_name)
+    tiles = [Way(f"tile {each}", kernel, each, Sharing("data_parallel")) for each, _ in kernel.configs_for(math_name)]
+    return [Way("cublas"), Way("stream_k", kernel, config, Sharing("stream_k")), Way("family", kernel), *tiles, Way("lapidist")]
+
+
+def corpus(count: int, seed: int, math_name: str, skipped: int = 0) -> list[Case]:
+    """m, n and k each log-uniform; the first of those that the seed gives, after `skipped`."""
+    draw = random.Random(seed)
+
+    def extent() -> int:
+        return round(math.exp(draw.uniform(math.log(LEAST), math.log(MOST))))
+
+    return [Case(extent(), extent(), extent(), math_name) for _ in range(skipped + count)][skipped:]
+
+
+# ---- timing ----
+
+
+class Timer:
+    """torch's arrays and graphs on one GPU."""
+
+    def __init__(self, ordinal: int) -> None:
+        import torch
+
+        self.torch: Any = torch
+        torch.cuda.set_device(ordinal)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        self.ordinal, self.device = ordinal, query_device(ordinal)
+
+    def operands(self, case: Case) -> tuple[Any, Any, Any]:
+        dtype = getattr(self.torch, case.dtype)
+        make: Callable[..., Any] = self.torch.randn
+        a, b = (make(shape, device="cuda", dtype=dtype) for shape in ((case.m, case.k), (case.k, case.n)))
+        return a, b, self.torch.full((case.m, case.n), math.nan, device="cuda", dtype=getattr(self.torch, case.out_dtype))
+
+    def call(self, way: Way, case: Case, a: Any, b: Any, c: Any) -> tuple[Callable[[], object], Plan | None]:
+        if way.kind == "peer":
+            return lambda: self.torch.mm(a, b, out=c), None
+        gemm = api.plan(
+            a,
+            b,
+            out=c,
+            precision=case.precision,
+            kernel=way.kernel,
+            config=way.config,
+            schedule=way.sharing.schedule,
+            split_k=way.sharing.split_k,
+            reduction=way.sharing.reduction,
+            avail_sms=way.sharing.avail_sms,
+        )
+        return lambda: gemm.execute(a, b, None, c), gemm.plan
+
+    def graph(self, call: Callable[[], object]) -> tuple[Any, int]:
+        calls = max(3, min(CALLS_MOST, int(GRAPH_SECONDS / self.elapsed(call))))
+        graph = self.torch.cuda.CUDAGraph()
+        with self.torch.cuda.graph(graph):
+            for _ in range(calls):
+                call()
+        return graph, calls
+
+    def elapsed(self, work: Callable[[], object]) -> float:
+        start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        return max(float(start.elapsed_time(end)) / 1e3, 1e-6)
+
+    def turn(self, graph: Any, calls: int) -> float:
+        graph.replay()
+        return median(self.elapsed(graph.replay) for _ in range(2)) / calls
+
+    def measure(self, case: Case, ways: Sequence[Way], mode: str) -> list[Record]:
+        """Every way on one case: judged, then timed turn by turn."""
+        a, b, c = self.operands(case)
+        rows, graphs = [], {}
+        for way in ways:
+            row = blank(way, case, self.device, mode)
+            try:
+                call, plan = self.call(way, case, a, b, c)
+                c.fill_(math.nan)
+                call()
+                verdict = judge(c, a, b, precision=case.precision)
+                row = replace(
+                    row, worst=verdict.worst if math.isfinite(verdict.worst) else None, ok=verdict.ok, config=words(plan)
+                )
+                if verdict.ok:
+                    graphs[way.name] = self.graph(call)
+                else:
+                    row = replace(row, error=f"wrong result: {verdict.worst:.3g} times the bound at {verdict.where}")
+            except LapidistError as error:
+                row = replace(row, error=f"{type(error).__name__}: {str(error).splitlines()[0]}")
+            rows.append(row)
+        seconds: dict[str, float] = {}
+        for _ in range(TURNS):
+            for name, (graph, calls) in graphs.items():
+                seconds[name] = min(self.turn(graph, calls), seconds.get(name, math.inf))
+        return [timed(row, case, seconds.get(row.kernel), seconds.get("cublas"), self.device) for row in rows]
+
+
+def words(plan: Plan | None) -> str | None:
+    """What was chosen."""
+    if plan is None:
+        return None
+    schedule = plan.schedule
+    shared = (
+        f", {schedule.kind}, {schedule.sk_blocks} blocks for {schedule.sk_tiles} tiles" if schedule and schedule.sk_blocks else ""
+    )
+    return f"{plan.kernel.name} {plan.config}{shared}"
+
+
+def blank(way: Way, case: Case, device: Device, mode: str) -> Record:
+    head = (way.name, way.kind, device.name, case.math, "rrr", case.m, case.n, case.k)
+    return Record(*head, None, None, None, None, None, False, mode, l2="warm: one set of operands")
+
+
+def timed(row: Record, case: Case, seconds: float | None, vendor: float | None, device: Device) -> Record:
+    if seconds is None:
+        return replace(row, ok=False)
+    tflops = case.flops / seconds / 1e12
+    ratio = vendor / seconds if vendor else None
+    return replace(row, seconds=seconds, tflops=tflops, ratio=ratio, limit_share=tflops / device.limit_tflops(case.math))
+
+
+# ---- runs ----
+
+
+def run(what: str, case: Case, count: int, seed: int, skipped: int = 0, ordinal: int = 0) -> tuple[Conditions, list[Record]]:
+    """`what` by name, in the case's type."""
+    if what not in (MODE_COSTS, MODE_CORPUS, "table"):
+        raise ArgumentError(f"WHAT: must be table, corpus or costs; got {what!r}. Name one of them")
+    timer = Timer(ordinal)
+    if what == "table":
+        return run_table(timer, case)
+    return run_costs(timer, case.math) if what == MODE_COSTS else run_corpus(timer, count, seed, skipped, case.math)
+
+
+def run_table(timer: Timer, case: Case) -> tuple[Conditions, list[Record]]:
+    ways = table_ways(case, timer.device)
+    warm_up([(way, case) for way in ways], timer.device)
+    return conditions_of(timer, MODE_TABLE, ""), timer.measure(case, ways, MODE_TABLE)
+
+
+def run_corpus(timer: Timer, count: int, seed: int, skipped: int, math_name: str) -> tuple[Conditions, list[Record]]:
+    """The best data-parallel tile of each shape is kept, under the name best_tile, and the same tile as Stream-K's."""
+    ways, cases = corpus_ways(math_name), corpus(count, seed, math_name, skipped)
+    warm_up([(way, case) for case in cases for way in ways], timer.device)
+    rows: list[Record] = []
+    for case in cases:
+        rows += kept(timer.measure(case, ways, MODE_CORPUS))
+    drawn = f"shapes {skipped + 1} to {skipped + count}, m, n and k log-uniform in [{LEAST}, {MOST}], seed {seed}"
+    return conditions_of(timer, MODE_CORPUS, drawn), rows
+
+
+def kept(rows: Sequence[Record]) -> Iterator[Record]:
+    tiles = [row for row in rows if row.kernel.startswith("tile ")]
+    yield from (row for row in rows if row not in tiles)
+    yield replace(tiles[0], kernel="data_parallel")
+    yield replace(min(tiles, key=lambda row: row.seconds or math.inf), kernel="best_tile")
+
+
+def run_costs(timer: Timer, math_name: str) -> tuple[Conditions, list[Record]]:
+    """The cost model of each config of the family, fitted to launches in which all blocks are alike."""
+    kernel, rows = family(math_name), []
+    for config, _ in kernel.configs_for(math_name):
+        costs = costs_of_config(timer, kernel, config, math_name)
+        parts = (
+            f"start {costs.start:.3g} s, fixup {costs.fixup:.3g} s, iteration {costs.iteration:.3g} s, peer {costs.peer:.3g} s"
+        )
+        row = blank(Way(f"{kernel.name} {config}", kernel, config), Case(0, 0, 0, math_name), timer.device, MODE_COSTS)
+        rows.append(replace(row, seconds=costs.iteration, ok=True, config=str(config), note=parts))
+    return conditions_of(timer, MODE_COSTS, "split-K by turnstile, one wave of blocks that are alike"), rows
+
+
+def costs_of_config(timer: Timer, kernel: Kernel, config: Config, math_name: str) -> CostModel:
+    def seconds_of(schedule: Schedule) -> float:
+        grid = schedule.grid
+        case = Case(grid.tiles_m * config.bm, grid.tiles_n * config.bn, grid.iterations * config.bk, math_name)
+        a, b, c = timer.operands(case)
+        splits = schedule.sk_blocks // max(schedule.sk_tiles, 1)
+        sharing = Sharing(split_k(grid, splits)) if splits > 1 else Sharing("data_parallel")
+        call, _ = timer.call(Way("probe", kernel, config, sharing), case, a, b, c)
+        return timer.turn(*timer.graph(call))
+
+    return calibrate(timer.device.sms, seconds_of, "fitted on " + timer.device.name)
+
+
+def warm_up(todo: Sequence[tuple[Way, Case]], device: Device) -> None:
+    """Compile all kernels first, on all cores: what is measured is not the compiler."""
+
+    def compile_one(pair: tuple[Way, Case]) -> None:
+        try:
+            plan = pair[0].plan(pair[1], device)
+            if plan is not None:
+                found[plan.kernel.name, plan.problem_macros] = plan
+        except LapidistError:
+            pass  # it will be told where it is measured
+
+    found: dict[object, Plan] = {}
+    for pair in todo:
+        compile_one(pair)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda plan: plan.binary, found.values()))
+
+
+def conditions_of(timer: Timer, mode: str, what: str) -> Conditions:
+    vendor = f"cuBLAS by torch.mm (torch {timer.torch.__version__})"
+    protocol = "; ".join(part for part in (what, PROTOCOL) if part)
+    return gather(timer.device, timer.device.name, mode, protocol, vendor=vendor)

@@ -1,0 +1,255 @@
+"""Gathered rows and columns, scattered rows, permuted outputs, alpha and beta in device memory: a call that asks for these.
+
+`RoutedArguments` are Arguments with the same rules; they know in addition where rows come from and go to. Index arrays and
+scalars are read when the kernel runs, so their contents may change between runs of a plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lapidist import checks
+from lapidist.arguments import Arguments, Wanted
+from lapidist.arrays import Operand, on_host, operand_of
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.modes import INDEX_TYPES, Group, Modes, Places
+from lapidist.problem import Problem, alignment_of
+
+SCALAR_TYPES = {"float16": "float32"}  # alpha and beta, where the accumulator's type is not theirs
+
+
+class Wishes(NamedTuple):
+    """What a caller asks for beyond plain matrices."""
+
+    gather_a: Any = None
+    gather_b: Any = None
+    scatter_d: Any = None
+    permuted: bool = False
+    check_indices: bool = False
+
+    @property
+    def any(self) -> bool:
+        return self.permuted is not False or any(each is not None for each in self[:3])
+
+
+NO_WISHES = Wishes()
+
+
+def is_scalar_array(value: object) -> bool:
+    """alpha or beta as an array of one element, rather than a number."""
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic)
+
+
+class RoutedArguments(Arguments):
+    """`wishes` and, in place of numbers, arrays of one element for alpha and beta."""
+
+    def __init__(
+        self,
+        a: Any,
+        b: Any,
+        c: Any,
+        out: Any,
+        trans_a: bool,
+        trans_b: bool,
+        vectors: bool,
+        alpha: Any,
+        beta: Any,
+        wanted: Wanted,
+        wishes: Wishes,
+    ) -> None:
+        self.wishes = wishes
+        self.asked = alpha, beta
+        checks.require_flag("permuted", wishes.permuted)
+        checks.require_flag("check_indices", wishes.check_indices)
+        if wishes.permuted and wishes.scatter_d is not None:
+            raise ArgumentError("permuted: an output is either permuted or scattered; got both. Leave one of them away")
+        first, second = (
+            1.0 if is_scalar_array(value) else checks.require_scalar(name, value)
+            for name, value in zip(NAMES, self.asked, strict=True)
+        )
+        self.index = {name: index_of(getattr(wishes, name), name) for name in INDEXED if getattr(wishes, name) is not None}
+        require_one_index_type(list(self.index.values()))
+        super().__init__(a, b, c, out, trans_a, trans_b, vectors, first, second, wanted)
+        self.scalars = {
+            name: self._scalar(name, value) for name, value in zip(NAMES, self.asked, strict=True) if is_scalar_array(value)
+        }
+        for operand in (*self.index.values(), *self.scalars.values()):
+            checks.require_same_device(operand, self.a)
+        if out is None and (wishes.permuted or "scatter_d" in self.index):
+            raise ArgumentError(
+                "out: must be given where the output is permuted or scattered; got None. Pass the array to write to"
+            )
+        self._check_indices()
+
+    def again(self, a: Any, b: Any, c: Any, out: Any) -> RoutedArguments:
+        return RoutedArguments(a, b, c, out, *self.form, *self.asked, self.wanted, self.wishes)
+
+    def _scalar(self, name: str, value: Any) -> Operand:
+        operand = operand_of(value, name)
+        dtype = SCALAR_TYPES.get(self.accumulator, self.accumulator)
+        if math.prod(operand.shape) != 1:
+            raise ShapeError(f"{name}: must be a number or an array of one element; got shape {operand.shape}. Take one element")
+        if operand.dtype != dtype:
+            raise DTypeError(f"{name}: an array must be {dtype}, as sums are scaled; got {operand.dtype}. Convert it")
+        return operand
+
+    # ---- shapes ----
+
+    def product_shape(self) -> tuple[int, int]:
+        if self.index and len(self.a.shape) + len(self.b.shape) > 4:
+            raise ShapeError(
+                f"a, b: must be matrices where rows are gathered or scattered; got {self.a.shape} and {self.b.shape}. "
+                "Multiply one pair at a time"
+            )
+        rows = self.index["gather_a"].shape[0] if "gather_a" in self.index else self.a.shape[-2]
+        cols = self.index["gather_b"].shape[0] if "gather_b" in self.index else self.b.shape[-1]
+        scattered = self.index.get("scatter_d")
+        if scattered is not None and scattered.shape[0] != rows:
+            raise ShapeError(f"scatter_d: must name a row of out for each of the {rows} rows; got {scattered.shape[0]}")
+        return rows, cols
+
+    def _check_c(self, c: Any) -> Operand:
+        if "scatter_d" not in self.index:
+            return super()._check_c(c)
+        operand = operand_of(c, "c")
+        checks.require_type_of_output(operand, self.out_dtype)
+        checks.require_same_device(operand, self.a)
+        return operand  # of out's shape: _check_out looks
+
+    def _check_out(self, out: Any) -> Operand:
+        if not self.wishes.permuted and "scatter_d" not in self.index:
+            return super()._check_out(out)
+        operand = operand_of(out, "out")
+        shape = permuted_shape(operand, self.shape) if self.wishes.permuted else scattered_shape(operand, self.shape)
+        checks.require_output(operand, self.a, shape, free_strides=self.wishes.permuted)
+        for other in (self.a, self.b):
+            checks.require_no_overlap(operand, other)
+        if self.c is not None:
+            if "scatter_d" in self.index and self.c.shape != operand.shape:
+                raise ShapeError(f"c: must have out's shape {operand.shape} where rows are scattered; got {self.c.shape}")
+            checks.require_no_partial_overlap(operand, self.c)
+        return operand
+
+    def _check_indices(self) -> None:
+        """Every index, on request: it costs a look at all of them, and a wait for the GPU."""
+        if not self.wishes.check_indices:
+            return
+        limits = {"gather_a": self.a.shape[-2], "gather_b": self.b.shape[-1], "scatter_d": self.out.shape[0] if self.out else 0}
+        for name, operand in self.index.items():
+            low, high = int(operand.owner.min()), int(operand.owner.max())
+            if math.prod(operand.shape) and not (low >= 0 and high < limits[name]):
+                wrong = low if low < 0 else high
+                raise ArgumentError(f"{name}: indices must lie between 0 and {limits[name] - 1}; got {wrong}. Correct them")
+
+    # ---- what kernels are told ----
+
+    def problem(self) -> Problem:
+        plain = self.plain_output()
+        c = self.c and (self.c.viewed(self.shape, self.c.strides) if "scatter_d" in self.index else self.c)
+        a = self.a.viewed((self.shape[-2], self.a.shape[-1]), self.a.strides) if "gather_a" in self.index else self.a
+        b = self.b.viewed((self.b.shape[-2], self.shape[-1]), self.b.strides) if "gather_b" in self.index else self.b
+        if self.alpha == 0:
+            a, b = a.viewed((*a.shape[:-1], 0), a.strides), b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides)
+        modes = self.modes()
+        problem = Problem.of(a, b, c, plain, accumulator=self.accumulator, precision=self.precision, modes=modes)
+        # Any row may be taken, so the steps between all of them count; which operand is which no longer matters.
+        bits = min(alignment_of(operand) for operand in (self.a, self.b, self.c, self.out) if operand is not None)
+        first, second, last = (replace(matrix, alignment=bits) for matrix in (problem.a, problem.b, problem.d))
+        return replace(problem, a=first, b=second, d=last, c=problem.c and replace(problem.c, alignment=bits))
+
+    def plain_output(self) -> Operand:
+        """The output as m x n elements: what steps between rows and columns of one group."""
+        if self.out is None:
+            return self.full(self.fresh())
+        if not self.wishes.permuted:
+            return self.out.viewed(self.shape, self.out.strides)
+        return self.out.viewed(self.shape, (self.out.strides[1], self.out.strides[3]))
+
+    def modes(self) -> Modes:
+        groups = None
+        if self.wishes.permuted and self.out is not None:
+            (_, rows, _, cols), (row_step, row, col_step, col) = self.out.shape, self.out.strides
+            groups = Group(rows, row_step, row), Group(cols, col_step, col)
+        index = next(iter(self.index.values())).dtype if self.index else "int32"
+        on = {"gather_a": "gather_a" in self.index, "gather_b": "gather_b" in self.index}
+        return Modes(**on, scatter_rows="scatter_d" in self.index, index=index, groups=groups, scalars=bool(self.scalars))
+
+    @property
+    def extras(self) -> tuple[Operand, ...]:
+        return (*self.index.values(), *self.scalars.values())
+
+    @property
+    def places(self) -> Places:
+        at = {name: operand.pointer for name, operand in (*self.index.items(), *self.scalars.items())}
+        rows, cols, to = (at.get(name, 0) for name in INDEXED)
+        return Places(rows, cols, to, 0, at.get("alpha", 0), at.get("beta", 0))
+
+    # ---- the same on the host ----
+
+    def on_host(self) -> tuple[Any, Any, Any, float, float]:
+        """A and B with their rows gathered, C of the product's rows, and the numbers."""
+        index = {name: on_host(operand) for name, operand in self.index.items()}
+        a, b = on_host(self.a), on_host(self.b)
+        a = a[index["gather_a"]] if "gather_a" in index else a
+        b = b[:, index["gather_b"]] if "gather_b" in index else b
+        c = None if self.c is None else on_host(self.c)
+        c = c[index["scatter_d"]] if c is not None and "scatter_d" in index else c
+        alpha, beta = (
+            on_host(self.scalars[name]).item() if name in self.scalars else number
+            for name, number in zip(NAMES, (self.alpha, self.beta), strict=True)
+        )
+        return a, b, c, alpha, beta
+
+    def to_host(self, product: Any, out: Operand) -> None:
+        """The product's rows to where they belong."""
+        target = on_host(out)
+        if self.wishes.permuted:
+            target[...] = product.reshape(target.shape)
+        else:
+            target[on_host(self.index["scatter_d"]) if "scatter_d" in self.index else ...] = product
+
+
+NAMES = ("alpha", "beta")
+INDEXED = ("gather_a", "gather_b", "scatter_d")
+
+
+def index_of(array: Any, name: str) -> Operand:
+    if isinstance(array, Sequence):
+        raise DTypeError(f"{name}: must be an array of int32 or int64; got {type(array).__name__}. Make an array of it")
+    operand = operand_of(array, name)
+    if operand.dtype not in INDEX_TYPES:
+        raise DTypeError(f"{name}: must be of {' or '.join(INDEX_TYPES)}; got {operand.dtype}. Convert it first")
+    if len(operand.shape) != 1 or (operand.shape[0] > 1 and operand.strides != (1,)):
+        raise ShapeError(
+            f"{name}: must be one contiguous dimension; got shape {operand.shape}, strides {operand.strides}. Copy it"
+        )
+    return operand
+
+
+def require_one_index_type(operands: list[Operand]) -> None:
+    for operand in operands[1:]:
+        if operand.dtype != operands[0].dtype:
+            raise DTypeError(
+                f"{operand.name}: must have the type of {operands[0].name}, {operands[0].dtype}; got {operand.dtype}. Convert one"
+            )
+
+
+def permuted_shape(out: Operand, product: tuple[int, ...]) -> tuple[int, ...]:
+    """Four dimensions: rows in groups, columns in groups."""
+    if len(product) != 2 or len(out.shape) != 4 or (out.shape[0] * out.shape[1], out.shape[2] * out.shape[3]) != product:
+        raise ShapeError(
+            f"out: where permuted, must have four dimensions (m1, m0, n1, n0) with m1 m0 and n1 n0 the product's {product}; "
+            f"got {out.shape}. A permutation is its strides: permute a contiguous array and pass the view"
+        )
+    return out.shape
+
+
+def scattered_shape(out: Operand, product: tuple[int, ...]) -> tuple[int, ...]:
+    if len(out.shape) != 2 or out.shape[1] != product[1]:
+        raise ShapeError(f"out: must have {product[1]} columns and any number of rows to scatter to; got {out.shape}")
+    return out.shape

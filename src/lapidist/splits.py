@@ -1,0 +1,107 @@
+"""Ways to share a product's tiles that the planner weighs, and what sharing costs: for few tiles, and for ragged last waves.
+
+Costs were measured on an H200 with the SIMT family, tiles of 4 to 32 KB (bench/schedules.py fits them again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.errors import ArgumentError
+from lapidist.kernel import Kernel
+from lapidist.problem import Problem
+from lapidist.schedule import CostModel, Schedule, TileGrid, split_k, stream_k
+from lapidist.schedule.units import CLUSTER_MOST
+
+WORTH = 0.97  # of the time of a block a tile: what promises less gain than the model's error is left alone
+FULL = 0.9  # a launch whose waves are so full is not shared
+SPARE_SMS = 8  # clusters lie within a group of 16 or 18 SMs, which they do not fill evenly
+CLUSTER_THREADS = 280  # of an SM: with more, clusters wait for room, and twice as many took twice as long as by turnstile
+SEPARATE_BLOCKS = 2  # for an SM: more of them write more partial sums than they save iterations
+L2_BYTES_PER_SECOND = 2e12
+STATIC_SHARED = 48 * 1024
+SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)
+WALK_SECONDS = 0.5e-6  # a block asks the schedule what to do
+# Bringing a tile's sums together: seconds, seconds for each byte of the tile, and both for each peer beyond two.
+HANDED = {
+    "cluster": (3.0e-6, 0.13e-9, 0.0, 0.0),
+    "turnstile": (1.5e-6, 0.13e-9, 1.2e-6, 0.045e-9),
+    "separate": (4.5e-6, 0.13e-9, 0.05e-6, 0.0),
+}
+UNBOUND_REGISTERS = {"fma": 168, "mma": 255}  # a thread's, as compiled with a schedule
+
+
+def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -> int:
+    """Blocks that an SM holds."""
+    registers = UNBOUND_REGISTERS.get(kernel.unit, 255)
+    registers = 128 if kernel.unit == "fma" and config.tm * config.tn <= 16 else registers
+    return max(1, device.blocks_resident(config.threads, registers, kernel.shared_bytes(config, problem)))
+
+
+def options(problem: Problem, device: Device, kernel: Kernel, config: Config, costs: CostModel) -> Iterator[Schedule]:
+    """Schedules that may beat a block a tile."""
+    grid = kernel.tile_grid(problem, config)
+    slots = device.sms * resident(kernel, config, problem, device)
+    if not grid.tiles or not grid.iterations or grid.tiles / (-(-grid.tiles // slots) * slots) > FULL:
+        return
+    for splits in SPLITS if grid.tiles < slots else ():
+        reduction = reduction_of(splits, grid, kernel, config, problem, device)
+        if reduction is None:
+            continue
+        try:
+            yield split_k(grid, splits, reduction=reduction, fragments=kernel.sum_rows(config))
+        except ArgumentError:
+            return  # more splits than iterations
+    yield stream_k(grid, sms=slots, costs=costs)
+
+
+def reduction_of(splits: int, grid: TileGrid, kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:
+    """The fastest: in a cluster where its blocks find room at once and their sums fit where the operands were. None: too many
+    blocks for any."""
+    room = kernel.shared_bytes(config, problem) or STATIC_SHARED
+    fits = splits <= CLUSTER_MOST and kernel.tile_bytes(problem, config) <= room
+    blocks = grid.tiles * splits
+    if fits and device.capability >= (9, 0) and blocks * config.threads <= CLUSTER_THREADS * device.sms:
+        return "cluster"
+    if splits > 4:
+        return "separate" if blocks <= SEPARATE_BLOCKS * device.sms else None
+    return "turnstile"
+
+
+def cost_of(reduction: str, tile_bytes: int) -> tuple[float, float]:
+    """Seconds for the first two peers of a tile, and for each further one."""
+    first, by_byte, further, further_by_byte = HANDED.get(reduction, HANDED["turnstile"])
+    return first + by_byte * tile_bytes, further + further_by_byte * tile_bytes
+
+
+def costs_of(tile_bytes: int, iteration: float) -> CostModel:
+    """Of Stream-K blocks, in seconds."""
+    handing, peer = cost_of("turnstile", tile_bytes)
+    return CostModel(WALK_SECONDS, handing, iteration, peer, "seconds", "measured on an H200")
+
+
+def shared_load(schedule: Schedule, sms: int, per_sm: int) -> tuple[list[int], int]:
+    """What the busiest SM computes: how many blocks at once, round after round, and the iterations of each."""
+    longest = schedule.normal_iterations + (schedule.big_blocks > 0)
+    if schedule.regions == schedule.sk_tiles:  # split-K
+        reached = sms - SPARE_SMS if schedule.cluster > 1 else sms
+        return rounds_of(-(-schedule.sk_blocks // reached), per_sm), longest
+    whole = -(-schedule.dp_tiles // schedule.wave) * schedule.grid.iterations
+    at_once = max(1, min(-(-schedule.blocks // sms), -(-schedule.wave // sms)))
+    return [at_once], whole + -(-schedule.sk_blocks // schedule.wave) * longest
+
+
+def rounds_of(blocks: int, per_sm: int) -> list[int]:
+    """So many blocks on an SM that holds `per_sm`: the last ones run without the others to hide their waiting."""
+    full, rest = divmod(blocks, per_sm)
+    return [per_sm] * full + [rest] * (rest > 0)
+
+
+def handing_on(schedule: Schedule, tile_bytes: int) -> float:
+    """Seconds until the peers of a tile have brought their sums together."""
+    first, further = cost_of(schedule.reduction, tile_bytes)
+    peers = -(-schedule.sk_blocks // schedule.sk_tiles) + (schedule.regions != schedule.sk_tiles)
+    moved = 2.0 * schedule.sk_blocks * tile_bytes / L2_BYTES_PER_SECOND if schedule.reduction == "separate" else 0.0
+    return WALK_SECONDS + first + further * max(0, peers - 2) + moved

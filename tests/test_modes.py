@@ -1,0 +1,150 @@
+"""Gathered, scattered and permuted products, and alpha and beta in memory: on the host and by the real kernels in the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist.modes import Group, Modes, Places, members
+from lapidist.verify import judge
+
+Array = np.ndarray[Any, Any]
+WHERE = [("host", None), ("machine", "simt"), ("machine", "mma")]
+ORDERS = ["C", "F"]
+
+
+def ordered(array: Array, order: Any) -> Array:
+    return np.array(array, order=order)
+
+
+@pytest.fixture(params=WHERE, ids=lambda where: where[1] or where[0])
+def gemm(request: pytest.FixtureRequest) -> Any:
+    device, kernel = request.param
+
+    def run(*arrays: Any, **more: Any) -> Any:
+        return lapidist.gemm(*arrays, device=device, kernel=kernel, **more)
+
+    return run
+
+
+def half(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape).astype(np.float16)
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+def test_rows_are_gathered_and_scattered(rng: np.random.Generator, gemm: Any, orders: str, index: Any) -> None:
+    """Repeated and out of order; rows that no index names stay as they are."""
+    a, b = ordered(half(rng, 90, 40), orders[0]), ordered(half(rng, 40, 70), orders[0])
+    rows, cols = rng.integers(0, 90, 33).astype(index), rng.integers(0, 70, 45).astype(index)
+    to = rng.permutation(60)[:33].astype(index)
+    out = ordered(half(rng, 60, 45), orders[1])
+    before = out.copy()
+    gemm(a, b, out, alpha=0.5, beta=2.0, out=out, gather_a=rows, gather_b=cols, scatter_d=to, check_indices=True)
+    assert judge(out[to], a[rows], b[:, cols], before[to], 0.5, 2.0).ok
+    others = np.setdiff1d(np.arange(60), to)
+    assert np.array_equal(out[others], before[others])
+
+
+def test_one_row_of_many(rng: np.random.Generator, gemm: Any) -> None:
+    """The stride of a single row matters when it may be any."""
+    a, b = half(rng, 9, 24), half(rng, 24, 8)
+    out = np.full((5, 8), np.nan, np.float16)
+    gemm(a, b, out=out, gather_a=np.array([7], np.int32), scatter_d=np.array([3], np.int32))
+    assert judge(out[3:4], a[7:8], b).ok
+    assert np.isnan(out[[0, 1, 2, 4]]).all()
+
+
+@pytest.mark.parametrize("axes", [(0, 2, 1, 3), (2, 0, 1, 3), (3, 1, 2, 0), (0, 1, 2, 3)])
+def test_outputs_are_permuted(rng: np.random.Generator, gemm: Any, axes: tuple[int, ...]) -> None:
+    """A permutation is strides: rows are (6, 8), columns (5, 4) of a contiguous array in another order."""
+    a, b, c = half(rng, 48, 30), half(rng, 30, 20), half(rng, 48, 20)
+    shape = (6, 8, 5, 4)
+    base = np.full([shape[axis] for axis in axes], np.nan, np.float16)
+    out = base.transpose(np.argsort(axes))
+    gemm(a, b, c, beta=1.5, out=out, permuted=True)
+    assert judge(out.reshape(48, 20), a, b, c, 1.0, 1.5).ok
+
+
+def test_scalars_in_memory(rng: np.random.Generator, gemm: Any) -> None:
+    a, b, c = half(rng, 20, 30), half(rng, 30, 25), half(rng, 20, 25)
+    alpha, beta = np.array([2.0], np.float32), np.array(-0.5, np.float32)
+    assert judge(gemm(a, b, c, alpha=alpha, beta=beta), a, b, c, 2.0, -0.5).ok
+    assert judge(gemm(a, b, c, alpha=alpha, beta=3.0), a, b, c, 2.0, 3.0).ok
+
+
+def test_zero_in_memory_reads_nothing(gemm: Any) -> None:
+    nan, ones, zero = np.full((8, 8), np.nan, np.float16), np.ones((8, 8), np.float16), np.zeros(1, np.float32)
+    assert (gemm(nan, nan, ones, alpha=zero, beta=3.0) == 3).all()
+    assert (gemm(ones, ones, nan, alpha=1.0, beta=zero) == 8).all()
+
+
+def test_a_plan_reads_indices_when_it_runs(rng: np.random.Generator) -> None:
+    a, b, rows = half(rng, 30, 16), half(rng, 16, 8), np.zeros(5, np.int32)
+    plan = lapidist.plan(a, b, gather_a=rows, kernel="simt", device="machine")
+    for shift in (3, 20):
+        rows[:] = np.arange(5) + shift
+        assert judge(plan.execute(a, b), a[rows], b).ok
+    assert "rows of A gathered" in str(plan)
+
+
+def test_modes_with_shared_tiles(rng: np.random.Generator) -> None:
+    a, b, rows = half(rng, 40, 300), half(rng, 300, 20), rng.integers(0, 40, 70).astype(np.int32)
+    for reduction in ("turnstile", "separate", "cluster"):
+        found = lapidist.gemm(a, b, gather_a=rows, kernel="simt", split_k=3, reduction=reduction, device="machine")
+        assert judge(found, a[rows], b).ok
+
+
+# ---- bad input ----
+
+NINE = np.arange(9, dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"gather_a": NINE.astype(np.float32)}, "gather_a: must be of int32 or int64; got float32"),
+        ({"gather_a": [1, 2]}, "gather_a: must be an array of int32 or int64; got list"),
+        ({"gather_a": NINE[::2]}, "gather_a: must be one contiguous dimension; got shape .* strides"),
+        ({"gather_a": NINE, "gather_b": NINE.astype(np.int64)}, "gather_b: must have the type of gather_a, int32; got int64"),
+        ({"gather_a": NINE + 4, "check_indices": True}, "gather_a: indices must lie between 0 and 8; got 12"),
+        ({"gather_b": NINE - 1, "check_indices": True}, "gather_b: indices must lie between 0 and 8; got -1"),
+        ({"scatter_d": NINE}, "out: must be given where the output is permuted or scattered; got None"),
+        (
+            {"scatter_d": NINE[:4], "out": np.zeros((9, 9), np.float32)},
+            "scatter_d: must name a row of out for each of",
+        ),
+        ({"scatter_d": NINE, "out": np.zeros((9, 8), np.float32)}, "out: must have 9 columns"),
+        ({"permuted": True, "out": np.zeros((3, 3, 9), np.float32)}, r"out: where permuted, must have four dimensions"),
+        ({"permuted": True, "out": np.zeros((3, 3, 2, 4), np.float32)}, r"out: where permuted, .* the product's \(9, 9\)"),
+        ({"permuted": True, "scatter_d": NINE}, "permuted: an output is either permuted or scattered"),
+        ({"alpha": np.ones(2, np.float32)}, r"alpha: must be a number or an array of one element; got shape \(2,\)"),
+        ({"alpha": np.ones(1)}, "alpha: an array must be float32, as sums are scaled; got float64"),
+        ({"gather_a": NINE, "kernel": "coalesced"}, "it takes matrices as they lie; these have rows of A gathered"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_what_cannot_be_routed(asked: dict[str, Any], message: str) -> None:
+    a = np.ones((9, 9), np.float32)
+    with pytest.raises(lapidist.LapidistError, match=message):
+        lapidist.gemm(a, a, device="machine", **asked)
+
+
+def test_batches_are_not_gathered() -> None:
+    a = np.ones((2, 9, 9), np.float32)
+    with pytest.raises(lapidist.ShapeError, match="a, b: must be matrices where rows are gathered"):
+        lapidist.gemm(a, a, gather_a=NINE, device="machine")
+
+
+def test_turned_around() -> None:
+    """D' = B' A': rows become columns."""
+    modes = Modes(gather_a=True, scatter_rows=True, groups=(Group(2, 3, 4), Group(5, 6, 7)))
+    turned = modes.transposed()
+    assert (turned.gather_a, turned.gather_b, turned.scatter_rows, turned.scatter_cols) == (False, True, False, True)
+    assert turned.groups == (Group(5, 6, 7), Group(2, 3, 4))
+    assert turned.transposed() == modes
+    assert Places(1, 2, 3, 4, 5, 6).in_order_of(True) == (2, 1, 4, 3, 5, 6)
+    assert members(modes, Places(1)) == (1, 0, 0, 0, 0, 0, 2, 3, 5, 6, 7)
