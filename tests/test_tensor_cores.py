@@ -29,7 +29,7 @@ SCALARS = {"double": "f64", "int8": "i32", "uint8": "i32"}
 WMMA_TYPES = ("half", "__nv_bfloat16", "float", "double", "int8", "uint8")
 SHAPES = ((5, 3, 7), (33, 65, 17), (130, 257, 100))
 SKEW_BYTES = PATCH_PAD = 16
-PERSISTENT = ("wmma_shared", "wmma_no_skew", "wmma_beta_first")
+PERSISTENT = ("wmma_shared", "wmma_beta_first")
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,6 @@ RUNGS = [
     *(("ladder/16_wmma_simple.cu", element) for element in WMMA_TYPES),
     *(("ladder/17_wmma_shared.cu", element) for element in WMMA_TYPES),
     *(("ladder/18_mma_multistage.cu", element) for element in ELEMENTS),
-    *(("detours/wmma_no_skew.cu", element) for element in ("half", "double")),
     *(("detours/wmma_beta_first.cu", element) for element in ("half", "double")),
 ]
 

@@ -111,14 +111,15 @@ def row(
     types: Types,
     configs: Callable[[str], Tuned],
     shared: Callable[[Config, Problem], int] | None = None,
+    name: str = "",
     **more: object,
 ) -> Kernel:
+    """`name` is needed where a file holds more kernels than the one it is named after."""
     tuned = {math: configs(math) for math in types.maths}
     config, efficiency = tuned["float16"][0]
     fields = {"dynamic_shared": shared, **more} if shared else more
-    name = source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_")
     return Kernel(
-        name,
+        name or source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_"),
         kind,
         source,
         idea,
@@ -167,13 +168,15 @@ MMA_RUNGS = (
 TENSOR_DETOURS = (
     row(
         "detour",
-        "detours/wmma_no_skew.cu",
+        "ladder/17_wmma_shared.cu",
         "17 without the skew",
         TENSOR,
         WMMA_TYPES,
         no_skew_configs,
         wmma_without_skew,
+        "wmma_no_skew",
         persistent=2,
+        defines={"SKEW": 0},
     ),
     row(
         "detour",

@@ -13,6 +13,7 @@
 //      +---------------+---------------+  4 warps x    | 4 5 6 7 ... | - |
 //      | w2            | w3            |  2 fragments  | 8 9  ...    | - |
 //      ...                                             |             | - |
+//                                                without it (SKEW 0, detour wmma_no_skew) all eight start at bank 0
 #include "wmma.cuh"
 
 #ifndef BM
