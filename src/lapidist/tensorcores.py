@@ -60,7 +60,10 @@ SHARES = {
     "wmma_no_skew": (0.108, 0.145, 0.239, 0.056),
     "wmma_beta_first": (0.345, 0.278, 0.337),
     "mma_multistage": (0.710, 0.623, 0.951, 0.637, 0.795),
-    "mma": (0.646, 0.562, 0.939, 0.576, 0.771),
+    "mma": (0.69, 0.61, 0.939, 0.63, 0.78),
+    "mma, by words": (0.55, 0.49, 0.75, 0.5, 0.62),
+    "mma, middle": (0.646, 0.562, 0.87, 0.576, 0.771),
+    "mma, small": (0.44, 0.4, 0.82, 0.33, 0.55),
 }
 
 
@@ -96,8 +99,16 @@ def mma_multistage_configs(math: str) -> Tuned:
 
 
 def mma_configs(math: str) -> Tuned:
-    shape = staged(math, 128, 128, 128, (64, 32), 4) if math == "float64" else staged(math, 128, 128, 64, (64, 64), 4)
-    return ((shape, share("mma", math)),)
+    """The default fits every chip. Where lines start between two words (HELD in mma.cu), less of k at once is better."""
+    if math == "float64":
+        tiles = (("mma", (128, 128), (64, 32)), ("mma, middle", (64, 128), (32, 32)), ("mma, small", (64, 64), (32, 32)))
+        return tuple((staged(math, *tile, 128, warp, 4), share(name, math)) for name, tile, warp in tiles)
+    return (
+        (staged(math, 128, 128, 64, (64, 64), 4), share("mma, middle", math)),
+        (staged(math, 128, 256, 128, (64, 64), 3), share("mma", math)),
+        (staged(math, 128, 256, 64, (64, 64), 3), share("mma, by words", math)),
+        (staged(math, 64, 64, 128, (32, 32), 4), share("mma, small", math)),
+    )
 
 
 # ---- the rows ----
