@@ -421,6 +421,43 @@ def test_a_measured_row_is_right_and_timed_beside_the_vendor() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("math", [math for math in MATHS if math != "uint8"])
+def test_every_type_is_measured_beside_the_vendor(math: str) -> None:
+    from lapidist.bench.climb import Work, on_gpu
+
+    works = [Work(Case(512, 256, 384, math), tuple(choose("lapidist", False, math)))]
+    conditions, records = on_gpu(works, 0, "burst", 1, lambda *_: None)
+    by_name = {record.kernel: record for record in records}
+    ours, vendor = by_name["lapidist"], by_name["cublas"]
+    assert ours.ok, ours.error
+    assert (ours.dtype, ours.out_dtype) == (math, Case(1, 1, 1, math).out_dtype)
+    assert "cuBLAS by torch" in (conditions.vendor or "")
+    if math == "float8_e5m2":
+        assert "Multiplication of two Float8_e5m2 matrices is not supported" in (vendor.error or "")
+        assert ours.ratio is None
+        assert "no ratio: cublas did not run" in (ours.note or "")
+    else:
+        assert vendor.ok, vendor.error
+        assert ours.ratio is not None
+
+
+@pytest.mark.gpu
+def test_torchs_switches_are_put_back() -> None:
+    import torch
+
+    from lapidist.bench.frameworks import Torch
+
+    before = torch.backends.cuda.matmul.fp32_precision
+    a, b, c = (torch.randn(256, 256, device="cuda") for _ in "abc")
+    Torch().multiply("tf32", [a], [b], [c])(0)
+    exact = a.double() @ b.double()
+    assert (c - exact).abs().max() > 1e-3, "it was multiplied as tf32"
+    Torch().multiply("float32", [a], [b], [c])(0)
+    assert (c - exact).abs().max() < 1e-3
+    assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+@pytest.mark.gpu
 def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     from lapidist.bench.contenders import KernelContender
     from lapidist.bench.measure import Stage
