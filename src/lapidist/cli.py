@@ -209,6 +209,7 @@ def mutants(
     dtype: Annotated[
         str, typer.Option("--dtype", help="types: a kernel is broken in the first that it multiplies")
     ] = "fp32,fp16",
+    jobs: Annotated[int, typer.Option(min=1, help="processes")] = 1,
     as_json: Json = False,
     record: Keep = None,
 ) -> None:
@@ -217,7 +218,7 @@ def mutants(
     from lapidist.dtypes import math_named
 
     maths = [math_named(part) for part in dtype.split(",")]
-    raise typer.Exit(int(bool(mutants_command(kernel, maths, seeds, as_json, record).false_alarms)))
+    raise typer.Exit(int(bool(mutants_command(kernel, maths, seeds, jobs, as_json, record).false_alarms)))
 
 
 @app.command("run-ptx")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from lapidist.bench.cases import Case
+from lapidist.bench.climb import progress
 from lapidist.bench.conditions import gather, nvrtc
 from lapidist.bench.outputs import require_folder
 from lapidist.bench.predictions import climbable, conditions_of, predict
@@ -18,10 +21,11 @@ from lapidist.errors import ArgumentError
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.machine.explain import COUNTED_AT, Explanation, next_step
-from lapidist.machine.mutants import Survey, Verdict, registered_cases, survey
+from lapidist.machine.mutants import Key, Survey, Verdict, merged, registered_keys, survey_part
 from lapidist.machine.registered import MACHINE_CHIP
 
 LADDER = "ladder"
+PARTS = 4  # of each kernel's mutants: kernels differ much in how many they have
 
 
 def explain_command(name: str, device: Device, case: Case, as_json: bool, record: Path | None) -> None:
@@ -78,18 +82,29 @@ def print_one(kernel: Kernel, case: Case, answer: Explanation) -> None:
 # ---- mutants ----
 
 
-def mutants_command(name: str | None, maths: list[str], seeds: int, as_json: bool, record: Path | None) -> Survey:
-    """Break kernels and say what was found; 1 if an unbroken one raised."""
+def mutants_command(name: str | None, maths: list[str], seeds: int, jobs: int, as_json: bool, record: Path | None) -> Survey:
+    """Break kernels, in several processes, and say what was found."""
     if record is not None:
         require_folder("--record", record)
-    cases = registered_cases([kernel_named(name).name] if name else None, maths)
-    found = survey(cases, seeds, tell)
+    keys = list(registered_keys([kernel_named(name).name] if name else None, maths))
+    found = merged(survey_part(key, seeds, (0, 1)) for key in keys) if jobs == 1 else in_processes(keys, seeds, jobs)
+    for verdict in found.verdicts:
+        tell(verdict)
     conditions = gather(chip(MACHINE_CHIP), "machine", "mutants", f"{seeds} seeds")
     text = json.dumps({"conditions": row_of(conditions), "seeds": seeds, **found.as_json()}, indent=1)
     if record is not None:
         (record / mutants_file(conditions)).write_text(text + "\n")
     print(text if as_json else found)
     return found
+
+
+def in_processes(keys: list[Key], seeds: int, jobs: int) -> Survey:
+    shares = [(key, (part, PARTS)) for key in keys for part in range(PARTS)]
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool, progress(len(shares), "breaking") as step:
+        waiting = [pool.submit(survey_part, key, seeds, share) for key, share in shares]
+        for done in as_completed(waiting):
+            step(f"{len(done.result().verdicts)} mutants")
+        return merged(each.result() for each in waiting)
 
 
 def mutants_file(conditions: Conditions) -> str:

@@ -208,14 +208,14 @@ def survey(
     seeds: int = 10,
     on_verdict: Callable[[Verdict], None] | None = None,
     kinds: tuple[str, ...] = KINDS,
+    share: tuple[int, int] = (0, 1),
 ) -> Survey:
-    """Break every kernel everywhere, and run each unbroken as often."""
+    """Break every kernel everywhere, and run each unbroken as often. `share` is which of how many parts of the mutants."""
     result = Survey()
     for case in cases:
         steps, reached = check_clean(case, seeds, result)
-        for mutant in mutants(case.launch.binary.ptx, case.launch.binary.entry):
-            if mutant.kind not in kinds:
-                continue
+        chosen = [mutant for mutant in mutants(case.launch.binary.ptx, case.launch.binary.entry) if mutant.kind in kinds]
+        for mutant in chosen[share[0] :: share[1]]:
             if mutant.line not in reached:
                 result.unreached += 1
                 continue
@@ -252,8 +252,15 @@ UNROLLED = 4
 SHARING_BLOCKS = 3  # fewer than tiles: a block works on several, and finishes what others began
 
 
+Key = tuple[str, str, int]  # kernel, math, blocks that share tiles (0: none does)
+
+
 def registered_cases(names: Iterable[str] | None = None, maths: Iterable[str] = ("float32",)) -> Iterator[Case]:
-    """One case for each registered kernel, in the first of these maths that it multiplies in."""
+    return (gemm_case(*key) for key in registered_keys(names, maths))
+
+
+def registered_keys(names: Iterable[str] | None, maths: Iterable[str]) -> Iterator[Key]:
+    """Each registered kernel, in the first of these maths that it multiplies in."""
     from lapidist.kernels import KERNELS
 
     chosen = None if names is None else set(names)
@@ -261,9 +268,9 @@ def registered_cases(names: Iterable[str] | None = None, maths: Iterable[str] = 
     for kernel in KERNELS:
         math = next((math for math in wanted if math in kernel.types.maths), None)
         if math is not None and (chosen is None or kernel.name in chosen):
-            yield gemm_case(kernel, math)
+            yield kernel.name, math, 0
             if kernel.signature.scheduled:
-                yield gemm_case(kernel, math, SHARING_BLOCKS)
+                yield kernel.name, math, SHARING_BLOCKS
 
 
 def depth_for(kernel: Kernel, math: str) -> int:
@@ -273,9 +280,28 @@ def depth_for(kernel: Kernel, math: str) -> int:
     return max(72, steps * config.bk + 8)
 
 
-def gemm_case(kernel: Kernel, math: str, streamed: int = 0) -> Case:
+def survey_part(key: Key, seeds: int, share: tuple[int, int]) -> Survey:
+    """What one of several processes does. The first part speaks for the unbroken kernel."""
+    found = survey([gemm_case(*key)], seeds, share=share)
+    return found if share[0] == 0 else Survey(found.verdicts, found.unreached)
+
+
+def merged(parts: Iterable[Survey]) -> Survey:
+    result = Survey()
+    for part in parts:
+        result.verdicts += part.verdicts
+        result.unreached += part.unreached
+        result.clean_runs += part.clean_runs
+        result.false_alarms += part.false_alarms
+    return result
+
+
+def gemm_case(name: str, math: str, streamed: int = 0) -> Case:
     """C = A B and C = A B + C, with up to three steps of k less: every remainder of a loop unrolled by four. With `streamed`,
     Stream-K deals the work to so many blocks, which share tiles and wait for each other."""
+    from lapidist.kernels import kernel_named
+
+    kernel = kernel_named(name)
     depth, step = depth_for(kernel, math), kernel.config_for(math).bk
     variants = []
     for less in range(UNROLLED):
