@@ -9,12 +9,15 @@ from lapidist.arrays import operand_of
 from lapidist.device import chip
 from lapidist.errors import RefusalError
 from lapidist.kernel import Kernel
-from lapidist.kernels import KERNELS
 from lapidist.launch import Launch
 from lapidist.machine import run
 from lapidist.plans import make_plan
 from lapidist.problem import Problem
 from typed import TYPED, TYPED_IDS, output_of, poisoned, precision_of, whole
+
+# On CUDA cores a type changes nothing but widths, behind the copy engine little; for mma.sync it changes who reads what.
+ONE_MATH = {"fma": "float32", "wgmma": "float16"}
+SOUND = [(kernel, math) for kernel, math in TYPED if math == ONE_MATH.get(kernel.unit, math)]
 
 
 def product(
@@ -53,10 +56,9 @@ def test_kernels_are_right(kernel: Kernel, math: str) -> None:
         assert (d == expected).all()
 
 
-@pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
-def test_kernels_are_sound(kernel: Kernel) -> None:
+@pytest.mark.parametrize(("kernel", "math"), SOUND, ids=lambda value: getattr(value, "name", value))
+def test_kernels_are_sound(kernel: Kernel, math: str) -> None:
     seed = sum(map(ord, kernel.name))
-    math = "float32" if "float32" in kernel.types.maths else "float16"
     launch, d, expected = any_layout(kernel, math, 40, 72, 40, 0.0)
     run(launch, sanitize=True, seed=seed)
     assert (d == expected).all()
