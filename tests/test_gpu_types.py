@@ -46,6 +46,21 @@ def poisoned(torch: Any, output: str, *shape: int) -> Any:
     return torch.full(shape, float("nan") if TYPES[output].roundoff else 99.0, device="cuda").to(getattr(torch, output))
 
 
+def on_16_bytes(matrix: Any) -> Any:
+    """A copy whose rows start on 16 bytes."""
+    step = 16 // matrix.element_size()
+    wide = matrix.new_zeros(matrix.shape[0], -(-max(matrix.shape[1], 1) // step) * step)
+    wide[:, : matrix.shape[1]] = matrix
+    return wide[:, : matrix.shape[1]]
+
+
+def fitting(kernel: Kernel, a: Any, b: Any) -> tuple[Any, Any]:
+    """The same numbers, as Hopper's rungs take them: lines on 16 bytes, and k touching in all but the 16-bit types."""
+    if kernel.unit != "wgmma" or kernel.kind != "rung":
+        return a, b
+    return on_16_bytes(a), on_16_bytes(b) if b.element_size() == 2 else on_16_bytes(b.T).T
+
+
 # ---- every kernel in every type ----
 
 
@@ -53,8 +68,8 @@ def poisoned(torch: Any, output: str, *shape: int) -> Any:
 def test_every_kernel_at_awkward_sizes(torch: Any, kernel: Kernel, math: str) -> None:
     precision, output = precision_of(math), output_of(math, own=not kernel.types.outputs)
     for m, n, k in SIZES:
-        a, b = fresh(torch, math, m, k), fresh(torch, math, k, n)
-        out = poisoned(torch, output, m, n)
+        a, b = fitting(kernel, fresh(torch, math, m, k), fresh(torch, math, k, n))
+        out = on_16_bytes(poisoned(torch, output, m, n))
         assert lapidist.gemm(a, b, out=out, kernel=kernel.name, precision=precision) is out
         assert judge(out, a, b, precision=precision, unit=kernel.unit).ok, (m, n, k)
 
@@ -62,10 +77,10 @@ def test_every_kernel_at_awkward_sizes(torch: Any, kernel: Kernel, math: str) ->
 @pytest.mark.parametrize(("kernel", "math"), ON_TENSOR_CORES, ids=IDS)
 def test_every_kernel_scales(torch: Any, kernel: Kernel, math: str) -> None:
     precision, output = precision_of(math), output_of(math, own=not kernel.types.outputs)
-    a, b = fresh(torch, math, 150, 84), fresh(torch, math, 84, 196)
+    a, b = fitting(kernel, fresh(torch, math, 150, 84), fresh(torch, math, 84, 196))
     c = whole(torch, math, 150, 196).to(getattr(torch, output))
     for alpha, beta in ((1, 0), (-3, 2), (0, 2), (2, 1)):
-        out = c.clone() if beta else poisoned(torch, output, 150, 196)
+        out = on_16_bytes(c if beta else poisoned(torch, output, 150, 196))
         lapidist.gemm(a, b, out, alpha=alpha, beta=beta, out=out, kernel=kernel.name, precision=precision)
         assert judge(out, a, b, c, alpha, beta, precision=precision, unit=kernel.unit).ok, (alpha, beta)
 
@@ -74,8 +89,8 @@ def test_every_kernel_scales(torch: Any, kernel: Kernel, math: str) -> None:
 def test_integers_are_exact(torch: Any, kernel: Kernel, math: str) -> None:
     """Sums of at most 60 products of at most 16; bfloat16 holds whole numbers up to 256 only, so there B is zeros and ones."""
     a, b = whole(torch, math, 300, 60), whole(torch, math, 60, 260)
-    b = b.clamp(0, 1) if b.dtype is torch.bfloat16 else b
-    out = poisoned(torch, output_of(math, own=not kernel.types.outputs), 300, 260)
+    a, b = fitting(kernel, a, b.clamp(0, 1) if b.dtype is torch.bfloat16 else b)
+    out = on_16_bytes(poisoned(torch, output_of(math, own=not kernel.types.outputs), 300, 260))
     lapidist.gemm(a, b, out=out, kernel=kernel.name, precision=precision_of(math))
     assert judge(out, a, b, exact=True, precision=precision_of(math)).ok
 
