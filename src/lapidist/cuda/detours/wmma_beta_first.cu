@@ -37,8 +37,7 @@ wmma_beta_first(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T*
   const int tiles_n = ceil_div(N, BN), tiles = ceil_div(M, BM) * tiles_n;
   const int warp = threadIdx.x / 32, warp_row = warp / WARPS_N * ROWS * FM, warp_col = warp % WARPS_N * COLS * FN;
   extern __shared__ __align__(128) char smem[];  // chunks of A and B; at the end of a tile, the warps' patches of D
-  const int lane = threadIdx.x % 32, products = alpha == Scalar(0) ? 0 : K;
-  const Scalar ratio = alpha == Scalar(0) ? Scalar(0) : beta / alpha;
+  if (alpha == Scalar(0)) K = 0;
   const int a_row = threadIdx.x / (BK / CHUNK), a_col = threadIdx.x % (BK / CHUNK) * CHUNK;
   const int b_row = threadIdx.x / (BN / CHUNK), b_col = threadIdx.x % (BN / CHUNK) * CHUNK;
   T* As = reinterpret_cast<T*>(smem);
@@ -52,10 +51,11 @@ wmma_beta_first(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T*
 
     // C: a row of fragments at a time, scaled on its way.
     if (beta != Scalar(0) && alpha != Scalar(0)) {
+      const Scalar ratio = beta / alpha;
       __syncthreads();  // the tile before is done with shared memory
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) {
-        for (int i = lane; i < FM * COLS * FN; i += 32) {
+        for (int i = threadIdx.x % 32; i < FM * COLS * FN; i += 32) {
           const int row = tile_row + warp_row + m * FM + i / (COLS * FN), col = tile_col + warp_col + i % (COLS * FN);
           Ds[i / (COLS * FN) * D_PITCH + i % (COLS * FN)] = row < M && col < N ? Sum(ratio * Scalar(C[row * ldc + col])) : Sum(0);
         }
@@ -66,7 +66,7 @@ wmma_beta_first(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T*
       }
     }
 
-    for (int k0 = 0; k0 < products; k0 += BK) {
+    for (int k0 = 0; k0 < K; k0 += BK) {
       // Load: whole chunks through registers, all asked for before the first is stored; else element by element.
       const bool whole = ALIGNED && K - k0 >= BK && tile_col <= N - BN;
       if (whole) {
