@@ -14,7 +14,7 @@ from lapidist.problem import Problem
 from lapidist.schedule import CostModel, Schedule
 from lapidist.schedule.grid import most_peers
 from lapidist.sharing import PLANNED, Sharing
-from lapidist.splits import WORTH, costs_of, handing_on, options, resident, rounds_of, shared_load
+from lapidist.splits import WORTH, costs_of, handing_on, options, refuse_cluster, resident, rounds_of, shared_load
 
 LAUNCH_SECONDS = 3e-6  # from the call to the first instruction, as measured on an H200
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to the SIMT family
@@ -76,8 +76,8 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
                 schedule = sharing.schedule_of(tiles, device.sms, per_sm, rows, costs)
         except ArgumentError as error:  # right for other tiles, perhaps
             refusal = str(error)
-    if schedule is not None and schedule.cluster > 1 and device.capability < (9, 0):
-        refusal = f"reduction: 'cluster' needs compute capability 9.0; {device.name} has an older one. Take 'separate'"
+    if schedule is not None and schedule.cluster > 1:
+        refusal = refuse_cluster(kernel, config, problem, device)
     candidate = Candidate(kernel, config, schedule, predict(problem, device, kernel, config, efficiency, schedule), refusal)
     if schedule is None or refusal is not None or kernel.sharing is not None or not sharing.open:
         return candidate

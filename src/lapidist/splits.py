@@ -60,14 +60,23 @@ def options(problem: Problem, device: Device, kernel: Kernel, config: Config, co
 def reduction_of(splits: int, grid: TileGrid, kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:
     """The fastest: in a cluster where its blocks find room at once and their sums fit where the operands were. None: too many
     blocks for any."""
-    room = kernel.shared_bytes(config, problem) or STATIC_SHARED
-    fits = splits <= CLUSTER_MOST and kernel.tile_bytes(problem, config) <= room
+    fits = splits <= CLUSTER_MOST and refuse_cluster(kernel, config, problem, device) is None
     blocks = grid.tiles * splits
-    if fits and device.capability >= (9, 0) and blocks * config.threads <= CLUSTER_THREADS * device.sms:
+    if fits and blocks * config.threads <= CLUSTER_THREADS * device.sms:
         return "cluster"
     if splits > 4:
         return "separate" if blocks <= SEPARATE_BLOCKS * device.sms else None
     return "turnstile"
+
+
+def refuse_cluster(kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:
+    """Why the peers of a tile cannot be a cluster, or None."""
+    if device.capability < (9, 0):
+        return f"reduction: 'cluster' needs compute capability 9.0; {device.name} has an older one. Take 'separate'"
+    room, needed = kernel.shared_bytes(config, problem) or STATIC_SHARED, kernel.tile_bytes(problem, config)
+    if needed > room:
+        return f"reduction: 'cluster' needs {needed} bytes of shared memory for a tile of sums; there are {room}. Take 'separate'"
+    return None
 
 
 def cost_of(reduction: str, tile_bytes: int) -> tuple[float, float]:
