@@ -198,3 +198,21 @@ def test_scalars_are_read_when_the_kernel_runs(torch: Any) -> None:
         alpha.fill_(value)
         plan.execute(a, b, c, out)
         assert judge(out, a, b, c, value, 0.5).ok
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), FAMILIES)
+def test_lists(torch: Any, kernel: str, dtype: str) -> None:
+    """More than one launch takes, again in a graph."""
+    a, b = ([normal(torch, *shape, dtype=dtype) for _ in range(70)] for shape in ((60, 200), (200, 90)))
+    out = [poisoned(torch, 60, 90, dtype=dtype) for _ in a]
+    lapidist.gemm_lists(a, b, out=out, kernel=kernel)
+    assert all(judge(d, x, y).ok for d, x, y in zip(out, a, b, strict=True))
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        lapidist.gemm_lists(a, b, out=out, kernel=kernel)
+    for d in out:
+        d.fill_(float("nan"))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert all(judge(d, x, y).ok for d, x, y in zip(out, a, b, strict=True))

@@ -98,6 +98,44 @@ def test_modes_with_shared_tiles(rng: np.random.Generator) -> None:
         assert judge(found, a[rows], b).ok
 
 
+# ---- lists of arrays ----
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(("device", "kernel"), WHERE)
+def test_lists(rng: np.random.Generator, device: str, kernel: str | None, order: str) -> None:
+    """Arrays that lie anywhere; one launch for all, shared tiles or not."""
+    a, b, c = ([half(rng, *shape) for _ in range(5)] for shape in ((30, 70), (70, 20), (30, 20)))
+    a = [ordered(array, order) for array in a]
+    for split in (1, 2) if kernel else (1,):
+        out = [ordered(np.full((30, 20), np.nan, np.float16), order) for _ in a]
+        more = {"split_k": split} if kernel else {}
+        found = lapidist.gemm_lists(a, b, c, alpha=0.5, beta=2.0, out=out, device=device, kernel=kernel, **more)
+        assert all(one is other for one, other in zip(found, out, strict=True))
+        assert all(judge(d, x, y, z, 0.5, 2.0).ok for d, x, y, z in zip(out, a, b, c, strict=True))
+
+
+def test_more_arrays_than_a_launch_takes(rng: np.random.Generator) -> None:
+    a, b = [half(rng, 4, 9) for _ in range(70)], [half(rng, 9, 5) for _ in range(70)]
+    found = lapidist.gemm_lists(a, b, device="machine", kernel="simt")
+    assert all(judge(d, x, y).ok for d, x, y in zip(found, a, b, strict=True))
+    assert lapidist.gemm_lists([], []) == []
+
+
+@pytest.mark.parametrize(
+    ("b", "message"),
+    [
+        ([np.ones((9, 5), np.float32)], "b: must have as many arrays as a, 2; got 1"),
+        (np.ones((2, 9, 5), np.float32), "b: must be a list of arrays; got ndarray"),
+        ([np.ones((9, 5), np.float32), np.ones((9, 6), np.float32)], "a, b, c, out: must have the same shapes.* number 1 is"),
+    ],
+    ids=["short", "array", "unequal"],
+)
+def test_lists_that_do_not_fit(b: Any, message: str) -> None:
+    with pytest.raises(lapidist.LapidistError, match=message):
+        lapidist.gemm_lists([np.ones((4, 9), np.float32)] * 2, b, device="machine")
+
+
 # ---- bad input ----
 
 NINE = np.arange(9, dtype=np.int32)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         StrideError,
     )
     from lapidist.kernels import KERNELS, kernel_named
+    from lapidist.lists import gemm_lists
     from lapidist.prepare import Gemm
 
 __version__ = "0.1.0"
@@ -43,6 +44,7 @@ _HOME = {
         "ShapeError",
         "StrideError",
     ),
+    "lists": ("gemm_lists",),
     "prepare": ("Gemm",),
     "kernels": ("KERNELS", "kernel_named"),
 }
@@ -64,6 +66,7 @@ __all__ = [
     "ShapeError",
     "StrideError",
     "gemm",
+    "gemm_lists",
     "kernel_named",
     "matmul",
     "plan",

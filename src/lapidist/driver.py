@@ -271,6 +271,16 @@ class GpuKernel:
 
         return start
 
+    def start_lists(self, addresses: bytes, stream: int) -> None:
+        """For lists of arrays: all their addresses, as the kernel takes them."""
+        try:
+            block = self._local.block
+        except AttributeError:
+            block = self._make_block()
+        place = self._parameters.offsets["lists"]
+        block.view[place : place + len(addresses)] = addresses
+        self.start(0, 0, 0, 0, stream)
+
     def _anywhere(self, driver: Any, here: Start) -> Start:
         """The launch with this GPU's context made current around it, where it is not already."""
         wanted = int(self._context)
