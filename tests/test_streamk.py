@@ -1,0 +1,121 @@
+"""The bench of Stream-K without a GPU: what is compared, what is drawn, and the page that Records become."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from lapidist.bench.cases import Case
+from lapidist.bench.record import Conditions, Record, Run, read_run, write_run
+from lapidist.bench.sharing_report import documents, statistics_of
+from lapidist.bench.streamk import MODE_CORPUS, Way, blank, corpus, corpus_ways, kept, table_ways, timed
+from lapidist.device import chip
+from lapidist.errors import ArgumentError
+from lapidist.schedule import TileGrid, stream_k
+from lapidist.sharing import Sharing
+from lapidist.splits import options, rounds_of, shared_load
+
+H200 = chip("h200")
+
+
+def test_a_corpus_is_its_seed() -> None:
+    cases = corpus(60, 5, "float32")
+    assert cases == corpus(60, 5, "float32")
+    assert cases[20:50] == corpus(30, 5, "float32", skipped=20)
+    assert all(128 <= extent <= 8192 for case in cases for extent in (case.m, case.n, case.k))
+    below = sum(case.m < 1024 for case in cases)
+    assert 15 <= below <= 45  # log-uniform: the middle is at 1024
+
+
+@pytest.mark.parametrize("math", ["float32", "float16"])
+def test_every_way_can_be_planned(math: str) -> None:
+    case = Case(1024, 1152, 4096, math)
+    plans = {way.name: way.plan(case, H200) for way in (*table_ways(case, H200), *corpus_ways(math))}
+    assert plans.pop("cublas") is None
+    kinds = {name: plan.schedule.kind for name, plan in plans.items() if plan and plan.schedule}
+    assert kinds["data_parallel"] == kinds["stream_k as data_parallel"] == "data-parallel"
+    assert kinds["stream_k"] == "Stream-K"
+    assert kinds["split_k  4"] == "split-K"
+    as_split, split = plans["stream_k as split_k  4"], plans["split_k  4"]
+    assert as_split is not None
+    assert split is not None
+    assert as_split.schedule is not None
+    assert split.schedule is not None
+    assert as_split.schedule.sk_blocks == split.schedule.sk_blocks
+
+
+def rows_of(case: Case, seconds: dict[str, float]) -> list[Record]:
+    ready = {name: replace(blank(Way(name), case, H200, MODE_CORPUS), ok=True) for name in seconds}
+    return [timed(row, case, seconds[name], seconds["cublas"], H200) for name, row in ready.items()]
+
+
+def test_the_best_tile_of_each_shape_is_kept() -> None:
+    rows = rows_of(Case(300, 400, 500), {"cublas": 3.0, "stream_k": 2.0, "tile 64": 5.0, "tile 32": 4.0})
+    found = {row.kernel: row.seconds for row in kept(rows)}
+    assert found == {"cublas": 3.0, "stream_k": 2.0, "data_parallel": 5.0, "best_tile": 4.0}
+
+
+def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
+    draw, rows = random.Random(1), []
+    names = ("cublas", "stream_k", "family", "lapidist", "data_parallel", "best_tile")
+    for case in corpus(8, 3, "float32"):
+        rows += rows_of(case, {name: case.flops / 4e13 * draw.uniform(0.8, 1.25) for name in names})
+    path = tmp_path / "h200-streamk.jsonl"
+    write_run(path, Conditions("2026-01-01", "lapidist streamk", "H200", mode=MODE_CORPUS, protocol="short"), rows)
+    run = read_run(path)
+    page = {found.name: text for found, text in documents(tmp_path, [run]).items()}
+    assert "A corpus of 8 shapes, fp32" in page["stream-k.md"]
+    gains = [
+        by["data_parallel"] / by["stream_k"]
+        for by in ({row.kernel: row.seconds for row in rows[at : at + 6]} for at in range(0, 48, 6))  # type: ignore[operator]
+    ]
+    assert f"| {' | '.join(statistics_of(gains))} |" in page["stream-k.md"]
+    drawing = ElementTree.fromstring(page["stream-k-fp32.svg"])
+    circles = [each for each in drawing.iter() if each.tag.endswith("circle")]
+    assert len(circles) == 8 * 3 + 3
+    assert documents(tmp_path, [Run("other.jsonl", replace(run.conditions, mode="sustained"), ())]) == {}
+
+
+def test_unknown_parts_are_named() -> None:
+    from lapidist.bench.streamk import run
+
+    with pytest.raises(ArgumentError, match="WHAT: must be table, corpus or costs; got 'all'"):
+        run("all", Case(64, 64, 64), 1, 1)
+
+
+# ---- what the planner thinks of sharing ----
+
+
+def test_the_busiest_multiprocessor() -> None:
+    assert rounds_of(7, 3) == [3, 3, 1]
+    schedule = stream_k(TileGrid(3, 3, 8), sms=4, sk_tiles=5, sk_blocks=4)
+    assert shared_load(schedule, 4, 1) == ([1], 8 + 10)
+
+
+def test_few_tiles_are_split_and_many_are_not() -> None:
+    small = next(way for way in corpus_ways("float32") if way.name == "family").plan(Case(256, 256, 4096), H200)
+    large = next(way for way in corpus_ways("float32") if way.name == "family").plan(Case(8192, 8192, 512), H200)
+    assert small is not None
+    assert large is not None
+    assert small.schedule is not None
+    assert small.schedule.shares_tiles
+    assert not large.scheduled
+    assert not list(options(large.problem, H200, large.kernel, large.config, None))  # type: ignore[arg-type]
+
+
+def test_old_chips_have_no_clusters() -> None:
+    from lapidist.bench.contenders import problem_of
+    from lapidist.errors import RefusalError
+    from lapidist.kernels import kernel_named
+    from lapidist.plans import make_plan
+
+    problem, simt = problem_of(Case(128, 128, 1024), False), kernel_named("simt")
+    with pytest.raises(RefusalError, match=r"'cluster' needs compute capability 9\.0"):
+        make_plan(problem, chip("a100"), simt, None, Sharing(split_k=4, reduction="cluster"))
+    plan = make_plan(problem, chip("a100"), simt)
+    assert plan.schedule is not None
+    assert plan.schedule.cluster == 1
