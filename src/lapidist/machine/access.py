@@ -8,7 +8,7 @@ import numpy as np
 
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
-from lapidist.machine.formats import from_bf16, to_bf16
+from lapidist.machine.formats import flush, from_bf16, to_bf16
 from lapidist.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Address, MixedAddress
 from lapidist.machine.ptx import Addr, Instruction, Operand, Sym, Vec
 
@@ -53,11 +53,12 @@ def address_space(b: Builder, operand: Operand, space: str) -> str:
     return "global" if space == "const" else space
 
 
-def ordering(mods: Mods) -> str:
+def ordering(mods: Mods, default: str = "weak") -> str:
+    """The order and scope of an access, as the last arguments of m.order; empty for a plain access."""
     mods.flag("mmio")
-    order = mods.choose("weak", "relaxed", "acquire", "release", "acq_rel", "volatile", default="weak")
-    mods.choose(*SCOPES, default="sys")
-    return order
+    order = mods.choose("weak", "relaxed", "acquire", "release", "acq_rel", "volatile", default=default)
+    scope = mods.choose(*SCOPES, default="gpu")
+    return "" if order == "weak" else f"{order!r}, {scope!r}"
 
 
 def offset_of(operand: Operand) -> int:
@@ -76,8 +77,8 @@ def emit_load(b: Builder, i: Instruction, mods: Mods) -> None:
     code = code_of(mods.type())
     with b.guarded():
         address, offset = b.address(i.operands[1], space), offset_of(i.operands[1])
-        if order != "weak":
-            b.line(f"m.order({address}, {offset}, {order!r}, {b.index})")
+        if order:
+            b.line(f"m.order({address}, {offset}, {order}, {b.index})")
         if count == 1:
             b.assign(i.operands[0], f"{address}.load({offset}, {code}, {b.index})", code)
         elif isinstance(i.operands[0], Vec) and len(i.operands[0].items) == count:
@@ -100,8 +101,8 @@ def emit_store(b: Builder, i: Instruction, mods: Mods) -> None:
         raise PtxError(f"{i.site}: a vector store of {count} needs {count} values in braces")
     with b.guarded():
         address, offset = b.address(i.operands[0], space), offset_of(i.operands[0])
-        if order != "weak":
-            b.line(f"m.order({address}, {offset}, {order!r}, {b.index})")
+        if order:
+            b.line(f"m.order({address}, {offset}, {order}, {b.index})")
         b.line(f"{address}.store({offset}, {b.index}, {', '.join(b.read(value, code) for value in values)})")
 
 
@@ -114,6 +115,11 @@ def swap_equal(old: Array, compare: Array, value: Array) -> Array:
 
 def half_sum(old: Array, value: Array) -> Array:
     return (old.view("f2") + value.view("f2")).view(old.dtype)
+
+
+def flushed_sum(old: Array, value: Array) -> Array:
+    """float32 atomics on global memory know no subnormals; those on shared memory do."""
+    return flush(flush(old) + flush(value))
 
 
 def brain_sum(old: Array, value: Array) -> Array:
@@ -132,6 +138,7 @@ ATOMIC: dict[str, Callable[..., Array]] = {
     "inc": lambda old, value: np.where(old >= value, 0, old + 1).astype(old.dtype),
     "dec": lambda old, value: np.where((old == 0) | (old > value), value, old - 1).astype(old.dtype),
     "cas": swap_equal,
+    "add.ftz": flushed_sum,
     "half": half_sum,
     "brain": brain_sum,
 }
@@ -148,6 +155,8 @@ def atomic(address: Address | MixedAddress, offset: int, operation: str, site: i
     address.m.observe(address, offset, values[0].dtype.itemsize, site, "atomic")
     address.m.polls = 0
     code, n = values[0].dtype, address.g.n
+    if operation == "add" and code == np.float32 and address.space == "global":
+        operation = "add.ftz"
     address.check_aligned(offset, code.itemsize, site)
     region = address.find(offset, code.itemsize, site)
     parts = [(region, np.arange(n))] if region is not None else address.by_region(offset)
@@ -182,7 +191,7 @@ def atomic_rounds(view: Array, positions: Array, operation, values: list[Array])
 def emit_atomic(b: Builder, i: Instruction, mods: Mods) -> None:
     if mods.flag("async"):
         raise PtxError(f"{i.site}: red.async is not supported yet")
-    order, count = ordering(mods), vector_length(mods)
+    order, count = ordering(mods, "relaxed"), vector_length(mods)
     mods.flag("noftz", "L2::cache_hint")
     target = i.operands[1] if i.opcode == "atom" else i.operands[0]
     space = address_space(b, target, space_of(mods))
@@ -197,7 +206,7 @@ def emit_atomic(b: Builder, i: Instruction, mods: Mods) -> None:
     sources = i.operands[2 if i.opcode == "atom" else 1 :][:wanted]
     with b.guarded():
         address, offset = b.address(target, space), offset_of(target)
-        b.line(f"m.order({address}, {offset}, {order + ' atomic'!r}, {b.index})")
+        b.line(f"m.order({address}, {offset}, {order}, {b.index})")
         if count > 1:
             emit_vector_atomic(b, i, address, offset, operation, code, sources[0])
             return

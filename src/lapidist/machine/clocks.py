@@ -1,8 +1,8 @@
 """Vector clocks: what each warp knows about the others, joined wherever the kernel synchronises.
 
 Entry [w][v] is the last moment of warp v that w is ordered after. There are three of them per warp: what it knows
-(`known`), what it knew at its last memory fence (`fenced`, which relaxed stores publish), and what it knew at a proxy
-fence (`proxied`: generic writes that the copy engine and tensor cores may read).
+(`known`), what it knew at its last memory fence of each scope (`fenced`, which relaxed stores publish), and what it knew
+at a proxy fence (`proxied`: generic writes that the copy engine and tensor cores may read).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 
 Array = np.ndarray
 MOST_WARPS = 4096
+LEVELS = 3  # block, cluster, GPU
 
 
 @dataclass(slots=True)
@@ -33,10 +34,10 @@ class Clocks:
     def __init__(self, warps: int) -> None:
         self.known = np.zeros((warps, warps), np.int32)
         self.known[np.arange(warps), np.arange(warps)] = 1
-        self.fenced = np.zeros((warps, warps), np.int32)
+        self.fenced = np.zeros((warps, LEVELS, warps), np.int32)
         self.proxied = np.zeros((warps, warps), np.int32)
-        # What relaxed loads saw; a fence turns it into knowledge.
-        self.seen = np.zeros((warps, warps), np.int32)
+        # What relaxed loads saw at each scope; a fence of that scope turns it into knowledge.
+        self.seen = np.zeros((warps, LEVELS, warps), np.int32)
         # When each lane last touched memory, and when its warp last met.
         self.touched = np.zeros((warps, 32), np.int32)
         self.met = np.zeros(warps, np.int32)
@@ -48,7 +49,8 @@ class Clocks:
         self.known[warp, warp] += 1
 
     def empty(self) -> Message:
-        return Message(*(np.zeros(len(self.known), np.int32) for _ in range(3)))
+        count = len(self.known)
+        return Message(np.zeros(count, np.int32), np.zeros((LEVELS, count), np.int32), np.zeros(count, np.int32))
 
     def message(self, warp: int) -> Message:
         return Message(self.known[warp].copy(), self.fenced[warp].copy(), self.proxied[warp].copy())
@@ -79,10 +81,14 @@ class Clocks:
         np.maximum(self.fenced[warp], message.fenced, out=self.fenced[warp])
         np.maximum(self.proxied[warp], message.proxied, out=self.proxied[warp])
 
-    def fence(self, warp: int) -> None:
-        """A memory fence: what was seen becomes known, what is known may be published by relaxed stores."""
-        np.maximum(self.known[warp], self.seen[warp], out=self.known[warp])
-        np.maximum(self.fenced[warp], self.known[warp], out=self.fenced[warp])
+    def see(self, warp: int, message: Message, level: int) -> None:
+        """A relaxed load found a message of a scope."""
+        np.maximum(self.seen[warp, level - 1], message.known, out=self.seen[warp, level - 1])
+
+    def fence(self, warp: int, level: int) -> None:
+        """A memory fence: what was seen becomes known, what is known may be published by relaxed stores, at its scope."""
+        np.maximum(self.known[warp], self.seen[warp, :level].max(axis=0), out=self.known[warp])
+        np.maximum(self.fenced[warp, :level], self.known[warp], out=self.fenced[warp, :level])
         self.tick(warp)
 
     def proxy_fence(self, warp: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from lapidist.machine.lanes import Cohort, Lanes
 from lapidist.machine.lazy import LazyCopies
 from lapidist.machine.lazy_products import LazyProducts
+from lapidist.machine.ordered import warp_number
 from lapidist.machine.sanitizer import Sanitizer
 from lapidist.machine.scheduler import AGE_LIMIT, Barrier, Scheduler
 from lapidist.machine.state import Machine
@@ -80,7 +81,7 @@ class FuzzedScheduler(Scheduler):
 
     def step(self, cohort: Cohort, number: int) -> None:
         lanes, _ = cohort.groups[number]
-        self.sanitizer.suspects.enter(self.sanitizer.warp(lanes), self.m.program.blocks[number])
+        self.sanitizer.suspects.enter(warp_number(lanes), self.m.program.blocks[number])
         super().step(cohort, number)
 
     # -- choice --
@@ -114,7 +115,7 @@ class FuzzedScheduler(Scheduler):
         for number, (_, since) in cohort.groups.items():
             if self.m.steps - since > AGE_LIMIT * (4 + len(self.cohorts)):
                 return number
-        return min(cohort.groups)
+        return min(cohort.groups, key=lambda number: self.turn(cohort, number))
 
     # -- asynchronous work --
 

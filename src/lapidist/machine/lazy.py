@@ -16,6 +16,7 @@ from lapidist.machine.copies import Copies, Transfer, box_positions, clip_box, e
 from lapidist.machine.faults import Race
 from lapidist.machine.lanes import Cohort, Lanes
 from lapidist.machine.memory import Address
+from lapidist.machine.ordered import PLAIN, Scopes, warp_number
 from lapidist.machine.sanitizer import Sanitizer
 
 Array = np.ndarray
@@ -62,7 +63,6 @@ class LazyCopies(Copies):
         source.find(source_offset, size, site)
         source.check_aligned(source_offset, size, site)
         self.pend(target, target_offset, source.own.astype(np.int64) + source_offset, size, np.array([size]), site)
-        self.s.strong_site = -1
         counted(self, source, source_offset, size, site, "load")
 
     def copy_part(
@@ -137,7 +137,7 @@ class LazyCopies(Copies):
             if taken:
                 transfer = Transfer(copy.g, lane, copy.site, (target,), taken, True, source)
                 region, data = self.global_bytes(transfer, source, taken)
-                self.s.touch_global(copy.g, np.array([source]), taken, copy.site, "load", False, region)
+                self.s.touch_global(copy.g, np.array([source]), taken, copy.site, "load", PLAIN, region)
                 self.m.shared_bytes[target : target + taken] = data
         positions = copy.target[ready]
         self.s.end_landing(positions, copy.size)
@@ -163,7 +163,7 @@ class LazyCopies(Copies):
     # -- bulk copies --
 
     def issue(self, t: Transfer) -> None:
-        s, warp = self.s, self.s.warp(t.g)
+        s, warp = self.s, warp_number(t.g)
         for barrier in t.barriers:
             s.check_made(t.g, t.lane, barrier, t.site, proxy=True)
         pieces = self.pieces(t)
@@ -215,13 +215,14 @@ class LazyCopies(Copies):
 
     def touch_matrix(self, t: Transfer, what: str) -> None:
         """Tell the race detector about the global side, row by row."""
+        level = Scopes.level("gpu") if t.operation else PLAIN
         rows = [(t.address, t.nbytes)] if t.map is None else matrix_rows(t)
         if t.from_shared:
             return
         for start, nbytes in rows:
             region = self.m.globals.find(start)
             positions = np.arange(start, start + nbytes, self.s.grain)
-            self.s.touch_global(one_lane(t), positions, self.s.grain, t.site, what, bool(t.operation), region, generic=False)
+            self.s.touch_global(one_lane(t), positions, self.s.grain, t.site, what, level, region, generic=False)
 
     def commit_bulk(self, g: Lanes) -> None:
         self.queue(g.cohort).bulk_group[slice(None) if g.index is None else g.index] += 1

@@ -11,6 +11,7 @@ import numpy as np
 
 from lapidist.machine.faults import MissingProxyFence
 from lapidist.machine.lanes import Lanes
+from lapidist.machine.ordered import warp_number
 from lapidist.machine.sanitizer import Sanitizer
 from lapidist.machine.tensorcore import whole_warps
 from lapidist.machine.wgmma import PIECE, PendingProduct, Products, a_positions, b_positions, compute
@@ -35,7 +36,7 @@ class LazyProducts(Products):
         self.queues: dict[int, ProductQueue] = {}
 
     def queue(self, g: Lanes) -> ProductQueue:
-        return self.queues.setdefault(self.s.warp(g), ProductQueue())
+        return self.queues.setdefault(warp_number(g), ProductQueue())
 
     def issue(self, p: PendingProduct) -> list[Array]:
         whole_warps(self.m, p.g, p.site)
@@ -94,4 +95,4 @@ class LazyProducts(Products):
         queue.pending = left
         queue.fenced = False
         # All lanes stand at the wait and the reads are the warp's, not a lane's: any one may say that they are done.
-        self.s.clocks.meet(self.s.warp(g))
+        self.s.clocks.meet(warp_number(g))

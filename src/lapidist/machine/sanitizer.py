@@ -14,7 +14,8 @@ from lapidist.machine.codegen import code_of
 from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised, Unreset
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.mbarrier import MBarrier
-from lapidist.machine.memory import Address, Region
+from lapidist.machine.memory import Address, MixedAddress, Region
+from lapidist.machine.ordered import PLAIN, Ordered, warp_number
 from lapidist.machine.program import Program
 from lapidist.machine.ptx import TYPE_BYTES
 from lapidist.machine.scheduler import Barrier
@@ -54,12 +55,11 @@ class Sanitizer:
         self.readers_under_way = 0
         self.local_valid = np.zeros(len(m.local_bytes), bool)
         self.globals: dict[int, Shadow] = {}
-        self.locations: dict[int, Message] = {}
         self.arrivals: dict[int, Message] = {}  # per mbarrier, of the phase under way
         self.completed: dict[int, Message] = {}
         self.made: dict[int, tuple[int, int]] = {}  # mbarrier: (warp, moment) of its init
         self.block_messages: dict[int, Message] = {}  # per barrier object
-        self.strong_site = -1
+        self.ordered = Ordered(m, self.clocks)
         self.suspects = Suspects(m.program)
         self.zero_before = [
             r for r in m.globals.regions if r.name.lower().startswith(SELF_RESETTING) and not region_bytes(r).any()
@@ -80,10 +80,6 @@ class Sanitizer:
         m.barrier_phase, m.barrier_seen, m.block_started = self.barrier_phase, self.barrier_seen, self.block_started
 
     # -- who --
-
-    def warp(self, g: Lanes) -> int:
-        """The number of the group's warp in the whole launch."""
-        return int(g.cohort.block[0]) * self.geometry.warps + int(g.cohort.warp[0])
 
     def column(self, warp: int) -> int:
         return warp % self.columns
@@ -111,20 +107,19 @@ class Sanitizer:
                     del table[position]  # type: ignore[attr-defined]
 
     def observe(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
-        strong = what == "atomic" or site == self.strong_site
-        self.strong_site = -1
+        level = self.ordered.level_of(site)
         if address.space == "shared" and what == "load" and self.suspects.ahead_of_use(site):
-            self.load_ahead(address.g, address.base + offset, size, site, strong)
+            self.load_ahead(address.g, address.base + offset, size, site, level)
         elif address.space == "shared":
-            self.touch_shared(address.g, address.base + offset, size, site, what, strong)
+            self.touch_shared(address.g, address.base + offset, size, site, what, level)
         elif address.space == "local":
             self.touch_local(address, offset, size, site, what)
         elif address.space == "global":
             own = address.own.astype(np.int64) + offset
-            self.touch_global(address.g, own, size, site, what, strong, self.m.globals.find(int(own[0])))
+            self.touch_global(address.g, own, size, site, what, level, self.m.globals.find(int(own[0])))
 
     def touch_shared(
-        self, g: Lanes, positions: Array, size: int, site: int, what: str, strong: bool = False, generic: bool = True
+        self, g: Lanes, positions: Array, size: int, site: int, what: str, level: int = PLAIN, generic: bool = True
     ) -> None:
         at = self.shared.grains(positions, size)
         state = self.shared.state[at]
@@ -133,16 +128,16 @@ class Sanitizer:
         if what != "load":
             self.check_busy(g, positions, at, state, size, site)
             self.shared.state[at] = WRITTEN
-        self.race(self.shared, g, positions, at, size, site, what, strong, generic)
+        self.race(self.shared, g, positions, at, size, site, what, level, generic)
 
-    def load_ahead(self, g: Lanes, positions: Array, size: int, site: int, strong: bool) -> None:
+    def load_ahead(self, g: Lanes, positions: Array, size: int, site: int, level: int) -> None:
         """A load whose value is used later, or never: what is wrong with it is held back until then."""
         fault = None
         try:
-            self.touch_shared(g, positions, size, site, "load", strong)
+            self.touch_shared(g, positions, size, site, "load", level)
         except MachineFault as found:
             fault = found
-        self.suspects.add(self.warp(g), site, self.shared.grains(positions, size), fault)
+        self.suspects.add(warp_number(g), site, self.shared.grains(positions, size), fault)
 
     def lane_of(self, found: Array, size: int) -> int:
         """Which lane the first marked grain belongs to."""
@@ -212,7 +207,7 @@ class Sanitizer:
             )
 
     def touch_global(
-        self, g: Lanes, own: Array, size: int, site: int, what: str, strong: bool, region: Region | None, generic: bool = True
+        self, g: Lanes, own: Array, size: int, site: int, what: str, level: int, region: Region | None, generic: bool = True
     ) -> None:
         if region is None:
             return
@@ -221,15 +216,15 @@ class Sanitizer:
         if shadow is None:
             shadow = self.globals[region.start] = Shadow(region.end - (region.start & -16), self.grain)
         positions = own[inside] - (region.start & -16)
-        self.race(shadow, g, positions, shadow.grains(positions, size), size, site, what, strong, generic)
+        self.race(shadow, g, positions, shadow.grains(positions, size), size, site, what, level, generic)
 
     def race(
-        self, shadow: Shadow, g: Lanes, positions: Array, at: Array, size: int, site: int, what: str, strong: bool, generic: bool
+        self, shadow: Shadow, g: Lanes, positions: Array, at: Array, size: int, site: int, what: str, level: int, generic: bool
     ) -> None:
-        warp = self.warp(g)
+        warp = warp_number(g)
         known, now = self.clocks.known[warp], self.clocks.now(warp)
         self.clocks.touch(warp, g.lane)
-        found = shadow.racing_write(at, warp, known, strong)
+        found = shadow.racing_write(at, warp, known, level, self.ordered.scopes)
         if found >= 0:
             other, where = int(shadow.writer[at[found]]), int(shadow.write_site[at[found]])
             done = "read" if what == "load" else "written"
@@ -242,18 +237,19 @@ class Sanitizer:
                 site,
                 f"{done} here, and written by {self.name(other)} at PTX line {self.m.site(where).line}",
             )
-        if what != "load" and not (strong and what == "atomic"):
+        if what != "load" and not (level and what == "atomic"):
             columns = self.known_columns(warp) if shadow.readers else None
             found, reader = shadow.racing_read(at, self.column(warp), warp, known, columns)
             if found >= 0:
                 where = self.m.site(int(shadow.read_site[at[found]])).line
                 story = f"written here, and read by {self.name(reader)} at PTX line {where}"
                 self.report(g, positions, found, size, shadow, site, story, reader, int(at[found]))
-        if what == "load":
-            if not strong:
-                shadow.note_read(at, self.column(warp), warp, now, site)
-        else:
-            shadow.note_write(at, warp, now, site, strong, generic)
+        if level and what != "store":
+            shadow.note_seen(at, warp, now, level, self.ordered.scopes)
+        if what != "load":
+            shadow.note_write(at, warp, now, site, level, generic)
+        elif not level:
+            shadow.note_read(at, self.column(warp), warp, now, site)
 
     def report(
         self,
@@ -279,46 +275,17 @@ class Sanitizer:
 
     # -- fences and ordered accesses --
 
-    def order(self, address: object, offset: int, order: str, site: int) -> None:
-        """An ordered access: it is strong, it publishes what it releases and takes in what it acquires."""
-        self.strong_site = site
+    def order(self, address: Address | MixedAddress, offset: int, kind: str, scope: str, site: int) -> None:
         self.m.poll(site)
-        if not isinstance(address, Address):
-            return
-        warp, clocks = self.warp(address.g), self.clocks
-        kind = order.split()[0]
-        writes, reads = self.directions(order, site)
-        for place in np.unique(address.base.astype(np.int64) + offset).tolist():
-            key = place if address.space == "global" else -1 - place
-            message = self.locations.get(key)
-            if reads and message is not None:
-                if kind in ("acquire", "acq_rel"):
-                    clocks.receive(warp, message)
-                else:
-                    np.maximum(clocks.seen[warp], message.known, out=clocks.seen[warp])
-            if writes:
-                mine = clocks.message(warp)
-                if kind not in ("release", "acq_rel"):
-                    mine.known = mine.fenced.copy()
-                self.locations.setdefault(key, clocks.empty()).join(mine)
-        if kind in ("release", "acq_rel"):
-            clocks.tick(warp)
-
-    def directions(self, order: str, site: int) -> tuple[bool, bool]:
-        """(writes, reads)."""
-        opcode = self.m.program.kernel.instructions[site].opcode
-        return opcode in ("st", "red", "atom"), opcode in ("ld", "atom")
+        g = address.g if isinstance(address, Address) else address.parts[0][1].g
+        self.ordered.order(warp_number(g), address, offset, kind, scope, site)
 
     def fence(self, g: Lanes, kind: str, site: int) -> None:
-        warp = self.warp(g)
-        if "proxy.async" in kind or "mbarrier_init" in kind:
-            self.clocks.proxy_fence(warp)
-        if "proxy" not in kind:
-            self.clocks.fence(warp)
+        self.ordered.fence(warp_number(g), kind)
 
     def check_proxy(self, g: Lanes, lane: int, positions: Array, size: int, site: int) -> None:
         """The asynchronous proxy is about to read shared memory: generic writes there need a proxy fence behind them."""
-        warp = self.warp(g)
+        warp = warp_number(g)
         at = self.shared.grains(positions, size)
         writer = self.shared.writer[at]
         missing = (writer >= 0) & self.shared.generic[at] & (self.shared.written[at] > self.clocks.proxied[warp][writer])
@@ -329,25 +296,25 @@ class Sanitizer:
             raise self.m.fault(MissingProxyFence, rule, site, g, lane, int(at[found]) * self.grain % self.m.shared_stride)
 
     def warp_meets(self, g: Lanes, members: Array, site: int) -> None:
-        self.clocks.meet(self.warp(g))
+        self.clocks.meet(warp_number(g))
 
     # -- barriers of blocks and clusters --
 
     def barrier_arrival(self, barrier: Barrier, lanes: Lanes) -> None:
-        warp = self.warp(lanes)
+        warp = warp_number(lanes)
         self.block_messages.setdefault(id(barrier), self.clocks.empty()).join(self.clocks.message(warp))
         self.clocks.tick(warp)
 
     def barrier_complete(self, barrier: Barrier) -> None:
         message = self.block_messages.pop(id(barrier))
         for cohort, _, _ in barrier.waiting:
-            self.clocks.receive(self.warp(cohort.all), message)
-            self.clocks.meet(self.warp(cohort.all))
+            self.clocks.receive(warp_number(cohort.all), message)
+            self.clocks.meet(warp_number(cohort.all))
 
     # -- mbarriers --
 
     def barrier_made(self, g: Lanes, positions: Array, site: int) -> None:
-        warp = self.warp(g)
+        warp = warp_number(g)
         for position in positions.tolist():
             self.made[position] = warp, self.clocks.now(warp)
             for table in (self.arrivals, self.completed):
@@ -358,7 +325,7 @@ class Sanitizer:
         if position not in self.made:
             return
         warp, moment = self.made[position]
-        mine = self.warp(g)
+        mine = warp_number(g)
         if warp != mine and self.clocks.known[mine, warp] < moment:
             rule = f"an mbarrier is used, and initialised by {self.name(warp)}; nothing orders the two"
             raise self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride)
@@ -367,7 +334,7 @@ class Sanitizer:
             raise self.m.fault(MissingProxyFence, rule, site, g, lane, position % self.m.shared_stride)
 
     def barrier_signal(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
-        warp = self.warp(g)
+        warp = warp_number(g)
         self.check_made(g, int(np.argmax(mine)), barrier.address, site)
         self.arrivals[barrier.address].join(self.clocks.message_of(warp, g.lane[mine]))
         self.clocks.tick(warp)
@@ -379,7 +346,7 @@ class Sanitizer:
 
     def barrier_seen(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         self.check_made(g, int(np.argmax(mine)), barrier.address, site)
-        self.clocks.receive(self.warp(g), self.completed[barrier.address])
+        self.clocks.receive(warp_number(g), self.completed[barrier.address])
 
     # -- the end --
 

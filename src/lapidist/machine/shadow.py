@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from lapidist.machine.ordered import Scopes
+
 Array = np.ndarray
 UNWRITTEN, WRITTEN, LANDING = 0, 1, 2
 
@@ -22,11 +24,13 @@ class Shadow:
         self.writer = np.full(count, -1, np.int32)
         self.written = np.zeros(count, np.int32)
         self.write_site = np.zeros(count, np.int32)
-        self.strong = np.zeros(count, bool)
+        self.level = np.zeros(count, np.int8)  # the scope of an ordered write; 0 for a plain one
         self.generic = np.zeros(count, bool)
         self.read = np.zeros((count, readers or 2), np.int32)
         self.reader = np.full((count, 2), -1, np.int32) if not readers else None
         self.read_site = np.zeros(count, np.int32)
+        # Per grain, who saw its last write with an ordered access, and when; and which write that was.
+        self.seen: dict[int, tuple[int, int, dict[int, int]]] = {}
         # What the bytes hold (UNWRITTEN, WRITTEN, LANDING), and how many asynchronous operations still read them.
         self.state = np.zeros(count if readers else 0, np.uint8)
         self.reading = np.zeros(count if readers else 0, np.int16)
@@ -46,15 +50,38 @@ class Shadow:
             return first
         return (first[:, None] + np.arange(size // self.grain)).reshape(-1)
 
-    def racing_write(self, at: Array, warp: int, known: Array, strong: bool) -> int:
-        """Index into `at` of a write that the warp is not ordered after, or -1. Strong accesses do not race each other."""
+    def racing_write(self, at: Array, warp: int, known: Array, level: int, scopes: Scopes) -> int:
+        """Index into `at` of a write that the warp is not ordered after, or -1.
+
+        Ordered accesses whose scopes hold both do not race each other. Nor is a write in a race with what comes after
+        someone's ordered read of it.
+        """
         if not self.ever_written:
             return -1
         writer = self.writer[at]
         racing = (writer >= 0) & (writer != warp) & (self.written[at] > known[writer])
-        if strong:
-            racing &= ~self.strong[at]
-        return int(np.argmax(racing)) if racing.any() else -1
+        if level and racing.any():
+            racing &= ~scopes.share(np.minimum(self.level[at], level), warp, writer)
+        for found in np.flatnonzero(racing).tolist():
+            if not self.was_seen(int(at[found]), warp, known):
+                return found
+        return -1
+
+    def was_seen(self, grain: int, warp: int, known: Array) -> bool:
+        """Whether the warp is ordered after some ordered read of the last write."""
+        writer, written, readers = self.seen.get(grain, (-1, -1, {}))
+        same = writer == self.writer[grain] and written == self.written[grain]
+        return same and any(warp == reader or known[reader] >= moment for reader, moment in readers.items())
+
+    def note_seen(self, at: Array, warp: int, now: int, level: int, scopes: Scopes) -> None:
+        """An ordered read: the ordered writes that it finds come before all that comes after it."""
+        writer = self.writer[at]
+        mutual = scopes.share(np.minimum(self.level[at], level), warp, np.maximum(writer, 0))
+        for grain in np.unique(at[mutual & (writer >= 0) & (writer != warp)]).tolist():
+            write = int(self.writer[grain]), int(self.written[grain])
+            found = self.seen.get(grain)
+            readers = found[2] if found and found[:2] == write else {}
+            self.seen[grain] = *write, {**readers, warp: readers.get(warp, now)}
 
     def racing_read(self, at: Array, column: int, warp: int, known: Array, columns: Array | None) -> tuple[int, int]:
         """(index into `at`, reader) of a read that the warp is not ordered after, or (-1, -1)."""
@@ -71,10 +98,10 @@ class Shadow:
         found, place = np.argwhere(racing)[0].tolist()
         return found, int(columns[place] if self.reader is None and columns is not None else self.reader[at[found], place])  # type: ignore[index]
 
-    def note_write(self, at: Array, warp: int, now: int, site: int, strong: bool, generic: bool) -> None:
+    def note_write(self, at: Array, warp: int, now: int, site: int, level: int, generic: bool) -> None:
         self.ever_written = True
         self.writer[at], self.written[at], self.write_site[at] = warp, now, site
-        self.strong[at], self.generic[at] = strong, generic
+        self.level[at], self.generic[at] = level, generic
 
     def note_read(self, at: Array, column: int, warp: int, now: int, site: int) -> None:
         self.read_site[at] = site

@@ -133,7 +133,7 @@ class Machine:
             )
             raise self.fault(Deadlock, rule, site)
 
-    def order_only(self, address: object, offset: int, order: str, site: int) -> None:
+    def order_only(self, address: object, offset: int, order: str, scope: str, site: int) -> None:
         """Without a sanitizer, an ordered access is only watched for endless polling."""
         self.poll(site)
 
