@@ -25,6 +25,7 @@ from lapidist.schedule import (
     split_k,
     stream_k,
 )
+from lapidist.sharing import REDUCTIONS
 
 SPLITS = (2, 3, 4, 6, 8, 12, 16)
 MOST_BLOCKS = 20_000  # a split of more is left out: it could only lose, and takes seconds to play out
@@ -86,6 +87,10 @@ def schedule_command(
 
     if streamed and splits is not None:
         raise ArgumentError(f"--split-k: must be left away where --stream-k is given; got {splits}. Give one of them")
+    if reduction not in REDUCTIONS:
+        raise ArgumentError(f"--reduction: must be one of {', '.join(REDUCTIONS)}; got {reduction!r}. Choose one of them")
+    if avail_sms is not None and not streamed:
+        raise ArgumentError(f"--avail-sms: is what --stream-k balances over; got {avail_sms} without it. Add --stream-k")
     if rows < 0:
         raise ArgumentError(f"--rows: must be at least 0; got {rows}. 0 shows all")
     if svg is not None:

@@ -70,8 +70,21 @@ def test_votes_and_matches() -> None:
 
 
 def test_a_shuffle_that_a_lane_misses_is_a_fault() -> None:
+    text = ".reg .pred p; mov.u32 d, 0; setp.ge.u32 p, %t, 16; @p bra OUT; shfl.sync.idx.b32 d, %t, 0, 31, -1; OUT: bar.sync 0;"
     with pytest.raises(Divergence, match="lane 16"):
-        lanes(".reg .pred p; mov.u32 d, 0; setp.ge.u32 p, %t, 16; @p bra OUT; shfl.sync.idx.b32 d, %t, 0, 31, -1; OUT:", [], "u4")
+        lanes(text, [], "u4")
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+@pytest.mark.parametrize("meeting", ["bar.warp.sync -1;", "shfl.sync.idx.b32 %r4, %t, 0, 31, -1;"])
+def test_lanes_wait_for_one_that_is_behind_them_in_the_text(meeting: str, seed: int | None) -> None:
+    """Lane 0 takes a way round that the compiler put at the end."""
+    body = f"""
+        .shared .b32 s; mov.u32 %r1, s; mov.u32 d, 0; setp.eq.u32 %p1, %t, 0; @%p1 bra ROUND;
+        BACK: {meeting} bar.warp.sync -1; ld.shared.u32 d, [%r1]; bra END;
+        ROUND: mov.u32 %r2, 7; mov.u32 %r3, 0; L: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9; @%p2 bra L;
+        st.shared.u32 [%r1], %r2; bra BACK; END:"""
+    assert lanes(body, [], "u4", sanitize=seed is not None, seed=seed).tolist() == [7] * 32
 
 
 def test_local_memory_is_each_lane_s_own() -> None:

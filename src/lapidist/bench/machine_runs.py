@@ -14,7 +14,7 @@ from lapidist.bench.cases import Case
 from lapidist.bench.climb import progress
 from lapidist.bench.conditions import gather, nvrtc
 from lapidist.bench.outputs import require_folder
-from lapidist.bench.predictions import climbable, conditions_of, predict
+from lapidist.bench.predictions import climbable, conditions_of, has_instructions, predict
 from lapidist.bench.record import Conditions, Record, row_of, run_name, write_run
 from lapidist.device import Device, chip
 from lapidist.errors import ArgumentError
@@ -51,7 +51,7 @@ def explain_command(name: str, device: Device, case: Case, as_json: bool, record
 
 
 def runnable(kernel: Kernel, device: Device) -> Kernel:
-    if device.capability < kernel.capability:
+    if not has_instructions(device, kernel):
         needs = "{}.{}".format(*kernel.capability)
         raise ArgumentError(
             f"--chip: {kernel.name} needs compute capability {needs}; {device.name} is older. Choose a newer chip"

@@ -19,6 +19,7 @@ from lapidist.machine.waiting import bar_of_blocks
 
 MODE = "predicted"
 H200 = "H200"
+OLDEST_COMPILED = (7, 5)
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,13 @@ def conditions_of(device: Device) -> Conditions:
 
 
 def climbable(device: Device, math: str) -> list[Kernel]:
-    """The rungs that run on a chip and multiply in a math."""
-    return [rung for rung in RUNGS if math in rung.types.maths and device.capability >= rung.capability]
+    """The rungs that a chip has the instructions for, and that multiply in a math."""
+    return [rung for rung in RUNGS if math in rung.types.maths and has_instructions(device, rung)]
+
+
+def has_instructions(device: Device, kernel: Kernel) -> bool:
+    """Compilers left chips before Turing behind, not because of what these kernels need."""
+    return kernel.capability <= OLDEST_COMPILED or device.capability >= kernel.capability
 
 
 # ---- showing them ----

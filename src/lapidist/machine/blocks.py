@@ -159,7 +159,7 @@ def find_registers(block: Block, kernel: Kernel) -> None:
         reads, writes = effects(i)
         block.reads.update(name for name in reads if name not in block.writes)
         block.writes.update(writes)
-        block.collective |= i.opcode in COLLECTIVE
+        block.collective |= i.opcode in COLLECTIVE or (i.opcode == "bar" and "warp" in i.mods)
     if block.kind == "skip":
         guard = kernel.instructions[block.stop].predicate
         if guard is not None and guard.name not in block.writes:

@@ -105,15 +105,21 @@ class Scheduler:
                     return
 
     def choose(self) -> tuple[Cohort, int] | None:
-        """The lowest block index, or a group that was passed over too often."""
+        """The lowest block index of those that wait for no other lanes, or a group that was passed over too often."""
         best: tuple[Cohort, int] | None = None
+        least = True, len(self.m.program.blocks)
         for cohort in self.cohorts:
             for number, (_, since) in cohort.groups.items():
                 if self.m.steps - since > AGE_LIMIT:
                     return cohort, number
-                if best is None or number < best[1]:
-                    best = cohort, number
+                turn = self.turn(cohort, number)
+                if best is None or turn < least:
+                    best, least = (cohort, number), turn
         return best
+
+    def turn(self, cohort: Cohort, number: int) -> tuple[bool, int]:
+        """Part of a warp that comes to an instruction of whole warps lets the others catch up."""
+        return self.m.program.blocks[number].collective and not cohort.groups[number][0].whole, number
 
     def progress(self) -> bool:
         """When no lane can run: waits give up once, as try_wait may; the second time it is a deadlock."""

@@ -161,7 +161,9 @@ def analyse(kernel: Kernel, config: Config | None, dtype: str, architecture: str
     device = device_of(architecture)
     if device.capability < kernel.capability:
         raise RefusalError(
-            "architecture: {} needs compute capability {}.{}; got {!r}".format(kernel.name, *kernel.capability, architecture)
+            "architecture: {} needs compute capability {}.{}; got {!r}. Choose a newer chip".format(
+                kernel.name, *kernel.capability, architecture
+            )
         )
     binary = binary_of(kernel, config, dtype, architecture, aligned)
     return count(kernel, config, dtype, architecture, aligned, binary, sass_lines(binary) or ptx_lines(binary))
@@ -211,7 +213,7 @@ def device_of(architecture: str) -> Device:
     """A chip of this architecture: "sm_90a" is a Hopper."""
     digits = re.fullmatch(r"sm_(\d+)(\d)[af]?", architecture)
     if digits is None:
-        raise ArgumentError(f'architecture: must look like "sm_90a"; got {architecture!r}')
+        raise ArgumentError(f'architecture: must look like "sm_90a"; got {architecture!r}. Name one like that')
     capability = int(digits[1]), int(digits[2])
     newest = max(CHIPS.values(), key=lambda device: device.capability)
     same = [device for device in CHIPS.values() if device.capability == capability]
@@ -244,7 +246,7 @@ def binary_of(kernel: Kernel, config: Config, dtype: str, architecture: str, ali
 def sample_problem(kernel: Kernel, math: str, aligned: bool = True) -> Problem:
     """A large square problem that the kernel takes: with every row on 16 bytes, or with as little alignment as it accepts."""
     if math not in MATHS:
-        raise ArgumentError(f"dtype: must be one of {', '.join(MATHS)}; got {math!r}")
+        raise ArgumentError(f"dtype: must be one of {', '.join(MATHS)}; got {math!r}. Choose one of them")
     dtype, precision = element_of(math).name, TF32 if math == TF32 else "ieee"
     output = dtype if not kernel.types.outputs else element_of(math).outputs[0]
     leads = ((4096, 4096),) if aligned else ((4095, 4095), (4096, 4095))
