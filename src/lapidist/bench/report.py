@@ -152,6 +152,6 @@ def write_html(path: Path, runs: Sequence[Run]) -> None:
     from lapidist.bench.html import page
 
     found = [(record, run) for record, run in latest(runs) if record.mode in (HEADLINE_MODE, "host")]
-    timed = [run for run in runs if run.conditions.mode == HEADLINE_MODE]
+    timed = [run for run in runs if run.conditions.mode == HEADLINE_MODE and run.conditions.vendor]
     conditions = (timed or runs)[-1].conditions  # the newest know the limits of all types
     path.write_text(page(conditions, [record for record, _ in found]))
