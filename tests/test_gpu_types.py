@@ -54,11 +54,11 @@ def on_16_bytes(matrix: Any) -> Any:
     return wide[:, : matrix.shape[1]]
 
 
-def fitting(kernel: Kernel, a: Any, b: Any) -> tuple[Any, Any]:
+def fitting(kernel: Kernel, matrix: Any, is_b: bool = False) -> Any:
     """The same numbers, as Hopper's rungs take them: lines on 16 bytes, and k touching in all but the 16-bit types."""
     if kernel.unit != "wgmma" or kernel.kind != "rung":
-        return a, b
-    return on_16_bytes(a), on_16_bytes(b) if b.element_size() == 2 else on_16_bytes(b.T).T
+        return matrix
+    return on_16_bytes(matrix.T).T if is_b and matrix.element_size() != 2 else on_16_bytes(matrix)
 
 
 # ---- every kernel in every type ----
@@ -68,8 +68,8 @@ def fitting(kernel: Kernel, a: Any, b: Any) -> tuple[Any, Any]:
 def test_every_kernel_at_awkward_sizes(torch: Any, kernel: Kernel, math: str) -> None:
     precision, output = precision_of(math), output_of(math, own=not kernel.types.outputs)
     for m, n, k in SIZES:
-        a, b = fitting(kernel, fresh(torch, math, m, k), fresh(torch, math, k, n))
-        out = on_16_bytes(poisoned(torch, output, m, n))
+        a, b = fitting(kernel, fresh(torch, math, m, k)), fitting(kernel, fresh(torch, math, k, n), is_b=True)
+        out = fitting(kernel, poisoned(torch, output, m, n))
         assert lapidist.gemm(a, b, out=out, kernel=kernel.name, precision=precision) is out
         assert judge(out, a, b, precision=precision, unit=kernel.unit).ok, (m, n, k)
 
@@ -77,10 +77,10 @@ def test_every_kernel_at_awkward_sizes(torch: Any, kernel: Kernel, math: str) ->
 @pytest.mark.parametrize(("kernel", "math"), ON_TENSOR_CORES, ids=IDS)
 def test_every_kernel_scales(torch: Any, kernel: Kernel, math: str) -> None:
     precision, output = precision_of(math), output_of(math, own=not kernel.types.outputs)
-    a, b = fitting(kernel, fresh(torch, math, 150, 84), fresh(torch, math, 84, 196))
+    a, b = fitting(kernel, fresh(torch, math, 150, 84)), fitting(kernel, fresh(torch, math, 84, 196), is_b=True)
     c = whole(torch, math, 150, 196).to(getattr(torch, output))
     for alpha, beta in ((1, 0), (-3, 2), (0, 2), (2, 1)):
-        out = on_16_bytes(c if beta else poisoned(torch, output, 150, 196))
+        out = fitting(kernel, c.clone() if beta else poisoned(torch, output, 150, 196))
         lapidist.gemm(a, b, out, alpha=alpha, beta=beta, out=out, kernel=kernel.name, precision=precision)
         assert judge(out, a, b, c, alpha, beta, precision=precision, unit=kernel.unit).ok, (alpha, beta)
 
@@ -89,8 +89,8 @@ def test_every_kernel_scales(torch: Any, kernel: Kernel, math: str) -> None:
 def test_integers_are_exact(torch: Any, kernel: Kernel, math: str) -> None:
     """Sums of at most 60 products of at most 16; bfloat16 holds whole numbers up to 256 only, so there B is zeros and ones."""
     a, b = whole(torch, math, 300, 60), whole(torch, math, 60, 260)
-    a, b = fitting(kernel, a, b.clamp(0, 1) if b.dtype is torch.bfloat16 else b)
-    out = on_16_bytes(poisoned(torch, output_of(math, own=not kernel.types.outputs), 300, 260))
+    a, b = fitting(kernel, a), fitting(kernel, b.clamp(0, 1) if b.dtype is torch.bfloat16 else b, is_b=True)
+    out = fitting(kernel, poisoned(torch, output_of(math, own=not kernel.types.outputs), 300, 260))
     lapidist.gemm(a, b, out=out, kernel=kernel.name, precision=precision_of(math))
     assert judge(out, a, b, exact=True, precision=precision_of(math)).ok
 
