@@ -210,9 +210,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"beta: must be 0 when there is no c; got 0\.5\. Pass c, or c=out",
     ),
     "alpha that is an array": (
-        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), alpha=ones(1)),  # type: ignore[arg-type]
-        ArgumentError,
-        r"alpha: must be a real number; got ndarray\. Call float\(\) on it, or \.item\(\)",
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), alpha=ones(3)),
+        ShapeError,
+        r"alpha: must be a number or an array of one element; got shape \(3,\)\. Take one element",
     ),
     "complex beta": (
         lambda: lapidist.gemm(ones(4, 6), ones(6, 5), ones(4, 5), beta=1j),  # type: ignore[arg-type]
