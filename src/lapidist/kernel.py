@@ -49,6 +49,10 @@ def no_dynamic_shared(config: Config, problem: Problem) -> int:
     return 0
 
 
+def as_fast(math: str) -> float:
+    return 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """`efficiency` is the share of its unit's limit that a full SM reaches, as measured; the planner's model uses it."""
@@ -70,6 +74,7 @@ class Kernel:
     options: tuple[str, ...] = ()  # more for the compiler
     dynamic_shared: Callable[[Config, Problem], int] = no_dynamic_shared
     types: Types = FMA_TYPES
+    unaligned: Callable[[str], float] = as_fast  # the share of its speed where lines do not start on 16 bytes
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
     scratch: Callable[[Problem], tuple[int, int]] | None = None  # bytes of flags and of room for operands that it packs
     model: Callable[[Problem, Config, Device], float] | None = None  # seconds, where the planner's own model knows too little

@@ -14,6 +14,7 @@ from lapidist.problem import Problem
 from lapidist.schedule import CostModel, Schedule
 from lapidist.schedule.grid import most_peers
 from lapidist.sharing import PLANNED, Sharing
+from lapidist.signatures import inputs_on_16_bytes
 from lapidist.splits import WORTH, costs_of, handing_on, options, refuse_cluster, resident, rounds_of, shared_load
 
 LAUNCH_SECONDS = 3e-6  # from the call to the first instruction, as measured on an H200
@@ -62,6 +63,8 @@ def candidates(problem: Problem, device: Device, kernels: tuple[Kernel, ...], sh
 
 def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, sharing: Sharing) -> Candidate:
     refusal = kernel.refuse(problem, config, device)
+    if refusal is None and not inputs_on_16_bytes(problem):
+        efficiency *= kernel.unaligned(problem.math)
     if refusal is None and sharing.asked_for and not kernel.signature.scheduled:
         refusal = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
     schedule = None

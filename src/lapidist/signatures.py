@@ -216,12 +216,16 @@ def tensor_types(problem: Problem) -> dict[str, object]:
     return defines
 
 
+def inputs_on_16_bytes(problem: Problem) -> bool:
+    """Whether every line of A and B starts on 16 bytes."""
+    inputs = ((problem.a, problem.dtype), (problem.b, problem.b_dtype))
+    return all(line_alignment(matrix, dtype) >= VECTOR_BYTES for matrix, dtype in inputs)
+
+
 def tensor_defines(problem: Problem) -> Mapping[str, object]:
     """The ALIGNED promise of tensor.cuh: every row starts on 16 bytes; the extents are free."""
-    inputs = ((problem.a, problem.dtype), (problem.b, problem.b_dtype))
-    outputs = ((matrix, problem.out_dtype) for matrix in problem.matrices()[2:])
-    aligned = all(line_alignment(matrix, dtype) >= VECTOR_BYTES for matrix, dtype in (*inputs, *outputs))
-    return {**tensor_types(problem), "ALIGNED": int(aligned)}
+    outputs = all(line_alignment(matrix, problem.out_dtype) >= VECTOR_BYTES for matrix in problem.matrices()[2:])
+    return {**tensor_types(problem), "ALIGNED": int(outputs and inputs_on_16_bytes(problem))}
 
 
 def mma_defines(problem: Problem) -> Mapping[str, object]:
