@@ -119,9 +119,13 @@ class Kernel:
         """The clusters' tiles: a cluster of blocks computes neighbouring tiles, of which some may lie outside."""
         return -(-problem.m // (config.bm * config.cluster_m)) * -(-problem.n // (config.bn * config.cluster_n))
 
+    def scratch_of(self, problem: Problem) -> tuple[int, int]:
+        """Bytes of flags and of room for packed operands."""
+        return self.scratch(problem) if self.scratch is not None else (0, 0)
+
     def packs(self, problem: Problem) -> bool:
         """Whether its blocks fill a workspace and wait for each other before they multiply: all must be on the chip at once."""
-        return self.scratch is not None and sum(self.scratch(problem)) > 0
+        return sum(self.scratch_of(problem)) > 0
 
     def tile_grid(self, problem: Problem, config: Config) -> TileGrid:
         """The tiles as schedules count them."""

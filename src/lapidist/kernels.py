@@ -5,28 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lapidist.config import Config
-from lapidist.dtypes import size_of
 from lapidist.errors import ArgumentError
 from lapidist.hopper import WGMMA_FAMILY, WGMMA_RUNGS
 from lapidist.kernel import Kernel
-from lapidist.problem import Problem
-from lapidist.schedule import CostModel
+from lapidist.sgemm import SGEMM, SHARING_COSTS, SOURCE_ORDER, tma_shared
 from lapidist.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA
 from lapidist.tensorcores import MMA_FAMILY, MMA_RUNGS, TENSOR_DETOURS, WMMA_RUNGS
-
-# Of a 256 x 128 tile, in steps of 32 k: a step takes 4.5 us, a partial sum of 128 KB travels through the L2 in one or two.
-SHARING_COSTS = CostModel(start=0.3, fixup=0.6, iteration=1.0, peer=0.6)
-
-
-# The assembler keeps the fmas as the source orders them. Left free it mixes those of several k, and how many then find two
-# operands in one register bank, 30 to 100 of 512, depends on code far from the loop: 5 % of the speed.
-SOURCE_ORDER = ("--ptxas-options=-O1",)
-
-
-def tma_shared(config: Config, problem: Problem) -> int:
-    """Stages of A and B tiles, a full and an empty barrier for each, and room to start on 1024 bytes (the swizzle's period)."""
-    stage = (config.bm + config.bn) * config.bk * size_of(problem.dtype)
-    return config.stages * (stage + 16) + 1024
 
 
 def rung(number: int, name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:
@@ -120,6 +104,7 @@ PRODUCTION = (
         ),
         by_dtype={"float64": Config(64, 64, 8, 32, 64, 8, 8)},
     ),
+    SGEMM,
     MMA_FAMILY,
     WGMMA_FAMILY,
 )

@@ -17,6 +17,7 @@ from lapidist.sharing import PLANNED, Sharing
 from lapidist.signatures import inputs_on_16_bytes
 from lapidist.splits import WORTH, costs_of, handing_on, options, refuse_cluster, resident, rounds_of, shared_load
 
+PACK_SECONDS = 6e-6  # until all blocks have met, beside the bytes that they move
 LAUNCH_SECONDS = 3e-6  # from the call to the first instruction, as measured on an H200
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to the SIMT family
 # on an H200 with one to sixteen warps on an SM and thread tiles of 16, 32 and 64.
@@ -124,7 +125,9 @@ def predict(
     if flops and not all(rates):
         return math.inf  # this chip's unit does not multiply in that math
     arithmetic = sum(flops * blocks / rate for blocks, rate in zip(rounds, rates, strict=True)) + handing if flops else 0.0
-    return LAUNCH_SECONDS + max(arithmetic, traffic_bytes(problem) / (device.dram_gbps * 1e9))
+    room = kernel.scratch_of(problem)[1]
+    packing = 2.0 * room / (device.dram_gbps * 1e9) + PACK_SECONDS if room else 0.0
+    return LAUNCH_SECONDS + packing + max(arithmetic, traffic_bytes(problem) / (device.dram_gbps * 1e9))
 
 
 def shared_evenly(schedule: Schedule, costs: CostModel) -> float:

@@ -66,16 +66,18 @@ class Plan:
 
     @property
     def workspace_bytes(self) -> int:
-        """Device scratch that the plan needs: flags, then partial sums or packed operands."""
-        if self.kernel.scratch is not None:
-            return sum(self.kernel.scratch(self.problem))
-        return 0 if self.schedule is None else self.schedule.workspace_bytes(self.kernel.tile_bytes(self.problem, self.config))
+        """Device scratch that the plan needs: flags, packed operands, partial sums."""
+        return sum(self.kernel.scratch_of(self.problem)) + self._sharing_bytes
 
     @property
     def partials_offset(self) -> int:
-        if self.kernel.scratch is not None:
-            return self.kernel.scratch(self.problem)[0]
-        return 0 if self.schedule is None else self.schedule.partials_offset
+        """Where the flags end: those of packing, then the schedule's."""
+        return self.kernel.scratch_of(self.problem)[0] + (0 if self.schedule is None else self.schedule.partials_offset)
+
+    @property
+    def _sharing_bytes(self) -> int:
+        """Flags and partial sums of the blocks that share tiles."""
+        return 0 if self.schedule is None else self.schedule.workspace_bytes(self.kernel.tile_bytes(self.problem, self.config))
 
     @property
     def binary(self) -> Binary:

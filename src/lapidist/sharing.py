@@ -55,13 +55,17 @@ class Sharing:
 
     def persistent_schedule(self, grid: TileGrid, sms: int, fragments: int, costs: CostModel) -> Schedule:
         """For a kernel with one block on each SM, and what sharing tiles costs it: Stream-K where that is faster."""
+        reduction = self.schedule.reduction if isinstance(self.schedule, Schedule) else self.reduction
+        if reduction not in (None, "none", "turnstile"):
+            raise ArgumentError(
+                f"reduction: this kernel's blocks share tiles by turnstile; got {reduction!r}. Take that, or another kernel"
+            )
         sms = min(self.avail_sms or sms, sms)
         if isinstance(self.schedule, Schedule) or self.split_k != AUTO:
             return self.schedule_of(grid, sms, 1, fragments, costs)
         if self.schedule == "data_parallel":
             return data_parallel(grid, persistent_blocks=sms)
-        reduction = self.reduction or REDUCTIONS[0]
-        return stream_k(grid, sms=sms, reduction=reduction, fragments=fragments, persistent=True, costs=costs)
+        return stream_k(grid, sms=sms, persistent=True, costs=costs)
 
     def schedule_of(self, grid: TileGrid, sms: int, per_sm: int, fragments: int, costs: CostModel) -> Schedule:
         """The caller's schedule for these tiles; data-parallel where he leaves it open.

@@ -10,6 +10,8 @@
 #include "hopper.cuh"
 #include "sharing.cuh"
 
+constexpr int PACKING_FLAGS = 64;  // ints, of which two are used: what follows in a workspace keeps its alignment
+
 struct alignas(16) Words { unsigned at[4]; };
 
 // `lines` lines of `length` touching elements, `pitch` apart, to lines `to_pitch` apart; all warps of the grid take lines in
@@ -83,11 +85,21 @@ __device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch,
   return lines * to_pitch;
 }
 
-// What all blocks wrote before is there for the copy engine after. `flags`: two of them, zero before and after the launch.
+// What all blocks wrote before is there for the copy engine after. `flags`: two of them, zero before and after the launch. Of
+// blocks that will have roles, the first SHARERS threads look at them.
 __device__ __forceinline__ void meet_all_blocks(int* flags) {
   asm volatile("fence.proxy.async;" ::: "memory");
-  raise_flag(flags);
-  wait_for_flag(flags, gridDim.x);
+#ifdef SHARERS
+  __syncthreads();
+  if (threadIdx.x < SHARERS)
+#endif
+  {
+    raise_flag(flags);
+    wait_for_flag(flags, gridDim.x);
+  }
+#ifdef SHARERS
+  __syncthreads();
+#endif
   asm volatile("fence.proxy.async;" ::: "memory");
   if (threadIdx.x == 0) {  // the last one to leave puts both back
     int left;

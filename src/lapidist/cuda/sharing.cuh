@@ -24,6 +24,13 @@
 #include "cluster.cuh"
 #endif
 
+// Kernels whose warps have roles share by turnstile: code for the other ways, never run, would spill registers.
+#ifdef SHARERS
+constexpr bool TURNSTILE_ONLY = true;
+#else
+constexpr bool TURNSTILE_ONLY = false;
+#endif
+
 struct Workspace {
   int* flags;   // zero between launches
   void* slots;  // of one tile of accumulators each
@@ -116,7 +123,7 @@ struct Work {
 #if PEERS_IN_CLUSTER
     return row % unit.peers == unit.peer;
 #else
-    return !SCHEDULED || unit.fragment < 0 || row % schedule.fragments == unit.fragment;
+    return TURNSTILE_ONLY || !SCHEDULED || unit.fragment < 0 || row % schedule.fragments == unit.fragment;
 #endif
   }
 
@@ -136,14 +143,14 @@ struct Work {
     wait_for_flag(flag, schedule.arrivals_needed(unit));
     if (finishes) {
       reset_flag(flag);
-      if (unit.fragment < 0)
+      if (TURNSTILE_ONLY || unit.fragment < 0)
         each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { own = own + slot; });
       else
         reduce<THREADS>(workspace, sums);
     } else {
-      if (unit.first() || separate)
+      if (unit.first() || (separate && !TURNSTILE_ONLY))
         each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
-      else if (schedule.reduction == REDUCTION_ATOMIC)
+      else if (!TURNSTILE_ONLY && schedule.reduction == REDUCTION_ATOMIC)
         each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
 #pragma unroll
           for (int i = 0; i < 16 / sizeof(Sum); ++i) atomicAdd(&slot.at[i], own.at[i]);

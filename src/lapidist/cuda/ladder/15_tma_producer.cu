@@ -90,7 +90,7 @@ tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a
     int stage = 0, parity = 1;
     Work work(schedule);
     while (work.next()) {
-    const WorkUnit unit = work.unit;
+    const WorkUnit& unit = work.unit;
       for (int step = unit.k_begin; step < unit.k_end; ++step) {
         barrier_wait(&pipeline.empty[stage], parity);
         barrier_arrive_expect(&pipeline.full[stage], sizeof(T) * (BM + BN) * BK);
@@ -116,7 +116,7 @@ tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a
   int stage = 0, parity = 0;
   Work work(schedule);
   while (work.next()) {
-    const WorkUnit unit = work.unit;
+    const WorkUnit& unit = work.unit;
     Acc acc[TM][TN] = {};  // [i][j ^ 1] is column j: sums travel in quads of registers, as B does, and must not share its banks
     if (unit.k_begin < unit.k_end) {
       barrier_wait(&pipeline.full[stage], parity);

@@ -1,0 +1,115 @@
+"""gemm/sgemm.cu: fp32 on Hopper by the copy engine, with what that cannot bring packed first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist.arrays import Operand
+from lapidist.device import CHIPS
+from lapidist.kernels import kernel_named
+from lapidist.plans import make_plan
+from lapidist.problem import Problem
+from lapidist.sgemm import packed, packed_bytes
+
+H200 = CHIPS["h200"]
+
+
+def matrix(rng: np.random.Generator, rows: int, cols: int, layout: str, pad: int = 0, skew: int = 0) -> np.ndarray:
+    """Small integers, with NaN all around; lines are `pad` elements further apart than long, the first one starts `skew` late."""
+    lines, length = (rows, cols) if layout == "row" else (cols, rows)
+    step = length + pad
+    room = np.full(lines * step + skew + 4, np.nan, np.float32)
+    start = -room.ctypes.data // 4 % 4 + skew
+    lying = room[start : start + lines * step].reshape(lines, step)[:, :length]
+    lying[:] = rng.integers(-4, 5, lying.shape)
+    return lying if layout == "row" else lying.T
+
+
+def fake(shape: tuple[int, int], strides: tuple[int, int], pointer: int = 0) -> Operand:
+    return Operand("x", pointer, shape, strides, "float32", 0, "torch", None)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "layouts", "pad", "skew"),
+    [
+        (260, 132, 72, ("row", "row"), 0, 0),
+        (260, 132, 72, ("col", "row"), 0, 0),
+        (70, 140, 100, ("row", "col"), 0, 0),
+        (259, 130, 65, ("row", "row"), 1, 1),
+        (261, 131, 67, ("col", "col"), 3, 3),
+        (257, 129, 33, ("col", "row"), 2, 2),
+        (3, 5, 2, ("row", "row"), 0, 0),
+        (40, 30, 0, ("row", "row"), 3, 0),
+    ],
+)
+def test_layouts_and_alignments(
+    rng: np.random.Generator, m: int, n: int, k: int, layouts: tuple[str, str], pad: int, skew: int
+) -> None:
+    a, b = matrix(rng, m, k, layouts[0], pad, skew), matrix(rng, k, n, layouts[1], pad, skew)
+    c = matrix(rng, m, n, "row")
+    assert np.array_equal(lapidist.gemm(a, b, device="machine", kernel="sgemm"), a @ b)
+    assert np.array_equal(lapidist.gemm(a, b, c, alpha=2.0, beta=0.5, device="machine", kernel="sgemm"), 2 * (a @ b) + c / 2)
+
+
+def test_blocks_share_tiles_of_packed_operands(rng: np.random.Generator) -> None:
+    """Packed operands, flags of both kinds and partial sums lie in one workspace."""
+    a, b = matrix(rng, 256, 401, "row"), matrix(rng, 401, 128, "col")
+    plan = lapidist.plan(a, b, device="machine", kernel="sgemm").plan
+    assert plan.schedule.sk_blocks > 1
+    assert plan.cooperative
+    assert (
+        plan.workspace_bytes
+        == plan.partials_offset + plan.kernel.scratch_of(plan.problem)[1] + plan.schedule.slots * 256 * 128 * 4
+    )
+    assert np.array_equal(lapidist.gemm(a, b, device="machine", kernel="sgemm"), a @ b)
+
+
+def test_what_is_packed() -> None:
+    out = fake((512, 512), (512, 1))
+    cases = {
+        ((512, 1), (512, 1), 0): (False, False),
+        ((1, 512), (512, 1), 0): (False, False),
+        ((512, 1), (1, 512), 0): (False, True),
+        ((513, 1), (512, 1), 0): (True, False),
+        ((512, 1), (513, 1), 0): (False, True),
+        ((512, 1), (512, 1), 4): (True, True),
+    }
+    for (a, b, pointer), expected in cases.items():
+        problem = Problem.of(fake((512, 512), a, pointer), fake((512, 512), b, pointer), None, out)
+        assert packed(problem) == expected
+        assert [amount > 0 for amount in packed_bytes(problem)] == list(expected)
+
+
+def test_large_products_come_here_and_small_ones_do_not() -> None:
+    def chosen(m: int, n: int, k: int) -> str:
+        problem = Problem.of(fake((m, k), (1, m)), fake((k, n), (n, 1)), None, fake((m, n), (n, 1)))
+        return make_plan(problem, H200).kernel.name
+
+    assert chosen(4096, 4096, 4096) == "sgemm"
+    assert chosen(4097, 4099, 4101) == "sgemm"
+    assert chosen(128, 128, 1024) == "simt"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("layouts", [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")])
+@pytest.mark.parametrize(("m", "n", "k"), [(2304, 3000, 1000), (1031, 2053, 517), (5000, 64, 4100)])
+def test_on_the_gpu(layouts: tuple[str, str], m: int, n: int, k: int) -> None:
+    torch = pytest.importorskip("torch")
+
+    def random(rows: int, cols: int, layout: str):  # type: ignore[no-untyped-def]
+        return torch.randn(rows, cols, device="cuda") if layout == "row" else torch.randn(cols, rows, device="cuda").T
+
+    a, b = random(m, k, layouts[0]), random(k, n, layouts[1])
+    plan = lapidist.plan(a, b, kernel="sgemm")
+    for _ in range(3):  # the flags are zero again after each launch
+        found = plan.execute(a, b)
+        exact = a.double() @ b.double()
+        bound = (k + 8) * 2.0**-24 * (a.double().abs() @ b.double().abs())
+        assert bool(((found.double() - exact).abs() <= bound).all())
+
+
+def test_refusals() -> None:
+    strided = Problem.of(fake((64, 64), (128, 2)), fake((64, 64), (64, 1)), None, fake((64, 64), (64, 1)))
+    assert "A must have neighbours that touch" in str(kernel_named("sgemm").refuse(strided, kernel_named("sgemm").config, H200))
