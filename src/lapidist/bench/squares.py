@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from lapidist.bench.contenders import LIBRARY
 from lapidist.bench.markdown import row_of, rule, speed
 from lapidist.bench.record import Record
 from lapidist.bench.tables import LIMIT_HEADS, limit_cells, percent
@@ -113,4 +114,5 @@ def summary_row(records: Sequence[Record], math: str, size: int) -> str:
         return ""
     best = max(ours, key=lambda record: record.tflops or 0.0)
     cells = [speed(best), speed(vendor), percent(best.ratio), percent(best.limit_share)]
-    return row_of([short_name(math), str(size), label(best.kernel), *cells])
+    chosen = (best.config or "").partition(":")[0] if best.kernel == LIBRARY else ""
+    return row_of([short_name(math), str(size), label(chosen or best.kernel), *cells])
