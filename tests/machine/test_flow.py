@@ -393,6 +393,14 @@ RELEASE = """
     add.u32 %r6, %r3, -128; st.shared.u32 [%r6], 99; END:"""
 
 
+def test_lanes_of_a_warp_need_a_barrier_between_a_store_and_another_s_load() -> None:
+    for seed in range(3):
+        exchange = RACE.replace("128", "64")  # with a lane of the same warp
+        run_body(exchange.format("bar.warp.sync -1;"), np.zeros(1, "u4"), np.zeros(32, "u4"), sanitize=True, seed=seed)
+        with pytest.raises(Race, match="of this warp"):
+            run_body(exchange.format(""), np.zeros(1, "u4"), np.zeros(32, "u4"), sanitize=True, seed=seed)
+
+
 def test_a_lane_that_arrives_for_its_warp_needs_a_syncwarp() -> None:
     """Warp 0 reads, its first lane tells warp 1, which overwrites what the others read."""
     for seed in range(3):

@@ -80,6 +80,7 @@ class Clocks:
         np.maximum(self.known[warp], message.known, out=self.known[warp])
         np.maximum(self.fenced[warp], message.fenced, out=self.fenced[warp])
         np.maximum(self.proxied[warp], message.proxied, out=self.proxied[warp])
+        self.met[warp] = max(self.met[warp], message.known[warp])
 
     def see(self, warp: int, message: Message, level: int) -> None:
         """A relaxed load found a message of a scope."""

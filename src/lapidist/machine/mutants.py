@@ -317,4 +317,4 @@ def gemm_variant(kernel: Kernel, math: str, shape: tuple[int, int, int], beta: f
     product = product_of(kernel, math, shape, streamed)
     launch = product.launch(beta)
     right = partial(np.array_equal, product.d, product.wanted(beta))
-    return Variant(launch, partial(product.reset, launch, beta), right, launch.grid[0] if streamed else None)
+    return Variant(launch, partial(product.reset, launch, beta), right, launch.grid[0] if product.plan.workspace_bytes else None)

@@ -237,6 +237,9 @@ class Sanitizer:
                 site,
                 f"{done} here, and written by {self.name(other)} at PTX line {self.m.site(where).line}",
             )
+        lanes = shadow.lanes_of(g, positions, size) if shadow is self.shared and generic else None
+        if lanes is not None:
+            self.race_of_lanes(g, positions, at, size, site, what, lanes)
         if what != "load" and not (level and what == "atomic"):
             columns = self.known_columns(warp) if shadow.readers else None
             found, reader = shadow.racing_read(at, self.column(warp), warp, known, columns)
@@ -247,9 +250,24 @@ class Sanitizer:
         if level and what != "store":
             shadow.note_seen(at, warp, now, level, self.ordered.scopes)
         if what != "load":
-            shadow.note_write(at, warp, now, site, level, generic)
+            shadow.note_write(at, warp, now, site, level, generic, lanes)
         elif not level:
-            shadow.note_read(at, self.column(warp), warp, now, site)
+            shadow.note_read(at, self.column(warp), warp, now, site, lanes)
+
+    def race_of_lanes(self, g: Lanes, positions: Array, at: Array, size: int, site: int, what: str, lanes: Array) -> None:
+        """Lanes of one warp are ordered where the warp meets: at bar.warp.sync, shuffles, votes and barriers."""
+        warp, shadow = warp_number(g), self.shared
+        met = int(self.clocks.met[warp])
+        if what == "load":
+            found = shadow.racing_lane(at, warp, lanes, met)
+            who, where, done = shadow.lane, shadow.write_site, "read here, and written"
+        else:
+            found = shadow.racing_read_lane(at, self.column(warp), warp, lanes, met)
+            who, where, done = shadow.read_lane, shadow.read_site, "written here, and read"
+        if found >= 0:
+            grain = int(at[found])
+            story = f"{done} by lane {who[grain]} of this warp at PTX line {self.m.site(int(where[grain])).line}"
+            self.report(g, positions, found, size, shadow, site, story, warp if what != "load" else -1, grain)
 
     def report(
         self,

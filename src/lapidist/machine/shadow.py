@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lapidist.machine.lanes import Lanes
 from lapidist.machine.ordered import Scopes
 
 Array = np.ndarray
@@ -26,6 +27,10 @@ class Shadow:
         self.write_site = np.zeros(count, np.int32)
         self.level = np.zeros(count, np.int8)  # the scope of an ordered write; 0 for a plain one
         self.generic = np.zeros(count, bool)
+        # The lane of the last write and read, -1 where it was no single one; and whose lane read.
+        self.lane = np.full(count, -1, np.int8)
+        self.read_lane = np.full(count, -1, np.int8)
+        self.read_warp = np.full(count, -1, np.int32)
         self.read = np.zeros((count, readers or 2), np.int32)
         self.reader = np.full((count, 2), -1, np.int32) if not readers else None
         self.read_site = np.zeros(count, np.int32)
@@ -67,6 +72,23 @@ class Shadow:
                 return found
         return -1
 
+    def racing_lane(self, at: Array, warp: int, lanes: Array, met: int) -> int:
+        """Index into `at` of what another lane of the warp wrote since the warp last met, or -1."""
+        racing = (self.writer[at] == warp) & (self.written[at] > met) & (self.lane[at] >= 0) & (self.lane[at] != lanes)
+        return int(np.argmax(racing)) if racing.any() else -1
+
+    def racing_read_lane(self, at: Array, column: int, warp: int, lanes: Array, met: int) -> int:
+        """Index into `at` of what another lane of the warp read since the warp last met, or -1."""
+        racing = (self.read_warp[at] == warp) & (self.read[at, column] > met)
+        racing &= (self.read_lane[at] >= 0) & (self.read_lane[at] != lanes)
+        return int(np.argmax(racing)) if racing.any() else -1
+
+    def lanes_of(self, g: Lanes, positions: Array, size: int) -> Array | None:
+        """The lane of each grain, where every lane has a position of its own."""
+        if len(positions) != g.n:
+            return None
+        return np.repeat(g.lane, max(size // self.grain, 1))
+
     def was_seen(self, grain: int, warp: int, known: Array) -> bool:
         """Whether the warp is ordered after some ordered read of the last write."""
         writer, written, readers = self.seen.get(grain, (-1, -1, {}))
@@ -98,13 +120,15 @@ class Shadow:
         found, place = np.argwhere(racing)[0].tolist()
         return found, int(columns[place] if self.reader is None and columns is not None else self.reader[at[found], place])  # type: ignore[index]
 
-    def note_write(self, at: Array, warp: int, now: int, site: int, level: int, generic: bool) -> None:
+    def note_write(self, at: Array, warp: int, now: int, site: int, level: int, generic: bool, lanes: Array | None) -> None:
         self.ever_written = True
         self.writer[at], self.written[at], self.write_site[at] = warp, now, site
         self.level[at], self.generic[at] = level, generic
+        self.lane[at] = -1 if lanes is None else lanes
 
-    def note_read(self, at: Array, column: int, warp: int, now: int, site: int) -> None:
+    def note_read(self, at: Array, column: int, warp: int, now: int, site: int, lanes: Array | None) -> None:
         self.read_site[at] = site
+        self.read_lane[at], self.read_warp[at] = -1 if lanes is None else lanes, warp
         if self.reader is None:
             self.read[at, column] = now
             return
