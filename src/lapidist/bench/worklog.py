@@ -20,6 +20,7 @@ COUNTS_BLOCK = re.compile(r"<!-- counts:begin -->\n.*?<!-- counts:end -->", re.D
 HEADER_FIELD = re.compile(r"^// (Lesson|Change|Predicts): +((?:.*\n)(?://  +\S.*\n)*)", re.MULTILINE)
 SLOTS = 4  # warp instructions that an SM starts a cycle
 LANES = 32
+COUNTED_SHAPE = (256, 256, 256)
 MAIN_TYPE, MAIN_SIZE = "float16", 4096  # of the rungs on tensor cores
 
 Found = Sequence[tuple[Record, Run]]
@@ -105,7 +106,8 @@ def counts_table(found: Found) -> str:
     sources = set()
     for position, kernel in enumerate(RUNGS, 1):
         for record, run in found:
-            if (record.kernel, record.mode, record.dtype) == (kernel.name, "machine", "float32") and record.warp_instructions:
+            counted = (record.kernel, record.mode, record.dtype, record.m, record.n, record.k)
+            if counted == (kernel.name, "machine", "float32", *COUNTED_SHAPE) and record.warp_instructions:
                 lines.append(f"| {position:02d} {kernel.name} | " + " | ".join(counts_cells(record)) + " |")
                 sources.add(f"`results/{run.name}`, PTX of NVRTC {run.conditions.nvrtc}")
     return "\n".join(lines) + f"\n\nFrom {', '.join(sorted(sources))}.\n" if sources else "Not counted yet.\n"
