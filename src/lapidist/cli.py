@@ -204,7 +204,7 @@ def explain(
 
 @app.command()
 def mutants(
-    kernel: Annotated[str | None, typer.Option(help="a kernel's name or a rung's number; all of them unless told")] = None,
+    kernel: Annotated[str | None, typer.Option(help="names or numbers, separated by commas; all of them unless told")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="schedules for each mutant, and for each unbroken kernel")] = 4,
     dtype: Annotated[
         str, typer.Option("--dtype", help="types: a kernel is broken in the first that it multiplies")

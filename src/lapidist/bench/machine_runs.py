@@ -25,7 +25,7 @@ from lapidist.machine.mutants import Key, Survey, Verdict, merged, registered_ke
 from lapidist.machine.registered import MACHINE_CHIP
 
 LADDER = "ladder"
-PARTS = 4  # of each kernel's mutants: kernels differ much in how many they have
+PARTS = 2  # of each kernel's mutants: kernels differ much in how many they have
 
 
 def explain_command(name: str, device: Device, case: Case, as_json: bool, record: Path | None) -> None:
@@ -86,7 +86,8 @@ def mutants_command(name: str | None, maths: list[str], seeds: int, jobs: int, a
     """Break kernels, in several processes, and say what was found."""
     if record is not None:
         require_folder("--record", record)
-    keys = list(registered_keys([kernel_named(name).name] if name else None, maths))
+    names = [kernel_named(part).name for part in name.split(",")] if name else None
+    keys = list(registered_keys(names, maths))
     found = merged(survey_part(key, seeds, (0, 1)) for key in keys) if jobs == 1 else in_processes(keys, seeds, jobs)
     for verdict in found.verdicts:
         tell(verdict)

@@ -50,6 +50,12 @@ def items(i: Instruction, operand: Operand) -> tuple[Operand, ...]:
     return (operand,)
 
 
+def operand_lists(b: Builder, i: Instruction, codes: list[str]) -> str:
+    """A, B and C of a product, each as a list of registers; `codes` are those of D, A, B and C."""
+    lists = zip(i.operands[1:4], codes[1:], strict=True)
+    return ", ".join("[" + ", ".join(b.read(item, code) for item in items(i, operand)) + "]" for operand, code in lists)
+
+
 def whole_warps(m: Machine, g: Lanes, site: int) -> None:
     if not g.whole:
         raise m.fault(Divergence, "a matrix instruction needs all 32 lanes of its warp", site, g)
@@ -70,10 +76,7 @@ def emit_mma(b: Builder, i: Instruction, mods: Mods) -> None:
         raise PtxError(f"{i.site}: this shape and these types of mma are not known")
     codes = [REGISTER_CODES.get(kind, "u4") for kind in kinds]
     with b.guarded() as lanes:
-        parts = []
-        for operand, code in zip(i.operands[1:4], codes[1:], strict=True):
-            parts.append("[" + ", ".join(b.read(item, code) for item in items(i, operand)) + "]")
-        text = f"multiply(m, {lanes}, {shape}, {kinds}, {', '.join(parts)}, {clamped}, {b.index})"
+        text = f"multiply(m, {lanes}, {shape}, {kinds}, {operand_lists(b, i, codes)}, {clamped}, {b.index})"
         b.assign_many(items(i, i.operands[0]), text, codes[0])
 
 

@@ -33,7 +33,7 @@ from lapidist.machine.memory import Address
 from lapidist.machine.ptx import Instruction
 from lapidist.machine.shapes import matrix_shape
 from lapidist.machine.sums import tensor_sum
-from lapidist.machine.tensorcore import REGISTER_CODES, items, take_formats, whole_warps
+from lapidist.machine.tensorcore import REGISTER_CODES, items, operand_lists, take_formats, whole_warps
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine
@@ -213,10 +213,7 @@ def emit_multiply(b: Builder, i: Instruction, mods: Mods, shape: Shape) -> None:
     d, first, second, c = kinds if len(kinds) == 4 else (kinds[0], "f16", "f16", kinds[1])
     codes = [REGISTER_CODES.get(kind, "u4") for kind in (d, first, second, c)]
     with b.guarded() as lanes:
-        parts = []
-        for operand, code in zip(i.operands[1:4], codes[1:], strict=True):
-            parts.append("[" + ", ".join(b.read(item, code) for item in items(i, operand)) + "]")
-        text = f"wmma_multiply(m, {lanes}, {shape}, {(d, first, second, c)}, {', '.join(parts)}, {clamped}, {b.index})"
+        text = f"wmma_multiply(m, {lanes}, {shape}, {(d, first, second, c)}, {operand_lists(b, i, codes)}, {clamped}, {b.index})"
         b.assign_many(items(i, i.operands[0]), text, codes[0])
 
 
