@@ -25,6 +25,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX shares th
 
 DTYPES = ["float16", "float32", "float64"]
 FLOAT_KERNELS = [kernel for kernel in KERNELS if "float32" in kernel.types.maths]  # test_gpu_types.py has the others
+TYPED = [(kernel, dtype) for kernel in FLOAT_KERNELS for dtype in DTYPES if dtype in kernel.types.maths]
 SIZES = [
     (1, 1, 1),
     (33, 35, 37),
@@ -75,16 +76,15 @@ def rows_on_16_bytes(matrix: Any) -> Any:
     return wide[:, : matrix.shape[1]]
 
 
-def named(kernel: Kernel) -> str:
-    return kernel.name
+def named(value: Kernel | str) -> str:
+    return value if isinstance(value, str) else value.name
 
 
 # ---- every kernel ----
 
 
 @pytest.mark.parametrize(("m", "n", "k"), SIZES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kernel", FLOAT_KERNELS, ids=named)
+@pytest.mark.parametrize(("kernel", "dtype"), TYPED, ids=named)
 def test_every_kernel_at_awkward_sizes(torch: Any, kernel: Kernel, dtype: str, m: int, n: int, k: int) -> None:
     if kernel.signature is LADDER_B_ROWS and min(k, n) <= 1:
         pytest.skip("one column is row-major too: this form cannot be told apart")
@@ -95,8 +95,7 @@ def test_every_kernel_at_awkward_sizes(torch: Any, kernel: Kernel, dtype: str, m
 
 
 @pytest.mark.parametrize(("alpha", "beta"), SCALES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kernel", FLOAT_KERNELS, ids=named)
+@pytest.mark.parametrize(("kernel", "dtype"), TYPED, ids=named)
 def test_every_kernel_scales(torch: Any, kernel: Kernel, dtype: str, alpha: float, beta: float) -> None:
     a, b = fitting(kernel, normal(torch, 150, 84, dtype=dtype), normal(torch, 84, 196, dtype=dtype))
     c = normal(torch, 150, 196, dtype=dtype)
@@ -105,8 +104,7 @@ def test_every_kernel_scales(torch: Any, kernel: Kernel, dtype: str, alpha: floa
     assert judge(out, a, b, c, alpha, beta).ok
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kernel", FLOAT_KERNELS, ids=named)
+@pytest.mark.parametrize(("kernel", "dtype"), TYPED, ids=named)
 def test_integers_are_exact(torch: Any, kernel: Kernel, dtype: str) -> None:
     """Sums of at most 60 products of at most 16: exact in every type."""
     a, b = fitting(kernel, integers(torch, 300, 60, dtype=dtype), integers(torch, 60, 260, dtype=dtype))

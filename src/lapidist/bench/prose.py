@@ -202,6 +202,8 @@ def runs_section(runs: Sequence[Run]) -> str:
         lines.append(f"  - {c.mode}: {c.protocol}. Inputs: {c.inputs}. {seen_words(run)}")
         if c.cutlass:
             lines.append(f"  - CUTLASS: {c.cutlass}.")
+        if c.remark:
+            lines.append(f"  - {c.remark}.")
     return "\n".join(lines) + "\n"
 
 

@@ -34,6 +34,7 @@ class Conditions:
     mode: str = ""
     protocol: str = ""
     seen: dict[str, Any] = field(default_factory=dict)  # clocks, power, temperature before and after
+    remark: str | None = None  # what the program could not know, such as who shared the host; added to the file by hand
 
 
 @dataclass(frozen=True)
