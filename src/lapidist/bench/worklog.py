@@ -68,16 +68,21 @@ def measured(kernel: Kernel, found: Found) -> str:
         steps = "; ".join(speed_words(r) + step_to(r, kernel, found) for r in halves)
         sentences.append(f"in {short_name(MAIN_TYPE)} {steps}.")
     if rows:
-        types = ", ".join(f"{short_name(r.dtype)} {number(r.tflops, '.3g')} ({percent(r.ratio)})" for r in rows)
+        types = ", ".join(f"{short_name(r.dtype)} {three_digits(r.tflops)} ({percent(r.ratio)})" for r in rows)
         sentences.append(f"At {MAIN_SIZE}^3 in other types, TFLOP/s and % of cuBLAS: {types}.")
     return " ".join(sentences) or "not yet."
+
+
+def three_digits(value: float | None) -> str:
+    """Whole numbers from a thousand on, where .3g would write powers of ten."""
+    return number(value, ".0f" if value is not None and value >= 1000 else ".3g")
 
 
 def speed_words(record: Record) -> str:
     shares = f"{percent(record.ratio)} % of cuBLAS" if record.ratio is not None else "cuBLAS has no such product"
     if record.unit_share and record.m == MAIN_SIZE and record.unit != "fma":
         shares += f", {percent(record.unit_share)} % of the limit of {UNIT_WORDS[record.unit or '']}"
-    return f"{shape_words(record.m, record.n, record.k)} {number(record.tflops, '.3g')} TFLOP/s, {shares}"
+    return f"{shape_words(record.m, record.n, record.k)} {three_digits(record.tflops)} TFLOP/s, {shares}"
 
 
 def step_to(record: Record, kernel: Kernel, found: Found) -> str:
