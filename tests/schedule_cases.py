@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lapidist.schedule import CostModel, Raster, Schedule, TileGrid, data_parallel, split_k, stream_k
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from lapidist.schedule import CostModel, Raster, Schedule, TileGrid, WorkUnit, data_parallel, split_k, stream_k
 
 Pick = Callable[[int, int], int]
 REDUCTIONS = ("turnstile", "atomic", "separate")
@@ -57,3 +60,23 @@ def draw_forced(pick: Pick, grid: TileGrid) -> dict[str, int]:
         regions -= 1
     blocks = regions * pick(1, min(tiles // regions * grid.iterations, 12))
     return {"sk_tiles": tiles, "sk_blocks": blocks, "regions": regions}
+
+
+# ---- for hypothesis ----
+
+many = settings(max_examples=200, deadline=None, derandomize=True)
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> tuple[Schedule, int]:
+    return draw_schedule(lambda low, high: draw(st.integers(low, high)))
+
+
+@st.composite
+def rasters(draw: st.DrawFn) -> Raster:
+    return draw_raster(lambda low, high: draw(st.integers(low, high)))
+
+
+def work(schedule: Schedule) -> list[list[WorkUnit]]:
+    """The units of each launched block, in its order."""
+    return [[unit for _, unit in schedule.units_of_launch(index)] for index in range(schedule.launch_blocks)]
