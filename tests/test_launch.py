@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 
 from lapidist import prepare
 from lapidist.arguments import Arguments
+from lapidist.driver import GpuKernel
+from lapidist.errors import LaunchError
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
 from lapidist.launch import Launch, ParameterBlock
@@ -147,3 +150,34 @@ def test_tensor_maps_stand_at_their_parameters() -> None:
     config = kernel_named("tma_producer").config
     assert a_map.box == (config.bk, config.bm)
     assert a_map.box[0] * 4 <= 128  # a box of 128-byte swizzle is no wider than its pattern
+
+
+# ---- the launch path, with a driver that only counts ----
+
+
+def test_a_launch_that_failed_half_way_is_prepared_anew() -> None:
+    """Maps that could not be encoded must not be taken for those of the pointers that stand beside them."""
+    launched: list[list[int]] = []
+    block = SimpleNamespace(a=0, b=1, c=2, d=3, words=[0] * 4, config=SimpleNamespace(hStream=None), arguments=None, address=0)
+    driver = SimpleNamespace(CUstream=int, cuLaunchKernelEx=lambda *_: launched.append([*block.words, *block.maps]) or (0,))
+    kernel = object.__new__(GpuKernel)
+    kernel.plan, kernel._function = SimpleNamespace(workspace_bytes=0), None  # type: ignore[assignment]
+    kernel._local, kernel._map_places = SimpleNamespace(block=block), {"A": 0}  # type: ignore[assignment]
+    encodable = [True]
+
+    def place_maps(block: Any, a: int, b: int, d: int) -> None:
+        if not encodable[0]:
+            raise LaunchError("no such map")
+        block.maps = (a, b, d)
+
+    kernel._place_maps = place_maps  # type: ignore[method-assign]
+    start = kernel._starter(driver)
+    start(16, 32, 0, 48, 0)
+    encodable[0] = False
+    for _ in range(2):  # again: the pointers are those of the call that failed
+        with pytest.raises(LaunchError, match="no such map"):
+            start(64, 32, 0, 48, 0)
+    encodable[0] = True
+    start(64, 32, 0, 48, 0)
+    start(16, 32, 0, 48, 0)
+    assert launched == [[16, 32, 0, 48, 16, 32, 48], [64, 32, 0, 48, 64, 32, 48], [16, 32, 0, 48, 16, 32, 48]]

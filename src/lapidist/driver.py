@@ -248,20 +248,22 @@ class GpuKernel:
             arguments = a, b, c, d, stream
             moved = block.arguments != arguments
             if moved:
+                block.arguments = None  # until all of it is in place: what fails half way must not look ready to the next call
                 words = block.words
                 words[block.a] = a
                 words[block.b] = b
                 words[block.c] = c
                 words[block.d] = d
                 block.config.hStream = stream_type(stream)
-                block.arguments = arguments
             if has_workspace:
                 key = stream_key(driver, block.config.hStream, stream)
                 if block.workspace_key != key:
+                    block.arguments, moved = None, True
                     self._place_workspace(block, key)
-                    moved = True
-            if moved and has_maps:
-                self._place_maps(block, a, b, d)
+            if moved:
+                if has_maps:
+                    self._place_maps(block, a, b, d)
+                block.arguments = arguments
             status = launch(block.config, function, block.address, 0)[0]
             if status:
                 raise LaunchError(

@@ -1,6 +1,6 @@
 """Ways to share a product's tiles that the planner weighs, and what sharing costs: for few tiles, and for ragged last waves.
 
-Costs were measured on an H200 with the SIMT family, tiles of 4 to 32 KB (bench/schedules.py fits them again).
+Costs were measured on an H200 with the SIMT family, tiles of 4 to 32 KB (`lapidist streamk costs` measures them again).
 """
 
 from __future__ import annotations
