@@ -39,10 +39,10 @@ struct Workspace {
 // 16 bytes of sums: one move.
 template <typename Sum> struct alignas(16) Piece { Sum at[16 / sizeof(Sum)]; };
 
-template <typename Sum> __device__ __forceinline__ Piece<Sum> operator+(Piece<Sum> left, const Piece<Sum>& right) {
-#pragma unroll
-  for (int i = 0; i < 16 / sizeof(Sum); ++i) left.at[i] += right.at[i];
-  return left;
+// In one move, which the compiler makes four of where it sees the elements used one by one.
+template <typename Sum> __device__ __forceinline__ Piece<Sum> load(const Piece<Sum>& from) {
+  const uint4 bits = reinterpret_cast<const uint4&>(from);
+  return reinterpret_cast<const Piece<Sum>&>(bits);
 }
 
 // Where a block stands in its work. In shared memory: a dozen registers held through the main loop would be the sums'.
@@ -140,25 +140,26 @@ struct Work {
     typedef Piece<Sum> Sums;
     int* const flag = workspace.flags + unit.flag;
     const bool finishes = schedule.finishes(unit), separate = schedule.reduction == REDUCTION_SEPARATE;
+    const bool adds = finishes || !(unit.first() || separate);
     wait_for_flag(flag, schedule.arrivals_needed(unit));
-    if (finishes) {
-      reset_flag(flag);
-      if (TURNSTILE_ONLY || unit.fragment < 0)
-        each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { own = own + slot; });
-      else
-        reduce<THREADS>(workspace, sums);
-    } else {
-      if (unit.first() || (separate && !TURNSTILE_ONLY))
-        each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
-      else if (!TURNSTILE_ONLY && schedule.reduction == REDUCTION_ATOMIC)
-        each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
+    if (finishes) reset_flag(flag);
+    if (!TURNSTILE_ONLY && finishes && unit.fragment >= 0)
+      reduce<THREADS>(workspace, sums);
+    else if (!TURNSTILE_ONLY && !finishes && adds && schedule.reduction == REDUCTION_ATOMIC)
+      each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
 #pragma unroll
-          for (int i = 0; i < 16 / sizeof(Sum); ++i) atomicAdd(&slot.at[i], own.at[i]);
+        for (int i = 0; i < 16 / sizeof(Sum); ++i) atomicAdd(&slot.at[i], own.at[i]);
+      });
+    else {  // one loop to fetch and one to leave: each is unrolled over all sums, and a third would cost compile time
+      if (adds)
+        each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
+          const Sums other = load(slot);
+#pragma unroll
+          for (int i = 0; i < 16 / sizeof(Sum); ++i) own.at[i] += other.at[i];
         });
-      else
-        each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = slot + own; });
-      raise_flag(flag, separate ? schedule.fragments : 1);
+      if (!finishes) each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
     }
+    if (!finishes) raise_flag(flag, separate ? schedule.fragments : 1);
     return finishes;
   }
 
