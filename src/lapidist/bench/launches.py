@@ -27,7 +27,7 @@ BATCHES = 31
 STARTS = 3
 WARM_SECONDS = 1.0  # until the processor's clock and the GPU's have risen: before that the same calls take half as long again
 PROTOCOL = (
-    f"after {WARM_SECONDS:.0f} s of the same: median of {BATCHES} batches of {BATCH} calls without synchronisation, turn by turn; "
+    f"after {WARM_SECONDS:.0f} s of the same, median of {BATCHES} batches of {BATCH} unsynchronised calls, turn by turn; "
     f"first calls: median of {STARTS} new processes"
 )
 
