@@ -79,6 +79,7 @@ class Launch:
     cluster: Dim3 = (1, 1, 1)
     tensor_maps: tuple[tuple[int, TensorMap], ...] = ()
     memory: tuple[Memory, ...] = ()
+    cooperative: bool = False  # all blocks are on the chip at once, and may wait for each other
 
 
 class ParameterBlock:

@@ -142,6 +142,7 @@ class Plan:
                 *(Memory(x.name, x.span[0], x.span[1] - x.span[0], x.owner) for x in operands),
                 *(scratch.memory if scratch else ()),
             ),
+            cooperative=self.cooperative,
         )
 
     def caller_order(self, a: Any, b: Any) -> tuple[Any, Any]:

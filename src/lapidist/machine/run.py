@@ -74,7 +74,9 @@ def run(
     memory, variables = build_memory(launch, program)
     if sanitize and seed is None:
         seed = random.randrange(1 << 32)
-    if sanitize and seed is not None and residency is None:
+    if launch.cooperative:
+        residency = all_resident(geometry, residency)
+    elif sanitize and seed is not None and residency is None:
         residency = fuzzed_residency(seed) * geometry.cluster_size
     slots = resident_blocks(geometry, residency, program)
     machine = Machine(program, geometry, memory, launch.arguments, variables, dict(launch.tensor_maps), slots)
@@ -98,6 +100,14 @@ def reached_lines(program: Program, scheduler: Scheduler) -> frozenset[int]:
     code = program.kernel.instructions
     blocks = (block for block, runs in zip(program.blocks, scheduler.warp_runs.tolist(), strict=True) if runs)
     return frozenset(i.site.line for block in blocks for i in code[block.start : block.stop])
+
+
+def all_resident(geometry: Geometry, residency: int | None) -> int:
+    """What a cooperative launch promises."""
+    if residency is not None and residency < geometry.blocks:
+        rule = f"residency: all {geometry.blocks} blocks of a cooperative launch are resident together; got {residency}"
+        raise ArgumentError(f"{rule}. Leave it away")
+    return geometry.blocks
 
 
 def fuzzed_residency(seed: int) -> int:
