@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from snippets import kernel
 
-from lapidist.machine.mutants import Survey, Verdict, mutants, registered_cases, survey
+from lapidist.kernels import KERNELS, kernel_named
+from lapidist.machine.mutants import Survey, Verdict, mutants, survey
+from lapidist.machine.specimens import CLUSTERS, Specimen, case_of, specimens
 
 BODY = """
     .shared .align 8 .b64 m; mov.u32 %r1, m; setp.eq.u32 %p1, %t, 0;
@@ -40,8 +42,23 @@ def test_shares_and_misses_are_reported() -> None:
 @pytest.mark.parametrize("name", ["shared_tile", "async_pipeline"])
 def test_broken_kernels_are_found_and_sound_ones_are_not(name: str) -> None:
     """Barriers, waits, arrivals and fences only: the bounds checks of an unrolled epilogue are many and alike."""
-    (case,) = registered_cases([name])
-    result = survey([case], seeds=2, kinds=("barrier", "wait", "arrival", "fence"))
+    result = survey([case_of(Specimen(name, "float32"))], seeds=2, kinds=("barrier", "wait", "arrival", "fence"))
     assert result.false_alarms == []
     assert result.verdicts
     assert [verdict for verdict in result.verdicts if verdict.found_by is None] == []
+
+
+def test_every_registered_kernel_is_a_specimen() -> None:
+    chosen = list(specimens(None, ("float32", "float16", "int8")))
+    assert {specimen.kernel for specimen in chosen} == {kernel.name for kernel in KERNELS}
+    wgmma = [specimen for specimen in chosen if specimen.kernel == "wgmma"]
+    assert {specimen.math for specimen in wgmma} == {"float16", "int8"}
+    assert {specimen.layouts for specimen in wgmma} == {"rr", "rc", "cr"}
+    assert any(specimen.ragged for specimen in wgmma)
+
+
+def test_persistent_blocks_come_to_a_second_tile() -> None:
+    """Else nothing that they reuse would be in anybody's way."""
+    launch = case_of(Specimen("wgmma_persistent", "float16")).launch
+    config = kernel_named("wgmma_persistent").config_for("float16")
+    assert launch.grid[0] < CLUSTERS * config.cluster + 1

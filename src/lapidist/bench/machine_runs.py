@@ -21,11 +21,12 @@ from lapidist.errors import ArgumentError
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.machine.explain import COUNTED_AT, Explanation, next_step
-from lapidist.machine.mutants import Key, Survey, Verdict, merged, registered_keys, survey_part
+from lapidist.machine.mutants import Survey, Verdict, merged
 from lapidist.machine.registered import MACHINE_CHIP
+from lapidist.machine.specimens import Specimen, specimens, survey_part
 
 LADDER = "ladder"
-PARTS = 2  # of each kernel's mutants: kernels differ much in how many they have
+PARTS = 6  # of each specimen's mutants: kernels differ much in how many they have
 
 
 def explain_command(name: str, device: Device, case: Case, as_json: bool, record: Path | None) -> None:
@@ -87,8 +88,8 @@ def mutants_command(name: str | None, maths: list[str], seeds: int, jobs: int, a
     if record is not None:
         require_folder("--record", record)
     names = [kernel_named(part).name for part in name.split(",")] if name else None
-    keys = list(registered_keys(names, maths))
-    found = merged(survey_part(key, seeds, (0, 1)) for key in keys) if jobs == 1 else in_processes(keys, seeds, jobs)
+    chosen = list(specimens(names, maths))
+    found = merged(survey_part(each, seeds, (0, 1)) for each in chosen) if jobs == 1 else in_processes(chosen, seeds, jobs)
     for verdict in found.verdicts:
         tell(verdict)
     conditions = gather(chip(MACHINE_CHIP), "machine", "mutants", f"{seeds} seeds")
@@ -99,10 +100,10 @@ def mutants_command(name: str | None, maths: list[str], seeds: int, jobs: int, a
     return found
 
 
-def in_processes(keys: list[Key], seeds: int, jobs: int) -> Survey:
-    shares = [(key, (part, PARTS)) for key in keys for part in range(PARTS)]
+def in_processes(chosen: list[Specimen], seeds: int, jobs: int) -> Survey:
+    shares = [(each, (part, PARTS)) for each in chosen for part in range(PARTS)]
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool, progress(len(shares), "breaking") as step:
-        waiting = [pool.submit(survey_part, key, seeds, share) for key, share in shares]
+        waiting = [pool.submit(survey_part, each, seeds, share) for each, share in shares]
         for done in as_completed(waiting):
             step(f"{len(done.result().verdicts)} mutants")
         return merged(each.result() for each in waiting)

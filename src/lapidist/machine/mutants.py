@@ -10,19 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from lapidist.launch import Launch
 from lapidist.machine.faults import MachineFault
 from lapidist.machine.parse import parse_kernel
 from lapidist.machine.ptx import Instruction, Sym
 from lapidist.machine.run import run
-
-if TYPE_CHECKING:
-    from lapidist.kernel import Kernel
 
 KINDS = ("barrier", "warp barrier", "wait", "arrival", "fence", "order", "bounds")
 BUDGET_FACTOR = 12
@@ -247,48 +240,6 @@ def check_clean(case: Case, seeds: int, result: Survey) -> tuple[int, set[int]]:
     return steps, reached
 
 
-# ---- the project's own kernels ----
-
-# Small, with a tail in both directions.
-ROWS, COLUMNS = 72, 136
-UNROLLED = 4
-SHARING_BLOCKS = 3  # fewer than tiles: a block works on several, and finishes what others began
-
-
-Key = tuple[str, str, int]  # kernel, math, blocks that share tiles (0: none does)
-
-
-def registered_cases(names: Iterable[str] | None = None, maths: Iterable[str] = ("float32",)) -> Iterator[Case]:
-    return (gemm_case(*key) for key in registered_keys(names, maths))
-
-
-def registered_keys(names: Iterable[str] | None, maths: Iterable[str]) -> Iterator[Key]:
-    """Each registered kernel, in the first of these maths that it multiplies in."""
-    from lapidist.kernels import KERNELS
-
-    chosen = None if names is None else set(names)
-    wanted = tuple(maths)
-    for kernel in KERNELS:
-        math = next((math for math in wanted if math in kernel.types.maths), None)
-        if math is not None and (chosen is None or kernel.name in chosen):
-            yield kernel.name, math, 0
-            if kernel.signature.scheduled:
-                yield kernel.name, math, SHARING_BLOCKS
-
-
-def depth_for(kernel: Kernel, math: str) -> int:
-    """Enough steps of k to go twice around the pipeline and through an unrolled loop, and a tail."""
-    config = kernel.config_for(math)
-    steps = 2 * max(config.stages, 1) + UNROLLED
-    return max(72, steps * config.bk + 8)
-
-
-def survey_part(key: Key, seeds: int, share: tuple[int, int]) -> Survey:
-    """What one of several processes does. The first part speaks for the unbroken kernel."""
-    found = survey([gemm_case(*key)], seeds, share=share)
-    return found if share[0] == 0 else Survey(found.verdicts, found.unreached)
-
-
 def merged(parts: Iterable[Survey]) -> Survey:
     result = Survey()
     for part in parts:
@@ -297,27 +248,3 @@ def merged(parts: Iterable[Survey]) -> Survey:
         result.clean_runs += part.clean_runs
         result.false_alarms += part.false_alarms
     return result
-
-
-def gemm_case(name: str, math: str, streamed: int = 0) -> Case:
-    """C = A B and C = A B + C, with up to three steps of k less: every remainder of a loop unrolled by four. With `streamed`,
-    Stream-K deals the work to so many blocks, which share tiles and wait for each other."""
-    from lapidist.kernels import kernel_named
-
-    kernel = kernel_named(name)
-    depth, step = depth_for(kernel, math), kernel.config_for(math).bk
-    variants = []
-    for less in range(UNROLLED):
-        if depth > less * step:
-            variants.append(gemm_variant(kernel, math, (ROWS, COLUMNS, depth - less * step), float(less % 2), streamed))
-    same = [variant for variant in variants if variant.launch.binary.ptx == variants[0].launch.binary.ptx]
-    return Case(f"{kernel.name}, Stream-K" if streamed else kernel.name, math, tuple(same))
-
-
-def gemm_variant(kernel: Kernel, math: str, shape: tuple[int, int, int], beta: float, streamed: int) -> Variant:
-    from lapidist.machine.registered import product_of
-
-    product = product_of(kernel, math, shape, streamed)
-    launch = product.launch(beta)
-    right = partial(np.array_equal, product.d, product.wanted(beta))
-    return Variant(launch, partial(product.reset, launch, beta), right, launch.grid[0] if product.plan.workspace_bytes else None)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from lapidist.arrays import operand_of
-from lapidist.device import chip
+from lapidist.config import Config
+from lapidist.device import Device, chip
 from lapidist.dtypes import TF32, TYPES, element_of, numpy_dtype, outputs_of
 from lapidist.errors import RefusalError
 from lapidist.kernel import Kernel
@@ -50,11 +51,17 @@ class Product:
         return exact.astype(self.d.dtype)
 
 
-def product_of(kernel: Kernel, math: str, shape: Shape, streamed: int = 0) -> Product:
-    """The kernel's plan for row-major matrices, or with B the other way round where it takes only that.
-
-    With `streamed`, so many blocks share all tiles as Stream-K deals them out.
-    """
+def product_of(
+    kernel: Kernel,
+    math: str,
+    shape: Shape,
+    layouts: str = "rr",
+    device: Device | None = None,
+    config: Config | None = None,
+    sharers: int = 0,
+) -> Product:
+    """The kernel's plan for matrices of these layouts of A and B (r: rows touch, c: columns), or with B the other way round
+    where it takes only that. With `sharers`, so many blocks share all tiles as Stream-K deals them out."""
     m, n, k = shape
     element = element_of(math)
     random = np.random.default_rng(1)
@@ -62,23 +69,28 @@ def product_of(kernel: Kernel, math: str, shape: Shape, streamed: int = 0) -> Pr
     a, b = (random.integers(least, 5, size).astype(numpy_dtype(element.name)) for size in ((m, k), (k, n)))
     d = np.zeros((m, n), numpy_dtype(outputs_of(element.name, element.name)[0]))
     c = random.integers(least, 5, (m, n)).astype(d.dtype)
+    a = laid(a, layouts[0])
     refused: RefusalError | None = None
-    for second in (b, np.asfortranarray(b)):
-        operands = operand_of(a, "a"), operand_of(second, "b")
+    for layout in (layouts[1], "c" if layouts[1] == "r" else "r"):
+        b = laid(b, layout)
+        operands = operand_of(a, "a"), operand_of(b, "b")
         problem = Problem.of(*operands, None, operand_of(d, "out"), precision=TF32 if math == TF32 else "ieee")
         try:
-            return Product(plan_for(problem, kernel, streamed), a, second, c, d)
+            return Product(plan_for(problem, kernel, device or chip(MACHINE_CHIP), config, sharers), a, b, c, d)
         except RefusalError as refusal:
             refused = refused or refusal
     assert refused is not None
     raise refused
 
 
-def plan_for(problem: Problem, kernel: Kernel, streamed: int) -> Plan:
-    device = chip(MACHINE_CHIP)
-    if not streamed:
-        return make_plan(problem, device, kernel)
-    config = kernel.config_for(problem.math)
+def laid(matrix: Array, layout: str) -> Array:
+    return np.ascontiguousarray(matrix) if layout == "r" else np.asfortranarray(matrix)
+
+
+def plan_for(problem: Problem, kernel: Kernel, device: Device, config: Config | None, sharers: int) -> Plan:
+    if not sharers:
+        return make_plan(problem, device, kernel, config)
+    config = config or kernel.config_for(problem.math)
     tiles = kernel.tile_grid(problem, config)
-    schedule = stream_k(tiles, sms=streamed, sk_tiles=tiles.tiles, sk_blocks=streamed)
+    schedule = stream_k(tiles, sms=sharers, sk_tiles=tiles.tiles, sk_blocks=sharers)
     return make_plan(problem, device, kernel, config, Sharing(schedule))
