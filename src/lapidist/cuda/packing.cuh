@@ -14,72 +14,113 @@ constexpr int PACKING_FLAGS = 64;  // ints, of which two are used: what follows 
 
 struct alignas(16) Words { unsigned at[4]; };
 
+// 16 bytes of a line, wherever they start; `exist` elements of them are in the line. Nothing outside begin .. end is read, and
+// what lies between may be other than zero past the line's end.
+template <typename Element>
+__device__ __forceinline__ Words read_piece(const Element* source, int exist, const char* begin, const char* end) {
+  const unsigned skew = reinterpret_cast<unsigned long long>(source) % 16;
+  const char* piece = reinterpret_cast<const char*>(source) - skew;
+  Words found = {};
+  if (piece >= begin && piece + (skew ? 32 : 16) <= end) {
+    const Words low = *reinterpret_cast<const Words*>(piece);
+    const Words high = skew ? *reinterpret_cast<const Words*>(piece + 16) : low;
+    unsigned words[8] = {low.at[0], low.at[1], low.at[2], low.at[3], high.at[0], high.at[1], high.at[2], high.at[3]};
+#pragma unroll
+    for (int i = 0; i < 6; ++i) words[i] = skew & 8 ? words[i + 2] : words[i];
+#pragma unroll
+    for (int i = 0; i < 5; ++i) words[i] = skew & 4 ? words[i + 1] : words[i];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) found.at[i] = __funnelshift_r(words[i], words[i + 1], skew % 4 * 8);
+  } else {  // the first and the last pieces of the matrix
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(16 / sizeof(Element)); ++i)
+      if (i < exist) reinterpret_cast<Element*>(&found)[i] = source[i];
+  }
+  return found;
+}
+
+template <typename Element>
+__device__ __forceinline__ const char* end_of(const Element* from, i64 pitch, int lines, int length) {
+  return reinterpret_cast<const char*>(from + (lines - 1) * pitch + length);
+}
+
 // `lines` lines of `length` touching elements, `pitch` apart, to lines `to_pitch` apart; all warps of the grid take lines in
 // turn. Elements past a line's end, up to the 16 bytes, become whatever follows it.
 template <typename Element>
 __device__ __forceinline__ void pack_lines(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length) {
   constexpr int PER_PIECE = 16 / sizeof(Element);
   const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
-  const char* begin = reinterpret_cast<const char*>(from);
-  const char* end = reinterpret_cast<const char*>(from + (lines - 1) * pitch + length);
+  const char *begin = reinterpret_cast<const char*>(from), *end = end_of(from, pitch, lines, length);
   for (int line = blockIdx.x * warps + threadIdx.x / 32; line < lines; line += gridDim.x * warps) {
-    const Element* source = from + line * pitch;
-    Element* target = to + line * to_pitch;
-    const unsigned skew = reinterpret_cast<unsigned long long>(source) % 16;
-    const char* pieces = reinterpret_cast<const char*>(source) - skew;
 #pragma unroll 4
-    for (int at = lane * PER_PIECE; at < length; at += 32 * PER_PIECE) {
-      const char* piece = pieces + at * sizeof(Element);
-      if (piece >= begin && piece + 32 <= end) {
-        const Words low = *reinterpret_cast<const Words*>(piece), high = *reinterpret_cast<const Words*>(piece + 16);
-        unsigned words[8] = {low.at[0], low.at[1], low.at[2], low.at[3], high.at[0], high.at[1], high.at[2], high.at[3]};
-#pragma unroll
-        for (int i = 0; i < 6; ++i) words[i] = skew & 8 ? words[i + 2] : words[i];
-#pragma unroll
-        for (int i = 0; i < 5; ++i) words[i] = skew & 4 ? words[i + 1] : words[i];
-        Words packed;
-#pragma unroll
-        for (int i = 0; i < 4; ++i) packed.at[i] = __funnelshift_r(words[i], words[i + 1], skew % 4 * 8);
-        *reinterpret_cast<Words*>(target + at) = packed;
-      } else {  // the first and the last pieces of the matrix: nothing outside it is read
-        for (int i = 0; i < PER_PIECE && at + i < length; ++i) target[at + i] = source[at + i];
-      }
-    }
+    for (int at = lane * PER_PIECE; at < length; at += 32 * PER_PIECE)
+      *reinterpret_cast<Words*>(to + line * to_pitch + at) = read_piece(from + line * pitch + at, length - at, begin, end);
   }
 }
 
-// The same turned: element i of line j comes to line i, place j. Squares of SIDE x SIDE go through `shared`.
+// Words of as many lines as a word has elements, turned: word i then holds the i-th elements of all.
+__device__ __forceinline__ void turn_words(unsigned (&)[1]) {}
+__device__ __forceinline__ void turn_words(unsigned (&x)[2]) {
+  const unsigned low = __byte_perm(x[0], x[1], 0x5410);
+  x[1] = __byte_perm(x[0], x[1], 0x7632), x[0] = low;
+}
+__device__ __forceinline__ void turn_words(unsigned (&x)[4]) {
+  const unsigned a = __byte_perm(x[0], x[1], 0x5140), b = __byte_perm(x[2], x[3], 0x5140);
+  const unsigned c = __byte_perm(x[0], x[1], 0x7362), d = __byte_perm(x[2], x[3], 0x7362);
+  x[0] = __byte_perm(a, b, 0x5410), x[1] = __byte_perm(a, b, 0x7632);
+  x[2] = __byte_perm(c, d, 0x5410), x[3] = __byte_perm(c, d, 0x7632);
+}
+
+// The same turned: element i of line j comes to line i, place j. A thread turns squares of PER_PIECE lines in its registers, as
+// many as take 16 loads of a piece: enough bytes on their way. A warp has 8 squares side by side, which it reads as whole lines
+// of the caches, and 4 rows of squares, which it writes as 64 bytes; a block has its warps below each other.
 template <typename Element>
-__device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length,
-                                            Element* shared) {
-  constexpr int SIDE = 64, PITCH = SIDE + 4 / sizeof(Element);  // columns of a square lie in different banks
-  const int across = ceil_div(length, SIDE), squares = across * ceil_div(lines, SIDE);
-  for (int square = blockIdx.x; square < squares; square += gridDim.x) {
-    const int line = square / across * SIDE, place = square % across * SIDE;
-#pragma unroll 8
-    for (int i = threadIdx.x; i < SIDE * SIDE; i += blockDim.x) {
-      const int y = line + i / SIDE, x = place + i % SIDE;
-      if (y < lines && x < length) shared[i / SIDE * PITCH + i % SIDE] = from[y * pitch + x];
+__device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length) {
+  constexpr int PER_PIECE = 16 / sizeof(Element), PER_WORD = 4 / sizeof(Element), SQUARES = 16 / PER_PIECE;
+  constexpr int WIDE = 8 * PER_PIECE, HIGH = 4 * PER_PIECE;
+  const char *begin = reinterpret_cast<const char*>(from), *end = end_of(from, pitch, lines, length);
+  const int lane = threadIdx.x % 32, height = blockDim.x / 32 * SQUARES * HIGH, across = ceil_div(length, WIDE);
+  const int my_line = threadIdx.x / 32 * SQUARES * HIGH + lane / 8 * PER_PIECE, my_place = lane % 8 * PER_PIECE;
+  for (int tile = blockIdx.x; tile < across * ceil_div(lines, height); tile += gridDim.x) {
+    const int line = tile / across * height + my_line, place = tile % across * WIDE + my_place;
+    Words rows[SQUARES][PER_PIECE];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const int at = line + i / PER_PIECE * HIGH + i % PER_PIECE;
+      if (at < lines && place < length)
+        rows[i / PER_PIECE][i % PER_PIECE] = read_piece(from + at * pitch + place, length - place, begin, end);
     }
-    __syncthreads();
-#pragma unroll 8
-    for (int i = threadIdx.x; i < SIDE * SIDE; i += blockDim.x) {
-      const int y = place + i / SIDE, x = line + i % SIDE;
-      if (y < length && x < lines) to[y * to_pitch + x] = shared[i % SIDE * PITCH + i / SIDE];
-    }
-    __syncthreads();
+#pragma unroll
+    for (int square = 0; square < SQUARES; ++square)
+#pragma unroll
+      for (int word = 0; word < 4; ++word)
+#pragma unroll
+        for (int element = 0; element < PER_WORD; ++element) {
+          // Line word * PER_WORD + element of the copy: its i-th word comes out of lines i * PER_WORD ...
+          Words column;
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            unsigned words[PER_WORD];
+#pragma unroll
+            for (int j = 0; j < PER_WORD; ++j) words[j] = rows[square][i * PER_WORD + j].at[word];
+            turn_words(words);
+            column.at[i] = words[element];
+          }
+          const int at = line + square * HIGH, to_line = place + word * PER_WORD + element;
+          if (at < lines && to_line < length) *reinterpret_cast<Words*>(to + to_line * to_pitch + at) = column;
+        }
   }
 }
 
 // An operand of `extent` rows (A) or columns (B). Turned: as it lies, and stays, m or n touch. Transpose: as it lies they do, but
 // k shall. Lines of the copy are multiples of 16 bytes apart; returns how many elements it takes.
 template <bool Turned, bool Transpose, typename Element>
-__device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch, int extent, int k, char* shared) {
+__device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch, int extent, int k) {
   constexpr int CHUNK = 16 / sizeof(Element);
   const int lines = Turned ? k : extent, length = Turned ? extent : k;
   const i64 to_pitch = ceil_div(length, CHUNK) * CHUNK;
   if constexpr (Transpose)
-    pack_turned(to, to_pitch, from, pitch, length, lines, reinterpret_cast<Element*>(shared));
+    pack_turned(to, to_pitch, from, pitch, length, lines);
   else
     pack_lines(to, to_pitch, from, pitch, lines, length);
   return lines * to_pitch;

@@ -65,14 +65,14 @@ __device__ __forceinline__ Four<T> read_four(unsigned address) {
 
 // Operands that the copy engine cannot bring as they lie, into the workspace. Returns the workspace behind them.
 __device__ __forceinline__ Workspace pack_operands(const T* A, i64 a_pitch, const T* B, i64 b_pitch, int M, int N, int K,
-                                                   Workspace workspace, T* shared) {
+                                                   Workspace workspace) {
   if (!PACK_A && !PACK_B) return workspace;
   T* room = static_cast<T*>(workspace.slots);
-  if (PACK_A) room += pack<!A_ALONG_K, false>(room, A, a_pitch, M, K, nullptr);
-  if (PACK_B && !B_ALONG_K) room += pack<true, false>(room, B, b_pitch, N, K, nullptr);
+  if (PACK_A) room += pack<!A_ALONG_K, false>(room, A, a_pitch, M, K);
+  if (PACK_B && !B_ALONG_K) room += pack<true, false>(room, B, b_pitch, N, K);
   if (PACK_B && B_ALONG_K) {
     const i64 pitch = ceil_div(N, VEC) * VEC;
-    pack_turned(room, pitch, B, b_pitch, N, K, shared);
+    pack_turned(room, pitch, B, b_pitch, N, K);
     room += K * pitch;
   }
   meet_all_blocks(workspace.flags);
@@ -102,7 +102,7 @@ sgemm(int M, int N, int K, Acc alpha, Acc beta, const __grid_constant__ TensorMa
       const __grid_constant__ Schedule schedule, Workspace workspace) {
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
-  workspace = pack_operands(A, A_ALONG_K ? a_row : a_col, B, B_ALONG_K ? b_col : b_row, M, N, K, workspace, pipeline.stage[0].A);
+  workspace = pack_operands(A, A_ALONG_K ? a_row : a_col, B, B_ALONG_K ? b_col : b_row, M, N, K, workspace);
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; ++i) {
       barrier_init(&pipeline.full[i], 1);

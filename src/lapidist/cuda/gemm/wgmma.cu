@@ -100,10 +100,10 @@ __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int 
 
 // Where the maps of packed operands point to: A first, then B.
 __device__ __forceinline__ void pack_operands(const Extents& e, const T* A, i64 a_line, const T* B, i64 b_line,
-                                              const Workspace& workspace, char* shared) {
+                                              const Workspace& workspace) {
   T* to = static_cast<T*>(workspace.slots);
-  if (PACK_A) to += pack<A_TURNED, PACK_A == 2>(to, A, a_line, e.M, e.K, shared);
-  if (PACK_B) pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K, shared);
+  if (PACK_A) to += pack<A_TURNED, PACK_A == 2>(to, A, a_line, e.M, e.K);
+  if (PACK_B) pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K);
   meet_all_blocks(workspace.flags);
 }
 
@@ -125,7 +125,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   }
   if (CLUSTER > 1) cluster_barrier(); else __syncthreads();  // nobody uses a barrier before it is initialised
 
-  if (PACK_A || PACK_B) pack_operands(extents, A, a_line, B, b_line, workspace, shared);
+  if (PACK_A || PACK_B) pack_operands(extents, A, a_line, B, b_line, workspace);
 
   const int steps = ceil_div(extents.K, BK);
   Tiles tiles(extents);
