@@ -13,7 +13,16 @@ from lapidist.errors import ArgumentError
 from lapidist.launch import TensorMap
 from lapidist.machine import Report, run_ptx
 from lapidist.machine.copies import swizzled
-from lapidist.machine.faults import Deadlock, MachineFault, Misaligned, MissingProxyFence, OutOfBounds, Race, Uninitialised
+from lapidist.machine.faults import (
+    BarrierMisuse,
+    Deadlock,
+    MachineFault,
+    Misaligned,
+    MissingProxyFence,
+    OutOfBounds,
+    Race,
+    Uninitialised,
+)
 
 MODES: list[dict[str, object]] = [{}, *({"sanitize": True, "seed": seed} for seed in range(3))]
 
@@ -39,6 +48,47 @@ def test_remote_barriers(mode: dict[str, object]) -> None:
     out = np.zeros((4, 64), "i4")
     cluster_run("tell", 4, mode, out=out)
     assert (out == 100 * np.array([1, 0, 1, 0])[:, None] + (np.arange(64) ^ 1)).all()
+
+
+def test_stores_that_report_to_a_barrier_of_another_block(mode: dict[str, object]) -> None:
+    out = np.zeros((4, 256), "i4")
+    cluster_run("post", 4, mode, out=out)
+    assert (out == 1000 * np.array([1, 0, 1, 0])[:, None] + np.arange(256)).all()
+
+
+EIGHT = np.arange(8)
+REDUCED = {  # threads e, e + 8, ... e + 56 meet at element e, which was zero
+    "add.s32": (0, 224 + 8 * EIGHT),
+    "max.s32": (0, 56 + EIGHT),
+    "min.s32": (0, 0 * EIGHT),
+    "or.b32": (0, 56 | EIGHT),
+    "xor.b32": (0, 0 * EIGHT),
+    "inc.u32": (5, 0 * EIGHT + 2),  # 1 2 3 4 5 0 1 2
+    "dec.u32": (5, 0 * EIGHT + 4),  # 5 4 3 2 1 0 5 4
+}
+
+
+@pytest.mark.parametrize("operation", REDUCED)
+def test_reductions_that_report_to_a_barrier_of_another_block(mode: dict[str, object], operation: str) -> None:
+    value, expected = REDUCED[operation]
+    out = np.zeros((2, 8), "i4")
+    binary = compiled("cluster.cu", "tally", REDUCTION=f'"{operation}"')
+    run_ptx(binary.ptx, "tally", (2, 1, 1), (64, 1, 1), {0: out, 1: value}, cluster=(2, 1, 1), **mode)  # type: ignore[arg-type]
+    assert (out == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "words"),
+    [
+        (1, (Uninitialised, Race), "shared memory"),
+        (2, BarrierMisuse, "another block of the cluster"),
+        (3, BarrierMisuse, "the block that the bytes go to"),
+    ],
+)
+def test_remote_stores_by_the_rules_only(fault: int, kind: type[MachineFault], words: str) -> None:
+    binary = compiled("cluster.cu", "post", FAULT=fault)
+    with pytest.raises(kind, match=words):
+        run_ptx(binary.ptx, "post", (2, 1, 1), (64, 1, 1), {0: np.zeros(512, "i4")}, cluster=(2, 1, 1), sanitize=True, seed=1)
 
 
 def test_multicast_with_a_border(mode: dict[str, object]) -> None:

@@ -89,8 +89,6 @@ def emit_load(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @opcode("st")
 def emit_store(b: Builder, i: Instruction, mods: Mods) -> None:
-    if mods.flag("async"):
-        raise PtxError(f"{i.site}: st.async is not supported yet")
     order, count, _ = ordering(mods), vector_length(mods), mods.flag(*HINTS)
     mods.flag("L2::cache_hint")
     space = address_space(b, i.operands[0], space_of(mods))
@@ -189,8 +187,6 @@ def atomic_rounds(view: Array, positions: Array, operation, values: list[Array])
 
 @opcode("atom", "red")
 def emit_atomic(b: Builder, i: Instruction, mods: Mods) -> None:
-    if mods.flag("async"):
-        raise PtxError(f"{i.site}: red.async is not supported yet")
     order, count = ordering(mods, "relaxed"), vector_length(mods)
     mods.flag("noftz", "L2::cache_hint")
     target = i.operands[1] if i.opcode == "atom" else i.operands[0]

@@ -18,6 +18,7 @@ from lapidist.machine.faults import OutOfBounds
 from lapidist.machine.formats import from_bf16, to_bf16
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address, Region
+from lapidist.machine.remote import RemoteStore
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine
@@ -98,6 +99,11 @@ class Copies:
         """An arrival when this lane's copies are done; `extra` adds one expected arrival first."""
         if not extra:
             self.m.mbarriers.arrive(address, offset, np.array([1]), None, False, site)
+
+    # -- stores into other blocks --
+
+    def send(self, store: RemoteStore) -> None:
+        store.land()
 
     # -- bulk copies --
 

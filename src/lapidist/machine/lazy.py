@@ -17,6 +17,7 @@ from lapidist.machine.faults import Race
 from lapidist.machine.lanes import Cohort, Lanes
 from lapidist.machine.memory import Address
 from lapidist.machine.ordered import PLAIN, Scopes, warp_number
+from lapidist.machine.remote import RemoteStore
 from lapidist.machine.sanitizer import Sanitizer
 
 Array = np.ndarray
@@ -157,6 +158,31 @@ class LazyCopies(Copies):
         def happen() -> None:
             self.finish(queue, last)
             self.m.mbarriers.arrive(address, offset, np.array([1]), None, False, site)
+
+        self.engine.append(happen)
+
+    # -- stores into other blocks --
+
+    def send(self, store: RemoteStore) -> None:
+        """A store is under way until its bytes are reported; a reduction may come in between others at any time."""
+        g, warp = store.address.g, warp_number(store.address.g)
+        for barrier in store.barriers.tolist():
+            self.s.check_made(g, 0, barrier, store.site)
+        if store.operation:
+            level = Scopes.level("cluster")
+            self.s.touch_shared(g, store.positions, store.nbytes, store.site, "atomic", level)
+        else:
+            self.s.touch_shared(g, store.positions, store.nbytes, store.site, "store")
+            self.s.begin_landing(store.positions, store.nbytes)
+        message = self.s.clocks.message(warp)
+        self.s.clocks.tick(warp)
+
+        def happen() -> None:
+            if not store.operation:
+                self.s.end_landing(store.positions, store.nbytes)
+            for barrier in store.barriers.tolist():
+                self.s.arrivals[barrier].join(message)
+            store.land()
 
         self.engine.append(happen)
 

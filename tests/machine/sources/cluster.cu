@@ -89,3 +89,40 @@ extern "C" __global__ void votes(int* out, unsigned* histogram) {
   out[threadIdx.x] = even * 10 + any;
   atomicAdd(&histogram[threadIdx.x % 3], 1u);
 }
+
+// Every thread sends four numbers to the other block, whose barrier counts the bytes. FAULT 1: nobody waits; 2: to itself;
+// 3: the barrier is the sender's own.
+#ifndef FAULT
+#define FAULT 0
+#endif
+extern "C" __global__ void post(int* out) {
+  __shared__ Barrier told;
+  __shared__ __align__(16) int box[64][4];
+  if (threadIdx.x == 0) { barrier_init(&told, 1); barrier_init_fence(); barrier_arrive_expect(&told, 64 * 16); }
+  cluster_sync();
+  const unsigned other = rank() ^ 1, to = FAULT == 2 ? rank() : other, at = FAULT == 3 ? rank() : to;
+  const int first = 1000 * rank() + 4 * threadIdx.x;
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.s32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(in_block(shared_address(box[threadIdx.x]), to)),
+               "r"(first), "r"(first + 1), "r"(first + 2), "r"(first + 3), "r"(in_block(shared_address(&told), at)) : "memory");
+  if (FAULT != 1) barrier_wait(&told, 0);
+  for (int i = 0; i < 4; ++i) out[(blockIdx.x * 64 + threadIdx.x) * 4 + i] = box[threadIdx.x][i];
+  cluster_sync();
+}
+
+// Every thread combines a number with one of eight in the other block.
+#ifndef REDUCTION
+#define REDUCTION "add.s32"
+#endif
+extern "C" __global__ void tally(int* out, int value) {
+  __shared__ Barrier told;
+  __shared__ int box[8];
+  if (threadIdx.x < 8) box[threadIdx.x] = 0;
+  if (threadIdx.x == 0) { barrier_init(&told, 1); barrier_init_fence(); barrier_arrive_expect(&told, 64 * 4); }
+  cluster_sync();
+  const unsigned other = rank() ^ 1;
+  asm volatile("red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes." REDUCTION " [%0], %1, [%2];" ::"r"(in_block(shared_address(&box[threadIdx.x % 8]), other)),
+               "r"(value ? value : threadIdx.x), "r"(in_block(shared_address(&told), other)) : "memory");
+  barrier_wait(&told, 0);
+  if (threadIdx.x < 8) out[blockIdx.x * 8 + threadIdx.x] = box[threadIdx.x];
+  cluster_sync();
+}
