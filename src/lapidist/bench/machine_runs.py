@@ -21,12 +21,12 @@ from lapidist.errors import ArgumentError
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.machine.explain import COUNTED_AT, Explanation, next_step
-from lapidist.machine.mutants import Survey, Verdict, merged
+from lapidist.machine.mutants import NOTHING_RUN, Survey, Verdict, merged, of_whole, survey
 from lapidist.machine.registered import MACHINE_CHIP
-from lapidist.machine.specimens import Specimen, specimens, survey_part
+from lapidist.machine.specimens import Specimen, broken_part, case_of, specimens, whole_part
 
 LADDER = "ladder"
-PARTS = 6  # of each specimen's mutants: kernels differ much in how many they have
+SHARE = 3  # mutants that a process breaks at a time
 
 
 def explain_command(name: str, device: Device, case: Case, as_json: bool, record: Path | None) -> None:
@@ -89,7 +89,7 @@ def mutants_command(name: str | None, maths: list[str], seeds: int, jobs: int, a
         require_folder("--record", record)
     names = [kernel_named(part).name for part in name.split(",")] if name else None
     chosen = list(specimens(names, maths))
-    found = merged(survey_part(each, seeds, (0, 1)) for each in chosen) if jobs == 1 else in_processes(chosen, seeds, jobs)
+    found = survey(map(case_of, chosen), seeds) if jobs == 1 else in_processes(chosen, seeds, jobs)
     for verdict in found.verdicts:
         tell(verdict)
     conditions = gather(chip(MACHINE_CHIP), "machine", "mutants", f"{seeds} seeds")
@@ -101,12 +101,21 @@ def mutants_command(name: str | None, maths: list[str], seeds: int, jobs: int, a
 
 
 def in_processes(chosen: list[Specimen], seeds: int, jobs: int) -> Survey:
-    shares = [(each, (part, PARTS)) for each in chosen for part in range(PARTS)]
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool, progress(len(shares), "breaking") as step:
-        waiting = [pool.submit(survey_part, each, seeds, share) for each, share in shares]
-        for done in as_completed(waiting):
-            step(f"{len(done.result().verdicts)} mutants")
-        return merged(each.result() for each in waiting)
+    """First the unbroken kernels, a seed at a time, then their mutants, a few at a time."""
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        runs = {pool.submit(whole_part, each, seed): each for each in chosen for seed in range(seeds)}
+        whole, count = dict.fromkeys(chosen, NOTHING_RUN), dict.fromkeys(chosen, 0)
+        with progress(len(runs), "unbroken") as step:
+            for done in as_completed(runs):
+                found, count[runs[done]] = done.result()
+                whole[runs[done]] |= found
+                step(runs[done].kernel)
+        shares = [(each, slice(start, start + SHARE)) for each in chosen for start in range(0, count[each], SHARE)]
+        waiting = [pool.submit(broken_part, each, share, whole[each], seeds) for each, share in shares]
+        with progress(len(waiting), "breaking") as step:
+            for part in as_completed(waiting):
+                step(f"{len(part.result().verdicts)} mutants")
+        return merged([of_whole(each) for each in whole.values()] + [part.result() for part in waiting])
 
 
 def mutants_file(conditions: Conditions) -> str:

@@ -19,7 +19,7 @@ from lapidist.machine.run import run
 
 KINDS = ("barrier", "warp barrier", "wait", "arrival", "fence", "order", "bounds")
 BUDGET_FACTOR = 12
-BOUNDS_STEP = 8  # an unrolled epilogue checks its borders very often, always alike
+BOUNDS_MOST = 8  # an unrolled epilogue checks its borders very often, always alike
 
 
 @dataclass(frozen=True)
@@ -197,47 +197,68 @@ def judge(case: Case, mutant: Mutant, seeds: Iterable[int], budget: int) -> Verd
     return Verdict(*what, None, None)
 
 
-def survey(
-    cases: Iterable[Case],
-    seeds: int = 10,
-    on_verdict: Callable[[Verdict], None] | None = None,
-    kinds: tuple[str, ...] = KINDS,
-    share: tuple[int, int] = (0, 1),
-) -> Survey:
-    """Break every kernel everywhere, and run each unbroken as often. `share` is which of how many parts of the mutants."""
+@dataclass(frozen=True)
+class Whole:
+    """What runs of the unbroken kernel tell: the most steps, the lines that any comes to, and false alarms."""
+
+    runs: int
+    steps: int
+    reached: frozenset[int]
+    false_alarms: tuple[str, ...]
+
+    def __or__(self, other: Whole) -> Whole:
+        alarms = self.false_alarms + other.false_alarms
+        return Whole(self.runs + other.runs, max(self.steps, other.steps), self.reached | other.reached, alarms)
+
+
+NOTHING_RUN = Whole(0, 0, frozenset(), ())
+
+
+def run_whole(case: Case, seeds: Iterable[int]) -> Whole:
+    found = NOTHING_RUN
+    for seed in seeds:
+        variant = case.variants[seed % len(case.variants)]
+        variant.reset()
+        steps, reached = 0, frozenset[int]()
+        try:
+            report = run(variant.launch, sanitize=True, seed=seed, residency=variant.residency)
+            steps, reached = report.steps, report.reached
+            fault = "" if variant.right() else "a wrong result"
+        except MachineFault as raised:
+            fault = str(raised)
+        alarms = [f"{case.kernel} in {case.math}, seed {seed}: {fault}"] if fault else []
+        found |= Whole(1, steps, reached, tuple(alarms))
+    return found
+
+
+def chosen_mutants(case: Case, kinds: tuple[str, ...] = KINDS) -> list[Mutant]:
+    """Every mutant of these kinds, but of the bounds checks a few, evenly spread."""
+    chosen = [mutant for mutant in mutants(case.launch.binary.ptx, case.launch.binary.entry) if mutant.kind in kinds]
+    bounds = [mutant for mutant in chosen if mutant.kind == "bounds"]
+    return [mutant for mutant in chosen if mutant.kind != "bounds"] + bounds[:: -(-len(bounds) // BOUNDS_MOST) or 1]
+
+
+def break_each(case: Case, chosen: Iterable[Mutant], whole: Whole, seeds: int) -> Survey:
     result = Survey()
-    for case in cases:
-        steps, reached = check_clean(case, seeds, result)
-        chosen = [mutant for mutant in mutants(case.launch.binary.ptx, case.launch.binary.entry) if mutant.kind in kinds]
-        bounds = [mutant for mutant in chosen if mutant.kind == "bounds"]
-        chosen = [mutant for mutant in chosen if mutant.kind != "bounds"] + bounds[::BOUNDS_STEP]
-        for mutant in chosen[share[0] :: share[1]]:
-            if mutant.line not in reached:
-                result.unreached += 1
-                continue
-            verdict = judge(case, mutant, range(seeds), BUDGET_FACTOR * steps + 10_000)
-            result.verdicts.append(verdict)
-            if on_verdict is not None:
-                on_verdict(verdict)
+    for mutant in chosen:
+        if mutant.line not in whole.reached:
+            result.unreached += 1
+        else:
+            result.verdicts.append(judge(case, mutant, range(seeds), BUDGET_FACTOR * whole.steps + 10_000))
     return result
 
 
-def check_clean(case: Case, seeds: int, result: Survey) -> tuple[int, set[int]]:
-    """Run the unbroken kernel at every seed; returns the most steps it takes, and the lines that it comes to."""
-    steps, reached = 0, set[int]()
-    for seed in range(seeds):
-        variant = case.variants[seed % len(case.variants)]
-        variant.reset()
-        result.clean_runs += 1
-        try:
-            report = run(variant.launch, sanitize=True, seed=seed, residency=variant.residency)
-            steps, reached = max(steps, report.steps), reached | report.reached
-        except MachineFault as fault:
-            result.false_alarms.append(f"{case.kernel} in {case.math}, seed {seed}: {fault}")
-        else:
-            if not variant.right():
-                result.false_alarms.append(f"{case.kernel} in {case.math}, seed {seed}: a wrong result")
-    return steps, reached
+def survey(cases: Iterable[Case], seeds: int = 10, kinds: tuple[str, ...] = KINDS) -> Survey:
+    """Break every kernel everywhere, and run each unbroken as often."""
+    parts = []
+    for case in cases:
+        whole = run_whole(case, range(seeds))
+        parts += [of_whole(whole), break_each(case, chosen_mutants(case, kinds), whole, seeds)]
+    return merged(parts)
+
+
+def of_whole(whole: Whole) -> Survey:
+    return Survey(clean_runs=whole.runs, false_alarms=list(whole.false_alarms))
 
 
 def merged(parts: Iterable[Survey]) -> Survey:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -13,13 +13,13 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
-from lapidist.machine.mutants import Case, Survey, Variant, survey
+from lapidist.machine.mutants import Case, Survey, Variant, Whole, break_each, chosen_mutants, run_whole
 from lapidist.machine.registered import MACHINE_CHIP, product_of
 
-ROWS, COLUMNS = 72, 136
+ROWS, COLUMNS = 72, 104
 UNROLLED = 4
 SHARERS = 3  # fewer than tiles: a block works on several, and finishes what others began
-CLUSTERS = 3  # that are resident: fewer than tiles too
+CLUSTERS = 2  # that are resident: fewer than tiles too
 LAYOUTS = ("rr", "rc", "cr")
 
 
@@ -69,12 +69,18 @@ def of_kernel(kernel: Kernel, math: str, layouts: Iterable[str]) -> Iterator[Spe
 # ---- to cases ----
 
 
-def survey_part(specimen: Specimen, seeds: int, share: tuple[int, int]) -> Survey:
-    """What one of several processes does. The first part speaks for the unbroken kernel."""
-    found = survey([case_of(specimen)], seeds, share=share)
-    return found if share[0] == 0 else Survey(found.verdicts, found.unreached)
+def whole_part(specimen: Specimen, seed: int) -> tuple[Whole, int]:
+    """One run of the unbroken kernel, and how many mutants it has: what one of several processes does."""
+    case = case_of(specimen)
+    return run_whole(case, (seed,)), len(chosen_mutants(case))
 
 
+def broken_part(specimen: Specimen, share: slice, whole: Whole, seeds: int) -> Survey:
+    case = case_of(specimen)
+    return break_each(case, chosen_mutants(case)[share], whole, seeds)
+
+
+@cache
 def case_of(specimen: Specimen) -> Case:
     """C = A B and C = A B + C, with up to three steps of k less: every remainder of a loop unrolled by four."""
     kernel = kernel_named(specimen.kernel)
