@@ -184,5 +184,5 @@ def test_turned_around() -> None:
     assert (turned.gather_a, turned.gather_b, turned.scatter_rows, turned.scatter_cols) == (False, True, False, True)
     assert turned.groups == (Group(5, 6, 7), Group(2, 3, 4))
     assert turned.transposed() == modes
-    assert Places(1, 2, 3, 4, 5, 6).in_order_of(True) == (2, 1, 4, 3, 5, 6)
+    assert Places(1, 2, 3, 4, 5, 6, 7, 8).in_order_of(True) == (2, 1, 4, 3, 5, 6, 8, 7)
     assert members(modes, Places(1)) == (1, 0, 0, 0, 0, 0, 2, 3, 5, 6, 7)

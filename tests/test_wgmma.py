@@ -13,7 +13,7 @@ from lapidist import machine
 from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.device import chip
-from lapidist.dtypes import numpy_dtype
+from lapidist.dtypes import FP8, numpy_dtype
 from lapidist.hopper import WGMMA_FAMILY, deepest, tile
 from lapidist.hopper_operands import packed_bytes
 from lapidist.kernels import kernel_named
@@ -96,6 +96,14 @@ def test_results_in_other_types(dtype: str, out: str) -> None:
     assert d.dtype == numpy_dtype(out)
     exact = 2.0 * (a.astype("f8") @ b.astype("f8"))
     np.testing.assert_allclose(d.astype("f8"), exact.clip(-128, 127) if out == "int8" else exact, rtol=2**-7)
+
+
+@pytest.mark.parametrize(("left", "right"), [("int8", "uint8"), ("uint8", "int8"), FP8, FP8[::-1]])
+def test_two_types_at_once(left: str, right: str) -> None:
+    a, b = whole((70, 64), 1, left), whole((64, 40), 2, right)
+    out = np.zeros((70, 40), "int32" if left.endswith("int8") else "float32", order="F")  # as D' = B' A'
+    check(multiply(a, b, kernel="wgmma"), a, b)
+    check(multiply(a, b, kernel="wgmma", out=out), a, b)
 
 
 @pytest.mark.parametrize("batch", [(3,), (2, 3)])

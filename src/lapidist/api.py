@@ -13,6 +13,7 @@ from lapidist.errors import ArgumentError
 from lapidist.kernel import Kernel
 from lapidist.prepare import Choice, Gemm, choose_stream, geometry, pointer_of
 from lapidist.routes import RoutedArguments, Wishes, is_scalar_array
+from lapidist.scaled import NO_FACTORS, Factors, ScaledArguments
 from lapidist.schedule import Schedule
 from lapidist.sharing import AUTO, PLANNED, Sharing
 
@@ -29,6 +30,9 @@ def matmul(
     out_dtype: Any = None,
     acc_dtype: Any = None,
     precision: str = "ieee",
+    scale_a: Any = None,
+    scale_b: Any = None,
+    promote: bool | None = None,
     stream: Any = None,
     device: int | str | None = None,
 ) -> Any:
@@ -38,9 +42,17 @@ def matmul(
     `device` ("gpu", a GPU's number, "machine"). Returns `out`, or a new array of a's framework, of `out_dtype`: the
     operands' own type, but int32 for 8-bit integers and float32 for 8-bit floats unless told otherwise. `acc_dtype` is what
     sums are kept in ("float16" for float16); precision="tf32" lets tensor cores round float32 factors to 10 bits.
+
+    Of 8-bit floats, `scale_a` and `scale_b` multiply a and b: numbers, or float32 arrays of one element, one for each row of
+    a (column of b), or one for 1 x 128 or 128 x 128 elements along k (scaled.py lists the shapes). promote=True lets no sum of
+    theirs stay in the tensor core, which keeps 14 bits of it, for more than 128 of k; factors that change along k imply it.
     """
     require_place(device)
-    wanted = types_wanted(out_dtype, acc_dtype, precision)
+    wanted = types_wanted(out_dtype, acc_dtype, precision, promote)
+    factors = Factors(scale_a, scale_b)
+    if factors.any:
+        scaled = ScaledArguments(a, b, None, out, False, False, True, 1.0, 0.0, wanted, factors)
+        return Gemm(scaled, device, None, None).run(scaled, stream)
     key = (geometry(a), geometry(b), geometry(out), wanted, device)
     ready = _prepared.get(key)
     if ready is not None and ready.direct and out is None:
@@ -65,6 +77,9 @@ def gemm(
     out_dtype: Any = None,
     acc_dtype: Any = None,
     precision: str = "ieee",
+    scale_a: Any = None,
+    scale_b: Any = None,
+    promote: bool | None = None,
     gather_a: Any = None,
     gather_b: Any = None,
     scatter_d: Any = None,
@@ -84,7 +99,8 @@ def gemm(
     """out = alpha op(a) op(b) + beta c, in BLAS terms.
 
     beta = 0 never reads c, alpha = 0 never reads a and b. c has the output's type, broadcasts to it and may be the output
-    itself. `out_dtype`, `acc_dtype` and `precision` are matmul's. With 8-bit integers alpha and beta are whole numbers.
+    itself. `out_dtype`, `acc_dtype`, `precision`, `scale_a`, `scale_b` and `promote` are matmul's. With 8-bit integers alpha
+    and beta are whole numbers.
     `gather_a` and `gather_b` are indices of a's rows and b's columns, `scatter_d` of the rows of out (and c) that take the
     result; `check_indices` looks at them all. `permuted`: out has four dimensions (m1, m0, n1, n0), of any strides. alpha and
     beta may be arrays of one element. `kernel` and `config` name a registry row and its knobs; `schedule` ("data_parallel",
@@ -93,10 +109,11 @@ def gemm(
     """
     require_choices(device, kernel, config)
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
-    wanted = types_wanted(out_dtype, acc_dtype, precision)
+    wanted = types_wanted(out_dtype, acc_dtype, precision, promote)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
-    arguments = arguments_of((a, b, c, out), (trans_a, trans_b), alpha, beta, wanted, wishes)
-    if workspace is not None or isinstance(arguments, RoutedArguments):
+    factors = Factors(scale_a, scale_b)
+    arguments = arguments_of((a, b, c, out), (trans_a, trans_b), alpha, beta, wanted, wishes, factors)
+    if workspace is not None or isinstance(arguments, RoutedArguments) or arguments.extras:
         return Gemm(arguments, device, kernel, config, sharing, workspace).run(arguments, stream)
     form = (c is out, arguments.alpha, arguments.beta, arguments.form, wanted)
     key = (geometry(a), geometry(b), geometry(c), geometry(out), form, kernel, config, sharing, device)
@@ -116,6 +133,9 @@ def plan(
     out_dtype: Any = None,
     acc_dtype: Any = None,
     precision: str = "ieee",
+    scale_a: Any = None,
+    scale_b: Any = None,
+    promote: bool | None = None,
     gather_a: Any = None,
     gather_b: Any = None,
     scatter_d: Any = None,
@@ -135,27 +155,42 @@ def plan(
     require_choices(device, kernel, config)
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
-    wanted = types_wanted(out_dtype, acc_dtype, precision)
-    arguments = arguments_of((a, b, c, out), (trans_a, trans_b), alpha, beta, wanted, wishes)
+    wanted = types_wanted(out_dtype, acc_dtype, precision, promote)
+    factors = Factors(scale_a, scale_b)
+    arguments = arguments_of((a, b, c, out), (trans_a, trans_b), alpha, beta, wanted, wishes, factors)
     return Gemm(arguments, device, kernel, config, sharing, workspace)
 
 
 def arguments_of(
-    arrays: tuple[Any, Any, Any, Any], turned: tuple[bool, bool], alpha: Any, beta: Any, wanted: Wanted, wishes: Wishes
+    arrays: tuple[Any, Any, Any, Any],
+    turned: tuple[bool, bool],
+    alpha: Any,
+    beta: Any,
+    wanted: Wanted,
+    wishes: Wishes,
+    factors: Factors = NO_FACTORS,
 ) -> Arguments:
     """a, b, c and out, checked."""
-    if wishes.any or is_scalar_array(alpha) or is_scalar_array(beta):
+    routed = wishes.any or is_scalar_array(alpha) or is_scalar_array(beta)
+    if factors.any and routed:
+        raise ArgumentError(
+            "scale_a, scale_b: matrices with factors are neither gathered, scattered nor permuted, their alpha and beta are "
+            "numbers; got both. Leave one away"
+        )
+    if routed:
         return RoutedArguments(*arrays, *turned, False, alpha, beta, wanted, wishes)
     alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
+    if factors.any:
+        return ScaledArguments(*arrays, *turned, False, alpha, beta, wanted, factors)
     return Arguments(*arrays, *turned, False, alpha, beta, wanted)
 
 
-def types_wanted(out_dtype: Any, acc_dtype: Any, precision: str) -> Wanted:
+def types_wanted(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None = None) -> Wanted:
     """The types by name, as a key."""
-    if out_dtype is None and acc_dtype is None and precision == "ieee":
+    if out_dtype is None and acc_dtype is None and precision == "ieee" and promote is None:
         return AS_USUAL
     out = None if out_dtype is None else name_of(out_dtype, "out_dtype")
-    return Wanted(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision)
+    return Wanted(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision, promote)
 
 
 def require_place(device: object) -> None:

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 from lapidist import checks
 from lapidist.arrays import Operand, contiguous_strides, operand_of
+from lapidist.modes import NOWHERE, Places
 from lapidist.problem import Problem
+from lapidist.scaling import Scaling
 
 
 class Wanted(NamedTuple):
@@ -15,6 +17,7 @@ class Wanted(NamedTuple):
     out_dtype: str | None = None
     accumulator: str | None = None
     precision: str = "ieee"
+    promote: bool | None = None
 
 
 AS_USUAL = Wanted()
@@ -48,6 +51,7 @@ class Arguments:
         self.wanted, self.precision = wanted, wanted.precision
         checks.require_precision(wanted.precision, self.a)
         self.accumulator = checks.require_accumulator(wanted.accumulator, self.a)
+        self.promoted = checks.require_promotion(wanted.promote, self.a)
         for name, value in (("alpha", alpha), ("beta", beta)):
             checks.require_in_range(name, value, self.accumulator)
         checks.require_flag("trans_a", trans_a)
@@ -128,7 +132,20 @@ class Arguments:
         if self.alpha == 0:
             a = a.viewed((*a.shape[:-1], 0), a.strides)
             b = b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides)
-        return Problem.of(a, b, self.c, out, accumulator=self.accumulator, precision=self.precision)
+        how = {"accumulator": self.accumulator, "precision": self.precision}
+        return Problem.of(a, b, self.c, out, **how, scaling=self.scaling())  # type: ignore[arg-type]
+
+    def scaling(self) -> Scaling:
+        return Scaling(promoted=self.promoted)
+
+    @property
+    def extras(self) -> tuple[Operand, ...]:
+        """Arrays beside a, b, c and out that take part; `places` says where."""
+        return ()
+
+    @property
+    def places(self) -> Places:
+        return NOWHERE
 
 
 def fresh_output(shape: tuple[int, ...], like: Operand, dtype: str) -> Operand:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from lapidist.arrays import HOST, Operand, operand_of
-from lapidist.dtypes import MIXED, OPERANDS, PRECISIONS, TF32, TYPES, outputs_of, size_of
+from lapidist.dtypes import FP8, MIXED, OPERANDS, PRECISIONS, TF32, TYPES, outputs_of, size_of
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
 
 
@@ -50,6 +50,20 @@ def require_accumulator(wanted: str | None, a: Operand) -> str:
     if wanted is not None and wanted not in known:
         raise DTypeError(f"acc_dtype: must be {' or '.join(known)} for {a.dtype}; got {wanted}. Leave it away for {known[0]}")
     return wanted or known[0]
+
+
+def require_8_bit_floats(name: str, operand: Operand, instead: str) -> None:
+    if operand.dtype not in FP8:
+        raise DTypeError(f"{name}: is for 8-bit floats; {operand.name} is {operand.dtype}. {instead}")
+
+
+def require_promotion(wanted: object, a: Operand) -> bool:
+    if wanted is None:
+        return False
+    require_flag("promote", wanted)
+    if wanted:
+        require_8_bit_floats("promote", a, "Leave it away: its sums are floats all the way")
+    return bool(wanted)
 
 
 def require_output_type(wanted: str | None, out: object, a: Operand, b: Operand) -> str:

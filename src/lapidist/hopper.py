@@ -29,6 +29,7 @@ from lapidist.hopper_operands import (
 )
 from lapidist.kernel import Kernel, Tuned, Types
 from lapidist.problem import Problem
+from lapidist.scaling import K_BLOCK, SQUARES
 from lapidist.signatures import (
     LAYOUT_WORDS,
     OPERANDS,
@@ -40,6 +41,7 @@ from lapidist.signatures import (
     vector_width,
 )
 
+PROMOTED_SUMS = 96  # a thread, beside as many of the step's products
 MATHS = (*TURNED, TF32, "int8", "uint8", *FP8)
 
 
@@ -90,6 +92,16 @@ def refuse_family(problem: Problem) -> str | None:
     return None
 
 
+def refuse_tile(problem: Problem, config: Config) -> str | None:
+    """Promoted sums are held twice, and a tile meets at most two blocks of 128 columns with a factor each."""
+    sums = config.wm // PATCH_ROWS * config.bn // 2
+    if problem.scaling.promoted and sums > PROMOTED_SUMS:
+        return f"promoted sums are held twice: a thread has registers for {PROMOTED_SUMS}; this tile gives it {sums}"
+    if problem.scaling.b.kind == SQUARES and config.bn > K_BLOCK + (config.bn & -config.bn):
+        return f"a tile meets at most two factors along its columns, 128 columns each; one of {config.bn} may meet three"
+    return None
+
+
 # ---- what the sources are compiled with ----
 
 
@@ -104,7 +116,8 @@ def rung_defines(problem: Problem) -> Mapping[str, object]:
 
 def family_defines(problem: Problem) -> Mapping[str, object]:
     pack_a, pack_b = (2 if turn else int(pack) for pack, turn in zip(packed(problem), transposed(problem), strict=True))
-    return {**rung_defines(problem), "A_TURNED": int(turned(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
+    packing = {"A_TURNED": int(turned(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
+    return {**rung_defines(problem), **packing, **problem.scaling.defines()}
 
 
 def family_constants(problem: Problem) -> Mapping[str, int]:
@@ -152,6 +165,7 @@ FAMILY = Signature(
         ("a_batched", "i32"),
         ("b_batched", "i32"),
         ("workspace", "workspace"),
+        ("scales", "scales"),
     ),
     family_defines,
     refuse_family,
@@ -236,6 +250,7 @@ def by_math(*arguments: object, **more: object) -> dict[str, Tuned]:
 
 
 TYPES = Types(MATHS, outputs=True)
+FAMILY_TYPES = Types(MATHS, mixed=True, outputs=True, promoted=True, factors=True)
 WGMMA_RUNGS = tuple(
     Kernel(
         source.partition("_")[2],
@@ -295,8 +310,9 @@ WGMMA_FAMILY = Kernel(
     tuned={math: family_configs(math) for math in MATHS},
     persistent=1,
     dynamic_shared=wgmma_shared,
-    types=TYPES,
+    types=FAMILY_TYPES,
     unit="wgmma",
     scratch=scratch,
     model=seconds,
+    fits=refuse_tile,
 )

@@ -7,12 +7,24 @@ from typing import Any
 import numpy as np
 
 from lapidist.dtypes import TF32, TYPES
+from lapidist.scaling import K_BLOCK
 
 Array = np.ndarray[Any, Any]
 
 
+Factors = tuple[Array | None, Array | None]  # (rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)
+
+
 def multiply(
-    a: Array, b: Array, c: Array | None, out: Array, alpha: float, beta: float, accumulator: str, precision: str
+    a: Array,
+    b: Array,
+    c: Array | None,
+    out: Array,
+    alpha: float,
+    beta: float,
+    accumulator: str,
+    precision: str,
+    factors: Factors | None = None,
 ) -> None:
     """out = alpha a b + beta c. Small floats are summed in float; beta = 0 never reads c; alpha = 0 never reads a and b."""
     if accumulator == "int32":
@@ -25,8 +37,10 @@ def multiply(
         np.matmul(a, b, out=out)
         return
     else:
-        factors = (x.astype(working, copy=False) for x in (a, b))
-        result = np.matmul(*(map(rounded_to_tf32, factors) if precision == TF32 else factors))
+        first, second = (x.astype(working, copy=False) for x in (a, b))
+        if precision == TF32:
+            first, second = rounded_to_tf32(first), rounded_to_tf32(second)
+        result = np.matmul(first, second) if factors is None else scaled_product(first, second, *factors)
         if accumulator == "float16":
             with np.errstate(over="ignore"):
                 result = result.astype(np.float16).astype(working)
@@ -36,6 +50,20 @@ def multiply(
         result = result + working.type(beta) * c.astype(working, copy=False)
     with np.errstate(over="ignore"):
         out[...] = within_bounds(result, out.dtype.name)
+
+
+def scaled_product(a: Array, b: Array, of_a: Array | None, of_b: Array | None) -> Array:
+    """Factors that change along k multiply the products of 128 of k, the others all of them."""
+    of_a, of_b = (np.ones((1, 1), np.float32) if factors is None else factors for factors in (of_a, of_b))
+    if of_a.shape[1] == of_b.shape[0] == 1:
+        return np.matmul(a, b) * (of_a * of_b)
+    blocks = -(-a.shape[-1] // K_BLOCK)
+    of_a, of_b = np.broadcast_to(of_a, (len(of_a), blocks)), np.broadcast_to(of_b, (blocks, of_b.shape[1]))
+    total = np.zeros((*a.shape[:-1], b.shape[-1]), np.float32)
+    for block in range(blocks):
+        part = slice(block * K_BLOCK, (block + 1) * K_BLOCK)
+        total += (of_a[:, block, None] * of_b[block]) * np.matmul(a[..., part], b[..., part, :])
+    return total
 
 
 def multiply_integers(a: Array, b: Array, c: Array | None, out: Array, alpha: int, beta: int) -> None:

@@ -28,6 +28,8 @@ class Types:
     mixed: bool = False
     outputs: bool = False
     half_sums: bool = False
+    promoted: bool = False  # sums of 8-bit floats leave the tensor core at least every 128 of k
+    factors: bool = False  # of A and B
 
     def refuse(self, problem: Problem) -> str | None:
         if problem.math not in self.maths:
@@ -38,6 +40,10 @@ class Types:
             return f"it writes its operands' type, {problem.dtype}; D is {problem.out_dtype}"
         if problem.accumulator != TYPES[problem.dtype].accumulators[0] and not self.half_sums:
             return f"it sums {problem.dtype} in {TYPES[problem.dtype].accumulators[0]}, not in {problem.accumulator}"
+        if problem.scaling.scaled and not self.factors:
+            return f"it multiplies A and B without factors; here {problem.scaling}"
+        if problem.scaling.promoted and not self.promoted:
+            return f"it keeps sums of {problem.dtype} in the tensor core; these shall be promoted"
         return None
 
 
@@ -78,6 +84,7 @@ class Kernel:
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
     scratch: Callable[[Problem], tuple[int, int]] | None = None  # bytes of flags and of room for operands that it packs
     model: Callable[[Problem, Config, Device], float] | None = None  # seconds, where the planner's own model knows too little
+    fits: Callable[[Problem, Config], str | None] | None = None  # why a config does not suit a problem that others do
 
     @property
     def entry(self) -> str:
@@ -163,7 +170,8 @@ class Kernel:
         needed = self.shared_bytes(config, problem)
         if needed > device.shared_per_block:
             return f"its buffers take {needed} bytes of shared memory; {device.name} gives a block {device.shared_per_block}"
-        return self.signature.refuse(problem)
+        unfit = self.fits(problem, config) if self.fits is not None else None
+        return unfit or self.signature.refuse(problem)
 
     def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
         """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do."""

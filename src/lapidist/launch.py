@@ -27,6 +27,7 @@ PARAMETER_KINDS = {
     "schedule": ("20i", 80, 4),
     "workspace": ("2Q", 16, 8),
     "modes": ("6Q5q", 88, 8),
+    "scales": ("2Q4q", 48, 8),
     "lists": (f"{4 * ARRAYS_AT_ONCE}Q", 32 * ARRAYS_AT_ONCE, 8),
 }
 

@@ -1,7 +1,7 @@
 """Where rows and columns come from and go to, and where alpha and beta are, when strides and two numbers do not say it.
 
-`Modes` is a part of the Problem, and what its kernel is compiled for; `Places` are the addresses of one call. modes.cuh is
-the other side.
+`Modes` is a part of the Problem, and what its kernel is compiled for; `Places` are the addresses of one call, those of
+factors (scaling.py) too. modes.cuh is the other side.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ PLAIN = Modes()
 
 
 class Places(NamedTuple):
-    """Addresses of index arrays and scalars; 0: there is none."""
+    """Addresses of index arrays, scalars and factors; 0: there is none."""
 
     a_rows: int = 0
     b_cols: int = 0
@@ -84,12 +84,19 @@ class Places(NamedTuple):
     d_cols: int = 0
     alpha: int = 0
     beta: int = 0
+    scale_a: int = 0
+    scale_b: int = 0
 
     def in_order_of(self, transposed: bool) -> Places:
         """As the problem has A and B: exchanged when it computes the transposed product."""
         if not transposed:
             return self
-        return Places(self.b_cols, self.a_rows, self.d_cols, self.d_rows, self.alpha, self.beta)
+        exchanged = (self.b_cols, self.a_rows, self.d_cols, self.d_rows)
+        return Places(*exchanged, self.alpha, self.beta, self.scale_b, self.scale_a)
+
+    @property
+    def scales(self) -> tuple[int, int]:
+        return self.scale_a, self.scale_b
 
 
 NOWHERE = Places()
@@ -98,4 +105,4 @@ NOWHERE = Places()
 def members(modes: Modes, places: Places) -> tuple[int, ...]:
     """modes.cuh's struct Modes, in its order; `places` as the problem has A and B."""
     rows, cols = modes.groups or (Group(1, 0, 0), Group(1, 0, 1))
-    return (*places, rows.extent, rows.step, cols.extent, cols.step, cols.stride)
+    return (*places[:6], rows.extent, rows.step, cols.extent, cols.step, cols.stride)

@@ -93,7 +93,8 @@ class Plan:
     def constants(self, alpha: float, beta: float, places: Places = NOWHERE) -> dict[str, Any]:
         """Every parameter that stays the same while the pointers change, by name."""
         words = {} if self.schedule is None else {"schedule": tuple(self.schedule.words().values())}
-        routed = {"modes": members(self.problem.modes, places.in_order_of(self.problem.transposed))}
+        here = places.in_order_of(self.problem.transposed)
+        routed = {"modes": members(self.problem.modes, here), "scales": self.problem.scaling.members(here.scales)}
         more = self.kernel.signature.more
         return {**constants(self.problem, alpha, beta), **words, **routed, **(more(self.problem) if more else {})}
 

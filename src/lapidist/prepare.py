@@ -20,6 +20,7 @@ from lapidist.modes import NOWHERE
 from lapidist.plans import Plan, Scratch, make_plan
 from lapidist.problem import Offsets, Problem
 from lapidist.routes import RoutedArguments
+from lapidist.scaled import ScaledArguments
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.steady import Execute, steady_torch, stream_handle
 
@@ -55,8 +56,8 @@ class Gemm:
         self.place = choose_place(arguments.a.device, device)
         self.shape, self.like = arguments.result_shape, arguments.a
         self.out_dtype = arguments.out_dtype
-        self._again, self._routed = arguments.again, isinstance(arguments, RoutedArguments)
-        self._places = arguments.places if isinstance(arguments, RoutedArguments) else NOWHERE
+        self._again, self._places = arguments.again, arguments.places
+        self._routed = isinstance(arguments, RoutedArguments) or self._places != NOWHERE
         self.alpha, self.beta = arguments.alpha, arguments.beta
         self.execute: Execute = self._execute_checked
         self.parts: list[Part] = []
@@ -175,7 +176,8 @@ class Gemm:
             multiply(a, b, rows, product, alpha, beta, *types)
             return arguments.to_host(product, out)
         c = None if arguments.c is None else on_host(arguments.c)
-        return multiply(on_host(arguments.a), on_host(arguments.b), c, on_host(out), self.alpha, self.beta, *types)
+        factors = arguments.factors_on_host() if isinstance(arguments, ScaledArguments) else None
+        return multiply(on_host(arguments.a), on_host(arguments.b), c, on_host(out), self.alpha, self.beta, *types, factors)
 
     def _on_machine(self, arguments: Arguments, out: Operand) -> None:
         from lapidist import machine
@@ -183,16 +185,15 @@ class Gemm:
         for plan, _, skipped in self.parts:
             if not plan.is_empty:
                 scratch, numbers = Scratch(plan), (self.alpha, self.beta)
-                extras = arguments.extras if isinstance(arguments, RoutedArguments) else ()
                 operands = arguments.a, arguments.b, arguments.c, out
-                machine.run(plan.launch(*operands, *numbers, skipped, scratch, self._places, extras))
+                machine.run(plan.launch(*operands, *numbers, skipped, scratch, self._places, arguments.extras))
                 scratch.require_zero_flags()
 
     def _through_gpu(self, arguments: Arguments, out: Operand, stream: Any) -> None:
         """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it is."""
         if self._routed:
             raise ArgumentError(
-                "device: gathered, scattered and permuted host arrays are not copied to a GPU. Copy them there first"
+                "device: gathered, scattered, permuted and scaled host arrays are not copied to a GPU. Copy them there first"
             )
         ordinal = int(self.place)
         handle = choose_stream(stream, "numpy", ordinal)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from lapidist.arrays import Operand
 from lapidist.dtypes import TYPES, math_of, size_of
 from lapidist.modes import PLAIN, Modes
+from lapidist.scaling import AS_THEY_ARE, Scaling
 
 VECTOR_BYTES = 16  # the widest load: alignment beyond it buys nothing
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
@@ -93,6 +94,7 @@ class Problem:
     precision: str = "ieee"  # or "tf32", for float32
     transposed: bool = False  # A and B of the caller were exchanged
     modes: Modes = PLAIN  # gathered, scattered, permuted, listed
+    scaling: Scaling = AS_THEY_ARE  # factors of A and B, promoted sums
 
     @property
     def math(self) -> str:
@@ -135,6 +137,7 @@ class Problem:
         accumulator: str | None = None,
         precision: str = "ieee",
         modes: Modes = PLAIN,
+        scaling: Scaling = AS_THEY_ARE,
     ) -> Problem:
         """Operands must fit together already (prepare.py checks them and names the argument that does not)."""
         batch = d.shape[:-2]
@@ -155,6 +158,7 @@ class Problem:
             in_place=in_place,
             precision=precision,
             modes=modes,
+            scaling=scaling,
         )
         return problem.collapsed().row_major().stacked()
 
@@ -173,7 +177,7 @@ class Problem:
         a, b, d = self.b.transposed(), self.a.transposed(), self.d.transposed()
         c = self.c and self.c.transposed()
         swapped = replace(self, m=self.n, n=self.m, dtype=self.b_dtype, b_dtype=self.dtype, transposed=not self.transposed)
-        return replace(swapped, a=a, b=b, c=c, d=d, modes=self.modes.transposed())
+        return replace(swapped, a=a, b=b, c=c, d=d, modes=self.modes.transposed(), scaling=self.scaling.transposed())
 
     def collapsed(self) -> Problem:
         """Neighbouring batch dimensions become one wherever every operand steps through both evenly."""
@@ -246,5 +250,5 @@ class Problem:
         batch = f" x {'x'.join(map(str, self.batch))} batches" if self.batch else ""
         swapped = " (as D' = B' A')" if self.transposed else ""
         beta = " + beta C" if self.c else ""
-        routed = f", {self.modes}" if self.modes != PLAIN else ""
+        routed = "".join(f", {each}" for each in (self.modes, self.scaling) if each not in (PLAIN, AS_THEY_ARE))
         return f"{self.m} x {self.n} x {self.k}{batch} {self.types}, layouts {self.layouts}{beta}{swapped}{routed}"

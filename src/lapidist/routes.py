@@ -156,7 +156,9 @@ class RoutedArguments(Arguments):
         if self.alpha == 0:
             a, b = a.viewed((*a.shape[:-1], 0), a.strides), b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides)
         modes = self.modes()
-        problem = Problem.of(a, b, c, plain, accumulator=self.accumulator, precision=self.precision, modes=modes)
+        problem = Problem.of(
+            a, b, c, plain, accumulator=self.accumulator, precision=self.precision, modes=modes, scaling=self.scaling()
+        )
         # Any row may be taken, so the steps between all of them count; which operand is which no longer matters.
         bits = min(alignment_of(operand) for operand in (self.a, self.b, self.c, self.out) if operand is not None)
         first, second, last = (replace(matrix, alignment=bits) for matrix in (problem.a, problem.b, problem.d))

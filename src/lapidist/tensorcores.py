@@ -12,7 +12,7 @@ from lapidist.signatures import MMA, TENSOR, Signature
 
 WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64", "int8", "uint8"), outputs=True, half_sums=True)
 FLOAT_WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64"), outputs=True, half_sums=True)
-MMA_TYPES = Types(tuple(math for math in MATHS if math != "float32"), mixed=True, outputs=True, half_sums=True)
+MMA_TYPES = Types(tuple(math for math in MATHS if math != "float32"), mixed=True, outputs=True, half_sums=True, promoted=True)
 
 # ---- dynamic shared memory ----
 

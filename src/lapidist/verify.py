@@ -16,7 +16,11 @@ Tensor cores. A step sums D products and the old sum: each is cut off below 2^-2
 2^-23 of itself (machine/sums.py; found on an H200). Cuts of the sums all point towards zero, so n = k / D steps are
 off by n (2^-23 + 2^-25) P; cuts of the products point both ways: 8 sqrt(k) 2^-25 P. In 16 bits (D = 16) it sees one lost
 product up to k = 10000. wgmma keeps 2^-13 of 8-bit floats. With P that would say nothing, so there the sums are bounded by
-what they reach when the order is random: |product| + 4 R. Sums in half are rounded to nearest once a step.
+what they reach when the order is random: |product| + 4 R. Sums in half are rounded to nearest once a step. Promoted
+sums leave the tensor core every 128 of k: there the bound is that of each 128, added up; the rest is fused multiply-adds.
+
+Factors of A and B are parts of the reference's A and B, and of P and R; their products with each other and with the sums are
+three roundings, 3 u P.
 
 tf32 keeps 10 bits of each factor: rounded by our kernels, cut off by the copy engine's, so each product is off by up to
 2^-9, 2^-10 on average: 2^-10 |product| + 8 2^-10 R.
@@ -29,6 +33,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lapidist.dtypes import FP8, TF32, TYPES, math_of
+from lapidist.scaling import K_BLOCK
 
 LAMBDA = 8.0
 DEPTH, TF32_DEPTH, FP8_DEPTH = 16, 4, 32  # products of one step; wmma takes tf32 in steps of 4, mma.sync and wgmma of 8
@@ -55,9 +60,10 @@ class Sums:
     math: str
     accumulator: str
     unit: str | None = None
+    promoted: bool = False
 
-    def error(self, k: int, product: Any, p: Any, r: Any) -> Any:
-        """e, from |product|, P and R; a term counts where the unit may have made its error."""
+    def error(self, k: int, product: Any, p: Any, r: Any, reached: Any) -> Any:
+        """e, from |product|, P, R and what sums reach inside; a term counts where the unit may have made its error."""
         u = TYPES[self.accumulator].roundoff
         found = tf32_error(product, p, r) if self.math == TF32 else 0.0
         if self.accumulator == "float16":
@@ -68,10 +74,22 @@ class Sums:
             return found + fused * p
         found = found + max(fused, tensor_core_bound(k, TF32_DEPTH if self.math == TF32 else DEPTH)) * p
         if self.math in FP8 and self.unit != "mma":
-            steps = -(-k // FP8_DEPTH)
-            lost = FP8_CUT * (2 * steps + min(k, LAMBDA * math.sqrt(k)))
-            found = found + lost * smaller(p, product + LAMBDA / 2 * r)
+            k = min(k, K_BLOCK) if self.promoted else k
+            lost = FP8_CUT * (2 * -(-k // FP8_DEPTH) + min(k, LAMBDA * math.sqrt(k)))
+            found = found + lost * reached
         return found
+
+
+def most_reached(a: Any, b: Any, promoted: bool) -> Any:
+    """What sums of products in random order stay below; of promoted ones, that of each 128 of k, added up."""
+    k = a.shape[-1]
+    block = K_BLOCK if promoted else max(k, 1)
+    total: Any = 0.0
+    for start in range(0, k, block):
+        first, second = a[..., start : start + block], b[..., start : start + block, :]
+        random = abs(first @ second) + LAMBDA / 2 * ((first * first) @ (second * second)) ** 0.5
+        total = total + smaller(abs(first) @ abs(second), random)
+    return total
 
 
 def tensor_core_bound(k: int, depth: int) -> float:
@@ -96,11 +114,17 @@ def judge(
     accumulator: str | None = None,
     precision: str = "ieee",
     unit: str | None = None,
+    scale_a: Any = None,
+    scale_b: Any = None,
+    promoted: bool = False,
 ) -> Verdict:
-    """Compare D with the float64 product. Arrays are all NumPy or all torch; `exact` asks for equality (integer values)."""
+    """Compare D with the float64 product. Arrays are all NumPy or all torch; `exact` asks for equality (integer values).
+
+    `scale_a` and `scale_b` are the caller's factors, `promoted` what it asked for: factors that change along k imply it.
+    """
     dtype, output = name_of(a.dtype), TYPES[name_of(d.dtype)]
-    sums = Sums(math_of(dtype, precision), accumulator or TYPES[dtype].accumulators[0], unit)
-    a64, b64 = to_float64(a), to_float64(b)
+    sums = Sums(math_of(dtype, precision), accumulator or TYPES[dtype].accumulators[0], unit, promoted)
+    a64, b64 = with_factors(to_float64(a), scale_a, False), with_factors(to_float64(b), scale_b, True)
     product = alpha * (a64 @ b64)
     c64 = beta * to_float64(c) if beta != 0 else 0.0
     reference = product + c64
@@ -111,13 +135,28 @@ def judge(
     error = abs(to_float64(d) - reference)
     if exact or sums.accumulator == "int32":
         return worst_of((error != 0) * WRONG)
-    p, r = abs(alpha) * (abs(a64) @ abs(b64)), 0.0
-    if sums.math in (TF32, *FP8):
-        r = abs(alpha) * ((a64 * a64) @ (b64 * b64)) ** 0.5
+    p = abs(alpha) * (abs(a64) @ abs(b64))
+    r = abs(alpha) * ((a64 * a64) @ (b64 * b64)) ** 0.5 if sums.math == TF32 else 0.0
+    reached = abs(alpha) * most_reached(a64, b64, promoted) if sums.math in FP8 else 0.0
     scaling = TYPES["float64" if sums.accumulator == "float64" else "float32"].roundoff
-    bound = sums.error(a.shape[-1], abs(product), p, r) + 2 * scaling * (p + abs(c64))
+    scaled = 3 * scaling * p if scale_a is not None or scale_b is not None else 0.0
+    bound = sums.error(a.shape[-1], abs(product), p, r, reached) + 2 * scaling * (p + abs(c64)) + scaled
     bound = bound + output.roundoff * (abs(reference) + bound) + output.spacing
     return worst_of(error / bound)
+
+
+def with_factors(matrix: Any, factors: Any, by_columns: bool) -> Any:
+    """A times its factors, which are one, one a row, or one for each 128 of k and row or 128 rows; B's are as if turned."""
+    if factors is None or not hasattr(factors, "shape"):
+        return matrix if factors is None else matrix * factors
+    turned, of = (matrix.swapaxes(-1, -2), factors.T) if by_columns else (matrix, factors)
+    values = to_float64(of).reshape(len(of), -1) if len(of.shape) else to_float64(of).reshape(1, 1)
+    rows, cols = turned.shape[-2:]
+    if values.shape[0] not in (1, rows) or values.shape[1] > 1:
+        blocks = [row if values.shape[0] == rows else row // K_BLOCK for row in range(rows)]
+        values = values[blocks][:, [col // K_BLOCK if values.shape[1] > 1 else 0 for col in range(cols)]]
+    scaled = turned * values
+    return scaled.swapaxes(-1, -2) if by_columns else scaled
 
 
 def smaller(first: Any, second: Any) -> Any:

@@ -130,12 +130,17 @@ template <int N> struct Wgmma;
 #define NAMES_224 NAMES_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define NAMES_240 NAMES_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define NAMES_256 NAMES_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
+#define WGMMA_ADDING(N, a, b, old)                                                                            \
+  asm volatile("wgmma.mma_async.sync.aligned.m64n" #N WGMMA_SHAPE TOKEN(KIND_, ELEMENT) TOKEN(KIND_, B_ELEMENT) \
+               " {" NAMES_##N "}, %" #a ", %" #b ", " old WGMMA_TAIL ";"                                      \
+               : SUMS_##N : "l"(A), "l"(B))
 #define WGMMA(N, a, b)                                                                                        \
   template <> struct Wgmma<N> {                                                                               \
     static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], Descriptor A, Descriptor B) {         \
-      asm volatile("wgmma.mma_async.sync.aligned.m64n" #N WGMMA_SHAPE TOKEN(KIND_, ELEMENT)                  \
-                   TOKEN(KIND_, B_ELEMENT) " {" NAMES_##N "}, %" #a ", %" #b ", 1" WGMMA_TAIL ";"             \
-                   : SUMS_##N : "l"(A), "l"(B));                                                              \
+      WGMMA_ADDING(N, a, b, "1");                                                                             \
+    }                                                                                                         \
+    static __device__ __forceinline__ void start(Sum (&sums)[N / 2], Descriptor A, Descriptor B) { /* at zero */ \
+      WGMMA_ADDING(N, a, b, "0");                                                                             \
     }                                                                                                         \
   };
 WGMMA(16, 8, 9)

@@ -34,6 +34,7 @@
 #include "wgmma_store.cuh"
 
 #include "packing.cuh"
+#include "scales.cuh"
 #define GROUPS (BM == 64 ? 1 : BM == 192 ? 3 : 2)
 #define THREADS (GROUPS * 128 + 128)
 static_assert(BM % 64 == 0 && BM <= 256 && BN % 16 == 0 && BN <= 256, "tiles are counted in 64 rows, 16 columns");
@@ -111,7 +112,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
 wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, const __grid_constant__ TensorMap a_map,
       const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap d_map, const T* A, const T* B, const Out* C,
       Out* D, i64 a_line, i64 b_line, i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
-      int a_batched, int b_batched, Workspace workspace) {
+      int a_batched, int b_batched, Workspace workspace, Scales scales) {
   const Extents extents = {M, N, K, batch, batches};
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
@@ -163,20 +164,33 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     };
     int parity = 0;
     while (tiles.next(extents, rank)) {
-      Sum sums[ROWS][BN / 2] = {};
+      Sum sums[ROWS][BN / 2] = {}, products[ROWS][BN / 2];
+      Sum(&target)[ROWS][BN / 2] = PROMOTED ? products : sums;
+      const int first_row = tiles.row + group * ROWS * 64 + warp % 4 * 16 + lane / 4, first_col = tiles.col + lane % 4 * 2;
       int last = stage;
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
+        StepFactors<ROWS, BN> factors;
+        factors.load(scales, first_row, first_col, step, extents.M, extents.N);
         barrier_wait(&pipeline.full[stage], parity);
         const Descriptor a = describe(pipeline.stage[stage].A + group * ROWS * SLAB), b = describe(pipeline.stage[stage].B);
         products_begin();
 #pragma unroll
         for (int i = 0; i < STEPS; ++i)
 #pragma unroll
-          for (int m = 0; m < ROWS; ++m)
-            Wgmma<BN>::multiply(sums[m], a + step_along_k<A_TURNED>(i) + further(m * SLAB), b + step_along_k<B_TURNED>(i));
+          for (int m = 0; m < ROWS; ++m) {
+            const Descriptor of_a = a + step_along_k<A_TURNED>(i) + further(m * SLAB), of_b = b + step_along_k<B_TURNED>(i);
+            if (PROMOTED && i == 0) Wgmma<BN>::start(target[m], of_a, of_b);
+            else Wgmma<BN>::multiply(target[m], of_a, of_b);
+          }
         products_commit();
-        if (step > 0) {  // this step's products run while the one before gives its stage back
+        if (PROMOTED) {  // meanwhile the other warpgroup's products run
+          products_wait<0>();
+#pragma unroll
+          for (int m = 0; m < ROWS; ++m) sums_arrive(products[m]);
+          free_stage(stage);
+          factors.add(sums, products);
+        } else if (step > 0) {  // this step's products run while the one before gives its stage back
           products_wait<1>();
           free_stage(last);
         }
@@ -186,13 +200,13 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       products_wait<0>();
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) sums_arrive(sums[m]);
-      if (steps > 0) free_stage(last);
+      if (steps > 0 && !PROMOTED) free_stage(last);
 
       // Store: patches of 16 rows, each warp for itself.
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) {
         const int row = tiles.row + (group * ROWS + m) * 64 + warp % 4 * 16;
-        const int my_row = row + lane / 4, my_col = tiles.col + lane % 4 * 2;
+        const int my_row = first_row + m * 64, my_col = first_col;
         const int rows_left = extents.M - my_row, cols_left = extents.N - my_col;
         const Out* c = C + tiles.inner * c_inner + tiles.outer * c_outer + my_row * c_row + my_col * c_col;
         Out* d = D + tiles.inner * d_inner + tiles.outer * d_outer;
@@ -201,6 +215,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           const int col = tiles.col + patch * D_COLS;
           Sum* mine = &sums[m][patch * (D_COLS / 2)];
           const int cols = cols_left - patch * D_COLS;
+          scale_in_the_end<D_COLS / 2>(mine, scales, my_row, my_col + patch * D_COLS, extents.M, extents.N);
           scale_sums<D_COLS / 2>(c + patch * D_COLS * c_col, c_row, c_col, rows_left, cols, alpha, mine, beta);
           Patch<D_COLS>& buffer = pipeline.D[warp][(m * D_PATCHES + patch) % D_BUFFERS];
           if (D_COPY_ENGINE && lane == 0) tma_store_wait_read<D_BUFFERS - 1>();

@@ -1,0 +1,156 @@
+"""A call with factors of A and B: numbers, or arrays that are read when the kernel runs, so their contents may change.
+
+`ScaledArguments` are Arguments with the same rules. A number is a part of alpha; an array is one of four, by its shape:
+
+    one element              for the whole matrix
+    (m,) or (m, 1)           one for each row of a; of b: (n,) or (1, n), one for each column
+    (m, k / 128)             for each row and 128 of k, rounded up; of b: (k / 128, n)
+    (m / 128, k / 128)       for blocks of 128 x 128, rounded up; of b: (k / 128, n / 128)
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lapidist import checks
+from lapidist.arguments import Arguments, Wanted
+from lapidist.arrays import Operand, on_host, operand_of
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.modes import Places
+from lapidist.scaling import K_BLOCK, LINES, ONE, SQUARES, STRIPS, UNSCALED, Scale, Scaling
+
+Array = np.ndarray[Any, Any]
+
+
+class Factors(NamedTuple):
+    """What a caller gave as scale_a and scale_b."""
+
+    a: Any = None
+    b: Any = None
+
+    @property
+    def any(self) -> bool:
+        return self.a is not None or self.b is not None
+
+
+NO_FACTORS = Factors()
+
+
+class ScaledArguments(Arguments):
+    """`factors` multiply a and b."""
+
+    def __init__(
+        self,
+        a: Any,
+        b: Any,
+        c: Any,
+        out: Any,
+        trans_a: bool,
+        trans_b: bool,
+        vectors: bool,
+        alpha: float,
+        beta: float,
+        wanted: Wanted,
+        factors: Factors,
+    ) -> None:
+        self.factors, self.unscaled = factors, alpha
+        for name, value in zip(NAMES, factors, strict=True):
+            alpha *= 1.0 if value is None or is_array(value) else require_number(name, value)
+        super().__init__(a, b, c, out, trans_a, trans_b, vectors, alpha, beta, wanted)
+        for name, operand in zip(NAMES, (self.a, self.b), strict=True):
+            if getattr(factors, name[-1]) is not None:
+                checks.require_8_bit_floats(name, operand, "Multiply with alpha")
+        self.arrays = {name: self._factors_of(name, value) for name, value in zip(NAMES, factors, strict=True) if is_array(value)}
+        if wanted.promote is not None and not wanted.promote and self.scaling().promoted:
+            raise ArgumentError(
+                "promote: factors that change along k multiply promoted sums; got False. Leave it away, or give a factor a line"
+            )
+
+    def again(self, a: Any, b: Any, c: Any, out: Any) -> ScaledArguments:
+        return ScaledArguments(a, b, c, out, *self.form, self.unscaled, self.beta, self.wanted, self.factors)
+
+    def _factors_of(self, name: str, value: Any) -> Operand:
+        operand = operand_of(value, name)
+        if operand.dtype != "float32":
+            raise DTypeError(f"{name}: factors must be float32; got {operand.dtype}. Convert them first")
+        checks.require_same_device(operand, self.a)
+        checks.require_no_gradient(operand)
+        checks.require_whole_elements(operand)
+        if len(self.shape) > 2 and math.prod(operand.shape) != 1:
+            raise ShapeError(
+                f"{name}: of a batch, all matrices have one factor, a number or an array of one element; got shape "
+                f"{operand.shape} for a product of shape {self.shape}. Multiply one pair at a time"
+            )
+        scale_of(operand, *self._lines(name))
+        return operand
+
+    def _lines(self, name: str) -> tuple[int, int]:
+        """The lines that have factors, and k."""
+        return (self.shape[-2] if name == "scale_a" else self.shape[-1]), self.a.shape[-1]
+
+    def scaling(self) -> Scaling:
+        """None where A and B are not read."""
+        if self.alpha == 0 or self.a.shape[-1] == 0:
+            return Scaling()
+        a, b = (scale_of(self.arrays[name], *self._lines(name)) if name in self.arrays else UNSCALED for name in NAMES)
+        return Scaling(a, b, self.promoted or a.along_k or b.along_k)
+
+    @property
+    def extras(self) -> tuple[Operand, ...]:
+        return tuple(self.arrays.values())
+
+    @property
+    def places(self) -> Places:
+        return Places(**{name: operand.pointer for name, operand in self.arrays.items()})
+
+    def factors_on_host(self) -> tuple[Array | None, Array | None]:
+        """(rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)."""
+        found = [self._spread(name) if name in self.arrays else None for name in NAMES]
+        return found[0], None if found[1] is None else found[1].T
+
+    def _spread(self, name: str) -> Array:
+        operand, (lines, k) = self.arrays[name], self._lines(name)
+        scale = scale_of(operand, lines, k)
+        values = on_host(operand)
+        if not scale.along_k:
+            return values.reshape(-1, 1)
+        values = values if name == "scale_a" else values.T
+        return values.repeat(K_BLOCK, axis=0)[:lines] if scale.kind == SQUARES else values
+
+
+NAMES = ("scale_a", "scale_b")
+
+
+def is_array(value: object) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic)
+
+
+def require_number(name: str, value: object) -> float:
+    number = checks.require_scalar(name, value)
+    checks.require_in_range(name, number, "float32")
+    return number
+
+
+def scale_of(operand: Operand, lines: int, k: int) -> Scale:
+    """Which of the four it is. Of B, all is as if transposed."""
+    of_a = operand.name == "scale_a"
+    shape, strides = operand.shape, operand.strides
+    blocks, squares = -(-k // K_BLOCK), -(-lines // K_BLOCK)
+    if math.prod(shape) == 1:
+        return Scale(ONE)
+    if len(shape) == 1 and shape[0] == lines:
+        return Scale(LINES, strides[0])
+    (across, along), (line_step, block_step) = (shape, strides) if of_a else (shape[::-1], strides[::-1])
+    if len(shape) == 2 and (across, along) == (lines, 1):
+        return Scale(LINES, line_step)
+    if len(shape) == 2 and along == blocks and across in (lines, squares):
+        return Scale(STRIPS if across == lines else SQUARES, line_step, block_step)
+    turn = slice(None) if of_a else slice(None, None, -1)
+    wanted = [str((lines,)), *(str(each[turn]) for each in ((lines, 1), (lines, blocks), (squares, blocks)))]
+    raise ShapeError(
+        f"{operand.name}: must be one factor, or of shape {', '.join(wanted[:-1])} or {wanted[-1]} (a line, 1 x {K_BLOCK}, "
+        f"{K_BLOCK} x {K_BLOCK}) for {lines} {'rows of a' if of_a else 'columns of b'} and k = {k}; got {shape}. Reshape it"
+    )

@@ -1,0 +1,60 @@
+"""Factors that multiply A and B, and whether sums leave the tensor core every 128 of k: what models ask of 8-bit floats.
+
+`Scaling` is a part of the Problem, and what its kernel is compiled for; `Places` (modes.py) say where the factors are.
+scales.cuh is the other side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+K_BLOCK = 128  # of k: what has its own factors, and is promoted at once
+NO, ONE, LINES, STRIPS, SQUARES = range(5)  # as scales.cuh counts them
+WORDS = ("", "one factor", "a factor a line", "factors by 1 x 128", "factors by 128 x 128")
+
+
+class Scale(NamedTuple):
+    """The factors of one operand. Steps are elements: to the next row of A or column of B (or 128), to the next 128 of k."""
+
+    kind: int = NO
+    line_step: int = 0
+    block_step: int = 0
+
+    @property
+    def along_k(self) -> bool:
+        return self.kind in (STRIPS, SQUARES)
+
+
+UNSCALED = Scale()
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    a: Scale = UNSCALED
+    b: Scale = UNSCALED
+    promoted: bool = False
+
+    @property
+    def scaled(self) -> bool:
+        return bool(self.a.kind or self.b.kind)
+
+    def transposed(self) -> Scaling:
+        """That of D' = B' A'."""
+        return replace(self, a=self.b, b=self.a)
+
+    def defines(self) -> dict[str, object]:
+        """What scales.cuh is told; nothing of what a problem does not use, so that plain ones are compiled once."""
+        factors = {"A_FACTORS": self.a.kind, "B_FACTORS": self.b.kind} if self.scaled else {}
+        return {**factors, **({"PROMOTED": 1} if self.promoted else {})}
+
+    def members(self, places: tuple[int, int]) -> tuple[int, ...]:
+        """scales.cuh's struct Scales, in its order; `places`: the addresses, as the problem has A and B."""
+        return (*places, self.a.line_step, self.a.block_step, self.b.line_step, self.b.block_step)
+
+    def __str__(self) -> str:
+        words = [f"{letter} with {WORDS[scale.kind]}" for letter, scale in (("A", self.a), ("B", self.b)) if scale.kind]
+        return ", ".join([*words, *(["sums promoted"] if self.promoted else [])])
+
+
+AS_THEY_ARE = Scaling()

@@ -1,0 +1,88 @@
+"""On a GPU, with torch: 8-bit floats with factors in every form, promoted sums, pairs of types; in graphs and on all tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist.dtypes import FP8
+from lapidist.hopper import WGMMA_FAMILY
+from lapidist.verify import judge
+from scale_cases import PAIRS, factors
+
+pytestmark = pytest.mark.gpu
+M, N, K = 333, 720, 1040
+
+
+@pytest.fixture
+def torch() -> Any:
+    import torch
+
+    return torch
+
+
+def eights(torch: Any, dtype: str, *shape: int) -> Any:
+    return torch.randn(*shape, device="cuda").to(getattr(torch, dtype))
+
+
+def on_gpu(torch: Any, scale: Any) -> Any:
+    return torch.from_numpy(scale).cuda() if isinstance(scale, np.ndarray) else scale
+
+
+@pytest.mark.parametrize("output", ["float32", "bfloat16"])
+@pytest.mark.parametrize(("a_form", "b_form"), PAIRS)
+def test_every_form(torch: Any, rng: np.random.Generator, a_form: str, b_form: str, output: str) -> None:
+    for left, right in (FP8, FP8[::-1]):
+        a, b = eights(torch, left, M, K), eights(torch, right, N, K).T
+        scales = {
+            "scale_a": on_gpu(torch, factors(rng, a_form, M, K)),
+            "scale_b": on_gpu(torch, factors(rng, b_form, N, K, of_b=True)),
+        }
+        d = lapidist.gemm(a, b, out_dtype=output, kernel="wgmma", **scales)
+        assert judge(d, a, b, promoted={a_form, b_form} & {"strips", "squares"} != set(), unit="wgmma", **scales).ok
+
+
+TILES = [config for config, _ in WGMMA_FAMILY.configs_for(FP8[0])]
+
+
+@pytest.mark.parametrize("config", TILES, ids=str)
+def test_every_tile(torch: Any, rng: np.random.Generator, config: Any) -> None:
+    """Those with registers for two sets of sums; the others refuse."""
+    a, b = eights(torch, FP8[0], M, K), eights(torch, FP8[0], N, K).T
+    scales = {
+        "scale_a": on_gpu(torch, factors(rng, "strips", M, K)),
+        "scale_b": on_gpu(torch, factors(rng, "squares", N, K, of_b=True)),
+    }
+    try:
+        d = lapidist.gemm(a, b, kernel="wgmma", config=config, **scales)
+    except lapidist.RefusalError:
+        assert config.wm // 16 * config.bn // 2 > 96
+    else:
+        assert judge(d, a, b, promoted=True, unit="wgmma", **scales).ok
+
+
+def test_promotion_keeps_what_the_tensor_core_loses(torch: Any) -> None:
+    a, b = (torch.rand(*shape, device="cuda").to(torch.float8_e4m3fn) for shape in ((256, 8192), (256, 8192)))
+    kept, promoted = (lapidist.gemm(a, b.T, promote=each, kernel="wgmma") for each in (False, True))
+    assert judge(promoted, a, b.T, promoted=True, unit="wgmma").ok
+    assert judge(kept, a, b.T, promoted=True, unit="wgmma").worst > 2
+
+
+def test_in_a_graph_with_factors_that_change(torch: Any, rng: np.random.Generator) -> None:
+    a, b = eights(torch, FP8[0], M, K), eights(torch, FP8[0], N, K).T
+    scale_a, scale_b = (on_gpu(torch, factors(rng, form, size, K, of_b)) for form, size, of_b in
+                        (("strips", M, False), ("squares", N, True)))  # fmt: skip
+    out = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
+    plan = lapidist.plan(a, b, out=out, scale_a=scale_a, scale_b=scale_b)
+    plan.execute(a, b, out=out)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        plan.execute(a, b, out=out)
+    scale_a.mul_(3.0)
+    out.fill_(float("nan"))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert judge(out, a, b, scale_a=scale_a, scale_b=scale_b, promoted=True).ok

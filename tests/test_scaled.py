@@ -1,0 +1,255 @@
+"""8-bit floats with factors and promoted sums, on the host and in the machine: one meaning in both; and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist import machine
+from lapidist.arrays import operand_of
+from lapidist.dtypes import FP8, numpy_dtype
+from lapidist.errors import ArgumentError, DTypeError, LapidistError, RefusalError, ShapeError
+from lapidist.hopper import tile
+from lapidist.verify import judge
+from scale_cases import FORMS, PAIRS, factors
+from typed import fresh, poisoned, whole
+
+Array = np.ndarray[Any, Any]
+E4M3, E5M2 = FP8
+M, N, K = 140, 272, 400  # two blocks of rows and three of columns, the last of each a short one
+
+
+def along_k(*forms: str) -> bool:
+    return bool({"strips", "squares"} & set(forms))
+
+
+# ---- what they mean ----
+
+
+@pytest.mark.parametrize("b_form", FORMS)
+@pytest.mark.parametrize("a_form", FORMS)
+def test_every_pair_of_forms_on_the_host(rng: np.random.Generator, a_form: str, b_form: str) -> None:
+    a, b = fresh(rng, (M, K), E4M3), fresh(rng, (K, N), E4M3)
+    scale_a, scale_b = factors(rng, a_form, M, K), factors(rng, b_form, N, K, of_b=True)
+    d = lapidist.matmul(a, b, scale_a=scale_a, scale_b=scale_b)
+    assert judge(d, a, b, scale_a=scale_a, scale_b=scale_b, unit="fma").ok
+
+
+@pytest.mark.parametrize(("a_form", "b_form"), PAIRS)
+@pytest.mark.parametrize("order", ["C", "F"])  # D by columns is the product of B' and A', factors and all
+def test_every_form_in_the_machine(rng: np.random.Generator, a_form: str, b_form: str, order: Any) -> None:
+    """Whole numbers and powers of two: nothing is rounded, whatever the order of multiplication."""
+    left, right = FP8 if order == "C" else FP8[::-1]
+    a, b = whole(rng, (M, K), left), whole(rng, (K, N), right)
+    scale_a, scale_b = factors(rng, a_form, M, K, whole=True), factors(rng, b_form, N, K, of_b=True, whole=True)
+    out = np.asarray(poisoned((M, N), "float32"), order=order)
+    lapidist.gemm(a, b, scale_a=scale_a, scale_b=scale_b, out=out, kernel="wgmma", device="machine")
+    assert judge(out, a, b, scale_a=scale_a, scale_b=scale_b, exact=True).ok
+
+
+@pytest.mark.parametrize("output", ["float32", "bfloat16", "float16"])
+def test_random_factors_with_alpha_beta_and_other_results(rng: np.random.Generator, output: str) -> None:
+    a, b = fresh(rng, (70, 300), E4M3), fresh(rng, (300, 96), E5M2)
+    c = fresh(rng, (70, 96), output)
+    scales = {"scale_a": factors(rng, "strips", 70, 300), "scale_b": factors(rng, "squares", 96, 300, of_b=True)}
+    for device in ("host", "machine"):
+        d = lapidist.gemm(a, b, c, alpha=-1.5, beta=0.5, out_dtype=output, device=device, **scales)
+        assert judge(d, a, b, c, -1.5, 0.5, promoted=True, **scales).ok, device
+
+
+@pytest.mark.parametrize("layouts", ["rr", "cr", "cc"])
+def test_factors_in_any_layout_and_with_any_strides(rng: np.random.Generator, layouts: str) -> None:
+    """Operands that are packed first, and factors that step backwards and over others."""
+    a, b = whole(rng, (33, 150), E4M3), whole(rng, (150, 40), E4M3)
+    scale_a, scale_b = factors(rng, "strips", 66, 150, whole=True)[::-2], factors(rng, "strips", 40, 150, True, True)
+    lying = [np.asarray(array, order="C" if letter == "r" else "F") for array, letter in zip((a, b), layouts, strict=True)]
+    d = lapidist.gemm(*lying, scale_a=scale_a, scale_b=np.asfortranarray(scale_b), kernel="wgmma", device="machine")
+    assert judge(d, a, b, scale_a=scale_a.copy(), scale_b=scale_b, exact=True).ok
+
+
+# ---- promotion ----
+
+
+def test_promotion_keeps_what_the_tensor_core_loses(rng: np.random.Generator) -> None:
+    """Positive numbers: a sum grows, and what its 14 bits leave of each new product shrinks."""
+    a, b = abs(fresh(rng, (64, 2000), E4M3)), abs(fresh(rng, (2000, 32), E4M3))
+    a, b = a.astype(numpy_dtype(E4M3)), b.astype(numpy_dtype(E4M3))
+    judged = {}
+    for promote in (True, False):
+        gemm = lapidist.plan(a, b, promote=promote, kernel="wgmma", device="machine")
+        d = poisoned((64, 32), "float32")
+        assert gemm.plan is not None
+        launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
+        machine.run(launch, chip_sums=True)
+        judged[promote] = judge(d, a, b, unit="wgmma", promoted=True)
+    assert judged[True].ok
+    assert judged[False].worst > 2
+
+
+def test_every_kernel_that_sums_in_floats_takes_promotion(rng: np.random.Generator) -> None:
+    a, b = fresh(rng, (40, 150), E4M3), fresh(rng, (150, 40), E4M3)
+    for device, kernel in (("host", None), ("machine", "mma"), ("machine", "wgmma")):
+        d = lapidist.gemm(a, b, promote=True, device=device, kernel=kernel)
+        assert judge(d, a, b, promoted=True).ok, kernel
+
+
+# ---- schedules ----
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("config", "forms"),
+    [
+        (tile(E4M3, 128, 48, 2), ("none", "none")),
+        (tile(E4M3, 64, 32, 3), ("strips", "squares")),
+        (tile(E4M3, 128, 32, 2, (2, 1)), ("squares", "strips")),
+        (tile(E4M3, 256, 32, 2), ("lines", "line")),
+    ],
+    ids=str,
+)
+def test_no_race_in_any_order(rng: np.random.Generator, config: Any, forms: tuple[str, str], seed: int) -> None:
+    """Sanitized, products as late as their waits allow; factors have not a row more than they need."""
+    m, n, k = config.bm + 9, 2 * config.bn + 16, 272
+    a, b = whole(rng, (m, k), E4M3), whole(rng, (n, k), E4M3).T
+    scales: dict[str, Any] = {}
+    if forms[0] != "none":
+        scales = {"scale_a": factors(rng, forms[0], m, k, whole=True), "scale_b": factors(rng, forms[1], n, k, True, True)}
+    gemm = lapidist.plan(a, b, promote=along_k(*forms) or None, kernel="wgmma", config=config, device="machine", **scales)
+    d = poisoned((m, n), "float32")
+    extras = tuple(operand_of(array, name) for name, array in scales.items())
+    operands = operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out")
+    assert gemm.plan is not None
+    launch = gemm.plan.launch(*operands, 1.0, 0.0, places=gemm._places, extras=extras)
+    machine.run(launch, sanitize=True, seed=seed)
+    assert judge(d, a, b, exact=True, **scales).ok
+
+
+# ---- what is read, and when ----
+
+
+def test_factors_are_read_when_the_kernel_runs(rng: np.random.Generator) -> None:
+    a, b = whole(rng, (20, 130), E4M3), whole(rng, (130, 16), E4M3)
+    scale_a = np.ones((20, 2), np.float32)
+    gemm = lapidist.plan(a, b, scale_a=scale_a, device="machine")
+    assert judge(gemm.execute(a, b), a, b, exact=True).ok
+    scale_a[:, 1] = 0.5
+    assert judge(gemm.execute(a, b), a, b, scale_a=scale_a, exact=True).ok
+
+
+@pytest.mark.parametrize("device", ["host", "machine"])
+@pytest.mark.parametrize(("alpha", "k"), [(0.0, 130), (1.0, 0)])
+def test_factors_are_not_read_where_a_and_b_are_not(rng: np.random.Generator, device: str, alpha: float, k: int) -> None:
+    a, b = whole(rng, (20, k), E4M3), whole(rng, (k, 16), E4M3)
+    nothing = np.full(20, np.nan, np.float32)
+    assert (lapidist.gemm(a, b, alpha=alpha, scale_a=nothing, device=device) == 0).all()
+
+
+@pytest.mark.parametrize("device", ["host", "machine"])
+def test_a_batch_takes_one_factor(rng: np.random.Generator, device: str) -> None:
+    a, b = whole(rng, (3, 20, 48), E4M3), whole(rng, (3, 16, 48), E4M3).swapaxes(1, 2)
+    d = lapidist.matmul(a, b, scale_a=np.float32([[0.5]]), scale_b=4, promote=True, device=device)
+    assert judge(d, a, b, 2 * np.zeros_like(d), 2.0, exact=True).ok
+
+
+# ---- what is refused ----
+
+
+def eights(*shape: int) -> Array:
+    return np.ones(shape, numpy_dtype(E4M3))
+
+
+def ones(*shape: int, dtype: str = "float32") -> Array:
+    return np.ones(shape, dtype)
+
+
+A, B = eights(200, 300), eights(300, 500)
+REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
+    "shape of scale_a": (
+        lambda: lapidist.matmul(A, B, scale_a=ones(3, 200)),
+        ShapeError,
+        r"scale_a: must be one factor, or of shape \(200,\), \(200, 1\), \(200, 3\) or \(2, 3\) .* for 200 rows of a and "
+        r"k = 300; got \(3, 200\)\. Reshape it",
+    ),
+    "shape of scale_b": (
+        lambda: lapidist.matmul(A, B, scale_b=ones(4, 3)),
+        ShapeError,
+        r"scale_b: must be one factor, or of shape \(500,\), \(1, 500\), \(3, 500\) or \(3, 4\) .* 500 columns of b .*\(4, 3\)",
+    ),
+    "type of factors": (
+        lambda: lapidist.matmul(A, B, scale_a=ones(200, dtype="float64")),
+        DTypeError,
+        r"scale_a: factors must be float32; got float64\. Convert them first",
+    ),
+    "factors that straddle": (
+        lambda: lapidist.matmul(A, B, scale_a=np.ones(801, np.uint8)[1:].view(np.float32)),
+        LapidistError,
+        r"scale_a: must start on a multiple of its element's 4 bytes; it starts . beyond one\. Pass a copy",
+    ),
+    "a word": (lambda: lapidist.matmul(A, B, scale_a="row"), ArgumentError, r"scale_a: must be a real number; got str"),
+    "factors of halves": (
+        lambda: lapidist.matmul(ones(4, 4, dtype="float16"), ones(4, 4, dtype="float16"), scale_b=2.0),
+        DTypeError,
+        r"scale_b: is for 8-bit floats; b is float16\. Multiply with alpha",
+    ),
+    "promotion of halves": (
+        lambda: lapidist.matmul(ones(4, 4, dtype="float16"), ones(4, 4, dtype="float16"), promote=True),
+        DTypeError,
+        r"promote: is for 8-bit floats; a is float16\. Leave it away",
+    ),
+    "promote that is no flag": (
+        lambda: lapidist.matmul(A, B, promote=2),
+        ArgumentError,
+        r"promote: must be True or False; got 2",
+    ),  # type: ignore[arg-type]
+    "blocks without promotion": (
+        lambda: lapidist.matmul(A, B, scale_a=ones(200, 3), promote=False),
+        ArgumentError,
+        r"promote: factors that change along k multiply promoted sums; got False\. Leave it away",
+    ),
+    "rows of a batch": (
+        lambda: lapidist.matmul(eights(2, 4, 8), eights(2, 8, 4), scale_a=ones(4)),
+        ShapeError,
+        r"scale_a: of a batch, all matrices have one factor, .* got shape \(4,\) for a product of shape \(2, 4, 4\)",
+    ),
+    "factors and gathered rows": (
+        lambda: lapidist.gemm(A, B, scale_a=2.0, gather_a=np.zeros(3, np.int32)),
+        ArgumentError,
+        r"scale_a, scale_b: matrices with factors are neither gathered, .*Leave one away",
+    ),
+    "too large a factor": (
+        lambda: lapidist.matmul(A, B, scale_a=1e39),
+        ArgumentError,
+        r"scale_a: must fit float32, at most .*; got 1e\+39",
+    ),
+    "factors on mma": (
+        lambda: lapidist.gemm(A, B, scale_a=ones(200), kernel="mma", device="machine"),
+        RefusalError,
+        r"it multiplies A and B without factors; here A with a factor a line",
+    ),
+    "promotion on a rung": (
+        lambda: lapidist.gemm(A, eights(512, 300).T, promote=True, kernel="wgmma_tma", device="machine"),
+        RefusalError,
+        r"it keeps sums of float8_e4m3fn in the tensor core; these shall be promoted",
+    ),
+    "too large a tile": (
+        lambda: lapidist.gemm(A, B, promote=True, kernel="wgmma", config=tile(E4M3, 128, 256, 4), device="machine"),
+        RefusalError,
+        r"promoted sums are held twice: a thread has registers for 96; this tile gives it 128",
+    ),
+    "a tile across three blocks": (
+        lambda: lapidist.gemm(A, B, scale_b=ones(3, 4), kernel="wgmma", config=tile(E4M3, 128, 176, 4), device="machine"),
+        RefusalError,
+        r"a tile meets at most two factors along its columns, 128 columns each; one of 176 may meet three",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_errors_say_what_was_expected(case: str) -> None:
+    call, error, words = REFUSED[case]
+    with pytest.raises(error, match=words):
+        call()
