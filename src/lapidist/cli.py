@@ -10,9 +10,10 @@ import typer
 
 from lapidist.errors import ArgumentError, LapidistError
 from lapidist.streamk_command import streamk
+from lapidist.tune_command import tune, warm
 
 if TYPE_CHECKING:
-    from lapidist.bench.cases import Case
+    from lapidist.bench.cases import Case, Part
     from lapidist.bench.climb import Work
     from lapidist.bench.outputs import Outputs
 
@@ -82,7 +83,7 @@ def climb(
 
 @app.command()
 def bench(
-    lists: Annotated[list[str] | None, typer.Argument(help="ladder, sweep, squares, types, ragged")] = None,
+    lists: Annotated[list[str] | None, typer.Argument(help="ladder, sweep, squares, types, ragged, layers, corpus")] = None,
     mnk: Mnk = None,
     file: Annotated[Path | None, typer.Option(help="JSON: [[m, n, k], …]")] = None,
     dtype: Type = "fp32",
@@ -96,23 +97,33 @@ def bench(
     html: Html = None,
     record: Keep = None,
     sustained: Sustained = True,
+    short: Annotated[
+        bool, typer.Option("--short", help="turns of 2 ms, for hundreds of products; a corpus has no others")
+    ] = False,
     rounds: Rounds = None,
+    count: Annotated[int | None, typer.Option(min=1, help="so many of the lists' products; 300 of a corpus")] = None,
+    skip: Annotated[int, typer.Option(min=0, help="leave out the first ones")] = 0,
+    seed: Annotated[int, typer.Option(help="of the corpus: m, n, k log-uniform in [128, 8192]")] = 2301,
 ) -> None:
     """Measure lists of products, or the host's costs, beside cuBLAS."""
     from lapidist.bench import contenders
+    from lapidist.bench.cases import CORPUS, Part
     from lapidist.bench.climb import Work, place_of
     from lapidist.bench.outputs import Outputs
     from lapidist.dtypes import short_name
 
     place = present(place_of(device))
-    cases = chosen_cases(lists, mnk, file, dtype)
-    name = "launch" if launch else "limits" if limits else "-".join([*(lists or ["cases"]), short_name(cases[0].math)])
+    drawn, part = CORPUS in (lists or ()), Part(count, skip, seed)
+    cases = chosen_cases(lists, mnk, file, dtype, part)
+    listed = "-".join([*(lists or ["cases"]), short_name(cases[0].math), *([str(skip)] if skip or drawn else [])])
+    name = "launch" if launch else "limits" if limits else listed
     outputs = Outputs(as_json, csv, plot, html, record, f"bench-{name}")
     if launch or limits:
         return measure_instead("--launch" if launch else "--limits", place, outputs)
     names = None if kernels == "ladder" else kernels
-    works = [Work(case, tuple(contenders.choose(names, False, case.math))) for case in cases]
-    return perform(works, place, "sustained" if sustained else "burst", require_rounds(rounds), outputs)
+    works = [Work(case, tuple(contenders.choose(names, False, case.math)), padded=drawn) for case in cases]
+    mode = "short" if short or drawn else "sustained" if sustained else "burst"
+    return perform(works, place, mode, require_rounds(rounds), outputs, part.words if drawn else "")
 
 
 @app.command()
@@ -180,6 +191,8 @@ def schedule(
 
 
 app.command()(streamk)
+app.command()(tune)
+app.command()(warm)
 
 
 # ---- the machine ----
@@ -280,13 +293,15 @@ def one_case(size: str | None, mnk: str | None, dtype: str, default: int) -> Cas
     return case_of(extent, extent, extent, dtype, "--size")
 
 
-def chosen_cases(lists: list[str] | None, mnk: str | None, file: Path | None, dtype: str) -> list[Case]:
+def chosen_cases(lists: list[str] | None, mnk: str | None, file: Path | None, dtype: str, part: Part) -> list[Case]:
     from lapidist.bench.cases import named, parse_mnk, read_cases
 
-    cases = named(lists or (), dtype)
+    cases = named(lists or (), dtype, part)
     cases += [parse_mnk(mnk, dtype)] if mnk is not None else []
     cases += read_cases(file, dtype) if file is not None else []
-    return cases or named(("squares",), dtype)
+    if lists and not cases:
+        raise ArgumentError(f"--skip: must leave something of {', '.join(lists)}; got {part.skip}. Skip less")
+    return cases or named(("squares",), dtype, part)
 
 
 def sweep_works(climbed: Case) -> list[Work]:
@@ -314,7 +329,7 @@ def require_rounds(rounds: int | None) -> int | None:
     return rounds
 
 
-def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, outputs: Outputs) -> None:
+def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, outputs: Outputs, drawn: str = "") -> None:
     """Measure where it can be done; without a GPU say so, and do what is left."""
     from lapidist.bench import climb as runs
     from lapidist.driver import require_gpu
@@ -322,7 +337,7 @@ def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, 
     outputs.require_writable()
     if isinstance(place, int):
         require_gpu(place)
-        conditions, records = runs.on_gpu(works, place, mode, rounds, outputs.keep)
+        conditions, records = runs.on_gpu(works, place, mode, rounds, outputs.keep, drawn)
     elif place == "machine" or all(work.case.flops <= MACHINE_FLOPS for work in works):
         if place != "machine":
             note(IN_MACHINE)

@@ -34,6 +34,12 @@ def compile_kernel(
     return compile_source(text, entry, options, architecture, source)
 
 
+def kept_at(source: str, entry: str, defines: Mapping[str, object], architecture: str, more: tuple[str, ...] = ()) -> Path:
+    """Where the cache has that binary, or would have it."""
+    options = (*compile_options(defines, architecture), *more)
+    return cache_directory() / f"{cache_key((CUDA_SOURCES / source).read_text(), entry, options)}.bin"
+
+
 def compile_options(defines: Mapping[str, object], architecture: str) -> tuple[str, ...]:
     """What NVRTC is told, without the include paths: they are machine-dependent and no part of the cache key.
 

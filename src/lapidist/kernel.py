@@ -17,6 +17,7 @@ from lapidist.signatures import Signature
 GRID_LIMIT = 2**31 - 1
 BLOCK_LIMIT = 1024
 INT_LIMIT = 2**31 - 1
+PACKED_BYTES = 16384  # that are worth a block to pack them
 Tuned = tuple[tuple[Config, float], ...]  # configs with their efficiency; the first is the default
 
 
@@ -114,12 +115,13 @@ class Kernel:
         return -(-problem.m // config.bm) * -(-problem.n // config.bn)
 
     def grid(self, problem: Problem, config: Config, device: Device) -> tuple[int, int, int]:
-        """Tiles along x, batch along y and z. A persistent kernel takes a few blocks for each SM, and those walk the tiles."""
+        """Tiles along x, batch along y and z. A persistent kernel takes a few blocks for each SM, and those walk the tiles. Where
+        operands are packed first, blocks without a tile help with that."""
         tiles = self.tiles(problem, config)
         inner, outer = (*problem.batch[::-1], 1, 1)[:2]
         if not self.persistent:
             return tiles, inner, outer
-        clusters = self.clusters(problem, config) * inner * outer
+        clusters = max(self.clusters(problem, config) * inner * outer, self.scratch_of(problem)[1] // PACKED_BYTES)
         return min(clusters, device.sms * self.persistent // config.cluster) * config.cluster, 1, 1
 
     def clusters(self, problem: Problem, config: Config) -> int:

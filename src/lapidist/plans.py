@@ -12,8 +12,9 @@ from lapidist.arrays import Operand
 from lapidist.compiler import compile_kernel
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.errors import LaunchError
+from lapidist.errors import LapidistError, LaunchError
 from lapidist.kernel import Kernel
+from lapidist.kernels import kernel_named
 from lapidist.launch import Binary, Dim3, Launch, Memory
 from lapidist.modes import NOWHERE, Places, members
 from lapidist.planner import Candidate, choose, exactly
@@ -21,6 +22,7 @@ from lapidist.problem import Offsets, Problem
 from lapidist.schedule import Schedule
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.signatures import OPERANDS, constants
+from lapidist.tuned import look_up
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Plan:
     schedule: Schedule | None  # None: the kernel has its own, one block a tile or one a multiprocessor
     predicted_seconds: float
     considered: tuple[Candidate, ...] = field(repr=False)
+    tuned: str = ""  # what the database of measurements had to say
 
     @property
     def scheduled(self) -> bool:
@@ -158,6 +161,7 @@ class Plan:
             f"{problem} on {device.name}",
             f"  kernel    {self.kernel.name}: {self.kernel.idea}",
             f"  config    {self.config}",
+            *([f"  tuned     {self.tuned}"] if self.tuned else []),
             f"  launch    grid {self.grid}, {self.block[0]} threads, {self.shared_bytes} bytes of dynamic shared memory",
             *([] if self.schedule is None else [f"  schedule  {self.schedule}".replace("\n", "\n          ")]),
             f"  predicted {seconds * 1e6:.1f} us, {share:.0%} of the limit; workspace {self.workspace_bytes} bytes",
@@ -199,8 +203,23 @@ def make_plan(
     problem: Problem, device: Device, kernel: Kernel | None = None, config: Config | None = None, sharing: Sharing = PLANNED
 ) -> Plan:
     """Choose a kernel, config and schedule. With `kernel`, only that one; with `config` too, exactly that."""
-    if config is None:
-        best, considered = choose(problem, device, kernel, sharing)
-    else:
+    tuned = ""
+    if config is not None:
         best, considered = exactly(problem, device, kernel, config, sharing)
-    return Plan(problem, device, best.kernel, best.config, best.schedule, best.seconds, considered)
+    else:
+        best, considered = choose(problem, device, kernel, sharing)
+        if kernel is None and sharing == PLANNED:
+            best, tuned = measured_choice(problem, device, best)
+    return Plan(problem, device, best.kernel, best.config, best.schedule, best.seconds, considered, tuned)
+
+
+def measured_choice(problem: Problem, device: Device, modelled: Candidate) -> tuple[Candidate, str]:
+    """What measured fastest on this chip, where that is known, in place of what the model thinks; and the reason."""
+    winner, warning = look_up(problem, device)
+    if winner is None:
+        return modelled, warning
+    try:
+        best, _ = exactly(problem, device, kernel_named(winner.kernel), winner.config, winner.sharing)
+    except LapidistError as error:  # kept by another version
+        return modelled, f"what measured fastest is refused now: {str(error).splitlines()[-1].strip()}"
+    return best, str(winner)

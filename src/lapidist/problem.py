@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lapidist.arrays import Operand
-from lapidist.dtypes import TYPES, math_of, size_of
+from lapidist.arrays import HOST, Operand, contiguous_strides
+from lapidist.dtypes import TF32, TYPES, element_of, math_of, outputs_of, size_of
 from lapidist.modes import PLAIN, Modes
 from lapidist.scaling import AS_THEY_ARE, Scaling
 
@@ -252,3 +252,17 @@ class Problem:
         beta = " + beta C" if self.c else ""
         routed = "".join(f", {each}" for each in (self.modes, self.scaling) if each not in (PLAIN, AS_THEY_ARE))
         return f"{self.m} x {self.n} x {self.k}{batch} {self.types}, layouts {self.layouts}{beta}{swapped}{routed}"
+
+
+def dense_problem(m: int, n: int, k: int, math: str, layout: str = "rr") -> Problem:
+    """A product of dense, aligned arrays that need not exist; `layout`: whether A and B lie by r(ows) or c(olumns)."""
+    dtype = element_of(math).name
+
+    def absent(name: str, rows: int, cols: int, by: str = "r") -> Operand:
+        shape = (rows, cols) if by == "r" else (cols, rows)
+        kind = outputs_of(dtype, dtype)[0] if name == "out" else dtype
+        operand = Operand(name, 0, shape, contiguous_strides(shape), kind, HOST, "numpy", None)
+        return operand if by == "r" else operand.transposed()
+
+    a, b = absent("a", m, k, layout[0]), absent("b", k, n, layout[1])
+    return Problem.of(a, b, None, absent("out", m, n), precision=TF32 if math == TF32 else "ieee")

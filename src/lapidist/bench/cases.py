@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
+import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from lapidist.dtypes import TF32, element_of, math_named, outputs_of, size_of
 from lapidist.errors import ArgumentError
+from lapidist.warm import LAYERS, ROWS
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One product: C[m, n] = A[m, k] B[k, n], row-major, alpha 1, beta 0. `math` is a type, or tf32."""
+    """One product: C[m, n] = A[m, k] B[k, n], alpha 1, beta 0; C by rows. `math` is a type, or tf32; `layout`: whether A and
+    B lie by r(ows) or c(olumns)."""
 
     m: int
     n: int
     k: int
     math: str = "float32"
+    layout: str = "rr"
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        return self.m, self.n, self.k
 
     @property
     def dtype(self) -> str:
@@ -41,6 +50,10 @@ class Case:
     def set_bytes(self) -> int:
         """A, B and C together."""
         return (self.m + self.n) * self.k * size_of(self.dtype) + self.m * self.n * size_of(self.out_dtype)
+
+    def layouts(self, columns: bool) -> str:
+        """Of A, B and C, where B may have to lie by columns."""
+        return f"{self.layout[0]}{'c' if columns else self.layout[1]}r"
 
     @property
     def shape(self) -> str:
@@ -70,7 +83,11 @@ LISTS: dict[str, tuple[tuple[int, int, int], ...]] = {
     "squares": tuple((size, size, size) for size in SQUARES),
     "types": tuple((size, size, size) for size in TYPES_SIZES),
     "ragged": RAGGED,
+    "layers": tuple((m, n, k) for n, k in LAYERS for m in ROWS),
 }
+LAYOUTS = {"layers": "rc"}  # weights lie as torch's Linear keeps them; other lists have both operands by rows
+CORPUS, CORPUS_COUNT = "corpus", 300
+LEAST, MOST = 128, 8192  # extents of the corpus, as in arXiv 2301.03598
 
 
 def shape_words(m: int, n: int, k: int) -> str:
@@ -98,14 +115,45 @@ def parse_mnk(text: str, dtype: str) -> Case:
     return case_of(m, n, k, dtype, "--mnk")
 
 
-def named(names: Iterable[str], dtype: str) -> list[Case]:
+def corpus(count: int, seed: int, math_name: str, skipped: int = 0) -> list[Case]:
+    """m, n and k each log-uniform, ragged as they fall; the first of those that the seed gives, after `skipped`."""
+    draw = random.Random(seed)
+
+    def extent() -> int:
+        return round(math.exp(draw.uniform(math.log(LEAST), math.log(MOST))))
+
+    return [Case(extent(), extent(), extent(), math_name) for _ in range(skipped + count)][skipped:]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Of long lists: so many cases, after those skipped, so that several GPUs share a list; the seed is of the corpus."""
+
+    count: int | None = None
+    skip: int = 0
+    seed: int = 2301
+
+    @property
+    def words(self) -> str:
+        """Which shapes of the corpus."""
+        range_words = f"m, n and k log-uniform in [{LEAST}, {MOST}], seed {self.seed}"
+        return f"shapes {self.skip + 1} to {self.skip + (self.count or CORPUS_COUNT)}, {range_words}; "
+
+
+WHOLE = Part()
+
+
+def named(names: Iterable[str], dtype: str, part: Part = WHOLE) -> list[Case]:
     """The cases of some lists, in order."""
     cases = []
     for name in names:
-        if name not in LISTS:
-            raise ArgumentError(f"LISTS: must be among {', '.join(LISTS)}; got {name!r}. Or give --mnk or --file")
-        cases += [Case(m, n, k, math_named(dtype)) for m, n, k in LISTS[name]]
-    return cases
+        if name == CORPUS:
+            cases += corpus(part.skip + (part.count or CORPUS_COUNT), part.seed, math_named(dtype))
+        elif name in LISTS:
+            cases += [Case(m, n, k, math_named(dtype), LAYOUTS.get(name, "rr")) for m, n, k in LISTS[name]]
+        else:
+            raise ArgumentError(f"LISTS: must be among {', '.join((*LISTS, CORPUS))}; got {name!r}. Or give --mnk or --file")
+    return cases[part.skip :][: part.count]
 
 
 def read_cases(path: Path, dtype: str) -> list[Case]:

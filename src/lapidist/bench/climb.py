@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -15,13 +15,14 @@ import numpy as np
 
 from lapidist.arrays import operand_of
 from lapidist.bench.cases import Case
-from lapidist.bench.contenders import Contender, Facts, facts_of, problem_of
+from lapidist.bench.contenders import Contender, Facts, KernelContender, facts_of, problem_of
 from lapidist.bench.record import Conditions, Record
-from lapidist.device import chip
+from lapidist.device import Device, chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
 from lapidist.plans import Plan, make_plan
 from lapidist.verify import judge
+from lapidist.warm import build_all, builds_of
 
 SWEEP_KERNELS = (
     "coalesced",
@@ -44,6 +45,7 @@ class Work:
 
     case: Case
     contenders: tuple[Contender, ...]
+    padded: bool = False  # beside the way by hand, which pads
 
 
 Step = Callable[[str], None]  # told what was done
@@ -85,13 +87,16 @@ def lines_of_progress(total: int, title: str, start: float) -> Step:
 # ---- on the GPU ----
 
 
-def on_gpu(works: Sequence[Work], ordinal: int, mode: str, rounds: int | None, keep: Keep) -> tuple[Conditions, list[Record]]:
-    """Every case with its contenders, cuBLAS beside them in the same process. `keep` sees what there is after each case."""
+def on_gpu(
+    works: Sequence[Work], ordinal: int, mode: str, rounds: int | None, keep: Keep, drawn: str = ""
+) -> tuple[Conditions, list[Record]]:
+    """Every case with its contenders, cuBLAS beside them in the same process. `keep` sees what there is after each case;
+    `drawn` tells where the cases are from."""
     from lapidist.bench.conditions import gather
-    from lapidist.bench.measure import BURST, SUSTAINED, Stage, steps
-    from lapidist.bench.peers import find_peers
+    from lapidist.bench.measure import PROTOCOLS, Stage, steps
+    from lapidist.bench.peers import Padded, find_peers
 
-    protocol = BURST if mode == "burst" else SUSTAINED
+    protocol = PROTOCOLS[mode]
     protocol = replace(protocol, rounds=rounds or protocol.rounds)
     records: list[Record] = []
     with Stage(ordinal, protocol) as stage:
@@ -100,14 +105,31 @@ def on_gpu(works: Sequence[Work], ordinal: int, mode: str, rounds: int | None, k
         peers = {math: find_peers(stage.framework, stage.device, math) for math in maths}
         vendors = dict.fromkeys(stage.framework.vendor(math) for math in maths)
         details = {"vendor": "; ".join(vendors), "cutlass": peers[maths[0]][1]}
-        conditions = gather(stage.device, stage.device.name, protocol.mode, str(protocol), **details)
-        entered = [(work.case, (*peers[work.case.math][0], *work.contenders)) for work in works]
+        conditions = gather(stage.device, stage.device.name, protocol.mode, f"{drawn}{protocol}", **details)
+        by_hand = {math: (Padded(stage.framework, math),) for math in maths}
+        entered = [
+            (work.case, (*peers[work.case.math][0], *(by_hand[work.case.math] if work.padded else ()), *work.contenders))
+            for work in works
+        ]
+        compile_first(works, stage.device)
         with progress(sum(steps(contenders, protocol) for _, contenders in entered), "measuring") as step:
             for case, contenders in entered:
                 records += stage.measure(case, contenders, step)
-                conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+                if stage.gauge.fast:
+                    conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
                 keep(conditions, records)
+        conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
     return conditions, records
+
+
+def compile_first(works: Sequence[Work], device: Device) -> None:
+    """All that will run, on all cores: what is measured is not the compiler. Errors are told where they are met again."""
+    plans = []
+    for work in works:
+        for contender in work.contenders:
+            with suppress(LapidistError):
+                plans += [contender.planned(work.case, device)] if isinstance(contender, KernelContender) else []
+    build_all(builds_of(plans))
 
 
 def seen_between(before: Any, after: Any) -> dict[str, Any]:
@@ -235,7 +257,7 @@ def _attempt(case: Case, contender: Contender, one: Callable[[Case, Contender], 
 def blank(case: Case, contender: Contender, device: str, mode: str, facts: Facts) -> Record:
     """A row that holds what is known before anything ran."""
     known = {name: getattr(facts, name) for name in Facts.__slots__}
-    head = (contender.name, contender.kind, device, case.math, "rcr" if contender.columns else "rrr", case.m, case.n, case.k)
+    head = (contender.name, contender.kind, device, case.math, case.layouts(contender.columns), *case.extents)
     return Record(*head, None, None, None, None, None, False, mode, out_dtype=case.out_dtype, **known)
 
 

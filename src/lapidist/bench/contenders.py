@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from lapidist.arrays import HOST, Operand, contiguous_strides
 from lapidist.bench.cases import Case
 from lapidist.config import Config
 from lapidist.device import Device
@@ -15,11 +14,12 @@ from lapidist.dtypes import element_of, size_of
 from lapidist.errors import ArgumentError, LapidistError
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
-from lapidist.plans import Plan
-from lapidist.problem import Problem
+from lapidist.plans import Plan, make_plan
+from lapidist.problem import Problem, dense_problem
+from lapidist.sharing import PLANNED, Sharing
 
 LIBRARY = "lapidist"  # whatever kernel the planner chooses
-PEERS = ("cublas", "cublas_exact", "cutlass")  # peers.py has them
+PEERS = ("cublas", "cublas_exact", "padded", "cutlass")  # peers.py has them
 Call = Callable[[int], object]
 
 
@@ -53,26 +53,49 @@ class Facts:
 
 
 class KernelContender:
-    """A registry row, or the library's own choice."""
+    """A registry row, with a config and a schedule where they are given, or the library's own choice."""
 
-    def __init__(self, kernel: Kernel | None, math: str) -> None:
-        self.kernel = kernel
-        self.name = kernel.name if kernel else LIBRARY
+    def __init__(
+        self,
+        kernel: Kernel | None,
+        math: str,
+        config: Config | None = None,
+        sharing: Sharing = PLANNED,
+        name: str = "",
+        disassembled: bool = True,
+    ) -> None:
+        self.kernel, self.config, self.sharing = kernel, config, sharing
+        self.name = name or (kernel.name if kernel else LIBRARY)
         self.kind = kernel.kind if kernel else "production"
         self.columns = b_by_columns(kernel, math)
         self.capturable = True
+        self.disassembled = disassembled
         self.plan: Plan | None = None
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         from lapidist import api
 
-        name = self.kernel.name if self.kernel else None
-        gemm = api.plan(a[0], b[0], out=c[0], kernel=name, precision=case.precision)
+        gemm = api.plan(
+            a[0],
+            b[0],
+            out=c[0],
+            kernel=self.kernel,
+            config=self.config,
+            schedule=self.sharing.schedule,
+            split_k=self.sharing.split_k,
+            reduction=self.sharing.reduction,
+            precision=case.precision,
+        )
         self.plan = gemm.plan
         return lambda i: gemm.execute(a[i], b[i], None, c[i])
 
+    def planned(self, case: Case, device: Device) -> Plan:
+        """What `prepare` will run on dense, aligned arrays."""
+        return make_plan(problem_of(case, self.columns), device, self.kernel, self.config, self.sharing)
+
     def facts(self, device: Device) -> Facts:
-        return facts_of(self.plan, device, chosen=self.kernel is None) if self.plan else Facts()
+        chosen = self.kernel is None
+        return facts_of(self.plan, device, chosen=chosen, disassembled=self.disassembled) if self.plan else Facts()
 
 
 def b_by_columns(kernel: Kernel | None, math: str) -> bool:
@@ -87,13 +110,7 @@ def b_by_columns(kernel: Kernel | None, math: str) -> bool:
 
 def problem_of(case: Case, columns: bool) -> Problem:
     """The problem of a case without its arrays: aligned, dense."""
-
-    def absent(name: str, rows: int, cols: int, dtype: str) -> Operand:
-        return Operand(name, 0, (rows, cols), contiguous_strides((rows, cols)), dtype, HOST, "numpy", None)
-
-    a, out = absent("a", case.m, case.k, case.dtype), absent("out", case.m, case.n, case.out_dtype)
-    b = absent("b", case.n, case.k, case.dtype).transposed() if columns else absent("b", case.k, case.n, case.dtype)
-    return Problem.of(a, b, None, out, precision=case.precision)
+    return dense_problem(case.m, case.n, case.k, case.math, case.layout[0] + ("c" if columns else case.layout[1]))
 
 
 def facts_of(plan: Plan, device: Device, chosen: bool = False, disassembled: bool = True) -> Facts:

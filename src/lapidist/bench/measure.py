@@ -24,7 +24,6 @@ from lapidist.device import Device
 from lapidist.driver import query_device, require_gpu
 from lapidist.verify import Verdict, judge
 
-REPLAY_SECONDS = 0.01  # a graph is made this long: then its launch and the two events around it weigh under 0.1 %
 CALLS_LIMIT = 2000
 SETS_LIMIT = 512
 L2_MULTIPLE = 3
@@ -40,10 +39,11 @@ class Protocol:
     rounds: int
     turn_seconds: float
     pause_seconds: float
+    replay_seconds: float = 0.01  # a graph is made this long: its launch and the two events around it weigh under 0.1 %
 
     def replays(self, replay_seconds: float) -> tuple[int, int]:
         """(not timed, timed) in one turn."""
-        if self.mode == "burst":
+        if not self.turn_seconds:
             return 1, 1
         total = max(1, math.ceil(self.turn_seconds / replay_seconds))
         return total // 2, total - total // 2
@@ -53,13 +53,15 @@ class Protocol:
         length = f"{self.turn_seconds:g} s of replays" if self.turn_seconds else "short"
         return (
             f"{self.rounds} turn{'s' if self.rounds > 1 else ''} each, {length}, {timed}, "
-            f"after {self.pause_seconds:g} s of rest; "
-            f"graphs of about {REPLAY_SECONDS * 1e3:g} ms; median over replays; the vendor before every {VENDOR_EVERY} others"
+            f"after {self.pause_seconds:g} s of rest; graphs of about {self.replay_seconds * 1e3:g} ms; "
+            f"median over replays; the vendor before every {VENDOR_EVERY} others"
         )
 
 
 SUSTAINED = Protocol("sustained", rounds=2, turn_seconds=0.55, pause_seconds=0.0)
 BURST = Protocol("burst", rounds=7, turn_seconds=0.0, pause_seconds=0.05)
+SHORT = Protocol("short", rounds=3, turn_seconds=0.0, pause_seconds=0.0, replay_seconds=0.002)  # for hundreds of products
+PROTOCOLS = {each.mode: each for each in (SUSTAINED, BURST, SHORT)}
 
 
 @dataclass(frozen=True)
@@ -71,10 +73,11 @@ class Inputs:
     c: list[Any]
     rotated: bool
     make_columns: Callable[[], list[Any]]
+    by_columns: bool = False  # b lies so anyway
     columns: list[Any] = field(default_factory=list)
 
     def b_for(self, contender: Contender) -> list[Any]:
-        if not contender.columns:
+        if not contender.columns or self.by_columns:
             return self.b
         if not self.columns:
             self.columns.extend(self.make_columns())
@@ -143,11 +146,13 @@ class Stage:
         wanted = math.ceil(L2_MULTIPLE * self.device.l2_bytes / case.set_bytes)
         count = max(1, min(wanted, SETS_LIMIT))
         make, seed = self.framework.random, time.time_ns() % 2**31
+        turned_a, turned_b = (by == "c" for by in case.layout)
         return Inputs(
-            [make(case.m, case.k, case.dtype, seed + 3 * i) for i in range(count)],
-            [make(case.k, case.n, case.dtype, seed + 3 * i + 1) for i in range(count)],
+            [make(case.m, case.k, case.dtype, seed + 3 * i, transposed=turned_a) for i in range(count)],
+            [make(case.k, case.n, case.dtype, seed + 3 * i + 1, transposed=turned_b) for i in range(count)],
             [self.framework.poisoned(case.m, case.n, case.out_dtype) for _ in range(count)],
             rotated=count >= wanted,
+            by_columns=turned_b,
             make_columns=lambda: [make(case.k, case.n, case.dtype, seed + 3 * i + 2, transposed=True) for i in range(count)],
         )
 
@@ -197,7 +202,7 @@ class Stage:
         slow = entry.estimate > SLOW_CALL
         if not slow:
             entry.estimate = self.time_of(lambda: call(0), times=5)
-        rounds = max(1, min(round(REPLAY_SECONDS / entry.estimate / sets), CALLS_LIMIT // sets))
+        rounds = max(1, min(round(self.protocol.replay_seconds / entry.estimate / sets), CALLS_LIMIT // sets))
         entry.calls = sets * rounds
         make = self.graph_of if entry.contender.capturable else PlainCalls
         entry.graph = make(call, entry.calls, sets)
@@ -287,7 +292,6 @@ def steps(contenders: Sequence[Contender], protocol: Protocol) -> int:
 
 
 def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_seconds: float | None) -> Record:
-    """The row; `layout` has A and C by rows always."""
     timed = bool(entry.seconds) and entry.error is None
     seconds = median(entry.seconds) if timed else None
     tflops = case.flops / seconds / 1e12 if seconds else None
@@ -297,7 +301,7 @@ def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_sec
         kind=entry.contender.kind,
         device=stage.device.name,
         dtype=case.math,
-        layout="rcr" if entry.contender.columns else "rrr",
+        layout=case.layouts(entry.contender.columns),
         m=case.m,
         n=case.n,
         k=case.k,

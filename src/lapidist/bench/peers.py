@@ -47,6 +47,56 @@ class Vendor:
         return Facts(config=f"its own choice{sums if self.math in FP8 else ''}")
 
 
+class Padded:
+    """What people do by hand where lines do not start on 16 bytes: copy A and B into aligned arrays with zeros around them,
+    multiply by cuBLAS, copy the part of the product that counts. The arrays are made once, outside of the time."""
+
+    name = "padded"
+    kind = "peer"
+
+    def __init__(self, framework: Framework, math: str) -> None:
+        self.framework, self.math = framework, math
+        self.columns = size_of(element_of(math).name) == 1
+        self.capturable = framework.capturable
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        if self.framework.name != "torch":
+            raise DeviceError("peer padded: pads torch's tensors. Install torch")
+        n, k = (-(-extent // chunk) * chunk for extent, chunk in ((case.n, self.chunk(c[0])), (case.k, self.chunk(a[0]))))
+        wide_a = None if k == case.k else self.zeros(a[0], case.m, k)
+        wide_b = None if (n, k) == (case.n, case.k) else self.zeros(b[0], k, n)
+        wide_c = None if n == case.n else self.zeros(c[0], case.m, n)
+        multiply = self.framework.multiply(
+            self.math,
+            a if wide_a is None else [wide_a] * len(a),
+            b if wide_b is None else [wide_b] * len(b),
+            c if wide_c is None else [wide_c] * len(c),
+        )
+
+        def call(index: int) -> None:
+            if wide_a is not None:
+                wide_a[:, : case.k].copy_(a[index])
+            if wide_b is not None:
+                wide_b[: case.k, : case.n].copy_(b[index])
+            multiply(index)
+            if wide_c is not None:
+                c[index].copy_(wide_c[:, : case.n])
+
+        return call
+
+    def chunk(self, array: Any) -> int:
+        """Elements in 16 bytes."""
+        return 16 // int(array.element_size())
+
+    def zeros(self, like: Any, rows: int, cols: int) -> Any:
+        """Neighbours touch along the same dimension as in `like`."""
+        by_columns = like.stride(0) == 1 and like.shape[0] > 1
+        return like.new_zeros((cols, rows)).T if by_columns else like.new_zeros((rows, cols))
+
+    def facts(self, device: Device) -> Facts:
+        return Facts(config="copied into aligned arrays, multiplied by cuBLAS, copied back")
+
+
 class Cutlass:
     """CUTLASS's SIMT SGEMM: its generator's large tiles, of which the fastest on the case is kept."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from lapidist.bench.cases import shape_words
+from lapidist.bench.corpora import corpus_sections, layer_sections, layers
 from lapidist.bench.markdown import Columns, row_of, rule, speed, table
 from lapidist.bench.record import Record, Run
 from lapidist.bench.squares import limits_section, type_sections
@@ -51,6 +52,7 @@ def performance(found: Found, runs: Sequence[Run]) -> str:
         parts += type_sections(products, mode)
         for kind in maths_in(products):
             parts += shapes_of(mode, kind, in_math(products, kind))
+    parts += [*layer_sections(records), *corpus_sections(runs)]
     parts += limits_section(records)
     parts += host_section([record for record in records if record.mode == "host"])
     parts += failures_section(records)
@@ -69,6 +71,7 @@ def shapes_of(mode: str, kind: str, records: Sequence[Record]) -> list[str]:
     if series:
         parts.append(sweep_section(f"m = n against speed at k = 1024, {short}, {mode}", series))
     shown = {id(record) for each in (*series, *squares(records)) for record in each.records}
+    shown |= {id(record) for record in layers(records)}
     others = [record for record in records if shape_of(record) not in shapes and id(record) not in shown]
     if others:
         parts.append(shapes_section(f"Other shapes, {short}, {mode}", others))

@@ -84,9 +84,9 @@ class Record:
     error: str | None = None
 
     @property
-    def key(self) -> tuple[str, str, int, int, int, str]:
+    def key(self) -> tuple[str, str, str, int, int, int, str]:
         """What is measured again by a later run replaces the earlier."""
-        return (self.kernel, self.dtype, self.m, self.n, self.k, self.mode)
+        return (self.kernel, self.dtype, self.layout, self.m, self.n, self.k, self.mode)
 
 
 REQUIRED = {each.name for each in fields(Record) if each.default is MISSING}

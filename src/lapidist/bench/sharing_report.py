@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lapidist.bench.cases import shape_words
@@ -124,9 +124,9 @@ def intensity(record: Record) -> float:
     return 2.0 * record.m * record.n * record.k / (size * (record.m * record.k + record.k * record.n + record.m * record.n))
 
 
-def scatter(records: Sequence[Record]) -> str:
-    """TFLOP/s of each shape over its arithmetic intensity."""
-    shown = [record for record in records if record.kernel in COLOURS and record.tflops]
+def scatter(records: Sequence[Record], colours: Mapping[str, str] = COLOURS) -> str:
+    """TFLOP/s of each shape over its arithmetic intensity, for the kernels that have a colour."""
+    shown = [record for record in records if record.kernel in colours and record.tflops]
     x_of: Callable[[Record], float] = intensity
     low, high = min(map(x_of, shown)), max(map(x_of, shown))
     speeds = [record.tflops or 0.0 for record in shown]
@@ -136,7 +136,7 @@ def scatter(records: Sequence[Record]) -> str:
         base * 10.0**power for power in range(-2, 4) for base in (1, 2, 5) if min(speeds) <= base * 10.0**power <= max(speeds)
     ]
     parts = [STYLE, *frame.axes(x_ticks, y_ticks, "flops a byte", "TFLOP/s")]
-    for place, (name, colour) in enumerate(COLOURS.items()):
+    for place, (name, colour) in enumerate(colours.items()):
         for record in [record for record in shown if record.kernel == name]:
             x, y = frame.x(intensity(record)), frame.y(record.tflops or 0.0)
             parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}"/>')

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -16,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from lapidist import api
-from lapidist.bench.cases import Case
+from lapidist.bench.cases import LEAST, MOST, Case, corpus
 from lapidist.bench.conditions import gather
 from lapidist.bench.contenders import problem_of
 from lapidist.bench.record import Conditions, Record
@@ -31,7 +30,6 @@ from lapidist.schedule import CostModel, Schedule, calibrate, split_k, stream_k
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.verify import judge
 
-LEAST, MOST = 128, 8192  # extents of the corpus, as in arXiv 2301.03598
 SPLITS = (2, 3, 4, 6, 8, 12, 16)
 GRAPH_SECONDS, CALLS_MOST, TURNS = 0.002, 200, 2
 PROTOCOL = (
@@ -91,16 +89,6 @@ def corpus_ways(math_name: str) -> list[Way]:
     config = kernel.config_for(math_name)
     tiles = [Way(f"tile {each}", kernel, each, Sharing("data_parallel")) for each, _ in kernel.configs_for(math_name)]
     return [Way("cublas"), Way("stream_k", kernel, config, Sharing("stream_k")), Way("family", kernel), *tiles, Way("lapidist")]
-
-
-def corpus(count: int, seed: int, math_name: str, skipped: int = 0) -> list[Case]:
-    """m, n and k each log-uniform; the first of those that the seed gives, after `skipped`."""
-    draw = random.Random(seed)
-
-    def extent() -> int:
-        return round(math.exp(draw.uniform(math.log(LEAST), math.log(MOST))))
-
-    return [Case(extent(), extent(), extent(), math_name) for _ in range(skipped + count)][skipped:]
 
 
 # ---- timing ----

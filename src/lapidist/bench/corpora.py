@@ -1,0 +1,143 @@
+"""Sections of docs/performance.md on many products at once: the ragged corpus, and the layers of a transformer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from lapidist.bench.cases import LISTS, shape_words
+from lapidist.bench.contenders import LIBRARY
+from lapidist.bench.markdown import row_of, rule, speed
+from lapidist.bench.record import Record, Run
+from lapidist.bench.sharing_report import by_shape, gains, scatter
+from lapidist.bench.tables import number, percent, time_words
+from lapidist.bench.views import TIMED_MODES, latest, maths_in, shape_of
+from lapidist.dtypes import element_of, short_name
+
+Found = Sequence[tuple[Record, Run]]
+MODE, PADDED = "short", "padded"
+RIVALS = {
+    (LIBRARY, "cublas"): "lapidist against cuBLAS",
+    (LIBRARY, PADDED): "lapidist against padding by hand",
+    (PADDED, "cublas"): "padding by hand against cuBLAS",
+}
+LARGE = 2048
+GOOD = 0.95
+WORST = 10
+DECODE = 64  # rows up to which a layer is bound by reading its weights
+COLOURS = {"cublas": "#76b900", PADDED: "#3b6fb6", LIBRARY: "#d1495b"}
+
+
+# ---- the corpus ----
+
+
+def corpora(runs: Sequence[Run]) -> dict[str, Found]:
+    """Of each type, the newest rows of every shape that the way by hand was measured on."""
+    rows = [(record, run) for record, run in latest(runs) if record.mode == MODE]
+    shapes = {(record.dtype, *shape_of(record)) for record, _ in rows if record.kernel == PADDED}
+    kept = [(record, run) for record, run in rows if (record.dtype, *shape_of(record)) in shapes]
+    return {kind: [each for each in kept if each[0].dtype == kind] for kind in maths_in(record for record, _ in kept)}
+
+
+def corpus_sections(runs: Sequence[Run]) -> list[str]:
+    return [corpus_section(kind, found) for kind, found in corpora(runs).items()]
+
+
+def corpus_plots(root: Path, runs: Sequence[Run]) -> dict[Path, str]:
+    return {
+        root / "docs" / f"corpus-{short_name(kind)}.svg": scatter([record for record, _ in found], COLOURS)
+        for kind, found in corpora(runs).items()
+    }
+
+
+def corpus_section(kind: str, found: Found) -> str:
+    groups = by_shape([record for record, _ in found])
+    large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
+    heads = ["shapes", "ours", "geomean", "least", "median", "most", f"{GOOD} or more", "faster", "count"]
+    lines = [row_of(heads), rule(heads)]
+    for words, part in (("all", groups), (f"every side over {LARGE}", large)):
+        for (ours, rival), name in RIVALS.items():
+            values = gains(part, ours, rival)
+            if values:
+                lines.append(row_of([words, name, *gain_cells(values)]))
+    wrong = [record for record, _ in found if not record.ok]
+    failed = f"{len(wrong)} of {len(found)} results were wrong or refused." if wrong else "Every result was right."
+    short = short_name(kind)
+    title = f"## A corpus of {len(groups)} ragged shapes, {short}\n\nTimes of the second over those of the first. {failed}\n"
+    plot = f"![TFLOP/s over flops a byte](corpus-{short}.svg)\n"
+    return "\n".join([title, *lines, "", worst_shapes(groups), plot, *sources(found)])
+
+
+def gain_cells(values: Sequence[float]) -> list[str]:
+    ordered = sorted(values)
+    mean = math.exp(math.fsum(map(math.log, values)) / len(values))
+    numbers = [mean, ordered[0], ordered[len(ordered) // 2], ordered[-1]]
+    good, faster = (sum(value >= least for value in values) / len(values) for least in (GOOD, 1.0))
+    return [*(f"{value:.2f}" for value in numbers), f"{percent(good)} %", f"{percent(faster)} %", str(len(values))]
+
+
+def worst_shapes(groups: Mapping[tuple[int, int, int], Mapping[str, Record]]) -> str:
+    """Where it loses most, and by what."""
+    ours = [rows[LIBRARY] for rows in groups.values() if LIBRARY in rows and rows[LIBRARY].ratio]
+    heads = ["m x n x k", "time", "TFLOP/s", "% of cuBLAS", "chosen"]
+    lines = [f"The {WORST} shapes that compare worst:", "", row_of(heads), rule(heads)]
+    for record in sorted(ours, key=lambda each: each.ratio or 0.0)[:WORST]:
+        cells = [shape_words(*shape_of(record)), time_words(record.seconds), speed(record), percent(record.ratio)]
+        lines.append(row_of([*cells, record.config or ""]))
+    return "\n".join(lines) + "\n"
+
+
+def sources(found: Found) -> list[str]:
+    """Each run with its protocol, the seed in it."""
+    runs = {run.name: run for _, run in found}
+    return [f"From `results/{name}`: {run.conditions.protocol}.\n" for name, run in sorted(runs.items())]
+
+
+# ---- the layers ----
+
+
+def layers(records: Sequence[Record]) -> list[Record]:
+    """Rows of the library and cuBLAS on layers, of the types in which more than the one square among them was measured."""
+    rows = [
+        record
+        for record in records
+        if record.kernel in (LIBRARY, "cublas") and record.layout == "rcr" and record.mode in TIMED_MODES
+    ]
+    rows = [record for record in rows if shape_of(record) in LISTS["layers"]]
+    kinds = {record.dtype for record in rows if record.m != record.n}
+    return [record for record in rows if record.dtype in kinds]
+
+
+def layer_sections(records: Sequence[Record]) -> list[str]:
+    rows = layers(records)
+    return [layer_section(kind, [record for record in rows if record.dtype == kind]) for kind in maths_in(rows)]
+
+
+def layer_section(kind: str, records: Sequence[Record]) -> str:
+    """A row for each product: sustained beside burst."""
+    heads = ["n x k", "m"]
+    for mode in TIMED_MODES:
+        heads += [f"{mode}: time", "TFLOP/s", "TB/s of weights", "% of cuBLAS", "MHz", "W"]
+    lines = [row_of([*heads, "chosen"]), rule([*heads, "chosen"])]
+    at = {(shape_of(record), record.mode): record for record in records if record.kernel == LIBRARY}
+    for shape in LISTS["layers"]:
+        rows = [at.get((shape, mode)) for mode in TIMED_MODES]
+        if any(rows):
+            chosen = next(row.config or "" for row in rows if row)
+            cells = [cell for row in rows for cell in layer_cells(row)]
+            lines.append(row_of([f"{shape[1]} x {shape[2]}", str(shape[0]), *cells, chosen]))
+    words = (
+        "Activations of m rows times the weights of a transformer of 70 billion parameters, as torch's Linear keeps them. "
+        f"Up to m = {DECODE} the time is that of reading the weights."
+    )
+    return f"## Layers, {short_name(kind)}\n\n{words}\n\n" + "\n".join(lines) + "\n"
+
+
+def layer_cells(record: Record | None) -> list[str]:
+    if record is None or record.seconds is None:
+        return ["-"] * 6
+    weights = record.n * record.k * element_of(record.dtype).nbytes / record.seconds / 1e12
+    read = f"{weights:.2f}" if record.m <= DECODE else ""
+    seen = [number(record.clock_mhz, ".0f"), number(record.power_w, ".0f")]
+    return [time_words(record.seconds), speed(record), read, percent(record.ratio), *seen]

@@ -1,0 +1,134 @@
+"""`lapidist tune`: time the planner's candidates for a product and remember the fastest, if it is right."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lapidist.bench.cases import Case
+from lapidist.bench.climb import progress
+from lapidist.bench.conditions import gather
+from lapidist.bench.contenders import KernelContender, problem_of
+from lapidist.bench.measure import SHORT, Stage, steps
+from lapidist.bench.peers import find_peers
+from lapidist.bench.record import Conditions, Record
+from lapidist.device import Device
+from lapidist.errors import LapidistError
+from lapidist.kernels import KERNELS
+from lapidist.planner import Candidate, candidates
+from lapidist.schedule import Schedule
+from lapidist.sharing import PLANNED, Sharing
+from lapidist.tuned import Winner, keep, problem_key
+from lapidist.warm import build_all, builds_of
+
+REACH = 4.0  # what the model takes for so much slower than the best is not measured
+EACH = 2  # candidates of every kernel are, whatever the model says
+MARGIN = 0.98  # of the time of the planner's own choice: a gain within the noise is none
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the measurement of one product said."""
+
+    case: Case
+    planned: Record
+    best: Record | None  # None: the planner's own choice stands
+
+    def __str__(self) -> str:
+        words = f"{self.case.shape} {self.case.math} {self.case.layout}"
+        if self.planned.error:
+            return f"{words}: not tuned: {self.planned.error.splitlines()[0]}"
+        own = f"{(self.planned.seconds or 0) * 1e6:.4g} us by {self.planned.kernel}, the planner's own choice"
+        best = f"{(self.best.seconds or 0) * 1e6:.4g} us by {self.best.kernel}; " if self.best else ""
+        return f"{words}: {best}{own}{'' if self.best else ', is the fastest'}"
+
+
+def worth_measuring(case: Case, device: Device, most: int) -> list[KernelContender]:
+    """The planner's own choice first, then others from what the model takes for good to what it takes for bad."""
+    problem = problem_of(case, KernelContender(None, case.math).columns)
+    weighed = sorted(
+        (each for each in candidates(problem, device, KERNELS) if each.refusal is None), key=lambda each: each.seconds
+    )
+    taken: dict[str, int] = {}
+    chosen = []
+    for each in weighed:
+        taken[each.kernel.name] = taken.get(each.kernel.name, 0) + 1
+        first = each.kernel.kind == "production" and taken[each.kernel.name] <= EACH
+        if each is weighed[0] or first or (each.kernel.kind != "detour" and each.seconds <= REACH * weighed[0].seconds):
+            chosen.append(each)
+    ways = [way for each in chosen for way in ways_of(each, case)]
+    return ways[:most]
+
+
+def ways_of(candidate: Candidate, case: Case) -> list[KernelContender]:
+    """With the schedule that the model takes for the best and, where that shares tiles, a block a tile too."""
+    sharings = [sharing_of(candidate.schedule)]
+    if sharings[0] not in (PLANNED, UNSHARED):
+        sharings.append(UNSHARED)
+    kernel, config = candidate.kernel, candidate.config
+    return [
+        KernelContender(kernel, case.math, config, sharing, f"{kernel.name} {config}{words_of(sharing)}", disassembled=False)
+        for sharing in sharings
+    ]
+
+
+UNSHARED = Sharing("data_parallel")
+
+
+def sharing_of(schedule: Schedule | None) -> Sharing:
+    """What to ask for so that it is this schedule, whatever the model says later."""
+    if schedule is None:
+        return PLANNED
+    if schedule.kind == "split-K":
+        return Sharing(split_k=schedule.sk_blocks // schedule.sk_tiles, reduction=schedule.reduction)
+    return Sharing("stream_k") if schedule.sk_blocks else UNSHARED
+
+
+def words_of(sharing: Sharing) -> str:
+    if sharing == PLANNED:
+        return ""
+    return f", {sharing.schedule}" if sharing.schedule != PLANNED.schedule else f", split {sharing.split_k} ({sharing.reduction})"
+
+
+def run(cases: Sequence[Case], ordinal: int, most: int) -> tuple[Conditions, list[Record], list[Found]]:
+    """Measure, and keep the winners. Records have a row for every candidate, cuBLAS' first."""
+    records: list[Record] = []
+    found, winners = [], {}
+    with Stage(ordinal, SHORT) as stage:
+        work = [(case, worth_measuring(case, stage.device, most)) for case in cases]
+        build_all(builds_of(way.planned(case, stage.device) for case, ways in work for way in ways))
+        vendor = "; ".join(dict.fromkeys(stage.framework.vendor(case.math) for case in cases))
+        conditions = gather(stage.device, stage.device.name, SHORT.mode, str(SHORT), vendor=vendor)
+        peers = {case.math: find_peers(stage.framework, stage.device, case.math)[0][:1] for case in cases}
+        with progress(sum(steps([*peers[case.math], *ways], SHORT) for case, ways in work), "tuning") as step:
+            for case, ways in work:
+                rows = stage.measure(case, [*peers[case.math], *ways], step)
+                rows = rows[:1] + [with_prediction(row, way) for row, way in zip(rows[1:], ways, strict=True)]
+                records += rows
+                best = fastest(rows[1:])
+                found.append(Found(case, rows[1], None if best is rows[1] else best))
+                for way, row in zip(ways, rows[1:], strict=True):
+                    if row is best and way.plan is not None:
+                        winners[problem_key(way.plan.problem)] = winner_of(way, row, rows[1], conditions.date)
+    keep(stage.device, winners)
+    return conditions, records, found
+
+
+def with_prediction(row: Record, way: KernelContender) -> Record:
+    return row if way.plan is None else replace(row, note=f"predicted {way.plan.predicted_seconds * 1e6:.4g} us")
+
+
+def fastest(rows: Sequence[Record]) -> Record | None:
+    """The fastest right one; the first, the planner's own, where that is as good."""
+    timed = [row for row in rows if row.ok and row.seconds]
+    if not timed:
+        return None
+    best, own = min(timed, key=lambda row: row.seconds or 0.0), rows[0]
+    return own if own in timed and (best.seconds or 0.0) > MARGIN * (own.seconds or 0.0) else best
+
+
+def winner_of(way: KernelContender, row: Record, planned: Record, date: str) -> Winner:
+    if way.kernel is None or way.config is None:
+        raise LapidistError(f"tune: {way.name} is no kernel with a config")
+    own = planned.seconds if planned.seconds else row.seconds
+    return Winner(way.kernel.name, way.config, way.sharing, row.seconds or 0.0, own or 0.0, date[:10])

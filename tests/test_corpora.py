@@ -1,0 +1,115 @@
+"""The corpus of ragged shapes and the layers without a GPU: which products, and the sections that their Records become."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from lapidist.bench.cases import CORPUS_COUNT, LISTS, Case, Part, corpus, named
+from lapidist.bench.contenders import LIBRARY, problem_of
+from lapidist.bench.corpora import corpora, corpus_plots, corpus_sections, gain_cells, layer_sections, layers
+from lapidist.bench.measure import SHORT, SUSTAINED, Inputs
+from lapidist.bench.record import Conditions, Record, Run
+
+CONDITIONS = Conditions(
+    "2026-11-21T12:00:00+00:00", "lapidist bench corpus", "NVIDIA H200", mode="short", protocol="seed 7; short"
+)
+
+
+def row(kernel: str, case: Case, seconds: float, ratio: float | None = None, mode: str = "short") -> Record:
+    kind, tflops = ("production" if kernel == LIBRARY else "peer"), case.flops / seconds / 1e12
+    head = (kernel, kind, "NVIDIA H200", case.math, case.layouts(False), *case.extents)
+    return Record(*head, seconds, tflops, ratio, 0.5, 0.1, True, mode, clock_mhz=1700.0, power_w=650.0, config="wgmma: tiles")
+
+
+def test_a_part_of_a_list() -> None:
+    whole = named(["corpus"], "bf16", Part(count=8, seed=5))
+    assert whole == corpus(8, 5, "bfloat16")
+    assert named(["corpus"], "bf16", Part(count=3, skip=5, seed=5)) == whole[5:]
+    assert len(named(["corpus"], "bf16")) == CORPUS_COUNT == 300
+    assert "shapes 6 to 8" in Part(count=3, skip=5, seed=5).words
+    assert "seed 5" in Part(count=3, skip=5, seed=5).words
+    assert named(["squares"], "bf16", Part(count=1, skip=1)) == [Case(1024, 1024, 1024, "bfloat16")]
+
+
+def test_layers_have_weights_as_linear_keeps_them() -> None:
+    cases = named(["layers"], "bf16")
+    assert len(cases) == 33
+    assert {case.layouts(False) for case in cases} == {"rcr"}
+    assert problem_of(cases[3], False).layouts == "rcr"
+    assert problem_of(replace(cases[3], layout="cr"), True).layouts == "ccr"
+
+
+def test_columns_are_made_once() -> None:
+    class Columns:
+        columns = True
+
+    turned = Inputs([1], [2], [3], True, lambda: [9], by_columns=True)
+    assert turned.b_for(Columns()) == [2]  # type: ignore[arg-type]
+    assert Inputs([1], [2], [3], True, lambda: [9]).b_for(Columns()) == [9]  # type: ignore[arg-type]
+
+
+def test_short_turns() -> None:
+    assert SHORT.replays(0.002) == (1, 1)
+    assert SUSTAINED.replays(0.01)[1] > 20
+    assert "graphs of about 2 ms" in str(SHORT)
+
+
+SHAPES = ((3000, 3001, 3003), (200, 300, 401))
+
+
+@pytest.fixture
+def run() -> Run:
+    rows = []
+    for shape, (ours, vendor, padded) in zip(SHAPES, ((1.0, 4.0, 2.0), (1.0, 0.9, 3.0)), strict=True):
+        case = Case(*shape, "bfloat16")
+        rows += [
+            row("cublas", case, vendor),
+            row("padded", case, padded, vendor / padded),
+            row(LIBRARY, case, ours, vendor / ours),
+        ]
+    tuned = row("wgmma 64x64", Case(9, 9, 9, "bfloat16"), 1.0)  # what `tune` measures is no part of a corpus
+    return Run("h200-corpus.jsonl", CONDITIONS, (*rows, tuned))
+
+
+def test_the_corpus_in_numbers(run: Run) -> None:
+    (section,) = corpus_sections([run])
+    assert "A corpus of 2 ragged shapes, bf16" in section
+    assert "| all | lapidist against cuBLAS | 1.90 | 0.90 | 4.00 | 4.00 | 50.0 % | 50.0 % | 2 |" in section
+    assert "| every side over 2048 | lapidist against cuBLAS | 4.00 | 4.00 | 4.00 | 4.00 | 100.0 % | 100.0 % | 1 |" in section
+    assert "| every side over 2048 | lapidist against padding by hand | 2.00 |" in section
+    assert "| all | padding by hand against cuBLAS | 0.77 | 0.30 |" in section
+    assert section.index("200x300x401") < section.index("3000x3001x3003")  # the worst first
+    assert "From `results/h200-corpus.jsonl`: seed 7; short." in section
+    assert "9^3" not in section
+
+
+def test_wrong_results_are_counted(run: Run) -> None:
+    wrong = replace(
+        run, records=(*run.records[:2], replace(run.records[2], ok=False, seconds=None, ratio=None), *run.records[3:])
+    )
+    assert "1 of 6 results were wrong or refused" in corpus_sections([wrong])[0]
+
+
+def test_the_corpus_as_a_plot(run: Run) -> None:
+    ((path, text),) = corpus_plots(Path(), [run]).items()
+    assert path == Path("docs/corpus-bf16.svg")
+    assert sum(each.tag.endswith("circle") for each in ElementTree.fromstring(text).iter()) == 6 + 3
+    assert corpora([replace(run, records=())]) == {}
+    assert gain_cells([0.95, 1.0, 2.0])[4:] == ["100.0 %", "66.7 %", "3"]
+
+
+def test_layers_as_a_table() -> None:
+    case = Case(16, 8192, 8192, "bfloat16", "rc")
+    rows = [row(LIBRARY, case, 32e-6, 1.1, "sustained"), row(LIBRARY, case, 30e-6, 1.2, "burst"), row("cublas", case, 35e-6)]
+    (section,) = layer_sections(rows)
+    wanted = "| 8192 x 8192 | 16 | 32 us | 67.1 | 4.19 | 110.0 | 1700 | 650 | 30 us | 71.6 | 4.47 | 120.0 | 1700 | 650 |"
+    assert wanted in section
+    other = [row(LIBRARY, replace(case, layout="rr"), 32e-6, 1.1, "sustained"), row("wgmma", case, 32e-6, 1.1, "sustained")]
+    assert layers(other) == []
+    square = row(LIBRARY, Case(8192, 8192, 8192, "float8_e4m3fn", "rc"), 1e-3, 1.1, "sustained")
+    assert layers([square]) == []  # a square of the 8-bit types, whose B lies so anyway
+    assert len(LISTS["layers"]) == 33

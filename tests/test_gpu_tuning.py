@@ -1,0 +1,67 @@
+"""On a GPU: the tuner's measurements, the plans that come of them, and the peer that pads by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lapidist.bench.cases import Case
+from lapidist.bench.contenders import KernelContender
+from lapidist.bench.frameworks import Torch
+from lapidist.bench.measure import SHORT, Stage
+from lapidist.bench.peers import Padded
+from lapidist.bench.tuning import run
+from lapidist.tuned import look_up
+from lapidist.verify import judge
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+def test_tune_keeps_what_plans_then_take(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import lapidist
+
+    monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path))
+    a, b = (torch.randn(shape, device="cuda", dtype=torch.float16) for shape in ((256, 1024), (1024, 384)))
+    before = lapidist.plan(a, b).plan
+    conditions, records, found = run([Case(256, 384, 1024, "float16")], 0, 6)
+    assert len(records) == 7  # cuBLAS, and six ways
+    assert conditions.mode == SHORT.mode
+    assert all(record.ok for record in records if record.error is None)
+    assert len(found) == 1
+    after = lapidist.plan(a, b)
+    winner, warning = look_up(after.plan.problem, after.plan.device)
+    assert warning == ""
+    assert winner is not None
+    assert "lapidist tune" in str(after.plan)
+    assert (after.plan.kernel.name, after.plan.config) == (winner.kernel, winner.config)
+    assert winner.seconds <= winner.planned_seconds
+    assert before.tuned == ""
+    assert judge(after.execute(a, b), a, b, unit=after.plan.kernel.unit).ok
+
+
+@pytest.mark.parametrize("shape", [(129, 257, 63), (64, 64, 64), (100, 33, 128), (16, 128, 75)], ids=str)
+@pytest.mark.parametrize("layout", ["rr", "rc", "cr"])
+def test_padding_by_hand_multiplies(torch: Any, shape: tuple[int, int, int], layout: str) -> None:
+    """A peer that is wrong would be no peer."""
+    case = Case(*shape, "bfloat16", layout)
+    with Stage(0, SHORT, Torch()) as stage:
+        cublas, padded, ours = stage.measure(
+            case, [stage_vendor(stage), Padded(stage.framework, case.math), KernelContender(None, case.math)]
+        )
+    for record in (cublas, padded, ours):
+        assert record.ok, record.error
+        assert record.seconds
+        assert record.layout == f"{layout}r"
+
+
+def stage_vendor(stage: Stage) -> Any:
+    from lapidist.bench.peers import Vendor
+
+    return Vendor(stage.framework, "bfloat16")

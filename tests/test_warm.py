@@ -1,0 +1,111 @@
+"""Compiling ahead of need: which configurations, that they are the ones plans use, and what the command says."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from lapidist.bench.cases import Case
+from lapidist.bench.climb import Work, compile_first
+from lapidist.bench.contenders import KernelContender
+from lapidist.cli import app
+from lapidist.compiler import cache_directory
+from lapidist.device import chip
+from lapidist.kernels import kernel_named
+from lapidist.plans import make_plan
+from lapidist.problem import dense_problem
+from lapidist.warm import LAYERS, LAYOUTS, ROWS, Build, build_all, builds_of, ordinary, path_of, plans_of
+
+H200 = chip("h200")
+MOST_BUILDS = 60  # of a type: at half a second each, three types take eight cores 12 seconds
+
+
+@pytest.mark.parametrize("math", ["float16", "bfloat16", "float32", "tf32", "float8_e4m3fn", "int8"])
+def test_few_configurations_serve_ordinary_products(math: str) -> None:
+    problems = ordinary(math)
+    plans = plans_of(problems, H200)
+    assert len(plans) == len(problems) > 100
+    builds = builds_of(plans)
+    assert 5 < len(builds) <= MOST_BUILDS, Counter(build.kernel for build in builds)
+
+
+def test_ordinary_products_have_every_layout_and_ragged_ones() -> None:
+    problems = ordinary("bfloat16")
+    layouts = {problem.layouts for problem in problems if problem.m > 1}
+    assert layouts == {f"{layout}r" for layout in LAYOUTS}
+    assert {(problem.n, problem.k) for problem in problems} >= set(LAYERS)
+    assert {problem.m for problem in problems} >= set(ROWS)
+    assert sum(problem.a.alignment < 16 for problem in problems) > 30
+
+
+def test_a_chip_without_the_unit_gets_what_it_can_run() -> None:
+    assert {build.architecture for build in builds_of(plans_of(ordinary("float32"), chip("a100")))} == {"sm_80"}
+    assert plans_of(ordinary("float8_e5m2"), chip("a100")) == []
+    assert "wgmma" not in {build.kernel for build in builds_of(plans_of(ordinary("float16"), chip("a100")))}
+
+
+def small_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Build]:
+    """Two that compile fast, in a cache of their own."""
+    monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path))
+    plans = [make_plan(dense_problem(64, 64, 64, "float32"), H200, kernel_named(name)) for name in ("coalesced", "shared_tile")]
+    return builds_of([*plans, *plans])
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_was_built_is_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+    builds = small_builds(tmp_path, monkeypatch)
+    assert len(builds) == 2
+    built = build_all(builds, processes)
+    assert [each.error for each in built] == [None, None]
+    assert all(each.seconds > 0 and path_of(each.build).exists() for each in built)
+    assert all(each.seconds == 0 for each in build_all(builds, processes))  # and is not built again
+    kept = sorted(cache_directory().iterdir())
+    _ = make_plan(dense_problem(64, 64, 64, "float32"), H200, kernel_named("coalesced")).binary
+    assert sorted(cache_directory().iterdir()) == kept == sorted(path_of(build) for build in builds)
+
+
+def test_what_does_not_compile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = small_builds(tmp_path, monkeypatch)[0]
+    (built,) = build_all([build._replace(macros=(*build.macros, ("ELEMENT", "no_such_type")))])
+    assert built.error is not None
+    assert "NVRTC" in built.error
+
+
+def test_a_bench_compiles_all_before_it_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds = small_builds(tmp_path, monkeypatch)
+    case = Case(64, 64, 64)
+    compile_first([Work(case, tuple(KernelContender(kernel_named(build.kernel), case.math) for build in builds))], H200)
+    assert all(path_of(build).exists() for build in builds)
+
+
+def test_the_command_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path))
+    arguments = ["warm", "--dtype", "fp32", "--mnk", "100,100,100", "--mnk", "101,101,101", "--chip", "a100", "--jobs", "1"]
+    for words in ("1 were compiled, 0 were there", "0 were compiled, 1 were there"):
+        with pytest.raises(SystemExit) as stopped:
+            app(arguments)
+        assert stopped.value.code == 0
+        answer = capsys.readouterr().out
+        assert re.search(r"2 plans for A100 use (\d) configurations: \d of ", answer)
+        assert words.replace("1", re.findall(r"use (\d)", answer)[0]) in answer
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["warm", "--layout", "nt"], "--layout: must be one of rr, rc, cr, cc; got 'nt'"),
+        (["warm", "--chip", "k80"], "chip: must be one of"),
+        (["warm", "--chip", "v100"], "--chip: must be one that some kernel runs on; got V100"),
+        (["tune"], "--mnk: must name a product"),
+        (["tune", "--mnk", "1,2"], "--mnk: must be three whole numbers"),
+        (["bench", "squares", "--skip", "99"], "--skip: must leave something of squares; got 99"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], words: str) -> None:
+    from lapidist.errors import ArgumentError
+
+    with pytest.raises(ArgumentError, match=re.escape(words)):
+        app(arguments, standalone_mode=False)
