@@ -8,53 +8,66 @@
 #pragma once
 
 #include "hopper.cuh"
+#include "pieces.cuh"
 #include "sharing.cuh"
 
 constexpr int PACKING_FLAGS = 64;  // ints, of which two are used: what follows in a workspace keeps its alignment
 
-struct alignas(16) Words { unsigned at[4]; };
-
-// 16 bytes of a line, wherever they start; `exist` elements of them are in the line. Nothing outside begin .. end is read, and
-// what lies between may be other than zero past the line's end.
-template <typename Element>
-__device__ __forceinline__ Words read_piece(const Element* source, int exist, const char* begin, const char* end) {
-  const unsigned skew = reinterpret_cast<unsigned long long>(source) % 16;
+// 16 bytes of a line, wherever they start: from the one or two pieces of memory that hold them.
+template <typename Element> __device__ __forceinline__ Words read_piece(const Element* source) {
+  const unsigned skew = skew_of(source);
   const char* piece = reinterpret_cast<const char*>(source) - skew;
-  Words found = {};
-  if (piece >= begin && piece + (skew ? 32 : 16) <= end) {
-    const Words low = *reinterpret_cast<const Words*>(piece);
-    const Words high = skew ? *reinterpret_cast<const Words*>(piece + 16) : low;
-    unsigned words[8] = {low.at[0], low.at[1], low.at[2], low.at[3], high.at[0], high.at[1], high.at[2], high.at[3]};
-#pragma unroll
-    for (int i = 0; i < 6; ++i) words[i] = skew & 8 ? words[i + 2] : words[i];
-#pragma unroll
-    for (int i = 0; i < 5; ++i) words[i] = skew & 4 ? words[i + 1] : words[i];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) found.at[i] = __funnelshift_r(words[i], words[i + 1], skew % 4 * 8);
-  } else {  // the first and the last pieces of the matrix
+  return shifted(*reinterpret_cast<const Words*>(piece), *reinterpret_cast<const Words*>(piece + (skew ? 16 : 0)), skew);
+}
+
+// What may be read of a matrix: from its first element to its last one, whatever lies between its lines.
+struct Readable {
+  const char *begin, *end;
+  template <typename Element>
+  __device__ __forceinline__ Readable(const Element* from, i64 pitch, int lines, int length)
+      : begin(reinterpret_cast<const char*>(from)), end(reinterpret_cast<const char*>(from + (lines - 1) * pitch + length)) {}
+
+  // Whether the pieces of memory under these bytes are all inside.
+  __device__ __forceinline__ bool holds(const void* first, i64 bytes) const {
+    const char* at = static_cast<const char*>(first);
+    return at - skew_of(at) >= begin && at - skew_of(at) + bytes + (skew_of(at) ? 16 : 0) <= end;
+  }
+  // 16 bytes, of which `exist` elements are in the line.
+  template <typename Element> __device__ __forceinline__ Words piece(const Element* source, int exist) const {
+    if (holds(source, 16)) return read_piece(source);
+    Words found = {};  // the first and the last pieces of the matrix
 #pragma unroll
     for (int i = 0; i < static_cast<int>(16 / sizeof(Element)); ++i)
       if (i < exist) reinterpret_cast<Element*>(&found)[i] = source[i];
+    return found;
   }
-  return found;
-}
+};
 
-template <typename Element>
-__device__ __forceinline__ const char* end_of(const Element* from, i64 pitch, int lines, int length) {
-  return reinterpret_cast<const char*>(from + (lines - 1) * pitch + length);
-}
-
-// `lines` lines of `length` touching elements, `pitch` apart, to lines `to_pitch` apart; all warps of the grid take lines in
-// turn. Elements past a line's end, up to the 16 bytes, become whatever follows it.
+// `lines` lines of `length` touching elements, `pitch` apart, to lines `to_pitch` apart; all warps of the grid take runs in
+// turn, whose loads are on their way together. Elements past a line's end, up to the 16 bytes, become whatever follows it.
 template <typename Element>
 __device__ __forceinline__ void pack_lines(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length) {
-  constexpr int PER_PIECE = 16 / sizeof(Element);
-  const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
-  const char *begin = reinterpret_cast<const char*>(from), *end = end_of(from, pitch, lines, length);
-  for (int line = blockIdx.x * warps + threadIdx.x / 32; line < lines; line += gridDim.x * warps) {
-#pragma unroll 4
-    for (int at = lane * PER_PIECE; at < length; at += 32 * PER_PIECE)
-      *reinterpret_cast<Words*>(to + line * to_pitch + at) = read_piece(from + line * pitch + at, length - at, begin, end);
+  constexpr int PER_PIECE = 16 / sizeof(Element), EACH = 4, RUN = 32 * EACH * PER_PIECE;
+  const int warps = blockDim.x / 32, lane = threadIdx.x % 32, runs = ceil_div(length, RUN);
+  const Readable readable(from, pitch, lines, length);
+  for (int run = blockIdx.x * warps + threadIdx.x / 32; run < lines * runs; run += gridDim.x * warps) {
+    const int line = run / runs, first = run % runs * RUN, at = first + lane * PER_PIECE;
+    const Element* source = from + line * pitch;
+    Element* target = to + line * to_pitch;
+    Words pieces[EACH];
+    if (readable.holds(source + first, RUN * sizeof(Element))) {
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) pieces[i] = read_piece(source + at + i * 32 * PER_PIECE);
+    } else {
+#pragma unroll
+      for (int i = 0; i < EACH; ++i) {
+        const int exist = length - at - i * 32 * PER_PIECE;
+        if (exist > 0) pieces[i] = readable.piece(source + at + i * 32 * PER_PIECE, exist);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; ++i)
+      if (at + i * 32 * PER_PIECE < length) *reinterpret_cast<Words*>(target + at + i * 32 * PER_PIECE) = pieces[i];
   }
 }
 
@@ -78,7 +91,7 @@ template <typename Element>
 __device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length) {
   constexpr int PER_PIECE = 16 / sizeof(Element), PER_WORD = 4 / sizeof(Element), SQUARES = 16 / PER_PIECE;
   constexpr int WIDE = 8 * PER_PIECE, HIGH = 4 * PER_PIECE;
-  const char *begin = reinterpret_cast<const char*>(from), *end = end_of(from, pitch, lines, length);
+  const Readable readable(from, pitch, lines, length);
   const int lane = threadIdx.x % 32, height = blockDim.x / 32 * SQUARES * HIGH, across = ceil_div(length, WIDE);
   const int my_line = threadIdx.x / 32 * SQUARES * HIGH + lane / 8 * PER_PIECE, my_place = lane % 8 * PER_PIECE;
   for (int tile = blockIdx.x; tile < across * ceil_div(lines, height); tile += gridDim.x) {
@@ -88,7 +101,7 @@ __device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Ele
     for (int i = 0; i < 16; ++i) {
       const int at = line + i / PER_PIECE * HIGH + i % PER_PIECE;
       if (at < lines && place < length)
-        rows[i / PER_PIECE][i % PER_PIECE] = read_piece(from + at * pitch + place, length - place, begin, end);
+        rows[i / PER_PIECE][i % PER_PIECE] = readable.piece(from + at * pitch + place, length - place);
     }
 #pragma unroll
     for (int square = 0; square < SQUARES; ++square)

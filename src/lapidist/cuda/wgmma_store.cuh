@@ -4,6 +4,8 @@
 
 #include "wgmma.cuh"
 
+#include "pieces.cuh"
+
 // ---- from the registers: C points to the thread's first element, which is followed by rows x cols of the matrix ----
 
 // sums = alpha sums + beta C. beta = 0 never reads C: NaN there must not leak.
@@ -70,22 +72,28 @@ template <int Cols> struct Patch {
     return reinterpret_cast<const unsigned&>(two);
   }
 
-  // To global memory by plain stores, D_VECTOR elements at once: where rows of D do not start on 16 bytes.
+  // To global memory by plain stores, where rows of D do not start on 16 bytes: from the first place that does on, whole pieces
+  // put together from two of the patch; what is left at both ends of a row, one element at a time.
   __device__ __forceinline__ void copy_out(Out* D, i64 pitch, int rows, int cols) const {
-    constexpr int Width = D_VECTOR;
-    typedef Vector<Out, Width> Some;
-#pragma unroll 4
-    for (int i = threadIdx.x % 32 * Width; i < 16 * Cols; i += 32 * Width) {
-      const int row = i / Cols, col = i % Cols;
-      if (row >= rows) break;
-      const Some some = *static_cast<const Some*>(__cvta_shared_to_generic(place(row, col * sizeof(Out))));
-      if (cols - col >= Width) {
-        *reinterpret_cast<Some*>(D + row * pitch + col) = some;
-      } else {
-#pragma unroll
-        for (int e = 0; e < Width; ++e)
-          if (col + e < cols) D[row * pitch + col + e] = some.at[e];
-      }
+    constexpr int PER_PIECE = 16 / sizeof(Out), PIECES = Cols / PER_PIECE, ENDS = 2 * PER_PIECE;
+    const int lane = threadIdx.x % 32, exist = min_of(cols, Cols);
+    const auto head = [&](int row) { return static_cast<int>(-skew_of(D + row * pitch) % 16 / sizeof(Out)); };
+#pragma unroll 2
+    for (int i = lane; i < 16 * PIECES; i += 32) {
+      const int row = i / PIECES, piece = i % PIECES, before = head(row), col = before + piece * PER_PIECE;
+      if (row >= rows || col + PER_PIECE > exist) continue;
+      *reinterpret_cast<Words*>(D + row * pitch + col) =
+          shifted(words_at(row, piece), words_at(row, before ? piece + 1 : piece), before * sizeof(Out));
     }
+#pragma unroll 2
+    for (int i = lane; i < 16 * ENDS; i += 32) {
+      const int row = i / ENDS, before = min_of(head(row), exist), whole = (exist - before) / PER_PIECE * PER_PIECE;
+      const int col = i % ENDS < PER_PIECE ? i % ENDS : before + whole + i % PER_PIECE;
+      if (row < rows && col < (i % ENDS < PER_PIECE ? before : exist))
+        D[row * pitch + col] = *static_cast<const Out*>(__cvta_shared_to_generic(place(row, col * sizeof(Out))));
+    }
+  }
+  __device__ __forceinline__ Words words_at(int row, int piece) const {
+    return *static_cast<const Words*>(__cvta_shared_to_generic(place(row, piece * 16)));
   }
 };
