@@ -20,7 +20,7 @@ from lapidist.kernels import kernel_named
 
 Array = np.ndarray[Any, Any]
 MATHS = ("float16", "bfloat16", "tf32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
-RUNGS = ("wgmma_tma", "wgmma_specialised", "wgmma_persistent")
+RUNGS = ("wgmma_tma", "wgmma_specialised", "wgmma_persistent", "wgmma_streamk")
 H200, A100 = chip("h200"), chip("a100")
 
 

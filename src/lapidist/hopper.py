@@ -6,7 +6,8 @@ Tiles are counted in 64 rows and 16 columns; a step along k is 128 bytes, one ro
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf, prod
+from dataclasses import replace
+from math import ceil, inf, prod
 
 from lapidist.config import Config
 from lapidist.device import Device
@@ -27,12 +28,15 @@ from lapidist.hopper_operands import (
     turned,
     wgmma_shared,
 )
+from lapidist.hopper_sharing import handing_on, rounds, schedules, streamed_schedules
 from lapidist.kernel import Kernel, Tuned, Types
 from lapidist.problem import Problem
 from lapidist.scaling import K_BLOCK, SQUARES
+from lapidist.schedule import Schedule, TileGrid
 from lapidist.signatures import (
     LAYOUT_WORDS,
     OPERANDS,
+    SCHEDULE,
     SIZES,
     TMA_ALIGNMENT,
     Signature,
@@ -147,6 +151,7 @@ PERSISTENT = Signature(
     refuse_rung,
     rung_maps,
 )
+STREAMED = replace(PERSISTENT, name="wgmma, scheduled", parameters=(*PERSISTENT.parameters, *SCHEDULE))
 FAMILY = Signature(
     "wgmma family",
     (
@@ -164,7 +169,7 @@ FAMILY = Signature(
         *((f"d_{step}", "i64") for step in ("row", "inner", "outer")),
         ("a_batched", "i32"),
         ("b_batched", "i32"),
-        ("workspace", "workspace"),
+        *SCHEDULE,
         ("scales", "scales"),
     ),
     family_defines,
@@ -184,36 +189,35 @@ PACK_SECONDS = 3e-6  # the blocks wait for each other
 MOVED_BYTES = 200e12  # a second, from L2 to shared memory: what a byte costs in power, and so in clock
 
 
-def seconds(problem: Problem, config: Config, device: Device) -> float:
+def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
     """Rounds of tiles, each its steps; or what power allows; or the bytes of memory. Measured on an H200, see docs/ladder.md."""
     peak = device.peak_tflops(problem.math, "wgmma") * 1e6 / (device.sms * device.clock_mhz)  # flops of an SM and cycle
     if not peak:
         return inf
-    steps, tiles = -(-problem.k // config.bk), kernel_clusters(problem, config)
-    rounds = -(-tiles // (device.sms // config.cluster))
+    bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
+    grid = TileGrid.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
+    steps, tiles = grid.iterations, grid.tiles
     step = 2.0 * config.bm * config.bn * config.bk / min(peak, feed_limit(config, problem))
     after = CYCLES_AFTER if copies_out(problem) else CYCLES_BY_HAND * config.bm * config.bn / 32768
-    running = (CYCLES_BEFORE + rounds * (steps * step + after)) / (device.clock_mhz * 1e6 * CLOCK_SHARE)
+    turns = rounds(grid, config, device, schedule)
+    running = (CYCLES_BEFORE + turns * steps * step + ceil(turns) * after) / (device.clock_mhz * 1e6 * CLOCK_SHARE)
+    running += handing_on(grid, config, schedule)
     powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE)
     b_width = -(-config.bn // 64) * 64 if turned(problem)[1] else config.bn
-    moved = tiles * steps * 128.0 * (config.bm * config.cluster_m + b_width * config.cluster_n)
+    moved = tiles * steps * 128.0 * (bm + b_width * config.cluster_n)
     packing = 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9) + PACK_SECONDS if any(packed(problem)) else 0.0
     return packing + moved / MOVED_BYTES + max(running, powered, least_bytes(problem) / (device.dram_gbps * 1e9))
 
 
-def rung_seconds(problem: Problem, config: Config, device: Device) -> float:
+def rung_seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
     """The family is never slower."""
-    return 1.1 * seconds(problem, config, device)
+    return 1.1 * seconds(problem, config, device, schedule)
 
 
 def least_bytes(problem: Problem) -> float:
     a, b, _, d = problem.element_bytes
     elements = problem.m * problem.k * a + problem.n * problem.k * b + problem.m * problem.n * d * (1 + bool(problem.c))
     return float(prod(problem.batch) * elements)
-
-
-def kernel_clusters(problem: Problem, config: Config) -> int:
-    return prod(problem.batch) * -(-problem.m // (config.bm * config.cluster_m)) * -(-problem.n // (config.bn * config.cluster_n))
 
 
 def feed_limit(config: Config, problem: Problem) -> float:
@@ -267,6 +271,7 @@ WGMMA_RUNGS = tuple(
         types=TYPES,
         unit="wgmma",
         model=rung_seconds,
+        schedules=streamed_schedules if signature.scheduled else None,
     )
     for source, idea, signature, tuned, efficiency, persistent, shared in (
         (
@@ -296,6 +301,15 @@ WGMMA_RUNGS = tuple(
             1,
             wgmma_shared,
         ),
+        (
+            "22_wgmma_streamk",
+            "what is left over full rounds of tiles is split along k",
+            STREAMED,
+            by_math(128, 256, 4, (2, 1)),
+            0.8,
+            1,
+            wgmma_shared,
+        ),
     )
 )
 WGMMA_FAMILY = Kernel(
@@ -315,4 +329,5 @@ WGMMA_FAMILY = Kernel(
     scratch=scratch,
     model=seconds,
     fits=refuse_tile,
+    schedules=schedules,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -11,13 +11,17 @@ from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
 from lapidist.modes import PLAIN
 from lapidist.problem import Problem
-from lapidist.schedule import CostModel, TileGrid
+from lapidist.schedule import CostModel, Schedule, TileGrid
+from lapidist.sharing import Sharing
 from lapidist.signatures import Signature
 
 GRID_LIMIT = 2**31 - 1
 BLOCK_LIMIT = 1024
 INT_LIMIT = 2**31 - 1
 PACKED_BYTES = 16384  # that are worth a block to pack them
+Model = Callable[[Problem, Config, Device, Schedule | None], float]
+# Of these tiles, as the caller wants them; whether operands are packed first. None: the kernel walks its tiles itself.
+Schedules = Callable[[TileGrid, Config, Device, Sharing, bool], Iterator[Schedule | None]]
 Tuned = tuple[tuple[Config, float], ...]  # configs with their efficiency; the first is the default
 
 
@@ -84,7 +88,8 @@ class Kernel:
     unaligned: Callable[[str], float] = as_fast  # the share of its speed where lines do not start on 16 bytes
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
     scratch: Callable[[Problem], tuple[int, int]] | None = None  # bytes of flags and of room for operands that it packs
-    model: Callable[[Problem, Config, Device], float] | None = None  # seconds, where the planner's own model knows too little
+    model: Model | None = None  # seconds, where the planner's own model knows too little
+    schedules: Schedules | None = None  # of persistent blocks with a model: what the planner weighs
     fits: Callable[[Problem, Config], str | None] | None = None  # why a config does not suit a problem that others do
 
     @property
@@ -137,9 +142,9 @@ class Kernel:
         return sum(self.scratch_of(problem)) > 0
 
     def tile_grid(self, problem: Problem, config: Config) -> TileGrid:
-        """The tiles as schedules count them."""
-        batches = prod(problem.batch)
-        return TileGrid.of(problem.m, problem.n, problem.k, config.bm, config.bn, max(config.bk, 1), batches)
+        """The tiles as schedules count them: those of a cluster are one."""
+        bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
+        return TileGrid.of(problem.m, problem.n, problem.k, bm, bn, max(config.bk, 1), prod(problem.batch))
 
     def sum_rows(self, config: Config) -> int:
         """Rows of a thread's sums: what a reduction in fragments shares out. On tensor cores, the patches of a warp."""

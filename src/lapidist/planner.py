@@ -68,6 +68,8 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
         efficiency *= kernel.unaligned(problem.math)
     if refusal is None and sharing.asked_for and not kernel.signature.scheduled:
         refusal = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
+    if refusal is None and kernel.schedules is not None:
+        return weigh_schedules(problem, device, kernel, config, efficiency, sharing)
     schedule = None
     if refusal is None and kernel.signature.scheduled:
         try:
@@ -93,6 +95,21 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
     return best if best.seconds < WORTH * candidate.seconds else candidate
 
 
+def weigh_schedules(
+    problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, sharing: Sharing
+) -> Candidate:
+    """The best of the kernel's own schedules."""
+    assert kernel.schedules is not None
+    try:
+        found = list(kernel.schedules(kernel.tile_grid(problem, config), config, device, sharing, kernel.packs(problem)))
+    except ArgumentError as error:  # right for other tiles, perhaps
+        return Candidate(kernel, config, None, math.inf, str(error))
+    weighed = [
+        Candidate(kernel, config, each, predict(problem, device, kernel, config, efficiency, each), None) for each in found
+    ]
+    return min(weighed, key=lambda each: each.seconds)
+
+
 def exactly(
     problem: Problem, device: Device, kernel: Kernel | None, config: Config, sharing: Sharing = PLANNED
 ) -> tuple[Candidate, tuple[Candidate, ...]]:
@@ -110,7 +127,7 @@ def predict(
 ) -> float:
     """Seconds: the larger of arithmetic (whole tiles on the busiest SM) and memory traffic, after the launch."""
     if kernel.model is not None:
-        return LAUNCH_SECONDS + kernel.model(problem, config, device)
+        return LAUNCH_SECONDS + kernel.model(problem, config, device, schedule)
     at_once = -(-kernel.tiles(problem, config) * math.prod(problem.batch) // device.sms)
     rounds, depth, handing = [at_once], float(problem.k), 0.0
     if kernel.signature.scheduled and kernel.sharing is None:

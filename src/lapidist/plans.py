@@ -46,13 +46,15 @@ class Plan:
     @property
     def grid(self) -> Dim3:
         if self.schedule is not None and self.scheduled:
-            return (self.schedule.launch_blocks, 1, 1)
+            blocks = self.schedule.launch_blocks * self.config.cluster
+            helping = self.kernel.packs(self.problem) and self.schedule.cluster == 1  # blocks without work help to pack
+            return (max(blocks, self.kernel.grid(self.problem, self.config, self.device)[0]) if helping else blocks, 1, 1)
         return self.kernel.grid(self.problem, self.config, self.device)
 
     @property
     def cluster(self) -> int:
         """Blocks that run together because they share a tile, or operands."""
-        return self.config.cluster if self.schedule is None else self.schedule.cluster
+        return self.config.cluster * (1 if self.schedule is None else self.schedule.cluster)
 
     @property
     def block(self) -> Dim3:
@@ -75,12 +77,15 @@ class Plan:
     @property
     def partials_offset(self) -> int:
         """Where the flags end: those of packing, then the schedule's."""
-        return self.kernel.scratch_of(self.problem)[0] + (0 if self.schedule is None else self.schedule.partials_offset)
+        flags = 0 if self.schedule is None else self.schedule.partials_offset * self.config.cluster
+        return self.kernel.scratch_of(self.problem)[0] + flags
 
     @property
     def _sharing_bytes(self) -> int:
-        """Flags and partial sums of the blocks that share tiles."""
-        return 0 if self.schedule is None else self.schedule.workspace_bytes(self.kernel.tile_bytes(self.problem, self.config))
+        """Flags and partial sums of the blocks that share tiles; to a schedule a cluster is one block."""
+        if self.schedule is None:
+            return 0
+        return self.config.cluster * self.schedule.workspace_bytes(self.kernel.tile_bytes(self.problem, self.config))
 
     @property
     def binary(self) -> Binary:
@@ -90,7 +95,8 @@ class Plan:
     @property
     def problem_macros(self) -> tuple[tuple[str, object], ...]:
         macros = self.kernel.macros(self.problem, self.config, self.scheduled)
-        shared = {"PEERS_IN_CLUSTER": 1} if self.schedule is not None and self.schedule.cluster > 1 else {}
+        peers = 1 if self.schedule is None else self.schedule.cluster
+        shared = {"PEERS_IN_CLUSTER": peers if self.kernel.schedules else 1} if peers > 1 else {}
         return tuple(sorted({**macros, **shared}.items()))
 
     def constants(self, alpha: float, beta: float, places: Places = NOWHERE) -> dict[str, Any]:

@@ -7,6 +7,10 @@ __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// The same in two halves: what comes between them need not wait for the others.
+__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
 // The 16 bytes at this place in the shared memory of block `rank` of the cluster.
 template <typename Sixteen> __device__ __forceinline__ Sixteen read_peer(const Sixteen* place, int rank) {
   static_assert(sizeof(Sixteen) == 16, "one load");

@@ -10,13 +10,13 @@
 // A reduction block takes in fragment f of the tile: those rows whose number leaves f when divided by the fragments.
 #pragma once
 #include "schedule.cuh"
-
-// SCHEDULED 0: a block a tile, by blockIdx; schedule and workspace are passed and not looked at.
-#ifndef SCHEDULED
+#ifndef SCHEDULED  // 0: a block a tile, by blockIdx; schedule and workspace are passed and not looked at
 #define SCHEDULED 0
 #endif
-
-// 1: the peers of a tile are a cluster, as many blocks as the launch says.
+#ifndef CLUSTER  // blocks that take neighbouring tiles together: to a schedule they are one
+#define CLUSTER 1
+#endif
+// Not 0: the peers of a tile are a cluster, as many blocks as the launch says. (gemm/wgmma.cu is told how many.)
 #ifndef PEERS_IN_CLUSTER
 #define PEERS_IN_CLUSTER 0
 #endif
@@ -59,11 +59,14 @@ struct Work {
 #ifdef SHARERS  // warps with roles meet at barriers of their own: each role walks for itself
   Walk walk;
   WorkUnit unit;
-  int block = blockIdx.x;
-  __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule), walk(schedule.walk(blockIdx.x)) {}
+  int block = blockIdx.x / CLUSTER;
+  __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule), walk(schedule.walk(blockIdx.x / CLUSTER)) {}
   __device__ __forceinline__ bool next() {
-    for (; block < schedule.blocks; walk = schedule.walk(block += gridDim.x))
-      if (schedule.next(walk, unit)) return true;
+    for (; block < schedule.blocks; walk = schedule.walk(block += gridDim.x / CLUSTER)) {
+      if (!schedule.next(walk, unit)) continue;
+      unit.slot = unit.slot * CLUSTER + blockIdx.x % CLUSTER, unit.flag = unit.flag * CLUSTER + blockIdx.x % CLUSTER;
+      return true;
+    }
     return false;
   }
 #elif SCHEDULED
@@ -130,8 +133,7 @@ struct Work {
   // The sums go on to the next peer, or come together here: then the answer is true, and the epilogue follows.
   // All threads of the block call it together; `shared` holds a tile of sums and is free.
   template <int THREADS, typename Sum, int ROWS, int COLS>
-  __device__ __forceinline__ bool combine(const Workspace& workspace, void* shared,
-                                          Sum (&sums)[ROWS][COLS]) const {
+  __device__ __forceinline__ bool combine(const Workspace& workspace, void* shared, Sum (&sums)[ROWS][COLS]) const {
     if (!SCHEDULED || unit.peers == 1) return true;
 #if PEERS_IN_CLUSTER
     exchange<THREADS>(static_cast<Piece<Sum>*>(shared), sums);

@@ -32,6 +32,23 @@ __device__ __forceinline__ void store_sums(Out* C, i64 ldc, int rows, int cols, 
   }
 }
 
+// Four sums as wgmma leaves them: two columns of one row, and of the row eight further. C and D point to the first.
+__device__ __forceinline__ void store_piece(const Out* C, i64 c_row, i64 c_col, Out* D, i64 d_row, int rows, int cols,
+                                            Scalar alpha, Sum* sums, Scalar beta) {
+  scale_sums<4>(C, c_row, c_col, rows, cols, alpha, sums, beta);
+#pragma unroll
+  for (int m = 0; m < 16; m += 8, sums += 2, D += 8 * d_row) {
+    if (m >= rows) break;
+    const Vector<Out, 2> two = {Stored<Out>::of(sums[0]), Stored<Out>::of(sums[1])};
+    if (D_VECTOR >= 2 && cols >= 2) {
+      *reinterpret_cast<Vector<Out, 2>*>(D) = two;
+    } else {
+      if (cols > 0) D[0] = two.at[0];
+      if (cols > 1) D[1] = two.at[1];
+    }
+  }
+}
+
 // ---- a patch: 16 rows x Cols of one warp in shared memory, in the swizzle of the copy engine for rows of that width ----
 
 // As wide as the swizzle can be and the tile's columns allow.

@@ -31,12 +31,11 @@
 #else
 #define CLUSTERED
 #endif
-#include "wgmma_store.cuh"
-
-#include "packing.cuh"
-#include "scales.cuh"
 #define GROUPS (BM == 64 ? 1 : BM == 192 ? 3 : 2)
-#define THREADS (GROUPS * 128 + 128)
+#define SHARERS (GROUPS * 128)  // of the block's threads, the first: the consumers
+#include "scales.cuh"
+#include "wgmma_tiles.cuh"
+#define THREADS (SHARERS + 128)
 static_assert(BM % 64 == 0 && BM <= 256 && BN % 16 == 0 && BN <= 256, "tiles are counted in 64 rows, 16 columns");
 static_assert(CLUSTER_N <= 2, "two blocks share A");
 static_assert(CLUSTER <= 4, "larger clusters find no place on the chip");
@@ -53,33 +52,6 @@ struct Pipeline {
   Stage stage[STAGES];
   Patch<D_COLS> D[GROUPS * 4][D_BUFFERS];
   Barrier full[STAGES], empty[STAGES];
-};
-
-struct Extents { int M, N, K, batch, batches; };
-
-// The blocks of a cluster take neighbouring tiles; clusters go down a band of RASTER rows, then to the next column: for the L2.
-struct Tiles {
-  int tiles_m, tiles_n, per_matrix, count, at;
-  int row, col, inner, outer;
-
-  __device__ __forceinline__ Tiles(const Extents& e) {
-    tiles_m = ceil_div(e.M, BM * CLUSTER_M);
-    tiles_n = ceil_div(e.N, BN * CLUSTER_N);
-    per_matrix = tiles_m * tiles_n;
-    count = per_matrix * e.batch * e.batches;
-    at = blockIdx.x / CLUSTER - gridDim.x / CLUSTER;
-  }
-  __device__ __forceinline__ bool next(const Extents& e, int rank) {
-    at += gridDim.x / CLUSTER;
-    if (at >= count) return false;
-    const int tile = at % per_matrix, matrix = at / per_matrix;
-    const int band = tile / (RASTER * tiles_n) * RASTER, height = min_of(RASTER, tiles_m - band);
-    const int within = tile % (RASTER * tiles_n);
-    row = ((band + within % height) * CLUSTER_M + rank % CLUSTER_M) * BM;
-    col = (within / height * CLUSTER_N + rank / CLUSTER_M) * BN;
-    inner = matrix % e.batch, outer = matrix / e.batch;
-    return true;
-  }
 };
 
 // One tile of an operand to shared memory, in as many boxes as the copy engine needs. Parts blocks load a part each for all of
@@ -99,20 +71,22 @@ __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int 
   }
 }
 
-// Where the maps of packed operands point to: A first, then B.
-__device__ __forceinline__ void pack_operands(const Extents& e, const T* A, i64 a_line, const T* B, i64 b_line,
-                                              const Workspace& workspace) {
+// To where the maps of packed operands point: A first, then B. Returns the workspace behind them.
+__device__ __forceinline__ Workspace pack_operands(const Extents& e, const T* A, i64 a_line, const T* B, i64 b_line,
+                                                   const Workspace& workspace) {
+  if (!PACK_A && !PACK_B) return workspace;
   T* to = static_cast<T*>(workspace.slots);
   if (PACK_A) to += pack<A_TURNED, PACK_A == 2>(to, A, a_line, e.M, e.K);
-  if (PACK_B) pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K);
+  if (PACK_B) to += pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K);
   meet_all_blocks(workspace.flags);
+  return Workspace{workspace.flags + PACKING_FLAGS, to};
 }
 
 extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
 wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, const __grid_constant__ TensorMap a_map,
       const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap d_map, const T* A, const T* B, const Out* C,
       Out* D, i64 a_line, i64 b_line, i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
-      int a_batched, int b_batched, Workspace workspace, Scales scales) {
+      int a_batched, int b_batched, const __grid_constant__ Schedule schedule, Workspace workspace, Scales scales) {
   const Extents extents = {M, N, K, batch, batches};
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
@@ -126,10 +100,9 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   }
   if (CLUSTER > 1) cluster_barrier(); else __syncthreads();  // nobody uses a barrier before it is initialised
 
-  if (PACK_A || PACK_B) pack_operands(extents, A, a_line, B, b_line, workspace);
+  workspace = pack_operands(extents, A, a_line, B, b_line, workspace);
 
-  const int steps = ceil_div(extents.K, BK);
-  Tiles tiles(extents);
+  Tiles tiles(extents, schedule);
   int stage = 0;
   if (warp >= GROUPS * 4) {
     // Load: one thread orders tile after tile, as far ahead as stages are empty.
@@ -141,7 +114,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       while (tiles.next(extents, rank)) {
         const int a_inner = a_batched & 1 ? tiles.inner : 0, a_outer = a_batched & 2 ? tiles.outer : 0;
         const int b_inner = b_batched & 1 ? tiles.inner : 0, b_outer = b_batched & 2 ? tiles.outer : 0;
-        for (int step = 0; step < steps; ++step) {
+        for (int step = tiles.begin; step < tiles.end; ++step) {
           Stage& s = pipeline.stage[stage];
           Barrier* full = &pipeline.full[stage];
           barrier_wait(&pipeline.empty[stage], parity);
@@ -152,6 +125,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         }
       }
     }
+    if (PEERS_IN_CLUSTER) cluster_barrier(), cluster_arrive();  // as the consumers do in their exchange
   } else {
     take_registers<GROUPS == 3 ? 160 : 224>();
     const int group = warp / 4;
@@ -169,7 +143,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       const int first_row = tiles.row + group * ROWS * 64 + warp % 4 * 16 + lane / 4, first_col = tiles.col + lane % 4 * 2;
       int last = stage;
 #pragma unroll 1
-      for (int step = 0; step < steps; ++step) {
+      for (int step = tiles.begin; step < tiles.end; ++step) {
         StepFactors<ROWS, BN> factors;
         factors.load(scales, first_row, first_col, step, extents.M, extents.N);
         barrier_wait(&pipeline.full[stage], parity);
@@ -190,7 +164,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           for (int m = 0; m < ROWS; ++m) sums_arrive(products[m]);
           free_stage(stage);
           factors.add(sums, products);
-        } else if (step > 0) {  // this step's products run while the one before gives its stage back
+        } else if (step > tiles.begin) {  // this step's products run while the one before gives its stage back
           products_wait<1>();
           free_stage(last);
         }
@@ -200,7 +174,20 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       products_wait<0>();
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) sums_arrive(sums[m]);
-      if (steps > 0 && !PROMOTED) free_stage(last);
+      if (tiles.begin < tiles.end && !PROMOTED) free_stage(last);
+
+#if PEERS_IN_CLUSTER
+      static_assert(sizeof(sums) * SHARERS <= sizeof(pipeline.stage), "the sums lie where the operands were");
+      Exchange<SHARERS, ROWS, BN / 2> exchange(reinterpret_cast<Piece<Sum>*>(shared), sums, tiles.unit.peer);
+      exchange.each([&](int m, int first, Sum* piece) {
+        const int row = first_row + m * 64, col = first_col + first;
+        scale_in_the_end<4>(piece, scales, row, col, extents.M, extents.N);
+        store_piece(C + tiles.inner * c_inner + tiles.outer * c_outer + row * c_row + col * c_col, c_row, c_col,
+                    D + tiles.inner * d_inner + tiles.outer * d_outer + row * d_row + col, d_row, extents.M - row,
+                    extents.N - col, alpha, piece, beta);
+      });
+#else
+      if (!tiles.combine<SHARERS>(workspace, shared, sums)) continue;
 
       // Store: patches of 16 rows, each warp for itself.
 #pragma unroll
@@ -231,8 +218,10 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           }
         }
       }
+#endif
     }
     if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
   }
   if (CLUSTER > 1) cluster_barrier();  // nobody leaves while another one still writes to its memory
+  if (PEERS_IN_CLUSTER) cluster_wait();  // or reads it
 }

@@ -1,0 +1,139 @@
+// Lesson:   a product seldom has a whole number of tiles for each SM: split the rest along k, and all of them end together.
+// From:     21_wgmma_persistent
+// Change:   a schedule tells both roles which steps of which tile are theirs: whole tiles in full rounds, then even stretches of
+//           the k of what is left over, last tile first. Sums that are not complete wait in the workspace, as registers hold
+//           them, until the block comes that ends the tile.
+// Predicts: 4096^3: 128 pairs of tiles take 66 clusters 1.94 rounds in place of two, and sums go through the L2 for as long as
+//           that saves: as fast as before. 2304 x 2560 x 4096: 1.36 rounds in place of two, 1.35x.
+// Measured: -
+//
+//   90 pairs of tiles, k of 64 steps: a round of 66, and 24 in 66 stretches
+//
+//   cluster 0  | tile 0 | 66: 0 .. 24              |
+//   cluster 1  | tile 1 | 66: 24 .. 47             |
+//   cluster 2  | tile 2 | 67: 0 .. 6 | 66: 47 .. 64 |   hands the sum of 67 on, then ends 66
+#include "wgmma_store.cuh"
+
+#ifndef BM
+#define BM 128
+#define BN 256
+#define STAGES 4
+#endif
+#ifndef CLUSTER_M  // blocks that share B
+#define CLUSTER_M 2
+#endif
+#ifndef D_COPY_ENGINE  // rows of C start on 16 bytes
+#define D_COPY_ENGINE 1
+#endif
+#define CLUSTER CLUSTER_M
+#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#define SHARERS 256  // of the block's threads, the first: the consumers
+#include "sharing.cuh"
+#define CONSUMERS (BM / 64 * 128)
+#define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups
+static_assert(CONSUMERS == SHARERS, "232 registers for 256 consumers and 40 for 128 producers are the SM's 65536");
+static_assert(BN % (64 * CLUSTER) == 0 && BN <= 256, "each block of a cluster loads whole slabs of 64 columns of B");
+
+struct alignas(1024) Stage { char A[BM * 128], B[BN * 128]; };
+constexpr int D_COLS = 128 / sizeof(Out), PATCHES = BN / D_COLS;
+struct Pipeline {
+  Stage stage[STAGES];
+  Patch<D_COLS> D[CONSUMERS / 32][2];  // two a warp: one is written while the other one leaves
+  Barrier full[STAGES], empty[STAGES];
+};
+
+// The boxes of one step, to one stage; `full` hears when all bytes are there.
+__device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMap* a_map, const TensorMap* b_map, int row,
+                                     int col, int k, int rank) {
+  constexpr int part = BN / CLUSTER;  // columns of B that this block loads for all
+  barrier_arrive_expect(full, sizeof(Stage));
+  tma_load(stage.A, a_map, k, row, full);
+#pragma unroll
+  for (int i = 0; i < (B_TURNED ? part : 64); i += 64) {
+    const int at = rank * part + i;
+    tma_load_shared(stage.B + at * 128, b_map, B_TURNED ? col + at : k, B_TURNED ? k : col + at, full, (1 << CLUSTER) - 1);
+  }
+}
+
+extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
+wgmma_streamk(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
+              const __grid_constant__ TensorMap b_map, Scalar beta, const __grid_constant__ TensorMap d_map, Out* C, i64 ldc,
+              const __grid_constant__ Schedule schedule, Workspace workspace) {
+  // Where am I: my warpgroup's 64 rows of each tile of C.
+  const int rank = cluster_rank();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
+  Work work(schedule);
+  const WorkUnit& unit = work.unit;
+
+  extern __shared__ __align__(1024) char shared[];
+  Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < STAGES; ++i) {
+      barrier_init(&pipeline.full[i], 1);
+      barrier_init(&pipeline.empty[i], CLUSTER * CONSUMERS / 32);
+    }
+    barrier_init_fence();
+  }
+  cluster_barrier();  // nobody uses a barrier before it is initialised
+
+  int stage = 0;
+  if (warp >= CONSUMERS / 32) {
+    // Load: one thread orders tile after tile, as far ahead as stages are empty.
+    give_registers_back<40>();
+    if (threadIdx.x == CONSUMERS) {
+      int parity = 1;
+      while (work.next()) {
+        const int row = (unit.row * CLUSTER + rank) * BM, col = unit.column * BN;
+        for (int step = unit.k_begin; step < unit.k_end; ++step) {
+          barrier_wait(&pipeline.empty[stage], parity);
+          load(pipeline.stage[stage], &pipeline.full[stage], &a_map, &b_map, row, col, step * BK, rank);
+          if (++stage == STAGES) stage = 0, parity ^= 1;
+        }
+      }
+    }
+  } else {
+    take_registers<232>();
+    int parity = 0;
+    while (work.next()) {
+      Sum all[1][BN / 2] = {}, (&sums)[BN / 2] = all[0];
+      int last = 0;
+#pragma unroll 1
+      for (int step = unit.k_begin; step < unit.k_end; ++step) {
+        barrier_wait(&pipeline.full[stage], parity);
+        const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB), b = describe(pipeline.stage[stage].B);
+        products_begin();
+#pragma unroll
+        for (int i = 0; i < STEPS; ++i) Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
+        products_commit();
+        products_wait<1>();  // those of the step before are done
+        if (step > unit.k_begin && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
+        last = stage;
+        if (++stage == STAGES) stage = 0, parity ^= 1;
+      }
+      products_wait<0>();
+      sums_arrive(sums);
+      if (unit.k_begin < unit.k_end && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
+
+      if (!work.combine<CONSUMERS>(workspace, shared, all)) continue;
+
+      // Store: patch after patch of 16 rows, each warp for itself.
+      const int row = (unit.row * CLUSTER + rank) * BM + group * 64 + warp % 4 * 16, my_row = row + lane / 4;
+      const int first_col = unit.column * BN, my_col = first_col + lane % 4 * 2;
+      scale_sums<BN / 2>(C + my_row * ldc + my_col, ldc, 1, M - my_row, N - my_col, alpha, sums, beta);
+#pragma unroll
+      for (int i = 0; i < PATCHES; ++i) {
+        Patch<D_COLS>& patch = pipeline.D[warp][i % 2];
+        if (D_COPY_ENGINE && lane == 0) tma_store_wait_read<1>();  // the patch before the last has been read
+        __syncwarp();
+        patch.lay(sums + i * (D_COLS / 2));
+        proxy_fence();
+        __syncwarp();
+        const int col = first_col + i * D_COLS;
+        if (!D_COPY_ENGINE) patch.copy_out(C + row * ldc + col, ldc, M - row, N - col);
+        else if (lane == 0) tma_store(&d_map, col, row, patch.bytes), tma_store_commit();
+      }
+    }
+    if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
+  }
+  cluster_barrier();  // nobody leaves while the other one still writes to its memory
+}

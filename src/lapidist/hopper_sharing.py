@@ -1,0 +1,157 @@
+"""How the blocks of gemm/wgmma.cu share tiles: the schedules that are worth weighing, and what sharing costs.
+
+Blocks are persistent, one an SM. What is left over full waves of tiles is shared evenly (Stream-K, sums meet in the workspace).
+Where there are few tiles and k is long, the peers of a tile are a cluster and their sums meet in its shared memory. To a
+schedule the blocks of a config with clusters are one block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.errors import ArgumentError
+from lapidist.schedule import Raster, Schedule, TileGrid, data_parallel, split_k, stream_k
+from lapidist.schedule.grid import ceil_div, most_peers
+from lapidist.sharing import Sharing, fitting
+
+RASTER = Raster("n", 8)  # the order in which the kernel itself visits tiles
+CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 8: 15}  # of so many blocks, that an H200 holds: they lie within a GPC
+LEAST_STEPS = 2  # of a block: fewer do not pay for filling the pipeline
+WAVES = 6  # of whole tiles: after so many the last one does not matter
+# Bringing a tile's sums together: seconds for two peers, for each byte of the tile, and both for each further peer.
+HANDED = {"turnstile": (3.3e-6, 23e-12, 0.7e-6, 28e-12), "cluster": (3.0e-6, 20e-12, 0.1e-6, 0.0)}
+# Blocks that walk k at different places do not find each other's lines on their way from the L2: what a shared step costs more,
+# with the largest tile and with a small one.
+OUT_OF_STEP = 1.14, 1.59
+LARGEST = 128 * 256
+
+
+def schedules(grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool) -> Iterator[Schedule | None]:
+    """What the caller asks for, or what the planner may choose from. None: each block takes whole tiles, every so many-th."""
+    reduction = sharing.schedule.reduction if isinstance(sharing.schedule, Schedule) else sharing.reduction
+    if reduction not in (None, "none", "turnstile", "cluster"):
+        raise ArgumentError(
+            f"reduction: this kernel's blocks share tiles by 'turnstile' or in a 'cluster'; got {reduction!r}. Take one of these"
+        )
+    for schedule in wanted(grid, config, device, sharing, reduction):
+        yield all_at_once(schedule, config, device) if schedule and packs else schedule
+
+
+def wanted(grid: TileGrid, config: Config, device: Device, sharing: Sharing, reduction: str | None) -> Iterator[Schedule | None]:
+    blocks = max(1, min(sharing.avail_sms or device.sms, device.sms) // config.cluster)
+    if isinstance(sharing.schedule, Schedule):
+        require_cluster(sharing.schedule, config)
+        yield fitting(sharing.schedule, grid)
+        return
+    if isinstance(sharing.split_k, int) and sharing.split_k > 1:
+        yield from splits_asked(grid, sharing.split_k, reduction, config)
+        return
+    yield data_parallel(grid, raster=RASTER, persistent_blocks=blocks) if sharing.avail_sms else None
+    if sharing.schedule == "data_parallel" or sharing.split_k == 1 or not grid.tiles or not grid.iterations:
+        return
+    if reduction in (None, "turnstile"):
+        yield from streams(grid, blocks)
+    if reduction in (None, "cluster") and takes_clusters(config):
+        yield from clustered(grid, blocks)
+
+
+def streamed_schedules(
+    grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool
+) -> Iterator[Schedule | None]:
+    """For a kernel that takes its tiles from schedules only, and shares them by turnstile."""
+    blocks = max(1, device.sms // config.cluster)
+    turnstile = replace(sharing, reduction="turnstile") if sharing.reduction is None else sharing
+    for schedule in schedules(grid, config, device, turnstile, packs):
+        if schedule is not None and schedule.cluster > 1:
+            raise ArgumentError("reduction: this kernel's blocks share tiles by 'turnstile'; got 'cluster'. Take that")
+        yield schedule or data_parallel(grid, raster=RASTER, persistent_blocks=blocks)
+
+
+def all_at_once(schedule: Schedule, config: Config, device: Device) -> Schedule:
+    """Blocks that pack operands wait for each other: those of a split into more than the chip holds take turns."""
+    most = CLUSTERS.get(schedule.cluster, 0) * schedule.cluster if schedule.cluster > 1 else device.sms // config.cluster
+    if schedule.launch_blocks <= most:
+        return schedule
+    if schedule.cluster > 1:
+        raise ArgumentError(
+            f"reduction: 'cluster' takes {most} blocks where operands are packed first, all on the chip at once; got "
+            f"{schedule.launch_blocks}. Take 'turnstile', split less, or align the operands"
+        )
+    return replace(schedule, launched=most)
+
+
+def splits_asked(grid: TileGrid, splits: int, reduction: str | None, config: Config) -> Iterator[Schedule]:
+    find_room = takes_clusters(config) and grid.tiles <= CLUSTERS.get(splits, 0)
+    if reduction == "cluster" or (reduction is None and find_room):
+        clusters = split_k(grid, splits, reduction="cluster")
+        require_cluster(clusters, config)
+        yield clusters
+    if reduction in (None, "turnstile"):
+        yield split_k(grid, splits, raster=RASTER)
+
+
+def takes_clusters(config: Config) -> bool:
+    """Whether the peers of a tile may be a cluster: the blocks are not in one already, and a tile of sums fits in the stages."""
+    return config.cluster == 1 and config.bm * config.bn * 4 <= config.stages * (config.bm + config.bn) * 128
+
+
+def require_cluster(schedule: Schedule, config: Config) -> None:
+    if schedule.cluster > 1 and not takes_clusters(config):
+        raise ArgumentError(
+            f"reduction: 'cluster' makes a cluster of a tile's peers, whose sums must fit in the stages; this config, {config}, "
+            "has clusters of its own or too few stages. Take 'turnstile', or another config"
+        )
+
+
+def streams(grid: TileGrid, blocks: int) -> Iterator[Schedule]:
+    """The last wave shared, alone or with the full one before it: then blocks have more than a tile, and two peers at most."""
+    full, partial = divmod(grid.tiles, blocks)
+    if not partial or full > WAVES:
+        return
+    for tiles in (partial, partial + blocks) if full else (partial,):
+        shared = min(blocks, tiles * grid.iterations // LEAST_STEPS)
+        if shared > tiles or full:
+            yield because(
+                stream_k(grid, sms=blocks, sk_tiles=tiles, sk_blocks=max(1, shared), persistent=True, raster=RASTER), partial
+            )
+
+
+def clustered(grid: TileGrid, blocks: int) -> Iterator[Schedule]:
+    for splits, most in CLUSTERS.items():
+        if grid.tiles <= min(blocks // splits, most) and grid.iterations >= LEAST_STEPS * splits:
+            yield because(split_k(grid, splits, reduction="cluster"), grid.tiles)
+
+
+def because(schedule: Schedule, partial: int) -> Schedule:
+    return replace(schedule, reason=f"{partial} tiles are left over full waves")
+
+
+# ---- what it costs ----
+
+
+def rounds(grid: TileGrid, config: Config, device: Device, schedule: Schedule | None) -> float:
+    """Tiles' worth of steps of the busiest block."""
+    blocks = device.sms // config.cluster
+    if schedule is None or not schedule.sk_blocks:
+        return ceil_div(grid.tiles, schedule.launched if schedule and schedule.launched else blocks)
+    longest = schedule.normal_iterations + (schedule.big_blocks > 0)
+    shared = ceil_div(schedule.sk_blocks, blocks) * longest / max(1, grid.iterations)
+    return ceil_div(schedule.dp_tiles, blocks) + shared * (1.0 if schedule.cluster > 1 else out_of_step(config))
+
+
+def out_of_step(config: Config) -> float:
+    least, most = OUT_OF_STEP
+    return max(least, most - (most - least) * config.bm * config.bn * config.cluster / LARGEST)
+
+
+def handing_on(grid: TileGrid, config: Config, schedule: Schedule | None) -> float:
+    """Seconds that sharing adds to the busiest block's work."""
+    if schedule is None or not schedule.shares_tiles:
+        return 0.0
+    first, by_byte, further, further_by_byte = HANDED[schedule.reduction]
+    tile_bytes = config.bm * config.bn * 4
+    peers = most_peers(schedule.sk_tiles // schedule.regions, schedule.blocks_per_region, grid.iterations)
+    return first + by_byte * tile_bytes + (peers - 2) * (further + further_by_byte * tile_bytes)
