@@ -182,6 +182,10 @@ def test_packed_operands_and_partial_sums_lie_in_one_workspace() -> None:
     [
         ({"split_k": 2, "reduction": "separate"}, "share tiles by 'turnstile' or in a 'cluster'; got 'separate'"),
         ({"split_k": 2, "reduction": "cluster", "config": PAIRS[0]}, "has clusters of its own or too few stages"),
+        (
+            {"split_k": 2, "reduction": "cluster", "config": SMALL["bfloat16"], "n": 4001},
+            "are packed first, all on the chip at once",
+        ),
         ({"split_k": 99}, "split_k: must not be larger than the iterations along k"),
         ({"schedule": data_parallel(TileGrid(9, 9, 9))}, "schedule: must be made for the tiles of the kernel"),
     ],
@@ -189,7 +193,7 @@ def test_packed_operands_and_partial_sums_lie_in_one_workspace() -> None:
 )
 def test_what_cannot_be_shared(asked: dict[str, Any], message: str) -> None:
     with pytest.raises(lapidist.LapidistError, match=message):
-        plan_of(128, 128, 256, **asked)
+        plan_of(128, asked.pop("n", 128), 256, **asked)
 
 
 # ---- on a GPU ----
@@ -217,7 +221,12 @@ def torch() -> Any:
 def test_on_the_gpu(torch: Any, dtype: str, way: dict[str, Any]) -> None:
     for m, n, k in GPU_SHAPES:
         a, b, c = (torch.randn(*shape, device="cuda").to(getattr(torch, dtype)) for shape in ((m, k), (k, n), (m, n)))
-        plan = lapidist.plan(a, b, c, alpha=-0.5, beta=2.0, kernel="wgmma", **way)
+        try:
+            plan = lapidist.plan(a, b, c, alpha=-0.5, beta=2.0, kernel="wgmma", **way)
+        except lapidist.RefusalError as error:
+            if "where operands are packed first" not in str(error):
+                raise
+            continue
         for _ in range(3):
             out = torch.full_like(c, float("nan"))
             plan.execute(a, b, c, out)

@@ -22,7 +22,7 @@ CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 8: 15}  # of so many blocks, that
 LEAST_STEPS = 2  # of a block: fewer do not pay for filling the pipeline
 WAVES = 6  # of whole tiles: after so many the last one does not matter
 # Bringing a tile's sums together: seconds for two peers, for each byte of the tile, and both for each further peer.
-HANDED = {"turnstile": (3.3e-6, 23e-12, 0.7e-6, 28e-12), "cluster": (3.0e-6, 20e-12, 0.1e-6, 0.0)}
+HANDED = {"turnstile": (3.3e-6, 23e-12, 0.7e-6, 28e-12), "cluster": (0.2e-6, 52e-12, 0.04e-6, 1.4e-12)}
 # Blocks that walk k at different places do not find each other's lines on their way from the L2: what a shared step costs more,
 # with the largest tile and with a small one.
 OUT_OF_STEP = 1.14, 1.59
