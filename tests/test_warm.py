@@ -54,14 +54,14 @@ def small_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Build]
     return builds_of([*plans, *plans])
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_what_was_built_is_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_was_built_is_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     builds = small_builds(tmp_path, monkeypatch)
     assert len(builds) == 2
-    built = build_all(builds, processes)
+    built = build_all(builds, threads)
     assert [each.error for each in built] == [None, None]
     assert all(each.seconds > 0 and path_of(each.build).exists() for each in built)
-    assert all(each.seconds == 0 for each in build_all(builds, processes))  # and is not built again
+    assert all(each.seconds == 0 for each in build_all(builds, threads))  # and is not built again
     kept = sorted(cache_directory().iterdir())
     _ = make_plan(dense_problem(64, 64, 64, "float32"), H200, kernel_named("coalesced")).binary
     assert sorted(cache_directory().iterdir()) == kept == sorted(path_of(build) for build in builds)

@@ -92,7 +92,6 @@ def test_shared_tiles_come_out_right(way: str, math: str) -> None:
         (300, 72, 328, PAIRS[0], streamed(3)),
         (100, 200, 328, PAIRS[1], streamed(3)),
     ],
-    ids=str,
 )
 def test_awkward_shapes(m: int, n: int, k: int, config: Config, way: Way) -> None:
     a, b = padded(m, k, 1, "bfloat16", -k % 8), padded(k, n, 2, "bfloat16", -n % 8)
@@ -110,7 +109,6 @@ def test_awkward_shapes(m: int, n: int, k: int, config: Config, way: Way) -> Non
         (SMALL["bfloat16"], 1, streamed(4)),
         (PAIRS[0], 0, streamed(3)),
     ],
-    ids=str,
 )
 def test_no_race_and_no_wait_without_end(config: Config, gap: int, way: Way, seed: int) -> None:
     """Sanitized, in any order, copies and products as late as their waits allow; with a gap, operands are packed first."""

@@ -121,8 +121,8 @@ def bench(
     if launch or limits:
         return measure_instead("--launch" if launch else "--limits", place, outputs)
     names = None if kernels == "ladder" else kernels
-    works = [Work(case, tuple(contenders.choose(names, False, case.math)), padded=drawn) for case in cases]
     mode = "short" if short or drawn else "sustained" if sustained else "burst"
+    works = [Work(case, tuple(contenders.choose(names, False, case.math, mode != "short")), padded=drawn) for case in cases]
     return perform(works, place, mode, require_rounds(rounds), outputs, part.words if drawn else "")
 
 

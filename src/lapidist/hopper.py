@@ -1,4 +1,4 @@
-"""The kernels on Hopper's own tensor-core instruction, wgmma (sm_90a): their configs, what they take, how long they need.
+"""The kernels on Hopper's own tensor-core instruction, wgmma (sm_90a): their configs, what they take.
 
 Tiles are counted in 64 rows and 16 columns; a step along k is 128 bytes, one row of the copy engine's swizzle.
 """
@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from math import ceil, inf, prod
 
 from lapidist.config import Config
-from lapidist.device import Device
-from lapidist.dtypes import FP8, TF32, element_of, size_of
+from lapidist.dtypes import FP8, TF32, element_of
 from lapidist.hopper_operands import (
     PATCH_ROWS,
     SLAB_BYTES,
@@ -28,11 +26,11 @@ from lapidist.hopper_operands import (
     turned,
     wgmma_shared,
 )
-from lapidist.hopper_sharing import handing_on, rounds, schedules, streamed_schedules
+from lapidist.hopper_sharing import schedules, streamed_schedules
+from lapidist.hopper_time import rung_seconds, seconds
 from lapidist.kernel import Kernel, Tuned, Types
 from lapidist.problem import Problem
 from lapidist.scaling import K_BLOCK, SQUARES
-from lapidist.schedule import Schedule, TileGrid
 from lapidist.signatures import (
     LAYOUT_WORDS,
     OPERANDS,
@@ -177,54 +175,6 @@ FAMILY = Signature(
     family_maps,
     family_constants,
 )
-
-# ---- how long they need ----
-
-CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
-POWER_SHARE = 0.82  # of the limit with data that moves; that one is measured with tiles that stay where they are
-CYCLES_BEFORE = 1500.0  # of a tile: the first bytes come
-CYCLES_AFTER = 1200.0  # the sums leave; the producer loads for the next tile meanwhile
-CYCLES_BY_HAND = 4000.0  # the same, of 32 K elements of D that the copy engine does not take
-PACK_SECONDS = 3e-6  # the blocks wait for each other
-MOVED_BYTES = 200e12  # a second, from L2 to shared memory: what a byte costs in power, and so in clock
-
-
-def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
-    """Rounds of tiles, each its steps; or what power allows; or the bytes of memory. Measured on an H200, see docs/ladder.md."""
-    peak = device.peak_tflops(problem.math, "wgmma") * 1e6 / (device.sms * device.clock_mhz)  # flops of an SM and cycle
-    if not peak:
-        return inf
-    bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
-    grid = TileGrid.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
-    steps, tiles = grid.iterations, grid.tiles
-    step = 2.0 * config.bm * config.bn * config.bk / min(peak, feed_limit(config, problem))
-    after = CYCLES_AFTER if copies_out(problem) else CYCLES_BY_HAND * config.bm * config.bn / 32768
-    turns = rounds(grid, config, device, schedule)
-    running = (CYCLES_BEFORE + turns * steps * step + ceil(turns) * after) / (device.clock_mhz * 1e6 * CLOCK_SHARE)
-    running += handing_on(grid, config, schedule)
-    powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE)
-    b_width = -(-config.bn // 64) * 64 if turned(problem)[1] else config.bn
-    moved = tiles * steps * 128.0 * (bm + b_width * config.cluster_n)
-    packing = 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9) + PACK_SECONDS if any(packed(problem)) else 0.0
-    return packing + moved / MOVED_BYTES + max(running, powered, least_bytes(problem) / (device.dram_gbps * 1e9))
-
-
-def rung_seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
-    """The family is never slower."""
-    return 1.1 * seconds(problem, config, device, schedule)
-
-
-def least_bytes(problem: Problem) -> float:
-    a, b, _, d = problem.element_bytes
-    elements = problem.m * problem.k * a + problem.n * problem.k * b + problem.m * problem.n * d * (1 + bool(problem.c))
-    return float(prod(problem.batch) * elements)
-
-
-def feed_limit(config: Config, problem: Problem) -> float:
-    """Flops a cycle that shared memory can feed: an instruction reads 64 rows of A and all columns of B, 128 bytes a cycle."""
-    depth = 32 // size_of(problem.dtype)
-    return 2.0 * 64 * config.bn * depth / ((64 + config.bn) * 32 / 128)
-
 
 # ---- the rows ----
 

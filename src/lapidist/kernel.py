@@ -60,7 +60,7 @@ def no_dynamic_shared(config: Config, problem: Problem) -> int:
     return 0
 
 
-def as_fast(math: str) -> float:
+def as_fast(math: str, config: Config) -> float:
     return 1.0
 
 
@@ -85,7 +85,7 @@ class Kernel:
     options: tuple[str, ...] = ()  # more for the compiler
     dynamic_shared: Callable[[Config, Problem], int] = no_dynamic_shared
     types: Types = FMA_TYPES
-    unaligned: Callable[[str], float] = as_fast  # the share of its speed where lines do not start on 16 bytes
+    unaligned: Callable[[str, Config], float] = as_fast  # the share of its speed where lines do not start on 16 bytes
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
     scratch: Callable[[Problem], tuple[int, int]] | None = None  # bytes of flags and of room for operands that it packs
     model: Model | None = None  # seconds, where the planner's own model knows too little

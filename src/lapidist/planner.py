@@ -14,15 +14,20 @@ from lapidist.problem import Problem
 from lapidist.schedule import CostModel, Schedule
 from lapidist.schedule.grid import most_peers
 from lapidist.sharing import PLANNED, Sharing
-from lapidist.signatures import inputs_on_16_bytes
+from lapidist.signatures import inputs_on_16_bytes, vector_width
 from lapidist.splits import WORTH, costs_of, handing_on, options, refuse_cluster, resident, rounds_of, shared_load
 
 PACK_SECONDS = 6e-6  # until all blocks have met, beside the bytes that they move
-LAUNCH_SECONDS = 3e-6  # from the call to the first instruction, as measured on an H200
+LAUNCH_SECONDS = 2.2e-6  # that a launch takes in a graph of many, with nothing to do, on an H200
+DRAM_SHARE = 0.65  # of the bandwidth that reading alone has
+# What a block does beside its products: seconds until its first ones, and for each element of D that it stores; and where D does
+# not start on the width of a vector.
+BESIDE = {"fma": (0.3e-6, 1.6e-10, 4.3e-10), "mma": (0.8e-6, 0.7e-10, 2.1e-10)}
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to the SIMT family
 # on an H200 with one to sixteen warps on an SM and thread tiles of 16, 32 and 64.
 HALF_RATE_SUMS = 54
-FULL_TENSOR_WARPS = 4  # one for each scheduler, with 64 x 64 sums in flight: a tensor core wants no more
+# The same of tensor cores: one warp for each scheduler reaches four fifths, two all of it.
+TENSOR_ALONE, TENSOR_BY_WARP = 0.6, 0.05
 FULL_WARPS = 16  # more add nothing, or are not resident together; the measured efficiencies stand for so many
 
 
@@ -65,7 +70,7 @@ def candidates(problem: Problem, device: Device, kernels: tuple[Kernel, ...], sh
 def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, sharing: Sharing) -> Candidate:
     refusal = kernel.refuse(problem, config, device)
     if refusal is None and not inputs_on_16_bytes(problem):
-        efficiency *= kernel.unaligned(problem.math)
+        efficiency *= kernel.unaligned(problem.math, config)
     if refusal is None and sharing.asked_for and not kernel.signature.scheduled:
         refusal = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
     if refusal is None and kernel.schedules is not None:
@@ -144,7 +149,17 @@ def predict(
     arithmetic = sum(flops * blocks / rate for blocks, rate in zip(rounds, rates, strict=True)) + handing if flops else 0.0
     room = kernel.scratch_of(problem)[1]
     packing = 2.0 * room / (device.dram_gbps * 1e9) + PACK_SECONDS if room else 0.0
-    return LAUNCH_SECONDS + packing + max(arithmetic, traffic_bytes(problem) / (device.dram_gbps * 1e9))
+    memory = traffic_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
+    return LAUNCH_SECONDS + packing + max(arithmetic + beside(problem, device, kernel, config), memory)
+
+
+def beside(problem: Problem, device: Device, kernel: Kernel, config: Config) -> float:
+    """Seconds that the busiest SM spends on the ways in and out of its tiles."""
+    first, aligned, by_element = BESIDE["fma" if kernel.unit == "fma" else "mma"]
+    tiles = -(-kernel.tiles(problem, config) * math.prod(problem.batch) // device.sms)
+    rounds = -(-tiles // resident(kernel, config, problem, device))
+    stored = by_element if vector_width(problem.d, problem.out_dtype) == 1 else aligned
+    return rounds * first + tiles * config.bm * config.bn * stored
 
 
 def shared_evenly(schedule: Schedule, costs: CostModel) -> float:
@@ -174,7 +189,7 @@ def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Conf
 def latency_hidden(warps: float, config: Config) -> float:
     """The share of an SM's best rate that its warps keep up, waiting for their own results in turn."""
     if config.by_warps:
-        return min(1.0, warps / FULL_TENSOR_WARPS)
+        return min(1.0, TENSOR_ALONE + TENSOR_BY_WARP * warps)
     sums = warps * config.tm * config.tn
     return sums / (sums + HALF_RATE_SUMS)
 

@@ -53,7 +53,7 @@ def warm(
     file: File = None,
     layout: Annotated[str, typer.Option(help="of --mnk and --file: how A and B lie", metavar="rr|rc|cr|cc")] = "rr",
     chip: Annotated[str | None, typer.Option(help="v100, a100, rtx4090, h100, h200; this GPU, or h200")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="processes; one for each core")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="compilers at once; one for each core unless told")] = None,
 ) -> None:
     """Compile what plans use into the cache: for squares, layers and ragged products of every size, or for those given."""
     from lapidist.bench.cases import parse_mnk, read_cases

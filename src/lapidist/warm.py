@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import random
 import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,14 +65,11 @@ def builds_of(plans: Iterable[Plan]) -> list[Build]:
     return list(dict.fromkeys(Build(plan.kernel.name, plan.problem_macros, plan.device.architecture) for plan in plans))
 
 
-def build_all(builds: Sequence[Build], processes: int | None = None) -> list[Built]:
-    """Compile what the cache lacks. NVRTC compiles one program at a time in a process, so it takes processes, not threads."""
+def build_all(builds: Sequence[Build], threads: int | None = None) -> list[Built]:
+    """Compile what the cache lacks. NVRTC works without Python's lock, and on several programs at once."""
     missing = [build for build in builds if not path_of(build).exists()]
     found = [Built(build, 0.0, None) for build in builds if build not in missing]
-    workers = min(processes or os.cpu_count() or 1, len(missing))
-    if workers <= 1:
-        return found + [build_one(build) for build in missing]
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         return found + list(pool.map(build_one, missing))
 
 

@@ -156,23 +156,25 @@ def bytes_per_flop(config: Config, dtype: str) -> float:
     return (rows + cols) * size / (2.0 * rows * cols)
 
 
-def choose(names: str | None, detours: bool, math: str, production: bool = True) -> list[Contender]:
+def choose(names: str | None, detours: bool, math: str, disassembled: bool = True, production: bool = True) -> list[Contender]:
     """The kernels of a climb: rungs (and detours and production kernels) that take this type, or those that `names` lists."""
     if names is not None:
-        chosen = [contender_named(name.strip(), math) for name in names.split(",") if name.strip()]
+        chosen = [contender_named(name.strip(), math, disassembled) for name in names.split(",") if name.strip()]
         if not chosen:
             raise ArgumentError(f"--kernels: must name at least one kernel; got {names!r}. Leave it away for the whole ladder")
         return chosen
     kinds = ("rung", *(("detour",) if detours else ()), *(("production",) if production else ()))
     takers = [kernel for kernel in KERNELS if math in kernel.types.maths]
-    return [KernelContender(kernel, math) for kind in kinds for kernel in takers if kernel.kind == kind]
+    return [
+        KernelContender(kernel, math, disassembled=disassembled) for kind in kinds for kernel in takers if kernel.kind == kind
+    ]
 
 
-def contender_named(name: str, math: str) -> Contender:
+def contender_named(name: str, math: str, disassembled: bool = True) -> Contender:
     if name == LIBRARY:
-        return KernelContender(None, math)
+        return KernelContender(None, math, disassembled=disassembled)
     try:
-        return KernelContender(kernel_named(name), math)
+        return KernelContender(kernel_named(name), math, disassembled=disassembled)
     except ArgumentError as error:
         if name in PEERS:
             rule = f"names our kernels; got {name!r}, which is no choice: cuBLAS is measured beside them in every run on a GPU"

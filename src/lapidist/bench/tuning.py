@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -44,20 +45,20 @@ class Found:
 
 
 def worth_measuring(case: Case, device: Device, most: int) -> list[KernelContender]:
-    """The planner's own choice first, then others from what the model takes for good to what it takes for bad."""
+    """The planner's own choice first, then the best of each kernel, then others as far as the model finds them worth it."""
     problem = problem_of(case, KernelContender(None, case.math).columns)
     weighed = sorted(
         (each for each in candidates(problem, device, KERNELS) if each.refusal is None), key=lambda each: each.seconds
     )
-    taken: dict[str, int] = {}
-    chosen = []
+    taken = Counter[str]()
+    firsts, others = [], []
     for each in weighed:
-        taken[each.kernel.name] = taken.get(each.kernel.name, 0) + 1
-        first = each.kernel.kind == "production" and taken[each.kernel.name] <= EACH
-        if each is weighed[0] or first or (each.kernel.kind != "detour" and each.seconds <= REACH * weighed[0].seconds):
-            chosen.append(each)
-    ways = [way for each in chosen for way in ways_of(each, case)]
-    return ways[:most]
+        taken[each.kernel.name] += 1
+        if each is weighed[0] or (each.kernel.kind == "production" and taken[each.kernel.name] <= EACH):
+            firsts.append(each)
+        elif each.kernel.kind != "detour" and each.seconds <= REACH * weighed[0].seconds:
+            others.append(each)
+    return [way for each in (*firsts, *others) for way in ways_of(each, case)][:most]
 
 
 def ways_of(candidate: Candidate, case: Case) -> list[KernelContender]:

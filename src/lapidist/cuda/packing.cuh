@@ -125,13 +125,18 @@ __device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Ele
   }
 }
 
+// Elements from line to line of the copy: lines of the L2, where that adds little (hopper_operands.py has the same rule).
+template <typename Element> __device__ __forceinline__ i64 packed_step(int length) {
+  const int chunk = static_cast<int>((length >= static_cast<int>(512 / sizeof(Element)) ? 128 : 16) / sizeof(Element));
+  return static_cast<i64>(ceil_div(length, chunk)) * chunk;
+}
+
 // An operand of `extent` rows (A) or columns (B). Turned: as it lies, and stays, m or n touch. Transpose: as it lies they do, but
-// k shall. Lines of the copy are multiples of 16 bytes apart; returns how many elements it takes.
+// k shall. Lines of the copy are multiples of 128 bytes apart, short ones of 16; returns how many elements it takes.
 template <bool Turned, bool Transpose, typename Element>
 __device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch, int extent, int k) {
-  constexpr int CHUNK = 16 / sizeof(Element);
   const int lines = Turned ? k : extent, length = Turned ? extent : k;
-  const i64 to_pitch = ceil_div(length, CHUNK) * CHUNK;
+  const i64 to_pitch = packed_step<Element>(length);
   if constexpr (Transpose)
     pack_turned(to, to_pitch, from, pitch, length, lines);
   else

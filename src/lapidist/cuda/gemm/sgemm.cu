@@ -71,7 +71,7 @@ __device__ __forceinline__ Workspace pack_operands(const T* A, i64 a_pitch, cons
   if (PACK_A) room += pack<!A_ALONG_K, false>(room, A, a_pitch, M, K);
   if (PACK_B && !B_ALONG_K) room += pack<true, false>(room, B, b_pitch, N, K);
   if (PACK_B && B_ALONG_K) {
-    const i64 pitch = ceil_div(N, VEC) * VEC;
+    const i64 pitch = packed_step<T>(N);
     pack_turned(room, pitch, B, b_pitch, N, K);
     room += K * pitch;
   }

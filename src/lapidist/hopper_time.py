@@ -1,0 +1,98 @@
+"""How long the kernels on wgmma need: the cycles of a step along k, rounds of tiles, what memory and power allow.
+
+The constants are fitted to some 2000 measurements on one H200 in bfloat16, tf32 and 8-bit floats, m, n and k log-uniform from
+16 to 8192: what `lapidist tune --record` measures.
+"""
+
+from __future__ import annotations
+
+from math import ceil, inf, prod
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.dtypes import size_of
+from lapidist.hopper_operands import L2_LINE, copies_out, packed, packed_lines, scratch, turned
+from lapidist.hopper_sharing import handing_on, rounds
+from lapidist.problem import Problem
+from lapidist.schedule import Schedule, TileGrid
+
+CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
+POWER_SHARE = 0.95  # of the limit that was measured with tiles that stay where they are
+LEAST_STEP = 230.0  # cycles, however small the tile: barriers there and back
+L2_BYTES = 104.0  # a cycle, from the L2 to an SM
+STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
+COLUMN_BY_HAND = 54.0  # cycles for 64 rows of a column of D that the copy engine does not take
+DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
+SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
+PACK_SECONDS = 6e-6  # the blocks wait for each other
+
+
+def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
+    """Rounds of tiles, each its steps; or what power allows; or the bytes of memory."""
+    step = step_cycles(problem, config, device)
+    if step == inf:
+        return inf
+    bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
+    grid = TileGrid.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
+    turns = rounds(grid, config, device, schedule)
+    cycles = turns * grid.iterations * step + ceil(turns) * store_cycles(problem, config)
+    running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE) + handing_on(grid, config, schedule)
+    powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE)
+    memory = least_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
+    return pack_seconds(problem, device) + together(running, powered, memory)
+
+
+def step_cycles(problem: Problem, config: Config, device: Device) -> float:
+    """The slowest of products, shared memory, lines from the L2, and barriers."""
+    peak = device.peak_tflops(problem.math, "wgmma") * 1e6 / (device.sms * device.clock_mhz)  # flops of an SM and cycle
+    if not peak:
+        return inf
+    flops = 2.0 * config.bm * config.bn * config.bk
+    return together(
+        flops / peak, flops / feed_limit(config, problem), LEAST_STEP, lines_of_step(problem, config) * L2_LINE / L2_BYTES
+    )
+
+
+def lines_of_step(problem: Problem, config: Config) -> float:
+    """Of the L2, for a step of one block. Rows of a box that do not start on a line take two of them."""
+    size, (a, b) = size_of(problem.dtype), packed_lines(problem)
+    turned_b = turned(problem)[1]
+    b_width = -(-config.bn // 64) * 64 if turned_b else config.bn
+    a_lines, b_lines = config.bm / config.cluster_n, b_width / config.cluster_m
+    straddles = (a[2] * size % L2_LINE != 0, b[2] * size % L2_LINE != 0 or (turned_b and config.bn % 64 != 0))
+    return a_lines * (1 + straddles[0]) + b_lines * (1 + straddles[1])
+
+
+def store_cycles(problem: Problem, config: Config) -> float:
+    """What the way out of a tile adds."""
+    if copies_out(problem):
+        return config.bm * config.bn * size_of(problem.out_dtype) / STORED_BYTES
+    return COLUMN_BY_HAND * config.bn
+
+
+def pack_seconds(problem: Problem, device: Device) -> float:
+    if not any(packed(problem)):
+        return 0.0
+    return 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9 * DRAM_SHARE) + PACK_SECONDS
+
+
+def feed_limit(config: Config, problem: Problem) -> float:
+    """Flops a cycle that shared memory can feed: an instruction reads 64 rows of A and all columns of B, 128 bytes a cycle."""
+    depth = 32 // size_of(problem.dtype)
+    return 2.0 * 64 * config.bn * depth / ((64 + config.bn) * 32 / 128)
+
+
+def together(*bounds: float) -> float:
+    """The largest, and a little of what comes near it."""
+    return float(sum(bound**SHARPNESS for bound in bounds) ** (1 / SHARPNESS))
+
+
+def least_bytes(problem: Problem) -> float:
+    a, b, _, d = problem.element_bytes
+    elements = problem.m * problem.k * a + problem.n * problem.k * b + problem.m * problem.n * d * (1 + bool(problem.c))
+    return float(prod(problem.batch) * elements)
+
+
+def rung_seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
+    """The family is never slower."""
+    return 1.1 * seconds(problem, config, device, schedule)
