@@ -1,4 +1,4 @@
-"""On a GPU, with torch: 8-bit floats with factors in every form, promoted sums, pairs of types; in graphs and on all tiles."""
+"""On a GPU, with torch: 8-bit floats with factors in every form, promoted sums, pairs of types; and batches that are packed."""
 
 from __future__ import annotations
 
@@ -86,3 +86,15 @@ def test_in_a_graph_with_factors_that_change(torch: Any, rng: np.random.Generato
     graph.replay()
     torch.cuda.synchronize()
     assert judge(out, a, b, scale_a=scale_a, scale_b=scale_b, promoted=True).ok
+
+
+@pytest.mark.parametrize("math", ["bfloat16", "int8"])
+def test_batches_that_are_packed(torch: Any, math: str) -> None:
+    """Lines that start anywhere; B shared by half of the batch."""
+    kind = getattr(torch, math)
+    a = torch.randint(-4, 5, (2, 6, 130, 263), device="cuda").to(kind)[..., 1:]
+    b = torch.randint(-4, 5, (6, 262, 77), device="cuda").to(kind)
+    d = lapidist.matmul(a, b)
+    assert lapidist.plan(a, b, kernel="wgmma").plan is not None
+    assert judge(lapidist.gemm(a, b, kernel="wgmma"), a, b, exact=math == "int8").ok
+    assert judge(d, a, b, exact=math == "int8").ok

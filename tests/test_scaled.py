@@ -128,6 +128,18 @@ def test_no_race_in_any_order(rng: np.random.Generator, config: Any, forms: tupl
     assert judge(d, a, b, exact=True, **scales).ok
 
 
+@pytest.mark.parametrize("sharing", [{"split_k": 2}, {"split_k": 2, "reduction": "cluster"}, {"schedule": "stream_k"}], ids=str)
+def test_blocks_that_share_a_tile(rng: np.random.Generator, sharing: dict[str, Any]) -> None:
+    """Each promotes its part of k with that part's factors; who finishes the tile takes those of lines, once."""
+    a, b = whole(rng, (140, 1100), E4M3), whole(rng, (1100, 70), E4M3)
+    for form, of_b in (("strips", "squares"), ("lines", "line")):
+        scales = {"scale_a": factors(rng, form, 140, 1100, whole=True), "scale_b": factors(rng, of_b, 70, 1100, True, True)}
+        d = lapidist.gemm(
+            a, b, kernel="wgmma", config=tile(E4M3, 128, 64, 3), device="machine", promote=True, **sharing, **scales
+        )
+        assert judge(d, a, b, exact=True, **scales).ok, form
+
+
 # ---- what is read, and when ----
 
 

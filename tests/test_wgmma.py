@@ -114,6 +114,23 @@ def test_batches(batch: tuple[int, ...]) -> None:
     check(multiply(a, b, kernel="wgmma"), a, b)
 
 
+@pytest.mark.parametrize(("math", "layouts"), [("bfloat16", "rr"), ("bfloat16", "cc"), ("int8", "rr"), ("tf32", "cr")])
+@pytest.mark.parametrize(("a_batch", "b_batch"), [((3,), (3,)), ((), (3,)), ((2, 3), (3,)), ((2, 3), (2, 1)), ((2, 3), (2, 3))])
+def test_batches_that_are_packed(math: str, layouts: str, a_batch: tuple[int, ...], b_batch: tuple[int, ...]) -> None:
+    """Every matrix of its own is packed, one that the batch shares once."""
+    names = {"r": "row", "c": "col"}
+    dtype = "float32" if math == "tf32" else math
+    a, b = whole((*a_batch, 35, 70), 1, dtype), whole((*b_batch, 70, 41), 2, dtype)
+    more = {"precision": "tf32"} if math == "tf32" else {}
+    d = multiply(lying(a, names[layouts[0]], 3), lying(b, names[layouts[1]], 3), kernel="wgmma", **more)
+    check(d, a, b)
+    packs = [int(np.prod(batch)) for batch in (a_batch, b_batch)]
+    problem = lapidist.plan(lying(a, "row", 3), lying(b, "row", 3), kernel="wgmma", device="machine", **more).problem
+    size, chunk = a.itemsize, 16 // a.itemsize
+    rows, lines = (70, 41) if math == "bfloat16" else (41, 70)  # of B, packed with k touching in the other types
+    assert packed_bytes(problem)[1] == packs[1] * rows * -(-lines // chunk) * chunk * size
+
+
 @pytest.mark.parametrize("extents", [(1, 1, 1), (5, 3, 0), (0, 4, 4), (65, 257, 63)])
 def test_odd_extents(extents: tuple[int, int, int]) -> None:
     m, n, k = extents

@@ -14,7 +14,6 @@ from lapidist.hopper_operands import (
     PATCH_ROWS,
     SLAB_BYTES,
     TURNED,
-    batch_steps,
     copies_out,
     family_maps,
     lines_of,
@@ -84,8 +83,6 @@ def refuse_family(problem: Problem) -> str | None:
         return f"it steps through two batch dimensions; these strides leave {len(problem.batch)}: {problem.batch}"
     if any(step < 0 for matrix in problem.matrices() for step in matrix.batch_strides):
         return "the copy engine steps forward from matrix to matrix; a batch stride is negative"
-    if problem.batch and any(packed(problem)):
-        return f"of a batch, the copy engine needs every line of A and B to start on {TMA_ALIGNMENT} bytes"
     if any(step < 0 for _, _, step in lines_of(problem)):
         return "the copy engine steps forward from line to line; a stride of A or B is negative"
     for name, matrix in (("A", problem.a), ("B", problem.b)):
@@ -123,13 +120,9 @@ def family_defines(problem: Problem) -> Mapping[str, object]:
 
 
 def family_constants(problem: Problem) -> Mapping[str, int]:
-    """The steps between lines of A and B, and which batch dimensions they have: bit 0 the inner one, bit 1 the outer one."""
+    """The steps between lines of A and B, and the outer batch dimension."""
     (_, _, a_line), (_, _, b_line) = lines_of(problem)
-    batched = {
-        f"{name}_batched": sum(bool(stride) << place for place, (_, stride) in enumerate(batch_steps(problem, matrix)))
-        for name, matrix in (("a", problem.a), ("b", problem.b))
-    }
-    return {"a_line": a_line, "b_line": b_line, "batches": problem.batch[0] if len(problem.batch) > 1 else 1, **batched}
+    return {"a_line": a_line, "b_line": b_line, "batches": problem.batch[0] if len(problem.batch) > 1 else 1}
 
 
 # ---- parameter lists ----
@@ -161,12 +154,9 @@ FAMILY = Signature(
         *MAPS,
         ("d_map", "tensormap"),
         *((letter, "pointer") for letter in OPERANDS),
-        ("a_line", "i64"),
-        ("b_line", "i64"),
+        *((f"{letter}_{step}", "i64") for letter in "ab" for step in ("line", "inner", "outer")),
         *((f"c_{step}", "i64") for step in ("row", "col", "inner", "outer")),
         *((f"d_{step}", "i64") for step in ("row", "inner", "outer")),
-        ("a_batched", "i32"),
-        ("b_batched", "i32"),
         *SCHEDULE,
         ("scales", "scales"),
     ),
@@ -196,7 +186,9 @@ def family_configs(math: str) -> Tuned:
     shapes += [(128, 64), (64, 96), (64, 64), (64, 32)]
     tiles = [tile(math, *shape, deepest(*shape)) for shape in shapes]
     pairs = [tile(math, *shape, deepest(*shape), (2, 1)) for shape in ((128, 256), (128, 192), (128, 128))]
-    return tuple((config, 0.95) for config in (*pairs, *tiles))
+    # Beside factors that change along k, a stage less finds room.
+    shallow = [tile(math, 128, 128, 5), tile(math, 128, 128, 5, (2, 1)), tile(math, 128, 64, 7)] if math in FP8 else []
+    return tuple((config, 0.95) for config in (*pairs, *tiles, *shallow))
 
 
 def by_math(*arguments: object, **more: object) -> dict[str, Tuned]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from lapidist.config import Config
 from lapidist.dtypes import TF32, size_of
 from lapidist.launch import TensorMap
 from lapidist.problem import VECTOR_BYTES, Matrix, Problem
+from lapidist.scaling import SQUARES, STRIPS, Scaling
 from lapidist.signatures import TMA_ALIGNMENT
 
 TURNED = ("float16", "bfloat16")  # wgmma also reads these with neighbours along m or n
@@ -84,10 +86,12 @@ def packed_step(length: int, size: int) -> int:
 
 
 def packed_bytes(problem: Problem) -> tuple[int, int]:
-    size = size_of(problem.dtype)
-    (a_count, _, a_step), (b_count, _, b_step) = packed_lines(problem)
-    a, b = packed(problem)
-    return a_count * a_step * size if a else 0, b_count * b_step * size if b else 0
+    """Of all matrices of a batch, where it does not share one."""
+    found = []
+    for matrix, (count, _, step), packs in zip((problem.a, problem.b), packed_lines(problem), packed(problem), strict=True):
+        matrices = prod(extent for extent, stride in batch_steps(problem, matrix) if stride)
+        found.append(count * step * size_of(problem.dtype) * matrices if packs else 0)
+    return found[0], found[1]
 
 
 def scratch(problem: Problem) -> tuple[int, int]:
@@ -114,15 +118,24 @@ def patch_width(config: Config, out_size: int) -> int:
 
 
 def operand_map(
-    problem: Problem, matrix: Matrix, address: int, lines: tuple[int, int, int], box: tuple[int, int], ranks: int
+    problem: Problem,
+    matrix: Matrix,
+    address: int,
+    lines: tuple[int, int, int],
+    box: tuple[int, int],
+    ranks: int,
+    packs: bool = False,
 ) -> TensorMap:
+    """Of an operand as it lies, or of its copy: there matrices follow each other."""
     count, length, step = lines
     size, dtype = size_of(problem.dtype), ROUNDED.get(problem.math, problem.dtype)
     steps = [step * size if count > 1 and length > 0 else TMA_ALIGNMENT]
     extents = [max(1, length), max(1, count)]
+    behind = count * step
     for extent, stride in batch_steps(problem, matrix)[: ranks - 2]:
         extents.append(extent if stride else 1)
-        steps.append(stride * size or TMA_ALIGNMENT)
+        steps.append((behind if packs and stride else stride) * size or TMA_ALIGNMENT)
+        behind *= extents[-1]
     return TensorMap(address, dtype, tuple(extents), tuple(steps), (*box, *(1,) * (ranks - 2)), 128)
 
 
@@ -134,15 +147,15 @@ def batch_steps(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
 
 def family_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
     """For gemm/wgmma.cu: batches of matrices; packed operands lie in the workspace."""
-    lines, starts = packed_lines(problem), [at["A"], at["B"]]
+    lines, packs, starts = packed_lines(problem), packed(problem), [at["A"], at["B"]]
     free = at["workspace"]
-    for index, (packs, nbytes) in enumerate(zip(packed(problem), packed_bytes(problem), strict=True)):
-        if packs:
+    for index, nbytes in enumerate(packed_bytes(problem)):
+        if packs[index]:
             starts[index] = free
             free += nbytes
     a_box, b_box = boxes(problem, config)
-    a_map = operand_map(problem, problem.a, starts[0], lines[0], a_box, 4)
-    b_map = operand_map(problem, problem.b, starts[1], lines[1], b_box, 4)
+    a_map = operand_map(problem, problem.a, starts[0], lines[0], a_box, 4, packs[0])
+    b_map = operand_map(problem, problem.b, starts[1], lines[1], b_box, 4, packs[1])
     d_map = output_map(problem, config, at["D"], 4) if copies_out(problem) else a_map  # not looked at
     return {"a_map": a_map, "b_map": b_map, "d_map": d_map}
 
@@ -196,4 +209,12 @@ def wgmma_shared(config: Config, problem: Problem) -> int:
     patches = config.wm // PATCH_ROWS * config.bn // width
     buffers = 2 if patches % 2 == 0 else 1
     warps = config.bm // config.wm
-    return stages_bytes(config, turned(problem)[1]) + warps * buffers * PATCH_ROWS * width * size
+    patched = warps * buffers * PATCH_ROWS * width * size
+    return stages_bytes(config, turned(problem)[1]) + patched + factor_bytes(config, problem.scaling)
+
+
+def factor_bytes(config: Config, scaling: Scaling) -> int:
+    """Factors that change along k are brought with each stage: one a row of A; one a column of B, or two for all of them."""
+    of_a = config.bm if scaling.a.along_k else 0
+    of_b = {STRIPS: config.bn, SQUARES: 2}.get(scaling.b.kind, 0)
+    return config.stages * 4 * (of_a + of_b + 2) if of_a + of_b else 8

@@ -149,7 +149,8 @@ def with_factors(matrix: Any, factors: Any, by_columns: bool) -> Any:
     """A times its factors, which are one, one a row, or one for each 128 of k and row or 128 rows; B's are as if turned."""
     if factors is None or not hasattr(factors, "shape"):
         return matrix if factors is None else matrix * factors
-    turned, of = (matrix.swapaxes(-1, -2), factors.T) if by_columns else (matrix, factors)
+    turned = matrix.swapaxes(-1, -2) if by_columns else matrix
+    of = factors.T if by_columns and len(factors.shape) == 2 else factors
     values = to_float64(of).reshape(len(of), -1) if len(of.shape) else to_float64(of).reshape(1, 1)
     rows, cols = turned.shape[-2:]
     if values.shape[0] not in (1, rows) or values.shape[1] > 1:

@@ -4,7 +4,8 @@
 //   line in memory     ..[e0 e1 e2 | e3 e4 e5 e6 | e7 ..         16-byte pieces that do not start where the line does
 //   two pieces, shifted  [e0 e1 e2   e3][e4 e5 e6   e7]...       one piece of the copy: two loads, shifts, one store
 //
-// Then the blocks wait for each other: all of them must be on the chip at once (a cooperative launch).
+// Then the blocks wait for each other: all of them must be on the chip at once (a cooperative launch). `block` is a block's place
+// among those that pack: where one matrix leaves blocks without work, the next one begins.
 #pragma once
 
 #include "hopper.cuh"
@@ -43,14 +44,21 @@ struct Readable {
   }
 };
 
+// The place of a block once so many have found work.
+__device__ __forceinline__ int behind(int block, int busy) {
+  const int blocks = static_cast<int>(gridDim.x);
+  return (block + blocks - busy % blocks) % blocks;
+}
+
 // `lines` lines of `length` touching elements, `pitch` apart, to lines `to_pitch` apart; all warps of the grid take runs in
 // turn, whose loads are on their way together. Elements past a line's end, up to the 16 bytes, become whatever follows it.
 template <typename Element>
-__device__ __forceinline__ void pack_lines(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length) {
+__device__ __forceinline__ void pack_lines(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length,
+                                           int& block) {
   constexpr int PER_PIECE = 16 / sizeof(Element), EACH = 4, RUN = 32 * EACH * PER_PIECE;
   const int warps = blockDim.x / 32, lane = threadIdx.x % 32, runs = ceil_div(length, RUN);
   const Readable readable(from, pitch, lines, length);
-  for (int run = blockIdx.x * warps + threadIdx.x / 32; run < lines * runs; run += gridDim.x * warps) {
+  for (int run = block * warps + threadIdx.x / 32; run < lines * runs; run += gridDim.x * warps) {
     const int line = run / runs, first = run % runs * RUN, at = first + lane * PER_PIECE;
     const Element* source = from + line * pitch;
     Element* target = to + line * to_pitch;
@@ -69,6 +77,7 @@ __device__ __forceinline__ void pack_lines(Element* to, i64 to_pitch, const Elem
     for (int i = 0; i < EACH; ++i)
       if (at + i * 32 * PER_PIECE < length) *reinterpret_cast<Words*>(target + at + i * 32 * PER_PIECE) = pieces[i];
   }
+  block = behind(block, ceil_div(lines * runs, warps));
 }
 
 // Words of as many lines as a word has elements, turned: word i then holds the i-th elements of all.
@@ -88,13 +97,15 @@ __device__ __forceinline__ void turn_words(unsigned (&x)[4]) {
 // many as take 16 loads of a piece: enough bytes on their way. A warp has 8 squares side by side, which it reads as whole lines
 // of the caches, and 4 rows of squares, which it writes as 64 bytes; a block has its warps below each other.
 template <typename Element>
-__device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length) {
+__device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length,
+                                            int& block) {
   constexpr int PER_PIECE = 16 / sizeof(Element), PER_WORD = 4 / sizeof(Element), SQUARES = 16 / PER_PIECE;
   constexpr int WIDE = 8 * PER_PIECE, HIGH = 4 * PER_PIECE;
   const Readable readable(from, pitch, lines, length);
   const int lane = threadIdx.x % 32, height = blockDim.x / 32 * SQUARES * HIGH, across = ceil_div(length, WIDE);
   const int my_line = threadIdx.x / 32 * SQUARES * HIGH + lane / 8 * PER_PIECE, my_place = lane % 8 * PER_PIECE;
-  for (int tile = blockIdx.x; tile < across * ceil_div(lines, height); tile += gridDim.x) {
+  const int tiles = across * ceil_div(lines, height);
+  for (int tile = block; tile < tiles; tile += gridDim.x) {
     const int line = tile / across * height + my_line, place = tile % across * WIDE + my_place;
     Words rows[SQUARES][PER_PIECE];
 #pragma unroll
@@ -123,6 +134,7 @@ __device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Ele
           if (at < lines && to_line < length) *reinterpret_cast<Words*>(to + to_line * to_pitch + at) = column;
         }
   }
+  block = behind(block, tiles);
 }
 
 // Elements from line to line of the copy: lines of the L2, where that adds little (hopper_operands.py has the same rule).
@@ -134,14 +146,29 @@ template <typename Element> __device__ __forceinline__ i64 packed_step(int lengt
 // An operand of `extent` rows (A) or columns (B). Turned: as it lies, and stays, m or n touch. Transpose: as it lies they do, but
 // k shall. Lines of the copy are multiples of 128 bytes apart, short ones of 16; returns how many elements it takes.
 template <bool Turned, bool Transpose, typename Element>
-__device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch, int extent, int k) {
+__device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch, int extent, int k, int& block) {
   const int lines = Turned ? k : extent, length = Turned ? extent : k;
   const i64 to_pitch = packed_step<Element>(length);
   if constexpr (Transpose)
-    pack_turned(to, to_pitch, from, pitch, length, lines);
+    pack_turned(to, to_pitch, from, pitch, length, lines, block);
   else
-    pack_lines(to, to_pitch, from, pitch, lines, length);
+    pack_lines(to, to_pitch, from, pitch, lines, length, block);
   return lines * to_pitch;
+}
+
+// How an operand steps through a batch of two dimensions; where it does not, there is one matrix for all.
+struct Batch { int inner, outer; i64 inner_step, outer_step; };
+
+// All matrices of a batch, one behind the other.
+template <bool Turned, bool Transpose, typename Element>
+__device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch, int extent, int k, const Batch& batch, int& block) {
+  Element* const start = to;
+#pragma unroll 1
+  for (int outer = 0; outer == 0 || (batch.outer_step && outer < batch.outer); ++outer)
+#pragma unroll 1
+    for (int inner = 0; inner == 0 || (batch.inner_step && inner < batch.inner); ++inner)
+      to += pack<Turned, Transpose>(to, from + inner * batch.inner_step + outer * batch.outer_step, pitch, extent, k, block);
+  return to - start;
 }
 
 // What all blocks wrote before is there for the copy engine after. `flags`: two of them, zero before and after the launch. Of

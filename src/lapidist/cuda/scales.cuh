@@ -24,38 +24,66 @@ static_assert(PROMOTED || (A_FACTORS < 3 && B_FACTORS < 3), "factors that change
 // Steps between factors, in elements: to the next row or column (or 128 of them), to the next 128 of k.
 struct Scales { const float *a, *b; i64 a_line, a_block, b_line, b_block; };
 
-// The factors of one step for the sums of a thread: rows h * 8 and columns j * 8 + i of those that start at (row, col).
-template <int Rows, int Cols> struct StepFactors {
-  static constexpr bool ALONG_K_A = A_FACTORS > 2, ALONG_K_B = B_FACTORS > 2;
-  static constexpr int COLUMNS = B_FACTORS == 3 ? Cols / 4 : 2;
-  static_assert(B_FACTORS != 4 || Cols <= 128 + (Cols & -Cols), "a tile touches two blocks of 128 columns");
-  float a[Rows][2], b[COLUMNS];
-  int first_of_second;  // j from which on columns lie in the second block
+constexpr bool A_ALONG_K = A_FACTORS > 2, B_ALONG_K = B_FACTORS > 2, FACTORS_ALONG_K = A_ALONG_K || B_ALONG_K;
 
-  // Loaded before the wait for the step's tiles: they are there when its products are. Lines that do not exist repeat the last.
-  __device__ __forceinline__ void load(const Scales& scales, int row, int col, int step, int M, int N) {
-    if constexpr (ALONG_K_A) {
-      const float* from = scales.a + step * scales.a_block;
+// The factors of one step of a tile, in shared memory, brought as far ahead as its tiles are: loaded by those who multiply, each
+// step would wait for them 500 cycles, as long as its products take.
+template <int Rows, int Cols> struct TileFactors {
+  static constexpr int OF_A = A_ALONG_K ? Rows : 0, OF_B = !B_ALONG_K ? 0 : B_FACTORS == 3 ? Cols : 2;
+  static_assert(B_FACTORS != 4 || Cols <= 128 + (Cols & -Cols), "a tile touches two blocks of 128 columns");
+  float of_a[OF_A + 1], of_b[OF_B + 1];
+};
+
+// Those who bring them, three warps: where each thread's factors of a tile are. Lines that do not exist repeat the last.
+constexpr int BRINGERS = 96;
+template <int Rows, int Cols> struct FactorSources {
+  typedef TileFactors<Rows, Cols> Tile;
+  static constexpr int A_EACH = (Tile::OF_A + BRINGERS - 1) / BRINGERS, B_EACH = (Tile::OF_B + BRINGERS - 1) / BRINGERS;
+  const float *a[A_EACH + 1], *b[B_EACH + 1];
+  const Scales& scales;
+  const int me = threadIdx.x % 128 - 32;
+
+  __device__ __forceinline__ FactorSources(const Scales& scales, int row, int col, int step, int M, int N) : scales(scales) {
+    constexpr int tall = A_FACTORS == 4 ? 128 : 1, wide = B_FACTORS == 4 ? 128 : 1;
+#pragma unroll
+    for (int i = 0; i < A_EACH; ++i)
+      a[i] = scales.a + step * scales.a_block + min_of(row + i * BRINGERS + me, M - 1) / tall * scales.a_line;
+#pragma unroll
+    for (int i = 0; i < B_EACH; ++i)
+      b[i] = scales.b + step * scales.b_block + min_of(col / wide + i * BRINGERS + me, (N - 1) / wide) * scales.b_line;
+  }
+  __device__ __forceinline__ void bring(Tile& to) {
+#pragma unroll
+    for (int i = 0; i < A_EACH; ++i, a[i - 1] += scales.a_block)
+      if (i * BRINGERS + me < Tile::OF_A) cp_async<4>(&to.of_a[i * BRINGERS + me], a[i]);
+#pragma unroll
+    for (int i = 0; i < B_EACH; ++i, b[i - 1] += scales.b_block)
+      if (i * BRINGERS + me < Tile::OF_B) cp_async<4>(&to.of_b[i * BRINGERS + me], b[i]);
+  }
+};
+
+// Those of a thread: of rows m * 64 + h * 8 and columns j * 8 + i behind its first. Blocks of 128 columns begin only where a
+// multiple of ALIKE columns of a tile does.
+template <int Rows, int Cols> struct StepFactors {
+  static constexpr int ALIKE = (Cols & -Cols) < 128 ? Cols & -Cols : 128;
+  static constexpr int COLUMNS = B_FACTORS == 3 ? Cols / 4 : Cols / ALIKE;
+  float a[Rows][2], b[COLUMNS];
+
+  template <typename Tile> __device__ __forceinline__ void read(const Tile& tile, int row, int col, int tile_col) {
+    if constexpr (A_ALONG_K)
 #pragma unroll
       for (int m = 0; m < Rows; ++m)
 #pragma unroll
-        for (int h = 0; h < 2; ++h) a[m][h] = from[min_of(row + m * 64 + h * 8, M - 1) / (A_FACTORS == 4 ? 128 : 1) * scales.a_line];
-    }
-    const float* from = scales.b + step * scales.b_block;
-    if constexpr (B_FACTORS == 3) {
+        for (int h = 0; h < 2; ++h) a[m][h] = tile.of_a[row + m * 64 + h * 8];
+    if constexpr (B_ALONG_K)
 #pragma unroll
-      for (int i = 0; i < COLUMNS; ++i) b[i] = from[min_of(col + i / 2 * 8 + i % 2, N - 1) * scales.b_line];
-    } else if constexpr (B_FACTORS == 4) {
-      const int block = col / 128, last = (N - 1) / 128;
-      first_of_second = 16 - col % 128 / 8;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) b[i] = from[min_of(block + i, last) * scales.b_line];
-    }
+      for (int i = 0; i < COLUMNS; ++i)
+        b[i] = tile.of_b[B_FACTORS == 4 ? tile_col % 128 + i * ALIKE >= 128 : col + i / 2 * 8 + i % 2];
   }
   __device__ __forceinline__ float of(int m, int h, int j, int i) const {
-    float factor = ALONG_K_A ? a[m][h] : 1.0f;
+    float factor = A_ALONG_K ? a[m][h] : 1.0f;
     if constexpr (B_FACTORS == 3) factor *= b[j * 2 + i];
-    if constexpr (B_FACTORS == 4) factor *= 128 % Cols == 0 || j < first_of_second ? b[0] : b[1];
+    if constexpr (B_FACTORS == 4) factor *= b[j * 8 / ALIKE];
     return factor;
   }
   __device__ __forceinline__ void add(Sum (&sums)[Rows][Cols / 2], const Sum (&products)[Rows][Cols / 2]) const {

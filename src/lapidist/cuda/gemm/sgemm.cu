@@ -68,11 +68,12 @@ __device__ __forceinline__ Workspace pack_operands(const T* A, i64 a_pitch, cons
                                                    Workspace workspace) {
   if (!PACK_A && !PACK_B) return workspace;
   T* room = static_cast<T*>(workspace.slots);
-  if (PACK_A) room += pack<!A_ALONG_K, false>(room, A, a_pitch, M, K);
-  if (PACK_B && !B_ALONG_K) room += pack<true, false>(room, B, b_pitch, N, K);
+  int block = blockIdx.x;
+  if (PACK_A) room += pack<!A_ALONG_K, false>(room, A, a_pitch, M, K, block);
+  if (PACK_B && !B_ALONG_K) room += pack<true, false>(room, B, b_pitch, N, K, block);
   if (PACK_B && B_ALONG_K) {
     const i64 pitch = packed_step<T>(N);
-    pack_turned(room, pitch, B, b_pitch, N, K);
+    pack_turned(room, pitch, B, b_pitch, N, K, block);
     room += K * pitch;
   }
   meet_all_blocks(workspace.flags);

@@ -52,6 +52,7 @@ struct Pipeline {
   Stage stage[STAGES];
   Patch<D_COLS> D[GROUPS * 4][D_BUFFERS];
   Barrier full[STAGES], empty[STAGES];
+  TileFactors<BM, BN> factors[FACTORS_ALONG_K ? STAGES : 1];
 };
 
 // One tile of an operand to shared memory, in as many boxes as the copy engine needs. Parts blocks load a part each for all of
@@ -72,12 +73,13 @@ __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int 
 }
 
 // To where the maps of packed operands point: A first, then B. Returns the workspace behind them.
-__device__ __forceinline__ Workspace pack_operands(const Extents& e, const T* A, i64 a_line, const T* B, i64 b_line,
-                                                   const Workspace& workspace) {
+__device__ __forceinline__ Workspace pack_operands(const Extents& e, const T* A, i64 a_line, const Batch& of_a, const T* B,
+                                                   i64 b_line, const Batch& of_b, const Workspace& workspace) {
   if (!PACK_A && !PACK_B) return workspace;
   T* to = static_cast<T*>(workspace.slots);
-  if (PACK_A) to += pack<A_TURNED, PACK_A == 2>(to, A, a_line, e.M, e.K);
-  if (PACK_B) to += pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K);
+  int block = blockIdx.x;
+  if (PACK_A) to += pack<A_TURNED, PACK_A == 2>(to, A, a_line, e.M, e.K, of_a, block);
+  if (PACK_B) to += pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K, of_b, block);
   meet_all_blocks(workspace.flags);
   return Workspace{workspace.flags + PACKING_FLAGS, to};
 }
@@ -85,22 +87,24 @@ __device__ __forceinline__ Workspace pack_operands(const Extents& e, const T* A,
 extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
 wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, const __grid_constant__ TensorMap a_map,
       const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap d_map, const T* A, const T* B, const Out* C,
-      Out* D, i64 a_line, i64 b_line, i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
-      int a_batched, int b_batched, const __grid_constant__ Schedule schedule, Workspace workspace, Scales scales) {
+      Out* D, i64 a_line, i64 a_inner, i64 a_outer, i64 b_line, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner,
+      i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer, const __grid_constant__ Schedule schedule, Workspace workspace,
+      Scales scales) {
   const Extents extents = {M, N, K, batch, batches};
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = CLUSTER > 1 ? cluster_rank() : 0;
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; ++i) {
-      barrier_init(&pipeline.full[i], 1);
+      barrier_init(&pipeline.full[i], FACTORS_ALONG_K ? 1 + BRINGERS : 1);
       barrier_init(&pipeline.empty[i], GROUPS * 4 * (CLUSTER_M + CLUSTER_N - 1));
     }
     barrier_init_fence();
   }
   if (CLUSTER > 1) cluster_barrier(); else __syncthreads();  // nobody uses a barrier before it is initialised
 
-  workspace = pack_operands(extents, A, a_line, B, b_line, workspace);
+  const Batch of_a = {batch, batches, a_inner, a_outer}, of_b = {batch, batches, b_inner, b_outer};
+  workspace = pack_operands(extents, A, a_line, of_a, B, b_line, of_b, workspace);
 
   Tiles tiles(extents, schedule);
   int stage = 0;
@@ -112,15 +116,25 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       const int below = rank % CLUSTER_M, beside = rank / CLUSTER_M;  // the part of B, and of A, that is mine to load
       const int column = ((1 << CLUSTER_M) - 1) << beside * CLUSTER_M, row = (CLUSTER_N > 1 ? 1 | 1 << CLUSTER_M : 1) << below;
       while (tiles.next(extents, rank)) {
-        const int a_inner = a_batched & 1 ? tiles.inner : 0, a_outer = a_batched & 2 ? tiles.outer : 0;
-        const int b_inner = b_batched & 1 ? tiles.inner : 0, b_outer = b_batched & 2 ? tiles.outer : 0;
+        const int a_in = a_inner ? tiles.inner : 0, a_out = a_outer ? tiles.outer : 0;
+        const int b_in = b_inner ? tiles.inner : 0, b_out = b_outer ? tiles.outer : 0;
         for (int step = tiles.begin; step < tiles.end; ++step) {
           Stage& s = pipeline.stage[stage];
           Barrier* full = &pipeline.full[stage];
           barrier_wait(&pipeline.empty[stage], parity);
           barrier_arrive_expect(full, A_BYTES + B_BYTES);
-          load_tile<A_TURNED, BM, CLUSTER_N>(s.A, &a_map, tiles.row, step * BK, a_inner, a_outer, beside, row, full);
-          load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, step * BK, b_inner, b_outer, below, column, full);
+          load_tile<A_TURNED, BM, CLUSTER_N>(s.A, &a_map, tiles.row, step * BK, a_in, a_out, beside, row, full);
+          load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, step * BK, b_in, b_out, below, column, full);
+          if (++stage == STAGES) stage = 0, parity ^= 1;
+        }
+      }
+    } else if (FACTORS_ALONG_K && warp > GROUPS * 4) {
+      for (int parity = 1; tiles.next(extents, rank);) {
+        FactorSources<BM, BN> sources(scales, tiles.row, tiles.col, tiles.begin, extents.M, extents.N);
+        for (int step = tiles.begin; step < tiles.end; ++step) {
+          barrier_wait(&pipeline.empty[stage], parity);
+          sources.bring(pipeline.factors[stage]);
+          barrier_arrive_after_copies(&pipeline.full[stage]);
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
       }
@@ -144,9 +158,9 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       int last = stage;
 #pragma unroll 1
       for (int step = tiles.begin; step < tiles.end; ++step) {
-        StepFactors<ROWS, BN> factors;
-        factors.load(scales, first_row, first_col, step, extents.M, extents.N);
         barrier_wait(&pipeline.full[stage], parity);
+        StepFactors<ROWS, BN> factors;
+        if (FACTORS_ALONG_K) factors.read(pipeline.factors[stage], first_row - tiles.row, first_col - tiles.col, tiles.col);
         const Descriptor a = describe(pipeline.stage[stage].A + group * ROWS * SLAB), b = describe(pipeline.stage[stage].B);
         products_begin();
 #pragma unroll
@@ -162,6 +176,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           products_wait<0>();
 #pragma unroll
           for (int m = 0; m < ROWS; ++m) sums_arrive(products[m]);
+          if (FACTORS_ALONG_K) __syncwarp();  // all lanes have read theirs
           free_stage(stage);
           factors.add(sums, products);
         } else if (step > tiles.begin) {  // this step's products run while the one before gives its stage back
