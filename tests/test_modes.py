@@ -126,7 +126,7 @@ def test_more_arrays_than_a_launch_takes(rng: np.random.Generator) -> None:
     ("b", "message"),
     [
         ([np.ones((9, 5), np.float32)], "b: must have as many arrays as a, 2; got 1"),
-        (np.ones((2, 9, 5), np.float32), "b: must be a list of arrays; got ndarray"),
+        (np.ones((2, 9, 5), np.float32), "b: must be a list of arrays, as a is; got ndarray"),
         ([np.ones((9, 5), np.float32), np.ones((9, 6), np.float32)], "a, b, c, out: must have the same shapes.* number 1 is"),
     ],
     ids=["short", "array", "unequal"],
@@ -134,6 +134,101 @@ def test_more_arrays_than_a_launch_takes(rng: np.random.Generator) -> None:
 def test_lists_that_do_not_fit(b: Any, message: str) -> None:
     with pytest.raises(lapidist.LapidistError, match=message):
         lapidist.gemm_lists([np.ones((4, 9), np.float32)] * 2, b, device="machine")
+
+
+# ---- addresses in memory ----
+
+
+def pointers(arrays: list[Array], **more: Any) -> lapidist.Pointers:
+    """To arrays of one shape and type."""
+    steps = tuple(stride // arrays[0].itemsize for stride in arrays[0].strides)
+    addresses = np.array([array.ctypes.data for array in arrays], np.int64)
+    return lapidist.Pointers(addresses, arrays[0].shape, arrays[0].dtype.name, steps, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("split", [1, 2])
+@pytest.mark.parametrize(("device", "kernel"), WHERE)
+def test_addresses(rng: np.random.Generator, device: str, kernel: str | None, split: int, order: str) -> None:
+    """The kernel reads where the matrices are; a plan takes other addresses, and more of them."""
+    if kernel is None and split > 1:
+        return
+    a, b, c = ([half(rng, *shape) for _ in range(5)] for shape in ((30, 70), (70, 20), (30, 20)))
+    out = [ordered(np.full((30, 20), np.nan, np.float16), order) for _ in a]
+    given = [pointers(arrays) for arrays in (a[:3], b[:3], c[:3], out[:3])]
+    form = {"alpha": 0.5, "beta": 2.0, "device": device, "kernel": kernel, **({"split_k": split} if kernel else {})}
+    plan = lapidist.plan(*given[:3], out=given[3], mode="array", check_indices=True, **form)
+    assert plan.execute(*given) is given[3]
+    plan.execute(*(pointers(arrays[1:]) for arrays in (a, b, c, out)))
+    assert all(judge(d, x, y, z, 0.5, 2.0).ok for d, x, y, z in zip(out, a, b, c, strict=True))
+
+
+def test_addresses_of_what_is_updated_in_place(rng: np.random.Generator) -> None:
+    a, b, c = ([half(rng, *shape) for _ in range(3)] for shape in ((40, 64), (64, 48), (40, 48)))
+    before, out = [each.copy() for each in c], pointers(c, alignment=16)
+    lapidist.gemm(pointers(a), pointers(b), out, out=out, beta=-1.0, device="machine", kernel="mma")
+    assert all(judge(d, x, y, z, 1.0, -1.0).ok for d, x, y, z in zip(c, a, b, before, strict=True))
+
+
+ONE = np.ones((8, 8), np.float32)
+TO_ONE = np.array([ONE.ctypes.data], np.int64)
+
+
+@pytest.mark.parametrize(
+    ("b", "more", "message"),
+    [
+        ([ONE], {}, "b: must be Pointers, as a is; got list"),
+        (lapidist.Pointers(np.repeat(TO_ONE, 2), (8, 8), "float32"), {}, "b: must have as many arrays as a, 1; got 2"),
+        (lapidist.Pointers(TO_ONE.astype(np.int32), (8, 8), "float32"), {}, "b: addresses must be of int64; got int32"),
+        (lapidist.Pointers(TO_ONE.reshape(1, 1), (8, 8), "float32"), {}, "b: addresses must be one contiguous dimension"),
+        (
+            lapidist.Pointers(TO_ONE + 2, (8, 8), "float32"),
+            {"check_indices": True},
+            "b: addresses must be .* multiples of 4; got",
+        ),
+        (lapidist.Pointers(TO_ONE, (7, 8), "float32"), {}, "b: must have as many rows as a has columns"),
+        (lapidist.Pointers(TO_ONE, (8, 8), "float32"), {"out": None}, "out: must be given where matrices are given by"),
+        (lapidist.Pointers(TO_ONE, (8, 8), "float32"), {"gather_a": TO_ONE}, "gather_a: belongs to arrays that are passed"),
+        (lapidist.Pointers(TO_ONE, (8, 8), "float32"), {"workspace": ONE}, "workspace: belongs to arrays that are passed"),
+    ],
+    ids=lambda value: value[:40] if isinstance(value, str) else "",  # addresses are never the same
+)
+def test_addresses_that_do_not_fit(b: Any, more: dict[str, Any], message: str) -> None:
+    a = lapidist.Pointers(TO_ONE, (8, 8), "float32")
+    with pytest.raises(lapidist.LapidistError, match=message):
+        lapidist.gemm(a, b, device="machine", **{"out": a, **more})
+
+
+@pytest.mark.parametrize("wrong", [{"alignment": 3}, {"shape": (8,)}, {"strides": 8}], ids=str)
+def test_pointers_that_say_nonsense(wrong: dict[str, Any]) -> None:
+    with pytest.raises(lapidist.LapidistError, match=f"{next(iter(wrong))}: must be"):
+        lapidist.Pointers(**{"addresses": TO_ONE, "shape": (8, 8), "dtype": "float32", **wrong})
+
+
+@pytest.mark.parametrize(
+    ("mode", "a", "message"),
+    [
+        ("batched", ONE, "mode: 'batched' is for stacks of matrices; got one pair of matrices. Pass those, or mode='gemm'"),
+        ("gemm", ONE[None], "mode: 'gemm' is for one pair of matrices; got stacks of matrices"),
+        ("array", ONE, "mode: 'array' is for lists of arrays, or Pointers; got one pair of matrices"),
+        ("gemm", [ONE], "mode: 'gemm' is for one pair of matrices; got lists of arrays"),
+        ("grouped", ONE, "mode: must be one of gemm, batched, array, or None; got 'grouped'"),
+    ],
+)
+def test_a_mode_is_what_is_passed(mode: str, a: Any, message: str) -> None:
+    with pytest.raises(lapidist.ArgumentError, match=message):
+        lapidist.gemm(a, a, mode=mode)
+    for right, operand in (("gemm", ONE), ("batched", ONE[None]), ("array", [ONE])):
+        assert np.array_equal(np.asarray(lapidist.gemm(operand, operand, mode=right)).reshape(8, 8), ONE * 8)
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_complex_numbers_are_refused_in_words(device: str | None) -> None:
+    a = np.ones((3, 3), np.complex64)
+    with pytest.raises(
+        lapidist.DTypeError, match=r"a: element type must be real: no kernel .* complex numbers, conjugated or not; got complex64"
+    ):
+        lapidist.gemm(a, a, device=device)
 
 
 # ---- bad input ----

@@ -47,7 +47,8 @@ def test_the_choice_is_no_worse_than_any_other(tiles: int, iterations: int, sms:
     assert chosen <= simulate(data_parallel(grid), sms).end + 1e-6
     found = Search(grid, sms, 1, 2, costs).best()
     if found is not None:
-        others = [Search(grid, sms, 1, 2, costs, found.tiles, blocks).best() for blocks in range(1, min(sms, iterations) + 1)]
+        most = min(sms, iterations)
+        others = [Search(grid, sms, 1, 2, costs, 1.0, found.tiles, blocks).best() for blocks in range(1, most + 1)]
         assert all(found.cost <= other.cost for other in others if other is not None and other.blocks > min(sms - 1, found.tiles))
 
 
@@ -88,7 +89,7 @@ def test_fit_holds_costs_at_zero() -> None:
 
 
 def test_fit_needs_variety() -> None:
-    with pytest.raises(ArgumentError, match="do not tell four costs apart"):
+    with pytest.raises(ArgumentError, match="do not tell 4 costs apart"):
         fit([Measurement(i, 1, 1e-6 * i) for i in range(1, 20)])
 
 
@@ -105,13 +106,29 @@ def test_calibration_finds_the_costs_of_the_simulated_chip() -> None:
     found = calibrate(132, lambda schedule: simulate(schedule, 132, costs=true).end, "a simulated chip")
     for name in ("start", "fixup", "iteration", "peer"):
         assert getattr(found, name) == pytest.approx(getattr(true, name), rel=1e-6)
-    assert found.source == "a simulated chip"
+    assert (found.source, found.alongside) == ("a simulated chip", None)
+
+
+def test_blocks_beside_each_other_hide_each_others_waits() -> None:
+    true = CostModel(0.0, 1.5e-6, 4e-7, 8e-7, alongside=3e-7)
+    found = calibrate(20, lambda schedule: simulate(schedule, 20, occupancy=3, costs=true).end, per_sm=3)
+    assert found.iteration == pytest.approx(true.iteration, rel=1e-6)
+    assert found.alongside == pytest.approx(true.alongside, rel=1e-6)
+    assert [true.pace(blocks) for blocks in (1, 2, 3)] == pytest.approx([1.0, 4 / 7, 4 / 10])
+
+
+def test_a_balanced_launch_is_left_data_parallel() -> None:
+    """Eight tiles on two SMs that hold three blocks each: two waves of blocks, but as much to do for either SM."""
+    costs = CostModel(alongside=0.8)
+    assert stream_k(TileGrid(1, 8, 50), sms=2, occupancy=3, costs=costs).kind == "data-parallel"
+    assert stream_k(TileGrid(1, 9, 50), sms=2, occupancy=3, costs=costs).kind == "Stream-K"
 
 
 def test_probes_fill_one_wave_with_blocks_that_are_alike() -> None:
-    for schedule, each, peers in probes(20):
-        assert 20 - peers < schedule.blocks <= 20
-        assert {(unit.iterations, unit.peers) for units in work(schedule) for unit in units} == {(each, peers)}
+    for schedule, probe in probes(20, per_sm=3):
+        assert 20 * probe.resident - probe.peers < schedule.blocks <= 20 * probe.resident
+        alike = {(unit.iterations, unit.peers) for units in work(schedule) for unit in units}
+        assert alike == {(probe.iterations, probe.peers)}
 
 
 def test_defaults_say_that_they_are_not_measured() -> None:

@@ -16,8 +16,9 @@ from lapidist.bench.streamk import MODE_CORPUS, Way, blank, corpus, corpus_ways,
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
 from lapidist.schedule import TileGrid, stream_k
+from lapidist.schedule.costs import Load, load_of
 from lapidist.sharing import Sharing
-from lapidist.splits import options, rounds_of, shared_load
+from lapidist.splits import busiest, options
 
 H200 = chip("h200")
 
@@ -91,9 +92,11 @@ def test_unknown_parts_are_named() -> None:
 
 
 def test_the_busiest_multiprocessor() -> None:
-    assert rounds_of(7, 3) == [3, 3, 1]
+    assert load_of(2, 3, (14, 8)) == Load(iterations=7 * 8, longest=3 * 8, rounds=3)
+    assert load_of(2, 3, (7000, 8), (2, 5)) == Load(3500 * 8 + 5, 1167 * 8, 1167)
     schedule = stream_k(TileGrid(3, 3, 8), sms=4, sk_tiles=5, sk_blocks=4)
-    assert shared_load(schedule, 4, 1) == ([1], 8 + 10)
+    assert busiest(schedule, 4, 1) == Load(8 + 10, 8 + 10, 2)
+    assert busiest(schedule, 4, 2) == Load(8 + 10, 10, 1)
 
 
 def test_few_tiles_are_split_and_many_are_not() -> None:

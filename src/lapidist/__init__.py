@@ -24,7 +24,8 @@ if TYPE_CHECKING:
         StrideError,
     )
     from lapidist.kernels import KERNELS, kernel_named
-    from lapidist.lists import gemm_lists
+    from lapidist.lists import ArrayGemm, gemm_lists
+    from lapidist.pointers import Pointers
     from lapidist.prepare import Gemm
 
 __version__ = "0.1.0"
@@ -44,7 +45,8 @@ _HOME = {
         "ShapeError",
         "StrideError",
     ),
-    "lists": ("gemm_lists",),
+    "lists": ("ArrayGemm", "gemm_lists"),
+    "pointers": ("Pointers",),
     "prepare": ("Gemm",),
     "kernels": ("KERNELS", "kernel_named"),
 }
@@ -54,6 +56,7 @@ __all__ = [
     "CHIPS",
     "KERNELS",
     "ArgumentError",
+    "ArrayGemm",
     "CompileError",
     "Config",
     "DTypeError",
@@ -62,6 +65,7 @@ __all__ = [
     "Gemm",
     "LapidistError",
     "LaunchError",
+    "Pointers",
     "RefusalError",
     "ShapeError",
     "StrideError",

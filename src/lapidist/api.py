@@ -11,6 +11,7 @@ from lapidist.config import Config
 from lapidist.dtypes import name_of
 from lapidist.errors import ArgumentError
 from lapidist.kernel import Kernel
+from lapidist.lists import LISTED, ArrayGemm, Form, both_empty
 from lapidist.prepare import Choice, Gemm, choose_stream, geometry, pointer_of
 from lapidist.routes import RoutedArguments, Wishes, is_scalar_array
 from lapidist.scaled import NO_FACTORS, Factors, ScaledArguments
@@ -85,6 +86,7 @@ def gemm(
     scatter_d: Any = None,
     permuted: bool = False,
     check_indices: bool = False,
+    mode: str | None = None,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
     schedule: str | Schedule = AUTO,
@@ -103,15 +105,20 @@ def gemm(
     and beta are whole numbers.
     `gather_a` and `gather_b` are indices of a's rows and b's columns, `scatter_d` of the rows of out (and c) that take the
     result; `check_indices` looks at them all. `permuted`: out has four dimensions (m1, m0, n1, n0), of any strides. alpha and
-    beta may be arrays of one element. `kernel` and `config` name a registry row and its knobs; `schedule` ("data_parallel",
-    "stream_k" or a Schedule), `split_k`, `reduction` and `avail_sms` say how blocks share the work. `workspace` is an array
-    of at least plan(...).workspace_bytes of zeros, which is fit for the next call; without it the driver keeps one.
+    beta may be arrays of one element. `mode` says what is passed, and is checked: "gemm", one pair of matrices; "batched",
+    stacks of them; "array", lists of arrays or Pointers, of which c, out and the result are too. `kernel` and `config` name a
+    registry row and its knobs; `schedule` ("data_parallel", "stream_k" or a Schedule), `split_k`, `reduction` and `avail_sms`
+    say how blocks share the work. `workspace` is an array of at least plan(...).workspace_bytes of zeros, which is fit for the
+    next call; without it the driver keeps one.
     """
     require_choices(device, kernel, config)
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
     wanted = types_wanted(out_dtype, acc_dtype, precision, promote)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
     factors = Factors(scale_a, scale_b)
+    if is_array_batch(mode, a, b):
+        each = array_form((trans_a, trans_b), alpha, beta, wanted, wishes, factors, workspace)
+        return [] if both_empty(a, b) else ArrayGemm(a, b, c, out, each, device, kernel, config, sharing).run(stream)
     arguments = arguments_of((a, b, c, out), (trans_a, trans_b), alpha, beta, wanted, wishes, factors)
     if workspace is not None or isinstance(arguments, RoutedArguments) or arguments.extras:
         return Gemm(arguments, device, kernel, config, sharing, workspace).run(arguments, stream)
@@ -141,6 +148,7 @@ def plan(
     scatter_d: Any = None,
     permuted: bool = False,
     check_indices: bool = False,
+    mode: str | None = None,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
     schedule: str | Schedule = AUTO,
@@ -150,13 +158,16 @@ def plan(
     avail_sms: int | None = None,
     workspace: Any = None,
     device: int | str | None = None,
-) -> Gemm:
+) -> Gemm | ArrayGemm:
     """What gemm would run on these arrays. print() it for the reasons; `.execute(a, b, c, out)` runs it again and again."""
     require_choices(device, kernel, config)
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
     wanted = types_wanted(out_dtype, acc_dtype, precision, promote)
     factors = Factors(scale_a, scale_b)
+    if is_array_batch(mode, a, b):
+        each = array_form((trans_a, trans_b), alpha, beta, wanted, wishes, factors, workspace)
+        return ArrayGemm(a, b, c, out, each, device, kernel, config, sharing)
     arguments = arguments_of((a, b, c, out), (trans_a, trans_b), alpha, beta, wanted, wishes, factors)
     return Gemm(arguments, device, kernel, config, sharing, workspace)
 
@@ -183,6 +194,27 @@ def arguments_of(
     if factors.any:
         return ScaledArguments(*arrays, *turned, False, alpha, beta, wanted, factors)
     return Arguments(*arrays, *turned, False, alpha, beta, wanted)
+
+
+def is_array_batch(mode: object, a: Any, b: Any) -> bool:
+    """Whether a and b stand for many matrices each. A mode that is named must be the one that they are in."""
+    listed = isinstance(a, LISTED)
+    if mode is not None:
+        checks.require_mode(mode, a, b, listed)
+    return listed
+
+
+def array_form(
+    turned: tuple[bool, bool], alpha: Any, beta: Any, wanted: Wanted, wishes: Wishes, factors: Factors, workspace: Any
+) -> Form:
+    """What is the same for all products of an array batch."""
+    asked = {**wishes._asdict(), "scale_a": factors.a, "scale_b": factors.b, "workspace": workspace}
+    for name in (name for name, value in asked.items() if value is not None and value is not False and name != "check_indices"):
+        raise ArgumentError(
+            f"{name}: belongs to arrays that are passed themselves; got lists of them, or Pointers. Leave it away"
+        )
+    alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
+    return Form(*turned, alpha, beta, wanted, wishes.check_indices)
 
 
 def types_wanted(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None = None) -> Wanted:

@@ -68,7 +68,9 @@ def framework_of(array: Any) -> str:
 
 
 def operand_of(array: Any, name: str) -> Operand:
-    """Look at `array`; nothing is copied."""
+    """Look at `array`; nothing is copied. An Operand is one already."""
+    if isinstance(array, Operand):
+        return array
     framework = framework_of(array)
     if framework == "torch":
         return of_torch(array, name)

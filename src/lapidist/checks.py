@@ -12,10 +12,29 @@ from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, 
 
 
 def require_supported(operand: Operand) -> None:
+    if operand.dtype.startswith("complex"):
+        raise DTypeError(
+            f"{operand.name}: element type must be real: no kernel multiplies complex numbers, conjugated or not; "
+            f"got {operand.dtype}. "
+            "Multiply real and imaginary parts: (ar br - ai bi) + i (ar bi + ai br); to conjugate, negate ai or bi"
+        )
     if operand.dtype not in OPERANDS:
         raise DTypeError(
             f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert it first"
         )
+
+
+MODES = {"gemm": "one pair of matrices", "batched": "stacks of matrices", "array": "lists of arrays, or Pointers"}
+
+
+def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
+    """What a caller says of a and b must be what they are."""
+    if mode not in MODES:
+        raise ArgumentError(f"mode: must be one of {', '.join(MODES)}, or None; got {mode!r}. Leave it away: the arrays say it")
+    batched = any(getattr(array, "ndim", 2) > 2 for array in (a, b))
+    found = "array" if listed else "batched" if batched else "gemm"
+    if mode != found:
+        raise ArgumentError(f"mode: {mode!r} is for {MODES[str(mode)]}; got {MODES[found]}. Pass those, or mode={found!r}")
 
 
 def require_types_that_multiply(a: Operand, b: Operand) -> None:

@@ -29,6 +29,7 @@ PARAMETER_KINDS = {
     "modes": ("6Q5q", 88, 8),
     "scales": ("2Q4q", 48, 8),
     "lists": (f"{4 * ARRAYS_AT_ONCE}Q", 32 * ARRAYS_AT_ONCE, 8),
+    "addresses": ("4Q", 32, 8),
 }
 
 

@@ -1,6 +1,7 @@
-"""Products of lists of arrays in few launches: BLAS' "array" batches. The arrays lie anywhere, but all in the same way.
+"""Products of arrays that lie anywhere, but all in the same way: BLAS' "array" batches, of lists of arrays or of Pointers.
 
-Their addresses travel as kernel parameters, 64 products a launch: nothing is allocated or copied, and a graph may capture it.
+The addresses of a list travel as kernel parameters, 64 products a launch: nothing is allocated or copied, and a graph may
+capture it. Pointers are read by the kernel.
 """
 
 from __future__ import annotations
@@ -9,12 +10,10 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from lapidist import checks
-from lapidist.api import require_choices, types_wanted
-from lapidist.arguments import Arguments
-from lapidist.arrays import HOST, empty, on_host
+from lapidist.arguments import AS_USUAL, Arguments, Wanted
+from lapidist.arrays import HOST, Operand, empty, on_host
 from lapidist.config import Config
 from lapidist.driver import GpuKernel, query_device
 from lapidist.errors import ArgumentError, ShapeError
@@ -22,66 +21,218 @@ from lapidist.host import multiply
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.launch import ARRAYS_AT_ONCE
-from lapidist.modes import Modes
+from lapidist.modes import IN_LAUNCH, IN_MEMORY, Modes
 from lapidist.plans import Plan, Scratch, make_plan
-from lapidist.prepare import MACHINE, choose_place, choose_stream, finish_for, machine_device
-from lapidist.problem import Problem
-from lapidist.sharing import AUTO, Sharing
+from lapidist.pointers import Pointers
+from lapidist.prepare import MACHINE, Choice, choose_place, choose_stream, finish_for, machine_device, require_no_choice
+from lapidist.problem import GRID_BATCH_LIMIT, Problem
+from lapidist.sharing import PLANNED, Sharing
 
 KERNELS_KEPT = 256
+LISTED = (list, tuple, Pointers)  # what stands for many matrices
 
 
-def gemm_lists(
-    a: Sequence[Any],
-    b: Sequence[Any],
-    c: Sequence[Any] | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    out: Sequence[Any] | None = None,
-    trans_a: bool = False,
-    trans_b: bool = False,
-    out_dtype: Any = None,
-    acc_dtype: Any = None,
-    precision: str = "ieee",
-    kernel: str | int | Kernel | None = None,
-    config: Config | None = None,
-    split_k: int | str = AUTO,
-    stream: Any = None,
-    device: int | str | None = None,
-) -> list[Any]:
-    """out[i] = alpha op(a[i]) op(b[i]) + beta c[i], for matrices of one shape, one layout and one type. Returns the list."""
-    alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
-    require_choices(device, kernel, config)
-    count = require_lists(a, b, c, out)
-    if not count:
-        return []
-    wanted, form = types_wanted(out_dtype, acc_dtype, precision), (trans_a, trans_b, False, alpha, beta)
-    calls = []
-    for i in range(count):
-        first = Arguments(a[i], b[i], c[i] if c else None, out[i] if out else None, *form, wanted)
-        target = out[i] if out else empty(first.result_shape, first.a, first.out_dtype)
-        calls.append(first if out else first.again(a[i], b[i], c[i] if c else None, target))
-    place = choose_place(calls[0].a.device, device)
-    if place not in (HOST, MACHINE) and calls[0].a.device == HOST:
-        raise ArgumentError("device: lists of host arrays are not copied to a GPU. Copy them there first")
-    if place == HOST:
-        for call in calls:
-            on_the_host(call)
-    else:
-        row = None if kernel is None else kernel_named(kernel)
-        in_launches(calls, place, row, config, Sharing(split_k=split_k), stream)
-    return [call.out.owner for call in calls if call.out is not None]
+class Form(NamedTuple):
+    """What is the same for all products of a call."""
+
+    trans_a: bool = False
+    trans_b: bool = False
+    alpha: float = 1.0
+    beta: float = 0.0
+    wanted: Wanted = AS_USUAL
+    check_addresses: bool = False
+
+    def of(self, a: Any, b: Any, c: Any, out: Any) -> Arguments:
+        return Arguments(a, b, c, out, self.trans_a, self.trans_b, False, self.alpha, self.beta, self.wanted)
 
 
-def require_lists(a: Sequence[Any], b: Sequence[Any], c: Sequence[Any] | None, out: Sequence[Any] | None) -> int:
-    """How many products; all lists must have so many."""
+class ArrayGemm:
+    """out[i] = alpha op(a[i]) op(b[i]) + beta c[i], planned for matrices of one shape, one layout and one type.
+
+    `execute(a, b, c=None, out=None, *, stream=None)` runs it on so many matrices as these lists, or Pointers, hold.
+    """
+
+    def __init__(
+        self,
+        a: Any,
+        b: Any,
+        c: Any,
+        out: Any,
+        form: Form,
+        device: int | str | None,
+        kernel: Choice,
+        config: Config | None,
+        sharing: Sharing = PLANNED,
+    ) -> None:
+        self._form = form
+        self._batch: Listed | Pointed | None = batch_of(a, b, c, out, form)
+        self.problem = self._batch.problem
+        self.place = choose_place(self._batch.like.device, device)
+        self._choice = None if kernel is None else kernel_named(kernel), config, sharing
+        self.plan: Plan | None = None
+        if self.place == HOST:
+            require_no_choice(kernel, config, sharing)
+            return
+        if self._batch.like.device == HOST and self.place != MACHINE:
+            raise ArgumentError("device: lists of host arrays are not copied to a GPU. Copy them there first")
+        chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
+        self.plan = make_plan(self._batch.part(0)[0], chip, *self._choice)
+
+    @property
+    def workspace_bytes(self) -> int:
+        return self.plan.workspace_bytes if self.plan else 0
+
+    def __str__(self) -> str:
+        return str(self.plan) if self.plan else f"{self.problem} on the host, by NumPy"
+
+    def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
+        self._batch = batch_of(a, b, c, out, self._form)
+        found = self._batch.problem
+        if found.unaligned() != self.problem.unaligned():
+            rule = f"must have the geometry that was planned, {self.problem}"
+            raise ArgumentError(f"a, b, c, out: {rule}; got {found}. Make a new plan")
+        return self.run(stream)
+
+    def run(self, stream: Any = None) -> Any:
+        """On the matrices that were looked at last."""
+        batch, self._batch = self._batch, None
+        assert batch is not None
+        if self.place == HOST:
+            batch.on_host()
+        for start in range(0, batch.count if self.place != HOST else 0, batch.at_once):
+            problem, addresses = batch.part(start)
+            if self.place == MACHINE:
+                plan = make_plan(problem, machine_device(), *self._choice)
+                on_the_machine(plan, batch.listed(start), batch.extras, addresses)
+            else:
+                handle = choose_stream(stream, batch.like.framework, self.place)
+                ready = kernel_for(problem, int(self.place), *self._choice, self._form.alpha, self._form.beta)
+                if ready is not None:
+                    ready.start_lists(struct.pack(f"={len(addresses)}Q", *addresses), handle)
+                finish_for(batch.like.framework, handle)
+        return batch.result
+
+
+def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:
+    """gemm in its array mode: out[i] = alpha op(a[i]) op(b[i]) + beta c[i]. Returns the list."""
+    from lapidist.api import gemm
+
+    return gemm(a, b, c, out=out, mode="array", **more)
+
+
+def both_empty(a: Any, b: Any) -> bool:
+    return all(isinstance(each, (list, tuple)) and not each for each in (a, b))
+
+
+def batch_of(a: Any, b: Any, c: Any, out: Any, form: Form) -> Listed | Pointed:
+    """All of one kind, and as many of each."""
+    kind, words = (Pointers, "Pointers") if isinstance(a, Pointers) else ((list, tuple), "a list of arrays")
     for name, values in (("a", a), ("b", b), ("c", c), ("out", out)):
-        if values is not None and not isinstance(values, (list, tuple)):
-            raise ArgumentError(f"{name}: must be a list of arrays; got {type(values).__name__}. Call gemm for one product")
-        if values is not None and len(values) != len(a):
-            raise ShapeError(f"{name}: must have as many arrays as a, {len(a)}; got {len(values)}. Pass one for each product")
-    return len(a)
+        if values is not None and not isinstance(values, kind):
+            raise ArgumentError(f"{name}: must be {words}, as a is; got {type(values).__name__}. Call gemm for one product")
+    return Pointed(a, b, c, out, form) if isinstance(a, Pointers) else Listed(a, b, c, out, form)
+
+
+def require_as_many(counts: dict[str, int]) -> int:
+    for name, count in counts.items():
+        if count != counts["a"]:
+            raise ShapeError(f"{name}: must have as many arrays as a, {counts['a']}; got {count}. Pass one for each product")
+    return counts["a"]
+
+
+class Listed:
+    """Lists of arrays. Without `out` there are new ones."""
+
+    at_once = ARRAYS_AT_ONCE
+    extras: tuple[Operand, ...] = ()
+
+    def __init__(
+        self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any] | None, out: Sequence[Any] | None, form: Form
+    ) -> None:
+        given = {"a": a, "b": b, **({"c": c} if c is not None else {}), **({"out": out} if out is not None else {})}
+        self.count = require_as_many({name: len(values) for name, values in given.items()})
+        self.calls = []
+        for i in range(self.count):
+            first = form.of(a[i], b[i], c[i] if c else None, out[i] if out else None)
+            target = out[i] if out else empty(first.result_shape, first.a, first.out_dtype)
+            self.calls.append(first if out else first.again(a[i], b[i], c[i] if c else None, target))
+        self.like, self.problem = self.calls[0].a, common_problem(self.calls)
+
+    @property
+    def result(self) -> list[Any]:
+        return [call.out.owner for call in self.calls if call.out is not None]
+
+    def listed(self, start: int) -> Sequence[Arguments]:
+        return self.calls[start : start + self.at_once]
+
+    def part(self, start: int) -> tuple[Problem, tuple[int, ...]]:
+        """What one launch computes, and the addresses of all its A, B, C and D, each list filled up to its full length."""
+        rows, calls = [], self.listed(start)
+        for call in calls:
+            assert call.out is not None
+            factors = (call.b, call.a) if self.problem.transposed else (call.a, call.b)
+            rows.append([*(operand.pointer for operand in factors), (call.c or call.out).pointer, call.out.pointer])
+        padding = (0,) * (self.at_once - len(rows))
+        addresses = tuple(address for column in zip(*rows, strict=True) for address in (*column, *padding))
+        return in_a_batch(self.problem, len(calls)), addresses
+
+    def on_host(self) -> None:
+        for call in self.calls:
+            on_the_host(call)
+
+
+class Pointed:
+    """Pointers; `call` is of matrices that stand for them."""
+
+    at_once = GRID_BATCH_LIMIT
+
+    def __init__(self, a: Pointers, b: Pointers, c: Pointers | None, out: Pointers | None, form: Form) -> None:
+        if out is None:
+            raise ArgumentError(
+                "out: must be given where matrices are given by their addresses; got None. Pass Pointers to write to"
+            )
+        self._given, self._form, self.result = (a, b, c if form.beta else None, out), form, out
+        given = {name: each for name, each in zip(("a", "b", "c", "out"), self._given, strict=True) if each is not None}
+        if form.check_addresses:
+            for name, each in given.items():
+                each.check(name)
+        self._lists = {name: each.list_of(name) for name, each in given.items()}
+        self.count = require_as_many({name: each.shape[0] for name, each in self._lists.items()})
+        self.like = self._lists["a"]
+        matrices = {name: each.matrix(name, number) for number, (name, each) in enumerate(given.items(), 1)}
+        if c is out and "c" in matrices:
+            matrices["c"] = matrices["out"]
+        call = form.of(matrices["a"], matrices["b"], matrices.get("c"), matrices["out"])
+        self.problem = replace(call.problem(), modes=Modes(arrays=IN_MEMORY))
+
+    @property
+    def extras(self) -> tuple[Operand, ...]:
+        """What a kernel reads beside the matrices."""
+        return tuple(self._lists.values())
+
+    def listed(self, start: int) -> Sequence[Arguments]:
+        """In host memory: what lies at the addresses."""
+        names, part = ("a", "b", "c", "out"), slice(start, start + self.at_once)
+        a, b, c, out = (None if x is None else x.on_host(name)[part] for name, x in zip(names, self._given, strict=True))
+        assert a is not None
+        assert b is not None
+        return Listed(a, b, c, out, self._form).calls
+
+    def part(self, start: int) -> tuple[Problem, tuple[int, ...]]:
+        """What one launch computes, and where the lists of addresses of A, B, C and D start."""
+        a, b, out = (self._lists[name] for name in ("a", "b", "out"))
+        first, second = (b, a) if self.problem.transposed else (a, b)
+        lists = first, second, self._lists.get("c", out), out
+        return in_a_batch(self.problem, min(self.count - start, self.at_once)), tuple(each.pointer + 8 * start for each in lists)
+
+    def on_host(self) -> None:
+        for start in range(0, self.count, self.at_once):
+            for call in self.listed(start):
+                on_the_host(call)
+
+
+def in_a_batch(problem: Problem, count: int) -> Problem:
+    return problem.with_batch((count,), [(0,)] * len(problem.matrices()))
 
 
 def common_problem(calls: Sequence[Arguments]) -> Problem:
@@ -98,40 +249,8 @@ def common_problem(calls: Sequence[Arguments]) -> Problem:
     bits = min(matrix.alignment for problem in problems for matrix in problem.matrices())
     first = problems[0]
     a, b, d = (replace(matrix, alignment=bits) for matrix in (first.a, first.b, first.d))
-    common = replace(first, a=a, b=b, d=d, c=first.c and replace(first.c, alignment=bits), modes=Modes(arrays=True))
+    common = replace(first, a=a, b=b, d=d, c=first.c and replace(first.c, alignment=bits), modes=Modes(arrays=IN_LAUNCH))
     return replace(common, in_place=all(problem.in_place for problem in problems))
-
-
-def in_launches(
-    calls: Sequence[Arguments], place: int | str, kernel: Kernel | None, config: Config | None, sharing: Sharing, stream: Any
-) -> None:
-    """64 products at a time."""
-    common = common_problem(calls)
-    numbers = calls[0].alpha, calls[0].beta
-    for start in range(0, len(calls), ARRAYS_AT_ONCE):
-        part = calls[start : start + ARRAYS_AT_ONCE]
-        problem = common.with_batch((len(part),), [(0,)] * len(common.matrices()))
-        addresses = lists_of(part, problem)
-        if isinstance(place, int):
-            handle = choose_stream(stream, part[0].a.framework, place)
-            ready = kernel_for(problem, place, kernel, config, sharing, *numbers)
-            if ready is not None:
-                ready.start_lists(struct.pack(f"={len(addresses)}Q", *addresses), handle)
-            finish_for(part[0].a.framework, handle)
-        else:
-            plan = make_plan(problem, machine_device(), kernel, config, sharing)
-            on_the_machine(plan, part, addresses)
-
-
-def lists_of(calls: Sequence[Arguments], problem: Problem) -> tuple[int, ...]:
-    """Addresses of all A, B, C and D, each list filled up to its full length."""
-    rows = []
-    for call in calls:
-        assert call.out is not None
-        factors = (call.b, call.a) if problem.transposed else (call.a, call.b)
-        rows.append([*(operand.pointer for operand in factors), (call.c or call.out).pointer, call.out.pointer])
-    padding = (0,) * (ARRAYS_AT_ONCE - len(rows))
-    return tuple(address for column in zip(*rows, strict=True) for address in (*column, *padding))
 
 
 @lru_cache(maxsize=KERNELS_KEPT)
@@ -143,14 +262,14 @@ def kernel_for(
     return None if plan.is_empty else GpuKernel(plan, ordinal, alpha if problem.k else 0.0, beta)
 
 
-def on_the_machine(plan: Plan, calls: Sequence[Arguments], addresses: tuple[int, ...]) -> None:
+def on_the_machine(plan: Plan, calls: Sequence[Arguments], extras: tuple[Operand, ...], addresses: tuple[int, ...]) -> None:
     from lapidist import machine
 
     if plan.is_empty:
         return
     first, scratch = calls[0], Scratch(plan)
     assert first.out is not None
-    others = [operand for call in calls[1:] for operand in (call.a, call.b, call.c, call.out) if operand is not None]
+    others = [*extras, *(operand for call in calls[1:] for operand in (call.a, call.b, call.c, call.out) if operand is not None)]
     alpha = first.alpha if plan.problem.k else 0.0
     operands = first.a, first.b, first.c, first.out
     launch = plan.launch(*operands, alpha, first.beta, workspace=scratch, extras=tuple(others))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+IN_LAUNCH, IN_MEMORY = 1, 2  # where the addresses of an array batch are: among the kernel's parameters, or in lists on the GPU
 INDEX_TYPES = {"int32": "int", "int64": "long long"}  # in device code
 
 
@@ -22,7 +23,8 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """`index`: the type of all index arrays. `groups`: of D's rows and columns, where D is a permuted array."""
+    """`index`: the type of all index arrays. `groups`: of D's rows and columns, where D is a permuted array. `arrays`: 0, or
+    where the addresses of an array batch are."""
 
     gather_a: bool = False
     gather_b: bool = False
@@ -30,7 +32,7 @@ class Modes:
     scatter_cols: bool = False
     index: str = "int32"
     groups: tuple[Group, Group] | None = None
-    arrays: bool = False
+    arrays: int = 0
     scalars: bool = False
 
     def transposed(self) -> Modes:
@@ -66,7 +68,8 @@ class Modes:
             "rows of D scattered": self.scatter_rows,
             "columns of D scattered": self.scatter_cols,
             "D permuted": self.groups is not None,
-            "lists of arrays": self.arrays,
+            "lists of arrays": self.arrays == IN_LAUNCH,
+            "lists of addresses": self.arrays == IN_MEMORY,
             "alpha and beta from memory": self.scalars,
         }
         return ", ".join(word for word, on in words.items() if on)

@@ -14,8 +14,8 @@ from lapidist.problem import Problem
 from lapidist.schedule import CostModel, Schedule
 from lapidist.schedule.grid import most_peers
 from lapidist.sharing import PLANNED, Sharing
-from lapidist.signatures import inputs_on_16_bytes, vector_width
-from lapidist.splits import WORTH, costs_of, handing_on, options, refuse_cluster, resident, rounds_of, shared_load
+from lapidist.signatures import inputs_on_16_bytes, least_alignment, vector_width
+from lapidist.splits import busiest, costs_of, handing_on, options, refuse_cluster, resident, worth
 
 PACK_SECONDS = 6e-6  # until all blocks have met, beside the bytes that they move
 LAUNCH_SECONDS = 2.2e-6  # that a launch takes in a graph of many, with nothing to do, on an H200
@@ -26,8 +26,10 @@ BESIDE = {"fma": (0.3e-6, 1.6e-10, 4.3e-10), "mma": (0.8e-6, 0.7e-10, 2.1e-10)}
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to the SIMT family
 # on an H200 with one to sixteen warps on an SM and thread tiles of 16, 32 and 64.
 HALF_RATE_SUMS = 54
-# The same of tensor cores: one warp for each scheduler reaches four fifths, two all of it.
+# The same of tensor cores: one warp for each scheduler reaches four fifths, two all of it; where elements of 1 or 2 bytes pass
+# through registers they wait longer, and s warps run in proportion to s / (s + 12).
 TENSOR_ALONE, TENSOR_BY_WARP = 0.6, 0.05
+TENSOR_HELD, HALF_RATE_WARPS = 2.5, 12
 FULL_WARPS = 16  # more add nothing, or are not resident together; the measured efficiencies stand for so many
 
 
@@ -84,7 +86,7 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
             else:
                 costs = sharing_costs(problem, device, kernel, config, efficiency)
                 per_sm = resident(kernel, config, problem, device)
-                schedule = sharing.schedule_of(tiles, device.sms, per_sm, rows, costs)
+                schedule = sharing.schedule_of(tiles, device.sms, per_sm, rows, costs, worth(problem))
         except ArgumentError as error:  # right for other tiles, perhaps
             refusal = str(error)
     if schedule is not None and schedule.cluster > 1:
@@ -97,7 +99,7 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
         for other in options(problem, device, kernel, config, costs)
     ]
     best = min(shared, key=lambda each: each.seconds, default=candidate)
-    return best if best.seconds < WORTH * candidate.seconds else candidate
+    return best if best.seconds < worth(problem) * candidate.seconds else candidate
 
 
 def weigh_schedules(
@@ -133,20 +135,7 @@ def predict(
     """Seconds: the larger of arithmetic (whole tiles on the busiest SM) and memory traffic, after the launch."""
     if kernel.model is not None:
         return LAUNCH_SECONDS + kernel.model(problem, config, device, schedule)
-    at_once = -(-kernel.tiles(problem, config) * math.prod(problem.batch) // device.sms)
-    rounds, depth, handing = [at_once], float(problem.k), 0.0
-    if kernel.signature.scheduled and kernel.sharing is None:
-        rounds = rounds_of(at_once, resident(kernel, config, problem, device))
-    if schedule is not None and schedule.sk_blocks and kernel.sharing is not None:
-        rounds, depth = [1], problem.k * shared_evenly(schedule, kernel.sharing)
-    elif schedule is not None and schedule.sk_blocks:
-        rounds, iterations = shared_load(schedule, device.sms, resident(kernel, config, problem, device))
-        depth, handing = float(config.bk * iterations), handing_on(schedule, kernel.tile_bytes(problem, config))
-    flops = 2.0 * config.bm * config.bn * depth
-    rates = [sm_rate(problem, device, kernel, config, efficiency, blocks) for blocks in rounds]
-    if flops and not all(rates):
-        return math.inf  # this chip's unit does not multiply in that math
-    arithmetic = sum(flops * blocks / rate for blocks, rate in zip(rounds, rates, strict=True)) + handing if flops else 0.0
+    arithmetic = computing(problem, device, kernel, config, efficiency, schedule) if problem.k else 0.0
     room = kernel.scratch_of(problem)[1]
     packing = 2.0 * room / (device.dram_gbps * 1e9) + PACK_SECONDS if room else 0.0
     memory = traffic_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
@@ -162,6 +151,24 @@ def beside(problem: Problem, device: Device, kernel: Kernel, config: Config) -> 
     return rounds * first + tiles * config.bm * config.bn * stored
 
 
+def computing(
+    problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, schedule: Schedule | None
+) -> float:
+    """Seconds on the busiest SM; infinite where this chip's unit does not multiply in that math."""
+    if not device.unit_limit(kernel.unit, problem.math):
+        return math.inf
+    if schedule is not None and kernel.sharing is None:
+        costs = sharing_costs(problem, device, kernel, config, efficiency)
+        handing = handing_on(schedule, kernel.tile_bytes(problem, config)) if schedule.sk_blocks else 0.0
+        return costs.computing(busiest(schedule, device.sms, resident(kernel, config, problem, device))) + handing
+    tiles = float(max(1, -(-kernel.tiles(problem, config) * math.prod(problem.batch) // device.sms)))
+    rate = sm_rate(problem, device, kernel, config, efficiency, int(tiles))
+    if schedule is not None and schedule.sk_blocks:
+        assert kernel.sharing is not None
+        tiles = shared_evenly(schedule, kernel.sharing)
+    return 2.0 * config.bm * config.bn * problem.k * tiles / rate
+
+
 def shared_evenly(schedule: Schedule, costs: CostModel) -> float:
     """Tiles' worth of time on an SM, the handing on of partial sums included."""
     iterations = schedule.grid.iterations
@@ -172,24 +179,26 @@ def shared_evenly(schedule: Schedule, costs: CostModel) -> float:
 
 def sm_rate(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, blocks: int) -> float:
     """Flops a second of an SM that computes so many blocks at once."""
+    held = least_alignment(problem) < 4
     warps = min(FULL_WARPS, blocks * (config.threads - config.producers) / 32)
-    hiding = latency_hidden(warps, config) / latency_hidden(FULL_WARPS, config)
+    hiding = latency_hidden(warps, config, held) / latency_hidden(FULL_WARPS, config, held)
     limit = device.unit_limit(kernel.unit, problem.math) * 1e12 * efficiency / device.sms
     return limit * (1.0 if kernel.persistent else hiding)
 
 
 def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float) -> CostModel:
-    """Of a block among as many as the chip holds."""
-    blocks = resident(kernel, config, problem, device)
-    rate = sm_rate(problem, device, kernel, config, efficiency, blocks)
-    step = 2.0 * config.bm * config.bn * config.bk * blocks
-    return costs_of(kernel.tile_bytes(problem, config), step / rate if rate else 0.0)
+    """Of a block that is alone on an SM, and of as many as it holds."""
+    most, step = resident(kernel, config, problem, device), 2.0 * config.bm * config.bn * config.bk
+    rates = [sm_rate(problem, device, kernel, config, efficiency, blocks) for blocks in (1, most)]
+    alone, full = (step * blocks / (rate or math.inf) for blocks, rate in zip((1, most), rates, strict=True))
+    return costs_of(kernel.tile_bytes(problem, config), alone, (full - alone) / (most - 1) if most > 1 else alone)
 
 
-def latency_hidden(warps: float, config: Config) -> float:
+def latency_hidden(warps: float, config: Config, held: bool) -> float:
     """The share of an SM's best rate that its warps keep up, waiting for their own results in turn."""
     if config.by_warps:
-        return min(1.0, TENSOR_ALONE + TENSOR_BY_WARP * warps)
+        alone = TENSOR_HELD * warps / (warps + HALF_RATE_WARPS) if held else TENSOR_ALONE + TENSOR_BY_WARP * warps
+        return min(1.0, alone)
     sums = warps * config.tm * config.tn
     return sums / (sums + HALF_RATE_SUMS)
 

@@ -67,19 +67,20 @@ class Sharing:
             return data_parallel(grid, persistent_blocks=sms)
         return stream_k(grid, sms=sms, persistent=True, costs=costs)
 
-    def schedule_of(self, grid: TileGrid, sms: int, per_sm: int, fragments: int, costs: CostModel) -> Schedule:
+    def schedule_of(
+        self, grid: TileGrid, sms: int, per_sm: int, fragments: int, costs: CostModel, worth: float = 1.0
+    ) -> Schedule:
         """The caller's schedule for these tiles; data-parallel where he leaves it open.
 
         `per_sm`: blocks that an SM holds; the load is balanced over all of them. `fragments`: into how many parts a separate
-        reduction may cut a tile.
+        reduction may cut a tile. `worth`: stream_k's.
         """
         if isinstance(self.schedule, Schedule):
             return fitting(self.schedule, grid)
         reduction = self.reduction or REDUCTIONS[0]
         if self.schedule == "stream_k":
-            blocks = sms * per_sm if self.avail_sms is None else min(self.avail_sms, sms) * per_sm
-            wave = 1 if self.avail_sms == 1 else blocks
-            return stream_k(grid, sms=wave, reduction=reduction, fragments=fragments, costs=costs)
+            options = {"avail_sms": self.avail_sms, "occupancy": per_sm, "reduction": reduction, "fragments": fragments}
+            return stream_k(grid, sms=sms, costs=costs, worth=worth, **options)  # type: ignore[arg-type]
         if isinstance(self.split_k, int) and self.split_k > 1:
             return split_k(grid, self.split_k, reduction=reduction, fragments=fragments)
         return data_parallel(grid)

@@ -14,12 +14,13 @@ from typing import Any
 from lapidist.config import Config
 from lapidist.dtypes import TYPES, size_of
 from lapidist.launch import ParameterBlock, TensorMap
-from lapidist.modes import PLAIN, Modes
+from lapidist.modes import IN_LAUNCH, IN_MEMORY, PLAIN, Modes
 from lapidist.problem import GRID_BATCH_LIMIT, VECTOR_BYTES, Matrix, Problem
 
 SCALARS = {"float16": "f32", "float32": "f32", "float64": "f64", "int32": "i32"}  # alpha and beta, by the accumulator
 OPERANDS = "ABCD"  # a parameter of kind "pointer" or "tensormap" carries the operand's letter as its name
 TMA_ALIGNMENT = 16
+ARRAYS = {IN_LAUNCH: "lists", IN_MEMORY: "addresses"}  # the kind of the parameter "lists"
 
 
 Maps = Callable[[Problem, Config, Mapping[str, int]], Mapping[str, TensorMap]]
@@ -49,7 +50,7 @@ class Signature:
     def block(self, problem: Problem) -> ParameterBlock:
         """The byte layout for this problem's types."""
         scalar = SCALARS[problem.accumulator]
-        lists = (("lists", "lists"),) if problem.modes.arrays else ()
+        lists = (("lists", ARRAYS[problem.modes.arrays]),) if problem.modes.arrays else ()
         return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in (*self.parameters, *lists)])
 
     def tensor_maps(self, problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
@@ -216,10 +217,13 @@ def tensor_types(problem: Problem) -> dict[str, object]:
     return defines
 
 
+def least_alignment(problem: Problem) -> int:
+    """What every line of A and B starts on, in bytes."""
+    return min(line_alignment(problem.a, problem.dtype), line_alignment(problem.b, problem.b_dtype))
+
+
 def inputs_on_16_bytes(problem: Problem) -> bool:
-    """Whether every line of A and B starts on 16 bytes."""
-    inputs = ((problem.a, problem.dtype), (problem.b, problem.b_dtype))
-    return all(line_alignment(matrix, dtype) >= VECTOR_BYTES for matrix, dtype in inputs)
+    return least_alignment(problem) >= VECTOR_BYTES
 
 
 def tensor_defines(problem: Problem) -> Mapping[str, object]:

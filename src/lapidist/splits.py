@@ -13,9 +13,13 @@ from lapidist.errors import ArgumentError
 from lapidist.kernel import Kernel
 from lapidist.problem import Problem
 from lapidist.schedule import CostModel, Schedule, TileGrid, split_k, stream_k
+from lapidist.schedule.costs import Load, load_of
 from lapidist.schedule.units import CLUSTER_MOST
+from lapidist.signatures import least_alignment
 
-WORTH = 0.97  # of the time of a block a tile: what promises less gain than the model's error is left alone
+# Tiles are shared where that is predicted to take less than this part of the time of a block a tile: kernels that ask a
+# schedule run up to 6 % slower, those of elements that pass through registers up to 20 %, and the model errs.
+WORTH, WORTH_HELD = 0.93, 0.8
 FULL = 0.9  # a launch whose waves are so full is not shared
 SPARE_SMS = 8  # clusters lie within a group of 16 or 18 SMs, which they do not fill evenly
 CLUSTER_THREADS = 280  # of an SM: with more, clusters wait for room, and twice as many took twice as long as by turnstile
@@ -27,16 +31,23 @@ WALK_SECONDS = 0.5e-6  # a block asks the schedule what to do
 # Bringing a tile's sums together: seconds, seconds for each byte of the tile, and both for each peer beyond two.
 HANDED = {
     "cluster": (3.0e-6, 0.13e-9, 0.0, 0.0),
-    "turnstile": (1.5e-6, 0.13e-9, 1.2e-6, 0.045e-9),
+    "turnstile": (1.5e-6, 0.075e-9, 0.5e-6, 0.0135e-9),
     "separate": (4.5e-6, 0.13e-9, 0.05e-6, 0.0),
 }
-UNBOUND_REGISTERS = {"fma": 168, "mma": 255}  # a thread's, as compiled with a schedule
+
+
+def worth(problem: Problem) -> float:
+    return WORTH_HELD if least_alignment(problem) < 4 else WORTH
 
 
 def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -> int:
-    """Blocks that an SM holds."""
-    registers = UNBOUND_REGISTERS.get(kernel.unit, 255)
-    registers = 128 if kernel.unit == "fma" and config.tm * config.tn <= 16 else registers
+    """Blocks that an SM holds, at least: what the sources bound their registers for (BLOCKS)."""
+    blocks = 2 * 128 // config.threads
+    if kernel.unit == "fma" and problem.accumulator != "float64":
+        vectors = kernel.signature.defines(problem)
+        fours = vectors.get("A_VECTOR") == vectors.get("B_VECTOR") == 4
+        blocks = ((3 if config.tm * config.tn <= 16 else 2) + fours) * 128 // config.threads
+    registers = device.registers_per_sm // (max(1, blocks) * config.threads) // 8 * 8
     return max(1, device.blocks_resident(config.threads, registers, kernel.shared_bytes(config, problem)))
 
 
@@ -54,7 +65,7 @@ def options(problem: Problem, device: Device, kernel: Kernel, config: Config, co
             yield split_k(grid, splits, reduction=reduction, fragments=kernel.sum_rows(config))
         except ArgumentError:
             return  # more splits than iterations
-    yield stream_k(grid, sms=slots, costs=costs)
+    yield stream_k(grid, sms=device.sms, occupancy=slots // device.sms, fragments=kernel.sum_rows(config), costs=costs)
 
 
 def reduction_of(splits: int, grid: TileGrid, kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:
@@ -85,27 +96,17 @@ def cost_of(reduction: str, tile_bytes: int) -> tuple[float, float]:
     return first + by_byte * tile_bytes, further + further_by_byte * tile_bytes
 
 
-def costs_of(tile_bytes: int, iteration: float) -> CostModel:
+def costs_of(tile_bytes: int, iteration: float, alongside: float) -> CostModel:
     """Of Stream-K blocks, in seconds."""
     handing, peer = cost_of("turnstile", tile_bytes)
-    return CostModel(WALK_SECONDS, handing, iteration, peer, "seconds", "measured on an H200")
+    return CostModel(WALK_SECONDS, handing, iteration, peer, "seconds", "measured on an H200", alongside)
 
 
-def shared_load(schedule: Schedule, sms: int, per_sm: int) -> tuple[list[int], int]:
-    """What the busiest SM computes: how many blocks at once, round after round, and the iterations of each."""
+def busiest(schedule: Schedule, sms: int, per_sm: int) -> Load:
+    """What the busiest SM computes."""
     longest = schedule.normal_iterations + (schedule.big_blocks > 0)
-    if schedule.regions == schedule.sk_tiles:  # split-K
-        reached = sms - SPARE_SMS if schedule.cluster > 1 else sms
-        return rounds_of(-(-schedule.sk_blocks // reached), per_sm), longest
-    whole = -(-schedule.dp_tiles // schedule.wave) * schedule.grid.iterations
-    at_once = max(1, min(-(-schedule.blocks // sms), -(-schedule.wave // sms)))
-    return [at_once], whole + -(-schedule.sk_blocks // schedule.wave) * longest
-
-
-def rounds_of(blocks: int, per_sm: int) -> list[int]:
-    """So many blocks on an SM that holds `per_sm`: the last ones run without the others to hide their waiting."""
-    full, rest = divmod(blocks, per_sm)
-    return [per_sm] * full + [rest] * (rest > 0)
+    reached = sms - SPARE_SMS if schedule.cluster > 1 else sms
+    return load_of(reached, per_sm, (schedule.sk_blocks, longest), (schedule.dp_tiles, schedule.grid.iterations))
 
 
 def handing_on(schedule: Schedule, tile_bytes: int) -> float:

@@ -28,6 +28,7 @@ from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, make_plan
 from lapidist.schedule import CostModel, Schedule, calibrate, split_k, stream_k
 from lapidist.sharing import PLANNED, Sharing
+from lapidist.splits import resident
 from lapidist.verify import judge
 
 SPLITS = (2, 3, 4, 6, 8, 12, 16)
@@ -244,7 +245,8 @@ def run_costs(timer: Timer, math_name: str) -> tuple[Conditions, list[Record]]:
     for config, _ in kernel.configs_for(math_name):
         costs = costs_of_config(timer, kernel, config, math_name)
         parts = (
-            f"start {costs.start:.3g} s, fixup {costs.fixup:.3g} s, iteration {costs.iteration:.3g} s, peer {costs.peer:.3g} s"
+            f"start {costs.start:.3g} s, fixup {costs.fixup:.3g} s, iteration {costs.iteration:.3g} s, peer {costs.peer:.3g} s, "
+            f"alongside {costs.crowding:.3g} s"
         )
         row = blank(Way(f"{kernel.name} {config}", kernel, config), Case(0, 0, 0, math_name), timer.device, MODE_COSTS)
         rows.append(replace(row, seconds=costs.iteration, ok=True, config=str(config), note=parts))
@@ -252,6 +254,8 @@ def run_costs(timer: Timer, math_name: str) -> tuple[Conditions, list[Record]]:
 
 
 def costs_of_config(timer: Timer, kernel: Kernel, config: Config, math_name: str) -> CostModel:
+    per_sm = resident(kernel, config, problem_of(Case(config.bm, config.bn, config.bk, math_name), False), timer.device)
+
     def seconds_of(schedule: Schedule) -> float:
         grid = schedule.grid
         case = Case(grid.tiles_m * config.bm, grid.tiles_n * config.bn, grid.iterations * config.bk, math_name)
@@ -261,7 +265,7 @@ def costs_of_config(timer: Timer, kernel: Kernel, config: Config, math_name: str
         call, _ = timer.call(Way("probe", kernel, config, sharing), case, a, b, c)
         return timer.turn(*timer.graph(call))
 
-    return calibrate(timer.device.sms, seconds_of, "fitted on " + timer.device.name)
+    return calibrate(timer.device.sms, seconds_of, "fitted on " + timer.device.name, per_sm)
 
 
 def warm_up(todo: Sequence[tuple[Way, Case]], device: Device) -> None:

@@ -4,7 +4,8 @@
 //   GATHER_A, GATHER_B          row i of A is row a_rows[i] of the memory; column j of B is column b_cols[j]
 //   SCATTER_ROWS, SCATTER_COLS  row i of the product goes to row d_rows[i] of D (and takes its C from there); columns likewise
 //   PERMUTED                    rows of D come in groups, and so do columns: a four-dimensional array of any strides
-//   ARRAYS                      A, B, C and D are each a list of pointers, one for each matrix of the batch
+//   ARRAYS                      A, B, C and D are each a list of pointers, one for each matrix of the batch: 1, passed with the
+//                               launch; 2, in device memory
 //   SCALARS                     alpha, beta, or both are read from device memory
 #pragma once
 
@@ -27,9 +28,13 @@
 #define INDEX int
 #endif
 typedef INDEX Index;
-constexpr int ARRAYS_AT_ONCE = 64;  // lists travel as kernel parameters, so there is nothing to allocate or to copy
+constexpr int ARRAYS_AT_ONCE = 64;  // lists that travel as kernel parameters: nothing is allocated or copied
 
+#if ARRAYS == 2
+struct Pointers { const void* const* at; };
+#else
 struct Pointers { const void* at[ARRAYS_AT_ONCE]; };
+#endif
 struct Lists { Pointers a, b, c, d; };
 #if ARRAYS
 #define LISTS , const __grid_constant__ Lists lists

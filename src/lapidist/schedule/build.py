@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from lapidist.errors import ArgumentError
-from lapidist.schedule.costs import CostModel
+from lapidist.schedule.costs import CostModel, load_of
 from lapidist.schedule.grid import ROW_MAJOR, Raster, TileGrid, at_least, ceil_div, most_peers
 from lapidist.schedule.units import REDUCTIONS, Schedule
 
@@ -62,11 +62,13 @@ def stream_k(
     remap: bool = False,
     persistent: bool = False,
     costs: CostModel | None = None,
+    worth: float = 1.0,
 ) -> Schedule:
     """Full waves data-parallel, the remainder shared evenly by Stream-K blocks.
 
     `avail_sms` is how many SMs the load is balanced over (1: the data-parallel kernel); `occupancy` how many blocks one holds.
     `sk_tiles` and `sk_blocks` overrule the choice of the cost model; with one of them given, the other is still chosen.
+    Without them, tiles are shared where that is predicted to take less than `worth` of data-parallel's time.
 
     `remap` (occupancy above one, and the whole chip: two launches of it at once could each hold the SMs that the other
     waits for) pairs Stream-K blocks with data-parallel ones; `persistent` launches as many blocks as are resident, with
@@ -78,7 +80,7 @@ def stream_k(
     at_least("avail_sms", wave, 1, "Leave it away to balance over the whole chip")
     launched = wave * occupancy if persistent else 0
     require_reduction(reduction)
-    search = Search(grid, wave, occupancy, min_iterations, costs or CostModel(), sk_tiles, sk_blocks)
+    search = Search(grid, wave, occupancy, min_iterations, costs or CostModel(), worth, sk_tiles, sk_blocks)
     split = search.best()
     if split is None:
         return data_parallel(grid, raster=raster, persistent_blocks=launched, reason=search.why_not())
@@ -140,13 +142,14 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """All splits worth weighing, by the cost of the waves that an SM sees one after another."""
+    """All splits worth weighing, by what they give the busiest SM to do."""
 
     grid: TileGrid
     wave: int
     occupancy: int
     min_iterations: int
     costs: CostModel
+    worth: float = 1.0
     sk_tiles: int | None = None
     sk_blocks: int | None = None
 
@@ -156,7 +159,7 @@ class Search:
 
     @property
     def data_parallel_cost(self) -> float:
-        return ceil_div(self.grid.tiles, self.wave) * self.costs.block(self.grid.iterations, 1)
+        return self.costs.launch(load_of(self.wave, self.occupancy, (self.grid.tiles, self.grid.iterations)), 1)
 
     def best(self) -> Split | None:
         """None where data-parallel is as good. Equal costs: the fewest blocks, so the least to hand on."""
@@ -166,21 +169,29 @@ class Search:
         if not splits:
             return None
         found = min(splits, key=lambda split: (split.cost, split.blocks))
-        return found if self.forced or found.cost < self.data_parallel_cost else None
+        return found if self.forced or found.cost < self.worth * self.data_parallel_cost else None
 
     def tile_counts(self) -> list[int]:
-        """The partial wave, alone or with the last full one: then each block has more than a tile, and peers are few."""
+        """The partial wave, alone or with the last full one: then each block has more than a tile, and peers are few.
+
+        A wave is a block an SM, or as many as it holds.
+        """
         if self.sk_tiles is not None:
             if not 1 <= self.sk_tiles <= self.grid.tiles:
                 raise ArgumentError(f"sk_tiles: must be between 1 and {self.grid.tiles}, the tiles; got {self.sk_tiles}")
             return [self.sk_tiles]
-        full, partial = divmod(self.grid.tiles, self.wave)
-        if not partial:
-            return [self.grid.tiles] if self.forced else []
-        return [partial, partial + self.wave] if full else [partial]
+        found = set()
+        for wave in (self.wave, self.wave * self.occupancy):
+            full, partial = divmod(self.grid.tiles, wave)
+            if partial:
+                found |= {partial, partial + wave if full else partial}
+        return sorted(found) or ([self.grid.tiles] if self.forced else [])
 
     def block_counts(self, tiles: int) -> Iterator[int]:
-        """At most what the data-parallel waves leave room for beside them; a full wave where there is more than one to fill."""
+        """As many on each SM, or as many for each tile; at most what the data-parallel waves leave room for beside them.
+
+        Not so few that each computes whole tiles.
+        """
         iterations = tiles * self.grid.iterations
         if self.sk_blocks is not None:
             if not 1 <= self.sk_blocks <= iterations:
@@ -188,14 +199,13 @@ class Search:
             return iter((self.sk_blocks,))
         room = self.occupancy - (self.grid.tiles - tiles) // self.wave % self.occupancy
         most = min(self.wave * room, iterations // self.min_iterations)
-        return iter(range(min(self.wave, tiles + 1), most + 1))
+        counts = {most, *range(self.wave, most + 1, self.wave), *range(2 * tiles, most + 1, tiles)}
+        return iter(sorted(count for count in counts if count >= min(self.wave, tiles + 1) and tiles % count))
 
     def split(self, tiles: int, blocks: int) -> Split:
         peers = most_peers(tiles, blocks, self.grid.iterations)
-        longest = ceil_div(tiles * self.grid.iterations, blocks)
-        shared = ceil_div(blocks, self.wave) * self.costs.block(longest, peers)
-        whole = ceil_div(self.grid.tiles - tiles, self.wave) * self.costs.block(self.grid.iterations, 1)
-        return Split(tiles, blocks, peers, whole + shared)
+        shared, whole = (blocks, ceil_div(tiles * self.grid.iterations, blocks)), (self.grid.tiles - tiles, self.grid.iterations)
+        return Split(tiles, blocks, peers, self.costs.launch(load_of(self.wave, self.occupancy, shared, whole), peers))
 
     def why(self, split: Split) -> str:
         if self.forced:

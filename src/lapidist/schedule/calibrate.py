@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 
 from lapidist.schedule.build import data_parallel, split_k
 from lapidist.schedule.costs import CostModel, Measurement, fit
@@ -13,20 +14,23 @@ ITERATIONS = (4, 8, 16, 32, 64, 128)
 PEERS = (1, 2, 3, 4, 6, 8)
 
 
-def probes(sms: int, iterations: Sequence[int] = ITERATIONS, peers: Sequence[int] = PEERS) -> list[tuple[Schedule, int, int]]:
-    """(schedule, iterations of each block, peers of each tile): all blocks are alike and run in one wave that fills the chip."""
+def probes(sms: int, per_sm: int = 1) -> list[tuple[Schedule, Measurement]]:
+    """All blocks are alike and run at once, one on each SM; and unshared tiles again with as many as an SM holds.
+
+    The Measurements lack their seconds.
+    """
     at_least("sms", sms, 1)
+    at_least("per_sm", per_sm, 1)
     found = []
-    for sharing in peers:
-        tiles = sms // sharing
-        for each in iterations if tiles else ():
+    for resident, sharing in [*((1, peers) for peers in PEERS), *((per_sm, 1) for _ in range(per_sm > 1))]:
+        tiles = sms * resident // sharing
+        for each in ITERATIONS if tiles else ():
             grid = TileGrid(1, tiles, each * sharing)
             schedule = split_k(grid, sharing) if sharing > 1 else data_parallel(grid)
-            found.append((schedule, each, sharing))
+            found.append((schedule, Measurement(each, sharing, 0.0, resident)))
     return found
 
 
-def calibrate(sms: int, seconds_of: Callable[[Schedule], float], source: str = "") -> CostModel:
+def calibrate(sms: int, seconds_of: Callable[[Schedule], float], source: str = "", per_sm: int = 1) -> CostModel:
     """`seconds_of` runs a schedule with the kernel in question, operands of random numbers, and gives its time."""
-    timed = [Measurement(each, sharing, seconds_of(schedule)) for schedule, each, sharing in probes(sms)]
-    return fit(timed, source)
+    return fit([replace(probe, seconds=seconds_of(schedule)) for schedule, probe in probes(sms, per_sm)], source)

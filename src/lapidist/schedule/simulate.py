@@ -45,9 +45,10 @@ class Timeline:
 
     @property
     def efficiency(self) -> float:
-        """The time of the iterations alone, spread evenly over the chip, by the time that the launch takes."""
+        """The time of the iterations alone, spread evenly over full SMs, by the time that the launch takes."""
         grid = self.schedule.grid
-        return grid.tiles * grid.iterations * self.costs.iteration / self.sms / self.end if self.end else 1.0
+        full = self.costs.iteration / (self.costs.pace(self.occupancy) * self.occupancy)
+        return grid.tiles * grid.iterations * full / self.sms / self.end if self.end else 1.0
 
     def busy(self, kind: str) -> float:
         """SM time spent on one kind of span (a wait counts whole, though another block may use it)."""
@@ -173,16 +174,17 @@ class Chip:
     def settle(self, sm: int) -> None:
         """Charge the time since the last look to the blocks that computed."""
         active = [running for running in self.resident[sm] if not running.waiting]
-        share = (self.now - self.settled[sm]) / max(len(active), 1)
+        done = (self.now - self.settled[sm]) * self.costs.pace(max(len(active), 1))
         for running in active:
-            running.left -= share
+            running.left -= done
         self.settled[sm] = self.now
 
     def schedule_event(self, sm: int) -> None:
         self.version[sm] += 1
         active = [running.left for running in self.resident[sm] if not running.waiting]
         if active:
-            heapq.heappush(self.events, (self.now + max(min(active), 0.0) * len(active), sm, self.version[sm]))
+            wait = max(min(active), 0.0) / self.costs.pace(len(active))
+            heapq.heappush(self.events, (self.now + wait, sm, self.version[sm]))
 
     def finish_steps(self, sm: int) -> None:
         self.settle(sm)

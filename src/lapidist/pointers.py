@@ -1,0 +1,77 @@
+"""Matrices of one geometry whose addresses lie in an array, on a GPU too: nothing but that array is passed to a kernel."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lapidist.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
+from lapidist.dtypes import name_of, numpy_dtype, size_of
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.problem import VECTOR_BYTES
+
+APART = 1 << 56  # between stand-ins: no two operands overlap as far as anyone knows
+
+
+@dataclass(frozen=True, eq=False)
+class Pointers:
+    """`addresses`: one dimension of int64, where the matrices are; `shape`, `dtype` and `strides` (in elements) of each.
+
+    `alignment` is a power of two that divides all addresses, in bytes: frameworks' arrays start on 256. It is believed, and
+    so are the addresses; `check_indices` looks at them.
+    """
+
+    addresses: Any
+    shape: tuple[int, int]
+    dtype: Any
+    strides: tuple[int, int] | None = None
+    alignment: int = 0  # 0: that of an element
+
+    def __post_init__(self) -> None:
+        bits = self.alignment
+        if not isinstance(bits, int) or bits < 0 or bits & (bits - 1):
+            raise ArgumentError(f"alignment: must be a power of two, in bytes; got {bits!r}. Leave it away to promise nothing")
+        for name, pair in (("shape", self.shape), ("strides", self.strides or (0, 0))):
+            if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(each, int) for each in pair):
+                raise ShapeError(f"{name}: must be two numbers, for the rows and the columns of a matrix; got {pair!r}")
+
+    def list_of(self, name: str) -> Operand:
+        """The array of addresses."""
+        operand = operand_of(self.addresses, name)
+        if operand.dtype not in ("int64", "uint64"):
+            raise DTypeError(f"{name}: addresses must be of int64; got {operand.dtype}. Convert them first")
+        if len(operand.shape) != 1 or (operand.shape[0] > 1 and operand.strides != (1,)):
+            raise ShapeError(f"{name}: addresses must be one contiguous dimension; got shape {operand.shape}. Copy them")
+        return operand
+
+    def matrix(self, name: str, number: int) -> Operand:
+        """A stand-in for each of the matrices, in place of its unknown address one that is as much aligned."""
+        dtype, addresses = name_of(self.dtype, name), self.list_of(name)
+        size = size_of(dtype)
+        start = number * APART + max(size, min(self.alignment, VECTOR_BYTES))
+        strides = self.strides or contiguous_strides(self.shape)
+        return Operand(name, start, self.shape, strides, dtype, addresses.device, addresses.framework, addresses.owner)
+
+    def check(self, name: str) -> None:
+        """Every address; on a GPU it waits for them."""
+        addresses, needed = self.list_of(name).owner, max(size_of(name_of(self.dtype, name)), self.alignment)
+        for wrong in (address for address in addresses.tolist() if address <= 0 or address % needed):
+            raise ArgumentError(
+                f"{name}: addresses must be positive multiples of {needed}; got {wrong}. Correct it, or alignment="
+            )
+
+    def on_host(self, name: str) -> list[np.ndarray[Any, Any]]:
+        """The matrices, where they lie in host memory."""
+        listed, form = self.list_of(name), self.matrix(name, 1)
+        assert listed.device == HOST
+        first, end = form.span
+        before, size, found = form.pointer - first, end - first, []
+        for address in on_host(listed).tolist() if math.prod(form.shape) else [0] * listed.shape[0]:
+            raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address - before)) if size else np.empty(0, np.uint8)
+            steps = tuple(stride * size_of(form.dtype) for stride in form.strides)
+            found.append(np.ndarray(form.shape, numpy_dtype(form.dtype), raw, before, steps))
+        return found
