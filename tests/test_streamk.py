@@ -32,12 +32,12 @@ def test_a_corpus_is_its_seed() -> None:
     assert 15 <= below <= 45  # log-uniform: the middle is at 1024
 
 
-@pytest.mark.parametrize("math", ["float32", "float16"])
+@pytest.mark.parametrize("math", ["float32", "float16", "bfloat16"])
 def test_every_way_can_be_planned(math: str) -> None:
     case = Case(1024, 1152, 4096, math)
-    plans = {way.name: way.plan(case, H200) for way in (*table_ways(case, H200), *corpus_ways(math))}
+    plans = {way.name: way.plan(case, H200) for way in (*table_ways(case, H200), *corpus_ways(math, H200))}
     assert plans.pop("cublas") is None
-    kinds = {name: plan.schedule.kind for name, plan in plans.items() if plan and plan.schedule}
+    kinds = {name: plan.schedule.kind if plan.schedule else "data-parallel" for name, plan in plans.items() if plan}
     assert kinds["data_parallel"] == kinds["stream_k as data_parallel"] == "data-parallel"
     assert kinds["stream_k"] == "Stream-K"
     assert kinds["split_k  4"] == "split-K"
@@ -100,8 +100,8 @@ def test_the_busiest_multiprocessor() -> None:
 
 
 def test_few_tiles_are_split_and_many_are_not() -> None:
-    small = next(way for way in corpus_ways("float32") if way.name == "family").plan(Case(256, 256, 4096), H200)
-    large = next(way for way in corpus_ways("float32") if way.name == "family").plan(Case(8192, 8192, 512), H200)
+    small = next(way for way in corpus_ways("float32", H200) if way.name == "family").plan(Case(256, 256, 4096), H200)
+    large = next(way for way in corpus_ways("float32", H200) if way.name == "family").plan(Case(8192, 8192, 512), H200)
     assert small is not None
     assert large is not None
     assert small.schedule is not None

@@ -49,13 +49,15 @@ def wanted(grid: TileGrid, config: Config, device: Device, sharing: Sharing, red
     if isinstance(sharing.split_k, int) and sharing.split_k > 1:
         yield from splits_asked(grid, sharing.split_k, reduction, config)
         return
-    yield data_parallel(grid, raster=RASTER, persistent_blocks=blocks) if sharing.avail_sms else None
-    if sharing.schedule == "data_parallel" or sharing.split_k == 1 or not grid.tiles or not grid.iterations:
+    one = sharing.schedule == "stream_k" and sharing.avail_sms == 1  # Stream-K over one SM is the data-parallel kernel
+    yield data_parallel(grid, raster=RASTER, persistent_blocks=blocks) if sharing.avail_sms and not one else None
+    if one or sharing.schedule == "data_parallel" or sharing.split_k == 1 or not grid.tiles or not grid.iterations:
         return
     if reduction in (None, "turnstile"):
         yield from streams(grid, blocks)
     if reduction in (None, "cluster") and takes_clusters(config):
-        yield from clustered(grid, blocks)
+        kind = "Stream-K" if sharing.schedule == "stream_k" else "split-K"  # whose blocks are a multiple of the tiles
+        yield from (replace(schedule, kind=kind) for schedule in clustered(grid, blocks))
 
 
 def streamed_schedules(

@@ -27,6 +27,7 @@ from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, make_plan
 from lapidist.schedule import CostModel, Schedule, calibrate, split_k, stream_k
+from lapidist.schedule.units import CLUSTER_MOST
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.splits import resident
 from lapidist.verify import judge
@@ -37,7 +38,7 @@ PROTOCOL = (
     f"{TURNS} turns each, graphs of about {GRAPH_SECONDS * 1e3:g} ms, one replay to warm up, two timed; the least of the medians"
 )
 MODE_TABLE, MODE_CORPUS, MODE_COSTS = "schedules", "corpus", "costs"
-FAMILIES = {"float32": "simt", "float64": "simt"}  # where the type has none of its own: mma
+FAMILIES = {"float32": "simt", "float64": "simt"}  # where tensor cores multiply the type: wgmma on Hopper, else mma
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,16 @@ class Way:
         return None if self.kind == "peer" else make_plan(problem_of(case, False), device, self.kernel, self.config, self.sharing)
 
 
-def family(math_name: str) -> Kernel:
+def family(math_name: str, device: Device) -> Kernel:
     """The production kernel with schedules for a type."""
-    return kernel_named(FAMILIES.get(math_name, "mma"))
+    wgmma = kernel_named("wgmma")
+    on_hopper = device.capability == wgmma.capability and math_name in wgmma.types.maths and math_name not in FAMILIES
+    return wgmma if on_hopper else kernel_named(FAMILIES.get(math_name, "mma"))
+
+
+def one_tile(kernel: Kernel, math_name: str) -> Config:
+    """What Stream-K and data-parallel are compared with: the first config whose blocks are not clusters already."""
+    return next(config for config, _ in kernel.configs_for(math_name) if config.cluster == 1)
 
 
 # ---- what is compared ----
@@ -67,8 +75,9 @@ def family(math_name: str) -> Kernel:
 
 def table_ways(case: Case, device: Device) -> list[Way]:
     """Basic data-parallel, Stream-K as it chooses, split-K, and Stream-K made to do the same as the others."""
-    kernel = family(case.math)
-    config = kernel.config_for(case.math)
+    kernel = family(case.math, device)
+    config = one_tile(kernel, case.math)
+    parallel = "cluster" if kernel.schedules else "separate"
     grid = kernel.tile_grid(problem_of(case, False), config)
     ways = [
         Way("cublas"),
@@ -79,16 +88,18 @@ def table_ways(case: Case, device: Device) -> list[Way]:
     for splits in [splits for splits in SPLITS if splits <= grid.iterations]:
         as_split = stream_k(grid, sms=device.sms, sk_tiles=grid.tiles, sk_blocks=grid.tiles * splits)
         ways.append(Way(f"split_k {splits:2d}", kernel, config, Sharing(split_k=splits, reduction="turnstile")))
-        ways.append(Way(f"split_k {splits:2d} parallel", kernel, config, Sharing(split_k=splits, reduction="separate")))
+        if parallel == "separate" or splits <= CLUSTER_MOST:
+            ways.append(Way(f"split_k {splits:2d} parallel", kernel, config, Sharing(split_k=splits, reduction=parallel)))
         ways.append(Way(f"stream_k as split_k {splits:2d}", kernel, config, Sharing(as_split)))
     return ways
 
 
-def corpus_ways(math_name: str) -> list[Way]:
+def corpus_ways(math_name: str, device: Device) -> list[Way]:
     """Stream-K and data-parallel with one tile; data-parallel with each tile, of which the best counts; the planner; cuBLAS."""
-    kernel = family(math_name)
-    config = kernel.config_for(math_name)
-    tiles = [Way(f"tile {each}", kernel, each, Sharing("data_parallel")) for each, _ in kernel.configs_for(math_name)]
+    kernel = family(math_name, device)
+    config = one_tile(kernel, math_name)
+    others = [each for each, _ in kernel.configs_for(math_name) if each != config]
+    tiles = [Way(f"tile {each}", kernel, each, Sharing("data_parallel")) for each in (config, *others)]
     return [Way("cublas"), Way("stream_k", kernel, config, Sharing("stream_k")), Way("family", kernel), *tiles, Way("lapidist")]
 
 
@@ -223,7 +234,7 @@ def run_table(timer: Timer, case: Case) -> tuple[Conditions, list[Record]]:
 
 def run_corpus(timer: Timer, count: int, seed: int, skipped: int, math_name: str) -> tuple[Conditions, list[Record]]:
     """The best data-parallel tile of each shape is kept, under the name best_tile, and the same tile as Stream-K's."""
-    ways, cases = corpus_ways(math_name), corpus(count, seed, math_name, skipped)
+    ways, cases = corpus_ways(math_name, timer.device), corpus(count, seed, math_name, skipped)
     warm_up([(way, case) for case in cases for way in ways], timer.device)
     rows: list[Record] = []
     for case in cases:
@@ -241,7 +252,7 @@ def kept(rows: Sequence[Record]) -> Iterator[Record]:
 
 def run_costs(timer: Timer, math_name: str) -> tuple[Conditions, list[Record]]:
     """The cost model of each config of the family, fitted to launches in which all blocks are alike."""
-    kernel, rows = family(math_name), []
+    kernel, rows = family(math_name, timer.device), []
     for config, _ in kernel.configs_for(math_name):
         costs = costs_of_config(timer, kernel, config, math_name)
         parts = (
@@ -258,14 +269,15 @@ def costs_of_config(timer: Timer, kernel: Kernel, config: Config, math_name: str
 
     def seconds_of(schedule: Schedule) -> float:
         grid = schedule.grid
-        case = Case(grid.tiles_m * config.bm, grid.tiles_n * config.bn, grid.iterations * config.bk, math_name)
+        m, n = grid.tiles_m * config.bm * config.cluster_m, grid.tiles_n * config.bn * config.cluster_n
+        case = Case(m, n, grid.iterations * config.bk, math_name)
         a, b, c = timer.operands(case)
         splits = schedule.sk_blocks // max(schedule.sk_tiles, 1)
         sharing = Sharing(split_k(grid, splits)) if splits > 1 else Sharing("data_parallel")
         call, _ = timer.call(Way("probe", kernel, config, sharing), case, a, b, c)
         return timer.turn(*timer.graph(call))
 
-    return calibrate(timer.device.sms, seconds_of, "fitted on " + timer.device.name, per_sm)
+    return calibrate(timer.device.sms // config.cluster, seconds_of, "fitted on " + timer.device.name, per_sm)
 
 
 def warm_up(todo: Sequence[tuple[Way, Case]], device: Device) -> None:
