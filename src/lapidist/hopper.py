@@ -16,6 +16,7 @@ from lapidist.hopper_operands import (
     TURNED,
     copies_out,
     family_maps,
+    few_rows,
     lines_of,
     packed,
     plain_shared,
@@ -116,7 +117,8 @@ def rung_defines(problem: Problem) -> Mapping[str, object]:
 def family_defines(problem: Problem) -> Mapping[str, object]:
     pack_a, pack_b = (2 if turn else int(pack) for pack, turn in zip(packed(problem), transposed(problem), strict=True))
     packing = {"A_TURNED": int(turned(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
-    return {**rung_defines(problem), **packing, **problem.scaling.defines()}
+    rows = {"A_ROWS": rows} if (rows := few_rows(problem)) else {}
+    return {**rung_defines(problem), **packing, **rows, **problem.scaling.defines()}
 
 
 def family_constants(problem: Problem) -> Mapping[str, int]:

@@ -103,11 +103,21 @@ def scratch(problem: Problem) -> tuple[int, int]:
 # ---- tensor maps ----
 
 
+def few_rows(problem: Problem) -> int | None:
+    """So many rows, in 16s, hold all of A that there is: less than the smallest tile."""
+    return -(-problem.m // 16) * 16 if 0 < problem.m <= 48 and not turned(problem)[0] else None
+
+
+def loaded_rows(problem: Problem, config: Config) -> int:
+    """Rows of a tile of A that are loaded. What wgmma reads behind them must lie in the same stage."""
+    return few_rows(problem) or config.bm if config.bm == 64 and config.cluster == 1 and config.bn >= 48 else config.bm
+
+
 def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int, int]]:
     """The boxes of A and B. What two blocks of a cluster share, each of them loads half of."""
     step, a_parts, b_parts = config.bk, config.cluster_n, config.cluster_m
     turned_a, turned_b = turned(problem)
-    a = (64, step // a_parts) if turned_a else (step, config.bm // a_parts)
+    a = (64, step // a_parts) if turned_a else (step, loaded_rows(problem, config) // a_parts)
     b = (64, step // b_parts) if turned_b else (step, config.bn // b_parts)
     return a, b
 

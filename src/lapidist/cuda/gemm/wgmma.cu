@@ -18,6 +18,9 @@
 #ifndef RASTER
 #define RASTER 8
 #endif
+#ifndef A_ROWS  // at least as many as A has, or as a tile
+#define A_ROWS BM
+#endif
 #ifndef D_COPY_ENGINE  // rows of D start on 16 bytes
 #define D_COPY_ENGINE 1
 #endif
@@ -43,7 +46,10 @@ static_assert(BM / 64 / GROUPS * BN <= 256, "128 sums a thread");
 
 constexpr int ROWS = BM / 64 / GROUPS;  // products of 64 rows that a warpgroup has side by side
 constexpr int B_SLABS = (BN + 63) / 64;
-constexpr int A_BYTES = BM * 128, B_BYTES = B_TURNED ? B_SLABS * SLAB : BN * 128;
+// Of few rows, only those that exist are loaded: rows outside the matrix take the copy engine as long. wgmma reads 64 all the
+// same, of B then; what comes of them is not stored.
+constexpr int A_LOADED = BM == 64 && CLUSTER == 1 && BN >= 48 ? A_ROWS : BM;
+constexpr int A_BYTES = A_LOADED * 128, B_BYTES = B_TURNED ? B_SLABS * SLAB : BN * 128;
 constexpr int D_COLS = patch_columns(BN), D_PATCHES = BN / D_COLS;
 constexpr int D_BUFFERS = ROWS * D_PATCHES % 2 == 0 ? 2 : 1;  // they take turns, tile after tile
 
@@ -123,7 +129,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           Barrier* full = &pipeline.full[stage];
           barrier_wait(&pipeline.empty[stage], parity);
           barrier_arrive_expect(full, A_BYTES + B_BYTES);
-          load_tile<A_TURNED, BM, CLUSTER_N>(s.A, &a_map, tiles.row, step * BK, a_in, a_out, beside, row, full);
+          load_tile<A_TURNED, A_LOADED, CLUSTER_N>(s.A, &a_map, tiles.row, step * BK, a_in, a_out, beside, row, full);
           load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, step * BK, b_in, b_out, below, column, full);
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
