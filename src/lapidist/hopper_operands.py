@@ -202,14 +202,14 @@ def copies_out(problem: Problem) -> bool:
 # ---- shared memory ----
 
 
-def stages_bytes(config: Config, turned_b: bool) -> int:
+def stages_bytes(config: Config, turned_b: bool, a_rows: int) -> int:
     b = -(-config.bn // 64) * SLAB_BYTES if turned_b else config.bn * 128
-    return config.stages * (-(-(config.bm * 128 + b) // 1024) * 1024 + 16) + 1024
+    return config.stages * (-(-(a_rows * 128 + b) // 1024) * 1024 + 16) + 1024
 
 
 def plain_shared(config: Config, problem: Problem) -> int:
     """Stages and their barriers, and room to start on 1024 bytes."""
-    return stages_bytes(config, False)
+    return stages_bytes(config, False, config.bm)
 
 
 def wgmma_shared(config: Config, problem: Problem) -> int:
@@ -220,7 +220,7 @@ def wgmma_shared(config: Config, problem: Problem) -> int:
     buffers = 2 if patches % 2 == 0 else 1
     warps = config.bm // config.wm
     patched = warps * buffers * PATCH_ROWS * width * size
-    return stages_bytes(config, turned(problem)[1]) + patched + factor_bytes(config, problem.scaling)
+    return stages_bytes(config, turned(problem)[1], loaded_rows(problem, config)) + patched + factor_bytes(config, problem.scaling)
 
 
 def factor_bytes(config: Config, scaling: Scaling) -> int:
