@@ -138,6 +138,21 @@ def test_odd_extents(extents: tuple[int, int, int]) -> None:
     check(multiply(a, b, kernel="wgmma"), a, b)
 
 
+@pytest.mark.parametrize("m", [1, 17, 48])
+def test_few_rows_are_loaded_alone(m: int) -> None:
+    """wgmma reads 64 rows all the same: the others lie in B, of the same stage, and what comes of them goes nowhere."""
+    config = tile("bfloat16", 64, 64, 3)
+    a, b = whole((m, 328), 1, "bfloat16"), whole((328, 200), 2, "bfloat16")
+    for second in (b, lying(b, "col")):
+        gemm = lapidist.plan(a, second, kernel="wgmma", config=config, device="machine")
+        assert gemm.plan is not None
+        assert dict(gemm.plan.problem_macros)["A_ROWS"] == -(-m // 16) * 16
+        d = np.full((m, 200), np.nan, ml_dtypes.bfloat16)
+        operands = operand_of(a, "a"), operand_of(second, "b"), None, operand_of(d, "out")
+        machine.run(gemm.plan.launch(*operands, 2.0, 0.0), sanitize=True, seed=m)
+        check(d, a, b)
+
+
 # ---- schedules ----
 
 FUZZED: list[tuple[str, Config, int]] = [
