@@ -220,7 +220,9 @@ def wgmma_shared(config: Config, problem: Problem) -> int:
     buffers = 2 if patches % 2 == 0 else 1
     warps = config.bm // config.wm
     patched = warps * buffers * PATCH_ROWS * width * size
-    return stages_bytes(config, turned(problem)[1], loaded_rows(problem, config)) + patched + factor_bytes(config, problem.scaling)
+    return (
+        stages_bytes(config, turned(problem)[1], loaded_rows(problem, config)) + patched + factor_bytes(config, problem.scaling)
+    )
 
 
 def factor_bytes(config: Config, scaling: Scaling) -> int:

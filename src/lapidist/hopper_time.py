@@ -11,7 +11,7 @@ from math import ceil, inf, prod
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import size_of
-from lapidist.hopper_operands import L2_LINE, copies_out, packed, packed_lines, scratch, turned
+from lapidist.hopper_operands import L2_LINE, copies_out, loaded_rows, packed, packed_lines, scratch, turned
 from lapidist.hopper_sharing import handing_on, rounds
 from lapidist.problem import Problem
 from lapidist.schedule import Schedule, TileGrid
@@ -58,7 +58,7 @@ def lines_of_step(problem: Problem, config: Config) -> float:
     size, (a, b) = size_of(problem.dtype), packed_lines(problem)
     turned_b = turned(problem)[1]
     b_width = -(-config.bn // 64) * 64 if turned_b else config.bn
-    a_lines, b_lines = config.bm / config.cluster_n, b_width / config.cluster_m
+    a_lines, b_lines = loaded_rows(problem, config) / config.cluster_n, b_width / config.cluster_m
     straddles = (a[2] * size % L2_LINE != 0, b[2] * size % L2_LINE != 0 or (turned_b and config.bn % 64 != 0))
     return a_lines * (1 + straddles[0]) + b_lines * (1 + straddles[1])
 
