@@ -131,6 +131,17 @@ def test_batches_that_are_packed(math: str, layouts: str, a_batch: tuple[int, ..
     assert packed_bytes(problem)[1] == packs[1] * rows * -(-lines // chunk) * chunk * size
 
 
+@pytest.mark.parametrize("shapes", [((9, 1, 8), (9, 8, 1)), ((9, 1, 1), (9, 1, 1)), ((9, 8, 1), (9, 1, 16))], ids=str)
+def test_matrices_of_one_element_may_be_neighbours(shapes: tuple[tuple[int, ...], ...]) -> None:
+    """The copy engine refuses steps that are no multiples of 16 bytes, also from matrix to matrix."""
+    a, b = (np.arange(np.prod(shape), dtype=np.float16).reshape(shape) % 7 for shape in shapes)
+    plan = lapidist.plan(a, b, kernel="wgmma", device="machine").plan
+    assert plan is not None
+    maps = plan.kernel.signature.tensor_maps(plan.problem, plan.config, dict.fromkeys(("A", "B", "D", "workspace"), 0))
+    assert all(stride % 16 == 0 for each in maps.values() for stride in each.strides)
+    assert np.array_equal(lapidist.gemm(a, b, kernel="wgmma", device="machine"), a @ b)
+
+
 @pytest.mark.parametrize("extents", [(1, 1, 1), (5, 3, 0), (0, 4, 4), (65, 257, 63)])
 def test_odd_extents(extents: tuple[int, int, int]) -> None:
     m, n, k = extents

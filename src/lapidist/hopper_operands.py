@@ -68,7 +68,9 @@ def starts_on_16(matrix: Matrix, lines: tuple[int, int, int], size: int) -> bool
     count, length, step = lines
     if 0 in (count, length):
         return True  # nothing is moved
-    return matrix.alignment >= TMA_ALIGNMENT and (count == 1 or (step > 0 and step * size % TMA_ALIGNMENT == 0))
+    if matrix.alignment < TMA_ALIGNMENT or any(stride * size % TMA_ALIGNMENT for stride in matrix.batch_strides):
+        return False  # matrices of one element may be neighbours in a line themselves: `alignment` does not look there
+    return count == 1 or (step > 0 and step * size % TMA_ALIGNMENT == 0)
 
 
 def packed(problem: Problem) -> tuple[bool, bool]:
