@@ -36,10 +36,10 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     grid = TileGrid.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
     turns = rounds(grid, config, device, schedule)
     cycles = turns * grid.iterations * step + ceil(turns) * store_cycles(problem, config)
-    running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE) + handing_on(grid, config, schedule)
+    running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
     powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE)
     memory = least_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
-    return pack_seconds(problem, device) + together(running, powered, memory)
+    return pack_seconds(problem, device) + together(running, powered, memory) + handing_on(grid, config, schedule)
 
 
 def step_cycles(problem: Problem, config: Config, device: Device) -> float:
