@@ -45,6 +45,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         (["climb", "--kernels", "2,cublas"], ["--kernels", "'cublas'", "every run on a GPU"]),
         (["climb", "--record", "/nowhere"], ["--record", "folder that exists", "/nowhere"]),
         (["bench", "--limits", "--device", "machine"], ["--device", "--limits", "machine"]),
+        (["bench", "--scaled", "--device", "machine"], ["--device", "--scaled", "machine"]),
         (["climb", "--kernels", "best"], ["--kernels", "coalesced", "'best'"]),
         (["climb", "--device", "tpu"], ["--device", "machine", "'tpu'"]),
         (["climb", "--rounds", "0"], ["--rounds", "at least 1", "got 0"]),

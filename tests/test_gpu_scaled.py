@@ -59,14 +59,14 @@ def test_every_tile(torch: Any, rng: np.random.Generator, config: Any) -> None:
     try:
         d = lapidist.gemm(a, b, kernel="wgmma", config=config, **scales)
     except lapidist.RefusalError:
-        assert config.wm // 16 * config.bn // 2 > 96
+        assert config.wm // 16 * config.bn > 200
     else:
         assert judge(d, a, b, promoted=True, unit="wgmma", **scales).ok
 
 
 def test_promotion_keeps_what_the_tensor_core_loses(torch: Any) -> None:
     a, b = (torch.rand(*shape, device="cuda").to(torch.float8_e4m3fn) for shape in ((256, 8192), (256, 8192)))
-    kept, promoted = (lapidist.gemm(a, b.T, promote=each, kernel="wgmma") for each in (False, True))
+    kept, promoted = (lapidist.gemm(a, b.T, promote=each, kernel="wgmma", schedule="data_parallel") for each in (False, True))
     assert judge(promoted, a, b.T, promoted=True, unit="wgmma").ok
     assert not judge(kept, a, b.T, promoted=True, unit="wgmma").ok  # 1.9 times the bound on an H200
 

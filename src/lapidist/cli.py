@@ -91,6 +91,7 @@ def bench(
     kernels: Annotated[str, typer.Option(help="names or numbers; lapidist is the planner's choice, ladder all")] = "lapidist",
     launch: Annotated[bool, typer.Option("--launch", help="host costs instead: launches, first calls, import")] = False,
     limits: Annotated[bool, typer.Option("--limits", help="each unit's own limit instead: fma, mma.sync, wgmma")] = False,
+    scaled: Annotated[bool, typer.Option("--scaled", help="8-bit floats with factors instead, in every form")] = False,
     as_json: Json = False,
     csv: Csv = None,
     plot: Plot = None,
@@ -116,10 +117,10 @@ def bench(
     drawn, part = CORPUS in (lists or ()), Part(count, skip, seed)
     cases = chosen_cases(lists, mnk, file, dtype, part)
     listed = "-".join([*(lists or ["cases"]), short_name(cases[0].math), *([str(skip)] if skip or drawn else [])])
-    name = "launch" if launch else "limits" if limits else listed
-    outputs = Outputs(as_json, csv, plot, html, record, f"bench-{name}")
-    if launch or limits:
-        return measure_instead("--launch" if launch else "--limits", place, outputs)
+    instead = "launch" if launch else "limits" if limits else "scaled" if scaled else ""
+    outputs = Outputs(as_json, csv, plot, html, record, f"bench-{instead or listed}")
+    if instead:
+        return measure_instead(instead, place, outputs)
     names = None if kernels == "ladder" else kernels
     mode = "short" if short or drawn else "sustained" if sustained else "burst"
     works = [Work(case, tuple(contenders.choose(names, False, case.math, mode != "short")), padded=drawn) for case in cases]
@@ -353,16 +354,17 @@ def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, 
 
 
 def measure_instead(what: str, place: int | str, outputs: Outputs) -> None:
-    """Host costs, or the limits of the units: of a GPU only."""
-    from lapidist.bench import launches, limits
+    """Host costs, the limits of the units, or 8-bit floats with factors: of a GPU only."""
+    from lapidist.bench import launches, limits, scaled
     from lapidist.driver import require_gpu
 
     outputs.require_writable()
     if place == "machine":
-        raise ArgumentError(f"--device: {what} measures a GPU and its driver; got 'machine'. Leave --device away")
+        raise ArgumentError(f"--device: --{what} measures a GPU and its driver; got 'machine'. Leave --device away")
     ordinal = place if isinstance(place, int) else 0
     require_gpu(ordinal)
-    outputs.write(*(launches.measure(ordinal) if what == "--launch" else limits.measure(ordinal)))
+    measure = {"launch": launches.measure, "limits": limits.measure, "scaled": scaled.measure}[what]
+    outputs.write(*measure(ordinal))
 
 
 def note(text: str) -> None:

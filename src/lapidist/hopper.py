@@ -30,7 +30,7 @@ from lapidist.hopper_sharing import schedules, streamed_schedules
 from lapidist.hopper_time import rung_seconds, seconds
 from lapidist.kernel import Kernel, Tuned, Types
 from lapidist.problem import Problem
-from lapidist.scaling import K_BLOCK, SQUARES
+from lapidist.scaling import K_BLOCK, SQUARES, STRIPS
 from lapidist.signatures import (
     LAYOUT_WORDS,
     OPERANDS,
@@ -43,7 +43,7 @@ from lapidist.signatures import (
     vector_width,
 )
 
-PROMOTED_SUMS = 96  # a thread, beside as many of the step's products
+PROMOTED_REGISTERS, PROMOTED_REGISTERS_OF_THREE = 200, 136  # of 224 a thread, or 160 where three warpgroups multiply
 MATHS = (*TURNED, TF32, "int8", "uint8", *FP8)
 
 
@@ -93,10 +93,11 @@ def refuse_family(problem: Problem) -> str | None:
 
 
 def refuse_tile(problem: Problem, config: Config) -> str | None:
-    """Promoted sums are held twice, and a tile meets at most two blocks of 128 columns with a factor each."""
-    sums = config.wm // PATCH_ROWS * config.bn // 2
-    if problem.scaling.promoted and sums > PROMOTED_SUMS:
-        return f"promoted sums are held twice: a thread has registers for {PROMOTED_SUMS}; this tile gives it {sums}"
+    """Registers hold sums and products, and a tile meets at most two blocks of 128 columns with a factor each."""
+    held = config.wm // PATCH_ROWS * config.bn + (config.bn // 4 if problem.scaling.b.kind == STRIPS else 0)
+    room = PROMOTED_REGISTERS_OF_THREE if config.bm == 192 else PROMOTED_REGISTERS
+    if problem.scaling.promoted and held > room:
+        return f"promoted sums are held twice, beside a factor a column: a thread has room for {room}; this tile gives it {held}"
     if problem.scaling.b.kind == SQUARES and config.bn > K_BLOCK + (config.bn & -config.bn):
         return f"a tile meets at most two factors along its columns, 128 columns each; one of {config.bn} may meet three"
     return None

@@ -14,6 +14,7 @@ from lapidist.dtypes import size_of
 from lapidist.hopper_operands import L2_LINE, copies_out, loaded_rows, packed, packed_lines, scratch, turned
 from lapidist.hopper_sharing import handing_on, rounds
 from lapidist.problem import Problem
+from lapidist.scaling import STRIPS
 from lapidist.schedule import Schedule, TileGrid
 
 CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
@@ -25,6 +26,7 @@ COLUMN_BY_HAND = 54.0  # cycles for 64 rows of a column of D that the copy engin
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
 PACK_SECONDS = 6e-6  # the blocks wait for each other
+PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = 150.0, 1.2, 80.0  # cycles of a step: there and back, for each sum, for factors
 
 
 def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
@@ -48,9 +50,19 @@ def step_cycles(problem: Problem, config: Config, device: Device) -> float:
     if not peak:
         return inf
     flops = 2.0 * config.bm * config.bn * config.bk
-    return together(
-        flops / peak, flops / feed_limit(config, problem), LEAST_STEP, lines_of_step(problem, config) * L2_LINE / L2_BYTES
-    )
+    lines = lines_of_step(problem, config) * L2_LINE / L2_BYTES
+    promoted = promoted_cycles(problem, config, flops / peak)
+    return together(flops / peak, flops / feed_limit(config, problem), LEAST_STEP, lines, promoted)
+
+
+def promoted_cycles(problem: Problem, config: Config, products: float) -> float:
+    """Of one warpgroup, whose next products wait until it has added up those of this step; the others' run meanwhile."""
+    if not problem.scaling.promoted:
+        return 0.0
+    groups = max(1, (config.threads - config.producers) // 128)
+    sums = config.bm * config.bn / (128 * groups) * (2 if problem.scaling.b.kind == STRIPS else 1)
+    brought = BROUGHT_FACTORS if problem.scaling.a.along_k or problem.scaling.b.along_k else 0.0
+    return products / groups + PROMOTING + PROMOTED_SUM * sums + brought
 
 
 def lines_of_step(problem: Problem, config: Config) -> float:

@@ -1,7 +1,7 @@
 // What models ask of 8-bit floats: sums that leave the tensor core every 128 of k, and factors of A and B.
 //
 //   PROMOTED   wgmma keeps 14 bits of a sum of 8-bit floats. The products of each step (BK is 128 of k) start at zero, and the
-//              cores add them up in float. Their registers are a second set of sums: at most 96 a thread, else they spill.
+//              cores add them up in float. Their registers are a second set of sums, of which larger tiles leave no room.
 //   A_FACTORS, B_FACTORS
 //     0  none          1  one for the whole matrix       2  one for each row of A, or column of B
 //     3  one for each row or column and 128 of k         4  one for 128 rows or columns and 128 of k

@@ -1,0 +1,45 @@
+"""The bench of 8-bit floats with factors: forms that the library takes, and the table that the report writes of them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lapidist.arrays import operand_of
+from lapidist.bench.record import Record
+from lapidist.bench.scaled import FORMS, MATH, MODE, SHAPES, Form, ScaledCase, scaled_sections
+from lapidist.scaled import scale_of
+from lapidist.scaling import LINES, ONE, SQUARES, STRIPS
+
+KINDS = {"one": ONE, "line": LINES, "strip": STRIPS, "square": SQUARES}
+
+
+def rand(*shape: int, device: str) -> Any:
+    return np.random.default_rng(0).random(shape, np.float32)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_factors_are_of_the_form_that_their_name_says(form: Form) -> None:
+    case = ScaledCase(200, 300, 400, MATH)
+    a, b = form.factors(SimpleNamespace(rand=rand), case)
+    assert scale_of(operand_of(a, "scale_a"), 200, 400).kind == KINDS[form.a_shape]
+    assert scale_of(operand_of(b, "scale_b"), 300, 400).kind == KINDS[form.b_shape]
+    assert case.out_dtype == "bfloat16"
+
+
+def row(kernel: str, kind: str, seconds: float, ratio: float) -> Record:
+    m, n, k = SHAPES[0]
+    tflops = 2.0 * m * n * k / seconds / 1e12
+    numbers = (m, n, k, seconds, tflops, ratio, 0.5, 0.1, True)
+    return Record(kernel, kind, "NVIDIA H200", MATH, "rcr", *numbers, mode=MODE, config="wgmma: 128x128x128")
+
+
+def test_the_table_has_each_form_beside_its_own_rival() -> None:
+    form = FORMS[4].name
+    text = scaled_sections([row(f"cublas, {form}", "peer", 130e-6, 1.0), row(f"lapidist, {form}", "production", 100e-6, 1.3)])[0]
+    assert f"| 4096x4096x4096 | {form} | 100 us | 1374.4 | 1057.2 | 130.0 | wgmma: 128x128x128 |" in text
+    assert FORMS[0].name not in text
+    assert scaled_sections([]) == []
