@@ -11,7 +11,8 @@ from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
 from lapidist.modes import PLAIN
 from lapidist.problem import Problem
-from lapidist.schedule import CostModel, Schedule, TileGrid
+from lapidist.schedule import CostModel, Raster, Schedule, TileGrid
+from lapidist.schedule.grid import ROW_MAJOR
 from lapidist.sharing import Sharing
 from lapidist.signatures import Signature
 
@@ -81,6 +82,7 @@ class Kernel:
     tuned: Mapping[str, Tuned] = field(default_factory=dict)  # all configs of a math, in place of the above
     defines: Mapping[str, object] = field(default_factory=dict)
     persistent: int = 0  # blocks on each SM, which walk the tiles; 0: a block for each tile
+    raster: Raster = ROW_MAJOR  # the order in which a block a tile takes them, and so blocks that share tiles
     sharing: CostModel | None = None  # what sharing a tile costs persistent blocks with schedules, in steps of bk
     options: tuple[str, ...] = ()  # more for the compiler
     dynamic_shared: Callable[[Config, Problem], int] = no_dynamic_shared

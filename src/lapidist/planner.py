@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lapidist.config import Config
 from lapidist.device import Device
+from lapidist.dtypes import size_of
 from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS
@@ -30,6 +31,7 @@ HALF_RATE_SUMS = 54
 # through registers they wait longer, and s warps run in proportion to s / (s + 12).
 TENSOR_ALONE, TENSOR_BY_WARP = 0.6, 0.05
 TENSOR_HELD, HALF_RATE_WARPS = 2.5, 12
+BY_WORDS = 1.35  # of the speed of unaligned lines, where they start on 4 or 8 bytes: then nothing passes through registers
 FULL_WARPS = 16  # more add nothing, or are not resident together; the measured efficiencies stand for so many
 
 
@@ -72,7 +74,9 @@ def candidates(problem: Problem, device: Device, kernels: tuple[Kernel, ...], sh
 def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, sharing: Sharing) -> Candidate:
     refusal = kernel.refuse(problem, config, device)
     if refusal is None and not inputs_on_16_bytes(problem):
-        efficiency *= kernel.unaligned(problem.math, config)
+        left = kernel.unaligned(problem.math, config)
+        words = kernel.signature.scheduled and least_alignment(problem) >= 4 > size_of(problem.dtype)
+        efficiency *= min(1.0, BY_WORDS * left) if words else left
     if refusal is None and sharing.asked_for and not kernel.signature.scheduled:
         refusal = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
     if refusal is None and kernel.schedules is not None:
@@ -86,7 +90,7 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
             else:
                 costs = sharing_costs(problem, device, kernel, config, efficiency)
                 per_sm = resident(kernel, config, problem, device)
-                schedule = sharing.schedule_of(tiles, device.sms, per_sm, rows, costs, worth(problem))
+                schedule = sharing.schedule_of(tiles, device.sms, per_sm, rows, costs, worth(problem), kernel.raster)
         except ArgumentError as error:  # right for other tiles, perhaps
             refusal = str(error)
     if schedule is not None and schedule.cluster > 1:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lapidist.errors import ArgumentError
-from lapidist.schedule import CostModel, Schedule, TileGrid, data_parallel, split_k, stream_k
+from lapidist.schedule import CostModel, Raster, Schedule, TileGrid, data_parallel, split_k, stream_k
 
 AUTO = "auto"
 KINDS = (AUTO, "data_parallel", "stream_k")
@@ -68,7 +68,14 @@ class Sharing:
         return stream_k(grid, sms=sms, persistent=True, costs=costs)
 
     def schedule_of(
-        self, grid: TileGrid, sms: int, per_sm: int, fragments: int, costs: CostModel, worth: float = 1.0
+        self,
+        grid: TileGrid,
+        sms: int,
+        per_sm: int,
+        fragments: int,
+        costs: CostModel,
+        worth: float = 1.0,
+        raster: Raster | None = None,
     ) -> Schedule:
         """The caller's schedule for these tiles; data-parallel where he leaves it open.
 
@@ -77,13 +84,13 @@ class Sharing:
         """
         if isinstance(self.schedule, Schedule):
             return fitting(self.schedule, grid)
-        reduction = self.reduction or REDUCTIONS[0]
+        form = {"reduction": self.reduction or REDUCTIONS[0], "fragments": fragments, "raster": raster}
         if self.schedule == "stream_k":
-            options = {"avail_sms": self.avail_sms, "occupancy": per_sm, "reduction": reduction, "fragments": fragments}
-            return stream_k(grid, sms=sms, costs=costs, worth=worth, **options)  # type: ignore[arg-type]
+            load = {"sms": sms, "avail_sms": self.avail_sms, "occupancy": per_sm}
+            return stream_k(grid, costs=costs, worth=worth, **load, **form)  # type: ignore[arg-type]
         if isinstance(self.split_k, int) and self.split_k > 1:
-            return split_k(grid, self.split_k, reduction=reduction, fragments=fragments)
-        return data_parallel(grid)
+            return split_k(grid, self.split_k, **form)  # type: ignore[arg-type]
+        return data_parallel(grid, raster=raster)
 
 
 PLANNED = Sharing()

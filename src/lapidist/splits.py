@@ -53,7 +53,7 @@ def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -
 
 def options(problem: Problem, device: Device, kernel: Kernel, config: Config, costs: CostModel) -> Iterator[Schedule]:
     """Schedules that may beat a block a tile."""
-    grid = kernel.tile_grid(problem, config)
+    grid, rows = kernel.tile_grid(problem, config), kernel.sum_rows(config)
     slots = device.sms * resident(kernel, config, problem, device)
     if not grid.tiles or not grid.iterations or grid.tiles / (-(-grid.tiles // slots) * slots) > FULL:
         return
@@ -62,10 +62,11 @@ def options(problem: Problem, device: Device, kernel: Kernel, config: Config, co
         if reduction is None:
             continue
         try:
-            yield split_k(grid, splits, reduction=reduction, fragments=kernel.sum_rows(config))
+            yield split_k(grid, splits, reduction=reduction, fragments=rows, raster=kernel.raster)
         except ArgumentError:
             return  # more splits than iterations
-    yield stream_k(grid, sms=device.sms, occupancy=slots // device.sms, fragments=kernel.sum_rows(config), costs=costs)
+    per_sm = slots // device.sms
+    yield stream_k(grid, sms=device.sms, occupancy=per_sm, fragments=rows, raster=kernel.raster, costs=costs)
 
 
 def reduction_of(splits: int, grid: TileGrid, kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:

@@ -102,14 +102,31 @@ def tf32_error(product: Any, p: Any, r: Any) -> Any:
     return smaller(2.0**-9 * p, 2.0**-10 * (product + LAMBDA * r))
 
 
-def judge(
-    d: Any,
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The float64 product, and how far from it each element may be; no bound: it must be equal."""
+
+    reference: Any
+    bound: Any
+
+    def judge(self, d: Any) -> Verdict:
+        error = abs(to_float64(d) - self.reference)
+        return worst_of((error != 0) * WRONG if self.bound is None else error / self.bound)
+
+
+def judge(d: Any, a: Any, b: Any, c: Any = None, alpha: float = 1.0, beta: float = 0.0, **more: Any) -> Verdict:
+    """Compare D with the float64 product, as `expect` has it."""
+    return expect(a, b, c, alpha, beta, out_dtype=d.dtype, **more).judge(d)
+
+
+def expect(
     a: Any,
     b: Any,
     c: Any = None,
     alpha: float = 1.0,
     beta: float = 0.0,
     *,
+    out_dtype: Any,
     exact: bool = False,
     accumulator: str | None = None,
     precision: str = "ieee",
@@ -117,12 +134,12 @@ def judge(
     scale_a: Any = None,
     scale_b: Any = None,
     promoted: bool = False,
-) -> Verdict:
-    """Compare D with the float64 product. Arrays are all NumPy or all torch; `exact` asks for equality (integer values).
+) -> Expected:
+    """What D of a type must be. Arrays are all NumPy or all torch; `exact` asks for equality (integer values).
 
     `scale_a` and `scale_b` are the caller's factors, `promoted` what it asked for: factors that change along k imply it.
     """
-    dtype, output = name_of(a.dtype), TYPES[name_of(d.dtype)]
+    dtype, output = name_of(a.dtype), TYPES[name_of(out_dtype)]
     sums = Sums(math_of(dtype, precision), accumulator or TYPES[dtype].accumulators[0], unit, promoted)
     a64, b64 = with_factors(to_float64(a), scale_a, False), with_factors(to_float64(b), scale_b, True)
     product = alpha * (a64 @ b64)
@@ -132,17 +149,15 @@ def judge(
         reference = (reference + 2.0**31) % 2.0**32 - 2.0**31
     if output.bounds is not None:
         reference = reference.clip(*output.bounds)
-    error = abs(to_float64(d) - reference)
     if exact or sums.accumulator == "int32":
-        return worst_of((error != 0) * WRONG)
+        return Expected(reference, None)
     p = abs(alpha) * (abs(a64) @ abs(b64))
     r = abs(alpha) * ((a64 * a64) @ (b64 * b64)) ** 0.5 if sums.math == TF32 else 0.0
     reached = abs(alpha) * most_reached(a64, b64, promoted) if sums.math in FP8 else 0.0
     scaling = TYPES["float64" if sums.accumulator == "float64" else "float32"].roundoff
     scaled = 3 * scaling * p if scale_a is not None or scale_b is not None else 0.0
     bound = sums.error(a.shape[-1], abs(product), p, r, reached) + 2 * scaling * (p + abs(c64)) + scaled
-    bound = bound + output.roundoff * (abs(reference) + bound) + output.spacing
-    return worst_of(error / bound)
+    return Expected(reference, bound + output.roundoff * (abs(reference) + bound) + output.spacing)
 
 
 def with_factors(matrix: Any, factors: Any, by_columns: bool) -> Any:
