@@ -49,6 +49,21 @@ def test_rows_are_gathered_and_scattered(rng: np.random.Generator, gemm: Any, or
     assert np.array_equal(out[others], before[others])
 
 
+@pytest.mark.parametrize("orders", ["CC", "FC", "CF"])
+@pytest.mark.parametrize("shared", [False, True])
+def test_the_same_rows_of_every_matrix_of_a_batch(rng: np.random.Generator, gemm: Any, shared: bool, orders: str) -> None:
+    """B may be one matrix for all: then rows are not stacked, since indices name those of one A."""
+    a, b = half(rng, 3, 40, 30), half(rng, *(() if shared else (3,)), 30, 50)
+    a = a if orders[0] == "C" else a.swapaxes(-1, -2).copy().swapaxes(-1, -2)
+    rows, cols, to = rng.integers(0, 40, 21), rng.integers(0, 50, 17), rng.permutation(25)[:21]
+    out = np.full((3, 25, 17), np.nan, np.float16)
+    out = out if orders[1] == "C" else out.swapaxes(-1, -2).copy().swapaxes(-1, -2)
+    gemm(a, b, out=out, gather_a=rows, gather_b=cols, scatter_d=to, check_indices=True)
+    assert judge(out[:, to], a[:, rows], b[..., cols]).ok
+    assert np.isnan(out[:, np.setdiff1d(np.arange(25), to)]).all()
+    assert judge(gemm(a, b, gather_a=rows), a[:, rows], b).ok
+
+
 def test_one_row_of_many(rng: np.random.Generator, gemm: Any) -> None:
     """The stride of a single row matters when it may be any."""
     a, b = half(rng, 9, 24), half(rng, 24, 8)
@@ -251,6 +266,7 @@ NINE = np.arange(9, dtype=np.int32)
             "scatter_d: must name a row of out for each of",
         ),
         ({"scatter_d": NINE, "out": np.zeros((9, 8), np.float32)}, "out: must have 9 columns"),
+        ({"scatter_d": NINE, "out": np.zeros((2, 9, 9), np.float32)}, "out: must have 9 columns"),
         ({"permuted": True, "out": np.zeros((3, 3, 9), np.float32)}, r"out: where permuted, must have four dimensions"),
         ({"permuted": True, "out": np.zeros((3, 3, 2, 4), np.float32)}, r"out: where permuted, .* the product's \(9, 9\)"),
         ({"permuted": True, "scatter_d": NINE}, "permuted: an output is either permuted or scattered"),
@@ -266,10 +282,10 @@ def test_what_cannot_be_routed(asked: dict[str, Any], message: str) -> None:
         lapidist.gemm(a, a, device="machine", **asked)
 
 
-def test_batches_are_not_gathered() -> None:
-    a = np.ones((2, 9, 9), np.float32)
-    with pytest.raises(lapidist.ShapeError, match="a, b: must be matrices where rows are gathered"):
-        lapidist.gemm(a, a, gather_a=NINE, device="machine")
+def test_batches_of_permuted_outputs_are_refused() -> None:
+    a, out = np.ones((2, 9, 9), np.float32), np.ones((2, 3, 3, 3, 3), np.float32)
+    with pytest.raises(lapidist.ShapeError, match="out: where permuted, must have four dimensions"):
+        lapidist.gemm(a, a, out=out, permuted=True, device="machine")
 
 
 def test_turned_around() -> None:

@@ -128,5 +128,16 @@ def test_the_command(
     assert len(printed.err.splitlines()) == (code > 0)
 
 
+def test_a_kernel_brings_its_tile_and_its_costs(capsys: pytest.CaptureFixture[str]) -> None:
+    schedule_command("1500,700,4096", kernel="mma", dtype="fp16", streamed=True)
+    printed = capsys.readouterr().out
+    assert "12 x 6 tiles, 128 iterations each" in printed
+    assert "SM 0.1" in printed  # two blocks on each
+    assert "alongside" in printed
+    assert "us (measured on an H200)" in printed
+    with pytest.raises(ArgumentError, match="--kernel: must be one that takes schedules; got warp_tile"):
+        schedule_command("1500,700,4096", kernel="warp_tile")
+
+
 def test_costs_are_microseconds() -> None:
     assert parse_costs("2,3,0.5,1") == CostModel(2e-6, 3e-6, 0.5e-6, 1e-6, "seconds", "given on the command line")

@@ -73,10 +73,7 @@ def candidates(problem: Problem, device: Device, kernels: tuple[Kernel, ...], sh
 
 def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, sharing: Sharing) -> Candidate:
     refusal = kernel.refuse(problem, config, device)
-    if refusal is None and not inputs_on_16_bytes(problem):
-        left = kernel.unaligned(problem.math, config)
-        words = kernel.signature.scheduled and least_alignment(problem) >= 4 > size_of(problem.dtype)
-        efficiency *= min(1.0, BY_WORDS * left) if words else left
+    efficiency *= left_of(problem, kernel, config)
     if refusal is None and sharing.asked_for and not kernel.signature.scheduled:
         refusal = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
     if refusal is None and kernel.schedules is not None:
@@ -104,6 +101,15 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
     ]
     best = min(shared, key=lambda each: each.seconds, default=candidate)
     return best if best.seconds < worth(problem) * candidate.seconds else candidate
+
+
+def left_of(problem: Problem, kernel: Kernel, config: Config) -> float:
+    """The part of a kernel's efficiency that these lines leave it."""
+    if inputs_on_16_bytes(problem):
+        return 1.0
+    left = kernel.unaligned(problem.math, config)
+    words = kernel.signature.scheduled and least_alignment(problem) >= 4 > size_of(problem.dtype)
+    return min(1.0, BY_WORDS * left) if words else left
 
 
 def weigh_schedules(
@@ -196,6 +202,14 @@ def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Conf
     rates = [sm_rate(problem, device, kernel, config, efficiency, blocks) for blocks in (1, most)]
     alone, full = (step * blocks / (rate or math.inf) for blocks, rate in zip((1, most), rates, strict=True))
     return costs_of(kernel.tile_bytes(problem, config), alone, (full - alone) / (most - 1) if most > 1 else alone)
+
+
+def block_costs(problem: Problem, device: Device, kernel: Kernel, config: Config) -> tuple[int, CostModel]:
+    """Blocks that an SM holds, and what sharing tiles costs them."""
+    if kernel.sharing is not None:
+        return 1, kernel.sharing
+    efficiency = kernel.efficiency_of(config, problem.math) * left_of(problem, kernel, config)
+    return resident(kernel, config, problem, device), sharing_costs(problem, device, kernel, config, efficiency)
 
 
 def latency_hidden(warps: float, config: Config, held: bool) -> float:

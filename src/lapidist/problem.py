@@ -198,8 +198,12 @@ class Problem:
         return self.with_batch(tuple(extents), [tuple(kept) for kept in strides])
 
     def stacked(self) -> Problem:
-        """A batch that shares B, over A, C and D stacked row by row, is one product of batch * m rows."""
-        if len(self.batch) != 1 or self.b.batch_strides != (0,):
+        """A batch that shares B, over A, C and D stacked row by row, is one product of batch * m rows.
+
+        Not where rows are picked: index arrays name those of one matrix.
+        """
+        picked = self.modes.gather_a or self.modes.scatter_rows
+        if len(self.batch) != 1 or self.b.batch_strides != (0,) or picked:
             return self
         if any(x.batch_strides[0] != self.m * x.row_stride for x in self.matrices() if x is not self.b):
             return self

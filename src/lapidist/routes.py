@@ -101,11 +101,6 @@ class RoutedArguments(Arguments):
     # ---- shapes ----
 
     def product_shape(self) -> tuple[int, int]:
-        if self.index and len(self.a.shape) + len(self.b.shape) > 4:
-            raise ShapeError(
-                f"a, b: must be matrices where rows are gathered or scattered; got {self.a.shape} and {self.b.shape}. "
-                "Multiply one pair at a time"
-            )
         rows = self.index["gather_a"].shape[0] if "gather_a" in self.index else self.a.shape[-2]
         cols = self.index["gather_b"].shape[0] if "gather_b" in self.index else self.b.shape[-1]
         scattered = self.index.get("scatter_d")
@@ -139,7 +134,7 @@ class RoutedArguments(Arguments):
         """Every index, on request: it costs a look at all of them, and a wait for the GPU."""
         if not self.wishes.check_indices:
             return
-        limits = {"gather_a": self.a.shape[-2], "gather_b": self.b.shape[-1], "scatter_d": self.out.shape[0] if self.out else 0}
+        limits = {"gather_a": self.a.shape[-2], "gather_b": self.b.shape[-1], "scatter_d": self.out.shape[-2] if self.out else 0}
         for name, operand in self.index.items():
             low, high = int(operand.owner.min()), int(operand.owner.max())
             if math.prod(operand.shape) and not (low >= 0 and high < limits[name]):
@@ -151,8 +146,8 @@ class RoutedArguments(Arguments):
     def problem(self) -> Problem:
         plain = self.plain_output()
         c = self.c and (self.c.viewed(self.shape, self.c.strides) if "scatter_d" in self.index else self.c)
-        a = self.a.viewed((self.shape[-2], self.a.shape[-1]), self.a.strides) if "gather_a" in self.index else self.a
-        b = self.b.viewed((self.b.shape[-2], self.shape[-1]), self.b.strides) if "gather_b" in self.index else self.b
+        a = self.a.viewed((*self.a.shape[:-2], self.shape[-2], self.a.shape[-1]), self.a.strides)
+        b = self.b.viewed((*self.b.shape[:-1], self.shape[-1]), self.b.strides)
         if self.alpha == 0:
             a, b = a.viewed((*a.shape[:-1], 0), a.strides), b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides)
         modes = self.modes()
@@ -197,10 +192,10 @@ class RoutedArguments(Arguments):
         """A and B with their rows gathered, C of the product's rows, and the numbers."""
         index = {name: on_host(operand) for name, operand in self.index.items()}
         a, b = on_host(self.a), on_host(self.b)
-        a = a[index["gather_a"]] if "gather_a" in index else a
-        b = b[:, index["gather_b"]] if "gather_b" in index else b
+        a = a[..., index["gather_a"], :] if "gather_a" in index else a
+        b = b[..., index["gather_b"]] if "gather_b" in index else b
         c = None if self.c is None else on_host(self.c)
-        c = c[index["scatter_d"]] if c is not None and "scatter_d" in index else c
+        c = c[..., index["scatter_d"], :] if c is not None and "scatter_d" in index else c
         alpha, beta = (
             on_host(self.scalars[name]).item() if name in self.scalars else number
             for name, number in zip(NAMES, (self.alpha, self.beta), strict=True)
@@ -213,7 +208,7 @@ class RoutedArguments(Arguments):
         if self.wishes.permuted:
             target[...] = product.reshape(target.shape)
         else:
-            target[on_host(self.index["scatter_d"]) if "scatter_d" in self.index else ...] = product
+            target[..., on_host(self.index["scatter_d"]) if "scatter_d" in self.index else slice(None), :] = product
 
 
 NAMES = ("alpha", "beta")
@@ -252,6 +247,8 @@ def permuted_shape(out: Operand, product: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def scattered_shape(out: Operand, product: tuple[int, ...]) -> tuple[int, ...]:
-    if len(out.shape) != 2 or out.shape[1] != product[1]:
-        raise ShapeError(f"out: must have {product[1]} columns and any number of rows to scatter to; got {out.shape}")
+    wanted = (*product[:-2], *out.shape[-2:-1], product[-1])
+    if out.shape != wanted:
+        batch = f"batches of {product[:-2]}, " if len(product) > 2 else ""
+        raise ShapeError(f"out: must have {batch}{product[-1]} columns and any number of rows to scatter to; got {out.shape}")
     return out.shape

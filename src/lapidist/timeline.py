@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from lapidist.device import chip
 from lapidist.errors import ArgumentError
 from lapidist.schedule import (
     CostModel,
@@ -26,6 +27,9 @@ from lapidist.schedule import (
     stream_k,
 )
 from lapidist.sharing import REDUCTIONS
+
+if TYPE_CHECKING:
+    from lapidist.bench.cases import Case
 
 SPLITS = (2, 3, 4, 6, 8, 12, 16)
 MOST_BLOCKS = 20_000  # a split of more is left out: it could only lose, and takes seconds to play out
@@ -70,6 +74,8 @@ def schedule_command(
     mnk: str,
     *,
     tile: str = "128x128x32",
+    kernel: str | None = None,
+    dtype: str = "fp32",
     streamed: bool = False,
     splits: int | None = None,
     sms: int = 132,
@@ -95,8 +101,11 @@ def schedule_command(
         raise ArgumentError(f"--rows: must be at least 0; got {rows}. 0 shows all")
     if svg is not None:
         require_writable("--svg", svg)
-    case, model = parse_mnk(mnk, "float32"), parse_costs(costs)
+    case, model = parse_mnk(mnk, dtype), parse_costs(costs)
     grid = TileGrid.of(case.m, case.n, case.k, *parse_tile(tile))
+    if kernel is not None:
+        tile, grid, occupancy, measured = of_kernel(kernel, case)
+        model = model if costs else measured
     if streamed:
         options: dict[str, Any] = {
             "sms": sms,
@@ -114,6 +123,20 @@ def schedule_command(
     if svg is not None:
         svg.write_text(draw(found, f"{case.m} x {case.n} x {case.k} in tiles of {tile}"))
     print(json.dumps(as_data(found)) if as_json else as_text(found, rows))
+
+
+def of_kernel(name: str, case: Case) -> tuple[str, TileGrid, int, CostModel]:
+    """A kernel's default tile, its tiles of this product, the blocks on an SM of an H200, and what the planner says they cost."""
+    from lapidist.bench.contenders import problem_of
+    from lapidist.kernels import kernel_named
+    from lapidist.planner import block_costs
+
+    row, problem, device = kernel_named(name), problem_of(case, False), chip("h200")
+    if not row.signature.scheduled:
+        raise ArgumentError(f"--kernel: must be one that takes schedules; got {row.name}. Take simt or mma, or give a --tile")
+    config = row.config_for(case.math)
+    per_sm, costs = block_costs(problem, device, row, config)
+    return f"{row.name}'s {config}", row.tile_grid(problem, config), per_sm, costs
 
 
 def parse_tile(text: str) -> tuple[int, int, int]:
@@ -147,7 +170,8 @@ def as_text(found: Comparison, rows: int = 24) -> str:
 
 def costs_line(costs: CostModel) -> str:
     factor = 1e6 if costs.unit == "seconds" else 1.0
-    values = ", ".join(f"{word} {getattr(costs, word) * factor:.4g}" for word in ("start", "fixup", "iteration", "peer"))
+    words = ("start", "fixup", "iteration", "peer", *(("alongside",) if costs.alongside is not None else ()))
+    values = ", ".join(f"{word} {getattr(costs, word) * factor:.4g}" for word in words)
     return f"{values} {'us' if factor > 1 else costs.unit} ({costs.source})"
 
 

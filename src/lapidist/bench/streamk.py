@@ -38,7 +38,7 @@ PROTOCOL = (
     f"{TURNS} turns each, graphs of about {GRAPH_SECONDS * 1e3:g} ms, one replay to warm up, two timed; the least of the medians"
 )
 MODE_TABLE, MODE_CORPUS, MODE_COSTS = "schedules", "corpus", "costs"
-FAMILIES = {"float32": "simt", "float64": "simt"}  # where tensor cores multiply the type: wgmma on Hopper, else mma
+FAMILIES = {"float32": "simt"}  # where tensor cores multiply the type: wgmma on Hopper, else mma
 
 
 @dataclass(frozen=True, slots=True)

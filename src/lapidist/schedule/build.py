@@ -213,7 +213,7 @@ class Search:
         else:
             cause = f"{self.grid.tiles} tiles leave {self.grid.tiles % self.wave} over in waves of {self.wave}"
         return (
-            f"{cause}; predicted {self.costs.amount(split.cost)} with at most {split.peers} peers a tile, "
+            f"{cause}; {self.costs.amount(split.cost)} by the model, with at most {split.peers} peers a tile, "
             f"data-parallel {self.costs.amount(self.data_parallel_cost)}"
         )
 
