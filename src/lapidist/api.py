@@ -104,12 +104,12 @@ def gemm(
     itself. `out_dtype`, `acc_dtype`, `precision`, `scale_a`, `scale_b` and `promote` are matmul's. With 8-bit integers alpha
     and beta are whole numbers.
     `gather_a` and `gather_b` are indices of a's rows and b's columns, `scatter_d` of the rows of out (and c) that take the
-    result, in every matrix of a batch; `check_indices` looks at them all. `permuted`: out has four dimensions (m1, m0, n1, n0), of any strides. alpha and
-    beta may be arrays of one element. `mode` says what is passed, and is checked: "gemm", one pair of matrices; "batched",
-    stacks of them; "array", lists of arrays or Pointers, of which c, out and the result are too. `kernel` and `config` name a
-    registry row and its knobs; `schedule` ("data_parallel", "stream_k" or a Schedule), `split_k`, `reduction` and `avail_sms`
-    say how blocks share the work. `workspace` is an array of at least plan(...).workspace_bytes of zeros, which is fit for the
-    next call; without it the driver keeps one.
+    result, in every matrix of a batch; `check_indices` looks at them all. `permuted`: out has four dimensions (m1, m0, n1,
+    n0), of any strides. alpha and beta may be arrays of one element. `mode` says what is passed, and is checked: "gemm", one
+    pair of matrices; "batched", stacks of them; "array", lists of arrays or Pointers, of which c, out and the result are too.
+    `kernel` and `config` name a registry row and its knobs; `schedule` ("data_parallel", "stream_k" or a Schedule), `split_k`,
+    `reduction` and `avail_sms` say how blocks share the work. `workspace` is an array of at least plan(...).workspace_bytes of
+    zeros, which is fit for the next call; without it the driver keeps one.
     """
     require_choices(device, kernel, config)
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)

@@ -73,7 +73,7 @@ def candidates(problem: Problem, device: Device, kernels: tuple[Kernel, ...], sh
 
 def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, sharing: Sharing) -> Candidate:
     refusal = kernel.refuse(problem, config, device)
-    efficiency *= left_of(problem, kernel, config)
+    efficiency *= left_of(problem, kernel, config) if refusal is None else 1.0
     if refusal is None and sharing.asked_for and not kernel.signature.scheduled:
         refusal = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
     if refusal is None and kernel.schedules is not None:
