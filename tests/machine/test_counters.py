@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from snippets import kernel, run_body
@@ -10,7 +12,7 @@ from lapidist.device import chip
 from lapidist.kernels import kernel_named
 from lapidist.machine import Counts, run
 from lapidist.machine.counters import pieces, wavefronts
-from lapidist.machine.explain import Limit, difference, explain, explain_kernel
+from lapidist.machine.explain import Limit, Residence, along, difference, explain, explain_kernel
 from lapidist.machine.foreign import make_launch
 
 LANE = np.arange(32)
@@ -134,8 +136,39 @@ def test_bigger_work_takes_longer_and_a_bigger_chip_less() -> None:
 
 def test_idle_multiprocessors_are_paid_for() -> None:
     counts = counted(exact_counts=True)
-    full, half = (explain(counts, chip("v100"), scale=1e9, tiles=tiles).seconds for tiles in (160, 81))
+    full, half = (explain(counts, chip("v100"), scale=1e9, residence=Residence(tiles)).seconds for tiles in (160, 81))
     assert half == pytest.approx(full * 160 / 81, rel=1e-3)
+
+
+def test_counts_go_on_along_a_line() -> None:
+    """100 before the loop and 10 a step: counted after 4 and after 8 steps."""
+    counts = counted()
+    short, long = (replace(counts, flops=flops, instructions={"fma f32": flops, "control": 7}) for flops in (140, 180))
+    assert along(short, long, 0.0).flops == 140
+    assert along(short, long, -1.0).instructions == {"fma f32": 100, "control": 7}
+    assert along(short, long, 15.0).flops == 100 + 10 * 64
+    assert along(short, long, 15.0).shared_store == counts.shared_store
+
+
+def test_work_outside_the_loop_hides_behind_other_blocks_only() -> None:
+    counts = counted(exact_counts=True)
+    alone, among_four = (explain(counts, chip("v100"), scale=1e6, outside=counts, residence=Residence(blocks=n)) for n in (1, 4))
+    assert alone.seconds == pytest.approx(4 * among_four.seconds, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("residence", "idle"),
+    [
+        (Residence(), 1.0),
+        (Residence(80), 1.0),
+        (Residence(81), 160 / 81),
+        (Residence(81, balanced=True), 1.0),
+        (Residence(30, 2), 80 / 60),
+    ],
+)
+def test_idle_multiprocessors(residence: Residence, idle: float) -> None:
+    """Of 80; clusters of two take two each."""
+    assert residence.idle(chip("v100")) == pytest.approx(idle)
 
 
 def by_name(limit: Limit) -> str:

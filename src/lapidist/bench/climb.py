@@ -210,13 +210,13 @@ def _counts_of(report: Any) -> dict[str, Any]:
 
 def _bound_of(report: Any, plan: Plan, case: Case) -> str | None:
     """What would bound this kernel on the chip that the machine plays, at this size, and what to do about it."""
-    from lapidist.machine.explain import explain
+    from lapidist.machine.explain import explain, residence_of
 
     if report.counts is None:
         return None
-    tiles, unit = plan.kernel.tiles(plan.problem, plan.config), plan.kernel.unit
     device = chip(MACHINE_CHIP)
-    answer = explain(report.counts, device, tiles=tiles, compulsory_bytes=case.set_bytes, math=case.math, unit=unit)
+    residence, unit = residence_of(plan, (plan.problem.m, plan.problem.n), device), plan.kernel.unit
+    answer = explain(report.counts, device, residence=residence, compulsory_bytes=case.set_bytes, math=case.math, unit=unit)
     return f"{answer.bound.name}; next: {answer.advice}"
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lapidist.machine.ptx import TYPE_BYTES, Instruction, Kernel
-from lapidist.machine.shapes import tensor_flops
+from lapidist.machine.shapes import shared_operand_bytes, tensor_flops
 
 if TYPE_CHECKING:
     from lapidist.machine.copies import Transfer
@@ -114,6 +114,7 @@ class Counts:
     shared_store: Traffic
     local: Traffic
     copied_bytes: int  # moved by bulk and tensor copies
+    streamed_bytes: int  # through shared memory, not by loads and stores: what such copies bring and take, what wgmma reads
     barriers: int
     divergent_branches: int
     exact: bool
@@ -167,7 +168,7 @@ class Counter:
         self.sampled_requests = np.zeros(sites, np.int64)
         self.turns = np.zeros(sites, np.int64)
         self.lines = np.zeros(sites, np.int64)
-        self.copied_bytes = 0
+        self.copied_bytes = self.landed_bytes = 0
         self.merged = merged or {}
         self.joined = 0  # loads that another one brings along
 
@@ -206,7 +207,9 @@ class Counter:
         self.sampled_requests[place] += len(rows)
 
     def transfer(self, t: Transfer) -> None:
-        self.copied_bytes += t.nbytes * (1 if t.to_shared else len(t.shared))
+        """A multicast is read once and lands several times."""
+        self.copied_bytes += t.nbytes
+        self.landed_bytes += t.nbytes * len(t.shared)
 
 
 def pieces(rows: Array, present: Array, size: int, width: int) -> int:
@@ -251,13 +254,14 @@ def collect(scheduler: Scheduler, counter: Counter) -> Counts:
     program = scheduler.m.program
     kernel = program.kernel
     mix: dict[str, int] = {}
-    issued = active = flops = tensor = 0
+    issued = active = flops = tensor = operands = 0
     for block, warps, lanes in zip(program.blocks, scheduler.warp_runs.tolist(), scheduler.lane_runs.tolist(), strict=True):
         for i in kernel.instructions[block.start : block.stop] if warps else ():
             group = class_of(i)
             mix[group] = mix.get(group, 0) + warps
             flops += lanes * flops_of(i)
             tensor += warps * tensor_flops(i)
+            operands += warps * shared_operand_bytes(i)
         issued += warps * (block.stop - block.start)
         active += lanes * (block.stop - block.start)
     if counter.joined:
@@ -280,6 +284,7 @@ def collect(scheduler: Scheduler, counter: Counter) -> Counts:
         total["store shared"],
         total["load local"] + total["store local"],
         counter.copied_bytes,
+        counter.landed_bytes + operands,
         scheduler.barrier_releases,
         int(scheduler.splits.sum()),
         counter.exact,

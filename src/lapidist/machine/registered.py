@@ -16,7 +16,7 @@ from lapidist.launch import Launch
 from lapidist.plans import Plan, make_plan
 from lapidist.problem import Problem
 from lapidist.schedule import stream_k
-from lapidist.sharing import Sharing
+from lapidist.sharing import PLANNED, Sharing
 
 Array = np.ndarray
 Shape = tuple[int, int, int]
@@ -58,10 +58,10 @@ def product_of(
     layouts: str = "rr",
     device: Device | None = None,
     config: Config | None = None,
-    sharers: int = 0,
+    schedule: int | Sharing = PLANNED,
 ) -> Product:
     """The kernel's plan for matrices of these layouts of A and B (r: rows touch, c: columns), or with B the other way round
-    where it takes only that. With `sharers`, so many blocks share all tiles as Stream-K deals them out."""
+    where it takes only that. With a number as `schedule`, so many blocks share all tiles as Stream-K deals them out."""
     m, n, k = shape
     element = element_of(math)
     random = np.random.default_rng(1)
@@ -76,7 +76,7 @@ def product_of(
         operands = operand_of(a, "a"), operand_of(b, "b")
         problem = Problem.of(*operands, None, operand_of(d, "out"), precision=TF32 if math == TF32 else "ieee")
         try:
-            return Product(plan_for(problem, kernel, device or chip(MACHINE_CHIP), config, sharers), a, b, c, d)
+            return Product(plan_for(problem, kernel, device or chip(MACHINE_CHIP), config, schedule), a, b, c, d)
         except RefusalError as refusal:
             refused = refused or refusal
     assert refused is not None
@@ -87,10 +87,11 @@ def laid(matrix: Array, layout: str) -> Array:
     return np.ascontiguousarray(matrix) if layout == "r" else np.asfortranarray(matrix)
 
 
-def plan_for(problem: Problem, kernel: Kernel, device: Device, config: Config | None, sharers: int) -> Plan:
-    if not sharers:
-        return make_plan(problem, device, kernel, config)
+def plan_for(problem: Problem, kernel: Kernel, device: Device, config: Config | None, schedule: int | Sharing) -> Plan:
+    if isinstance(schedule, Sharing):
+        return make_plan(problem, device, kernel, config, schedule)
     config = config or kernel.config_for(problem.math)
     tiles = kernel.tile_grid(problem, config)
-    schedule = stream_k(tiles, sms=sharers, sk_tiles=tiles.tiles, sk_blocks=sharers)
-    return make_plan(problem, device, kernel, config, Sharing(schedule))
+    return make_plan(
+        problem, device, kernel, config, Sharing(stream_k(tiles, sms=schedule, sk_tiles=tiles.tiles, sk_blocks=schedule))
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lapidist.machine.ptx import Instruction
+from lapidist.machine.ptx import Instruction, Vec
 
 WARPS_OF_WGMMA = 4
 
@@ -26,3 +26,13 @@ def tensor_flops(i: Instruction) -> int:
         return 0
     m, n, k = shape
     return 2 * m * n * k // (WARPS_OF_WGMMA if i.opcode == "wgmma" else 1)
+
+
+def shared_operand_bytes(i: Instruction) -> int:
+    """Bytes that one warp's part of a wgmma reads from shared memory: 32 bytes along k of each column of B, and of each row of
+    A if that does not come from registers."""
+    shape = matrix_shape(i)
+    if shape is None or i.opcode != "wgmma" or "mma_async" not in i.mods:
+        return 0
+    m, n, _ = shape
+    return 32 * (n if isinstance(i.operands[1], Vec) else m + n) // WARPS_OF_WGMMA

@@ -15,6 +15,7 @@ from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
 from lapidist.machine.mutants import Case, Survey, Variant, Whole, break_each, chosen_mutants, run_whole
 from lapidist.machine.registered import MACHINE_CHIP, product_of
+from lapidist.sharing import PLANNED
 
 ROWS, COLUMNS = 72, 104
 UNROLLED = 4
@@ -101,7 +102,7 @@ def variant_of(specimen: Specimen, kernel: Kernel, depth: int, beta: float) -> V
     shape = (ROWS, columns + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS * config.cluster)
     chosen = config if specimen.largest else None
-    product = product_of(kernel, specimen.math, shape, specimen.layouts, device, sharers=specimen.sharers, config=chosen)
+    product = product_of(kernel, specimen.math, shape, specimen.layouts, device, chosen, specimen.sharers or PLANNED)
     launch = product.launch(beta)
     right = partial(np.array_equal, product.d, product.wanted(beta))
     waits = bool(product.plan.workspace_bytes)
