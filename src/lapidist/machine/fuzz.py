@@ -20,6 +20,7 @@ from lapidist.machine.state import Machine
 Array = np.ndarray
 REDRAW = 40
 ENGINE_CHANCE = 0.02
+AHEAD_CHANCE = 0.25
 
 
 class FuzzedScheduler(Scheduler):
@@ -111,10 +112,15 @@ class FuzzedScheduler(Scheduler):
             self.winner.passed = 0
 
     def place_in(self, cohort: Cohort) -> int:
-        """The lanes furthest behind; lanes of a warp that spin let the others go on after a while."""
+        """The lanes furthest behind, now and then others: nothing makes lanes that parted meet but what waits for the whole
+        warp. Lanes that spin let the others go on after a while."""
         for number, (_, since) in cohort.groups.items():
             if self.m.steps - since > AGE_LIMIT * (4 + len(self.cohorts)):
                 return number
+        if len(cohort.groups) > 1 and self.random.random() < AHEAD_CHANCE:
+            free = [number for number in cohort.groups if not self.turn(cohort, number)[0]]
+            if free:
+                return free[int(self.random.integers(len(free)))]
         return min(cohort.groups, key=lambda number: self.turn(cohort, number))
 
     # -- asynchronous work --

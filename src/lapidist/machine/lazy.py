@@ -219,6 +219,7 @@ class LazyCopies(Copies):
         """A store reads shared memory: written, ordered, behind a proxy fence, and left alone until waited for."""
         pieces = self.inside_pieces(t, pieces)
         self.s.touch_shared(one_lane(t), pieces, 16, t.site, "load")
+        self.s.check_lanes_met(one_lane(t), pieces, 16, t.site)
         self.s.check_proxy(t.g, t.lane, pieces, 16, t.site)
         self.s.begin_reading(pieces, 16)
 

@@ -269,6 +269,11 @@ class Sanitizer:
             story = f"{done} by lane {who[grain]} of this warp at PTX line {self.m.site(int(where[grain])).line}"
             self.report(g, positions, found, size, shadow, site, story, warp if what != "load" else -1, grain)
 
+    def check_lanes_met(self, g: Lanes, positions: Array, size: int, site: int) -> None:
+        """One lane makes the engine read what others of its warp wrote: they must have met since."""
+        at = self.shared.grains(positions, size)
+        self.race_of_lanes(g, positions, at, size, site, "load", np.full(len(at), g.lane[0]))
+
     def report(
         self,
         g: Lanes,

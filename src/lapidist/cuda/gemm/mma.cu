@@ -244,7 +244,7 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
       store_patch<PATCH, WN, D_PITCH>(patch, C + inner * c_inner + outer * c_outer, c_row, c_col,
                                       D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + m * PATCH,
                                       tile_col + warp_col, M, N, alpha, beta, modes);
-      __syncwarp();  // the patch is read before it is filled again
+      if (m + 1 < ROWS) __syncwarp();  // the patch is read before it is filled again
     }
   }
 }
