@@ -118,6 +118,7 @@ class Copies:
 
     def land(self, t: Transfer) -> None:
         """Do the copy and report its bytes."""
+        self.m.require_alive(np.array(t.shared) // self.m.shared_stride, t.g, t.lane, t.shared[0] % self.m.shared_stride, t.site)
         self.m.observe_transfer(t)
         if t.map is not None:
             self.land_tensor(t, t.map)

@@ -85,6 +85,11 @@ class FuzzedScheduler(Scheduler):
         self.sanitizer.suspects.enter(warp_number(lanes), self.m.program.blocks[number])
         super().step(cohort, number)
 
+    @property
+    def together(self) -> bool:
+        """Even a single warp comes to a barrier one by one: the clocks want to know."""
+        return False
+
     # -- choice --
 
     def choose(self) -> tuple[Cohort, int] | None:

@@ -239,6 +239,7 @@ def shared_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
         slot = np.where(rank >= 0, slot - mine + np.minimum(rank, g.cohort.geometry.cluster_size - 1), slot)
         beyond = rank >= g.cohort.geometry.cluster_size
         own = np.where(beyond, own, own & ((1 << RANK_SHIFT) - 1))
+        m.require_alive(slot, g, 0, int(own[0]), site)
     return Address(m, g, "shared", own + slot * m.shared_stride, own, m.shared)
 
 

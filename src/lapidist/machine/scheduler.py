@@ -90,6 +90,11 @@ class Scheduler:
         self.cohorts.append(cohort)
         self.enqueue(cohort, 0, cohort.all)
 
+    @property
+    def together(self) -> bool:
+        """All lanes run as one: they come to a barrier at once."""
+        return len(self.cohorts) == 1
+
     # -- the loop --
 
     def run(self) -> None:
@@ -255,13 +260,8 @@ class Scheduler:
         if request.action.startswith("cluster"):
             self.arrive_cluster(cohort, lanes, request, after)
             return
-        everybody = (
-            request.action == "sync"
-            and request.count is None
-            and request.value is None
-            and lanes.index is None
-            and len(self.cohorts) == 1
-        )
+        simple = request.action == "sync" and request.count is None and request.value is None
+        everybody = simple and lanes.index is None and self.together
         if everybody and request.number.shape[0] == 1 and not self.barriers:
             self.barrier_releases += self.m.slots
             self.enqueue(cohort, after, lanes)

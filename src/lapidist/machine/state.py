@@ -154,6 +154,14 @@ class Machine:
     def exited_rows(self, g: Lanes) -> Array:
         return (self.exited_mask(g)[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1) == 1
 
+    def require_alive(self, slots: Array, g: Lanes, position: int, address: int, site: int) -> None:
+        """Shared memory of another block is there until that block's last thread exits."""
+        gone = (self.exited[slots] == 0xFFFFFFFF).all(axis=1)
+        if gone.any():
+            block = self.geometry.block_index(int(self.slot_block[slots[int(np.argmax(gone))]]))
+            rule = f"shared memory of block {block}, which has exited; a barrier of the cluster before the exit keeps it"
+            raise self.fault(OutOfBounds, rule, site, g, position + int(np.argmax(gone)), address)
+
     def site(self, index: int) -> Site:
         return self.program.kernel.instructions[index].site
 
