@@ -220,7 +220,7 @@ class LazyCopies(Copies):
         pieces = self.inside_pieces(t, pieces)
         self.s.touch_shared(one_lane(t), pieces, 16, t.site, "load")
         self.s.check_lanes_met(one_lane(t), pieces, 16, t.site)
-        self.s.check_proxy(t.g, t.lane, pieces, 16, t.site)
+        self.s.proxies.check_shared(t.g, t.lane, pieces, 16, t.site)
         self.s.begin_reading(pieces, 16)
 
     def inside_pieces(self, t: Transfer, pieces: Array) -> Array:
@@ -250,6 +250,8 @@ class LazyCopies(Copies):
             region = self.m.globals.find(start)
             positions = np.arange(start, start + nbytes, self.s.grain)
             self.s.touch_global(one_lane(t), positions, self.s.grain, t.site, what, level, region, generic=False)
+            if what == "load":
+                self.s.proxies.check_global(t.g, t.lane, positions, t.site, region)
 
     def commit_bulk(self, g: Lanes) -> None:
         self.queue(g.cohort).bulk_group[slice(None) if g.index is None else g.index] += 1

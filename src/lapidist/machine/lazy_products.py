@@ -45,7 +45,7 @@ class LazyProducts(Products):
         tiles = self.tiles(p)
         for positions in tiles:
             self.s.touch_shared(p.g, positions, PIECE, p.site, "load")
-            self.s.check_proxy(p.g, 0, positions, PIECE, p.site)
+            self.s.proxies.check_shared(p.g, 0, positions, PIECE, p.site)
             self.s.begin_reading(positions, PIECE)
         results = [
             np.full(p.g.n, np.nan, "f4") if p.what.kinds[0] == "f32" else np.full(p.g.n, 0x7FFF7FFF, "u4")

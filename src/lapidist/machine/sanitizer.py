@@ -17,6 +17,7 @@ from lapidist.machine.mbarrier import MBarrier
 from lapidist.machine.memory import Address, MixedAddress, Region
 from lapidist.machine.ordered import PLAIN, Ordered, warp_number
 from lapidist.machine.program import Program
+from lapidist.machine.proxies import Proxies
 from lapidist.machine.ptx import TYPE_BYTES
 from lapidist.machine.scheduler import Barrier
 from lapidist.machine.shadow import LANDING, WRITTEN, Shadow
@@ -61,6 +62,7 @@ class Sanitizer:
         self.block_messages: dict[int, Message] = {}  # per barrier object
         self.ordered = Ordered(m, self.clocks)
         self.suspects = Suspects(m.program)
+        self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
         self.zero_before = [
             r for r in m.globals.regions if r.name.lower().startswith(SELF_RESETTING) and not region_bytes(r).any()
         ]
@@ -305,18 +307,6 @@ class Sanitizer:
 
     def fence(self, g: Lanes, kind: str, site: int) -> None:
         self.ordered.fence(warp_number(g), kind)
-
-    def check_proxy(self, g: Lanes, lane: int, positions: Array, size: int, site: int) -> None:
-        """The asynchronous proxy is about to read shared memory: generic writes there need a proxy fence behind them."""
-        warp = warp_number(g)
-        at = self.shared.grains(positions, size)
-        writer = self.shared.writer[at]
-        missing = (writer >= 0) & self.shared.generic[at] & (self.shared.written[at] > self.clocks.proxied[warp][writer])
-        if missing.any():
-            found = int(np.argmax(missing))
-            where = self.m.site(int(self.shared.write_site[at[found]])).line
-            rule = f"the asynchronous proxy reads what generic stores wrote (PTX line {where}) without fence.proxy.async between"
-            raise self.m.fault(MissingProxyFence, rule, site, g, lane, int(at[found]) * self.grain % self.m.shared_stride)
 
     def warp_meets(self, g: Lanes, members: Array, site: int) -> None:
         self.clocks.meet(warp_number(g))

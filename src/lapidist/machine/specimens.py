@@ -19,9 +19,8 @@ from lapidist.sharing import PLANNED
 
 ROWS, COLUMNS, TAIL = 72, 104, 8
 UNROLLED = 4
-TILES = 4  # where blocks work on several
-SHARERS = 3  # the first block has a tile for itself and begins the next one, which others finish
-CLUSTERS = 2  # that are resident
+SHARERS = 3  # of four tiles: the first block has one for itself and begins the next one, which others finish
+CLUSTERS = 2  # that are resident, and work on four tiles: each reads what the other packed
 LAYOUTS = ("rr", "rc", "cr")
 
 
@@ -100,7 +99,7 @@ def case_of(specimen: Specimen) -> Case:
 def variant_of(specimen: Specimen, kernel: Kernel, config: Config, depth: int, beta: float) -> Variant:
     rows, columns = ROWS, COLUMNS
     if kernel.persistent or specimen.sharers:
-        rows, columns = config.bm * config.cluster_m - TAIL, (TILES - 1) * config.bn * config.cluster_n + TAIL
+        rows, columns = config.bm * config.cluster_m + TAIL, config.bn * config.cluster_n + TAIL
     shape = (rows, columns + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS * config.cluster)
     product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, specimen.sharers or PLANNED)

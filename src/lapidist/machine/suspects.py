@@ -2,7 +2,7 @@
 
 Kernels fetch operands ahead of a loop's end and drop them. Such a read may find nothing written, or race with the next
 tile's copy, and does no harm. So a fault of a load whose value leaves its block unused is kept, and raised only when an
-instruction reads the register.
+instruction reads the register. Moves and conversions only hand the value on.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from lapidist.machine.faults import MachineFault
 from lapidist.machine.program import Program
 
 Array = np.ndarray
+HANDS_ON = ("mov", "cvt")
 
 
 @dataclass(slots=True)
@@ -46,13 +47,21 @@ class Suspects:
         code, block = self.program.kernel.instructions, self.block_of[site]
         if code[site].opcode != "ld":
             return set()
-        left = set(effects(code[site])[1])
-        for i in code[site + 1 : block.stop]:
+        return self.spread(set(effects(code[site])[1]), site + 1, block) or set()
+
+    def spread(self, held: set[str], start: int, block: Block) -> set[str] | None:
+        """Which registers hold the value at the block's end, if these do at `start`; None if an instruction uses it."""
+        code, held = self.program.kernel.instructions, set(held)
+        for i in code[start : block.stop]:
             reads, writes = effects(i)
-            if left.intersection(reads):
-                return set()
-            left.difference_update(writes)
-        return left
+            if held.isdisjoint(reads):
+                held.difference_update(writes)
+            elif i.opcode in HANDS_ON:
+                held.update(writes)
+            else:
+                return None
+        guard = code[block.stop].predicate if block.kind == "skip" else None
+        return None if guard is not None and guard.name in held else held
 
     def add(self, warp: int, site: int, grains: Array, fault: MachineFault | None) -> None:
         self.loads.setdefault(warp, []).append(Ahead(set(self.ahead_of_use(site)), grains, fault))
@@ -73,10 +82,12 @@ class Suspects:
         left = []
         for load in loads:
             if load.registers & block.reads:
-                if load.fault is not None:
+                held = self.spread(load.registers, block.start, block)
+                if held is None and load.fault is not None:
                     raise load.fault
-                continue
-            load.registers -= block.writes
+                load.registers = held or set()
+            else:
+                load.registers -= block.writes
             if load.registers:
                 left.append(load)
         self.loads[warp] = left
