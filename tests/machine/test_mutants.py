@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from snippets import kernel
 
 from lapidist.kernels import KERNELS, kernel_named
-from lapidist.machine.mutants import Survey, Verdict, mutants, survey
+from lapidist.machine.mutants import Survey, Unbroken, Verdict, merged, mutants, survey
 from lapidist.machine.specimens import CLUSTERS, Specimen, case_of, specimens
 
 BODY = """
@@ -31,12 +33,24 @@ def test_shares_and_misses_are_reported() -> None:
     verdicts = [
         Verdict("k", "float32", "barrier", 5, "bar.sync 0;", "Race", 0),
         Verdict("k", "float32", "barrier", 9, "bar.sync 0;", None, None),
+        Verdict("k", "float32", "barrier", 12, "bar.sync 0;", None, None, "nobody reads on"),
     ]
-    result = Survey(verdicts, 2, 4, [])
-    assert result.share("barrier") == (1, 2)
-    assert "| barrier | 1 of 2 | 50% |" in str(result)
+    result = merged([Survey(verdicts, [Unbroken("k", "float32", 0, (), 2)]), Survey([], [Unbroken("k", "float32", 4)])])
+    assert result.share("barrier") == (1, 1, 3)
+    assert (result.clean_runs, result.unreached, result.false_alarms) == (4, 2, [])
+    assert "| barrier | 1 of 2 | 1 | 50% |" in str(result)
     assert "not found: k in float32, line 9" in str(result)
-    assert result.as_json()["false_alarms"] == []
+    assert "line 12" not in str(result)
+    assert Survey.of_json(json.loads(json.dumps(result.as_json()))) == result
+
+
+def test_a_warp_barrier_before_what_waits_for_the_warp_changes_nothing() -> None:
+    text = kernel("""
+        .shared .align 16 .b8 s[512]; mov.u32 %r1, s; st.shared.u32 [%r1], %t;
+        bar.warp.sync -1; add.u32 %r2, %r1, 4; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r2};
+        bar.warp.sync -1; st.shared.u32 [%r1], %t; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r2};
+        bar.warp.sync -1;""")
+    assert [bool(mutant.equivalent) for mutant in mutants(text, "k")] == [True, False, False]
 
 
 @pytest.mark.parametrize("name", ["shared_tile", "async_pipeline"])
@@ -45,7 +59,7 @@ def test_broken_kernels_are_found_and_sound_ones_are_not(name: str) -> None:
     result = survey([case_of(Specimen(name, "float32"))], seeds=2, kinds=("barrier", "wait", "arrival", "fence"))
     assert result.false_alarms == []
     assert result.verdicts
-    assert [verdict for verdict in result.verdicts if verdict.found_by is None] == []
+    assert [verdict for verdict in result.verdicts if verdict.missed] == []
 
 
 def test_every_registered_kernel_is_a_specimen() -> None:

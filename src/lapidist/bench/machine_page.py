@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from lapidist.bench.cases import shape_words
 from lapidist.bench.markdown import row_of, rule
@@ -13,7 +13,7 @@ from lapidist.bench.predictions import page
 from lapidist.bench.record import Record, Run
 from lapidist.bench.views import RUNG_NUMBER, label, latest
 from lapidist.dtypes import MATHS, short_name
-from lapidist.machine.mutants import KINDS
+from lapidist.machine.mutants import KINDS, Survey, merged
 
 KIND_WORDS = {
     "barrier": "barrier (`bar.sync`)",
@@ -35,29 +35,49 @@ def machine_blocks(root: Path, runs: Sequence[Run]) -> dict[str, str]:
 
 
 def mutants_block(results: Path) -> str:
-    """The newest survey."""
-    files = sorted(results.glob("*-mutants.json"))
-    if not files:
-        return "Not surveyed yet.\n"
-    survey: dict[str, Any] = json.loads(files[-1].read_text())
-    heads = ["kernel", "found", "share"]
-    lines = [row_of(["removed", *heads[1:]]), rule(heads)]
+    """Of each kernel the newest survey; several runs may have shared the work."""
+    files = sorted(results.glob("*-mutants.json"), reverse=True)
+    parts, names, seen = [], [], set[tuple[str, str]]()
+    for file in files:
+        stored = json.loads(file.read_text())
+        found = Survey.of_json(stored)
+        fresh = {(each.kernel, each.math) for each in found.unbroken} - seen
+        if fresh:
+            parts.append(only(found, fresh))
+            names.append(f"`results/{file.name}` (PTX of NVRTC {stored['conditions']['nvrtc']})")
+        seen |= fresh
+    return survey_text(merged(parts), seen) + f"\nFrom {', '.join(reversed(names))}.\n" if seen else "Not surveyed yet.\n"
+
+
+def only(found: Survey, wanted: set[tuple[str, str]]) -> Survey:
+    verdicts = [each for each in found.verdicts if (each.kernel, each.math) in wanted]
+    return Survey(verdicts, [each for each in found.unbroken if (each.kernel, each.math) in wanted])
+
+
+def survey_text(found: Survey, specimens: set[tuple[str, str]]) -> str:
+    heads = ["removed", "found", "share", "changes nothing"]
+    lines = [row_of(heads), rule(heads)]
     for kind in KINDS:
-        found, total = (survey["found"][kind][name] for name in ("found", "of"))
+        hits, equal, total = found.share(kind)
         if total:
-            lines.append(row_of([KIND_WORDS[kind], f"{found} of {total}", f"{found / total:.0%}"]))
-    kernels = {(each["kernel"], each["math"]) for each in survey["mutants"]}
-    maths = [short_name(math) for math in MATHS if any(each == math for _, each in kernels)]
+            share = f"{hits / (total - equal):.0%}" if total > equal else ""
+            lines.append(row_of([KIND_WORDS[kind], f"{hits} of {total - equal}", share, str(equal or "")]))
+    kernels = {kernel.partition(",")[0] for kernel, _ in specimens}
+    maths = [short_name(math) for math in MATHS if any(each == math for _, each in specimens)]
     words = [
-        f"{len(kernels)} kernels ({', '.join(maths)}), {survey['seeds']} seeds: {len(survey['false_alarms'])} false alarms in "
-        f"{survey['clean_runs']} runs of the unbroken ones. {survey['unreached']} places that no run comes to were left whole."
+        f"{len(kernels)} kernels, launched in {len(specimens)} ways ({', '.join(maths)}; layouts, sizes of tiles, lines off 16 "
+        f"bytes, Stream-K): {len(found.false_alarms)} false alarms in {found.clean_runs} runs of the unbroken ones. "
+        f"{found.unreached} places that no run comes to were left whole."
     ]
-    missed = [each for each in survey["mutants"] if each["found_by"] is None]
-    words += [
-        f"- not found: {each['kernel']} in {short_name(each['math'])}, line {each['line']}: `{each['text']}`" for each in missed
-    ]
-    c = survey["conditions"]
-    return "\n".join([*lines, "", *words, "", f"From `results/{files[-1].name}`, PTX of NVRTC {c['nvrtc']}."]) + "\n"
+    reasons = Counter(each.equivalent for each in found.verdicts if each.found_by is None and each.equivalent)
+    if reasons:
+        words += ["", "What changes nothing when it is removed, and why:", ""]
+        words += [f"- {count} times: {why}." for why, count in reasons.most_common()]
+    missed = Counter((each.kernel, short_name(each.math), each.text) for each in found.verdicts if each.missed)
+    if missed:
+        words += ["", "Not found:", ""]
+        words += [f"- {kernel} in {math}, {count} times: `{text}`" for (kernel, math, text), count in missed.items()]
+    return "\n".join([*lines, "", *words]) + "\n"
 
 
 # ---- wall time ----

@@ -115,7 +115,7 @@ def in_processes(chosen: list[Specimen], seeds: int, jobs: int) -> Survey:
         with progress(len(waiting), "breaking") as step:
             for part in as_completed(waiting):
                 step(f"{len(part.result().verdicts)} mutants")
-        return merged([of_whole(each) for each in whole.values()] + [part.result() for part in waiting])
+        return merged([of_whole(str(each), each.math, whole[each]) for each in chosen] + [part.result() for part in waiting])
 
 
 def mutants_file(conditions: Conditions) -> str:

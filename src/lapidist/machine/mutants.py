@@ -8,10 +8,12 @@ seed: each fault there is a false alarm.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 from lapidist.launch import Launch
+from lapidist.machine.equivalents import equivalent
 from lapidist.machine.faults import MachineFault
 from lapidist.machine.parse import parse_kernel
 from lapidist.machine.ptx import Instruction, Sym
@@ -30,6 +32,7 @@ class Mutant:
     line: int
     text: str
     ptx: str = field(repr=False)
+    equivalent: str = ""  # why it behaves as the kernel does, if a rule says so
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,22 @@ class Verdict:
     text: str
     found_by: str | None
     seed: int | None
+    equivalent: str = ""  # why there was nothing to find
+
+    @property
+    def missed(self) -> bool:
+        return self.found_by is None and not self.equivalent
+
+
+@dataclass(frozen=True)
+class Unbroken:
+    """Runs of a kernel as it is, their false alarms, and how many places to break it they never come to."""
+
+    kernel: str
+    math: str
+    runs: int
+    false_alarms: tuple[str, ...] = ()
+    unreached: int = 0
 
 
 @dataclass
@@ -51,35 +70,46 @@ class Survey:
     cannot be missed there: it is counted, not broken."""
 
     verdicts: list[Verdict] = field(default_factory=list)
-    unreached: int = 0
-    clean_runs: int = 0
-    false_alarms: list[str] = field(default_factory=list)
+    unbroken: list[Unbroken] = field(default_factory=list)
 
-    def share(self, kind: str) -> tuple[int, int]:
-        """(found, all) of a kind."""
+    def share(self, kind: str) -> tuple[int, int, int]:
+        """Of a kind: how many were found, could not be, and all."""
         mine = [verdict for verdict in self.verdicts if verdict.kind == kind]
-        return sum(verdict.found_by is not None for verdict in mine), len(mine)
+        found = sum(verdict.found_by is not None for verdict in mine)
+        return found, len(mine) - found - sum(verdict.missed for verdict in mine), len(mine)
+
+    @property
+    def clean_runs(self) -> int:
+        return sum(each.runs for each in self.unbroken)
+
+    @property
+    def unreached(self) -> int:
+        return sum(each.unreached for each in self.unbroken)
+
+    @property
+    def false_alarms(self) -> list[str]:
+        return [alarm for each in self.unbroken for alarm in each.false_alarms]
 
     def as_json(self) -> dict[str, object]:
-        shares = {kind: self.share(kind) for kind in KINDS}
-        return {
-            "found": {kind: {"found": found, "of": total} for kind, (found, total) in shares.items()},
-            "unreached": self.unreached,
-            "clean_runs": self.clean_runs,
-            "false_alarms": self.false_alarms,
-            "mutants": [asdict(verdict) for verdict in self.verdicts],
-        }
+        shares = {kind: dict(zip(("found", "equivalent", "of"), self.share(kind), strict=True)) for kind in KINDS}
+        unbroken, verdicts = ([asdict(each) for each in rows] for rows in (self.unbroken, self.verdicts))
+        return {"found": shares, "unbroken": unbroken, "mutants": verdicts}
+
+    @classmethod
+    def of_json(cls, stored: Mapping[str, Any]) -> Survey:
+        unbroken = [Unbroken(**{**each, "false_alarms": tuple(each["false_alarms"])}) for each in stored["unbroken"]]
+        return cls([Verdict(**each) for each in stored["mutants"]], unbroken)
 
     def __str__(self) -> str:
-        lines = ["| removed | found | share |", "|---|---|---|"]
+        lines = ["| removed | found | changes nothing | share |", "|---|---|---|---|"]
         for kind in KINDS:
-            found, total = self.share(kind)
-            if total:
-                lines.append(f"| {kind} | {found} of {total} | {found / total:.0%} |")
+            found, equal, total = self.share(kind)
+            if total > equal:
+                lines.append(f"| {kind} | {found} of {total - equal} | {equal} | {found / (total - equal):.0%} |")
         lines.append("")
         lines.append(f"{self.unreached} places that no run comes to")
         lines.append(f"{len(self.false_alarms)} false alarms in {self.clean_runs} runs of unbroken kernels")
-        missed = [verdict for verdict in self.verdicts if verdict.found_by is None]
+        missed = [verdict for verdict in self.verdicts if verdict.missed]
         lines += [f"not found: {verdict.kernel} in {verdict.math}, line {verdict.line}: {verdict.text}" for verdict in missed]
         return "\n".join(lines)
 
@@ -98,7 +128,8 @@ def mutants(ptx: str, entry: str) -> Iterator[Mutant]:
         line = i.site.line - 1
         broken = change(lines[line])
         if broken != lines[line]:
-            yield Mutant(kind, i.site.line, i.site.text, "\n".join([*lines[:line], broken, *lines[line + 1 :]]))
+            changed = "\n".join([*lines[:line], broken, *lines[line + 1 :]])
+            yield Mutant(kind, i.site.line, i.site.text, changed, equivalent(i, index, kernel, ptx))
 
 
 Change = Callable[[str], str]
@@ -194,7 +225,7 @@ def judge(case: Case, mutant: Mutant, seeds: Iterable[int], budget: int) -> Verd
             return Verdict(*what, type(fault).__name__, seed)
         if not variant.right():
             return Verdict(*what, "result", seed)
-    return Verdict(*what, None, None)
+    return Verdict(*what, None, None, mutant.equivalent)
 
 
 @dataclass(frozen=True)
@@ -239,12 +270,13 @@ def chosen_mutants(case: Case, kinds: tuple[str, ...] = KINDS) -> list[Mutant]:
 
 
 def break_each(case: Case, chosen: Iterable[Mutant], whole: Whole, seeds: int) -> Survey:
-    result = Survey()
+    result, unreached = Survey(), 0
     for mutant in chosen:
         if mutant.line not in whole.reached:
-            result.unreached += 1
+            unreached += 1
         else:
             result.verdicts.append(judge(case, mutant, range(seeds), BUDGET_FACTOR * whole.steps + 10_000))
+    result.unbroken.append(Unbroken(case.kernel, case.math, 0, (), unreached))
     return result
 
 
@@ -253,19 +285,23 @@ def survey(cases: Iterable[Case], seeds: int = 10, kinds: tuple[str, ...] = KIND
     parts = []
     for case in cases:
         whole = run_whole(case, range(seeds))
-        parts += [of_whole(whole), break_each(case, chosen_mutants(case, kinds), whole, seeds)]
+        parts += [of_whole(case.kernel, case.math, whole), break_each(case, chosen_mutants(case, kinds), whole, seeds)]
     return merged(parts)
 
 
-def of_whole(whole: Whole) -> Survey:
-    return Survey(clean_runs=whole.runs, false_alarms=list(whole.false_alarms))
+def of_whole(kernel: str, math: str, whole: Whole) -> Survey:
+    return Survey([], [Unbroken(kernel, math, whole.runs, whole.false_alarms)])
 
 
 def merged(parts: Iterable[Survey]) -> Survey:
-    result = Survey()
+    """One entry for each kernel and math."""
+    result, unbroken = Survey(), dict[tuple[str, str], Unbroken]()
     for part in parts:
         result.verdicts += part.verdicts
-        result.unreached += part.unreached
-        result.clean_runs += part.clean_runs
-        result.false_alarms += part.false_alarms
+        for each in part.unbroken:
+            old = unbroken.get((each.kernel, each.math), Unbroken(each.kernel, each.math, 0))
+            alarms = old.false_alarms + each.false_alarms
+            more = replace(old, runs=old.runs + each.runs, false_alarms=alarms, unreached=old.unreached + each.unreached)
+            unbroken[each.kernel, each.math] = more
+    result.unbroken = list(unbroken.values())
     return result

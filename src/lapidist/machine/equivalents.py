@@ -1,0 +1,74 @@
+"""Mutants that behave as the kernel does in every schedule: to miss them is right. Each rule says why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lapidist.compiler import CUDA_SOURCES
+from lapidist.machine.ptx import Instruction, Kernel
+
+WAITS_FOR_THE_WARP = ("stmatrix", "ldmatrix", "shfl", "vote", "mma", "wgmma")
+TOUCHES_MEMORY = ("ld", "st", "red", "atom", "cp", "fence", "membar", "mbarrier", "bar", "barrier")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Holds for an instruction of one source line, in kernels with a certain text in their PTX."""
+
+    source: str  # file
+    line: str  # what stands in the line
+    ptx: str
+    why: str
+
+
+MEETS_ALL_BLOCKS = "red.release.gpu"
+INIT = "a block that packs meets all others, with proxy fences, before anyone uses an mbarrier"
+RULES = (
+    Rule("packing.cuh", "fence.proxy.async", "", "of the fences before the release and after the acquire one is enough"),
+    Rule("wgmma.cu", "barrier_init_fence", MEETS_ALL_BLOCKS, INIT),
+    Rule("wgmma.cu", "nobody uses a barrier before", MEETS_ALL_BLOCKS, INIT),
+)
+WARP_RULE = "the next access is an instruction that waits for the whole warp itself"
+
+
+def equivalent(i: Instruction, index: int, kernel: Kernel, ptx: str) -> str:
+    """Why nothing changes without this instruction; "" if no rule says so."""
+    if i.opcode == "bar" and "warp" in i.mods and warp_meets_next(index, kernel):
+        return WARP_RULE
+    for rule in RULES:
+        if rule.ptx in ptx and any(rule.source == file and rule.line in text for file, text in source_lines(i)):
+            return rule.why
+    return ""
+
+
+def warp_meets_next(index: int, kernel: Kernel) -> bool:
+    """Straight on to a .sync instruction of the warp, past nothing that touches memory."""
+    targets = set(kernel.labels.values())
+    for place in range(index + 1, len(kernel.instructions)):
+        i = kernel.instructions[place]
+        if place in targets or i.opcode in ("bra", "brx", "ret", "exit"):
+            return False
+        if i.opcode in WAITS_FOR_THE_WARP:
+            return "sync" in i.mods
+        if i.opcode in TOUCHES_MEMORY:
+            return False
+    return False
+
+
+def source_lines(i: Instruction) -> list[tuple[str, str]]:
+    """(file, text) of the instruction's line, and of those that it was inlined at."""
+    found = []
+    for place in i.site.source.replace("inlined at ", "").split(", "):
+        file, _, number = place.rpartition(":")
+        text = read_source(file)
+        if text and number.isdigit() and int(number) <= len(text):
+            found.append((file, text[int(number) - 1]))
+    return found
+
+
+def read_source(file: str) -> list[str]:
+    for folder in ("", "ladder", "detours", "gemm"):
+        path = CUDA_SOURCES / folder / file
+        if path.is_file():
+            return path.read_text().splitlines()
+    return []
