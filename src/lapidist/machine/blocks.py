@@ -99,7 +99,8 @@ def leaders(kernel: Kernel) -> list[int]:
         wait = wait_kind(i)
         if wait or i.opcode in ("bra", "brx", "ret", "exit", "trap"):
             found.add(index + 1)
-        if wait == "retry" or (wait and i.predicate is not None):
+        # Lanes that parted may come apart to a warp barrier: what stands before it is theirs to do in any order.
+        if wait == "retry" or (wait and i.predicate is not None) or (i.opcode == "bar" and "warp" in i.mods):
             found.add(index)
     return sorted(index for index in found if index < len(code))
 

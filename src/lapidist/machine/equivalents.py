@@ -27,6 +27,18 @@ RULES = (
     Rule("packing.cuh", "fence.proxy.async", "", "of the fences before the release and after the acquire one is enough"),
     Rule("wgmma.cu", "barrier_init_fence", MEETS_ALL_BLOCKS, INIT),
     Rule("wgmma.cu", "nobody uses a barrier before", MEETS_ALL_BLOCKS, INIT),
+    Rule(
+        "mma.cu",
+        "everyone has read the last tile",
+        "f64.f64.f64.f64",
+        "the loop's last barrier stands behind the last read whose value is used; what is read after it is dropped",
+    ),
+    Rule(
+        "sharing.cuh",
+        "if (!finishes) each_piece",
+        "",
+        "a block that finishes a tile would leave its sums in a slot that nobody reads any more",
+    ),
 )
 WARP_RULE = "the next access is an instruction that waits for the whole warp itself"
 
