@@ -228,6 +228,7 @@ def mutants(
         str, typer.Option("--dtype", help="types: a kernel is broken in the first that it multiplies")
     ] = "fp32,fp16",
     jobs: Annotated[int, typer.Option(min=1, help="processes")] = 1,
+    part: Annotated[str, typer.Option(help="I/N: the I-th of N parts of the work, for several computers")] = "1/1",
     as_json: Json = False,
     record: Keep = None,
 ) -> None:
@@ -236,7 +237,7 @@ def mutants(
     from lapidist.dtypes import math_named
 
     maths = [math_named(part) for part in dtype.split(",")]
-    raise typer.Exit(int(bool(mutants_command(kernel, maths, seeds, jobs, as_json, record).false_alarms)))
+    raise typer.Exit(int(bool(mutants_command(kernel, maths, seeds, jobs, part, as_json, record).false_alarms)))
 
 
 @app.command("run-ptx")

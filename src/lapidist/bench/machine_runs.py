@@ -83,12 +83,14 @@ def print_one(kernel: Kernel, case: Case, answer: Explanation) -> None:
 # ---- mutants ----
 
 
-def mutants_command(name: str | None, maths: list[str], seeds: int, jobs: int, as_json: bool, record: Path | None) -> Survey:
+def mutants_command(
+    name: str | None, maths: list[str], seeds: int, jobs: int, part: str, as_json: bool, record: Path | None
+) -> Survey:
     """Break kernels, in several processes, and say what was found."""
     if record is not None:
         require_folder("--record", record)
     names = [kernel_named(part).name for part in name.split(",")] if name else None
-    chosen = list(specimens(names, maths))
+    chosen = list(specimens(names, maths))[part_of(part)]
     found = survey(map(case_of, chosen), seeds) if jobs == 1 else in_processes(chosen, seeds, jobs)
     for verdict in found.verdicts:
         tell(verdict)
@@ -98,6 +100,14 @@ def mutants_command(name: str | None, maths: list[str], seeds: int, jobs: int, a
         (record / mutants_file(conditions)).write_text(text + "\n")
     print(text if as_json else found)
     return found
+
+
+def part_of(text: str) -> slice:
+    """ "I/N": every N-th from the I-th on."""
+    number, _, count = text.partition("/")
+    if not (number.isdigit() and count.isdigit() and 1 <= int(number) <= int(count)):
+        raise ArgumentError(f"--part: must be I/N with I from 1 to N, as 2/4; got {text!r}")
+    return slice(int(number) - 1, None, int(count))
 
 
 def in_processes(chosen: list[Specimen], seeds: int, jobs: int) -> Survey:

@@ -254,7 +254,7 @@ def residence_of(plan: Plan, extents: tuple[int, int], device: Device) -> Reside
         cluster=config.cluster,
         blocks=max(kernel.persistent or device.blocks_resident(config.threads, 0, shared), 1),
         persistent=bool(kernel.persistent),
-        balanced=kernel.sharing is not None,
+        balanced=bool(kernel.persistent) and kernel.signature.scheduled,
         unhidden=APART if config.producers else AHEAD if config.stages else BY_TURNS,
     )
 

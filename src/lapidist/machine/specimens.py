@@ -48,14 +48,14 @@ class Specimen:
 
 def specimens(names: Iterable[str] | None, maths: Iterable[str]) -> Iterator[Specimen]:
     """Each registered kernel in the first of these maths that it multiplies in, and every way to run it. Production kernels on
-    tensor cores also in every other math."""
+    tensor cores also in every other math, with the smallest tile."""
     chosen, wanted = None if names is None else set(names), tuple(maths)
     for kernel in KERNELS:
         taken = [math for math in wanted if math in kernel.types.maths]
         if taken and (chosen is None or kernel.name in chosen):
             yield from ways_of(kernel, taken[0])
             if kernel.kind == "production" and kernel.unit != "fma":
-                yield from (Specimen(kernel.name, math) for math in taken[1:])
+                yield from (Specimen(kernel.name, math, smallest=True) for math in taken[1:])
 
 
 def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
@@ -100,6 +100,7 @@ def variant_of(specimen: Specimen, kernel: Kernel, config: Config, depth: int, b
     rows, columns = ROWS, COLUMNS
     if kernel.persistent or specimen.sharers:
         rows, columns = config.bm * config.cluster_m + TAIL, config.bn * config.cluster_n + TAIL
+        rows = ROWS if kernel.unit == "fma" else rows  # two tiles: 256 x 128 sums take long
     shape = (rows, columns + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS * config.cluster)
     product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, specimen.sharers or PLANNED)
