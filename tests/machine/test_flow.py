@@ -414,3 +414,21 @@ def test_a_lane_that_arrives_for_its_warp_needs_a_syncwarp() -> None:
         )
         with pytest.raises(Race, match="read by warp 0"):
             run_body(RELEASE.replace("{0}", ""), np.zeros(1, "u4"), np.zeros(64, "u4"), threads=64, sanitize=True, seed=seed)
+
+
+PATIENCE = """
+    mov.u32 %r1, %ctaid.x; setp.ne.u32 %p1, %r1, 0; @%p1 bra W;
+    mov.u32 %r2, 0; L: add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 2000; @%p2 bra L; {raise} bra E;
+    W: ld.acquire.gpu.global.u32 %r3, [%out]; setp.eq.u32 %p3, %r3, 0; @%p3 bra W; E:"""
+
+
+def test_polling_is_a_deadlock_only_if_nobody_does_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block 0 counts to 2000 before it raises the flag that all others look at."""
+    monkeypatch.setattr("lapidist.machine.state.POLL_LIMIT", 50)
+    for mode in ({}, {"sanitize": True, "seed": 1, "residency": 3}):
+        flag = np.zeros(1, "u4")
+        raising = "red.release.gpu.global.add.u32 [%out], 1;"
+        run_body(PATIENCE.replace("{raise}", raising), np.zeros(1, "u4"), flag, grid=3, threads=1, **mode)
+        assert flag[0] == 1
+        with pytest.raises(Deadlock, match="polled"):
+            run_body(PATIENCE.replace("{raise}", ""), np.zeros(1, "u4"), flag * 0, grid=3, threads=1, **mode)

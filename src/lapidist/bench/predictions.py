@@ -87,7 +87,7 @@ def predict(kernel: Kernel, device: Device, case: Case) -> tuple[Record, Explana
 def conditions_of(device: Device) -> Conditions:
     from lapidist.bench.conditions import gather
 
-    return gather(device, device.name, MODE, f"the machine's counts at {COUNTED_AT}^3, scaled")
+    return gather(device, device.name, MODE, f"the machine's counts at {COUNTED_AT}^3 and twice as deep, scaled")
 
 
 def climbable(device: Device, math: str) -> list[Kernel]:

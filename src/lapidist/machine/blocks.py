@@ -66,6 +66,7 @@ class Block:
     writes: set[str] = field(default_factory=set)
     live_in: set[str] = field(default_factory=set)
     live_out: set[str] = field(default_factory=set)
+    polls: bool = False  # it lies on a loop that looks at memory until that changes
 
 
 def build_blocks(kernel: Kernel) -> list[Block]:
@@ -79,7 +80,30 @@ def build_blocks(kernel: Kernel) -> list[Block]:
         find_registers(block, kernel)
         blocks.append(block)
     find_live_out(blocks)
+    for block in blocks:
+        if any(is_ordered_load(i) for i in kernel.instructions[block.start : block.stop]):
+            mark_loop(block, blocks)
     return blocks
+
+
+def is_ordered_load(i: Instruction) -> bool:
+    """How a kernel waits on memory."""
+    return i.opcode == "ld" and any(mod in ("acquire", "relaxed", "volatile") for mod in i.mods)
+
+
+def mark_loop(block: Block, blocks: list[Block]) -> None:
+    """The shortest way from a block back to itself."""
+    came_from, ahead = {block.index: -1}, [block.index]
+    for index in ahead:
+        for after in successors(blocks[index], len(blocks)):
+            if after == block.index:
+                while index >= 0:
+                    blocks[index].polls = True
+                    index = came_from[index]
+                return
+            if after not in came_from:
+                came_from[after] = index
+                ahead.append(after)
 
 
 def wait_kind(i: Instruction) -> str:

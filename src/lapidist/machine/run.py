@@ -13,6 +13,7 @@ import numpy as np
 from lapidist.errors import ArgumentError
 from lapidist.launch import Launch, TensorMap
 from lapidist.machine import access, alu, bulk, convert, floats, flow, mbarrier, moves, remote, tensorcore, warp, wgmma, wmma
+from lapidist.machine.blocks import is_ordered_load
 from lapidist.machine.copies import element_size
 from lapidist.machine.counters import Counter, Counts, collect
 from lapidist.machine.fuzz import FuzzedScheduler
@@ -178,8 +179,7 @@ def shared_extent(program: Program, dynamic: int) -> int:
 
 def waits_on_memory(program: Program) -> bool:
     """Blocks of such a kernel may wait for each other."""
-    ordered = ("acquire", "relaxed", "volatile")
-    return any(i.opcode == "ld" and any(mod in ordered for mod in i.mods) for i in program.kernel.instructions)
+    return any(is_ordered_load(i) for i in program.kernel.instructions)
 
 
 def resident_blocks(geometry: Geometry, residency: int | None, program: Program) -> int:

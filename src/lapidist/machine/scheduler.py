@@ -59,6 +59,8 @@ class Scheduler:
         self.splits = np.zeros(len(machine.program.blocks), np.int64)
         self.barrier_releases = 0
         self.on_progress: Callable[[int, int], None] = nothing
+        blocks = machine.program.blocks
+        machine.everyone_polls = lambda: all(blocks[number].polls for cohort in self.cohorts for number in cohort.groups)
 
     # -- residency --
 
@@ -110,21 +112,19 @@ class Scheduler:
                     return
 
     def choose(self) -> tuple[Cohort, int] | None:
-        """The lowest block index of those that wait for no other lanes, or a group that was passed over too often."""
-        best: tuple[Cohort, int] | None = None
-        least = True, len(self.m.program.blocks)
-        for cohort in self.cohorts:
-            for number, (_, since) in cohort.groups.items():
-                if self.m.steps - since > AGE_LIMIT:
-                    return cohort, number
-                turn = self.turn(cohort, number)
-                if best is None or turn < least:
-                    best, least = (cohort, number), turn
-        return best
+        """The lowest block index of those that wait for no other lanes, or the group that was passed over longest."""
+        ready = [(cohort, number) for cohort in self.cohorts for number in cohort.groups]
+        if not ready:
+            return None
+        cohort, number = min(ready, key=lambda choice: choice[0].groups[choice[1]][1])
+        if self.m.steps - cohort.groups[number][1] > AGE_LIMIT * len(self.cohorts):
+            return cohort, number
+        return min(ready, key=lambda choice: self.turn(*choice))
 
-    def turn(self, cohort: Cohort, number: int) -> tuple[bool, int]:
-        """Part of a warp that comes to an instruction of whole warps lets the others catch up."""
-        return self.m.program.blocks[number].collective and not cohort.groups[number][0].whole, number
+    def turn(self, cohort: Cohort, number: int) -> tuple[bool, bool, int]:
+        """Part of a warp that comes to an instruction of whole warps lets the others catch up; who polls lets all others go."""
+        block = self.m.program.blocks[number]
+        return block.collective and not cohort.groups[number][0].whole, block.polls, number
 
     def progress(self) -> bool:
         """When no lane can run: waits give up once, as try_wait may; the second time it is a deadlock."""

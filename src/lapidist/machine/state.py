@@ -39,6 +39,11 @@ def nothing(*_: object) -> None:
     """A hook that nobody took."""
 
 
+def always() -> bool:
+    """Another one."""
+    return True
+
+
 class Machine:
     """What generated code calls as `m`; counters and the sanitizer replace its hooks."""
 
@@ -89,6 +94,7 @@ class Machine:
         self.chip_sums = False
         self.impatient = False
         self.polls = 0
+        self.everyone_polls: Callable[[], bool] = always
         self.steps = 0
         # Counts events that may let a waiting lane go on.
         self.events = 0
@@ -121,10 +127,13 @@ class Machine:
         return ALWAYS if self.impatient else ready
 
     def poll(self, site: int) -> None:
-        """Ordered loads are how a kernel waits on memory: many of them and no store by anyone is a deadlock."""
+        """Ordered loads are how a kernel waits on memory: many of them, no store, and nobody who does something else is a
+        deadlock."""
         if self.program.kernel.instructions[site].opcode != "ld":
             return
         self.polls += 1
+        if self.polls > POLL_LIMIT and not self.everyone_polls():
+            self.polls = 0
         if self.polls > POLL_LIMIT:
             waiting = int((self.slot_block >= 0).sum())
             rule = (
