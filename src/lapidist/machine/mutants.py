@@ -21,7 +21,7 @@ from lapidist.machine.run import run
 
 KINDS = ("barrier", "warp barrier", "wait", "arrival", "fence", "order", "bounds")
 BUDGET_FACTOR = 12
-BOUNDS_MOST = 8  # an unrolled epilogue checks its borders very often, always alike
+BOUNDS_MOST = 5  # an unrolled epilogue checks its borders very often, always alike
 
 
 @dataclass(frozen=True)

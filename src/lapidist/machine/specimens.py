@@ -47,26 +47,32 @@ class Specimen:
 
 
 def specimens(names: Iterable[str] | None, maths: Iterable[str]) -> Iterator[Specimen]:
-    """Each registered kernel in the first of these maths that it multiplies in, and every way to run it. Production kernels on
-    tensor cores also in every other math, with the smallest tile."""
+    """Each registered kernel in the first of these maths that it multiplies in, and every way to run it; production kernels on
+    tensor cores also in every other math. What differs in more than its tile is tried with the smallest."""
     chosen, wanted = None if names is None else set(names), tuple(maths)
     for kernel in KERNELS:
         taken = [math for math in wanted if math in kernel.types.maths]
         if taken and (chosen is None or kernel.name in chosen):
             yield from ways_of(kernel, taken[0])
-            if kernel.kind == "production" and kernel.unit != "fma":
+            if on_tensor_cores(kernel):
                 yield from (Specimen(kernel.name, math, smallest=True) for math in taken[1:])
 
 
+def on_tensor_cores(kernel: Kernel) -> bool:
+    return kernel.kind == "production" and kernel.unit != "fma"
+
+
 def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
-    several = kernel.kind == "production" and kernel.unit != "fma"
-    yield from (Specimen(kernel.name, math, layouts) for layouts in (LAYOUTS if several else LAYOUTS[:1]))
-    if len(kernel.configs_for(math)) > 1:
-        yield Specimen(kernel.name, math, smallest=True)
+    small = len(kernel.configs_for(math)) > 1
+    yield Specimen(kernel.name, math)
+    if small:
+        yield from (
+            Specimen(kernel.name, math, each, smallest=True) for each in (LAYOUTS if on_tensor_cores(kernel) else LAYOUTS[:1])
+        )
     if kernel.scratch is not None:
-        yield Specimen(kernel.name, math, "rc", ragged=True)
+        yield Specimen(kernel.name, math, "rc", ragged=True, smallest=small)
     if kernel.signature.scheduled:
-        yield Specimen(kernel.name, math, sharers=SHARERS)
+        yield Specimen(kernel.name, math, smallest=small, sharers=SHARERS)
 
 
 # ---- to cases ----
