@@ -12,7 +12,6 @@ import numpy as np
 from lapidist.machine.lanes import Cohort, Lanes
 from lapidist.machine.lazy import LazyCopies
 from lapidist.machine.lazy_products import LazyProducts
-from lapidist.machine.ordered import warp_number
 from lapidist.machine.sanitizer import Sanitizer
 from lapidist.machine.scheduler import AGE_LIMIT, Barrier, Scheduler
 from lapidist.machine.state import Machine
@@ -82,7 +81,7 @@ class FuzzedScheduler(Scheduler):
 
     def step(self, cohort: Cohort, number: int) -> None:
         lanes, _ = cohort.groups[number]
-        self.sanitizer.suspects.enter(warp_number(lanes), self.m.program.blocks[number])
+        self.sanitizer.suspects.enter(lanes, self.m.program.blocks[number])
         super().step(cohort, number)
 
     @property

@@ -139,7 +139,7 @@ class Sanitizer:
             self.touch_shared(g, positions, size, site, "load", level)
         except MachineFault as found:
             fault = found
-        self.suspects.add(warp_number(g), site, self.shared.grains(positions, size), fault)
+        self.suspects.add(g, site, self.shared.grains(positions, size), fault)
 
     def lane_of(self, found: Array, size: int) -> int:
         """Which lane the first marked grain belongs to."""

@@ -7,12 +7,14 @@ instruction reads the register. Moves and conversions only hand the value on.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from lapidist.machine.blocks import Block, effects
 from lapidist.machine.faults import MachineFault
+from lapidist.machine.lanes import Lanes
+from lapidist.machine.ordered import warp_number
 from lapidist.machine.program import Program
 
 Array = np.ndarray
@@ -21,9 +23,11 @@ HANDS_ON = ("mov", "cvt")
 
 @dataclass(slots=True)
 class Ahead:
-    """A load whose value nobody has used yet: the registers that hold it, what it read, and what is wrong with it."""
+    """A load whose value nobody has used yet: the registers that hold it, in which lanes (a mask), what it read, and what is
+    wrong with it."""
 
     registers: set[str]
+    lanes: int
     grains: Array
     fault: MachineFault | None
 
@@ -63,31 +67,41 @@ class Suspects:
         guard = code[block.stop].predicate if block.kind == "skip" else None
         return None if guard is not None and guard.name in held else held
 
-    def add(self, warp: int, site: int, grains: Array, fault: MachineFault | None) -> None:
-        self.loads.setdefault(warp, []).append(Ahead(set(self.ahead_of_use(site)), grains, fault))
+    def add(self, g: Lanes, site: int, grains: Array, fault: MachineFault | None) -> None:
+        self.loads.setdefault(warp_number(g), []).append(Ahead(set(self.ahead_of_use(site)), mask_of(g), grains, fault))
 
     def blame(self, warp: int, grain: int, fault: MachineFault) -> bool:
         """A write races with a read of this warp: if the value is still unused, the fault waits for its use."""
-        for load in self.loads.get(warp, ()):
-            if (load.grains == grain).any():
-                load.fault = load.fault or fault
-                return True
-        return False
+        blamed = [load for load in self.loads.get(warp, ()) if (load.grains == grain).any()]
+        for load in blamed:
+            load.fault = load.fault or fault
+        return bool(blamed)
 
-    def enter(self, warp: int, block: Block) -> None:
-        """A warp executes a block: values that it reads are used, values that it overwrites are gone."""
+    def enter(self, g: Lanes, block: Block) -> None:
+        """Lanes of a warp execute a block: values that it reads are used, values that it overwrites are gone."""
+        warp = warp_number(g)
         loads = self.loads.get(warp)
         if not loads:
             return
-        left = []
+        here, left = mask_of(g), []
         for load in loads:
-            if load.registers & block.reads:
-                held = self.spread(load.registers, block.start, block)
-                if held is None and load.fault is not None:
-                    raise load.fault
-                load.registers = held or set()
-            else:
-                load.registers -= block.writes
-            if load.registers:
-                left.append(load)
+            if load.lanes & ~here:  # for lanes elsewhere nothing happens
+                left.append(replace(load, lanes=load.lanes & ~here))
+            if load.lanes & here:
+                held = self.after(load, block)
+                if held:
+                    left.append(replace(load, registers=held, lanes=load.lanes & here))
         self.loads[warp] = left
+
+    def after(self, load: Ahead, block: Block) -> set[str]:
+        """Which registers hold the value behind a block; a use brings out what is wrong with it."""
+        if load.registers.isdisjoint(block.reads):
+            return load.registers - block.writes
+        held = self.spread(load.registers, block.start, block)
+        if held is None and load.fault is not None:
+            raise load.fault
+        return held or set()
+
+
+def mask_of(g: Lanes) -> int:
+    return int(np.bitwise_or.reduce(np.uint64(1) << g.lane.astype(np.uint64)))
