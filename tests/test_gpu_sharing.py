@@ -216,3 +216,55 @@ def test_lists(torch: Any, kernel: str, dtype: str) -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert all(judge(d, x, y).ok for d, x, y in zip(out, a, b, strict=True))
+
+
+@pytest.mark.parametrize("split_k", [1, 3])
+@pytest.mark.parametrize(("kernel", "dtype"), FAMILIES)
+def test_addresses_in_device_memory(torch: Any, kernel: str, dtype: str, split_k: int) -> None:
+    """Read when the kernel runs: a graph replays with what the lists hold by then."""
+
+    def listed(matrices: list[Any]) -> Any:
+        addresses = torch.tensor([matrix.data_ptr() for matrix in matrices], device="cuda")
+        return lapidist.Pointers(addresses, tuple(matrices[0].shape), dtype, alignment=16)
+
+    a, b, c = ([normal(torch, *shape, dtype=dtype) for _ in range(300)] for shape in ((60, 200), (200, 88), (60, 88)))
+    out = [poisoned(torch, 60, 88, dtype=dtype) for _ in a]
+    given = [listed(matrices) for matrices in (a, b, c, out)]
+    plan = lapidist.plan(*given[:3], out=given[3], alpha=0.5, beta=2.0, mode="array", kernel=kernel, split_k=split_k)
+    plan.execute(*given)
+    assert all(judge(d, x, y, z, 0.5, 2.0).ok for d, x, y, z in zip(out, a, b, c, strict=True))
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        plan.execute(*given)
+    given[0].addresses.copy_(given[0].addresses.flip(0))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert all(judge(d, x, y, z, 0.5, 2.0).ok for d, x, y, z in zip(out, a[::-1], b, c, strict=True))
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), FAMILIES)
+def test_the_same_rows_of_every_matrix_of_a_batch(torch: Any, kernel: str, dtype: str) -> None:
+    a, b = normal(torch, 5, 90, 70, dtype=dtype), normal(torch, 70, 110, dtype=dtype)
+    rows, to = torch.randint(0, 90, (64,), device="cuda"), torch.randperm(80, device="cuda")[:64]
+    out = poisoned(torch, 5, 80, 110, dtype=dtype)
+    lapidist.gemm(a, b, out=out, gather_a=rows, scatter_d=to, kernel=kernel)
+    assert judge(out[:, to], a[:, rows], b).ok
+
+
+def test_a_workspace_for_each_of_two_streams(torch: Any) -> None:
+    """One plan a workspace; launches on the two overlap."""
+    a, b = normal(torch, 300, 2000), normal(torch, 2000, 200)
+    asked = {"kernel": "simt", "split_k": 4, "reduction": "turnstile"}
+    needed = lapidist.plan(a, b, **asked).workspace_bytes
+    plans, outs = [], [poisoned(torch, 300, 200) for _ in range(2)]
+    for _ in outs:
+        workspace = torch.zeros(needed, dtype=torch.uint8, device="cuda")
+        plans.append(lapidist.plan(a, b, workspace=workspace, **asked))
+    streams = [torch.cuda.Stream() for _ in plans]
+    torch.cuda.synchronize()
+    for _ in range(200):
+        for plan, stream, out in zip(plans, streams, outs, strict=True):
+            plan.execute(a, b, None, out, stream=stream)
+    torch.cuda.synchronize()
+    assert all(judge(out, a, b).ok for out in outs)

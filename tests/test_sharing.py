@@ -11,11 +11,13 @@ import pytest
 
 import lapidist
 from lapidist import machine
+from lapidist.arguments import AS_USUAL
 from lapidist.arrays import operand_of
 from lapidist.device import chip
 from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, Scratch, make_plan
 from lapidist.problem import Problem
+from lapidist.routes import RoutedArguments, Wishes
 from lapidist.schedule import Schedule, TileGrid, data_parallel, stream_k
 from lapidist.sharing import Sharing
 from lapidist.verify import judge
@@ -117,6 +119,47 @@ def test_batches(rng: np.random.Generator, shapes: tuple[tuple[int, ...], ...], 
     out = np.full((*a.shape[:-1], 40), np.nan, np.float32)
     lapidist.gemm(a, b, out=out, kernel="simt", config=SMALL, device="machine", **asked)
     assert judge(out, a, b).ok
+
+
+AWKWARD = {
+    "k of one": ((), (40, 50), 1),
+    "fewer tiles than multiprocessors": ((), (70, 50), 200),
+    "one tile more than a wave": ((), (7 * 32, 19 * 32), 40),
+    "no multiple of the block": ((), (33, 65), 97),
+    "batch of none": ((0,), (33, 65), 97),
+    "batch of one": ((1,), (33, 65), 97),
+    "batch of seven": ((7,), (33, 65), 97),
+}
+
+
+@pytest.mark.parametrize("asked", [{"schedule": "stream_k"}, {"schedule": "stream_k", "avail_sms": 3}, {}], ids=str)
+@pytest.mark.parametrize("kernel", ["simt", "mma"])
+@pytest.mark.parametrize("shape", AWKWARD)
+def test_awkward_shapes(rng: np.random.Generator, shape: str, kernel: str, asked: dict[str, Any]) -> None:
+    """As the planner shares them for 132 multiprocessors, and for three."""
+    batch, (m, n), k = AWKWARD[shape]
+    a, b = (rng.integers(-4, 5, (*batch, *each)).astype(np.float16) for each in ((m, k), (k, n)))
+    config = SMALL if kernel == "simt" else None
+    out = np.full((*batch, m, n), np.nan, np.float16)
+    lapidist.gemm(a, b, out=out, kernel=kernel, config=config, device="machine", **asked)
+    assert judge(out, a, b, exact=True).ok
+
+
+@pytest.mark.parametrize("way", ["split serial", "stream", "stream parallel"])
+def test_no_race_where_rows_are_picked(rng: np.random.Generator, way: str) -> None:
+    """Repeated rows of A, columns of B out of order, rows of D scattered; blocks start in any order."""
+    a, b = rng.integers(-4, 5, (50, 160)).astype(np.float32), rng.integers(-4, 5, (160, 90)).astype(np.float32)
+    rows, cols, to = rng.integers(0, 50, 40), rng.permutation(90)[:70], rng.permutation(60)[:40]
+    out = np.full((60, 70), np.nan, np.float32)
+    asked = Wishes(rows, cols, to)
+    arguments = RoutedArguments(a, b, None, out, False, False, False, 1.0, 0.0, AS_USUAL, asked)
+    problem = arguments.problem()
+    plan = make_plan(problem, chip("h200"), SIMT, SMALL, WAYS[way](SIMT.tile_grid(problem, SMALL)))
+    operands = arguments.a, arguments.b, None, operand_of(out, "out")
+    launch = plan.launch(*operands, 1.0, 0.0, places=arguments.places, extras=arguments.extras)
+    machine.run(launch, sanitize=True, seed=3, residency=launch.grid[0])
+    assert judge(out[to], a[rows], b[:, cols], exact=True).ok
+    assert np.isnan(np.delete(out, to, axis=0)).all()
 
 
 def test_a_schedule_of_the_callers_own(rng: np.random.Generator) -> None:

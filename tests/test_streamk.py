@@ -12,7 +12,7 @@ import pytest
 from lapidist.bench.cases import Case
 from lapidist.bench.record import Conditions, Record, Run, read_run, write_run
 from lapidist.bench.sharing_report import documents, statistics_of
-from lapidist.bench.streamk import MODE_CORPUS, Way, blank, corpus, corpus_ways, kept, table_ways, timed
+from lapidist.bench.streamk import MODE_CORPUS, Way, blank, corpus, corpus_ways, kept, likely, table_ways, timed
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
 from lapidist.schedule import TileGrid, stream_k
@@ -47,6 +47,19 @@ def test_every_way_can_be_planned(math: str) -> None:
     assert as_split.schedule is not None
     assert split.schedule is not None
     assert as_split.schedule.sk_blocks == split.schedule.sk_blocks
+
+
+def test_tiles_that_cannot_be_the_best_are_not_timed() -> None:
+    ways = corpus_ways("float32", H200)
+    tiles = [way.name for way in ways if way.name.startswith("tile ")]
+    small, large = (
+        [way.name for way in likely(ways, Case(*shape), H200) if way.name in tiles]
+        for shape in ((128, 128, 512), (8192, 8192, 8192))
+    )
+    assert large == tiles[: len(large)]  # the largest
+    assert tiles[-1] not in large
+    assert small[0] == tiles[0]  # Stream-K's, which is not the best here
+    assert tiles[-1] in small
 
 
 def rows_of(case: Case, seconds: dict[str, float]) -> list[Record]:

@@ -107,7 +107,8 @@ def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
             f"{name}: strides must be whole elements of {size} bytes; got {array.strides} bytes. "
             "Copy it with numpy.ascontiguousarray"
         )
-    strides = tuple(stride // size for stride in array.strides)
+    # NumPy may give arrays without elements strides of zero, which would look like a broadcast.
+    strides = tuple(stride // size for stride in array.strides) if array.size else contiguous_strides(array.shape)
     return Operand(name, array.ctypes.data, array.shape, strides, array.dtype.name, HOST, "numpy", array)
 
 
