@@ -10,7 +10,7 @@ import pytest
 from lapidist.bench.cases import Case
 from lapidist.bench.contenders import KernelContender
 from lapidist.bench.frameworks import Torch
-from lapidist.bench.measure import SHORT, Stage
+from lapidist.bench.measure import SHORT, TUNE, Stage
 from lapidist.bench.peers import Padded
 from lapidist.bench.tuning import run
 from lapidist.tuned import look_up
@@ -32,7 +32,7 @@ def test_tune_keeps_what_plans_then_take(torch: Any, tmp_path: Path, monkeypatch
     before = lapidist.plan(a, b).plan
     conditions, records, found = run([Case(256, 384, 1024, "float16")], 0, 6)
     assert len(records) == 7  # cuBLAS, and six ways
-    assert conditions.mode == SHORT.mode
+    assert conditions.mode == TUNE.mode
     assert all(record.ok for record in records if record.error is None)
     assert len(found) == 1
     after = lapidist.plan(a, b)

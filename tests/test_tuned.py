@@ -12,9 +12,9 @@ import pytest
 
 from lapidist.bench.cases import Case
 from lapidist.bench.contenders import KernelContender, problem_of
-from lapidist.bench.measure import SHORT
+from lapidist.bench.measure import TUNE
 from lapidist.bench.record import Record
-from lapidist.bench.tuning import Found, fastest, sharing_of, ways_of, winner_of, worth_measuring
+from lapidist.bench.tuning import Found, fastest, regret_words, sharing_of, ways_of, winner_of, worth_measuring
 from lapidist.config import Config
 from lapidist.device import Device, chip
 from lapidist.kernels import kernel_named
@@ -195,7 +195,7 @@ def test_a_schedule_is_asked_for_as_it_was_weighed() -> None:
 
 def row(seconds: float | None, ok: bool = True) -> Record:
     case = Case(64, 64, 64)
-    return Record("simt", "production", "GPU", case.math, "rrr", 64, 64, 64, seconds, None, None, None, None, ok, SHORT.mode)
+    return Record("simt", "production", "GPU", case.math, "rrr", 64, 64, 64, seconds, None, None, None, None, ok, TUNE.mode)
 
 
 def test_a_gain_within_the_noise_is_none() -> None:
@@ -212,4 +212,6 @@ def test_a_winner_says_what_it_beat() -> None:
     winner = winner_of(way, row(4e-6), row(8e-6), "2026-11-21T10:00:00+00:00")
     assert winner == Winner("simt", SMALL, PLANNED, 4e-6, 8e-6, "2026-11-21")
     assert "4 us by simt; 8 us by simt, the planner's own choice" in str(Found(Case(64, 64, 64), row(8e-6), row(4e-6)))
+    found = [Found(Case(64, 64, 64), row(8e-6), row(4e-6)), Found(Case(64, 64, 64), row(8e-6), None)]
+    assert "took 50.0% longer than the fastest on average, 100.0% at worst" in regret_words(found)
     assert "is the fastest" in str(Found(Case(64, 64, 64), row(8e-6), None))

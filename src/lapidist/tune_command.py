@@ -21,29 +21,36 @@ def tune(
     file: File = None,
     dtype: Annotated[str, typer.Option("--dtype", help="fp32, tf32, fp64, fp16, bf16, int8, uint8, e4m3 or e5m2")] = "bf16",
     layout: Annotated[str, typer.Option(help="how A and B lie: r(ows) or c(olumns)", metavar="rr|rc|cr|cc")] = "rr",
+    corpus: Annotated[int, typer.Option(min=0, help="so many random products, m, n, k log-uniform in [128, 8192]")] = 0,
+    seed: Annotated[int, typer.Option(help="of these")] = 2301,
     most: Annotated[int, typer.Option(min=2, help="candidates to measure for each product")] = 24,
     record: Annotated[Path | None, typer.Option("--record", help="keep the Records in this folder", metavar="DIR")] = None,
 ) -> None:
     """Measure the planner's candidates on products, and keep the fastest for plans to come."""
     from dataclasses import replace
 
-    from lapidist.bench.cases import parse_mnk, read_cases
+    from lapidist.bench import cases as products
     from lapidist.bench.outputs import Outputs
-    from lapidist.bench.tuning import run
+    from lapidist.bench.tuning import regret_words, run
     from lapidist.driver import require_gpu
+    from lapidist.dtypes import math_named
     from lapidist.tuned import database_path
 
     require_layout(layout)
-    cases = [parse_mnk(one, dtype) for one in mnk or ()] + (read_cases(file, dtype) if file is not None else [])
+    cases = [products.parse_mnk(one, dtype) for one in mnk or ()]
+    cases += products.read_cases(file, dtype) if file is not None else []
+    cases += products.corpus(corpus, seed, math_named(dtype))
     if not cases:
-        raise ArgumentError("--mnk: must name a product, or --file a list of them; got neither. For example --mnk 4096,4096,1024")
+        raise ArgumentError(
+            "--mnk: must name a product, or --file a list, or --corpus a number; got none. For example --mnk 4096,4096,1024"
+        )
     outputs = Outputs(False, None, None, None, record, f"tune-{dtype}-{layout}")
     outputs.require_writable()
     require_gpu(0)
     conditions, records, found = run([replace(case, layout=layout) for case in cases], 0, most)
     for line in found:
         print(line)
-    print(f"kept in {database_path()}")
+    print(f"{regret_words(found)}; kept in {database_path()}")
     outputs.keep(conditions, records)
 
 

@@ -8,7 +8,16 @@ from lapidist.bench.record import Record
 from lapidist.bench.tables import number
 
 Columns = Mapping[str, Callable[[Record], str]]
-WORDS = ("kernel", "idea", "chosen", "L2", "type", "best kernel")  # columns of words; the others are numbers
+WORDS = (
+    "kernel",
+    "idea",
+    "chosen",
+    "L2",
+    "type",
+    "best kernel",
+    "planned",
+    "fastest",
+)  # columns of words; the others are numbers
 
 
 def speed(record: Record) -> str:

@@ -63,6 +63,7 @@ class Protocol:
 SUSTAINED = Protocol("sustained", rounds=2, turn_seconds=0.55, pause_seconds=0.0)
 BURST = Protocol("burst", rounds=7, turn_seconds=0.0, pause_seconds=0.05)
 SHORT = Protocol("short", 3, turn_seconds=0.0, pause_seconds=0.0, looks=1, checks=1, replay_seconds=0.002)  # for hundreds
+TUNE = replace(SHORT, mode="tune")
 PROTOCOLS = {each.mode: each for each in (SUSTAINED, BURST, SHORT)}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from lapidist.bench.cases import shape_words
-from lapidist.bench.corpora import corpus_sections, layer_sections, layers
+from lapidist.bench.corpora import corpus_sections, layer_sections, layers, planner_sections
 from lapidist.bench.markdown import Columns, row_of, rule, speed, table
 from lapidist.bench.record import Record, Run
 from lapidist.bench.scaled import scaled_sections
@@ -53,7 +53,7 @@ def performance(found: Found, runs: Sequence[Run]) -> str:
         parts += type_sections(products, mode)
         for kind in maths_in(products):
             parts += shapes_of(mode, kind, in_math(products, kind))
-    parts += [*layer_sections(records), *scaled_sections(records), *corpus_sections(runs)]
+    parts += [*layer_sections(records), *scaled_sections(records), *corpus_sections(runs), *planner_sections(runs)]
     parts += limits_section(records)
     parts += host_section([record for record in records if record.mode == "host"])
     parts += failures_section(records)

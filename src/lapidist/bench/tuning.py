@@ -10,7 +10,7 @@ from lapidist.bench.cases import Case
 from lapidist.bench.climb import progress
 from lapidist.bench.conditions import gather
 from lapidist.bench.contenders import KernelContender, problem_of
-from lapidist.bench.measure import SHORT, Stage, steps
+from lapidist.bench.measure import TUNE, Stage, steps
 from lapidist.bench.peers import find_peers
 from lapidist.bench.record import Conditions, Record
 from lapidist.device import Device
@@ -42,6 +42,20 @@ class Found:
         own = f"{(self.planned.seconds or 0) * 1e6:.4g} us by {self.planned.kernel}, the planner's own choice"
         best = f"{(self.best.seconds or 0) * 1e6:.4g} us by {self.best.kernel}; " if self.best else ""
         return f"{words}: {best}{own}{'' if self.best else ', is the fastest'}"
+
+
+def regret_words(found: Sequence[Found]) -> str:
+    """How much longer the planner's own choices took than the fastest."""
+    lost = [regret(each.planned, each.best or each.planned) for each in found if each.planned.seconds]
+    if not lost:
+        return "nothing was timed"
+    return (
+        f"the planner's own choices took {sum(lost) / len(lost):.1%} longer than the fastest on average, {max(lost):.1%} at worst"
+    )
+
+
+def regret(planned: Record, best: Record) -> float:
+    return (planned.seconds or 0.0) / (best.seconds or 1.0) - 1.0
 
 
 def worth_measuring(case: Case, device: Device, most: int) -> list[KernelContender]:
@@ -95,13 +109,13 @@ def run(cases: Sequence[Case], ordinal: int, most: int) -> tuple[Conditions, lis
     """Measure, and keep the winners. Records have a row for every candidate, cuBLAS' first."""
     records: list[Record] = []
     found, winners = [], {}
-    with Stage(ordinal, SHORT) as stage:
+    with Stage(ordinal, TUNE) as stage:
         work = [(case, worth_measuring(case, stage.device, most)) for case in cases]
         build_all(builds_of(way.planned(case, stage.device) for case, ways in work for way in ways))
         vendor = "; ".join(dict.fromkeys(stage.framework.vendor(case.math) for case in cases))
-        conditions = gather(stage.device, stage.device.name, SHORT.mode, str(SHORT), vendor=vendor)
+        conditions = gather(stage.device, stage.device.name, TUNE.mode, str(TUNE), vendor=vendor)
         peers = {case.math: find_peers(stage.framework, stage.device, case.math)[0][:1] for case in cases}
-        with progress(sum(steps([*peers[case.math], *ways], SHORT) for case, ways in work), "tuning") as step:
+        with progress(sum(steps([*peers[case.math], *ways], TUNE) for case, ways in work), "tuning") as step:
             for case, ways in work:
                 rows = stage.measure(case, [*peers[case.math], *ways], step)
                 rows = rows[:1] + [with_prediction(row, way) for row, way in zip(rows[1:], ways, strict=True)]
