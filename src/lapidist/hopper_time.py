@@ -11,7 +11,7 @@ from math import ceil, inf, prod
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import size_of
-from lapidist.hopper_operands import L2_LINE, copies_out, loaded_rows, packed, packed_lines, scratch, turned
+from lapidist.hopper_operands import L2_LINE, copies_out, loaded_rows, packed, packed_lines, scratch, transposed, turned
 from lapidist.hopper_sharing import handing_on, rounds
 from lapidist.problem import Problem
 from lapidist.scaling import STRIPS
@@ -25,7 +25,10 @@ STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next t
 COLUMN_BY_HAND = 54.0  # cycles for 64 rows of a column of D that the copy engine does not take
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
-PACK_SECONDS = 6e-6  # the blocks wait for each other
+# Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and written; the same
+# where they are turned.
+PACKING = 4.2e-6, 0.73
+TURNING = 10e-6, 0.36
 PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = 150.0, 1.2, 80.0  # cycles of a step: there and back, for each sum, for factors
 
 
@@ -85,7 +88,8 @@ def store_cycles(problem: Problem, config: Config) -> float:
 def pack_seconds(problem: Problem, device: Device) -> float:
     if not any(packed(problem)):
         return 0.0
-    return 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9 * DRAM_SHARE) + PACK_SECONDS
+    meeting, share = TURNING if any(transposed(problem)) else PACKING
+    return meeting + 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9 * share)
 
 
 def feed_limit(config: Config, problem: Problem) -> float:

@@ -44,7 +44,8 @@ struct Readable {
   }
 };
 
-// The place of a block once so many have found work.
+// The place of a block once so many pieces of work are given out. Blocks come before their warps: of a small matrix every
+// multiprocessor copies a little.
 __device__ __forceinline__ int behind(int block, int busy) {
   const int blocks = static_cast<int>(gridDim.x);
   return (block + blocks - busy % blocks) % blocks;
@@ -58,7 +59,7 @@ __device__ __forceinline__ void pack_lines(Element* to, i64 to_pitch, const Elem
   constexpr int PER_PIECE = 16 / sizeof(Element), EACH = 4, RUN = 32 * EACH * PER_PIECE;
   const int warps = blockDim.x / 32, lane = threadIdx.x % 32, runs = ceil_div(length, RUN);
   const Readable readable(from, pitch, lines, length);
-  for (int run = block * warps + threadIdx.x / 32; run < lines * runs; run += gridDim.x * warps) {
+  for (int run = threadIdx.x / 32 * gridDim.x + block; run < lines * runs; run += gridDim.x * warps) {
     const int line = run / runs, first = run % runs * RUN, at = first + lane * PER_PIECE;
     const Element* source = from + line * pitch;
     Element* target = to + line * to_pitch;
@@ -77,7 +78,7 @@ __device__ __forceinline__ void pack_lines(Element* to, i64 to_pitch, const Elem
     for (int i = 0; i < EACH; ++i)
       if (at + i * 32 * PER_PIECE < length) *reinterpret_cast<Words*>(target + at + i * 32 * PER_PIECE) = pieces[i];
   }
-  block = behind(block, ceil_div(lines * runs, warps));
+  block = behind(block, lines * runs);
 }
 
 // Words of as many lines as a word has elements, turned: word i then holds the i-th elements of all.
@@ -95,18 +96,17 @@ __device__ __forceinline__ void turn_words(unsigned (&x)[4]) {
 
 // The same turned: element i of line j comes to line i, place j. A thread turns squares of PER_PIECE lines in its registers, as
 // many as take 16 loads of a piece: enough bytes on their way. A warp has 8 squares side by side, which it reads as whole lines
-// of the caches, and 4 rows of squares, which it writes as 64 bytes; a block has its warps below each other.
+// of the caches, and 4 rows of squares, which it writes as 64 bytes.
 template <typename Element>
 __device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length,
                                             int& block) {
   constexpr int PER_PIECE = 16 / sizeof(Element), PER_WORD = 4 / sizeof(Element), SQUARES = 16 / PER_PIECE;
   constexpr int WIDE = 8 * PER_PIECE, HIGH = 4 * PER_PIECE;
   const Readable readable(from, pitch, lines, length);
-  const int lane = threadIdx.x % 32, height = blockDim.x / 32 * SQUARES * HIGH, across = ceil_div(length, WIDE);
-  const int my_line = threadIdx.x / 32 * SQUARES * HIGH + lane / 8 * PER_PIECE, my_place = lane % 8 * PER_PIECE;
-  const int tiles = across * ceil_div(lines, height);
-  for (int tile = block; tile < tiles; tile += gridDim.x) {
-    const int line = tile / across * height + my_line, place = tile % across * WIDE + my_place;
+  const int lane = threadIdx.x % 32, warps = blockDim.x / 32, across = ceil_div(length, WIDE);
+  const int my_line = lane / 8 * PER_PIECE, my_place = lane % 8 * PER_PIECE, tiles = across * ceil_div(lines, SQUARES * HIGH);
+  for (int tile = threadIdx.x / 32 * gridDim.x + block; tile < tiles; tile += gridDim.x * warps) {
+    const int line = tile / across * (SQUARES * HIGH) + my_line, place = tile % across * WIDE + my_place;
     Words rows[SQUARES][PER_PIECE];
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
