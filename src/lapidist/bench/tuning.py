@@ -15,8 +15,7 @@ from lapidist.bench.peers import find_peers
 from lapidist.bench.record import Conditions, Record
 from lapidist.device import Device
 from lapidist.errors import LapidistError
-from lapidist.kernels import KERNELS
-from lapidist.planner import Candidate, candidates
+from lapidist.planner import Candidate, choose
 from lapidist.schedule import Schedule
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.tuned import Winner, keep, problem_key
@@ -61,18 +60,17 @@ def regret(planned: Record, best: Record) -> float:
 def worth_measuring(case: Case, device: Device, most: int) -> list[KernelContender]:
     """The planner's own choice first, then the best of each kernel, then others as far as the model finds them worth it."""
     problem = problem_of(case, KernelContender(None, case.math).columns)
-    weighed = sorted(
-        (each for each in candidates(problem, device, KERNELS) if each.refusal is None), key=lambda each: each.seconds
-    )
-    taken = Counter[str]()
-    firsts, others = [], []
-    for each in weighed:
+    own, weighed = choose(problem, device)
+    others = sorted((each for each in weighed if each.refusal is None and each is not own), key=lambda each: each.seconds)
+    taken = Counter({own.kernel.name: 1})
+    firsts, more = [own], []
+    for each in others:
         taken[each.kernel.name] += 1
-        if each is weighed[0] or (each.kernel.kind == "production" and taken[each.kernel.name] <= EACH):
+        if each.kernel.kind == "production" and taken[each.kernel.name] <= EACH:
             firsts.append(each)
-        elif each.kernel.kind != "detour" and each.seconds <= REACH * weighed[0].seconds:
-            others.append(each)
-    return [way for each in (*firsts, *others) for way in ways_of(each, case)][:most]
+        elif each.kernel.kind != "detour" and each.seconds <= REACH * own.seconds:
+            more.append(each)
+    return [way for each in (*firsts, *more) for way in ways_of(each, case)][:most]
 
 
 def ways_of(candidate: Candidate, case: Case) -> list[KernelContender]:
