@@ -88,6 +88,18 @@ def test_in_a_graph_with_factors_that_change(torch: Any, rng: np.random.Generato
     assert judge(out, a, b, scale_a=scale_a, scale_b=scale_b, promoted=True).ok
 
 
+def test_a_prepared_product_takes_other_factors(torch: Any, rng: np.random.Generator) -> None:
+    a, b = eights(torch, FP8[0], 130, K), eights(torch, FP8[1], 96, K).T
+    out = torch.empty(96, 130, device="cuda").T  # as D' = B' A'
+    for form in ("strips", "strips", "line", "line", "number"):
+        scale_a, scale_b = on_gpu(torch, factors(rng, form, 130, K)), on_gpu(torch, factors(rng, "squares", 96, K, of_b=True))
+        for d in (
+            lapidist.matmul(a, b, scale_a=scale_a, scale_b=scale_b),
+            lapidist.gemm(a, b, scale_a=scale_a, scale_b=scale_b, out=out),
+        ):
+            assert judge(d, a, b, scale_a=scale_a, scale_b=scale_b, promoted=True).ok
+
+
 @pytest.mark.parametrize("math", ["bfloat16", "int8"])
 def test_batches_that_are_packed(torch: Any, math: str) -> None:
     """Lines that start anywhere; B shared by half of the batch."""

@@ -153,6 +153,15 @@ def test_factors_are_read_when_the_kernel_runs(rng: np.random.Generator) -> None
 
 
 @pytest.mark.parametrize("device", ["host", "machine"])
+def test_a_prepared_product_takes_other_factors(rng: np.random.Generator, device: str) -> None:
+    """Arrays of the same shape at another place; and numbers, which are not mistaken for each other."""
+    a, b = whole(rng, (20, 130), E4M3), whole(rng, (130, 16), E4M3)
+    for scale_a in [factors(rng, "strips", 20, 130, whole=True) for _ in range(3)] + [2.0, 4.0]:
+        for multiply in (lapidist.matmul, lapidist.gemm):
+            assert judge(multiply(a, b, scale_a=scale_a, device=device), a, b, scale_a=scale_a, exact=True).ok
+
+
+@pytest.mark.parametrize("device", ["host", "machine"])
 @pytest.mark.parametrize(("alpha", "k"), [(0.0, 130), (1.0, 0)])
 def test_factors_are_not_read_where_a_and_b_are_not(rng: np.random.Generator, device: str, alpha: float, k: int) -> None:
     a, b = whole(rng, (20, k), E4M3), whole(rng, (k, 16), E4M3)

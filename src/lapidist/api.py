@@ -14,7 +14,7 @@ from lapidist.kernel import Kernel
 from lapidist.lists import LISTED, ArrayGemm, Form, both_empty
 from lapidist.prepare import Choice, Gemm, choose_stream, geometry, pointer_of
 from lapidist.routes import RoutedArguments, Wishes, is_scalar_array
-from lapidist.scaled import NO_FACTORS, Factors, ScaledArguments
+from lapidist.scaled import NO_FACTORS, Factors, ScaledArguments, is_array
 from lapidist.schedule import Schedule
 from lapidist.sharing import AUTO, PLANNED, Sharing
 
@@ -53,7 +53,8 @@ def matmul(
     factors = Factors(scale_a, scale_b)
     if factors.any:
         scaled = ScaledArguments(a, b, None, out, False, False, True, 1.0, 0.0, wanted, factors)
-        return Gemm(scaled, device, None, None).run(scaled, stream)
+        lie = geometry(a), geometry(b), geometry(out), wanted, device, scaled.alpha, geometry_of(factors)
+        return prepared(lie, scaled, device, None, None, PLANNED).run(scaled, stream)
     key = (geometry(a), geometry(b), geometry(out), wanted, device)
     ready = _prepared.get(key)
     if ready is not None and ready.direct and out is None:
@@ -120,9 +121,9 @@ def gemm(
         each = array_form((trans_a, trans_b), alpha, beta, wanted, wishes, factors, workspace)
         return [] if both_empty(a, b) else ArrayGemm(a, b, c, out, each, device, kernel, config, sharing).run(stream)
     arguments = arguments_of((a, b, c, out), (trans_a, trans_b), alpha, beta, wanted, wishes, factors)
-    if workspace is not None or isinstance(arguments, RoutedArguments) or arguments.extras:
+    if workspace is not None or isinstance(arguments, RoutedArguments):
         return Gemm(arguments, device, kernel, config, sharing, workspace).run(arguments, stream)
-    form = (c is out, arguments.alpha, arguments.beta, arguments.form, wanted)
+    form = (c is out, arguments.alpha, arguments.beta, arguments.form, wanted, geometry_of(factors))
     key = (geometry(a), geometry(b), geometry(c), geometry(out), form, kernel, config, sharing, device)
     return prepared(key, arguments, device, kernel, config, sharing).run(arguments, stream)
 
@@ -239,6 +240,11 @@ def require_choices(device: object, kernel: object, config: object) -> None:
         raise ArgumentError(f"kernel: must be a kernel's name or a rung's number; got {kernel!r}")
 
 
+def geometry_of(factors: Factors) -> tuple[Any, ...]:
+    """Of those that are arrays; numbers are a part of alpha."""
+    return tuple(geometry(each) if is_array(each) else None for each in factors)
+
+
 def prepared(
     key: Any, arguments: Arguments, device: int | str | None, kernel: Choice, config: Config | None, sharing: Sharing
 ) -> Gemm:
@@ -247,7 +253,8 @@ def prepared(
     Arrays that do not tell theirs cheaply, and tensors that require a gradient (geometry's last entry), are prepared and
     checked each time.
     """
-    if key[0] is None or key[1] is None or key[0][-1] is True or key[1][-1] is True:
+    untold = any(geometry(operand.owner) is None for operand in arguments.extras)
+    if key[0] is None or key[1] is None or key[0][-1] is True or key[1][-1] is True or untold:
         return Gemm(arguments, device, kernel, config, sharing)
     ready = _prepared.get(key)
     if ready is None:

@@ -273,15 +273,15 @@ class GpuKernel:
 
         return start
 
-    def start_lists(self, addresses: bytes, stream: int) -> None:
-        """For lists of arrays: all their addresses, as the kernel takes them."""
+    def start_with(self, name: str, content: bytes, stream: int, operands: tuple[int, int, int, int] = (0, 0, 0, 0)) -> None:
+        """With these first bytes of a parameter: the addresses of lists, or of factors."""
         try:
             block = self._local.block
         except AttributeError:
             block = self._make_block()
-        place = self._parameters.offsets["lists"]
-        block.view[place : place + len(addresses)] = addresses
-        self.start(0, 0, 0, 0, stream)
+        place = self._parameters.offsets[name]
+        block.view[place : place + len(content)] = content
+        self.start(*operands, stream)
 
     def _anywhere(self, driver: Any, here: Start) -> Start:
         """The launch with this GPU's context made current around it, where it is not already."""

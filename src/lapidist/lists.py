@@ -108,7 +108,7 @@ class ArrayGemm:
                 handle = choose_stream(stream, batch.like.framework, self.place)
                 ready = kernel_for(problem, int(self.place), *self._choice, self._form.alpha, self._form.beta)
                 if ready is not None:
-                    ready.start_lists(struct.pack(f"={len(addresses)}Q", *addresses), handle)
+                    ready.start_with("lists", struct.pack(f"={len(addresses)}Q", *addresses), handle)
                 finish_for(batch.like.framework, handle)
         return batch.result
 

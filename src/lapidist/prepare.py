@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from lapidist.errors import ArgumentError
 from lapidist.host import multiply
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
-from lapidist.modes import NOWHERE
+from lapidist.modes import NOWHERE, Places
 from lapidist.plans import Plan, Scratch, make_plan
 from lapidist.problem import Offsets, Problem
 from lapidist.routes import RoutedArguments
@@ -121,7 +122,7 @@ class Gemm:
         several = f"\n  in {len(self.parts)} launches, the first of which is shown" if len(self.parts) > 1 else ""
         return str(self.plan) + several
 
-    def start(self, a: int, b: int, c: int, d: int, stream: int) -> None:
+    def start(self, a: int, b: int, c: int, d: int, stream: int, places: Places = NOWHERE) -> None:
         """Pointers in, launch out. They must keep the geometry and alignment that were planned."""
         a_size, b_size, c_size, d_size = self.problem.element_bytes
         for plan, kernel, skipped in self.parts:
@@ -129,7 +130,12 @@ class Gemm:
                 first, second = plan.caller_order(a, b)
                 skip_a, skip_b, skip_c, skip_d = skipped
                 first, second = first + a_size * skip_a, second + b_size * skip_b
-                kernel.start(first, second, c + c_size * skip_c, d + d_size * skip_d, stream)
+                operands = first, second, c + c_size * skip_c, d + d_size * skip_d
+                if plan.problem.scaling.scaled:
+                    here = places.in_order_of(plan.problem.transposed).scales
+                    kernel.start_with("scales", struct.pack("=2Q", *here), stream, operands)
+                else:
+                    kernel.start(*operands, stream)
 
     def _execute_checked(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         """The first run with this geometry: every rule is checked, and the plan must be the one for it."""
@@ -164,7 +170,7 @@ class Gemm:
         else:
             c = arguments.c or target
             handle = choose_stream(stream, arguments.a.framework, self.place)
-            self.start(arguments.a.pointer, arguments.b.pointer, c.pointer, target.pointer, handle)
+            self.start(arguments.a.pointer, arguments.b.pointer, c.pointer, target.pointer, handle, arguments.places)
             finish_for(arguments.a.framework, handle)
         return result
 
@@ -186,7 +192,7 @@ class Gemm:
             if not plan.is_empty:
                 scratch, numbers = Scratch(plan), (self.alpha, self.beta)
                 operands = arguments.a, arguments.b, arguments.c, out
-                machine.run(plan.launch(*operands, *numbers, skipped, scratch, self._places, arguments.extras))
+                machine.run(plan.launch(*operands, *numbers, skipped, scratch, arguments.places, arguments.extras))
                 scratch.require_zero_flags()
 
     def _through_gpu(self, arguments: Arguments, out: Operand, stream: Any) -> None:
