@@ -140,6 +140,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         for (int step = tiles.begin; step < tiles.end; ++step) {
           barrier_wait(&pipeline.empty[stage], parity);
           sources.bring(pipeline.factors[stage]);
+          __syncwarp();  // lanes that have more to bring arrive with the others
           barrier_arrive_after_copies(&pipeline.full[stage]);
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
