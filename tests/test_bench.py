@@ -316,7 +316,7 @@ def test_each_type_has_one_table_of_all_squares(checkout: Path) -> None:
     write_run(checkout / "results" / "h200-two.jsonl", CONDITIONS, types_rows())
     report.publish(checkout, check=False)
     text = (checkout / "docs" / "performance.md").read_text()
-    assert "| kernel | 1024^3 | 2048^3 | 4096^3 | 8192^3 | at best, % of limit | % of its unit |" in text
+    assert "| kernel | 1024^3 | 2048^3 | 4096^3 | 8192^3 | at best, % of limit | % of its unit | MHz | W |" in text
     assert "| 18 mma_multistage | 360.0 (60.0) | 360.0 (60.0) | 360.0 (60.0) | 360.0 (60.0) |" in text
     half, double = text.index("## Squares, fp16"), text.index("## Squares, fp64")
     assert "None is faster than cuBLAS on any size." in text[half:double]

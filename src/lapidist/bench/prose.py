@@ -151,6 +151,8 @@ def shapes_section(title: str, records: Sequence[Record]) -> str:
         "TFLOP/s": speed,
         "% of cuBLAS": lambda r: percent(r.ratio),
         "% of limit": lambda r: percent(r.limit_share),
+        "MHz": lambda r: number(r.clock_mhz, ".0f"),
+        "W": lambda r: number(r.power_w, ".0f"),
         "chosen": lambda r: r.config or "",
         "L2": lambda r: r.l2 or "",
         "error/bound": lambda r: number(r.worst, ".3f"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lapidist.bench.contenders import LIBRARY
 from lapidist.bench.markdown import row_of, rule, speed
 from lapidist.bench.record import Record
-from lapidist.bench.tables import LIMIT_HEADS, limit_cells, percent
+from lapidist.bench.tables import LIMIT_HEADS, limit_cells, number, percent
 from lapidist.bench.views import RUNG_NUMBER, Series, in_math, label, maths_in, squares
 from lapidist.dtypes import short_name
 
@@ -32,13 +32,14 @@ def type_section(title: str, series: Sequence[Series]) -> str:
         series, key=lambda each: (KIND_ORDER.get(each.records[0].kind, 9), RUNG_NUMBER.get(each.kernel, 99), each.kernel)
     )
     sizes = sorted({record.m for each in series for record in each.records})
-    heads = ["kernel", *(f"{size}^3" for size in sizes), "at best, % of limit", "% of its unit"]
+    heads = ["kernel", *(f"{size}^3" for size in sizes), "at best, % of limit", "% of its unit", "MHz", "W"]
     lines = [row_of(heads), rule(heads)]
     for each in ordered:
         at = {record.m: record for record in each.records}
         best = max(each.records, key=lambda record: record.tflops or 0.0)
         cells = [size_cell(at.get(size)) for size in sizes]
-        lines.append(row_of([label(each.kernel), *cells, percent(best.limit_share), percent(best.unit_share)]))
+        seen = [number(best.clock_mhz, ".0f"), number(best.power_w, ".0f")]
+        lines.append(row_of([label(each.kernel), *cells, percent(best.limit_share), percent(best.unit_share), *seen]))
     words = "TFLOP/s, and in brackets % of cuBLAS in the same run."
     return f"## {title}\n\n{words}\n\n" + "\n".join(lines) + "\n\n" + verdicts(ordered)
 
