@@ -174,6 +174,7 @@ FUZZED: list[tuple[str, Config, int]] = [
     ("wgmma", tile("bfloat16", 64, 32, 2), 1),  # packs
     ("wgmma", tile("bfloat16", 128, 48, 2, (2, 1)), 0),
     ("wgmma", tile("bfloat16", 64, 64, 2, (1, 2)), 0),
+    ("wgmma", tile("bfloat16", 256, 32, 2, (1, 2)), 0),
 ]
 
 
@@ -209,6 +210,7 @@ def test_other_chips_and_too_much_shared_memory_are_refused() -> None:
 def test_every_config_fits_with_the_largest_patches() -> None:
     """128 x 256: a stage is 16 + 32 KB and 32 bytes of barriers are rounded in; eight warps have two patches of 2 KB."""
     assert deepest(128, 256) == 4
+    assert deepest(256, 192) == 3
     assert deepest(64, 32) == 12
 
 

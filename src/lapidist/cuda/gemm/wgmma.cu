@@ -42,7 +42,7 @@
 static_assert(BM % 64 == 0 && BM <= 256 && BN % 16 == 0 && BN <= 256, "tiles are counted in 64 rows, 16 columns");
 static_assert(CLUSTER_N <= 2, "two blocks share A");
 static_assert(CLUSTER <= 4, "larger clusters find no place on the chip");
-static_assert(BM / 64 / GROUPS * BN <= 256, "128 sums a thread");
+static_assert(BM / 64 / GROUPS * BN <= 384, "192 sums a thread, of 224 registers");
 
 constexpr int ROWS = BM / 64 / GROUPS;  // products of 64 rows that a warpgroup has side by side
 constexpr int B_SLABS = (BN + 63) / 64;
