@@ -19,12 +19,14 @@ from lapidist.schedule import Schedule, TileGrid
 
 CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
 POWER_SHARE = 0.95  # of the limit that was measured with tiles that stay where they are
+MOVED_BYTES = 170e12  # a second, out of the L2 and into shared memory: what they cost in power, and so in clock
 LEAST_STEP = 230.0  # cycles, however small the tile: barriers there and back
 L2_BYTES = 104.0  # a cycle, from the L2 to an SM
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
 COLUMN_BY_HAND = 54.0  # cycles for 64 rows of a column of D that the copy engine does not take
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
+STEP_BYTES = 128  # along k, of a row of A or a column of B
 # Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and written; the same
 # where they are turned.
 PACKING = 4.2e-6, 0.73
@@ -42,7 +44,8 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     turns = rounds(grid, config, device, schedule)
     cycles = turns * grid.iterations * step + ceil(turns) * store_cycles(problem, config)
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
-    powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE)
+    moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
+    powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE) + moved / MOVED_BYTES
     memory = least_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
     return pack_seconds(problem, device) + together(running, powered, memory) + handing_on(grid, config, schedule)
 
@@ -66,6 +69,12 @@ def promoted_cycles(problem: Problem, config: Config, products: float) -> float:
     sums = config.bm * config.bn / (128 * groups) * (2 if problem.scaling.b.kind == STRIPS else 1)
     brought = BROUGHT_FACTORS if problem.scaling.a.along_k or problem.scaling.b.along_k else 0.0
     return products / groups + PROMOTING + PROMOTED_SUM * sums + brought
+
+
+def bytes_of_step(problem: Problem, config: Config) -> float:
+    """What a block asks of the L2, and what comes to its shared memory: more, where others of its cluster ask for it too."""
+    b_width = -(-config.bn // 64) * 64 if turned(problem)[1] else config.bn
+    return lines_of_step(problem, config) * L2_LINE + (config.bm + b_width) * STEP_BYTES
 
 
 def lines_of_step(problem: Problem, config: Config) -> float:
