@@ -19,6 +19,7 @@ from lapidist.signatures import Signature
 GRID_LIMIT = 2**31 - 1
 BLOCK_LIMIT = 1024
 INT_LIMIT = 2**31 - 1
+EVEN_ROUNDS = 8  # from so many on, few multiprocessors idle where blocks have the same number of tiles each
 PACKED_BYTES = 16384  # that are worth a block to pack them
 Model = Callable[[Problem, Config, Device, Schedule | None], float]
 # Of these tiles, as the caller wants them; whether operands are packed first. None: the kernel walks its tiles itself.
@@ -128,8 +129,12 @@ class Kernel:
         inner, outer = (*problem.batch[::-1], 1, 1)[:2]
         if not self.persistent:
             return tiles, inner, outer
-        clusters = max(self.clusters(problem, config) * inner * outer, self.scratch_of(problem)[1] // PACKED_BYTES)
-        return min(clusters, device.sms * self.persistent // config.cluster) * config.cluster, 1, 1
+        clusters, most = self.clusters(problem, config) * inner * outer, device.sms * self.persistent // config.cluster
+        rounds = -(-clusters // most)
+        if self.unit == "wgmma" and rounds >= EVEN_ROUNDS:
+            # The same rounds by fewer: at 8192^3 64 pairs of 128 x 256 make a square, and an eighth less comes from DRAM.
+            most = -(-clusters // rounds)
+        return min(max(clusters, self.scratch_of(problem)[1] // PACKED_BYTES), most) * config.cluster, 1, 1
 
     def clusters(self, problem: Problem, config: Config) -> int:
         """The clusters' tiles: a cluster of blocks computes neighbouring tiles, of which some may lie outside."""
