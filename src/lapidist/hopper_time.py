@@ -25,6 +25,7 @@ L2_BYTES = 104.0  # a cycle, from the L2 to an SM
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
 COLUMN_BY_HAND = 54.0  # cycles for 64 rows of a column of D that the copy engine does not take
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
+PAIRING = 0.6e-6  # seconds until the blocks of a cluster have met, in the beginning and in the end
 SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
 STEP_BYTES = 128  # along k, of a row of A or a column of B
 # Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and written; the same
@@ -47,7 +48,8 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
     powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE) + moved / MOVED_BYTES
     memory = least_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
-    return pack_seconds(problem, device) + together(running, powered, memory) + handing_on(grid, config, schedule)
+    pairing = PAIRING if config.cluster > 1 else 0.0
+    return pack_seconds(problem, device) + together(running, powered, memory) + handing_on(grid, config, schedule) + pairing
 
 
 def step_cycles(problem: Problem, config: Config, device: Device) -> float:
