@@ -58,6 +58,7 @@ class Sanitizer:
         self.globals: dict[int, Shadow] = {}
         self.arrivals: dict[int, Message] = {}  # per mbarrier, of the phase under way
         self.completed: dict[int, Message] = {}
+        self.speakers: dict[tuple[int, int], Array] = {}  # lanes that arrived in that phase, by mbarrier and warp
         self.made: dict[int, tuple[int, int]] = {}  # mbarrier: (warp, moment) of its init
         self.block_messages: dict[int, Message] = {}  # per barrier object
         self.ordered = Ordered(m, self.clocks)
@@ -349,13 +350,17 @@ class Sanitizer:
     def barrier_signal(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         warp = warp_number(g)
         self.check_made(g, int(np.argmax(mine)), barrier.address, site)
-        self.arrivals[barrier.address].join(self.clocks.message_of(warp, g.lane[mine]))
+        # Lanes that parted arrive one after another: the last ones speak for all that have.
+        spoke = self.speakers.setdefault((barrier.address, warp), np.zeros(32, bool))
+        spoke[g.lane[mine]] = True
+        self.arrivals[barrier.address].join(self.clocks.message_of(warp, np.flatnonzero(spoke)))
         self.clocks.tick(warp)
 
     def barrier_phase(self, barrier: MBarrier) -> None:
         """What arrivals of the phase brought is now for those who wait."""
         self.completed[barrier.address].join(self.arrivals[barrier.address])
         self.arrivals[barrier.address] = self.clocks.empty()
+        self.speakers = {key: spoke for key, spoke in self.speakers.items() if key[0] != barrier.address}
 
     def barrier_seen(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         self.check_made(g, int(np.argmax(mine)), barrier.address, site)
