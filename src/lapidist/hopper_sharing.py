@@ -26,6 +26,7 @@ HANDED = {"turnstile": (3.3e-6, 23e-12, 0.7e-6, 28e-12), "cluster": (0.2e-6, 52e
 # Blocks that walk k at different places do not find each other's lines on their way from the L2: what a shared step costs more,
 # with the largest tile and with a small one.
 OUT_OF_STEP = 1.14, 1.59
+CROWDED = 0.6
 LARGEST = 128 * 256
 
 
@@ -141,12 +142,16 @@ def rounds(grid: TileGrid, config: Config, device: Device, schedule: Schedule | 
         return ceil_div(grid.tiles, schedule.launched if schedule and schedule.launched else blocks)
     longest = schedule.normal_iterations + (schedule.big_blocks > 0)
     shared = ceil_div(schedule.sk_blocks, blocks) * longest / max(1, grid.iterations)
-    return ceil_div(schedule.dp_tiles, blocks) + shared * (1.0 if schedule.cluster > 1 else out_of_step(config))
+    return ceil_div(schedule.dp_tiles, blocks) + shared * out_of_step(config, schedule, blocks)
 
 
-def out_of_step(config: Config) -> float:
+def out_of_step(config: Config, schedule: Schedule, blocks: int) -> float:
+    """Peers in clusters are in step with those of other tiles; it tells when they fill the chip."""
     least, most = OUT_OF_STEP
-    return max(least, most - (most - least) * config.bm * config.bn * config.cluster / LARGEST)
+    small = max(0.0, 1 - config.bm * config.bn * config.cluster / LARGEST)
+    if schedule.cluster > 1:
+        return 1 + CROWDED * small * min(1.0, schedule.sk_blocks / blocks) ** 2
+    return least + (most - least) * small
 
 
 def handing_on(grid: TileGrid, config: Config, schedule: Schedule | None) -> float:
