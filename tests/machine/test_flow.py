@@ -438,14 +438,14 @@ HALVES = """
     .shared .align 8 .b64 m; .shared .align 4 .b8 s[128]; mov.u32 %r1, m; mov.u32 %r2, s; setp.eq.u32 %p1, %t, 0;
     @%p1 mbarrier.init.shared.b64 [%r1], 32; bar.sync 0; and.b32 %r3, %t, 31; mad.lo.u32 %r3, %r3, 4, %r2;
     setp.ge.u32 %p2, %t, 32; @%p2 bra OTHER; and.b32 %r4, %t, 1; setp.eq.u32 %p3, %r4, 0; @%p3 bra EVEN;
-    st.shared.u32 [%r3], %t; mbarrier.arrive.shared.b64 _, [%r1]; bra END;
-    EVEN: st.shared.u32 [%r3], %t; mbarrier.arrive.shared.b64 _, [%r1]; bra END;
+    st.shared.u32 [%r3], %t; bra ODD; ODD: mbarrier.arrive.shared.b64 _, [%r1]; bra END;
+    EVEN: st.shared.u32 [%r3], %t; bra REST; REST: mbarrier.arrive.shared.b64 _, [%r1]; bra END;
     OTHER: W: mbarrier.try_wait.parity.shared.b64 %p4, [%r1], 0; @!%p4 bra W;
     ld.shared.u32 %r5, [%r3]; mad.wide.u32 %rd1, %t, 4, %out; st.global.u32 [%rd1+-128], %r5; END:"""
 
 
 def test_lanes_that_parted_may_arrive_each_for_itself() -> None:
-    for seed in range(6):
+    for seed in range(12):
         out = np.zeros(32, "u4")
         run_body(HALVES, np.zeros(1, "u4"), out, threads=64, sanitize=True, seed=seed)
         assert (out == np.arange(32)).all()
