@@ -19,6 +19,7 @@ class Rule:
     line: str  # what stands in the line
     ptx: str
     why: str
+    opcode: str = ""  # of this one only
 
 
 MEETS_ALL_BLOCKS = "red.release.gpu"
@@ -27,6 +28,11 @@ RULES = (
     Rule("packing.cuh", "fence.proxy.async", "", "of the fences before the release and after the acquire one is enough"),
     Rule("wgmma.cu", "barrier_init_fence", MEETS_ALL_BLOCKS, INIT),
     Rule("wgmma.cu", "nobody uses a barrier before", MEETS_ALL_BLOCKS, INIT),
+    Rule("packing.cuh", "_flag(flags", "", "a barrier of the whole block stands beside it", "bar"),
+    *(
+        Rule(source, "the patch is read before it is filled again", "", "behind the last patch nothing is filled again")
+        for source in ("17_wmma_shared.cu", "18_mma_multistage.cu", "wmma_beta_first.cu")
+    ),
     Rule(
         "mma.cu",
         "everyone has read the last tile",
@@ -48,7 +54,11 @@ def equivalent(i: Instruction, index: int, kernel: Kernel, ptx: str) -> str:
     if i.opcode == "bar" and "warp" in i.mods and warp_meets_next(index, kernel):
         return WARP_RULE
     for rule in RULES:
-        if rule.ptx in ptx and any(rule.source == file and rule.line in text for file, text in source_lines(i)):
+        if (
+            rule.ptx in ptx
+            and rule.opcode in ("", i.opcode)
+            and any(rule.source == file and rule.line in text for file, text in source_lines(i))
+        ):
             return rule.why
     return ""
 

@@ -17,7 +17,7 @@ from lapidist.machine.mutants import Case, Survey, Variant, Whole, break_each, c
 from lapidist.machine.registered import MACHINE_CHIP, product_of
 from lapidist.sharing import PLANNED
 
-ROWS, COLUMNS, TAIL = 72, 104, 8
+ROWS, COLUMNS, TAIL = 72, 136, 8
 UNROLLED = 4
 SHARERS = 3  # of four tiles: the first block has one for itself and begins the next one, which others finish
 CLUSTERS = 2  # that are resident, and work on four tiles: each reads what the other packed
