@@ -229,6 +229,9 @@ def mutants(
     ] = "fp32,fp16",
     jobs: Annotated[int, typer.Option(min=1, help="processes")] = 1,
     part: Annotated[str, typer.Option(help="I/N: the I-th of N parts of the work, for several computers")] = "1/1",
+    limit: Annotated[
+        float | None, typer.Option(min=1, help="seconds, with --jobs; kernels that are not done by then are left out")
+    ] = None,
     as_json: Json = False,
     record: Keep = None,
 ) -> None:
@@ -237,7 +240,7 @@ def mutants(
     from lapidist.dtypes import math_named
 
     maths = [math_named(part) for part in dtype.split(",")]
-    raise typer.Exit(int(bool(mutants_command(kernel, maths, seeds, jobs, part, as_json, record).false_alarms)))
+    raise typer.Exit(int(bool(mutants_command(kernel, maths, seeds, jobs, part, limit, as_json, record).false_alarms)))
 
 
 @app.command("run-ptx")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict
 from multiprocessing import get_context
@@ -84,14 +85,21 @@ def print_one(kernel: Kernel, case: Case, answer: Explanation) -> None:
 
 
 def mutants_command(
-    name: str | None, maths: list[str], seeds: int, jobs: int, part: str, as_json: bool, record: Path | None
+    name: str | None,
+    maths: list[str],
+    seeds: int,
+    jobs: int,
+    part: str,
+    limit: float | None,
+    as_json: bool,
+    record: Path | None,
 ) -> Survey:
     """Break kernels, in several processes, and say what was found."""
     if record is not None:
         require_folder("--record", record)
     names = [kernel_named(part).name for part in name.split(",")] if name else None
     chosen = list(specimens(names, maths))[part_of(part)]
-    found = survey(map(case_of, chosen), seeds) if jobs == 1 else in_processes(chosen, seeds, jobs)
+    found = survey(map(case_of, chosen), seeds) if jobs == 1 else in_processes(chosen, seeds, jobs, limit)
     for verdict in found.verdicts:
         tell(verdict)
     conditions = gather(chip(MACHINE_CHIP), "machine", "mutants", f"{seeds} seeds")
@@ -110,8 +118,10 @@ def part_of(text: str) -> slice:
     return slice(int(number) - 1, None, int(count))
 
 
-def in_processes(chosen: list[Specimen], seeds: int, jobs: int) -> Survey:
-    """First the unbroken kernels, a seed at a time, then their mutants, a few at a time."""
+def in_processes(chosen: list[Specimen], seeds: int, jobs: int, limit: float | None) -> Survey:
+    """First the unbroken kernels, a seed at a time, then their mutants, a few at a time. When the time is over, what is under way
+    comes to its end, and kernels that are not done are left out."""
+    end = None if limit is None else time.monotonic() + limit
     with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
         runs = {pool.submit(whole_part, each, seed): each for each in chosen for seed in range(seeds)}
         whole, count = dict.fromkeys(chosen, NOTHING_RUN), dict.fromkeys(chosen, 0)
@@ -121,11 +131,16 @@ def in_processes(chosen: list[Specimen], seeds: int, jobs: int) -> Survey:
                 whole[runs[done]] |= found
                 step(runs[done].kernel)
         shares = [(each, slice(start, start + SHARE)) for each in chosen for start in range(0, count[each], SHARE)]
-        waiting = [pool.submit(broken_part, each, share, whole[each], seeds) for each, share in shares]
-        with progress(len(waiting), "breaking") as step:
-            for part in as_completed(waiting):
-                step(f"{len(part.result().verdicts)} mutants")
-        return merged([of_whole(str(each), each.math, whole[each]) for each in chosen] + [part.result() for part in waiting])
+        waiting = {pool.submit(broken_part, each, share, whole[each], seeds): each for each, share in shares}
+        try:
+            with progress(len(waiting), "breaking") as step:
+                for part in as_completed(waiting, None if end is None else max(end - time.monotonic(), 0.0)):
+                    step(f"{len(part.result().verdicts)} mutants")
+        except TimeoutError:
+            pool.shutdown(wait=True, cancel_futures=True)
+    cut = {each for part, each in waiting.items() if part.cancelled()}
+    parts = [of_whole(str(each), each.math, whole[each]) for each in chosen if each not in cut]
+    return merged(parts + [part.result() for part, each in waiting.items() if each not in cut])
 
 
 def mutants_file(conditions: Conditions) -> str:
