@@ -261,3 +261,9 @@ def test_mutants_of_one_kernel() -> None:
     found = in_a_process("mutants", "--kernel", "padded_tile", "--seeds", "2", "--json")
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["found"]["barrier"] == {"found": 2, "equivalent": 0, "of": 2}
+
+
+def test_parts_of_a_survey_are_counted_from_one() -> None:
+    found = in_a_process("mutants", "--kernel", "padded_tile", "--part", "3/2")
+    assert found.returncode == 2
+    assert "--part: must be I/N with I from 1 to N, as 2/4; got '3/2'" in found.stderr
