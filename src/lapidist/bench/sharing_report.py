@@ -20,6 +20,12 @@ INTRODUCTION = """# Stream-K, measured
 
 Written by `lapidist report` from the Records under `results/`; `lapidist streamk table|corpus|costs --record results` makes
 them. Stream-K gives full waves of tiles to one block each and shares the rest evenly among as many blocks as the chip holds.
+Where the cost model sees less gain than it may err, every tile stays with one block: Stream-K is data-parallel then.
+
+What the first corpus taught, whose worst shapes lost a quarter: blocks that share a multiprocessor share its rate, so what
+counts is the busiest multiprocessor, not waves of blocks; operands that are loaded element by element take registers, and
+where fewer blocks fit than the schedule counts on, some start when the others are done; and a kernel that asks a schedule
+runs up to a tenth slower in its main loop, since what the next tile needs lives beside the sums.
 """
 RIVALS = {
     "data_parallel": "the same kernel and tile, data-parallel",
