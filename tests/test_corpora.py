@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from lapidist.bench.cases import CORPUS_COUNT, LISTS, Case, Part, corpus, named
@@ -50,6 +51,20 @@ def test_columns_are_made_once() -> None:
     turned = Inputs([1], [2], [3], True, lambda: [9], by_columns=True)
     assert turned.b_for(Columns()) == [2]  # type: ignore[arg-type]
     assert Inputs([1], [2], [3], True, lambda: [9]).b_for(Columns()) == [9]  # type: ignore[arg-type]
+
+
+def test_a_set_is_multiplied_in_float64_once_for_neighbours() -> None:
+    class Rows:
+        columns = False
+
+    case, rng = Case(5, 4, 3), np.random.default_rng(1)
+    a, b = (rng.standard_normal(shape).astype("float32") for shape in ((5, 3), (3, 4)))
+    inputs = Inputs([a], [b], [a @ b], True, lambda: [b + 1])
+    first = inputs.expected(Rows(), 0, case, "fma")  # type: ignore[arg-type]
+    assert first.judge(a @ b).ok
+    assert not first.judge(a @ b + 1).ok
+    assert inputs.expected(Rows(), 0, case, "fma") is first  # type: ignore[arg-type]
+    assert inputs.expected(Rows(), 0, case, "mma") is not first  # type: ignore[arg-type]
 
 
 def test_short_turns() -> None:

@@ -49,6 +49,7 @@ class Work:
 
 
 Step = Callable[[str], None]  # told what was done
+KEEP_SECONDS = 5.0  # the file is written anew each time
 LINE_SECONDS = 10.0  # where no bar can be drawn, at most so often a line
 Keep = Callable[[Conditions, Sequence[Record]], None]
 
@@ -90,7 +91,7 @@ def lines_of_progress(total: int, title: str, start: float) -> Step:
 def on_gpu(
     works: Sequence[Work], ordinal: int, mode: str, rounds: int | None, keep: Keep, drawn: str = ""
 ) -> tuple[Conditions, list[Record]]:
-    """Every case with its contenders, cuBLAS beside them in the same process. `keep` sees what there is after each case;
+    """Every case with its contenders, cuBLAS beside them in the same process. `keep` sees now and then what there is;
     `drawn` tells where the cases are from."""
     from lapidist.bench.conditions import gather
     from lapidist.bench.measure import PROTOCOLS, Stage, steps
@@ -100,7 +101,7 @@ def on_gpu(
     protocol = replace(protocol, rounds=rounds or protocol.rounds)
     records: list[Record] = []
     with Stage(ordinal, protocol) as stage:
-        before = stage.gauge.look()
+        before, kept = stage.gauge.look(), -math.inf
         maths = list(dict.fromkeys(work.case.math for work in works))
         peers = {math: find_peers(stage.framework, stage.device, math) for math in maths}
         vendors = dict.fromkeys(stage.framework.vendor(math) for math in maths)
@@ -117,7 +118,9 @@ def on_gpu(
                 records += stage.measure(case, contenders, step)
                 if stage.gauge.fast:
                     conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
-                keep(conditions, records)
+                if time.monotonic() - kept > KEEP_SECONDS:
+                    keep(conditions, records)
+                    kept = time.monotonic()
         conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
     return conditions, records
 
