@@ -15,10 +15,12 @@ from lapidist.bench.sharing_report import documents, statistics_of
 from lapidist.bench.streamk import MODE_CORPUS, Way, blank, corpus, corpus_ways, kept, likely, table_ways, timed
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
+from lapidist.kernels import kernel_named
 from lapidist.schedule import TileGrid, stream_k
 from lapidist.schedule.costs import Load, load_of
 from lapidist.sharing import Sharing
-from lapidist.splits import busiest, options
+from lapidist.splits import busiest, options, resident
+from lapidist.static.analysis import resources
 
 H200 = chip("h200")
 
@@ -123,10 +125,21 @@ def test_few_tiles_are_split_and_many_are_not() -> None:
     assert not list(options(large.problem, H200, large.kernel, large.config, None))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("shape", [(512, 768, 640), (517, 771, 643)], ids=["by fours", "one by one"])
+@pytest.mark.parametrize("place", [0, 2, 3])
+def test_as_many_blocks_fit_as_the_planner_counts_on(place: int, shape: tuple[int, int, int]) -> None:
+    """With fewer, some of the blocks that share tiles would start when the others are done: a corpus lost a quarter so."""
+    simt = kernel_named("simt")
+    config = simt.configs_for("float32")[place][0]
+    plan = Way("probe", simt, config, Sharing(split_k=2, reduction="turnstile")).plan(Case(*shape), H200)
+    assert plan is not None
+    registers, shared, _ = resources(plan.binary)
+    assert H200.blocks_resident(config.threads, registers, shared) >= resident(simt, config, plan.problem, H200)
+
+
 def test_old_chips_have_no_clusters() -> None:
     from lapidist.bench.contenders import problem_of
     from lapidist.errors import RefusalError
-    from lapidist.kernels import kernel_named
     from lapidist.plans import make_plan
 
     problem, simt = problem_of(Case(128, 128, 1024), False), kernel_named("simt")

@@ -41,13 +41,14 @@ def worth(problem: Problem) -> float:
 
 
 def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -> int:
-    """Blocks that an SM holds, at least: what the sources bound their registers for (BLOCKS)."""
-    blocks = 2 * 128 // config.threads
+    """Blocks that an SM holds, at least, as compiled with a schedule: loads one by one take registers for their addresses."""
+    registers = 255
     if kernel.unit == "fma" and problem.accumulator != "float64":
-        vectors = kernel.signature.defines(problem)
-        fours = vectors.get("A_VECTOR") == vectors.get("B_VECTOR") == 4
-        blocks = ((3 if config.tm * config.tn <= 16 else 2) + fours) * 128 // config.threads
-    registers = device.registers_per_sm // (max(1, blocks) * config.threads) // 8 * 8
+        vectors, small = kernel.signature.defines(problem), config.tm * config.tn <= 16
+        if vectors.get("A_VECTOR") == vectors.get("B_VECTOR") == 4:
+            registers = 128 if small else 168
+        elif small:
+            registers = 168 if config.threads > 64 else 208
     return max(1, device.blocks_resident(config.threads, registers, kernel.shared_bytes(config, problem)))
 
 
