@@ -34,6 +34,12 @@ RULES = (
         for source in ("17_wmma_shared.cu", "18_mma_multistage.cu", "wmma_beta_first.cu")
     ),
     Rule(
+        "wmma_beta_first.cu",
+        "the tile before is done with shared memory",
+        "",
+        "there is a block for each tile: nobody used shared memory before",
+    ),
+    Rule(
         "mma.cu",
         "everyone has read the last tile",
         "f64.f64.f64.f64",
