@@ -40,7 +40,6 @@ from lapidist.signatures import (
     Signature,
     refuse_layouts,
     tensor_types,
-    vector_width,
 )
 
 PROMOTED_REGISTERS, PROMOTED_REGISTERS_OF_THREE = 200, 136  # of 224 a thread, or 160 where three warpgroups multiply
@@ -111,7 +110,6 @@ def rung_defines(problem: Problem) -> Mapping[str, object]:
         **tensor_types(problem),
         "B_TURNED": int(turned(problem)[1]),
         "D_COPY_ENGINE": int(copies_out(problem)),
-        "D_VECTOR": vector_width(problem.d, problem.out_dtype),
     }
 
 
