@@ -13,6 +13,7 @@ from lapidist.bench.predictions import page
 from lapidist.bench.record import Record, Run
 from lapidist.bench.views import RUNG_NUMBER, label, latest
 from lapidist.dtypes import MATHS, short_name
+from lapidist.kernels import KERNELS
 from lapidist.machine.mutants import KINDS, Survey, merged
 
 KIND_WORDS = {
@@ -69,6 +70,9 @@ def survey_text(found: Survey, specimens: set[tuple[str, str]]) -> str:
         f"bytes, Stream-K): {len(found.false_alarms)} false alarms in {found.clean_runs} runs of the unbroken ones. "
         f"{found.unreached} places that no run comes to were left whole."
     ]
+    absent = [kernel.name for kernel in KERNELS if kernel.name not in kernels]
+    if absent:
+        words += ["", f"Not surveyed: {', '.join(absent)}."]
     reasons = Counter(each.equivalent for each in found.verdicts if each.found_by is None and each.equivalent)
     if reasons:
         words += ["", "What changes nothing when it is removed, and why:", ""]
