@@ -107,8 +107,9 @@ def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
             f"{name}: strides must be whole elements of {size} bytes; got {array.strides} bytes. "
             "Copy it with numpy.ascontiguousarray"
         )
-    # NumPy may give arrays without elements strides of zero, which would look like a broadcast.
-    strides = tuple(stride // size for stride in array.strides) if array.size else contiguous_strides(array.shape)
+    strides = tuple(stride // size for stride in array.strides)
+    if not array.size and 0 in strides:  # NumPy's word for an array without elements, not a broadcast
+        strides = contiguous_strides(array.shape)
     return Operand(name, array.ctypes.data, array.shape, strides, array.dtype.name, HOST, "numpy", array)
 
 
