@@ -3,7 +3,7 @@
 // Change:   B is given as N x K, row-major, ldb its row length: element (k, n) is B[n * ldb + k]. It is staged as A is.
 // Predicts: 0.98x to 1.0x: eight scalar stores a tile instead of four and a Four; the same 569 instructions for 512 fmas.
 //           A request of B is 16 rows of 32 bytes instead of one run of 512: whole sectors, but 16 lines.
-// Measured: 4096^3: 46.7 TFLOP/s, 90.8 % of cuBLAS (H200, results/h200-20261121T145201-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 46.6 TFLOP/s, 90.7 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   B as given (N x K)      Bs
 //   | n0: k0 k1 k2 k3 |     | k0: n0 n1 .. |   one Four along k becomes four stores down a column

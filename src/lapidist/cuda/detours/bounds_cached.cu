@@ -3,7 +3,7 @@
 // Change:   loads through the read-only path (__ldg, ld.global.nc); the tile stays unpadded.
 // Predicts: 1.0x: on this hardware the read-only cache is the L1 itself, and shared memory is the limit. It was a separate
 //           texture cache when the advice was written.
-// Measured: 4096^3: 1.71 TFLOP/s, 3.3 % of cuBLAS (H200, results/h200-20261121T145201-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 1.71 TFLOP/s, 3.3 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   a tile over the edge of A (x: inside)
 //   | x x x 0 |   each load asks: row < M and k < K?

@@ -3,7 +3,7 @@
 // Change:   as bounds_plain: each load compares its row and column inside the k loop; Bs is padded.
 // Predicts: 0.95x to 1.0x of 05 on whole tiles: a few instructions more for 32 fmas and 40 loads. Ragged K is faster than
 //           in 05, which takes the K % BK products straight from global memory.
-// Measured: 4096^3: 8.18 TFLOP/s, 15.9 % of cuBLAS (H200, results/h200-20261121T145201-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 8.18 TFLOP/s, 15.9 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   a tile over the edge of A (x: inside)
 //   | x x x 0 |   each load asks: row < M and k < K?

@@ -3,7 +3,7 @@
 // Change:   no clamped pointers and no K remainder ahead of the loop: each load compares its row and column.
 // Predicts: four comparisons and two predicated loads a step beside 32 fmas and bank conflicts: not to be seen here. In a
 //           rung whose limit is the issue slot (10 and on) each would cost an fma.
-// Measured: 4096^3: 1.71 TFLOP/s, 3.3 % of cuBLAS (H200, results/h200-20261121T145201-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 1.71 TFLOP/s, 3.3 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   a tile over the edge of A (x: inside)
 //   | x x x 0 |   each load asks: row < M and k < K?

@@ -3,7 +3,7 @@
 // Change:   the loop over k goes UNROLL steps at a time.
 // Predicts: 1.0x: 326, 320 and 313 instructions a tile for UNROLL 4, 8 and 16, for 256 fmas. What is lost is the
 //           prefetch of operands across the branch; enough warps are resident to cover that.
-// Measured: 4096^3: unroll_4 31.2, unroll_8 31.5 TFLOP/s, 60.8, 61.4 % of cuBLAS (H200, results/h200-20261121T145201-climb-fp32-4096.jsonl)
+// Measured: 4096^3: unroll_4 31.2, unroll_8 31.5 TFLOP/s, 60.7, 61.3 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   UNROLL 8   k = 0 1 2 3 4 5 6 7             | branch |    offsets into As and Bs are constants in the loads
 //   UNROLL 4   k = 0 1 2 3 | branch | 4 5 6 7  | branch |    no load moves up across a branch

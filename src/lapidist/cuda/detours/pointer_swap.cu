@@ -2,7 +2,7 @@
 // From:     12_double_buffer
 // Change:   As and Bs are pointers to the buffer in use; they trade places with the others after each step.
 // Predicts: 1.0x: 582 instructions in the main loop against 575, for 512 fmas; the pointers live in uniform registers.
-// Measured: 4096^3: 47.7 TFLOP/s, 92.8 % of cuBLAS (H200, results/h200-20261121T145201-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 47.4 TFLOP/s, 92.2 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   index     As[buffer], buffer ^= 1      one register, one multiply-add for each base address
 //   pointers  As <-> As_other, ...         four registers, moved around

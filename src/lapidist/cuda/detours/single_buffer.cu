@@ -3,7 +3,7 @@
 // Change:   one buffer: a barrier before the next tile overwrites this one, and a barrier after.
 // Predicts: 0.95x to 1.0x: two barriers a step instead of one, with one fragment's 64 fmas to hide them; half the shared
 //           memory, which nothing else wants here.
-// Measured: 4096^3: 49.3 TFLOP/s, 95.9 % of cuBLAS (H200, results/h200-20261121T145201-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 49.2 TFLOP/s, 95.8 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   two buffers   ... k = BK - 2 | store, barrier, read k = 0          | k = BK - 1 ...
 //   one buffer    ... k = BK - 2 | barrier, store, barrier, read k = 0 | k = BK - 1 ...

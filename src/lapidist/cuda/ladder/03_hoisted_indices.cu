@@ -3,7 +3,7 @@
 // Change:   the row of A and the column of B are two pointers in registers, moved on by 1 and by ldb.
 // Predicts: 1.0x to 1.2x. The compiler already hoists the row of A and most of the column's product: for 16 fmas its main
 //           loop has 112 instructions in 02 and 89 here, but the 32 loads among them are the limit in both.
-// Measured: 4096^3: 5.54 TFLOP/s, 10.8 % of cuBLAS (H200, results/h200-20261121T145201-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 5.55 TFLOP/s, 10.8 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   per step, as 02 is written                    here
 //   A + a_row * lda + k        multiply, add      a_gmem += 1      add

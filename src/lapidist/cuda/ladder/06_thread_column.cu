@@ -3,7 +3,7 @@
 // Change:   a thread computes TM = 4 results of one column, so an element of Bs is read once for four fmas.
 // Predicts: elements read from shared memory per fma 2 -> 5/4; in instructions, as the compiler reads four k of As at a
 //           time, 40 loads for 32 fmas -> 64 for 128. Four independent sums a thread. 1.6x to 2.5x, loads still the limit.
-// Measured: 4096^3: 17.5 TFLOP/s, 34.1 % of cuBLAS (H200, results/h200-20261121T145201-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 17.5 TFLOP/s, 34.1 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   As            Bs (transposed)        the thread's results
 //   | a0 . . |    | b . . |              acc[0] += a0 * b
