@@ -53,6 +53,13 @@ def test_a_warp_barrier_before_what_waits_for_the_warp_changes_nothing() -> None
     assert [bool(mutant.equivalent) for mutant in mutants(text, "k")] == [True, False, False]
 
 
+def test_a_barrier_inlined_twice_is_known_by_where_it_ends_up() -> None:
+    """sharers_barrier in raise_flag in meet_all_blocks: of a kernel whose warps have roles, a whole barrier stands beside it."""
+    text = case_of(Specimen("wgmma", "int8", smallest=True)).variants[0].launch.binary.ptx
+    found = [mutant for mutant in mutants(text, "wgmma") if mutant.text.startswith("bar.sync 1, ")]
+    assert [mutant.equivalent for mutant in found] == ["a barrier of the whole block stands beside it"] * 2
+
+
 @pytest.mark.parametrize("name", ["shared_tile", "async_pipeline"])
 def test_broken_kernels_are_found_and_sound_ones_are_not(name: str) -> None:
     """Barriers, waits, arrivals and fences only: the bounds checks of an unrolled epilogue are many and alike."""

@@ -33,7 +33,7 @@ REGISTER = re.compile(r"\.reg\s+((?:\.\w+\s*)+)(.*)", re.S)
 VARIABLE = re.compile(r"\.(global|const|shared|local|param)\b(.*)", re.S)
 LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
 FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
-LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)(?:.*inlined_at\s+(\d+)\s+(\d+))?")
+LOC = re.compile(r"\.loc\s+(\d+\s+\d+\s+\d+)(?:.*inlined_at\s+(\d+\s+\d+\s+\d+))?")
 
 
 class ModuleParser:
@@ -199,6 +199,7 @@ class BodyParser:
     def __init__(self, module: ModuleParser, kernel: Kernel) -> None:
         self.module, self.kernel = module, kernel
         self.source = ""
+        self.inlined_at: dict[str, str | None] = {}  # by file, line and column
         self.scopes = 0
 
     def parse(self, position: int, end: int) -> None:
@@ -226,11 +227,18 @@ class BodyParser:
         self.resolve(statements)
 
     def read_loc(self, text: str) -> None:
+        """The line, and those that it was inlined at: each stands in a directive of its own shortly before."""
         if match := LOC.match(text):
-            number, line, outer, outer_line = match.groups()
-            self.source = f"{self.module.files.get(int(number), '?')}:{line}"
-            if outer:
-                self.source += f", inlined at {self.module.files.get(int(outer), '?')}:{outer_line}"
+            here, outer = match.groups()
+            self.inlined_at[here] = outer
+            chain = [here]
+            while (outer := self.inlined_at.get(chain[-1])) and outer not in chain:
+                chain.append(outer)
+            self.source = ", inlined at ".join(self.line_of(place) for place in chain)
+
+    def line_of(self, place: str) -> str:
+        number, line, _ = place.split()
+        return f"{self.module.files.get(int(number), '?')}:{line}"
 
     def statement(self, scope: Scope, text: str, position: int, statements: list[tuple[Scope, str, int, str]]) -> None:
         """Declarations take effect at once; instructions wait until all labels are known."""
