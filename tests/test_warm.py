@@ -11,6 +11,8 @@ import pytest
 from lapidist.bench.cases import Case
 from lapidist.bench.climb import Work, compile_first
 from lapidist.bench.contenders import KernelContender
+from lapidist.bench.prose import warm_section
+from lapidist.bench.record import read_runs
 from lapidist.cli import app
 from lapidist.compiler import cache_directory
 from lapidist.device import chip
@@ -84,13 +86,20 @@ def test_a_bench_compiles_all_before_it_measures(tmp_path: Path, monkeypatch: py
 def test_the_command_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path))
     arguments = ["warm", "--dtype", "fp32", "--mnk", "100,100,100", "--mnk", "101,101,101", "--chip", "a100", "--jobs", "1"]
-    for words in ("1 were compiled, 0 were there", "0 were compiled, 1 were there"):
+    for words, folder in (("1 were compiled, 0 were there", "first"), ("0 were compiled, 1 were there", "second")):
+        (tmp_path / folder).mkdir()
         with pytest.raises(SystemExit) as stopped:
-            app(arguments)
+            app([*arguments, "--record", str(tmp_path / folder)])
         assert stopped.value.code == 0
         answer = capsys.readouterr().out
         assert re.search(r"2 plans for A100 use (\d) configurations: \d of ", answer)
-        assert words.replace("1", re.findall(r"use (\d)", answer)[0]) in answer
+        count = re.findall(r"use (\d)", answer)[0]
+        assert words.replace("1", count) in answer
+        (run,) = read_runs(tmp_path / folder)
+        (row,) = run.records
+        assert row.calls == (int(count) if folder == "first" else 0)
+        assert (row.seconds_max is not None and 0 < row.seconds_max <= row.seconds) == (folder == "first")
+        assert f"| fp32 | 1 at once | {row.calls} |" in warm_section(run.records)[0]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -61,38 +59,29 @@ def warm(
     layout: Annotated[str, typer.Option(help="of --mnk and --file: how A and B lie", metavar="rr|rc|cr|cc")] = "rr",
     chip: Annotated[str | None, typer.Option(help="v100, a100, rtx4090, h100, h200; this GPU, or h200")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="compilers at once; one for each core unless told")] = None,
+    record: Annotated[Path | None, typer.Option("--record", help="keep the Records in this folder", metavar="DIR")] = None,
 ) -> None:
     """Compile what plans use into the cache: for squares, layers and ragged products of every size, or for those given."""
     from lapidist.bench.cases import parse_mnk, read_cases
+    from lapidist.bench.outputs import Outputs
+    from lapidist.bench.warming import conditions_of, row_of, warm_type
     from lapidist.dtypes import math_named
     from lapidist.problem import dense_problem
-    from lapidist.warm import build_all, builds_of, ordinary, plans_of
+    from lapidist.warm import ordinary
 
     require_layout(layout)
-    problems, maths = [], [math_named(part) for part in dtype.split(",")]
+    outputs = Outputs(False, None, None, None, record, "warm-" + dtype.replace(",", "-"))
+    outputs.require_writable()
+    device, rows, failures = device_named(chip), [], 0
     for part in dtype.split(","):
         cases = [parse_mnk(one, part) for one in mnk or ()] + (read_cases(file, part) if file is not None else [])
-        problems += [dense_problem(*case.extents, case.math, layout) for case in cases]
-    if not problems:
-        problems = [problem for math in maths for problem in ordinary(math)]
-    device, start = device_named(chip), time.perf_counter()
-    plans = plans_of(problems, device)
-    if not plans:
-        raise ArgumentError(f"--chip: must be one that some kernel runs on; got {device.name} for {dtype}. Choose another")
-    builds = builds_of(plans)
-    built = build_all(builds, jobs)
-    seconds = time.perf_counter() - start
-    fresh = [each for each in built if each.seconds and each.error is None]
-    kernels = ", ".join(f"{count} of {name}" for name, count in Counter(build.kernel for build in builds).most_common())
-    print(f"{len(plans)} plans for {device.name} use {len(builds)} configurations: {kernels}")
-    print(f"{len(fresh)} were compiled, {len(built) - len(fresh)} were there; {seconds:.1f} s")
-    if fresh:
-        slowest = max(fresh, key=lambda each: each.seconds)
-        print(f"the longest took {slowest.seconds:.2f} s: {slowest.build.kernel}")
-    failed = [each for each in built if each.error]
-    for each in failed:
-        print(f"{each.build.kernel}: {each.error}")
-    raise typer.Exit(int(bool(failed)))
+        problems = [dense_problem(*case.extents, case.math, layout) for case in cases] or ordinary(math_named(part))
+        warmed = warm_type(part, problems, device, jobs)
+        print(warmed)
+        failures += len(warmed.failed)
+        rows.append(row_of(warmed))
+    outputs.keep(conditions_of(device), rows)
+    raise typer.Exit(int(bool(failures)))
 
 
 def require_layout(layout: str) -> None:

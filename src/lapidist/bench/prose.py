@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 
+from lapidist.bench import warming
 from lapidist.bench.cases import shape_words
 from lapidist.bench.corpora import corpus_sections, layer_sections, layers, planner_sections
 from lapidist.bench.markdown import Columns, row_of, rule, speed, table
@@ -56,6 +57,7 @@ def performance(found: Found, runs: Sequence[Run]) -> str:
     parts += [*layer_sections(records), *scaled_sections(records), *corpus_sections(runs), *planner_sections(runs)]
     parts += limits_section(records)
     parts += host_section([record for record in records if record.mode == "host"])
+    parts += warm_section([record for record in records if record.mode == warming.MODE])
     parts += failures_section(records)
     parts.append(runs_section(runs))
     return "\n".join(parts)
@@ -185,6 +187,20 @@ def host_section(records: Sequence[Record]) -> list[str]:
         "torch.mm's time over it": lambda r: number(r.ratio, ".2f"),
     }
     return [f"## What the host pays\n\n{table(columns, records)}"]
+
+
+def warm_section(records: Sequence[Record]) -> list[str]:
+    if not records:
+        return []
+    columns: Columns = {
+        "type": lambda r: short_name(r.dtype),
+        "compilers": lambda r: r.kernel,
+        "configurations": lambda r: number(r.calls, "d"),
+        "all": lambda r: time_words(r.seconds),
+        "the longest": lambda r: time_words(r.seconds_max),
+    }
+    head = "What plans of squares, of a transformer's layers and of ragged products use, into an empty cache (`lapidist warm`)."
+    return [f"## Compiling ahead\n\n{head}\n\n{table(columns, records)}"]
 
 
 def failures_section(records: Sequence[Record]) -> list[str]:
