@@ -15,6 +15,7 @@ from lapidist import prepare
 from lapidist.arguments import Arguments
 from lapidist.driver import GpuKernel
 from lapidist.errors import LaunchError
+from lapidist.form import Form
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
 from lapidist.launch import Launch, ParameterBlock
@@ -106,8 +107,8 @@ def test_places_of_a_kind() -> None:
 def launch_of(kernel: str, m: int, n: int, k: int, *, order: str = "C") -> tuple[Launch, Any, Any, Any]:
     a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
     out = np.ones((m, n), np.float32, order=order)  # type: ignore[call-overload]
-    arguments = Arguments(a, b, None, out, False, False, False, 2.0, 0.0)
-    ready = prepare.Gemm(arguments, "machine", kernel, None)
+    arguments = Arguments(a, b, None, out, Form(alpha=2.0))
+    ready = prepare.Gemm(arguments, prepare.Choices("machine", kernel))
     assert ready.plan is not None
     assert arguments.out is not None
     return ready.plan.launch(arguments.a, arguments.b, None, arguments.out, 2.0, 0.0), a, b, out

@@ -11,13 +11,13 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arguments import AS_USUAL
 from lapidist.arrays import operand_of
 from lapidist.device import chip
+from lapidist.form import Form, Wishes
 from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, Scratch, make_plan
 from lapidist.problem import Problem
-from lapidist.routes import RoutedArguments, Wishes
+from lapidist.routes import RoutedArguments
 from lapidist.schedule import Schedule, TileGrid, data_parallel, stream_k
 from lapidist.sharing import Sharing
 from lapidist.verify import judge
@@ -151,8 +151,7 @@ def test_no_race_where_rows_are_picked(rng: np.random.Generator, way: str) -> No
     a, b = rng.integers(-4, 5, (50, 160)).astype(np.float32), rng.integers(-4, 5, (160, 90)).astype(np.float32)
     rows, cols, to = rng.integers(0, 50, 40), rng.permutation(90)[:70], rng.permutation(60)[:40]
     out = np.full((60, 70), np.nan, np.float32)
-    asked = Wishes(rows, cols, to)
-    arguments = RoutedArguments(a, b, None, out, False, False, False, 1.0, 0.0, AS_USUAL, asked)
+    arguments = RoutedArguments(a, b, None, out, Form(wishes=Wishes(rows, cols, to)))
     problem = arguments.problem()
     plan = make_plan(problem, chip("h200"), SIMT, SMALL, WAYS[way](SIMT.tile_grid(problem, SMALL)))
     operands = arguments.a, arguments.b, None, operand_of(out, "out")

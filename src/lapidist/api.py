@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from lapidist import checks
-from lapidist.arguments import AS_USUAL, Arguments, Wanted
+from lapidist.arguments import Arguments
 from lapidist.arrays import empty
 from lapidist.config import Config
 from lapidist.dtypes import name_of
 from lapidist.errors import ArgumentError
+from lapidist.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
 from lapidist.kernel import Kernel
-from lapidist.lists import LISTED, ArrayGemm, Form, both_empty
-from lapidist.prepare import Choice, Gemm, choose_stream, geometry, pointer_of
-from lapidist.routes import RoutedArguments, Wishes, is_scalar_array
-from lapidist.scaled import NO_FACTORS, Factors, ScaledArguments, is_array
+from lapidist.lists import LISTED, ArrayGemm, both_empty
+from lapidist.prepare import Choices, Gemm, choose_stream, geometry, pointer_of
+from lapidist.routes import RoutedArguments
+from lapidist.scaled import ScaledArguments
 from lapidist.schedule import Schedule
-from lapidist.sharing import AUTO, PLANNED, Sharing
+from lapidist.sharing import AUTO, Sharing
 
 PREPARED_LIMIT = 4096  # geometries remembered; a program that meets more starts over
 _prepared: dict[Any, Gemm] = {}
@@ -52,9 +53,9 @@ def matmul(
     wanted = types_wanted(out_dtype, acc_dtype, precision, promote)
     factors = Factors(scale_a, scale_b)
     if factors.any:
-        scaled = ScaledArguments(a, b, None, out, False, False, True, 1.0, 0.0, wanted, factors)
+        scaled = ScaledArguments(a, b, None, out, Form(vectors=True, wanted=wanted, factors=factors))
         lie = geometry(a), geometry(b), geometry(out), wanted, device, scaled.alpha, geometry_of(factors)
-        return prepared(lie, scaled, device, None, None, PLANNED).run(scaled, stream)
+        return prepared(lie, scaled, Choices(device)).run(scaled, stream)
     key = (geometry(a), geometry(b), geometry(out), wanted, device)
     ready = _prepared.get(key)
     if ready is not None and ready.direct and out is None:
@@ -62,8 +63,8 @@ def matmul(
         handle = choose_stream(stream, ready.like.framework, ready.place)
         ready.start(pointer_of(a), pointer_of(b), 0, pointer_of(result), handle)
         return result
-    arguments = Arguments(a, b, None, out, False, False, True, 1.0, 0.0, wanted)
-    return prepared(key, arguments, device, None, None, PLANNED).run(arguments, stream)
+    arguments = Arguments(a, b, None, out, Form(vectors=True, wanted=wanted))
+    return prepared(key, arguments, Choices(device)).run(arguments, stream)
 
 
 def gemm(
@@ -112,20 +113,20 @@ def gemm(
     `reduction` and `avail_sms` say how blocks share the work. `workspace` is an array of at least plan(...).workspace_bytes of
     zeros, which is fit for the next call; without it the driver keeps one.
     """
-    require_choices(device, kernel, config)
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
-    wanted = types_wanted(out_dtype, acc_dtype, precision, promote)
+    choices = checked(Choices(device, kernel, config, sharing, workspace))
+    wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
-    factors = Factors(scale_a, scale_b)
+    form = Form(trans_a, trans_b, False, alpha, beta, wanted, wishes, factors)
     if is_array_batch(mode, a, b):
-        each = array_form((trans_a, trans_b), alpha, beta, wanted, wishes, factors, workspace)
-        return [] if both_empty(a, b) else ArrayGemm(a, b, c, out, each, device, kernel, config, sharing).run(stream)
-    arguments = arguments_of((a, b, c, out), (trans_a, trans_b), alpha, beta, wanted, wishes, factors)
-    if workspace is not None or isinstance(arguments, RoutedArguments):
-        return Gemm(arguments, device, kernel, config, sharing, workspace).run(arguments, stream)
-    form = (c is out, arguments.alpha, arguments.beta, arguments.form, wanted, geometry_of(factors))
-    key = (geometry(a), geometry(b), geometry(c), geometry(out), form, kernel, config, sharing, device)
-    return prepared(key, arguments, device, kernel, config, sharing).run(arguments, stream)
+        plain = array_form(form, workspace)
+        return [] if both_empty(a, b) else ArrayGemm(a, b, c, out, plain, choices).run(stream)
+    arguments = arguments_of(a, b, c, out, form)
+    if workspace is not None or form.routed:
+        return Gemm(arguments, choices).run(arguments, stream)
+    asked = (c is out, arguments.alpha, arguments.beta, trans_a, trans_b, wanted, geometry_of(factors))
+    key = (geometry(a), geometry(b), geometry(c), geometry(out), asked, choices)
+    return prepared(key, arguments, choices).run(arguments, stream)
 
 
 def plan(
@@ -161,40 +162,31 @@ def plan(
     device: int | str | None = None,
 ) -> Gemm | ArrayGemm:
     """What gemm would run on these arrays. print() it for the reasons; `.execute(a, b, c, out)` runs it again and again."""
-    require_choices(device, kernel, config)
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
+    choices = checked(Choices(device, kernel, config, sharing, workspace))
+    wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
-    wanted = types_wanted(out_dtype, acc_dtype, precision, promote)
-    factors = Factors(scale_a, scale_b)
+    form = Form(trans_a, trans_b, False, alpha, beta, wanted, wishes, factors)
     if is_array_batch(mode, a, b):
-        each = array_form((trans_a, trans_b), alpha, beta, wanted, wishes, factors, workspace)
-        return ArrayGemm(a, b, c, out, each, device, kernel, config, sharing)
-    arguments = arguments_of((a, b, c, out), (trans_a, trans_b), alpha, beta, wanted, wishes, factors)
-    return Gemm(arguments, device, kernel, config, sharing, workspace)
+        return ArrayGemm(a, b, c, out, array_form(form, workspace), choices)
+    return Gemm(arguments_of(a, b, c, out, form), choices)
 
 
-def arguments_of(
-    arrays: tuple[Any, Any, Any, Any],
-    turned: tuple[bool, bool],
-    alpha: Any,
-    beta: Any,
-    wanted: Wanted,
-    wishes: Wishes,
-    factors: Factors = NO_FACTORS,
-) -> Arguments:
+def arguments_of(a: Any, b: Any, c: Any, out: Any, form: Form) -> Arguments:
     """a, b, c and out, checked."""
-    routed = wishes.any or is_scalar_array(alpha) or is_scalar_array(beta)
-    if factors.any and routed:
+    if form.factors.any and form.routed:
         raise ArgumentError(
             "scale_a, scale_b: matrices with factors are neither gathered, scattered nor permuted, their alpha and beta are "
             "numbers; got both. Leave one away"
         )
-    if routed:
-        return RoutedArguments(*arrays, *turned, False, alpha, beta, wanted, wishes)
-    alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
-    if factors.any:
-        return ScaledArguments(*arrays, *turned, False, alpha, beta, wanted, factors)
-    return Arguments(*arrays, *turned, False, alpha, beta, wanted)
+    if form.routed:
+        return RoutedArguments(a, b, c, out, form)
+    return (ScaledArguments if form.factors.any else Arguments)(a, b, c, out, of_numbers(form))
+
+
+def of_numbers(form: Form) -> Form:
+    """With alpha and beta as Python has them."""
+    return form._replace(alpha=checks.require_scalar("alpha", form.alpha), beta=checks.require_scalar("beta", form.beta))
 
 
 def is_array_batch(mode: object, a: Any, b: Any) -> bool:
@@ -205,17 +197,14 @@ def is_array_batch(mode: object, a: Any, b: Any) -> bool:
     return listed
 
 
-def array_form(
-    turned: tuple[bool, bool], alpha: Any, beta: Any, wanted: Wanted, wishes: Wishes, factors: Factors, workspace: Any
-) -> Form:
-    """What is the same for all products of an array batch."""
-    asked = {**wishes._asdict(), "scale_a": factors.a, "scale_b": factors.b, "workspace": workspace}
+def array_form(form: Form, workspace: Any) -> Form:
+    """What an array batch may ask for."""
+    asked = {**form.wishes._asdict(), "scale_a": form.factors.a, "scale_b": form.factors.b, "workspace": workspace}
     for name in (name for name, value in asked.items() if value is not None and value is not False and name != "check_indices"):
         raise ArgumentError(
             f"{name}: belongs to arrays that are passed themselves; got lists of them, or Pointers. Leave it away"
         )
-    alpha, beta = checks.require_scalar("alpha", alpha), checks.require_scalar("beta", beta)
-    return Form(*turned, alpha, beta, wanted, wishes.check_indices)
+    return of_numbers(form)
 
 
 def types_wanted(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None = None) -> Wanted:
@@ -231,13 +220,15 @@ def require_place(device: object) -> None:
         raise ArgumentError(f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it away')
 
 
-def require_choices(device: object, kernel: object, config: object) -> None:
+def checked(choices: Choices) -> Choices:
     """What goes into the key of prepared plans must be what it should be before it is looked up."""
-    require_place(device)
+    kernel, config = choices.kernel, choices.config
+    require_place(choices.device)
     if config is not None and not isinstance(config, Config):
         raise ArgumentError(f"config: must be a lapidist.Config; got {config!r}. For example Config(64, 64, 16, 32, 32, 8, 4)")
     if kernel is not None and not isinstance(kernel, (str, int, Kernel)):
         raise ArgumentError(f"kernel: must be a kernel's name or a rung's number; got {kernel!r}")
+    return choices
 
 
 def geometry_of(factors: Factors) -> tuple[Any, ...]:
@@ -245,9 +236,7 @@ def geometry_of(factors: Factors) -> tuple[Any, ...]:
     return tuple(geometry(each) if is_array(each) else None for each in factors)
 
 
-def prepared(
-    key: Any, arguments: Arguments, device: int | str | None, kernel: Choice, config: Config | None, sharing: Sharing
-) -> Gemm:
+def prepared(key: Any, arguments: Arguments, choices: Choices) -> Gemm:
     """The multiplication prepared for this geometry.
 
     Arrays that do not tell theirs cheaply, and tensors that require a gradient (geometry's last entry), are prepared and
@@ -255,10 +244,10 @@ def prepared(
     """
     untold = any(geometry(operand.owner) is None for operand in arguments.extras)
     if key[0] is None or key[1] is None or key[0][-1] is True or key[1][-1] is True or untold:
-        return Gemm(arguments, device, kernel, config, sharing)
+        return Gemm(arguments, choices)
     ready = _prepared.get(key)
     if ready is None:
-        ready = Gemm(arguments, device, kernel, config, sharing)
+        ready = Gemm(arguments, choices)
         if len(_prepared) >= PREPARED_LIMIT:
             _prepared.clear()
         _prepared[key] = ready

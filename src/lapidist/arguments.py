@@ -2,76 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from lapidist import checks
 from lapidist.arrays import Operand, contiguous_strides, operand_of
+from lapidist.form import Form
 from lapidist.modes import NOWHERE, Places
 from lapidist.problem import Problem
 from lapidist.scaling import Scaling
 
 
-class Wanted(NamedTuple):
-    """The types that a caller asks for, by name; None takes the default of the operands' types."""
-
-    out_dtype: str | None = None
-    accumulator: str | None = None
-    precision: str = "ieee"
-    promote: bool | None = None
-
-
-AS_USUAL = Wanted()
-
-
 class Arguments:
     """What a call multiplies: operands as the product takes them, and the types of result, sums and factors."""
 
-    def __init__(
-        self,
-        a: Any,
-        b: Any,
-        c: Any,
-        out: Any,
-        trans_a: bool,
-        trans_b: bool,
-        vectors: bool,
-        alpha: float,
-        beta: float,
-        wanted: Wanted = AS_USUAL,
-    ) -> None:
-        checks.require_c_for_beta(beta, c)
+    def __init__(self, a: Any, b: Any, c: Any, out: Any, form: Form) -> None:
+        self.form, wanted = form, form.wanted
+        self.alpha, self.beta = self._numbers()
+        checks.require_c_for_beta(self.beta, c)
         self.a, self.b = operand_of(a, "a"), operand_of(b, "b")
-        self.form = (trans_a, trans_b, vectors)
-        self.alpha, self.beta = alpha, beta
         for operand in (self.a, self.b):
             checks.require_supported(operand)
             checks.require_no_gradient(operand)
         checks.require_types_that_multiply(self.a, self.b)
         checks.require_same_device(self.b, self.a)
-        self.wanted, self.precision = wanted, wanted.precision
         checks.require_precision(wanted.precision, self.a)
         self.accumulator = checks.require_accumulator(wanted.accumulator, self.a)
         self.promoted = checks.require_promotion(wanted.promote, self.a)
-        for name, value in (("alpha", alpha), ("beta", beta)):
+        for name, value in (("alpha", self.alpha), ("beta", self.beta)):
             checks.require_in_range(name, value, self.accumulator)
-        checks.require_flag("trans_a", trans_a)
-        checks.require_flag("trans_b", trans_b)
+        checks.require_flag("trans_a", form.trans_a)
+        checks.require_flag("trans_b", form.trans_b)
         given = self.a.shape, self.b.shape
-        self.drop_row, self.drop_col = self._promote_vectors(vectors)
-        if trans_a:
+        self.drop_row, self.drop_col = self._promote_vectors(form.vectors)
+        if form.trans_a:
             self.a = self.a.transposed()
-        if trans_b:
+        if form.trans_b:
             self.b = self.b.transposed()
-        checks.require_inner_match(self.a, self.b, given, vectors)
+        checks.require_inner_match(self.a, self.b, given, form.vectors)
         batch = checks.broadcast_batch(self.a, self.b)
         self.shape = (*batch, *self.product_shape())
         self.out_dtype = checks.require_output_type(wanted.out_dtype, out, self.a, self.b)
-        self.c = self._check_c(c) if beta != 0 else None
+        self.c = self._check_c(c) if self.beta != 0 else None
         self.out = None if out is None else self._check_out(out)
 
     def again(self, a: Any, b: Any, c: Any, out: Any) -> Arguments:
         """The same call on other arrays."""
-        return Arguments(a, b, c, out, *self.form, self.alpha, self.beta, self.wanted)
+        return type(self)(a, b, c, out, self.form)
+
+    def _numbers(self) -> tuple[float, float]:
+        """alpha and beta, as kernels get them."""
+        return self.form.alpha, self.form.beta
+
+    @property
+    def precision(self) -> str:
+        return self.form.wanted.precision
 
     def product_shape(self) -> tuple[int, int]:
         return self.a.shape[-2], self.b.shape[-1]

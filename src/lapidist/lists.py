@@ -10,40 +10,26 @@ import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from lapidist.arguments import AS_USUAL, Arguments, Wanted
+from lapidist.arguments import Arguments
 from lapidist.arrays import HOST, Operand, empty, on_host
 from lapidist.config import Config
 from lapidist.driver import GpuKernel, query_device
 from lapidist.errors import ArgumentError, ShapeError
+from lapidist.form import Form
 from lapidist.host import multiply
 from lapidist.kernel import Kernel
-from lapidist.kernels import kernel_named
 from lapidist.launch import ARRAYS_AT_ONCE
 from lapidist.modes import IN_LAUNCH, IN_MEMORY, Modes
 from lapidist.plans import Plan, Scratch, make_plan
 from lapidist.pointers import Pointers
-from lapidist.prepare import MACHINE, Choice, choose_place, choose_stream, finish_for, machine_device, require_no_choice
+from lapidist.prepare import MACHINE, OPEN, Choices, choose_place, choose_stream, finish_for, machine_device, require_no_choice
 from lapidist.problem import GRID_BATCH_LIMIT, Problem
-from lapidist.sharing import PLANNED, Sharing
+from lapidist.sharing import Sharing
 
 KERNELS_KEPT = 256
 LISTED = (list, tuple, Pointers)  # what stands for many matrices
-
-
-class Form(NamedTuple):
-    """What is the same for all products of a call."""
-
-    trans_a: bool = False
-    trans_b: bool = False
-    alpha: float = 1.0
-    beta: float = 0.0
-    wanted: Wanted = AS_USUAL
-    check_addresses: bool = False
-
-    def of(self, a: Any, b: Any, c: Any, out: Any) -> Arguments:
-        return Arguments(a, b, c, out, self.trans_a, self.trans_b, False, self.alpha, self.beta, self.wanted)
 
 
 class ArrayGemm:
@@ -52,26 +38,15 @@ class ArrayGemm:
     `execute(a, b, c=None, out=None, *, stream=None)` runs it on so many matrices as these lists, or Pointers, hold.
     """
 
-    def __init__(
-        self,
-        a: Any,
-        b: Any,
-        c: Any,
-        out: Any,
-        form: Form,
-        device: int | str | None,
-        kernel: Choice,
-        config: Config | None,
-        sharing: Sharing = PLANNED,
-    ) -> None:
+    def __init__(self, a: Any, b: Any, c: Any, out: Any, form: Form, choices: Choices = OPEN) -> None:
         self._form = form
         self._batch: Listed | Pointed | None = batch_of(a, b, c, out, form)
         self.problem = self._batch.problem
-        self.place = choose_place(self._batch.like.device, device)
-        self._choice = None if kernel is None else kernel_named(kernel), config, sharing
+        self.place = choose_place(self._batch.like.device, choices.device)
+        self._choice = choices.of_kernel
         self.plan: Plan | None = None
         if self.place == HOST:
-            require_no_choice(kernel, config, sharing)
+            require_no_choice(choices)
             return
         if self._batch.like.device == HOST and self.place != MACHINE:
             raise ArgumentError("device: lists of host arrays are not copied to a GPU. Copy them there first")
@@ -153,7 +128,7 @@ class Listed:
         self.count = require_as_many({name: len(values) for name, values in given.items()})
         self.calls = []
         for i in range(self.count):
-            first = form.of(a[i], b[i], c[i] if c else None, out[i] if out else None)
+            first = Arguments(a[i], b[i], c[i] if c else None, out[i] if out else None, form)
             target = out[i] if out else empty(first.result_shape, first.a, first.out_dtype)
             self.calls.append(first if out else first.again(a[i], b[i], c[i] if c else None, target))
         self.like, self.problem = self.calls[0].a, common_problem(self.calls)
@@ -193,7 +168,7 @@ class Pointed:
             )
         self._given, self._form, self.result = (a, b, c if form.beta else None, out), form, out
         given = {name: each for name, each in zip(("a", "b", "c", "out"), self._given, strict=True) if each is not None}
-        if form.check_addresses:
+        if form.wishes.check_indices:
             for name, each in given.items():
                 each.check(name)
         self._lists = {name: each.list_of(name) for name, each in given.items()}
@@ -202,7 +177,7 @@ class Pointed:
         matrices = {name: each.matrix(name, number) for number, (name, each) in enumerate(given.items(), 1)}
         if c is out and "c" in matrices:
             matrices["c"] = matrices["out"]
-        call = form.of(matrices["a"], matrices["b"], matrices.get("c"), matrices["out"])
+        call = Arguments(matrices["a"], matrices["b"], matrices.get("c"), matrices["out"], form)
         self.problem = replace(call.problem(), modes=Modes(arrays=IN_MEMORY))
 
     @property
@@ -283,4 +258,5 @@ def on_the_machine(plan: Plan, calls: Sequence[Arguments], extras: tuple[Operand
 def on_the_host(call: Arguments) -> None:
     assert call.out is not None
     c = None if call.c is None else on_host(call.c)
-    multiply(on_host(call.a), on_host(call.b), c, on_host(call.out), call.alpha, call.beta, call.accumulator, call.precision)
+    numbers = call.alpha, call.beta, call.accumulator, call.precision
+    multiply(on_host(call.a), on_host(call.b), c, on_host(call.out), *numbers)

@@ -26,7 +26,24 @@ from lapidist.sharing import PLANNED, Sharing
 from lapidist.steady import Execute, steady_torch, stream_handle
 
 MACHINE = "machine"
-Choice = str | int | Kernel | None  # of a kernel: its name, a rung's number, or itself
+
+
+class Choices(NamedTuple):
+    """Where a call runs, and by what; None and PLANNED leave it open."""
+
+    device: int | str | None = None
+    kernel: str | int | Kernel | None = None  # its name, a rung's number, or itself
+    config: Config | None = None
+    sharing: Sharing = PLANNED
+    workspace: Any = None
+
+    @property
+    def of_kernel(self) -> tuple[Kernel | None, Config | None, Sharing]:
+        """What the planner is told."""
+        return None if self.kernel is None else kernel_named(self.kernel), self.config, self.sharing
+
+
+OPEN = Choices()
 
 
 class Part(NamedTuple):
@@ -45,16 +62,8 @@ class Gemm:
     whether anything but the memory changed (steady.py).
     """
 
-    def __init__(
-        self,
-        arguments: Arguments,
-        device: int | str | None,
-        kernel: Choice,
-        config: Config | None,
-        sharing: Sharing = PLANNED,
-        workspace: Any = None,
-    ) -> None:
-        self.place = choose_place(arguments.a.device, device)
+    def __init__(self, arguments: Arguments, choices: Choices = OPEN) -> None:
+        self.place = choose_place(arguments.a.device, choices.device)
         self.shape, self.like = arguments.result_shape, arguments.a
         self.out_dtype = arguments.out_dtype
         self._again, self._places = arguments.again, arguments.places
@@ -67,17 +76,16 @@ class Gemm:
         if self.problem.k == 0:
             self.alpha = 0.0  # nothing is multiplied: infinity or NaN in alpha must not meet the empty sum
         if self.place == HOST:
-            require_no_choice(kernel, config, sharing)
+            require_no_choice(choices)
             return
         for operand in (arguments.a, arguments.b, arguments.c, arguments.out):
             if operand is not None:
                 checks.require_whole_elements(operand)
         chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
-        row = None if kernel is None else kernel_named(kernel)
         plans: dict[Problem, tuple[Plan, GpuKernel | None]] = {}
         for problem, skipped in self.problem.parts():
             if problem not in plans:
-                plans[problem] = self._ready(make_plan(problem, chip, row, config, sharing), workspace)
+                plans[problem] = self._ready(make_plan(problem, chip, *choices.of_kernel), choices.workspace)
             self.parts.append(Part(*plans[problem], skipped))
 
     def _ready(self, plan: Plan, workspace: Any) -> tuple[Plan, GpuKernel | None]:
@@ -211,10 +219,11 @@ class Gemm:
 # ---- places and streams ----
 
 
-def require_no_choice(kernel: Choice, config: Config | None, sharing: Sharing) -> None:
+def require_no_choice(choices: Choices) -> None:
     """On the host there is nothing to choose: a name that is right gets told so, one that is wrong is named."""
+    kernel, config, sharing = choices.of_kernel
     if kernel is not None:
-        name = kernel_named(kernel).name
+        name = kernel.name
         raise ArgumentError(
             f'kernel: host arrays are multiplied by NumPy; got {name}. Add device="machine" or device="gpu" to run it'
         )

@@ -9,75 +9,32 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from lapidist import checks
-from lapidist.arguments import Arguments, Wanted
+from lapidist.arguments import Arguments
 from lapidist.arrays import Operand, on_host, operand_of
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.form import Form, is_array
 from lapidist.modes import INDEX_TYPES, Group, Modes, Places
 from lapidist.problem import Problem, alignment_of
 
 SCALAR_TYPES = {"float16": "float32"}  # alpha and beta, where the accumulator's type is not theirs
 
 
-class Wishes(NamedTuple):
-    """What a caller asks for beyond plain matrices."""
-
-    gather_a: Any = None
-    gather_b: Any = None
-    scatter_d: Any = None
-    permuted: bool = False
-    check_indices: bool = False
-
-    @property
-    def any(self) -> bool:
-        return self.permuted is not False or any(each is not None for each in self[:3])
-
-
-NO_WISHES = Wishes()
-
-
-def is_scalar_array(value: object) -> bool:
-    """alpha or beta as an array of one element, rather than a number."""
-    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic)
-
-
 class RoutedArguments(Arguments):
-    """`wishes` and, in place of numbers, arrays of one element for alpha and beta."""
+    """With wishes and, in place of numbers, arrays of one element for alpha and beta."""
 
-    def __init__(
-        self,
-        a: Any,
-        b: Any,
-        c: Any,
-        out: Any,
-        trans_a: bool,
-        trans_b: bool,
-        vectors: bool,
-        alpha: Any,
-        beta: Any,
-        wanted: Wanted,
-        wishes: Wishes,
-    ) -> None:
-        self.wishes = wishes
-        self.asked = alpha, beta
+    def __init__(self, a: Any, b: Any, c: Any, out: Any, form: Form) -> None:
+        self.wishes = wishes = form.wishes
         checks.require_flag("permuted", wishes.permuted)
         checks.require_flag("check_indices", wishes.check_indices)
         if wishes.permuted and wishes.scatter_d is not None:
             raise ArgumentError("permuted: an output is either permuted or scattered; got both. Leave one of them away")
-        first, second = (
-            1.0 if is_scalar_array(value) else checks.require_scalar(name, value)
-            for name, value in zip(NAMES, self.asked, strict=True)
-        )
         self.index = {name: index_of(getattr(wishes, name), name) for name in INDEXED if getattr(wishes, name) is not None}
         require_one_index_type(list(self.index.values()))
-        super().__init__(a, b, c, out, trans_a, trans_b, vectors, first, second, wanted)
-        self.scalars = {
-            name: self._scalar(name, value) for name, value in zip(NAMES, self.asked, strict=True) if is_scalar_array(value)
-        }
+        super().__init__(a, b, c, out, form)
+        self.scalars = {name: self._scalar(name, getattr(form, name)) for name in NAMES if is_array(getattr(form, name))}
         for operand in (*self.index.values(), *self.scalars.values()):
             checks.require_same_device(operand, self.a)
         if out is None and (wishes.permuted or "scatter_d" in self.index):
@@ -86,8 +43,11 @@ class RoutedArguments(Arguments):
             )
         self._check_indices()
 
-    def again(self, a: Any, b: Any, c: Any, out: Any) -> RoutedArguments:
-        return RoutedArguments(a, b, c, out, *self.form, *self.asked, self.wanted, self.wishes)
+    def _numbers(self) -> tuple[float, float]:
+        """1 stands for a number that kernels read from memory."""
+        given = ((name, getattr(self.form, name)) for name in NAMES)
+        alpha, beta = (1.0 if is_array(value) else checks.require_scalar(name, value) for name, value in given)
+        return alpha, beta
 
     def _scalar(self, name: str, value: Any) -> Operand:
         operand = operand_of(value, name)
@@ -152,7 +112,14 @@ class RoutedArguments(Arguments):
             a, b = a.viewed((*a.shape[:-1], 0), a.strides), b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides)
         modes = self.modes()
         problem = Problem.of(
-            a, b, c, plain, accumulator=self.accumulator, precision=self.precision, modes=modes, scaling=self.scaling()
+            a,
+            b,
+            c,
+            plain,
+            accumulator=self.accumulator,
+            precision=self.precision,
+            modes=modes,
+            scaling=self.scaling(),
         )
         # Any row may be taken, so the steps between all of them count; which operand is which no longer matters.
         bits = min(alignment_of(operand) for operand in (self.a, self.b, self.c, self.out) if operand is not None)

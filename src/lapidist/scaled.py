@@ -11,55 +11,27 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from lapidist import checks
-from lapidist.arguments import Arguments, Wanted
+from lapidist.arguments import Arguments
 from lapidist.arrays import Operand, on_host, operand_of
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.form import Form, is_array
 from lapidist.modes import Places
 from lapidist.scaling import K_BLOCK, LINES, ONE, SQUARES, STRIPS, UNSCALED, Scale, Scaling
 
 Array = np.ndarray[Any, Any]
 
 
-class Factors(NamedTuple):
-    """What a caller gave as scale_a and scale_b."""
-
-    a: Any = None
-    b: Any = None
-
-    @property
-    def any(self) -> bool:
-        return self.a is not None or self.b is not None
-
-
-NO_FACTORS = Factors()
-
-
 class ScaledArguments(Arguments):
-    """`factors` multiply a and b."""
+    """With factors that multiply a and b."""
 
-    def __init__(
-        self,
-        a: Any,
-        b: Any,
-        c: Any,
-        out: Any,
-        trans_a: bool,
-        trans_b: bool,
-        vectors: bool,
-        alpha: float,
-        beta: float,
-        wanted: Wanted,
-        factors: Factors,
-    ) -> None:
-        self.factors, self.unscaled = factors, alpha
-        for name, value in zip(NAMES, factors, strict=True):
-            alpha *= 1.0 if value is None or is_array(value) else require_number(name, value)
-        super().__init__(a, b, c, out, trans_a, trans_b, vectors, alpha, beta, wanted)
+    def __init__(self, a: Any, b: Any, c: Any, out: Any, form: Form) -> None:
+        super().__init__(a, b, c, out, form)
+        factors, wanted = form.factors, form.wanted
         for name, operand in zip(NAMES, (self.a, self.b), strict=True):
             if getattr(factors, name[-1]) is not None:
                 checks.require_8_bit_floats(name, operand, "Multiply with alpha")
@@ -69,8 +41,11 @@ class ScaledArguments(Arguments):
                 "promote: factors that change along k multiply promoted sums; got False. Leave it away, or give a factor a line"
             )
 
-    def again(self, a: Any, b: Any, c: Any, out: Any) -> ScaledArguments:
-        return ScaledArguments(a, b, c, out, *self.form, self.unscaled, self.beta, self.wanted, self.factors)
+    def _numbers(self) -> tuple[float, float]:
+        """Factors that are numbers are a part of alpha."""
+        given = zip(NAMES, self.form.factors, strict=True)
+        numbers = (require_number(name, value) for name, value in given if value is not None and not is_array(value))
+        return self.form.alpha * math.prod(numbers), self.form.beta
 
     def _factors_of(self, name: str, value: Any) -> Operand:
         operand = operand_of(value, name)
@@ -122,10 +97,6 @@ class ScaledArguments(Arguments):
 
 
 NAMES = ("scale_a", "scale_b")
-
-
-def is_array(value: object) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic)
 
 
 def require_number(name: str, value: object) -> float:

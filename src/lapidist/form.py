@@ -1,0 +1,67 @@
+"""What a call asks for beside its arrays: the same for each product of a batch, and for each run of a plan."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+def is_array(value: object) -> bool:
+    """An array, where a number could be: alpha, beta and factors."""
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic)
+
+
+class Wanted(NamedTuple):
+    """The types that a caller asks for, by name; None takes the default of the operands' types."""
+
+    out_dtype: str | None = None
+    accumulator: str | None = None
+    precision: str = "ieee"
+    promote: bool | None = None
+
+
+class Wishes(NamedTuple):
+    """Where rows and columns come from and go to; `check_indices` is for addresses too."""
+
+    gather_a: Any = None
+    gather_b: Any = None
+    scatter_d: Any = None
+    permuted: bool = False
+    check_indices: bool = False
+
+    @property
+    def any(self) -> bool:
+        return self.permuted is not False or any(each is not None for each in self[:3])
+
+
+class Factors(NamedTuple):
+    """What a caller gave as scale_a and scale_b."""
+
+    a: Any = None
+    b: Any = None
+
+    @property
+    def any(self) -> bool:
+        return self.a is not None or self.b is not None
+
+
+AS_USUAL = Wanted()
+
+
+class Form(NamedTuple):
+    """`vectors`: one dimension stands for a row or a column, as matmul has it. `alpha` and `beta` as the caller gave them."""
+
+    trans_a: bool = False
+    trans_b: bool = False
+    vectors: bool = False
+    alpha: Any = 1.0
+    beta: Any = 0.0
+    wanted: Wanted = AS_USUAL
+    wishes: Wishes = Wishes()
+    factors: Factors = Factors()
+
+    @property
+    def routed(self) -> bool:
+        """Whether strides and two numbers do not say it all."""
+        return self.wishes.any or is_array(self.alpha) or is_array(self.beta)
