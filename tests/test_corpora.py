@@ -38,7 +38,7 @@ def test_a_part_of_a_list() -> None:
 
 def test_layers_have_weights_as_linear_keeps_them() -> None:
     cases = named(["layers"], "bf16")
-    assert len(cases) == 33
+    assert len(cases) == 18
     assert {case.layouts(False) for case in cases} == {"rcr"}
     assert problem_of(cases[3], False).layouts == "rcr"
     assert problem_of(replace(cases[3], layout="cr"), True).layouts == "ccr"
@@ -141,4 +141,4 @@ def test_layers_as_a_table() -> None:
     assert layers(other) == []
     square = row(LIBRARY, Case(8192, 8192, 8192, "float8_e4m3fn", "rc"), 1e-3, 1.1, "sustained")
     assert layers([square]) == []  # a square of the 8-bit types, whose B lies so anyway
-    assert len(LISTS["layers"]) == 33
+    assert len(LISTS["layers"]) == 18

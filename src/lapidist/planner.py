@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lapidist.config import Config
@@ -59,11 +60,18 @@ def choose(
     weighed = tuple(candidates(problem, device, (kernel,) if kernel else KERNELS, sharing))
     allowed = [candidate for candidate in weighed if candidate.refusal is None]
     if not allowed:
-        reasons = "\n".join(f"  {candidate}" for candidate in weighed)
-        raise RefusalError(f"no kernel takes {problem} on {device.name}:\n{reasons}")
+        raise RefusalError(f"no kernel takes {problem} on {device.name}:\n{reasons_of(weighed)}")
     return min(
         allowed, key=lambda candidate: candidate.seconds * (1.0 if candidate.kernel.kind == "production" else LESSON)
     ), weighed
+
+
+def reasons_of(refused: Sequence[Candidate]) -> str:
+    """Each reason once, with the kernels that gave it; those first that would be chosen."""
+    by_reason: dict[str, dict[str, None]] = {}
+    for candidate in sorted(refused, key=lambda each: each.kernel.kind != "production"):
+        by_reason.setdefault(candidate.refusal or "", {})[candidate.kernel.name] = None
+    return "\n".join(f"  {', '.join(names)}: {reason}" for reason, names in by_reason.items())
 
 
 def candidates(problem: Problem, device: Device, kernels: tuple[Kernel, ...], sharing: Sharing = PLANNED) -> list[Candidate]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lapidist.dtypes import TF32, element_of, math_named, outputs_of, size_of
 from lapidist.errors import ArgumentError
-from lapidist.warm import LAYERS, ROWS
+from lapidist.warm import LAYERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,7 @@ SWEEP_K = 1024
 SWEEP_SIZES = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
 SQUARES = (512, 1024, 2048, 4096, 8192, 16384)
 TYPES_SIZES = (1024, 2048, 4096, 8192)  # on which the types are compared
+LAYER_ROWS = (1, 16, 64, 256, 1024, 8192)  # of activations: decode to prefill
 RAGGED = (
     (5125, 5109, 3451),
     (4080, 3344, 6977),
@@ -83,7 +84,7 @@ LISTS: dict[str, tuple[tuple[int, int, int], ...]] = {
     "squares": tuple((size, size, size) for size in SQUARES),
     "types": tuple((size, size, size) for size in TYPES_SIZES),
     "ragged": RAGGED,
-    "layers": tuple((m, n, k) for n, k in LAYERS for m in ROWS),
+    "layers": tuple((m, n, k) for n, k in LAYERS for m in LAYER_ROWS),
 }
 LAYOUTS = {"layers": "rc"}  # weights lie as torch's Linear keeps them; other lists have both operands by rows
 CORPUS, CORPUS_COUNT = "corpus", 300
