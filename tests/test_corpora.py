@@ -102,6 +102,21 @@ def test_the_corpus_in_numbers(run: Run) -> None:
     assert "9^3" not in section
 
 
+def test_the_aligned_neighbour(run: Run) -> None:
+    """A ragged product beside the one with its sides rounded up: each one's speed, and no row of the neighbour in the corpus."""
+    case = Case(3000, 3001, 3003, "bfloat16")
+    assert case.neighbour == Case(3000, 3008, 3008, "bfloat16")
+    assert Case(5, 8, 9, "float32").neighbour.extents == (8, 8, 12)
+    assert case.neighbour.neighbour == case.neighbour
+    rows = [row("cublas", case.neighbour, 0.5), row(LIBRARY, case.neighbour, 0.5, 1.0)]
+    (section,) = corpus_sections([replace(run, records=(*run.records, *rows))])
+    share = 0.5 * case.flops / case.neighbour.flops
+    assert f"| every side over 2048 | lapidist | {share:.2f} | {share:.2f} | {share:.2f} | {share:.2f} | 0.0 % | 1 |" in section
+    assert f"| all | cuBLAS | {share / 4:.2f} |" in section
+    assert "A corpus of 2 ragged shapes" in section
+    assert "neighbour" not in corpus_sections([run])[0]
+
+
 def test_wrong_results_are_counted(run: Run) -> None:
     wrong = replace(
         run, records=(*run.records[:2], replace(run.records[2], ok=False, seconds=None, ratio=None), *run.records[3:])

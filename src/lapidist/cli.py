@@ -108,7 +108,7 @@ def bench(
 ) -> None:
     """Measure lists of products, or the host's costs, beside cuBLAS."""
     from lapidist.bench import contenders
-    from lapidist.bench.cases import CORPUS, Part
+    from lapidist.bench.cases import CORPUS, NEIGHBOUR_EVERY, Part
     from lapidist.bench.climb import Work, place_of
     from lapidist.bench.outputs import Outputs
     from lapidist.dtypes import short_name
@@ -123,7 +123,9 @@ def bench(
         return measure_instead(instead, place, outputs)
     names = None if kernels == "ladder" else kernels
     mode = "short" if short or drawn else "sustained" if sustained else "burst"
-    works = [Work(case, tuple(contenders.choose(names, False, case.math, mode != "short")), padded=drawn) for case in cases]
+    aligned = [case.neighbour for case in cases[::NEIGHBOUR_EVERY] if drawn]
+    everyone = [(case, drawn) for case in cases] + [(case, False) for case in aligned]
+    works = [Work(case, tuple(contenders.choose(names, False, case.math, mode != "short")), padded) for case, padded in everyone]
     return perform(works, place, mode, require_rounds(rounds), outputs, part.words if drawn else "")
 
 

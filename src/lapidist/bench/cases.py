@@ -59,6 +59,13 @@ class Case:
     def shape(self) -> str:
         return shape_words(self.m, self.n, self.k)
 
+    @property
+    def neighbour(self) -> Case:
+        """The next product whose lines all start on 16 bytes, whatever the layout."""
+        chunk = 16 // size_of(self.dtype)
+        m, n, k = (-(-extent // chunk) * chunk for extent in self.extents)
+        return Case(m, n, k, self.math, self.layout)
+
 
 SWEEP_K = 1024
 SWEEP_SIZES = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
@@ -88,6 +95,7 @@ LISTS: dict[str, tuple[tuple[int, int, int], ...]] = {
 }
 LAYOUTS = {"layers": "rc"}  # weights lie as torch's Linear keeps them; other lists have both operands by rows
 CORPUS, CORPUS_COUNT = "corpus", 300
+NEIGHBOUR_EVERY = 3  # products of a corpus of which one is also measured with its sides rounded up
 LEAST, MOST = 128, 8192  # extents of the corpus, as in arXiv 2301.03598
 
 

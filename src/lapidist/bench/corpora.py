@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lapidist.bench.cases import LISTS, shape_words
+from lapidist.bench.cases import LISTS, Case, shape_words
 from lapidist.bench.contenders import LIBRARY
 from lapidist.bench.markdown import row_of, rule, speed
 from lapidist.bench.record import Record, Run
-from lapidist.bench.sharing_report import by_shape, gains, scatter
+from lapidist.bench.sharing_report import Group, by_shape, gains, scatter
 from lapidist.bench.tables import number, percent, time_words
 from lapidist.bench.views import TIMED_MODES, latest, maths_in, shape_of
 from lapidist.dtypes import element_of, short_name
@@ -22,7 +22,9 @@ RIVALS = {
     (LIBRARY, PADDED): "lapidist against padding by hand",
     (PADDED, "cublas"): "padding by hand against cuBLAS",
 }
+NEIGHBOUR = "aligned "  # before the names of those that multiplied it
 LARGE = 2048
+SHARE_AIM = 0.8
 GOOD = 0.95
 WORST = 10
 DECODE = 64  # rows up to which a layer is bound by reading its weights
@@ -40,8 +42,37 @@ def corpora(runs: Sequence[Run]) -> dict[str, Found]:
     return {kind: [each for each in kept if each[0].dtype == kind] for kind in maths_in(record for record, _ in kept)}
 
 
+def neighbours(kind: str, groups: Group, runs: Sequence[Run]) -> Group:
+    """Of the shapes whose sides rounded up were measured too: the rows of both, those of the neighbour named so."""
+    rows = by_shape([record for record, _ in latest(runs) if (record.mode, record.dtype) == (MODE, kind)])
+    found = {}
+    for shape, own in groups.items():
+        beside = rows.get(Case(*shape, kind).neighbour.extents, {})
+        if LIBRARY in beside:
+            found[shape] = own | {f"{NEIGHBOUR}{name}": record for name, record in beside.items()}
+    return found
+
+
+def beside_neighbours(groups: Group) -> str:
+    """What lines that do not start on 16 bytes cost: the neighbour's speed is 1."""
+    heads = ["shapes", "of the neighbour's speed", "geomean", "least", "median", "most", f"{SHARE_AIM} or more", "count"]
+    lines = [row_of(heads), rule(heads)]
+    large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
+    for words, part in (("all", groups), (f"every side over {LARGE}", large)):
+        for name, title in ((LIBRARY, LIBRARY), ("cublas", "cuBLAS")):
+            pairs = [(rows.get(name), rows.get(f"{NEIGHBOUR}{name}")) for rows in part.values()]
+            values = [own.tflops / other.tflops for own, other in pairs if own and other and own.tflops and other.tflops]
+            if values:
+                cells = gain_cells(values)
+                good = sum(value >= SHARE_AIM for value in values) / len(values)
+                lines.append(row_of([words, title, *cells[:4], f"{percent(good)} %", cells[-1]]))
+    return (
+        "The same products with every side rounded up to whole pieces of 16 bytes, flops a second:\n\n" + "\n".join(lines) + "\n"
+    )
+
+
 def corpus_sections(runs: Sequence[Run]) -> list[str]:
-    return [corpus_section(kind, found) for kind, found in corpora(runs).items()]
+    return [corpus_section(kind, found, runs) for kind, found in corpora(runs).items()]
 
 
 def corpus_plots(root: Path, runs: Sequence[Run]) -> dict[Path, str]:
@@ -51,7 +82,7 @@ def corpus_plots(root: Path, runs: Sequence[Run]) -> dict[Path, str]:
     }
 
 
-def corpus_section(kind: str, found: Found) -> str:
+def corpus_section(kind: str, found: Found, runs: Sequence[Run]) -> str:
     groups = by_shape([record for record, _ in found])
     large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
     heads = ["shapes", "ours", "geomean", "least", "median", "most", f"{GOOD} or more", "faster", "count"]
@@ -66,7 +97,9 @@ def corpus_section(kind: str, found: Found) -> str:
     short = short_name(kind)
     title = f"## A corpus of {len(groups)} ragged shapes, {short}\n\nTimes of the second over those of the first. {failed}\n"
     plot = f"![TFLOP/s over flops a byte](corpus-{short}.svg)\n"
-    return "\n".join([title, *lines, "", worst_shapes(groups), plot, *sources(found)])
+    aligned = neighbours(kind, groups, runs)
+    shares = [beside_neighbours(aligned)] if aligned else []
+    return "\n".join([title, *lines, "", *shares, worst_shapes(groups), plot, *sources(found)])
 
 
 def gain_cells(values: Sequence[float]) -> list[str]:
