@@ -16,7 +16,7 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.hopper import tile
 from lapidist.kernel import Kernel
 from lapidist.kernels import BY_NAME, KERNELS, kernel_named
-from lapidist.planner import LESSON, candidates, choose, predict, traffic_bytes
+from lapidist.planner import LESSON, as_computed, candidates, choose, predict, traffic_bytes
 from lapidist.plans import make_plan
 from lapidist.problem import Problem, dense_problem
 from lapidist.sharing import Sharing
@@ -48,7 +48,7 @@ def test_every_kernel_takes_a_plain_large_product(kernel: Kernel, math: str) -> 
 
     for config, efficiency in kernel.configs_for(math):
         assert 0 < efficiency <= 1
-        assert kernel.refuse(sample_problem(kernel, math), config, H200) is None
+        assert kernel.refuse(as_computed(sample_problem(kernel, math), config), config, H200) is None
 
 
 def typed(dtype: str, b: str | None = None, out: str | None = None, n: int = 64, **more: str) -> Problem:

@@ -25,6 +25,8 @@ class Config:
     producers: int = 0  # threads that only load
     cluster_m: int = 1  # blocks that lie below each other and share B
     cluster_n: int = 1  # blocks that lie side by side and share A
+    exchanged: bool = False  # D' = B' A' is computed: A's rows become columns of the tile
+    ping_pong: bool = False  # two warpgroups have a tile each, by turns
 
     def __post_init__(self) -> None:
         for name in ("bm", "bn") if self.by_warps else ("bm", "bn", "tm", "tn"):
@@ -41,9 +43,14 @@ class Config:
     @property
     def threads(self) -> int:
         """One for every thread tile, or 32 for every warp tile; and the producers."""
+        return self.consumers + self.producers
+
+    @property
+    def consumers(self) -> int:
+        """Threads that multiply."""
         if self.by_warps:
-            return (self.bm // self.wm) * (self.bn // self.wn) * 32 + self.producers
-        return (self.bm // self.tm) * (self.bn // self.tn) + self.producers
+            return (self.bm // self.wm) * (self.bn // self.wn) * 32 * (2 if self.ping_pong else 1)
+        return (self.bm // self.tm) * (self.bn // self.tn)
 
     def defines(self) -> dict[str, object]:
         knobs = {
@@ -56,7 +63,8 @@ class Config:
             "TN": self.tn,
         }
         clusters = {"CLUSTER_M": self.cluster_m, "CLUSTER_N": self.cluster_n} if self.cluster > 1 else {}
-        return {**{name: value for name, value in {**knobs, "STAGES": self.stages}.items() if value}, **clusters}
+        knobs |= {"STAGES": self.stages, "PING_PONG": int(self.ping_pong)}
+        return {**{name: value for name, value in knobs.items() if value}, **clusters}
 
     @property
     def cluster(self) -> int:
@@ -73,4 +81,5 @@ class Config:
             parts.append(f"{self.stages} stages")
         if self.cluster > 1:
             parts.append(f"clusters of {self.cluster_m}x{self.cluster_n}")
+        parts += [words for words, chosen in (("ping-pong", self.ping_pong), ("A and B exchanged", self.exchanged)) if chosen]
         return ", ".join(parts)

@@ -9,14 +9,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lapidist.config import Config
-from lapidist.dtypes import FP8, TF32, element_of
+from lapidist.dtypes import FP8, TF32, element_of, size_of
 from lapidist.hopper_operands import (
     PATCH_ROWS,
     SLAB_BYTES,
     TURNED,
+    by_registers,
     copies_out,
     family_maps,
     few_rows,
+    line,
     lines_of,
     packed,
     plain_shared,
@@ -24,6 +26,7 @@ from lapidist.hopper_operands import (
     scratch,
     transposed,
     turned,
+    turned_d,
     wgmma_shared,
 )
 from lapidist.hopper_sharing import schedules, streamed_schedules
@@ -42,6 +45,8 @@ from lapidist.signatures import (
     tensor_types,
 )
 
+REGISTERS, REGISTERS_OF_THREE = 192, 96  # of a thread, for sums and what it turns; the compiler wants the others
+BY_REGISTERS = 48  # for 64 rows of A: elements of a step and of the one before, and on their way
 PROMOTED_REGISTERS, PROMOTED_REGISTERS_OF_THREE = 200, 136  # of 224 a thread, or 160 where three warpgroups multiply
 MATHS = (*TURNED, TF32, "int8", "uint8", *FP8)
 
@@ -77,7 +82,7 @@ def refuse_lines(problem: Problem) -> str | None:
 
 
 def refuse_family(problem: Problem) -> str | None:
-    if problem.d.layout != "row":
+    if problem.d.layout == "strided":
         return "D must have neighbours that touch along rows or columns; it is strided"
     if len(problem.batch) > 2:
         return f"it steps through two batch dimensions; these strides leave {len(problem.batch)}: {problem.batch}"
@@ -93,6 +98,16 @@ def refuse_family(problem: Problem) -> str | None:
 
 def refuse_tile(problem: Problem, config: Config) -> str | None:
     """Registers hold sums and products, and a tile meets at most two blocks of 128 columns with a factor each."""
+    slabs = config.wm // PATCH_ROWS
+    through = BY_REGISTERS * slabs if by_registers(problem) else 0
+    room = REGISTERS_OF_THREE if config.bm == 192 else REGISTERS
+    if slabs * config.bn // 2 + through > room:
+        more = f", and A takes {through}: it is turned on its way through them" if through else ""
+        return f"a thread has {room} registers for its sums; this tile gives it {slabs * config.bn // 2}{more}"
+    if config.ping_pong and (slabs * 64 != config.bm or problem.scaling.promoted):
+        return "in ping-pong a warpgroup has a tile of 64 or 128 rows to itself, whose sums stay in the tensor core"
+    if config.exchanged and not (turned_d(problem) and copies_out(problem) and size_of(problem.out_dtype) > 1):
+        return "with A and B exchanged D leaves by the copy engine alone: elements of 2 bytes or more, rows that start on 16"
     held = config.wm // PATCH_ROWS * config.bn + (config.bn // 4 if problem.scaling.b.kind == STRIPS else 0)
     room = PROMOTED_REGISTERS_OF_THREE if config.bm == 192 else PROMOTED_REGISTERS
     if problem.scaling.promoted and held > room:
@@ -116,14 +131,17 @@ def rung_defines(problem: Problem) -> Mapping[str, object]:
 def family_defines(problem: Problem) -> Mapping[str, object]:
     pack_a, pack_b = (2 if turn else int(pack) for pack, turn in zip(packed(problem), transposed(problem), strict=True))
     packing = {"A_TURNED": int(turned(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
+    if turned_d(problem):
+        packing["D_TURNED"] = 1
     rows = {"A_ROWS": rows} if (rows := few_rows(problem)) else {}
     return {**rung_defines(problem), **packing, **rows, **problem.scaling.defines()}
 
 
 def family_constants(problem: Problem) -> Mapping[str, int]:
-    """The steps between lines of A and B, and the outer batch dimension."""
+    """The steps between lines of A, B and D, and the outer batch dimension."""
     (_, _, a_line), (_, _, b_line) = lines_of(problem)
-    return {"a_line": a_line, "b_line": b_line, "batches": problem.batch[0] if len(problem.batch) > 1 else 1}
+    d_line = line(problem.d, not turned_d(problem))[2]
+    return {"a_line": a_line, "b_line": b_line, "d_line": d_line, "batches": problem.batch[0] if len(problem.batch) > 1 else 1}
 
 
 # ---- parameter lists ----
@@ -157,7 +175,7 @@ FAMILY = Signature(
         *((letter, "pointer") for letter in OPERANDS),
         *((f"{letter}_{step}", "i64") for letter in "ab" for step in ("line", "inner", "outer")),
         *((f"c_{step}", "i64") for step in ("row", "col", "inner", "outer")),
-        *((f"d_{step}", "i64") for step in ("row", "inner", "outer")),
+        *((f"d_{step}", "i64") for step in ("line", "inner", "outer")),
         *SCHEDULE,
         ("scales", "scales"),
     ),
@@ -187,10 +205,12 @@ def family_configs(math: str) -> Tuned:
     shapes += [(128, 64), (64, 96), (64, 64), (64, 32)]
     tiles = [tile(math, *shape, deepest(*shape)) for shape in shapes]
     pairs = [tile(math, *shape, deepest(*shape), (2, 1)) for shape in ((128, 256), (128, 192), (128, 128))]
+    # Of tf32 only A may lie either way, through registers: where B lies by rows, it takes A's place.
+    exchanged = [replace(config, exchanged=True) for config in (*pairs, *tiles)] if math == TF32 else []
     pairs.append(tile(math, 256, 192, deepest(256, 192), (1, 2)))  # the fewest bytes to move for a product: the least power
     # Beside factors that change along k, a stage less finds room.
     shallow = [tile(math, 128, 128, 5), tile(math, 128, 128, 5, (2, 1)), tile(math, 128, 64, 7)] if math in FP8 else []
-    return tuple((config, 0.95) for config in (*pairs, *tiles, *shallow))
+    return tuple((config, 0.95) for config in (*pairs, *exchanged, *tiles, *shallow))
 
 
 def by_math(*arguments: object, **more: object) -> dict[str, Tuned]:
@@ -273,5 +293,6 @@ WGMMA_FAMILY = Kernel(
     scratch=scratch,
     model=seconds,
     fits=refuse_tile,
+    free_order=True,
     schedules=schedules,
 )

@@ -13,8 +13,10 @@ from lapidist.scaling import SQUARES, STRIPS, Scaling
 from lapidist.signatures import TMA_ALIGNMENT
 
 TURNED = ("float16", "bfloat16")  # wgmma also reads these with neighbours along m or n
-SLAB_BYTES = 64 * 128  # of 64 rows of a tile, or of 64 columns of a turned one
+ROW_BYTES = 128  # of a slab: of a tile's row, or of a turned one's k
+SLAB_BYTES = 64 * ROW_BYTES  # of 64 rows of a tile, or of 64 columns of a turned one in 16-bit types
 PATCH_ROWS = 16  # of D that a warp lays down at once
+TURN_BYTES = 16  # barriers of ping-pong
 FLAG_BYTES = 256
 L2_LINE = 128
 ROUNDED = {TF32: "tfloat32"}  # the copy engine rounds float on the way
@@ -48,9 +50,14 @@ def turned(problem: Problem) -> tuple[bool, bool]:
 
 
 def transposed(problem: Problem) -> tuple[bool, bool]:
-    """Whether A, and B, are packed with k touching because wgmma reads this type no other way."""
+    """Whether A, and B, are packed with k touching because wgmma reads this type no other way. A of tf32 goes by registers."""
     needed = problem.math not in TURNED
-    return needed and not along_k(problem.a, True), needed and not along_k(problem.b, False)
+    return needed and problem.math != TF32 and not along_k(problem.a, True), needed and not along_k(problem.b, False)
+
+
+def by_registers(problem: Problem) -> bool:
+    """Whether A is turned while it is loaded into registers: then wgmma takes it from there."""
+    return problem.math == TF32 and turned(problem)[0]
 
 
 def packed_lines(problem: Problem) -> tuple[Lines, Lines]:
@@ -119,14 +126,27 @@ def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int,
     """The boxes of A and B. What two blocks of a cluster share, each of them loads half of."""
     step, a_parts, b_parts = config.bk, config.cluster_n, config.cluster_m
     turned_a, turned_b = turned(problem)
-    a = (64, step // a_parts) if turned_a else (step, loaded_rows(problem, config) // a_parts)
-    b = (64, step // b_parts) if turned_b else (step, config.bn // b_parts)
+    slab = ROW_BYTES // size_of(problem.dtype)
+    a = (slab, step // a_parts) if turned_a else (step, loaded_rows(problem, config) // a_parts)
+    b = (slab, step // b_parts) if turned_b else (step, config.bn // b_parts)
     return a, b
 
 
-def patch_width(config: Config, out_size: int) -> int:
-    """Columns of D that a warp lays down at once: 128 bytes, or as many as divide the tile."""
-    return next(width // out_size for width in (128, 64, 32) if config.bn % (width // out_size) == 0)
+def patch(problem: Problem, config: Config) -> tuple[int, int]:
+    """What a warp lays down of D at once, touching elements first: 16 rows of up to 128 bytes; or, where columns touch, 16 of
+    as many columns. They divide the tile."""
+    size = size_of(problem.out_dtype)
+    if turned_d(problem):
+        return PATCH_ROWS, next(lines for lines in (64, 32, 16) if lines * size <= ROW_BYTES and config.bn % lines == 0)
+    return next(width // size for width in (128, 64, 32) if config.bn % (width // size) == 0), PATCH_ROWS
+
+
+def turned_d(problem: Problem) -> bool:
+    """Whether columns of D touch: where A and B are exchanged, or D has no more than one."""
+    if not problem.d.lies("row"):
+        return True
+    wide = size_of(problem.out_dtype) > 1 and problem.d.lies("col") and problem.d.cols < problem.d.rows
+    return wide and starts_on_16(problem.d, line(problem.d, False), size_of(problem.out_dtype))
 
 
 def operand_map(
@@ -185,20 +205,20 @@ def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[s
 
 
 def output_map(problem: Problem, config: Config, address: int, ranks: int) -> TensorMap:
-    size = size_of(problem.out_dtype)
-    width = patch_width(config, size)
-    steps = [problem.d.row_stride * size if problem.d.rows > 1 else TMA_ALIGNMENT]
-    extents = [max(1, problem.d.cols), max(1, problem.d.rows)]
+    size, (width, height) = size_of(problem.out_dtype), patch(problem, config)
+    count, length, step = line(problem.d, not turned_d(problem))
+    steps = [step * size if count > 1 else TMA_ALIGNMENT]
+    extents = [max(1, length), max(1, count)]
     for extent, stride in batch_steps(problem, problem.d)[: ranks - 2]:
         extents.append(extent)
         steps.append(stride * size or TMA_ALIGNMENT)
-    box = (width, PATCH_ROWS, *(1,) * (ranks - 2))
+    box = (width, height, *(1,) * (ranks - 2))
     return TensorMap(address, problem.out_dtype, tuple(extents), tuple(steps), box, width * size)
 
 
 def copies_out(problem: Problem) -> bool:
     """Whether the copy engine may write D."""
-    return starts_on_16(problem.d, line(problem.d, True), size_of(problem.out_dtype))
+    return starts_on_16(problem.d, line(problem.d, not turned_d(problem)), size_of(problem.out_dtype))
 
 
 # ---- shared memory ----
@@ -216,15 +236,12 @@ def plain_shared(config: Config, problem: Problem) -> int:
 
 def wgmma_shared(config: Config, problem: Problem) -> int:
     """The same, and two patches of D a warp where they take turns."""
-    size = size_of(problem.out_dtype)
-    width = patch_width(config, size)
-    patches = config.wm // PATCH_ROWS * config.bn // width
+    width, height = patch(problem, config)
+    patches = config.wm // PATCH_ROWS * config.bn // (height if turned_d(problem) else width)
     buffers = 2 if patches % 2 == 0 else 1
-    warps = config.bm // config.wm
-    patched = warps * buffers * PATCH_ROWS * width * size
-    return (
-        stages_bytes(config, turned(problem)[1], loaded_rows(problem, config)) + patched + factor_bytes(config, problem.scaling)
-    )
+    patched = config.consumers // 32 * buffers * width * height * size_of(problem.out_dtype)
+    stages = stages_bytes(config, turned(problem)[1], loaded_rows(problem, config))
+    return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
 
 
 def factor_bytes(config: Config, scaling: Scaling) -> int:

@@ -37,6 +37,13 @@ def schedules(grid: TileGrid, config: Config, device: Device, sharing: Sharing, 
         raise ArgumentError(
             f"reduction: this kernel's blocks share tiles by 'turnstile' or in a 'cluster'; got {reduction!r}. Take one of these"
         )
+    if config.ping_pong:
+        if sharing.asked_for:
+            raise ArgumentError(
+                f"schedule: in ping-pong blocks take whole tiles, every so many-th; got {sharing}. Take another config"
+            )
+        yield None
+        return
     for schedule in wanted(grid, config, device, sharing, reduction):
         yield all_at_once(schedule, config, device) if schedule and packs else schedule
 

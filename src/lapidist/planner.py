@@ -82,7 +82,13 @@ def candidates(problem: Problem, device: Device, kernels: tuple[Kernel, ...], sh
     ]
 
 
+def as_computed(problem: Problem, config: Config) -> Problem:
+    """As the kernel has it."""
+    return problem.exchanged() if config.exchanged else problem
+
+
 def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, sharing: Sharing) -> Candidate:
+    problem = as_computed(problem, config)
     refusal = kernel.refuse(problem, config, device)
     efficiency *= left_of(problem, kernel, config) if refusal is None else 1.0
     if refusal is None and sharing.asked_for and not kernel.signature.scheduled:

@@ -17,7 +17,7 @@ from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.launch import Binary, Dim3, Launch, Memory
 from lapidist.modes import NOWHERE, Places, members
-from lapidist.planner import Candidate, choose, exactly
+from lapidist.planner import Candidate, as_computed, choose, exactly
 from lapidist.problem import Offsets, Problem
 from lapidist.schedule import Schedule
 from lapidist.sharing import PLANNED, Sharing
@@ -37,6 +37,11 @@ class Plan:
     predicted_seconds: float
     considered: tuple[Candidate, ...] = field(repr=False)
     tuned: str = ""  # what the database of measurements had to say
+
+    @property
+    def asked(self) -> Problem:
+        """What the caller asked for: of a config that exchanges A and B, the product before that."""
+        return as_computed(self.problem, self.config)
 
     @property
     def scheduled(self) -> bool:
@@ -216,7 +221,9 @@ def make_plan(
         best, considered = choose(problem, device, kernel, sharing)
         if kernel is None and sharing == PLANNED:
             best, tuned = measured_choice(problem, device, best)
-    return Plan(problem, device, best.kernel, best.config, best.schedule, best.seconds, considered, tuned)
+    return Plan(
+        as_computed(problem, best.config), device, best.kernel, best.config, best.schedule, best.seconds, considered, tuned
+    )
 
 
 def measured_choice(problem: Problem, device: Device, modelled: Candidate) -> tuple[Candidate, str]:

@@ -47,7 +47,8 @@ OPEN = Choices()
 
 
 class Part(NamedTuple):
-    """One launch of a multiplication: its plan, the kernel where it runs on a GPU, the elements to skip in A, B, C and D."""
+    """One launch of a multiplication: its plan, the kernel where it runs on a GPU, the elements to skip in A, B, C and D as the
+    plan has them."""
 
     plan: Plan
     kernel: GpuKernel | None
@@ -86,7 +87,10 @@ class Gemm:
         for problem, skipped in self.problem.parts():
             if problem not in plans:
                 plans[problem] = self._ready(make_plan(problem, chip, *choices.of_kernel), choices.workspace)
-            self.parts.append(Part(*plans[problem], skipped))
+            plan, kernel_there = plans[problem]
+            skip_a, skip_b, skip_c, skip_d = skipped
+            in_its_order = (skip_b, skip_a, skip_c, skip_d) if plan.config.exchanged else skipped
+            self.parts.append(Part(plan, kernel_there, in_its_order))
 
     def _ready(self, plan: Plan, workspace: Any) -> tuple[Plan, GpuKernel | None]:
         """The plan, loaded where it will run on a GPU."""

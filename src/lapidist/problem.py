@@ -172,8 +172,10 @@ class Problem:
 
     def row_major(self) -> Problem:
         """D' = B' A' when D is column-major."""
-        if self.d.layout != "col":
-            return self
+        return self.exchanged() if self.d.layout == "col" else self
+
+    def exchanged(self) -> Problem:
+        """The same product as D' = B' A'."""
         a, b, d = self.b.transposed(), self.a.transposed(), self.d.transposed()
         c = self.c and self.c.transposed()
         swapped = replace(self, m=self.n, n=self.m, dtype=self.b_dtype, b_dtype=self.dtype, transposed=not self.transposed)

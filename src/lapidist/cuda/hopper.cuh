@@ -118,10 +118,15 @@ template <int Registers> __device__ __forceinline__ void take_registers() {
 }
 
 // Four 8 x 8 matrices of 2-byte elements to shared memory: lanes 8 q .. 8 q + 7 give the addresses of the rows of matrix q, and
-// lane t holds elements 2 t % 8 and the next of row t / 4.
+// lane t holds elements 2 t % 8 and the next of row t / 4; or of its columns, where they are turned on the way.
+template <bool Turned = false>
 __device__ __forceinline__ void store_matrices(unsigned row, unsigned m0, unsigned m1, unsigned m2, unsigned m3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
-               ::"r"(row), "r"(m0), "r"(m1), "r"(m2), "r"(m3) : "memory");
+  if constexpr (Turned)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};"
+                 ::"r"(row), "r"(m0), "r"(m1), "r"(m2), "r"(m3) : "memory");
+  else
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};"
+                 ::"r"(row), "r"(m0), "r"(m1), "r"(m2), "r"(m3) : "memory");
 }
 
 // ---- clusters: blocks that run together and reach each other's shared memory ----

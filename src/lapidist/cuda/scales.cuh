@@ -9,7 +9,7 @@
 // Factors that change along k multiply each step's products, so they need PROMOTED; the others multiply the sums at the end.
 #pragma once
 
-#include "wgmma.cuh"
+#include "wgmma_registers.cuh"
 
 #ifndef PROMOTED
 #define PROMOTED 0
@@ -100,7 +100,7 @@ template <int Count> __device__ __forceinline__ void scale_in_the_end(Sum* sums,
   const float one_a = A_FACTORS == 1 ? *scales.a : 1.0f, one_b = B_FACTORS == 1 ? *scales.b : 1.0f;
   float of_row[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) of_row[h] = (A_FACTORS == 2 ? scales.a[min_of(row + h * 8, M - 1) * scales.a_line] : one_a) * one_b;
+  for (int h = 0; h < 2; ++h) of_row[h] = (A_FACTORS == 2 ? scales.a[min_of(row + h * NEXT_ROW, M - 1) * scales.a_line] : one_a) * one_b;
 #pragma unroll
   for (int j = 0; j < Count / 4; ++j)
 #pragma unroll

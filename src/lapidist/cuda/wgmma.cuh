@@ -53,7 +53,8 @@
 #else
 #define SUM(i) "+f"(sums[i])
 #endif
-static_assert(sizeof(T) == 2 || (!A_TURNED && !B_TURNED), "wgmma turns 16-bit types only: of others, k must touch");
+static_assert(sizeof(T) == 2 || !B_TURNED, "wgmma turns 16-bit types only: of others, k must touch");
+static_assert(sizeof(T) == 2 || !A_TURNED || sizeof(T) == 4, "tf32 with m touching goes through registers");
 
 #ifndef BK
 #define BK (128 / sizeof(T))
@@ -61,6 +62,7 @@ static_assert(sizeof(T) == 2 || (!A_TURNED && !B_TURNED), "wgmma turns 16-bit ty
 static_assert(BK * sizeof(T) == 128, "a step along k is one row of the swizzle");
 constexpr int STEPS = 4;        // instructions of 32 bytes of k
 constexpr int SLAB = 64 * 128;  // bytes of 64 rows of a tile (k touches), or of 64 columns (turned)
+constexpr bool A_IN_REGISTERS = A_TURNED && sizeof(T) != 2;  // wgmma_registers.cuh
 
 // ---- descriptors ----
 
@@ -130,32 +132,35 @@ template <int N> struct Wgmma;
 #define NAMES_224 NAMES_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define NAMES_240 NAMES_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define NAMES_256 NAMES_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
-#define WGMMA_ADDING(N, a, b, old)                                                                            \
+#define WGMMA_ADDING(N, A, b, old, ...)                                                                       \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #N WGMMA_SHAPE TOKEN(KIND_, ELEMENT) TOKEN(KIND_, B_ELEMENT) \
-               " {" NAMES_##N "}, %" #a ", %" #b ", " old WGMMA_TAIL ";"                                      \
-               : SUMS_##N : "l"(A), "l"(B))
-#define WGMMA(N, a, b)                                                                                        \
+               " {" NAMES_##N "}, " A ", %" #b ", " old WGMMA_TAIL ";"                                        \
+               : SUMS_##N : __VA_ARGS__, "l"(B))
+#define WGMMA(N, a, b, c, d, e)                                                                               \
   template <> struct Wgmma<N> {                                                                               \
     static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], Descriptor A, Descriptor B) {         \
-      WGMMA_ADDING(N, a, b, "1");                                                                             \
+      WGMMA_ADDING(N, "%" #a, b, "1", "l"(A));                                                                \
     }                                                                                                         \
     static __device__ __forceinline__ void start(Sum (&sums)[N / 2], Descriptor A, Descriptor B) { /* at zero */ \
-      WGMMA_ADDING(N, a, b, "0");                                                                             \
+      WGMMA_ADDING(N, "%" #a, b, "0", "l"(A));                                                                \
+    }                                                                                                         \
+    static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], const unsigned (&A)[4], Descriptor B) { \
+      WGMMA_ADDING(N, "{%" #a ", %" #b ", %" #c ", %" #d "}", e, "1", "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3])); \
     }                                                                                                         \
   };
-WGMMA(16, 8, 9)
-WGMMA(32, 16, 17)
-WGMMA(48, 24, 25)
-WGMMA(64, 32, 33)
-WGMMA(80, 40, 41)
-WGMMA(96, 48, 49)
-WGMMA(112, 56, 57)
-WGMMA(128, 64, 65)
-WGMMA(144, 72, 73)
-WGMMA(160, 80, 81)
-WGMMA(176, 88, 89)
-WGMMA(192, 96, 97)
-WGMMA(208, 104, 105)
-WGMMA(224, 112, 113)
-WGMMA(240, 120, 121)
-WGMMA(256, 128, 129)
+WGMMA(16, 8, 9, 10, 11, 12)
+WGMMA(32, 16, 17, 18, 19, 20)
+WGMMA(48, 24, 25, 26, 27, 28)
+WGMMA(64, 32, 33, 34, 35, 36)
+WGMMA(80, 40, 41, 42, 43, 44)
+WGMMA(96, 48, 49, 50, 51, 52)
+WGMMA(112, 56, 57, 58, 59, 60)
+WGMMA(128, 64, 65, 66, 67, 68)
+WGMMA(144, 72, 73, 74, 75, 76)
+WGMMA(160, 80, 81, 82, 83, 84)
+WGMMA(176, 88, 89, 90, 91, 92)
+WGMMA(192, 96, 97, 98, 99, 100)
+WGMMA(208, 104, 105, 106, 107, 108)
+WGMMA(224, 112, 113, 114, 115, 116)
+WGMMA(240, 120, 121, 122, 123, 124)
+WGMMA(256, 128, 129, 130, 131, 132)

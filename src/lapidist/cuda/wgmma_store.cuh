@@ -2,9 +2,13 @@
 // rows at a time.
 #pragma once
 
-#include "wgmma.cuh"
+#include "wgmma_registers.cuh"  // first: it brings the element types
 
 #include "pieces.cuh"
+
+#ifndef D_TURNED  // 1: neighbours of D touch along the rows of its tiles, as the kernel computes the product with A and B exchanged
+#define D_TURNED 0
+#endif
 
 // ---- from the registers: C points to the thread's first element, which is followed by rows x cols of the matrix ----
 
@@ -17,7 +21,7 @@ __device__ __forceinline__ void scale_sums(const Out* C, i64 c_row, i64 c_col, i
   if (beta == Scalar(0)) return;
 #pragma unroll
   for (int i = 0; i < Count; ++i) {
-    const int m = i / 2 % 2 * 8, n = i / 4 * 8 + i % 2;
+    const int m = i / 2 % 2 * NEXT_ROW, n = i / 4 * 8 + i % 2;
     if (m < rows && n < cols) sums[i] += beta * Scalar(C[m * c_row + n * c_col]);
   }
 }
@@ -32,40 +36,40 @@ __device__ __forceinline__ void store_sums(Out* C, i64 ldc, int rows, int cols, 
   }
 }
 
-// Four sums as wgmma leaves them: two columns of one row, and of the row eight further. C and D point to the first.
-__device__ __forceinline__ void store_piece(const Out* C, i64 c_row, i64 c_col, Out* D, i64 d_row, int rows, int cols,
+// Four sums as wgmma leaves them: two columns of one row, and of the thread's other row. C and D point to the first.
+__device__ __forceinline__ void store_piece(const Out* C, i64 c_row, i64 c_col, Out* D, i64 d_line, int rows, int cols,
                                             Scalar alpha, Sum* sums, Scalar beta) {
   scale_sums<4>(C, c_row, c_col, rows, cols, alpha, sums, beta);
+  const i64 d_row = D_TURNED ? 1 : d_line, d_col = D_TURNED ? d_line : 1;
 #pragma unroll
-  for (int m = 0; m < 16; m += 8, sums += 2, D += 8 * d_row) {
+  for (int m = 0; m < 2 * NEXT_ROW; m += NEXT_ROW, sums += 2, D += NEXT_ROW * d_row) {
     if (m >= rows) break;
-    const Vector<Out, 2> two = {Stored<Out>::of(sums[0]), Stored<Out>::of(sums[1])};
-    if (D_VECTOR >= 2 && cols >= 2) {
-      *reinterpret_cast<Vector<Out, 2>*>(D) = two;
-    } else {
-      if (cols > 0) D[0] = two.at[0];
-      if (cols > 1) D[1] = two.at[1];
-    }
+    if (cols > 0) D[0] = Stored<Out>::of(sums[0]);
+    if (cols > 1) D[d_col] = Stored<Out>::of(sums[1]);
   }
 }
 
-// ---- a patch: 16 rows x Cols of one warp in shared memory, in the swizzle of the copy engine for rows of that width ----
+// ---- a patch: 16 rows x Cols of one warp in shared memory, in the swizzle of the copy engine for lines of that width ----
+//
+// Its lines are rows; where D is turned, columns of 16 elements.
 
-// As wide as the swizzle can be and the tile's columns allow.
+// As wide as the swizzle can be and the tile's columns allow; of a turned D, as many lines as make 2 KB.
 __device__ constexpr int patch_columns(int columns) {
-  for (int width = 128; width > 32; width /= 2)
-    if (columns % (width / sizeof(Out)) == 0) return width / sizeof(Out);
-  return 32 / sizeof(Out);
+  const int least = D_TURNED ? 16 : 32 / sizeof(Out);
+  for (int width = 128 / sizeof(Out); width > least; width /= 2)
+    if (columns % width == 0) return width;
+  return least;
 }
 
 template <int Cols> struct Patch {
-  static constexpr int PITCH = Cols * sizeof(Out);
-  static_assert(PITCH == 128 || PITCH == 64 || PITCH == 32, "the copy engine swizzles rows of 32, 64 and 128 bytes");
-  char bytes[16 * PITCH];
+  static constexpr int LINES = D_TURNED ? Cols : 16, PITCH = (D_TURNED ? 16 : Cols) * sizeof(Out);
+  static_assert(PITCH == 128 || PITCH == 64 || PITCH == 32, "the copy engine swizzles lines of 32, 64 and 128 bytes");
+  static_assert(!A_IN_REGISTERS || sizeof(Out) == 4, "a thread has neighbouring rows, which only float stores one by one");
+  char bytes[LINES * PITCH];
 
-  // 16-byte pieces trade places by row, so that eight rows of a column lie in different banks.
-  __device__ __forceinline__ unsigned place(int row, int byte) const {
-    const int offset = row * PITCH + byte;
+  // 16-byte pieces trade places by line, so that eight lines of a column lie in different banks.
+  __device__ __forceinline__ unsigned place(int line, int byte) const {
+    const int offset = line * PITCH + byte;
     return shared_address(bytes) + (offset ^ (offset >> 7 & (PITCH / 16 - 1)) << 4);
   }
 
@@ -74,15 +78,27 @@ template <int Cols> struct Patch {
     const int lane = threadIdx.x % 32;
     if constexpr (sizeof(Out) == 2) {
 #pragma unroll
-      for (int j = 0; j < Cols / 16; ++j)
-        store_matrices(place(lane % 16, j * 32 + lane / 16 * 16), pair(sums + 8 * j), pair(sums + 8 * j + 2),
-                       pair(sums + 8 * j + 4), pair(sums + 8 * j + 6));
+      for (int j = 0; j < Cols / 16; ++j) {
+        const unsigned matrix_row = D_TURNED ? place(j * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 16)
+                                             : place(lane % 16, j * 32 + lane / 16 * 16);
+        store_matrices<D_TURNED>(matrix_row, pair(sums + 8 * j), pair(sums + 8 * j + 2), pair(sums + 8 * j + 4),
+                                 pair(sums + 8 * j + 6));
+      }
     } else {
 #pragma unroll
-      for (int i = 0; i < Cols / 2; i += 2)
-        *static_cast<Vector<Out, 2>*>(__cvta_shared_to_generic(
-            place(lane / 4 + i / 2 % 2 * 8, (i / 4 * 8 + lane % 4 * 2) * sizeof(Out)))) = {Stored<Out>::of(sums[i]), Stored<Out>::of(sums[i + 1])};
+      for (int i = 0; i < Cols / 2; i += 2) {
+        const int row = lane / 4 * NEXT_GROUP + i / 2 % 2 * NEXT_ROW, col = i / 4 * 8 + lane % 4 * 2;
+        if constexpr (D_TURNED) {
+          at(col, row) = Stored<Out>::of(sums[i]), at(col + 1, row) = Stored<Out>::of(sums[i + 1]);
+        } else {
+          *static_cast<Vector<Out, 2>*>(__cvta_shared_to_generic(place(row, col * sizeof(Out)))) = {
+              Stored<Out>::of(sums[i]), Stored<Out>::of(sums[i + 1])};
+        }
+      }
     }
+  }
+  __device__ __forceinline__ Out& at(int line, int element) const {
+    return *static_cast<Out*>(__cvta_shared_to_generic(place(line, element * sizeof(Out))));
   }
   __device__ __forceinline__ static unsigned pair(const Sum* sums) {
     const Vector<Out, 2> two = {Stored<Out>::of(sums[0]), Stored<Out>::of(sums[1])};
@@ -107,7 +123,7 @@ template <int Cols> struct Patch {
       const int row = i / ENDS, before = min_of(head(row), exist), whole = (exist - before) / PER_PIECE * PER_PIECE;
       const int col = i % ENDS < PER_PIECE ? i % ENDS : before + whole + i % PER_PIECE;
       if (row < rows && col < (i % ENDS < PER_PIECE ? before : exist))
-        D[row * pitch + col] = *static_cast<const Out*>(__cvta_shared_to_generic(place(row, col * sizeof(Out))));
+        D[row * pitch + col] = at(row, col);
     }
   }
   __device__ __forceinline__ Words words_at(int row, int piece) const {

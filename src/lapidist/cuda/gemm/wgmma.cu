@@ -34,22 +34,26 @@
 #else
 #define CLUSTERED
 #endif
-#define GROUPS (BM == 64 ? 1 : BM == 192 ? 3 : 2)
+#ifndef PING_PONG  // 1: two warpgroups have a tile each, by turns, and one stores while the other multiplies
+#define PING_PONG 0
+#endif
+#define GROUPS (PING_PONG ? 2 : BM == 64 ? 1 : BM == 192 ? 3 : 2)
 #define SHARERS (GROUPS * 128)  // of the block's threads, the first: the consumers
 #include "scales.cuh"
-#include "wgmma_tiles.cuh"
+#include "wgmma_operands.cuh"
 #define THREADS (SHARERS + 128)
 static_assert(BM % 64 == 0 && BM <= 256 && BN % 16 == 0 && BN <= 256, "tiles are counted in 64 rows, 16 columns");
 static_assert(CLUSTER_N <= 2, "two blocks share A");
 static_assert(CLUSTER <= 4, "larger clusters find no place on the chip");
-static_assert(BM / 64 / GROUPS * BN <= 384, "192 sums a thread, of 224 registers");
 
-constexpr int ROWS = BM / 64 / GROUPS;  // products of 64 rows that a warpgroup has side by side
-constexpr int B_SLABS = (BN + 63) / 64;
+constexpr int TILE_GROUPS = PING_PONG ? 1 : GROUPS;  // warpgroups that share a tile
+constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that each of them has side by side
+static_assert(ROWS * BN <= 384, "192 sums a thread, of 224 registers");
+static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of all consumers");
 // Of few rows, only those that exist are loaded: rows outside the matrix take the copy engine as long. wgmma reads 64 all the
 // same, of B then; what comes of them is not stored.
 constexpr int A_LOADED = BM == 64 && CLUSTER == 1 && BN >= 48 ? A_ROWS : BM;
-constexpr int A_BYTES = A_LOADED * 128, B_BYTES = B_TURNED ? B_SLABS * SLAB : BN * 128;
+constexpr int A_BYTES = tile_bytes(A_TURNED, A_LOADED), B_BYTES = tile_bytes(B_TURNED, BN);
 constexpr int D_COLS = patch_columns(BN), D_PATCHES = BN / D_COLS;
 constexpr int D_BUFFERS = ROWS * D_PATCHES % 2 == 0 ? 2 : 1;  // they take turns, tile after tile
 
@@ -57,44 +61,15 @@ struct alignas(1024) Stage { char A[A_BYTES], B[B_BYTES]; };
 struct Pipeline {
   Stage stage[STAGES];
   Patch<D_COLS> D[GROUPS * 4][D_BUFFERS];
-  Barrier full[STAGES], empty[STAGES];
+  Barrier full[STAGES], empty[STAGES], turn_of[2];
   TileFactors<BM, BN> factors[FACTORS_ALONG_K ? STAGES : 1];
 };
-
-// One tile of an operand to shared memory, in as many boxes as the copy engine needs. Parts blocks load a part each for all of
-// them, those of the bits of `blocks`.
-template <bool Turned, int Extent, int Parts>
-__device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int along, int k, int inner, int outer, int part,
-                                          int blocks, Barrier* full) {
-  constexpr int Slabs = Turned ? (Extent + 63) / 64 : 1;
-#pragma unroll
-  for (int slab = 0; slab < Slabs; ++slab) {
-    const int x = Turned ? along + slab * 64 : k, y = Turned ? k + part * (BK / Parts) : along + part * (Extent / Parts);
-    char* target = tile + slab * SLAB + part * ((Turned ? BK : Extent) / Parts * 128);
-    if (Parts > 1)
-      tma_load_shared(target, map, x, y, inner, outer, full, blocks);
-    else
-      tma_load(target, map, x, y, inner, outer, full);
-  }
-}
-
-// To where the maps of packed operands point: A first, then B. Returns the workspace behind them.
-__device__ __forceinline__ Workspace pack_operands(const Extents& e, const T* A, i64 a_line, const Batch& of_a, const T* B,
-                                                   i64 b_line, const Batch& of_b, const Workspace& workspace) {
-  if (!PACK_A && !PACK_B) return workspace;
-  T* to = static_cast<T*>(workspace.slots);
-  int block = blockIdx.x;
-  if (PACK_A) to += pack<A_TURNED, PACK_A == 2>(to, A, a_line, e.M, e.K, of_a, block);
-  if (PACK_B) to += pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K, of_b, block);
-  meet_all_blocks(workspace.flags);
-  return Workspace{workspace.flags + PACKING_FLAGS, to};
-}
 
 extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
 wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, const __grid_constant__ TensorMap a_map,
       const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap d_map, const T* A, const T* B, const Out* C,
       Out* D, i64 a_line, i64 a_inner, i64 a_outer, i64 b_line, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner,
-      i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer, const __grid_constant__ Schedule schedule, Workspace workspace,
+      i64 c_outer, i64 d_line, i64 d_inner, i64 d_outer, const __grid_constant__ Schedule schedule, Workspace workspace,
       Scales scales) {
   const Extents extents = {M, N, K, batch, batches};
   extern __shared__ __align__(1024) char shared[];
@@ -103,8 +78,9 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; ++i) {
       barrier_init(&pipeline.full[i], FACTORS_ALONG_K ? 1 + BRINGERS : 1);
-      barrier_init(&pipeline.empty[i], GROUPS * 4 * (CLUSTER_M + CLUSTER_N - 1));
+      barrier_init(&pipeline.empty[i], TILE_GROUPS * 4 * (CLUSTER_M + CLUSTER_N - 1));
     }
+    for (int i = 0; i < 2 * PING_PONG; ++i) barrier_init(&pipeline.turn_of[i], 1);
     barrier_init_fence();
   }
   if (CLUSTER > 1) cluster_barrier(); else __syncthreads();  // nobody uses a barrier before it is initialised
@@ -149,7 +125,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     if (PEERS_IN_CLUSTER) cluster_barrier(), cluster_arrive();  // as the consumers do in their exchange
   } else {
     take_registers<GROUPS == 3 ? 160 : 224>();
-    const int group = warp / 4;
+    const int tile_warp = warp % (TILE_GROUPS * 4), group = tile_warp / 4;
     const auto free_stage = [&](int freed) {
       if (CLUSTER == 1) {
         if (lane == 0) barrier_arrive(&pipeline.empty[freed]);
@@ -158,41 +134,56 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       }
     };
     int parity = 0;
-    while (tiles.next(extents, rank)) {
+    for (int turn = 0; tiles.next(extents, rank); ++turn) {
+      if (PING_PONG && turn % 2 != warp / 4) {  // the other one's: its stages pass by
+        stage += tiles.end - tiles.begin, parity ^= stage / STAGES & 1, stage %= STAGES;
+        continue;
+      }
+      // Not before the other one has seen all of its stages: a barrier that is further behind than a phase looks complete.
+      if (PING_PONG) barrier_wait(&pipeline.turn_of[turn % 2], turn / 2 % 2 ^ (turn % 2 == 0));
       Sum sums[ROWS][BN / 2] = {}, products[ROWS][BN / 2];
       Sum(&target)[ROWS][BN / 2] = PROMOTED ? products : sums;
-      const int first_row = tiles.row + group * ROWS * 64 + warp % 4 * 16 + lane / 4, first_col = tiles.col + lane % 4 * 2;
+      const int warp_row = tiles.row + group * ROWS * 64 + warp % 4 * NEXT_WARP<ROWS>;
+      const int first_row = warp_row + lane / 4 * NEXT_GROUP, first_col = tiles.col + lane % 4 * 2;
       int last = stage;
+      constexpr int TURNS = A_IN_REGISTERS ? 2 : 1;
+      Fragments<ROWS> fragments[TURNS];  // products read theirs until they are waited for: after the next ones have begun
 #pragma unroll 1
-      for (int step = tiles.begin; step < tiles.end; ++step) {
-        barrier_wait(&pipeline.full[stage], parity);
-        StepFactors<ROWS, BN> factors;
-        if (FACTORS_ALONG_K) factors.read(pipeline.factors[stage], first_row - tiles.row, first_col - tiles.col, tiles.col);
-        const Descriptor a = describe(pipeline.stage[stage].A + group * ROWS * SLAB), b = describe(pipeline.stage[stage].B);
-        products_begin();
+      for (int step = tiles.begin; step < tiles.end;) {
 #pragma unroll
-        for (int i = 0; i < STEPS; ++i)
+        for (int t = 0; t < TURNS && (t == 0 || step < tiles.end); ++t, ++step) {
+          barrier_wait(&pipeline.full[stage], parity);
+          StepFactors<ROWS, BN> factors;
+          if (FACTORS_ALONG_K) factors.read(pipeline.factors[stage], first_row - tiles.row, first_col - tiles.col, tiles.col);
+          if constexpr (A_IN_REGISTERS) fragments[t].read(pipeline.stage[stage].A, tile_warp);
+          const Descriptor a = describe(pipeline.stage[stage].A + group * ROWS * SLAB), b = describe(pipeline.stage[stage].B);
+          products_begin();
 #pragma unroll
-          for (int m = 0; m < ROWS; ++m) {
-            const Descriptor of_a = a + step_along_k<A_TURNED>(i) + further(m * SLAB), of_b = b + step_along_k<B_TURNED>(i);
-            if (PROMOTED && i == 0) Wgmma<BN>::start(target[m], of_a, of_b);
-            else Wgmma<BN>::multiply(target[m], of_a, of_b);
+          for (int i = 0; i < STEPS; ++i)
+#pragma unroll
+            for (int m = 0; m < ROWS; ++m) {
+              const Descriptor of_a = a + step_along_k<A_TURNED>(i) + further(m * SLAB), of_b = b + step_along_k<B_TURNED>(i);
+              if constexpr (A_IN_REGISTERS) Wgmma<BN>::multiply(target[m], fragments[t].at[i][m], of_b);
+              else if (PROMOTED && i == 0) Wgmma<BN>::start(target[m], of_a, of_b);
+              else Wgmma<BN>::multiply(target[m], of_a, of_b);
+            }
+          products_commit();
+          if (PROMOTED) {  // meanwhile the other warpgroup's products run
+            products_wait<0>();
+#pragma unroll
+            for (int m = 0; m < ROWS; ++m) sums_arrive(products[m]);
+            if (FACTORS_ALONG_K) __syncwarp();  // all lanes have read theirs
+            free_stage(stage);
+            factors.add(sums, products);
+          } else if (step > tiles.begin) {  // this step's products run while the one before gives its stage back
+            products_wait<1>();
+            free_stage(last);
           }
-        products_commit();
-        if (PROMOTED) {  // meanwhile the other warpgroup's products run
-          products_wait<0>();
-#pragma unroll
-          for (int m = 0; m < ROWS; ++m) sums_arrive(products[m]);
-          if (FACTORS_ALONG_K) __syncwarp();  // all lanes have read theirs
-          free_stage(stage);
-          factors.add(sums, products);
-        } else if (step > tiles.begin) {  // this step's products run while the one before gives its stage back
-          products_wait<1>();
-          free_stage(last);
+          last = stage;
+          if (++stage == STAGES) stage = 0, parity ^= 1;
         }
-        last = stage;
-        if (++stage == STAGES) stage = 0, parity ^= 1;
       }
+      if (PING_PONG && tile_warp == 0 && lane == 0) barrier_arrive(&pipeline.turn_of[1 - turn % 2]);
       products_wait<0>();
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) sums_arrive(sums[m]);
@@ -202,11 +193,11 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       static_assert(sizeof(sums) * SHARERS <= sizeof(pipeline.stage), "the sums lie where the operands were");
       Exchange<SHARERS, ROWS, BN / 2> exchange(reinterpret_cast<Piece<Sum>*>(shared), sums, tiles.unit.peer);
       exchange.each([&](int m, int first, Sum* piece) {
-        const int row = first_row + m * 64, col = first_col + first;
+        const int row = first_row + m * NEXT_SLAB, col = first_col + first;
         scale_in_the_end<4>(piece, scales, row, col, extents.M, extents.N);
         store_piece(C + tiles.inner * c_inner + tiles.outer * c_outer + row * c_row + col * c_col, c_row, c_col,
-                    D + tiles.inner * d_inner + tiles.outer * d_outer + row * d_row + col, d_row, extents.M - row,
-                    extents.N - col, alpha, piece, beta);
+                    D + tiles.inner * d_inner + tiles.outer * d_outer + (D_TURNED ? col : row) * d_line + (D_TURNED ? row : col),
+                    d_line, extents.M - row, extents.N - col, alpha, piece, beta);
       });
 #else
       if (!tiles.combine<SHARERS>(workspace, shared, sums)) continue;
@@ -214,8 +205,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       // Store: patches of 16 rows, each warp for itself.
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) {
-        const int row = tiles.row + (group * ROWS + m) * 64 + warp % 4 * 16;
-        const int my_row = first_row + m * 64, my_col = first_col;
+        const int row = warp_row + m * NEXT_SLAB, my_row = first_row + m * NEXT_SLAB, my_col = first_col;
         const int rows_left = extents.M - my_row, cols_left = extents.N - my_col;
         const Out* c = C + tiles.inner * c_inner + tiles.outer * c_outer + my_row * c_row + my_col * c_col;
         Out* d = D + tiles.inner * d_inner + tiles.outer * d_outer;
@@ -233,9 +223,9 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           if (D_COPY_ENGINE) proxy_fence();
           __syncwarp();
           if (!D_COPY_ENGINE) {
-            buffer.copy_out(d + row * d_row + col, d_row, extents.M - row, extents.N - col);
+            buffer.copy_out(d + row * d_line + col, d_line, extents.M - row, extents.N - col);
           } else if (lane == 0) {
-            tma_store(&d_map, col, row, tiles.inner, tiles.outer, buffer.bytes);
+            tma_store(&d_map, D_TURNED ? row : col, D_TURNED ? col : row, tiles.inner, tiles.outer, buffer.bytes);
             tma_store_commit();
           }
         }

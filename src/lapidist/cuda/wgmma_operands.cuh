@@ -1,0 +1,40 @@
+// How tiles of A and B come to shared memory for gemm/wgmma.cu, and what is packed before the first one.
+#pragma once
+
+#include "wgmma_tiles.cuh"
+
+constexpr int TURNED_COLS = 128 / sizeof(T);  // of m or n in a slab of a turned tile, which has a row of 128 bytes for each k
+constexpr int TURNED_SLAB = BK * 128;
+
+__device__ constexpr int tile_bytes(bool turned, int extent) {
+  return turned ? (extent + TURNED_COLS - 1) / TURNED_COLS * TURNED_SLAB : extent * 128;
+}
+
+// One tile of an operand to shared memory, in as many boxes as the copy engine needs. Parts blocks load a part each for all of
+// them, those of the bits of `blocks`.
+template <bool Turned, int Extent, int Parts>
+__device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int along, int k, int inner, int outer, int part,
+                                          int blocks, Barrier* full) {
+  constexpr int Slabs = Turned ? tile_bytes(true, Extent) / TURNED_SLAB : 1;
+#pragma unroll
+  for (int slab = 0; slab < Slabs; ++slab) {
+    const int x = Turned ? along + slab * TURNED_COLS : k, y = Turned ? k + part * (BK / Parts) : along + part * (Extent / Parts);
+    char* target = tile + slab * TURNED_SLAB + part * ((Turned ? BK : Extent) / Parts * 128);
+    if (Parts > 1)
+      tma_load_shared(target, map, x, y, inner, outer, full, blocks);
+    else
+      tma_load(target, map, x, y, inner, outer, full);
+  }
+}
+
+// To where the maps of packed operands point: A first, then B. Returns the workspace behind them.
+__device__ __forceinline__ Workspace pack_operands(const Extents& e, const T* A, i64 a_line, const Batch& of_a, const T* B,
+                                                   i64 b_line, const Batch& of_b, const Workspace& workspace) {
+  if (!PACK_A && !PACK_B) return workspace;
+  T* to = static_cast<T*>(workspace.slots);
+  int block = blockIdx.x;
+  if (PACK_A) to += pack<A_TURNED, PACK_A == 2>(to, A, a_line, e.M, e.K, of_a, block);
+  if (PACK_B) to += pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K, of_b, block);
+  meet_all_blocks(workspace.flags);
+  return Workspace{workspace.flags + PACKING_FLAGS, to};
+}

@@ -1,0 +1,175 @@
+"""Knobs of wgmma beyond its tiles: A and B exchanged, ping-pong, and tf32 that is turned on its way through registers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist import machine
+from lapidist.arrays import operand_of
+from lapidist.config import Config
+from lapidist.device import chip
+from lapidist.hopper import WGMMA_FAMILY, tile
+from lapidist.kernels import kernel_named
+from lapidist.planner import choose
+from lapidist.problem import dense_problem
+from test_wgmma import Array, check, lying, multiply, operands, whole
+
+H200 = chip("h200")
+NAMES = {"r": "row", "c": "col"}
+
+
+def exchanged(*knobs: Any, **more: Any) -> Config:
+    return replace(tile(*knobs), exchanged=True, **more)
+
+
+def ping_pong(math: str, bm: int, bn: int, stages: int, cluster: tuple[int, int] = (1, 1), **more: Any) -> Config:
+    return replace(tile(math, bm, bn, stages, cluster), wm=bm // 4, ping_pong=True, **more)
+
+
+def run(a: Array, b: Array, config: Config, seed: int, **more: Any) -> Array:
+    """Sanitized, copies and products as late as their waits allow."""
+    gemm = lapidist.plan(a, b, kernel="wgmma", config=config, device="machine", **more)
+    assert gemm.plan is not None
+    d = np.zeros((a.shape[0], b.shape[1]), a.dtype)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
+    machine.run(launch, sanitize=True, seed=seed)
+    return d
+
+
+# ---- A and B exchanged ----
+
+
+@pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize("math", ["bfloat16", "float16", "tf32", "int8", "float8_e4m3fn"])
+def test_exchanged_in_every_layout(math: str, layouts: str) -> None:
+    a, b, more = operands(math, 40, 136, 208)
+    config = exchanged(math, 64, 48, 2)
+    check(multiply(lying(a, NAMES[layouts[0]]), lying(b, NAMES[layouts[1]]), kernel="wgmma", config=config, **more), a, b)
+
+
+@pytest.mark.parametrize("extents", [(1, 136, 72), (17, 72, 64), (65, 8, 8), (130, 264, 0)])
+def test_exchanged_at_odd_extents(extents: tuple[int, int, int]) -> None:
+    m, n, k = extents
+    a, b = whole((m, k), 1, "bfloat16"), whole((k, n), 2, "bfloat16")
+    check(multiply(a, lying(b, "col"), kernel="wgmma", config=exchanged("bfloat16", 128, 16, 3)), a, b)
+
+
+def test_exchanged_with_c_and_in_another_type() -> None:
+    a, b = whole((70, 64), 1, "bfloat16"), whole((64, 136), 2, "bfloat16")
+    config = exchanged("bfloat16", 64, 80, 2)
+    for c in (whole((70, 136), 3, "bfloat16"), lying(whole((70, 136), 3, "bfloat16"), "col")):
+        check(multiply(a, b, c, kernel="wgmma", beta=-3.0, config=config), a, b, c, -3.0)
+    check(multiply(a, b, kernel="wgmma", config=config, out_dtype="float32"), a, b)
+    by_columns = np.zeros((70, 136), ml_dtypes.bfloat16, order="F")  # exchanged once by the caller, back by the config
+    with pytest.raises(lapidist.RefusalError, match="leaves by the copy engine alone"):
+        multiply(a, b, kernel="wgmma", config=config, out=by_columns)
+
+
+def test_exchanged_batches_and_factors() -> None:
+    a, b = whole((2, 3, 40, 72), 1, "float16"), whole((3, 72, 24), 2, "float16")
+    check(multiply(a, b, kernel="wgmma", config=exchanged("float16", 64, 48, 2)), a, b)
+    a, b = whole((40, 256), 1, "float8_e4m3fn"), whole((256, 136), 2, "float8_e4m3fn")
+    scale_a, scale_b = np.full((40, 1), 2.0, "f4"), np.linspace(1, 2, 136, dtype="f4").reshape(1, 136)
+    more: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b, "config": exchanged("float8_e4m3fn", 64, 48, 2)}
+    d = lapidist.gemm(a, lying(b, "col"), kernel="wgmma", device="machine", out_dtype="float32", **more)
+    np.testing.assert_allclose(d, (a.astype("f8") @ b.astype("f8")) * scale_a * scale_b, rtol=2**-20)
+
+
+@pytest.mark.parametrize(
+    ("sharing", "math"), [({"schedule": "stream_k"}, "bfloat16"), ({"split_k": 2}, "bfloat16"), ({"split_k": 2}, "tf32")]
+)
+def test_exchanged_tiles_are_shared(sharing: dict[str, Any], math: str) -> None:
+    a, b, more = operands(math, 40, 136, 520)
+    config = exchanged(math, 64, 48, 4)
+    check(multiply(a, b, kernel="wgmma", config=config, **sharing, **more), a, b)
+
+
+# ---- tf32 by registers ----
+
+TURNED = [
+    tile("tf32", 64, 32, 2),
+    tile("tf32", 128, 48, 2, (2, 1)),
+    tile("tf32", 128, 64, 2, (1, 2)),
+    tile("tf32", 256, 32, 3),
+    tile("tf32", 192, 16, 3),
+    ping_pong("tf32", 128, 32, 3),
+]
+
+
+@pytest.mark.parametrize("config", TURNED, ids=str)
+def test_tf32_is_turned_in_registers(config: Config) -> None:
+    """A by columns as it is; B by rows in A's place. Nothing is packed, and no order of events gives another result."""
+    a, b, more = operands("tf32", config.bm + 8, config.bn + 12, 136)
+    check(run(lying(a, "col"), lying(b, "col"), config, config.bn, **more), a, b)
+    a, b, more = operands("tf32", config.bn + 12, config.bm + 8, 136)
+    gemm = lapidist.plan(a, b, kernel="wgmma", config=replace(config, exchanged=True), device="machine", **more)
+    assert gemm.workspace_bytes == 0
+    check(run(a, b, replace(config, exchanged=True), config.bm, **more), a, b)
+
+
+@pytest.mark.parametrize("size", [1024, 2048, 4096, 8192])
+def test_the_planner_packs_nothing_of_tf32_by_rows(size: int) -> None:
+    best, _ = choose(dense_problem(size, size, size, "tf32", "rr"), H200)
+    assert best.kernel is WGMMA_FAMILY
+    assert best.config.exchanged
+
+
+# ---- ping-pong ----
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    "config",
+    [
+        ping_pong("bfloat16", 64, 32, 3),
+        ping_pong("bfloat16", 64, 48, 2, (2, 1)),
+        ping_pong("bfloat16", 128, 16, 2, (1, 2), exchanged=True),
+    ],
+    ids=str,
+)
+def test_ping_pong_in_any_order(config: Config, seed: int) -> None:
+    """More tiles than stages, some of them skipped by each warpgroup; an odd number of steps."""
+    m, n = (3 * config.bm + 8, config.bn + 8)[:: -1 if config.exchanged else 1]
+    a, b = whole((m, 328), 1, "bfloat16"), whole((328, n), 2, "bfloat16")
+    check(run(a, b, config, seed), a, b)
+
+
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_ping_pong_takes_turns_over_many_tiles(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tile has more steps than two rounds of the stages: who comes too early finds them full, of another tile."""
+    monkeypatch.setattr(type(WGMMA_FAMILY), "grid", lambda *_: (blocks, 1, 1))
+    a, b = whole((136, 584), 1, "float16"), whole((584, 72), 2, "float16")
+    check(run(a, b, ping_pong("float16", 64, 32, 3), blocks), a, b)
+
+
+# ---- what does not fit ----
+
+
+@pytest.mark.parametrize(
+    ("math", "layouts", "config", "reason"),
+    [
+        ("bfloat16", "rr", tile("bfloat16", 256, 208, 2), "has 192 registers for its sums; this tile gives it 208"),
+        ("tf32", "cc", tile("tf32", 256, 128, 2), "gives it 128, and A takes 96: it is turned on its way"),
+        ("bfloat16", "rr", replace(tile("bfloat16", 128, 64, 2), ping_pong=True), "a tile of 64 or 128 rows to itself"),
+        ("int8", "rc", exchanged("int8", 64, 64, 2), None),
+    ],
+)
+def test_refusals(math: str, layouts: str, config: Config, reason: str | None) -> None:
+    problem = dense_problem(512, 512, 512, math, layouts)
+    refusal = WGMMA_FAMILY.refuse(problem.exchanged() if config.exchanged else problem, config, H200)
+    assert refusal is None if reason is None else reason in (refusal or "")
+
+
+def test_knobs_belong_to_the_family() -> None:
+    a, b = whole((64, 64), 1, "bfloat16"), whole((64, 64), 2, "bfloat16")
+    rung = kernel_named("wgmma_persistent")
+    with pytest.raises(lapidist.RefusalError, match="neither ping-pong nor A and B exchanged"):
+        multiply(a, b, kernel="wgmma_persistent", config=replace(rung.config_for("bfloat16"), exchanged=True))
+    with pytest.raises(lapidist.LapidistError, match="in ping-pong blocks take whole tiles"):
+        multiply(a, b, kernel="wgmma", config=ping_pong("bfloat16", 64, 32, 3), split_k=2)
