@@ -1,4 +1,4 @@
-"""Knobs of wgmma beyond its tiles: A and B exchanged, ping-pong, and tf32 that is turned on its way through registers."""
+"""Knobs of wgmma beyond its tiles: A and B exchanged, ping-pong; and operands that are turned on their way through registers."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(a: Array, b: Array, config: Config, seed: int, **more: Any) -> Array:
     """Sanitized, copies and products as late as their waits allow."""
     gemm = lapidist.plan(a, b, kernel="wgmma", config=config, device="machine", **more)
     assert gemm.plan is not None
-    d = np.zeros((a.shape[0], b.shape[1]), a.dtype)
+    d = np.zeros((a.shape[0], b.shape[1]), gemm.plan.problem.out_dtype if a.dtype.itemsize == 1 else a.dtype)
     launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
     machine.run(launch, sanitize=True, seed=seed)
     return d
@@ -49,7 +49,7 @@ def run(a: Array, b: Array, config: Config, seed: int, **more: Any) -> Array:
 @pytest.mark.parametrize("math", ["bfloat16", "float16", "tf32", "int8", "float8_e4m3fn"])
 def test_exchanged_in_every_layout(math: str, layouts: str) -> None:
     a, b, more = operands(math, 40, 136, 208)
-    config = exchanged(math, 64, 48, 2)
+    config = exchanged(math, 128, 48, 2)
     check(multiply(lying(a, NAMES[layouts[0]]), lying(b, NAMES[layouts[1]]), kernel="wgmma", config=config, **more), a, b)
 
 
@@ -90,32 +90,48 @@ def test_exchanged_tiles_are_shared(sharing: dict[str, Any], math: str) -> None:
     check(multiply(a, b, kernel="wgmma", config=config, **sharing, **more), a, b)
 
 
-# ---- tf32 by registers ----
+# ---- turned in registers ----
 
 TURNED = [
-    tile("tf32", 64, 32, 2),
-    tile("tf32", 128, 48, 2, (2, 1)),
-    tile("tf32", 128, 64, 2, (1, 2)),
-    tile("tf32", 256, 32, 3),
-    tile("tf32", 192, 16, 3),
-    ping_pong("tf32", 128, 32, 3),
+    ("tf32", tile("tf32", 64, 32, 2)),
+    ("tf32", tile("tf32", 128, 48, 2, (2, 1))),
+    ("tf32", tile("tf32", 128, 64, 2, (1, 2))),
+    ("tf32", tile("tf32", 256, 32, 3)),
+    ("tf32", tile("tf32", 192, 16, 3)),
+    ("tf32", ping_pong("tf32", 128, 32, 3)),
+    ("int8", tile("int8", 128, 48, 2)),
+    ("uint8", tile("uint8", 256, 32, 2, (2, 1))),
+    ("float8_e4m3fn", tile("float8_e4m3fn", 128, 32, 2, (1, 2))),
+    ("float8_e5m2", tile("float8_e5m2", 128, 16, 3)),
 ]
 
 
-@pytest.mark.parametrize("config", TURNED, ids=str)
-def test_tf32_is_turned_in_registers(config: Config) -> None:
+@pytest.mark.parametrize(("math", "config"), TURNED, ids=str)
+def test_turned_in_registers(math: str, config: Config) -> None:
     """A by columns as it is; B by rows in A's place. Nothing is packed, and no order of events gives another result."""
-    a, b, more = operands("tf32", config.bm + 8, config.bn + 12, 136)
-    check(run(lying(a, "col"), lying(b, "col"), config, config.bn, **more), a, b)
-    a, b, more = operands("tf32", config.bn + 12, config.bm + 8, 136)
-    gemm = lapidist.plan(a, b, kernel="wgmma", config=replace(config, exchanged=True), device="machine", **more)
-    assert gemm.workspace_bytes == 0
-    check(run(a, b, replace(config, exchanged=True), config.bm, **more), a, b)
+    m, n, k = config.bm + 16, config.bn + 16, 4 * config.bk + 16
+    a, b, more = operands(math, m, n, k)
+    check(run(lying(a, "col"), lying(b, "col"), config, n, **more), a, b)
+    config = replace(config, exchanged=True)
+    a, b, more = operands(math, n, m, k)
+    assert lapidist.plan(a, b, kernel="wgmma", config=config, device="machine", **more).workspace_bytes == 0
+    check(run(a, b, config, m, **more), a, b)
 
 
+@pytest.mark.parametrize("exchanges", [False, True])
+def test_turned_bytes_as_half_and_promoted(exchanges: bool) -> None:
+    """Of a thread's neighbouring rows two results make a word; promoted sums leave as they come."""
+    a, b = whole((136, 304), 1, "float8_e4m3fn"), whole((304, 144), 2, "float8_e4m3fn")
+    config = replace(tile("float8_e4m3fn", 128, 48, 2), exchanged=exchanges)
+    first, second = (a, b) if exchanges else (lying(a, "col"), lying(b, "col"))
+    for more in ({"out_dtype": "bfloat16"}, {"promote": True}):
+        check(multiply(first, second, kernel="wgmma", config=config, **more), a, b)
+
+
+@pytest.mark.parametrize("math", ["tf32", "int8", "float8_e4m3fn"])
 @pytest.mark.parametrize("size", [1024, 2048, 4096, 8192])
-def test_the_planner_packs_nothing_of_tf32_by_rows(size: int) -> None:
-    best, _ = choose(dense_problem(size, size, size, "tf32", "rr"), H200)
+def test_the_planner_packs_nothing_that_lies_by_rows(size: int, math: str) -> None:
+    best, _ = choose(dense_problem(size, size, size, math, "rr"), H200)
     assert best.kernel is WGMMA_FAMILY
     assert best.config.exchanged
 
@@ -155,7 +171,8 @@ def test_ping_pong_takes_turns_over_many_tiles(blocks: int, monkeypatch: pytest.
     ("math", "layouts", "config", "reason"),
     [
         ("bfloat16", "rr", tile("bfloat16", 256, 208, 2), "has 192 registers for its sums; this tile gives it 208"),
-        ("tf32", "cc", tile("tf32", 256, 128, 2), "gives it 128, and A takes 96: it is turned on its way"),
+        ("tf32", "cc", tile("tf32", 256, 128, 2), "gives it 128, and A takes 96 on its way through them"),
+        ("int8", "cc", tile("int8", 64, 64, 2), "tiles are counted in 128 of its rows; this one has 64"),
         ("bfloat16", "rr", replace(tile("bfloat16", 128, 64, 2), ping_pong=True), "a tile of 64 or 128 rows to itself"),
         ("int8", "rc", exchanged("int8", 64, 64, 2), None),
     ],

@@ -12,6 +12,7 @@ from lapidist.config import Config
 from lapidist.dtypes import FP8, TF32, element_of, size_of
 from lapidist.hopper_operands import (
     PATCH_ROWS,
+    ROW_BYTES,
     SLAB_BYTES,
     TURNED,
     by_registers,
@@ -98,17 +99,19 @@ def refuse_family(problem: Problem) -> str | None:
 
 def refuse_tile(problem: Problem, config: Config) -> str | None:
     """Registers hold sums and products, and a tile meets at most two blocks of 128 columns with a factor each."""
-    slabs = config.wm // PATCH_ROWS
+    slabs, lines = config.wm // PATCH_ROWS, ROW_BYTES // size_of(problem.dtype)
+    if by_registers(problem) and config.bm % lines:
+        return f"A is turned on its way through registers: tiles are counted in {lines} of its rows; this one has {config.bm}"
     through = BY_REGISTERS * slabs if by_registers(problem) else 0
     room = REGISTERS_OF_THREE if config.bm == 192 else REGISTERS
     if slabs * config.bn // 2 + through > room:
-        more = f", and A takes {through}: it is turned on its way through them" if through else ""
+        more = f", and A takes {through} on its way through them" if through else ""
         return f"a thread has {room} registers for its sums; this tile gives it {slabs * config.bn // 2}{more}"
     if config.ping_pong and (slabs * 64 != config.bm or problem.scaling.promoted):
         return "in ping-pong a warpgroup has a tile of 64 or 128 rows to itself, whose sums stay in the tensor core"
     if config.exchanged and not (turned_d(problem) and copies_out(problem) and size_of(problem.out_dtype) > 1):
         return "with A and B exchanged D leaves by the copy engine alone: elements of 2 bytes or more, rows that start on 16"
-    held = config.wm // PATCH_ROWS * config.bn + (config.bn // 4 if problem.scaling.b.kind == STRIPS else 0)
+    held = slabs * config.bn + (config.bn // 4 if problem.scaling.b.kind == STRIPS else 0) + through
     room = PROMOTED_REGISTERS_OF_THREE if config.bm == 192 else PROMOTED_REGISTERS
     if problem.scaling.promoted and held > room:
         return f"promoted sums are held twice, beside a factor a column: a thread has room for {room}; this tile gives it {held}"
@@ -205,12 +208,16 @@ def family_configs(math: str) -> Tuned:
     shapes += [(128, 64), (64, 96), (64, 64), (64, 32)]
     tiles = [tile(math, *shape, deepest(*shape)) for shape in shapes]
     pairs = [tile(math, *shape, deepest(*shape), (2, 1)) for shape in ((128, 256), (128, 192), (128, 128))]
-    # Of tf32 only A may lie either way, through registers: where B lies by rows, it takes A's place.
-    exchanged = [replace(config, exchanged=True) for config in (*pairs, *tiles)] if math == TF32 else []
+    # Where only A may lie either way, through registers, a B that lies by rows takes its place.
+    lines = ROW_BYTES // element_of(math).nbytes
+    others = [config for config in (*pairs, *tiles) if math not in TURNED and config.bm % lines == 0]
+    exchanged = [replace(config, exchanged=True) for config in others]
     pairs.append(tile(math, 256, 192, deepest(256, 192), (1, 2)))  # the fewest bytes to move for a product: the least power
+    # Where k is short, stores are long: they run beside the other warpgroup's products.
+    by_turns = [replace(tile(math, *shape, deepest(*shape)), wm=32, ping_pong=True) for shape in ((128, 192), (128, 128))]
     # Beside factors that change along k, a stage less finds room.
     shallow = [tile(math, 128, 128, 5), tile(math, 128, 128, 5, (2, 1)), tile(math, 128, 64, 7)] if math in FP8 else []
-    return tuple((config, 0.95) for config in (*pairs, *exchanged, *tiles, *shallow))
+    return tuple((config, 0.95) for config in (*pairs, *exchanged, *by_turns, *tiles, *shallow))
 
 
 def by_math(*arguments: object, **more: object) -> dict[str, Tuned]:

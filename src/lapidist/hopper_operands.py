@@ -50,14 +50,14 @@ def turned(problem: Problem) -> tuple[bool, bool]:
 
 
 def transposed(problem: Problem) -> tuple[bool, bool]:
-    """Whether A, and B, are packed with k touching because wgmma reads this type no other way. A of tf32 goes by registers."""
-    needed = problem.math not in TURNED
-    return needed and problem.math != TF32 and not along_k(problem.a, True), needed and not along_k(problem.b, False)
+    """Whether A, and B, are packed with k touching because wgmma reads this type no other way. A never is: it takes its way
+    through registers."""
+    return False, problem.math not in TURNED and not along_k(problem.b, False)
 
 
 def by_registers(problem: Problem) -> bool:
     """Whether A is turned while it is loaded into registers: then wgmma takes it from there."""
-    return problem.math == TF32 and turned(problem)[0]
+    return problem.math not in TURNED and turned(problem)[0]
 
 
 def packed_lines(problem: Problem) -> tuple[Lines, Lines]:

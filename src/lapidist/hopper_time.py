@@ -11,7 +11,17 @@ from math import ceil, inf, prod
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import size_of
-from lapidist.hopper_operands import L2_LINE, copies_out, loaded_rows, packed, packed_lines, scratch, transposed, turned
+from lapidist.hopper_operands import (
+    L2_LINE,
+    by_registers,
+    copies_out,
+    loaded_rows,
+    packed,
+    packed_lines,
+    scratch,
+    transposed,
+    turned,
+)
 from lapidist.hopper_sharing import handing_on, rounds
 from lapidist.problem import Problem
 from lapidist.scaling import STRIPS
@@ -25,7 +35,7 @@ L2_BYTES = 104.0  # a cycle, from the L2 to an SM
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
 COLUMN_BY_HAND = 54.0  # cycles for 64 rows of a column of D that the copy engine does not take
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
-PAIRING = 0.6e-6  # seconds until the blocks of a cluster have met, in the beginning and in the end
+PAIRING = 0.9e-6  # seconds until the blocks of a cluster have met, in the beginning and in the end
 SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
 STEP_BYTES = 128  # along k, of a row of A or a column of B
 # Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and written; the same
@@ -33,6 +43,7 @@ STEP_BYTES = 128  # along k, of a row of A or a column of B
 PACKING = 4.2e-6, 0.73
 TURNING = 10e-6, 0.36
 PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = 150.0, 1.2, 80.0  # cycles of a step: there and back, for each sum, for factors
+TURNED_BYTES = 1.1  # times as long, in cycles and in power, where bytes of A are turned on their way through registers
 
 
 def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
@@ -43,13 +54,23 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
     grid = TileGrid.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
     turns = rounds(grid, config, device, schedule)
-    cycles = turns * grid.iterations * step + ceil(turns) * store_cycles(problem, config)
+    cycles = busy_cycles(turns, grid.iterations * step, store_cycles(problem, config), config)
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
+    slower = TURNED_BYTES if by_registers(problem) and size_of(problem.dtype) == 1 else 1.0
     moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
     powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE) + moved / MOVED_BYTES
     memory = least_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
     pairing = PAIRING if config.cluster > 1 else 0.0
-    return pack_seconds(problem, device) + together(running, powered, memory) + handing_on(grid, config, schedule) + pairing
+    worked = together(slower * running, slower * powered, memory)
+    return pack_seconds(problem, device) + worked + handing_on(grid, config, schedule) + pairing
+
+
+def busy_cycles(turns: float, products: float, store: float, config: Config) -> float:
+    """Of a block: the store of a tile comes behind its products. In ping-pong the other warpgroup's run beside it, so that only
+    the last one shows, unless stores take longer."""
+    if not config.ping_pong:
+        return turns * products + ceil(turns) * store
+    return max(turns * products, ceil(turns / 2) * (products + store) - store) + store
 
 
 def step_cycles(problem: Problem, config: Config, device: Device) -> float:

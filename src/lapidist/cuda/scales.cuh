@@ -62,7 +62,7 @@ template <int Rows, int Cols> struct FactorSources {
   }
 };
 
-// Those of a thread: of rows m * 64 + h * 8 and columns j * 8 + i behind its first. Blocks of 128 columns begin only where a
+// Those of a thread: of its rows and of columns j * 8 + i behind its first. Blocks of 128 columns begin only where a
 // multiple of ALIKE columns of a tile does.
 template <int Rows, int Cols> struct StepFactors {
   static constexpr int ALIKE = (Cols & -Cols) < 128 ? Cols & -Cols : 128;
@@ -74,7 +74,7 @@ template <int Rows, int Cols> struct StepFactors {
 #pragma unroll
       for (int m = 0; m < Rows; ++m)
 #pragma unroll
-        for (int h = 0; h < 2; ++h) a[m][h] = tile.of_a[row + m * 64 + h * 8];
+        for (int h = 0; h < 2; ++h) a[m][h] = tile.of_a[row + m * NEXT_SLAB + h * NEXT_ROW];
     if constexpr (B_ALONG_K)
 #pragma unroll
       for (int i = 0; i < COLUMNS; ++i)

@@ -53,8 +53,7 @@
 #else
 #define SUM(i) "+f"(sums[i])
 #endif
-static_assert(sizeof(T) == 2 || !B_TURNED, "wgmma turns 16-bit types only: of others, k must touch");
-static_assert(sizeof(T) == 2 || !A_TURNED || sizeof(T) == 4, "tf32 with m touching goes through registers");
+static_assert(sizeof(T) == 2 || !B_TURNED, "wgmma turns 16-bit types only: of others, k must touch; A goes by registers");
 
 #ifndef BK
 #define BK (128 / sizeof(T))
@@ -95,7 +94,9 @@ template <int Count> __device__ __forceinline__ void sums_arrive(Sum (&sums)[Cou
   for (int i = 0; i < Count; ++i) asm volatile("" : SUM(i)::"memory");
 }
 
-// ---- products: sums += A B ----
+// ---- products: sums += A B, or A B where they start at zero; A in shared memory or a thread's part of it in registers ----
+
+typedef unsigned Fragment[4];
 
 template <int N> struct Wgmma;
 
@@ -132,21 +133,21 @@ template <int N> struct Wgmma;
 #define NAMES_224 NAMES_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define NAMES_240 NAMES_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define NAMES_256 NAMES_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
-#define WGMMA_ADDING(N, A, b, old, ...)                                                                       \
+#define WGMMA_ADDING(N, A, b, old, ...)                                                                         \
   asm volatile("wgmma.mma_async.sync.aligned.m64n" #N WGMMA_SHAPE TOKEN(KIND_, ELEMENT) TOKEN(KIND_, B_ELEMENT) \
-               " {" NAMES_##N "}, " A ", %" #b ", " old WGMMA_TAIL ";"                                        \
+               " {" NAMES_##N "}, " A ", %" #b ", " old WGMMA_TAIL ";"                                          \
                : SUMS_##N : __VA_ARGS__, "l"(B))
-#define WGMMA(N, a, b, c, d, e)                                                                               \
-  template <> struct Wgmma<N> {                                                                               \
-    static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], Descriptor A, Descriptor B) {         \
-      WGMMA_ADDING(N, "%" #a, b, "1", "l"(A));                                                                \
-    }                                                                                                         \
-    static __device__ __forceinline__ void start(Sum (&sums)[N / 2], Descriptor A, Descriptor B) { /* at zero */ \
-      WGMMA_ADDING(N, "%" #a, b, "0", "l"(A));                                                                \
-    }                                                                                                         \
-    static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], const unsigned (&A)[4], Descriptor B) { \
-      WGMMA_ADDING(N, "{%" #a ", %" #b ", %" #c ", %" #d "}", e, "1", "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3])); \
-    }                                                                                                         \
+#define WGMMA_OF(N, name, old, a, b, c, d, e)                                                                   \
+  static __device__ __forceinline__ void name(Sum (&sums)[N / 2], Descriptor A, Descriptor B) {                 \
+    WGMMA_ADDING(N, "%" #a, b, old, "l"(A));                                                                    \
+  }                                                                                                             \
+  static __device__ __forceinline__ void name(Sum (&sums)[N / 2], const Fragment& A, Descriptor B) {            \
+    WGMMA_ADDING(N, "{%" #a ", %" #b ", %" #c ", %" #d "}", e, old, "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3])); \
+  }
+#define WGMMA(N, a, b, c, d, e)               \
+  template <> struct Wgmma<N> {               \
+    WGMMA_OF(N, multiply, "1", a, b, c, d, e) \
+    WGMMA_OF(N, start, "0", a, b, c, d, e)    \
   };
 WGMMA(16, 8, 9, 10, 11, 12)
 WGMMA(32, 16, 17, 18, 19, 20)
@@ -164,3 +165,10 @@ WGMMA(208, 104, 105, 106, 107, 108)
 WGMMA(224, 112, 113, 114, 115, 116)
 WGMMA(240, 120, 121, 122, 123, 124)
 WGMMA(256, 128, 129, 130, 131, 132)
+
+// `anew`, a constant: the sums start at zero.
+template <int N, typename Rows>
+__device__ __forceinline__ void product(Sum (&sums)[N / 2], const Rows& A, Descriptor B, bool anew) {
+  if (anew) Wgmma<N>::start(sums, A, B);
+  else Wgmma<N>::multiply(sums, A, B);
+}

@@ -2,9 +2,7 @@
 // rows at a time.
 #pragma once
 
-#include "wgmma_registers.cuh"  // first: it brings the element types
-
-#include "pieces.cuh"
+#include "wgmma_registers.cuh"
 
 #ifndef D_TURNED  // 1: neighbours of D touch along the rows of its tiles, as the kernel computes the product with A and B exchanged
 #define D_TURNED 0
@@ -64,7 +62,6 @@ __device__ constexpr int patch_columns(int columns) {
 template <int Cols> struct Patch {
   static constexpr int LINES = D_TURNED ? Cols : 16, PITCH = (D_TURNED ? 16 : Cols) * sizeof(Out);
   static_assert(PITCH == 128 || PITCH == 64 || PITCH == 32, "the copy engine swizzles lines of 32, 64 and 128 bytes");
-  static_assert(!A_IN_REGISTERS || sizeof(Out) == 4, "a thread has neighbouring rows, which only float stores one by one");
   char bytes[LINES * PITCH];
 
   // 16-byte pieces trade places by line, so that eight lines of a column lie in different banks.
@@ -76,7 +73,7 @@ template <int Cols> struct Patch {
   // The warp's sums of Cols columns; sums[4 j + 2 h + i] as wgmma leaves them.
   __device__ __forceinline__ void lay(const Sum* sums) {
     const int lane = threadIdx.x % 32;
-    if constexpr (sizeof(Out) == 2) {
+    if constexpr (sizeof(Out) == 2 && !A_IN_REGISTERS) {
 #pragma unroll
       for (int j = 0; j < Cols / 16; ++j) {
         const unsigned matrix_row = D_TURNED ? place(j * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 16)
@@ -85,20 +82,26 @@ template <int Cols> struct Patch {
                                  pair(sums + 8 * j + 6));
       }
     } else {
+      const int row = lane / 4 * NEXT_GROUP;
 #pragma unroll
-      for (int i = 0; i < Cols / 2; i += 2) {
-        const int row = lane / 4 * NEXT_GROUP + i / 2 % 2 * NEXT_ROW, col = i / 4 * 8 + lane % 4 * 2;
-        if constexpr (D_TURNED) {
-          at(col, row) = Stored<Out>::of(sums[i]), at(col + 1, row) = Stored<Out>::of(sums[i + 1]);
+      for (int i = 0; i < Cols / 2; i += 4) {
+        const int col = i / 4 * 8 + lane % 4 * 2;
+        if constexpr (!D_TURNED) {
+          two_at(row, col, sums[i], sums[i + 1]), two_at(row + NEXT_ROW, col, sums[i + 2], sums[i + 3]);
+        } else if constexpr (NEXT_ROW == 1) {
+          two_at(col, row, sums[i], sums[i + 2]), two_at(col + 1, row, sums[i + 1], sums[i + 3]);
         } else {
-          *static_cast<Vector<Out, 2>*>(__cvta_shared_to_generic(place(row, col * sizeof(Out)))) = {
-              Stored<Out>::of(sums[i]), Stored<Out>::of(sums[i + 1])};
+#pragma unroll
+          for (int s = 0; s < 4; ++s) at(col + s % 2, row + s / 2 * NEXT_ROW) = Stored<Out>::of(sums[i + s]);
         }
       }
     }
   }
   __device__ __forceinline__ Out& at(int line, int element) const {
     return *static_cast<Out*>(__cvta_shared_to_generic(place(line, element * sizeof(Out))));
+  }
+  __device__ __forceinline__ void two_at(int line, int element, Sum first, Sum second) {
+    reinterpret_cast<Vector<Out, 2>&>(at(line, element)) = {Stored<Out>::of(first), Stored<Out>::of(second)};
   }
   __device__ __forceinline__ static unsigned pair(const Sum* sums) {
     const Vector<Out, 2> two = {Stored<Out>::of(sums[0]), Stored<Out>::of(sums[1])};

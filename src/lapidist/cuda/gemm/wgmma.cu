@@ -162,10 +162,10 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           for (int i = 0; i < STEPS; ++i)
 #pragma unroll
             for (int m = 0; m < ROWS; ++m) {
-              const Descriptor of_a = a + step_along_k<A_TURNED>(i) + further(m * SLAB), of_b = b + step_along_k<B_TURNED>(i);
-              if constexpr (A_IN_REGISTERS) Wgmma<BN>::multiply(target[m], fragments[t].at[i][m], of_b);
-              else if (PROMOTED && i == 0) Wgmma<BN>::start(target[m], of_a, of_b);
-              else Wgmma<BN>::multiply(target[m], of_a, of_b);
+              const Descriptor of_b = b + step_along_k<B_TURNED>(i);
+              const bool anew = PROMOTED && i == 0;
+              if constexpr (A_IN_REGISTERS) product<BN>(target[m], fragments[t].at[i][m], of_b, anew);
+              else product<BN>(target[m], a + step_along_k<A_TURNED>(i) + further(m * SLAB), of_b, anew);
             }
           products_commit();
           if (PROMOTED) {  // meanwhile the other warpgroup's products run

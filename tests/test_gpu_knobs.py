@@ -1,0 +1,45 @@
+"""On a GPU: every knob of wgmma in every type and layout, over many tiles of many steps, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import lapidist
+from lapidist.config import Config
+from lapidist.hopper import MATHS, WGMMA_FAMILY, tile
+from lapidist.planner import as_computed
+from lapidist.prepare import query_device
+from lapidist.problem import dense_problem
+from lapidist.verify import judge
+from test_gpu_types import laid_out, torch, whole  # noqa: F401
+from typed import precision_of
+
+pytestmark = pytest.mark.gpu
+
+
+def knobs(math: str) -> list[Config]:
+    """Each exchanged, too; of those that do not fit a layout the others are enough."""
+    tiles = [tile(math, 64, 64, 4), tile(math, 128, 80, 4, (2, 1)), tile(math, 128, 64, 3, (1, 2)), tile(math, 256, 96, 3)]
+    by_turns = [replace(tile(math, 64, 96, 4), ping_pong=True), replace(tile(math, 128, 64, 3), wm=32, ping_pong=True)]
+    return [replace(each, exchanged=exchanged) for each in (*tiles, *by_turns) for exchanged in (False, True)]
+
+
+@pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize("math", MATHS)
+def test_every_knob_over_many_tiles(torch: Any, math: str, layouts: str) -> None:  # noqa: F811
+    """More tiles than the chip has multiprocessors, ragged at both ends, more steps than two rounds of the stages."""
+    m, n, k = 1504, 1296, 1040 if math != "bfloat16" else 144
+    names = {"r": "row", "c": "col"}
+    a, b = whole(torch, math, m, k), whole(torch, math, k, n)
+    a, b = laid_out(torch, a, names[layouts[0]]), laid_out(torch, b.clamp(0, 1) if math == "bfloat16" else b, names[layouts[1]])
+    problem, ran = dense_problem(m, n, k, math, layouts), 0
+    for config in knobs(math):
+        if WGMMA_FAMILY.refuse(as_computed(problem, config), config, query_device(0)) is not None:
+            continue
+        ran += 1
+        d = lapidist.gemm(a, b, kernel="wgmma", config=config, precision=precision_of(math))
+        assert judge(d, a, b, exact=True, precision=precision_of(math)).ok, config
+    assert ran >= 8
