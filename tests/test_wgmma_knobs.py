@@ -136,6 +136,20 @@ def test_the_planner_packs_nothing_that_lies_by_rows(size: int, math: str) -> No
     assert best.config.exchanged
 
 
+# ---- bands ----
+
+
+@pytest.mark.parametrize("schedule", ["auto", "stream_k"])
+@pytest.mark.parametrize("raster", [1, 3, 64])
+def test_bands_of_any_height(raster: int, schedule: str) -> None:
+    a, b = whole((300, 72), 1, "float16"), whole((72, 104), 2, "float16")
+    config = replace(tile("float16", 64, 32, 3), raster=raster)
+    plan = lapidist.plan(a, b, kernel="wgmma", config=config, device="machine").plan
+    assert plan is not None
+    assert dict(plan.problem_macros)["RASTER"] == raster
+    check(multiply(a, b, kernel="wgmma", config=config, schedule=schedule), a, b)
+
+
 # ---- ping-pong ----
 
 
@@ -186,7 +200,9 @@ def test_refusals(math: str, layouts: str, config: Config, reason: str | None) -
 def test_knobs_belong_to_the_family() -> None:
     a, b = whole((64, 64), 1, "bfloat16"), whole((64, 64), 2, "bfloat16")
     rung = kernel_named("wgmma_persistent")
-    with pytest.raises(lapidist.RefusalError, match="neither ping-pong nor A and B exchanged"):
+    with pytest.raises(lapidist.RefusalError, match="neither ping-pong nor bands to choose nor A and B exchanged"):
         multiply(a, b, kernel="wgmma_persistent", config=replace(rung.config_for("bfloat16"), exchanged=True))
     with pytest.raises(lapidist.LapidistError, match="in ping-pong blocks take whole tiles"):
         multiply(a, b, kernel="wgmma", config=ping_pong("bfloat16", 64, 32, 3), split_k=2)
+    with pytest.raises(lapidist.LapidistError, match="in ping-pong blocks take whole tiles"):
+        multiply(a, b, kernel="wgmma", config=ping_pong("bfloat16", 64, 32, 3), avail_sms=4)

@@ -27,6 +27,7 @@ class Config:
     cluster_n: int = 1  # blocks that lie side by side and share A
     exchanged: bool = False  # D' = B' A' is computed: A's rows become columns of the tile
     ping_pong: bool = False  # two warpgroups have a tile each, by turns
+    raster: int = 0  # rows of tiles, or of clusters, in a band that is walked column by column; 0: the kernel's own choice
 
     def __post_init__(self) -> None:
         for name in ("bm", "bn") if self.by_warps else ("bm", "bn", "tm", "tn"):
@@ -34,6 +35,8 @@ class Config:
                 raise ArgumentError(
                     f"config: {name} must be at least 1; got {getattr(self, name)}. See lapidist.KERNELS for examples"
                 )
+        if self.raster < 0:
+            raise ArgumentError(f"config: raster must be at least 0, the kernel's own choice; got {self.raster}")
 
     @property
     def by_warps(self) -> bool:
@@ -63,7 +66,7 @@ class Config:
             "TN": self.tn,
         }
         clusters = {"CLUSTER_M": self.cluster_m, "CLUSTER_N": self.cluster_n} if self.cluster > 1 else {}
-        knobs |= {"STAGES": self.stages, "PING_PONG": int(self.ping_pong)}
+        knobs |= {"STAGES": self.stages, "PING_PONG": int(self.ping_pong), "RASTER": self.raster}
         return {**{name: value for name, value in knobs.items() if value}, **clusters}
 
     @property
@@ -81,5 +84,7 @@ class Config:
             parts.append(f"{self.stages} stages")
         if self.cluster > 1:
             parts.append(f"clusters of {self.cluster_m}x{self.cluster_n}")
+        if self.raster:
+            parts.append(f"bands of {self.raster}")
         parts += [words for words, chosen in (("ping-pong", self.ping_pong), ("A and B exchanged", self.exchanged)) if chosen]
         return ", ".join(parts)

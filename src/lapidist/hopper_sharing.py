@@ -17,7 +17,7 @@ from lapidist.schedule import Raster, Schedule, TileGrid, data_parallel, split_k
 from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.sharing import Sharing, fitting
 
-RASTER = Raster("n", 8)  # the order in which the kernel itself visits tiles
+BAND = 8  # rows of clusters that the kernel itself visits together
 CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 8: 15}  # of so many blocks, that an H200 holds: they lie within a GPC
 LEAST_STEPS = 2  # of a block: fewer do not pay for filling the pipeline
 WAVES = 6  # of whole tiles: after so many the last one does not matter
@@ -38,7 +38,7 @@ def schedules(grid: TileGrid, config: Config, device: Device, sharing: Sharing, 
             f"reduction: this kernel's blocks share tiles by 'turnstile' or in a 'cluster'; got {reduction!r}. Take one of these"
         )
     if config.ping_pong:
-        if sharing.asked_for:
+        if sharing.asked_for or sharing.avail_sms:
             raise ArgumentError(
                 f"schedule: in ping-pong blocks take whole tiles, every so many-th; got {sharing}. Take another config"
             )
@@ -58,11 +58,11 @@ def wanted(grid: TileGrid, config: Config, device: Device, sharing: Sharing, red
         yield from splits_asked(grid, sharing.split_k, reduction, config)
         return
     one = sharing.schedule == "stream_k" and sharing.avail_sms == 1  # Stream-K over one SM is the data-parallel kernel
-    yield data_parallel(grid, raster=RASTER, persistent_blocks=blocks) if sharing.avail_sms and not one else None
+    yield data_parallel(grid, raster=raster(config), persistent_blocks=blocks) if sharing.avail_sms and not one else None
     if one or sharing.schedule == "data_parallel" or sharing.split_k == 1 or not grid.tiles or not grid.iterations:
         return
     if reduction in (None, "turnstile"):
-        yield from streams(grid, blocks)
+        yield from streams(grid, blocks, raster(config))
     if reduction in (None, "cluster") and takes_clusters(config):
         kind = "Stream-K" if sharing.schedule == "stream_k" else "split-K"  # whose blocks are a multiple of the tiles
         yield from (replace(schedule, kind=kind) for schedule in clustered(grid, blocks))
@@ -77,7 +77,7 @@ def streamed_schedules(
     for schedule in schedules(grid, config, device, turnstile, packs):
         if schedule is not None and schedule.cluster > 1:
             raise ArgumentError("reduction: this kernel's blocks share tiles by 'turnstile'; got 'cluster'. Take that")
-        yield schedule or data_parallel(grid, raster=RASTER, persistent_blocks=blocks)
+        yield schedule or data_parallel(grid, raster=raster(config), persistent_blocks=blocks)
 
 
 def all_at_once(schedule: Schedule, config: Config, device: Device) -> Schedule:
@@ -100,7 +100,7 @@ def splits_asked(grid: TileGrid, splits: int, reduction: str | None, config: Con
         require_cluster(clusters, config)
         yield clusters
     if reduction in (None, "turnstile"):
-        yield split_k(grid, splits, raster=RASTER)
+        yield split_k(grid, splits, raster=raster(config))
 
 
 def takes_clusters(config: Config) -> bool:
@@ -116,7 +116,7 @@ def require_cluster(schedule: Schedule, config: Config) -> None:
         )
 
 
-def streams(grid: TileGrid, blocks: int) -> Iterator[Schedule]:
+def streams(grid: TileGrid, blocks: int, order: Raster) -> Iterator[Schedule]:
     """The last wave shared, alone or with the full one before it: then blocks have more than a tile, and two peers at most."""
     full, partial = divmod(grid.tiles, blocks)
     if not partial or full > WAVES:
@@ -125,7 +125,7 @@ def streams(grid: TileGrid, blocks: int) -> Iterator[Schedule]:
         shared = min(blocks, tiles * grid.iterations // LEAST_STEPS)
         if shared > tiles or full:
             yield because(
-                stream_k(grid, sms=blocks, sk_tiles=tiles, sk_blocks=max(1, shared), persistent=True, raster=RASTER), partial
+                stream_k(grid, sms=blocks, sk_tiles=tiles, sk_blocks=max(1, shared), persistent=True, raster=order), partial
             )
 
 
@@ -137,6 +137,11 @@ def clustered(grid: TileGrid, blocks: int) -> Iterator[Schedule]:
 
 def because(schedule: Schedule, partial: int) -> Schedule:
     return replace(schedule, reason=f"{partial} tiles are left over full waves")
+
+
+def raster(config: Config) -> Raster:
+    """The order in which the kernel visits tiles."""
+    return Raster("n", config.raster or BAND)
 
 
 # ---- what it costs ----

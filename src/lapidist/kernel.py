@@ -94,7 +94,7 @@ class Kernel:
     model: Model | None = None  # seconds, where the planner's own model knows too little
     schedules: Schedules | None = None  # of persistent blocks with a model: what the planner weighs
     fits: Callable[[Problem, Config], str | None] | None = None  # why a config does not suit a problem that others do
-    free_order: bool = False  # configs may exchange A and B, and give two warpgroups a tile each
+    free_order: bool = False  # configs may exchange A and B, order tiles, and give two warpgroups a tile each
 
     @property
     def entry(self) -> str:
@@ -182,8 +182,8 @@ class Kernel:
             return f"a grid has at most {GRID_LIMIT} blocks; {config} would need {self.tiles(problem, config)}"
         if problem.modes != PLAIN and not self.signature.moded:
             return f"it takes matrices as they lie; these have {problem.modes}"
-        if (config.exchanged or config.ping_pong) and not self.free_order:
-            return f"it has neither ping-pong nor A and B exchanged; the config is {config}"
+        if (config.exchanged or config.ping_pong or config.raster) and not self.free_order:
+            return f"it has neither ping-pong nor bands to choose nor A and B exchanged; the config is {config}"
         needed = self.shared_bytes(config, problem)
         if needed > device.shared_per_block:
             return f"its buffers take {needed} bytes of shared memory; {device.name} gives a block {device.shared_per_block}"
