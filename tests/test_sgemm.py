@@ -11,7 +11,7 @@ from lapidist.device import CHIPS
 from lapidist.kernels import kernel_named
 from lapidist.plans import make_plan
 from lapidist.problem import Problem
-from lapidist.sgemm import packed, packed_bytes
+from lapidist.sgemm_operands import packed, packed_bytes
 
 H200 = CHIPS["h200"]
 

@@ -11,7 +11,7 @@ from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
 from lapidist.modes import PLAIN
 from lapidist.problem import Problem
-from lapidist.schedule import CostModel, Raster, Schedule, TileGrid
+from lapidist.schedule import Raster, Schedule, TileGrid
 from lapidist.schedule.grid import ROW_MAJOR
 from lapidist.sharing import Sharing
 from lapidist.signatures import Signature
@@ -84,7 +84,6 @@ class Kernel:
     defines: Mapping[str, object] = field(default_factory=dict)
     persistent: int = 0  # blocks on each SM, which walk the tiles; 0: a block for each tile
     raster: Raster = ROW_MAJOR  # the order in which a block a tile takes them, and so blocks that share tiles
-    sharing: CostModel | None = None  # what sharing a tile costs persistent blocks with schedules, in steps of bk
     options: tuple[str, ...] = ()  # more for the compiler
     dynamic_shared: Callable[[Config, Problem], int] = no_dynamic_shared
     types: Types = FMA_TYPES
@@ -192,5 +191,5 @@ class Kernel:
 
     def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
         """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do."""
-        own = {"SCHEDULED": int(scheduled or self.sharing is not None)} if self.signature.scheduled else {}
+        own = {"SCHEDULED": int(scheduled)} if self.signature.scheduled else {}
         return {**config.defines(), **self.defines, **self.signature.defines(problem), **own}

@@ -8,7 +8,8 @@ from lapidist.config import Config
 from lapidist.errors import ArgumentError
 from lapidist.hopper import WGMMA_FAMILY, WGMMA_RUNGS
 from lapidist.kernel import Kernel
-from lapidist.sgemm import SGEMM, SHARING_COSTS, SOURCE_ORDER, tma_shared
+from lapidist.sgemm import SGEMM, SOURCE_ORDER, tma_shared
+from lapidist.sgemm_sharing import seconds, shared_by
 from lapidist.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA
 from lapidist.tensorcores import MMA_FAMILY, MMA_RUNGS, TENSOR_DETOURS, WMMA_RUNGS
 
@@ -70,9 +71,10 @@ RUNGS = (
         signature=TMA,
         capability=(9, 0),
         persistent=1,
-        sharing=SHARING_COSTS,
         options=SOURCE_ORDER,
         dynamic_shared=tma_shared,
+        model=seconds,
+        schedules=shared_by("turnstile"),
     ),
     *WMMA_RUNGS,
     *MMA_RUNGS,

@@ -14,12 +14,10 @@ from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS
 from lapidist.problem import Problem
 from lapidist.schedule import CostModel, Schedule
-from lapidist.schedule.grid import most_peers
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.signatures import inputs_on_16_bytes, least_alignment, vector_width
 from lapidist.splits import busiest, costs_of, handing_on, options, refuse_cluster, resident, worth
 
-PACK_SECONDS = 6e-6  # until all blocks have met, beside the bytes that they move
 LESSON = 1.2  # rungs and detours were not measured on every shape: they are taken where they promise more than the model may err
 LAUNCH_SECONDS = 2.2e-6  # that a launch takes in a graph of many, with nothing to do, on an H200
 DRAM_SHARE = 0.65  # of the bandwidth that reading alone has
@@ -99,18 +97,15 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
     if refusal is None and kernel.signature.scheduled:
         try:
             tiles, rows = kernel.tile_grid(problem, config), kernel.sum_rows(config)
-            if kernel.sharing is not None:
-                schedule = sharing.persistent_schedule(tiles, device.sms, rows, kernel.sharing)
-            else:
-                costs = sharing_costs(problem, device, kernel, config, efficiency)
-                per_sm = resident(kernel, config, problem, device)
-                schedule = sharing.schedule_of(tiles, device.sms, per_sm, rows, costs, worth(problem), kernel.raster)
+            costs = sharing_costs(problem, device, kernel, config, efficiency)
+            per_sm = resident(kernel, config, problem, device)
+            schedule = sharing.schedule_of(tiles, device.sms, per_sm, rows, costs, worth(problem), kernel.raster)
         except ArgumentError as error:  # right for other tiles, perhaps
             refusal = str(error)
     if schedule is not None and schedule.cluster > 1:
         refusal = refuse_cluster(kernel, config, problem, device)
     candidate = Candidate(kernel, config, schedule, predict(problem, device, kernel, config, efficiency, schedule), refusal)
-    if schedule is None or refusal is not None or kernel.sharing is not None or not sharing.open:
+    if schedule is None or refusal is not None or not sharing.open:
         return candidate
     shared = [
         Candidate(kernel, config, other, predict(problem, device, kernel, config, efficiency, other), None)
@@ -163,10 +158,8 @@ def predict(
     if kernel.model is not None:
         return LAUNCH_SECONDS + kernel.model(problem, config, device, schedule)
     arithmetic = computing(problem, device, kernel, config, efficiency, schedule) if problem.k else 0.0
-    room = kernel.scratch_of(problem)[1]
-    packing = 2.0 * room / (device.dram_gbps * 1e9) + PACK_SECONDS if room else 0.0
     memory = traffic_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
-    return LAUNCH_SECONDS + packing + max(arithmetic + beside(problem, device, kernel, config), memory)
+    return LAUNCH_SECONDS + max(arithmetic + beside(problem, device, kernel, config), memory)
 
 
 def beside(problem: Problem, device: Device, kernel: Kernel, config: Config) -> float:
@@ -184,24 +177,12 @@ def computing(
     """Seconds on the busiest SM; infinite where this chip's unit does not multiply in that math."""
     if not device.unit_limit(kernel.unit, problem.math):
         return math.inf
-    if schedule is not None and kernel.sharing is None:
+    if schedule is not None:
         costs = sharing_costs(problem, device, kernel, config, efficiency)
         handing = handing_on(schedule, kernel.tile_bytes(problem, config)) if schedule.sk_blocks else 0.0
         return costs.computing(busiest(schedule, device.sms, resident(kernel, config, problem, device))) + handing
-    tiles = float(max(1, -(-kernel.tiles(problem, config) * math.prod(problem.batch) // device.sms)))
-    rate = sm_rate(problem, device, kernel, config, efficiency, int(tiles))
-    if schedule is not None and schedule.sk_blocks:
-        assert kernel.sharing is not None
-        tiles = shared_evenly(schedule, kernel.sharing)
-    return 2.0 * config.bm * config.bn * problem.k * tiles / rate
-
-
-def shared_evenly(schedule: Schedule, costs: CostModel) -> float:
-    """Tiles' worth of time on an SM, the handing on of partial sums included."""
-    iterations = schedule.grid.iterations
-    peers = most_peers(schedule.sk_tiles, schedule.sk_blocks, iterations)
-    shared = costs.block(schedule.normal_iterations + (schedule.big_blocks > 0), peers)
-    return -(-schedule.dp_tiles // schedule.wave) + shared / iterations
+    tiles = max(1, -(-kernel.tiles(problem, config) * math.prod(problem.batch) // device.sms))
+    return 2.0 * config.bm * config.bn * problem.k * tiles / sm_rate(problem, device, kernel, config, efficiency, tiles)
 
 
 def sm_rate(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, blocks: int) -> float:
@@ -223,8 +204,6 @@ def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Conf
 
 def block_costs(problem: Problem, device: Device, kernel: Kernel, config: Config) -> tuple[int, CostModel]:
     """Blocks that an SM holds, and what sharing tiles costs them."""
-    if kernel.sharing is not None:
-        return 1, kernel.sharing
     efficiency = kernel.efficiency_of(config, problem.math) * left_of(problem, kernel, config)
     return resident(kernel, config, problem, device), sharing_costs(problem, device, kernel, config, efficiency)
 

@@ -68,7 +68,8 @@ class Plan:
     @property
     def cooperative(self) -> bool:
         """Whether all blocks must be on the chip at once."""
-        return self.kernel.packs(self.problem)
+        waits = self.schedule is not None and self.schedule.launched > 0 and self.schedule.reduction_blocks > 0
+        return waits or self.kernel.packs(self.problem)
 
     @property
     def shared_bytes(self) -> int:
@@ -102,6 +103,8 @@ class Plan:
         macros = self.kernel.macros(self.problem, self.config, self.scheduled)
         peers = 1 if self.schedule is None else self.schedule.cluster
         shared = {"PEERS_IN_CLUSTER": peers if self.kernel.schedules else 1} if peers > 1 else {}
+        if self.kernel.schedules and self.schedule is not None and self.schedule.reduction_blocks:
+            shared["SEPARATE"] = 1  # kernels whose warps have roles are compiled for one way
         return tuple(sorted({**macros, **shared}.items()))
 
     def constants(self, alpha: float, beta: float, places: Places = NOWHERE) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""fp32 on Hopper's CUDA cores (gemm/sgemm.cu): how operands come to the copy engine, what is packed first, the registry's row."""
+"""fp32 on Hopper's CUDA cores (gemm/sgemm.cu): what it takes, what its source is told, the registry's row."""
 
 from __future__ import annotations
 
@@ -6,20 +6,18 @@ from collections.abc import Mapping
 
 from lapidist.config import Config
 from lapidist.dtypes import TYPES, size_of
-from lapidist.hopper_operands import FLAG_BYTES, Lines, along_k, line, packed_step, starts_on_16
+from lapidist.hopper_operands import along_k
 from lapidist.kernel import Kernel, Types
-from lapidist.launch import TensorMap
 from lapidist.problem import Matrix, Problem
-from lapidist.schedule import CostModel
-from lapidist.signatures import OPERANDS, SCHEDULE, SIZES, TMA_ALIGNMENT, Signature, vector_width
+from lapidist.sgemm_operands import maps, packed, packed_bytes, scratch, turned
+from lapidist.sgemm_sharing import seconds, shared_by
+from lapidist.signatures import OPERANDS, SCHEDULE, SIZES, Signature, columns_together, vector_width
 
-# Of a 256 x 128 tile, in steps of 32 k: a step takes 4.5 us, a partial sum of 128 KB travels through the L2 in one or two.
-SHARING_COSTS = CostModel(start=0.3, fixup=0.6, iteration=1.0, peer=0.6)
 # The assembler keeps the fmas as the source orders them. Left free it mixes those of several k, and how many then find two
 # operands in one register bank, 30 to 100 of 512, depends on code far from the loop: 5 % of the speed.
 SOURCE_ORDER = ("--ptxas-options=-O1",)
 MOST_PACKED = 1 << 31  # the driver keeps workspaces: more would be missed elsewhere
-SWIZZLE = 128  # of tiles whose rows lie along k
+PATCH_BYTES = 4 * 72 * 4  # of a consumer warp: four rows of 64 columns and a gap
 
 
 def tma_shared(config: Config, problem: Problem) -> int:
@@ -28,74 +26,27 @@ def tma_shared(config: Config, problem: Problem) -> int:
     return config.stages * (stage + 16) + 1024
 
 
-def turned(problem: Problem) -> bool:
-    """Whether B touches along k only: it is turned while it is packed."""
-    return problem.k > 0 and not problem.b.lies("row")
+def shared_bytes(config: Config, problem: Problem) -> int:
+    """Beside the stages, a patch of D a warp where its rows start anywhere."""
+    warps = (config.threads - config.producers) // 32
+    return tma_shared(config, problem) + (0 if whole_quads(problem) else warps * PATCH_BYTES)
 
 
-def lines_as_they_lie(problem: Problem) -> tuple[Lines, Lines]:
-    return line(problem.a, along_k(problem.a, True)), line(problem.b, not turned(problem))
-
-
-def packed(problem: Problem) -> tuple[bool, bool]:
-    """Whether A, and B, are copied first: what the copy engine cannot bring as it lies."""
-    a, b = lines_as_they_lie(problem)
-    size = size_of(problem.dtype)
-    return not starts_on_16(problem.a, a, size), turned(problem) or not starts_on_16(problem.b, b, size)
-
-
-def engine_lines(problem: Problem) -> tuple[Lines, Lines]:
-    """The lines of A and of B as the copy engine finds them."""
-    found = []
-    turns = False, turned(problem)
-    for (count, length, step), packs, turn in zip(lines_as_they_lie(problem), packed(problem), turns, strict=True):
-        lines, elements = (length, count) if turn else (count, length)
-        found.append((lines, elements, packed_step(elements, size_of(problem.dtype)) if packs else step))
-    return found[0], found[1]
-
-
-def packed_bytes(problem: Problem) -> tuple[int, int]:
-    amounts = [
-        count * step * size_of(problem.dtype) if packs else 0
-        for (count, _, step), packs in zip(engine_lines(problem), packed(problem), strict=True)
-    ]
-    return amounts[0], amounts[1]
-
-
-def scratch(problem: Problem) -> tuple[int, int]:
-    """Bytes of flags and of packed operands in the workspace."""
-    total = sum(packed_bytes(problem))
-    return (FLAG_BYTES, -(-total // FLAG_BYTES) * FLAG_BYTES) if total else (0, 0)
-
-
-def maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
-    """Packed operands lie in the workspace, A before B."""
-    (pack_a, pack_b), (a_bytes, _) = packed(problem), packed_bytes(problem)
-    a_lines, b_lines = engine_lines(problem)
-    rows = along_k(problem.a, True)
-    a_box = (config.bk, config.bm) if rows else (config.bm, config.bk)
-    a, b = at["workspace"] if pack_a else at["A"], at["workspace"] + a_bytes if pack_b else at["B"]
-    return {
-        "a_map": lines_map(problem, a, a_lines, a_box, SWIZZLE if rows else 0),
-        "b_map": lines_map(problem, b, b_lines, (config.bn, config.bk), 0),
-    }
-
-
-def lines_map(problem: Problem, address: int, lines: Lines, box: tuple[int, int], swizzle: int) -> TensorMap:
-    """Empty extents and strides are not legal, so they are rounded up."""
-    count, length, step = lines
-    stride = step * size_of(problem.dtype) if count > 1 and length > 0 else TMA_ALIGNMENT
-    return TensorMap(address, problem.dtype, (max(1, length), max(1, count)), (stride,), box, swizzle)
+def whole_quads(problem: Problem) -> bool:
+    """Whether four neighbours of a row leave for D in one move."""
+    return columns_together(problem.modes, 4) and vector_width(problem.d, problem.dtype) == 4
 
 
 def refuse(problem: Problem) -> str | None:
-    if problem.d.layout != "row":
+    if problem.d.layout != "row" and problem.modes.groups is None:
         return "D must have neighbours that touch along rows or columns; it is strided"
     for name, matrix in (("A", problem.a), ("B", problem.b)):
         if strided(matrix):
             return f"{name} must have neighbours that touch along rows or columns; it is strided"
-    if problem.batch:
-        return f"it multiplies one pair of matrices; this is a batch of {problem.batch}"
+    if len(problem.batch) > 2:
+        return f"it steps through two batch dimensions; these strides leave {len(problem.batch)}: {problem.batch}"
+    if problem.modes.arrays and not problem.k:
+        return "the copy engine reads copies of listed matrices; those without elements have none"
     room = sum(packed_bytes(problem))
     if room > MOST_PACKED:
         return f"it keeps a workspace of at most {MOST_PACKED} bytes for packed operands; these take {room}"
@@ -114,41 +65,53 @@ def defines(problem: Problem) -> Mapping[str, object]:
         "B_ALONG_K": int(turned(problem)),
         "PACK_A": int(pack_a),
         "PACK_B": int(pack_b),
-        "D_VECTOR": 4 if vector_width(problem.d, problem.dtype) == 4 else 1,
+        "D_VECTOR": 4 if whole_quads(problem) else 1,
+        **({"BATCHED": 1} if problem.batch else {}),
+        **problem.modes.defines(),
     }
+
+
+def outer_batches(problem: Problem) -> Mapping[str, int]:
+    return {"batches": problem.batch[0] if len(problem.batch) > 1 else 1}
 
 
 SIGNATURE = Signature(
     "sgemm",
     (
         *SIZES,
+        ("batch", "i32"),
+        ("batches", "i32"),
         ("alpha", "scalar"),
         ("beta", "scalar"),
         ("a_map", "tensormap"),
         ("b_map", "tensormap"),
         *((letter, "pointer") for letter in OPERANDS),
-        *((f"{letter}_{step}", "i64") for letter in "abc" for step in ("row", "col")),
-        ("d_row", "i64"),
+        *((f"{letter}_{step}", "i64") for letter in "abc" for step in ("row", "col", "inner", "outer")),
+        *((f"d_{step}", "i64") for step in ("row", "inner", "outer")),
+        ("modes", "modes"),
         *SCHEDULE,
     ),
     defines,
     refuse,
     maps,
+    outer_batches,
 )
 
 SGEMM = Kernel(
     "sgemm",
     "production",
     "gemm/sgemm.cu",
-    "fp32 on CUDA cores fed by the copy engine: every layout and alignment, persistent, sharing tiles",
+    "fp32 on CUDA cores fed by the copy engine: every layout, alignment and batch, persistent, sharing tiles",
     SIGNATURE,
     Config(256, 128, 32, 64, 64, 16, 8, stages=4, producers=128),
     0.84,
+    others=((Config(128, 256, 32, 64, 64, 16, 8, stages=4, producers=128), 0.84),),
     capability=(9, 0),
     persistent=1,
-    sharing=SHARING_COSTS,
     options=SOURCE_ORDER,
-    dynamic_shared=tma_shared,
+    dynamic_shared=shared_bytes,
     types=Types(("float32",)),
     scratch=scratch,
+    model=seconds,
+    schedules=shared_by("turnstile", "separate"),
 )

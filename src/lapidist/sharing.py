@@ -53,20 +53,6 @@ class Sharing:
         """The planner decides."""
         return self.schedule == AUTO and self.split_k == AUTO and self.reduction is None and self.avail_sms is None
 
-    def persistent_schedule(self, grid: TileGrid, sms: int, fragments: int, costs: CostModel) -> Schedule:
-        """For a kernel with one block on each SM, and what sharing tiles costs it: Stream-K where that is faster."""
-        reduction = self.schedule.reduction if isinstance(self.schedule, Schedule) else self.reduction
-        if reduction not in (None, "none", "turnstile"):
-            raise ArgumentError(
-                f"reduction: this kernel's blocks share tiles by turnstile; got {reduction!r}. Take that, or another kernel"
-            )
-        sms = min(self.avail_sms or sms, sms)
-        if isinstance(self.schedule, Schedule) or self.split_k != AUTO:
-            return self.schedule_of(grid, sms, 1, fragments, costs)
-        if self.schedule == "data_parallel":
-            return data_parallel(grid, persistent_blocks=sms)
-        return stream_k(grid, sms=sms, persistent=True, costs=costs)
-
     def schedule_of(
         self,
         grid: TileGrid,

@@ -199,12 +199,15 @@ def in_modes(modes: Modes, defines: dict[str, object]) -> dict[str, object]:
     for letter, gathered in (("A", modes.gather_a), ("B", modes.gather_b)):
         if gathered and defines[f"{letter}_CONTIGUOUS"] == 2:
             defines |= {f"{letter}_CONTIGUOUS": 0, f"{letter}_VECTOR": 1}
-    columns = modes.groups[1] if modes.groups else None
-    width = defines["D_VECTOR"]
-    split = columns is not None and (columns.stride != 1 or columns.extent % width)  # type: ignore[operator]
-    if modes.scatter_cols or split:
+    if not columns_together(modes, int(str(defines["D_VECTOR"]))):
         defines |= {name: 1 for name in ("D_VECTOR", "C_VECTOR") if name in defines}
     return {**defines, **modes.defines()}
+
+
+def columns_together(modes: Modes, width: int) -> bool:
+    """Whether so many neighbours in a row of the product are neighbours in D too."""
+    columns = modes.groups[1] if modes.groups else None
+    return not modes.scatter_cols and (columns is None or (columns.stride == 1 and columns.extent % width == 0))
 
 
 def tensor_types(problem: Problem) -> dict[str, object]:

@@ -67,8 +67,8 @@ def family(math_name: str, device: Device) -> Kernel:
 
 
 def one_tile(kernel: Kernel, math_name: str) -> Config:
-    """What Stream-K and data-parallel are compared with: the first config whose blocks are not clusters already."""
-    return next(config for config, _ in kernel.configs_for(math_name) if config.cluster == 1)
+    """What Stream-K and data-parallel are compared with: the first config that shares tiles and whose blocks are not clusters."""
+    return next(config for config, _ in kernel.configs_for(math_name) if config.cluster == 1 and not config.ping_pong)
 
 
 # ---- what is compared ----

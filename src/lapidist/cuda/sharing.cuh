@@ -9,7 +9,7 @@
 //
 // A reduction block takes in fragment f of the tile: those rows whose number leaves f when divided by the fragments.
 #pragma once
-#include "schedule.cuh"
+#include "partial_sums.cuh"
 #ifndef SCHEDULED  // 0: a block a tile, by blockIdx; schedule and workspace are passed and not looked at
 #define SCHEDULED 0
 #endif
@@ -24,9 +24,13 @@
 #include "cluster.cuh"
 #endif
 
-// Kernels whose warps have roles share by turnstile: code for the other ways, never run, would spill registers.
+// Kernels whose warps have roles are compiled for the way in which they share, by turnstile or (SEPARATE) by reduction blocks:
+// code for the other ways, never run, would spill registers.
+#ifndef SEPARATE
+#define SEPARATE 0
+#endif
 #ifdef SHARERS
-constexpr bool TURNSTILE_ONLY = true;
+constexpr bool TURNSTILE_ONLY = !SEPARATE;
 #else
 constexpr bool TURNSTILE_ONLY = false;
 #endif
@@ -35,15 +39,6 @@ struct Workspace {
   int* flags;   // zero between launches
   void* slots;  // of one tile of accumulators each
 };
-
-// 16 bytes of sums: one move.
-template <typename Sum> struct alignas(16) Piece { Sum at[16 / sizeof(Sum)]; };
-
-// In one move, which the compiler makes four of where it sees the elements used one by one.
-template <typename Sum> __device__ __forceinline__ Piece<Sum> load(const Piece<Sum>& from) {
-  const uint4 bits = reinterpret_cast<const uint4&>(from);
-  return reinterpret_cast<const Piece<Sum>&>(bits);
-}
 
 // Where a block stands in its work. In shared memory: a dozen registers held through the main loop would be the sums'.
 struct Desk {
@@ -141,19 +136,21 @@ struct Work {
 #endif
     typedef Piece<Sum> Sums;
     int* const flag = workspace.flags + unit.flag;
-    const bool finishes = schedule.finishes(unit), separate = schedule.reduction == REDUCTION_SEPARATE;
+    const bool finishes = schedule.finishes(unit), separate = SEPARATE || schedule.reduction == REDUCTION_SEPARATE;
     const bool adds = finishes || !(unit.first() || separate);
     wait_for_flag(flag, schedule.arrivals_needed(unit));
     if (finishes) reset_flag(flag);
-    if (!TURNSTILE_ONLY && finishes && unit.fragment >= 0)
-      reduce<THREADS>(workspace, sums);
+    if (SEPARATE && finishes)
+      reduce_by_rows<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
+    else if (!TURNSTILE_ONLY && finishes && unit.fragment >= 0)
+      reduce<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
     else if (!TURNSTILE_ONLY && !finishes && adds && schedule.reduction == REDUCTION_ATOMIC)
       each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
 #pragma unroll
         for (int i = 0; i < 16 / sizeof(Sum); ++i) atomicAdd(&slot.at[i], own.at[i]);
       });
     else {  // one loop to fetch and one to leave: each is unrolled over all sums, and a third would cost compile time
-      if (adds)
+      if (adds && !SEPARATE)
         each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
           const Sums other = load(slot);
 #pragma unroll
@@ -194,37 +191,6 @@ struct Work {
     cluster_barrier();  // nobody leaves, or writes again, while a peer still reads
   }
 #endif
-
-  // The sum of all peers' slots, in their order. Several loads are under way at once: alone, each would take a microsecond.
-  template <int THREADS, typename Sum, int ROWS, int COLS>
-  __device__ __forceinline__ void reduce(const Workspace& workspace, Sum (&sums)[ROWS][COLS]) const {
-    constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
-    constexpr int GROUP = PIECES % 4 == 0 ? 4 : PIECES % 2 == 0 ? 2 : 1, AT_ONCE = 4;
-    const Piece<Sum>* const start = static_cast<const Piece<Sum>*>(workspace.slots) + threadIdx.x;
-#pragma unroll
-    for (int row = 0; row < ROWS; ++row) {
-      if (!owns_row(row)) continue;
-#pragma unroll
-      for (int piece = 0; piece < PIECES; piece += GROUP) {
-#pragma unroll 1
-        for (int peer = 0; peer < unit.peers; peer += AT_ONCE) {
-          Piece<Sum> held[AT_ONCE][GROUP];
-#pragma unroll
-          for (int i = 0; i < AT_ONCE; ++i) {
-            const long long slot = schedule.peer_slot(unit, peer + i < unit.peers ? peer + i : peer);
-#pragma unroll
-            for (int g = 0; g < GROUP; ++g)
-              held[i][g] = start[slot * (ROWS * PIECES * THREADS) + (row * PIECES + piece + g) * THREADS];
-          }
-#pragma unroll
-          for (int i = 0; i < AT_ONCE; ++i)
-#pragma unroll
-            for (int e = 0; e < GROUP * EACH; ++e)
-              sums[row][piece * EACH + e] += peer + i < unit.peers ? held[i][e / EACH].at[e % EACH] : Sum(0);
-        }
-      }
-    }
-  }
 
   // step(16 bytes of the thread's own sums, their place in the slot), for all that the unit owns.
   template <int THREADS, typename Sum, int ROWS, int COLS, typename Step>

@@ -1,4 +1,4 @@
-// The fp32 family for Hopper: CUDA cores fed by the copy engine, persistent, Stream-K. Every layout, alignment and size.
+// The fp32 family for Hopper: CUDA cores fed by the copy engine, persistent, Stream-K. Every layout, alignment, batch and size.
 //
 // D = alpha A B + beta C. D is row-major; A and B touch along rows or columns; C has any strides. The shape of the work is that
 // of rung 15: 256 consumers with 16 x 8 results each, operands in chunks of four k. How tiles lie in shared memory:
@@ -8,16 +8,13 @@
 //   B             rows of one k, always: with four k of one column in a quad of registers, as A has them, every second
 //                 product would find its operands in one register bank
 //
-// What the copy engine cannot bring so is copied first, by all blocks together (packing.cuh): matrices whose lines do not
-// start on 16 bytes (PACK_A, PACK_B), and a B that touches along k (B_ALONG_K), which is turned on the way.
+// What the copy engine cannot bring so is copied first (sgemm_operands.cuh). Batches are dimensions of its maps (BATCHED).
 //
 // A tile of D is 256 x 128 and an SM holds one block, so a product seldom has a whole number of tiles for each SM. What is
 // left over the full waves is split along k (schedule.cuh), and its sums meet in the workspace (sharing.cuh).
 #include "common.cuh"
 
 #define SHARERS 256  // of the block's threads, the first: the consumers
-#include "packing.cuh"
-
 #ifndef BM
 #define BM 256
 #define BN 128
@@ -35,19 +32,31 @@
 #define PACK_B 0
 #define D_VECTOR 1
 #endif
+#ifndef BATCHED
+#define BATCHED 0
+#endif
+#include "sgemm_operands.cuh"
+#include "sgemm_store.cuh"
+
 #define VEC 4   // elements of a load, and k of a chunk
 #define ROWS 8  // of a thread's TM that are in registers at once
 #define CHUNKS (BK / VEC)
 #define CONSUMERS (BM / WM * (BN / WN) * 32)
 #define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups: three of the producer's warps only give
 static_assert(sizeof(T) * BK == 128, "the copy engine's swizzle works on rows of 128 bytes");
-static_assert(WM == 4 * TM && WN == 8 * TN, "a warp is 4 by 8 lanes");
+static_assert(WM == PATCH_ROWS * TM && WN == PATCH_COLS && WN == 8 * TN, "a warp is 4 by 8 lanes");
 static_assert(TM == 2 * ROWS && TN == 8, "half of a thread's rows are in registers at once");
 static_assert(CONSUMERS == SHARERS, "240 registers for 256 consumers and 24 for 128 producers are the SM's 65536");
 static_assert(BM <= 256 && BN <= 256, "a box has 256 elements a side at most");
 
 struct alignas(1024) Stage { T A[BM * BK], B[BK * BN]; };  // the swizzle counts rows of 128 bytes from a multiple of 1024
-struct Pipeline { Stage stage[STAGES]; Barrier full[STAGES], empty[STAGES]; };
+struct Pipeline {
+  Stage stage[STAGES];
+  Barrier full[STAGES], empty[STAGES];
+#if D_VECTOR < 4
+  Patch patch[CONSUMERS / 32];
+#endif
+};
 
 // The n-th column to visit: forth in even rows, back in odd ones, so that two rows meet in one column and share its B. The
 // register file has two banks with one read a cycle each. A sum lies in the other bank than its B (see acc), and where two
@@ -63,47 +72,17 @@ __device__ __forceinline__ Four<T> read_four(unsigned address) {
   return *static_cast<const Four<T>*>(__cvta_shared_to_generic(address));
 }
 
-// Operands that the copy engine cannot bring as they lie, into the workspace. Returns the workspace behind them.
-__device__ __forceinline__ Workspace pack_operands(const T* A, i64 a_pitch, const T* B, i64 b_pitch, int M, int N, int K,
-                                                   Workspace workspace) {
-  if (!PACK_A && !PACK_B) return workspace;
-  T* room = static_cast<T*>(workspace.slots);
-  int block = blockIdx.x;
-  if (PACK_A) room += pack<!A_ALONG_K, false>(room, A, a_pitch, M, K, block);
-  if (PACK_B && !B_ALONG_K) room += pack<true, false>(room, B, b_pitch, N, K, block);
-  if (PACK_B && B_ALONG_K) {
-    const i64 pitch = packed_step<T>(N);
-    pack_turned(room, pitch, B, b_pitch, N, K, block);
-    room += K * pitch;
-  }
-  meet_all_blocks(workspace.flags);
-  return Workspace{workspace.flags + PACKING_FLAGS, room};
-}
-
-// D[0 .. 3] = alpha * sums + beta * C[0 .. 3], of which the first `exist` exist. beta = 0 never reads C.
-__device__ __forceinline__ void store_four(T* D, const T* C, i64 c_col, int exist, Acc alpha, const Acc* acc, Acc beta) {
-  Four<T> four;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    four.at[i] = alpha * acc[i ^ 1];
-    if (beta != Acc(0) && i < exist) four.at[i] += beta * C[i * c_col];
-  }
-  if (D_VECTOR == 4 && exist >= 4) {
-    *reinterpret_cast<Four<T>*>(D) = four;
-  } else {
-#pragma unroll
-    for (int i = 0; i < 4; ++i)
-      if (i < exist) D[i] = four.at[i];
-  }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-sgemm(int M, int N, int K, Acc alpha, Acc beta, const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-      const T* A, const T* B, const T* C, T* D, i64 a_row, i64 a_col, i64 b_row, i64 b_col, i64 c_row, i64 c_col, i64 d_row,
-      const __grid_constant__ Schedule schedule, Workspace workspace) {
+sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __grid_constant__ TensorMap a_map,
+      const __grid_constant__ TensorMap b_map, const T* A, const T* B, const T* C, T* D, i64 a_row, i64 a_col, i64 a_inner,
+      i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row,
+      i64 d_inner, i64 d_outer, Modes modes, const __grid_constant__ Schedule schedule, Workspace workspace LISTS) {
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
-  workspace = pack_operands(A, A_ALONG_K ? a_row : a_col, B, B_ALONG_K ? b_col : b_row, M, N, K, workspace);
+  modes.read_scalars(alpha, beta);
+  const Source a_from{A, a_row, a_col, M, {batch, batches, a_inner, a_outer}, modes.a_rows OF_LIST(a)};
+  const Source b_from{B, b_col, b_row, N, {batch, batches, b_inner, b_outer}, modes.b_cols OF_LIST(b)};
+  workspace = pack_operands(a_from, b_from, K, workspace);
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; ++i) {
       barrier_init(&pipeline.full[i], 1);
@@ -122,25 +101,26 @@ sgemm(int M, int N, int K, Acc alpha, Acc beta, const __grid_constant__ TensorMa
     int stage = 0, parity = 1;
     while (work.next()) {
       const int row = work.unit.row * BM, col = work.unit.column * BN;
+      const Place of_a = place_in(a_from.batch, work.unit.batch), of_b = place_in(b_from.batch, work.unit.batch);
       for (int k = work.unit.k_begin * BK; k < work.unit.k_end * BK; k += BK) {
         Stage& to = pipeline.stage[stage];
         Barrier* const full = &pipeline.full[stage];
         barrier_wait(&pipeline.empty[stage], parity);
         barrier_arrive_expect(full, sizeof(T) * (BM + BN) * BK);
-        tma_load(to.A, &a_map, A_ALONG_K ? k : row, A_ALONG_K ? row : k, full);
-        tma_load(to.B, &b_map, col, k, full);
+        load_tile(to.A, &a_map, A_ALONG_K ? k : row, A_ALONG_K ? row : k, of_a, full);
+        load_tile(to.B, &b_map, col, k, of_b, full);
         if (++stage == STAGES) stage = 0, parity ^= 1;
       }
     }
     return;
   }
 
-  // Where am I in a tile, and what I read: line(i) of A in groups of four, four columns of B and four further ones.
+  // Where am I in a tile, and what I read: line(i, lane_row) of A in groups of four, four columns of B and four further ones.
   take_registers<240>();
   const int lane_row = lane % 2 + lane / 4 % 2 * 2, lane_col = lane / 2 % 2 + lane / 8 * 2;
   const int warp_row = warp / (BN / WN) * WM, thread_col = warp % (BN / WN) * WN + lane_col * VEC;
-  const auto line = [&](int i) { return warp_row + (A_ALONG_K ? lane_row + 4 * i : lane_row * 4 + i / 4 * 16 + i % 4); };
-  const unsigned a_lane = A_ALONG_K ? line(0) * 128 + lane_row * 16 : sizeof(T) * line(0);
+  const auto line = [&](int i, int r) { return warp_row + (A_ALONG_K ? r + 4 * i : r * 4 + i / 4 * 16 + i % 4); };
+  const unsigned a_lane = A_ALONG_K ? line(0, lane_row) * 128 + lane_row * 16 : sizeof(T) * line(0, lane_row);
   const unsigned b_lane = sizeof(T) * (BM * BK + thread_col);
   Acc a[ROWS][VEC], b[VEC][TN], acc[TM][TN];  // acc[i][j ^ 1] is column j: quads of b and of acc then lie in opposite banks
   unsigned base, a_even, a_odd, b_at;
@@ -231,15 +211,38 @@ sgemm(int M, int N, int K, Acc alpha, Acc beta, const __grid_constant__ TensorMa
 
     // Store.
     if (!work.combine<CONSUMERS>(workspace, shared, acc)) continue;
-    const int col = unit.column * BN + thread_col;
+#if ARRAYS
+    C = static_cast<const T*>(lists.c.at[unit.batch]);
+    D = static_cast<T*>(const_cast<void*>(lists.d.at[unit.batch]));
+#endif
+    const i64 inner = BATCHED && !ARRAYS ? unit.batch % batch : 0, outer = BATCHED && !ARRAYS ? unit.batch / batch : 0;
+    const Output output{modes, D + inner * d_inner + outer * d_outer, C + inner * c_inner + outer * c_outer,
+                        d_row, c_row, c_col, N, alpha, beta};
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
-      const int row = unit.row * BM + line(i);
-      if (row >= M || !work.owns_row(i)) continue;
+      if (!work.owns_row(i)) continue;
+      const Line mine = output.line(unit.row * BM + line(i, lane_row));
+      if (D_VECTOR < 4) __syncwarp();  // all lanes have taken up the rows before
 #pragma unroll
-      for (int j = 0; j < TN; j += 4)
-        store_four(D + row * d_row + col + j * 8, C + row * c_row + (col + j * 8) * c_col, c_col, N - col - j * 8, alpha,
-                   &acc[i][j], beta);
+      for (int j = 0; j < TN; j += 4) {
+        const Four<Acc> sums = {acc[i][j + 1], acc[i][j], acc[i][j + 3], acc[i][j + 2]};
+#if D_VECTOR == 4
+        if (unit.row * BM + line(i, lane_row) < M) output.store_four(mine, unit.column * BN + thread_col + j * 8, sums);
+#else
+        reinterpret_cast<Four<Acc>&>(pipeline.patch[warp].at[lane_row][lane_col * 4 + j * 8]) = sums;
+#endif
+      }
+#if D_VECTOR < 4
+      __syncwarp();  // the patch is whole
+#pragma unroll
+      for (int r = 0; r < PATCH_ROWS; ++r) {
+        const int row = unit.row * BM + line(i, r), col = unit.column * BN + warp % (BN / WN) * WN + lane;
+        if (row >= M) continue;
+        const Line whole = output.line(row);
+#pragma unroll
+        for (int j = 0; j < PATCH_COLS; j += 32) output.store(whole, col + j, pipeline.patch[warp].at[r][j + lane]);
+      }
+#endif
     }
   }
 }

@@ -1,0 +1,99 @@
+// The operands of gemm/sgemm.cu on their way to the copy engine: one matrix, a batch, a list of matrices, picked rows.
+//
+// What the copy engine cannot bring as it lies is copied into the workspace first, by all blocks together (packing.cuh):
+//   PACK_A, PACK_B       lines do not start on 16 bytes, matrices lie anywhere (ARRAYS), or rows or columns are picked (GATHER)
+//   PACK_B, B_ALONG_K    B touches along k, and is turned on the way
+// Copies of a batch or a list follow each other, those of A before those of B; one matrix for all is copied once.
+#pragma once
+
+#include "modes.cuh"
+#include "packing.cuh"
+
+// Rows of A, or columns of B, that an index array names, `step` apart; to lines of a packed operand. Element by element: lanes
+// walk the direction in which the copy touches, and what they pick along it may lie anywhere.
+template <bool Turned>
+__device__ __forceinline__ i64 pick(T* to, const T* from, i64 step, i64 k_step, const Index* index, int extent, int k, int& block) {
+  constexpr int EACH = 8, RUN = 32 * EACH;
+  const int lines = Turned ? k : extent, length = Turned ? extent : k, runs = ceil_div(length, RUN);
+  const int warps = blockDim.x / 32;
+  const i64 to_pitch = packed_step<T>(length);
+  for (int run = threadIdx.x / 32 * gridDim.x + block; run < lines * runs; run += gridDim.x * warps) {
+    const int line = run / runs, first = run % runs * RUN + threadIdx.x % 32;
+    const T* source = from + (Turned ? line * k_step : index[line] * step);
+    T* target = to + line * to_pitch;
+    T found[EACH];
+#pragma unroll
+    for (int i = 0; i < EACH; ++i) {
+      const int place = first + i * 32;
+      if (place < length) found[i] = source[Turned ? index[place] * step : place * k_step];
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; ++i)
+      if (first + i * 32 < length) target[first + i * 32] = found[i];
+  }
+  block = behind(block, lines * runs);
+  return lines * to_pitch;
+}
+
+#if ARRAYS
+#define OF_LIST(operand) , lists.operand
+#else
+#define OF_LIST(operand)
+#endif
+
+// An operand of `extent` rows (A) or columns (B), `step` apart. Its copy has lines of k (Turned) or along k.
+struct Source {
+  const T* from;
+  i64 step, k_step;
+  int extent;
+  Batch batch;
+  const Index* index;
+#if ARRAYS
+  const Pointers& list;
+#endif
+
+  template <bool Turned, bool Transpose, bool Gathered>
+  __device__ __forceinline__ i64 copy(T* to, const T* matrix, int k, int& block) const {
+    if constexpr (Gathered) return pick<Turned>(to, matrix, step, k_step, index, extent, k, block);
+    else return pack<Turned, Transpose>(to, matrix, Turned != Transpose ? k_step : step, extent, k, block);
+  }
+
+  // Returns where the next operand goes.
+  template <bool Turned, bool Transpose, bool Gathered>
+  __device__ __forceinline__ T* copy_all(T* to, int k, int& block) const {
+#if ARRAYS
+#pragma unroll 1
+    for (int i = 0; i < batch.inner; ++i) to += copy<Turned, Transpose, Gathered>(to, static_cast<const T*>(list.at[i]), k, block);
+#else
+#pragma unroll 1
+    for (int outer = 0; outer == 0 || (batch.outer_step && outer < batch.outer); ++outer)
+#pragma unroll 1
+      for (int inner = 0; inner == 0 || (batch.inner_step && inner < batch.inner); ++inner)
+        to += copy<Turned, Transpose, Gathered>(to, from + inner * batch.inner_step + outer * batch.outer_step, k, block);
+#endif
+    return to;
+  }
+};
+
+// Returns the workspace behind the copies.
+__device__ __forceinline__ Workspace pack_operands(const Source& a, const Source& b, int k, Workspace workspace) {
+  if (!PACK_A && !PACK_B) return workspace;
+  T* room = static_cast<T*>(workspace.slots);
+  int block = blockIdx.x;
+  if (PACK_A) room = a.copy_all<!A_ALONG_K, false, GATHER_A>(room, k, block);
+  if (PACK_B) room = b.copy_all<true, B_ALONG_K, GATHER_B>(room, k, block);
+  meet_all_blocks(workspace.flags);
+  return Workspace{workspace.flags + PACKING_FLAGS, room};
+}
+
+// Where a matrix of a batch is among those that the copy engine knows: an operand that is one for all has nothing to step.
+struct Place { int inner, outer; };
+__device__ __forceinline__ Place place_in(const Batch& batch, int number) {
+  const int inner = ARRAYS || batch.inner_step ? number % batch.inner : 0;
+  return Place{inner, batch.outer_step ? number / batch.inner : 0};
+}
+
+__device__ __forceinline__ void load_tile(T* tile, const TensorMap* map, int along, int line, const Place& place, Barrier* full) {
+  if (BATCHED) tma_load(tile, map, along, line, place.inner, place.outer, full);
+  else tma_load(tile, map, along, line, full);
+}

@@ -1,0 +1,96 @@
+"""Operands as gemm/sgemm.cu wants them: which lines touch, what is packed first, the copy engine's maps of A and B."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from lapidist.config import Config
+from lapidist.dtypes import size_of
+from lapidist.hopper_operands import FLAG_BYTES, Lines, along_k, batch_steps, line, packed_step, starts_on_16
+from lapidist.launch import TensorMap
+from lapidist.problem import Matrix, Problem
+from lapidist.signatures import TMA_ALIGNMENT
+
+SWIZZLE = 128  # of tiles whose rows lie along k
+
+
+def turned(problem: Problem) -> bool:
+    """Whether B touches along k only: it is turned while it is packed."""
+    return problem.k > 0 and not problem.b.lies("row")
+
+
+def lines_as_they_lie(problem: Problem) -> tuple[Lines, Lines]:
+    return line(problem.a, along_k(problem.a, True)), line(problem.b, not turned(problem))
+
+
+def packed(problem: Problem) -> tuple[bool, bool]:
+    """Whether A, and B, are copied first: what the copy engine cannot bring as it lies."""
+    lines, modes = lines_as_they_lie(problem), problem.modes
+    anew = modes.gather_a or modes.arrays > 0, modes.gather_b or modes.arrays > 0 or turned(problem)
+    found = []
+    for matrix, (count, length, step), copied in zip((problem.a, problem.b), lines, anew, strict=True):
+        backwards = any(stride < 0 for stride in matrix.batch_strides)
+        fits = starts_on_16(matrix, (count, length, step), size_of(problem.dtype)) and not backwards
+        found.append(count * length > 0 and (copied or not fits))
+    return found[0], found[1]
+
+
+def engine_lines(problem: Problem) -> tuple[Lines, Lines]:
+    """The lines of A and of B as the copy engine finds them."""
+    found = []
+    turns = False, turned(problem)
+    for (count, length, step), packs, turn in zip(lines_as_they_lie(problem), packed(problem), turns, strict=True):
+        lines, elements = (length, count) if turn else (count, length)
+        found.append((lines, elements, packed_step(elements, size_of(problem.dtype)) if packs else step))
+    return found[0], found[1]
+
+
+def batches(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
+    """(extent, stride) of the inner and the outer batch dimension, as the copy engine sees them: one matrix for all is one."""
+    if problem.modes.arrays:
+        return [(problem.batch[0], 0), (1, 0)]  # each is copied
+    return [(extent if stride else 1, stride) for extent, stride in batch_steps(problem, matrix)]
+
+
+def packed_bytes(problem: Problem) -> tuple[int, int]:
+    found = []
+    for matrix, (count, _, step), packs in zip((problem.a, problem.b), engine_lines(problem), packed(problem), strict=True):
+        matrices = prod(extent for extent, _ in batches(problem, matrix))
+        found.append(count * step * size_of(problem.dtype) * matrices if packs else 0)
+    return found[0], found[1]
+
+
+def scratch(problem: Problem) -> tuple[int, int]:
+    """Bytes of flags and of packed operands in the workspace."""
+    total = sum(packed_bytes(problem))
+    return (FLAG_BYTES, -(-total // FLAG_BYTES) * FLAG_BYTES) if total else (0, 0)
+
+
+def maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
+    """Packed operands lie in the workspace, A before B."""
+    (pack_a, pack_b), (a_bytes, _) = packed(problem), packed_bytes(problem)
+    a_lines, b_lines = engine_lines(problem)
+    rows = along_k(problem.a, True)
+    a_box = (config.bk, config.bm) if rows else (config.bm, config.bk)
+    a, b = at["workspace"] if pack_a else at["A"], at["workspace"] + a_bytes if pack_b else at["B"]
+    return {
+        "a_map": operand_map(problem, problem.a, a, a_lines, a_box, SWIZZLE if rows else 0, pack_a),
+        "b_map": operand_map(problem, problem.b, b, b_lines, (config.bn, config.bk), 0, pack_b),
+    }
+
+
+def operand_map(
+    problem: Problem, matrix: Matrix, address: int, lines: Lines, box: tuple[int, int], swizzle: int, packs: bool
+) -> TensorMap:
+    """Matrices of a batch step through two more dimensions; their copies follow each other. Empty extents and strides are not
+    legal, so they are rounded up."""
+    (count, length, step), size = lines, size_of(problem.dtype)
+    extents, strides = [max(1, length), max(1, count)], [step * size if count > 1 and length > 0 else TMA_ALIGNMENT]
+    behind = count * step
+    for extent, stride in batches(problem, matrix) if problem.batch else ():
+        extents.append(extent)
+        strides.append((behind if packs else stride) * size or TMA_ALIGNMENT)
+        behind *= extent
+    box_of_one = (*box, *(1,) * (len(extents) - 2))
+    return TensorMap(address, problem.dtype, tuple(extents), tuple(strides), box_of_one, swizzle)
