@@ -22,6 +22,20 @@ H200 = "H200"
 OLDEST_COMPILED = (7, 5)
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A measured time in milliseconds, those of the fastest and of the slowest replay, and the clock if it was looked at."""
+
+    milliseconds: float
+    least: float
+    most: float
+    clock_mhz: float | None = None
+
+    def tied(self, other: Seen) -> bool:
+        """Whether some replay of the faster one took longer than some of the slower one."""
+        return self.least <= other.most and other.least <= self.most
+
+
 @dataclass(frozen=True)
 class Ladder:
     """A ladder that others climbed and published, in milliseconds, by the rung of ours that has the idea."""
@@ -29,6 +43,10 @@ class Ladder:
     chip: str
     shape: tuple[int, int, int]
     milliseconds: dict[str, float]
+
+    @property
+    def seen(self) -> dict[str, Seen]:
+        return {name: Seen(time, time, time) for name, time in self.milliseconds.items()}
 
 
 def of_peak(shape: tuple[int, int, int], peak: float, shares: dict[str, float]) -> dict[str, float]:
@@ -120,40 +138,67 @@ def page(runs: Sequence[Run]) -> str:
     for (chip, math, shape), rows in sorted(predicted.items(), key=lambda item: (item[0][1] != "float32", item[0])):
         if chip == H200:
             title = f"{shape_words(*shape)}, {short_name(math)}, one H200, measured sustained (docs/performance.md)"
-            parts.append(comparison(title, rows, measured_milliseconds(runs, math, shape), "measured ms"))
+            parts.append(comparison(title, rows, measured(runs, math, shape), "measured ms"))
     for ladder in PUBLISHED:
         rows = predicted.get((ladder.chip, "float32", ladder.shape), {})
         title = f"{shape_words(*ladder.shape)}, fp32, {ladder.chip}, as published: other kernels with the same ideas"
-        parts.append(comparison(title, rows, ladder.milliseconds, "published ms"))
+        parts.append(comparison(title, rows, ladder.seen, "published ms"))
     return "\n".join(part for part in parts if part) + source_line(runs) if any(parts) else "Not predicted yet.\n"
 
 
-def measured_milliseconds(runs: Sequence[Run], math: str, shape: tuple[int, int, int]) -> dict[str, float]:
+def measured(runs: Sequence[Run], math: str, shape: tuple[int, int, int]) -> dict[str, Seen]:
     return {
-        record.kernel: record.seconds * 1e3
+        record.kernel: seen_of(record.seconds, record)
         for record, _ in latest(runs)
         if (record.mode, record.dtype, (record.m, record.n, record.k)) == ("sustained", math, shape) and record.seconds
     }
 
 
-def comparison(title: str, predicted: dict[str, Record], measured: dict[str, float], head: str) -> str:
+def seen_of(seconds: float, record: Record) -> Seen:
+    least, most = record.seconds_min or seconds, record.seconds_max or seconds
+    return Seen(1e3 * seconds, 1e3 * least, 1e3 * most, record.clock_mhz)
+
+
+def comparison(title: str, predicted: dict[str, Record], seen: dict[str, Seen], head: str) -> str:
     """One table, and how much of the order comes out right; empty if nothing was both predicted and measured."""
-    names = sorted((name for name in predicted if name in measured), key=lambda name: RUNG_NUMBER.get(name, 99))
+    names = sorted((name for name in predicted if name in seen), key=lambda name: RUNG_NUMBER.get(name, 99))
     if not names:
         return ""
     heads = ["kernel", "bound", "predicted ms", head, "error"]
     lines = [row_of(heads), rule(heads).replace("|---|---:|", "|---|---|", 1)]
     for name in names:
-        mine, theirs = (predicted[name].seconds or 0.0) * 1e3, measured[name]
+        mine, theirs = (predicted[name].seconds or 0.0) * 1e3, seen[name].milliseconds
         lines.append(
             row_of([label(name), predicted[name].note or "", f"{mine:.4g}", f"{theirs:.4g}", f"{mine / theirs - 1:+.0%}"])
         )
+    errors = sorted(abs((predicted[name].seconds or 0.0) * 1e3 / seen[name].milliseconds - 1) for name in names)
+    words = f"{order_of(names, predicted, seen, head.split()[0])} Median error {errors[len(errors) // 2]:.0%}."
+    return f"{title}:\n\n" + "\n".join(lines) + f"\n\n{words}{slowed(names, seen)}\n"
+
+
+def order_of(names: Sequence[str], predicted: dict[str, Record], seen: dict[str, Seen], kind: str) -> str:
+    """How many pairs come out as they were measured, which are too close to tell, and which are wrong."""
     seconds = {name: predicted[name].seconds or 0.0 for name in names}
     pairs = list(combinations(names, 2))
-    right = sum((measured[a] > measured[b]) == (seconds[a] > seconds[b]) for a, b in pairs)
-    errors = sorted(abs(seconds[name] * 1e3 / measured[name] - 1) for name in names)
-    order = f"Of {len(pairs)} pairs, {right} come out in the {head.split()[0]} order."
-    return f"{title}:\n\n" + "\n".join(lines) + f"\n\n{order} Median error {errors[len(errors) // 2]:.0%}.\n"
+    astray = [(a, b) for a, b in pairs if (seen[a].milliseconds > seen[b].milliseconds) != (seconds[a] > seconds[b])]
+    ties = [pair for pair in astray if seen[pair[0]].tied(seen[pair[1]])]
+    wrong = [pair for pair in astray if pair not in ties]
+    words = f"Of {len(pairs)} pairs, {len(pairs) - len(astray)} come out in the {kind} order"
+    if ties:
+        words += f"; {listed(ties)} the other way round, but as close as their own replays: a slow one of the faster took longer"
+        words += " than a fast one of the slower"
+    return words + (f"; {listed(wrong)} the other way round." if wrong else ".")
+
+
+def listed(pairs: Sequence[tuple[str, str]]) -> str:
+    return ", ".join(f"{RUNG_NUMBER.get(a, 0):02d} and {RUNG_NUMBER.get(b, 0):02d}" for a, b in pairs)
+
+
+def slowed(names: Sequence[str], seen: dict[str, Seen]) -> str:
+    """Where power held the clock down: predictions do not know of it."""
+    full = max((seen[name].clock_mhz or 0.0 for name in names), default=0.0)
+    low = [f"{RUNG_NUMBER.get(name, 0):02d} at {clock:.0f}" for name in names if (clock := seen[name].clock_mhz or full) < full]
+    return f" Measured below {full:.0f} MHz, for power: {', '.join(low)}." if low else ""
 
 
 def source_line(runs: Sequence[Run]) -> str:

@@ -1,53 +1,33 @@
 """Counts and the facts of a chip to a plain answer: what bounds a kernel, how far from it, what comes next.
 
-Each resource of an SM is given the cycles that the counted work costs it. The largest is the bound; the others overlap
-with it, but not fully: a share of their cycles is added. What a block does before and after its loop overlaps with other
-blocks of the SM, if there are any. Of latency there is only the time until a tile's first bytes come.
+Each resource of an SM is given the cycles that the counted work costs it. The largest is the bound; the others overlap with it,
+the better the more blocks share the SM and the further ahead they load. What a block does before and after its loop overlaps
+with other blocks, if there are any. What the assembler made of the main loop is read from the machine code, where that is
+known: instructions, how long they wait for registers, how long a warp pauses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from math import prod
 
 from lapidist.device import Device
 from lapidist.dtypes import element_of, outputs_of, size_of
 from lapidist.kernel import Kernel
 from lapidist.launch import Launch
 from lapidist.machine.counters import Counts, Traffic
-from lapidist.machine.program import compile_program
 from lapidist.machine.registered import Shape, product_of
+from lapidist.machine.resources import ALONE, Limit, Pace, Residence, code_of, pace_of, residence_of, resources
 from lapidist.machine.run import run
-from lapidist.plans import Plan
 from lapidist.sharing import Sharing
+from lapidist.static import Static
 
 Progress = Callable[[int, int], None]
 COUNTED_AT = 256  # more takes longer and counts the same
 WHOLE_TILES = Sharing("data_parallel")  # a small product would be cut up along k, a large one hardly
-
-SCHEDULERS = 4  # warp instructions that an SM issues a cycle
-# The share of the other resources' cycles that does not overlap with the bound, by who loads while others multiply: nobody, for
-# barriers part the two; the same warps, ahead of time; warps of their own. Fitted to all ladders at once, in every type.
-BY_TURNS, AHEAD, APART = 0.3, 0.25, 0.12
 LAUNCH_SECONDS = 2e-6
-FIRST_BYTES_CYCLES = 1500  # from a block's start until it has something to multiply
-# Bytes a cycle from L1 to the registers of an SM, for the part of a line that is used.
-L1_BYTES = 64
-SHARED_BYTES = 128  # the same of shared memory
-# PTX that the assembler folds into other instructions.
-FREE = ("move", "convert", "load param", "register budget")
-# L2 to SMs in GB/s: bulk copies of 16 KB by all SMs of an H200, whatever of L2 they read; else published ones, rounded.
-L2_GBPS = {(7, 0): 2200.0, (8, 0): 4200.0, (8, 9): 5000.0, (9, 0): 7900.0}
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """One resource and the time it alone would take."""
-
-    name: str
-    seconds: float
-    why: str
+FEW_FMAS = 512  # of a thread: a step of 128 x 128 x 8 by 256 threads
+NEGLIGIBLE = 1e-3  # of the time: not worth a line
 
 
 @dataclass(frozen=True)
@@ -73,9 +53,10 @@ class Explanation:
         lines = [
             f"on {self.chip}: {self.seconds * 1e3:.3f} ms predicted, {self.flops / self.seconds / 1e12:.2f} TFLOP/s, "
             f"{self.share_of_peak:.1%} of what its unit does",
-            f"  bound by {self.bound.name}: {self.bound.why}",
+            f"  bound by {self.bound.name}, {self.bound.seconds / self.seconds:.0%} of that time; each alone would take:",
         ]
-        lines += [f"  {limit.name:18s} {limit.seconds * 1e3:9.3f} ms  {limit.why}" for limit in self.limits]
+        shown = [limit for limit in self.limits if limit.seconds >= NEGLIGIBLE * self.seconds]
+        lines += [f"  {limit.name:18s} {limit.seconds * 1e3:9.3f} ms  {limit.why}" for limit in shown]
         return "\n".join([*lines, f"  next: {self.advice}"])
 
 
@@ -84,79 +65,69 @@ ADVICE = {
     "shared memory": "conflicts: pad or permute the tile",
     "shared operands": "more results a thread, so that each operand read serves more multiplications; wider loads",
     "issue slots": "fewer instructions around the multiplications: hoisted indices, unrolling, copies by the engine",
+    "registers": "another order of the multiplications, or sums that lie elsewhere: too many find two operands in one bank",
+    "pauses": "ask for operands before they are needed, or more warps to go on meanwhile",
     "multiplications": "nothing to remove: the units that do the work are the bound",
     "tensor cores": "nothing to remove: the units that do the work are the bound",
+    "barriers": "fewer of them, or more blocks on an SM that work meanwhile",
     "L2": "larger tiles: each byte is fetched by fewer blocks",
     "DRAM": "every byte is read once already; only smaller types help",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Residence:
-    """How blocks come to SMs: `tiles` (clusters of them) are given out, `cluster` blocks to each, `blocks` run on an SM at once.
-
-    `persistent` blocks take tile after tile, and load for the next one meanwhile; `balanced` ones share tiles, so that no SM
-    waits at the end.
-    """
-
-    tiles: int = 0
-    cluster: int = 1
-    blocks: int = 1
-    persistent: bool = False
-    balanced: bool = False
-    unhidden: float = BY_TURNS
-
-    def rounds(self, device: Device) -> int:
-        """Tiles that the busiest SM works on."""
-        return -(-self.tiles * self.cluster // device.sms)
-
-    def idle(self, device: Device) -> float:
-        """How much longer all takes because some SMs have nothing left to do."""
-        if not self.tiles or self.balanced:
-            return 1.0
-        return self.rounds(device) * device.sms / (self.tiles * self.cluster)
-
-    def first_bytes(self, device: Device) -> float:
-        starts = 1 if self.persistent else -(-self.rounds(device) // self.blocks)
-        return starts * FIRST_BYTES_CYCLES / (device.clock_mhz * 1e6)
 
 
 def explain(
     counts: Counts,
     device: Device,
     *,
-    residence: Residence = Residence(),
+    residence: Residence = ALONE,
     compulsory_bytes: int = 0,
     math: str = "float32",
     unit: str = "fma",
     scale: float = 1.0,
     outside: Counts | None = None,
+    pace: Pace | None = None,
 ) -> Explanation:
     """What bounds a run with these counts on a chip.
 
     `scale` multiplies the work: counts taken at a small size predict a larger one (8 for twice the extents).
     `compulsory_bytes` are the arrays' own bytes. `math` and `unit` say what multiplies, as a kernel's row does. `outside` is
-    what of the counts lies before and after the loops along k.
+    what of the counts lies before and after the loops along k; `pace` is what the assembler made of these.
     """
     engine = unit, math
-    limits = sorted(resources(counts, device, engine, scale, compulsory_bytes), key=lambda limit: -limit.seconds)
-    before_and_after = (
-        {} if outside is None else {each.name: each.seconds for each in resources(outside, device, engine, scale, 0)}
-    )
-    loop = [limit.seconds - before_and_after.get(limit.name, 0.0) for limit in limits if limit.name != folded(limits)]
-    busy = max(loop) + residence.unhidden * (sum(loop) - max(loop)) + sum(before_and_after.values()) / residence.blocks
-    total = busy * residence.idle(device) + residence.first_bytes(device) + LAUNCH_SECONDS
+    inside = counts if outside is None else combined(counts, outside, 1, -1)
+    loop = resources(inside, device, engine, scale, compulsory_bytes, residence.blocks, pace)
+    around = {} if outside is None else {each.name: each.seconds for each in resources(outside, device, engine, scale)}
+    limits = [replace(each, seconds=each.seconds + around.get(each.name, 0.0)) for each in loop]
+    limits.sort(key=lambda limit: -limit.seconds)
+    busy = residence.overlapped(parts(loop)) + sum(around.values()) / residence.blocks
+    total = busy * residence.idle(device) + residence.start_and_end(device) + LAUNCH_SECONDS
     flops = (counts.flops + counts.tensor_flops) * scale
     peak = device.unit_limit(unit, math) * 1e12
-    name = limits[0].name
-    if name == "shared memory" and conflict_free(counts):
-        name = "shared operands"
-    return Explanation(device.name, total, flops, peak, tuple(limits), ADVICE[name])
+    return Explanation(device.name, total, flops, peak, tuple(limits), ADVICE[cause(limits[0].name, counts, pace)])
 
 
-def folded(limits: list[Limit]) -> str:
-    """Multiplications are issued like all others: of the two the smaller one costs nothing of its own."""
-    return next(limit.name for limit in reversed(limits) if limit.name in ("issue slots", "multiplications"))
+def cause(bound: str, counts: Counts, pace: Pace | None) -> str:
+    """What makes the bound as slow as it is, as ADVICE knows it."""
+    if bound == "shared memory" and conflict_free(counts):
+        return "shared operands"
+    if bound == "issue slots" and pace is not None:
+        loop = pace.loop
+        lost = {
+            "issue slots": loop.instructions * (1 - loop.multiply_share),
+            "registers": loop.slots - loop.instructions,
+            "pauses": loop.pauses / pace.warps,
+        }
+        return max(lost, key=lambda name: lost[name])
+    return bound
+
+
+def parts(limits: list[Limit]) -> list[float]:
+    """What overlaps: multiplications are issued like all else, so of the two the smaller one costs nothing of its own, and at
+    barriers nothing is issued; one path leads from L1 and shared memory to the registers."""
+    seconds = {limit.name: limit.seconds for limit in limits}
+    issue = max(seconds.pop("issue slots"), seconds.pop("multiplications")) + seconds.pop("barriers")
+    path = seconds.pop("global requests") + seconds.pop("shared memory")
+    return [issue, path, *seconds.values()]
 
 
 def conflict_free(counts: Counts) -> bool:
@@ -164,36 +135,6 @@ def conflict_free(counts: Counts) -> bool:
     load = counts.shared_load
     ideal = max(load.nbytes / 128, load.requests)
     return load.turns <= 1.1 * ideal
-
-
-def resources(counts: Counts, device: Device, engine: tuple[str, str], scale: float, compulsory_bytes: int) -> list[Limit]:
-    """`engine` is the unit and the math of the products."""
-    cycle = 1 / (device.sms * device.clock_mhz * 1e6)
-    issued = sum(count for name, count in counts.instructions.items() if name not in FREE)
-    lanes = device.fp64_lanes if engine == ("fma", "float64") else device.fp32_lanes
-    multiplications = sum(count for name, count in counts.instructions.items() if name.startswith(("fma", "float")))
-    loads, stores = counts.global_load, counts.global_store
-    # A request takes a cycle for each line that it touches, or as long as its sectors need to arrive.
-    requests = max(loads.lines + stores.lines, 32 * (loads.turns + stores.turns) / L1_BYTES)
-    turns = counts.shared_load.turns + counts.shared_store.turns + counts.streamed_bytes / SHARED_BYTES
-    per_load = f"{counts.shared_load.per_request:.1f} turns a load" if counts.shared_load.requests else "not used"
-    sectors = f"{loads.per_request:.1f} sectors a load" if loads.requests else "no loads"
-    found = [
-        Limit("issue slots", issued / SCHEDULERS * cycle * scale, f"{issued:,} warp instructions"),
-        Limit("multiplications", multiplications * 32 / lanes * cycle * scale, f"{lanes} lanes an SM"),
-        Limit("global requests", requests * cycle * scale, sectors),
-        Limit("shared memory", turns * cycle * scale, per_load),
-    ]
-    if counts.tensor_flops:
-        rate = device.unit_limit(*engine)
-        found.append(Limit("tensor cores", counts.tensor_flops * scale / (rate * 1e12), f"{rate:,.0f} TFLOP/s by {engine[0]}"))
-    if counts.copied_bytes or compulsory_bytes:
-        copied = counts.copied_bytes * scale
-        rate = L2_GBPS.get(device.capability, 2 * device.dram_gbps) * 1e9
-        found.append(Limit("L2", copied / rate, f"{copied:,.0f} bytes moved by the copy engine"))
-    if compulsory_bytes:
-        found.append(Limit("DRAM", compulsory_bytes / (device.dram_gbps * 1e9), f"{compulsory_bytes:,} bytes, each once"))
-    return found
 
 
 def difference(before: Counts, after: Counts) -> list[str]:
@@ -231,57 +172,46 @@ def explain_kernel(
     twice = count(product_of(kernel, math, (rows, columns, 2 * depth), schedule=WHOLE_TILES).launch(), on_progress)
     element, output = element_of(math), outputs_of(element_of(math).name, element_of(math).name)[0]
     own = (m + n) * k * element.nbytes + m * n * size_of(output)
+    code = code_of(product.plan)
+    residence = residence_of(product.plan, (m, n), device, code)
     answer = explain(
         along(counts, twice, k / depth - 1),
         device,
-        residence=residence_of(product.plan, (m, n), device),
+        residence=residence,
         compulsory_bytes=own,
         math=math,
         unit=kernel.unit,
         scale=m * n / (rows * columns),
         outside=along(counts, twice, -1.0),
+        pace=pace_of(device, residence, code),
     )
     return counts, answer
 
 
-def residence_of(plan: Plan, extents: tuple[int, int], device: Device) -> Residence:
-    """How a plan's kernel and config occupy a chip with a product of these extents."""
-    kernel, config = plan.kernel, plan.config
-    rows, columns = config.bm * config.cluster_m, config.bn * config.cluster_n
-    shared = plan.shared_bytes + compile_program(plan.binary.ptx, plan.binary.entry).shared_static
-    return Residence(
-        tiles=prod(plan.problem.batch) * -(-extents[0] // rows) * -(-extents[1] // columns),
-        cluster=config.cluster,
-        blocks=max(kernel.persistent or device.blocks_resident(config.threads, 0, shared), 1),
-        persistent=bool(kernel.persistent),
-        balanced=bool(kernel.persistent) and kernel.signature.scheduled,
-        unhidden=APART if config.producers else AHEAD if config.stages else BY_TURNS,
-    )
-
-
 def along(short: Counts, long: Counts, steps: float) -> Counts:
-    """The counts so many steps beyond `short`, if `long` is one step beyond; nothing is less than none."""
+    """The counts so many steps beyond `short`, if `long` is one step beyond."""
+    return combined(short, long, 1 - steps, steps)
+
+
+def combined(one: Counts, other: Counts, ones: float, others: float) -> Counts:
+    """So many of the one and of the other; nothing is less than none."""
 
     def at(first: float, second: float) -> int:
-        return max(round(first + steps * (second - first)), 0)
+        return max(round(ones * first + others * second), 0)
 
     def traffic(first: Traffic, second: Traffic) -> Traffic:
         return Traffic(*(at(getattr(first, each.name), getattr(second, each.name)) for each in fields(Traffic)))
 
     values: dict[str, object] = {}
     for each in fields(Counts):
-        first, second = getattr(short, each.name), getattr(long, each.name)
+        first, second = getattr(one, each.name), getattr(other, each.name)
         if isinstance(first, Traffic):
             values[each.name] = traffic(first, second)
         elif isinstance(first, dict):
             values[each.name] = {name: at(first.get(name, 0), second.get(name, 0)) for name in {**first, **second}}
         elif isinstance(first, int) and not isinstance(first, bool):
             values[each.name] = at(first, second)
-    return replace(short, **values, sites=())  # type: ignore[arg-type]
-
-
-def count_kernel(kernel: Kernel, shape: Shape, math: str) -> Counts:
-    return count(product_of(kernel, math, shape, schedule=WHOLE_TILES).launch())
+    return replace(one, **values, sites=())  # type: ignore[arg-type]
 
 
 def count(launch: Launch, on_progress: Progress | None = None) -> Counts:
@@ -299,5 +229,20 @@ def next_step(kernel: Kernel, math: str) -> tuple[str, list[str]] | None:
     if kernel not in rungs[:-1]:
         return None
     after = rungs[rungs.index(kernel) + 1]
-    before, then = (count_kernel(one, (COUNTED_AT, COUNTED_AT, COUNTED_AT), math) for one in (kernel, after))
-    return after.name, difference(before, then)
+    shape = (COUNTED_AT, COUNTED_AT, COUNTED_AT)
+    before, then = (product_of(one, math, shape, schedule=WHOLE_TILES) for one in (kernel, after))
+    changes = difference(count(before.launch()), count(then.launch()))
+    return after.name, changes + recoded(code_of(before.plan), code_of(then.plan))
+
+
+def recoded(before: Static, after: Static) -> list[str]:
+    """What the assembler made of the step, for loops of multiply-adds on CUDA cores."""
+    if not (before.ffma and after.ffma and before.source == after.source == "sass"):
+        return []
+    rows = [("instructions", "instructions"), ("cycles late for registers", "waits"), ("cycles that a warp pauses", "pauses")]
+    lines = []
+    for name, attribute in rows:
+        old, new = (FEW_FMAS * getattr(code, attribute) / code.ffma for code in (before, after))
+        if abs(new - old) > 0.1 * max(abs(old), abs(new)):
+            lines.append(f"{name} for {FEW_FMAS} multiplications: {old:.0f} -> {new:.0f}")
+    return lines

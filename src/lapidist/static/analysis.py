@@ -19,10 +19,15 @@ from lapidist.plans import compiled
 from lapidist.problem import Problem
 from lapidist.static.listing import KINDS, Line, ptx_lines, sass_lines
 from lapidist.static.loops import main_loop
+from lapidist.static.rounds import loads_ahead, operand_waits, pauses
 
-MOVERS = ("lds", "ldsm", "sts", "ldg", "stg", "ldgsts")
+MOVERS = ("lds", "ldsm", "sts", "ldg", "stg", "ldgsts", "local")
 SHARED_BYTES_PER_CYCLE = 128  # what an SM reads from shared memory
 SCHEDULERS = 4  # of an SM; each issues one warp instruction a cycle
+WARP = 32
+# An H200's m16n8k4 of tf32 and m16n8k16 of int8 take this long, two thirds of what twice the depth takes (measured alone,
+# by eight warps with sixteen sums each).
+LEAST_TENSOR_CYCLES = 4.4
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,10 @@ class Static:
     fma_cycles: float  # that one warp's multiply-add keeps its scheduler's lanes busy
     unit: str  # that multiplies: fma, mma or wgmma
     tensor_cycles: float  # that a warp's tensor-core instructions take of its quarter of an SM, at the unit's limit
+    products: int  # multiply-adds of a warp in a round of the loop
+    waits: int  # cycles of a round in which registers are late, and
+    pauses: int  # that a warp waits by itself (rounds.py); 0 where only PTX is known
+    ahead: bool  # tiles are loaded while others are multiplied
 
     @property
     def instructions(self) -> int:
@@ -96,7 +105,12 @@ class Static:
     @property
     def issue_ceiling(self) -> float:
         """The largest share of the multiply-add rate that the mix allows: a scheduler issues one instruction a cycle."""
-        return min(1.0, self.ffma_share * self.fma_cycles)
+        return min(1.0, self.ffma * self.fma_cycles / self.slots) if self.slots else 0.0
+
+    @property
+    def slots(self) -> int:
+        """Cycles of a scheduler that a warp's round of the loop takes. Registers are waited for where each cycle has its fma."""
+        return self.instructions + (self.waits if self.fma_cycles <= 1 else 0)
 
     def describe(self) -> str:
         return "\n".join([*self._header(), *self._mix(), "", *self._meaning()])
@@ -132,7 +146,10 @@ class Static:
             )
             rate = SHARED_BYTES_PER_CYCLE * self.fma_cycles / (32 * SCHEDULERS)
             lines.append(f"  (an SM reads {rate:.2f} bytes for each at full rate; lanes that read one word share it)")
-        lines.append(f"  {self.ffma_share:.1%} of the instructions multiply. One is issued a cycle, so if nothing ever waits")
+        waits = f", and {self.waits} cycles are lost to registers of one bank" if self.slots > self.instructions else ""
+        lines.append(
+            f"  {self.ffma_share:.1%} of the instructions multiply. One is issued a cycle{waits}, so if nothing else waits"
+        )
         lines.append(f"  the loop reaches at most {self.issue_ceiling:.1%} of the multiply-add rate.")
         if self.source == "ptx":
             lines.append("  Counted in PTX, before ptxas: nvdisasm is not there or could not read the machine code.")
@@ -200,8 +217,17 @@ def count(
         widths={kind: dict(Counter(line.nbytes for line in counted if line.kind == kind and line.nbytes)) for kind in MOVERS},
         fma_cycles=32 * SCHEDULERS / lanes,
         unit=kernel.unit,
-        tensor_cycles=sum(line.products for line in counted) * SCHEDULERS / products_per_cycle(device, kernel.unit, dtype),
+        tensor_cycles=sum(tensor_cycles(line.products, device, kernel.unit, dtype) for line in counted),
+        products=sum(WARP * (line.kind == "fma") + line.products for line in counted),
+        waits=operand_waits(counted),
+        pauses=pauses(counted),
+        ahead=loads_ahead(counted),
     )
+
+
+def tensor_cycles(products: int, device: Device, unit: str, math: str) -> float:
+    """Of one instruction, on the tensor core of a quarter of an SM."""
+    return max(products * SCHEDULERS / products_per_cycle(device, unit, math), LEAST_TENSOR_CYCLES) if products else 0.0
 
 
 def products_per_cycle(device: Device, unit: str, math: str) -> float:

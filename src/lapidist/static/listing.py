@@ -8,16 +8,16 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from lapidist.launch import Binary
 from lapidist.machine.parse import parse_kernel
 from lapidist.machine.ptx import TYPE_BYTES, Instruction, Sym
+from lapidist.static.encoding import INSTRUCTION_BYTES, rests_of
 
-SASS_BYTES = 16  # of an instruction, sm_70 and newer
 DISASSEMBLER_SECONDS = 60
 
 # The classes of instructions, and what they are called in a report.
@@ -42,11 +42,21 @@ KINDS = {
 }
 
 
+class Read(NamedTuple):
+    """A register that an instruction reads as its `operand`, from 0; `kept` in the cache of operands for the next one."""
+
+    operand: int
+    register: int
+    kept: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One instruction. `nbytes` is what one thread moves; `target` is where it may jump; `falls`: the next line may follow.
 
     `products` are the multiply-adds of one warp in a tensor-core instruction; a warpgroup's is a quarter each of its warps.
+    Of SASS only: what arithmetic `reads`, the registers that are `loaded` from shared memory, and for how many cycles the
+    assembler makes the warp `rest`.
     """
 
     opcode: str
@@ -54,6 +64,9 @@ class Line:
     nbytes: int = 0
     target: int | None = None
     falls: bool = True
+    reads: tuple[Read, ...] = ()
+    loaded: tuple[int, ...] = ()
+    rest: int = 1
 
     @property
     def products(self) -> int:
@@ -61,7 +74,14 @@ class Line:
 
 
 # How the machine code spells shapes; newer ones have an x between the extents, PTX spells m16n8k16.
-SASS_SHAPES = {"884": (8, 8, 4), "8816": (8, 8, 16), "1688": (16, 8, 8), "16816": (16, 8, 16), "16832": (16, 8, 32)}
+SASS_SHAPES = {
+    "884": (8, 8, 4),
+    "8816": (8, 8, 16),
+    "1684": (16, 8, 4),
+    "1688": (16, 8, 8),
+    "16816": (16, 8, 16),
+    "16832": (16, 8, 32),
+}
 EXTENTS = re.compile(r"\.(?:m(\d+)n(\d+)k(\d+)|(\d+)x(\d+)x(\d+))")
 
 
@@ -93,6 +113,8 @@ SASS_KINDS = {
     "other": "NOP",
 }
 SASS_KIND_OF = {name: kind for kind, names in SASS_KINDS.items() for name in names.split()}
+ARITHMETIC = ("fma", "float", "integer")  # what takes its operands at once, and the same time always
+REGISTER = re.compile(r"[-~|]*R(\d+)(\.reuse)?\|?")
 JUMPS = ("BRA", "JMP")
 LEAVES = ("EXIT", "RET", "KILL", "BPT", "BRX", "JMX")
 
@@ -123,16 +145,31 @@ def sass_lines(binary: Binary) -> tuple[Line, ...]:
         return ()
     _, functions = json.loads(done.stdout)
     found = next(function for function in functions if function["function-name"] == binary.entry)
-    return tuple(sass_line(row) for row in found["sass-instructions"])
+    rows = found["sass-instructions"]
+    rests = rests_of(binary)
+    return tuple(sass_line(row, rest) for row, rest in zip(rows, rests or (1,) * len(rows), strict=False))
 
 
-def sass_line(row: dict[str, Any]) -> Line:
+def sass_line(row: dict[str, Any], rest: int = 1) -> Line:
     opcode, operands = row["opcode"], row.get("operands", "").split(",")
     name = opcode.partition(".")[0]
-    target = int(operands[-1], 16) // SASS_BYTES if name in JUMPS and operands[-1].startswith("0x") else None
+    target = int(operands[-1], 16) // INSTRUCTION_BYTES if name in JUMPS and operands[-1].startswith("0x") else None
     conditional = "predicate" in row or len(operands) > 1  # "BRA P1,0x10" and "BRA.DIV UR4,0x10" may fall through
     falls = conditional or name not in (*JUMPS, *LEAVES)
-    return Line(opcode, sass_kind(opcode, operands), sass_width(opcode), target, falls)
+    kind = sass_kind(opcode, operands)
+    width = sass_width(opcode)
+    reads = tuple(sass_reads(operands)) if kind in ARITHMETIC else ()
+    first = REGISTER.fullmatch(operands[0]) if kind == "lds" else None
+    loaded = tuple(range(int(first[1]), int(first[1]) + -(-width // 4))) if first else ()
+    return Line(opcode, kind, width, target, falls, reads, loaded, rest)
+
+
+def sass_reads(operands: Sequence[str]) -> Iterator[Read]:
+    """The registers among the three operands behind the result."""
+    for place, operand in enumerate(operands[1:4]):
+        found = REGISTER.fullmatch(operand.strip())
+        if found:
+            yield Read(place, int(found[1]), found[2] is not None)
 
 
 def sass_kind(opcode: str, operands: Sequence[str]) -> str:

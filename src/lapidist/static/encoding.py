@@ -1,0 +1,39 @@
+"""What nvdisasm does not tell of an instruction: for how many cycles its warp rests behind it, as the assembler decided.
+
+An instruction has 16 bytes since compute capability 7.0; four bits of the upper eight hold that number (Jia et al.,
+"Dissecting the NVIDIA Volta GPU architecture via microbenchmarking", 2018).
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+from lapidist.launch import Binary
+
+INSTRUCTION_BYTES = 16
+REST_BIT, REST_MASK = 41, 15  # of the upper eight bytes
+SECTION = struct.Struct("<IIQQQQIIQQ")  # of a 64-bit ELF file: name, type, flags, address, offset, size, ...
+
+
+@lru_cache(maxsize=64)
+def rests_of(binary: Binary) -> tuple[int, ...]:
+    """Instruction by instruction; one cycle is the least."""
+    code = section(binary.cubin, f".text.{binary.entry}")
+    uppers = (upper for _, upper in struct.iter_unpack("<QQ", code[: len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES]))
+    return tuple(max(upper >> REST_BIT & REST_MASK, 1) for upper in uppers)
+
+
+def section(elf: bytes, name: str) -> bytes:
+    """A section of an ELF file; empty if it has none of this name."""
+    if elf[:4] != b"\x7fELF":
+        return b""
+    (table,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
+    rows = [SECTION.unpack_from(elf, table + index * size) for index in range(count)]
+    spelt = rows[names][4]
+    for row in rows:
+        start = spelt + row[0]
+        if elf[start : elf.index(b"\0", start)] == name.encode():
+            return elf[row[4] : row[4] + row[5]]
+    return b""
