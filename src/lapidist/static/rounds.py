@@ -20,7 +20,7 @@ from lapidist.static.listing import Line
 BANKS = 2
 BEHIND = 1  # cycles that a bank may be behind the scheduler
 SHARED_LATENCY = 33  # cycles from a load of shared memory to the first use
-ROUNDS = 2  # of a loop: the second finds what the first left
+ROUNDS = 4  # of a loop, after which each finds what the one before left
 MULTIPLIES = ("fma", "mma")
 ACCESSES = ("lds", "ldsm", "sts", "ldg", "stg", "ldgsts", "local", "barrier")
 
