@@ -12,8 +12,9 @@ from lapidist.device import chip
 from lapidist.kernels import kernel_named
 from lapidist.machine import Counts, run
 from lapidist.machine.counters import pieces, wavefronts
-from lapidist.machine.explain import Limit, Residence, along, difference, explain, explain_kernel
+from lapidist.machine.explain import along, difference, explain, explain_kernel
 from lapidist.machine.foreign import make_launch
+from lapidist.machine.resources import Limit, Residence
 
 LANE = np.arange(32)
 ALL = np.ones((1, 32), bool)
@@ -113,6 +114,22 @@ def test_counts_read_well() -> None:
     text = str(counted())
     assert "32.00 wavefronts each" in text
     assert "4.00 sectors each" in text
+
+
+COPY = """
+    .shared .align 16 .b8 s[128]; mov.u32 %r1, s; mad.lo.u32 %r1, %t, 4, %r1; mad.wide.u32 %rd1, %t, {stride}, %in;
+    cp.async.ca.shared.global [%r1], [%rd1], 4; cp.async.wait_all; bar.sync 0; ld.shared.u32 %r3, [%r1];
+    mad.wide.u32 %rd2, %t, 4, %out; st.global.u32 [%rd2], %r3;
+"""
+
+
+@pytest.mark.parametrize(("stride", "turns", "sectors"), [(4, 1, 4), (32, 8, 32), (128, 32, 32)])
+def test_a_copy_brings_each_line_in_a_turn_of_its_own(stride: int, turns: int, sectors: int) -> None:
+    """32 words from that many lines of 128 bytes, to neighbouring banks; none of them takes the way to the registers."""
+    counts = run_body(COPY.format(stride=stride), np.zeros(1024, "f4"), np.zeros(32, "f4"), exact_counts=True).counts
+    assert counts is not None
+    assert counts.shared_store.turns == turns
+    assert (counts.global_load.turns, counts.global_load.lines) == (sectors, 0)
 
 
 # ---- explanations ----

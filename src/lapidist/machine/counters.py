@@ -114,6 +114,7 @@ class Counts:
     shared_store: Traffic
     local: Traffic
     copied_bytes: int  # moved by bulk and tensor copies
+    copied_sectors: int  # of the global loads, those of cp.async
     streamed_bytes: int  # through shared memory, not by loads and stores: what such copies bring and take, what wgmma reads
     barriers: int
     divergent_branches: int
@@ -284,6 +285,7 @@ def collect(scheduler: Scheduler, counter: Counter) -> Counts:
         total["store shared"],
         total["load local"] + total["store local"],
         counter.copied_bytes,
+        round(sum(site.traffic.turns for _, site in sites if site.space == "global" and "cp.async" in site.text)),
         counter.landed_bytes + operands,
         scheduler.barrier_releases,
         int(scheduler.splits.sum()),

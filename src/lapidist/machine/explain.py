@@ -26,6 +26,7 @@ Progress = Callable[[int, int], None]
 COUNTED_AT = 256  # more takes longer and counts the same
 WHOLE_TILES = Sharing("data_parallel")  # a small product would be cut up along k, a large one hardly
 LAUNCH_SECONDS = 2e-6
+PATH = ("global requests", "shared memory")  # both come to the registers on it
 FEW_FMAS = 512  # of a thread: a step of 128 x 128 x 8 by 256 threads
 NEGLIGIBLE = 1e-3  # of the time: not worth a line
 
@@ -97,8 +98,7 @@ def explain(
     inside = counts if outside is None else combined(counts, outside, 1, -1)
     loop = resources(inside, device, engine, scale, compulsory_bytes, residence.blocks, pace)
     around = {} if outside is None else {each.name: each.seconds for each in resources(outside, device, engine, scale)}
-    limits = [replace(each, seconds=each.seconds + around.get(each.name, 0.0)) for each in loop]
-    limits.sort(key=lambda limit: -limit.seconds)
+    limits = ordered([replace(each, seconds=each.seconds + around.get(each.name, 0.0)) for each in loop])
     busy = residence.overlapped(parts(loop)) + sum(around.values()) / residence.blocks
     total = busy * residence.idle(device) + residence.start_and_end(device) + LAUNCH_SECONDS
     flops = (counts.flops + counts.tensor_flops) * scale
@@ -121,12 +121,22 @@ def cause(bound: str, counts: Counts, pace: Pace | None) -> str:
     return bound
 
 
+def ordered(limits: list[Limit]) -> list[Limit]:
+    """Largest first; but where two share a path and it takes longest, the larger of these is the bound."""
+    limits = sorted(limits, key=lambda limit: -limit.seconds)
+    path = [limit for limit in limits if limit.name in PATH]
+    if sum(limit.seconds for limit in path) > limits[0].seconds:
+        limits.remove(path[0])
+        limits.insert(0, path[0])
+    return limits
+
+
 def parts(limits: list[Limit]) -> list[float]:
     """What overlaps: multiplications are issued like all else, so of the two the smaller one costs nothing of its own, and at
     barriers nothing is issued; one path leads from L1 and shared memory to the registers."""
     seconds = {limit.name: limit.seconds for limit in limits}
     issue = max(seconds.pop("issue slots"), seconds.pop("multiplications")) + seconds.pop("barriers")
-    path = seconds.pop("global requests") + seconds.pop("shared memory")
+    path = sum(seconds.pop(name) for name in PATH)
     return [issue, path, *seconds.values()]
 
 

@@ -11,7 +11,7 @@ from math import prod
 
 from lapidist.device import Device
 from lapidist.dtypes import size_of
-from lapidist.machine.counters import Counts
+from lapidist.machine.counters import SECTOR, Counts
 from lapidist.machine.program import compile_program
 from lapidist.plans import Plan
 from lapidist.static.analysis import SCHEDULERS, WARP, Static, count
@@ -155,18 +155,19 @@ def resources(
     rounds = products_of(counts) / pace.loop.products if pace else 0.0
     slots, issued = slots_of(counts, pace, rounds)
     loads, stores = counts.global_load, counts.global_store
-    # A request takes a cycle for each line that it touches, or as long as its sectors need to arrive; what spills, too.
+    # A request takes a cycle for each line that it brings to registers, or as long as its sectors need; what spills, too.
     spilled = rounds * sum(width * n for width, n in pace.loop.widths["local"].items()) * WARP / SHARED_BYTES if pace else 0.0
-    requests = max(loads.lines + stores.lines, 32 * (loads.turns + stores.turns) / L1_BYTES) + spilled
+    sectors = loads.turns + stores.turns - counts.copied_sectors
+    requests = max(loads.lines + stores.lines, SECTOR * sectors / L1_BYTES) + spilled
     turns = counts.shared_load.turns + counts.shared_store.turns + counts.streamed_bytes / SHARED_BYTES
     met = counts.barriers * scale
     streamed = "read by wgmma, written by the copy engine" if counts.streamed_bytes else "not used"
     per_load = f"{counts.shared_load.per_request:.1f} turns a load" if counts.shared_load.requests else streamed
-    sectors = f"{loads.per_request:.1f} sectors a load" if loads.requests else "no loads"
+    per_request = f"{loads.per_request:.1f} sectors a load" if loads.requests else "no loads"
     found = [
         Limit("issue slots", slots / SCHEDULERS * cycle * scale, issued),
         Limit("multiplications", multiplied * WARP / lanes * cycle * scale, f"{lanes} lanes an SM"),
-        Limit("global requests", requests * cycle * scale, sectors),
+        Limit("global requests", requests * cycle * scale, per_request),
         Limit("shared memory", turns * cycle * scale, per_load),
         Limit("barriers", met * BARRIER_CYCLES / blocks * cycle, f"{met:,.0f} of a block"),
     ]
