@@ -14,6 +14,7 @@ from lapidist.kernels import kernel_named
 from lapidist.machine.explain import cause, explain, explain_kernel, recoded
 from lapidist.machine.registered import product_of
 from lapidist.machine.resources import AHEAD, APART, BY_TURNS, Residence, code_of, pace_of, residence_of
+from lapidist.static import listing
 
 ROOT = Path(__file__).parent.parent
 RUNS = read_runs(ROOT / "results")
@@ -80,6 +81,17 @@ def test_machine_code_counts_on_its_own_chip_only() -> None:
     assert pace is not None
     assert pace.slots == code.instructions + code.waits + code.pauses / 4
     assert pace_of(chip("v100"), residence, code) is None
+
+
+def test_without_a_disassembler_ptx_has_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "disassembler", lambda: None)
+    listing.sass_lines.cache_clear()
+    plan = product_of(kernel_named("large_tile"), "float32", RR).plan
+    code = code_of(plan)
+    listing.sass_lines.cache_clear()
+    residence = residence_of(plan, (4096, 4096), chip("h200"), code)
+    assert (residence.blocks, residence.ahead) == (2, AHEAD)
+    assert pace_of(chip("h200"), residence, code) is None
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ NEGLIGIBLE = 1e-3  # of the time: not worth a line
 
 @dataclass(frozen=True)
 class Explanation:
-    """`seconds` is the prediction; `limits` come largest first."""
+    """`seconds` is the prediction; of the `limits` the bound comes first, then the largest."""
 
     chip: str
     seconds: float

@@ -4,7 +4,7 @@ Operands. The register file of a quarter of an SM has two banks, even and odd re
 cycle. A register read with `.reuse` stays in a cache, which has a place for each bank and each operand of an instruction, until
 the next register of that bank is read for that operand, or memory is accessed. The banks may fall a cycle behind; then the
 scheduler issues nothing, to no warp. With this, no constant fitted, the profiler's dispatch stalls of seven kernels come out
-within a sixth, in pieces of 32 instructions too (docs/machine.md).
+within a fifth, in pieces of 32 instructions too (docs/machine.md).
 
 Pauses. The assembler makes a warp rest behind an instruction, and a warp waits for what it loads from shared memory. Others can
 go on meanwhile.
