@@ -10,7 +10,7 @@ from lapidist.bench.cases import Case, shape_words
 from lapidist.bench.markdown import row_of, rule
 from lapidist.bench.record import Conditions, Record, Run
 from lapidist.bench.views import RUNG_NUMBER, label, latest
-from lapidist.device import Device
+from lapidist.device import Device, chip
 from lapidist.dtypes import short_name
 from lapidist.kernel import Kernel
 from lapidist.kernels import RUNGS
@@ -135,8 +135,8 @@ def page(runs: Sequence[Run]) -> str:
     """Every ladder that was predicted and measured: on an H200 in each math, and those that others published."""
     predicted = predictions_of(runs)
     parts = []
-    for (chip, math, shape), rows in sorted(predicted.items(), key=lambda item: (item[0][1] != "float32", item[0])):
-        if chip == H200:
+    for (device, math, shape), rows in sorted(predicted.items(), key=lambda item: (item[0][1] != "float32", item[0])):
+        if device == H200:
             title = f"{shape_words(*shape)}, {short_name(math)}, one H200, measured sustained (docs/performance.md)"
             parts.append(comparison(title, rows, measured(runs, math, shape), "measured ms"))
     for ladder in PUBLISHED:
@@ -173,7 +173,7 @@ def comparison(title: str, predicted: dict[str, Record], seen: dict[str, Seen], 
         )
     errors = sorted(abs((predicted[name].seconds or 0.0) * 1e3 / seen[name].milliseconds - 1) for name in names)
     words = f"{order_of(names, predicted, seen, head.split()[0])} Median error {errors[len(errors) // 2]:.0%}."
-    return f"{title}:\n\n" + "\n".join(lines) + f"\n\n{words}{slowed(names, seen)}\n"
+    return f"{title}:\n\n" + "\n".join(lines) + f"\n\n{words}{slowed(names, seen, predicted[names[0]].device)}\n"
 
 
 def order_of(names: Sequence[str], predicted: dict[str, Record], seen: dict[str, Seen], kind: str) -> str:
@@ -185,8 +185,8 @@ def order_of(names: Sequence[str], predicted: dict[str, Record], seen: dict[str,
     wrong = [pair for pair in astray if pair not in ties]
     words = f"Of {len(pairs)} pairs, {len(pairs) - len(astray)} come out in the {kind} order"
     if ties:
-        words += f"; {listed(ties)} the other way round, but as close as their own replays: a slow one of the faster took longer"
-        words += " than a fast one of the slower"
+        words += f"; {listed(ties)} the other way round, but within their own replays (some of the faster kernel took longer than"
+        words += " some of the slower one)"
     return words + (f"; {listed(wrong)} the other way round." if wrong else ".")
 
 
@@ -194,11 +194,11 @@ def listed(pairs: Sequence[tuple[str, str]]) -> str:
     return ", ".join(f"{RUNG_NUMBER.get(a, 0):02d} and {RUNG_NUMBER.get(b, 0):02d}" for a, b in pairs)
 
 
-def slowed(names: Sequence[str], seen: dict[str, Seen]) -> str:
+def slowed(names: Sequence[str], seen: dict[str, Seen], device: str) -> str:
     """Where power held the clock down: predictions do not know of it."""
-    full = max((seen[name].clock_mhz or 0.0 for name in names), default=0.0)
+    full = chip(device).clock_mhz
     low = [f"{RUNG_NUMBER.get(name, 0):02d} at {clock:.0f}" for name in names if (clock := seen[name].clock_mhz or full) < full]
-    return f" Measured below {full:.0f} MHz, for power: {', '.join(low)}." if low else ""
+    return f" Measured below {full} MHz, for power: {', '.join(low)}." if low else ""
 
 
 def source_line(runs: Sequence[Run]) -> str:
