@@ -12,6 +12,7 @@ from lapidist.kernels import kernel_named
 from lapidist.plans import make_plan
 from lapidist.problem import Problem
 from lapidist.sgemm_operands import packed, packed_bytes
+from lapidist.sharing import Sharing
 
 H200 = CHIPS["h200"]
 
@@ -90,6 +91,42 @@ def test_large_products_come_here_and_small_ones_do_not() -> None:
     assert chosen(4096, 4096, 4096) == "sgemm"
     assert chosen(4097, 4099, 4101) == "sgemm"
     assert chosen(128, 128, 1024) == "simt"
+
+
+@pytest.mark.parametrize(
+    ("tiles_m", "tiles_n", "k", "kind", "reduction"),
+    [
+        (12, 11, 4096, "data-parallel", "none"),  # a wave
+        (19, 7, 4096, "Stream-K", "turnstile"),  # one tile more
+        (6, 7, 2048, "Stream-K", "turnstile"),  # three peers a tile
+        (3, 4, 4096, "Stream-K", "separate"),  # eleven
+        (3, 4, 32, "data-parallel", "none"),  # a single step
+    ],
+)
+def test_what_waves_leave_over_is_shared(tiles_m: int, tiles_n: int, k: int, kind: str, reduction: str) -> None:
+    """Where that takes less time by the model, which is never more than a block a tile takes."""
+    m, n = tiles_m * 256, tiles_n * 128
+    problem = Problem.of(fake((m, k), (k, 1)), fake((k, n), (n, 1)), None, fake((m, n), (n, 1)))
+    kernel = kernel_named("sgemm")
+    plan, whole = (make_plan(problem, H200, kernel, kernel.config, way) for way in (Sharing(), Sharing("data_parallel")))
+    assert plan.schedule is not None
+    assert (plan.schedule.kind, plan.schedule.reduction) == (kind, reduction)
+    assert plan.predicted_seconds <= whole.predicted_seconds
+    assert plan.cooperative == (reduction == "separate")  # its blocks wait for each other
+
+
+@pytest.mark.parametrize(("name", "reduction"), [("sgemm", "cluster"), ("sgemm", "atomic"), ("tma_producer", "separate")])
+def test_ways_to_share_that_a_kernel_lacks(name: str, reduction: str) -> None:
+    a = np.ones((64, 64), np.float32)
+    with pytest.raises(lapidist.RefusalError, match=f"reduction: this kernel's blocks share tiles by .*; got '{reduction}'"):
+        lapidist.gemm(a, a, kernel=name, split_k=2, reduction=reduction, deterministic=False, device="machine")
+
+
+def test_stream_k_on_one_multiprocessor_is_data_parallel() -> None:
+    a = np.ones((600, 64), np.float32)
+    plan = lapidist.plan(a, a.T, kernel="sgemm", schedule="stream_k", avail_sms=1, device="machine").plan
+    assert plan.schedule.kind == "data-parallel"
+    assert plan.schedule.launched == H200.sms
 
 
 @pytest.mark.gpu

@@ -22,7 +22,7 @@ from lapidist.sgemm_operands import packed, packed_bytes
 from lapidist.sharing import Sharing, fitting
 from lapidist.signatures import vector_width
 
-MOST_IN_TURN = 4  # peers of a tile that hand sums on one after another
+MOST_TURNS = 4
 PEERS = (2, 3, 4, 6, 8, 11, 16, 22, 32, 44)  # of a tile, that are weighed
 LEAST_STEPS = 2  # of a block
 WAVES = 32  # of whole tiles: after so many the last one does not matter
@@ -38,6 +38,8 @@ def shared_by(*known: str) -> Schedules:
             raise ArgumentError(
                 f"reduction: this kernel's blocks share tiles by {ways}; got {reduction!r}. Take that, or another kernel"
             )
+        if sharing.schedule == "stream_k" and sharing.avail_sms == 1:  # the data-parallel kernel
+            sharing = replace(sharing, schedule="data_parallel", avail_sms=None)
         blocks = min(sharing.avail_sms or device.sms, device.sms)
         for schedule in wanted(grid, config.tm, blocks, sharing, (reduction,) if reduction in known else known):
             # Blocks that pack operands wait for each other, and so do those that take part in a separate reduction when they are
@@ -74,11 +76,16 @@ def streams(grid: TileGrid, rows: int, blocks: int, reduction: str) -> Iterator[
     for tiles, shared in sorted(shares):
         if shared * LEAST_STEPS > tiles * grid.iterations or not (full or shared > tiles):
             continue
-        peers = most_peers(tiles, shared, grid.iterations)
-        if peers <= MOST_IN_TURN if reduction == "turnstile" else not full and peers > 2:
+        if turns(tiles, shared) <= MOST_TURNS if reduction == "turnstile" else not full and shared > 2 * tiles:
             form = {"persistent": True, "reduction": reduction, "fragments": fragments(rows, tiles, blocks)}
             schedule = stream_k(grid, sms=blocks, sk_tiles=tiles, sk_blocks=shared, **form)  # type: ignore[arg-type]
             yield replace(schedule, reason=f"{partial} tiles are left over full waves")
+
+
+def turns(tiles: int, blocks: int) -> int:
+    """How often sums are handed on while others wait. A block whose stretch ends inside a tile leaves its part of that first, so
+    only blocks that lie within the tile hold up the one that finishes it."""
+    return blocks // tiles if blocks % tiles else blocks // tiles - 1
 
 
 def fragments(rows: int, tiles: int, blocks: int) -> int:
@@ -94,7 +101,7 @@ FIRST = 2.0e-6  # until the first products: barriers, maps, the way of the first
 STORED, STORED_TOGETHER, STORED_ALONG = 1.0e-6, 2.7e-6, 1.5e-6  # a tile on its way out; if all SMs have one; by hand
 PACKING, PACKED_BYTES_PER_SECOND = 4.5e-6, 1.2e12  # until all blocks have met, and what they copy
 DRAM_SHARE = 0.65
-HANDED, IN_TURN = 5.5e-6, 4.6e-6  # sums from one peer to the next; for each further peer
+HANDED, IN_TURN = 5.5e-6, 4.6e-6  # sums from one peer to the next; for each further turn
 LEFT, BROUGHT = 6.0e-6, 2.5e-6  # sums left for all; a fragment of them brought together
 BY_ROW, BY_PEER = 0.6e-6, 0.2e-6  # the same for each row of a thread's sums, and for each peer of that
 
@@ -132,5 +139,5 @@ def computing(problem: Problem, config: Config, device: Device, schedule: Schedu
         each = BROUGHT + ceil_div(config.tm, schedule.fragments) * (BY_ROW + BY_PEER * peers)
         handing = rounds * LEFT + ceil_div(schedule.reduction_blocks, blocks) * each - stored
     else:
-        handing = HANDED + IN_TURN * (peers - 2)
+        handing = HANDED + IN_TURN * (max(1, turns(schedule.sk_tiles, schedule.sk_blocks)) - 1)
     return whole + rounds * longest * step + tiles * stored + handing

@@ -28,11 +28,11 @@ where fewer blocks fit than the schedule counts on, some start when the others a
 runs up to a tenth slower in its main loop, since what the next tile needs lives beside the sums.
 
 What `sgemm` taught, whose tiles of 256 x 128 leave a chip with one tile, or none, for each multiprocessor more often than not:
-to hand the sums of a tile from one block to the next takes as long as a whole step along k, so of more than four peers all
-leave theirs at once, and then take a part each to bring together. How many parts matters more than how much each reads:
-beginning one costs more than a further row of every thread's sums, so there are as many as blocks and no more. The same tile
-lying on its side fits other edges for nothing. Half the tile, two blocks of it on a multiprocessor, was to leave less at the
-edges and to fill one block's waits with the other's work; its loop ran a sixth slower, and it is gone. Rows of D that start
+to hand the sums of a tile from one block to the next takes as long as a whole step along k, so where a tile has more than a few
+peers all leave theirs at once, and then take a part each to bring together. How many parts matters more than how much each
+reads: beginning one costs more than a further row of every thread's sums, so there are as many as blocks and no more. The same
+tile lying on its side fits other edges for nothing. Half the tile, two blocks of it on a multiprocessor, was to leave less at
+the edges and to fill one block's waits with the other's work; its loop ran a sixth slower, and it is gone. Rows of D that start
 anywhere leave by way of shared memory: written from where the sums lie, every fourth element of a line was touched at a time.
 """
 RIVALS = {
