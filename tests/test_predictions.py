@@ -11,9 +11,9 @@ from lapidist.bench.predictions import H200, PUBLISHED, Seen, comparison, measur
 from lapidist.bench.record import Record, read_runs
 from lapidist.device import chip
 from lapidist.kernels import kernel_named
-from lapidist.machine.explain import cause, explain, explain_kernel, recoded
+from lapidist.machine.explain import Explanation, cause, explain, explain_kernel, recoded
 from lapidist.machine.registered import product_of
-from lapidist.machine.resources import AHEAD, APART, BY_TURNS, Residence, code_of, pace_of, residence_of
+from lapidist.machine.resources import AHEAD, APART, BY_TURNS, Limit, Residence, code_of, pace_of, residence_of
 from lapidist.static import listing
 
 ROOT = Path(__file__).parent.parent
@@ -134,6 +134,24 @@ def test_the_cause_of_a_bound() -> None:
     assert cause("shared memory", counts, None) == "shared operands"
     assert cause("issue slots", counts, None) == "issue slots"
     assert explain(counts, chip("h200")).bound.name == "shared memory"
+
+
+def explanation(seconds: float, **limits: float) -> Explanation:
+    found = tuple(Limit(name.replace("_", " "), time, "") for name, time in limits.items())
+    return Explanation("H200", seconds, 1e9, 1e12, found, "")
+
+
+def test_what_shares_a_path_is_told_together() -> None:
+    both = explanation(2.0, shared_memory=1.0, issue_slots=0.9, global_requests=0.5)
+    assert "bound by shared memory and global requests, 75% of that time" in str(both)
+    assert "bound by shared memory, 50%" in str(explanation(2.0, shared_memory=1.0, global_requests=0.01))
+    assert "bound by issue slots, 80%" in str(explanation(1.0, issue_slots=0.8, global_requests=0.5, shared_memory=0.1))
+
+
+def test_units_that_wait_are_told_what_for() -> None:
+    _, answer = explain_kernel(kernel_named("wgmma_persistent"), chip("h200"), (4096, 4096, 4096), "float16")
+    assert answer.bound.name == "tensor cores"
+    assert f"hide {answer.limits[1].name}" in answer.advice
 
 
 # ---- the page ----

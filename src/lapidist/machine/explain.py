@@ -27,6 +27,8 @@ COUNTED_AT = 256  # more takes longer and counts the same
 WHOLE_TILES = Sharing("data_parallel")  # a small product would be cut up along k, a large one hardly
 LAUNCH_SECONDS = 2e-6
 PATH = ("global requests", "shared memory")  # both come to the registers on it
+WORK = ("multiplications", "tensor cores")
+NEARLY = 0.9  # of the time: no better in practice
 FEW_FMAS = 512  # of a thread: a step of 128 x 128 x 8 by 256 threads
 NEGLIGIBLE = 1e-3  # of the time: not worth a line
 
@@ -47,6 +49,12 @@ class Explanation:
         return self.limits[0]
 
     @property
+    def binding(self) -> tuple[Limit, ...]:
+        """The bound, and what takes the same path if that is no trifle."""
+        shared = (each for each in self.limits[1:] if self.bound.name in PATH and each.name in PATH)
+        return self.bound, *(each for each in shared if each.seconds > 0.1 * self.bound.seconds)
+
+    @property
     def share_of_peak(self) -> float:
         return self.flops / self.seconds / self.peak_flops
 
@@ -54,7 +62,8 @@ class Explanation:
         lines = [
             f"on {self.chip}: {self.seconds * 1e3:.3f} ms predicted, {self.flops / self.seconds / 1e12:.2f} TFLOP/s, "
             f"{self.share_of_peak:.1%} of what its unit does",
-            f"  bound by {self.bound.name}, {self.bound.seconds / self.seconds:.0%} of that time; each alone would take:",
+            f"  bound by {' and '.join(each.name for each in self.binding)}, "
+            f"{sum(each.seconds for each in self.binding) / self.seconds:.0%} of that time; each alone would take:",
         ]
         shown = [limit for limit in self.limits if limit.seconds >= NEGLIGIBLE * self.seconds]
         lines += [f"  {limit.name:18s} {limit.seconds * 1e3:9.3f} ms  {limit.why}" for limit in shown]
@@ -103,7 +112,10 @@ def explain(
     total = busy * residence.idle(device) + residence.start_and_end(device) + LAUNCH_SECONDS
     flops = (counts.flops + counts.tensor_flops) * scale
     peak = device.unit_limit(unit, math) * 1e12
-    return Explanation(device.name, total, flops, peak, tuple(limits), ADVICE[cause(limits[0].name, counts, pace)])
+    advice = ADVICE[cause(limits[0].name, counts, pace)]
+    if limits[0].name in WORK and limits[0].seconds < NEARLY * total:
+        advice = f"the units that do the work wait: hide {limits[1].name} and what comes before and after the loop behind them"
+    return Explanation(device.name, total, flops, peak, tuple(limits), advice)
 
 
 def cause(bound: str, counts: Counts, pace: Pace | None) -> str:
