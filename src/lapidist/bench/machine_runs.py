@@ -39,12 +39,12 @@ def explain_command(name: str, device: Device, case: Case, as_json: bool, record
         raise ArgumentError(f"--dtype: no rung multiplies {case.math} on {device.name}. Choose another type, or a newer chip")
     answers = [predict(kernel, device, case) for kernel in kernels]
     if as_json:
-        rows = [as_row(record_, answer, kernel, case) for kernel, (record_, answer) in zip(kernels, answers, strict=True)]
+        rows = [as_row(record_, answer, kernel, case, device) for kernel, (record_, answer) in zip(kernels, answers, strict=True)]
         print(json.dumps(rows if name == LADDER else rows[0]))
     elif name == LADDER:
         print_ladder(device, case, answers)
     else:
-        print_one(kernels[0], case, answers[0][1])
+        print_one(kernels[0], case, answers[0][1], device)
     if record is not None:
         conditions = conditions_of(device)
         write_run(
@@ -61,9 +61,9 @@ def runnable(kernel: Kernel, device: Device) -> Kernel:
     return kernel
 
 
-def as_row(record: Record, answer: Explanation, kernel: Kernel, case: Case) -> dict[str, Any]:
+def as_row(record: Record, answer: Explanation, kernel: Kernel, case: Case, device: Device) -> dict[str, Any]:
     return {"kernel": kernel.name, "size": [record.m, record.n, record.k], "nvrtc": nvrtc(), **asdict(answer)} | {
-        "next": next_step(kernel, case.math)
+        "next": next_step(kernel, case.math, device)
     }
 
 
@@ -74,9 +74,9 @@ def print_ladder(device: Device, case: Case, answers: list[tuple[Record, Explana
         print(f"  {record.kernel:20s}{time}{speed}{answer.share_of_peak:8.1%} of {record.unit}   bound by {answer.bound.name}")
 
 
-def print_one(kernel: Kernel, case: Case, answer: Explanation) -> None:
+def print_one(kernel: Kernel, case: Case, answer: Explanation, device: Device) -> None:
     print(f"{kernel.name} at {case.m} x {case.n} x {case.k}, {case.math}, PTX of NVRTC {nvrtc()}\n{answer}")
-    step = next_step(kernel, case.math)
+    step = next_step(kernel, case.math, device)
     if step is not None:
         print("\n    ".join([f"  next rung {step[0]}:", *step[1]]))
 

@@ -243,8 +243,8 @@ def count(launch: Launch, on_progress: Progress | None = None) -> Counts:
     return counts
 
 
-def next_step(kernel: Kernel, math: str) -> tuple[str, list[str]] | None:
-    """The rung after this one in the same math, and what it changes; None behind the last."""
+def next_step(kernel: Kernel, math: str, device: Device) -> tuple[str, list[str]] | None:
+    """The rung after this one in the same math, and what it changes on a chip; None behind the last."""
     from lapidist.kernels import RUNGS
 
     rungs = [rung for rung in RUNGS if math in rung.types.maths]
@@ -254,12 +254,13 @@ def next_step(kernel: Kernel, math: str) -> tuple[str, list[str]] | None:
     shape = (COUNTED_AT, COUNTED_AT, COUNTED_AT)
     before, then = (product_of(one, math, shape, schedule=WHOLE_TILES) for one in (kernel, after))
     changes = difference(count(before.launch()), count(then.launch()))
-    return after.name, changes + recoded(code_of(before.plan), code_of(then.plan))
+    return after.name, changes + recoded(code_of(before.plan), code_of(then.plan), device)
 
 
-def recoded(before: Static, after: Static) -> list[str]:
-    """What the assembler made of the step, for loops of multiply-adds on CUDA cores."""
-    if not (before.ffma and after.ffma and before.source == after.source == "sass"):
+def recoded(before: Static, after: Static, device: Device) -> list[str]:
+    """What the chip's assembler made of the step, for loops of multiply-adds on CUDA cores."""
+    known = before.source == after.source == "sass" and before.architecture == device.architecture
+    if not (known and before.ffma and after.ffma):
         return []
     rows = [("instructions", "instructions"), ("cycles late for registers", "waits"), ("cycles that a warp pauses", "pauses")]
     lines = []
