@@ -33,7 +33,7 @@ MOVED_BYTES = 170e12  # a second, out of the L2 and into shared memory: what the
 LEAST_STEP = 230.0  # cycles, however small the tile: barriers there and back
 L2_BYTES = 104.0  # a cycle, from the L2 to an SM
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
-COLUMN_BY_HAND = 54.0  # cycles for 64 rows of a column of D that the copy engine does not take
+COLUMN_BY_HAND = 30.0  # cycles for a column of 16 rows, which each warp has, of D that the copy engine does not take
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 PAIRING = 0.9e-6  # seconds until the blocks of a cluster have met, in the beginning and in the end
 SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
@@ -114,7 +114,7 @@ def store_cycles(problem: Problem, config: Config) -> float:
     """What the way out of a tile adds."""
     if copies_out(problem):
         return config.bm * config.bn * size_of(problem.out_dtype) / STORED_BYTES
-    return COLUMN_BY_HAND * config.bn
+    return COLUMN_BY_HAND * config.bn * config.wm / 16
 
 
 def pack_seconds(problem: Problem, device: Device) -> float:

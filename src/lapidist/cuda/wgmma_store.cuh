@@ -108,28 +108,31 @@ template <int Cols> struct Patch {
     return reinterpret_cast<const unsigned&>(two);
   }
 
-  // To global memory by plain stores, where rows of D do not start on 16 bytes: from the first place that does on, whole pieces
-  // put together from two of the patch; what is left at both ends of a row, one element at a time.
+  // To global memory by plain stores, where rows of D do not start on 16 bytes: a word a lane, so that a row leaves as one
+  // stretch. A row that starts inside of a word leaves as words of two neighbours' bytes; then all rows' ends, element by element.
+  // Predicates, no branches: a scheduler has two warps, which would not hide them.
   __device__ __forceinline__ void copy_out(Out* D, i64 pitch, int rows, int cols) const {
-    constexpr int PER_PIECE = 16 / sizeof(Out), PIECES = Cols / PER_PIECE, ENDS = 2 * PER_PIECE;
-    const int lane = threadIdx.x % 32, exist = min_of(cols, Cols);
-    const auto head = [&](int row) { return static_cast<int>(-skew_of(D + row * pitch) % 16 / sizeof(Out)); };
-#pragma unroll 2
-    for (int i = lane; i < 16 * PIECES; i += 32) {
-      const int row = i / PIECES, piece = i % PIECES, before = head(row), col = before + piece * PER_PIECE;
-      if (row >= rows || col + PER_PIECE > exist) continue;
-      *reinterpret_cast<Words*>(D + row * pitch + col) =
-          shifted(words_at(row, piece), words_at(row, before ? piece + 1 : piece), before * sizeof(Out));
+    constexpr int WORDS = PITCH / 4, PER_WORD = 4 / sizeof(Out), AT_ONCE = 32 / WORDS;
+    const int lane = threadIdx.x % 32, word = lane % WORDS, exist = min_of(cols, Cols);
+    char* to = reinterpret_cast<char*>(D + lane / WORDS * pitch) + word * 4;
+#pragma unroll 4
+    for (int row = lane / WORDS; row < 16; row += AT_ONCE, to += AT_ONCE * pitch * sizeof(Out)) {
+      __syncwarp();  // those that stored are back
+      const unsigned low = *static_cast<const unsigned*>(__cvta_shared_to_generic(place(row, word * 4)));
+      const unsigned next = PER_WORD > 1 ? __shfl_down_sync(~0u, low, 1) : 0, skipped = bytes_to_word(to);
+      if (row < rows && (word + 1) * PER_WORD + static_cast<int>(skipped / sizeof(Out)) <= exist)
+        *reinterpret_cast<unsigned*>(to + skipped) = __funnelshift_r(low, next, skipped * 8);
     }
-#pragma unroll 2
-    for (int i = lane; i < 16 * ENDS; i += 32) {
-      const int row = i / ENDS, before = min_of(head(row), exist), whole = (exist - before) / PER_PIECE * PER_PIECE;
-      const int col = i % ENDS < PER_PIECE ? i % ENDS : before + whole + i % PER_PIECE;
-      if (row < rows && col < (i % ENDS < PER_PIECE ? before : exist))
-        D[row * pitch + col] = at(row, col);
+    const int row = lane % 16;
+    Out* const line = D + row * pitch;
+    const int before = bytes_to_word(line) / sizeof(Out), behind = (exist - before) % PER_WORD;
+#pragma unroll
+    for (int i = 0; i < PER_WORD - 1; ++i) {
+      const int col = lane < 16 ? i : exist - 1 - i;
+      if (row < rows && col >= 0 && col < exist && i < (lane < 16 ? before : behind)) line[col] = at(row, col);
     }
   }
-  __device__ __forceinline__ Words words_at(int row, int piece) const {
-    return *static_cast<const Words*>(__cvta_shared_to_generic(place(row, piece * 16)));
+  __device__ __forceinline__ static unsigned bytes_to_word(const void* from) {
+    return -reinterpret_cast<unsigned long long>(from) % 4;
   }
 };
