@@ -149,17 +149,6 @@ template <> struct Mma<double, double, double> {
 };
 typedef Mma<T, B_ELEMENT, Sum> Sums;
 
-// Four tiles of 8 rows of 16 bytes; lane l gives the address of row l % 8 of tile l / 8. Lane 4 g + t receives the t-th 4
-// bytes of row g; with Turned, of elements of 2 bytes, rows 2t and 2t + 1 of column g.
-template <bool Turned> __device__ __forceinline__ void ldmatrix(unsigned (&tile)[4], const char* row) {
-  if constexpr (Turned)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
-}
-
 // A tile of Outer rows of A (or columns of B), Deep steps of k, in shared memory as it lies in global memory: the touching
 // direction in rows of whole chunks. Chunk c of row r is stored at place c ^ swizzle(r), so that the eight chunks which one
 // phase of a read wants lie in eight different groups of four banks.

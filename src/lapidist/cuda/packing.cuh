@@ -89,6 +89,19 @@ __device__ __forceinline__ void pack_lines(Element* to, i64 to_pitch, const Elem
   block = behind(block, lines * runs);
 }
 
+// Words of as many lines as a word has elements, turned: word i then holds the i-th elements of all.
+__device__ __forceinline__ void turn_words(unsigned (&)[1]) {}
+__device__ __forceinline__ void turn_words(unsigned (&x)[2]) {
+  const unsigned low = __byte_perm(x[0], x[1], 0x5410);
+  x[1] = __byte_perm(x[0], x[1], 0x7632), x[0] = low;
+}
+__device__ __forceinline__ void turn_words(unsigned (&x)[4]) {
+  const unsigned a = __byte_perm(x[0], x[1], 0x5140), b = __byte_perm(x[2], x[3], 0x5140);
+  const unsigned c = __byte_perm(x[0], x[1], 0x7362), d = __byte_perm(x[2], x[3], 0x7362);
+  x[0] = __byte_perm(a, b, 0x5410), x[1] = __byte_perm(a, b, 0x7632);
+  x[2] = __byte_perm(c, d, 0x5410), x[3] = __byte_perm(c, d, 0x7632);
+}
+
 // The same turned: element i of line j comes to line i, place j. A thread turns squares of PER_PIECE lines in its registers, as
 // many as take 16 loads of a piece: enough bytes on their way. A warp has 8 squares side by side, which it reads as whole lines
 // of the caches, and 4 rows of squares, which it writes as 64 bytes.

@@ -21,16 +21,3 @@ __device__ __forceinline__ Words shifted(const Words& low, const Words& high, un
 template <typename Element> __device__ __forceinline__ unsigned skew_of(const Element* place) {
   return reinterpret_cast<unsigned long long>(place) % 16;
 }
-
-// Words of as many lines as a word has elements, turned: word i then holds the i-th elements of all.
-__device__ __forceinline__ void turn_words(unsigned (&)[1]) {}
-__device__ __forceinline__ void turn_words(unsigned (&x)[2]) {
-  const unsigned low = __byte_perm(x[0], x[1], 0x5410);
-  x[1] = __byte_perm(x[0], x[1], 0x7632), x[0] = low;
-}
-__device__ __forceinline__ void turn_words(unsigned (&x)[4]) {
-  const unsigned a = __byte_perm(x[0], x[1], 0x5140), b = __byte_perm(x[2], x[3], 0x5140);
-  const unsigned c = __byte_perm(x[0], x[1], 0x7362), d = __byte_perm(x[2], x[3], 0x7362);
-  x[0] = __byte_perm(a, b, 0x5410), x[1] = __byte_perm(a, b, 0x7632);
-  x[2] = __byte_perm(c, d, 0x5410), x[3] = __byte_perm(c, d, 0x7632);
-}

@@ -58,3 +58,14 @@ __device__ __forceinline__ void copy4_async(T* smem, const T* from, int last) {
 // A value that the compiler must take for a new one; no instruction.
 __device__ __forceinline__ void opaque(float& value) { asm volatile("" : "+f"(value)); }
 __device__ __forceinline__ void opaque(double& value) { asm volatile("" : "+d"(value)); }
+
+// Four tiles of 8 rows of 16 bytes; lane l gives the address of row l % 8 of tile l / 8. Lane 4 g + t receives the t-th 4
+// bytes of row g; with Turned, of elements of 2 bytes, rows 2t and 2t + 1 of column g.
+template <bool Turned> __device__ __forceinline__ void ldmatrix(unsigned (&tile)[4], const char* row) {
+  if constexpr (Turned)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
+}

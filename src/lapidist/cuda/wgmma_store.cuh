@@ -2,7 +2,9 @@
 // rows at a time.
 #pragma once
 
-#include "wgmma_registers.cuh"
+#include "wgmma_registers.cuh"  // first: it brings the element types
+
+#include "pieces.cuh"
 
 #ifndef D_TURNED  // 1: neighbours of D touch along the rows of its tiles, as the kernel computes the product with A and B exchanged
 #define D_TURNED 0
