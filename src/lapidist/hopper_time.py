@@ -13,7 +13,6 @@ from lapidist.device import Device
 from lapidist.dtypes import size_of
 from lapidist.hopper_operands import (
     L2_LINE,
-    by_registers,
     copies_out,
     loaded_rows,
     packed,
@@ -43,7 +42,6 @@ STEP_BYTES = 128  # along k, of a row of A or a column of B
 PACKING = 4.2e-6, 0.73
 TURNING = 10e-6, 0.36
 PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = 150.0, 1.2, 80.0  # cycles of a step: there and back, for each sum, for factors
-TURNED_BYTES = 1.1  # times as long, in cycles and in power, where bytes of A are turned on their way through registers
 
 
 def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
@@ -56,12 +54,11 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     turns = rounds(grid, config, device, schedule)
     cycles = busy_cycles(turns, grid.iterations * step, store_cycles(problem, config), config)
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
-    slower = TURNED_BYTES if by_registers(problem) and size_of(problem.dtype) == 1 else 1.0
     moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
     powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE) + moved / MOVED_BYTES
     memory = least_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
     pairing = PAIRING if config.cluster > 1 else 0.0
-    worked = together(slower * running, slower * powered, memory)
+    worked = together(running, powered, memory)
     return pack_seconds(problem, device) + worked + handing_on(grid, config, schedule) + pairing
 
 
