@@ -109,7 +109,7 @@ TURNED = [
 @pytest.mark.parametrize(("math", "config"), TURNED, ids=str)
 def test_turned_in_registers(math: str, config: Config) -> None:
     """A by columns as it is; B by rows in A's place. Nothing is packed, and no order of events gives another result."""
-    m, n, k = config.bm + 16, config.bn + 16, 4 * config.bk + 16
+    m, n, k = config.bm + 16, config.bn + 16, 3 * config.bk + 16
     a, b, more = operands(math, m, n, k)
     check(run(lying(a, "col"), lying(b, "col"), config, n, **more), a, b)
     config = replace(config, exchanged=True)

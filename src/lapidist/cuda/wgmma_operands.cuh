@@ -33,7 +33,7 @@ __device__ __forceinline__ Workspace pack_operands(const Extents& e, const T* A,
   if (!PACK_A && !PACK_B) return workspace;
   T* to = static_cast<T*>(workspace.slots);
   int block = blockIdx.x;
-  if (PACK_A) to += pack<A_TURNED, PACK_A == 2>(to, A, a_line, e.M, e.K, of_a, block);
+  if (PACK_A) to += pack<A_TURNED, false>(to, A, a_line, e.M, e.K, of_a, block);
   if (PACK_B) to += pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K, of_b, block);
   meet_all_blocks(workspace.flags);
   return Workspace{workspace.flags + PACKING_FLAGS, to};

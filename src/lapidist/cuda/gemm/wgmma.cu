@@ -24,7 +24,7 @@
 #ifndef D_COPY_ENGINE  // rows of D start on 16 bytes
 #define D_COPY_ENGINE 1
 #endif
-#ifndef PACK_A  // 1: lines of A, or of B, do not start on 16 bytes; 2: k does not touch, and wgmma wants it to
+#ifndef PACK_A  // 1: lines of A, or of B, do not start on 16 bytes; 2: k does not touch in B, and wgmma wants it to
 #define PACK_A 0
 #define PACK_B 0
 #endif
