@@ -106,9 +106,10 @@ def gemm(
     itself. `out_dtype`, `acc_dtype`, `precision`, `scale_a`, `scale_b` and `promote` are matmul's. With 8-bit integers alpha
     and beta are whole numbers.
     `gather_a` and `gather_b` are indices of a's rows and b's columns, `scatter_d` of the rows of out (and c) that take the
-    result, in every matrix of a batch; `check_indices` looks at them all. `permuted`: out has four dimensions (m1, m0, n1,
-    n0), of any strides. alpha and beta may be arrays of one element. `mode` says what is passed, and is checked: "gemm", one
-    pair of matrices; "batched", stacks of them; "array", lists of arrays or Pointers, of which c, out and the result are too.
+    result, in every matrix of a batch or, with the batch's dimensions before them, each for one; `check_indices` looks at
+    them all. `permuted`: out has four dimensions (m1, m0, n1, n0) after those of a batch, of any strides. alpha and beta may
+    be arrays of one element. `mode` says what is passed, and is checked: "gemm", one pair of matrices; "batched", stacks of
+    them; "array", lists of arrays or Pointers, of which c, out and the result are too.
     `kernel` and `config` name a registry row and its knobs; `schedule` ("data_parallel", "stream_k" or a Schedule), `split_k`,
     `reduction` and `avail_sms` say how blocks share the work. `workspace` is an array of at least plan(...).workspace_bytes of
     zeros, which is fit for the next call; without it the driver keeps one.
@@ -119,7 +120,7 @@ def gemm(
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
     form = Form(trans_a, trans_b, False, alpha, beta, wanted, wishes, factors)
     if is_array_batch(mode, a, b):
-        plain = array_form(form, workspace)
+        plain = array_form(form)
         return [] if both_empty(a, b) else ArrayGemm(a, b, c, out, plain, choices).run(stream)
     arguments = arguments_of(a, b, c, out, form)
     if workspace is not None or form.routed:
@@ -168,7 +169,7 @@ def plan(
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
     form = Form(trans_a, trans_b, False, alpha, beta, wanted, wishes, factors)
     if is_array_batch(mode, a, b):
-        return ArrayGemm(a, b, c, out, array_form(form, workspace), choices)
+        return ArrayGemm(a, b, c, out, array_form(form), choices)
     return Gemm(arguments_of(a, b, c, out, form), choices)
 
 
@@ -197,9 +198,9 @@ def is_array_batch(mode: object, a: Any, b: Any) -> bool:
     return listed
 
 
-def array_form(form: Form, workspace: Any) -> Form:
+def array_form(form: Form) -> Form:
     """What an array batch may ask for."""
-    asked = {**form.wishes._asdict(), "scale_a": form.factors.a, "scale_b": form.factors.b, "workspace": workspace}
+    asked = {**form.wishes._asdict(), "scale_a": form.factors.a, "scale_b": form.factors.b}
     for name in (name for name, value in asked.items() if value is not None and value is not False and name != "check_indices"):
         raise ArgumentError(
             f"{name}: belongs to arrays that are passed themselves; got lists of them, or Pointers. Leave it away"

@@ -12,8 +12,9 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from lapidist import checks
 from lapidist.arguments import Arguments
-from lapidist.arrays import HOST, Operand, empty, on_host
+from lapidist.arrays import HOST, Operand, empty, on_host, operand_of
 from lapidist.config import Config
 from lapidist.driver import GpuKernel, query_device
 from lapidist.errors import ArgumentError, ShapeError
@@ -44,18 +45,28 @@ class ArrayGemm:
         self.problem = self._batch.problem
         self.place = choose_place(self._batch.like.device, choices.device)
         self._choice = choices.of_kernel
-        self.plan: Plan | None = None
+        self._workspace: Operand | None = None  # the caller's, kept alive
+        self.plans: list[Plan] = []  # of as many products as a launch takes, and of the rest
         if self.place == HOST:
             require_no_choice(choices)
             return
         if self._batch.like.device == HOST and self.place != MACHINE:
             raise ArgumentError("device: lists of host arrays are not copied to a GPU. Copy them there first")
         chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
-        self.plan = make_plan(self._batch.part(0)[0], chip, *self._choice)
+        problems = dict.fromkeys(self._batch.part(start)[0] for start in range(0, self._batch.count, self._batch.at_once))
+        self.plans = [make_plan(problem, chip, *self._choice) for problem in problems]
+        if choices.workspace is not None:
+            given = operand_of(choices.workspace, "workspace")
+            self._workspace = checks.require_workspace(given, self._batch.like, self.workspace_bytes)
+
+    @property
+    def plan(self) -> Plan | None:
+        """What is launched first; None on the host."""
+        return self.plans[0] if self.plans else None
 
     @property
     def workspace_bytes(self) -> int:
-        return self.plan.workspace_bytes if self.plan else 0
+        return max((plan.workspace_bytes for plan in self.plans), default=0)
 
     def __str__(self) -> str:
         return str(self.plan) if self.plan else f"{self.problem} on the host, by NumPy"
@@ -74,18 +85,27 @@ class ArrayGemm:
         assert batch is not None
         if self.place == HOST:
             batch.on_host()
-        for start in range(0, batch.count if self.place != HOST else 0, batch.at_once):
-            problem, addresses = batch.part(start)
-            if self.place == MACHINE:
+        elif self.place == MACHINE:
+            for start in range(0, batch.count, batch.at_once):
+                problem, addresses = batch.part(start)
                 plan = make_plan(problem, machine_device(), *self._choice)
                 on_the_machine(plan, batch.listed(start), batch.extras, addresses)
-            else:
-                handle = choose_stream(stream, batch.like.framework, self.place)
-                ready = kernel_for(problem, int(self.place), *self._choice, self._form.alpha, self._form.beta)
-                if ready is not None:
-                    ready.start_with("lists", struct.pack(f"={len(addresses)}Q", *addresses), handle)
-                finish_for(batch.like.framework, handle)
+        else:
+            self._on_gpu(batch, int(self.place), choose_stream(stream, batch.like.framework, self.place))
         return batch.result
+
+    def _on_gpu(self, batch: Listed | Pointed, ordinal: int, stream: int) -> None:
+        """More products than were planned may be more launches, and need more of a workspace."""
+        own = self._workspace and self._workspace.pointer
+        of_kernel = ordinal, *self._choice, self._form.alpha, self._form.beta, own
+        parts = [batch.part(start) for start in range(0, batch.count, batch.at_once)]
+        launches = [(ready, addresses) for problem, addresses in parts if (ready := kernel_for(problem, *of_kernel)) is not None]
+        if self._workspace is not None:
+            needed = max((ready.plan.workspace_bytes for ready, _ in launches), default=0)
+            checks.require_workspace(self._workspace, batch.like, needed)
+        for ready, addresses in launches:
+            ready.start_with("lists", struct.pack(f"={len(addresses)}Q", *addresses), stream)
+        finish_for(batch.like.framework, stream)
 
 
 def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:
@@ -230,11 +250,18 @@ def common_problem(calls: Sequence[Arguments]) -> Problem:
 
 @lru_cache(maxsize=KERNELS_KEPT)
 def kernel_for(
-    problem: Problem, ordinal: int, kernel: Kernel | None, config: Config | None, sharing: Sharing, alpha: float, beta: float
+    problem: Problem,
+    ordinal: int,
+    kernel: Kernel | None,
+    config: Config | None,
+    sharing: Sharing,
+    alpha: float,
+    beta: float,
+    workspace: int | None,
 ) -> GpuKernel | None:
     """Planned and loaded once; None where there is nothing to compute."""
     plan = make_plan(problem, query_device(ordinal), kernel, config, sharing)
-    return None if plan.is_empty else GpuKernel(plan, ordinal, alpha if problem.k else 0.0, beta)
+    return None if plan.is_empty else GpuKernel(plan, ordinal, alpha if problem.k else 0.0, beta, workspace)
 
 
 def on_the_machine(plan: Plan, calls: Sequence[Arguments], extras: tuple[Operand, ...], addresses: tuple[int, ...]) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 IN_LAUNCH, IN_MEMORY = 1, 2  # where the addresses of an array batch are: among the kernel's parameters, or in lists on the GPU
+OF_ALL, OF_EACH = 1, 2  # index arrays: one for all matrices of a batch, or a row for each of them
 INDEX_TYPES = {"int32": "int", "int64": "long long"}  # in device code
 
 
@@ -23,17 +24,26 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """`index`: the type of all index arrays. `groups`: of D's rows and columns, where D is a permuted array. `arrays`: 0, or
-    where the addresses of an array batch are."""
+    """Picked rows and columns: 0, OF_ALL or OF_EACH. `index`: the type of all index arrays. `groups`: of D's rows and columns,
+    where D is a permuted array. `arrays`: 0, or where the addresses of an array batch are."""
 
-    gather_a: bool = False
-    gather_b: bool = False
-    scatter_rows: bool = False
-    scatter_cols: bool = False
+    gather_a: int = 0
+    gather_b: int = 0
+    scatter_rows: int = 0
+    scatter_cols: int = 0
     index: str = "int32"
     groups: tuple[Group, Group] | None = None
     arrays: int = 0
     scalars: bool = False
+
+    @property
+    def picked(self) -> tuple[int, int, int, int]:
+        return self.gather_a, self.gather_b, self.scatter_rows, self.scatter_cols
+
+    @property
+    def of_each(self) -> bool:
+        """Whether matrices of a batch are treated differently."""
+        return OF_EACH in self.picked
 
     def transposed(self) -> Modes:
         """Those of D' = B' A'."""
@@ -67,6 +77,7 @@ class Modes:
             "columns of B gathered": self.gather_b,
             "rows of D scattered": self.scatter_rows,
             "columns of D scattered": self.scatter_cols,
+            "by indices of each matrix": self.of_each,
             "D permuted": self.groups is not None,
             "lists of arrays": self.arrays == IN_LAUNCH,
             "lists of addresses": self.arrays == IN_MEMORY,

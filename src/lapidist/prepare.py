@@ -84,7 +84,13 @@ class Gemm:
                 checks.require_whole_elements(operand)
         chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
         plans: dict[Problem, tuple[Plan, GpuKernel | None]] = {}
-        for problem, skipped in self.problem.parts():
+        parts = self.problem.parts()
+        if len(parts) > 1 and self.problem.modes.of_each:
+            raise ArgumentError(
+                "gather_a, gather_b, scatter_d: indices of each matrix are for a batch that one launch takes, of two dimensions "
+                f"at the most; got {self.problem.batch}. Multiply it in parts, or pass indices for all"
+            )
+        for problem, skipped in parts:
             if problem not in plans:
                 plans[problem] = self._ready(make_plan(problem, chip, *choices.of_kernel), choices.workspace)
             plan, kernel_there = plans[problem]

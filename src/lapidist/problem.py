@@ -202,10 +202,11 @@ class Problem:
     def stacked(self) -> Problem:
         """A batch that shares B, over A, C and D stacked row by row, is one product of batch * m rows.
 
-        Not where rows are picked: index arrays name those of one matrix.
+        Not where rows are picked or lie in groups: indices and groups are those of one matrix.
         """
-        picked = self.modes.gather_a or self.modes.scatter_rows
-        if len(self.batch) != 1 or self.b.batch_strides != (0,) or picked:
+        modes = self.modes
+        alone = modes.gather_a or modes.scatter_rows or modes.of_each or modes.groups
+        if len(self.batch) != 1 or self.b.batch_strides != (0,) or alone:
             return self
         if any(x.batch_strides[0] != self.m * x.row_stride for x in self.matrices() if x is not self.b):
             return self

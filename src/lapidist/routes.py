@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from lapidist import checks
 from lapidist.arguments import Arguments
-from lapidist.arrays import Operand, on_host, operand_of
+from lapidist.arrays import Operand, contiguous_strides, on_host, operand_of
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.form import Form, is_array
-from lapidist.modes import INDEX_TYPES, Group, Modes, Places
+from lapidist.modes import INDEX_TYPES, OF_ALL, OF_EACH, Group, Modes, Places
 from lapidist.problem import Problem, alignment_of
 
 SCALAR_TYPES = {"float16": "float32"}  # alpha and beta, where the accumulator's type is not theirs
@@ -41,6 +43,7 @@ class RoutedArguments(Arguments):
             raise ArgumentError(
                 "out: must be given where the output is permuted or scattered; got None. Pass the array to write to"
             )
+        self._check_index_shapes()
         self._check_indices()
 
     def _numbers(self) -> tuple[float, float]:
@@ -61,12 +64,21 @@ class RoutedArguments(Arguments):
     # ---- shapes ----
 
     def product_shape(self) -> tuple[int, int]:
-        rows = self.index["gather_a"].shape[0] if "gather_a" in self.index else self.a.shape[-2]
-        cols = self.index["gather_b"].shape[0] if "gather_b" in self.index else self.b.shape[-1]
+        rows = self.index["gather_a"].shape[-1] if "gather_a" in self.index else self.a.shape[-2]
+        cols = self.index["gather_b"].shape[-1] if "gather_b" in self.index else self.b.shape[-1]
         scattered = self.index.get("scatter_d")
-        if scattered is not None and scattered.shape[0] != rows:
-            raise ShapeError(f"scatter_d: must name a row of out for each of the {rows} rows; got {scattered.shape[0]}")
+        if scattered is not None and scattered.shape[-1] != rows:
+            raise ShapeError(f"scatter_d: must name a row of out for each of the {rows} rows; got {scattered.shape[-1]}")
         return rows, cols
+
+    def _check_index_shapes(self) -> None:
+        batch = self.shape[:-2]
+        for name, operand in self.index.items():
+            if operand.shape[:-1] not in ((), batch):
+                raise ShapeError(
+                    f"{name}: must be one dimension for all matrices, or have the batch's dimensions {batch} before it, a row of "
+                    f"indices for each matrix; got shape {operand.shape}. Take one row, or broadcast a or b to that batch"
+                )
 
     def _check_c(self, c: Any) -> Operand:
         if "scatter_d" not in self.index:
@@ -96,8 +108,10 @@ class RoutedArguments(Arguments):
             return
         limits = {"gather_a": self.a.shape[-2], "gather_b": self.b.shape[-1], "scatter_d": self.out.shape[-2] if self.out else 0}
         for name, operand in self.index.items():
+            if not math.prod(operand.shape):
+                continue
             low, high = int(operand.owner.min()), int(operand.owner.max())
-            if math.prod(operand.shape) and not (low >= 0 and high < limits[name]):
+            if not (low >= 0 and high < limits[name]):
                 wrong = low if low < 0 else high
                 raise ArgumentError(f"{name}: indices must lie between 0 and {limits[name] - 1}; got {wrong}. Correct them")
 
@@ -132,16 +146,19 @@ class RoutedArguments(Arguments):
             return self.full(self.fresh())
         if not self.wishes.permuted:
             return self.out.viewed(self.shape, self.out.strides)
-        return self.out.viewed(self.shape, (self.out.strides[1], self.out.strides[3]))
+        return self.out.viewed(self.shape, (*self.out.strides[:-4], self.out.strides[-3], self.out.strides[-1]))
 
     def modes(self) -> Modes:
         groups = None
         if self.wishes.permuted and self.out is not None:
-            (_, rows, _, cols), (row_step, row, col_step, col) = self.out.shape, self.out.strides
+            (_, rows, _, cols), (row_step, row, col_step, col) = self.out.shape[-4:], self.out.strides[-4:]
             groups = Group(rows, row_step, row), Group(cols, col_step, col)
         index = next(iter(self.index.values())).dtype if self.index else "int32"
-        on = {"gather_a": "gather_a" in self.index, "gather_b": "gather_b" in self.index}
-        return Modes(**on, scatter_rows="scatter_d" in self.index, index=index, groups=groups, scalars=bool(self.scalars))
+        gather_a, gather_b, scatter = (
+            (OF_ALL if len(self.index[name].shape) == 1 else OF_EACH) if name in self.index else 0 for name in INDEXED
+        )
+        more = {"index": index, "groups": groups, "scalars": bool(self.scalars)}
+        return Modes(gather_a, gather_b, scatter, **more)  # type: ignore[arg-type]
 
     @property
     def extras(self) -> tuple[Operand, ...]:
@@ -159,10 +176,10 @@ class RoutedArguments(Arguments):
         """A and B with their rows gathered, C of the product's rows, and the numbers."""
         index = {name: on_host(operand) for name, operand in self.index.items()}
         a, b = on_host(self.a), on_host(self.b)
-        a = a[..., index["gather_a"], :] if "gather_a" in index else a
-        b = b[..., index["gather_b"]] if "gather_b" in index else b
+        a = taken(a, index["gather_a"], -2) if "gather_a" in index else a
+        b = taken(b, index["gather_b"], -1) if "gather_b" in index else b
         c = None if self.c is None else on_host(self.c)
-        c = c[..., index["scatter_d"], :] if c is not None and "scatter_d" in index else c
+        c = taken(c, index["scatter_d"], -2) if c is not None and "scatter_d" in index else c
         alpha, beta = (
             on_host(self.scalars[name]).item() if name in self.scalars else number
             for name, number in zip(NAMES, (self.alpha, self.beta), strict=True)
@@ -174,8 +191,11 @@ class RoutedArguments(Arguments):
         target = on_host(out)
         if self.wishes.permuted:
             target[...] = product.reshape(target.shape)
+        elif "scatter_d" in self.index:
+            rows = np.broadcast_to(on_host(self.index["scatter_d"]), product.shape[:-1])
+            np.put_along_axis(target, rows[..., None], product, axis=-2)
         else:
-            target[..., on_host(self.index["scatter_d"]) if "scatter_d" in self.index else slice(None), :] = product
+            target[...] = product
 
 
 NAMES = ("alpha", "beta")
@@ -188,11 +208,21 @@ def index_of(array: Any, name: str) -> Operand:
     operand = operand_of(array, name)
     if operand.dtype not in INDEX_TYPES:
         raise DTypeError(f"{name}: must be of {' or '.join(INDEX_TYPES)}; got {operand.dtype}. Convert it first")
-    if len(operand.shape) != 1 or (operand.shape[0] > 1 and operand.strides != (1,)):
+    steps = zip(operand.shape, operand.strides, contiguous_strides(operand.shape), strict=True)
+    if not operand.shape or any(extent > 1 and stride != wanted for extent, stride, wanted in steps):
         raise ShapeError(
-            f"{name}: must be one contiguous dimension; got shape {operand.shape}, strides {operand.strides}. Copy it"
+            f"{name}: must be one contiguous dimension, or a row of indices for each matrix of a batch, one after another; got "
+            f"shape {operand.shape}, strides {operand.strides}. Copy it"
         )
     return operand
+
+
+def taken(matrix: Any, index: Any, axis: int) -> Any:
+    """Rows (axis -2) or columns of one matrix, or of each of a batch, by the same indices or by each one's own."""
+    if index.ndim == 1:
+        return np.take(matrix, index, axis)
+    each = np.broadcast_to(matrix, (*index.shape[:-1], *matrix.shape[-2:]))
+    return np.take_along_axis(each, np.expand_dims(index, -3 - axis), axis)
 
 
 def require_one_index_type(operands: list[Operand]) -> None:
@@ -204,11 +234,13 @@ def require_one_index_type(operands: list[Operand]) -> None:
 
 
 def permuted_shape(out: Operand, product: tuple[int, ...]) -> tuple[int, ...]:
-    """Four dimensions: rows in groups, columns in groups."""
-    if len(product) != 2 or len(out.shape) != 4 or (out.shape[0] * out.shape[1], out.shape[2] * out.shape[3]) != product:
+    """The batch's dimensions, then four: rows in groups, columns in groups."""
+    batch, (m1, m0, n1, n0) = out.shape[:-4], out.shape[-4:] if len(out.shape) >= 4 else (0,) * 4
+    if (*batch, m1 * m0, n1 * n0) != product or len(out.shape) < 4:
         raise ShapeError(
-            f"out: where permuted, must have four dimensions (m1, m0, n1, n0) with m1 m0 and n1 n0 the product's {product}; "
-            f"got {out.shape}. A permutation is its strides: permute a contiguous array and pass the view"
+            f"out: where permuted, must have four dimensions (m1, m0, n1, n0) with m1 m0 and n1 n0 the product's {product[-2:]}, "
+            f"after those of the batch, {product[:-2]}; got {out.shape}. A permutation is its strides: permute a contiguous "
+            "array and pass the view"
         )
     return out.shape
 

@@ -2,7 +2,8 @@
 //
 // The host says by macro what a problem uses; what is 0 costs nothing:
 //   GATHER_A, GATHER_B          row i of A is row a_rows[i] of the memory; column j of B is column b_cols[j]
-//   SCATTER_ROWS, SCATTER_COLS  row i of the product goes to row d_rows[i] of D (and takes its C from there); columns likewise
+//   SCATTER_ROWS, SCATTER_COLS  row i of the product goes to row d_rows[i] of D (and takes its C from there); columns likewise.
+//                               All four: 1, the same in each matrix of the batch; 2, each has indices of its own, one after another
 //   PERMUTED                    rows of D come in groups, and so do columns: a four-dimensional array of any strides
 //   ARRAYS                      A, B, C and D are each a list of pointers, one for each matrix of the batch: 1, passed with the
 //                               launch; 2, in device memory
@@ -42,6 +43,8 @@ struct Lists { Pointers a, b, c, d; };
 #define LISTS
 #endif
 
+enum { OF_ALL = 1, OF_EACH };  // whose the indices are
+
 struct Modes {
   const Index *a_rows, *b_cols, *d_rows, *d_cols;
   const void *alpha, *beta;  // null: the value that was passed
@@ -50,6 +53,16 @@ struct Modes {
   template <typename Scalar> __device__ __forceinline__ void read_scalars(Scalar& to_alpha, Scalar& to_beta) const {
     if (SCALARS && alpha) to_alpha = *static_cast<const Scalar*>(alpha);
     if (SCALARS && beta) to_beta = *static_cast<const Scalar*>(beta);
+  }
+
+  // With the indices of one matrix of the batch.
+  __device__ __forceinline__ Modes of(long long matrix, int M, int N) const {
+    Modes own = *this;
+    if (GATHER_A == OF_EACH) own.a_rows += matrix * M;
+    if (GATHER_B == OF_EACH) own.b_cols += matrix * N;
+    if (SCATTER_ROWS == OF_EACH) own.d_rows += matrix * M;
+    if (SCATTER_COLS == OF_EACH) own.d_cols += matrix * N;
+    return own;
   }
 
   // Row and column of C.

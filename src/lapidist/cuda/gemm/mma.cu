@@ -24,7 +24,6 @@
 #define C_VECTOR 1
 #endif
 #include "mma.cuh"
-#include "modes.cuh"
 #include "sharing.cuh"
 
 #ifndef BM
@@ -132,8 +131,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, const Out* C, Out* D,
     i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
     i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
-    int batch, Modes modes, Schedule schedule, Workspace workspace LISTS) {
-  modes.read_scalars(alpha, beta);
+    int batch, Modes all_modes, Schedule schedule, Workspace workspace LISTS) {
+  all_modes.read_scalars(alpha, beta);
 
   // Where am I in a tile.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -147,6 +146,7 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
     const int k_first = unit.k_begin * BK, there = work.ends_tile() ? K - k_first : (unit.k_end - unit.k_begin) * BK;
     const int count = SCALARS && alpha == Scalar(0) ? 0 : there;  // alpha = 0 never reads A and B
     const i64 inner = unit.batch % batch, outer = unit.batch / batch;
+    const Modes modes = all_modes.of(unit.batch, M, N);
 #if ARRAYS
     A = static_cast<const T*>(lists.a.at[unit.batch]);
     B = static_cast<const T*>(lists.b.at[unit.batch]);
@@ -155,10 +155,10 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
 #endif
 
     // What I load.
-    Mover<AReader::Shape, A_CONTIGUOUS, A_VECTOR, GATHER_A> move_a(A + inner * a_inner + outer * a_outer + k_first * a_col,
-                                                                   tile_row, M, count, a_row, a_col, modes.a_rows);
-    Mover<BReader::Shape, B_CONTIGUOUS, B_VECTOR, GATHER_B> move_b(B + inner * b_inner + outer * b_outer + k_first * b_row,
-                                                                   tile_col, N, count, b_col, b_row, modes.b_cols);
+    Mover<AReader::Shape, A_CONTIGUOUS, A_VECTOR, (GATHER_A > 0)> move_a(A + inner * a_inner + outer * a_outer + k_first * a_col,
+                                                                         tile_row, M, count, a_row, a_col, modes.a_rows);
+    Mover<BReader::Shape, B_CONTIGUOUS, B_VECTOR, (GATHER_B > 0)> move_b(B + inner * b_inner + outer * b_outer + k_first * b_row,
+                                                                         tile_col, N, count, b_col, b_row, modes.b_cols);
 
     Sums sums[ROWS][WN / 8];
     Eight a[2][WM / 8], b[2][WN / 8];

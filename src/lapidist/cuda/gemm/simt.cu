@@ -114,8 +114,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* C, T* D,
      i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
      i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
-     int batch, Modes modes, Schedule schedule, Workspace workspace LISTS) {
-  modes.read_scalars(alpha, beta);
+     int batch, Modes all_modes, Schedule schedule, Workspace workspace LISTS) {
+  all_modes.read_scalars(alpha, beta);
 
   // Where am I in a tile.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -132,6 +132,7 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
     const int k_first = unit.k_begin * BK, there = work.ends_tile() ? K - k_first : (unit.k_end - unit.k_begin) * BK;
     const int count = SCALARS && alpha == Acc(0) ? 0 : there;  // alpha = 0 never reads A and B
     const i64 inner = unit.batch % batch, outer = unit.batch / batch;
+    const Modes modes = all_modes.of(unit.batch, M, N);
 #if ARRAYS
     A = static_cast<const T*>(lists.a.at[unit.batch]);
     B = static_cast<const T*>(lists.b.at[unit.batch]);

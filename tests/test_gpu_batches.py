@@ -1,0 +1,87 @@
+"""On a GPU: batches whose matrices have indices of their own, permuted outputs in batches, workspaces of array batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lapidist
+from lapidist.verify import judge
+
+pytestmark = pytest.mark.gpu
+
+FAMILIES = [("simt", "float32"), ("simt", "float16"), ("mma", "float16"), ("mma", "bfloat16"), ("mma", "float64")]
+
+
+@pytest.fixture
+def torch() -> Any:
+    import torch
+
+    torch.manual_seed(11)
+    return torch
+
+
+def normal(torch: Any, *shape: int, dtype: str = "float32") -> Any:
+    return torch.randn(*shape, device="cuda").to(getattr(torch, dtype))
+
+
+@pytest.mark.parametrize("split_k", [1, 3])
+@pytest.mark.parametrize(("kernel", "dtype"), FAMILIES)
+def test_each_matrix_has_its_own_indices(torch: Any, kernel: str, dtype: str, split_k: int) -> None:
+    """Other indices in the same place, by a replayed graph."""
+    a, b = normal(torch, 300, 256, dtype=dtype), normal(torch, 7, 256, 110, dtype=dtype)
+    rows = torch.randint(0, 300, (7, 130), device="cuda")
+    to = torch.stack([torch.randperm(200, device="cuda")[:130] for _ in range(7)])
+    out = torch.full((7, 200, 110), float("nan"), device="cuda", dtype=a.dtype)
+    plan = lapidist.plan(a, b, out=out, gather_a=rows, scatter_d=to, check_indices=True, kernel=kernel, split_k=split_k)
+    plan.execute(a, b, None, out)
+    scattered = torch.stack([matrix[own] for matrix, own in zip(out, to, strict=True)])
+    assert judge(scattered, a[rows], b).ok
+    assert torch.isnan(out).sum() == 7 * 70 * 110
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        plan.execute(a, b, None, out)
+    rows.copy_(rows.flip(0))
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert judge(torch.stack([matrix[own] for matrix, own in zip(out, to, strict=True)]), a[rows], b).ok
+
+
+def test_permuted_outputs_in_batches(torch: Any) -> None:
+    """Batch x tokens x heads to batch x heads x tokens, with shared weights: groups of rows are not stacked."""
+    a, b = normal(torch, 3, 6 * 80, 300), normal(torch, 300, 5 * 64)
+    out = torch.full((3, 6, 5, 80, 64), float("nan"), device="cuda").permute(0, 1, 3, 2, 4)
+    lapidist.gemm(a, b, out=out, permuted=True)
+    assert judge(out.reshape(3, 480, 320), a, b).ok
+
+
+@pytest.mark.parametrize("kernel", ["simt", "mma"])
+def test_array_batches_with_workspaces_on_two_streams(torch: Any, kernel: str) -> None:
+    """Launches overlap; then a graph of one of them is replayed beside the other. Flags are zero again afterwards."""
+    a, b = ([normal(torch, *shape, dtype="float16") for _ in range(70)] for shape in ((60, 900), (900, 90)))
+    asked: dict[str, Any] = {"mode": "array", "kernel": kernel, "split_k": 4, "reduction": "turnstile"}
+    needed = lapidist.plan(a, b, **asked).workspace_bytes
+    spaces = [torch.zeros(needed, dtype=torch.uint8, device="cuda") for _ in range(2)]
+    outs = [[torch.full_like(x[:, :1].expand(60, 90), float("nan")).contiguous() for x in a] for _ in spaces]
+    plans = [lapidist.plan(a, b, out=out, workspace=own, **asked) for own, out in zip(spaces, outs, strict=True)]
+    streams = [torch.cuda.Stream() for _ in plans]
+    torch.cuda.synchronize()
+    for _ in range(20):
+        for plan, stream, out in zip(plans, streams, outs, strict=True):
+            plan.execute(a, b, None, out, stream=stream)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        plans[0].execute(a, b, None, outs[0])
+    for d in (*outs[0], *outs[1]):
+        d.fill_(float("nan"))
+    torch.cuda.synchronize()
+    for _ in range(20):
+        with torch.cuda.stream(streams[0]):
+            graph.replay()
+        plans[1].execute(a, b, None, outs[1], stream=streams[1])
+    torch.cuda.synchronize()
+    assert all(judge(d, x, y).ok for out in outs for d, x, y in zip(out, a, b, strict=True))
+    assert all(own.any() for own in spaces)  # they were used
