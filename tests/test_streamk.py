@@ -76,14 +76,19 @@ def test_the_best_tile_of_each_shape_is_kept() -> None:
 
 
 def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
-    draw, rows = random.Random(1), []
+    """A corpus that was measured in three parts, one of them twice: the later one counts."""
+    draw, measured, runs = random.Random(1), {}, []
     names = ("cublas", "stream_k", "family", "lapidist", "data_parallel", "best_tile")
-    for case in corpus(8, 3, "float32"):
-        rows += rows_of(case, {name: case.flops / 4e13 * draw.uniform(0.8, 1.25) for name in names})
-    path = tmp_path / "h200-streamk.jsonl"
-    write_run(path, Conditions("2026-01-01", "lapidist streamk", "H200", mode=MODE_CORPUS, protocol="short"), rows)
-    run = read_run(path)
-    page = {found.name: text for found, text in documents(tmp_path, [run]).items()}
+    for hour, skipped in enumerate((0, 5, 0)):
+        drawn = corpus(3 if skipped else 5, 3, "float32", skipped)
+        own = {each: rows_of(each, {name: each.flops / 4e13 * draw.uniform(0.8, 1.25) for name in names}) for each in drawn}
+        measured |= own
+        path, date = tmp_path / f"h200-2026010{hour + 1}T000000-streamk.jsonl", f"2026-01-0{hour + 1}"
+        part = Conditions(date, "lapidist streamk", "H200", mode=MODE_CORPUS, protocol="short")
+        write_run(path, part, [row for rows in own.values() for row in rows])
+        runs.append(read_run(path))
+    rows, run = [row for own in measured.values() for row in own], runs[0]
+    page = {found.name: text for found, text in documents(tmp_path, runs).items()}
     assert "A corpus of 8 shapes, fp32" in page["stream-k.md"]
     gains = [
         by["data_parallel"] / by["stream_k"]

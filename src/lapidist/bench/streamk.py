@@ -32,7 +32,7 @@ from lapidist.sharing import PLANNED, Sharing
 from lapidist.splits import resident
 from lapidist.verify import expect
 
-SPLITS = (2, 3, 4, 6, 8, 12, 16)
+SPLITS = range(2, 17)
 GRAPH_SECONDS, CALLS_MOST, TURNS = 0.002, 200, 2
 PROTOCOL = (
     f"{TURNS} turns each, graphs of about {GRAPH_SECONDS * 1e3:g} ms, one replay to warm up, two timed; the least of the medians"
