@@ -13,6 +13,7 @@ from lapidist.compiler import compile_kernel
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import LapidistError, LaunchError
+from lapidist.hopper_sharing import CLUSTERS
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.launch import Binary, Dim3, Launch, Memory
@@ -51,10 +52,16 @@ class Plan:
     @property
     def grid(self) -> Dim3:
         if self.schedule is not None and self.scheduled:
-            blocks = self.schedule.launch_blocks * self.config.cluster
-            helping = self.kernel.packs(self.problem) and self.schedule.cluster == 1  # blocks without work help to pack
-            return (max(blocks, self.kernel.grid(self.problem, self.config, self.device)[0]) if helping else blocks, 1, 1)
+            return (max(self.schedule.launch_blocks * self.config.cluster, self._packers), 1, 1)
         return self.kernel.grid(self.problem, self.config, self.device)
+
+    @property
+    def _packers(self) -> int:
+        """Blocks that are worth it where operands are packed first: those without a tile help with that."""
+        if not self.kernel.packs(self.problem):
+            return 0
+        blocks, peers = self.kernel.grid(self.problem, self.config, self.device)[0], self.schedule.cluster if self.schedule else 1
+        return min(-(-blocks // peers), CLUSTERS.get(peers, 0)) * peers if peers > 1 else blocks
 
     @property
     def cluster(self) -> int:

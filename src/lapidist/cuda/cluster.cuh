@@ -11,6 +11,19 @@ __device__ __forceinline__ void cluster_barrier() {
 __device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
+// Where block `rank` of the cluster has what lies at this address of the own shared memory; and 16 bytes sent there.
+__device__ __forceinline__ unsigned peer_address(unsigned address, int rank) {
+  unsigned there;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
+  return there;
+}
+template <typename Sixteen> __device__ __forceinline__ void send_peer(unsigned address, const Sixteen& value) {
+  static_assert(sizeof(Sixteen) == 16, "one store");
+  const uint4 bits = reinterpret_cast<const uint4&>(value);
+  asm volatile("st.shared::cluster.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(bits.x), "r"(bits.y), "r"(bits.z),
+               "r"(bits.w) : "memory");
+}
+
 // The 16 bytes at this place in the shared memory of block `rank` of the cluster.
 template <typename Sixteen> __device__ __forceinline__ Sixteen read_peer(const Sixteen* place, int rank) {
   static_assert(sizeof(Sixteen) == 16, "one load");

@@ -82,34 +82,40 @@ struct Tiles {
 #endif
 
 #if PEERS_IN_CLUSTER
-// Peers lay their sums open, piece by piece as threads hold them: 64 rows x 8 columns of a warpgroup, four sums a thread. Each
-// takes in every PEERS_IN_CLUSTER-th piece, in the order of the peers: all its reads are under way at once.
+// Pieces of sums as threads hold them: 64 rows x 8 columns of a warpgroup, four sums a thread. Every PEERS_IN_CLUSTER-th one is
+// mine: the others send me theirs, since a peer's memory is written faster than read, and I add them in the order of the peers.
 template <int Threads, int Rows, int Count> struct Exchange {
   static constexpr int EACH = Count / 4, PIECES = Rows * EACH, MINE = (PIECES + PEERS_IN_CLUSTER - 1) / PEERS_IN_CLUSTER;
+  static constexpr int BYTES = MINE * PEERS_IN_CLUSTER * Threads * 16;  // of shared memory
   Piece<Sum> mine[MINE];
   int first;  // of my pieces
 
   __device__ __forceinline__ Exchange(Piece<Sum>* shared, const Sum (&sums)[Rows][Count], int peer) : first(peer) {
-    sharers_barrier();  // everyone has read the last stage
+    Piece<Sum>* const from_me = shared + peer * Threads + threadIdx.x;
+    unsigned there[PEERS_IN_CLUSTER];
 #pragma unroll
-    for (int m = 0; m < Rows; ++m)
+    for (int other = 0; other < PEERS_IN_CLUSTER; ++other) there[other] = peer_address(shared_address(from_me), other);
+    cluster_barrier();  // all have read their last stage
 #pragma unroll
-      for (int i = 0; i < Count; i += 4)
-        shared[(m * Count + i) / 4 * Threads + threadIdx.x] = {sums[m][i], sums[m][i + 1], sums[m][i + 2], sums[m][i + 3]};
+    for (int piece = 0; piece < PIECES; ++piece) {
+      const Sum* s = &sums[piece / EACH][piece % EACH * 4];
+      const int owner = piece % PEERS_IN_CLUSTER, place = piece / PEERS_IN_CLUSTER * PEERS_IN_CLUSTER * Threads;
+      const Piece<Sum> own = {s[0], s[1], s[2], s[3]};
+      if (owner == peer) from_me[place] = own;
+      else send_peer(there[owner] + place * 16, own);
+    }
     cluster_barrier();
 #pragma unroll
     for (int i = 0; i < MINE; ++i) {
-      const int piece = min_of(number(i), PIECES - 1);
-      Piece<Sum> held[PEERS_IN_CLUSTER];
+      const Piece<Sum>* const sent = shared + i * PEERS_IN_CLUSTER * Threads + threadIdx.x;
+      mine[i] = load(sent[0]);
 #pragma unroll
-      for (int other = 0; other < PEERS_IN_CLUSTER; ++other) held[other] = read_peer(&shared[piece * Threads + threadIdx.x], other);
-      mine[i] = held[0];
+      for (int other = 1; other < PEERS_IN_CLUSTER; ++other) {
+        const Piece<Sum> held = load(sent[other * Threads]);
 #pragma unroll
-      for (int other = 1; other < PEERS_IN_CLUSTER; ++other)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) mine[i].at[e] += held[other].at[e];
+        for (int e = 0; e < 4; ++e) mine[i].at[e] += held.at[e];
+      }
     }
-    cluster_arrive();
   }
   __device__ __forceinline__ int number(int i) const { return first + i * PEERS_IN_CLUSTER; }
 

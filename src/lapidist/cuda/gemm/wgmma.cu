@@ -87,6 +87,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
 
   const Batch of_a = {batch, batches, a_inner, a_outer}, of_b = {batch, batches, b_inner, b_outer};
   workspace = pack_operands(extents, A, a_line, of_a, B, b_line, of_b, workspace);
+  if (PEERS_IN_CLUSTER && blockIdx.x >= schedule.sk_blocks) return;  // a cluster that only helped to pack
 
   Tiles tiles(extents, schedule);
   int stage = 0;
@@ -122,7 +123,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         }
       }
     }
-    if (PEERS_IN_CLUSTER) cluster_barrier(), cluster_arrive();  // as the consumers do in their exchange
+    if (PEERS_IN_CLUSTER) cluster_barrier(), cluster_barrier();  // as the consumers do in their exchange
   } else {
     take_registers<GROUPS == 3 ? 160 : 224>();
     const int tile_warp = warp % (TILE_GROUPS * 4), group = tile_warp / 4;
@@ -190,8 +191,8 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       if (tiles.begin < tiles.end && !PROMOTED) free_stage(last);
 
 #if PEERS_IN_CLUSTER
-      static_assert(sizeof(sums) * SHARERS <= sizeof(pipeline.stage), "the sums lie where the operands were");
       Exchange<SHARERS, ROWS, BN / 2> exchange(reinterpret_cast<Piece<Sum>*>(shared), sums, tiles.unit.peer);
+      static_assert(exchange.BYTES <= sizeof(pipeline.stage), "the sums lie where the operands were");
       exchange.each([&](int m, int first, Sum* piece) {
         const int row = first_row + m * NEXT_SLAB, col = first_col + first;
         scale_in_the_end<4>(piece, scales, row, col, extents.M, extents.N);
@@ -235,5 +236,4 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
   }
   if (CLUSTER > 1) cluster_barrier();  // nobody leaves while another one still writes to its memory
-  if (PEERS_IN_CLUSTER) cluster_wait();  // or reads it
 }
