@@ -236,6 +236,7 @@ MMA_FAMILY = row(
     MMA_TYPES,
     mma_configs,
     mma_shared,
+    defines={"THREAD_ANEW": 1},  # registers are scarce
     unaligned=mma_unaligned,
     raster=Raster("n", 8),
 )

@@ -190,7 +190,7 @@ template <bool OfA, int Outer, bool AlongK, int Deep, int Count> struct Reader {
   __device__ static int outer_of(int e, int g) { return e / TURNS * 8 * TURNS + g * TURNS + e % TURNS; }
 
   __device__ Reader(int first) {
-    const int lane = threadIdx.x % 32, second = lane / 8 % 2, third = lane / 16;  // of ldmatrix's tiles: 1 and 3, 2 and 3
+    const int lane = thread_now() % 32, second = lane / 8 % 2, third = lane / 16;  // of ldmatrix's tiles: 1 and 3, 2 and 3
     const int outer = OfA ? second : third, deeper = OfA ? third : second;
     if constexpr (AlongK && SIZE == 8) mine = Shape::offset(first + lane / 4, lane % 4 / 2) + lane % 2 * 8;
     else if constexpr (AlongK) mine = Shape::offset(first + lane % 8 + outer * 8, deeper);

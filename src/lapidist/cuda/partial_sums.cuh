@@ -2,6 +2,7 @@
 // piece i of thread t lies at [i * THREADS + t]. A fragment is those rows of a thread's sums whose number leaves it when divided by
 // the fragments.
 #pragma once
+#include "common.cuh"
 #include "schedule.cuh"
 
 // 16 bytes of sums: one move.
@@ -19,7 +20,7 @@ __device__ __forceinline__ void reduce(const Schedule& schedule, const WorkUnit&
                                        Sum (&sums)[ROWS][COLS]) {
   constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
   constexpr int GROUP = PIECES % 4 == 0 ? 4 : PIECES % 2 == 0 ? 2 : 1, AT_ONCE = 4;
-  const Piece<Sum>* const start = slots + threadIdx.x;
+  const Piece<Sum>* const start = slots + thread_now();
 #pragma unroll
   for (int row = 0; row < ROWS; ++row) {
     if (row % schedule.fragments != unit.fragment) continue;

@@ -9,10 +9,8 @@
 //
 // A reduction block takes in fragment f of the tile: those rows whose number leaves f when divided by the fragments.
 #pragma once
+#include "common.cuh"
 #include "partial_sums.cuh"
-#ifndef SCHEDULED  // 0: a block a tile, by blockIdx; schedule and workspace are passed and not looked at
-#define SCHEDULED 0
-#endif
 #ifndef CLUSTER  // blocks that take neighbouring tiles together: to a schedule they are one
 #define CLUSTER 1
 #endif
@@ -167,12 +165,13 @@ struct Work {
   template <int THREADS, typename Sum, int ROWS, int COLS>
   __device__ __forceinline__ void exchange(Piece<Sum>* shared, Sum (&sums)[ROWS][COLS]) const {
     constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
+    const int thread = thread_now();
     __syncthreads();  // everyone has read the last tile
 #pragma unroll
     for (int row = 0; row < ROWS; ++row)
 #pragma unroll
       for (int e = 0; e < COLS; ++e)
-        shared[(row * PIECES + e / EACH) * THREADS + threadIdx.x].at[e % EACH] = sums[row][e];
+        shared[(row * PIECES + e / EACH) * THREADS + thread].at[e % EACH] = sums[row][e];
     cluster_barrier();
 #pragma unroll
     for (int row = 0; row < ROWS; ++row) {
@@ -183,7 +182,7 @@ struct Work {
       for (int peer = 0; peer < unit.peers; ++peer)
 #pragma unroll
         for (int piece = 0; piece < PIECES; ++piece) {
-          const Piece<Sum> held = read_peer(&shared[(row * PIECES + piece) * THREADS + threadIdx.x], peer);
+          const Piece<Sum> held = read_peer(&shared[(row * PIECES + piece) * THREADS + thread], peer);
 #pragma unroll
           for (int i = 0; i < EACH; ++i) sums[row][piece * EACH + i] += held.at[i];
         }
@@ -198,7 +197,8 @@ struct Work {
                                              Step step) const {
     constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
     static_assert(COLS % EACH == 0, "a row is made of whole pieces");
-    Piece<Sum>* const start = static_cast<Piece<Sum>*>(workspace.slots) + static_cast<long long>(slot) * (ROWS * PIECES * THREADS);
+    constexpr int SLOT = ROWS * PIECES * THREADS;
+    Piece<Sum>* const start = static_cast<Piece<Sum>*>(workspace.slots) + static_cast<long long>(slot) * SLOT + thread_now();
 #pragma unroll
     for (int row = 0; row < ROWS; ++row) {
       if (!owns_row(row)) continue;
@@ -207,7 +207,7 @@ struct Work {
         Piece<Sum> own;
 #pragma unroll
         for (int i = 0; i < EACH; ++i) own.at[i] = sums[row][piece * EACH + i];
-        step(own, start[(row * PIECES + piece) * THREADS + threadIdx.x]);
+        step(own, start[(row * PIECES + piece) * THREADS]);
 #pragma unroll
         for (int i = 0; i < EACH; ++i) sums[row][piece * EACH + i] = own.at[i];
       }

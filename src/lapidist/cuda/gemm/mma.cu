@@ -67,7 +67,7 @@ template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER> struct Mover 
   // `index`: row i is that of number index[i].
   __device__ Mover(const T* matrix, int first, int extent, int K, i64 outer_stride, i64 k_stride, const Index* index)
       : row_stride(ALONG_K ? outer_stride : k_stride), inner_stride(CONTIGUOUS == 0 ? k_stride : 1),
-        row(threadIdx.x / Shape::CHUNKS), chunk(threadIdx.x % Shape::CHUNKS), k_left(K) {
+        row(thread_now() / Shape::CHUNKS), chunk(thread_now() % Shape::CHUNKS), k_left(K) {
     exist = extent - first - (ALONG_K ? row : chunk * CHUNK);
     matrix += chunk * CHUNK * inner_stride;
     if constexpr (GATHER) {
@@ -135,23 +135,23 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
   all_modes.read_scalars(alpha, beta);
 
   // Where am I in a tile.
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int warp = thread_now() / 32, lane = thread_now() % 32;
   const int warp_row = warp / (BN / WN) * WM, warp_col = warp % (BN / WN) * WN;
   extern __shared__ __align__(128) char smem[];  // STAGES of a tile of A and one of B; in the end, the warps' patches of D
 
   for (Work work(schedule); work.next<RASTER>(ceil_div(M, BM), ceil_div(N, BN), ceil_div(K, BK));) {
     // Which tile, and how much of k.
     const WorkUnit& unit = work.unit;
-    const int tile_row = unit.row * BM, tile_col = unit.column * BN;
-    const int k_first = unit.k_begin * BK, there = work.ends_tile() ? K - k_first : (unit.k_end - unit.k_begin) * BK;
+    const int tile_row = uniform(unit.row) * BM, tile_col = uniform(unit.column) * BN, matrix = uniform(unit.batch);
+    const int k_first = uniform(unit.k_begin) * BK, there = work.ends_tile() ? K - k_first : uniform(unit.k_end) * BK - k_first;
     const int count = SCALARS && alpha == Scalar(0) ? 0 : there;  // alpha = 0 never reads A and B
-    const i64 inner = unit.batch % batch, outer = unit.batch / batch;
-    const Modes modes = all_modes.of(unit.batch, M, N);
+    const i64 inner = matrix % batch, outer = matrix / batch;
+    const Modes modes = all_modes.of(matrix, M, N);
 #if ARRAYS
-    A = static_cast<const T*>(lists.a.at[unit.batch]);
-    B = static_cast<const T*>(lists.b.at[unit.batch]);
-    C = static_cast<const Out*>(lists.c.at[unit.batch]);
-    D = static_cast<Out*>(const_cast<void*>(lists.d.at[unit.batch]));
+    A = static_cast<const T*>(lists.a.at[matrix]);
+    B = static_cast<const T*>(lists.b.at[matrix]);
+    C = static_cast<const Out*>(lists.c.at[matrix]);
+    D = static_cast<Out*>(const_cast<void*>(lists.d.at[matrix]));
 #endif
 
     // What I load.
