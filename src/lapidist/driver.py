@@ -237,7 +237,7 @@ class GpuKernel:
     def _starter(self, driver: Any) -> Start:
         """The launch itself, its names bound once: attribute look-ups would cost a tenth of it."""
         local, function, has_maps = self._local, self._function, bool(self._map_places)
-        has_workspace = self.plan.workspace_bytes > 0
+        has_workspace, own = self.plan.workspace_bytes > 0, self._workspace is not None
         launch, stream_type = driver.cuLaunchKernelEx, driver.CUstream
 
         def start(a: int, b: int, c: int, d: int, stream: int) -> None:
@@ -256,7 +256,7 @@ class GpuKernel:
                 words[block.d] = d
                 block.config.hStream = stream_type(stream)
             if has_workspace:
-                key = stream_key(driver, block.config.hStream, stream)
+                key = own or stream_key(driver, block.config.hStream, stream)  # asking the driver takes half a microsecond
                 if block.workspace_key != key:
                     block.arguments, moved = None, True
                     self._place_workspace(block, key)
