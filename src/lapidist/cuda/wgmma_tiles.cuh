@@ -82,48 +82,55 @@ struct Tiles {
 #endif
 
 #if PEERS_IN_CLUSTER
-// Pieces of sums as threads hold them: 64 rows x 8 columns of a warpgroup, four sums a thread. Every PEERS_IN_CLUSTER-th one is
-// mine: the others send me theirs, since a peer's memory is written faster than read, and I add them in the order of the peers.
-template <int Threads, int Rows, int Count> struct Exchange {
-  static constexpr int EACH = Count / 4, PIECES = Rows * EACH, MINE = (PIECES + PEERS_IN_CLUSTER - 1) / PEERS_IN_CLUSTER;
-  static constexpr int BYTES = MINE * PEERS_IN_CLUSTER * Threads * 16;  // of shared memory
-  Piece<Sum> mine[MINE];
-  int first;  // of my pieces
+// A tile's sums are patches of 16 rows x Cols, PerWarp a warp, each of them Pieces of four sums a lane. Patch p of warp w is number
+// p * Warps + w; every PEERS_IN_CLUSTER-th one is mine: the others send me theirs, since a peer's memory is written faster than
+// read, and my warps add them in the order of the peers.
+template <int Warps, int PerWarp, int Cols> struct Exchange {
+  static constexpr int SUMS = Cols / 2, PIECES = SUMS / 4, ALL = Warps * PerWarp;
+  static constexpr int BYTES = (ALL + PEERS_IN_CLUSTER - 1) / PEERS_IN_CLUSTER * PEERS_IN_CLUSTER * PIECES * 512;
+  Piece<Sum>* shared;
+  int peer, warp, lane;
 
-  __device__ __forceinline__ Exchange(Piece<Sum>* shared, const Sum (&sums)[Rows][Count], int peer) : first(peer) {
-    Piece<Sum>* const from_me = shared + peer * Threads + threadIdx.x;
-    unsigned there[PEERS_IN_CLUSTER];
-#pragma unroll
-    for (int other = 0; other < PEERS_IN_CLUSTER; ++other) there[other] = peer_address(shared_address(from_me), other);
+  // Where the owner of a patch finds what a peer sent.
+  __device__ __forceinline__ Piece<Sum>* slot(int patch, int of) const {
+    return shared + (patch / PEERS_IN_CLUSTER * PEERS_IN_CLUSTER + of) * PIECES * 32 + lane;
+  }
+
+  __device__ __forceinline__ void send(const Sum* sums) const {
     cluster_barrier();  // all have read their last stage
 #pragma unroll
-    for (int piece = 0; piece < PIECES; ++piece) {
-      const Sum* s = &sums[piece / EACH][piece % EACH * 4];
-      const int owner = piece % PEERS_IN_CLUSTER, place = piece / PEERS_IN_CLUSTER * PEERS_IN_CLUSTER * Threads;
-      const Piece<Sum> own = {s[0], s[1], s[2], s[3]};
-      if (owner == peer) from_me[place] = own;
-      else send_peer(there[owner] + place * 16, own);
-    }
-    cluster_barrier();
+    for (int i = 0; i < PerWarp; ++i, sums += SUMS) {
+      const int patch = i * Warps + warp, owner = patch % PEERS_IN_CLUSTER;
+      Piece<Sum>* const place = slot(patch, peer);
+      const unsigned there = peer_address(shared_address(place), owner);
 #pragma unroll
-    for (int i = 0; i < MINE; ++i) {
-      const Piece<Sum>* const sent = shared + i * PEERS_IN_CLUSTER * Threads + threadIdx.x;
-      mine[i] = load(sent[0]);
-#pragma unroll
-      for (int other = 1; other < PEERS_IN_CLUSTER; ++other) {
-        const Piece<Sum> held = load(sent[other * Threads]);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) mine[i].at[e] += held.at[e];
+      for (int piece = 0; piece < PIECES; ++piece) {
+        const Piece<Sum> own = {sums[piece * 4], sums[piece * 4 + 1], sums[piece * 4 + 2], sums[piece * 4 + 3]};
+        if (owner == peer) place[piece * 32] = own;
+        else send_peer(there + piece * 512, own);
       }
     }
+    cluster_barrier();
   }
-  __device__ __forceinline__ int number(int i) const { return first + i * PEERS_IN_CLUSTER; }
 
-  // take(product of 64 rows, first column of the piece, sums)
-  template <typename Take> __device__ __forceinline__ void each(Take take) {
+  // take(patch, the warp whose it was, how many I took before, sums)
+  template <typename Take> __device__ __forceinline__ void each(Take take) const {
+    for (int turn = 0, patch = warp * PEERS_IN_CLUSTER + peer; patch < ALL; ++turn, patch += Warps * PEERS_IN_CLUSTER) {
+      Sum mine[SUMS];
 #pragma unroll
-    for (int i = 0; i < MINE; ++i)
-      if (number(i) < PIECES) take(number(i) / EACH, number(i) % EACH * 8, mine[i].at);
+      for (int piece = 0; piece < PIECES; ++piece) {
+        Piece<Sum> held[PEERS_IN_CLUSTER];
+#pragma unroll
+        for (int other = 0; other < PEERS_IN_CLUSTER; ++other) held[other] = load(slot(patch, other)[piece * 32]);
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          mine[piece * 4 + e] = held[0].at[e];
+#pragma unroll
+          for (int other = 1; other < PEERS_IN_CLUSTER; ++other) mine[piece * 4 + e] += held[other].at[e];
+        }
+      }
+      take(patch / Warps, patch % Warps, turn, mine);
+    }
   }
 };
 #endif

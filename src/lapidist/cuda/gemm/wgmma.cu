@@ -190,47 +190,41 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       for (int m = 0; m < ROWS; ++m) sums_arrive(sums[m]);
       if (tiles.begin < tiles.end && !PROMOTED) free_stage(last);
 
+      // Store: patches of 16 rows, each warp for itself.
+      const auto store = [&](int row, int patch, int number, Sum* mine) {
+        const int my_row = row + first_row - warp_row, col = tiles.col + patch * D_COLS, my_col = first_col + patch * D_COLS;
+        const Out* c = C + tiles.inner * c_inner + tiles.outer * c_outer + my_row * c_row + my_col * c_col;
+        Out* d = D + tiles.inner * d_inner + tiles.outer * d_outer;
+        scale_in_the_end<D_COLS / 2>(mine, scales, my_row, my_col, extents.M, extents.N);
+        scale_sums<D_COLS / 2>(c, c_row, c_col, extents.M - my_row, extents.N - my_col, alpha, mine, beta);
+        Patch<D_COLS>& buffer = pipeline.D[warp][number % D_BUFFERS];
+        if (D_COPY_ENGINE && lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
+        __syncwarp();
+        buffer.lay(mine);
+        if (D_COPY_ENGINE) proxy_fence();
+        __syncwarp();
+        if (!D_COPY_ENGINE) {
+          buffer.copy_out(d + row * d_line + col, d_line, extents.M - row, extents.N - col);
+        } else if (lane == 0) {
+          tma_store(&d_map, D_TURNED ? row : col, D_TURNED ? col : row, tiles.inner, tiles.outer, buffer.bytes);
+          tma_store_commit();
+        }
+      };
 #if PEERS_IN_CLUSTER
-      Exchange<SHARERS, ROWS, BN / 2> exchange(reinterpret_cast<Piece<Sum>*>(shared), sums, tiles.unit.peer);
+      Exchange<GROUPS * 4, ROWS * D_PATCHES, D_COLS> exchange = {reinterpret_cast<Piece<Sum>*>(shared), tiles.unit.peer, warp, lane};
       static_assert(exchange.BYTES <= sizeof(pipeline.stage), "the sums lie where the operands were");
-      exchange.each([&](int m, int first, Sum* piece) {
-        const int row = first_row + m * NEXT_SLAB, col = first_col + first;
-        scale_in_the_end<4>(piece, scales, row, col, extents.M, extents.N);
-        store_piece(C + tiles.inner * c_inner + tiles.outer * c_outer + row * c_row + col * c_col, c_row, c_col,
-                    D + tiles.inner * d_inner + tiles.outer * d_outer + (D_TURNED ? col : row) * d_line + (D_TURNED ? row : col),
-                    d_line, extents.M - row, extents.N - col, alpha, piece, beta);
+      exchange.send(sums[0]);
+      exchange.each([&](int patch, int of, int number, Sum* mine) {
+        const int row = tiles.row + of / 4 * ROWS * 64 + of % 4 * NEXT_WARP<ROWS> + patch / D_PATCHES * NEXT_SLAB;
+        store(row, patch % D_PATCHES, number, mine);
       });
 #else
       if (!tiles.combine<SHARERS>(workspace, shared, sums)) continue;
-
-      // Store: patches of 16 rows, each warp for itself.
 #pragma unroll
-      for (int m = 0; m < ROWS; ++m) {
-        const int row = warp_row + m * NEXT_SLAB, my_row = first_row + m * NEXT_SLAB, my_col = first_col;
-        const int rows_left = extents.M - my_row, cols_left = extents.N - my_col;
-        const Out* c = C + tiles.inner * c_inner + tiles.outer * c_outer + my_row * c_row + my_col * c_col;
-        Out* d = D + tiles.inner * d_inner + tiles.outer * d_outer;
+      for (int m = 0; m < ROWS; ++m)
 #pragma unroll
-        for (int patch = 0; patch < D_PATCHES; ++patch) {
-          const int col = tiles.col + patch * D_COLS;
-          Sum* mine = &sums[m][patch * (D_COLS / 2)];
-          const int cols = cols_left - patch * D_COLS;
-          scale_in_the_end<D_COLS / 2>(mine, scales, my_row, my_col + patch * D_COLS, extents.M, extents.N);
-          scale_sums<D_COLS / 2>(c + patch * D_COLS * c_col, c_row, c_col, rows_left, cols, alpha, mine, beta);
-          Patch<D_COLS>& buffer = pipeline.D[warp][(m * D_PATCHES + patch) % D_BUFFERS];
-          if (D_COPY_ENGINE && lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
-          __syncwarp();
-          buffer.lay(mine);
-          if (D_COPY_ENGINE) proxy_fence();
-          __syncwarp();
-          if (!D_COPY_ENGINE) {
-            buffer.copy_out(d + row * d_line + col, d_line, extents.M - row, extents.N - col);
-          } else if (lane == 0) {
-            tma_store(&d_map, D_TURNED ? row : col, D_TURNED ? col : row, tiles.inner, tiles.outer, buffer.bytes);
-            tma_store_commit();
-          }
-        }
-      }
+        for (int patch = 0; patch < D_PATCHES; ++patch)
+          store(warp_row + m * NEXT_SLAB, patch, m * D_PATCHES + patch, &sums[m][patch * (D_COLS / 2)]);
 #endif
     }
     if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
