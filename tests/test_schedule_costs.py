@@ -103,7 +103,7 @@ def test_simulation_of_one_wave_is_the_model(tiles: int, splits: int, each: int)
 
 def test_calibration_finds_the_costs_of_the_simulated_chip() -> None:
     true = CostModel(2e-6, 1.5e-6, 4e-7, 8e-7)
-    found = calibrate(132, lambda schedule: simulate(schedule, 132, costs=true).end, "a simulated chip")
+    found = calibrate(132, 1, lambda schedule: simulate(schedule, 132, costs=true).end, "a simulated chip")
     for name in ("start", "fixup", "iteration", "peer"):
         assert getattr(found, name) == pytest.approx(getattr(true, name), rel=1e-6)
     assert (found.source, found.alongside) == ("a simulated chip", None)
@@ -111,7 +111,7 @@ def test_calibration_finds_the_costs_of_the_simulated_chip() -> None:
 
 def test_blocks_beside_each_other_hide_each_others_waits() -> None:
     true = CostModel(0.0, 1.5e-6, 4e-7, 8e-7, alongside=3e-7)
-    found = calibrate(20, lambda schedule: simulate(schedule, 20, occupancy=3, costs=true).end, per_sm=3)
+    found = calibrate(20, 3, lambda schedule: simulate(schedule, 20, occupancy=3, costs=true).end)
     assert found.iteration == pytest.approx(true.iteration, rel=1e-6)
     assert found.alongside == pytest.approx(true.alongside, rel=1e-6)
     assert [true.pace(blocks) for blocks in (1, 2, 3)] == pytest.approx([1.0, 4 / 7, 4 / 10])

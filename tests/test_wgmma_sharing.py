@@ -99,6 +99,25 @@ def test_awkward_shapes(m: int, n: int, k: int, config: Config, way: Way) -> Non
     run_twice(planned(a, b, None, d, config, way), a, b, None, d)
 
 
+@pytest.mark.parametrize(("bn", "splits"), [(96, 5), (96, 2), (128, 8), (80, 7)])
+def test_peers_share_patches_unevenly(bn: int, splits: int) -> None:
+    """More peers than a warp has patches, and fewer; the last peers have none."""
+    config = tile("bfloat16", 128, bn, 3)
+    a, b, c = padded(150, 600, 1, "bfloat16", 0), padded(600, bn + 8, 2, "bfloat16", 0), padded(150, bn + 8, 3, "bfloat16", 0)
+    d = np.zeros(c.shape, ml_dtypes.bfloat16)
+    run_twice(planned(a, b, c, d, config, lambda grid: Sharing(split_k=splits, reduction="cluster")), a, b, c, d)
+
+
+def test_blocks_without_a_tile_help_clusters_to_pack() -> None:
+    a, b = padded(130, 1001, 1, "bfloat16", 0), padded(1001, 30, 2, "bfloat16", 1)
+    d = np.zeros((130, 30), ml_dtypes.bfloat16)
+    plan = planned(a, b, None, d, SMALL["bfloat16"], lambda grid: Sharing(split_k=2, reduction="cluster"))
+    assert plan.schedule is not None
+    assert plan.grid[0] > plan.schedule.blocks == 6
+    assert plan.grid[0] % 2 == 0
+    run_twice(plan, a, b, None, d, sanitize=True, seed=1)
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
     ("config", "gap", "way"),

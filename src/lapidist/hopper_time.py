@@ -52,7 +52,8 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
     grid = TileGrid.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
     turns = rounds(grid, config, device, schedule)
-    cycles = busy_cycles(turns, grid.iterations * step, store_cycles(problem, config), config)
+    stored = store_cycles(problem, config) / (schedule.cluster if schedule is not None else 1)  # peers store a part each
+    cycles = busy_cycles(turns, grid.iterations * step, stored, config)
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
     moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
     powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE) + moved / MOVED_BYTES

@@ -26,7 +26,7 @@ from lapidist.errors import ArgumentError, LapidistError
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, make_plan
-from lapidist.schedule import CostModel, Schedule, calibrate, split_k, stream_k
+from lapidist.schedule import CostModel, Schedule, calibrate, probes, split_k, stream_k
 from lapidist.schedule.units import CLUSTER_MOST
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.splits import resident
@@ -270,8 +270,11 @@ def kept(rows: Sequence[Record]) -> Iterator[Record]:
 
 def run_costs(timer: Timer, math_name: str) -> tuple[Conditions, list[Record]]:
     """The cost model of each config of the family, fitted to launches in which all blocks are alike."""
-    kernel, rows = family(math_name, timer.device), []
-    for config, _ in kernel.configs_for(math_name):
+    kernel, device, rows = family(math_name, timer.device), timer.device, []
+    configs = [config for config, _ in kernel.configs_for(math_name)]
+    schedules = [(config, each) for config in configs for each, _ in probes(*places_of(device, kernel, config, math_name))]
+    warm_up([probe_of(each, kernel, config, math_name) for config, each in schedules], device)
+    for config in configs:
         costs = costs_of_config(timer, kernel, config, math_name)
         parts = (
             f"start {costs.start:.3g} s, fixup {costs.fixup:.3g} s, iteration {costs.iteration:.3g} s, peer {costs.peer:.3g} s, "
@@ -283,19 +286,26 @@ def run_costs(timer: Timer, math_name: str) -> tuple[Conditions, list[Record]]:
 
 
 def costs_of_config(timer: Timer, kernel: Kernel, config: Config, math_name: str) -> CostModel:
-    per_sm = resident(kernel, config, problem_of(Case(config.bm, config.bn, config.bk, math_name), False), timer.device)
-
     def seconds_of(schedule: Schedule) -> float:
-        grid = schedule.grid
-        m, n = grid.tiles_m * config.bm * config.cluster_m, grid.tiles_n * config.bn * config.cluster_n
-        case = Case(m, n, grid.iterations * config.bk, math_name)
-        a, b, c = timer.operands(case)
-        splits = schedule.sk_blocks // max(schedule.sk_tiles, 1)
-        sharing = Sharing(split_k(grid, splits)) if splits > 1 else Sharing("data_parallel")
-        call, _ = timer.call(Way("probe", kernel, config, sharing), case, a, b, c)
+        way, case = probe_of(schedule, kernel, config, math_name)
+        call, _ = timer.call(way, case, *timer.operands(case))
         return timer.turn(*timer.graph(call))
 
-    return calibrate(timer.device.sms // config.cluster, seconds_of, "fitted on " + timer.device.name, per_sm)
+    return calibrate(*places_of(timer.device, kernel, config, math_name), seconds_of, "fitted on " + timer.device.name)
+
+
+def places_of(device: Device, kernel: Kernel, config: Config, math_name: str) -> tuple[int, int]:
+    """Blocks that run beside each other, as schedules count them, and how many an SM holds."""
+    per_sm = resident(kernel, config, problem_of(Case(config.bm, config.bn, config.bk, math_name), False), device)
+    return device.sms // config.cluster, per_sm
+
+
+def probe_of(schedule: Schedule, kernel: Kernel, config: Config, math_name: str) -> tuple[Way, Case]:
+    """A product that has just these tiles."""
+    grid, splits = schedule.grid, schedule.sk_blocks // max(schedule.sk_tiles, 1)
+    m, n = grid.tiles_m * config.bm * config.cluster_m, grid.tiles_n * config.bn * config.cluster_n
+    sharing = Sharing(split_k(grid, splits)) if splits > 1 else Sharing("data_parallel")
+    return Way("probe", kernel, config, sharing), Case(m, n, grid.iterations * config.bk, math_name)
 
 
 def warm_up(todo: Sequence[tuple[Way, Case]], device: Device) -> None:

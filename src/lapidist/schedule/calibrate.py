@@ -31,6 +31,6 @@ def probes(sms: int, per_sm: int = 1) -> list[tuple[Schedule, Measurement]]:
     return found
 
 
-def calibrate(sms: int, seconds_of: Callable[[Schedule], float], source: str = "", per_sm: int = 1) -> CostModel:
+def calibrate(sms: int, per_sm: int, seconds_of: Callable[[Schedule], float], source: str = "") -> CostModel:
     """`seconds_of` runs a schedule with the kernel in question, operands of random numbers, and gives its time."""
     return fit([replace(probe, seconds=seconds_of(schedule)) for schedule, probe in probes(sms, per_sm)], source)
