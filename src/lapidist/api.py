@@ -112,7 +112,7 @@ def gemm(
     them; "array", lists of arrays or Pointers, of which c, out and the result are too.
     `kernel` and `config` name a registry row and its knobs; `schedule` ("data_parallel", "stream_k" or a Schedule), `split_k`,
     `reduction` and `avail_sms` say how blocks share the work. `workspace` is an array of at least plan(...).workspace_bytes of
-    zeros, which is fit for the next call; without it the driver keeps one.
+    zeros, which is fit for the next call with the same plan; without it the driver keeps one.
     """
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
     choices = checked(Choices(device, kernel, config, sharing, workspace))

@@ -210,6 +210,7 @@ def launch_attributes(driver: Any, plan: Plan) -> list[Any]:
     return attributes
 
 
+Addresses = tuple[int, int]
 Start = Callable[[int, int, int, int, int], None]  # addresses of A, B, C and D, and the raw stream; returns at once
 
 
@@ -217,11 +218,11 @@ class GpuKernel:
     """A kernel with everything fixed but the pointers, ready to `start` again and again."""
 
     def __init__(
-        self, plan: Plan, ordinal: int, alpha: float, beta: float, workspace: int | None = None, places: Places = NOWHERE
+        self, plan: Plan, ordinal: int, alpha: float, beta: float, own: Addresses | None = None, places: Places = NOWHERE
     ) -> None:
-        """`workspace` is the address of the caller's own, at least plan.workspace_bytes of zeros; `places` those of indices."""
+        """`own` is where flags and room are in the caller's workspace, of zeros; `places` are the addresses of indices."""
         self.plan, self._ordinal = plan, ordinal
-        self._workspace = None if workspace is None else (workspace, workspace + plan.partials_offset)
+        self._workspace = own
         driver = load_driver()
         self._context = primary_context(ordinal)
         self._function = load_binary(plan.binary, ordinal, plan.shared_bytes)

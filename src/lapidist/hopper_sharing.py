@@ -19,14 +19,14 @@ from lapidist.sharing import Sharing, fitting
 
 BAND = 8  # rows of clusters that the kernel itself visits together
 CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 8: 15}  # of so many blocks, that an H200 holds: they lie within a GPC
-LEAST_STEPS = 2  # of a block: fewer do not pay for filling the pipeline
+LEAST_STEPS = 2  # of a block that hands its sums on through memory: fewer do not pay
 WAVES = 6  # of whole tiles: after so many the last one does not matter
 # Bringing a tile's sums together: seconds for two peers, for each byte of the tile, and both for each further peer.
-HANDED = {"turnstile": (3.3e-6, 23e-12, 0.7e-6, 28e-12), "cluster": (0.2e-6, 52e-12, 0.04e-6, 1.4e-12)}
+HANDED = {"turnstile": (3.3e-6, 23e-12, 0.7e-6, 28e-12), "cluster": (0.2e-6, 31e-12, 0.14e-6, 3.3e-12)}
 # Blocks that walk k at different places do not find each other's lines on their way from the L2: what a shared step costs more,
 # with the largest tile and with a small one.
 OUT_OF_STEP = 1.14, 1.59
-CROWDED = 0.6
+CROWDED = 0.5
 LARGEST = 128 * 256
 
 
@@ -131,7 +131,7 @@ def streams(grid: TileGrid, blocks: int, order: Raster) -> Iterator[Schedule]:
 
 def clustered(grid: TileGrid, blocks: int) -> Iterator[Schedule]:
     for splits, most in CLUSTERS.items():
-        if grid.tiles <= min(blocks // splits, most) and grid.iterations >= LEAST_STEPS * splits:
+        if grid.tiles <= min(blocks // splits, most) and grid.iterations >= splits:
             yield because(split_k(grid, splits, reduction="cluster"), grid.tiles)
 
 

@@ -16,14 +16,14 @@ from lapidist import checks
 from lapidist.arguments import Arguments
 from lapidist.arrays import HOST, Operand, empty, on_host, operand_of
 from lapidist.config import Config
-from lapidist.driver import GpuKernel, query_device
+from lapidist.driver import Addresses, GpuKernel, query_device
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.form import Form
 from lapidist.host import multiply
 from lapidist.kernel import Kernel
 from lapidist.launch import ARRAYS_AT_ONCE
 from lapidist.modes import IN_LAUNCH, IN_MEMORY, Modes
-from lapidist.plans import Plan, Scratch, make_plan
+from lapidist.plans import Plan, Scratch, make_plan, room_of
 from lapidist.pointers import Pointers
 from lapidist.prepare import MACHINE, OPEN, Choices, choose_place, choose_stream, finish_for, machine_device, require_no_choice
 from lapidist.problem import GRID_BATCH_LIMIT, Problem
@@ -46,6 +46,8 @@ class ArrayGemm:
         self.place = choose_place(self._batch.like.device, choices.device)
         self._choice = choices.of_kernel
         self._workspace: Operand | None = None  # the caller's, kept alive
+        self._own: Addresses | None = None  # where flags and room are in it
+        self._room = 0, 0
         self.plans: list[Plan] = []  # of as many products as a launch takes, and of the rest
         if self.place == HOST:
             require_no_choice(choices)
@@ -55,9 +57,11 @@ class ArrayGemm:
         chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
         problems = dict.fromkeys(self._batch.part(start)[0] for start in range(0, self._batch.count, self._batch.at_once))
         self.plans = [make_plan(problem, chip, *self._choice) for problem in problems]
+        self._room = room_of(self.plans)
         if choices.workspace is not None:
             given = operand_of(choices.workspace, "workspace")
             self._workspace = checks.require_workspace(given, self._batch.like, self.workspace_bytes)
+            self._own = given.pointer, given.pointer + self._room[0]
 
     @property
     def plan(self) -> Plan | None:
@@ -66,7 +70,7 @@ class ArrayGemm:
 
     @property
     def workspace_bytes(self) -> int:
-        return max((plan.workspace_bytes for plan in self.plans), default=0)
+        return sum(self._room)
 
     def __str__(self) -> str:
         return str(self.plan) if self.plan else f"{self.problem} on the host, by NumPy"
@@ -96,13 +100,16 @@ class ArrayGemm:
 
     def _on_gpu(self, batch: Listed | Pointed, ordinal: int, stream: int) -> None:
         """More products than were planned may be more launches, and need more of a workspace."""
-        own = self._workspace and self._workspace.pointer
-        of_kernel = ordinal, *self._choice, self._form.alpha, self._form.beta, own
+        of_kernel = ordinal, *self._choice, self._form.alpha, self._form.beta, self._own
         parts = [batch.part(start) for start in range(0, batch.count, batch.at_once)]
         launches = [(ready, addresses) for problem, addresses in parts if (ready := kernel_for(problem, *of_kernel)) is not None]
-        if self._workspace is not None:
-            needed = max((ready.plan.workspace_bytes for ready, _ in launches), default=0)
-            checks.require_workspace(self._workspace, batch.like, needed)
+        if self._own is not None:
+            needed = room_of(ready.plan for ready, _ in launches)
+            if any(more > planned for more, planned in zip(needed, self._room, strict=True)):
+                raise ArgumentError(
+                    f"workspace: was given for launches that need {self._room} bytes of flags and of room; these need {needed}. "
+                    "Plan for as many products as will be passed"
+                )
         for ready, addresses in launches:
             ready.start_with("lists", struct.pack(f"={len(addresses)}Q", *addresses), stream)
         finish_for(batch.like.framework, stream)
@@ -257,11 +264,11 @@ def kernel_for(
     sharing: Sharing,
     alpha: float,
     beta: float,
-    workspace: int | None,
+    own: Addresses | None,
 ) -> GpuKernel | None:
     """Planned and loaded once; None where there is nothing to compute."""
     plan = make_plan(problem, query_device(ordinal), kernel, config, sharing)
-    return None if plan.is_empty else GpuKernel(plan, ordinal, alpha if problem.k else 0.0, beta, workspace)
+    return None if plan.is_empty else GpuKernel(plan, ordinal, alpha if problem.k else 0.0, beta, own)
 
 
 def on_the_machine(plan: Plan, calls: Sequence[Arguments], extras: tuple[Operand, ...], addresses: tuple[int, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -218,6 +219,13 @@ class Scratch:
         raised = np.flatnonzero(self.flags)
         if len(raised):
             raise LaunchError(f"workspace: flags must be zero after a launch; flag {raised[0]} is {self.flags[raised[0]]}")
+
+
+def room_of(plans: Iterable[Plan]) -> tuple[int, int]:
+    """Bytes of flags, and of what lies behind them, in a workspace that serves all of these plans in turn: what is a flag to one
+    may not be room for sums to another, which would not leave it zero."""
+    sizes = [(plan.partials_offset, plan.workspace_bytes - plan.partials_offset) for plan in plans]
+    return max((flags for flags, _ in sizes), default=0), max((room for _, room in sizes), default=0)
 
 
 def make_plan(

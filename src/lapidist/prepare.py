@@ -12,13 +12,13 @@ from lapidist.arguments import Arguments
 from lapidist.arrays import HOST, Operand, empty, on_host, operand_of, stream_of
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.driver import GpuKernel, query_device, require_gpu, upload
+from lapidist.driver import Addresses, GpuKernel, query_device, require_gpu, upload
 from lapidist.errors import ArgumentError
 from lapidist.host import multiply
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.modes import NOWHERE, Places
-from lapidist.plans import Plan, Scratch, make_plan
+from lapidist.plans import Plan, Scratch, make_plan, room_of
 from lapidist.problem import Offsets, Problem
 from lapidist.routes import RoutedArguments
 from lapidist.scaled import ScaledArguments
@@ -73,6 +73,7 @@ class Gemm:
         self.execute: Execute = self._execute_checked
         self.parts: list[Part] = []
         self._workspace: Operand | None = None  # the caller's, kept alive
+        self._room = 0, 0  # bytes of flags, and of what lies behind them
         self.problem = arguments.problem()
         if self.problem.k == 0:
             self.alpha = 0.0  # nothing is multiplied: infinity or NaN in alpha must not meet the empty sum
@@ -82,30 +83,33 @@ class Gemm:
         for operand in (arguments.a, arguments.b, arguments.c, arguments.out):
             if operand is not None:
                 checks.require_whole_elements(operand)
-        chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
-        plans: dict[Problem, tuple[Plan, GpuKernel | None]] = {}
+        self._load(query_device(self.place) if isinstance(self.place, int) else machine_device(), choices)
+
+    def _load(self, chip: Device, choices: Choices) -> None:
+        """Plans for all parts, loaded where they will run on a GPU."""
         parts = self.problem.parts()
         if len(parts) > 1 and self.problem.modes.of_each:
             raise ArgumentError(
                 "gather_a, gather_b, scatter_d: indices of each matrix are for a batch that one launch takes, of two dimensions "
                 f"at the most; got {self.problem.batch}. Multiply it in parts, or pass indices for all"
             )
-        for problem, skipped in parts:
-            if problem not in plans:
-                plans[problem] = self._ready(make_plan(problem, chip, *choices.of_kernel), choices.workspace)
-            plan, kernel_there = plans[problem]
-            skip_a, skip_b, skip_c, skip_d = skipped
-            in_its_order = (skip_b, skip_a, skip_c, skip_d) if plan.config.exchanged else skipped
-            self.parts.append(Part(plan, kernel_there, in_its_order))
+        plans = {problem: make_plan(problem, chip, *choices.of_kernel) for problem in dict.fromkeys(part for part, _ in parts)}
+        flags, room = self._room = room_of(plans.values())
+        own = None
+        if choices.workspace is not None:
+            given = self._workspace = operand_of(choices.workspace, "workspace")
+            checks.require_workspace(given, self.like, flags + room)
+            own = given.pointer, given.pointer + flags
+        kernels = {problem: self._ready(plan, own) for problem, plan in plans.items()}
+        for problem, (skip_a, skip_b, *skip_c_d) in parts:
+            plan = plans[problem]
+            in_its_order = (skip_b, skip_a) if plan.config.exchanged else (skip_a, skip_b)
+            self.parts.append(Part(plan, kernels[problem], (*in_its_order, *skip_c_d)))  # type: ignore[arg-type]
 
-    def _ready(self, plan: Plan, workspace: Any) -> tuple[Plan, GpuKernel | None]:
-        """The plan, loaded where it will run on a GPU."""
-        if workspace is not None:
-            self._workspace = checks.require_workspace(operand_of(workspace, "workspace"), self.like, plan.workspace_bytes)
+    def _ready(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
         if not isinstance(self.place, int) or plan.is_empty:
-            return plan, None
-        workspace = None if self._workspace is None else self._workspace.pointer
-        return plan, GpuKernel(plan, self.place, self.alpha, self.beta, workspace, self._places)
+            return None
+        return GpuKernel(plan, self.place, self.alpha, self.beta, own, self._places)
 
     @property
     def plan(self) -> Plan | None:
@@ -124,7 +128,7 @@ class Gemm:
 
     @property
     def workspace_bytes(self) -> int:
-        return max((part.plan.workspace_bytes for part in self.parts), default=0)
+        return sum(self._room)
 
     @property
     def direct(self) -> bool:
