@@ -165,6 +165,7 @@ def test_a_launch_that_failed_half_way_is_prepared_anew() -> None:
     kernel = object.__new__(GpuKernel)
     kernel.plan, kernel._function = SimpleNamespace(workspace_bytes=0), None  # type: ignore[assignment]
     kernel._local, kernel._map_places = SimpleNamespace(block=block), {"A": 0}  # type: ignore[assignment]
+    kernel._workspace = None
     encodable = [True]
 
     def place_maps(block: Any, a: int, b: int, d: int) -> None:
@@ -192,6 +193,7 @@ def test_new_pointers_cost_less_than_a_microsecond() -> None:
     kernel = object.__new__(GpuKernel)
     kernel.plan, kernel._function = SimpleNamespace(workspace_bytes=0), None  # type: ignore[assignment]
     kernel._local, kernel._map_places = SimpleNamespace(block=block), {}  # type: ignore[assignment]
+    kernel._workspace = None
     start = kernel._starter(driver)
 
     def least(step: int) -> float:

@@ -109,10 +109,9 @@ def gemm(
     result, in every matrix of a batch or, with the batch's dimensions before them, each for one; `check_indices` looks at
     them all. `permuted`: out has four dimensions (m1, m0, n1, n0) after those of a batch, of any strides. alpha and beta may
     be arrays of one element. `mode` says what is passed, and is checked: "gemm", one pair of matrices; "batched", stacks of
-    them; "array", lists of arrays or Pointers, of which c, out and the result are too.
-    `kernel` and `config` name a registry row and its knobs; `schedule` ("data_parallel", "stream_k" or a Schedule), `split_k`,
-    `reduction` and `avail_sms` say how blocks share the work. `workspace` is an array of at least plan(...).workspace_bytes of
-    zeros, which is fit for the next call with the same plan; without it the driver keeps one.
+    them; "array", lists of arrays or Pointers, of which c, out and the result are too. `kernel` and `config` name a registry
+    row and its knobs; `schedule` ("data_parallel", "stream_k" or a Schedule), `split_k`, `reduction` and `avail_sms` say how
+    blocks share the work. `workspace`: at least plan(...).workspace_bytes of zeros, fit for the next call with the same plan.
     """
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
     choices = checked(Choices(device, kernel, config, sharing, workspace))
@@ -120,8 +119,8 @@ def gemm(
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
     form = Form(trans_a, trans_b, False, alpha, beta, wanted, wishes, factors)
     if is_array_batch(mode, a, b):
-        plain = array_form(form)
-        return [] if both_empty(a, b) else ArrayGemm(a, b, c, out, plain, choices).run(stream)
+        form = array_form(form)
+        return [] if both_empty(a, b) else ArrayGemm(a, b, c, out, form, choices).run(stream)
     arguments = arguments_of(a, b, c, out, form)
     if workspace is not None or form.routed:
         return Gemm(arguments, choices).run(arguments, stream)

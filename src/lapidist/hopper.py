@@ -302,4 +302,5 @@ WGMMA_FAMILY = Kernel(
     fits=refuse_tile,
     free_order=True,
     schedules=schedules,
+    worth=0.95,
 )

@@ -19,6 +19,7 @@ from lapidist.sharing import Sharing, fitting
 
 BAND = 8  # rows of clusters that the kernel itself visits together
 CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 8: 15}  # of so many blocks, that an H200 holds: they lie within a GPC
+WEIGHED = 2, 3, 4, 8  # each is a build; 5 and 6 peers were within a few percent of these
 LEAST_STEPS = 2  # of a block that hands its sums on through memory: fewer do not pay
 WAVES = 6  # of whole tiles: after so many the last one does not matter
 # Bringing a tile's sums together: seconds for two peers, for each byte of the tile, and both for each further peer.
@@ -130,8 +131,8 @@ def streams(grid: TileGrid, blocks: int, order: Raster) -> Iterator[Schedule]:
 
 
 def clustered(grid: TileGrid, blocks: int) -> Iterator[Schedule]:
-    for splits, most in CLUSTERS.items():
-        if grid.tiles <= min(blocks // splits, most) and grid.iterations >= splits:
+    for splits in WEIGHED:
+        if grid.tiles <= min(blocks // splits, CLUSTERS[splits]) and grid.iterations >= splits:
             yield because(split_k(grid, splits, reduction="cluster"), grid.tiles)
 
 

@@ -92,6 +92,7 @@ class Kernel:
     scratch: Callable[[Problem], tuple[int, int]] | None = None  # bytes of flags and of room for operands that it packs
     model: Model | None = None  # seconds, where the planner's own model knows too little
     schedules: Schedules | None = None  # of persistent blocks with a model: what the planner weighs
+    worth: float = 1.0  # shared tiles are taken where they promise less than this part of what whole ones take: models err
     fits: Callable[[Problem, Config], str | None] | None = None  # why a config does not suit a problem that others do
     free_order: bool = False  # configs may exchange A and B, order tiles, and give two warpgroups a tile each
 

@@ -18,7 +18,6 @@ from lapidist.sharing import PLANNED, Sharing
 from lapidist.signatures import inputs_on_16_bytes, least_alignment, vector_width
 from lapidist.splits import busiest, costs_of, handing_on, options, refuse_cluster, resident, worth
 
-WORTH = 0.95  # shared tiles are taken where they promise a time below this part of what whole ones take: the model errs
 LESSON = 1.2  # rungs and detours were not measured on every shape: they are taken where they promise more than the model may err
 LAUNCH_SECONDS = 2.2e-6  # that a launch takes in a graph of many, with nothing to do, on an H200
 DRAM_SHARE = 0.65  # of the bandwidth that reading alone has
@@ -137,7 +136,7 @@ def weigh_schedules(
     weighed = [
         Candidate(kernel, config, each, predict(problem, device, kernel, config, efficiency, each), None) for each in found
     ]
-    return min(weighed, key=lambda each: each.seconds / (WORTH if each.schedule and each.schedule.shares_tiles else 1.0))
+    return min(weighed, key=lambda each: each.seconds / (kernel.worth if each.schedule and each.schedule.shares_tiles else 1.0))
 
 
 def exactly(

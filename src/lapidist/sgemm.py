@@ -45,6 +45,8 @@ def refuse(problem: Problem) -> str | None:
             return f"{name} must have neighbours that touch along rows or columns; it is strided"
     if len(problem.batch) > 2:
         return f"it steps through two batch dimensions; these strides leave {len(problem.batch)}: {problem.batch}"
+    if problem.modes.of_each:
+        return "it picks the same rows and columns in each matrix of a batch; these have indices of their own"
     if problem.modes.arrays and not problem.k:
         return "the copy engine reads copies of listed matrices; those without elements have none"
     room = sum(packed_bytes(problem))

@@ -32,7 +32,7 @@ def packed(problem: Problem) -> tuple[bool, bool]:
     for matrix, (count, length, step), copied in zip((problem.a, problem.b), lines, anew, strict=True):
         backwards = any(stride < 0 for stride in matrix.batch_strides)
         fits = starts_on_16(matrix, (count, length, step), size_of(problem.dtype)) and not backwards
-        found.append(count * length > 0 and (copied or not fits))
+        found.append(count * length > 0 and (bool(copied) or not fits))
     return found[0], found[1]
 
 

@@ -131,8 +131,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, const Out* C, Out* D,
     i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
     i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
-    int batch, Modes all_modes, Schedule schedule, Workspace workspace LISTS) {
-  all_modes.read_scalars(alpha, beta);
+    int batch, Modes modes, Schedule schedule, Workspace workspace LISTS) {
+  modes.read_scalars(alpha, beta);
 
   // Where am I in a tile.
   const int warp = thread_now() / 32, lane = thread_now() % 32;
@@ -146,7 +146,7 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
     const int k_first = uniform(unit.k_begin) * BK, there = work.ends_tile() ? K - k_first : uniform(unit.k_end) * BK - k_first;
     const int count = SCALARS && alpha == Scalar(0) ? 0 : there;  // alpha = 0 never reads A and B
     const i64 inner = matrix % batch, outer = matrix / batch;
-    const Modes modes = all_modes.of(matrix, M, N);
+    const Modes own = modes.of(matrix, M, N);
 #if ARRAYS
     A = static_cast<const T*>(lists.a.at[matrix]);
     B = static_cast<const T*>(lists.b.at[matrix]);
@@ -156,9 +156,9 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
 
     // What I load.
     Mover<AReader::Shape, A_CONTIGUOUS, A_VECTOR, (GATHER_A > 0)> move_a(A + inner * a_inner + outer * a_outer + k_first * a_col,
-                                                                         tile_row, M, count, a_row, a_col, modes.a_rows);
+                                                                         tile_row, M, count, a_row, a_col, own.a_rows);
     Mover<BReader::Shape, B_CONTIGUOUS, B_VECTOR, (GATHER_B > 0)> move_b(B + inner * b_inner + outer * b_outer + k_first * b_row,
-                                                                         tile_col, N, count, b_col, b_row, modes.b_cols);
+                                                                         tile_col, N, count, b_col, b_row, own.b_cols);
 
     Sums sums[ROWS][WN / 8];
     Eight a[2][WM / 8], b[2][WN / 8];
@@ -243,7 +243,7 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
       __syncwarp();  // lanes read what others wrote
       store_patch<PATCH, WN, D_PITCH>(patch, C + inner * c_inner + outer * c_outer, c_row, c_col,
                                       D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + m * PATCH,
-                                      tile_col + warp_col, M, N, alpha, beta, modes);
+                                      tile_col + warp_col, M, N, alpha, beta, own);
       if (m + 1 < ROWS) __syncwarp();  // the patch is read before it is filled again
     }
   }

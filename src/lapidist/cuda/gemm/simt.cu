@@ -114,8 +114,8 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* C, T* D,
      i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
      i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
-     int batch, Modes all_modes, Schedule schedule, Workspace workspace LISTS) {
-  all_modes.read_scalars(alpha, beta);
+     int batch, Modes modes, Schedule schedule, Workspace workspace LISTS) {
+  modes.read_scalars(alpha, beta);
 
   // Where am I in a tile.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -132,7 +132,7 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
     const int k_first = unit.k_begin * BK, there = work.ends_tile() ? K - k_first : (unit.k_end - unit.k_begin) * BK;
     const int count = SCALARS && alpha == Acc(0) ? 0 : there;  // alpha = 0 never reads A and B
     const i64 inner = unit.batch % batch, outer = unit.batch / batch;
-    const Modes modes = all_modes.of(unit.batch, M, N);
+    const Modes own = modes.of(unit.batch, M, N);
 #if ARRAYS
     A = static_cast<const T*>(lists.a.at[unit.batch]);
     B = static_cast<const T*>(lists.b.at[unit.batch]);
@@ -142,9 +142,9 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
 
     // What I load.
     Mover<BM, A_CONTIGUOUS, A_VECTOR> move_a(A + inner * a_inner + outer * a_outer + k_first * a_col, tile_row, M, a_row, a_col,
-                                             GATHER_A ? modes.a_rows : nullptr);
+                                             GATHER_A ? own.a_rows : nullptr);
     Mover<BN, B_CONTIGUOUS, B_VECTOR> move_b(B + inner * b_inner + outer * b_outer + k_first * b_row, tile_col, N, b_col, b_row,
-                                             GATHER_B ? modes.b_cols : nullptr);
+                                             GATHER_B ? own.b_cols : nullptr);
     Acc acc[TM][TN] = {};
     if (count > 0) {
       move_a.load(BK <= count, count);
@@ -206,10 +206,10 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
 #pragma unroll
         for (int e = 0; e < D_VECTOR; ++e) {
           Acc value = alpha * acc[i][j + e];
-          if (beta != Acc(0) && col + e < N) value += beta * Acc(from[modes.c_row(row) * c_row + modes.c_col(col + e) * c_col]);
+          if (beta != Acc(0) && col + e < N) value += beta * Acc(from[own.c_row(row) * c_row + own.c_col(col + e) * c_col]);
           result.at[e] = T(value);
         }
-        T* place = to + modes.to_row(row, d_row) + modes.to_col(col);
+        T* place = to + own.to_row(row, d_row) + own.to_col(col);
         if (col + D_VECTOR <= N) {
           *reinterpret_cast<Vector<D_VECTOR>*>(place) = result;
         } else {
