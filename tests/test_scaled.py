@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,11 @@ from lapidist.device import chip
 from lapidist.dtypes import FP8, numpy_dtype
 from lapidist.errors import ArgumentError, DTypeError, LapidistError, RefusalError, ShapeError
 from lapidist.hopper import tile
+from lapidist.launch import Launch
+from lapidist.machine.equivalents import source_lines
+from lapidist.machine.faults import Race
+from lapidist.machine.mutants import mutants
+from lapidist.machine.parse import parse_kernel
 from lapidist.planner import choose
 from lapidist.verify import judge
 from scale_cases import FORMS, PAIRS, factors
@@ -115,6 +121,36 @@ def test_every_kernel_that_sums_in_floats_takes_promotion(rng: np.random.Generat
 )
 def test_no_race_in_any_order(rng: np.random.Generator, config: Any, forms: tuple[str, str], seed: int) -> None:
     """Sanitized, products as late as their waits allow; factors have not a row more than they need."""
+    launch, d, inputs = launched(rng, config, forms)
+    machine.run(launch, sanitize=True, seed=seed)
+    assert judge(d, exact=True, **inputs).ok
+
+
+@pytest.mark.parametrize(
+    ("words", "found"), [("all lanes have read theirs", 4), ("lanes that have more to bring arrive with the others", 0)]
+)
+def test_whose_reads_an_arrival_covers(rng: np.random.Generator, words: str, found: int) -> None:
+    """One lane gives a stage back: that its products are done does not say that other lanes have read their factors. A lane
+    that brings factors arrives for itself, wherever the others are."""
+    launch, _, _ = launched(rng, tile(E4M3, 64, 32, 2), ("strips", "squares"))
+    kernel = parse_kernel(launch.binary.ptx, launch.binary.entry)
+    lines = {i.site.line for i in kernel.instructions if any(words in text for _, text in source_lines(i))}
+    broken = [mutant.ptx for mutant in mutants(launch.binary.ptx, launch.binary.entry) if mutant.line in lines]
+    assert broken
+    for ptx in broken:
+        assert sum(races(replace(launch, binary=replace(launch.binary, ptx=ptx)), seed) for seed in range(4)) == found
+
+
+def races(launch: Launch, seed: int) -> bool:
+    try:
+        machine.run(launch, sanitize=True, seed=seed)
+    except Race:
+        return True
+    return False
+
+
+def launched(rng: np.random.Generator, config: Any, forms: tuple[str, str]) -> tuple[Launch, Array, dict[str, Any]]:
+    """More than a tile in both directions: the launch, D, and what it is judged by."""
     m, n, k = config.bm + 9, 2 * config.bn + 16, 272
     a, b = whole(rng, (m, k), E4M3), whole(rng, (n, k), E4M3).T
     scales: dict[str, Any] = {}
@@ -126,8 +162,7 @@ def test_no_race_in_any_order(rng: np.random.Generator, config: Any, forms: tupl
     operands = operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out")
     assert gemm.plan is not None
     launch = gemm.plan.launch(*operands, 1.0, 0.0, places=gemm._places, extras=extras)
-    machine.run(launch, sanitize=True, seed=seed)
-    assert judge(d, a, b, exact=True, **scales).ok
+    return launch, d, {"a": a, "b": b, **scales}
 
 
 @pytest.mark.parametrize("sharing", [{"split_k": 2}, {"split_k": 2, "reduction": "cluster"}, {"schedule": "stream_k"}], ids=str)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
@@ -24,10 +26,10 @@ from lapidist.kernels import kernel_named
 from lapidist.machine.explain import COUNTED_AT, Explanation, next_step
 from lapidist.machine.mutants import NOTHING_RUN, Survey, Verdict, merged, of_whole, survey
 from lapidist.machine.registered import MACHINE_CHIP
-from lapidist.machine.specimens import Specimen, broken_part, case_of, specimens, whole_part
+from lapidist.machine.specimens import Specimen, broken_part, case_of, schedules, specimens, whole_part
 
 LADDER = "ladder"
-SHARE = 3  # mutants that a process breaks at a time
+SHARE = 2  # mutants that a process breaks at a time
 
 
 def explain_command(name: str, device: Device, case: Case, as_json: bool, record: Path | None) -> None:
@@ -118,29 +120,57 @@ def part_of(text: str) -> slice:
     return slice(int(number) - 1, None, int(count))
 
 
+class Work:
+    """A survey in pieces: a kernel's unbroken runs, one by one, then its mutants, a few at a time; kernel after kernel."""
+
+    def __init__(self, chosen: list[Specimen], seeds: int) -> None:
+        self.ahead, self.every = list(chosen), {each: schedules(each, seeds) for each in chosen}
+        self.whole, self.left = dict.fromkeys(chosen, NOTHING_RUN), {each: len(self.every[each]) for each in chosen}
+        self.parts: dict[Specimen, list[Survey]] = {each: [] for each in chosen}
+        self.ready: list[tuple[Specimen, Callable[..., Any], tuple[Any, ...]]] = []
+
+    def take(self) -> tuple[Specimen, Callable[..., Any], tuple[Any, ...]] | None:
+        """The next piece, if one can be begun."""
+        if not self.ready and self.ahead:
+            each = self.ahead.pop(0)
+            self.ready += [(each, whole_part, (each, seed)) for seed in self.every[each]]
+        return self.ready.pop(0) if self.ready else None
+
+    def done(self, each: Specimen, result: Any) -> None:
+        self.left[each] -= 1
+        if isinstance(result, Survey):
+            self.parts[each].append(result)
+            return
+        found, count = result
+        self.whole[each] |= found
+        if not self.left[each]:
+            shares = [slice(start, start + SHARE) for start in range(0, count, SHARE)]
+            self.left[each] = len(shares)
+            mine = [(each, broken_part, (each, share, self.whole[each], self.every[each])) for share in shares]
+            self.ready = [*mine, *self.ready]
+
+    def survey(self) -> Survey:
+        """Of the kernels that are done."""
+        done = [each for each, left in self.left.items() if not left]
+        wholes = [of_whole(str(each), each.math, self.whole[each]) for each in done]
+        return merged([*wholes, *(part for each in done for part in self.parts[each])])
+
+
 def in_processes(chosen: list[Specimen], seeds: int, jobs: int, limit: float | None) -> Survey:
-    """First the unbroken kernels, a seed at a time, then their mutants, a few at a time. When the time is over, what is under way
-    comes to its end, and kernels that are not done are left out."""
-    end = None if limit is None else time.monotonic() + limit
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        runs = {pool.submit(whole_part, each, seed): each for each in chosen for seed in range(seeds)}
-        whole, count = dict.fromkeys(chosen, NOTHING_RUN), dict.fromkeys(chosen, 0)
-        with progress(len(runs), "unbroken") as step:
-            for done in as_completed(runs):
-                found, count[runs[done]] = done.result()
-                whole[runs[done]] |= found
-                step(runs[done].kernel)
-        shares = [(each, slice(start, start + SHARE)) for each in chosen for start in range(0, count[each], SHARE)]
-        waiting = {pool.submit(broken_part, each, share, whole[each], seeds): each for each, share in shares}
-        try:
-            with progress(len(waiting), "breaking") as step:
-                for part in as_completed(waiting, None if end is None else max(end - time.monotonic(), 0.0)):
-                    step(f"{len(part.result().verdicts)} mutants")
-        except TimeoutError:
-            pool.shutdown(wait=True, cancel_futures=True)
-    cut = {each for part, each in waiting.items() if part.cancelled()}
-    parts = [of_whole(str(each), each.math, whole[each]) for each in chosen if each not in cut]
-    return merged(parts + [part.result() for part, each in waiting.items() if each not in cut])
+    """When the time is over, nothing new begins."""
+    end = time.monotonic() + (limit or math.inf)
+    work, running = Work(chosen, seeds), dict[Future[Any], Specimen]()
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool, progress(len(chosen), "kernels") as step:
+        while True:
+            while len(running) < jobs and time.monotonic() < end and (piece := work.take()):
+                running[pool.submit(piece[1], *piece[2])] = piece[0]
+            if not running:
+                return work.survey()
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                each = running.pop(future)
+                work.done(each, future.result())
+                if not work.left[each]:
+                    step(str(each))
 
 
 def mutants_file(conditions: Conditions) -> str:

@@ -1,13 +1,17 @@
 """Vector clocks: what each warp knows about the others, joined wherever the kernel synchronises.
 
-Entry [w][v] is the last moment of warp v that w is ordered after. There are three of them per warp: what it knows
-(`known`), what it knew at its last memory fence of each scope (`fenced`, which relaxed stores publish), and what it knew
-at a proxy fence (`proxied`: generic writes that the copy engine and tensor cores may read).
+Entry [w][v] is the last moment of v that warp w is ordered after; v is a warp, or behind all of them the tensor core of one,
+whose reads are no lane's. There are three of them per warp: what it knows (`known`), what it knew at its last memory fence of
+each scope (`fenced`, which relaxed stores publish), and what it knew at a proxy fence (`proxied`: generic writes that the copy
+engine and tensor cores may read).
+
+Lanes of a warp share an entry, until some speak for themselves alone: then `lanes` has what is known of each, and `known` the
+least of it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -23,21 +27,40 @@ class Message:
     known: Array
     fenced: Array
     proxied: Array
+    lanes: dict[int, Array] = field(default_factory=dict)
 
     def join(self, other: Message) -> None:
-        np.maximum(self.known, other.known, out=self.known)
+        join_known(self.known, self.lanes, other)
         np.maximum(self.fenced, other.fenced, out=self.fenced)
         np.maximum(self.proxied, other.proxied, out=self.proxied)
 
 
+def join_known(known: Array, lanes: dict[int, Array], message: Message) -> None:
+    """Into a row of clocks, and what it has of single lanes."""
+    single = {
+        warp: np.maximum(lanes.get(warp, known[warp]), message.lanes.get(warp, message.known[warp]))
+        for warp in lanes.keys() | message.lanes.keys()
+    }
+    np.maximum(known, message.known, out=known)
+    lanes.clear()
+    for warp, each in single.items():
+        known[warp] = each.min()
+        if known[warp] < each.max():
+            lanes[warp] = each
+
+
 class Clocks:
-    def __init__(self, warps: int) -> None:
-        self.known = np.zeros((warps, warps), np.int32)
+    def __init__(self, warps: int, products: bool) -> None:
+        """`products`: warps have tensor cores that read for themselves."""
+        agents = 2 * warps if products else warps
+        self.warps, self.agents = warps, agents
+        self.known = np.zeros((warps, agents), np.int32)
         self.known[np.arange(warps), np.arange(warps)] = 1
-        self.fenced = np.zeros((warps, LEVELS, warps), np.int32)
-        self.proxied = np.zeros((warps, warps), np.int32)
+        self.fenced = np.zeros((warps, LEVELS, agents), np.int32)
+        self.proxied = np.zeros((warps, agents), np.int32)
+        self.lanes: list[dict[int, Array]] = [{} for _ in range(warps)]
         # What relaxed loads saw at each scope; a fence of that scope turns it into knowledge.
-        self.seen = np.zeros((warps, LEVELS, warps), np.int32)
+        self.seen = np.zeros((warps, LEVELS, agents), np.int32)
         # When each lane last touched memory, and when its warp last met.
         self.touched = np.zeros((warps, 32), np.int32)
         self.met = np.zeros(warps, np.int32)
@@ -49,11 +72,11 @@ class Clocks:
         self.known[warp, warp] += 1
 
     def empty(self) -> Message:
-        count = len(self.known)
+        count = self.agents
         return Message(np.zeros(count, np.int32), np.zeros((LEVELS, count), np.int32), np.zeros(count, np.int32))
 
     def message(self, warp: int) -> Message:
-        return Message(self.known[warp].copy(), self.fenced[warp].copy(), self.proxied[warp].copy())
+        return Message(self.known[warp].copy(), self.fenced[warp].copy(), self.proxied[warp].copy(), dict(self.lanes[warp]))
 
     def touch(self, warp: int, lanes: Array) -> None:
         self.touched[warp, lanes] = self.known[warp, warp]
@@ -64,23 +87,28 @@ class Clocks:
         self.tick(warp)
 
     def message_of(self, warp: int, lanes: Array) -> Message:
-        """What some lanes can speak for: not for accesses of others since the warp last met.
-
-        If these lanes touched memory after the others did, one clock cannot tell the two apart; then they speak for all.
-        """
+        """What some lanes can speak for: not for accesses of others since the warp last met."""
         message = self.message(warp)
-        touched = self.touched[warp]
-        late = touched > self.met[warp]
+        late = self.touched[warp] > self.met[warp]
         late[lanes] = False
-        if late.any() and touched[lanes].max() <= touched[late].max():
-            message.known[warp] = touched[late].min() - 1
+        if late.any():
+            message.lanes[warp] = np.where(late, self.met[warp], self.known[warp, warp])
+            message.known[warp] = self.met[warp]
         return message
 
     def receive(self, warp: int, message: Message) -> None:
-        np.maximum(self.known[warp], message.known, out=self.known[warp])
+        own = int(self.known[warp, warp])
+        join_known(self.known[warp], self.lanes[warp], message)
+        self.lanes[warp].pop(warp, None)
+        self.known[warp, warp] = own
         np.maximum(self.fenced[warp], message.fenced, out=self.fenced[warp])
         np.maximum(self.proxied[warp], message.proxied, out=self.proxied[warp])
         self.met[warp] = max(self.met[warp], message.known[warp])
+
+    def knows(self, warp: int, other: int, lane: int, moment: int) -> bool:
+        """Whether a warp is ordered after what a lane of another did, where the two entries as such do not say so."""
+        each = self.lanes[warp].get(other)
+        return each is not None and lane >= 0 and bool(each[lane] >= moment)
 
     def see(self, warp: int, message: Message, level: int) -> None:
         """A relaxed load found a message of a scope."""
@@ -95,3 +123,12 @@ class Clocks:
     def proxy_fence(self, warp: int) -> None:
         np.maximum(self.proxied[warp], self.known[warp], out=self.proxied[warp])
         self.tick(warp)
+
+    # -- tensor cores --
+
+    def product_moment(self, warp: int) -> int:
+        """Of a read that no message covers yet."""
+        return int(self.known[warp, self.warps + warp]) + 1
+
+    def products_done(self, warp: int) -> None:
+        self.known[warp, self.warps + warp] += 1

@@ -95,6 +95,9 @@ class Lanes:
             return None
         return Lanes(self.cohort, within if self.index is None else self.index[within], within, self.n)
 
+    def one(self, lane: int) -> Lanes:
+        return Lanes(self.cohort, np.array([lane if self.index is None else self.index[lane]]))
+
     def pick(self, values: Array) -> Array:
         return values if self.within is None or values.shape[0] == 1 else values[self.within]
 

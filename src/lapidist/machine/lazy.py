@@ -142,7 +142,7 @@ class LazyCopies(Copies):
                 self.m.shared_bytes[target : target + taken] = data
         positions = copy.target[ready]
         self.s.end_landing(positions, copy.size)
-        self.s.touch_shared(copy.g, positions, copy.size, copy.site, "store")
+        self.s.touch_shared(Lanes(copy.g.cohort, copy.index[ready]), positions, copy.size, copy.site, "store")
 
     def arrive(self, g: Lanes, address: Address, offset: int, extra: bool, site: int) -> None:
         """The barrier hears of these lanes when their copies have landed."""
@@ -195,7 +195,7 @@ class LazyCopies(Copies):
         pieces = self.pieces(t)
         if t.to_shared:
             for start in t.shared:
-                s.touch_shared(one_lane(t), start - t.shared[0] + pieces, 16, t.site, "store", generic=False)
+                s.touch_shared(t.g.one(t.lane), start - t.shared[0] + pieces, 16, t.site, "store", generic=False)
                 s.begin_landing(start - t.shared[0] + pieces, 16)
         else:
             self.check_source(t, pieces)
@@ -218,8 +218,8 @@ class LazyCopies(Copies):
     def check_source(self, t: Transfer, pieces: Array) -> None:
         """A store reads shared memory: written, ordered, behind a proxy fence, and left alone until waited for."""
         pieces = self.inside_pieces(t, pieces)
-        self.s.touch_shared(one_lane(t), pieces, 16, t.site, "load")
-        self.s.check_lanes_met(one_lane(t), pieces, 16, t.site)
+        self.s.touch_shared(t.g.one(t.lane), pieces, 16, t.site, "load")
+        self.s.check_lanes_met(t.g.one(t.lane), pieces, 16, t.site)
         self.s.proxies.check_shared(t.g, t.lane, pieces, 16, t.site)
         self.s.begin_reading(pieces, 16)
 
@@ -249,7 +249,7 @@ class LazyCopies(Copies):
         for start, nbytes in rows:
             region = self.m.globals.find(start)
             positions = np.arange(start, start + nbytes, self.s.grain)
-            self.s.touch_global(one_lane(t), positions, self.s.grain, t.site, what, level, region, generic=False)
+            self.s.touch_global(t.g.one(t.lane), positions, self.s.grain, t.site, what, level, region, generic=False)
             if what == "load":
                 self.s.proxies.check_global(t.g, t.lane, positions, t.site, region)
 
@@ -294,11 +294,6 @@ def keep(copy: PendingCopy, left: Array) -> PendingCopy:
     return PendingCopy(
         copy.g, copy.index[left], copy.group[left], copy.target[left], copy.source[left], copy.size, copy.taken[left], copy.site
     )
-
-
-def one_lane(t: Transfer) -> Lanes:
-    index = np.array([t.lane if t.g.index is None else t.g.index[t.lane]])
-    return Lanes(t.g.cohort, index)
 
 
 def matrix_rows(t: Transfer) -> list[tuple[int, int]]:

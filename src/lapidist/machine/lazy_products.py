@@ -44,7 +44,7 @@ class LazyProducts(Products):
         self.check_fence(p, queue)
         tiles = self.tiles(p)
         for positions in tiles:
-            self.s.touch_shared(p.g, positions, PIECE, p.site, "load")
+            self.s.products_read(p.g, positions, PIECE, p.site)
             self.s.proxies.check_shared(p.g, 0, positions, PIECE, p.site)
             self.s.begin_reading(positions, PIECE)
         results = [
@@ -89,10 +89,9 @@ class LazyProducts(Products):
                 continue
             for positions in tiles:
                 self.s.end_reading(positions, PIECE)
-                self.s.touch_shared(p.g, positions, PIECE, p.site, "load")
+                self.s.products_read(p.g, positions, PIECE, p.site)
             for target, value in zip(results, compute(self.m, p), strict=True):
                 target[:] = value
         queue.pending = left
         queue.fenced = False
-        # All lanes stand at the wait and the reads are the warp's, not a lane's: any one may say that they are done.
-        self.s.clocks.meet(warp_number(g))
+        self.s.clocks.products_done(warp_number(g))

@@ -21,7 +21,6 @@ from lapidist.machine.run import run
 
 KINDS = ("barrier", "warp barrier", "wait", "arrival", "fence", "order", "bounds")
 BUDGET_FACTOR = 12
-BOUNDS_MOST = 5  # an unrolled epilogue checks its borders very often, always alike
 
 
 @dataclass(frozen=True)
@@ -31,13 +30,21 @@ class Mutant:
     kind: str
     line: int
     text: str
-    ptx: str = field(repr=False)
+    whole: str = field(repr=False)
+    changed: str = field(repr=False)
     equivalent: str = ""  # why it behaves as the kernel does, if a rule says so
+
+    @property
+    def ptx(self) -> str:
+        lines = self.whole.splitlines()
+        lines[self.line - 1] = self.changed
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: the seed and the fault that found it ("result": only the numbers were wrong)."""
+    """What became of a mutant: the seed (None: the plain schedule) and the fault that found it ("result": only the numbers were
+    wrong)."""
 
     kernel: str
     math: str
@@ -128,8 +135,7 @@ def mutants(ptx: str, entry: str) -> Iterator[Mutant]:
         line = i.site.line - 1
         broken = change(lines[line])
         if broken != lines[line]:
-            changed = "\n".join([*lines[:line], broken, *lines[line + 1 :]])
-            yield Mutant(kind, i.site.line, i.site.text, changed, equivalent(i, index, kernel, ptx))
+            yield Mutant(kind, i.site.line, i.site.text, ptx, broken, equivalent(i, index, kernel, ptx))
 
 
 Change = Callable[[str], str]
@@ -213,19 +219,25 @@ class Case:
 
 
 def judge(case: Case, mutant: Mutant, seeds: Iterable[int], budget: int) -> Verdict:
-    """Run a mutant until some seed finds it."""
-    what = case.kernel, case.math, mutant.kind, mutant.line, mutant.text
-    for seed in seeds:
-        variant = case.variants[seed % len(case.variants)]
-        broken = replace(variant.launch, binary=replace(variant.launch.binary, ptx=mutant.ptx))
-        variant.reset()
-        try:
-            run(broken, sanitize=True, seed=seed, budget=budget, residency=variant.residency)
-        except MachineFault as fault:
-            return Verdict(*what, type(fault).__name__, seed)
-        if not variant.right():
-            return Verdict(*what, "result", seed)
-    return Verdict(*what, None, None, mutant.equivalent)
+    """Run a mutant until some schedule finds it. What a bounds check holds back the plain one sees as well, and it is fast."""
+    plain = range(len(case.variants)) if mutant.kind == "bounds" else ()
+    ptx = mutant.ptx
+    for number, seed in [*((number, None) for number in plain), *((seed, seed) for seed in seeds)]:
+        found = fault_of(case.variants[number % len(case.variants)], ptx, seed, budget)
+        if found:
+            return Verdict(case.kernel, case.math, mutant.kind, mutant.line, mutant.text, found, seed)
+    return Verdict(case.kernel, case.math, mutant.kind, mutant.line, mutant.text, None, None, mutant.equivalent)
+
+
+def fault_of(variant: Variant, ptx: str, seed: int | None, budget: int) -> str:
+    """The fault of a kernel, "result" for wrong numbers, "" if all is well."""
+    launch = replace(variant.launch, binary=replace(variant.launch.binary, ptx=ptx))
+    variant.reset()
+    try:
+        run(launch, sanitize=seed is not None, seed=seed, budget=budget, residency=variant.residency)
+    except MachineFault as fault:
+        return type(fault).__name__
+    return "" if variant.right() else "result"
 
 
 @dataclass(frozen=True)
@@ -262,20 +274,17 @@ def run_whole(case: Case, seeds: Iterable[int]) -> Whole:
     return found
 
 
-def chosen_mutants(case: Case, kinds: tuple[str, ...] = KINDS) -> list[Mutant]:
-    """Every mutant of these kinds, but of the bounds checks a few, evenly spread."""
-    chosen = [mutant for mutant in mutants(case.launch.binary.ptx, case.launch.binary.entry) if mutant.kind in kinds]
-    bounds = [mutant for mutant in chosen if mutant.kind == "bounds"]
-    return [mutant for mutant in chosen if mutant.kind != "bounds"] + bounds[:: -(-len(bounds) // BOUNDS_MOST) or 1]
+def mutants_of(case: Case) -> list[Mutant]:
+    return list(mutants(case.launch.binary.ptx, case.launch.binary.entry))
 
 
-def break_each(case: Case, chosen: Iterable[Mutant], whole: Whole, seeds: int) -> Survey:
+def break_each(case: Case, chosen: Iterable[Mutant], whole: Whole, seeds: Iterable[int]) -> Survey:
     result, unreached = Survey(), 0
     for mutant in chosen:
         if mutant.line not in whole.reached:
             unreached += 1
         else:
-            result.verdicts.append(judge(case, mutant, range(seeds), BUDGET_FACTOR * whole.steps + 10_000))
+            result.verdicts.append(judge(case, mutant, seeds, BUDGET_FACTOR * whole.steps + 10_000))
     result.unbroken.append(Unbroken(case.kernel, case.math, 0, (), unreached))
     return result
 
@@ -284,8 +293,10 @@ def survey(cases: Iterable[Case], seeds: int = 10, kinds: tuple[str, ...] = KIND
     """Break every kernel everywhere, and run each unbroken as often."""
     parts = []
     for case in cases:
-        whole = run_whole(case, range(seeds))
-        parts += [of_whole(case.kernel, case.math, whole), break_each(case, chosen_mutants(case, kinds), whole, seeds)]
+        every = range(max(seeds, len(case.variants)))
+        whole = run_whole(case, every)
+        chosen = [mutant for mutant in mutants_of(case) if mutant.kind in kinds]
+        parts += [of_whole(case.kernel, case.math, whole), break_each(case, chosen, whole, every)]
     return merged(parts)
 
 

@@ -25,23 +25,32 @@ MACHINE_CHIP = "h200"  # the chip that kernels are compiled for
 
 @dataclass(frozen=True)
 class Product:
-    """D = A B + beta C with small whole numbers, so that the result is exact in every order of summation."""
+    """D = A B + beta C with small whole numbers, so that the result is exact in every order of summation. D's rows may lie in
+    wider ones, `room`, whose rest is nobody's."""
 
     plan: Plan
     a: Array
     b: Array
     c: Array
     d: Array
+    room: Array
 
     def launch(self, beta: float = 0.0) -> Launch:
         """C is what D holds when the kernel starts. A workspace comes with the launch."""
         a, b, d = operand_of(self.a, "a"), operand_of(self.b, "b"), operand_of(self.d, "out")
         return self.plan.launch(a, b, None, d, 1.0, beta)
 
+    @property
+    def poison(self) -> Array:
+        """What no kernel writes."""
+        number = np.nan if TYPES[self.plan.problem.out_dtype].roundoff else 99
+        return np.full(1, number).astype(self.d.dtype)
+
     def reset(self, launch: Launch, beta: float) -> None:
-        """D as before the run: C, or where it is not read what no kernel writes. Flags that a broken kernel left are lowered."""
-        poison = np.nan if TYPES[self.plan.problem.out_dtype].roundoff else 99
-        self.d[...] = self.c if beta else np.full(self.d.shape, poison).astype(self.d.dtype)
+        """D as before the run: C, or poison where it is not read. Flags that a broken kernel left are lowered."""
+        self.room[...] = self.poison
+        if beta:
+            self.d[...] = self.c
         for memory in launch.memory:
             if "flags" in memory.name:
                 memory.owner[...] = 0
@@ -49,6 +58,11 @@ class Product:
     def wanted(self, beta: float) -> Array:
         exact = self.a.astype("f8") @ self.b.astype("f8") + (self.c.astype("f8") if beta else 0)
         return exact.astype(self.d.dtype)
+
+    def right(self, wanted: Array) -> bool:
+        """D is as wanted, and what lies between its rows as it was."""
+        rest = self.room[:, self.d.shape[1] :]
+        return np.array_equal(self.d, wanted) and rest.tobytes() == np.full(rest.shape, self.poison).tobytes()
 
 
 def product_of(
@@ -59,32 +73,39 @@ def product_of(
     device: Device | None = None,
     config: Config | None = None,
     schedule: int | Sharing = PLANNED,
+    spare: int = 0,
 ) -> Product:
     """The kernel's plan for matrices of these layouts of A and B (r: rows touch, c: columns), or with B the other way round
-    where it takes only that. With a number as `schedule`, so many blocks share all tiles as Stream-K deals them out."""
+    where it takes only that. With a number as `schedule`, so many blocks share all tiles as Stream-K deals them out. `spare`
+    elements stand between rows of D, and of B."""
     m, n, k = shape
     element = element_of(math)
     random = np.random.default_rng(1)
     least = 0 if element.bounds and element.bounds[0] == 0 else -4
     a, b = (random.integers(least, 5, size).astype(numpy_dtype(element.name)) for size in ((m, k), (k, n)))
-    d = np.zeros((m, n), numpy_dtype(outputs_of(element.name, element.name)[0]))
+    room = np.zeros((m, n + spare), numpy_dtype(outputs_of(element.name, element.name)[0]))
+    d = room[:, :n]
     c = random.integers(least, 5, (m, n)).astype(d.dtype)
-    a = laid(a, layouts[0])
+    a = laid(a, layouts[0], 0)
     refused: RefusalError | None = None
     for layout in (layouts[1], "c" if layouts[1] == "r" else "r"):
-        b = laid(b, layout)
+        b = laid(b, layout, spare if layout == "r" else 0)
         operands = operand_of(a, "a"), operand_of(b, "b")
         problem = Problem.of(*operands, None, operand_of(d, "out"), precision=TF32 if math == TF32 else "ieee")
         try:
-            return Product(plan_for(problem, kernel, device or chip(MACHINE_CHIP), config, schedule), a, b, c, d)
+            return Product(plan_for(problem, kernel, device or chip(MACHINE_CHIP), config, schedule), a, b, c, d, room)
         except RefusalError as refusal:
             refused = refused or refusal
     assert refused is not None
     raise refused
 
 
-def laid(matrix: Array, layout: str) -> Array:
-    return np.ascontiguousarray(matrix) if layout == "r" else np.asfortranarray(matrix)
+def laid(matrix: Array, layout: str, spare: int) -> Array:
+    lines = matrix if layout == "r" else matrix.T
+    room = np.zeros((len(lines), lines.shape[1] + spare), matrix.dtype)
+    room[:, : lines.shape[1]] = lines
+    view = room[:, : lines.shape[1]]
+    return view if layout == "r" else view.T
 
 
 def plan_for(problem: Problem, kernel: Kernel, device: Device, config: Config | None, schedule: int | Sharing) -> Plan:
@@ -92,6 +113,7 @@ def plan_for(problem: Problem, kernel: Kernel, device: Device, config: Config | 
         return make_plan(problem, device, kernel, config, schedule)
     config = config or kernel.config_for(problem.math)
     tiles = kernel.tile_grid(problem, config)
+    blocks = min(schedule, tiles.tiles * tiles.iterations)
     return make_plan(
-        problem, device, kernel, config, Sharing(stream_k(tiles, sms=schedule, sk_tiles=tiles.tiles, sk_blocks=schedule))
+        problem, device, kernel, config, Sharing(stream_k(tiles, sms=blocks, sk_tiles=tiles.tiles, sk_blocks=blocks))
     )

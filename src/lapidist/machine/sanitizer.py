@@ -1,7 +1,6 @@
 """What sanitize mode watches: races, uninitialised reads, missing waits and proxy fences, unreset semaphores.
 
-It is fed by every access path through the machine's hooks. A warp is the unit: lanes of one warp are not checked
-against each other.
+It is fed by every access path through the machine's hooks.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ from lapidist.machine.ordered import PLAIN, Ordered, warp_number
 from lapidist.machine.program import Program
 from lapidist.machine.proxies import Proxies
 from lapidist.machine.ptx import TYPE_BYTES
+from lapidist.machine.races import Access, Races
 from lapidist.machine.scheduler import Barrier
 from lapidist.machine.shadow import LANDING, WRITTEN, Shadow
 from lapidist.machine.state import Machine
-from lapidist.machine.suspects import Suspects
+from lapidist.machine.suspects import Reading, Suspects, mask_of
 
 Array = np.ndarray
 # Ranges by these names must be zero again if they were zero before.
@@ -48,11 +48,12 @@ class Sanitizer:
         total = geometry.blocks * geometry.warps
         if total > MOST_WARPS:
             raise ArgumentError(f"sanitize: at most {MOST_WARPS} warps in a launch, got {total}; use a smaller problem")
-        self.clocks = Clocks(total)
+        products = any(i.opcode == "wgmma" for i in m.program.kernel.instructions)
+        self.clocks = Clocks(total, products)
         self.grain = smallest_access(m.program, min(4, smallest_element))
         size = len(m.shared_bytes)
-        self.columns = geometry.warps * geometry.cluster_size
-        self.shared = Shadow(size, self.grain, self.columns)
+        columns = geometry.warps * geometry.cluster_size
+        self.shared = Shadow(size, self.grain, self.clocks.agents, columns * (2 if products else 1))
         self.readers_under_way = 0
         self.local_valid = np.zeros(len(m.local_bytes), bool)
         self.globals: dict[int, Shadow] = {}
@@ -62,7 +63,8 @@ class Sanitizer:
         self.made: dict[int, tuple[int, int]] = {}  # mbarrier: (warp, moment) of its init
         self.block_messages: dict[int, Message] = {}  # per barrier object
         self.ordered = Ordered(m, self.clocks)
-        self.suspects = Suspects(m.program)
+        self.suspects = Suspects(m.program, self.shared)
+        self.races = Races(m, self.clocks, self.shared, self.ordered.scopes, self.suspects)
         self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
         self.zero_before = [
             r for r in m.globals.regions if r.name.lower().startswith(SELF_RESETTING) and not region_bytes(r).any()
@@ -81,19 +83,6 @@ class Sanitizer:
         m.stored, m.warp_barrier = self.check_lanes_agree, self.warp_meets
         m.barrier_made, m.barrier_signal = self.barrier_made, self.barrier_signal
         m.barrier_phase, m.barrier_seen, m.block_started = self.barrier_phase, self.barrier_seen, self.block_started
-
-    # -- who --
-
-    def column(self, warp: int) -> int:
-        return warp % self.columns
-
-    def known_columns(self, warp: int) -> Array:
-        """The warps of this warp's cluster."""
-        first = warp // self.columns * self.columns
-        return np.arange(first, first + self.columns)
-
-    def name(self, warp: int) -> str:
-        return f"warp {warp % self.geometry.warps} of block {self.geometry.block_index(warp // self.geometry.warps)}"
 
     # -- accesses --
 
@@ -131,16 +120,27 @@ class Sanitizer:
         if what != "load":
             self.check_busy(g, positions, at, state, size, site)
             self.shared.state[at] = WRITTEN
-        self.race(self.shared, g, positions, at, size, site, what, level, generic)
+        self.races.look(Access(self.shared, g, positions, size, site, what, level, generic), at)
 
     def load_ahead(self, g: Lanes, positions: Array, size: int, site: int, level: int) -> None:
         """A load whose value is used later, or never: what is wrong with it is held back until then."""
-        fault = None
+        warp, grains = warp_number(g), self.shared.grains(positions, size).reshape(len(positions), -1)
+        column, moment = self.races.column(warp), self.clocks.now(warp)
+        before = self.shared.read[grains, column]
+        faults = self.held_back(g, positions, size, site, level)
+        if faults and g.n > 1:
+            rows = np.broadcast_to(positions, (g.n,))
+            faults = {}
+            for lane in range(g.n):
+                faults |= self.held_back(g.one(lane), rows[lane : lane + 1], size, site, level)
+        self.suspects.add(g, site, Reading(g.lane, grains, column, moment, before, faults, mask_of(g)))
+
+    def held_back(self, g: Lanes, positions: Array, size: int, site: int, level: int) -> dict[int, MachineFault]:
         try:
             self.touch_shared(g, positions, size, site, "load", level)
-        except MachineFault as found:
-            fault = found
-        self.suspects.add(g, site, self.shared.grains(positions, size), fault)
+        except MachineFault as fault:
+            return {int(g.lane[0]): fault}
+        return {}
 
     def lane_of(self, found: Array, size: int) -> int:
         """Which lane the first marked grain belongs to."""
@@ -217,87 +217,24 @@ class Sanitizer:
         inside = (own >= region.start) & (own + size <= region.end)
         shadow = self.globals.get(region.start)
         if shadow is None:
-            shadow = self.globals[region.start] = Shadow(region.end - (region.start & -16), self.grain)
+            nbytes = region.end - (region.start & -16)
+            shadow = self.globals[region.start] = Shadow(nbytes, self.grain, self.clocks.agents)
         positions = own[inside] - (region.start & -16)
-        self.race(shadow, g, positions, shadow.grains(positions, size), size, site, what, level, generic)
+        if not inside.all() and len(own) == g.n:
+            g = Lanes(g.cohort, np.flatnonzero(inside) if g.index is None else g.index[inside])
+        self.races.look(Access(shadow, g, positions, size, site, what, level, generic), shadow.grains(positions, size))
 
-    def race(
-        self, shadow: Shadow, g: Lanes, positions: Array, at: Array, size: int, site: int, what: str, level: int, generic: bool
-    ) -> None:
-        warp = warp_number(g)
-        known, now = self.clocks.known[warp], self.clocks.now(warp)
-        self.clocks.touch(warp, g.lane)
-        found = shadow.racing_write(at, warp, known, level, self.ordered.scopes)
-        if found >= 0:
-            other, where = int(shadow.writer[at[found]]), int(shadow.write_site[at[found]])
-            done = "read" if what == "load" else "written"
-            self.report(
-                g,
-                positions,
-                found,
-                size,
-                shadow,
-                site,
-                f"{done} here, and written by {self.name(other)} at PTX line {self.m.site(where).line}",
-            )
-        lanes = shadow.lanes_of(g, positions, size) if shadow is self.shared and generic else None
-        if lanes is not None:
-            self.race_of_lanes(g, positions, at, size, site, what, lanes)
-        if what != "load" and not (level and what == "atomic"):
-            columns = self.known_columns(warp) if shadow.readers else None
-            found, reader = shadow.racing_read(at, self.column(warp), warp, known, columns)
-            if found >= 0:
-                where = self.m.site(int(shadow.read_site[at[found]])).line
-                story = f"written here, and read by {self.name(reader)} at PTX line {where}"
-                self.report(g, positions, found, size, shadow, site, story, reader, int(at[found]))
-        if level and what != "store":
-            shadow.note_seen(at, warp, now, level, self.ordered.scopes)
-        if what != "load":
-            shadow.note_write(at, warp, now, site, level, generic, lanes)
-        elif not level:
-            shadow.note_read(at, self.column(warp), warp, now, site, lanes)
-
-    def race_of_lanes(self, g: Lanes, positions: Array, at: Array, size: int, site: int, what: str, lanes: Array) -> None:
-        """Lanes of one warp are ordered where the warp meets: at bar.warp.sync, shuffles, votes and barriers."""
-        warp, shadow = warp_number(g), self.shared
-        met = int(self.clocks.met[warp])
-        if what == "load":
-            found = shadow.racing_lane(at, warp, lanes, met)
-            who, where, done = shadow.lane, shadow.write_site, "read here, and written"
-        else:
-            found = shadow.racing_read_lane(at, self.column(warp), warp, lanes, met)
-            who, where, done = shadow.read_lane, shadow.read_site, "written here, and read"
-        if found >= 0:
-            grain = int(at[found])
-            story = f"{done} by lane {who[grain]} of this warp at PTX line {self.m.site(int(where[grain])).line}"
-            self.report(g, positions, found, size, shadow, site, story, warp if what != "load" else -1, grain)
+    def products_read(self, g: Lanes, positions: Array, size: int, site: int) -> None:
+        at = self.shared.grains(positions, size)
+        state = self.shared.state[at]
+        if not (state == WRITTEN).all():
+            self.report_unwritten(g, positions, state, size, site)
+        self.races.look_at_products(Access(self.shared, g, positions, size, site, "load"), at)
 
     def check_lanes_met(self, g: Lanes, positions: Array, size: int, site: int) -> None:
         """One lane makes the engine read what others of its warp wrote: they must have met since."""
         at = self.shared.grains(positions, size)
-        self.race_of_lanes(g, positions, at, size, site, "load", np.full(len(at), g.lane[0]))
-
-    def report(
-        self,
-        g: Lanes,
-        positions: Array,
-        found: int,
-        size: int,
-        shadow: Shadow,
-        site: int,
-        story: str,
-        reader: int = -1,
-        grain: int = 0,
-    ) -> None:
-        """Raise the race; one with a read whose value is still unused waits for that use."""
-        lane = found // max(size // shadow.grain, 1)
-        address = int(positions[lane])
-        if shadow is self.shared:
-            address %= self.m.shared_stride
-        space = "shared" if shadow is self.shared else "global"
-        fault = self.m.fault(Race, f"a race on {space} memory: {story}; nothing orders the two", site, g, lane, address)
-        if shadow is not self.shared or not self.suspects.blame(reader, grain, fault):
-            raise fault
+        self.races.check_lanes(Access(self.shared, g, positions, size, site, "load"), at, np.full(len(at), g.lane[0]))
 
     # -- fences and ordered accesses --
 
@@ -309,7 +246,7 @@ class Sanitizer:
     def fence(self, g: Lanes, kind: str, site: int) -> None:
         self.ordered.fence(warp_number(g), kind)
 
-    def warp_meets(self, g: Lanes, members: Array, site: int) -> None:
+    def warp_meets(self, g: Lanes) -> None:
         self.clocks.meet(warp_number(g))
 
     # -- barriers of blocks and clusters --
@@ -341,7 +278,7 @@ class Sanitizer:
         warp, moment = self.made[position]
         mine = warp_number(g)
         if warp != mine and self.clocks.known[mine, warp] < moment:
-            rule = f"an mbarrier is used, and initialised by {self.name(warp)}; nothing orders the two"
+            rule = f"an mbarrier is used, and initialised by {self.races.name(warp)}; nothing orders the two"
             raise self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride)
         if proxy and self.clocks.proxied[mine, warp] < moment:
             rule = "the copy engine uses an mbarrier whose init has no fence.mbarrier_init or fence.proxy.async behind it"

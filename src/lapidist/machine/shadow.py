@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lapidist.machine.clocks import Clocks
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.ordered import Scopes
 
@@ -18,10 +19,12 @@ class Shadow:
     the last two different readers are kept.
     """
 
-    def __init__(self, nbytes: int, grain: int, readers: int = 0) -> None:
+    def __init__(self, nbytes: int, grain: int, agents: int, readers: int = 0) -> None:
         count = -(-nbytes // grain)
         self.grain, self.readers = grain, readers
         self.ever_written = False
+        # The last moment at which each agent wrote or read anything here: mostly that alone says that there is no race.
+        self.last_write, self.last_read = np.zeros(agents, np.int32), np.zeros(agents, np.int32)
         self.writer = np.full(count, -1, np.int32)
         self.written = np.zeros(count, np.int32)
         self.write_site = np.zeros(count, np.int32)
@@ -55,39 +58,47 @@ class Shadow:
             return first
         return (first[:, None] + np.arange(size // self.grain)).reshape(-1)
 
-    def racing_write(self, at: Array, warp: int, known: Array, level: int, scopes: Scopes) -> int:
-        """Index into `at` of a write that the warp is not ordered after, or -1.
+    def racing_write(self, at: Array, warp: int, near: slice, clocks: Clocks, level: int, scopes: Scopes) -> int:
+        """Index into `at` of a write that the warp is not ordered after, or -1. `near` are the warps that may have written.
 
         Ordered accesses whose scopes hold both do not race each other. Nor is a write in a race with what comes after
         someone's ordered read of it.
         """
-        if not self.ever_written:
+        known = clocks.known[warp]
+        if not (self.last_write[near] > known[near]).any():
             return -1
         writer = self.writer[at]
         racing = (writer >= 0) & (writer != warp) & (self.written[at] > known[writer])
         if level and racing.any():
             racing &= ~scopes.share(np.minimum(self.level[at], level), warp, writer)
         for found in np.flatnonzero(racing).tolist():
-            if not self.was_seen(int(at[found]), warp, known):
+            grain = int(at[found])
+            if not (
+                self.was_seen(grain, warp, known)
+                or clocks.knows(warp, int(writer[found]), int(self.lane[grain]), int(self.written[grain]))
+            ):
                 return found
         return -1
 
     def racing_lane(self, at: Array, warp: int, lanes: Array, met: int) -> int:
         """Index into `at` of what another lane of the warp wrote since the warp last met, or -1."""
+        if self.last_write[warp] <= met:
+            return -1
         racing = (self.writer[at] == warp) & (self.written[at] > met) & (self.lane[at] >= 0) & (self.lane[at] != lanes)
         return int(np.argmax(racing)) if racing.any() else -1
 
     def racing_read_lane(self, at: Array, column: int, warp: int, lanes: Array, met: int) -> int:
         """Index into `at` of what another lane of the warp read since the warp last met, or -1."""
+        if self.last_read[warp] <= met:
+            return -1
         racing = (self.read_warp[at] == warp) & (self.read[at, column] > met)
         racing &= (self.read_lane[at] >= 0) & (self.read_lane[at] != lanes)
         return int(np.argmax(racing)) if racing.any() else -1
 
     def lanes_of(self, g: Lanes, positions: Array, size: int) -> Array | None:
         """The lane of each grain, where every lane has a position of its own."""
-        if len(positions) != g.n:
-            return None
-        return np.repeat(g.lane, max(size // self.grain, 1))
+        each = max(size // self.grain, 1) * len(positions)
+        return np.repeat(g.lane, each // g.n) if g.n in (1, len(positions)) else None
 
     def was_seen(self, grain: int, warp: int, known: Array) -> bool:
         """Whether the warp is ordered after some ordered read of the last write."""
@@ -105,34 +116,46 @@ class Shadow:
             readers = found[2] if found and found[:2] == write else {}
             self.seen[grain] = *write, {**readers, warp: readers.get(warp, now)}
 
-    def racing_read(self, at: Array, column: int, warp: int, known: Array, columns: Array | None) -> tuple[int, int]:
-        """(index into `at`, reader) of a read that the warp is not ordered after, or (-1, -1)."""
+    def racing_read(self, at: Array, own: list[int], warp: int, clocks: Clocks, agents: Array | None) -> tuple[int, int]:
+        """(index into `at`, reader) of a read that the warp is not ordered after, or (-1, -1). With a column for each reader,
+        `own` are the warp's and `agents` whose they all are."""
+        known = clocks.known[warp]
+        near = slice(None) if agents is None else agents
+        if not (self.last_read[near] > known[near]).any():
+            return -1, -1
         read = self.read[at]
-        if self.reader is None:
-            assert columns is not None
-            racing = read > known[columns]
-            racing[:, column] = False
+        if agents is not None:
+            reader = np.broadcast_to(agents, read.shape)
+            racing = read > known[agents]
+            racing[:, own] = False
         else:
+            assert self.reader is not None
             reader = self.reader[at]
             racing = (reader >= 0) & (reader != warp) & (read > known[reader])
         if not racing.any():
             return -1, -1
-        found, place = np.argwhere(racing)[0].tolist()
-        return found, int(columns[place] if self.reader is None and columns is not None else self.reader[at[found], place])  # type: ignore[index]
+        for found, place in np.argwhere(racing).tolist():
+            who, grain = int(reader[found, place]), int(at[found])
+            lane = int(self.read_lane[grain]) if self.read_warp[grain] == who else -1
+            if not clocks.knows(warp, who, lane, int(read[found, place])):
+                return found, who
+        return -1, -1
 
     def note_write(self, at: Array, warp: int, now: int, site: int, level: int, generic: bool, lanes: Array | None) -> None:
         self.ever_written = True
+        self.last_write[warp] = now
         self.writer[at], self.written[at], self.write_site[at] = warp, now, site
         self.level[at], self.generic[at] = level, generic
         self.lane[at] = -1 if lanes is None else lanes
 
-    def note_read(self, at: Array, column: int, warp: int, now: int, site: int, lanes: Array | None) -> None:
+    def note_read(self, at: Array, column: int, agent: int, now: int, site: int, lanes: Array | None) -> None:
+        self.last_read[agent] = now
         self.read_site[at] = site
-        self.read_lane[at], self.read_warp[at] = -1 if lanes is None else lanes, warp
+        self.read_lane[at], self.read_warp[at] = -1 if lanes is None else lanes, agent
         if self.reader is None:
             self.read[at, column] = now
             return
-        other = self.reader[at, 0] != warp
+        other = self.reader[at, 0] != agent
         moved = at[other]
         self.reader[moved, 1], self.read[moved, 1] = self.reader[moved, 0], self.read[moved, 0]
-        self.reader[at, 0], self.read[at, 0] = warp, now
+        self.reader[at, 0], self.read[at, 0] = agent, now

@@ -7,40 +7,39 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
-import numpy as np
-
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
-from lapidist.machine.mutants import Case, Survey, Variant, Whole, break_each, chosen_mutants, run_whole
+from lapidist.machine.mutants import Case, Mutant, Survey, Variant, Whole, break_each, mutants_of, run_whole
 from lapidist.machine.registered import MACHINE_CHIP, product_of
 from lapidist.sharing import PLANNED
 
 ROWS, COLUMNS, TAIL = 72, 136, 8
+SPARE = 0, 3  # elements that the last vector of a row has no column for
 UNROLLED = 4
-SHARERS = 3  # of four tiles: the first block has one for itself and begins the next one, which others finish
-CLUSTERS = 2  # that are resident, and work on four tiles: each reads what the other packed
+SHARERS = 3, 7  # of four tiles: the first block has one for itself and begins the next; several blocks in each
+CLUSTERS = 2, 1  # that are resident, and work on four tiles: each reads what the other packed; one comes to all of them
 LAYOUTS = ("rr", "rc", "cr")
 
 
 @dataclass(frozen=True)
 class Specimen:
     """One way to compile and launch a kernel. `ragged`: lines off 16 bytes; `smallest`: the last of its configs in place of the
-    first; `sharers`: blocks that share tiles, 0: none does."""
+    first; `shared`: compiled for blocks that share tiles."""
 
     kernel: str
     math: str
     layouts: str = "rr"
     ragged: bool = False
     smallest: bool = False
-    sharers: int = 0
+    shared: bool = False
 
     def __str__(self) -> str:
         how = [self.layouts] if self.layouts != "rr" else []
         how += [
             word
-            for word, given in (("ragged", self.ragged), ("smallest tile", self.smallest), ("Stream-K", self.sharers))
+            for word, given in (("ragged", self.ragged), ("smallest tile", self.smallest), ("Stream-K", self.shared))
             if given
         ]
         return ", ".join([self.kernel, *how])
@@ -71,48 +70,61 @@ def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
         )
     if kernel.scratch is not None:
         yield Specimen(kernel.name, math, "rc", ragged=True, smallest=small)
-    if kernel.signature.scheduled:
-        yield Specimen(kernel.name, math, smallest=small, sharers=SHARERS)
+    if kernel.signature.scheduled and kernel.sharing is None:
+        yield Specimen(kernel.name, math, smallest=small, shared=True)
 
 
 # ---- to cases ----
 
 
+def schedules(specimen: Specimen, seeds: int) -> range:
+    """So many seeds, or as many as see every launch once."""
+    return range(max(seeds, len(case_of(specimen).variants)))
+
+
+@cache
+def mutants_for(specimen: Specimen) -> list[Mutant]:
+    return mutants_of(case_of(specimen))
+
+
 def whole_part(specimen: Specimen, seed: int) -> tuple[Whole, int]:
     """One run of the unbroken kernel, and how many mutants it has: what one of several processes does."""
-    case = case_of(specimen)
-    return run_whole(case, (seed,)), len(chosen_mutants(case))
+    return run_whole(case_of(specimen), (seed,)), len(mutants_for(specimen))
 
 
-def broken_part(specimen: Specimen, share: slice, whole: Whole, seeds: int) -> Survey:
-    case = case_of(specimen)
-    return break_each(case, chosen_mutants(case)[share], whole, seeds)
+def broken_part(specimen: Specimen, share: slice, whole: Whole, seeds: range) -> Survey:
+    return break_each(case_of(specimen), mutants_for(specimen)[share], whole, seeds)
 
 
 @cache
 def case_of(specimen: Specimen) -> Case:
-    """C = A B and C = A B + C, with up to three steps of k less: every remainder of a loop unrolled by four."""
+    """C = A B and C = A B + C, with up to three steps of k less, for every remainder of a loop unrolled by four, and with less
+    than a step; on two clusters or one, and shared by few blocks or many."""
     kernel = kernel_named(specimen.kernel)
     config = kernel.configs_for(specimen.math)[-1 if specimen.smallest else 0][0]
-    depth, variants = depth_for(config, bool(kernel.persistent or specimen.sharers)), []
-    for less in range(UNROLLED):
-        if depth > less * config.bk:
-            variants.append(variant_of(specimen, kernel, config, depth - less * config.bk, float(less % 2)))
+    several = bool(kernel.persistent or specimen.shared)
+    longest = depth_for(config, several)
+    depths = list(dict.fromkeys([*(longest - less * config.bk for less in range(UNROLLED) if longest > less * config.bk), TAIL]))
+    ways = [(number, depth, 0) for number, depth in enumerate(depths) if not specimen.shared]
+    if kernel.signature.scheduled and (specimen.shared or kernel.sharing is not None):
+        ways += [(number, depth, SHARERS[number % 2]) for number, depth in enumerate(depths)]
+    variants = [variant_of(specimen, kernel, config, *way) for way in ways]
     same = [variant for variant in variants if variant.launch.binary.ptx == variants[0].launch.binary.ptx]
     return Case(str(specimen), specimen.math, tuple(same))
 
 
-def variant_of(specimen: Specimen, kernel: Kernel, config: Config, depth: int, beta: float) -> Variant:
-    rows, columns = ROWS, COLUMNS
-    if kernel.persistent or specimen.sharers:
+def variant_of(specimen: Specimen, kernel: Kernel, config: Config, number: int, depth: int, sharers: int) -> Variant:
+    rows, columns, beta = ROWS, COLUMNS, float(number % 2)
+    if kernel.persistent or specimen.shared:
         rows, columns = config.bm * config.cluster_m + TAIL, config.bn * config.cluster_n + TAIL
         rows = ROWS if kernel.unit == "fma" else rows  # two tiles: 256 x 128 sums take long
-    shape = (rows, columns + specimen.ragged, depth + specimen.ragged)
-    device = replace(chip(MACHINE_CHIP), sms=CLUSTERS * config.cluster)
-    product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, specimen.sharers or PLANNED)
+    spare = 0 if specimen.ragged else SPARE[number // 2 % 2]
+    shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)
+    device = replace(chip(MACHINE_CHIP), sms=CLUSTERS[number % 2] * config.cluster)
+    product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, sharers or PLANNED, spare)
     launch = product.launch(beta)
-    right = partial(np.array_equal, product.d, product.wanted(beta))
     waits = bool(product.plan.workspace_bytes)
+    right = partial(product.right, product.wanted(beta))
     return Variant(launch, partial(product.reset, launch, beta), right, launch.grid[0] if waits else None)
 
 

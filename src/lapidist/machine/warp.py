@@ -45,8 +45,14 @@ def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
     absent = wanted & ~present
     if absent.any() and (absent & ~m.exited_rows(g)).any():
         missing_member(m, g, absent & ~m.exited_rows(g), site)
-    m.warp_barrier(g, wanted, site)
     return wanted & present
+
+
+@runtime
+def meet(m: Machine, g: Lanes, mask: Array, site: int) -> None:
+    """bar.warp.sync orders memory; shuffles, votes and matrix instructions wait for the warp and do not."""
+    members(m, g, mask, site)
+    m.warp_barrier(g)
 
 
 def missing_member(m: Machine, g: Lanes, absent: Array, site: int) -> None:
@@ -235,7 +241,7 @@ def emit_barrier(b: Builder, i: Instruction, mods: Mods) -> None:
     if mods.flag("warp"):
         mods.flag("sync")
         with b.guarded() as lanes:
-            b.line(f"members(m, {lanes}, {b.read(i.operands[0], 'u4')}, {b.index})")
+            b.line(f"meet(m, {lanes}, {b.read(i.operands[0], 'u4')}, {b.index})")
         return
     if mods.flag("red"):
         emit_reducing_barrier(b, i, mods, aligned)
