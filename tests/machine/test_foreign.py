@@ -163,3 +163,17 @@ def test_arguments_say_what_they_need() -> None:
             run_ptx(NUMBA, name, (1, 1, 1), (4, 1, 1), {**good, **change})  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="a tensor map takes 128 bytes"):
         run_ptx(NUMBA, name, (1, 1, 1), (4, 1, 1), {**good, 1: TensorMap(0, "float32", (4,), (), (4,))})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("directive", "block", "words"),
+    [
+        (".maxntid 64, 1, 1", (128, 1, 1), "block: k was compiled for at most 64 threads, got 128; use a smaller block"),
+        (".maxntid 8, 8", (32, 4, 1), "at most 64 threads, got 128"),
+        (".reqntid 128", (64, 1, 1), r"block: k was compiled for blocks of \(128, 1, 1\), got \(64, 1, 1\)"),
+    ],
+)
+def test_a_block_must_be_what_the_kernel_was_compiled_for(directive: str, block: tuple[int, int, int], words: str) -> None:
+    text = f".version 8.4\n.target sm_80\n.address_size 64\n.visible .entry k()\n{directive}\n{{ ret; }}\n"
+    with pytest.raises(ArgumentError, match=words):
+        run_ptx(text, "k", (1, 1, 1), block, {})

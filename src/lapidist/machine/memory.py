@@ -129,7 +129,8 @@ class Address:
         own = self.own.astype(np.int64) + offset
         floor, limit = self.m.floors[self.space], self.m.limits[self.space]
         position = int(np.argmax((own < floor) | (own + size > limit)))
-        rule = f"access of {size} bytes outside {self.space} memory, which holds addresses {floor} to {limit - 1}"
+        held = f"which holds addresses {floor} to {limit - 1}" if limit > floor else "of which the launch gives a block none"
+        rule = f"access of {size} bytes outside {self.space} memory, {held}"
         raise self.m.fault(OutOfBounds, rule, site, self.g, position, int(own[position]))
 
     def check_aligned(self, offset: int, size: int, site: int) -> None:

@@ -7,6 +7,7 @@ scope gets a name of its own, so the later passes see one flat list.
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from bisect import bisect_right
@@ -96,6 +97,8 @@ class ModuleParser:
             raise PtxError(f"entry: the module has no kernel {entry!r}; it has: {known}")
         header, brace, end = self.entries[entry]
         kernel = Kernel(entry, self.target, parameters=parse_parameters(header))
+        kernel.most_threads = math.prod(block_rule(header, "maxntid") or (0,))
+        kernel.required_block = block_rule(header, "reqntid")
         BodyParser(self, kernel).parse(brace + 1, end)
         used = {item.name for i in kernel.instructions for op in i.operands for item in flatten(op) if isinstance(item, Sym)}
         for name in self.with_pointers(used):
@@ -130,6 +133,13 @@ class ModuleParser:
             if depth == 0:
                 return match.start()
         raise self.error(brace, "no '}' closes this")
+
+
+def block_rule(header: str, directive: str) -> tuple[int, ...]:
+    """The extents of a block that a directive behind the parameters names, x, y and z; () without it."""
+    match = re.search(rf"\.{directive}\s+(\d+(?:\s*,\s*\d+)*)", header)
+    extents = [int(number) for number in match.group(1).split(",")] if match else []
+    return tuple([*extents, 1, 1][:3]) if extents else ()
 
 
 def parse_parameters(header: str) -> dict[str, Parameter]:

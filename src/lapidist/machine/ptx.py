@@ -130,6 +130,8 @@ class Kernel:
     instructions: list[Instruction] = field(default_factory=list)
     labels: dict[str, int] = field(default_factory=dict)
     branch_tables: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    most_threads: int = 0  # of a block, as it was compiled (.maxntid); 0: as many as the chip allows
+    required_block: tuple[int, ...] = ()  # .reqntid
 
     @property
     def parameter_bytes(self) -> int:

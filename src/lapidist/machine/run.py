@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import struct
 import time
@@ -132,10 +133,14 @@ def check_geometry(launch: Launch, program: Program) -> Geometry:
         ("cluster", launch.cluster, (16, 16, 16)),
     ):
         if any(not 1 <= extent <= limit for extent, limit in zip(dims, most, strict=True)):
-            raise ArgumentError(f"{name}: each extent lies between 1 and {most}, got {dims}")
-    threads = launch.block[0] * launch.block[1] * launch.block[2]
-    if threads > MAX_THREADS:
-        raise ArgumentError(f"block: at most {MAX_THREADS} threads, got {threads}; use a smaller block")
+            raise ArgumentError(f"{name}: extents start at 1 and end at {most} along x, y and z, got {dims}")
+    threads, kernel = math.prod(launch.block), program.kernel
+    limit = kernel.most_threads or MAX_THREADS
+    if threads > limit:
+        whose = f"{kernel.name} was compiled for at most {limit} threads" if kernel.most_threads else f"at most {limit} threads"
+        raise ArgumentError(f"block: {whose}, got {threads}; use a smaller block")
+    if kernel.required_block and launch.block != kernel.required_block:
+        raise ArgumentError(f"block: {kernel.name} was compiled for blocks of {kernel.required_block}, got {launch.block}")
     if any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
         raise ArgumentError(f"grid: must be a multiple of the cluster {launch.cluster}, got {launch.grid}")
     shared = shared_extent(program, launch.shared_bytes)
