@@ -45,7 +45,7 @@ RULES = (
         "f64.f64.f64.f64",
         "the loop's last barrier stands behind the last read whose value is used; what is read after it is dropped",
     ),
-    Rule("schedule.cuh", "if (threadIdx.x == 0) asm volatile(\"st.relaxed", "", "all threads would store the same zero", "bra"),
+    Rule("schedule.cuh", 'if (threadIdx.x == 0) asm volatile("st.relaxed', "", "all threads would store the same zero", "bra"),
     Rule(
         "sharing.cuh",
         "if (!finishes) each_piece",

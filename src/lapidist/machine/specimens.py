@@ -18,8 +18,8 @@ from lapidist.sharing import PLANNED
 ROWS, COLUMNS, TAIL = 72, 136, 8
 SPARE = 0, 3  # elements that the last vector of a row has no column for
 UNROLLED = 4
-SHARERS = 3, 7  # of four tiles: the first block has one for itself and begins the next; several blocks in each
-CLUSTERS = 2, 1  # that are resident, and work on four tiles: each reads what the other packed; one comes to all of them
+SHARERS = 2, 3, 7  # of four tiles: two tiles each; the first block has one for itself and begins the next; several in each
+CLUSTERS = 1, 2  # that are resident, and work on four tiles: one comes to all of them; each reads what the other packed
 LAYOUTS = ("rr", "rc", "cr")
 
 
@@ -107,7 +107,7 @@ def case_of(specimen: Specimen) -> Case:
     depths = list(dict.fromkeys([*(longest - less * config.bk for less in range(UNROLLED) if longest > less * config.bk), TAIL]))
     ways = [(number, depth, 0) for number, depth in enumerate(depths) if not specimen.shared]
     if kernel.signature.scheduled and (specimen.shared or kernel.sharing is not None):
-        ways += [(number, depth, SHARERS[number % 2]) for number, depth in enumerate(depths)]
+        ways += [(number, depth, SHARERS[number % 3]) for number, depth in enumerate(depths)]
     variants = [variant_of(specimen, kernel, config, *way) for way in ways]
     same = [variant for variant in variants if variant.launch.binary.ptx == variants[0].launch.binary.ptx]
     return Case(str(specimen), specimen.math, tuple(same))
@@ -130,7 +130,8 @@ def variant_of(specimen: Specimen, kernel: Kernel, config: Config, number: int, 
 
 def depth_for(config: Config, several: bool) -> int:
     """Enough steps of k to go twice around the pipeline and through an unrolled loop, and a tail. Blocks that work on several
-    tiles go around with two of them."""
+    tiles go around with two of them, the second of which has all that an unrolled loop leaves over."""
     steps = 2 * max(config.stages, 1) + UNROLLED
-    steps = -(-steps // 2) if several else steps
-    return max(72, steps * config.bk + TAIL)
+    if several:
+        steps = -(-config.stages // UNROLLED) * UNROLLED + UNROLLED - 1
+    return max(72, (steps - 1) * config.bk + TAIL)
