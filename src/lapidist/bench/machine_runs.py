@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from lapidist.bench.cases import Case
@@ -24,12 +25,12 @@ from lapidist.errors import ArgumentError
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.machine.explain import COUNTED_AT, Explanation, next_step
-from lapidist.machine.mutants import NOTHING_RUN, Survey, Verdict, merged, of_whole, survey
+from lapidist.machine.mutants import NOTHING_RUN, Survey, Verdict, Whole, merged, of_whole, survey
 from lapidist.machine.registered import MACHINE_CHIP
-from lapidist.machine.specimens import Specimen, broken_part, case_of, schedules, specimens, whole_part
+from lapidist.machine.specimens import Specimen, broken_part, case_of, extent_of, specimens, whole_part
 
 LADDER = "ladder"
-SHARE = 2  # mutants that a process breaks at a time
+SHARE = 1  # mutants that a process breaks at a time: one that nobody finds takes long
 
 
 def explain_command(name: str, device: Device, case: Case, as_json: bool, record: Path | None) -> None:
@@ -120,57 +121,83 @@ def part_of(text: str) -> slice:
     return slice(int(number) - 1, None, int(count))
 
 
+Piece = tuple[Specimen, Callable[..., Any], tuple[Any, ...]]
+
+
 class Work:
-    """A survey in pieces: a kernel's unbroken runs, one by one, then its mutants, a few at a time; kernel after kernel."""
+    """A survey in pieces, kernel after kernel: how much there is to do, the unbroken runs one by one, then the mutants."""
 
     def __init__(self, chosen: list[Specimen], seeds: int) -> None:
-        self.ahead, self.every = list(chosen), {each: schedules(each, seeds) for each in chosen}
-        self.whole, self.left = dict.fromkeys(chosen, NOTHING_RUN), {each: len(self.every[each]) for each in chosen}
+        self.seeds, self.ahead = seeds, [(each, extent_of, (each,)) for each in chosen]
+        self.ready: list[Piece] = []
+        self.extent: dict[Specimen, tuple[range, int]] = {}  # schedules and mutants
+        self.left: dict[Specimen, int] = {}  # pieces of what is under way
+        self.whole = dict.fromkeys(chosen, NOTHING_RUN)
         self.parts: dict[Specimen, list[Survey]] = {each: [] for each in chosen}
-        self.ready: list[tuple[Specimen, Callable[..., Any], tuple[Any, ...]]] = []
+        self.finished: list[Specimen] = []
 
-    def take(self) -> tuple[Specimen, Callable[..., Any], tuple[Any, ...]] | None:
-        """The next piece, if one can be begun."""
-        if not self.ready and self.ahead:
-            each = self.ahead.pop(0)
-            self.ready += [(each, whole_part, (each, seed)) for seed in self.every[each]]
-        return self.ready.pop(0) if self.ready else None
+    def take(self) -> Piece | None:
+        """The next piece, of what has begun first."""
+        queue = self.ready or self.ahead
+        return queue.pop(0) if queue else None
 
     def done(self, each: Specimen, result: Any) -> None:
-        self.left[each] -= 1
         if isinstance(result, Survey):
             self.parts[each].append(result)
+        elif isinstance(result, Whole):
+            self.whole[each] |= result
+        else:
+            variants, mutants = result
+            schedules = range(max(self.seeds, variants))
+            self.extent[each] = schedules, mutants
+            self.begin(each, [(each, whole_part, (each, seed)) for seed in schedules])
             return
-        found, count = result
-        self.whole[each] |= found
-        if not self.left[each]:
-            shares = [slice(start, start + SHARE) for start in range(0, count, SHARE)]
-            self.left[each] = len(shares)
-            mine = [(each, broken_part, (each, share, self.whole[each], self.every[each])) for share in shares]
-            self.ready = [*mine, *self.ready]
+        self.left[each] -= 1
+        if self.left[each]:
+            return
+        schedules, mutants = self.extent[each]
+        shares = [] if self.parts[each] else [slice(start, start + SHARE) for start in range(0, mutants, SHARE)]
+        self.begin(each, [(each, broken_part, (each, share, self.whole[each], schedules)) for share in shares])
+        if not shares:
+            self.finished.append(each)
+
+    def begin(self, each: Specimen, pieces: list[Piece]) -> None:
+        self.left[each] = len(pieces)
+        self.ready = pieces + self.ready
 
     def survey(self) -> Survey:
         """Of the kernels that are done."""
-        done = [each for each, left in self.left.items() if not left]
-        wholes = [of_whole(str(each), each.math, self.whole[each]) for each in done]
-        return merged([*wholes, *(part for each in done for part in self.parts[each])])
+        wholes = [of_whole(str(each), each.math, self.whole[each]) for each in self.finished]
+        return merged([*wholes, *(part for each in self.finished for part in self.parts[each])])
 
 
 def in_processes(chosen: list[Specimen], seeds: int, jobs: int, limit: float | None) -> Survey:
-    """When the time is over, nothing new begins."""
-    end = time.monotonic() + (limit or math.inf)
-    work, running = Work(chosen, seeds), dict[Future[Any], Specimen]()
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool, progress(len(chosen), "kernels") as step:
+    """When the time is over, what is under way is dropped, and kernels that are not done are left out."""
+    end = time.monotonic() + (limit or threading.TIMEOUT_MAX / 2)
+    work, results, running = Work(chosen, seeds), SimpleQueue[tuple[Specimen, Any]](), 0
+    with get_context("spawn").Pool(jobs) as pool, progress(len(chosen), "kernels") as step:
         while True:
-            while len(running) < jobs and time.monotonic() < end and (piece := work.take()):
-                running[pool.submit(piece[1], *piece[2])] = piece[0]
+            while running < jobs and (piece := work.take()):
+                each, function, arguments = piece
+                told = partial(tell_of, results, each)
+                pool.apply_async(function, arguments, callback=told, error_callback=told)
+                running += 1
             if not running:
                 return work.survey()
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                each = running.pop(future)
-                work.done(each, future.result())
-                if not work.left[each]:
-                    step(str(each))
+            try:
+                each, result = results.get(timeout=max(end - time.monotonic(), 0.0))
+            except Empty:
+                return work.survey()
+            if isinstance(result, BaseException):
+                raise result
+            running -= 1
+            work.done(each, result)
+            if work.finished[-1:] == [each]:
+                step(str(each))
+
+
+def tell_of(results: SimpleQueue[tuple[Specimen, Any]], each: Specimen, result: Any) -> None:
+    results.put((each, result))
 
 
 def mutants_file(conditions: Conditions) -> str:

@@ -18,7 +18,7 @@ from lapidist.sharing import PLANNED
 ROWS, COLUMNS, TAIL = 72, 136, 8
 SPARE = 0, 3  # elements that the last vector of a row has no column for
 UNROLLED = 4
-SHARERS = 2, 3, 7  # of four tiles: two tiles each; the first block has one for itself and begins the next; several in each
+SHARERS = 2, 7, 3  # of four tiles: two tiles each; several in each; the first block has one for itself and begins the next
 CLUSTERS = 1, 2  # that are resident, and work on four tiles: one comes to all of them; each reads what the other packed
 LAYOUTS = ("rr", "rc", "cr")
 
@@ -77,19 +77,18 @@ def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
 # ---- to cases ----
 
 
-def schedules(specimen: Specimen, seeds: int) -> range:
-    """So many seeds, or as many as see every launch once."""
-    return range(max(seeds, len(case_of(specimen).variants)))
-
-
 @cache
 def mutants_for(specimen: Specimen) -> list[Mutant]:
     return mutants_of(case_of(specimen))
 
 
-def whole_part(specimen: Specimen, seed: int) -> tuple[Whole, int]:
-    """One run of the unbroken kernel, and how many mutants it has: what one of several processes does."""
-    return run_whole(case_of(specimen), (seed,)), len(mutants_for(specimen))
+def extent_of(specimen: Specimen) -> tuple[int, int]:
+    """How many launches and mutants there are; these three are what one of several processes does."""
+    return len(case_of(specimen).variants), len(mutants_for(specimen))
+
+
+def whole_part(specimen: Specimen, seed: int) -> Whole:
+    return run_whole(case_of(specimen), (seed,))
 
 
 def broken_part(specimen: Specimen, share: slice, whole: Whole, seeds: range) -> Survey:
@@ -104,7 +103,8 @@ def case_of(specimen: Specimen) -> Case:
     config = kernel.configs_for(specimen.math)[-1 if specimen.smallest else 0][0]
     several = bool(kernel.persistent or specimen.shared)
     longest = depth_for(config, several)
-    depths = list(dict.fromkeys([*(longest - less * config.bk for less in range(UNROLLED) if longest > less * config.bk), TAIL]))
+    less = [number * config.bk for number in range(UNROLLED)]
+    depths = [*(longest - each if longest > each else longest for each in less), TAIL]
     ways = [(number, depth, 0) for number, depth in enumerate(depths) if not specimen.shared]
     if kernel.signature.scheduled and (specimen.shared or kernel.sharing is not None):
         ways += [(number, depth, SHARERS[number % 3]) for number, depth in enumerate(depths)]
