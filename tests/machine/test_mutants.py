@@ -44,15 +44,6 @@ def test_shares_and_misses_are_reported() -> None:
     assert Survey.of_json(json.loads(json.dumps(result.as_json()))) == result
 
 
-def test_a_warp_barrier_before_what_waits_for_the_warp_changes_nothing() -> None:
-    text = kernel("""
-        .shared .align 16 .b8 s[512]; mov.u32 %r1, s; st.shared.u32 [%r1], %t;
-        bar.warp.sync -1; add.u32 %r2, %r1, 4; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r2};
-        bar.warp.sync -1; st.shared.u32 [%r1], %t; stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r1], {%r2};
-        bar.warp.sync -1;""")
-    assert [bool(mutant.equivalent) for mutant in mutants(text, "k")] == [True, False, False]
-
-
 def test_a_barrier_inlined_twice_is_known_by_where_it_ends_up() -> None:
     """sharers_barrier in raise_flag in meet_all_blocks: of a kernel whose warps have roles, a whole barrier stands beside it."""
     text = case_of(Specimen("wgmma", "int8", smallest=True)).variants[0].launch.binary.ptx

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lapidist.compiler import CUDA_SOURCES
-from lapidist.machine.ptx import Instruction, Kernel
-
-WAITS_FOR_THE_WARP = ("stmatrix", "ldmatrix", "shfl", "vote", "mma", "wgmma")
-TOUCHES_MEMORY = ("ld", "st", "red", "atom", "cp", "fence", "membar", "mbarrier", "bar", "barrier")
+from lapidist.machine.ptx import Instruction
 
 
 @dataclass(frozen=True)
@@ -53,13 +50,10 @@ RULES = (
         "a block that finishes a tile would leave its sums in a slot that nobody reads any more",
     ),
 )
-WARP_RULE = "the next access is an instruction that waits for the whole warp itself"
 
 
-def equivalent(i: Instruction, index: int, kernel: Kernel, ptx: str) -> str:
+def equivalent(i: Instruction, ptx: str) -> str:
     """Why nothing changes without this instruction; "" if no rule says so."""
-    if i.opcode == "bar" and "warp" in i.mods and warp_meets_next(index, kernel):
-        return WARP_RULE
     for rule in RULES:
         if (
             rule.ptx in ptx
@@ -68,20 +62,6 @@ def equivalent(i: Instruction, index: int, kernel: Kernel, ptx: str) -> str:
         ):
             return rule.why
     return ""
-
-
-def warp_meets_next(index: int, kernel: Kernel) -> bool:
-    """Straight on to a .sync instruction of the warp, past nothing that touches memory."""
-    targets = set(kernel.labels.values())
-    for place in range(index + 1, len(kernel.instructions)):
-        i = kernel.instructions[place]
-        if place in targets or i.opcode in ("bra", "brx", "ret", "exit"):
-            return False
-        if i.opcode in WAITS_FOR_THE_WARP:
-            return "sync" in i.mods
-        if i.opcode in TOUCHES_MEMORY:
-            return False
-    return False
 
 
 def source_lines(i: Instruction) -> list[tuple[str, str]]:

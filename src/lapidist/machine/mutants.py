@@ -135,7 +135,7 @@ def mutants(ptx: str, entry: str) -> Iterator[Mutant]:
         line = i.site.line - 1
         broken = change(lines[line])
         if broken != lines[line]:
-            yield Mutant(kind, i.site.line, i.site.text, ptx, broken, equivalent(i, index, kernel, ptx))
+            yield Mutant(kind, i.site.line, i.site.text, ptx, broken, equivalent(i, ptx))
 
 
 Change = Callable[[str], str]
