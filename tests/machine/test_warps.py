@@ -56,9 +56,7 @@ def test_lanes_that_write_one_place_after_another_need_an_order(space: str) -> N
 
 
 @pytest.mark.parametrize(("value", "found"), [("%t", len(SEEDS)), ("7", 0)])
-@pytest.mark.parametrize(
-    "store", ["st.shared.u32 [%r1], {};", "st.global.u32 [%out], {};", "st.global.v2.u32 [%out], {{7, {}}};"]
-)
+@pytest.mark.parametrize("store", ["st.shared.u32 [%r1]", "st.global.u32 [%out]", "st.global.v2.u32 [%out]"])
 def test_lanes_of_one_store_agree_on_what_they_write_to_one_place(store: str, value: str, found: int) -> None:
     stored = f"{{7, {value}}}" if ".v2" in store else value
     assert races(f"{SHARED} {store}, {stored};") == found

@@ -63,14 +63,16 @@ def on_tensor_cores(kernel: Kernel) -> bool:
 
 def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
     small = len(kernel.configs_for(math)) > 1
-    yield Specimen(kernel.name, math)
-    if small:
+    always_shared = kernel.signature.scheduled and kernel.persistent and not on_tensor_cores(kernel)
+    if small or not always_shared:
+        yield Specimen(kernel.name, math)
+    if small and not always_shared:
         yield from (
             Specimen(kernel.name, math, each, smallest=True) for each in (LAYOUTS if on_tensor_cores(kernel) else LAYOUTS[:1])
         )
     if kernel.scratch is not None:
         yield Specimen(kernel.name, math, "rc", ragged=True, smallest=small)
-    if kernel.signature.scheduled and kernel.sharing is None:
+    if kernel.signature.scheduled:
         yield Specimen(kernel.name, math, smallest=small, shared=True)
 
 
@@ -105,9 +107,9 @@ def case_of(specimen: Specimen) -> Case:
     longest = depth_for(config, several)
     less = [number * config.bk for number in range(UNROLLED)]
     depths = [*(longest - each if longest > each else longest for each in less), TAIL]
-    ways = [(number, depth, 0) for number, depth in enumerate(depths) if not specimen.shared]
-    if kernel.signature.scheduled and (specimen.shared or kernel.sharing is not None):
-        ways += [(number, depth, SHARERS[number % 3]) for number, depth in enumerate(depths)]
+    ways = [(number, depth, 0) for number, depth in enumerate(depths)]
+    if specimen.shared:  # the same code may take whole tiles as well
+        ways = [(number, depth, SHARERS[number % 3]) for number, depth in enumerate(depths)] + ways
     variants = [variant_of(specimen, kernel, config, *way) for way in ways]
     same = [variant for variant in variants if variant.launch.binary.ptx == variants[0].launch.binary.ptx]
     return Case(str(specimen), specimen.math, tuple(same))
