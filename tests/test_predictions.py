@@ -18,7 +18,7 @@ from lapidist.static import listing
 
 ROOT = Path(__file__).parent.parent
 RUNS = read_runs(ROOT / "results")
-CLEARLY = 1.04  # apart: one kernel measured twice on an H200 differs by up to 2.4 %, for power holds its clock down when it is hot
+CLEARLY = 1.04  # apart: one kernel measured twice on an H200 differs by up to 2.4 %, for a hot card lowers its clock
 RR = (256, 256, 256)
 
 
