@@ -34,6 +34,14 @@ reads: beginning one costs more than a further row of every thread's sums, so th
 tile lying on its side fits other edges for nothing. Half the tile, two blocks of it on a multiprocessor, was to leave less at
 the edges and to fill one block's waits with the other's work; its loop ran a sixth slower, and it is gone. Rows of D that start
 anywhere leave by way of shared memory: written from where the sums lie, every fourth element of a line was touched at a time.
+
+What the Hopper kernel taught: of its large tiles the way out takes as long as many steps along k, above all where rows of D
+start anywhere, so the peers of a tile that are a cluster gain by sharing it even where k is short. They do so by sending whole
+patches of sums to the one that stores them, as those of an unshared tile are stored: a peer's memory is written faster than it
+is read, and stores from registers, two elements at a time, had eaten the gain. Clusters whose operands are packed first had
+packed them with the blocks of their tiles alone; those without a tile help now. Turnstiles pay only where k is long, since blocks
+that are out of step no longer find each other's lines on their way from the L2; shared tiles are taken where the model promises
+more than it errs.
 """
 RIVALS = {
     "data_parallel": "the same kernel and tile, data-parallel",
