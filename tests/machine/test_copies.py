@@ -234,7 +234,13 @@ TENSOR = """
 
 
 def load_box(
-    source: np.ndarray, box: tuple[int, ...], corner: tuple[int, ...], swizzle: int = 0, room: int = 0, **mode: object
+    source: np.ndarray,
+    box: tuple[int, ...],
+    corner: tuple[int, ...],
+    swizzle: int = 0,
+    room: int = 0,
+    dtype: str = "",
+    **mode: object,
 ) -> np.ndarray:
     """A tensor copy of a box (innermost extent first) as the bytes that arrive in shared memory, `room` of them."""
     size = source.itemsize
@@ -243,7 +249,8 @@ def load_box(
     out = np.full(room or size, 0xEE, "u1")
     body = TENSOR.format(nbytes=size, dims=len(box), corner=", ".join(map(str, corner)), each=len(out) // 32)
     text = kernel(body).replace(".param .u64 in,", ".param .align 64 .b8 map[128],").replace("ld.param.u64 %in, [in];", "")
-    tensor = TensorMap(source.ctypes.data, source.dtype.name, source.shape[::-1], source.strides[::-1][1:], box, swizzle)
+    name, strides = dtype or source.dtype.name, source.strides[::-1][1:]
+    tensor = TensorMap(source.ctypes.data, name, source.shape[::-1], strides, box, swizzle)
     run_ptx(text, "k", (1, 1, 1), (32, 1, 1), {"map": tensor, "out": out}, memory=[source], **mode)  # type: ignore[arg-type]
     return out
 
@@ -258,6 +265,11 @@ def test_tensor_loads_with_swizzle(swizzle: int, mode: dict[str, object]) -> Non
         np.pad(source, ((0, 0), (0, 64)))[3:11, 8 : 8 + width].copy().view("u1").reshape(-1)
     )
     assert (got == expected).all()
+
+
+def test_tensor_loads_round_to_tf32(mode: dict[str, object]) -> None:
+    source = np.full((8, 16), 1 + 3 * 2.0**-12, "f4")
+    assert (load_box(source, (16, 8), (0, 0), dtype="tfloat32", **mode).view("f4") == 1 + 2.0**-10).all()
 
 
 def test_tensor_loads_in_three_dimensions_over_every_edge(mode: dict[str, object]) -> None:

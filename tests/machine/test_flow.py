@@ -449,3 +449,15 @@ def test_lanes_that_parted_may_arrive_each_for_itself() -> None:
         out = np.zeros(32, "u4")
         run_body(HALVES, np.zeros(1, "u4"), out, threads=64, sanitize=True, seed=seed)
         assert (out == np.arange(32)).all()
+
+
+@pytest.mark.parametrize("mode", [{}, {"sanitize": True, "seed": 1}], ids=["plain", "sanitized"])
+def test_arrivals_that_a_block_leaves_behind_are_not_the_next_ones(mode: dict[str, object]) -> None:
+    """A warp arrives at a barrier that nobody waits at; the block behind it in its slot waits there for all of its own."""
+    body = """mov.u32 %r1, %ctaid.x; setp.ge.u32 %p2, %t, 32; setp.eq.u32 %p1, %r1, 0; @!%p1 bra SYNC; @%p2 bra E;
+        bar.arrive 1, 64; bra E; SYNC: bar.sync 1, 64; E: mad.lo.u32 %r2, %r1, 64, %t;
+        mad.wide.u32 %rd1, %r2, 4, %out; st.global.u32 [%rd1], 1;"""
+    out = np.zeros(256, "u4")
+    for _ in range(4):
+        run_body(body, np.zeros(2, "u4"), out, grid=4, threads=64, residency=1, **mode)  # type: ignore[arg-type]
+    assert (out == 1).all()

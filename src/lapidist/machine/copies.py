@@ -14,6 +14,7 @@ import numpy as np
 
 from lapidist.launch import TensorMap
 from lapidist.machine.access import ATOMIC
+from lapidist.machine.convert import to_tf32
 from lapidist.machine.faults import OutOfBounds
 from lapidist.machine.formats import from_bf16, to_bf16
 from lapidist.machine.lanes import Lanes
@@ -172,6 +173,8 @@ class Copies:
             box = np.zeros(tensor.box[::-1], f"u{size}")
             if where is not None:
                 box[box_part] = where
+            if tensor.dtype == "tfloat32":  # rounded on the way, as an H200 does
+                box = to_tf32(box.view("f4"), "rn")
             data = box.reshape(-1).view(np.uint8).reshape(-1, 16)
             for start in t.shared:
                 pieces = self.shared_view().reshape(-1, 16)

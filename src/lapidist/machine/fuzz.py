@@ -48,7 +48,7 @@ class FuzzedScheduler(Scheduler):
             place = self.free.pop(int(self.random.integers(len(self.free))))
             blocks, self.pending = self.pending[:size], self.pending[size:]
             slots = np.arange(place * size, place * size + size)
-            self.m.start_block(slots, np.array(blocks))
+            self.begin(slots, np.array(blocks))
             self.on_progress(geometry.blocks - len(self.pending), geometry.blocks)
             self.living[place] = size * geometry.warps
             for slot, block in zip(slots.tolist(), blocks, strict=True):

@@ -72,18 +72,17 @@ class Scheduler:
         blocks, self.pending = np.array(self.pending[:count]), self.pending[count:]
         self.on_progress(self.m.geometry.blocks - len(self.pending), self.m.geometry.blocks)
         slots = np.arange(count)
-        self.m.start_block(slots, blocks)
+        self.begin(slots, blocks)
         threads = self.m.geometry.threads
-        self.start(
-            Cohort(
-                np.repeat(slots, threads),
-                np.repeat(blocks, threads),
-                np.tile(np.arange(threads), count),
-                self.m.geometry,
-                self.registers(),
-            )
-        )
+        lanes = np.repeat(slots, threads), np.repeat(blocks, threads), np.tile(np.arange(threads), count)
+        self.start(Cohort(*lanes, self.m.geometry, self.registers()))
         return True
+
+    def begin(self, slots: Array, blocks: Array) -> None:
+        """Blocks take these slots: arrivals that others left at their barriers are gone."""
+        for key in [key for key in self.barriers if key[1] == "bar" and key[0] in slots]:
+            del self.barriers[key]
+        self.m.start_block(slots, blocks)
 
     def registers(self) -> list[Array]:
         return [np.zeros(1, storage(kind)) for kind in self.m.program.kernel.registers.values()]
