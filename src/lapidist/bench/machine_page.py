@@ -15,6 +15,7 @@ from lapidist.bench.views import RUNG_NUMBER, label, latest
 from lapidist.dtypes import MATHS, short_name
 from lapidist.kernels import KERNELS
 from lapidist.machine.mutants import KINDS, Survey, merged
+from lapidist.machine.specimens import specimens
 
 KIND_WORDS = {
     "barrier": "barrier (`bar.sync`)",
@@ -36,13 +37,15 @@ def machine_blocks(root: Path, runs: Sequence[Run]) -> dict[str, str]:
 
 
 def mutants_block(results: Path) -> str:
-    """Of each kernel the newest survey; several runs may have shared the work."""
+    """Of each kernel the newest survey; several runs may have shared the work. What is not launched like that any more is left
+    out."""
     files = sorted(results.glob("*-mutants.json"), reverse=True)
+    ways = {(str(each), each.math) for math in MATHS for each in specimens(None, [math])}
     parts, names, seen = [], [], set[tuple[str, str]]()
     for file in files:
         stored = json.loads(file.read_text())
         found = Survey.of_json(stored)
-        fresh = {(each.kernel, each.math) for each in found.unbroken} - seen
+        fresh = ({(each.kernel, each.math) for each in found.unbroken} & ways) - seen
         if fresh:
             parts.append(only(found, fresh))
             names.append(f"`results/{file.name}` (PTX of NVRTC {stored['conditions']['nvrtc']})")
