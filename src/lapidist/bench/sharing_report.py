@@ -36,7 +36,7 @@ the edges and to fill one block's waits with the other's work; its loop ran a si
 anywhere leave by way of shared memory: written from where the sums lie, every fourth element of a line was touched at a time.
 
 `simt` is predicted too fast where five and more peers hand sums on in turn. To charge them what they cost was tried on 48 shapes
-and gained nothing in the mean: products went to clusters of five and of seven blocks, which find no room together, in their place.
+and gained nothing in the mean: products went to clusters of five and of seven blocks, which find no room together.
 
 What the Hopper kernel taught: of its large tiles the way out takes as long as many steps along k, above all where rows of D
 start anywhere, so the peers of a tile that are a cluster gain by sharing it even where k is short. They do so by sending whole
