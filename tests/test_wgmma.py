@@ -15,7 +15,7 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import FP8, numpy_dtype
 from lapidist.hopper import WGMMA_FAMILY, deepest, tile
-from lapidist.hopper_operands import packed_bytes
+from lapidist.hopper_operands import loaded_rows, packed_bytes
 from lapidist.kernels import kernel_named
 
 Array = np.ndarray[Any, Any]
@@ -149,15 +149,18 @@ def test_odd_extents(extents: tuple[int, int, int]) -> None:
     check(multiply(a, b, kernel="wgmma"), a, b)
 
 
-@pytest.mark.parametrize("m", [1, 17, 48])
-def test_few_rows_are_loaded_alone(m: int) -> None:
-    """wgmma reads 64 rows all the same: the others lie in B, of the same stage, and what comes of them goes nowhere."""
-    config = tile("bfloat16", 64, 64, 3)
+@pytest.mark.parametrize(
+    ("m", "bm", "bn", "loaded"),
+    [(1, 64, 64, 16), (17, 64, 64, 32), (48, 64, 96, 48), (3, 64, 32, 32), (80, 128, 64, 80), (7, 128, 48, 80), (80, 64, 64, 64)],
+)
+def test_few_rows_are_loaded_alone(m: int, bm: int, bn: int, loaded: int) -> None:
+    """wgmma reads whole tiles all the same: the others lie in B, of the same stage, and what comes of them goes nowhere."""
+    config = tile("bfloat16", bm, bn, 3)
     a, b = whole((m, 328), 1, "bfloat16"), whole((328, 200), 2, "bfloat16")
     for second in (b, lying(b, "col")):
         gemm = lapidist.plan(a, second, kernel="wgmma", config=config, device="machine")
         assert gemm.plan is not None
-        assert dict(gemm.plan.problem_macros)["A_ROWS"] == -(-m // 16) * 16
+        assert loaded_rows(gemm.plan.problem, config) == loaded
         d = np.full((m, 200), np.nan, ml_dtypes.bfloat16)
         operands = operand_of(a, "a"), operand_of(second, "b"), None, operand_of(d, "out")
         machine.run(gemm.plan.launch(*operands, 2.0, 0.0), sanitize=True, seed=m)

@@ -192,21 +192,19 @@ class _Block:
 
 
 def launch_attributes(driver: Any, plan: Plan) -> list[Any]:
-    """What the launch demands: all blocks on the chip at once, or the peers of a tile as a cluster."""
-    wanted, ids = [], driver.CUlaunchAttributeID
-    if plan.cooperative:
-        value = driver.CUlaunchAttributeValue()
-        value.cooperative = 1
-        wanted.append((ids.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value))
-    if plan.schedule is not None and plan.schedule.cluster > 1:
-        value = driver.CUlaunchAttributeValue()
-        value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = plan.schedule.cluster, 1, 1
-        wanted.append((ids.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value))
+    """What the launch demands: all blocks on the chip at once, a start beside the launch before, a tile's peers as a cluster."""
+    peers = 1 if plan.schedule is None else plan.schedule.cluster
+    beside = "PROGRAMMATIC_STREAM_SERIALIZATION"
     attributes = []
-    for name, value in wanted:
-        attribute = driver.CUlaunchAttribute()
-        attribute.id, attribute.value = name, value
-        attributes.append(attribute)
+    for name, wanted in (("COOPERATIVE", plan.cooperative), (beside, plan.overlaps), ("CLUSTER_DIMENSION", peers > 1)):
+        if wanted:
+            attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
+            if name == "CLUSTER_DIMENSION":
+                value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = peers, 1, 1
+            else:
+                setattr(value, "programmaticStreamSerializationAllowed" if name == beside else "cooperative", 1)
+            attribute.id, attribute.value = getattr(driver.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}"), value
+            attributes.append(attribute)
     return attributes
 
 

@@ -204,7 +204,7 @@ def deepest(bm: int, bn: int) -> int:
 
 def family_configs(math: str) -> Tuned:
     """From the largest tiles to small ones, which fill the chip when the product is small."""
-    shapes = [(128, bn) for bn in (256, 224, 192, 160, 128, 96)] + [(64, bn) for bn in (256, 192, 128)]
+    shapes = [(128, bn) for bn in (256, 224, 192, 160, 128, 96)] + [(64, bn) for bn in (256, 224, 192, 128)]
     shapes += [(128, 64), (64, 96), (64, 64), (64, 32)]
     tiles = [tile(math, *shape, deepest(*shape)) for shape in shapes]
     pairs = [tile(math, *shape, deepest(*shape), (2, 1)) for shape in ((128, 256), (128, 192), (128, 128))]
@@ -293,6 +293,7 @@ WGMMA_FAMILY = Kernel(
     0.95,
     (9, 0),
     tuned={math: family_configs(math) for math in MATHS},
+    overlaps=True,
     persistent=1,
     dynamic_shared=wgmma_shared,
     types=FAMILY_TYPES,

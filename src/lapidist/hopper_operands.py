@@ -112,14 +112,19 @@ def scratch(problem: Problem) -> tuple[int, int]:
 # ---- tensor maps ----
 
 
+MOST_FEW_ROWS = 112  # each 16 of them compile a kernel of their own
+
+
 def few_rows(problem: Problem) -> int | None:
-    """So many rows, in 16s, hold all of A that there is: less than the smallest tile."""
-    return -(-problem.m // 16) * 16 if 0 < problem.m <= 48 and not turned(problem)[0] else None
+    """So many rows, in 16s, hold all of A that there is: less than a tile may have."""
+    rows = -(-problem.m // 16) * 16
+    return rows if rows != 64 and 0 < rows <= MOST_FEW_ROWS and not turned(problem)[0] else None
 
 
 def loaded_rows(problem: Problem, config: Config) -> int:
-    """Rows of a tile of A that are loaded. What wgmma reads behind them must lie in the same stage."""
-    return few_rows(problem) or config.bm if config.bm == 64 and config.cluster == 1 and config.bn >= 48 else config.bm
+    """Rows of a tile of A that are loaded. What wgmma reads behind them must lie in the same stage, in B."""
+    rows, least = few_rows(problem), -(-(config.bm - config.bn) // 16) * 16
+    return min(config.bm, max(rows, least)) if rows and config.cluster == 1 else config.bm
 
 
 def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -29,11 +29,14 @@ from lapidist.schedule import Schedule, TileGrid
 CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
 POWER_SHARE = 0.95  # of the limit that was measured with tiles that stay where they are
 MOVED_BYTES = 170e12  # a second, out of the L2 and into shared memory: what they cost in power, and so in clock
+OUTSIDE_ROWS = 7.0  # a cycle, on the whole chip: rows of boxes that lie outside the matrix all come from one place
 LEAST_STEP = 230.0  # cycles, however small the tile: barriers there and back
 L2_BYTES = 104.0  # a cycle, from the L2 to an SM
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
 COLUMN_BY_HAND = 30.0  # cycles for a column of 16 rows, which each warp has, of D that the copy engine does not take
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
+# The same where one row of tiles reads B once, seconds until it flows, and what blocks that idle in the last round cost of it.
+STREAMED_SHARE, STREAM_STARTS, STREAM_IDLES = 0.94, 1e-6, 0.4
 PAIRING = 0.9e-6  # seconds until the blocks of a cluster have met, in the beginning and in the end
 SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
 STEP_BYTES = 128  # along k, of a row of A or a column of B
@@ -57,7 +60,7 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
     moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
     powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE) + moved / MOVED_BYTES
-    memory = least_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
+    memory = memory_seconds(problem, config, device, grid.tiles, ceil(turns))
     pairing = PAIRING if config.cluster > 1 else 0.0
     worked = together(running, powered, memory)
     return pack_seconds(problem, device) + worked + handing_on(grid, config, schedule) + pairing
@@ -79,7 +82,17 @@ def step_cycles(problem: Problem, config: Config, device: Device) -> float:
     flops = 2.0 * config.bm * config.bn * config.bk
     lines = lines_of_step(problem, config) * L2_LINE / L2_BYTES
     promoted = promoted_cycles(problem, config, flops / peak)
-    return together(flops / peak, flops / feed_limit(config, problem), LEAST_STEP, lines, promoted)
+    outside = rows_outside(problem, config, device) / OUTSIDE_ROWS
+    return together(flops / peak, flops / feed_limit(config, problem), LEAST_STEP, lines, promoted, outside)
+
+
+def rows_outside(problem: Problem, config: Config, device: Device) -> float:
+    """Of all boxes of A and B in a step, over all tiles alike. Boxes of turned operands have k for rows."""
+    tiles_m, tiles_n = max(1, -(-problem.m // config.bm)), max(1, -(-problem.n // config.bn))
+    turned_a, turned_b = turned(problem)
+    of_a = loaded_rows(problem, config) - problem.m / tiles_m
+    of_b = config.bn - problem.n / tiles_n
+    return min(device.sms, tiles_m * tiles_n * prod(problem.batch)) * (of_a * (not turned_a) + of_b * (not turned_b))
 
 
 def promoted_cycles(problem: Problem, config: Config, products: float) -> float:
@@ -131,6 +144,15 @@ def feed_limit(config: Config, problem: Problem) -> float:
 def together(*bounds: float) -> float:
     """The largest, and a little of what comes near it."""
     return float(sum(bound**SHARPNESS for bound in bounds) ** (1 / SHARPNESS))
+
+
+def memory_seconds(problem: Problem, config: Config, device: Device, tiles: int, turns: int) -> float:
+    """Decode is a stream of weights, which runs dry where the last of several rounds leaves blocks without a tile."""
+    reading = least_bytes(problem) / (device.dram_gbps * 1e9)
+    if problem.m > config.bm * config.cluster_m or prod(problem.batch) > 1:
+        return reading / DRAM_SHARE
+    idle = 1.0 - tiles / (turns * (device.sms // config.cluster)) if turns > 1 else 0.0
+    return STREAM_STARTS + reading / STREAMED_SHARE * (1.0 + STREAM_IDLES * idle)
 
 
 def least_bytes(problem: Problem) -> float:

@@ -82,6 +82,7 @@ class Kernel:
     others: Tuned = ()  # more configs that the planner weighs
     tuned: Mapping[str, Tuned] = field(default_factory=dict)  # all configs of a math, in place of the above
     defines: Mapping[str, object] = field(default_factory=dict)
+    overlaps: bool = False  # it waits for the launch before by itself, so that its blocks may start before that has ended
     persistent: int = 0  # blocks on each SM, which walk the tiles; 0: a block for each tile
     raster: Raster = ROW_MAJOR  # the order in which a block a tile takes them, and so blocks that share tiles
     options: tuple[str, ...] = ()  # more for the compiler

@@ -82,6 +82,7 @@ class Launch:
     tensor_maps: tuple[tuple[int, TensorMap], ...] = ()
     memory: tuple[Memory, ...] = ()
     cooperative: bool = False  # all blocks are on the chip at once, and may wait for each other
+    overlaps: bool = False  # blocks may start while the launch before still runs; they wait before they touch global memory
 
 
 class ParameterBlock:

@@ -26,6 +26,10 @@ from lapidist.sharing import PLANNED, Sharing
 from lapidist.signatures import OPERANDS, constants
 from lapidist.tuned import look_up
 
+# What takes longer gains nothing by starting early, and may lose: its blocks take the places that others leave, in any order, and
+# neighbours in D no longer ask for the same lines of A and B from neighbouring multiprocessors at the same time.
+OVERLAPPED_SECONDS = 25e-6
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -78,6 +82,11 @@ class Plan:
         """Whether all blocks must be on the chip at once."""
         waits = self.schedule is not None and self.schedule.launched > 0 and self.schedule.reduction_blocks > 0
         return waits or self.kernel.packs(self.problem)
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether its blocks may start while those of the launch before end. Blocks that meet must all find a place at once."""
+        return self.kernel.overlaps and not self.cooperative and self.predicted_seconds < OVERLAPPED_SECONDS
 
     @property
     def shared_bytes(self) -> int:
@@ -169,6 +178,7 @@ class Plan:
                 *(scratch.memory if scratch else ()),
             ),
             cooperative=self.cooperative,
+            overlaps=self.overlaps,
         )
 
     def caller_order(self, a: Any, b: Any) -> tuple[Any, Any]:

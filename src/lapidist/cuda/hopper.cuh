@@ -108,6 +108,14 @@ __device__ __forceinline__ void tma_prefetch_map(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
+// ---- launches that overlap: blocks of the next one take the places that those of this one leave ----
+
+// The next launch may start once all blocks have said so, or ended.
+__device__ __forceinline__ void let_next_launch_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+// Until the launch before has ended and all that it wrote is there. Before this, nothing may be touched that a launch touches.
+__device__ __forceinline__ void wait_for_last_launch() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // ---- registers move between warpgroups: all four warps of one must execute it ----
 
 template <int Registers> __device__ __forceinline__ void give_registers_back() {

@@ -34,14 +34,15 @@ template <int Rows, int Cols> struct TileFactors {
   float of_a[OF_A + 1], of_b[OF_B + 1];
 };
 
-// Those who bring them, three warps: where each thread's factors of a tile are. Lines that do not exist repeat the last.
-constexpr int BRINGERS = 96;
+// Those who bring them, a warp (three would arrive at the barriers three times as often): where each thread's factors of a tile
+// are. Lines that do not exist repeat the last.
+constexpr int BRINGERS = 32;
 template <int Rows, int Cols> struct FactorSources {
   typedef TileFactors<Rows, Cols> Tile;
   static constexpr int A_EACH = (Tile::OF_A + BRINGERS - 1) / BRINGERS, B_EACH = (Tile::OF_B + BRINGERS - 1) / BRINGERS;
   const float *a[A_EACH + 1], *b[B_EACH + 1];
   const Scales& scales;
-  const int me = threadIdx.x % 128 - 32;
+  const int me = threadIdx.x % 32;
 
   __device__ __forceinline__ FactorSources(const Scales& scales, int row, int col, int step, int M, int N) : scales(scales) {
     constexpr int tall = A_FACTORS == 4 ? 128 : 1, wide = B_FACTORS == 4 ? 128 : 1;

@@ -39,10 +39,19 @@ def spring_trap(m, g: Lanes, site: int) -> None:  # type: ignore[no-untyped-def]
     raise m.fault(Trap, "the kernel executed trap", site, g)
 
 
-@opcode("nanosleep", "setmaxnreg", "griddepcontrol", "brkpt", "pmevent")
+@opcode("griddepcontrol")
+def emit_launch_order(b: Builder, i: Instruction, mods: Mods) -> None:
+    """The launch before has ended when a run begins; only the sanitizer asks whether a kernel counts on that."""
+    mods.flag("launch_dependents")
+    if mods.flag("wait"):
+        with b.guarded() as lanes:
+            b.line(f"m.launch_waited({lanes})")
+
+
+@opcode("nanosleep", "setmaxnreg", "brkpt", "pmevent")
 def emit_nothing(b: Builder, i: Instruction, mods: Mods) -> None:
-    """No effect on results: time, register budgets and launch overlap are not modelled."""
-    mods.flag("u32", "inc", "dec", "sync", "aligned", "launch_dependents", "wait", "mask")
+    """No effect on results: time and register budgets are not modelled."""
+    mods.flag("u32", "inc", "dec", "sync", "aligned", "mask")
 
 
 @opcode("createpolicy")

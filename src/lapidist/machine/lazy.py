@@ -83,6 +83,7 @@ class LazyCopies(Copies):
         target.check_aligned(offset, size, site)
         counted(self, target, offset, size, site, "store")
         g = target.g
+        self.s.launches.check(g, site)
         positions = np.broadcast_to(target.base + offset, (g.n,))
         self.s.touch_shared(g, positions, size, site, "store")
         self.s.begin_landing(positions, size)
@@ -192,6 +193,8 @@ class LazyCopies(Copies):
         s, warp = self.s, warp_number(t.g)
         for barrier in t.barriers:
             s.check_made(t.g, t.lane, barrier, t.site, proxy=True)
+        if not t.from_shared:
+            s.launches.check(t.g, t.site)
         pieces = self.pieces(t)
         if t.to_shared:
             for start in t.shared:

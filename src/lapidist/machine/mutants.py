@@ -147,7 +147,7 @@ def breaking(i: Instruction, code: list[Instruction], index: int, labels: dict[s
     drop = dropper(i)
     if i.opcode in ("bar", "barrier"):
         return "warp barrier" if "warp" in i.mods else "barrier", drop
-    if re.match(r"cp\.async\.(bulk\.)?wait|wgmma\.wait_group", name):
+    if re.match(r"cp\.async\.(bulk\.)?wait|wgmma\.wait_group|griddepcontrol\.wait", name):
         return "wait", drop
     if name.startswith("mbarrier.try_wait"):
         return "wait", always_ready

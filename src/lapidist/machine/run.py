@@ -82,7 +82,7 @@ def run(
         residency = fuzzed_residency(seed) * geometry.cluster_size
     slots = resident_blocks(geometry, residency, program)
     machine = Machine(program, geometry, memory, launch.arguments, variables, dict(launch.tensor_maps), slots)
-    machine.chip_sums = chip_sums
+    machine.chip_sums, machine.overlaps = chip_sums, launch.overlaps
     counter = Counter(program.kernel, exact_counts, merged_loads(program.kernel, program.blocks) if merge_loads else None)
     machine.observe = machine.count = counter.observe
     machine.observe_transfer = counter.transfer

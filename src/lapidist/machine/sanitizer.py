@@ -12,6 +12,7 @@ from lapidist.machine.clocks import MOST_WARPS, Clocks, Message
 from lapidist.machine.codegen import code_of
 from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised, Unreset
 from lapidist.machine.lanes import Lanes
+from lapidist.machine.launches import LaunchOrder
 from lapidist.machine.mbarrier import MBarrier
 from lapidist.machine.memory import Address, MixedAddress, Region
 from lapidist.machine.ordered import PLAIN, Ordered, warp_number
@@ -66,6 +67,7 @@ class Sanitizer:
         self.suspects = Suspects(m.program, self.shared)
         self.races = Races(m, self.clocks, self.shared, self.ordered.scopes, self.suspects)
         self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
+        self.launches = LaunchOrder(m, self.clocks)
         self.zero_before = [
             r for r in m.globals.regions if r.name.lower().startswith(SELF_RESETTING) and not region_bytes(r).any()
         ]
@@ -79,7 +81,7 @@ class Sanitizer:
             count(address, offset, size, site, what)
             self.observe(address, offset, size, site, what)
 
-        m.observe, m.order, m.fence = observe, self.order, self.fence
+        m.observe, m.order, m.fence, m.launch_waited = observe, self.order, self.fence, self.launches.wait
         m.stored, m.warp_barrier = self.check_lanes_agree, self.warp_meets
         m.barrier_made, m.barrier_signal = self.barrier_made, self.barrier_signal
         m.barrier_phase, m.barrier_seen, m.block_started = self.barrier_phase, self.barrier_seen, self.block_started
@@ -108,6 +110,7 @@ class Sanitizer:
             self.touch_local(address, offset, size, site, what)
         elif address.space == "global":
             own = address.own.astype(np.int64) + offset
+            self.launches.check(address.g, site)
             self.touch_global(address.g, own, size, site, what, level, self.m.globals.find(int(own[0])))
 
     def touch_shared(

@@ -87,11 +87,13 @@ class Machine:
         self.fence: Hook = nothing
         self.warp_barrier: Hook = nothing
         self.block_started: Hook = nothing
+        self.launch_waited: Hook = nothing
         self.barrier_made: Hook = nothing
         self.barrier_signal: Hook = nothing
         self.barrier_phase: Hook = nothing
         self.barrier_seen: Hook = nothing
         self.chip_sums = False
+        self.overlaps = False  # blocks may have started before the launch before has ended
         self.impatient = False
         self.polls = 0
         self.everyone_polls: Callable[[], bool] = always

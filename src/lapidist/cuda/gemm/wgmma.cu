@@ -50,9 +50,10 @@ constexpr int TILE_GROUPS = PING_PONG ? 1 : GROUPS;  // warpgroups that share a 
 constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that each of them has side by side
 static_assert(ROWS * BN <= 384, "192 sums a thread, of 224 registers");
 static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of all consumers");
-// Of few rows, only those that exist are loaded: rows outside the matrix take the copy engine as long. wgmma reads 64 all the
-// same, of B then; what comes of them is not stored.
-constexpr int A_LOADED = BM == 64 && CLUSTER == 1 && BN >= 48 ? A_ROWS : BM;
+// Where one row of tiles holds all of A, only rows that exist are loaded: all others come from one place, a few a cycle for the
+// whole chip. wgmma reads a whole tile all the same, of B then; what comes of it is not stored.
+constexpr int A_LEAST = A_ROWS > BM - BN ? A_ROWS : (BM - BN + 15) / 16 * 16;
+constexpr int A_LOADED = CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
 constexpr int A_BYTES = tile_bytes(A_TURNED, A_LOADED), B_BYTES = tile_bytes(B_TURNED, BN);
 constexpr int D_COLS = patch_columns(BN), D_PATCHES = BN / D_COLS;
 constexpr int D_BUFFERS = ROWS * D_PATCHES % 2 == 0 ? 2 : 1;  // they take turns, tile after tile
@@ -84,6 +85,8 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     barrier_init_fence();
   }
   if (CLUSTER > 1) cluster_barrier(); else __syncthreads();  // nobody uses a barrier before it is initialised
+  let_next_launch_start();
+  wait_for_last_launch();
 
   const Batch of_a = {batch, batches, a_inner, a_outer}, of_b = {batch, batches, b_inner, b_outer};
   workspace = pack_operands(extents, A, a_line, of_a, B, b_line, of_b, workspace);
@@ -111,7 +114,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
       }
-    } else if (FACTORS_ALONG_K && warp > GROUPS * 4) {
+    } else if (FACTORS_ALONG_K && warp == GROUPS * 4 + 1) {
       for (int parity = 1; tiles.next(extents, rank);) {
         FactorSources<BM, BN> sources(scales, tiles.row, tiles.col, tiles.begin, extents.M, extents.N);
         for (int step = tiles.begin; step < tiles.end; ++step) {

@@ -1,0 +1,69 @@
+"""Launches that overlap: what touches global memory must come behind the wait for the launch before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from snippets import kernel
+
+import lapidist
+from lapidist import machine
+from lapidist.arrays import operand_of
+from lapidist.hopper import tile
+from lapidist.launch import Launch
+from lapidist.machine.faults import Race
+from lapidist.machine.foreign import make_launch
+
+LOAD = "ld.global.b32 %r1, [%in];"
+STORE = "mad.wide.u32 %rd1, %t, 4, %out; st.global.b32 [%rd1], %t;"
+COPY = "mov.u32 %r2, buffer; mad.lo.u32 %r2, %t, 4, %r2; cp.async.ca.shared.global [%r2], [%in], 4; cp.async.wait_all;"
+WAIT = "griddepcontrol.wait;"
+FIRST_LANES = "setp.ge.u32 %p1, %t, 32; "
+IN_TIME = {
+    "waited": WAIT + LOAD + STORE,
+    "next launch let go": "griddepcontrol.launch_dependents;" + WAIT + STORE,
+    "only fetched ahead": "prefetch.global.L2 [%in];" + WAIT + COPY,
+    "another warp waited, and met this one": FIRST_LANES + f"@%p1 bra met; {WAIT} met: bar.sync 0; {LOAD}",
+}
+EARLY = {
+    "a load": LOAD + WAIT + STORE,
+    "a store": STORE + WAIT,
+    "a copy": COPY + WAIT,
+    "no wait at all": LOAD,
+    "another warp waited": FIRST_LANES + f"@%p1 bra late; {WAIT} {LOAD} bra done; late: {LOAD} done:",
+}
+
+
+def overlapping(body: str) -> Launch:
+    text = kernel(body, ".shared .align 16 .b8 buffer[256];")
+    launch = make_launch(text, "k", (1, 1, 1), (64, 1, 1), {"in": np.ones(4, np.int32), "out": np.zeros(64, np.int32)})
+    return replace(launch, overlaps=True)
+
+
+@pytest.mark.parametrize("body", IN_TIME)
+def test_what_comes_behind_the_wait_is_in_time(body: str) -> None:
+    for seed in range(4):
+        machine.run(overlapping(IN_TIME[body]), sanitize=True, seed=seed)
+
+
+@pytest.mark.parametrize("body", EARLY)
+def test_what_comes_before_the_wait_is_early(body: str) -> None:
+    with pytest.raises(Race, match=r"touched before griddepcontrol\.wait"):
+        machine.run(overlapping(EARLY[body]), sanitize=True, seed=1)
+    machine.run(replace(overlapping(EARLY[body]), overlaps=False), sanitize=True, seed=1)  # nobody else is at it
+
+
+def test_a_product_waits_before_it_reads() -> None:
+    a, b = np.ones((16, 256), np.float16), np.ones((96, 256), np.float16).T
+    d = np.zeros((16, 96), np.float16)
+    gemm = lapidist.plan(a, b, kernel="wgmma", config=tile("float16", 64, 32, 3), device="machine")
+    assert gemm.plan is not None
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
+    assert launch.overlaps
+    machine.run(launch, sanitize=True, seed=1)
+    assert (d == 256).all()
+    forgets = launch.binary.ptx.replace("griddepcontrol.wait;", "")
+    with pytest.raises(Race, match=r"touched before griddepcontrol\.wait"):
+        machine.run(replace(launch, binary=replace(launch.binary, ptx=forgets)), sanitize=True, seed=1)

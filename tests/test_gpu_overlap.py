@@ -1,0 +1,81 @@
+"""On a GPU: launches that start beside the last one read what it wrote, and write where it read, as if it had ended first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import lapidist
+
+pytestmark = pytest.mark.gpu
+
+LINKS = 120
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"split_k": 4, "reduction": "cluster"},
+    {"split_k": 2, "reduction": "turnstile"},
+    {"schedule": "stream_k"},
+]
+
+
+@pytest.fixture
+def torch() -> Any:
+    import torch
+
+    torch.manual_seed(7)
+    return torch
+
+
+@pytest.mark.parametrize("m", [5, 64, 300])
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_chain_in_two_buffers(torch: Any, way: dict[str, Any], m: int) -> None:
+    """Each product reads the buffer that the last one wrote and overwrites the one that it read: the same bits as one at a time,
+    on a stream and in a graph."""
+    n = 1024
+    start = torch.randn(m, n, device="cuda").half()
+    weights = [(torch.randn(n, n, device="cuda") / n**0.5).half() for _ in range(3)]
+    buffers = torch.empty_like(start), torch.empty_like(start)
+    plan = lapidist.plan(start, weights[0], out=buffers[0], kernel="wgmma", **way)
+    assert plan.plan is not None
+    assert plan.plan.overlaps
+
+    def chain(pause: bool = False) -> None:
+        source = start
+        for link in range(LINKS):
+            plan.execute(source, weights[link % 3], None, buffers[link % 2])
+            source = buffers[link % 2]
+            if pause:
+                torch.cuda.synchronize()
+
+    chain(pause=True)
+    wanted = [buffer.clone() for buffer in buffers]
+    assert torch.isfinite(wanted[0]).all()
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream), torch.cuda.graph(graph, stream=stream):
+        chain()
+    for run in (chain, graph.replay):
+        for _ in range(10):
+            for buffer in buffers:
+                buffer.fill_(float("nan"))
+            torch.cuda.synchronize()
+            run()
+            torch.cuda.synchronize()
+            assert all(torch.equal(*pair) for pair in zip(buffers, wanted, strict=True))
+
+
+def test_between_kernels_of_others(torch: Any) -> None:
+    """torch's kernels before and after know nothing of launches that overlap."""
+    x, weights = torch.randn(32, 2048, device="cuda").half(), (torch.randn(2048, 2048, device="cuda") / 45).half()
+    out, total = torch.empty_like(x), torch.zeros(32, 2048, device="cuda")
+    plan = lapidist.plan(x, weights, out=out, kernel="wgmma")
+    wanted = torch.zeros_like(total)
+    for step in range(50):
+        x.fill_(step % 7 - 3)
+        plan.execute(x, weights, None, out)
+        total += out
+    ones = torch.empty_like(x).fill_(1.0)
+    one = plan.execute(ones, weights).float()
+    for step in range(50):
+        wanted += (one * (step % 7 - 3)).half()
+    assert (total - wanted).abs().max() <= 0.02 * wanted.abs().max() + 0.5
