@@ -109,7 +109,7 @@ def case_of(specimen: Specimen) -> Case:
     depths = [*(longest - each if longest > each else longest for each in less), TAIL]
     ways = [(number, depth, 0) for number, depth in enumerate(depths)]
     if specimen.shared:  # the same code may take whole tiles as well
-        ways = [(number, depth, SHARERS[number % 3]) for number, depth in enumerate(depths)] + ways
+        ways = [each for way in ways for each in ((*way[:2], SHARERS[way[0] % 3]), way)]
     variants = [variant_of(specimen, kernel, config, *way) for way in ways]
     same = [variant for variant in variants if variant.launch.binary.ptx == variants[0].launch.binary.ptx]
     return Case(str(specimen), specimen.math, tuple(same))
