@@ -131,6 +131,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     take_registers<GROUPS == 3 ? 160 : 224>();
     const int tile_warp = warp % (TILE_GROUPS * 4), group = tile_warp / 4;
     const auto free_stage = [&](int freed) {
+      if (FACTORS_ALONG_K || A_IN_REGISTERS) __syncwarp();  // all lanes have read theirs
       if (CLUSTER == 1) {
         if (lane == 0) barrier_arrive(&pipeline.empty[freed]);
       } else if (lane < CLUSTER && (lane % CLUSTER_M == rank % CLUSTER_M || lane / CLUSTER_M == rank / CLUSTER_M)) {
@@ -176,7 +177,6 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
             products_wait<0>();
 #pragma unroll
             for (int m = 0; m < ROWS; ++m) sums_arrive(products[m]);
-            if (FACTORS_ALONG_K) __syncwarp();  // all lanes have read theirs
             free_stage(stage);
             factors.add(sums, products);
           } else if (step > tiles.begin) {  // this step's products run while the one before gives its stage back
