@@ -26,7 +26,8 @@ LAYOUTS = ("rr", "rc", "cr")
 @dataclass(frozen=True)
 class Specimen:
     """One way to compile and launch a kernel. `ragged`: lines off 16 bytes; `smallest`: the last of its configs in place of the
-    first; `shared`: compiled for blocks that share tiles."""
+    first; `shared`: compiled for blocks that share tiles; `ping_pong`: for warpgroups
+    that have a tile each."""
 
     kernel: str
     math: str
@@ -34,14 +35,17 @@ class Specimen:
     ragged: bool = False
     smallest: bool = False
     shared: bool = False
+    ping_pong: bool = False
 
     def __str__(self) -> str:
         how = [self.layouts] if self.layouts != "rr" else []
-        how += [
-            word
-            for word, given in (("ragged", self.ragged), ("smallest tile", self.smallest), ("Stream-K", self.shared))
-            if given
-        ]
+        ways = {
+            "ragged": self.ragged,
+            "smallest tile": self.smallest,
+            "Stream-K": self.shared,
+            "ping-pong": self.ping_pong,
+        }
+        how += [word for word, given in ways.items() if given]
         return ", ".join([self.kernel, *how])
 
 
@@ -74,6 +78,8 @@ def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
         yield Specimen(kernel.name, math, "rc", ragged=True, smallest=small)
     if kernel.signature.scheduled:
         yield Specimen(kernel.name, math, smallest=small, shared=True)
+    if kernel.free_order:
+        yield Specimen(kernel.name, math, smallest=small, ping_pong=True)
 
 
 # ---- to cases ----
@@ -102,7 +108,7 @@ def case_of(specimen: Specimen) -> Case:
     """C = A B and C = A B + C, with up to three steps of k less, for every remainder of a loop unrolled by four, and with less
     than a step; on two clusters or one, and shared by few blocks or many."""
     kernel = kernel_named(specimen.kernel)
-    config = kernel.configs_for(specimen.math)[-1 if specimen.smallest else 0][0]
+    config = replace(kernel.configs_for(specimen.math)[-1 if specimen.smallest else 0][0], ping_pong=specimen.ping_pong)
     several = bool(kernel.persistent or specimen.shared)
     longest = depth_for(config, several)
     less = [number * config.bk for number in range(UNROLLED)]

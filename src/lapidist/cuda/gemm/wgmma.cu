@@ -81,7 +81,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       barrier_init(&pipeline.full[i], FACTORS_ALONG_K ? 1 + BRINGERS : 1);
       barrier_init(&pipeline.empty[i], TILE_GROUPS * 4 * (CLUSTER_M + CLUSTER_N - 1));
     }
-    for (int i = 0; i < 2 * PING_PONG; ++i) barrier_init(&pipeline.turn_of[i], 1);
+    for (int i = 0; i < 2 * PING_PONG; ++i) barrier_init(&pipeline.turn_of[i], TILE_GROUPS * 4);
     barrier_init_fence();
   }
   if (CLUSTER > 1) cluster_barrier(); else __syncthreads();  // nobody uses a barrier before it is initialised
@@ -187,7 +187,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
       }
-      if (PING_PONG && tile_warp == 0 && lane == 0) barrier_arrive(&pipeline.turn_of[1 - turn % 2]);
+      if (PING_PONG && lane == 0) barrier_arrive(&pipeline.turn_of[1 - turn % 2]);
       products_wait<0>();
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) sums_arrive(sums[m]);
