@@ -62,7 +62,7 @@ def test_every_tile(torch: Any, rng: np.random.Generator, config: Any) -> None:
     except lapidist.RefusalError as refusal:
         refused = str(refusal)
     if refused:
-        assert config.wm // 16 * config.bn > 200 or "of shared memory" in refused
+        assert config.exchanged or config.wm // 16 * config.bn > 200 or "of shared memory" in refused
     else:
         assert judge(d, a, b, promoted=True, unit="wgmma", **scales).ok
 

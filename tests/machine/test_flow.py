@@ -78,11 +78,11 @@ def test_a_shuffle_that_a_lane_misses_is_a_fault() -> None:
 @pytest.mark.parametrize("seed", [None, 0, 1])
 @pytest.mark.parametrize("meeting", ["bar.warp.sync -1;", "shfl.sync.idx.b32 %r4, %t, 0, 31, -1;"])
 def test_lanes_wait_for_one_that_is_behind_them_in_the_text(meeting: str, seed: int | None) -> None:
-    """Lane 0 takes a way round that the compiler put at the end."""
+    """Lane 0 takes a way round that the compiler put at the end, for longer than any group is passed over."""
     body = f"""
         .shared .b32 s; mov.u32 %r1, s; mov.u32 d, 0; setp.eq.u32 %p1, %t, 0; @%p1 bra ROUND;
         BACK: {meeting} bar.warp.sync -1; ld.shared.u32 d, [%r1]; bra END;
-        ROUND: mov.u32 %r2, 7; mov.u32 %r3, 0; L: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 9; @%p2 bra L;
+        ROUND: mov.u32 %r2, 7; mov.u32 %r3, 0; L: add.u32 %r3, %r3, 1; setp.lt.u32 %p2, %r3, 2000; @%p2 bra L;
         st.shared.u32 [%r1], %r2; bra BACK; END:"""
     assert lanes(body, [], "u4", sanitize=seed is not None, seed=seed).tolist() == [7] * 32
 

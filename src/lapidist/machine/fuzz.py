@@ -119,7 +119,7 @@ class FuzzedScheduler(Scheduler):
         """The lanes furthest behind, now and then others: nothing makes lanes that parted meet but what waits for the whole
         warp. Lanes that spin let the others go on after a while."""
         for number, (_, since) in cohort.groups.items():
-            if self.m.steps - since > AGE_LIMIT * (4 + len(self.cohorts)):
+            if self.m.steps - since > AGE_LIMIT * (4 + len(self.cohorts)) and self.may_go(cohort, number):
                 return number
         if len(cohort.groups) > 1 and self.random.random() < AHEAD_CHANCE:
             free = [number for number in cohort.groups if not self.turn(cohort, number)[0]]

@@ -115,15 +115,21 @@ class Scheduler:
         ready = [(cohort, number) for cohort in self.cohorts for number in cohort.groups]
         if not ready:
             return None
-        cohort, number = min(ready, key=lambda choice: choice[0].groups[choice[1]][1])
-        if self.m.steps - cohort.groups[number][1] > AGE_LIMIT * len(self.cohorts):
-            return cohort, number
+        limit = self.m.steps - AGE_LIMIT * len(self.cohorts)
+        overdue = [choice for choice in ready if choice[0].groups[choice[1]][1] < limit and self.may_go(*choice)]
+        if overdue:
+            return min(overdue, key=lambda choice: choice[0].groups[choice[1]][1])
         return min(ready, key=lambda choice: self.turn(*choice))
 
     def turn(self, cohort: Cohort, number: int) -> tuple[bool, bool, int]:
         """Part of a warp that comes to an instruction of whole warps lets the others catch up; who polls lets all others go."""
         block = self.m.program.blocks[number]
         return block.collective and not cohort.groups[number][0].whole, block.polls, number
+
+    def may_go(self, cohort: Cohort, number: int) -> bool:
+        """However long part of a warp has waited where the whole is wanted, it waits on while another lane can still come."""
+        turns = [self.turn(cohort, other)[:2] for other in cohort.groups if other != number]
+        return not self.turn(cohort, number)[0] or all(partial or polls for partial, polls in turns)
 
     def progress(self) -> bool:
         """When no lane can run: waits give up once, as try_wait may; the second time it is a deadlock."""
