@@ -17,6 +17,7 @@ from lapidist.kernels import KERNELS
 from lapidist.machine.mutants import KINDS, Survey, merged
 from lapidist.machine.specimens import specimens
 
+MISSED_SHOWN = 4
 KIND_WORDS = {
     "barrier": "barrier (`bar.sync`)",
     "warp barrier": "warp barrier (`bar.warp.sync` before an arrival)",
@@ -80,11 +81,25 @@ def survey_text(found: Survey, specimens: set[tuple[str, str]]) -> str:
     if reasons:
         words += ["", "What changes nothing when it is removed, and why:", ""]
         words += [f"- {count} times: {why}." for why, count in reasons.most_common()]
-    missed = Counter((each.kernel, short_name(each.math), each.text) for each in found.verdicts if each.missed)
+    missed = missed_lines(found)
     if missed:
-        words += ["", "Not found:", ""]
-        words += [f"- {kernel} in {math}, {count} times: `{text}`" for (kernel, math, text), count in missed.items()]
+        words += ["", "Not found:", "", *missed]
     return "\n".join([*lines, "", *words]) + "\n"
+
+
+def missed_lines(found: Survey) -> list[str]:
+    """How many of a kind each kernel hides, and where the first are; the Records name them all."""
+    tried = Counter((each.kernel, each.math, each.kind) for each in found.verdicts)
+    hidden: dict[tuple[str, str, str], list[int]] = {}
+    for each in found.verdicts:
+        if each.missed:
+            hidden.setdefault((each.kernel, each.math, each.kind), []).append(each.line)
+    lines = []
+    for way, places in hidden.items():
+        kernel, math, kind = way
+        first = ", ".join(map(str, sorted(places)[:MISSED_SHOWN])) + (", …" if len(places) > MISSED_SHOWN else "")
+        lines.append(f"- {kernel} in {short_name(math)}: {kind}, {len(places)} of {tried[way]}, PTX lines {first}")
+    return lines
 
 
 # ---- wall time ----
