@@ -113,13 +113,10 @@ class Scheduler:
     def choose(self) -> tuple[Cohort, int] | None:
         """The lowest block index of those that wait for no other lanes, or the group that was passed over longest."""
         ready = [(cohort, number) for cohort in self.cohorts for number in cohort.groups]
-        if not ready:
-            return None
         limit = self.m.steps - AGE_LIMIT * len(self.cohorts)
         overdue = [choice for choice in ready if choice[0].groups[choice[1]][1] < limit and self.may_go(*choice)]
-        if overdue:
-            return min(overdue, key=lambda choice: choice[0].groups[choice[1]][1])
-        return min(ready, key=lambda choice: self.turn(*choice))
+        longest = min(overdue, key=lambda choice: choice[0].groups[choice[1]][1], default=None)
+        return longest or min(ready, key=lambda choice: self.turn(*choice), default=None)
 
     def turn(self, cohort: Cohort, number: int) -> tuple[bool, bool, int]:
         """Part of a warp that comes to an instruction of whole warps lets the others catch up; who polls lets all others go."""
