@@ -16,7 +16,7 @@ FREE = CostModel(start=0.1, fixup=0.1, peer=0.0)  # so that sharing nearly alway
 
 def draw_raster(pick: Pick) -> Raster:
     if pick(0, 3) == 0:
-        return Raster.cohort()
+        return Raster("n", 8, 4)
     return Raster("mn"[pick(0, 1)], pick(1, 9), pick(1, 5))
 
 

@@ -83,10 +83,10 @@ def test_rasters_by_hand() -> None:
     assert order(Raster()) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
     assert order(Raster("n", 2)) == [[0, 2, 4, 6], [1, 3, 5, 7], [8, 9, 10, 11]]
     assert order(Raster("n", 2, 2)) == [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 10, 11]]
-    assert order(Raster.identity(0)) == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
-    assert order(Raster.identity(1)) == [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]
-    assert Raster.cohort().place(31, 16, 8) == (7, 3)
-    assert Raster.cohort().place(32, 16, 8) == (0, 4)
+    assert order(Raster("m")) == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
+    assert order(Raster("m", 2)) == [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]
+    assert Raster("n", 8, 4).place(31, 16, 8) == (7, 3)
+    assert Raster("n", 8, 4).place(32, 16, 8) == (0, 4)
 
 
 # ---- nobody waits in vain ----

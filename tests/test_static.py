@@ -240,7 +240,7 @@ def test_without_a_disassembler_ptx_is_counted(monkeypatch: pytest.MonkeyPatch, 
 def test_half_is_converted_and_multiplied_as_float() -> None:
     found = static("warp_tile", "float16")
     assert found.ffma == 512
-    assert found.conversions == 8 * 16
+    assert found.mix["convert"] == 8 * 16
     assert set(found.widths["lds"]) == {8}
 
 

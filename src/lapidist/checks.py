@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from lapidist.arrays import HOST, Operand, operand_of
+from lapidist.arrays import Operand, operand_of
 from lapidist.dtypes import FP8, MIXED, OPERANDS, PRECISIONS, TF32, TYPES, outputs_of, size_of
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
 
@@ -284,10 +284,3 @@ def require_no_gradient(operand: Operand) -> None:
             f"{operand.name}: requires a gradient, and none would be recorded. "
             f"Call under torch.no_grad() or pass {operand.name}.detach()"
         )
-
-
-def require_arrays_in_one_place(operands: list[Operand]) -> int:
-    """The device that all arrays share."""
-    for operand in operands[1:]:
-        require_same_device(operand, operands[0])
-    return operands[0].device if operands else HOST

@@ -34,7 +34,6 @@ class ElementType:
 
 
 E4M3_RESULTS = ("float32", "bfloat16", "float16", "float8_e4m3fn")
-E5M2_BOUNDS = (-57344, 57344)
 E5M2_RESULTS = ("float32", "bfloat16", "float16", "float8_e5m2")
 TYPES = {
     row.name: row

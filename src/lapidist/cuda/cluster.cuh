@@ -7,10 +7,6 @@ __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// The same in two halves: what comes between them need not wait for the others.
-__device__ __forceinline__ void cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
-
 // Where block `rank` of the cluster has what lies at this address of the own shared memory; and 16 bytes sent there.
 __device__ __forceinline__ unsigned peer_address(unsigned address, int rank) {
   unsigned there;

@@ -36,19 +36,6 @@ __device__ __forceinline__ void store_sums(Out* C, i64 ldc, int rows, int cols, 
   }
 }
 
-// Four sums as wgmma leaves them: two columns of one row, and of the thread's other row. C and D point to the first.
-__device__ __forceinline__ void store_piece(const Out* C, i64 c_row, i64 c_col, Out* D, i64 d_line, int rows, int cols,
-                                            Scalar alpha, Sum* sums, Scalar beta) {
-  scale_sums<4>(C, c_row, c_col, rows, cols, alpha, sums, beta);
-  const i64 d_row = D_TURNED ? 1 : d_line, d_col = D_TURNED ? d_line : 1;
-#pragma unroll
-  for (int m = 0; m < 2 * NEXT_ROW; m += NEXT_ROW, sums += 2, D += NEXT_ROW * d_row) {
-    if (m >= rows) break;
-    if (cols > 0) D[0] = Stored<Out>::of(sums[0]);
-    if (cols > 1) D[d_col] = Stored<Out>::of(sums[1]);
-  }
-}
-
 // ---- a patch: 16 rows x Cols of one warp in shared memory, in the swizzle of the copy engine for lines of that width ----
 //
 // Its lines are rows; where D is turned, columns of 16 elements.

@@ -58,7 +58,7 @@ COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 UNORDERED = {"equ": "==", "neu": "!=", "ltu": "<", "leu": "<=", "gtu": ">", "geu": ">="}
 
 
-def comparison(b: Builder, i: Instruction, mods: Mods, operands: tuple[Operand, ...]) -> list[str]:
+def comparison(b: Builder, mods: Mods, operands: tuple[Operand, ...]) -> list[str]:
     """The comparison as boolean expressions, one a packed part."""
     name = mods.choose(*COMPARISONS, *UNORDERED, "num", "nan")
     flushed = mods.flag("ftz")
@@ -86,7 +86,7 @@ def float_comparison(name: str, x: str, y: str) -> str:
 @opcode("setp")
 def emit_setp(b: Builder, i: Instruction, mods: Mods) -> None:
     combine = mods.choose("and", "or", "xor", default="")
-    found = [b.once(("compare", b.index, n), text, "c") for n, text in enumerate(comparison(b, i, mods, i.operands[1:]))]
+    found = [b.once(("compare", b.index, n), text, "c") for n, text in enumerate(comparison(b, mods, i.operands[1:]))]
     outcomes = [found[0], found[1] if len(found) > 1 else f"~{found[0]}"]
     if combine:
         other = b.once(("combine", b.index), b.read(i.operands[3], "b1"), "c")
@@ -101,7 +101,7 @@ def emit_setp(b: Builder, i: Instruction, mods: Mods) -> None:
 def emit_set(b: Builder, i: Instruction, mods: Mods) -> None:
     kinds = [name for name in mods.rest if name in TYPE_BYTES]
     mods.rest.remove(kinds[0])
-    found = comparison(b, i, mods, i.operands[1:])
+    found = comparison(b, mods, i.operands[1:])
     if kinds[0] in FLOATS:
         assign_float(b, i.operands[0], kinds[0], [f"{text}.astype(f4)" for text in found])
     elif len(found) == 1:

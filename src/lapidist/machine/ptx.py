@@ -85,7 +85,6 @@ class Tuple:
 
 
 Operand = Reg | Special | Imm | Sym | Addr | Vec | Pair | Not | Tuple
-SINK = Sym("_")
 
 # ---- what a kernel is ----
 

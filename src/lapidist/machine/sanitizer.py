@@ -28,7 +28,6 @@ from lapidist.machine.suspects import Reading, Suspects, mask_of
 Array = np.ndarray
 # Ranges by these names must be zero again if they were zero before.
 SELF_RESETTING = ("workspace", "semaphore", "flag")
-INIT_BYTES = 8
 
 
 def smallest_access(program: Program, smallest: int) -> int:

@@ -44,7 +44,7 @@ def take_formats(mods: Mods) -> list[str]:
     return found
 
 
-def items(i: Instruction, operand: Operand) -> tuple[Operand, ...]:
+def items(operand: Operand) -> tuple[Operand, ...]:
     if isinstance(operand, Vec):
         return operand.items
     return (operand,)
@@ -53,7 +53,7 @@ def items(i: Instruction, operand: Operand) -> tuple[Operand, ...]:
 def operand_lists(b: Builder, i: Instruction, codes: list[str]) -> str:
     """A, B and C of a product, each as a list of registers; `codes` are those of D, A, B and C."""
     lists = zip(i.operands[1:4], codes[1:], strict=True)
-    return ", ".join("[" + ", ".join(b.read(item, code) for item in items(i, operand)) + "]" for operand, code in lists)
+    return ", ".join("[" + ", ".join(b.read(item, code) for item in items(operand)) + "]" for operand, code in lists)
 
 
 def whole_warps(m: Machine, g: Lanes, site: int) -> None:
@@ -77,7 +77,7 @@ def emit_mma(b: Builder, i: Instruction, mods: Mods) -> None:
     codes = [REGISTER_CODES.get(kind, "u4") for kind in kinds]
     with b.guarded() as lanes:
         text = f"multiply(m, {lanes}, {shape}, {kinds}, {operand_lists(b, i, codes)}, {clamped}, {b.index})"
-        b.assign_many(items(i, i.operands[0]), text, codes[0])
+        b.assign_many(items(i.operands[0]), text, codes[0])
 
 
 @runtime
@@ -117,9 +117,9 @@ def tiles_of(i: Instruction, mods: Mods) -> tuple[int, bool]:
 def emit_ldmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
     count, turned = tiles_of(i, mods)
     with b.guarded() as lanes:
-        address = row_addresses(b, i.operands[1], lanes, count)
+        address = row_addresses(b, i.operands[1], count)
         b.assign_many(
-            items(i, i.operands[0]),
+            items(i.operands[0]),
             f"load_tiles(m, {lanes}, {address}, {offset_of(i.operands[1])}, {count}, {turned}, {b.index})",
             "u4",
         )
@@ -129,12 +129,12 @@ def emit_ldmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
 def emit_stmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
     count, turned = tiles_of(i, mods)
     with b.guarded() as lanes:
-        address = row_addresses(b, i.operands[0], lanes, count)
-        values = ", ".join(b.read(item, "u4") for item in items(i, i.operands[1]))
+        address = row_addresses(b, i.operands[0], count)
+        values = ", ".join(b.read(item, "u4") for item in items(i.operands[1]))
         b.line(f"store_tiles(m, {lanes}, {address}, {offset_of(i.operands[0])}, {count}, {turned}, {b.index}, [{values}])")
 
 
-def row_addresses(b: Builder, operand: Operand, lanes: str, count: int) -> str:
+def row_addresses(b: Builder, operand: Operand, count: int) -> str:
     """Only the first 8 * count lanes give addresses; those of the others are ignored."""
     whole = b.address(operand, "shared")
     return whole if count == 4 else b.once(("rows", count, whole), f"first_lanes({whole}, {8 * count})", "a")

@@ -129,10 +129,10 @@ def emit_move(b: Builder, i: Instruction, mods: Mods, shape: Shape, action: str)
         stride = b.read(i.operands[2], "u4") if len(i.operands) > 2 else f"np.array([{columns if order == 'row' else rows}])"
         form = f"m, {lanes}, {address}, {offset}, {stride}, {(role, shape, kind, order)}"
         if action == "load":
-            count = len(items(i, registers))
-            b.assign_many(items(i, registers), f"wmma_load({form}, {count}, {b.index})", code)
+            count = len(items(registers))
+            b.assign_many(items(registers), f"wmma_load({form}, {count}, {b.index})", code)
         else:
-            values = ", ".join(b.read(item, code) for item in items(i, registers))
+            values = ", ".join(b.read(item, code) for item in items(registers))
             b.line(f"wmma_store({form}, [{values}], {b.index})")
 
 
@@ -214,7 +214,7 @@ def emit_multiply(b: Builder, i: Instruction, mods: Mods, shape: Shape) -> None:
     codes = [REGISTER_CODES.get(kind, "u4") for kind in (d, first, second, c)]
     with b.guarded() as lanes:
         text = f"wmma_multiply(m, {lanes}, {shape}, {(d, first, second, c)}, {operand_lists(b, i, codes)}, {clamped}, {b.index})"
-        b.assign_many(items(i, i.operands[0]), text, codes[0])
+        b.assign_many(items(i.operands[0]), text, codes[0])
 
 
 @runtime

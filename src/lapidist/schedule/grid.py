@@ -82,17 +82,6 @@ class Raster:
         at_least("panel", self.panel, 1)
         at_least("chunk", self.chunk, 1)
 
-    @staticmethod
-    def identity(log_tile: int = 0, along: str = "m") -> Raster:
-        """Panels of 2^log_tile lines: blocks that run together share that many columns (or rows) in the L2."""
-        at_least("log_tile", log_tile, 0)
-        return Raster(along, 1 << log_tile)
-
-    @staticmethod
-    def cohort(rows: int = 8, columns: int = 4) -> Raster:
-        """Solid cohorts of tiles, one after another along n."""
-        return Raster("n", rows, columns)
-
     def place(self, index: int, tiles_m: int, tiles_n: int) -> tuple[int, int]:
         """(row, column) of the tile that is visited as number `index`."""
         lines, steps = (tiles_m, tiles_n) if self.along == "n" else (tiles_n, tiles_m)

@@ -69,10 +69,6 @@ class Static:
         return self.mix.get("lds", 0)
 
     @property
-    def conversions(self) -> int:
-        return self.mix.get("convert", 0)
-
-    @property
     def barriers(self) -> int:
         return self.mix.get("barrier", 0)
 
