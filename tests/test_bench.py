@@ -14,7 +14,7 @@ import pytest
 
 from lapidist.bench import report, svg
 from lapidist.bench.cases import LISTS, Case, case_of, named, parse_mnk, read_cases
-from lapidist.bench.climb import poisoned_matrix, random_matrix
+from lapidist.bench.climb import now_and_then, poisoned_matrix, random_matrix
 from lapidist.bench.contenders import bytes_per_flop, choose
 from lapidist.bench.html import page
 from lapidist.bench.measure import BURST, SUSTAINED, turn_order
@@ -198,6 +198,15 @@ def test_csv_has_a_line_a_record(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [read["kernel"] for read in rows] == [record.kernel for record in ladder()]
     assert rows[0]["tflops"] == "50.0"
+
+
+def test_a_run_of_many_measurements_keeps_them_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, kept = iter((100.0, 100.0, 104.9, 105.1, 105.1)), []
+    monkeypatch.setattr("lapidist.bench.climb.time.monotonic", lambda: next(now))
+    keep = now_and_then(lambda _, records: kept.append(len(records)))
+    for count in (1, 2, 3):
+        keep(CONDITIONS, [row("simt", 40.0)] * count)
+    assert kept == [1, 3]
 
 
 def test_a_later_run_replaces_what_it_measured_again(tmp_path: Path) -> None:

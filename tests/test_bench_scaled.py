@@ -8,13 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lapidist import api
 from lapidist.arrays import operand_of
+from lapidist.bench.cases import WHOLE, Part
 from lapidist.bench.record import Record
-from lapidist.bench.scaled import FORMS, MATH, MODE, SHAPES, Form, ScaledCase, scaled_sections
+from lapidist.bench.scaled import FORMS, KINDS, MATH, MODE, SHAPES, Form, ScaledCase, pairs_of, scaled_sections
+from lapidist.device import chip
+from lapidist.dtypes import numpy_dtype
+from lapidist.errors import ArgumentError
+from lapidist.plans import make_plan
 from lapidist.scaled import scale_of
-from lapidist.scaling import LINES, ONE, SQUARES, STRIPS
-
-KINDS = {"one": ONE, "line": LINES, "strip": STRIPS, "square": SQUARES}
 
 
 def rand(*shape: int, device: str) -> Any:
@@ -28,6 +31,25 @@ def test_factors_are_of_the_form_that_their_name_says(form: Form) -> None:
     assert scale_of(operand_of(a, "scale_a"), 200, 400).kind == KINDS[form.a_shape]
     assert scale_of(operand_of(b, "scale_b"), 300, 400).kind == KINDS[form.b_shape]
     assert case.out_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_what_is_compiled_ahead_is_what_runs(form: Form) -> None:
+    case = ScaledCase(128, 256, 256, MATH)
+    scale_a, scale_b = form.factors(SimpleNamespace(rand=rand), case)
+    a, b = np.zeros((case.m, case.k), numpy_dtype(MATH)), np.zeros((case.n, case.k), numpy_dtype(MATH)).T
+    out = np.zeros((case.m, case.n), numpy_dtype(case.out_dtype))
+    runs = api.plan(a, b, out=out, scale_a=scale_a, scale_b=scale_b, promote=form.promoted, device="machine").plan
+    assert runs is not None
+    assert make_plan(form.problem(case), chip("h200")).problem_macros == runs.problem_macros
+
+
+def test_a_part_of_the_pairs_is_measured() -> None:
+    everything = pairs_of(WHOLE)
+    assert len(everything) == len(SHAPES) * len(FORMS)
+    assert pairs_of(Part(count=5)) + pairs_of(Part(skip=5)) == everything
+    with pytest.raises(ArgumentError, match="--skip: must leave something of 24 pairs; got 24"):
+        pairs_of(Part(skip=24))
 
 
 def row(kernel: str, kind: str, seconds: float, ratio: float) -> Record:

@@ -105,7 +105,7 @@ def test_unknown_parts_are_named() -> None:
     from lapidist.bench.streamk import run
 
     with pytest.raises(ArgumentError, match="WHAT: must be table, corpus or costs; got 'all'"):
-        run("all", Case(64, 64, 64), 1, 1)
+        run("all", Case(64, 64, 64), 1, 1, 0, lambda *_: None)
 
 
 # ---- what the planner thinks of sharing ----

@@ -102,7 +102,7 @@ def bench(
         bool, typer.Option("--short", help="turns of 2 ms, for hundreds of products; a corpus has no others")
     ] = False,
     rounds: Rounds = None,
-    count: Annotated[int | None, typer.Option(min=1, help="so many of the lists' products; 300 of a corpus")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="so many of the lists' products, or pairs; 300 of a corpus")] = None,
     skip: Annotated[int, typer.Option(min=0, help="leave out the first ones")] = 0,
     seed: Annotated[int, typer.Option(help="of the corpus: m, n, k log-uniform in [128, 8192]")] = 2301,
 ) -> None:
@@ -120,7 +120,7 @@ def bench(
     instead = "launch" if launch else "limits" if limits else "scaled" if scaled else ""
     outputs = Outputs(as_json, csv, plot, html, record, f"bench-{instead or listed}")
     if instead:
-        return measure_instead(instead, place, outputs)
+        return measure_instead(instead, place, outputs, part)
     names = None if kernels == "ladder" else kernels
     mode = "short" if short or drawn else "sustained" if sustained else "burst"
     aligned = [case.neighbour for case in cases[::NEIGHBOUR_EVERY] if drawn]
@@ -363,8 +363,8 @@ def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, 
     outputs.write(conditions, records)
 
 
-def measure_instead(what: str, place: int | str, outputs: Outputs) -> None:
-    """Host costs, the limits of the units, or 8-bit floats with factors: of a GPU only."""
+def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -> None:
+    """Host costs, the limits of the units, or 8-bit floats with factors, a part of them: of a GPU only."""
     from lapidist.bench import launches, limits, scaled
     from lapidist.driver import require_gpu
 
@@ -373,8 +373,10 @@ def measure_instead(what: str, place: int | str, outputs: Outputs) -> None:
         raise ArgumentError(f"--device: --{what} measures a GPU and its driver; got 'machine'. Leave --device away")
     ordinal = place if isinstance(place, int) else 0
     require_gpu(ordinal)
-    measure = {"launch": launches.measure, "limits": limits.measure, "scaled": scaled.measure}[what]
-    outputs.write(*measure(ordinal))
+    if what == "scaled":
+        return outputs.write(*scaled.measure(ordinal, outputs.keep, part))
+    measure = launches.measure if what == "launch" else limits.measure
+    return outputs.write(*measure(ordinal, outputs.keep))
 
 
 def note(text: str) -> None:

@@ -28,4 +28,4 @@ def streamk(
     outputs.require_writable()
     case = parse_mnk(mnk, dtype)
     require_gpu(0)
-    outputs.write(*run(what, case, count, seed, skip))
+    outputs.write(*run(what, case, count, seed, skip, outputs.keep))

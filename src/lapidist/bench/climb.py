@@ -51,7 +51,20 @@ class Work:
 Step = Callable[[str], None]  # told what was done
 KEEP_SECONDS = 5.0  # the file is written anew each time
 LINE_SECONDS = 10.0  # where no bar can be drawn, at most so often a line
-Keep = Callable[[Conditions, Sequence[Record]], None]
+Keep = Callable[[Conditions, Sequence[Record]], None]  # told what there is so far: a run may be stopped half way
+
+
+def now_and_then(keep: Keep) -> Keep:
+    """The same, for runs of many short measurements."""
+    kept = -math.inf
+
+    def spared(conditions: Conditions, records: Sequence[Record]) -> None:
+        nonlocal kept
+        if time.monotonic() - kept > KEEP_SECONDS:
+            keep(conditions, records)
+            kept = time.monotonic()
+
+    return spared
 
 
 @contextmanager
@@ -100,8 +113,9 @@ def on_gpu(
     protocol = PROTOCOLS[mode]
     protocol = replace(protocol, rounds=rounds or protocol.rounds)
     records: list[Record] = []
+    keep = now_and_then(keep)
     with Stage(ordinal, protocol) as stage:
-        before, kept = stage.gauge.look(), -math.inf
+        before = stage.gauge.look()
         maths = list(dict.fromkeys(work.case.math for work in works))
         peers = {math: find_peers(stage.framework, stage.device, math) for math in maths}
         vendors = dict.fromkeys(stage.framework.vendor(math) for math in maths)
@@ -118,9 +132,7 @@ def on_gpu(
                 records += stage.measure(case, contenders, step)
                 if stage.gauge.fast:
                     conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
-                if time.monotonic() - kept > KEEP_SECONDS:
-                    keep(conditions, records)
-                    kept = time.monotonic()
+                keep(conditions, records)
         conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
     return conditions, records
 

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from lapidist.bench.cases import Case
+from lapidist.bench.climb import Keep
 from lapidist.bench.conditions import gather
 from lapidist.bench.measure import BURST, Stage
 from lapidist.bench.record import Conditions, Record
@@ -46,15 +47,19 @@ print(json.dumps([imported - start, called - imported]))
 BARE_IMPORT = "import time; s = time.perf_counter(); import lapidist; print([time.perf_counter() - s])"
 
 
-def measure(ordinal: int) -> tuple[Conditions, list[Record]]:
+def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
     """Host costs on one GPU, torch.mm beside them."""
     with Stage(ordinal, BURST) as stage:
         if stage.framework.name != "torch":
             raise DeviceError(
                 '--launch: compares with torch.mm; torch was not found. Install it with: pip install "lapidist[torch]"'
             )
-        records = launch_costs(stage) + first_calls(stage) + [import_cost(stage)]
-        return gather(stage.device, stage.device.name, "host", PROTOCOL, vendor=stage.framework.vendor(CASE.math)), records
+        conditions = gather(stage.device, stage.device.name, "host", PROTOCOL, vendor=stage.framework.vendor(CASE.math))
+        records: list[Record] = []
+        for part in (launch_costs, first_calls, import_cost):
+            records += part(stage)
+            keep(conditions, records)
+        return conditions, records
 
 
 # ---- launches ----
@@ -128,11 +133,11 @@ def first_calls(stage: Stage) -> list[Record]:
     return rows
 
 
-def import_cost(stage: Stage) -> Record:
+def import_cost(stage: Stage) -> list[Record]:
     with tempfile.TemporaryDirectory() as bytecode:
         seconds = [in_process(BARE_IMPORT, None, bytecode)[0] for _ in range(2 * STARTS + 2)][1:]
     row = blank(stage, "import lapidist", Case(1, 1, 1), median(seconds), "host", None)
-    return replace(row, seconds_min=min(seconds), seconds_max=max(seconds), calls=1)
+    return [replace(row, seconds_min=min(seconds), seconds_max=max(seconds), calls=1)]
 
 
 def in_process(code: str, cache: str | None, bytecode: str) -> list[float]:

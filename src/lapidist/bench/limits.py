@@ -13,7 +13,7 @@ from typing import Any
 
 from lapidist.arrays import operand_of, stream_of
 from lapidist.bench.cases import Case
-from lapidist.bench.climb import progress, seen_between
+from lapidist.bench.climb import Keep, progress, seen_between
 from lapidist.bench.conditions import gather
 from lapidist.bench.contenders import Call, Facts
 from lapidist.bench.measure import Entry, Inputs, Protocol, Stage, record_of
@@ -120,16 +120,18 @@ def starter_of(launch: Launch, ordinal: int, stream: int) -> Call:
 # ---- on a GPU ----
 
 
-def measure(ordinal: int, units: Sequence[Unit] = UNITS) -> tuple[Conditions, list[Record]]:
+def measure(ordinal: int, keep: Keep, units: Sequence[Unit] = UNITS) -> tuple[Conditions, list[Record]]:
     """Every unit with every type that it has on this chip, for over a second each."""
-    records = []
+    records: list[Record] = []
     with Stage(ordinal, PROTOCOL) as stage, progress(len(units), "limits") as step:
         before = stage.gauge.look()
+        conditions = gather(stage.device, stage.device.name, PROTOCOL.mode, str(PROTOCOL))
         for unit in units:
             records.append(measure_unit(stage, unit))
+            conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+            keep(conditions, records)
             step(f"{unit.name} {unit.math}")
-        seen = seen_between(before, stage.gauge.look())
-    return gather(stage.device, stage.device.name, PROTOCOL.mode, str(PROTOCOL), seen=seen), records
+    return conditions, records
 
 
 def measure_unit(stage: Stage, unit: Unit) -> Record:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lapidist.bench.cases import Case
-from lapidist.bench.climb import progress, seen_between
+from lapidist.bench.cases import WHOLE, Case, Part
+from lapidist.bench.climb import Keep, progress, seen_between
 from lapidist.bench.conditions import gather
 from lapidist.bench.contenders import Call, Facts, KernelContender
 from lapidist.bench.markdown import row_of, rule, speed
@@ -16,13 +16,17 @@ from lapidist.bench.record import Conditions, Record
 from lapidist.bench.tables import percent, time_words
 from lapidist.bench.views import shape_of
 from lapidist.device import Device
-from lapidist.errors import DeviceError
-from lapidist.scaling import K_BLOCK
+from lapidist.errors import ArgumentError, DeviceError
+from lapidist.problem import Problem, dense_problem
+from lapidist.scaling import K_BLOCK, LINES, ONE, STRIPS, Scale, Scaling
+from lapidist.scaling import SQUARES as SQUARE_BLOCKS
 from lapidist.verify import judge
+from lapidist.warm import build_all, builds_of, plans_of
 
 MODE = "scaled"
 MATH = "float8_e4m3fn"
 PROTOCOL = replace(SUSTAINED, rounds=1)  # each of 24 pairs stands for itself
+KINDS = {"one": ONE, "line": LINES, "strip": STRIPS, "square": SQUARE_BLOCKS}
 SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), (64, 8192, 8192), (64, 28672, 8192))
 
 
@@ -54,6 +58,11 @@ class Form:
             return a, (torch.rand(squares, blocks, device="cuda") + 0.5).T
         cols = {"one": (1, 1), "line": (1, case.n), "strip": (blocks, case.n)}[self.b_shape]
         return a, torch.rand(*cols, device="cuda") + 0.5
+
+    def problem(self, case: Case) -> Problem:
+        """What is compiled for it: where factors lie does not matter to that."""
+        scaling = Scaling(Scale(KINDS[self.a_shape]), Scale(KINDS[self.b_shape]), self.promoted)
+        return replace(dense_problem(*case.extents, MATH, "rc"), out_dtype=case.out_dtype, scaling=scaling)
 
 
 FORMS = (
@@ -117,26 +126,36 @@ class ScaledStage(Stage):
         self.keep_verdict(entry, judge(inputs.c[index], inputs.a[index], b, unit=entry.facts.unit, **more))
 
 
-def measure(ordinal: int) -> tuple[Conditions, list[Record]]:
-    """Every form on every shape, each pair in turns."""
+def pairs_of(part: Part) -> list[tuple[Case, Form]]:
+    """Every form on every shape, or some of them."""
+    pairs: list[tuple[Case, Form]] = [(ScaledCase(*shape, MATH), form) for shape in SHAPES for form in FORMS]
+    found = pairs[part.skip :][: part.count]
+    if not found:
+        raise ArgumentError(f"--skip: must leave something of {len(pairs)} pairs; got {part.skip}. Skip less")
+    return found
+
+
+def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, list[Record]]:
+    """Each pair in turns, on inputs of its own."""
     records: list[Record] = []
+    pairs = pairs_of(part)
     with ScaledStage(ordinal, PROTOCOL) as stage:
         if stage.framework.name != "torch":
             raise DeviceError(
                 '--scaled: compares with torch._scaled_mm; torch was not found. Install it with: pip install "lapidist[torch]"'
             )
         before, torch = stage.gauge.look(), stage.framework.torch  # type: ignore[attr-defined]
-        total = len(SHAPES) * len(FORMS) * steps([_PAIR, _PAIR], PROTOCOL)
-        with progress(total, "scaled") as step:
-            for shape in SHAPES:
-                case = ScaledCase(*shape, MATH)
-                for form in FORMS:
-                    factors = form.factors(torch, case)
-                    pair = VendorScaled(form, factors, torch), OursScaled(form, factors)
-                    records += [replace(row, mode=MODE) for row in stage.measure(case, pair, step)]
         vendor = f"cuBLAS by torch._scaled_mm (torch {torch.__version__})"
-        seen = seen_between(before, stage.gauge.look())
-        return gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor, seen=seen), records
+        conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)
+        build_all(builds_of(plans_of([form.problem(case) for case, form in pairs], stage.device)))
+        with progress(len(pairs) * steps([_PAIR, _PAIR], PROTOCOL), "scaled") as step:
+            for case, form in pairs:
+                factors = form.factors(torch, case)
+                pair = VendorScaled(form, factors, torch), OursScaled(form, factors)
+                records += [replace(row, mode=MODE) for row in stage.measure(case, pair, step)]
+                conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+                keep(conditions, records)
+        return conditions, records
 
 
 _PAIR = VendorScaled(FORMS[0], (None, None), None)

@@ -16,6 +16,7 @@ from typing import Any
 
 from lapidist import api
 from lapidist.bench.cases import LEAST, MOST, Case, corpus
+from lapidist.bench.climb import Keep, now_and_then
 from lapidist.bench.conditions import gather
 from lapidist.bench.contenders import problem_of
 from lapidist.bench.record import Conditions, Record
@@ -218,14 +219,16 @@ def timed(row: Record, case: Case, seconds: float | None, vendor: float | None, 
 # ---- runs ----
 
 
-def run(what: str, case: Case, count: int, seed: int, skipped: int = 0, ordinal: int = 0) -> tuple[Conditions, list[Record]]:
+def run(what: str, case: Case, count: int, seed: int, skipped: int, keep: Keep) -> tuple[Conditions, list[Record]]:
     """`what` by name, in the case's type."""
     if what not in (MODE_COSTS, MODE_CORPUS, "table"):
         raise ArgumentError(f"WHAT: must be table, corpus or costs; got {what!r}. Name one of them")
-    timer = Timer(ordinal)
+    timer, keep = Timer(0), now_and_then(keep)
     if what == "table":
         return run_table(timer, case)
-    return run_costs(timer, case.math) if what == MODE_COSTS else run_corpus(timer, count, seed, skipped, case.math)
+    if what == MODE_COSTS:
+        return run_costs(timer, case.math, keep)
+    return run_corpus(timer, count, seed, skipped, case.math, keep)
 
 
 def run_table(timer: Timer, case: Case) -> tuple[Conditions, list[Record]]:
@@ -234,17 +237,18 @@ def run_table(timer: Timer, case: Case) -> tuple[Conditions, list[Record]]:
     return conditions_of(timer, MODE_TABLE, ""), timer.measure(case, ways, MODE_TABLE)
 
 
-def run_corpus(timer: Timer, count: int, seed: int, skipped: int, math_name: str) -> tuple[Conditions, list[Record]]:
+def run_corpus(timer: Timer, count: int, seed: int, skipped: int, math_name: str, keep: Keep) -> tuple[Conditions, list[Record]]:
     """The best data-parallel tile of each shape is kept, under the name best_tile, and the same tile as Stream-K's."""
     ways, cases = corpus_ways(math_name, timer.device), corpus(count, seed, math_name, skipped)
     chosen = [likely(ways, case, timer.device) for case in cases]
     warm_up([(way, case) for case, own in zip(cases, chosen, strict=True) for way in own], timer.device)
-    rows: list[Record] = []
-    for case, own in zip(cases, chosen, strict=True):
-        rows += kept(timer.measure(case, own, MODE_CORPUS))
     drawn = f"shapes {skipped + 1} to {skipped + count}, m, n and k log-uniform in [{LEAST}, {MOST}], seed {seed}"
     tiles = f"of the data-parallel tiles the default one and those that the planner gives {WITHIN:g} times the least time at most"
-    return conditions_of(timer, MODE_CORPUS, f"{drawn}; {tiles}"), rows
+    conditions, rows = conditions_of(timer, MODE_CORPUS, f"{drawn}; {tiles}"), list[Record]()
+    for case, own in zip(cases, chosen, strict=True):
+        rows += kept(timer.measure(case, own, MODE_CORPUS))
+        keep(conditions, rows)
+    return conditions, rows
 
 
 def likely(ways: Sequence[Way], case: Case, device: Device) -> list[Way]:
@@ -268,9 +272,10 @@ def kept(rows: Sequence[Record]) -> Iterator[Record]:
     yield replace(min(tiles, key=lambda row: row.seconds or math.inf), kernel="best_tile")
 
 
-def run_costs(timer: Timer, math_name: str) -> tuple[Conditions, list[Record]]:
+def run_costs(timer: Timer, math_name: str, keep: Keep) -> tuple[Conditions, list[Record]]:
     """The cost model of each config of the family, fitted to launches in which all blocks are alike."""
     kernel, device, rows = family(math_name, timer.device), timer.device, []
+    conditions = conditions_of(timer, MODE_COSTS, "split-K by turnstile, one wave of blocks that are alike")
     configs = [config for config, _ in kernel.configs_for(math_name)]
     schedules = [(config, each) for config in configs for each, _ in probes(*places_of(device, kernel, config, math_name))]
     warm_up([probe_of(each, kernel, config, math_name) for config, each in schedules], device)
@@ -282,7 +287,8 @@ def run_costs(timer: Timer, math_name: str) -> tuple[Conditions, list[Record]]:
         )
         row = blank(Way(f"{kernel.name} {config}", kernel, config), Case(0, 0, 0, math_name), timer.device, MODE_COSTS)
         rows.append(replace(row, seconds=costs.iteration, ok=True, config=str(config), note=parts))
-    return conditions_of(timer, MODE_COSTS, "split-K by turnstile, one wave of blocks that are alike"), rows
+        keep(conditions, rows)
+    return conditions, rows
 
 
 def costs_of_config(timer: Timer, kernel: Kernel, config: Config, math_name: str) -> CostModel:
