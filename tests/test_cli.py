@@ -239,6 +239,7 @@ def test_run_ptx_runs_a_foreign_kernel_on_arrays(module: str, tmp_path: Path) ->
         (["--arg", "n"], "--arg: must be NAME=VALUE; got 'n'"),
         (["--arg", "n=five"], "--arg: a value is a number, a .npy file, or a new array"),
         (["--arg", "n=nowhere.npy"], "--arg: nowhere.npy cannot be read as an array"),
+        (["--arg", "n=5", "--arg", "n=6"], "--arg: n must be given once; got 'n=6' as well"),
         (["--arg", "n=5"], "args: parameter 1 (a) has no value; saxpy takes 0: n (.u32, 4 bytes)"),
         (["--block", "0"], "--block: must be one to three positive numbers, X,Y,Z; got '0'"),
     ],
@@ -248,6 +249,19 @@ def test_run_ptx_names_what_is_wrong(module: str, options: list[str], message: s
     assert found.returncode == 2
     assert message in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def test_run_ptx_keeps_what_was_written_before_a_fault_and_tells_the_seed(module: str, tmp_path: Path) -> None:
+    values = ["--arg", "a=2", "--arg", "x=float32[100]:ones", "--arg", "y=float32[100]", "--save", f"y={tmp_path}/y.npy"]
+    launch = ["run-ptx", module, "--entry", "saxpy", "--block", "32", "--grid", "5", "--sanitize", *values]
+    whole = in_a_process(*launch, "--arg", "n=100")
+    assert whole.returncode == 0, whole.stderr
+    assert "no fault found; replay with sanitize=True, seed=" in whole.stdout
+    beyond = in_a_process(*launch, "--seed", "3", "--arg", "n=129")
+    assert beyond.returncode == 2
+    assert "replay with sanitize=True, seed=3" in beyond.stderr
+    assert "the arrays hold what the kernel had written until then" in beyond.stderr
+    assert set(np.load(tmp_path / "y.npy")) <= {0, 2}
 
 
 def test_explain_names_the_bound_and_the_next_rung() -> None:

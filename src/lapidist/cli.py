@@ -254,13 +254,14 @@ def run_ptx(
     arg: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE: a number, a .npy file, or e.g. float32[64,64]:random")
     ] = None,
-    save: Annotated[list[str] | None, typer.Option(help="NAME=FILE.npy: an array argument, after the run")] = None,
+    save: Annotated[list[str] | None, typer.Option(help="NAME=FILE.npy: an array argument, after the run or a fault")] = None,
     shared: Annotated[int, typer.Option(min=0, help="bytes of dynamic shared memory")] = 0,
     sanitize: Annotated[bool, typer.Option(help="look for races, missing waits and fences; slower")] = False,
     seed: Annotated[int | None, typer.Option(help="of the fuzzed schedule; with --sanitize")] = None,
 ) -> None:
     """Run any kernel's PTX in the machine and print what it did."""
     from lapidist.machine import arguments, foreign
+    from lapidist.machine.faults import MachineFault
     from lapidist.machine.waiting import bar_of_blocks
 
     if seed is not None and not sanitize:
@@ -273,10 +274,13 @@ def run_ptx(
     arguments.require_savable(save or [], values)
     extents = arguments.parse_extent(grid, "--grid"), arguments.parse_extent(block, "--block")
     options = {"shared_bytes": shared, "sanitize": sanitize, "seed": seed}
-    with bar_of_blocks(entry) as told:
-        report = foreign.run_ptx(text, entry, *extents, values, on_progress=told, **options)  # type: ignore[arg-type]
+    try:
+        with bar_of_blocks(entry) as told:
+            print(foreign.run_ptx(text, entry, *extents, values, on_progress=told, **options))  # type: ignore[arg-type]
+    except MachineFault:  # what the kernel had written until then shows how far it came
+        arguments.save_arrays(save or [], values)
+        raise
     arguments.save_arrays(save or [], values)
-    print(report.counts)
 
 
 @app.command()

@@ -209,6 +209,16 @@ def test_bulk_stores_done_wrong(kind: type[Exception], case: str) -> None:
         run_body(case, np.zeros(2, "u4"), np.zeros((32, 4), "u4"), sanitize=True, seed=0)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_who_waited_for_a_bulk_store_speaks_for_itself_alone(seed: int) -> None:
+    """The others may fill its source again once they have met that lane; a vote waits for it, but orders no memory."""
+    vote = "vote.sync.ballot.b32 %r7, %p1, -1;"
+    met, voted = (store_case(after=f"{meet} st.shared.u32 [%r2], 7;") for meet in ("bar.warp.sync -1;", vote))
+    run_body(met, np.zeros(2, "u4"), np.zeros((32, 4), "u4"), sanitize=True, seed=seed)
+    with pytest.raises(Race, match=r"written here, and read by lane 0 of this warp|was not waited for"):
+        run_body(voted, np.zeros(2, "u4"), np.zeros((32, 4), "u4"), sanitize=True, seed=seed)
+
+
 # ---- tensor maps ----
 
 

@@ -276,6 +276,11 @@ UNKNOWN = [
     ("bra NOWHERE;", "not a label"),
     ("add.u32 %r1, %r2 %r3;", "expected"),
     ("call (%r1), f, (%r2);", "does not know this opcode"),
+    ("add.u32 %r1, %r2;", "does not take these 2 operands"),
+    ("shfl.sync.up.b32 %r1, %r2;", "does not take these 2 operands"),
+    ("bra;", "a branch without a target"),
+    (".reg .b32 %x<many>;", "are not NAME<COUNT>"),
+    (".shared .align 4 .u32 x = 6f2;", "the initial value is not a number"),
 ]
 
 

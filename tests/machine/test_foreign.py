@@ -157,6 +157,7 @@ def test_arguments_say_what_they_need() -> None:
         ({1: np.zeros((4, 4), "f4")[:, ::2]}, "without gaps"),
         ({0: b"abc"}, "takes 4 bytes, got 3"),
         ({9: 1}, "is no parameter"),
+        ({"p_0": 1.0}, "by position and as"),
     ]
     for change, words in wrong:
         with pytest.raises(ArgumentError, match=words):

@@ -151,7 +151,7 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
     } else {
 #pragma unroll
       for (int e = 0; e < D_VECTOR; ++e)
-        if (e < N - n) to[e] = c.at[e];
+        if (e == 0 || e < N - n) to[e] = c.at[e];
     }
   }
 }

@@ -23,7 +23,10 @@ def parse_arguments(pairs: Sequence[str], option: str = "--arg") -> dict[str | i
         name, equals, text = pair.partition("=")
         if not equals:
             raise ArgumentError(f"{option}: must be NAME=VALUE; got {pair!r}. VALUE is {FORMS}")
-        found[int(name) if name.isdigit() else name] = parse_value(text, option, random)
+        key = int(name) if name.isdigit() else name
+        if key in found:
+            raise ArgumentError(f"{option}: {name} must be given once; got {pair!r} as well. Leave one away")
+        found[key] = parse_value(text, option, random)
     return found
 
 

@@ -129,9 +129,14 @@ def leaders(kernel: Kernel) -> list[int]:
     return sorted(index for index in found if index < len(code))
 
 
+BRANCH_OPERANDS = {"bra": 1, "brx": 2}
+
+
 def finish(block: Block, kernel: Kernel, block_at: dict[int, int]) -> None:
     """Set how the block ends."""
     last = kernel.instructions[block.stop - 1]
+    if len(last.operands) < BRANCH_OPERANDS.get(last.opcode, 0):
+        raise PtxError(f"{last.site}: a branch without a target")
     after = kernel.instructions[block.stop] if block.stop < len(kernel.instructions) else None
     if last.opcode == "bra":
         block.kind = "jump" if last.predicate is None else "branch"

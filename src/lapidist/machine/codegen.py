@@ -282,8 +282,11 @@ class Builder:
     def emit_with(self, emitter: Emitter, mods: Mods) -> None:
         try:
             emitter(self, self.i, mods)
-        except (IndexError, KeyError, AttributeError) as error:
-            raise PtxError(f"{self.i.site}: operands that do not fit the opcode ({error!r})") from error
+        except PtxError:
+            raise
+        except (IndexError, KeyError, AttributeError, ValueError) as error:  # an emitter takes its operands apart
+            given = f"{len(self.i.operands)} operand{'s' if len(self.i.operands) != 1 else ''}"
+            raise PtxError(f"{self.i.site}: the opcode does not take these {given}") from error
         mods.end()
 
     def source(self) -> str:

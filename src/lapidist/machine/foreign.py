@@ -91,6 +91,8 @@ def match_arguments(kernel: Kernel, args: Mapping[str | int, Argument]) -> list[
     for number, parameter in enumerate(parameters):
         if number not in args and parameter.name not in args:
             raise ArgumentError(f"args: parameter {number} ({parameter.name}) has no value; {kernel.name} takes {wanted}")
+        if number in args and parameter.name in args:
+            raise ArgumentError(f"args: parameter {number} is given by position and as {parameter.name}; leave one away")
         chosen.append((parameter, args[number] if number in args else args[parameter.name]))
     return chosen
 

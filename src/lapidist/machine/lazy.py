@@ -266,13 +266,16 @@ class LazyCopies(Copies):
         for entry in queue.bulk:
             lane, group, t, _ = entry
             if lane in lanes and group <= queue.bulk_group[lane] - 1 - pending:
-                self.land_store(t)
+                self.land_store(t, site)
             else:
                 left.append(entry)
         queue.bulk = left
 
-    def land_store(self, t: Transfer) -> None:
-        self.s.end_reading(self.inside_pieces(t, self.pieces(t)), 16)
+    def land_store(self, t: Transfer, site: int) -> None:
+        """Its source was read until now, by the lane that waited: others must meet that lane before they write there."""
+        pieces = self.inside_pieces(t, self.pieces(t))
+        self.s.end_reading(pieces, 16)
+        self.s.touch_shared(t.g.one(t.lane), pieces, 16, site, "load")
         self.touch_matrix(t, "store")
         self.land(t)
 

@@ -173,7 +173,10 @@ def parse_variables(text: str, module: ModuleParser, position: int) -> list[Vari
         raise module.error(position, "a variable without a known type")
     size = TYPE_BYTES[kinds[0]] * (int(vector.group(1)) if vector else 1)
     names = re.sub(r"\.align\s+\d+|\.attribute\([^)]*\)|\.\w+", " ", rest.split("=")[0], flags=0)
-    data, pointers = parse_initialiser(rest.partition("=")[2], kinds[0])
+    try:
+        data, pointers = parse_initialiser(rest.partition("=")[2], kinds[0])
+    except ValueError as error:
+        raise module.error(position, f"the initial value is not a number ({error})") from error
     variables = []
     for name, dims in re.findall(r"([\w$%]+)\s*((?:\[\s*\d*\s*\])*)", names):
         count = 1
@@ -268,6 +271,8 @@ class BodyParser:
             raise self.module.error(position, f"unknown register type .{kind}")
         for item in match.group(2).split(","):
             base, _, count = item.strip().partition("<")
+            if count and not count.rstrip("> ").isdigit():
+                raise self.module.error(position, f"registers {item.strip()} are not NAME<COUNT>")
             names = [base] if not count else [f"{base}{n}" for n in range(int(count.rstrip("> ")))]
             for name in names:
                 self.kernel.registers[scope.declare(name)] = kind

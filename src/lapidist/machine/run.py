@@ -47,6 +47,10 @@ class Report:
     steps: int = field(default=0, compare=False)
     reached: frozenset[int] = field(default=frozenset(), repr=False)  # lines of PTX that some lane executed
 
+    def __str__(self) -> str:
+        schedule = "" if self.seed is None else f"\nno fault found; replay with sanitize=True, seed={self.seed}"
+        return f"{self.counts}{schedule}"
+
 
 def run(
     launch: Launch,

@@ -16,7 +16,8 @@ from lapidist.machine.registered import MACHINE_CHIP, product_of
 from lapidist.sharing import PLANNED
 
 ROWS, COLUMNS, TAIL = 72, 136, 8
-SPARE = 0, 3  # elements that the last vector of a row has no column for
+# Elements that the last vector of a row has no column for, by launch: where it has one, each check holds something back.
+SPARE = 0, 0, 7, 7, 3
 UNROLLED = 4
 SHARERS = 2, 7, 3  # of four tiles: two tiles each; several in each; the first block has one for itself and begins the next
 CLUSTERS = 1, 2  # that are resident, and work on four tiles: one comes to all of them; each reads what the other packed
@@ -126,7 +127,7 @@ def variant_of(specimen: Specimen, kernel: Kernel, config: Config, number: int, 
     if kernel.persistent or specimen.shared:
         rows, columns = config.bm * config.cluster_m + TAIL, config.bn * config.cluster_n + TAIL
         rows = ROWS if kernel.unit == "fma" else rows  # two tiles: 256 x 128 sums take long
-    spare = 0 if specimen.ragged else SPARE[number // 2 % 2]
+    spare = 0 if specimen.ragged else SPARE[number]
     shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS[number % 2] * config.cluster)
     product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, sharers or PLANNED, spare)
