@@ -140,7 +140,16 @@ def test_the_cause_of_a_bound() -> None:
 
 def explanation(seconds: float, **limits: float) -> Explanation:
     found = tuple(Limit(name.replace("_", " "), time, "") for name, time in limits.items())
-    return Explanation("H200", seconds, 1e9, 1e12, found, "")
+    return Explanation("H200", seconds, 1e9, 1e12, found, "", Limit("waiting", 0.0, ""))
+
+
+def test_a_small_product_waits_more_than_it_works() -> None:
+    """16 tiles of 64 x 64 for 132 SMs: an SM's time is that of one tile, eight times its share of the work."""
+    _, small = explain_kernel(kernel_named("thread_tile"), chip("h200"), RR, "float32")
+    assert small.waiting.seconds > 0.8 * small.seconds
+    assert "16 blocks for 132 SMs" in str(small)
+    assert " us predicted" in str(small)
+    assert "waiting" not in str(explanation(1.0, issue_slots=0.8))
 
 
 def test_what_shares_a_path_is_told_together() -> None:

@@ -31,11 +31,14 @@ WORK = ("multiplications", "tensor cores")
 NEARLY = 0.9  # of the time: no better in practice
 FEW_FMAS = 512  # of a thread: a step of 128 x 128 x 8 by 256 threads
 NEGLIGIBLE = 1e-3  # of the time: not worth a line
+MICROSECONDS_BELOW = 1e-4
+MUCH_WAITING = 0.2  # of the time: the size says more than the kernel
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """`seconds` is the prediction; of the `limits` the bound comes first, then the largest."""
+    """`seconds` is the prediction; of the `limits` the bound comes first, then the largest. `waiting` is the part of the time in
+    which SMs have no work, or none yet."""
 
     chip: str
     seconds: float
@@ -43,6 +46,7 @@ class Explanation:
     peak_flops: float
     limits: tuple[Limit, ...]
     advice: str
+    waiting: Limit
 
     @property
     def bound(self) -> Limit:
@@ -59,14 +63,16 @@ class Explanation:
         return self.flops / self.seconds / self.peak_flops
 
     def __str__(self) -> str:
+        unit, scale = ("ms", 1e3) if self.seconds >= MICROSECONDS_BELOW else ("us", 1e6)
         lines = [
-            f"on {self.chip}: {self.seconds * 1e3:.3f} ms predicted, {self.flops / self.seconds / 1e12:.2f} TFLOP/s, "
+            f"on {self.chip}: {self.seconds * scale:.3f} {unit} predicted, {self.flops / self.seconds / 1e12:.2f} TFLOP/s, "
             f"{self.share_of_peak:.1%} of what its unit does",
             f"  bound by {' and '.join(each.name for each in self.binding)}, "
             f"{sum(each.seconds for each in self.binding) / self.seconds:.0%} of that time; each alone would take:",
         ]
         shown = [limit for limit in self.limits if limit.seconds >= NEGLIGIBLE * self.seconds]
-        lines += [f"  {limit.name:18s} {limit.seconds * 1e3:9.3f} ms  {limit.why}" for limit in shown]
+        shown += [self.waiting] if self.waiting.seconds >= MUCH_WAITING * self.seconds else []
+        lines += [f"  {limit.name:18s} {limit.seconds * scale:9.3f} {unit}  {limit.why}" for limit in shown]
         return "\n".join([*lines, f"  next: {self.advice}"])
 
 
@@ -109,13 +115,16 @@ def explain(
     around = {} if outside is None else {each.name: each.seconds for each in resources(outside, device, engine, scale)}
     limits = ordered([replace(each, seconds=each.seconds + around.get(each.name, 0.0)) for each in loop])
     busy = residence.overlapped(parts(loop)) + sum(around.values()) / residence.blocks
-    total = busy * residence.idle(device) + residence.start_and_end(device) + LAUNCH_SECONDS
+    starting = residence.start_and_end(device) + LAUNCH_SECONDS
+    total = busy * residence.idle(device) + starting
+    few = f"{residence.tiles * residence.cluster} blocks for {device.sms} SMs" if residence.tiles else "all SMs busy"
+    waiting = Limit("waiting", total - busy, f"{few}; {starting * 1e6:.1f} us for the launch and until there are bytes")
     flops = (counts.flops + counts.tensor_flops) * scale
     peak = device.unit_limit(unit, math) * 1e12
     advice = ADVICE[cause(limits[0].name, counts, pace)]
     if limits[0].name in WORK and limits[0].seconds < NEARLY * total:
         advice = f"the units that do the work wait: hide {limits[1].name} and what comes before and after the loop behind them"
-    return Explanation(device.name, total, flops, peak, tuple(limits), advice)
+    return Explanation(device.name, total, flops, peak, tuple(limits), advice, waiting)
 
 
 def cause(bound: str, counts: Counts, pace: Pace | None) -> str:
