@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zlib
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
+
+import lapidist
 
 _folder = tempfile.TemporaryDirectory(prefix="lapidist-tests-")
 os.environ.setdefault("LAPIDIST_CACHE_DIR", _folder.name)  # set one yourself and a second run compiles nothing
@@ -20,3 +25,22 @@ def pytest_unconfigure() -> None:
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """Fresh numbers for each test, the same ones in each run."""
     return np.random.default_rng(list(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def torch(request: pytest.FixtureRequest) -> Any:
+    """torch, whose random numbers are fresh for each test, too."""
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(zlib.crc32(request.node.nodeid.encode()))
+    return torch
+
+
+@pytest.fixture(params=[("host", None), ("machine", "simt"), ("machine", "mma")], ids=lambda where: where[1] or where[0])
+def place(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The host, and real kernels in the machine."""
+    return dict(zip(("device", "kernel"), request.param, strict=True))
+
+
+@pytest.fixture
+def gemm(place: dict[str, Any]) -> Any:
+    return partial(lapidist.gemm, **place)

@@ -8,22 +8,11 @@ import pytest
 
 import lapidist
 from lapidist.verify import judge
+from on_gpu import normal
 
 pytestmark = pytest.mark.gpu
 
 FAMILIES = [("simt", "float32"), ("simt", "float16"), ("mma", "float16"), ("mma", "bfloat16"), ("mma", "float64")]
-
-
-@pytest.fixture
-def torch() -> Any:
-    import torch
-
-    torch.manual_seed(11)
-    return torch
-
-
-def normal(torch: Any, *shape: int, dtype: str = "float32") -> Any:
-    return torch.randn(*shape, device="cuda").to(getattr(torch, dtype))
 
 
 @pytest.mark.parametrize("split_k", [1, 3])

@@ -14,7 +14,7 @@ from lapidist.planner import as_computed
 from lapidist.prepare import query_device
 from lapidist.problem import dense_problem
 from lapidist.verify import judge
-from test_gpu_types import laid_out, torch, whole  # noqa: F401
+from on_gpu import laid_out, whole
 from typed import precision_of
 
 pytestmark = pytest.mark.gpu
@@ -29,12 +29,12 @@ def knobs(math: str) -> list[Config]:
 
 @pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
 @pytest.mark.parametrize("math", MATHS)
-def test_every_knob_over_many_tiles(torch: Any, math: str, layouts: str) -> None:  # noqa: F811
+def test_every_knob_over_many_tiles(torch: Any, math: str, layouts: str) -> None:
     """More tiles than the chip has multiprocessors, ragged at both ends, more steps than two rounds of the stages."""
     m, n, k = 1504, 1296, 1040 if math != "bfloat16" else 144
     names = {"r": "row", "c": "col"}
     a, b = whole(torch, math, m, k), whole(torch, math, k, n)
-    a, b = laid_out(torch, a, names[layouts[0]]), laid_out(torch, b.clamp(0, 1) if math == "bfloat16" else b, names[layouts[1]])
+    a, b = laid_out(a, names[layouts[0]]), laid_out(b.clamp(0, 1) if math == "bfloat16" else b, names[layouts[1]])
     problem, ran = dense_problem(m, n, k, math, layouts), 0
     for config in knobs(math):
         if WGMMA_FAMILY.refuse(as_computed(problem, config), config, query_device(0)) is not None:

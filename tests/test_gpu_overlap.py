@@ -19,14 +19,6 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.fixture
-def torch() -> Any:
-    import torch
-
-    torch.manual_seed(7)
-    return torch
-
-
 @pytest.mark.parametrize("m", [5, 64, 300])
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_chain_in_two_buffers(torch: Any, way: dict[str, Any], m: int) -> None:

@@ -11,21 +11,11 @@ import lapidist
 from lapidist.dtypes import FP8
 from lapidist.hopper import WGMMA_FAMILY
 from lapidist.verify import judge
+from on_gpu import normal
 from scale_cases import PAIRS, factors
 
 pytestmark = pytest.mark.gpu
 M, N, K = 333, 720, 1040
-
-
-@pytest.fixture
-def torch() -> Any:
-    import torch
-
-    return torch
-
-
-def eights(torch: Any, dtype: str, *shape: int) -> Any:
-    return torch.randn(*shape, device="cuda").to(getattr(torch, dtype))
 
 
 def on_gpu(torch: Any, scale: Any) -> Any:
@@ -36,7 +26,7 @@ def on_gpu(torch: Any, scale: Any) -> Any:
 @pytest.mark.parametrize(("a_form", "b_form"), PAIRS)
 def test_every_form(torch: Any, rng: np.random.Generator, a_form: str, b_form: str, output: str) -> None:
     for left, right in (FP8, FP8[::-1]):
-        a, b = eights(torch, left, M, K), eights(torch, right, N, K).T
+        a, b = normal(torch, M, K, dtype=left), normal(torch, N, K, dtype=right).T
         scales = {
             "scale_a": on_gpu(torch, factors(rng, a_form, M, K)),
             "scale_b": on_gpu(torch, factors(rng, b_form, N, K, of_b=True)),
@@ -51,7 +41,7 @@ TILES = [config for config, _ in WGMMA_FAMILY.configs_for(FP8[0])]
 @pytest.mark.parametrize("config", TILES, ids=str)
 def test_every_tile(torch: Any, rng: np.random.Generator, config: Any) -> None:
     """Those with registers for two sets of sums, and shared memory for factors; the others refuse."""
-    a, b = eights(torch, FP8[0], M, K), eights(torch, FP8[0], N, K).T
+    a, b = normal(torch, M, K, dtype=FP8[0]), normal(torch, N, K, dtype=FP8[0]).T
     scales = {
         "scale_a": on_gpu(torch, factors(rng, "strips", M, K)),
         "scale_b": on_gpu(torch, factors(rng, "squares", N, K, of_b=True)),
@@ -75,7 +65,7 @@ def test_promotion_keeps_what_the_tensor_core_loses(torch: Any) -> None:
 
 
 def test_in_a_graph_with_factors_that_change(torch: Any, rng: np.random.Generator) -> None:
-    a, b = eights(torch, FP8[0], M, K), eights(torch, FP8[0], N, K).T
+    a, b = normal(torch, M, K, dtype=FP8[0]), normal(torch, N, K, dtype=FP8[0]).T
     scale_a, scale_b = (on_gpu(torch, factors(rng, form, size, K, of_b)) for form, size, of_b in
                         (("strips", M, False), ("squares", N, True)))  # fmt: skip
     out = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
@@ -92,7 +82,7 @@ def test_in_a_graph_with_factors_that_change(torch: Any, rng: np.random.Generato
 
 
 def test_a_prepared_product_takes_other_factors(torch: Any, rng: np.random.Generator) -> None:
-    a, b = eights(torch, FP8[0], 130, K), eights(torch, FP8[1], 96, K).T
+    a, b = normal(torch, 130, K, dtype=FP8[0]), normal(torch, 96, K, dtype=FP8[1]).T
     out = torch.empty(96, 130, device="cuda").T  # as D' = B' A'
     for form in ("strips", "strips", "line", "line", "number"):
         scale_a, scale_b = on_gpu(torch, factors(rng, form, 130, K)), on_gpu(torch, factors(rng, "squares", 96, K, of_b=True))

@@ -8,6 +8,7 @@ import pytest
 
 import lapidist
 from lapidist.verify import judge
+from on_gpu import normal, poisoned
 
 pytestmark = pytest.mark.gpu
 
@@ -22,22 +23,6 @@ WAYS = [
     {"schedule": "stream_k", "avail_sms": 7, "reduction": "separate"},
 ]
 SHAPES = [(1, 1, 700), (130, 100, 1030), (257, 511, 777), (64, 2000, 900), (40, 40, 5000), (1100, 1300, 260)]
-
-
-@pytest.fixture
-def torch() -> Any:
-    import torch
-
-    torch.manual_seed(7)
-    return torch
-
-
-def normal(torch: Any, *shape: int, dtype: str = "float32") -> Any:
-    return torch.randn(*shape, device="cuda").to(getattr(torch, dtype))
-
-
-def poisoned(torch: Any, *shape: int, dtype: str = "float32") -> Any:
-    return torch.full(shape, float("nan"), device="cuda", dtype=getattr(torch, dtype))
 
 
 def words(value: Any) -> str:

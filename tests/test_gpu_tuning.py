@@ -19,11 +19,6 @@ from lapidist.verify import judge
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture
-def torch() -> Any:
-    return pytest.importorskip("torch")
-
-
 def test_tune_keeps_what_plans_then_take(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import lapidist
 

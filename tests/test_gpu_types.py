@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
 
 import lapidist
-from lapidist.dtypes import FP8, MATHS, OPERANDS, TF32, TYPES, element_of, outputs_of
+from lapidist.dtypes import FP8, MATHS, OPERANDS, TF32, element_of, outputs_of
 from lapidist.kernel import Kernel
 from lapidist.verify import judge
+from on_gpu import fresh, laid_out, poisoned, rows_on_16_bytes, whole
 from typed import TYPED, output_of, precision_of
 
 pytestmark = pytest.mark.gpu
@@ -21,44 +21,11 @@ ON_TENSOR_CORES = [(kernel, math) for kernel, math in TYPED if kernel.unit != "f
 IDS = [f"{kernel.name}-{math}" for kernel, math in ON_TENSOR_CORES]
 
 
-@pytest.fixture
-def torch() -> Any:
-    import torch
-
-    torch.manual_seed(int.from_bytes(os.environ["PYTEST_CURRENT_TEST"].encode()[-6:], "big"))
-    return torch
-
-
-def fresh(torch: Any, math: str, *shape: int) -> Any:
-    """Normal numbers; integers of 8 bits over their whole range."""
-    element = element_of(math)
-    if element.accumulators == ("int32",):
-        low, high = element.bounds or (0, 0)
-        return torch.randint(int(low), int(high) + 1, shape, device="cuda").to(getattr(torch, element.name))
-    return torch.randn(*shape, device="cuda").to(getattr(torch, element.name))
-
-
-def whole(torch: Any, math: str, *shape: int) -> Any:
-    return torch.randint(0 if math == "uint8" else -4, 5, shape, device="cuda").to(getattr(torch, element_of(math).name))
-
-
-def poisoned(torch: Any, output: str, *shape: int) -> Any:
-    return torch.full(shape, float("nan") if TYPES[output].roundoff else 99.0, device="cuda").to(getattr(torch, output))
-
-
-def on_16_bytes(matrix: Any) -> Any:
-    """A copy whose rows start on 16 bytes."""
-    step = 16 // matrix.element_size()
-    wide = matrix.new_zeros(matrix.shape[0], -(-max(matrix.shape[1], 1) // step) * step)
-    wide[:, : matrix.shape[1]] = matrix
-    return wide[:, : matrix.shape[1]]
-
-
 def fitting(kernel: Kernel, matrix: Any, is_b: bool = False) -> Any:
     """The same numbers, as Hopper's rungs take them: lines on 16 bytes, and k touching in all but the 16-bit types."""
     if kernel.unit != "wgmma" or kernel.kind != "rung":
         return matrix
-    return on_16_bytes(matrix.T).T if is_b and matrix.element_size() != 2 else on_16_bytes(matrix)
+    return rows_on_16_bytes(matrix.T).T if is_b and matrix.element_size() != 2 else rows_on_16_bytes(matrix)
 
 
 # ---- every kernel in every type ----
@@ -69,7 +36,7 @@ def test_every_kernel_at_awkward_sizes(torch: Any, kernel: Kernel, math: str) ->
     precision, output = precision_of(math), output_of(math, own=not kernel.types.outputs)
     for m, n, k in SIZES:
         a, b = fitting(kernel, fresh(torch, math, m, k)), fitting(kernel, fresh(torch, math, k, n), is_b=True)
-        out = fitting(kernel, poisoned(torch, output, m, n))
+        out = fitting(kernel, poisoned(torch, m, n, dtype=output))
         assert lapidist.gemm(a, b, out=out, kernel=kernel.name, precision=precision) is out
         assert judge(out, a, b, precision=precision, unit=kernel.unit).ok, (m, n, k)
 
@@ -80,7 +47,7 @@ def test_every_kernel_scales(torch: Any, kernel: Kernel, math: str) -> None:
     a, b = fitting(kernel, fresh(torch, math, 150, 84)), fitting(kernel, fresh(torch, math, 84, 196), is_b=True)
     c = whole(torch, math, 150, 196).to(getattr(torch, output))
     for alpha, beta in ((1, 0), (-3, 2), (0, 2), (2, 1)):
-        out = fitting(kernel, c.clone() if beta else poisoned(torch, output, 150, 196))
+        out = fitting(kernel, c.clone() if beta else poisoned(torch, 150, 196, dtype=output))
         lapidist.gemm(a, b, out, alpha=alpha, beta=beta, out=out, kernel=kernel.name, precision=precision)
         assert judge(out, a, b, c, alpha, beta, precision=precision, unit=kernel.unit).ok, (alpha, beta)
 
@@ -90,7 +57,7 @@ def test_integers_are_exact(torch: Any, kernel: Kernel, math: str) -> None:
     """Sums of at most 60 products of at most 16; bfloat16 holds whole numbers up to 256 only, so there B is zeros and ones."""
     a, b = whole(torch, math, 300, 60), whole(torch, math, 60, 260)
     a, b = fitting(kernel, a), fitting(kernel, b.clamp(0, 1) if b.dtype is torch.bfloat16 else b, is_b=True)
-    out = fitting(kernel, poisoned(torch, output_of(math, own=not kernel.types.outputs), 300, 260))
+    out = fitting(kernel, poisoned(torch, 300, 260, dtype=output_of(math, own=not kernel.types.outputs)))
     lapidist.gemm(a, b, out=out, kernel=kernel.name, precision=precision_of(math))
     assert judge(out, a, b, exact=True, precision=precision_of(math)).ok
 
@@ -101,26 +68,13 @@ LAYOUTS = [("row", "row", "col"), ("row", "col", "row"), ("col", "row", "offset"
            ("strided", "offset", "row"), ("offset", "strided", "col")]  # fmt: skip
 
 
-def laid_out(torch: Any, matrix: Any, layout: str) -> Any:
-    if layout == "col":
-        return matrix.transpose(-1, -2).contiguous().transpose(-1, -2)
-    rows, cols = matrix.shape[-2:]
-    if layout == "row":
-        return matrix
-    wide = (2 * rows, 3 * cols) if layout == "strided" else (rows + 1, cols + 3)
-    spread = torch.zeros(*matrix.shape[:-2], *wide, device="cuda").to(matrix.dtype)
-    spread = spread[..., ::2, ::3] if layout == "strided" else spread[..., 1:, 3:]
-    spread.copy_(matrix)
-    return spread
-
-
 @pytest.mark.parametrize("layouts", LAYOUTS, ids="-".join)
 @pytest.mark.parametrize("math", MATHS)
 def test_layouts(torch: Any, math: str, layouts: tuple[str, str, str]) -> None:
     precision, output = precision_of(math), element_of(math).outputs[0]
-    a = laid_out(torch, fresh(torch, math, 3, 70, 45), layouts[0])
-    b = laid_out(torch, fresh(torch, math, 3, 45, 90), layouts[1])
-    out = laid_out(torch, poisoned(torch, output, 3, 70, 90), layouts[2])
+    a = laid_out(fresh(torch, math, 3, 70, 45), layouts[0])
+    b = laid_out(fresh(torch, math, 3, 45, 90), layouts[1])
+    out = laid_out(poisoned(torch, 3, 70, 90, dtype=output), layouts[2])
     assert lapidist.gemm(a, b, out=out, precision=precision) is out
     assert judge(out, a, b, precision=precision).ok
     lapidist.gemm(a[0], b[1], out=out[2], precision=precision)
@@ -166,7 +120,7 @@ def test_sums_in_half(torch: Any, output: str) -> None:
 def test_two_types_at_once(torch: Any, left: str, right: str) -> None:
     a, b = fresh(torch, left, 90, 70), fresh(torch, right, 70, 110)
     assert judge(lapidist.matmul(a, b), a, b).ok
-    out = poisoned(torch, outputs_of(left, right)[0], 110, 90).T
+    out = poisoned(torch, 110, 90, dtype=outputs_of(left, right)[0]).T
     assert judge(lapidist.gemm(a, b, out=out), a, b).ok
 
 
@@ -193,7 +147,7 @@ def test_a_plan_of_another_output_runs_again(torch: Any) -> None:
         assert result.dtype is torch.float32
         assert judge(result, a, b).ok
     with pytest.raises(lapidist.LapidistError):
-        plan.execute(a, b, None, poisoned(torch, "bfloat16", 64, 64))
+        plan.execute(a, b, None, poisoned(torch, 64, 64, dtype="bfloat16"))
 
 
 def test_integers_wrap_and_saturate(torch: Any) -> None:

@@ -12,22 +12,11 @@ from lapidist.modes import Group, Modes, Places, members
 from lapidist.verify import judge
 
 Array = np.ndarray[Any, Any]
-WHERE = [("host", None), ("machine", "simt"), ("machine", "mma")]
 ORDERS = ["C", "F"]
 
 
 def ordered(array: Array, order: Any) -> Array:
     return np.array(array, order=order)
-
-
-@pytest.fixture(params=WHERE, ids=lambda where: where[1] or where[0])
-def gemm(request: pytest.FixtureRequest) -> Any:
-    device, kernel = request.param
-
-    def run(*arrays: Any, **more: Any) -> Any:
-        return lapidist.gemm(*arrays, device=device, kernel=kernel, **more)
-
-    return run
 
 
 def half(rng: np.random.Generator, *shape: int) -> Array:
@@ -117,15 +106,13 @@ def test_modes_with_shared_tiles(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize(("device", "kernel"), WHERE)
-def test_lists(rng: np.random.Generator, device: str, kernel: str | None, order: str) -> None:
+def test_lists(rng: np.random.Generator, place: dict[str, Any], order: str) -> None:
     """Arrays that lie anywhere; one launch for all, shared tiles or not."""
     a, b, c = ([half(rng, *shape) for _ in range(5)] for shape in ((30, 70), (70, 20), (30, 20)))
     a = [ordered(array, order) for array in a]
-    for split in (1, 2) if kernel else (1,):
+    for more in ({}, {"split_k": 2}) if place["kernel"] else ({},):
         out = [ordered(np.full((30, 20), np.nan, np.float16), order) for _ in a]
-        more = {"split_k": split} if kernel else {}
-        found = lapidist.gemm_lists(a, b, c, alpha=0.5, beta=2.0, out=out, device=device, kernel=kernel, **more)
+        found = lapidist.gemm_lists(a, b, c, alpha=0.5, beta=2.0, out=out, **place, **more)
         assert all(one is other for one, other in zip(found, out, strict=True))
         assert all(judge(d, x, y, z, 0.5, 2.0).ok for d, x, y, z in zip(out, a, b, c, strict=True))
 
@@ -162,20 +149,17 @@ def pointers(arrays: list[Array], **more: Any) -> lapidist.Pointers:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("split", [1, 2])
-@pytest.mark.parametrize(("device", "kernel"), WHERE)
-def test_addresses(rng: np.random.Generator, device: str, kernel: str | None, split: int, order: str) -> None:
+def test_addresses(rng: np.random.Generator, place: dict[str, Any], order: str) -> None:
     """The kernel reads where the matrices are; a plan takes other addresses, and more of them."""
-    if kernel is None and split > 1:
-        return
     a, b, c = ([half(rng, *shape) for _ in range(5)] for shape in ((30, 70), (70, 20), (30, 20)))
-    out = [ordered(np.full((30, 20), np.nan, np.float16), order) for _ in a]
-    given = [pointers(arrays) for arrays in (a[:3], b[:3], c[:3], out[:3])]
-    form = {"alpha": 0.5, "beta": 2.0, "device": device, "kernel": kernel, **({"split_k": split} if kernel else {})}
-    plan = lapidist.plan(*given[:3], out=given[3], mode="array", check_indices=True, **form)
-    assert plan.execute(*given) is given[3]
-    plan.execute(*(pointers(arrays[1:]) for arrays in (a, b, c, out)))
-    assert all(judge(d, x, y, z, 0.5, 2.0).ok for d, x, y, z in zip(out, a, b, c, strict=True))
+    for more in ({}, {"split_k": 2}) if place["kernel"] else ({},):
+        out = [ordered(np.full((30, 20), np.nan, np.float16), order) for _ in a]
+        given = [pointers(arrays) for arrays in (a[:3], b[:3], c[:3], out[:3])]
+        form = {"alpha": 0.5, "beta": 2.0, "mode": "array", "check_indices": True, **place, **more}
+        plan = lapidist.plan(*given[:3], out=given[3], **form)
+        assert plan.execute(*given) is given[3]
+        plan.execute(*(pointers(arrays[1:]) for arrays in (a, b, c, out)))
+        assert all(judge(d, x, y, z, 0.5, 2.0).ok for d, x, y, z in zip(out, a, b, c, strict=True))
 
 
 def test_addresses_of_what_is_updated_in_place(rng: np.random.Generator) -> None:

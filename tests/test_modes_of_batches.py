@@ -11,17 +11,6 @@ import lapidist
 from lapidist.verify import judge
 
 Array = np.ndarray[Any, Any]
-WHERE = [("host", None), ("machine", "simt"), ("machine", "mma")]
-
-
-@pytest.fixture(params=WHERE, ids=lambda where: where[1] or where[0])
-def gemm(request: pytest.FixtureRequest) -> Any:
-    device, kernel = request.param
-
-    def run(*arrays: Any, **more: Any) -> Any:
-        return lapidist.gemm(*arrays, device=device, kernel=kernel, **more)
-
-    return run
 
 
 def half(rng: np.random.Generator, *shape: int) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -132,9 +134,7 @@ def test_stream_k_on_one_multiprocessor_is_data_parallel() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("layouts", [("row", "row"), ("row", "col"), ("col", "row"), ("col", "col")])
 @pytest.mark.parametrize(("m", "n", "k"), [(2304, 3000, 1000), (1031, 2053, 517), (5000, 64, 4100)])
-def test_on_the_gpu(layouts: tuple[str, str], m: int, n: int, k: int) -> None:
-    torch = pytest.importorskip("torch")
-
+def test_on_the_gpu(torch: Any, layouts: tuple[str, str], m: int, n: int, k: int) -> None:
     def random(rows: int, cols: int, layout: str):  # type: ignore[no-untyped-def]
         return torch.randn(rows, cols, device="cuda") if layout == "row" else torch.randn(cols, rows, device="cuda").T
 

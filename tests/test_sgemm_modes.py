@@ -17,6 +17,7 @@ from lapidist.plans import Scratch, make_plan
 from lapidist.problem import Problem
 from lapidist.sharing import Sharing
 from lapidist.verify import judge
+from on_gpu import check_on_streams_and_in_graphs
 
 Array = np.ndarray[Any, Any]
 CONFIGS = [config for config, _ in kernel_named("sgemm").configs_for("float32")]
@@ -146,11 +147,6 @@ def test_other_tiles(rng: np.random.Generator, config: Config) -> None:
 # ---- on a GPU ----
 
 
-@pytest.fixture(scope="module")
-def torch() -> Any:
-    return pytest.importorskip("torch")
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize(
     ("m", "n", "k", "config"), [(300, 260, 512, CONFIGS[0]), (129, 515, 1027, CONFIGS[0]), (129, 515, 1027, CONFIGS[1])]
@@ -171,24 +167,9 @@ def test_batches_on_the_gpu(torch: Any, m: int, n: int, k: int, config: Config) 
 def test_again_and_again_on_streams_and_in_graphs(torch: Any, way: str) -> None:
     """The same bits from hundreds of launches, from two streams at once, and from a graph."""
     inputs = [tuple(torch.randn(*shape, device="cuda") for shape in ((300, 2048), (2048, 385))) for _ in range(2)]
-    outs, streams = [torch.empty(300, 385, device="cuda") for _ in inputs], [torch.cuda.Stream() for _ in inputs]
     plan = lapidist.plan(*inputs[0], kernel="sgemm", **WAYS[way])
-    torch.cuda.synchronize()
-    for _ in range(200):
-        for stream, (a, b), out in zip(streams, inputs, outs, strict=True):
-            plan.execute(a, b, None, out, stream=stream)
-    torch.cuda.synchronize()
-    first = [out.clone() for out in outs]
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for (a, b), out in zip(inputs, outs, strict=True):
-            plan.execute(a, b, None, out)
-    for _ in range(20):
-        graph.replay()
-    torch.cuda.synchronize()
-    for (a, b), out, before in zip(inputs, outs, first, strict=True):
-        assert judge(out, a, b).ok
-        assert torch.equal(out, before)
+    outs = [torch.empty(300, 385, device="cuda") for _ in inputs]
+    check_on_streams_and_in_graphs(torch, plan, inputs, outs, times=200)
 
 
 @pytest.mark.gpu

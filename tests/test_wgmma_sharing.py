@@ -22,6 +22,7 @@ from lapidist.problem import Problem
 from lapidist.schedule import TileGrid, data_parallel, stream_k
 from lapidist.sharing import Sharing
 from lapidist.verify import judge
+from on_gpu import check_on_streams_and_in_graphs
 
 Array = np.ndarray[Any, Any]
 Way = Callable[[TileGrid], Sharing]
@@ -224,14 +225,6 @@ GPU_WAYS: list[dict[str, Any]] = [
 GPU_SHAPES = [(1, 8, 704), (130, 104, 1032), (257, 511, 777), (64, 2000, 904), (40, 40, 5000), (1100, 1300, 264)]
 
 
-@pytest.fixture
-def torch() -> Any:
-    import torch
-
-    torch.manual_seed(7)
-    return torch
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("way", GPU_WAYS, ids=str)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -255,23 +248,6 @@ def test_on_the_gpu(torch: Any, dtype: str, way: dict[str, Any]) -> None:
 def test_again_and_again_on_streams_and_in_graphs(torch: Any, way: dict[str, Any]) -> None:
     """The same bits from a thousand launches, from two streams at once, and from a graph."""
     inputs = [tuple(torch.randn(*shape, device="cuda").half() for shape in ((256, 2048), (2048, 384))) for _ in range(2)]
-    outs, streams = [torch.empty(256, 384, device="cuda").half() for _ in inputs], [torch.cuda.Stream() for _ in inputs]
     plan = lapidist.plan(*inputs[0], kernel="wgmma", **way)
-    torch.cuda.synchronize()
-    for _ in range(500):
-        for stream, (a, b), out in zip(streams, inputs, outs, strict=True):
-            plan.execute(a, b, None, out, stream=stream)
-    torch.cuda.synchronize()
-    first = [out.clone() for out in outs]
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for (a, b), out in zip(inputs, outs, strict=True):
-            plan.execute(a, b, None, out)
-    for _ in range(20):
-        for out in outs:
-            out.fill_(float("nan"))
-        graph.replay()
-    torch.cuda.synchronize()
-    for (a, b), out, before in zip(inputs, outs, first, strict=True):
-        assert judge(out, a, b).ok
-        assert torch.equal(out, before)
+    outs = [torch.empty(256, 384, device="cuda").half() for _ in inputs]
+    check_on_streams_and_in_graphs(torch, plan, inputs, outs, times=500)

@@ -7,11 +7,18 @@ from typing import Any
 import numpy as np
 
 from lapidist.dtypes import TF32, TYPES, element_of, numpy_dtype
+from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS
+from lapidist.signatures import LADDER_B_ROWS
 
 Array = np.ndarray[Any, Any]
 TYPED = [(kernel, math) for kernel in KERNELS for math in kernel.types.maths]
 TYPED_IDS = [f"{kernel.name}-{math}" for kernel, math in TYPED]
+
+
+def takes(kernel: Kernel, m: int, n: int, k: int) -> bool:
+    """Whether a kernel can be given the product: B by columns cannot be told from B by rows where it has one of either."""
+    return kernel.signature is not LADDER_B_ROWS or min(k, n) > 1
 
 
 def precision_of(math: str) -> str:
