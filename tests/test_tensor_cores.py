@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from lapidist import machine
 from lapidist.compiler import compile_kernel
 from lapidist.launch import Launch, Memory, ParameterBlock
+from lapidist.signatures import LADDER_PARAMETERS, SIMT_PARAMETERS
 
 Array = np.ndarray[Any, Any]
 ELEMENTS = {
@@ -104,17 +106,11 @@ def operands(element: str, m: int, n: int, k: int, beta: int) -> tuple[Array, Ar
     return whole_numbers((m, k), ELEMENTS[element]), whole_numbers((k, n), ELEMENTS[element]), c
 
 
-LADDER = [
-    *((name, "i32") for name in "MNK"),
-    ("alpha", "scalar"),
-    ("A", "pointer"),
-    ("lda", "i64"),
-    ("B", "pointer"),
-    ("ldb", "i64"),
-    ("beta", "scalar"),
-    ("C", "pointer"),
-    ("ldc", "i64"),
-]
+def typed(parameters: Sequence[tuple[str, str]], element: str) -> list[tuple[str, str]]:
+    """A kernel's parameters, alpha and beta as it has them in this type."""
+    return [(name, SCALARS.get(element, "f32") if kind == "scalar" else kind) for name, kind in parameters]
+
+
 RUNGS = [
     *(("ladder/16_wmma_simple.cu", element) for element in WMMA_TYPES),
     *(("ladder/17_wmma_shared.cu", element) for element in WMMA_TYPES),
@@ -129,17 +125,15 @@ def test_rungs(source: str, element: str, aligned: int) -> None:
     entry = source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_")
     shape = mma_shape(element) if entry == "mma_multistage" else wmma_shape(element, entry != "wmma_simple")
     binary = compile_kernel(source, entry, {"ELEMENT": element, "ALIGNED": aligned}, "sm_90a")
-    scalar = SCALARS.get(element, "f32")
-    parameters = [(name, scalar if kind == "scalar" else kind) for name, kind in LADDER]
     for (m, n, k), (alpha, beta) in zip(SHAPES, ((2, -3), (1, 0), (2, -3)), strict=True):
         a, b, c = operands(element, m, n, k, beta)
         leading = [x.shape[1] + 1 if not aligned else -(-x.shape[1] * x.itemsize // 16) * 16 // x.itemsize for x in (a, b, c)]
-        arrays = {name: in_gaps(x, ld) for name, x, ld in zip("ABC", (a, b, c), leading, strict=True)}
+        arrays = {name: in_gaps(x, ld) for name, x, ld in zip("ABD", (a, b, c), leading, strict=True)}
         values = {"M": m, "N": n, "K": k, "alpha": alpha, "beta": beta}
-        values |= dict(zip(("lda", "ldb", "ldc"), leading, strict=True))
+        values |= dict(zip(("lda", "ldb", "ldd"), leading, strict=True))
         tiles = -(-m // shape.bm) * -(-n // shape.bn)
-        run(binary, parameters, values, arrays, min(tiles, 2) if entry in PERSISTENT else tiles, shape)
-        check(arrays["C"][:, :n], a, b, c, alpha, beta, element)
+        run(binary, typed(LADDER_PARAMETERS, element), values, arrays, min(tiles, 2) if entry in PERSISTENT else tiles, shape)
+        check(arrays["D"][:, :n], a, b, c, alpha, beta, element)
 
 
 # ---- the production family: every layout and alignment ----
@@ -155,7 +149,6 @@ def laid_out(values: Array, layout: str, vector: int) -> tuple[Array, int, int]:
     return (memory, leading, 1) if layout == "row" else (memory, 1, leading)
 
 
-STRIDES = [*(f"{x}_{step}" for x in "abc" for step in ("row", "col", "inner", "outer")), "d_row", "d_inner", "d_outer"]
 PRODUCTION_TILE = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 3}
 
 
@@ -164,15 +157,12 @@ PRODUCTION_TILE = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 3}
 @pytest.mark.parametrize("element", ["half", "__nv_bfloat16", "float", "double", "int8", "__nv_fp8_e4m3"])
 def test_production_family(element: str, layouts: str, vector_bytes: int) -> None:
     a_layout, b_layout = ({"r": "row", "c": "col"}[letter] for letter in layouts)
-    size, scalar = np.dtype(ELEMENTS[element]).itemsize, SCALARS.get(element, "f32")
+    size = np.dtype(ELEMENTS[element]).itemsize
     vector, depth = max(1, vector_bytes // size), 128 // size
     contiguous = {"A_CONTIGUOUS": 1 if a_layout == "row" else 2, "B_CONTIGUOUS": 2 if b_layout == "row" else 1}
     vectors = {"A_VECTOR": vector, "B_VECTOR": vector, "D_VECTOR": 1}
     defines = {"ELEMENT": element, "BK": depth, **PRODUCTION_TILE, **contiguous, **vectors}
     binary = compile_kernel("gemm/mma.cu", "mma", defines, "sm_90a")
-    parameters = [*((name, "i32") for name in "MNK"), ("alpha", scalar), ("beta", scalar), *((x, "pointer") for x in "ABCD")]
-    parameters += [*((name, "i64") for name in STRIDES), ("batch", "i32")]
-    parameters += [(name, name) for name in ("modes", "schedule", "workspace")]
     m, n, k = (64, 64, 4 * depth) if layouts in ("rr", "cc") else (70, 65, 4 * depth + 5)  # whole tiles only; the rest too
     alpha, beta = 2, -3
     a, b, c = operands(element, m, n, k, beta)
@@ -184,5 +174,5 @@ def test_production_family(element: str, layouts: str, vector_bytes: int) -> Non
     values |= {"a_row": a_row, "a_col": a_col, "b_row": b_row, "b_col": b_col}
     arrays = {"A": a_memory, "B": b_memory, "C": c_memory, "D": d_memory}
     shape = Shape(64, 64, 128, 3 * (64 + 64) * 128)
-    run(binary, parameters, values, arrays, -(-m // 64) * -(-n // 64), shape)
+    run(binary, typed(SIMT_PARAMETERS, element), values, arrays, -(-m // 64) * -(-n // 64), shape)
     check(d_memory[:, :n], a, b, c, alpha, beta, element)

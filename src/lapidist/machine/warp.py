@@ -13,7 +13,7 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import Divergence, PtxError
 from lapidist.machine.lanes import Lanes
-from lapidist.machine.ptx import Instruction, Pair, Reg
+from lapidist.machine.ptx import Instruction, Operand, Pair, Reg
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine
@@ -87,14 +87,18 @@ def shuffle(
 def emit_shuffle(b: Builder, i: Instruction, mods: Mods) -> None:
     mode = mods.choose("up", "down", "bfly", "idx")
     mods.type()
-    targets = (i.operands[0].first, i.operands[0].second) if isinstance(i.operands[0], Pair) else (i.operands[0],)
     with b.guarded() as lanes:
         value, by, clamp, mask = (b.read(operand, "u4") for operand in i.operands[1:5])
-        found = b.new()
-        b.line(f"{found} = shuffle(m, {lanes}, {mode!r}, {value}, {by}, {clamp}, {mask}, {b.index})")
-        b.assign(targets[0], f"{found}[0]", "u4")
-        if len(targets) > 1:
-            b.assign(targets[1], f"{found}[1]", "b1")
+        assign_pair(b, i.operands[0], f"shuffle(m, {lanes}, {mode!r}, {value}, {by}, {clamp}, {mask}, {b.index})")
+
+
+def assign_pair(b: Builder, target: Operand, text: str) -> None:
+    """A word and a predicate to d|p, or only the word to d."""
+    found = b.new()
+    b.line(f"{found} = {text}")
+    b.assign(target.first if isinstance(target, Pair) else target, f"{found}[0]", "u4")
+    if isinstance(target, Pair):
+        b.assign(target.second, f"{found}[1]", "b1")
 
 
 # ---- votes and matches ----
@@ -147,13 +151,9 @@ def emit_match(b: Builder, i: Instruction, mods: Mods) -> None:
     mode = mods.choose("any", "all")
     mods.flag("sync")
     code = code_of(mods.type())
-    targets = (i.operands[0].first, i.operands[0].second) if isinstance(i.operands[0], Pair) else (i.operands[0],)
     with b.guarded() as lanes:
-        found = b.new()
-        b.line(f"{found} = match(m, {lanes}, {mode!r}, {b.read(i.operands[1], code)}, {b.read(i.operands[2], 'u4')}, {b.index})")
-        b.assign(targets[0], f"{found}[0]", "u4")
-        if len(targets) > 1:
-            b.assign(targets[1], f"{found}[1]", "b1")
+        value, mask = b.read(i.operands[1], code), b.read(i.operands[2], "u4")
+        assign_pair(b, i.operands[0], f"match(m, {lanes}, {mode!r}, {value}, {mask}, {b.index})")
 
 
 @runtime
@@ -169,10 +169,7 @@ def emit_elect(b: Builder, i: Instruction, mods: Mods) -> None:
     if not isinstance(i.operands[0], Pair):
         raise PtxError(f"{i.site}: elect needs two destinations, d|p")
     with b.guarded() as lanes:
-        found = b.new()
-        b.line(f"{found} = elect(m, {lanes}, {b.read(i.operands[1], 'u4')}, {b.index})")
-        b.assign(i.operands[0].first, f"{found}[0]", "u4")
-        b.assign(i.operands[0].second, f"{found}[1]", "b1")
+        assign_pair(b, i.operands[0], f"elect(m, {lanes}, {b.read(i.operands[1], 'u4')}, {b.index})")
 
 
 @runtime
