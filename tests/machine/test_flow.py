@@ -279,7 +279,9 @@ UNKNOWN = [
     ("add.u32 %r1, %r2;", "does not take these 2 operands"),
     ("shfl.sync.up.b32 %r1, %r2;", "does not take these 2 operands"),
     ("bra;", "a branch without a target"),
-    (".reg .b32 %x<many>;", "are not NAME<COUNT>"),
+    (".reg .b32 %x<many>;", "is not NAME<COUNT>"),
+    (".reg .b32 %x<9999999999>;", "at most 1048576 registers"),
+    (".local .align 4 .b8 x[600000];", "a .local variable has at most 524288 bytes, x 600000"),
     (".shared .align 4 .u32 x = 6f2;", "the initial value is not a number"),
 ]
 

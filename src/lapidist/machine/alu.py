@@ -145,7 +145,7 @@ def emit_shift(b: Builder, i: Instruction, mods: Mods) -> None:
         code = "u" + code[1:]
     amount = i.operands[2]
     if isinstance(amount, Imm):
-        by = b.program.constant(np.array([min(amount.value, 64)], code))
+        by = b.program.constant(np.array([min(amount.value % (1 << 32), 64)], code))
     else:
         by = f"{b.read(amount, 'u4')}.astype({code})" if code != "u4" else b.read(amount, "u4")
         by = f"np.minimum({b.read(amount, 'u4')}, 64).astype({code})" if code[1:] in ("1", "2") else by

@@ -35,6 +35,8 @@ VARIABLE = re.compile(r"\.(global|const|shared|local|param)\b(.*)", re.S)
 LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
 FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
 LOC = re.compile(r"\.loc\s+(\d+\s+\d+\s+\d+)(?:.*inlined_at\s+(\d+\s+\d+\s+\d+))?")
+MOST_REGISTERS = 1 << 20
+MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "const": 64 << 10, "global": 1 << 32}  # of a variable
 
 
 class ModuleParser:
@@ -182,6 +184,9 @@ def parse_variables(text: str, module: ModuleParser, position: int) -> list[Vari
         count = 1
         for dim in re.findall(r"\[\s*(\d*)\s*\]", dims):
             count *= int(dim or 0)
+        if size * count > MOST_BYTES.get(space, size * count):
+            most = f"a .{space} variable has at most {MOST_BYTES[space]} bytes"
+            raise module.error(position, f"{most}, {name} {size * count}")
         variables.append(Variable(name, space, int(align.group(1)) if align else size, size * count, data, pointers))
     return variables
 
@@ -271,9 +276,10 @@ class BodyParser:
             raise self.module.error(position, f"unknown register type .{kind}")
         for item in match.group(2).split(","):
             base, _, count = item.strip().partition("<")
-            if count and not count.rstrip("> ").isdigit():
-                raise self.module.error(position, f"registers {item.strip()} are not NAME<COUNT>")
-            names = [base] if not count else [f"{base}{n}" for n in range(int(count.rstrip("> ")))]
+            number = count.rstrip("> ")
+            if count and not (number.isdigit() and int(number) <= MOST_REGISTERS):
+                raise self.module.error(position, f"{item.strip()} is not NAME<COUNT> with at most {MOST_REGISTERS} registers")
+            names = [base] if not count else [f"{base}{n}" for n in range(int(number))]
             for name in names:
                 self.kernel.registers[scope.declare(name)] = kind
 
