@@ -25,6 +25,7 @@ RULES = (
     Rule("packing.cuh", "fence.proxy.async", "", "of the fences before the release and after the acquire one is enough"),
     Rule("wgmma.cu", "barrier_init_fence", MEETS_ALL_BLOCKS, INIT),
     Rule("wgmma.cu", "nobody uses a barrier before", MEETS_ALL_BLOCKS, INIT),
+    Rule("hopper.cuh", "griddepcontrol.wait", MEETS_ALL_BLOCKS, "a launch whose blocks meet begins after the last one has ended"),
     Rule("packing.cuh", "_flag(flags", "bar.sync 1, ", "a barrier of the whole block stands beside it", "bar"),
     *(
         Rule(source, "the patch is read before it is filled again", "", "behind the last patch nothing is filled again")

@@ -8,7 +8,7 @@ seed: each fault there is a false alarm.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from lapidist.machine.run import run
 
 KINDS = ("barrier", "warp barrier", "wait", "arrival", "fence", "order", "bounds")
 BUDGET_FACTOR = 12
+ROUNDS = 3  # of schedules for a mutant that nothing found and no rule explains
 
 
 @dataclass(frozen=True)
@@ -218,12 +219,17 @@ class Case:
         return self.variants[0].launch
 
 
-def judge(case: Case, mutant: Mutant, seeds: Iterable[int], budget: int) -> Verdict:
-    """Run a mutant until some schedule finds it. What a bounds check holds back the plain one sees as well, and it is fast."""
-    plain = range(len(case.variants)) if mutant.kind == "bounds" else ()
+def judge(case: Case, mutant: Mutant, seeds: Iterable[int], budget: int, reaching: Collection[int] | None = None) -> Verdict:
+    """Run a mutant until some schedule finds it, in the variants that come to its line (None: in all). What a bounds check holds
+    back the plain schedule sees as well, and it is fast. A mutant without a reason to be missed meets more schedules."""
+    variants, first = len(case.variants), list(seeds)
+    count = len(first) * (1 if mutant.equivalent else ROUNDS)
+    plain = range(variants) if mutant.kind == "bounds" else ()
     ptx = mutant.ptx
-    for number, seed in [*((number, None) for number in plain), *((seed, seed) for seed in seeds)]:
-        found = fault_of(case.variants[number % len(case.variants)], ptx, seed, budget)
+    for number, seed in [*((number, None) for number in plain), *((seed, seed) for seed in range(first[0], first[0] + count))]:
+        if reaching is not None and number % variants not in reaching:
+            continue
+        found = fault_of(case.variants[number % variants], ptx, seed, budget)
         if found:
             return Verdict(case.kernel, case.math, mutant.kind, mutant.line, mutant.text, found, seed)
     return Verdict(case.kernel, case.math, mutant.kind, mutant.line, mutant.text, None, None, mutant.equivalent)
@@ -242,25 +248,34 @@ def fault_of(variant: Variant, ptx: str, seed: int | None, budget: int) -> str:
 
 @dataclass(frozen=True)
 class Whole:
-    """What runs of the unbroken kernel tell: the most steps, the lines that any comes to, and false alarms."""
+    """What runs of the unbroken kernel tell: the most steps, the lines that each variant comes to, and false alarms."""
 
     runs: int
     steps: int
-    reached: frozenset[int]
+    reached: Mapping[int, frozenset[int]]
     false_alarms: tuple[str, ...]
 
     def __or__(self, other: Whole) -> Whole:
+        each = {number: self.comes_to(number) | other.comes_to(number) for number in {**self.reached, **other.reached}}
         alarms = self.false_alarms + other.false_alarms
-        return Whole(self.runs + other.runs, max(self.steps, other.steps), self.reached | other.reached, alarms)
+        return Whole(self.runs + other.runs, max(self.steps, other.steps), each, alarms)
+
+    def comes_to(self, variant: int) -> frozenset[int]:
+        return self.reached.get(variant, frozenset())
+
+    def reaching(self, line: int) -> list[int]:
+        """The variants that come to a line."""
+        return [variant for variant, lines in self.reached.items() if line in lines]
 
 
-NOTHING_RUN = Whole(0, 0, frozenset(), ())
+NOTHING_RUN = Whole(0, 0, {}, ())
 
 
 def run_whole(case: Case, seeds: Iterable[int]) -> Whole:
     found = NOTHING_RUN
     for seed in seeds:
-        variant = case.variants[seed % len(case.variants)]
+        number = seed % len(case.variants)
+        variant = case.variants[number]
         variant.reset()
         steps, reached = 0, frozenset[int]()
         try:
@@ -270,7 +285,7 @@ def run_whole(case: Case, seeds: Iterable[int]) -> Whole:
         except MachineFault as raised:
             fault = str(raised)
         alarms = [f"{case.kernel} in {case.math}, seed {seed}: {fault}"] if fault else []
-        found |= Whole(1, steps, reached, tuple(alarms))
+        found |= Whole(1, steps, {number: reached}, tuple(alarms))
     return found
 
 
@@ -281,10 +296,10 @@ def mutants_of(case: Case) -> list[Mutant]:
 def break_each(case: Case, chosen: Iterable[Mutant], whole: Whole, seeds: Iterable[int]) -> Survey:
     result, unreached = Survey(), 0
     for mutant in chosen:
-        if mutant.line not in whole.reached:
-            unreached += 1
+        if reaching := whole.reaching(mutant.line):
+            result.verdicts.append(judge(case, mutant, seeds, BUDGET_FACTOR * whole.steps + 10_000, reaching))
         else:
-            result.verdicts.append(judge(case, mutant, seeds, BUDGET_FACTOR * whole.steps + 10_000))
+            unreached += 1
     result.unbroken.append(Unbroken(case.kernel, case.math, 0, (), unreached))
     return result
 
