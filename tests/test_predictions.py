@@ -13,7 +13,7 @@ from lapidist.device import chip
 from lapidist.kernels import kernel_named
 from lapidist.machine.explain import Explanation, cause, explain, explain_kernel, recoded
 from lapidist.machine.registered import product_of
-from lapidist.machine.resources import AHEAD, APART, BY_TURNS, Limit, Residence, code_of, pace_of, residence_of
+from lapidist.machine.resources import AHEAD, APART, BY_TURNS, Limit, Residence, clock_held, code_of, pace_of, residence_of
 from lapidist.static import listing
 
 ROOT = Path(__file__).parent.parent
@@ -128,6 +128,13 @@ def test_sharing_tiles_costs_handing_sums_on() -> None:
     assert whole.idle(device) > 1.9
     assert shared.idle(device) == 1.0
     assert shared.start_and_end(device) - whole.start_and_end(device) == pytest.approx(2 * (1 << 17) * 132 / 7.9e12)
+
+
+def test_idle_multiprocessors_cost_nothing_where_power_holds_the_others_back() -> None:
+    h200 = chip("h200")
+    assert clock_held(h200, ("wgmma", "float16"), 1.0) == pytest.approx(830 / h200.peak_tflops("float16", "wgmma"))
+    assert clock_held(h200, ("wgmma", "float16"), 0.0) == 1.0
+    assert clock_held(h200, ("fma", "float32"), 1.0) == clock_held(h200, ("mma", "float8_e4m3fn"), 1.0) == 1.0
 
 
 def test_the_cause_of_a_bound() -> None:

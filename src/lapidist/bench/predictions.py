@@ -185,8 +185,10 @@ def order_of(names: Sequence[str], predicted: dict[str, Record], seen: dict[str,
     wrong = [pair for pair in astray if pair not in ties]
     words = f"Of {len(pairs)} pairs, {len(pairs) - len(astray)} come out in the {kind} order"
     if ties:
-        words += f"; {listed(ties)} the other way round, but within their own replays (some of the faster kernel took longer than"
-        words += " some of the slower one)"
+        words += (
+            f"; {listed(ties)} the other way round, which the measurement does not decide (some of the faster kernel's replays"
+        )
+        words += " took longer than some of the slower one's)"
     return words + (f"; {listed(wrong)} the other way round." if wrong else ".")
 
 

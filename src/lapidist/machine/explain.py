@@ -17,7 +17,7 @@ from lapidist.kernel import Kernel
 from lapidist.launch import Launch
 from lapidist.machine.counters import Counts, Traffic
 from lapidist.machine.registered import Shape, product_of
-from lapidist.machine.resources import ALONE, Limit, Pace, Residence, code_of, pace_of, residence_of, resources
+from lapidist.machine.resources import ALONE, Limit, Pace, Residence, clock_held, code_of, pace_of, residence_of, resources
 from lapidist.machine.run import run
 from lapidist.sharing import Sharing
 from lapidist.static import Static
@@ -116,7 +116,10 @@ def explain(
     limits = ordered([replace(each, seconds=each.seconds + around.get(each.name, 0.0)) for each in loop])
     busy = residence.overlapped(parts(loop)) + sum(around.values()) / residence.blocks
     starting = residence.start_and_end(device) + LAUNCH_SECONDS
-    total = busy * residence.idle(device) + starting
+    # Power that idle SMs leave to the others is clock: as far as it held these back, nothing is lost.
+    tensor = sum(each.seconds for each in limits if each.name == "tensor cores")
+    held = clock_held(device, engine, min(tensor / busy, 1.0)) if busy else 1.0
+    total = busy * max(residence.idle(device) * held, 1.0) + starting
     few = f"{residence.tiles * residence.cluster} blocks for {device.sms} SMs" if residence.tiles else "all SMs busy"
     waiting = Limit("waiting", total - busy, f"{few}; {starting * 1e6:.1f} us for the launch and until there are bytes")
     flops = (counts.flops + counts.tensor_flops) * scale

@@ -20,7 +20,7 @@ from lapidist.static.listing import ptx_lines, sass_lines
 # How well resources overlap that one block uses, by who loads while others multiply: nobody, for barriers part the two; the same
 # warps, ahead of time; warps of their own. Exponents of the norm that adds the cycles of resources: 1 is one after the other, a
 # large one all at once. They grow with the blocks on an SM. Fitted to all ladders at once, in every type.
-BY_TURNS, AHEAD, APART = 0.7, 3.0, 4.0
+BY_TURNS, AHEAD, APART = 0.7, 3.0, 3.4
 MORE_BLOCKS = 1.5  # the power of their number with which they grow
 BARRIER_CYCLES = 40  # of an SM that its other blocks have to fill when one meets at a barrier
 FIRST_BYTES_CYCLES = 1500  # from a block's start until it has something to multiply
@@ -110,6 +110,14 @@ def code_of(plan: Plan) -> Static:
     binary = plan.binary
     lines = sass_lines(binary) or ptx_lines(binary)
     return count(plan.kernel, plan.config, plan.problem.math, binary.architecture, True, binary, lines)
+
+
+def clock_held(device: Device, engine: tuple[str, str], share: float) -> float:
+    """The part of the full clock at which power holds an SM whose tensor cores are busy for a share of the time. Known of wgmma,
+    whose measured limit is one of power; what mma does at the full clock is not."""
+    unit, math = engine
+    held = device.unit_limit(unit, math) / device.peak_tflops(math, unit) if unit == "wgmma" else 1.0
+    return 1 - share * (1 - min(held, 1.0))
 
 
 def l2_rate(device: Device) -> float:
