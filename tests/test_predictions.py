@@ -194,7 +194,7 @@ def test_the_page_tells_right_pairs_from_ties_and_wrong_ones() -> None:
         "warp_tile": Seen(1.5, 1.45, 1.55, 1905.0),
     }
     text = comparison("ladder", predicted, seen, "measured ms")
-    assert "Of 6 pairs, 4 come out in the measured order; 10 and 11 the other way round, but within" in text
+    assert "Of 6 pairs, 4 come out in the measured order; 10 and 11 the other way round, which the" in text
     assert "; 08 and 09 the other way round." in text
     assert "Measured below 1980 MHz, for power: 11 at 1905." in text
     assert comparison("ladder", {}, seen, "measured ms") == ""

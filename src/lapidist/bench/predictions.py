@@ -185,10 +185,8 @@ def order_of(names: Sequence[str], predicted: dict[str, Record], seen: dict[str,
     wrong = [pair for pair in astray if pair not in ties]
     words = f"Of {len(pairs)} pairs, {len(pairs) - len(astray)} come out in the {kind} order"
     if ties:
-        words += (
-            f"; {listed(ties)} the other way round, which the measurement does not decide (some of the faster kernel's replays"
-        )
-        words += " took longer than some of the slower one's)"
+        words += f"; {listed(ties)} the other way round, which the measurement does not decide (some of the faster kernel's"
+        words += " replays took longer than some of the slower one's)"
     return words + (f"; {listed(wrong)} the other way round." if wrong else ".")
 
 
