@@ -363,6 +363,20 @@ def test_a_page_of_several_types_has_plots_for_each() -> None:
         assert f"<h2>{title}</h2>" in text
 
 
+def test_names_beside_points_move_to_the_margin_where_they_would_meet() -> None:
+    """Two columns of points before the ridge (16 flops a byte), the names of one beside those of the other."""
+
+    def places(*points: tuple[str, float, float]) -> dict[str, float]:
+        drawn = svg.roofline(points, {"unit": 64.0}, 4.0, "Roofline")
+        return {name: float(re.search(rf'<text x="([\d.]+)"[^>]*>{name}<', drawn)[1]) for name, _, _ in points}  # type: ignore[index]
+
+    margin = svg.WIDTH - 170
+    met = places(("first", 8.0, 20.0), ("second", 10.0, 21.0))
+    assert min(met.values()) > margin
+    apart = places(("first", 8.0, 2.0), ("second", 10.0, 21.0))
+    assert max(apart.values()) < margin
+
+
 def test_a_roofline_has_a_roof_for_each_unit() -> None:
     limits = {"fma": {"float16": 66.0}, "mma": {"float16": 615.0}, "wgmma": {"float16": 819.0}}
     text = page(replace(CONDITIONS, chip={"dram_gbps": 4670.0, "unit_tflops": limits}), types_rows())

@@ -84,7 +84,7 @@ def climb(
 @app.command()
 def bench(
     lists: Annotated[list[str] | None, typer.Argument(help="ladder, sweep, squares, types, ragged, layers, corpus")] = None,
-    mnk: Mnk = None,
+    mnk: Annotated[str | None, typer.Option(help="one product more, or alone", metavar="M,N,K")] = None,
     file: Annotated[Path | None, typer.Option(help="JSON: [[m, n, k], …]")] = None,
     dtype: Type = "fp32",
     device: Place = "gpu",
@@ -150,7 +150,7 @@ def static(
     dtype: Type = "fp32",
     chip: Annotated[str, typer.Option(help="v100, a100, rtx4090, h100, h200")] = "h200",
 ) -> None:
-    """What the compiler made of a kernel: instruction mix of the main loop, registers, spills."""
+    """What the compiler made of a kernel: its mix, registers, spills."""
     from lapidist import device, static
     from lapidist.dtypes import math_named
     from lapidist.kernels import kernel_named
@@ -176,7 +176,10 @@ def schedule(
     as_json: Annotated[bool, typer.Option("--json", help="units, times and predictions as one JSON object")] = False,
     svg: Annotated[Path | None, typer.Option(help="draw to this SVG file")] = None,
 ) -> None:
-    """Who computes what when: a timeline of blocks on SMs, and the predicted time beside data-parallel and split-K."""
+    """Who computes what when: blocks on SMs as a timeline.
+
+    Also the time that is predicted for it, for data-parallel tiles and for split-K.
+    """
     from lapidist.timeline import schedule_command
 
     schedule_command(
@@ -208,14 +211,17 @@ app.command()(warm)
 @app.command()
 def explain(
     kernel: Annotated[str, typer.Argument(help="a kernel's name, a rung's number, or ladder: a line for each rung")],
-    size: Size = None,
+    size: Annotated[str | None, typer.Option(help="m = n = k; 256 unless told", metavar="N")] = None,
     mnk: Mnk = None,
     chip: Annotated[str, typer.Option(help="v100, a100, rtx4090, h100, h200")] = "h200",
     dtype: Type = "fp32",
     as_json: Json = False,
     record: Keep = None,
 ) -> None:
-    """What bounds a kernel on a chip, how far it is from that, and what the next rung removes: from the machine's counts."""
+    """What bounds a kernel on a chip, from the machine's counts.
+
+    How far it is from that, and what the next rung removes.
+    """
     from lapidist.bench.machine_runs import explain_command
     from lapidist.device import chip as chip_named
 
@@ -237,7 +243,10 @@ def mutants(
     as_json: Json = False,
     record: Keep = None,
 ) -> None:
-    """Break kernels one barrier, wait, fence or bounds check at a time, and see what the machine finds."""
+    """Break kernels one barrier at a time: does the machine find it?
+
+    Or one wait, fence or bounds check at a time.
+    """
     from lapidist.bench.machine_runs import mutants_command
     from lapidist.dtypes import math_named
 
@@ -285,7 +294,7 @@ def run_ptx(
 
 @app.command()
 def doctor() -> None:
-    """What was found on this machine, and how to get what is missing."""
+    """What was found on this computer, and how to get what is missing."""
     from lapidist import doctor
 
     raise typer.Exit(doctor.run())

@@ -17,6 +17,9 @@ from lapidist.errors import DeviceError
 
 DRIVER_HINT = "sudo apt install nvidia-driver-580   (release 580 or newer; elsewhere: https://www.nvidia.com/drivers)"
 GPU_HINT = 'a GPU of compute capability 7.5 or newer; without one NumPy multiplies and device="machine" runs the kernels'
+TORCH_HINT = 'pip install "torch>=2.7"'
+CUPY_HINT = 'pip install "cupy-cuda13x>=13.6"'
+MATPLOTLIB_HINT = 'pip install "matplotlib>=3.9"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +159,9 @@ PARTS = (
     Part("disassembler", find_disassembler, 'pip install "nvidia-cuda-nvdisasm>=13.2,<14"'),
     Part("driver", find_driver, DRIVER_HINT),
     Part("GPU", find_gpu, GPU_HINT),
-    Part("torch", lambda: find_package("torch"), 'pip install "torch>=2.7"'),
-    Part("CuPy", find_cupy, 'pip install "cupy-cuda13x>=13.6"'),
+    Part("torch", lambda: find_package("torch"), TORCH_HINT),
+    Part("CuPy", find_cupy, CUPY_HINT),
     Part("JAX", lambda: find_package("jax"), 'pip install "jax[cuda13]>=0.7"'),
-    Part("matplotlib", lambda: find_package("matplotlib"), 'pip install "matplotlib>=3.9"'),
+    Part("matplotlib", lambda: find_package("matplotlib"), MATPLOTLIB_HINT),
     Part("cache folder", find_cache, "export LAPIDIST_CACHE_DIR=/a/folder/that/can/be/written"),
 )

@@ -24,7 +24,7 @@ def tune(
     most: Annotated[int, typer.Option(min=2, help="candidates to measure for each product")] = 24,
     record: Annotated[Path | None, typer.Option("--record", help="keep the Records in this folder", metavar="DIR")] = None,
 ) -> None:
-    """Measure the planner's candidates on products, and keep the fastest for plans to come."""
+    """Measure the planner's candidates, and keep the fastest."""
     from dataclasses import replace
 
     from lapidist.bench import cases as products
@@ -61,7 +61,10 @@ def warm(
     jobs: Annotated[int | None, typer.Option(min=1, help="compilers at once; one for each core unless told")] = None,
     record: Annotated[Path | None, typer.Option("--record", help="keep the Records in this folder", metavar="DIR")] = None,
 ) -> None:
-    """Compile what plans use into the cache: for squares, layers and ragged products of every size, or for those given."""
+    """Compile what plans use ahead of need, into the cache.
+
+    For squares, layers and ragged products of every size, or for those given.
+    """
     from lapidist.bench.cases import parse_mnk, read_cases
     from lapidist.bench.outputs import Outputs
     from lapidist.bench.warming import conditions_of, row_of, warm_type

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Protocol
 
+from lapidist.doctor import CUPY_HINT, TORCH_HINT
 from lapidist.dtypes import FP8, TF32
 from lapidist.errors import DeviceError
 
 Call = Callable[[int], object]  # start the product on input set i
 INTEGERS = ("int8", "uint8")
-TORCH_HINT = 'pip install "lapidist[torch]"'
 
 
 class Framework(Protocol):
@@ -172,5 +172,5 @@ def find_framework() -> Framework:
             tried.append(f"{make.__name__}: {str(error).splitlines()[0]}")
     raise DeviceError(
         f"framework: the bench on a GPU needs torch or CuPy for its arrays and for cuBLAS; got neither ({'; '.join(tried)}). "
-        'Install one with: pip install "lapidist[torch]" or "lapidist[cupy]"'
+        f"Install one with: {TORCH_HINT}, or: {CUPY_HINT}"
     )

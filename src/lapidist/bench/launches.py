@@ -19,6 +19,7 @@ from lapidist.bench.climb import Keep
 from lapidist.bench.conditions import gather
 from lapidist.bench.measure import BURST, Stage
 from lapidist.bench.record import Conditions, Record
+from lapidist.doctor import TORCH_HINT
 from lapidist.errors import DeviceError
 from lapidist.verify import judge
 
@@ -51,9 +52,7 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
     """Host costs on one GPU, torch.mm beside them."""
     with Stage(ordinal, BURST) as stage:
         if stage.framework.name != "torch":
-            raise DeviceError(
-                '--launch: compares with torch.mm; torch was not found. Install it with: pip install "lapidist[torch]"'
-            )
+            raise DeviceError(f"--launch: compares with torch.mm; torch was not found. Install it with: {TORCH_HINT}")
         conditions = gather(stage.device, stage.device.name, "host", PROTOCOL, vendor=stage.framework.vendor(CASE.math))
         records: list[Record] = []
         for part in (launch_costs, first_calls, import_cost):

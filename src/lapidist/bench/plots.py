@@ -10,6 +10,7 @@ from typing import Any
 from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Conditions, Record
 from lapidist.bench.views import Point, Series, in_math, in_order, label, main_case, maths_in, on, roofline, roofs, squares, sweep
+from lapidist.doctor import MATPLOTLIB_HINT
 from lapidist.dtypes import short_name
 from lapidist.errors import ArgumentError, DeviceError
 
@@ -25,7 +26,7 @@ def require_matplotlib(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        message = '--plot: needs matplotlib, which was not found. Install it with: pip install "lapidist[plots]", or use --html'
+        message = f"--plot: needs matplotlib, which was not found. Install it with: {MATPLOTLIB_HINT}, or use --html"
         raise DeviceError(message) from error
 
 

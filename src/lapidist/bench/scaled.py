@@ -16,6 +16,7 @@ from lapidist.bench.record import Conditions, Record
 from lapidist.bench.tables import percent, time_words
 from lapidist.bench.views import shape_of
 from lapidist.device import Device
+from lapidist.doctor import TORCH_HINT
 from lapidist.errors import ArgumentError, DeviceError
 from lapidist.problem import Problem, dense_problem
 from lapidist.scaling import K_BLOCK, LINES, ONE, STRIPS, Scale, Scaling
@@ -141,9 +142,7 @@ def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, l
     pairs = pairs_of(part)
     with ScaledStage(ordinal, PROTOCOL) as stage:
         if stage.framework.name != "torch":
-            raise DeviceError(
-                '--scaled: compares with torch._scaled_mm; torch was not found. Install it with: pip install "lapidist[torch]"'
-            )
+            raise DeviceError(f"--scaled: compares with torch._scaled_mm; torch was not found. Install it with: {TORCH_HINT}")
         before, torch = stage.gauge.look(), stage.framework.torch  # type: ignore[attr-defined]
         vendor = f"cuBLAS by torch._scaled_mm (torch {torch.__version__})"
         conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)

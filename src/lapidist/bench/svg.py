@@ -6,12 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from itertools import pairwise
 
 WIDTH = 900
 COLOURS = 12  # --series-0 … in the page's style
 LABEL_GAP = 15
 
+NAME_WIDTH = 150
+
 Named = tuple[str, Sequence[tuple[float, float]]]  # a series and its (x, y)
+Point = tuple[str, float, float]  # a kernel, its flops a byte, its TFLOP/s
 
 
 def text(x: float, y: float, words: str, anchor: str = "start", css: str = "") -> str:
@@ -69,17 +73,17 @@ def bars(rows: Sequence[Bar], marks: Sequence[tuple[str, float]], title: str) ->
         return left + span * value / most
 
     bottom = top + step * len(rows)
-    parts = []
+    parts, values = [], []
     for place, row in enumerate(rows):
         y = top + step * place
         parts.append(text(left - 10, y + 16, row.name, "end"))
         length = max(x(row.value) - left, 1.0)
         parts.append(f'<rect x="{left}" y="{y + 3}" width="{length:.1f}" height="{step - 7}" rx="2" class="bar {row.css}"/>')
-        parts.append(text(x(row.value) + 6, y + 16, row.words, css="halo small"))
+        values.append(text(x(row.value) + 6, y + 16, row.words, css="halo small"))
     for place, (name, value) in enumerate(marks):
         parts.append(line(x(value), top - 6, x(value), bottom, f"mark mark-{place}"))
         parts.append(text(x(value), top - 12 - 13 * (place % 3), name, "middle", "small muted"))
-    return drawing(bottom + 10, parts, title)
+    return drawing(bottom + 10, parts + values, title)
 
 
 # ---- axes ----
@@ -149,12 +153,13 @@ def lines(series: Sequence[Named], roofs: Mapping[str, float], x_name: str, y_na
         parts.append(line(frame.left, frame.y(limit), WIDTH - frame.right, frame.y(limit), "mark mark-1"))
         parts.append(text(frame.left + 6, frame.y(limit) - 6, f"limit of {name}, {limit:.4g}", css="small muted halo"))
     ends = spread([frame.y(points[-1][1]) for _, points in series], LABEL_GAP, frame.top + 6, frame.bottom)
+    names = []
     for place, ((name, points), end) in enumerate(zip(series, ends, strict=True)):
         path = " ".join(f"{frame.x(x):.1f},{frame.y(y):.1f}" for x, y in points)
         parts.append(f'<polyline points="{path}" class="series" style="stroke:{colour(place)}"/>')
         parts += [dot(frame.x(x), frame.y(y), 2.6, place, f"{name}: {x:g}, {y:.4g}") for x, y in points]
-        parts += leader(frame.x(points[-1][0]), frame.y(points[-1][1]), end, name, place)
-    return drawing(frame.bottom + 50, parts, title)
+        names += leader(frame.x(points[-1][0]), frame.y(points[-1][1]), end, name, place)
+    return drawing(frame.bottom + 50, parts + names, title)
 
 
 def dot(x: float, y: float, radius: float, place: int, words: str) -> str:
@@ -165,15 +170,16 @@ def leader(x: float, y: float, label_y: float, name: str, place: int, margin: fl
     """A label beside a point or at the margin, with a thin line to it."""
     end = x + 14 if margin is None else margin
     path = f'<polyline points="{x + 4:.1f},{y:.1f} {end:.1f},{label_y:.1f} {end + 4:.1f},{label_y:.1f}" class="leader"/>'
-    label = f'<text x="{end + 8:.1f}" y="{label_y + 4:.1f}" class="small" style="fill:{colour(place)}">{escape(name)}</text>'
+    label = f'<text x="{end + 8:.1f}" y="{label_y + 4:.1f}" class="small halo" style="fill:{colour(place)}">{escape(name)}</text>'
     return [path, label]
 
 
 # ---- points ----
 
 
-def roofline(points: Sequence[tuple[str, float, float]], roofs: Mapping[str, float], terabytes: float, title: str) -> str:
-    """(name, flops a byte, TFLOP/s) under the roofs. Points right of the first ridge lie close: the margin has their names."""
+def roofline(points: Sequence[Point], roofs: Mapping[str, float], terabytes: float, title: str) -> str:
+    """(name, flops a byte, TFLOP/s) under the roofs. Where points lie close, as they do right of the first ridge, the margin has
+    their names."""
     limit = max(roofs.values())
     low = min([x for _, x, _ in points] + [0.25])
     high = max([x for _, x, _ in points] + [64.0, limit / terabytes]) * 1.6
@@ -184,14 +190,17 @@ def roofline(points: Sequence[tuple[str, float, float]], roofs: Mapping[str, flo
     parts = frame.axes(x_ticks, y_ticks, "flop per byte that the blocks ask of global memory", "TFLOP/s")
     ridge = min(roofs.values()) / terabytes
     start = max(frame.x_range[0], floor / terabytes)
-    for name, top in roofs.items():
+    for top in roofs.values():
         parts.append(roof(frame, ((start, start * terabytes), (top / terabytes, top), (high, top))))
-        parts.append(text(frame.x(high) - 4, frame.y(top) - 7, f"limit of {name}, {top:.4g} TFLOP/s", "end", "small muted"))
+    for name, top in roofs.items():
+        parts.append(text(frame.x(high) - 4, frame.y(top) - 7, f"limit of {name}, {top:.4g} TFLOP/s", "end", "small muted halo"))
     parts.append(text(frame.x(start) + 10, frame.y(start * terabytes) + 22, f"DRAM, {terabytes:g} TB/s", css="small muted"))
     columns = sorted({x for _, x, _ in points})
     near = [[point for point in points if point[1] == x] for x in columns if x < ridge]
-    for group in (*near, [point for point in points if point[1] >= ridge]):
-        parts += points_of(frame, group, columns, margin=bool(group) and group[0][1] >= ridge)
+    close = min([ridge, *(left[0][1] for left, right in pairwise(near) if names_meet(frame, left, right))])
+    for group in (group for group in near if group[0][1] < close):
+        parts += points_of(frame, group, columns, margin=False)
+    parts += points_of(frame, [point for point in points if point[1] >= close], columns, margin=True)
     return drawing(frame.bottom + 50, parts, title)
 
 
@@ -200,11 +209,23 @@ def roof(frame: Frame, corners: Sequence[tuple[float, float]]) -> str:
     return f'<polyline points="{path}" class="roof"/>'
 
 
-def points_of(frame: Frame, points: Sequence[tuple[str, float, float]], columns: Sequence[float], margin: bool) -> list[str]:
+def names_meet(frame: Frame, left: Sequence[Point], right: Sequence[Point]) -> bool:
+    """Whether names beside two columns of points would run into each other."""
+    (high, low), (other_high, other_low) = (
+        (min(ends), max(ends)) for ends in (name_places(frame, left), name_places(frame, right))
+    )
+    overlap = high < other_low + LABEL_GAP and other_high < low + LABEL_GAP
+    return overlap and frame.x(right[0][1]) - frame.x(left[0][1]) < NAME_WIDTH
+
+
+def name_places(frame: Frame, points: Sequence[Point]) -> list[float]:
+    return spread([frame.y(y) for _, _, y in points], LABEL_GAP, frame.top + 22, frame.bottom - 4)
+
+
+def points_of(frame: Frame, points: Sequence[Point], columns: Sequence[float], margin: bool) -> list[str]:
     """Dots with their names beside them, or in the margin."""
     parts = []
-    ends = spread([frame.y(y) for _, _, y in points], LABEL_GAP, frame.top + 22, frame.bottom - 4)
-    for (name, x, y), end in zip(points, ends, strict=True):
+    for (name, x, y), end in zip(points, name_places(frame, points), strict=True):
         place = columns.index(x)
         parts.append(dot(frame.x(x), frame.y(y), 4, place, f"{name}: {x:.3g} flop/byte, {y:.4g} TFLOP/s"))
         parts += leader(frame.x(x), frame.y(y), end, name, place, WIDTH - frame.right if margin else None)

@@ -282,9 +282,8 @@ def sample_problem(kernel: Kernel, math: str, aligned: bool = True) -> Problem:
             refusal = kernel.types.refuse(problem) or kernel.signature.refuse(problem)
             if refusal is None:
                 return problem
-    raise RefusalError(
-        f"aligned: {kernel.name} takes no {math} problem {'with' if aligned else 'without'} aligned rows: {refusal}"
-    )
+    rows = "with" if aligned else "without"
+    raise RefusalError(f"dtype: {kernel.name} takes no {math} problem {rows} aligned rows: {refusal}. Name another type")
 
 
 def operand(name: str, extent: int, dtype: str, strides: tuple[int, int]) -> Operand:
