@@ -16,6 +16,7 @@ TURNED = ("float16", "bfloat16")  # wgmma also reads these with neighbours along
 ROW_BYTES = 128  # of a slab: of a tile's row, or of a turned one's k
 SLAB_BYTES = 64 * ROW_BYTES  # of 64 rows of a tile, or of 64 columns of a turned one in 16-bit types
 PATCH_ROWS = 16  # of D that a warp lays down at once
+BESIDE_ROW = 48  # bytes of a patch's row, where they leave by hand: the end of the patch before, and for the banks
 TURN_BYTES = 16  # barriers of ping-pong
 FLAG_BYTES = 256
 L2_LINE = 128
@@ -240,11 +241,13 @@ def plain_shared(config: Config, problem: Problem) -> int:
 
 
 def wgmma_shared(config: Config, problem: Problem) -> int:
-    """The same, and two patches of D a warp where they take turns."""
+    """The same, and two patches of D a warp where they take turns; by hand one, in longer rows."""
     width, height = patch(problem, config)
-    patches = config.wm // PATCH_ROWS * config.bn // (height if turned_d(problem) else width)
-    buffers = 2 if patches % 2 == 0 else 1
-    patched = config.consumers // 32 * buffers * width * height * size_of(problem.out_dtype)
+    size, patches = size_of(problem.out_dtype), config.wm // PATCH_ROWS * config.bn // (height if turned_d(problem) else width)
+    if copies_out(problem):
+        patched = config.consumers // 32 * (2 if patches % 2 == 0 else 1) * width * height * size
+    else:
+        patched = config.consumers // 32 * PATCH_ROWS * (width * size + BESIDE_ROW)
     stages = stages_bytes(config, turned(problem)[1], loaded_rows(problem, config))
     return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
 

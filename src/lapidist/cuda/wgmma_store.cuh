@@ -4,7 +4,7 @@
 
 #include "wgmma_registers.cuh"  // first: it brings the element types
 
-#include "pieces.cuh"
+#include "rows_out.cuh"
 
 #ifndef D_TURNED  // 1: neighbours of D touch along the rows of its tiles, as the kernel computes the product with A and B exchanged
 #define D_TURNED 0
@@ -48,13 +48,16 @@ __device__ constexpr int patch_columns(int columns) {
   return least;
 }
 
-template <int Cols> struct Patch {
+// By hand: its lines have the end of the patch before in front, and are as long as lets eight of them lie in different banks.
+template <int Cols, bool ByHand = false> struct Patch {
   static constexpr int LINES = D_TURNED ? Cols : 16, PITCH = (D_TURNED ? 16 : Cols) * sizeof(Out);
+  static constexpr int STEP = ByHand ? SECTOR + PITCH + 16 : PITCH;
   static_assert(PITCH == 128 || PITCH == 64 || PITCH == 32, "the copy engine swizzles lines of 32, 64 and 128 bytes");
-  char bytes[LINES * PITCH];
+  char bytes[LINES * STEP];
 
   // 16-byte pieces trade places by line, so that eight lines of a column lie in different banks.
   __device__ __forceinline__ unsigned place(int line, int byte) const {
+    if (ByHand) return shared_address(bytes) + line * STEP + SECTOR + byte;
     const int offset = line * PITCH + byte;
     return shared_address(bytes) + (offset ^ (offset >> 7 & (PITCH / 16 - 1)) << 4);
   }
@@ -86,6 +89,15 @@ template <int Cols> struct Patch {
       }
     }
   }
+  // Brings the lines' last sectors to where those of the next patch are in front of them; or, before the first one, nothing.
+  __device__ __forceinline__ void keep_end(bool before) const {
+    const int line = threadIdx.x % 16, half = threadIdx.x % 32 / 16 * 16 - SECTOR;
+    Words end = {};
+    if (before) end = *static_cast<const Words*>(__cvta_shared_to_generic(place(line, PITCH + half)));
+    __syncwarp();
+    *static_cast<Words*>(__cvta_shared_to_generic(place(line, half))) = end;
+    __syncwarp();
+  }
   __device__ __forceinline__ Out& at(int line, int element) const {
     return *static_cast<Out*>(__cvta_shared_to_generic(place(line, element * sizeof(Out))));
   }
@@ -96,32 +108,18 @@ template <int Cols> struct Patch {
     const Vector<Out, 2> two = {Stored<Out>::of(sums[0]), Stored<Out>::of(sums[1])};
     return reinterpret_cast<const unsigned&>(two);
   }
-
-  // To global memory by plain stores, where rows of D do not start on 16 bytes: a word a lane, so that a row leaves as one
-  // stretch. A row that starts inside of a word leaves as words of two neighbours' bytes; then all rows' ends, element by element.
-  // Predicates, no branches: a scheduler has two warps, which would not hide them.
-  __device__ __forceinline__ void copy_out(Out* D, i64 pitch, int rows, int cols) const {
-    constexpr int WORDS = PITCH / 4, PER_WORD = 4 / sizeof(Out), AT_ONCE = 32 / WORDS;
-    const int lane = threadIdx.x % 32, word = lane % WORDS, exist = min_of(cols, Cols);
-    char* to = reinterpret_cast<char*>(D + lane / WORDS * pitch) + word * 4;
-#pragma unroll 4
-    for (int row = lane / WORDS; row < 16; row += AT_ONCE, to += AT_ONCE * pitch * sizeof(Out)) {
-      __syncwarp();  // those that stored are back
-      const unsigned low = *static_cast<const unsigned*>(__cvta_shared_to_generic(place(row, word * 4)));
-      const unsigned next = PER_WORD > 1 ? __shfl_down_sync(~0u, low, 1) : 0, skipped = bytes_to_word(to);
-      if (row < rows && (word + 1) * PER_WORD + static_cast<int>(skipped / sizeof(Out)) <= exist)
-        *reinterpret_cast<unsigned*>(to + skipped) = __funnelshift_r(low, next, skipped * 8);
-    }
-    const int row = lane % 16;
-    Out* const line = D + row * pitch;
-    const int before = bytes_to_word(line) / sizeof(Out), behind = (exist - before) % PER_WORD;
-#pragma unroll
-    for (int i = 0; i < PER_WORD - 1; ++i) {
-      const int col = lane < 16 ? i : exist - 1 - i;
-      if (row < rows && col >= 0 && col < exist && i < (lane < 16 ? before : behind)) line[col] = at(row, col);
-    }
-  }
-  __device__ __forceinline__ static unsigned bytes_to_word(const void* from) {
-    return -reinterpret_cast<unsigned long long>(from) % 4;
-  }
 };
+
+// Sums of a patch to global memory by plain stores, where rows of D do not start on 16 bytes. D points to the patch's first
+// element; `cols` of the tile exist from there on, `rows` of the matrix. `first`: of the patches of its rows.
+template <int Cols, bool ByHand>
+__device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, const Sum* sums, bool first, Out* D, i64 pitch, int rows,
+                                              int cols) {
+  constexpr int SIZE_OUT = sizeof(Out);
+  __syncwarp();  // the patch before has left
+  patch.keep_end(!first);
+  patch.lay(sums);
+  __syncwarp();
+  const RowsOut<Patch<Cols, ByHand>, SIZE_OUT> out = {patch, first, cols * SIZE_OUT, reinterpret_cast<char*>(D), pitch * SIZE_OUT};
+  out.store(rows);
+}

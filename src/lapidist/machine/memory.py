@@ -153,7 +153,7 @@ class Address:
         """A view and the positions in it: view[positions] are the elements at base + offset."""
         view, origin = region.view(code)
         size = code.itemsize
-        if (self.low | offset) & (size - 1) or offset < 0:
+        if (self.low | offset) & (size - 1) or offset < 0 or self.lo < origin:  # else the base's own position would be negative
             return view, ((self.base.astype(np.int64) + (offset - origin)) // size)
         key = (region.start, size)
         positions = self.indices.get(key)

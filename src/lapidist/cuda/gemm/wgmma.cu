@@ -49,6 +49,7 @@ static_assert(CLUSTER <= 4, "larger clusters find no place on the chip");
 constexpr int TILE_GROUPS = PING_PONG ? 1 : GROUPS;  // warpgroups that share a tile
 constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that each of them has side by side
 static_assert(ROWS * BN <= 384, "192 sums a thread, of 224 registers");
+static_assert(D_COPY_ENGINE || !D_TURNED, "columns of D leave by the copy engine alone");
 static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of all consumers");
 // Where one row of tiles holds all of A, only rows that exist are loaded: all others come from one place, a few a cycle for the
 // whole chip. wgmma reads a whole tile all the same, of B then; what comes of it is not stored.
@@ -56,12 +57,12 @@ constexpr int A_LEAST = A_ROWS > BM - BN ? A_ROWS : (BM - BN + 15) / 16 * 16;
 constexpr int A_LOADED = CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
 constexpr int A_BYTES = tile_bytes(A_TURNED, A_LOADED), B_BYTES = tile_bytes(B_TURNED, BN);
 constexpr int D_COLS = patch_columns(BN), D_PATCHES = BN / D_COLS;
-constexpr int D_BUFFERS = ROWS * D_PATCHES % 2 == 0 ? 2 : 1;  // they take turns, tile after tile
+constexpr int D_BUFFERS = D_COPY_ENGINE && ROWS * D_PATCHES % 2 == 0 ? 2 : 1;  // they take turns, tile after tile
 
 struct alignas(1024) Stage { char A[A_BYTES], B[B_BYTES]; };
 struct Pipeline {
   Stage stage[STAGES];
-  Patch<D_COLS> D[GROUPS * 4][D_BUFFERS];
+  Patch<D_COLS, !D_COPY_ENGINE> D[GROUPS * 4][D_BUFFERS];
   Barrier full[STAGES], empty[STAGES], turn_of[2];
   TileFactors<BM, BN> factors[FACTORS_ALONG_K ? STAGES : 1];
 };
@@ -200,15 +201,18 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         Out* d = D + tiles.inner * d_inner + tiles.outer * d_outer;
         scale_in_the_end<D_COLS / 2>(mine, scales, my_row, my_col, extents.M, extents.N);
         scale_sums<D_COLS / 2>(c, c_row, c_col, extents.M - my_row, extents.N - my_col, alpha, mine, beta);
-        Patch<D_COLS>& buffer = pipeline.D[warp][number % D_BUFFERS];
-        if (D_COPY_ENGINE && lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
+        auto& buffer = pipeline.D[warp][number % D_BUFFERS];
+        if (!D_COPY_ENGINE) {
+          constexpr bool ALONE = PEERS_IN_CLUSTER;  // the patches beside it are other warps' or blocks'
+          const int cols = min_of(extents.N - col, ALONE ? D_COLS : BN - patch * D_COLS);
+          return store_by_hand(buffer, mine, ALONE || patch == 0, d + row * d_line + col, d_line, extents.M - row, cols);
+        }
+        if (lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
         __syncwarp();
         buffer.lay(mine);
-        if (D_COPY_ENGINE) proxy_fence();
+        proxy_fence();
         __syncwarp();
-        if (!D_COPY_ENGINE) {
-          buffer.copy_out(d + row * d_line + col, d_line, extents.M - row, extents.N - col);
-        } else if (lane == 0) {
+        if (lane == 0) {
           tma_store(&d_map, D_TURNED ? row : col, D_TURNED ? col : row, tiles.inner, tiles.outer, buffer.bytes);
           tma_store_commit();
         }

@@ -38,7 +38,7 @@ struct alignas(1024) Stage { char A[BM * 128], B[BN * 128]; };
 constexpr int D_COLS = 128 / sizeof(Out), PATCHES = BN / D_COLS;
 struct Pipeline {
   Stage stage[STAGES];
-  Patch<D_COLS> D[CONSUMERS / 32][2];  // two a warp: one is written while the other one leaves
+  Patch<D_COLS, !D_COPY_ENGINE> D[CONSUMERS / 32][D_COPY_ENGINE ? 2 : 1];  // two a warp: one is written while the other one leaves
   Barrier full[STAGES], empty[STAGES];
 };
 
@@ -122,15 +122,19 @@ wgmma_streamk(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorM
       scale_sums<BN / 2>(C + my_row * ldc + my_col, ldc, 1, M - my_row, N - my_col, alpha, sums, beta);
 #pragma unroll
       for (int i = 0; i < PATCHES; ++i) {
-        Patch<D_COLS>& patch = pipeline.D[warp][i % 2];
-        if (D_COPY_ENGINE && lane == 0) tma_store_wait_read<1>();  // the patch before the last has been read
-        __syncwarp();
-        patch.lay(sums + i * (D_COLS / 2));
-        proxy_fence();
-        __syncwarp();
         const int col = first_col + i * D_COLS;
-        if (!D_COPY_ENGINE) patch.copy_out(C + row * ldc + col, ldc, M - row, N - col);
-        else if (lane == 0) tma_store(&d_map, col, row, patch.bytes), tma_store_commit();
+        if (!D_COPY_ENGINE) {
+          const int cols = min_of(N - col, BN - i * D_COLS);
+          store_by_hand(pipeline.D[warp][0], sums + i * (D_COLS / 2), i == 0, C + row * ldc + col, ldc, M - row, cols);
+        } else {
+          auto& patch = pipeline.D[warp][i % 2];
+          if (lane == 0) tma_store_wait_read<1>();  // the patch before the last has been read
+          __syncwarp();
+          patch.lay(sums + i * (D_COLS / 2));
+          proxy_fence();
+          __syncwarp();
+          if (lane == 0) tma_store(&d_map, col, row, patch.bytes), tma_store_commit();
+        }
       }
     }
     if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
