@@ -13,7 +13,8 @@ import pytest
 from lapidist import cli
 from lapidist.errors import ArgumentError
 from lapidist.schedule import CostModel, TileGrid, data_parallel, simulate, stream_k
-from lapidist.timeline import as_data, bars, cells, compare, draw, name, parse_costs, round_step, schedule_command
+from lapidist.schedule_command import schedule
+from lapidist.timeline import as_data, bars, cells, compare, draw, name, parse_costs, round_step
 
 SVG = "{http://www.w3.org/2000/svg}"
 SMALL = stream_k(TileGrid(3, 3, 32), sms=4)
@@ -36,7 +37,7 @@ def test_rows_in_the_middle_are_left_out() -> None:
 
 
 def test_text_and_predictions(capsys: pytest.CaptureFixture[str]) -> None:
-    schedule_command("1024,1152,4096", streamed=True)
+    schedule("1024,1152,4096", streamed=True)
     printed = capsys.readouterr().out
     assert "72 tiles shared by 132 blocks" in printed
     assert "uncalibrated" in printed
@@ -48,7 +49,7 @@ def test_text_and_predictions(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_what_was_chosen_is_listed_once(capsys: pytest.CaptureFixture[str]) -> None:
     for options in ({}, {"splits": 3}, {"splits": 5}, {"streamed": True, "avail_sms": 1}):
-        schedule_command("256,384,512", sms=4, as_json=True, **options)  # type: ignore[arg-type]
+        schedule("256,384,512", sms=4, as_json=True, **options)  # type: ignore[arg-type]
         names = [row["schedule"] for row in json.loads(capsys.readouterr().out)["predictions"]]
         assert max(Counter(names).values()) == 1
         assert names[0] == {None: "data-parallel", 3: "split-K 3", 5: "split-K 5"}[options.get("splits")]
@@ -78,7 +79,7 @@ def test_svg_draws_every_span_in_its_place(tmp_path: Path) -> None:
 
 def test_svg_is_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "timeline.svg"
-    schedule_command("300,300,300", streamed=True, sms=8, svg=path, costs="2,3,0.5,1")
+    schedule("300,300,300", streamed=True, sms=8, svg=path, costs="2,3,0.5,1")
     assert "given on the command line" in capsys.readouterr().out
     assert "300 x 300 x 300 in tiles of 128x128x32" in path.read_text()
 
@@ -108,7 +109,7 @@ def test_ticks_are_round(least: float, step: float) -> None:
 )
 def test_wrong_arguments(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ArgumentError) as caught:
-        schedule_command("256,384,512", **options)
+        schedule("256,384,512", **options)
     assert message in str(caught.value)
 
 
@@ -129,14 +130,14 @@ def test_the_command(
 
 
 def test_a_kernel_brings_its_tile_and_its_costs(capsys: pytest.CaptureFixture[str]) -> None:
-    schedule_command("1500,700,4096", kernel="mma", dtype="fp16", streamed=True)
+    schedule("1500,700,4096", kernel="mma", dtype="fp16", streamed=True)
     printed = capsys.readouterr().out
     assert "12 x 6 tiles, 128 iterations each" in printed
     assert "SM 0.1" in printed  # two blocks on each
     assert "alongside" in printed
     assert "us (measured on an H200)" in printed
     with pytest.raises(ArgumentError, match="--kernel: must be one that takes schedules; got warp_tile"):
-        schedule_command("1500,700,4096", kernel="warp_tile")
+        schedule("1500,700,4096", kernel="warp_tile")
 
 
 def test_costs_are_microseconds() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lapidist.errors import ArgumentError, LapidistError
+from lapidist.schedule_command import schedule
 from lapidist.streamk_command import streamk
 from lapidist.tune_command import tune, warm
 
@@ -159,47 +160,7 @@ def static(
     print(static.analyse(row, None, math, device.chip(chip).architecture).describe())
 
 
-@app.command()
-def schedule(
-    mnk: Annotated[str, typer.Option(help="M,N,K", metavar="M,N,K")],
-    stream_k: Annotated[bool, typer.Option("--stream-k", help="full waves data-parallel, the rest shared evenly")] = False,
-    split_k: Annotated[int | None, typer.Option(help="so many blocks a tile")] = None,
-    tile: Annotated[str, typer.Option(help="block tile and depth", metavar="BMxBNxBK")] = "128x128x32",
-    kernel: Annotated[str | None, typer.Option(help="simt, mma, ...: its tile, occupancy and costs as measured")] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="with --kernel: fp32, fp64, fp16, bf16, ...")] = "fp32",
-    sms: Annotated[int, typer.Option(help="SMs of the chip")] = 132,
-    avail_sms: Annotated[int | None, typer.Option(help="SMs that Stream-K balances over; 1 is data-parallel")] = None,
-    occupancy: Annotated[int, typer.Option(help="blocks that one SM holds")] = 1,
-    reduction: Annotated[str, typer.Option(help="turnstile, separate, cluster or atomic")] = "turnstile",
-    costs: Annotated[str | None, typer.Option(help="cost model, in microseconds", metavar="START,FIXUP,ITERATION,PEER")] = None,
-    rows: Annotated[int, typer.Option(help="rows of the timeline; 0 shows all")] = 24,
-    as_json: Annotated[bool, typer.Option("--json", help="units, times and predictions as one JSON object")] = False,
-    svg: Annotated[Path | None, typer.Option(help="draw to this SVG file")] = None,
-) -> None:
-    """Who computes what when: blocks on SMs as a timeline.
-
-    Also the time that is predicted for it, for data-parallel tiles and for split-K.
-    """
-    from lapidist.timeline import schedule_command
-
-    schedule_command(
-        mnk,
-        tile=tile,
-        kernel=kernel,
-        dtype=dtype,
-        streamed=stream_k,
-        splits=split_k,
-        sms=sms,
-        avail_sms=avail_sms,
-        occupancy=occupancy,
-        reduction=reduction,
-        costs=costs,
-        as_json=as_json,
-        svg=svg,
-        rows=rows,
-    )
-
-
+app.command()(schedule)
 app.command()(streamk)
 app.command()(tune)
 app.command()(warm)

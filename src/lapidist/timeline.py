@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import colorsys
-import json
 import math
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lapidist.device import chip
@@ -24,9 +22,7 @@ from lapidist.schedule import (
     data_parallel,
     simulate,
     split_k,
-    stream_k,
 )
-from lapidist.sharing import REDUCTIONS
 
 if TYPE_CHECKING:
     from lapidist.bench.cases import Case
@@ -68,61 +64,6 @@ def compare(schedule: Schedule, sms: int, occupancy: int, costs: CostModel) -> C
     counts = [n for n in SPLITS if n <= grid.iterations and grid.tiles * n <= MOST_BLOCKS]
     splits = [split_k(grid, n, reduction=reduction, fragments=schedule.fragments, raster=raster) for n in counts]
     return Comparison(played(schedule), played(data_parallel(grid, raster=raster)), tuple(map(played, splits)))
-
-
-def schedule_command(
-    mnk: str,
-    *,
-    tile: str = "128x128x32",
-    kernel: str | None = None,
-    dtype: str = "fp32",
-    streamed: bool = False,
-    splits: int | None = None,
-    sms: int = 132,
-    avail_sms: int | None = None,
-    occupancy: int = 1,
-    reduction: str = "turnstile",
-    costs: str | None = None,
-    as_json: bool = False,
-    svg: Path | None = None,
-    rows: int = 24,
-) -> None:
-    """What `lapidist schedule` does; its options are described in cli.py."""
-    from lapidist.bench.cases import parse_mnk
-    from lapidist.bench.outputs import require_writable
-
-    if streamed and splits is not None:
-        raise ArgumentError(f"--split-k: must be left away where --stream-k is given; got {splits}. Give one of them")
-    if reduction not in REDUCTIONS:
-        raise ArgumentError(f"--reduction: must be one of {', '.join(REDUCTIONS)}; got {reduction!r}. Choose one of them")
-    if avail_sms is not None and not streamed:
-        raise ArgumentError(f"--avail-sms: is what --stream-k balances over; got {avail_sms} without it. Add --stream-k")
-    if rows < 0:
-        raise ArgumentError(f"--rows: must be at least 0; got {rows}. 0 shows all")
-    if svg is not None:
-        require_writable("--svg", svg)
-    case, model = parse_mnk(mnk, dtype), parse_costs(costs)
-    grid = TileGrid.of(case.m, case.n, case.k, *parse_tile(tile))
-    if kernel is not None:
-        tile, grid, occupancy, measured = of_kernel(kernel, case)
-        model = model if costs else measured
-    if streamed:
-        options: dict[str, Any] = {
-            "sms": sms,
-            "avail_sms": avail_sms,
-            "occupancy": occupancy,
-            "reduction": reduction,
-            "costs": model,
-        }
-        schedule = stream_k(grid, **options)
-    elif splits is not None:
-        schedule = split_k(grid, splits, reduction=reduction)
-    else:
-        schedule = data_parallel(grid, reason="neither --stream-k nor --split-k was given")
-    found = compare(schedule, sms, occupancy, model)
-    if svg is not None:
-        svg.write_text(draw(found, f"{case.m} x {case.n} x {case.k} in tiles of {tile}"))
-    print(json.dumps(as_data(found)) if as_json else as_text(found, rows))
 
 
 def of_kernel(name: str, case: Case) -> tuple[str, TileGrid, int, CostModel]:

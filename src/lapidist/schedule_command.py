@@ -1,0 +1,63 @@
+"""`lapidist schedule`: who computes what when, in the terminal, as JSON, or as an SVG."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def schedule(
+    mnk: Annotated[str, typer.Option(help="the product", metavar="M,N,K")],
+    streamed: Annotated[bool, typer.Option("--stream-k", help="full waves data-parallel, the rest shared evenly")] = False,
+    splits: Annotated[int | None, typer.Option("--split-k", help="so many blocks a tile")] = None,
+    tile: Annotated[str, typer.Option(help="block tile and depth", metavar="BMxBNxBK")] = "128x128x32",
+    kernel: Annotated[str | None, typer.Option(help="simt, mma, ...: its tile, occupancy and costs as measured")] = None,
+    dtype: Annotated[str, typer.Option("--dtype", help="with --kernel: fp32, fp64, fp16, bf16, ...")] = "fp32",
+    sms: Annotated[int, typer.Option(help="SMs of the chip")] = 132,
+    avail_sms: Annotated[int | None, typer.Option(help="SMs that Stream-K balances over; 1 is data-parallel")] = None,
+    occupancy: Annotated[int, typer.Option(help="blocks that one SM holds")] = 1,
+    reduction: Annotated[str, typer.Option(help="turnstile, separate, cluster or atomic")] = "turnstile",
+    costs: Annotated[str | None, typer.Option(help="cost model, in microseconds", metavar="START,FIXUP,ITERATION,PEER")] = None,
+    rows: Annotated[int, typer.Option(help="rows of the timeline; 0 shows all")] = 24,
+    as_json: Annotated[bool, typer.Option("--json", help="units, times and predictions as one JSON object")] = False,
+    svg: Annotated[Path | None, typer.Option(help="draw to this SVG file")] = None,
+) -> None:
+    """Who computes what when: blocks on SMs as a timeline.
+
+    Also the time that is predicted for it, for data-parallel tiles and for split-K.
+    """
+    from lapidist.bench.cases import parse_mnk
+    from lapidist.bench.outputs import require_writable
+    from lapidist.errors import ArgumentError
+    from lapidist.schedule import TileGrid, data_parallel, split_k, stream_k
+    from lapidist.sharing import REDUCTIONS
+    from lapidist.timeline import as_data, as_text, compare, draw, of_kernel, parse_costs, parse_tile
+
+    if streamed and splits is not None:
+        raise ArgumentError(f"--split-k: must be left away where --stream-k is given; got {splits}. Give one of them")
+    if reduction not in REDUCTIONS:
+        raise ArgumentError(f"--reduction: must be one of {', '.join(REDUCTIONS)}; got {reduction!r}. Choose one of them")
+    if avail_sms is not None and not streamed:
+        raise ArgumentError(f"--avail-sms: is what --stream-k balances over; got {avail_sms} without it. Add --stream-k")
+    if rows < 0:
+        raise ArgumentError(f"--rows: must be at least 0; got {rows}. 0 shows all")
+    if svg is not None:
+        require_writable("--svg", svg)
+    case, model = parse_mnk(mnk, dtype), parse_costs(costs)
+    grid = TileGrid.of(case.m, case.n, case.k, *parse_tile(tile))
+    if kernel is not None:
+        tile, grid, occupancy, measured = of_kernel(kernel, case)
+        model = model if costs else measured
+    if streamed:
+        made = stream_k(grid, sms=sms, avail_sms=avail_sms, occupancy=occupancy, reduction=reduction, costs=model)
+    elif splits is not None:
+        made = split_k(grid, splits, reduction=reduction)
+    else:
+        made = data_parallel(grid, reason="neither --stream-k nor --split-k was given")
+    found = compare(made, sms, occupancy, model)
+    if svg is not None:
+        svg.write_text(draw(found, f"{case.m} x {case.n} x {case.k} in tiles of {tile}"))
+    print(json.dumps(as_data(found)) if as_json else as_text(found, rows))
