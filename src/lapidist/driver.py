@@ -20,6 +20,7 @@ from lapidist.dtypes import TYPES
 from lapidist.errors import DeviceError, LaunchError
 from lapidist.launch import Binary, ParameterBlock, TensorMap
 from lapidist.modes import NOWHERE, Places
+from lapidist.placement import MOST_PAIRS, order_of
 from lapidist.plans import Plan
 from lapidist.workspaces import owned, stream_key
 
@@ -226,6 +227,8 @@ class GpuKernel:
         self._function = load_binary(plan.binary, ordinal, plan.shared_bytes)
         self._parameters = plan.kernel.signature.block(plan.problem)
         self._content = self._parameters.pack(plan.constants(alpha, beta, places))
+        for place in self._parameters.places("order").values():
+            self._content[place : place + MOST_PAIRS] = order_of(plan, ordinal)
         self._map_places = self._parameters.places("tensormap")
         self._encoded: dict[tuple[int, int, int, int], dict[str, bytes]] = {}
         self._local = threading.local()

@@ -181,6 +181,7 @@ FAMILY = Signature(
         *((f"d_{step}", "i64") for step in ("line", "inner", "outer")),
         *SCHEDULE,
         ("scales", "scales"),
+        ("order", "order"),
     ),
     family_defines,
     refuse_family,

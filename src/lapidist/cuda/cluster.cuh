@@ -7,6 +7,12 @@ __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// The same in the beginning, when nothing but mbarriers was written, which barrier_init_fence has published: a release would be a
+// fence of all memory, most of a microsecond.
+__device__ __forceinline__ void cluster_start() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 // Where block `rank` of the cluster has what lies at this address of the own shared memory; and 16 bytes sent there.
 __device__ __forceinline__ unsigned peer_address(unsigned address, int rank) {
   unsigned there;

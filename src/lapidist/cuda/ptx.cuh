@@ -69,3 +69,15 @@ template <bool Turned> __device__ __forceinline__ void ldmatrix(unsigned (&tile)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
 }
+
+// The multiprocessor that this block runs on; and nanoseconds, of which these are the low 32 bits.
+__device__ __forceinline__ unsigned multiprocessor() {
+  unsigned number;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(number));
+  return number;
+}
+__device__ __forceinline__ unsigned nanoseconds() {
+  unsigned now;
+  asm volatile("mov.u32 %0, %%globaltimer_lo;" : "=r"(now));
+  return now;
+}

@@ -12,6 +12,10 @@
 
 struct Extents { int M, N, K, batch, batches; };
 
+// For each pair of blocks of the launch, how many tiles further than its own number it begins: pairs that lie in one GPC take tiles
+// that ask for the same rows of A (placement.py). All zero is right too.
+struct Order { signed char further[72]; };
+
 #if PEERS_IN_CLUSTER
 // One stretch of one tile, found without the divisions of a walk: they would come before the first load.
 struct Tiles {
@@ -20,7 +24,7 @@ struct Tiles {
   int row, col, inner, outer, begin, end;
   bool done = false;
 
-  __device__ __forceinline__ Tiles(const Extents&, const Schedule& schedule) : schedule(schedule) {}
+  __device__ __forceinline__ Tiles(const Extents&, const Schedule& schedule, const Order&) : schedule(schedule) {}
 
   __device__ __forceinline__ bool next(const Extents& e, int) {
     if (done) return false;
@@ -39,7 +43,7 @@ struct Tiles {
 struct Tiles : Work {
   int row, col, inner, outer, begin, end;  // of the tile; its steps along k
 
-  __device__ __forceinline__ Tiles(const Extents&, const Schedule& schedule) : Work(schedule) {}
+  __device__ __forceinline__ Tiles(const Extents&, const Schedule& schedule, const Order&) : Work(schedule) {}
 
   __device__ __forceinline__ bool next(const Extents& e, int rank) {
     if (!Work::next()) return false;
@@ -57,12 +61,13 @@ struct Tiles {
   int row, col, inner, outer, end;
   static constexpr int begin = 0;
 
-  __device__ __forceinline__ Tiles(const Extents& e, const Schedule&) {
+  __device__ __forceinline__ Tiles(const Extents& e, const Schedule&, const Order& order) {
     tiles_m = ceil_div(e.M, BM * CLUSTER_M);
     tiles_n = ceil_div(e.N, BN * CLUSTER_N);
     per_matrix = tiles_m * tiles_n;
     count = per_matrix * e.batch * e.batches;
     at = blockIdx.x / CLUSTER - gridDim.x / CLUSTER;
+    if (CLUSTER == 2) at += order.further[blockIdx.x / CLUSTER];
     end = ceil_div(e.K, BK);
   }
   __device__ __forceinline__ bool next(const Extents& e, int rank) {

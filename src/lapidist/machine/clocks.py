@@ -18,6 +18,7 @@ import numpy as np
 Array = np.ndarray
 MOST_WARPS = 4096
 LEVELS = 3  # block, cluster, GPU
+CLUSTER = 1
 
 
 @dataclass(slots=True)

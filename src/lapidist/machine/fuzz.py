@@ -141,8 +141,8 @@ class FuzzedScheduler(Scheduler):
 
     # -- clocks --
 
-    def barrier_arrival(self, barrier: Barrier, lanes: Lanes) -> None:
-        self.sanitizer.barrier_arrival(barrier, lanes)
+    def barrier_arrival(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
+        self.sanitizer.barrier_arrival(barrier, lanes, relaxed)
 
     def barrier_complete(self, barrier: Barrier) -> None:
         self.sanitizer.barrier_complete(barrier)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from lapidist.errors import ArgumentError
-from lapidist.machine.clocks import MOST_WARPS, Clocks, Message
+from lapidist.machine.clocks import CLUSTER, MOST_WARPS, Clocks, Message
 from lapidist.machine.codegen import code_of
 from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised, Unreset
 from lapidist.machine.lanes import Lanes
@@ -253,9 +253,12 @@ class Sanitizer:
 
     # -- barriers of blocks and clusters --
 
-    def barrier_arrival(self, barrier: Barrier, lanes: Lanes) -> None:
+    def barrier_arrival(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
         warp = warp_number(lanes)
-        self.block_messages.setdefault(id(barrier), self.clocks.empty()).join(self.clocks.message(warp))
+        message = self.clocks.message(warp)
+        if relaxed:  # at a barrier of the cluster: it publishes what a fence of that scope did
+            message.known, message.lanes = message.fenced[CLUSTER].copy(), {}
+        self.block_messages.setdefault(id(barrier), self.clocks.empty()).join(message)
         self.clocks.tick(warp)
 
     def barrier_complete(self, barrier: Barrier) -> None:

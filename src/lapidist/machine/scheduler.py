@@ -320,7 +320,7 @@ class Scheduler:
         barrier.deliver()
         return barrier.waiting
 
-    def barrier_arrival(self, barrier: Barrier, lanes: Lanes) -> None:
+    def barrier_arrival(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
         """For the sanitizer's clocks."""
 
     def barrier_complete(self, barrier: Barrier) -> None:
@@ -353,7 +353,7 @@ class Scheduler:
                 barrier.waiting.append((cohort, part, after))
             else:
                 barrier.arrived += part.n
-                self.barrier_arrival(barrier, part)
+                self.barrier_arrival(barrier, part, "relaxed" in request.action)
             waiting = sum(entry[1].n for entry in barrier.waiting)
             if barrier.arrived == barrier.expected == waiting:
                 del self.barriers[key]

@@ -72,7 +72,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap d_map, const T* A, const T* B, const Out* C,
       Out* D, i64 a_line, i64 a_inner, i64 a_outer, i64 b_line, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner,
       i64 c_outer, i64 d_line, i64 d_inner, i64 d_outer, const __grid_constant__ Schedule schedule, Workspace workspace,
-      Scales scales) {
+      Scales scales, const __grid_constant__ Order order) {
   const Extents extents = {M, N, K, batch, batches};
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
@@ -85,7 +85,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     for (int i = 0; i < 2 * PING_PONG; ++i) barrier_init(&pipeline.turn_of[i], TILE_GROUPS * 4);
     barrier_init_fence();
   }
-  if (CLUSTER > 1) cluster_barrier(); else __syncthreads();  // nobody uses a barrier before it is initialised
+  if (CLUSTER > 1) cluster_start(); else __syncthreads();  // nobody uses a barrier before it is initialised
   let_next_launch_start();
   wait_for_last_launch();
 
@@ -93,7 +93,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   workspace = pack_operands(extents, A, a_line, of_a, B, b_line, of_b, workspace);
   if (PEERS_IN_CLUSTER && blockIdx.x >= schedule.sk_blocks) return;  // a cluster that only helped to pack
 
-  Tiles tiles(extents, schedule);
+  Tiles tiles(extents, schedule, order);
   int stage = 0;
   if (warp >= GROUPS * 4) {
     // Load: one thread orders tile after tile, as far ahead as stages are empty.
@@ -114,6 +114,11 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, step * BK, b_in, b_out, below, column, full);
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
+      }
+      // Nobody leaves while another one may still write to its memory: its stages are full, and all have given them back.
+      for (int i = 0; CLUSTER > 1 && i < STAGES; ++i) {
+        barrier_wait(&pipeline.empty[stage], parity);
+        if (++stage == STAGES) stage = 0, parity ^= 1;
       }
     } else if (FACTORS_ALONG_K && warp == GROUPS * 4 + 1) {
       for (int parity = 1; tiles.next(extents, rank);) {
@@ -236,5 +241,4 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     }
     if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
   }
-  if (CLUSTER > 1) cluster_barrier();  // nobody leaves while another one still writes to its memory
 }

@@ -1,0 +1,113 @@
+"""Which tile each pair of blocks begins with: pairs that lie in one GPC (a group of up to 18 SMs) take one row of tiles.
+
+They ask for the same A at about the same time, and what leads from a GPC to the L2 makes one request of several. On an H200 a
+tenth fewer reads reach the L2, and a fifth less passes between its halves: 2.6 % of the time at 8192^3, where power is the limit.
+
+The driver places the pairs of a launch round robin over the GPCs, in an order that only depends on which SMs the chip has lost.
+So one launch tells it, for as long as the process lives. It is a guess about speed: any order of tiles is right.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from lapidist.compiler import compile_kernel
+from lapidist.errors import LapidistError
+from lapidist.hopper_sharing import BAND
+from lapidist.plans import Plan
+
+MOST_PAIRS = 72  # of blocks: each has an entry in the kernel's parameters
+WORTH_SECONDS = 20e-6  # of a launch: then the chip is asked, once
+GPC_CLUSTERS = 16, 8, 6  # blocks of a cluster, which all lie in one GPC
+SHARED_BYTES = 200 * 1024  # of a block, so that an SM holds one
+
+
+def further(groups: Sequence[int], clusters: int, band: int) -> tuple[int, ...]:
+    """For each pair of a launch of so many, how many tiles behind its own number its first one is. `groups` has the GPC of
+    every pair that the chip holds; tiles go down bands of so many rows, then to the next column."""
+    if not band < clusters <= min(len(groups), MOST_PAIRS):
+        return ()
+    here = groups[:clusters]
+    by_group = sorted(range(clusters), key=lambda pair: (-here.count(here[pair]), here[pair]))
+    by_row = sorted(range(clusters), key=lambda tile: (tile % band, tile // band))
+    return tuple(tile - pair for pair, tile in sorted(zip(by_group, by_row, strict=True)))
+
+
+def groups_of(clusters: Sequence[Sequence[int]], pairs: Sequence[int]) -> tuple[int, ...]:
+    """The GPC of each pair, by its SMs: those that some cluster lay on belong together. SMs that large clusters find no room on
+    come last, as a GPC of their own. Nothing, where the chip was busy and blocks took turns."""
+    if len(set(pairs)) < len(pairs):
+        return ()
+    least = {sm: sm for together in clusters for sm in together}
+    for _ in range(len(GPC_CLUSTERS)):  # clusters of each size overlap with those of the others
+        for together in clusters:
+            least |= dict.fromkeys(together, min(least[sm] for sm in together))
+    for sm in sorted(least):
+        least[sm] = least[least[sm]]
+    return tuple(least.get(sm, max(pairs) + 1) for sm in pairs[::2])
+
+
+# ---- on a GPU ----
+
+
+def order_of(plan: Plan, ordinal: int) -> bytes:
+    """The kernel's parameter: nothing but zeros where the blocks are no pairs, take what a schedule says, or are soon done."""
+    found: tuple[int, ...] = ()
+    if plan.config.cluster == 2 and not plan.scheduled and plan.predicted_seconds >= WORTH_SECONDS:
+        groups = probed(ordinal, plan.device.sms, plan.device.architecture)
+        rows = -(-plan.problem.m // (plan.config.bm * plan.config.cluster_m))
+        found = further(groups, plan.grid[0] // 2, min(rows, plan.config.raster or BAND))
+    return struct.pack(f"{MOST_PAIRS}b", *found, *[0] * (MOST_PAIRS - len(found)))
+
+
+@cache
+def probed(ordinal: int, sms: int, architecture: str) -> tuple[int, ...]:
+    """The GPC of each pair of a launch that fills the chip; nothing, where the driver refuses clusters of these sizes."""
+    from lapidist.driver import load_binary
+
+    try:
+        binary = compile_kernel("placement.cu", "placement", {}, architecture)
+        function = load_binary(binary, ordinal, SHARED_BYTES)
+        clusters = []
+        for size in GPC_CLUSTERS:
+            lies = launched(ordinal, function, size, sms // size * size)
+            clusters += [lies[start : start + size] for start in range(0, len(lies), size)]
+        return groups_of(clusters, launched(ordinal, function, 2, sms // 2 * 2))
+    except LapidistError:
+        return ()
+
+
+def launched(ordinal: int, function: Any, cluster: int, blocks: int) -> list[int]:
+    """The SM of each block. On a stream of its own, also while this thread captures a graph."""
+    from lapidist.driver import check, current_device, load_driver
+
+    driver = load_driver()
+    config, attribute, value = driver.CUlaunchConfig(), driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
+    value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster, 1, 1
+    attribute.id, attribute.value = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value
+    config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = 32, 1, 1
+    config.sharedMemBytes, config.attrs, config.numAttrs = SHARED_BYTES, [attribute], 1
+    relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    found = (ctypes.c_uint * blocks)()
+    with current_device(ordinal):
+        previous = check(driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
+        try:
+            larger = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            check(driver.cuFuncSetAttribute(function, larger, 1), "cuFuncSetAttribute")
+            memory = check(driver.cuMemAlloc(4 * blocks), "cuMemAlloc")
+            config.hStream = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "cuStreamCreate")
+            arguments = ctypes.c_void_p(int(memory))
+            pointers = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
+            check(driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0), "cuLaunchKernelEx of placement")
+            check(driver.cuMemcpyDtoHAsync(ctypes.addressof(found), memory, 4 * blocks, config.hStream), "cuMemcpyDtoHAsync")
+            check(driver.cuStreamSynchronize(config.hStream), "cuStreamSynchronize")
+            check(driver.cuStreamDestroy(config.hStream), "cuStreamDestroy")
+            check(driver.cuMemFree(memory), "cuMemFree")
+        finally:
+            driver.cuThreadExchangeStreamCaptureMode(previous)
+    return list(found)
