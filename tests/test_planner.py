@@ -303,11 +303,11 @@ def test_a_persistent_kernel_takes_one_block_an_sm_and_shares_what_fills_no_wave
 
 
 def test_rounds_of_many_tiles_are_even_where_power_is_the_limit() -> None:
-    """1024 pairs of tiles are 15.5 rounds of 66: 64 need no more than 16 either. Of 4 rounds, all take what they can."""
+    """256 and 1024 pairs of tiles are 3.9 and 15.5 rounds of 66: 64 need no more either. Of 3 rounds, all take what they can."""
     kernel, config = kernel_named("wgmma"), tile("bfloat16", 128, 256, 4, (2, 1))
     sharing = Sharing("data_parallel")
-    grids = {n: make_plan(square(n, "bfloat16"), H200, kernel, config, sharing).grid for n in (4096, 8192)}
-    assert grids == {4096: (132, 1, 1), 8192: (128, 1, 1)}
+    grids = {n: make_plan(square(n, "bfloat16"), H200, kernel, config, sharing).grid for n in (3072, 4096, 8192)}
+    assert grids == {3072: (132, 1, 1), 4096: (128, 1, 1), 8192: (128, 1, 1)}
 
 
 def test_a_config_of_the_callers_passes_the_same_rules() -> None:

@@ -37,7 +37,9 @@ COLUMN_BY_HAND = 30.0  # cycles for a column of 16 rows, which each warp has, of
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 # The same where one row of tiles reads B once, seconds until it flows, and what blocks that idle in the last round cost of it.
 STREAMED_SHARE, STREAM_STARTS, STREAM_IDLES = 0.94, 1e-6, 0.4
-PAIRING = 0.9e-6  # seconds until the blocks of a cluster have met, in the beginning and in the end
+PAIRING = 0.4e-6  # seconds until the blocks of a cluster have met
+IN_ORDER = 0.65  # of what the L2's lines cost in power, where the pairs of a GPC ask for the same ones (placement.py)
+TURN = 1000.0  # cycles, in ping-pong, from the products of one warpgroup's tile to those of the other's
 SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
 STEP_BYTES = 128  # along k, of a row of A or a column of B
 # Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and written; the same
@@ -71,7 +73,7 @@ def busy_cycles(turns: float, products: float, store: float, config: Config) -> 
     the last one shows, unless stores take longer."""
     if not config.ping_pong:
         return turns * products + ceil(turns) * store
-    return max(turns * products, ceil(turns / 2) * (products + store) - store) + store
+    return max(turns * (products + TURN), ceil(turns / 2) * (products + store) - store) + store
 
 
 def step_cycles(problem: Problem, config: Config, device: Device) -> float:
@@ -108,7 +110,8 @@ def promoted_cycles(problem: Problem, config: Config, products: float) -> float:
 def bytes_of_step(problem: Problem, config: Config) -> float:
     """What a block asks of the L2, and what comes to its shared memory: more, where others of its cluster ask for it too."""
     b_width = -(-config.bn // 64) * 64 if turned(problem)[1] else config.bn
-    return lines_of_step(problem, config) * L2_LINE + (config.bm + b_width) * STEP_BYTES
+    asked = lines_of_step(problem, config) * L2_LINE * (IN_ORDER if config.cluster == 2 else 1.0)
+    return asked + (config.bm + b_width) * STEP_BYTES
 
 
 def lines_of_step(problem: Problem, config: Config) -> float:

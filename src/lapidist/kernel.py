@@ -19,7 +19,7 @@ from lapidist.signatures import Signature
 GRID_LIMIT = 2**31 - 1
 BLOCK_LIMIT = 1024
 INT_LIMIT = 2**31 - 1
-EVEN_ROUNDS = 8  # from so many on, few multiprocessors idle where blocks have the same number of tiles each
+EVEN_ROUNDS = 4  # from so many on, few multiprocessors idle where blocks have the same number of tiles each
 PACKED_BYTES = 16384  # that are worth a block to pack them
 Model = Callable[[Problem, Config, Device, Schedule | None], float]
 # Of these tiles, as the caller wants them; whether operands are packed first. None: the kernel walks its tiles itself.
