@@ -32,8 +32,10 @@ def mode(request: pytest.FixtureRequest) -> dict[str, object]:
     return request.param
 
 
-def cluster_run(entry: str, grid: int, mode: dict[str, object], threads: int = 64, cluster: int = 2, **arrays: object) -> Report:
-    binary = compiled("cluster.cu", entry)
+def cluster_run(
+    entry: str, grid: int, mode: dict[str, object], threads: int = 64, cluster: int = 2, arrive: str = "", **arrays: object
+) -> Report:
+    binary = compiled("cluster.cu", entry, **({"ARRIVE": f'"{arrive}"'} if arrive else {}))
     arguments = dict(enumerate(arrays.values()))
     return run_ptx(binary.ptx, entry, (grid, 1, 1), (threads, 1, 1), arguments, cluster=(cluster, 1, 1), **mode)  # type: ignore[arg-type]
 
@@ -42,6 +44,16 @@ def test_distributed_shared_memory(mode: dict[str, object]) -> None:
     out = np.zeros((4, 64), "i4")
     cluster_run("exchange", 4, mode, out=out)
     assert (out == 1000 * np.array([1, 0, 1, 0])[:, None] + np.arange(64)).all()
+
+
+RELAXED = "barrier.cluster.arrive.relaxed.aligned;"
+
+
+def test_a_relaxed_arrival_publishes_what_a_fence_did() -> None:
+    out, sanitized = np.zeros((4, 64), "i4"), {"sanitize": True, "seed": 0}
+    cluster_run("exchange", 4, sanitized, arrive=f"fence.acq_rel.cluster; {RELAXED}", out=out)
+    with pytest.raises(Race):
+        cluster_run("exchange", 4, sanitized, arrive=RELAXED, out=out)
 
 
 def test_remote_barriers(mode: dict[str, object]) -> None:

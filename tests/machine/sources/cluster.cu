@@ -7,9 +7,10 @@ __device__ __forceinline__ unsigned in_block(unsigned address, unsigned block) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
   return there;
 }
-__device__ __forceinline__ void cluster_sync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
+#ifndef ARRIVE
+#define ARRIVE "barrier.cluster.arrive.release.aligned;"
+#endif
+__device__ __forceinline__ void cluster_sync() { asm volatile(ARRIVE "\nbarrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 
 // out[block][t] = 1000 * (rank of the other block) + t, read from its shared memory.
 extern "C" __global__ void exchange(int* out) {
