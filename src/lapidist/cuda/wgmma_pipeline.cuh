@@ -1,0 +1,59 @@
+// What gemm/wgmma.cu is compiled with, what follows from it, and what a block has in shared memory: stages of A and B, patches of D,
+// and the barriers that tie their users together.
+#pragma once
+
+#ifndef BM
+#define BM 128
+#define BN 256
+#define STAGES 4
+#endif
+#ifndef CLUSTER_M
+#define CLUSTER_M 1
+#define CLUSTER_N 1
+#endif
+#ifndef RASTER
+#define RASTER 8
+#endif
+#ifndef A_ROWS  // at least as many as A has, or as a tile
+#define A_ROWS BM
+#endif
+#ifndef D_COPY_ENGINE  // rows of D start on 16 bytes
+#define D_COPY_ENGINE 1
+#endif
+#ifndef PACK_A  // 1: lines of A, or of B, do not start on 16 bytes; 2: k does not touch in B, and wgmma wants it to
+#define PACK_A 0
+#define PACK_B 0
+#endif
+#define CLUSTER (CLUSTER_M * CLUSTER_N)
+#ifndef PING_PONG  // 1: two warpgroups have a tile each, by turns, and one stores while the other multiplies
+#define PING_PONG 0
+#endif
+#define GROUPS (PING_PONG ? 2 : BM == 64 ? 1 : BM == 192 ? 3 : 2)
+#define SHARERS (GROUPS * 128)  // of the block's threads, the first: the consumers
+#include "scales.cuh"
+#include "wgmma_operands.cuh"
+#define THREADS (SHARERS + 128)
+static_assert(BM % 64 == 0 && BM <= 256 && BN % 16 == 0 && BN <= 256, "tiles are counted in 64 rows, 16 columns");
+static_assert(CLUSTER_N <= 2, "two blocks share A");
+static_assert(CLUSTER <= 4, "larger clusters find no place on the chip");
+
+constexpr int TILE_GROUPS = PING_PONG ? 1 : GROUPS;  // warpgroups that share a tile
+constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that each of them has side by side
+static_assert(ROWS * BN <= 384, "192 sums a thread, of 224 registers");
+static_assert(D_COPY_ENGINE || !D_TURNED, "columns of D leave by the copy engine alone");
+static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of all consumers");
+// Where one row of tiles holds all of A, only rows that exist are loaded: all others come from one place, a few a cycle for the
+// whole chip. wgmma reads a whole tile all the same, of B then; what comes of it is not stored.
+constexpr int A_LEAST = A_ROWS > BM - BN ? A_ROWS : (BM - BN + 15) / 16 * 16;
+constexpr int A_LOADED = CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
+constexpr int A_BYTES = tile_bytes(A_TURNED, A_LOADED), B_BYTES = tile_bytes(B_TURNED, BN);
+constexpr int D_COLS = patch_columns(BN), D_PATCHES = BN / D_COLS;
+constexpr int D_BUFFERS = D_COPY_ENGINE && ROWS * D_PATCHES % 2 == 0 ? 2 : 1;  // they take turns, tile after tile
+
+struct alignas(1024) Stage { char A[A_BYTES], B[B_BYTES]; };
+struct Pipeline {
+  Stage stage[STAGES];
+  Patch<D_COLS, !D_COPY_ENGINE> D[GROUPS * 4][D_BUFFERS];
+  Barrier full[STAGES], empty[STAGES], turn_of[2];
+  TileFactors<BM, BN> factors[FACTORS_ALONG_K ? STAGES : 1];
+};
