@@ -56,6 +56,37 @@ def test_a_chain_in_two_buffers(torch: Any, way: dict[str, Any], m: int) -> None
             assert all(torch.equal(*pair) for pair in zip(buffers, wanted, strict=True))
 
 
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_weights_that_the_launch_ahead_writes(torch: Any, layout: str) -> None:
+    """Of few rows, weights go to the L2 before the launch ahead has ended: what it writes until then must be multiplied."""
+    n, rounds = 8192, 6
+    x = torch.randn(16, n, device="cuda").half()
+    left, right = (torch.randn(rounds, n, 64, device="cuda").half() for _ in range(2))
+    weights, out = torch.empty(n, n, device="cuda").half(), torch.empty(rounds, 16, n, device="cuda").half()
+    read = weights if layout == "rows" else weights.T
+    writer = lapidist.plan(left[0], right[0].T, out=weights, kernel="wgmma")
+    reader = lapidist.plan(x, read, out=out[0], kernel="wgmma")
+    assert writer.plan is not None
+    assert reader.plan is not None
+    assert reader.plan.overlaps
+
+    def chain(pause: bool = False) -> Any:
+        out.fill_(float("nan"))
+        for step in range(rounds):
+            for run in (
+                lambda at: writer.execute(left[at], right[at].T, None, weights),
+                lambda at: reader.execute(x, read, None, out[at]),
+            ):
+                run(step)
+                if pause:
+                    torch.cuda.synchronize()
+        torch.cuda.synchronize()
+        return out.clone()
+
+    wanted = chain(pause=True)
+    assert all(torch.equal(chain(), wanted) for _ in range(20))
+
+
 def test_between_kernels_of_others(torch: Any) -> None:
     """torch's kernels before and after know nothing of launches that overlap."""
     x, weights = torch.randn(32, 2048, device="cuda").half(), (torch.randn(2048, 2048, device="cuda") / 45).half()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -15,7 +16,7 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import FP8, numpy_dtype
 from lapidist.hopper import WGMMA_FAMILY, deepest, tile
-from lapidist.hopper_operands import loaded_rows, packed_bytes
+from lapidist.hopper_operands import loaded_lines, packed_bytes, rows_of_stage
 from lapidist.kernels import kernel_named
 
 Array = np.ndarray[Any, Any]
@@ -150,21 +151,44 @@ def test_odd_extents(extents: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("m", "bm", "bn", "loaded"),
+    ("m", "bm", "bn", "room"),
     [(1, 64, 64, 16), (17, 64, 64, 32), (48, 64, 96, 48), (3, 64, 32, 32), (80, 128, 64, 80), (7, 128, 48, 80), (80, 64, 64, 64)],
 )
-def test_few_rows_are_loaded_alone(m: int, bm: int, bn: int, loaded: int) -> None:
-    """wgmma reads whole tiles all the same: the others lie in B, of the same stage, and what comes of them goes nowhere."""
+def test_few_rows_are_loaded_alone(m: int, bm: int, bn: int, room: int) -> None:
+    """wgmma reads whole tiles all the same: the others are zeros, or lie in B of the same stage, and go nowhere."""
     config = tile("bfloat16", bm, bn, 3)
     a, b = whole((m, 328), 1, "bfloat16"), whole((328, 200), 2, "bfloat16")
     for second in (b, lying(b, "col")):
         gemm = lapidist.plan(a, second, kernel="wgmma", config=config, device="machine")
         assert gemm.plan is not None
-        assert loaded_rows(gemm.plan.problem, config) == loaded
+        assert rows_of_stage(gemm.plan.problem, config) == room
+        assert loaded_lines(gemm.plan.problem, config) == (min(m, room), bn)
         d = np.full((m, 200), np.nan, ml_dtypes.bfloat16)
         operands = operand_of(a, "a"), operand_of(second, "b"), None, operand_of(d, "out")
         machine.run(gemm.plan.launch(*operands, 2.0, 0.0), sanitize=True, seed=m)
         check(d, a, b)
+
+
+@pytest.mark.parametrize(
+    ("shape", "config", "loaded"),
+    [
+        ((130, 24), tile("bfloat16", 128, 32, 3), (128, 24)),  # all columns of B in one tile, whose rest is zero
+        ((75, 152), replace(tile("bfloat16", 64, 80, 3), exchanged=True), (64, 75)),  # of activations, where these are B
+        ((3, 40), replace(tile("bfloat16", 128, 128, 3), wm=32, ping_pong=True), (3, 40)),
+    ],
+    ids=str,
+)
+def test_one_tile_of_columns_is_loaded_alone(shape: tuple[int, int], config: Config, loaded: tuple[int, int]) -> None:
+    m, n = shape
+    a, b = whole((m, 328), 1, "bfloat16"), lying(whole((328, n), 2, "bfloat16"), "col")
+    gemm = lapidist.plan(a, b, kernel="wgmma", config=config, device="machine")
+    assert gemm.plan is not None
+    assert loaded_lines(gemm.plan.problem, config) == loaded
+    d = np.full((m, n), np.nan, ml_dtypes.bfloat16)
+    machine.run(
+        gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0), sanitize=True, seed=m
+    )
+    check(d, a, b)
 
 
 # ---- schedules ----

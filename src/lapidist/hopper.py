@@ -11,6 +11,7 @@ from dataclasses import replace
 from lapidist.config import Config
 from lapidist.dtypes import FP8, TF32, element_of, size_of
 from lapidist.hopper_operands import (
+    PATCH_BYTES,
     PATCH_ROWS,
     ROW_BYTES,
     SLAB_BYTES,
@@ -107,6 +108,8 @@ def refuse_tile(problem: Problem, config: Config) -> str | None:
     if slabs * config.bn // 2 + through > room:
         more = f", and A takes {through} on its way through them" if through else ""
         return f"a thread has {room} registers for its sums; this tile gives it {slabs * config.bn // 2}{more}"
+    if config.bn * size_of(problem.out_dtype) % PATCH_BYTES and not turned_d(problem):
+        return f"D leaves in patches whose rows have {PATCH_BYTES} bytes or more; this tile has {config.bn} columns"
     if config.ping_pong and (slabs * 64 != config.bm or problem.scaling.promoted):
         return "in ping-pong a warpgroup has a tile of 64 or 128 rows to itself, whose sums stay in the tensor core"
     if config.exchanged and not (turned_d(problem) and copies_out(problem) and size_of(problem.out_dtype) > 1):
@@ -196,9 +199,9 @@ SHARED_BYTES = 227 * 1024
 MOST_STAGES = 12  # 190 KB on their way hide any latency
 
 
-def deepest(bm: int, bn: int) -> int:
+def deepest(bm: int, bn: int, turned_b: bool = True) -> int:
     """As many stages as fit, whatever the types and layouts: slabs of B, patches of D."""
-    stage = bm * 128 + -(-bn // 64) * SLAB_BYTES + 16
+    stage = bm * 128 + (-(-bn // 64) * SLAB_BYTES if turned_b else bn * 128) + 16
     patches = (4 if bm == 64 else 8) * 2 * PATCH_ROWS * 128
     return min(MOST_STAGES, (SHARED_BYTES - 1024 - patches) // stage)
 
@@ -218,7 +221,18 @@ def family_configs(math: str) -> Tuned:
     by_turns = [replace(tile(math, *shape, deepest(*shape)), wm=32, ping_pong=True) for shape in ((128, 192), (128, 128))]
     # Beside factors that change along k, a stage less finds room.
     shallow = [tile(math, 128, 128, 5), tile(math, 128, 128, 5, (2, 1)), tile(math, 128, 64, 7)] if math in FP8 else []
-    return tuple((config, 0.95) for config in (*pairs, *exchanged, *by_turns, *tiles, *shallow))
+    return tuple((config, 0.95) for config in (*pairs, *exchanged, *by_turns, *tiles, *shallow, *for_few_lines(math)))
+
+
+def for_few_lines(math: str) -> list[Config]:
+    """Weights times few rows: as many tiles as the chip has multiprocessors, whatever the width. With more rows than a tile has,
+    these become columns, of which tiles have just enough; they are not turned, as rows of activations touch along k."""
+    beside = [tile(math, 64, bn, deepest(64, bn)) for bn in (48, 80, 112, 144, 160, 176)]
+    beside += [tile(math, 128, bn, deepest(128, bn)) for bn in (80, 112)]
+    shapes = [(64, bn) for bn in (144, 160, 176, 192, 208, 224)] + [(128, bn) for bn in (144, 160, 176, 208)]
+    turns = ROW_BYTES // element_of(math).nbytes  # of A's rows, through registers
+    above = [tile(math, *shape, deepest(*shape, turned_b=False)) for shape in shapes if math in TURNED or shape[0] % turns == 0]
+    return [*beside, *(replace(config, exchanged=True) for config in above)]
 
 
 def by_math(*arguments: object, **more: object) -> dict[str, Tuned]:

@@ -15,6 +15,7 @@ from lapidist.signatures import TMA_ALIGNMENT
 TURNED = ("float16", "bfloat16")  # wgmma also reads these with neighbours along m or n
 ROW_BYTES = 128  # of a slab: of a tile's row, or of a turned one's k
 SLAB_BYTES = 64 * ROW_BYTES  # of 64 rows of a tile, or of 64 columns of a turned one in 16-bit types
+PATCH_BYTES = 32  # at least, in each row of a patch
 PATCH_ROWS = 16  # of D that a warp lays down at once
 BESIDE_ROW = 48  # bytes of a patch's row, where they leave by hand: the end of the patch before, and for the banks
 TURN_BYTES = 16  # barriers of ping-pong
@@ -122,19 +123,31 @@ def few_rows(problem: Problem) -> int | None:
     return rows if rows != 64 and 0 < rows <= MOST_FEW_ROWS and not turned(problem)[0] else None
 
 
-def loaded_rows(problem: Problem, config: Config) -> int:
-    """Rows of a tile of A that are loaded. What wgmma reads behind them must lie in the same stage, in B."""
+def rows_of_stage(problem: Problem, config: Config) -> int:
+    """Rows of a tile of A that have room in a stage. What wgmma reads behind them must lie in the same stage, in B."""
     rows, least = few_rows(problem), -(-(config.bm - config.bn) // 16) * 16
     return min(config.bm, max(rows, least)) if rows and config.cluster == 1 else config.bm
+
+
+def loaded_lines(problem: Problem, config: Config) -> tuple[int, int]:
+    """Rows of A and columns of B in a tile that are loaded: where one tile has all of them, just those (wgmma_few_lines.cuh)."""
+    a, b = rows_of_stage(problem, config), config.bn
+    return (min(a, max(1, problem.m)), min(b, max(1, problem.n))) if config.cluster == 1 else (a, b)
+
+
+def read_once(problem: Problem, config: Config) -> tuple[bool, bool]:
+    """Whether no two tiles read the same part of A, or of B: all lines of the other one are in one tile."""
+    alone = config.cluster == 1 and prod(problem.batch) == 1
+    return alone and problem.n <= config.bn, alone and problem.m <= config.bm
 
 
 def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int, int]]:
     """The boxes of A and B. What two blocks of a cluster share, each of them loads half of."""
     step, a_parts, b_parts = config.bk, config.cluster_n, config.cluster_m
-    turned_a, turned_b = turned(problem)
+    (turned_a, turned_b), (a_lines, b_lines) = turned(problem), loaded_lines(problem, config)
     slab = ROW_BYTES // size_of(problem.dtype)
-    a = (slab, step // a_parts) if turned_a else (step, loaded_rows(problem, config) // a_parts)
-    b = (slab, step // b_parts) if turned_b else (step, config.bn // b_parts)
+    a = (slab, step // a_parts) if turned_a else (step, a_lines // a_parts)
+    b = (slab, step // b_parts) if turned_b else (step, b_lines // b_parts)
     return a, b
 
 
@@ -144,7 +157,7 @@ def patch(problem: Problem, config: Config) -> tuple[int, int]:
     size = size_of(problem.out_dtype)
     if turned_d(problem):
         return PATCH_ROWS, next(lines for lines in (64, 32, 16) if lines * size <= ROW_BYTES and config.bn % lines == 0)
-    return next(width // size for width in (128, 64, 32) if config.bn % (width // size) == 0), PATCH_ROWS
+    return next((width // size for width in (128, 64) if config.bn % (width // size) == 0), PATCH_BYTES // size), PATCH_ROWS
 
 
 def turned_d(problem: Problem) -> bool:
@@ -163,6 +176,7 @@ def operand_map(
     box: tuple[int, int],
     ranks: int,
     packs: bool = False,
+    once: bool = False,
 ) -> TensorMap:
     """Of an operand as it lies, or of its copy: there matrices follow each other."""
     count, length, step = lines
@@ -174,7 +188,8 @@ def operand_map(
         extents.append(extent if stride else 1)
         steps.append((behind if packs and stride else stride) * size or TMA_ALIGNMENT)
         behind *= extents[-1]
-    return TensorMap(address, dtype, tuple(extents), tuple(steps), (*box, *(1,) * (ranks - 2)), 128)
+    together = L2_LINE if once else 2 * L2_LINE  # a stream whose lines come in pairs is a twentieth slower
+    return TensorMap(address, dtype, tuple(extents), tuple(steps), (*box, *(1,) * (ranks - 2)), 128, together)
 
 
 def batch_steps(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
@@ -192,8 +207,9 @@ def family_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict
             starts[index] = free
             free += nbytes
     a_box, b_box = boxes(problem, config)
-    a_map = operand_map(problem, problem.a, starts[0], lines[0], a_box, 4, packs[0])
-    b_map = operand_map(problem, problem.b, starts[1], lines[1], b_box, 4, packs[1])
+    a_once, b_once = read_once(problem, config)
+    a_map = operand_map(problem, problem.a, starts[0], lines[0], a_box, 4, packs[0], a_once)
+    b_map = operand_map(problem, problem.b, starts[1], lines[1], b_box, 4, packs[1], b_once)
     d_map = output_map(problem, config, at["D"], 4) if copies_out(problem) else a_map  # not looked at
     return {"a_map": a_map, "b_map": b_map, "d_map": d_map}
 
@@ -248,7 +264,7 @@ def wgmma_shared(config: Config, problem: Problem) -> int:
         patched = config.consumers // 32 * (2 if patches % 2 == 0 else 1) * width * height * size
     else:
         patched = config.consumers // 32 * PATCH_ROWS * (width * size + BESIDE_ROW)
-    stages = stages_bytes(config, turned(problem)[1], loaded_rows(problem, config))
+    stages = stages_bytes(config, turned(problem)[1], rows_of_stage(problem, config))
     return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
 
 

@@ -14,7 +14,7 @@ from lapidist.dtypes import size_of
 from lapidist.hopper_operands import (
     L2_LINE,
     copies_out,
-    loaded_rows,
+    loaded_lines,
     packed,
     packed_lines,
     scratch,
@@ -35,8 +35,9 @@ L2_BYTES = 104.0  # a cycle, from the L2 to an SM
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
 COLUMN_BY_HAND = 30.0  # cycles for a column of 16 rows, which each warp has, of D that the copy engine does not take
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
-# The same where one row of tiles reads B once, seconds until it flows, and what blocks that idle in the last round cost of it.
-STREAMED_SHARE, STREAM_STARTS, STREAM_IDLES = 0.94, 1e-6, 0.4
+# The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds until that flows, less
+# those of a launch that the last one hides; and what multiprocessors that idle cost of it.
+STREAMED_SHARE, STREAM_STARTS, STREAM_IDLES = 0.94, -0.5e-6, 0.4
 PAIRING = 0.4e-6  # seconds until the blocks of a cluster have met
 IN_ORDER = 0.65  # of what the L2's lines cost in power, where the pairs of a GPC ask for the same ones (placement.py)
 TURN = 1000.0  # cycles, in ping-pong, from the products of one warpgroup's tile to those of the other's
@@ -62,7 +63,7 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
     moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
     powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE) + moved / MOVED_BYTES
-    memory = memory_seconds(problem, config, device, grid.tiles, ceil(turns))
+    memory = memory_seconds(problem, config, device, grid.tiles, schedule)
     pairing = PAIRING if config.cluster > 1 else 0.0
     worked = together(running, powered, memory)
     return pack_seconds(problem, device) + worked + handing_on(grid, config, schedule) + pairing
@@ -92,8 +93,8 @@ def rows_outside(problem: Problem, config: Config, device: Device) -> float:
     """Of all boxes of A and B in a step, over all tiles alike. Boxes of turned operands have k for rows."""
     tiles_m, tiles_n = max(1, -(-problem.m // config.bm)), max(1, -(-problem.n // config.bn))
     turned_a, turned_b = turned(problem)
-    of_a = loaded_rows(problem, config) - problem.m / tiles_m
-    of_b = config.bn - problem.n / tiles_n
+    a_lines, b_lines = loaded_lines(problem, config)
+    of_a, of_b = a_lines - problem.m / tiles_m, b_lines - problem.n / tiles_n
     return min(device.sms, tiles_m * tiles_n * prod(problem.batch)) * (of_a * (not turned_a) + of_b * (not turned_b))
 
 
@@ -118,10 +119,10 @@ def lines_of_step(problem: Problem, config: Config) -> float:
     """Of the L2, for a step of one block. Rows of a box that do not start on a line take two of them."""
     size, (a, b) = size_of(problem.dtype), packed_lines(problem)
     turned_b = turned(problem)[1]
-    b_width = -(-config.bn // 64) * 64 if turned_b else config.bn
-    a_lines, b_lines = loaded_rows(problem, config) / config.cluster_n, b_width / config.cluster_m
+    a_lines, b_lines = loaded_lines(problem, config)
+    b_lines = -(-config.bn // 64) * 64 if turned_b else b_lines
     straddles = (a[2] * size % L2_LINE != 0, b[2] * size % L2_LINE != 0 or (turned_b and config.bn % 64 != 0))
-    return a_lines * (1 + straddles[0]) + b_lines * (1 + straddles[1])
+    return a_lines / config.cluster_n * (1 + straddles[0]) + b_lines / config.cluster_m * (1 + straddles[1])
 
 
 def store_cycles(problem: Problem, config: Config) -> float:
@@ -149,12 +150,15 @@ def together(*bounds: float) -> float:
     return float(sum(bound**SHARPNESS for bound in bounds) ** (1 / SHARPNESS))
 
 
-def memory_seconds(problem: Problem, config: Config, device: Device, tiles: int, turns: int) -> float:
-    """Decode is a stream of weights, which runs dry where the last of several rounds leaves blocks without a tile."""
+def memory_seconds(problem: Problem, config: Config, device: Device, tiles: int, schedule: Schedule | None) -> float:
+    """Decode is a stream of weights, the thinner the more multiprocessors have no tile, or none in the last round."""
     reading = least_bytes(problem) / (device.dram_gbps * 1e9)
-    if problem.m > config.bm * config.cluster_m or prod(problem.batch) > 1:
+    few = problem.m <= config.bm * config.cluster_m or problem.n <= config.bn * config.cluster_n
+    if not few or prod(problem.batch) > 1:
         return reading / DRAM_SHARE
-    idle = 1.0 - tiles / (turns * (device.sms // config.cluster)) if turns > 1 else 0.0
+    places, peers = device.sms // config.cluster, schedule.cluster if schedule is not None else 1
+    even = schedule is not None and schedule.sk_blocks > 0 and peers == 1
+    idle = 0.0 if even else 1.0 - tiles * peers / (ceil(tiles * peers / places) * places)
     return STREAM_STARTS + reading / STREAMED_SHARE * (1.0 + STREAM_IDLES * idle)
 
 

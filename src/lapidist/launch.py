@@ -58,6 +58,7 @@ class TensorMap:
     strides: tuple[int, ...]
     box: tuple[int, ...]
     swizzle: int = 0  # bytes of the pattern: 0 (none), 32, 64 or 128
+    fetched: int = 256  # bytes that the L2 fetches together: 64, 128 or 256
 
 
 @dataclass(frozen=True, slots=True)

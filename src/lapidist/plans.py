@@ -14,6 +14,7 @@ from lapidist.compiler import compile_kernel
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import LapidistError, LaunchError
+from lapidist.hopper_operands import read_once
 from lapidist.hopper_sharing import CLUSTERS
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
@@ -27,8 +28,10 @@ from lapidist.signatures import OPERANDS, constants
 from lapidist.tuned import look_up
 
 # What takes longer gains nothing by starting early, and may lose: its blocks take the places that others leave, in any order, and
-# neighbours in D no longer ask for the same lines of A and B from neighbouring multiprocessors at the same time.
+# neighbours in D no longer ask for the same lines of A and B from neighbouring multiprocessors at the same time. With few rows
+# nobody asks for what another one does, and the next launch's loads fill the memory's time while the last blocks end.
 OVERLAPPED_SECONDS = 25e-6
+OVERLAPPED_SHARE = 0.75  # of the multiprocessors
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,13 @@ class Plan:
     @property
     def overlaps(self) -> bool:
         """Whether its blocks may start while those of the launch before end. Blocks that meet must all find a place at once."""
-        return self.kernel.overlaps and not self.cooperative and self.predicted_seconds < OVERLAPPED_SECONDS
+        short = self.predicted_seconds < OVERLAPPED_SECONDS
+        return self.kernel.overlaps and not self.cooperative and (short or self._streams)
+
+    @property
+    def _streams(self) -> bool:
+        """Whether all of the chip reads an operand once. Fewer blocks, beside those of the next launch, crowd a part of it."""
+        return any(read_once(self.problem, self.config)) and self.grid[0] >= OVERLAPPED_SHARE * self.device.sms
 
     @property
     def shared_bytes(self) -> int:
@@ -120,10 +129,8 @@ class Plan:
         macros = self.kernel.macros(self.problem, self.config, self.scheduled)
         peers = 1 if self.schedule is None else self.schedule.cluster
         shared = {"PEERS_IN_CLUSTER": peers if self.kernel.schedules else 1} if peers > 1 else {}
-        if self.schedule is not None and self.schedule.reduction_blocks:
-            shared["SEPARATE"] = 1
-        elif self.schedule is not None and self.schedule.reduction == "atomic":
-            shared["ATOMIC"] = 1
+        if self.kernel.schedules and self.schedule is not None and self.schedule.reduction_blocks:
+            shared["SEPARATE"] = 1  # kernels whose warps have roles are compiled for one way
         return tuple(sorted({**macros, **shared}.items()))
 
     def constants(self, alpha: float, beta: float, places: Places = NOWHERE) -> dict[str, Any]:

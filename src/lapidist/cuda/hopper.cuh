@@ -63,6 +63,25 @@ __device__ __forceinline__ void tma_load(void* shared, const TensorMap* map, int
       : "memory");
 }
 
+// The same of what nobody reads again: its lines leave the L2 before others.
+__device__ __forceinline__ void tma_load_once(void* shared, const TensorMap* map, int inner, int outer, int batch, int batches,
+                                              Barrier* barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b64 policy;\n"
+      "createpolicy.fractional.L2::evict_first.b64 policy, 1.0;\n"
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%2, %3, %4, %5}], [%6], policy;\n"
+      "}\n" ::"r"(shared_address(shared)), "l"(map), "r"(inner), "r"(outer), "r"(batch), "r"(batches), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// To the L2 only, which is coherent: nothing is read, so it may come before the launch that writes these elements has ended.
+__device__ __forceinline__ void tma_prefetch(const TensorMap* map, int inner, int outer, int batch, int batches) {
+  asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];"
+               ::"l"(map), "r"(inner), "r"(outer), "r"(batch), "r"(batches) : "memory");
+}
+
 // To every block of the cluster whose bit is set in `blocks`, at the same place there; each one's barrier is told.
 __device__ __forceinline__ void tma_load_shared(void* shared, const TensorMap* map, int inner, int outer, Barrier* barrier,
                                                 int blocks) {

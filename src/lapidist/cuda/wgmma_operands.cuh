@@ -11,10 +11,10 @@ __device__ constexpr int tile_bytes(bool turned, int extent) {
 }
 
 // One tile of an operand to shared memory, in as many boxes as the copy engine needs. Parts blocks load a part each for all of
-// them, those of the bits of `blocks`.
+// them, those of the bits of `blocks`. `once`: no other tile reads it.
 template <bool Turned, int Extent, int Parts>
 __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int along, int k, int inner, int outer, int part,
-                                          int blocks, Barrier* full) {
+                                          int blocks, Barrier* full, bool once) {
   constexpr int Slabs = Turned ? tile_bytes(true, Extent) / TURNED_SLAB : 1;
 #pragma unroll
   for (int slab = 0; slab < Slabs; ++slab) {
@@ -22,6 +22,8 @@ __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int 
     char* target = tile + slab * TURNED_SLAB + part * ((Turned ? BK : Extent) / Parts * 128);
     if (Parts > 1)
       tma_load_shared(target, map, x, y, inner, outer, full, blocks);
+    else if (once)
+      tma_load_once(target, map, x, y, inner, outer, full);
     else
       tma_load(target, map, x, y, inner, outer, full);
   }

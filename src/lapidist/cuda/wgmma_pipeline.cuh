@@ -42,8 +42,8 @@ constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that
 static_assert(ROWS * BN <= 384, "192 sums a thread, of 224 registers");
 static_assert(D_COPY_ENGINE || !D_TURNED, "columns of D leave by the copy engine alone");
 static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of all consumers");
-// Where one row of tiles holds all of A, only rows that exist are loaded: all others come from one place, a few a cycle for the
-// whole chip. wgmma reads a whole tile all the same, of B then; what comes of it is not stored.
+// Where one row of tiles holds all of A, a stage has room for its rows alone, in 16s.
+// wgmma reads a whole tile all the same, of B then; what comes of it is not stored.
 constexpr int A_LEAST = A_ROWS > BM - BN ? A_ROWS : (BM - BN + 15) / 16 * 16;
 constexpr int A_LOADED = CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
 constexpr int A_BYTES = tile_bytes(A_TURNED, A_LOADED), B_BYTES = tile_bytes(B_TURNED, BN);

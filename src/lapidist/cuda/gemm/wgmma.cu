@@ -6,7 +6,8 @@
 //
 // Blocks are persistent. CLUSTER_M blocks lie below each other and share B, CLUSTER_N lie side by side and share A: each loads
 // its part of what they share and sends it to all. A stage is free when all of them have read it.
-#include "wgmma_pipeline.cuh"
+#include "wgmma_pipeline.cuh"  // first: it says what the others count on
+#include "wgmma_few_lines.cuh"
 
 #if CLUSTER > 1
 #define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
@@ -33,6 +34,14 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   }
   if (CLUSTER > 1) cluster_start(); else __syncthreads();  // nobody uses a barrier before it is initialised
   let_next_launch_start();
+  const bool a_once = read_once<BN>(N, batch * batches), b_once = read_once<BM>(M, batch * batches);
+  if (!PACK_A && !PACK_B && (a_once || b_once) && threadIdx.x == GROUPS * 128) {
+    Tiles first(extents, schedule, order);
+    if (first.next(extents, rank)) {
+      if (a_once) prefetch_tiles<A_TURNED, BM>(&a_map, first.row, first.begin, first.end);
+      if (b_once) prefetch_tiles<B_TURNED, BN>(&b_map, first.col, first.begin, first.end);
+    }
+  }
   wait_for_last_launch();
 
   const Batch of_a = {batch, batches, a_inner, a_outer}, of_b = {batch, batches, b_inner, b_outer};
@@ -48,6 +57,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       int parity = 1;
       const int below = rank % CLUSTER_M, beside = rank / CLUSTER_M;  // the part of B, and of A, that is mine to load
       const int column = ((1 << CLUSTER_M) - 1) << beside * CLUSTER_M, row = (CLUSTER_N > 1 ? 1 | 1 << CLUSTER_M : 1) << below;
+      const int bytes = loaded_bytes<A_TURNED, A_LOADED>(M) + loaded_bytes<B_TURNED, BN>(N);
       while (tiles.next(extents, rank)) {
         const int a_in = a_inner ? tiles.inner : 0, a_out = a_outer ? tiles.outer : 0;
         const int b_in = b_inner ? tiles.inner : 0, b_out = b_outer ? tiles.outer : 0;
@@ -55,9 +65,9 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           Stage& s = pipeline.stage[stage];
           Barrier* full = &pipeline.full[stage];
           barrier_wait(&pipeline.empty[stage], parity);
-          barrier_arrive_expect(full, A_BYTES + B_BYTES);
-          load_tile<A_TURNED, A_LOADED, CLUSTER_N>(s.A, &a_map, tiles.row, step * BK, a_in, a_out, beside, row, full);
-          load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, step * BK, b_in, b_out, below, column, full);
+          barrier_arrive_expect(full, bytes);
+          load_tile<A_TURNED, A_LOADED, CLUSTER_N>(s.A, &a_map, tiles.row, step * BK, a_in, a_out, beside, row, full, a_once);
+          load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, step * BK, b_in, b_out, below, column, full, b_once);
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
       }
@@ -90,6 +100,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         barrier_arrive_at(&pipeline.empty[freed], lane);
       }
     };
+    clear_rests<A_TURNED, A_LOADED, B_TURNED, BN>(pipeline.stage, M, N);
     int parity = 0;
     for (int turn = 0; tiles.next(extents, rank); ++turn) {
       if (PING_PONG && turn % 2 != warp / 4) {  // the other one's: its stages pass by
@@ -146,17 +157,16 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       if (tiles.begin < tiles.end && !PROMOTED) free_stage(last);
 
       // Store: patches of 16 rows, each warp for itself.
-      const Addend addend = {C + tiles.inner * c_inner + tiles.outer * c_outer, c_row, c_col, extents.M, extents.N, beta};
-      const auto scale = [&](int row, int patch, Sum* mine) {
-        scale_in_the_end<D_COLS / 2>(mine, scales, row + first_row - warp_row, first_col + patch * D_COLS, extents.M, extents.N);
-      };
       const auto store = [&](int row, int patch, int number, Sum* mine) {
-        const int col = tiles.col + patch * D_COLS;
+        const int my_row = row + first_row - warp_row, col = tiles.col + patch * D_COLS, my_col = first_col + patch * D_COLS;
+        const Out* c = C + tiles.inner * c_inner + tiles.outer * c_outer + my_row * c_row + my_col * c_col;
+        Out* d = D + tiles.inner * d_inner + tiles.outer * d_outer;
+        scale_in_the_end<D_COLS / 2>(mine, scales, my_row, my_col, extents.M, extents.N);
+        scale_sums<D_COLS / 2>(c, c_row, c_col, extents.M - my_row, extents.N - my_col, alpha, mine, beta);
         auto& buffer = pipeline.D[warp][number % D_BUFFERS];
         if (!D_COPY_ENGINE) {
           constexpr bool ALONE = PEERS_IN_CLUSTER;  // the patches beside it are other warps' or blocks'
           const int cols = min_of(extents.N - col, ALONE ? D_COLS : BN - patch * D_COLS);
-          Out* const d = D + tiles.inner * d_inner + tiles.outer * d_outer;
           return store_by_hand(buffer, mine, ALONE || patch == 0, d + row * d_line + col, d_line, extents.M - row, cols);
         }
         if (lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
@@ -175,21 +185,15 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       exchange.send(sums[0]);
       exchange.each([&](int patch, int of, int number, Sum* mine) {
         const int row = tiles.row + of / 4 * ROWS * 64 + of % 4 * NEXT_WARP<ROWS> + patch / D_PATCHES * NEXT_SLAB;
-        scale(row, patch % D_PATCHES, mine);
-        scale_sums<D_COLS / 2>(mine, alpha);
-        addend.add(pipeline.D[warp][0], row, tiles.col + patch % D_PATCHES * D_COLS, mine);
         store(row, patch % D_PATCHES, number, mine);
       });
 #else
       if (!tiles.combine<SHARERS>(workspace, shared, sums)) continue;
 #pragma unroll
-      for (int i = 0; i < ROWS * D_PATCHES; ++i)
-        scale(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
-      scale_sums<ROWS * BN / 2>(sums[0], alpha);
-      addend.add_all(pipeline.D[warp][0], warp_row, tiles.col, sums);
+      for (int m = 0; m < ROWS; ++m)
 #pragma unroll
-      for (int i = 0; i < ROWS * D_PATCHES; ++i)
-        store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
+        for (int patch = 0; patch < D_PATCHES; ++patch)
+          store(warp_row + m * NEXT_SLAB, patch, m * D_PATCHES + patch, &sums[m][patch * (D_COLS / 2)]);
 #endif
     }
     if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
