@@ -55,6 +55,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         (["bench", "squars"], ["LISTS", "squares", "'squars'"]),
         (["bench", "--file", "/nowhere.json"], ["--file", "/nowhere.json"]),
         (["bench", "--launch", "--device", "machine"], ["--device", "machine"]),
+        (["bench", "--limits", "--scaled"], ["--scaled", "--limits", "Give one of them"]),
         (["report", "--root", "/nowhere"], ["--root", "results", "/nowhere"]),
         (["static", "nothing"], ["kernel", "coalesced", "'nothing'"]),
     ],

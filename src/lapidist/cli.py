@@ -118,10 +118,12 @@ def bench(
     drawn, part = CORPUS in (lists or ()), Part(count, skip, seed)
     cases = chosen_cases(lists, mnk, file, dtype, part)
     listed = "-".join([*(lists or ["cases"]), short_name(cases[0].math), *([str(skip)] if skip or drawn else [])])
-    instead = "launch" if launch else "limits" if limits else "scaled" if scaled else ""
-    outputs = Outputs(as_json, csv, plot, html, record, f"bench-{instead or listed}")
+    instead = [name for name, given in (("launch", launch), ("limits", limits), ("scaled", scaled)) if given]
+    if len(instead) > 1:
+        raise ArgumentError(f"--{instead[1]}: is measured in place of products, as --{instead[0]} is; got both. Give one of them")
+    outputs = Outputs(as_json, csv, plot, html, record, f"bench-{instead[0] if instead else listed}")
     if instead:
-        return measure_instead(instead, place, outputs, part)
+        return measure_instead(instead[0], place, outputs, part)
     names = None if kernels == "ladder" else kernels
     mode = "short" if short or drawn else "sustained" if sustained else "burst"
     aligned = [case.neighbour for case in cases[::NEIGHBOUR_EVERY] if drawn]

@@ -162,17 +162,21 @@ def expect(
 
 def with_factors(matrix: Any, factors: Any, by_columns: bool) -> Any:
     """A times its factors, which are one, one a row, or one for each 128 of k and row or 128 rows; B's are as if turned."""
-    if factors is None or not hasattr(factors, "shape"):
-        return matrix if factors is None else matrix * factors
+    if factors is None:
+        return matrix
+    if not hasattr(factors, "shape") or not len(factors.shape):
+        return matrix * float(factors)
     turned = matrix.swapaxes(-1, -2) if by_columns else matrix
     of = factors.T if by_columns and len(factors.shape) == 2 else factors
-    values = to_float64(of).reshape(len(of), -1) if len(of.shape) else to_float64(of).reshape(1, 1)
+    values = to_float64(of).reshape(len(of), -1)
     rows, cols = turned.shape[-2:]
-    if values.shape[0] not in (1, rows) or values.shape[1] > 1:
-        blocks = [row if values.shape[0] == rows else row // K_BLOCK for row in range(rows)]
-        values = values[blocks][:, [col // K_BLOCK if values.shape[1] > 1 else 0 for col in range(cols)]]
-    scaled = turned * values
+    scaled = turned * values[of_lines(len(values), rows)][:, of_lines(values.shape[1], cols)]
     return scaled.swapaxes(-1, -2) if by_columns else scaled
+
+
+def of_lines(factors: int, lines: int) -> slice | list[int]:
+    """Which factor is whose: one for all, one for each line, or one for each 128."""
+    return slice(None) if factors in (1, lines) else [line // K_BLOCK for line in range(lines)]
 
 
 def smaller(first: Any, second: Any) -> Any:
