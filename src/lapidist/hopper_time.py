@@ -158,7 +158,7 @@ def memory_seconds(problem: Problem, config: Config, device: Device, tiles: int,
         return reading / DRAM_SHARE
     places, peers = device.sms // config.cluster, schedule.cluster if schedule is not None else 1
     even = schedule is not None and schedule.sk_blocks > 0 and peers == 1
-    idle = 0.0 if even else 1.0 - tiles * peers / (ceil(tiles * peers / places) * places)
+    idle = 0.0 if even else 1.0 - tiles * peers / (max(1, ceil(tiles * peers / places)) * places)
     return STREAM_STARTS + reading / STREAMED_SHARE * (1.0 + STREAM_IDLES * idle)
 
 

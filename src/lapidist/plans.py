@@ -129,8 +129,10 @@ class Plan:
         macros = self.kernel.macros(self.problem, self.config, self.scheduled)
         peers = 1 if self.schedule is None else self.schedule.cluster
         shared = {"PEERS_IN_CLUSTER": peers if self.kernel.schedules else 1} if peers > 1 else {}
-        if self.kernel.schedules and self.schedule is not None and self.schedule.reduction_blocks:
-            shared["SEPARATE"] = 1  # kernels whose warps have roles are compiled for one way
+        if self.schedule is not None and self.schedule.reduction_blocks:
+            shared["SEPARATE"] = 1
+        elif self.schedule is not None and self.schedule.reduction == "atomic":
+            shared["ATOMIC"] = 1
         return tuple(sorted({**macros, **shared}.items()))
 
     def constants(self, alpha: float, beta: float, places: Places = NOWHERE) -> dict[str, Any]:

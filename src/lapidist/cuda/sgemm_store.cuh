@@ -7,7 +7,7 @@
 //   lay    lane 0: [0 .. 3]  lane 2: [4 .. 7]  lane 8: [8 .. 11] ...        take    lane 0: [0]  lane 1: [1]  lane 2: [2] ...
 #pragma once
 
-#include "modes.cuh"
+#include "addend.cuh"
 
 constexpr int PATCH_ROWS = 4, PATCH_COLS = 64;
 
@@ -15,43 +15,26 @@ struct Patch {
   T at[PATCH_ROWS][PATCH_COLS + 8];  // rows start 8 banks apart: 8 lanes lay down two quads of each
 };
 
-// Where a row of D starts, and one of C.
-struct Line { T* d; const T* c; };
-
-// One matrix of D, and of C.
+// One matrix of D.
 struct Output {
   const Modes& modes;
   T* D;
-  const T* C;
-  i64 d_row, c_row, c_col;
+  i64 d_row;
   int N;
-  Acc alpha, beta;
 
-  __device__ __forceinline__ Line line(int row) const { return {D + modes.to_row(row, d_row), C + modes.c_row(row) * c_row}; }
+  __device__ __forceinline__ T* line(int row) const { return D + modes.to_row(row, d_row); }
 
-  // beta = 0 never reads C; a zero alpha from memory meets no infinity.
-  __device__ __forceinline__ T result(const Line& line, int col, Acc sum) const {
-    Acc value = SCALARS && alpha == Acc(0) ? Acc(0) : alpha * sum;
-    if (beta != Acc(0) && col < N) value += beta * line.c[modes.c_col(col) * c_col];
-    return T(value);
-  }
-
-  __device__ __forceinline__ void store(const Line& line, int col, Acc sum) const {
-    const T value = result(line, col, sum);
-    if (col < N) line.d[modes.to_col(col)] = value;
+  __device__ __forceinline__ void store(T* line, int col, T value) const {
+    if (col < N) line[modes.to_col(col)] = value;
   }
 
   // Neighbours lie in memory as they do in the row, and D's rows start on 16 bytes.
-  __device__ __forceinline__ void store_four(const Line& line, int col, const Four<Acc>& sums) const {
-    Four<T> four;
-#pragma unroll
-    for (int e = 0; e < 4; ++e) four.at[e] = result(line, col + e, sums.at[e]);
+  __device__ __forceinline__ void store_four(T* line, int col, const Four<T>& four) const {
     if (col + 4 <= N) {
-      *reinterpret_cast<Four<T>*>(line.d + modes.to_col(col)) = four;
+      *reinterpret_cast<Four<T>*>(line + modes.to_col(col)) = four;
     } else {
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (col + e < N) line.d[modes.to_col(col + e)] = four.at[e];
+      for (int e = 0; e < 4; ++e) store(line, col + e, four.at[e]);
     }
   }
 };

@@ -22,15 +22,13 @@
 #include "cluster.cuh"
 #endif
 
-// Kernels whose warps have roles are compiled for the way in which they share, by turnstile or (SEPARATE) by reduction blocks:
-// code for the other ways, never run, would spill registers.
-#ifndef SEPARATE
+// A kernel is compiled for the way in which its blocks share, by turnstile unless the host says otherwise: code for other ways,
+// never run, would take registers and a third of the time to compile.
+#ifndef SEPARATE  // reduction blocks
 #define SEPARATE 0
 #endif
-#ifdef SHARERS
-constexpr bool TURNSTILE_ONLY = !SEPARATE;
-#else
-constexpr bool TURNSTILE_ONLY = false;
+#ifndef ATOMIC  // those between the first and the last add in any order
+#define ATOMIC 0
 #endif
 
 struct Workspace {
@@ -119,7 +117,7 @@ struct Work {
 #if PEERS_IN_CLUSTER
     return row % unit.peers == unit.peer;
 #else
-    return TURNSTILE_ONLY || !SCHEDULED || unit.fragment < 0 || row % schedule.fragments == unit.fragment;
+    return !SEPARATE || !SCHEDULED || unit.fragment < 0 || row % schedule.fragments == unit.fragment;
 #endif
   }
 
@@ -134,20 +132,21 @@ struct Work {
 #endif
     typedef Piece<Sum> Sums;
     int* const flag = workspace.flags + unit.flag;
-    const bool finishes = schedule.finishes(unit), separate = SEPARATE || schedule.reduction == REDUCTION_SEPARATE;
-    const bool adds = finishes || !(unit.first() || separate);
+    const bool finishes = schedule.finishes(unit), adds = finishes || !(unit.first() || SEPARATE);
     wait_for_flag(flag, schedule.arrivals_needed(unit));
     if (finishes) reset_flag(flag);
-    if (SEPARATE && finishes)
+    if (SEPARATE && finishes) {
+#ifdef SHARERS
       reduce_by_rows<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
-    else if (!TURNSTILE_ONLY && finishes && unit.fragment >= 0)
+#else
       reduce<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
-    else if (!TURNSTILE_ONLY && !finishes && adds && schedule.reduction == REDUCTION_ATOMIC)
+#endif
+    } else if (ATOMIC && adds && !finishes) {
       each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
 #pragma unroll
         for (int i = 0; i < 16 / sizeof(Sum); ++i) atomicAdd(&slot.at[i], own.at[i]);
       });
-    else {  // one loop to fetch and one to leave: each is unrolled over all sums, and a third would cost compile time
+    } else {  // one loop to fetch and one to leave: each is unrolled over all sums, and a third would cost compile time
       if (adds && !SEPARATE)
         each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
           const Sums other = load(slot);
@@ -156,7 +155,7 @@ struct Work {
         });
       if (!finishes) each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
     }
-    if (!finishes) raise_flag(flag, separate ? schedule.fragments : 1);
+    if (!finishes) raise_flag(flag, SEPARATE ? schedule.fragments : 1);
     return finishes;
   }
 

@@ -62,16 +62,20 @@ template <int Cols, bool ByHand = false> struct Patch {
     return shared_address(bytes) + (offset ^ (offset >> 7 & (PITCH / 16 - 1)) << 4);
   }
 
+  // Of 16 columns, 2-byte elements: the line of a matrix of 8 x 8 that this lane gives the address of.
+  __device__ __forceinline__ unsigned matrix_row(int j) const {
+    const int lane = threadIdx.x % 32;
+    return D_TURNED ? place(j * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 16) : place(lane % 16, j * 32 + lane / 16 * 16);
+  }
+
   // The warp's sums of Cols columns; sums[4 j + 2 h + i] as wgmma leaves them.
   __device__ __forceinline__ void lay(const Sum* sums) {
     const int lane = threadIdx.x % 32;
     if constexpr (sizeof(Out) == 2 && !A_IN_REGISTERS) {
 #pragma unroll
       for (int j = 0; j < Cols / 16; ++j) {
-        const unsigned matrix_row = D_TURNED ? place(j * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 16)
-                                             : place(lane % 16, j * 32 + lane / 16 * 16);
-        store_matrices<D_TURNED>(matrix_row, pair(sums + 8 * j), pair(sums + 8 * j + 2), pair(sums + 8 * j + 4),
-                                 pair(sums + 8 * j + 6));
+        const Sum* s = sums + 8 * j;
+        store_matrices<D_TURNED>(matrix_row(j), pair(s), pair(s + 2), pair(s + 4), pair(s + 6));
       }
     } else {
       const int row = lane / 4 * NEXT_GROUP;

@@ -6,7 +6,7 @@
 //   PEERS_IN_CLUSTER 1   the peers of a tile are a cluster: each has one stretch, and the sums meet in their shared memory
 #pragma once
 
-#include "wgmma_store.cuh"  // first: it brings the element types
+#include "wgmma_addend.cuh"  // first: it brings the element types
 
 #include "packing.cuh"
 

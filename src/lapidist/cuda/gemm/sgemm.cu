@@ -60,12 +60,11 @@ struct Pipeline {
 
 // The n-th column to visit: forth in even rows, back in odd ones, so that two rows meet in one column and share its B. The
 // register file has two banks with one read a cycle each. A sum lies in the other bank than its B (see acc), and where two
-// rows meet, A must lie in that of B: along k it does if the column is even as k is.
+// rows meet, A must lie in that of B: along k it does if the column is even as k is. So the two columns there change places.
+// No branches: those of a thousand calls took the compiler a second.
 __device__ constexpr int column(int row, int k, int n) {
-  const int at = row % 2 ? TN - 1 - n : n;
-  if (!A_ALONG_K) return at;
-  if (k % 2) return at < 2 ? 1 - at : at;
-  return at < TN - 2 ? at : 2 * TN - 3 - at;
+  const int at = n ^ row % 2 * (TN - 1), meeting = (1 - k % 2) * (TN - 2);
+  return A_ALONG_K ? at ^ (at / 2 == meeting / 2) : at;
 }
 
 __device__ __forceinline__ Four<T> read_four(unsigned address) {
@@ -216,12 +215,15 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
     D = static_cast<T*>(const_cast<void*>(lists.d.at[unit.batch]));
 #endif
     const i64 inner = BATCHED && !ARRAYS ? unit.batch % batch : 0, outer = BATCHED && !ARRAYS ? unit.batch / batch : 0;
-    const Output output{modes, D + inner * d_inner + outer * d_outer, C + inner * c_inner + outer * c_outer,
-                        d_row, c_row, c_col, N, alpha, beta};
+    scale_sums(acc, alpha);
+    add_addend(acc, beta, C + inner * c_inner + outer * c_outer, c_row, c_col, M, N, modes,
+               [&](int i) { return work.owns_row(i) ? unit.row * BM + line(i, lane_row) : M; },
+               [&](int j) { return unit.column * BN + thread_col + (j / 4 * 32) + (j % 4 ^ 1); });
+    const Output output{modes, D + inner * d_inner + outer * d_outer, d_row, N};
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
       if (!work.owns_row(i)) continue;
-      const Line mine = output.line(unit.row * BM + line(i, lane_row));
+      T* const mine = output.line(unit.row * BM + line(i, lane_row));
       if (D_VECTOR < 4) __syncwarp();  // all lanes have taken up the rows before
 #pragma unroll
       for (int j = 0; j < TN; j += 4) {
@@ -238,7 +240,7 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
       for (int r = 0; r < PATCH_ROWS; ++r) {
         const int row = unit.row * BM + line(i, r), col = unit.column * BN + warp % (BN / WN) * WN + lane;
         if (row >= M) continue;
-        const Line whole = output.line(row);
+        T* const whole = output.line(row);
 #pragma unroll
         for (int j = 0; j < PATCH_COLS; j += 32) output.store(whole, col + j, pipeline.patch[warp].at[r][j + lane]);
       }

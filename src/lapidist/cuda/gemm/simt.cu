@@ -18,7 +18,7 @@
 //       +----------+----------+           16-byte loads of one row or column pair up: 2 wavefronts in place of 4
 //            BN
 #include "common.cuh"
-#include "modes.cuh"
+#include "addend.cuh"
 #include "sharing.cuh"
 
 #ifndef BM
@@ -192,23 +192,23 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
     if (!work.combine<THREADS>(workspace, shared, acc)) continue;
 
     // Store.
-    const T* from = C + inner * c_inner + outer * c_outer;
+    const auto row_of = [&](int i) { return tile_row + warp_row + i / 4 * 16 + lane_m * 4 + i % 4; };
+    const auto col_of = [&](int j) { return tile_col + warp_col + j / 4 * 32 + lane_n * 4 + j % 4; };
+    scale_sums(acc, alpha);
+    add_addend(acc, beta, C + inner * c_inner + outer * c_outer, c_row, c_col, M, N, own,
+               [&](int i) { return work.owns_row(i) ? row_of(i) : M; }, col_of);
     T* to = D + inner * d_inner + outer * d_outer;
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
-      const int row = tile_row + warp_row + i / 4 * 16 + lane_m * 4 + i % 4;
+      const int row = row_of(i);
       if (row >= M || !work.owns_row(i)) continue;
 #pragma unroll
       for (int j = 0; j < TN; j += D_VECTOR) {
-        const int col = tile_col + warp_col + j / 4 * 32 + lane_n * 4 + j % 4;
+        const int col = col_of(j);
         if (SCATTER_COLS && col >= N) continue;
         Vector<D_VECTOR> result;
 #pragma unroll
-        for (int e = 0; e < D_VECTOR; ++e) {
-          Acc value = alpha * acc[i][j + e];
-          if (beta != Acc(0) && col + e < N) value += beta * Acc(from[own.c_row(row) * c_row + own.c_col(col + e) * c_col]);
-          result.at[e] = T(value);
-        }
+        for (int e = 0; e < D_VECTOR; ++e) result.at[e] = T(acc[i][j + e]);
         T* place = to + own.to_row(row, d_row) + own.to_col(col);
         if (col + D_VECTOR <= N) {
           *reinterpret_cast<Vector<D_VECTOR>*>(place) = result;

@@ -157,16 +157,17 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       if (tiles.begin < tiles.end && !PROMOTED) free_stage(last);
 
       // Store: patches of 16 rows, each warp for itself.
+      const Addend addend = {C + tiles.inner * c_inner + tiles.outer * c_outer, c_row, c_col, extents.M, extents.N, beta};
+      const auto scale = [&](int row, int patch, Sum* mine) {
+        scale_in_the_end<D_COLS / 2>(mine, scales, row + first_row - warp_row, first_col + patch * D_COLS, extents.M, extents.N);
+      };
       const auto store = [&](int row, int patch, int number, Sum* mine) {
-        const int my_row = row + first_row - warp_row, col = tiles.col + patch * D_COLS, my_col = first_col + patch * D_COLS;
-        const Out* c = C + tiles.inner * c_inner + tiles.outer * c_outer + my_row * c_row + my_col * c_col;
-        Out* d = D + tiles.inner * d_inner + tiles.outer * d_outer;
-        scale_in_the_end<D_COLS / 2>(mine, scales, my_row, my_col, extents.M, extents.N);
-        scale_sums<D_COLS / 2>(c, c_row, c_col, extents.M - my_row, extents.N - my_col, alpha, mine, beta);
+        const int col = tiles.col + patch * D_COLS;
         auto& buffer = pipeline.D[warp][number % D_BUFFERS];
         if (!D_COPY_ENGINE) {
           constexpr bool ALONE = PEERS_IN_CLUSTER;  // the patches beside it are other warps' or blocks'
           const int cols = min_of(extents.N - col, ALONE ? D_COLS : BN - patch * D_COLS);
+          Out* const d = D + tiles.inner * d_inner + tiles.outer * d_outer;
           return store_by_hand(buffer, mine, ALONE || patch == 0, d + row * d_line + col, d_line, extents.M - row, cols);
         }
         if (lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
@@ -185,15 +186,21 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       exchange.send(sums[0]);
       exchange.each([&](int patch, int of, int number, Sum* mine) {
         const int row = tiles.row + of / 4 * ROWS * 64 + of % 4 * NEXT_WARP<ROWS> + patch / D_PATCHES * NEXT_SLAB;
+        scale(row, patch % D_PATCHES, mine);
+        scale_sums<D_COLS / 2>(mine, alpha);
+        addend.add(pipeline.D[warp][0], row, tiles.col + patch % D_PATCHES * D_COLS, mine);
         store(row, patch % D_PATCHES, number, mine);
       });
 #else
       if (!tiles.combine<SHARERS>(workspace, shared, sums)) continue;
 #pragma unroll
-      for (int m = 0; m < ROWS; ++m)
+      for (int i = 0; i < ROWS * D_PATCHES; ++i)
+        scale(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
+      scale_sums<ROWS * BN / 2>(sums[0], alpha);
+      addend.add_all(pipeline.D[warp][0], warp_row, tiles.col, sums);
 #pragma unroll
-        for (int patch = 0; patch < D_PATCHES; ++patch)
-          store(warp_row + m * NEXT_SLAB, patch, m * D_PATCHES + patch, &sums[m][patch * (D_COLS / 2)]);
+      for (int i = 0; i < ROWS * D_PATCHES; ++i)
+        store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
 #endif
     }
     if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
