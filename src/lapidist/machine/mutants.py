@@ -21,7 +21,7 @@ from lapidist.machine.run import run
 
 KINDS = ("barrier", "warp barrier", "wait", "arrival", "fence", "order", "bounds")
 BUDGET_FACTOR = 12
-ROUNDS = 3  # of schedules for a mutant that nothing found and no rule explains
+ROUNDS = 6  # of schedules for a mutant that nothing found and no rule explains
 
 
 @dataclass(frozen=True)
