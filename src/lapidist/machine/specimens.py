@@ -130,7 +130,7 @@ def variant_of(specimen: Specimen, kernel: Kernel, config: Config, number: int, 
         rows = ROWS if kernel.unit == "fma" else rows  # two tiles: 256 x 128 sums take long
     elif number == WHOLE and kernel.unit != "fma":
         rows, columns = max(rows, config.bm + TAIL), max(columns, config.bn + TAIL)
-    spare = 0 if specimen.ragged else SPARE[number]
+    spare = SPARE[number]
     shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS[number % 2] * config.cluster)
     product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, sharers or PLANNED, spare)
