@@ -33,7 +33,9 @@ OUTSIDE_ROWS = 7.0  # a cycle, on the whole chip: rows of boxes that lie outside
 LEAST_STEP = 230.0  # cycles, however small the tile: barriers there and back
 L2_BYTES = 104.0  # a cycle, from the L2 to an SM
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
-COLUMN_BY_HAND = 30.0  # cycles for a column of 16 rows, which each warp has, of D that the copy engine does not take
+# Cycles for 16 rows of a tile, where the copy engine does not take D and each warp stores by itself: for each warp, since the ends
+# of their rows wait for each other, and for each column.
+STRIP_BY_HAND, COLUMN_BY_HAND = 225.0, 12.0
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 # The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds until that flows, less
 # those of a launch that the last one hides; and what multiprocessors that idle cost of it.
@@ -129,7 +131,7 @@ def store_cycles(problem: Problem, config: Config) -> float:
     """What the way out of a tile adds."""
     if copies_out(problem):
         return config.bm * config.bn * size_of(problem.out_dtype) / STORED_BYTES
-    return COLUMN_BY_HAND * config.bn * config.wm / 16
+    return (STRIP_BY_HAND * config.consumers / 32 + COLUMN_BY_HAND * config.bn) * config.wm / 16
 
 
 def pack_seconds(problem: Problem, device: Device) -> float:

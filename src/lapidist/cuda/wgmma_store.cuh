@@ -94,13 +94,13 @@ template <int Cols, bool ByHand = false> struct Patch {
     }
   }
   // Brings the lines' last sectors to where those of the next patch are in front of them; or, before the first one, nothing.
+  // All lanes have read the patch before then.
   __device__ __forceinline__ void keep_end(bool before) const {
     const int line = threadIdx.x % 16, half = threadIdx.x % 32 / 16 * 16 - SECTOR;
     Words end = {};
     if (before) end = *static_cast<const Words*>(__cvta_shared_to_generic(place(line, PITCH + half)));
     __syncwarp();
     *static_cast<Words*>(__cvta_shared_to_generic(place(line, half))) = end;
-    __syncwarp();
   }
   __device__ __forceinline__ Out& at(int line, int element) const {
     return *static_cast<Out*>(__cvta_shared_to_generic(place(line, element * sizeof(Out))));
@@ -115,15 +115,15 @@ template <int Cols, bool ByHand = false> struct Patch {
 };
 
 // Sums of a patch to global memory by plain stores, where rows of D do not start on 16 bytes. D points to the patch's first
-// element; `cols` of the tile exist from there on, `rows` of the matrix. `first`: of the patches of its rows.
+// element; `before` columns of the tile lie ahead of it, `cols` exist from there on, and `rows` of the matrix. `begins` lives from
+// a tile's first patch to its last.
 template <int Cols, bool ByHand>
-__device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, const Sum* sums, bool first, Out* D, i64 pitch, int rows,
-                                              int cols) {
+__device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words& begins, const Sum* sums, Out* D, i64 pitch,
+                                              int before, int rows, int cols) {
   constexpr int SIZE_OUT = sizeof(Out);
-  __syncwarp();  // the patch before has left
-  patch.keep_end(!first);
+  patch.keep_end(before > 0);
   patch.lay(sums);
   __syncwarp();
-  const RowsOut<Patch<Cols, ByHand>, SIZE_OUT> out = {patch, first, cols * SIZE_OUT, reinterpret_cast<char*>(D), pitch * SIZE_OUT};
-  out.store(rows);
+  char* const to = reinterpret_cast<char*>(D);
+  RowsOut<Patch<Cols, ByHand>, SIZE_OUT>{patch, before * SIZE_OUT, cols * SIZE_OUT, to, pitch * SIZE_OUT, begins}.store(rows);
 }

@@ -161,14 +161,15 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       const auto scale = [&](int row, int patch, Sum* mine) {
         scale_in_the_end<D_COLS / 2>(mine, scales, row + first_row - warp_row, first_col + patch * D_COLS, extents.M, extents.N);
       };
+      Words begins;
       const auto store = [&](int row, int patch, int number, Sum* mine) {
         const int col = tiles.col + patch * D_COLS;
         auto& buffer = pipeline.D[warp][number % D_BUFFERS];
         if (!D_COPY_ENGINE) {
-          constexpr bool ALONE = PEERS_IN_CLUSTER;  // the patches beside it are other warps' or blocks'
-          const int cols = min_of(extents.N - col, ALONE ? D_COLS : BN - patch * D_COLS);
+          const int before = PEERS_IN_CLUSTER ? 0 : patch * D_COLS;  // of a cluster each patch is alone: its neighbours are others'
+          const int cols = min_of(extents.N - col, PEERS_IN_CLUSTER ? D_COLS : BN - before);
           Out* const d = D + tiles.inner * d_inner + tiles.outer * d_outer;
-          return store_by_hand(buffer, mine, ALONE || patch == 0, d + row * d_line + col, d_line, extents.M - row, cols);
+          return store_by_hand(buffer, begins, mine, d + row * d_line + col, d_line, before, extents.M - row, cols);
         }
         if (lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
         __syncwarp();

@@ -130,12 +130,13 @@ wgmma_persistent(int M, int N, int K, Scalar alpha, const __grid_constant__ Tens
       // Store: patch after patch of 16 rows, each warp for itself.
       const int row = tiles.row + group * 64 + warp % 4 * 16, my_row = row + lane / 4, my_col = tiles.col + lane % 4 * 2;
       scale_sums<BN / 2>(C + my_row * ldc + my_col, ldc, 1, M - my_row, N - my_col, alpha, sums, beta);
+      Words begins;
 #pragma unroll
       for (int i = 0; i < PATCHES; ++i) {
         const int col = tiles.col + i * D_COLS;
         if (!D_COPY_ENGINE) {
           const int cols = min_of(N - col, BN - i * D_COLS);
-          store_by_hand(pipeline.D[warp][0], sums + i * (D_COLS / 2), i == 0, C + row * ldc + col, ldc, M - row, cols);
+          store_by_hand(pipeline.D[warp][0], begins, sums + i * (D_COLS / 2), C + row * ldc + col, ldc, i * D_COLS, M - row, cols);
         } else {
           auto& patch = pipeline.D[warp][i % 2];
           if (lane == 0) tma_store_wait_read<1>();  // the patch before the last has been read
