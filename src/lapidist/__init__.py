@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lapidist.api import gemm, matmul, plan
+    from lapidist.api import gemm, gemm_lists, matmul, plan
     from lapidist.config import Config
     from lapidist.device import CHIPS, Device
     from lapidist.errors import (
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
         StrideError,
     )
     from lapidist.kernels import KERNELS, kernel_named
-    from lapidist.lists import ArrayGemm, gemm_lists
+    from lapidist.lists import ArrayGemm
     from lapidist.pointers import Pointers
     from lapidist.prepare import Gemm
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "api": ("gemm", "matmul", "plan"),
+    "api": ("gemm", "gemm_lists", "matmul", "plan"),
     "config": ("Config",),
     "device": ("CHIPS", "Device"),
     "errors": (
@@ -45,7 +45,7 @@ _HOME = {
         "ShapeError",
         "StrideError",
     ),
-    "lists": ("ArrayGemm", "gemm_lists"),
+    "lists": ("ArrayGemm",),
     "pointers": ("Pointers",),
     "prepare": ("Gemm",),
     "kernels": ("KERNELS", "kernel_named"),

@@ -129,6 +129,11 @@ def gemm(
     return prepared(key, arguments, choices).run(arguments, stream)
 
 
+def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:
+    """gemm in its array mode: out[i] = alpha op(a[i]) op(b[i]) + beta c[i]. Returns the list."""
+    return gemm(a, b, c, out=out, mode="array", **more)
+
+
 def plan(
     a: Any,
     b: Any,

@@ -115,13 +115,6 @@ class ArrayGemm:
         finish_for(batch.like.framework, stream)
 
 
-def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:
-    """gemm in its array mode: out[i] = alpha op(a[i]) op(b[i]) + beta c[i]. Returns the list."""
-    from lapidist.api import gemm
-
-    return gemm(a, b, c, out=out, mode="array", **more)
-
-
 def both_empty(a: Any, b: Any) -> bool:
     return all(isinstance(each, (list, tuple)) and not each for each in (a, b))
 

@@ -8,6 +8,7 @@ import pytest
 from snippets import kernel
 
 from lapidist.kernels import KERNELS, kernel_named
+from lapidist.machine.equivalents import RULES, Rule, read_source
 from lapidist.machine.mutants import Survey, Unbroken, Verdict, merged, mutants, survey
 from lapidist.machine.specimens import CLUSTERS, Specimen, case_of, specimens
 
@@ -49,6 +50,11 @@ def test_a_barrier_inlined_twice_is_known_by_where_it_ends_up() -> None:
     text = case_of(Specimen("wgmma", "int8", smallest=True)).variants[0].launch.binary.ptx
     found = [mutant for mutant in mutants(text, "wgmma") if mutant.text.startswith("bar.sync 1, ")]
     assert [mutant.equivalent for mutant in found] == ["a barrier of the whole block stands beside it"] * 2
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.why[:40])
+def test_a_rule_speaks_of_a_line_that_is_there(rule: Rule) -> None:
+    assert any(rule.line in line for line in read_source(rule.source))
 
 
 @pytest.mark.parametrize("name", ["shared_tile", "async_pipeline"])

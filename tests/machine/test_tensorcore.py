@@ -181,3 +181,32 @@ def test_wgmma_without_its_fence_or_wait_is_found() -> None:
     with contextlib.suppress(Race):
         run(launch, sanitize=True, seed=0)
     assert not (c == expected).all()
+
+
+BITS = """
+    .shared .align 128 .b8 s[2304]; .reg .b64 %da, %db; .reg .b32 %q<4>, %a<4>;
+    mov.u32 %r1, s; mad.wide.u32 %rd1, %t, 16, %in; mad.lo.u32 %r2, %t, 16, %r1; setp.lt.u32 %p1, %t, 16;
+    ld.global.v4.u32 {%q0, %q1, %q2, %q3}, [%rd1]; st.shared.v4.u32 [%r2], {%q0, %q1, %q2, %q3};
+    @%p1 ld.global.v4.u32 {%q0, %q1, %q2, %q3}, [%rd1+2048]; @%p1 st.shared.v4.u32 [%r2+2048], {%q0, %q1, %q2, %q3};
+    fence.proxy.async; bar.sync 0;
+    shr.u32 %r3, %r1, 4; cvt.u64.u32 %da, %r3; or.b64 %da, %da, 0x0000001000080000; add.u64 %db, %da, 128;
+    shr.u32 %r5, %t, 5; shr.u32 %r6, %t, 2; and.b32 %r6, %r6, 7; and.b32 %r7, %t, 3;
+    mad.lo.u32 %r9, %r5, 512, %r1; mad.lo.u32 %r9, %r6, 16, %r9; mad.lo.u32 %r9, %r7, 4, %r9;
+    ld.shared.u32 %a0, [%r9]; ld.shared.u32 %a1, [%r9+256]; ld.shared.u32 %a2, [%r9+128]; ld.shared.u32 %a3, [%r9+384];
+    wgmma.fence.sync.aligned; setp.eq.u32 %p2, 0, 1;
+    wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {%q0, %q1, %q2, %q3}, FIRST, %db, %p2;
+    wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
+    mad.lo.u32 %r8, %r5, 16, %r6; mul.lo.u32 %r8, %r8, 32; mad.lo.u32 %r8, %r7, 8, %r8; cvt.u64.u32 %rd2, %r8;
+    add.u64 %rd3, %out, %rd2; st.global.v2.u32 [%rd3], {%q0, %q1}; st.global.v2.u32 [%rd3+256], {%q2, %q3};
+"""
+
+
+@pytest.mark.parametrize("first", ["%da", "{%a0, %a1, %a2, %a3}"])
+def test_wgmma_counts_the_bits_that_both_have(first: str, mode: dict[str, object]) -> None:
+    """No swizzle: atoms of 8 rows of 16 bytes, 128 bytes apart along k, 256 along rows."""
+    random = np.random.default_rng(3)
+    a, b = (random.integers(0, 256, (rows, 32)).astype("u1") for rows in (64, 8))
+    tiles = np.concatenate([each.reshape(-1, 8, 2, 16).swapaxes(1, 2).reshape(-1) for each in (a, b)])
+    out = np.zeros((64, 8), "i4")
+    run_body(BITS.replace("FIRST", first), tiles, out, threads=128, **mode)
+    assert (out == np.unpackbits(a, axis=1).astype(int) @ np.unpackbits(b, axis=1).astype(int).T).all()

@@ -17,7 +17,8 @@ from lapidist.machine.lanes import Lanes
 
 Array = np.ndarray
 GROUP, PLACE = np.arange(32) // 4, np.arange(32) % 4
-ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "f32": 4, "f64": 8, "s8": 1, "u8": 1, "e4m3": 1, "e5m2": 1, "s32": 4}
+# A byte of b1 is eight elements: it counts as one until it is read.
+ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "f32": 4, "f64": 8, "s8": 1, "u8": 1, "e4m3": 1, "e5m2": 1, "b1": 1, "s32": 4}
 
 
 def per_register(kind: str) -> int:
@@ -39,6 +40,8 @@ def to_float64(bits: Array, kind: str) -> Array:
         return from_bf16(bits).astype("f8")
     if kind in FP8:
         return FP8[kind][bits].astype("f8")
+    if kind == "b1":
+        return np.unpackbits(bits, axis=-1, bitorder="little").astype("f8")
     return bits.view({"s8": "i1", "u8": "u1", "s32": "i4"}[kind]).astype("f8")
 
 

@@ -8,7 +8,7 @@ seed: each fault there is a false alarm.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from lapidist.machine.run import run
 
 KINDS = ("barrier", "warp barrier", "wait", "arrival", "fence", "order", "bounds")
 BUDGET_FACTOR = 12
-ROUNDS = 3  # of schedules for a mutant that nothing found and no rule explains
+ROUNDS = 6  # of schedules for a mutant that nothing found and no rule explains
 
 
 @dataclass(frozen=True)
@@ -219,17 +219,16 @@ class Case:
         return self.variants[0].launch
 
 
-def judge(case: Case, mutant: Mutant, seeds: Iterable[int], budget: int, reaching: Collection[int] | None = None) -> Verdict:
-    """Run a mutant until some schedule finds it, in the variants that come to its line (None: in all). What a bounds check holds
-    back the plain schedule sees as well, and it is fast. A mutant without a reason to be missed meets more schedules."""
-    variants, first = len(case.variants), list(seeds)
-    count = len(first) * (1 if mutant.equivalent else ROUNDS)
-    plain = range(variants) if mutant.kind == "bounds" else ()
-    ptx = mutant.ptx
-    for number, seed in [*((number, None) for number in plain), *((seed, seed) for seed in range(first[0], first[0] + count))]:
-        if reaching is not None and number % variants not in reaching:
-            continue
-        found = fault_of(case.variants[number % variants], ptx, seed, budget)
+def judge(case: Case, mutant: Mutant, seeds: range, budget: int, reaching: Sequence[int]) -> Verdict:
+    """Run a mutant until some schedule finds it, in the variants that come to its line, the cheapest first. What a bounds check
+    holds back the plain schedule sees as well, and it is fast. A mutant without a reason to be missed meets more schedules."""
+    variants, ptx = len(case.variants), mutant.ptx
+    tries: list[tuple[int, int | None]] = [(number, None) for number in reaching] if mutant.kind == "bounds" else []
+    for start in range(0, len(seeds) * (1 if mutant.equivalent else ROUNDS), len(seeds)):
+        tried = [start + seed for seed in seeds if (start + seed) % variants in reaching]
+        tries += [(seed % variants, seed) for seed in sorted(tried, key=lambda seed: reaching.index(seed % variants))]
+    for number, seed in tries:
+        found = fault_of(case.variants[number], ptx, seed, budget)
         if found:
             return Verdict(case.kernel, case.math, mutant.kind, mutant.line, mutant.text, found, seed)
     return Verdict(case.kernel, case.math, mutant.kind, mutant.line, mutant.text, None, None, mutant.equivalent)
@@ -248,27 +247,26 @@ def fault_of(variant: Variant, ptx: str, seed: int | None, budget: int) -> str:
 
 @dataclass(frozen=True)
 class Whole:
-    """What runs of the unbroken kernel tell: the most steps, the lines that each variant comes to, and false alarms."""
+    """What runs of the unbroken kernel tell: by variant its steps and the lines that it comes to, and false alarms."""
 
     runs: int
-    steps: int
+    steps: Mapping[int, int]
     reached: Mapping[int, frozenset[int]]
     false_alarms: tuple[str, ...]
 
     def __or__(self, other: Whole) -> Whole:
-        each = {number: self.comes_to(number) | other.comes_to(number) for number in {**self.reached, **other.reached}}
-        alarms = self.false_alarms + other.false_alarms
-        return Whole(self.runs + other.runs, max(self.steps, other.steps), each, alarms)
-
-    def comes_to(self, variant: int) -> frozenset[int]:
-        return self.reached.get(variant, frozenset())
+        numbers = {**self.steps, **other.steps}
+        steps = {number: max(self.steps.get(number, 0), other.steps.get(number, 0)) for number in numbers}
+        nowhere = frozenset[int]()
+        reached = {number: self.reached.get(number, nowhere) | other.reached.get(number, nowhere) for number in numbers}
+        return Whole(self.runs + other.runs, steps, reached, self.false_alarms + other.false_alarms)
 
     def reaching(self, line: int) -> list[int]:
-        """The variants that come to a line."""
-        return [variant for variant, lines in self.reached.items() if line in lines]
+        """The variants that come to a line, the cheapest first."""
+        return sorted((number for number, lines in self.reached.items() if line in lines), key=lambda number: self.steps[number])
 
 
-NOTHING_RUN = Whole(0, 0, {}, ())
+NOTHING_RUN = Whole(0, {}, {}, ())
 
 
 def run_whole(case: Case, seeds: Iterable[int]) -> Whole:
@@ -285,7 +283,7 @@ def run_whole(case: Case, seeds: Iterable[int]) -> Whole:
         except MachineFault as raised:
             fault = str(raised)
         alarms = [f"{case.kernel} in {case.math}, seed {seed}: {fault}"] if fault else []
-        found |= Whole(1, steps, {number: reached}, tuple(alarms))
+        found |= Whole(1, {number: steps}, {number: reached}, tuple(alarms))
     return found
 
 
@@ -293,11 +291,11 @@ def mutants_of(case: Case) -> list[Mutant]:
     return list(mutants(case.launch.binary.ptx, case.launch.binary.entry))
 
 
-def break_each(case: Case, chosen: Iterable[Mutant], whole: Whole, seeds: Iterable[int]) -> Survey:
-    result, unreached = Survey(), 0
+def break_each(case: Case, chosen: Iterable[Mutant], whole: Whole, seeds: range) -> Survey:
+    result, unreached, budget = Survey(), 0, BUDGET_FACTOR * max(whole.steps.values(), default=0) + 10_000
     for mutant in chosen:
         if reaching := whole.reaching(mutant.line):
-            result.verdicts.append(judge(case, mutant, seeds, BUDGET_FACTOR * whole.steps + 10_000, reaching))
+            result.verdicts.append(judge(case, mutant, seeds, budget, reaching))
         else:
             unreached += 1
     result.unbroken.append(Unbroken(case.kernel, case.math, 0, (), unreached))

@@ -18,6 +18,7 @@ from lapidist.sharing import PLANNED
 ROWS, COLUMNS, TAIL = 72, 136, 8
 # Elements that the last vector of a row has no column for, by launch: where it has one, each check holds something back.
 SPARE = 0, 0, 7, 7, 3
+WHOLE = 3  # the launch in which kernels on tensor cores have a tile that is whole: some load it by a loop of its own
 UNROLLED = 4
 SHARERS = 2, 7, 3  # of four tiles: two tiles each; several in each; the first block has one for itself and begins the next
 CLUSTERS = 1, 2  # that are resident, and work on four tiles: one comes to all of them; each reads what the other packed
@@ -127,7 +128,9 @@ def variant_of(specimen: Specimen, kernel: Kernel, config: Config, number: int, 
     if kernel.persistent or specimen.shared:
         rows, columns = config.bm * config.cluster_m + TAIL, config.bn * config.cluster_n + TAIL
         rows = ROWS if kernel.unit == "fma" else rows  # two tiles: 256 x 128 sums take long
-    spare = 0 if specimen.ragged else SPARE[number]
+    elif number == WHOLE and kernel.unit != "fma":
+        rows, columns = max(rows, config.bm + TAIL), max(columns, config.bn + TAIL)
+    spare = SPARE[number]
     shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS[number % 2] * config.cluster)
     product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, sharers or PLANNED, spare)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lapidist.machine.state import Machine
 
 Array = np.ndarray
-FORMATS = ("f16", "bf16", "tf32", "f64", "f32", "s8", "u8", "e4m3", "e5m2", "s32")
+FORMATS = ("f16", "bf16", "tf32", "f64", "f32", "s8", "u8", "e4m3", "e5m2", "b1", "s32")
 REGISTER_CODES = {"f32": "f4", "f64": "f8"}
 MMA_SHAPES = {
     "f16": {(16, 8, 8), (16, 8, 16)},

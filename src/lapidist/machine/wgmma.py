@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray
 SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
-DEPTHS = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32}
+DEPTHS = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
+WHOLE = ("s8", "u8", "b1")
 PIECE = 16
 
 
@@ -49,7 +50,8 @@ class Multiplication:
 
     @property
     def depth(self) -> int:
-        return DEPTHS[self.kinds[1]]
+        """Elements along k as they are moved: whole bytes of b1."""
+        return DEPTHS[self.kinds[1]] // (8 if self.kinds[1] == "b1" else 1)
 
 
 @dataclass(slots=True)
@@ -197,11 +199,13 @@ def emit_wgmma(b: Builder, i: Instruction, mods: Mods) -> None:
         or shape[0] != 64
         or len(kinds) != 3
         or DEPTHS.get(kinds[1]) != shape[2]
-        or shape[1] % 8
+        or shape[1] % (16 if kinds[1] in WHOLE and shape[1] > 32 else 8)
         or not 8 <= shape[1] <= 256
     ):
         raise PtxError(f"{i.site}: this shape and these types of wgmma are not known")
     mods.flag("sync", "aligned", "satfinite", "m{}n{}k{}".format(*shape))
+    if kinds[1] == "b1" and not (mods.flag("and") and mods.flag("popc")):
+        raise PtxError(f"{i.site}: wgmma on bits counts those of .and.popc")
     in_registers = isinstance(i.operands[1], Vec)
     numbers = [operand.value for operand in i.operands[4:] if isinstance(operand, Imm)]
     scale_a, scale_b = [*numbers, 1, 1][:2] if numbers else (1, 1)
