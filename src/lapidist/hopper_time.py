@@ -33,8 +33,8 @@ OUTSIDE_ROWS = 7.0  # a cycle, on the whole chip: rows of boxes that lie outside
 LEAST_STEP = 230.0  # cycles, however small the tile: barriers there and back
 L2_BYTES = 104.0  # a cycle, from the L2 to an SM
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
-# Cycles for 16 rows of a tile that each warp stores by itself, where the copy engine does not take D: for each warp, as the ends of
-# their rows wait for each other, and for each column.
+# Cycles for 16 rows of a tile that each warp stores by itself, where the copy engine does not take D: for each warp, as the ends
+# of their rows wait for each other, and for each column.
 STRIP_BY_HAND, COLUMN_BY_HAND = 225.0, 12.0
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 # The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds until that flows, less
