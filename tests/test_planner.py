@@ -192,6 +192,15 @@ def test_configs_beyond_the_chip_are_refused() -> None:
     )
 
 
+def test_more_clusters_than_find_room_are_not_launched() -> None:
+    """They would run when the others are done; where operands are packed, the others would wait for them for ever."""
+    kernel = kernel_named("wgmma")
+    for n, cluster in ((4096, (2, 2)), (4095, (4, 1))):
+        plan = make_plan(square(n, "bfloat16"), H200, kernel, tile("bfloat16", 64, 64, 4, cluster), Sharing("data_parallel"))
+        assert plan.grid == (120, 1, 1)
+    assert [H200.clusters_resident(blocks) for blocks in (1, 2, 4, 7)] == [132, 66, 30, 0]
+
+
 # ---- choosing ----
 
 
@@ -397,7 +406,18 @@ def hopper_seconds(
 
 def test_lines_that_straddle_cost_more_than_those_that_do_not() -> None:
     """k = 4104 in bfloat16: lines start on 16 bytes, not on the L2's 128."""
-    assert hopper_seconds(4096, 512, 4104, tile=(64, 64)) > 1.2 * hopper_seconds(4096, 512, 4096, tile=(64, 64))
+    at_line, at_sector, between = (hopper_seconds(4096, 512, k, tile=(64, 64)) for k in (4096, 4112, 4104))
+    assert at_sector > 1.1 * at_line
+    assert between > 1.2 * at_sector
+
+
+def test_lines_that_straddle_are_loaded_by_clusters_of_four() -> None:
+    """Each block orders half of its tile; where all lines start on the L2's there is nothing to gain by that."""
+    straddling, straight = (
+        choose(dense_problem(m, n, k, "bfloat16"), H200)[0] for m, n, k in ((1496, 1016, 2680), (1536, 1024, 2688))
+    )
+    assert straddling.config.cluster == 4
+    assert straight.config.cluster == 1
 
 
 def test_packing_is_told_apart_from_turning() -> None:

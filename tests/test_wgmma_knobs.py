@@ -178,6 +178,31 @@ def test_ping_pong_takes_turns_over_many_tiles(blocks: int, monkeypatch: pytest.
     check(run(a, b, ping_pong("float16", 64, 32, 3), blocks), a, b)
 
 
+# ---- clusters whose tiles lie outside ----
+
+
+@pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize(
+    "config",
+    [
+        tile("bfloat16", 64, 96, 3, (2, 2)),
+        tile("bfloat16", 64, 96, 2, (4, 1)),
+        exchanged("bfloat16", 128, 32, 3, (2, 2)),
+        exchanged("bfloat16", 64, 160, 2, (4, 1)),
+        ping_pong("bfloat16", 64, 32, 3, (2, 2)),
+        ping_pong("bfloat16", 64, 80, 2, (2, 1), exchanged=True),
+    ],
+    ids=str,
+)
+def test_boxes_that_lie_outside_altogether(config: Config, layouts: str) -> None:
+    """Extents of little more than a tile: most blocks of the last clusters have nothing, and some boxes of the others. What they
+    bring in its place starts on 16 bytes, where operands are packed too."""
+    for over in (8, 1) if not config.exchanged else (8,):  # D leaves by the copy engine alone
+        m, n = (config.bm + over, config.bn + over)[:: -1 if config.exchanged else 1]
+        a, b = whole((m, 200), 1, "bfloat16"), whole((200, n), 2, "bfloat16")
+        check(run(lying(a, NAMES[layouts[0]]), lying(b, NAMES[layouts[1]]), config, m), a, b)
+
+
 # ---- what does not fit ----
 
 

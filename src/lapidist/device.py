@@ -11,6 +11,7 @@ from lapidist.errors import ArgumentError
 # Tensor-core rates against half; and whose measured limit stands for a math that has none of its own.
 TENSOR_RATES = {"float16": 1.0, "bfloat16": 1.0, TF32: 0.5, "int8": 2.0, "uint8": 2.0, **dict.fromkeys(FP8, 2.0)}
 SAME_RATE = {"float16": "float32", "bfloat16": "float16", "uint8": "int8", "float8_e5m2": "float8_e4m3fn"}
+CLUSTERS = {3: 39, 4: 30, 5: 22, 6: 17, 8: 15}  # of so many blocks, that an H200 holds: its GPCs have 16 or 18 SMs
 HOPPER_MMA_SHARE = 0.6  # what mma.sync reaches of wgmma's rate, as measured on an H200
 
 
@@ -68,6 +69,10 @@ class Device:
     def limit_tflops(self, math: str) -> float:
         """The best that any unit of the chip does in this math."""
         return max(self.unit_limit(unit, math) for unit in self.units)
+
+    def clusters_resident(self, blocks: int) -> int:
+        """Clusters of so many blocks, one block an SM, that the chip holds at once: each lies within one of its parts."""
+        return min(self.sms // blocks, CLUSTERS.get(blocks, 0)) if blocks > 2 else self.sms // blocks
 
     def blocks_resident(self, threads: int, registers: int, shared_bytes: int) -> int:
         """How many blocks of a kernel fit on one SM together. Registers are given out to warps in units of 256."""

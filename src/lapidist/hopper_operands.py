@@ -20,7 +20,7 @@ PATCH_ROWS = 16  # of D that a warp lays down at once
 BESIDE_ROW = 48  # bytes of a patch's row, where they leave by hand: the end of the patch before, and for the banks
 TURN_BYTES = 16  # barriers of ping-pong
 FLAG_BYTES = 256
-L2_LINE = 128
+L2_LINE, SECTOR = 128, 32
 ROUNDED = {TF32: "tfloat32"}  # the copy engine rounds float on the way
 Lines = tuple[int, int, int]  # how many lines of touching elements, their length, the step between them
 

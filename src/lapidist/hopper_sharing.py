@@ -18,7 +18,6 @@ from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.sharing import Sharing, fitting
 
 BAND = 8  # rows of clusters that the kernel itself visits together
-CLUSTERS = {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 8: 15}  # of so many blocks, that an H200 holds: they lie within a GPC
 WEIGHED = 2, 3, 4, 8  # each is a build; 5 and 6 peers were within a few percent of these
 LEAST_STEPS = 2  # of a block that hands its sums on through memory: fewer do not pay
 WAVES = 6  # of whole tiles: after so many the last one does not matter
@@ -50,13 +49,13 @@ def schedules(grid: TileGrid, config: Config, device: Device, sharing: Sharing, 
 
 
 def wanted(grid: TileGrid, config: Config, device: Device, sharing: Sharing, reduction: str | None) -> Iterator[Schedule | None]:
-    blocks = max(1, min(sharing.avail_sms or device.sms, device.sms) // config.cluster)
+    blocks = max(1, min((sharing.avail_sms or device.sms) // config.cluster, device.clusters_resident(config.cluster)))
     if isinstance(sharing.schedule, Schedule):
         require_cluster(sharing.schedule, config)
         yield fitting(sharing.schedule, grid)
         return
     if isinstance(sharing.split_k, int) and sharing.split_k > 1:
-        yield from splits_asked(grid, sharing.split_k, reduction, config)
+        yield from splits_asked(grid, sharing.split_k, reduction, config, device)
         return
     one = sharing.schedule == "stream_k" and sharing.avail_sms == 1  # Stream-K over one SM is the data-parallel kernel
     yield data_parallel(grid, raster=raster(config), persistent_blocks=blocks) if sharing.avail_sms and not one else None
@@ -66,14 +65,14 @@ def wanted(grid: TileGrid, config: Config, device: Device, sharing: Sharing, red
         yield from streams(grid, blocks, raster(config))
     if reduction in (None, "cluster") and takes_clusters(config):
         kind = "Stream-K" if sharing.schedule == "stream_k" else "split-K"  # whose blocks are a multiple of the tiles
-        yield from (replace(schedule, kind=kind) for schedule in clustered(grid, blocks))
+        yield from (replace(schedule, kind=kind) for schedule in clustered(grid, blocks, device))
 
 
 def streamed_schedules(
     grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool
 ) -> Iterator[Schedule | None]:
     """For a kernel that takes its tiles from schedules only, and shares them by turnstile."""
-    blocks = max(1, device.sms // config.cluster)
+    blocks = max(1, device.clusters_resident(config.cluster))
     turnstile = replace(sharing, reduction="turnstile") if sharing.reduction is None else sharing
     for schedule in schedules(grid, config, device, turnstile, packs):
         if schedule is not None and schedule.cluster > 1:
@@ -83,7 +82,8 @@ def streamed_schedules(
 
 def all_at_once(schedule: Schedule, config: Config, device: Device) -> Schedule:
     """Blocks that pack operands wait for each other: those of a split into more than the chip holds take turns."""
-    most = CLUSTERS.get(schedule.cluster, 0) * schedule.cluster if schedule.cluster > 1 else device.sms // config.cluster
+    at_once = schedule.cluster * config.cluster  # of one of them, blocks have no cluster
+    most = device.clusters_resident(at_once) * schedule.cluster
     if schedule.launch_blocks <= most:
         return schedule
     if schedule.cluster > 1:
@@ -94,8 +94,8 @@ def all_at_once(schedule: Schedule, config: Config, device: Device) -> Schedule:
     return replace(schedule, launched=most)
 
 
-def splits_asked(grid: TileGrid, splits: int, reduction: str | None, config: Config) -> Iterator[Schedule]:
-    find_room = takes_clusters(config) and grid.tiles <= CLUSTERS.get(splits, 0)
+def splits_asked(grid: TileGrid, splits: int, reduction: str | None, config: Config, device: Device) -> Iterator[Schedule]:
+    find_room = takes_clusters(config) and grid.tiles <= device.clusters_resident(splits)
     if reduction == "cluster" or (reduction is None and find_room):
         clusters = split_k(grid, splits, reduction="cluster")
         require_cluster(clusters, config)
@@ -130,9 +130,9 @@ def streams(grid: TileGrid, blocks: int, order: Raster) -> Iterator[Schedule]:
             )
 
 
-def clustered(grid: TileGrid, blocks: int) -> Iterator[Schedule]:
+def clustered(grid: TileGrid, blocks: int, device: Device) -> Iterator[Schedule]:
     for splits in WEIGHED:
-        if grid.tiles <= min(blocks // splits, CLUSTERS[splits]) and grid.iterations >= splits:
+        if grid.tiles <= min(blocks // splits, device.clusters_resident(splits)) and grid.iterations >= splits:
             yield because(split_k(grid, splits, reduction="cluster"), grid.tiles)
 
 
@@ -150,7 +150,7 @@ def raster(config: Config) -> Raster:
 
 def rounds(grid: TileGrid, config: Config, device: Device, schedule: Schedule | None) -> float:
     """Tiles' worth of steps of the busiest block."""
-    blocks = device.sms // config.cluster
+    blocks = device.clusters_resident(config.cluster)
     if schedule is None or not schedule.sk_blocks:
         return ceil_div(grid.tiles, schedule.launched if schedule and schedule.launched else blocks)
     longest = schedule.normal_iterations + (schedule.big_blocks > 0)

@@ -13,6 +13,7 @@ from lapidist.device import Device
 from lapidist.dtypes import size_of
 from lapidist.hopper_operands import (
     L2_LINE,
+    SECTOR,
     copies_out,
     loaded_lines,
     packed,
@@ -32,6 +33,9 @@ MOVED_BYTES = 170e12  # a second, out of the L2 and into shared memory: what the
 OUTSIDE_ROWS = 7.0  # a cycle, on the whole chip: rows of boxes that lie outside the matrix all come from one place
 LEAST_STEP = 230.0  # cycles, however small the tile: barriers there and back
 L2_BYTES = 104.0  # a cycle, from the L2 to an SM
+# What a row of 128 bytes in a box costs, in lines of the L2, by where it starts: on a line; on a sector of 32 bytes; elsewhere.
+# Such rows are two or three requests, and those of neighbouring SMs for the same line are hardly merged on their way any more.
+LINES, SECTORS, HALVES = 1.0, 2.0, 3.3
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
 # Cycles for 16 rows of a tile that each warp stores by itself, where the copy engine does not take D: for each warp, as the ends
 # of their rows wait for each other, and for each column.
@@ -113,18 +117,30 @@ def promoted_cycles(problem: Problem, config: Config, products: float) -> float:
 def bytes_of_step(problem: Problem, config: Config) -> float:
     """What a block asks of the L2, and what comes to its shared memory: more, where others of its cluster ask for it too."""
     b_width = -(-config.bn // 64) * 64 if turned(problem)[1] else config.bn
-    asked = lines_of_step(problem, config) * L2_LINE * (IN_ORDER if config.cluster == 2 else 1.0)
-    return asked + (config.bm + b_width) * STEP_BYTES
+    asked = sum(rows_of_step(problem, config)) * (IN_ORDER if config.cluster == 2 else 1.0)
+    return (asked + config.bm + b_width) * STEP_BYTES
 
 
 def lines_of_step(problem: Problem, config: Config) -> float:
-    """Of the L2, for a step of one block. Rows of a box that do not start on a line take two of them."""
-    size, (a, b) = size_of(problem.dtype), packed_lines(problem)
-    turned_b = turned(problem)[1]
-    a_lines, b_lines = loaded_lines(problem, config)
-    b_lines = -(-config.bn // 64) * 64 if turned_b else b_lines
-    straddles = (a[2] * size % L2_LINE != 0, b[2] * size % L2_LINE != 0 or (turned_b and config.bn % 64 != 0))
-    return a_lines / config.cluster_n * (1 + straddles[0]) + b_lines / config.cluster_m * (1 + straddles[1])
+    """Of the L2, for a step of one block."""
+    size = size_of(problem.dtype)
+    a, b = (lines_of_row(step * size) for _, _, step in packed_lines(problem))
+    if turned(problem)[1] and config.bn % 64:
+        b = max(b, SECTORS)
+    a_rows, b_rows = rows_of_step(problem, config)
+    return a_rows * a + b_rows * b
+
+
+def lines_of_row(pitch: int) -> float:
+    """Of a box whose rows are so many bytes apart."""
+    return LINES if pitch % L2_LINE == 0 else SECTORS if pitch % SECTOR == 0 else HALVES
+
+
+def rows_of_step(problem: Problem, config: Config) -> tuple[float, float]:
+    """Of 128 bytes, of A and of B, that a block orders: others of its cluster order the rest of what they share."""
+    a_rows, b_rows = loaded_lines(problem, config)
+    b_rows = -(-config.bn // 64) * 64 if turned(problem)[1] else b_rows
+    return a_rows / config.cluster_n, b_rows / config.cluster_m
 
 
 def store_cycles(problem: Problem, config: Config) -> float:
@@ -158,7 +174,7 @@ def memory_seconds(problem: Problem, config: Config, device: Device, tiles: int,
     few = problem.m <= config.bm * config.cluster_m or problem.n <= config.bn * config.cluster_n
     if not few or prod(problem.batch) > 1:
         return reading / DRAM_SHARE
-    places, peers = device.sms // config.cluster, schedule.cluster if schedule is not None else 1
+    places, peers = device.clusters_resident(config.cluster), schedule.cluster if schedule is not None else 1
     even = schedule is not None and schedule.sk_blocks > 0 and peers == 1
     idle = 0.0 if even else 1.0 - tiles * peers / (max(1, ceil(tiles * peers / places)) * places)
     return STREAM_STARTS + reading / STREAMED_SHARE * (1.0 + STREAM_IDLES * idle)

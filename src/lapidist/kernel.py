@@ -131,7 +131,10 @@ class Kernel:
         inner, outer = (*problem.batch[::-1], 1, 1)[:2]
         if not self.persistent:
             return tiles, inner, outer
-        clusters, most = self.clusters(problem, config) * inner * outer, device.sms * self.persistent // config.cluster
+        clusters, most = (
+            self.clusters(problem, config) * inner * outer,
+            device.clusters_resident(config.cluster) * self.persistent,
+        )
         rounds = -(-clusters // most)
         if self.unit == "wgmma" and rounds >= EVEN_ROUNDS:
             # The same rounds by fewer: at 8192^3 64 pairs of 128 x 256 make a square, and an eighth less comes from DRAM.
@@ -185,11 +188,13 @@ class Kernel:
             return f"it takes matrices as they lie; these have {problem.modes}"
         if (config.exchanged or config.ping_pong or config.raster) and not self.free_order:
             return f"it has neither ping-pong nor bands to choose nor A and B exchanged; the config is {config}"
+        unfit = self.fits(problem, config) if self.fits is not None else None
+        if unfit:
+            return unfit
         needed = self.shared_bytes(config, problem)
         if needed > device.shared_per_block:
             return f"its buffers take {needed} bytes of shared memory; {device.name} gives a block {device.shared_per_block}"
-        unfit = self.fits(problem, config) if self.fits is not None else None
-        return unfit or self.signature.refuse(problem)
+        return self.signature.refuse(problem)
 
     def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
         """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do."""

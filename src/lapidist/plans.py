@@ -15,7 +15,6 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import LapidistError, LaunchError
 from lapidist.hopper_operands import read_once
-from lapidist.hopper_sharing import CLUSTERS
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.launch import Binary, Dim3, Launch, Memory
@@ -69,7 +68,7 @@ class Plan:
         if not self.kernel.packs(self.problem):
             return 0
         blocks, peers = self.kernel.grid(self.problem, self.config, self.device)[0], self.schedule.cluster if self.schedule else 1
-        return min(-(-blocks // peers), CLUSTERS.get(peers, 0)) * peers if peers > 1 else blocks
+        return min(-(-blocks // peers), self.device.clusters_resident(peers)) * peers if peers > 1 else blocks
 
     @property
     def cluster(self) -> int:

@@ -10,15 +10,24 @@ __device__ constexpr int tile_bytes(bool turned, int extent) {
   return turned ? (extent + TURNED_COLS - 1) / TURNED_COLS * TURNED_SLAB : extent * 128;
 }
 
-// One tile of an operand to shared memory, in as many boxes as the copy engine needs. Parts blocks load a part each for all of
-// them, those of the bits of `blocks`. `once`: no other tile reads it.
+// Where a box of `lines` lines begins. One that would lie outside altogether brings the last lines instead, for sums that are not
+// stored: what is outside all comes from one place, a few lines a cycle for the whole chip. Turned boxes start on 16 bytes.
+__device__ __forceinline__ int begin_inside(int begin, int lines, int extent) {
+  constexpr int PER_PIECE = 16 / sizeof(T);
+  return begin < extent ? begin : extent > lines ? (extent - lines) / PER_PIECE * PER_PIECE : 0;
+}
+
+// One tile of an operand, of which there are `extent` rows or columns, to shared memory, in as many boxes as the copy engine
+// needs. Parts blocks load a part each for all of them, those of the bits of `blocks`. `once`: no other tile reads it.
 template <bool Turned, int Extent, int Parts>
-__device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int along, int k, int inner, int outer, int part,
-                                          int blocks, Barrier* full, bool once) {
+__device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int along, int extent, int k, int inner, int outer,
+                                          int part, int blocks, Barrier* full, bool once) {
   constexpr int Slabs = Turned ? tile_bytes(true, Extent) / TURNED_SLAB : 1;
 #pragma unroll
   for (int slab = 0; slab < Slabs; ++slab) {
-    const int x = Turned ? along + slab * TURNED_COLS : k, y = Turned ? k + part * (BK / Parts) : along + part * (Extent / Parts);
+    constexpr int Lines = Turned ? TURNED_COLS : Extent / Parts;
+    const int begin = begin_inside(along + (Turned ? slab : part) * Lines, Lines, extent);
+    const int x = Turned ? begin : k, y = Turned ? k + part * (BK / Parts) : begin;
     char* target = tile + slab * TURNED_SLAB + part * ((Turned ? BK : Extent) / Parts * 128);
     if (Parts > 1)
       tma_load_shared(target, map, x, y, inner, outer, full, blocks);

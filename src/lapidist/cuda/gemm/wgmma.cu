@@ -66,8 +66,8 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           Barrier* full = &pipeline.full[stage];
           barrier_wait(&pipeline.empty[stage], parity);
           barrier_arrive_expect(full, bytes);
-          load_tile<A_TURNED, A_LOADED, CLUSTER_N>(s.A, &a_map, tiles.row, step * BK, a_in, a_out, beside, row, full, a_once);
-          load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, step * BK, b_in, b_out, below, column, full, b_once);
+          load_tile<A_TURNED, A_LOADED, CLUSTER_N>(s.A, &a_map, tiles.row, M, step * BK, a_in, a_out, beside, row, full, a_once);
+          load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, N, step * BK, b_in, b_out, below, column, full, b_once);
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
       }
