@@ -8,8 +8,8 @@
 //                      +-------+                               half, bf16   16      32
 //            at[0]  k  | t     |  rows of quarter t            tf32          8      32
 //            at[1]  |  | t     |                               8 bits       32      32
-//                   v  +-------+                               double        8      64: at[0] is k = t, at[1] k = 4 + t,
-//           k ->                                               or           16          at[2], at[3] the eight k after
+//                   v  +-------+                               double        8      64: at[0] is k = t, at[1] k = 4 + t
+//           k ->
 //        +---------+   +-------+
 //  top   | t  | t  |   | 2t 2t+1   sums at[0], at[1]: row g, columns 2t and 2t + 1
 //        +---------+   +-------+
@@ -23,16 +23,13 @@
 
 #include "tensor.cuh"
 
-#ifndef DOUBLE_DEPTH
-#define DOUBLE_DEPTH 8
-#endif
 constexpr int SIZE = sizeof(T);
-constexpr int DEPTH = SIZE == 8 ? DOUBLE_DEPTH : 32 / SIZE;
+constexpr int DEPTH = SIZE == 8 ? 8 : 32 / SIZE;
 template <typename Element> struct RegisterOf { typedef unsigned type; };
 template <> struct RegisterOf<double> { typedef double type; };
 typedef RegisterOf<T>::type Register;
 
-struct Eight { Register at[SIZE == 8 ? DEPTH / 4 : 2]; };
+struct Eight { Register at[2]; };
 
 // Operand: what the instruction takes of an Eight. The mma.sync of sm_90 and sm_100 has no 8-bit floats: left to
 // itself, the compiler multiplies halves from zero and adds each result to its sum by instructions of its own. Here an Eight
@@ -124,19 +121,13 @@ template <> struct Mma<double, double, double> {
   double at[4] = {};
   __device__ __forceinline__ Scalar sum(int i) const { return at[i]; }
   template <typename E> __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {
-#if __CUDA_ARCH__ >= 900 && DOUBLE_DEPTH == 16
-    asm("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7, %8, %9, %10, %11}, "
-        "{%12, %13, %14, %15}, {%0, %1, %2, %3};"
-        : "+d"(at[0]), "+d"(at[1]), "+d"(at[2]), "+d"(at[3])
-        : "d"(top.at[0]), "d"(bottom.at[0]), "d"(top.at[1]), "d"(bottom.at[1]), "d"(top.at[2]), "d"(bottom.at[2]),
-          "d"(top.at[3]), "d"(bottom.at[3]), "d"(b.at[0]), "d"(b.at[1]), "d"(b.at[2]), "d"(b.at[3]));
-#elif __CUDA_ARCH__ >= 900
+#if __CUDA_ARCH__ >= 900
     asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
         : "+d"(at[0]), "+d"(at[1]), "+d"(at[2]), "+d"(at[3])
         : "d"(top.at[0]), "d"(bottom.at[0]), "d"(top.at[1]), "d"(bottom.at[1]), "d"(b.at[0]), "d"(b.at[1]));
 #else  // before Hopper there is 8 x 8 x 4 only
 #pragma unroll
-    for (int i = 0; i < DEPTH / 4; ++i) {
+    for (int i = 0; i < 2; ++i) {
       quarter(at[0], at[1], top.at[i], b.at[i]);
       quarter(at[2], at[3], bottom.at[i], b.at[i]);
     }

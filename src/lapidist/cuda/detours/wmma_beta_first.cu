@@ -19,9 +19,7 @@
 #ifndef SKEW
 #define SKEW CHUNK
 #endif
-#ifndef BLOCKS
 #define BLOCKS 2  // on an SM at once: one computes while the other loads
-#endif
 static_assert(Scalar(0.5) != Scalar(0), "beta / alpha is no integer: the integers scale at the end");
 constexpr int ROWS = 2, COLS = 4;  // fragments of a warp
 constexpr int WARPS_N = BN / (COLS * FN), WARPS = BM / (ROWS * FM) * WARPS_N, THREADS = WARPS * 32;

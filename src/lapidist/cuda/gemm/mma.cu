@@ -38,9 +38,7 @@
 #define RASTER 8
 #endif
 #define THREADS (BM / WM * (BN / WN) * 32)
-#ifndef BLOCKS
 #define BLOCKS (THREADS <= 128 ? 2 : 1)  // on an SM at once; it has 65536 registers
-#endif
 typedef Reader<true, BM, A_CONTIGUOUS != 2, BK, WM / 8> AReader;
 typedef Reader<false, BN, B_CONTIGUOUS != 2, BK, WN / 8> BReader;
 constexpr int A_BYTES = AReader::Shape::BYTES, STAGE = A_BYTES + BReader::Shape::BYTES;

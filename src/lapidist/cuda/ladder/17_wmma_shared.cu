@@ -24,9 +24,7 @@
 #ifndef SKEW
 #define SKEW CHUNK
 #endif
-#ifndef BLOCKS
 #define BLOCKS 2  // on an SM at once: one computes while the other loads
-#endif
 constexpr int ROWS = 2, COLS = 4;  // fragments of a warp
 constexpr int WARPS_N = BN / (COLS * FN), WARPS = BM / (ROWS * FM) * WARPS_N, THREADS = WARPS * 32;
 constexpr int A_PITCH = BK + SKEW, B_PITCH = BN + SKEW, D_PITCH = COLS * FN + 16 / sizeof(Sum);  // in elements

@@ -25,9 +25,7 @@
 #define RASTER 8
 #endif
 #define THREADS (BM / WM * (BN / WN) * 32)
-#ifndef BLOCKS
 #define BLOCKS (THREADS <= 128 ? 2 : 1)  // on an SM at once; it has 65536 registers
-#endif
 typedef Tile<BM, true, BK> ATile;   // k touches
 typedef Tile<BN, false, BK> BTile;  // columns touch
 typedef Reader<true, BM, true, BK, WM / 8> AReader;
