@@ -127,9 +127,8 @@ def test_batches_that_are_packed(math: str, layouts: str, a_batch: tuple[int, ..
     check(d, a, b)
     packs = [int(np.prod(batch)) for batch in (a_batch, b_batch)]
     problem = lapidist.plan(lying(a, "row", 3), lying(b, "row", 3), kernel="wgmma", device="machine", **more).problem
-    size, chunk = a.itemsize, 16 // a.itemsize
-    rows, lines = (70, 41) if math == "bfloat16" else (41, 70)  # of B, packed with k touching in the other types
-    assert packed_bytes(problem)[1] == packs[1] * rows * -(-lines // chunk) * chunk * size
+    rows, step = {"bfloat16": (70, 96), "int8": (41, 96), "tf32": (41, 384)}[math]  # of B, packed with k touching but in bf16
+    assert packed_bytes(problem)[1] == packs[1] * rows * step
 
 
 @pytest.mark.parametrize("shapes", [((9, 1, 8), (9, 8, 1)), ((9, 1, 1), (9, 1, 1)), ((9, 8, 1), (9, 1, 16))], ids=str)
@@ -141,6 +140,18 @@ def test_matrices_of_one_element_may_be_neighbours(shapes: tuple[tuple[int, ...]
     maps = plan.kernel.signature.tensor_maps(plan.problem, plan.config, dict.fromkeys(("A", "B", "D", "workspace"), 0))
     assert all(stride % 16 == 0 for each in maps.values() for stride in each.strides)
     assert np.array_equal(lapidist.gemm(a, b, kernel="wgmma", device="machine"), a @ b)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+@pytest.mark.parametrize("gap", [0, 3, None], ids=["none", "gaps", "over each other"])
+@pytest.mark.parametrize("k", [1, 7, 9, 33, 257, 301])
+def test_lines_of_any_length_are_packed(k: int, gap: int | None, dtype: str) -> None:
+    """Of less than a piece to more than a warp takes at once; next to each other, apart, as windows of one another."""
+    memory = whole((1501 * (k + 5),), 1, dtype)
+    step = (5 if gap is None else k + gap) * memory.itemsize
+    a = np.lib.stride_tricks.as_strided(memory[1:], (1500, k), (step, memory.itemsize))
+    b = whole((k, 9), 2, dtype)
+    check(multiply(a, b, kernel="wgmma"), a, b)
 
 
 @pytest.mark.parametrize("extents", [(1, 1, 1), (5, 3, 0), (0, 4, 4), (65, 257, 63)])
@@ -244,4 +255,4 @@ def test_every_config_fits_with_the_largest_patches() -> None:
 def test_packed_operands_take_lines_of_whole_chunks() -> None:
     a, b = whole((131, 135), 1, "bfloat16"), whole((135, 77), 2, "bfloat16")
     problem = lapidist.plan(a, b, kernel="wgmma", device="machine").problem
-    assert packed_bytes(problem) == (131 * 136 * 2, 135 * 80 * 2)
+    assert packed_bytes(problem) == (131 * 384, 135 * 256)  # from 128 bytes on; shorter ones are of sectors

@@ -8,7 +8,7 @@ from math import prod
 from lapidist.config import Config
 from lapidist.dtypes import TF32, size_of
 from lapidist.launch import TensorMap
-from lapidist.problem import VECTOR_BYTES, Matrix, Problem
+from lapidist.problem import Matrix, Problem
 from lapidist.scaling import SQUARES, STRIPS, Scaling
 from lapidist.signatures import TMA_ALIGNMENT
 
@@ -90,9 +90,9 @@ def packed(problem: Problem) -> tuple[bool, bool]:
 
 
 def packed_step(length: int, size: int) -> int:
-    """Elements from line to line of a packed operand. Where that adds little, lines start on those of the L2: boxes of the copy
-    engine that straddle them came at half the speed."""
-    chunk = (L2_LINE if length * size >= 4 * L2_LINE else VECTOR_BYTES) // size
+    """Elements from line to line of a packed operand. They start on lines of the L2, short ones on its sectors: what straddles
+    them comes at half the speed and less."""
+    chunk = (L2_LINE if length * size >= L2_LINE else SECTOR) // size
     return -(-length // chunk) * chunk
 
 

@@ -45,13 +45,6 @@ def test_shares_and_misses_are_reported() -> None:
     assert Survey.of_json(json.loads(json.dumps(result.as_json()))) == result
 
 
-def test_a_barrier_inlined_twice_is_known_by_where_it_ends_up() -> None:
-    """sharers_barrier in raise_flag in meet_all_blocks: of a kernel whose warps have roles, a whole barrier stands beside it."""
-    text = case_of(Specimen("wgmma", "int8", smallest=True)).variants[0].launch.binary.ptx
-    found = [mutant for mutant in mutants(text, "wgmma") if mutant.text.startswith("bar.sync 1, ")]
-    assert [mutant.equivalent for mutant in found] == ["a barrier of the whole block stands beside it"] * 2
-
-
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.why[:40])
 def test_a_rule_speaks_of_a_line_that_is_there(rule: Rule) -> None:
     assert any(rule.line in line for line in read_source(rule.source))

@@ -123,6 +123,10 @@ template <int Pending> __device__ __forceinline__ void tma_store_wait() {
 // What this thread wrote to shared memory is there for the copy engine and wgmma, which read through another proxy.
 __device__ __forceinline__ void proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
+__device__ __forceinline__ void tma_prefetch_map(const TensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
 // ---- launches that overlap: blocks of the next one take the places that those of this one leave ----
 
 // The next launch may start once all blocks have said so, or ended.

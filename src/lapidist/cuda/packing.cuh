@@ -4,8 +4,7 @@
 //   line in memory     ..[e0 e1 e2 | e3 e4 e5 e6 | e7 ..         16-byte pieces that do not start where the line does
 //   two pieces, shifted  [e0 e1 e2   e3][e4 e5 e6   e7]...       one piece of the copy: two loads, shifts, one store
 //
-// Then the blocks wait for each other: all of them must be on the chip at once (a cooperative launch). `block` is a block's place
-// among those that pack: where one matrix leaves blocks without work, the next one begins.
+// Then the blocks wait for each other: all of them must be on the chip at once (a cooperative launch).
 #pragma once
 
 #include "hopper.cuh"
@@ -13,13 +12,6 @@
 #include "sharing.cuh"
 
 constexpr int PACKING_FLAGS = 64;  // ints, of which two are used: what follows in a workspace keeps its alignment
-
-// 16 bytes of a line, wherever they start: from the one or two pieces of memory that hold them.
-template <typename Element> __device__ __forceinline__ Words read_piece(const Element* source) {
-  const unsigned skew = skew_of(source);
-  const char* piece = reinterpret_cast<const char*>(source) - skew;
-  return shifted(*reinterpret_cast<const Words*>(piece), *reinterpret_cast<const Words*>(piece + (skew ? 16 : 0)), skew);
-}
 
 template <typename Element> __device__ __forceinline__ unsigned bits_at(const Element* place) {
   if constexpr (sizeof(Element) == 1) return *reinterpret_cast<const unsigned char*>(place);
@@ -34,16 +26,21 @@ struct Readable {
   __device__ __forceinline__ Readable(const Element* from, i64 pitch, int lines, int length)
       : begin(reinterpret_cast<const char*>(from)), end(reinterpret_cast<const char*>(from + (lines - 1) * pitch + length)) {}
 
-  // Whether the pieces of memory under these bytes are all inside.
-  __device__ __forceinline__ bool holds(const void* first, i64 bytes) const {
-    const char* at = static_cast<const char*>(first);
-    return at - skew_of(at) >= begin && at - skew_of(at) + bytes + (skew_of(at) ? 16 : 0) <= end;
+  // Whether both pieces that 16 bytes may be in are inside.
+  __device__ __forceinline__ bool holds(const void* first) const {
+    const char* const piece = static_cast<const char*>(first) - skew_of(first);
+    return piece >= begin && piece + 32 <= end;
   }
   // 16 bytes, of which `exist` elements are in the line.
   template <typename Element> __device__ __forceinline__ Words piece(const Element* source, int exist) const {
-    if (holds(source, 16)) return read_piece(source);
-    Words found = {};  // the first and the last pieces of the matrix: each element comes in at the top
-#pragma unroll 4       // all, for each piece of a tile: they took most of a second to compile
+    if (!holds(source)) return elements(source, exist);
+    const Words* const pieces = reinterpret_cast<const Words*>(reinterpret_cast<const char*>(source) - skew_of(source));
+    return shifted(pieces[0], pieces[1], skew_of(source));
+  }
+  // The same of the first and the last pieces of the matrix: each element comes in at the top.
+  template <typename Element> __device__ __forceinline__ Words elements(const Element* source, int exist) const {
+    Words found = {};
+#pragma unroll 4  // all, for each piece of a tile: they took most of a second to compile
     for (int i = 0; i < static_cast<int>(16 / sizeof(Element)); ++i) {
       const Words next = {i < exist ? bits_at(source + i) : 0};
       found = shifted(found, next, sizeof(Element));
@@ -52,42 +49,94 @@ struct Readable {
   }
 };
 
-// The place of a block once so many pieces of work are given out. Blocks come before their warps: of a small matrix every
-// multiprocessor copies a little.
-__device__ __forceinline__ int behind(int block, int busy) {
-  const int blocks = static_cast<int>(gridDim.x);
-  return (block + blocks - busy % blocks) % blocks;
+// All warps of the grid take items of work in turn, blocks before their warps: of a small matrix every multiprocessor copies a
+// little. Where the items of one matrix end, those of the next one go on.
+__device__ __forceinline__ int first_item() { return threadIdx.x / 32 * gridDim.x + blockIdx.x; }
+
+// How an operand steps through a batch of two dimensions; where it does not, there is one matrix for all.
+struct Batch {
+  int inner, outer;
+  i64 inner_step, outer_step;
+  __device__ __forceinline__ int inners() const { return inner_step ? inner : 1; }
+  __device__ __forceinline__ int matrices() const { return inners() * (outer_step ? outer : 1); }
+};
+
+// Elements from line to line of the copy: lines of the L2, sectors where they are short (hopper_operands.py has the same rule).
+template <typename Element> __device__ __forceinline__ i64 packed_step(int length) {
+  const int chunk = static_cast<int>((length >= static_cast<int>(128 / sizeof(Element)) ? 128 : 32) / sizeof(Element));
+  return static_cast<i64>(ceil_div(length, chunk)) * chunk;
 }
 
-// `lines` lines of `length` touching elements, `pitch` apart, to lines `to_pitch` apart; all warps of the grid take runs in
-// turn, whose loads are on their way together. Elements past a line's end, up to the 16 bytes, become whatever follows it.
-template <typename Element>
-__device__ __forceinline__ void pack_lines(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length,
-                                           int& block) {
-  constexpr int PER_PIECE = 16 / sizeof(Element), EACH = 4, RUN = 32 * EACH * PER_PIECE;
-  const int warps = blockDim.x / 32, lane = threadIdx.x % 32, runs = ceil_div(length, RUN);
-  const Readable readable(from, pitch, lines, length);
-  for (int run = threadIdx.x / 32 * gridDim.x + block; run < lines * runs; run += gridDim.x * warps) {
-    const int line = run / runs, first = run % runs * RUN, at = first + lane * PER_PIECE;
-    const Element* source = from + line * pitch;
-    Element* target = to + line * to_pitch;
-    Words pieces[EACH];
-    if (readable.holds(source + first, RUN * sizeof(Element))) {
-#pragma unroll
-      for (int i = 0; i < EACH; ++i) pieces[i] = read_piece(source + at + i * 32 * PER_PIECE);
-    } else {
+// 32 bytes, here: compiler and assembler else shift each piece before they load the next one, and there is one on its way.
+__device__ __forceinline__ void load_pair_here(const char* place, Words& low, Words& high) {
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%8];\nld.global.v4.u32 {%4, %5, %6, %7}, [%8 + 16];"
+               : "=r"(low.at[0]), "=r"(low.at[1]), "=r"(low.at[2]), "=r"(low.at[3]), "=r"(high.at[0]), "=r"(high.at[1]),
+                 "=r"(high.at[2]), "=r"(high.at[3]) : "l"(place) : "memory");
+}
+
+// `lines` lines of `length` touching elements, `pitch` apart, of each matrix of a batch, and where their copies begin. Pieces are
+// counted through, line after line, so that short lines leave no lane without one. A warp takes an item at a time: CHUNK pieces
+// inside of a matrix, without a question; or 32 of the first and last ones, where memory may end before a load of 16 bytes does.
+template <typename Element> struct Lines {
+  static constexpr int PER_PIECE = 16 / sizeof(Element), EACH = 8, CHUNK = 32 * EACH;
+  const Element* from;
+  i64 pitch;
+  int lines, length;
+  Batch batch;
+  Element* to;
+
+  __device__ __forceinline__ i64 elements() const { return packed_step<Element>(length) * lines * batch.matrices(); }
+
+  // From `item` on, all that are the warp's. Elements past a line's end, up to the 16 bytes, become whatever follows it.
+  __device__ __forceinline__ void pack(int& item) const {
+    const int matrices = batch.matrices();
+    const unsigned width = ceil_div(length, PER_PIECE), pieces = lines * width, chunks = (pieces + CHUNK - 1) / CHUNK;
+    const int inner = chunks > 3 && pitch >= length ? chunks - 3 : 0, items = inner + (chunks - inner) * EACH;  // all but 1 and 2
+    const i64 step = packed_step<Element>(length);
+    // The 32nd piece further: some lines down and some pieces along; or where the line ends, one line more.
+    const unsigned down = 32 / width, along = 32 - down * width;
+    const i64 back = static_cast<i64>(width) * PER_PIECE;
+    const i64 on = down * pitch + along * PER_PIECE, wrapped = on + pitch - back;
+    const i64 copy_on = down * step + along * PER_PIECE, copy_wrapped = copy_on + step - back;
+    for (; item < items * matrices; item += gridDim.x * (blockDim.x / 32)) {
+      const Element* source = from;
+      Element* target = to;
+      int mine = item;
+      if (matrices > 1) {
+        const int matrix = item / items, outer = matrix / batch.inners();
+        mine -= matrix * items;
+        source += (matrix - outer * batch.inners()) * batch.inner_step + outer * batch.outer_step;
+        target += step * lines * matrix;
+      }
+      const int edge = mine - inner;
+      const int first = edge < 0 ? (mine + 1) * EACH : edge < EACH ? edge : edge + inner * EACH;  // in 32s
+      const unsigned number = first * 32 + threadIdx.x % 32, line = number / width;
+      unsigned place = number - line * width;
+      const Readable readable(source, pitch, lines, length);
+      source += line * pitch + place * PER_PIECE, target += line * step + place * PER_PIECE;
+      if (edge >= 0) {
+        if (number < pieces)
+          *reinterpret_cast<Words*>(target) = readable.piece(source, length - static_cast<int>(place) * PER_PIECE);
+        continue;
+      }
+      Words low[EACH], high[EACH], *targets[EACH];
+      unsigned skew[EACH];
 #pragma unroll
       for (int i = 0; i < EACH; ++i) {
-        const int exist = length - at - i * 32 * PER_PIECE;
-        if (exist > 0) pieces[i] = readable.piece(source + at + i * 32 * PER_PIECE, exist);
+        skew[i] = skew_of(source), targets[i] = reinterpret_cast<Words*>(target);
+        load_pair_here(reinterpret_cast<const char*>(source) - skew[i], low[i], high[i]);
+        const bool wraps = (place += along) >= width;
+        if (wraps) place -= width;
+        source += wraps ? wrapped : on, target += wraps ? copy_wrapped : copy_on;
       }
-    }
+      if (step > 0)  // always, and so is the other; but they part the loads from the shifts
 #pragma unroll
-    for (int i = 0; i < EACH; ++i)
-      if (at + i * 32 * PER_PIECE < length) *reinterpret_cast<Words*>(target + at + i * 32 * PER_PIECE) = pieces[i];
+        for (int i = 0; i < EACH; ++i)
+          if (targets[i]) *targets[i] = shifted(low[i], high[i], skew[i]);
+    }
+    item -= items * matrices;
   }
-  block = behind(block, lines * runs);
-}
+};
 
 // Words of as many lines as a word has elements, turned: word i then holds the i-th elements of all.
 __device__ __forceinline__ void turn_words(unsigned (&)[1]) {}
@@ -107,14 +156,14 @@ __device__ __forceinline__ void turn_words(unsigned (&x)[4]) {
 // of the caches, and 4 rows of squares, which it writes as 64 bytes.
 template <typename Element>
 __device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length,
-                                            int& block) {
+                                            int& item) {
   constexpr int PER_PIECE = 16 / sizeof(Element), PER_WORD = 4 / sizeof(Element), SQUARES = 16 / PER_PIECE;
   constexpr int WIDE = 8 * PER_PIECE, HIGH = 4 * PER_PIECE;
   const Readable readable(from, pitch, lines, length);
   const int lane = threadIdx.x % 32, warps = blockDim.x / 32, across = ceil_div(length, WIDE);
   const int my_line = lane / 8 * PER_PIECE, my_place = lane % 8 * PER_PIECE, tiles = across * ceil_div(lines, SQUARES * HIGH);
-  for (int tile = threadIdx.x / 32 * gridDim.x + block; tile < tiles; tile += gridDim.x * warps) {
-    const int line = tile / across * (SQUARES * HIGH) + my_line, place = tile % across * WIDE + my_place;
+  for (; item < tiles; item += gridDim.x * warps) {
+    const int line = item / across * (SQUARES * HIGH) + my_line, place = item % across * WIDE + my_place;
     Words rows[SQUARES][PER_PIECE];
 #pragma unroll
     for (int i = 0; i < 16; ++i) {
@@ -142,62 +191,59 @@ __device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Ele
           if (at < lines && to_line < length) *reinterpret_cast<Words*>(to + to_line * to_pitch + at) = column;
         }
   }
-  block = behind(block, tiles);
+  item -= tiles;
 }
 
-// Elements from line to line of the copy: lines of the L2, where that adds little (hopper_operands.py has the same rule).
-template <typename Element> __device__ __forceinline__ i64 packed_step(int length) {
-  const int chunk = static_cast<int>((length >= static_cast<int>(512 / sizeof(Element)) ? 128 : 16) / sizeof(Element));
-  return static_cast<i64>(ceil_div(length, chunk)) * chunk;
+// An operand of `extent` rows (A) or columns (B). Turned: as it lies, and stays, m or n touch. Lines of the copy start on lines
+// of the L2, short ones on its sectors.
+template <bool Turned, typename Element>
+__device__ __forceinline__ Lines<Element> lines_of(Element* to, const Element* from, i64 pitch, int extent, int k,
+                                                   const Batch& batch) {
+  return Lines<Element>{from, pitch, Turned ? k : extent, Turned ? extent : k, batch, to};
 }
 
-// An operand of `extent` rows (A) or columns (B). Turned: as it lies, and stays, m or n touch. Transpose: as it lies they do, but
-// k shall. Lines of the copy are multiples of 128 bytes apart, short ones of 16; returns how many elements it takes.
+// The same, copied; returns how many elements the copy takes. Transpose: as it lies m or n touch, but k shall.
 template <bool Turned, bool Transpose, typename Element>
-__device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch, int extent, int k, int& block) {
-  const int lines = Turned ? k : extent, length = Turned ? extent : k;
-  const i64 to_pitch = packed_step<Element>(length);
-  if constexpr (Transpose)
-    pack_turned(to, to_pitch, from, pitch, length, lines, block);
-  else
-    pack_lines(to, to_pitch, from, pitch, lines, length, block);
-  return lines * to_pitch;
+__device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch, int extent, int k, const Batch& batch,
+                                    int& item) {
+  const Lines<Element> copy = lines_of<Turned>(to, from, pitch, extent, k, batch);
+  if constexpr (Transpose) {
+    const i64 step = packed_step<Element>(copy.length);
+#pragma unroll 1
+    for (int matrix = 0; matrix < batch.matrices(); ++matrix) {
+      const int outer = matrix / batch.inners(), inner = matrix - outer * batch.inners();
+      pack_turned(to + step * copy.lines * matrix, step, from + inner * batch.inner_step + outer * batch.outer_step, pitch,
+                  copy.length, copy.lines, item);
+    }
+  } else {
+    copy.pack(item);
+  }
+  return copy.elements();
 }
 
-// How an operand steps through a batch of two dimensions; where it does not, there is one matrix for all.
-struct Batch { int inner, outer; i64 inner_step, outer_step; };
+// ---- all blocks meet: what they wrote before is there for the copy engine after ----
+//
+// Only who orders copies waits, one thread of a block: all others wait for what it brings. `flags`: two of them, zero before and
+// after the launch.
 
-// All matrices of a batch, one behind the other.
-template <bool Turned, bool Transpose, typename Element>
-__device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch, int extent, int k, const Batch& batch, int& block) {
-  Element* const start = to;
-#pragma unroll 1
-  for (int outer = 0; outer == 0 || (batch.outer_step && outer < batch.outer); ++outer)
-#pragma unroll 1
-    for (int inner = 0; inner == 0 || (batch.inner_step && inner < batch.inner); ++inner)
-      to += pack<Turned, Transpose>(to, from + inner * batch.inner_step + outer * batch.outer_step, pitch, extent, k, block);
-  return to - start;
+// By all threads, when they have packed. A block without a tile then only leaves.
+__device__ __forceinline__ void arrive_packed(int* flags) {
+  __syncthreads();
+  if (threadIdx.x == 0) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flags) : "memory");
 }
 
-// What all blocks wrote before is there for the copy engine after. `flags`: two of them, zero before and after the launch. Of
-// blocks that will have roles, the first SHARERS threads look at them.
-__device__ __forceinline__ void meet_all_blocks(int* flags) {
-  asm volatile("fence.proxy.async;" ::: "memory");
-#ifdef SHARERS
-  __syncthreads();
-  if (threadIdx.x < SHARERS)
-#endif
-  {
-    raise_flag(flags);
-    wait_for_flag(flags, gridDim.x);
-  }
-#ifdef SHARERS
-  __syncthreads();
-#endif
-  asm volatile("fence.proxy.async;" ::: "memory");
-  if (threadIdx.x == 0) {  // the last one to leave puts both back
-    int left;
-    asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], 1;" : "=r"(left) : "l"(flags + 1) : "memory");
-    if (left == static_cast<int>(gridDim.x) - 1) reset_flag(flags), reset_flag(flags + 1);
-  }
+// `behind` is the workspace that packing left: its flags come after these.
+__device__ __forceinline__ void wait_packed(const Workspace& behind) {
+  int arrived;
+  do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(arrived) : "l"(behind.flags - PACKING_FLAGS) : "memory");
+  while (arrived < static_cast<int>(gridDim.x));
+  asm volatile("fence.proxy.async.global;" ::: "memory");  // between what generic stores wrote and what the copy engine reads
+}
+
+// By one thread of each block, behind its wait: the last one puts both flags back.
+__device__ __forceinline__ void leave_packed(const Workspace& behind) {
+  int *const flags = behind.flags - PACKING_FLAGS, left;
+  asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], 1;" : "=r"(left) : "l"(flags + 1) : "memory");
+  if (left == static_cast<int>(gridDim.x) - 1)
+    for (int i = 0; i < 2; ++i) asm volatile("st.relaxed.gpu.global.s32 [%0], 0;" ::"l"(flags + i) : "memory");
 }

@@ -12,13 +12,13 @@
 // Rows of A, or columns of B, that an index array names, `step` apart; to lines of a packed operand. Element by element: lanes
 // walk the direction in which the copy touches, and what they pick along it may lie anywhere.
 template <bool Turned>
-__device__ __forceinline__ i64 pick(T* to, const T* from, i64 step, i64 k_step, const Index* index, int extent, int k, int& block) {
+__device__ __forceinline__ i64 pick(T* to, const T* from, i64 step, i64 k_step, const Index* index, int extent, int k, int& item) {
   constexpr int EACH = 8, RUN = 32 * EACH;
   const int lines = Turned ? k : extent, length = Turned ? extent : k, runs = ceil_div(length, RUN);
   const int warps = blockDim.x / 32;
   const i64 to_pitch = packed_step<T>(length);
-  for (int run = threadIdx.x / 32 * gridDim.x + block; run < lines * runs; run += gridDim.x * warps) {
-    const int line = run / runs, first = run % runs * RUN + threadIdx.x % 32;
+  for (; item < lines * runs; item += gridDim.x * warps) {
+    const int line = item / runs, first = item % runs * RUN + threadIdx.x % 32;
     const T* source = from + (Turned ? line * k_step : index[line] * step);
     T* target = to + line * to_pitch;
     T found[EACH];
@@ -31,7 +31,7 @@ __device__ __forceinline__ i64 pick(T* to, const T* from, i64 step, i64 k_step, 
     for (int i = 0; i < EACH; ++i)
       if (first + i * 32 < length) target[first + i * 32] = found[i];
   }
-  block = behind(block, lines * runs);
+  item -= lines * runs;
   return lines * to_pitch;
 }
 
@@ -53,36 +53,38 @@ struct Source {
 #endif
 
   template <bool Turned, bool Transpose, bool Gathered>
-  __device__ __forceinline__ i64 copy(T* to, const T* matrix, int k, int& block) const {
-    if constexpr (Gathered) return pick<Turned>(to, matrix, step, k_step, index, extent, k, block);
-    else return pack<Turned, Transpose>(to, matrix, Turned != Transpose ? k_step : step, extent, k, block);
+  __device__ __forceinline__ i64 copy(T* to, const T* matrix, int k, int& item) const {
+    if constexpr (Gathered) return pick<Turned>(to, matrix, step, k_step, index, extent, k, item);
+    else return pack<Turned, Transpose>(to, matrix, Turned != Transpose ? k_step : step, extent, k, Batch{1, 1, 0, 0}, item);
   }
 
   // Returns where the next operand goes.
   template <bool Turned, bool Transpose, bool Gathered>
-  __device__ __forceinline__ T* copy_all(T* to, int k, int& block) const {
+  __device__ __forceinline__ T* copy_all(T* to, int k, int& item) const {
 #if ARRAYS
 #pragma unroll 1
-    for (int i = 0; i < batch.inner; ++i) to += copy<Turned, Transpose, Gathered>(to, static_cast<const T*>(list.at[i]), k, block);
+    for (int i = 0; i < batch.inner; ++i) to += copy<Turned, Transpose, Gathered>(to, static_cast<const T*>(list.at[i]), k, item);
 #else
 #pragma unroll 1
     for (int outer = 0; outer == 0 || (batch.outer_step && outer < batch.outer); ++outer)
 #pragma unroll 1
       for (int inner = 0; inner == 0 || (batch.inner_step && inner < batch.inner); ++inner)
-        to += copy<Turned, Transpose, Gathered>(to, from + inner * batch.inner_step + outer * batch.outer_step, k, block);
+        to += copy<Turned, Transpose, Gathered>(to, from + inner * batch.inner_step + outer * batch.outer_step, k, item);
 #endif
     return to;
   }
 };
 
+constexpr bool PACKS = PACK_A || PACK_B;
+
 // Returns the workspace behind the copies.
 __device__ __forceinline__ Workspace pack_operands(const Source& a, const Source& b, int k, Workspace workspace) {
-  if (!PACK_A && !PACK_B) return workspace;
+  if (!PACKS) return workspace;
   T* room = static_cast<T*>(workspace.slots);
-  int block = blockIdx.x;
-  if (PACK_A) room = a.copy_all<!A_ALONG_K, false, GATHER_A>(room, k, block);
-  if (PACK_B) room = b.copy_all<true, B_ALONG_K, GATHER_B>(room, k, block);
-  meet_all_blocks(workspace.flags);
+  int item = first_item();
+  if (PACK_A) room = a.copy_all<!A_ALONG_K, false, GATHER_A>(room, k, item);
+  if (PACK_B) room = b.copy_all<true, B_ALONG_K, GATHER_B>(room, k, item);
+  arrive_packed(workspace.flags);
   return Workspace{workspace.flags + PACKING_FLAGS, room};
 }
 

@@ -38,14 +38,24 @@ __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int 
   }
 }
 
+constexpr bool PACKS = PACK_A || PACK_B;
+
 // To where the maps of packed operands point: A first, then B. Returns the workspace behind them.
 __device__ __forceinline__ Workspace pack_operands(const Extents& e, const T* A, i64 a_line, const Batch& of_a, const T* B,
                                                    i64 b_line, const Batch& of_b, const Workspace& workspace) {
-  if (!PACK_A && !PACK_B) return workspace;
+  if (!PACKS) return workspace;
   T* to = static_cast<T*>(workspace.slots);
-  int block = blockIdx.x;
-  if (PACK_A) to += pack<A_TURNED, false>(to, A, a_line, e.M, e.K, of_a, block);
-  if (PACK_B) to += pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K, of_b, block);
-  meet_all_blocks(workspace.flags);
+  int item = first_item();
+  if constexpr (PACK_A == 1 && PACK_B == 1) {  // once compiled for both
+    const auto a = lines_of<A_TURNED>(to, A, a_line, e.M, e.K, of_a);
+    const auto b = lines_of<B_TURNED>(to + a.elements(), B, b_line, e.N, e.K, of_b);
+#pragma unroll 1
+    for (int i = 0; i < 2; ++i) (i == 0 ? a : b).pack(item);
+    to = b.to + b.elements();
+  } else {
+    if (PACK_A) to += pack<A_TURNED, false>(to, A, a_line, e.M, e.K, of_a, item);
+    if (PACK_B) to += pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K, of_b, item);
+  }
+  arrive_packed(workspace.flags);
   return Workspace{workspace.flags + PACKING_FLAGS, to};
 }

@@ -20,13 +20,11 @@ class Rule:
 
 
 MEETS_ALL_BLOCKS = "red.release.gpu"
-INIT = "a block that packs meets all others, with proxy fences, before anyone uses an mbarrier"
+INIT = "where blocks pack, who orders copies meets all of them, and fences the proxies, before anyone uses an mbarrier"
 RULES = (
-    Rule("packing.cuh", "fence.proxy.async", "", "of the fences before the release and after the acquire one is enough"),
     Rule("wgmma.cu", "barrier_init_fence", MEETS_ALL_BLOCKS, INIT),
-    Rule("wgmma.cu", "nobody uses a barrier before", MEETS_ALL_BLOCKS, INIT),
+    Rule("wgmma.cu", "else if (!PACKS) __syncthreads", MEETS_ALL_BLOCKS, INIT),
     Rule("hopper.cuh", "griddepcontrol.wait", MEETS_ALL_BLOCKS, "a launch whose blocks meet begins after the last one has ended"),
-    Rule("packing.cuh", "_flag(flags", "bar.sync 1, ", "a barrier of the whole block stands beside it", "bar"),
     *(
         Rule(source, "the patch is read before it is filled again", "", "behind the last patch nothing is filled again")
         for source in ("17_wmma_shared.cu", "18_mma_multistage.cu", "wmma_beta_first.cu")

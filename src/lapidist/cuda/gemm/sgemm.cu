@@ -83,10 +83,7 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
   const Source b_from{B, b_col, b_row, N, {batch, batches, b_inner, b_outer}, modes.b_cols OF_LIST(b)};
   workspace = pack_operands(a_from, b_from, K, workspace);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; ++i) {
-      barrier_init(&pipeline.full[i], 1);
-      barrier_init(&pipeline.empty[i], CONSUMERS / 32);
-    }
+    for (int i = 0; i < STAGES; ++i) barrier_init(&pipeline.full[i], 1), barrier_init(&pipeline.empty[i], CONSUMERS / 32);
     barrier_init_fence();
   }
   __syncthreads();  // nobody uses a barrier before it is initialised
@@ -97,8 +94,8 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
     // Load: one thread orders the tiles of the same units as below, as far ahead as stages are empty.
     give_registers_back<24>();
     if (threadIdx.x != CONSUMERS) return;
-    int stage = 0, parity = 1;
-    while (work.next()) {
+    if (PACKS) wait_packed(workspace);
+    for (int stage = 0, parity = 1; work.next();) {
       const int row = work.unit.row * BM, col = work.unit.column * BN;
       const Place of_a = place_in(a_from.batch, work.unit.batch), of_b = place_in(b_from.batch, work.unit.batch);
       for (int k = work.unit.k_begin * BK; k < work.unit.k_end * BK; k += BK) {
@@ -111,6 +108,7 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
         if (++stage == STAGES) stage = 0, parity ^= 1;
       }
     }
+    if (PACKS) leave_packed(workspace);
     return;
   }
 

@@ -32,7 +32,8 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     for (int i = 0; i < 2 * PING_PONG; ++i) barrier_init(&pipeline.turn_of[i], TILE_GROUPS * 4);
     barrier_init_fence();
   }
-  if (CLUSTER > 1) cluster_start(); else __syncthreads();  // nobody uses a barrier before it is initialised
+  // Nobody uses a barrier before it is initialised. Where blocks pack, all threads come to a barrier when they have.
+  if (CLUSTER > 1) cluster_start(); else if (!PACKS) __syncthreads();
   let_next_launch_start();
   const bool a_once = read_once<BN>(N, batch * batches), b_once = read_once<BM>(M, batch * batches);
   if (!PACK_A && !PACK_B && (a_once || b_once) && threadIdx.x == GROUPS * 128) {
@@ -46,7 +47,10 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
 
   const Batch of_a = {batch, batches, a_inner, a_outer}, of_b = {batch, batches, b_inner, b_outer};
   workspace = pack_operands(extents, A, a_line, of_a, B, b_line, of_b, workspace);
-  if (PEERS_IN_CLUSTER && blockIdx.x >= schedule.sk_blocks) return;  // a cluster that only helped to pack
+  if (PEERS_IN_CLUSTER && blockIdx.x >= schedule.sk_blocks) {  // a cluster that only helped to pack
+    if (threadIdx.x == 0) leave_packed(workspace);
+    return;
+  }
 
   Tiles tiles(extents, schedule, order);
   int stage = 0;
@@ -58,7 +62,9 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       const int below = rank % CLUSTER_M, beside = rank / CLUSTER_M;  // the part of B, and of A, that is mine to load
       const int column = ((1 << CLUSTER_M) - 1) << beside * CLUSTER_M, row = (CLUSTER_N > 1 ? 1 | 1 << CLUSTER_M : 1) << below;
       const int bytes = loaded_bytes<A_TURNED, A_LOADED>(M) + loaded_bytes<B_TURNED, BN>(N);
-      while (tiles.next(extents, rank)) {
+      if (PACKS) tma_prefetch_map(&a_map), tma_prefetch_map(&b_map);
+      for (bool waits = PACKS; tiles.next(extents, rank); waits = false) {
+        if (waits) wait_packed(workspace);
         const int a_in = a_inner ? tiles.inner : 0, a_out = a_outer ? tiles.outer : 0;
         const int b_in = b_inner ? tiles.inner : 0, b_out = b_outer ? tiles.outer : 0;
         for (int step = tiles.begin; step < tiles.end; ++step) {
@@ -76,6 +82,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         barrier_wait(&pipeline.empty[stage], parity);
         if (++stage == STAGES) stage = 0, parity ^= 1;
       }
+      if (PACKS) leave_packed(workspace);
     } else if (FACTORS_ALONG_K && warp == GROUPS * 4 + 1) {
       for (int parity = 1; tiles.next(extents, rank);) {
         FactorSources<BM, BN> sources(scales, tiles.row, tiles.col, tiles.begin, extents.M, extents.N);
