@@ -10,7 +10,7 @@ from snippets import kernel
 from lapidist.kernels import KERNELS, kernel_named
 from lapidist.machine.equivalents import RULES, Rule, read_source
 from lapidist.machine.mutants import Survey, Unbroken, Verdict, merged, mutants, survey
-from lapidist.machine.specimens import CLUSTERS, Specimen, case_of, specimens
+from lapidist.machine.specimens import CLUSTERS, Specimen, case_of, config_of, specimens
 
 BODY = """
     .shared .align 8 .b64 m; mov.u32 %r1, m; setp.eq.u32 %p1, %t, 0;
@@ -66,6 +66,13 @@ def test_every_registered_kernel_is_a_specimen() -> None:
     assert {specimen.math for specimen in wgmma} == {"float16", "int8"}
     assert {specimen.layouts for specimen in wgmma} == {"rr", "rc", "cr"}
     assert any(specimen.ragged for specimen in wgmma)
+
+
+@pytest.mark.parametrize("specimen", specimens(["wgmma"], ["float16"]), ids=str)
+def test_a_kernel_takes_every_way_to_run_it(specimen: Specimen) -> None:
+    variants = case_of(specimen).variants
+    assert len(variants) >= 5
+    assert (config_of(specimen).exchanged, config_of(specimen).ping_pong) == (specimen.exchanged, specimen.ping_pong)
 
 
 def test_persistent_blocks_come_to_a_second_tile() -> None:

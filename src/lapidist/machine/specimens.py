@@ -27,15 +27,16 @@ LAYOUTS = ("rr", "rc", "cr")
 
 @dataclass(frozen=True)
 class Specimen:
-    """One way to compile and launch a kernel. `ragged`: lines off 16 bytes; `smallest`: the last of its configs in place of the
-    first; `shared`: compiled for blocks that share tiles; `ping_pong`: for warpgroups
-    that have a tile each."""
+    """One way to compile and launch a kernel. `ragged`: lines off 16 bytes; `smallest`: the config of the smallest tile in place
+    of the first; `exchanged`: the smallest tile of B'A' = D'; `shared`: compiled for blocks that share tiles; `ping_pong`: for
+    warpgroups that have a tile each."""
 
     kernel: str
     math: str
     layouts: str = "rr"
     ragged: bool = False
     smallest: bool = False
+    exchanged: bool = False
     shared: bool = False
     ping_pong: bool = False
 
@@ -44,6 +45,7 @@ class Specimen:
         ways = {
             "ragged": self.ragged,
             "smallest tile": self.smallest,
+            "A and B exchanged": self.exchanged,
             "Stream-K": self.shared,
             "ping-pong": self.ping_pong,
         }
@@ -61,6 +63,8 @@ def specimens(names: Iterable[str] | None, maths: Iterable[str]) -> Iterator[Spe
             yield from ways_of(kernel, taken[0])
             if on_tensor_cores(kernel):
                 yield from (Specimen(kernel.name, math, smallest=True) for math in taken[1:])
+                exchanging = (math for math in taken if any(each.exchanged for each, _ in kernel.configs_for(math)))
+                yield from (Specimen(kernel.name, math, exchanged=True) for math in exchanging)
 
 
 def on_tensor_cores(kernel: Kernel) -> bool:
@@ -82,6 +86,14 @@ def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
         yield Specimen(kernel.name, math, smallest=small, shared=True)
     if kernel.free_order:
         yield Specimen(kernel.name, math, smallest=small, ping_pong=True)
+
+
+def config_of(specimen: Specimen) -> Config:
+    configs = [config for config, _ in kernel_named(specimen.kernel).configs_for(specimen.math)]
+    if specimen.smallest or specimen.exchanged:  # the last of them
+        alike = [config for config in reversed(configs) if config.exchanged == specimen.exchanged]
+        return replace(min(alike, key=lambda config: config.bm * config.bn), ping_pong=specimen.ping_pong)
+    return replace(configs[0], ping_pong=specimen.ping_pong)
 
 
 # ---- to cases ----
@@ -110,7 +122,7 @@ def case_of(specimen: Specimen) -> Case:
     """C = A B and C = A B + C, with up to three steps of k less, for every remainder of a loop unrolled by four, and with less
     than a step; on two clusters or one, and shared by few blocks or many."""
     kernel = kernel_named(specimen.kernel)
-    config = replace(kernel.configs_for(specimen.math)[-1 if specimen.smallest else 0][0], ping_pong=specimen.ping_pong)
+    config = config_of(specimen)
     several = bool(kernel.persistent or specimen.shared)
     longest = depth_for(config, several)
     less = [number * config.bk for number in range(UNROLLED)]
