@@ -241,7 +241,7 @@ NINE = np.arange(9, dtype=np.int32)
         ({"gather_a": [1, 2]}, "gather_a: must be an array of int32 or int64; got list"),
         ({"gather_a": NINE[::2]}, "gather_a: must be one contiguous dimension, or .*; got shape .* strides"),
         ({"gather_a": NINE, "gather_b": NINE.astype(np.int64)}, "gather_b: must have the type of gather_a, int32; got int64"),
-        ({"gather_a": NINE + 4, "check_indices": True}, "gather_a: indices must lie between 0 and 8; got 12"),
+        ({"gather_a": NINE + 1, "check_indices": True}, "gather_a: indices must lie between 0 and 8; got 9"),
         ({"gather_b": NINE - 1, "check_indices": True}, "gather_b: indices must lie between 0 and 8; got -1"),
         ({"scatter_d": NINE}, "out: must be given where the output is permuted or scattered; got None"),
         (
@@ -250,6 +250,14 @@ NINE = np.arange(9, dtype=np.int32)
         ),
         ({"scatter_d": NINE, "out": np.zeros((9, 8), np.float32)}, "out: must have 9 columns"),
         ({"scatter_d": NINE, "out": np.zeros((2, 9, 9), np.float32)}, "out: must have 9 columns"),
+        (
+            {"scatter_d": NINE + 1, "out": np.zeros((9, 9), np.float32), "check_indices": True},
+            "scatter_d: indices must lie between 0 and 8; got 9",
+        ),
+        (
+            {"scatter_d": NINE, "out": np.zeros((12, 9), np.float32), "c": np.zeros((9, 9), np.float32), "beta": 1.0},
+            r"c: must have out's shape \(12, 9\) where rows are scattered; got \(9, 9\)",
+        ),
         ({"permuted": True, "out": np.zeros((3, 3, 9), np.float32)}, r"out: where permuted, must have four dimensions"),
         ({"permuted": True, "out": np.zeros((3, 3, 2, 4), np.float32)}, r"out: where permuted, .* the product's \(9, 9\)"),
         ({"permuted": True, "scatter_d": NINE}, "permuted: an output is either permuted or scattered"),

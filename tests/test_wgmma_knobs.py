@@ -209,6 +209,7 @@ def test_boxes_that_lie_outside_altogether(config: Config, layouts: str) -> None
 @pytest.mark.parametrize(
     ("math", "layouts", "config", "reason"),
     [
+        ("bfloat16", "rr", tile("bfloat16", 64, 24, 2), "rows have 32 bytes or more; this tile has 24 columns"),
         ("bfloat16", "rr", tile("bfloat16", 256, 208, 2), "has 192 registers for its sums; this tile gives it 208"),
         ("tf32", "cc", tile("tf32", 256, 128, 2), "gives it 128, and A takes 96 on its way through them"),
         ("int8", "cc", tile("int8", 64, 64, 2), "tiles are counted in 128 of its rows; this one has 64"),
