@@ -15,18 +15,10 @@ pytestmark = pytest.mark.gpu
 EXTENTS = [(305, 182, 3422), (131, 77, 135), (1001, 514, 65), (9, 2001, 1003), (2763, 1353, 259), (4099, 67, 9), (64, 3, 5)]
 
 
-@pytest.fixture
-def torch() -> Any:
-    import torch
-
-    torch.manual_seed(11)
-    return torch
-
-
-def whole(torch: Any, rows: int, cols: int, dtype: str, by_rows: bool, gap: int) -> Any:
+def lines(torch: Any, rows: int, cols: int, dtype: str, by_rows: bool, gap: int) -> Any:
     """Small whole numbers: every sum is exact. Lines lie `gap` elements further apart than they are long."""
-    lines, length = (rows, cols) if by_rows else (cols, rows)
-    values = torch.randint(-4, 5, (lines, length + gap), device="cuda").to(getattr(torch, dtype))[:, gap:]
+    count, length = (rows, cols) if by_rows else (cols, rows)
+    values = torch.randint(-4, 5, (count, length + gap), device="cuda").to(getattr(torch, dtype))[:, gap:]
     return values if by_rows else values.T
 
 
@@ -36,7 +28,7 @@ def whole(torch: Any, rows: int, cols: int, dtype: str, by_rows: bool, gap: int)
 def test_lines_that_start_anywhere(torch: Any, extents: tuple[int, int, int], dtype: str, layouts: tuple[bool, bool]) -> None:
     m, n, k = extents
     for gap in (0, 1, 5):
-        a, b = whole(torch, m, k, dtype, layouts[0], gap), whole(torch, k, n, dtype, layouts[1], gap)
+        a, b = lines(torch, m, k, dtype, layouts[0], gap), lines(torch, k, n, dtype, layouts[1], gap)
         d = lapidist.gemm(a, b, kernel="wgmma", out_dtype="int32" if dtype == "int8" else "float32")
         assert torch.equal(d.float(), a.float() @ b.float()), gap
 
@@ -46,7 +38,7 @@ def test_launch_after_launch_on_streams_and_in_graphs(torch: Any) -> None:
     streams = [torch.cuda.Stream() for _ in range(3)]
     plans, products, graphs = [], [], []
     for m, n, k in EXTENTS:
-        a, b = whole(torch, m, k, "bfloat16", True, 0), whole(torch, k, n, "bfloat16", True, 0)
+        a, b = lines(torch, m, k, "bfloat16", True, 0), lines(torch, k, n, "bfloat16", True, 0)
         outs = [torch.full((m, n), float("nan"), device="cuda") for _ in streams]
         plans.append(lapidist.plan(a, b, out=outs[0], kernel="wgmma"))
         products.append((a, b, outs, a.float() @ b.float()))
