@@ -19,10 +19,11 @@ from lapidist.device import chip
 from lapidist.kernels import kernel_named
 from lapidist.plans import make_plan
 from lapidist.problem import dense_problem
+from lapidist.static.listing import ptx_lines
 from lapidist.warm import LAYERS, LAYOUTS, ROWS, Build, build_all, builds_of, ordinary, path_of, plans_of
 
 H200 = chip("h200")
-MOST_BUILDS = 72  # of a type: at half a second each, three types take eight cores 14 seconds
+MOST_BUILDS = 80  # of a type: at 0.4 seconds each, one core has them in half a minute
 
 
 @pytest.mark.parametrize("math", ["float16", "bfloat16", "float32", "tf32", "float8_e4m3fn", "int8"])
@@ -32,6 +33,21 @@ def test_few_configurations_serve_ordinary_products(math: str) -> None:
     assert len(plans) == len(problems) > 100
     builds = builds_of(plans)
     assert 5 < len(builds) <= MOST_BUILDS, Counter(build.kernel for build in builds)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "math", "most"),
+    [
+        (4096, 4096, 4096, "bfloat16", 2500),
+        (6144, 6144, 6144, "bfloat16", 3000),
+        (4095, 4097, 4093, "bfloat16", 4500),
+        (1024, 1024, 1024, "float32", 4500),
+        (512, 512, 512, "float32", 4500),
+    ],
+)
+def test_kernels_stay_short(m: int, n: int, k: int, math: str, most: int) -> None:
+    """NVRTC takes a second for about 5000 instructions of PTX. A timer would tell how busy the computer is."""
+    assert len(ptx_lines(make_plan(dense_problem(m, n, k, math), H200).binary)) < most
 
 
 def test_ordinary_products_have_every_layout_and_ragged_ones() -> None:
