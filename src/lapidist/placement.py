@@ -22,7 +22,7 @@ from lapidist.plans import Plan
 
 MOST_PAIRS = 72  # of blocks: each has an entry in the kernel's parameters
 WORTH_SECONDS = 20e-6  # of a launch: then the chip is asked, once
-GPC_CLUSTERS = 16, 8, 6  # blocks of a cluster, which all lie in one GPC
+GPC_CLUSTERS = 8, 6  # blocks of a cluster, which all lie in one GPC; those of one size overlap with those of the other
 SHARED_BYTES = 200 * 1024  # of a block, so that an SM holds one
 
 
@@ -43,7 +43,7 @@ def groups_of(clusters: Sequence[Sequence[int]], pairs: Sequence[int]) -> tuple[
     if len(set(pairs)) < len(pairs):
         return ()
     least = {sm: sm for together in clusters for sm in together}
-    for _ in range(len(GPC_CLUSTERS)):  # clusters of each size overlap with those of the others
+    for _ in GPC_CLUSTERS:
         for together in clusters:
             least |= dict.fromkeys(together, min(least[sm] for sm in together))
     for sm in sorted(least):
@@ -97,8 +97,6 @@ def launched(ordinal: int, function: Any, cluster: int, blocks: int) -> list[int
     with current_device(ordinal):
         previous = check(driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
         try:
-            larger = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-            check(driver.cuFuncSetAttribute(function, larger, 1), "cuFuncSetAttribute")
             memory = check(driver.cuMemAlloc(4 * blocks), "cuMemAlloc")
             config.hStream = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "cuStreamCreate")
             arguments = ctypes.c_void_p(int(memory))
