@@ -94,7 +94,12 @@ template <int Count> __device__ __forceinline__ void sums_arrive(Sum (&sums)[Cou
   for (int i = 0; i < Count; ++i) asm volatile("" : SUM(i)::"memory");
 }
 
-// ---- products: sums += A B, or A B where they start at zero; A in shared memory or a thread's part of it in registers ----
+template <int Rows, int Count> __device__ __forceinline__ void set_to_zero(Sum (&sums)[Rows][Count]) {
+#pragma unroll
+  for (int i = 0; i < Rows * Count; ++i) sums[i / Count][i % Count] = 0;
+}
+
+// ---- products: sums += A B, or A B where `old` is 0; A in shared memory or a thread's part of it in registers ----
 
 typedef unsigned Fragment[4];
 
@@ -133,42 +138,33 @@ template <int N> struct Wgmma;
 #define NAMES_224 NAMES_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define NAMES_240 NAMES_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define NAMES_256 NAMES_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
-#define WGMMA_ADDING(N, A, b, old, ...)                                                                         \
-  asm volatile("wgmma.mma_async.sync.aligned.m64n" #N WGMMA_SHAPE TOKEN(KIND_, ELEMENT) TOKEN(KIND_, B_ELEMENT) \
-               " {" NAMES_##N "}, " A ", %" #b ", " old WGMMA_TAIL ";"                                          \
-               : SUMS_##N : __VA_ARGS__, "l"(B))
-#define WGMMA_OF(N, name, old, a, b, c, d, e)                                                                   \
-  static __device__ __forceinline__ void name(Sum (&sums)[N / 2], Descriptor A, Descriptor B) {                 \
-    WGMMA_ADDING(N, "%" #a, b, old, "l"(A));                                                                    \
-  }                                                                                                             \
-  static __device__ __forceinline__ void name(Sum (&sums)[N / 2], const Fragment& A, Descriptor B) {            \
-    WGMMA_ADDING(N, "{%" #a ", %" #b ", %" #c ", %" #d "}", e, old, "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3])); \
-  }
-#define WGMMA(N, a, b, c, d, e)               \
-  template <> struct Wgmma<N> {               \
-    WGMMA_OF(N, multiply, "1", a, b, c, d, e) \
-    WGMMA_OF(N, start, "0", a, b, c, d, e)    \
+#define WGMMA_ADDING(N, A, b, last, ...)                                                                        \
+  asm volatile("{\n.reg .pred old;\nsetp.ne.b32 old, %" #last ", 0;\n"                                           \
+               "wgmma.mma_async.sync.aligned.m64n" #N WGMMA_SHAPE TOKEN(KIND_, ELEMENT) TOKEN(KIND_, B_ELEMENT) \
+               " {" NAMES_##N "}, " A ", %" #b ", old" WGMMA_TAIL ";\n}"                                         \
+               : SUMS_##N : __VA_ARGS__, "l"(B), "r"(old))
+#define WGMMA(N, a, b, c, d, e, f)                                                                                            \
+  template <> struct Wgmma<N> {                                                                                               \
+    static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], Descriptor A, Descriptor B, int old = 1) {            \
+      WGMMA_ADDING(N, "%" #a, b, c, "l"(A));                                                                                  \
+    }                                                                                                                         \
+    static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], const Fragment& A, Descriptor B, int old = 1) {       \
+      WGMMA_ADDING(N, "{%" #a ", %" #b ", %" #c ", %" #d "}", e, f, "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3]));              \
+    }                                                                                                                         \
   };
-WGMMA(16, 8, 9, 10, 11, 12)
-WGMMA(32, 16, 17, 18, 19, 20)
-WGMMA(48, 24, 25, 26, 27, 28)
-WGMMA(64, 32, 33, 34, 35, 36)
-WGMMA(80, 40, 41, 42, 43, 44)
-WGMMA(96, 48, 49, 50, 51, 52)
-WGMMA(112, 56, 57, 58, 59, 60)
-WGMMA(128, 64, 65, 66, 67, 68)
-WGMMA(144, 72, 73, 74, 75, 76)
-WGMMA(160, 80, 81, 82, 83, 84)
-WGMMA(176, 88, 89, 90, 91, 92)
-WGMMA(192, 96, 97, 98, 99, 100)
-WGMMA(208, 104, 105, 106, 107, 108)
-WGMMA(224, 112, 113, 114, 115, 116)
-WGMMA(240, 120, 121, 122, 123, 124)
-WGMMA(256, 128, 129, 130, 131, 132)
-
-// `anew`, a constant: the sums start at zero.
-template <int N, typename Rows>
-__device__ __forceinline__ void product(Sum (&sums)[N / 2], const Rows& A, Descriptor B, bool anew) {
-  if (anew) Wgmma<N>::start(sums, A, B);
-  else Wgmma<N>::multiply(sums, A, B);
-}
+WGMMA(16, 8, 9, 10, 11, 12, 13)
+WGMMA(32, 16, 17, 18, 19, 20, 21)
+WGMMA(48, 24, 25, 26, 27, 28, 29)
+WGMMA(64, 32, 33, 34, 35, 36, 37)
+WGMMA(80, 40, 41, 42, 43, 44, 45)
+WGMMA(96, 48, 49, 50, 51, 52, 53)
+WGMMA(112, 56, 57, 58, 59, 60, 61)
+WGMMA(128, 64, 65, 66, 67, 68, 69)
+WGMMA(144, 72, 73, 74, 75, 76, 77)
+WGMMA(160, 80, 81, 82, 83, 84, 85)
+WGMMA(176, 88, 89, 90, 91, 92, 93)
+WGMMA(192, 96, 97, 98, 99, 100, 101)
+WGMMA(208, 104, 105, 106, 107, 108, 109)
+WGMMA(224, 112, 113, 114, 115, 116, 117)
+WGMMA(240, 120, 121, 122, 123, 124, 125)
+WGMMA(256, 128, 129, 130, 131, 132, 133)

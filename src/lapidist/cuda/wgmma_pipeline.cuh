@@ -49,6 +49,9 @@ constexpr int A_LOADED = CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
 constexpr int A_BYTES = tile_bytes(A_TURNED, A_LOADED), B_BYTES = tile_bytes(B_TURNED, BN);
 constexpr int D_COLS = patch_columns(BN), D_PATCHES = BN / D_COLS;
 constexpr int D_BUFFERS = D_COPY_ENGINE && ROWS * D_PATCHES % 2 == 0 ? 2 : 1;  // they take turns, tile after tile
+constexpr bool ANEW = !PROMOTED && !SCHEDULED;  // a tile's first products start its sums
+// Registers have room for a tile of 2-byte elements beside the sums of the next one.
+constexpr bool HOLDS = ANEW && !PING_PONG && D_COPY_ENGINE && sizeof(Out) == 2 && !A_IN_REGISTERS && ROWS == 1 && GROUPS < 3;
 
 struct alignas(1024) Stage { char A[A_BYTES], B[B_BYTES]; };
 struct Pipeline {

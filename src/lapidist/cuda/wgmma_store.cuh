@@ -68,15 +68,20 @@ template <int Cols, bool ByHand = false> struct Patch {
     return D_TURNED ? place(j * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 16) : place(lane % 16, j * 32 + lane / 16 * 16);
   }
 
+  // Sums as 2-byte elements, two in each: pairs[2 j + h] as wgmma leaves them.
+  __device__ __forceinline__ void lay_pairs(const unsigned* pairs) {
+#pragma unroll
+    for (int j = 0; j < Cols / 16; ++j, pairs += 4) store_matrices<D_TURNED>(matrix_row(j), pairs[0], pairs[1], pairs[2], pairs[3]);
+  }
+
   // The warp's sums of Cols columns; sums[4 j + 2 h + i] as wgmma leaves them.
   __device__ __forceinline__ void lay(const Sum* sums) {
     const int lane = threadIdx.x % 32;
     if constexpr (sizeof(Out) == 2 && !A_IN_REGISTERS) {
+      unsigned pairs[Cols / 4];
 #pragma unroll
-      for (int j = 0; j < Cols / 16; ++j) {
-        const Sum* s = sums + 8 * j;
-        store_matrices<D_TURNED>(matrix_row(j), pair(s), pair(s + 2), pair(s + 4), pair(s + 6));
-      }
+      for (int i = 0; i < Cols / 4; ++i) pairs[i] = pair(sums + 2 * i);
+      lay_pairs(pairs);
     } else {
       const int row = lane / 4 * NEXT_GROUP;
 #pragma unroll

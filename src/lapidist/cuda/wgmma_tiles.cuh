@@ -68,7 +68,7 @@ struct Tiles {
     count = per_matrix * e.batch * e.batches;
     at = blockIdx.x / CLUSTER - gridDim.x / CLUSTER;
     if (CLUSTER == 2) at += order.further[blockIdx.x / CLUSTER];
-    end = ceil_div(e.K, BK);
+    end = e.K > 0 ? ceil_div(e.K, BK) : 1;  // of zeros, which lie outside
   }
   __device__ __forceinline__ bool next(const Extents& e, int rank) {
     at += gridDim.x / CLUSTER;

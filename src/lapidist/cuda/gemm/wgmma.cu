@@ -8,6 +8,7 @@
 // its part of what they share and sends it to all. A stage is free when all of them have read it.
 #include "wgmma_pipeline.cuh"  // first: it says what the others count on
 #include "wgmma_few_lines.cuh"
+#include "wgmma_held.cuh"
 
 #if CLUSTER > 1
 #define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
@@ -38,7 +39,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   const bool a_once = read_once<BN>(N, batch * batches), b_once = read_once<BM>(M, batch * batches);
   if (!PACK_A && !PACK_B && (a_once || b_once) && threadIdx.x == GROUPS * 128) {
     Tiles first(extents, schedule, order);
-    if (first.next(extents, rank)) {
+    if (K > 0 && first.next(extents, rank)) {
       if (a_once) prefetch_tiles<A_TURNED, BM>(&a_map, first.row, first.begin, first.end);
       if (b_once) prefetch_tiles<B_TURNED, BN>(&b_map, first.col, first.begin, first.end);
     }
@@ -72,8 +73,9 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           Barrier* full = &pipeline.full[stage];
           barrier_wait(&pipeline.empty[stage], parity);
           barrier_arrive_expect(full, bytes);
-          load_tile<A_TURNED, A_LOADED, CLUSTER_N>(s.A, &a_map, tiles.row, M, step * BK, a_in, a_out, beside, row, full, a_once);
-          load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, N, step * BK, b_in, b_out, below, column, full, b_once);
+          const int k = (step + (K == 0)) * BK;
+          load_tile<A_TURNED, A_LOADED, CLUSTER_N>(s.A, &a_map, tiles.row, M, k, a_in, a_out, beside, row, full, a_once);
+          load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, N, k, b_in, b_out, below, column, full, b_once);
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
       }
@@ -108,15 +110,17 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       }
     };
     clear_rests<A_TURNED, A_LOADED, B_TURNED, BN>(pipeline.stage, M, N);
-    int parity = 0;
-    for (int turn = 0; tiles.next(extents, rank); ++turn) {
+    int parity = 0, turn = 0;
+    Held<D_COLS, HOLDS ? D_PATCHES : 1> held;
+    for (; tiles.next(extents, rank); ++turn) {
       if (PING_PONG && turn % 2 != warp / 4) {  // the other one's: its stages pass by
         stage += tiles.end - tiles.begin, parity ^= stage / STAGES & 1, stage %= STAGES;
         continue;
       }
       // Not before the other one has seen all of its stages: a barrier that is further behind than a phase looks complete.
       if (PING_PONG) barrier_wait(&pipeline.turn_of[turn % 2], turn / 2 % 2 ^ (turn % 2 == 0));
-      Sum sums[ROWS][BN / 2] = {}, products[ROWS][BN / 2];
+      Sum sums[ROWS][BN / 2], products[ROWS][BN / 2];
+      if (!ANEW) set_to_zero(sums);
       Sum(&target)[ROWS][BN / 2] = PROMOTED ? products : sums;
       const int warp_row = tiles.row + group * ROWS * 64 + warp % 4 * NEXT_WARP<ROWS>;
       const int first_row = warp_row + lane / 4 * NEXT_GROUP, first_col = tiles.col + lane % 4 * 2;
@@ -138,9 +142,9 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
 #pragma unroll
             for (int m = 0; m < ROWS; ++m) {
               const Descriptor of_b = b + step_along_k<B_TURNED>(i);
-              const bool anew = PROMOTED && i == 0;
-              if constexpr (A_IN_REGISTERS) product<BN>(target[m], fragments[t].at[i][m], of_b, anew);
-              else product<BN>(target[m], a + step_along_k<A_TURNED>(i) + further(m * SLAB), of_b, anew);
+              const int old = i > 0 || (ANEW ? step > tiles.begin : !PROMOTED);
+              if constexpr (A_IN_REGISTERS) Wgmma<BN>::multiply(target[m], fragments[t].at[i][m], of_b, old);
+              else Wgmma<BN>::multiply(target[m], a + step_along_k<A_TURNED>(i) + further(m * SLAB), of_b, old);
             }
           products_commit();
           if (PROMOTED) {  // meanwhile the other warpgroup's products run
@@ -152,6 +156,8 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           } else if (step > tiles.begin) {  // this step's products run while the one before gives its stage back
             products_wait<1>();
             free_stage(last);
+          } else if (HOLDS && turn > 0) {
+            held.store(&d_map, pipeline.D[warp]);
           }
           last = stage;
           if (++stage == STAGES) stage = 0, parity ^= 1;
@@ -206,11 +212,16 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         scale(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
       scale_sums<ROWS * BN / 2>(sums[0], alpha);
       addend.add_all(pipeline.D[warp][0], warp_row, tiles.col, sums);
+      if constexpr (HOLDS) {
+        held.take(sums[0], warp_row, tiles.col, tiles.inner, tiles.outer);
+      } else {
 #pragma unroll
-      for (int i = 0; i < ROWS * D_PATCHES; ++i)
-        store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
+        for (int i = 0; i < ROWS * D_PATCHES; ++i)
+          store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
+      }
 #endif
     }
+    if (HOLDS && turn > 0) held.store(&d_map, pipeline.D[warp]);
     if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
   }
 }
