@@ -14,6 +14,7 @@ from lapidist.dtypes import size_of
 from lapidist.hopper_operands import (
     L2_LINE,
     SECTOR,
+    by_registers,
     copies_out,
     loaded_lines,
     packed,
@@ -46,6 +47,7 @@ DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 STREAMED_SHARE, STREAM_STARTS, STREAM_IDLES = 0.94, -0.5e-6, 0.4
 PAIRING = 0.4e-6  # seconds until the blocks of a cluster have met
 IN_ORDER = 0.65  # of what the L2's lines cost in power, where the pairs of a GPC ask for the same ones (placement.py)
+TAKEN = 500.0  # cycles until sums are held, and the next tile's products begin
 TURN = 1000.0  # cycles, in ping-pong, from the products of one warpgroup's tile to those of the other's
 SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
 STEP_BYTES = 128  # along k, of a row of A or a column of B
@@ -65,7 +67,7 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     grid = TileGrid.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
     turns = rounds(grid, config, device, schedule)
     stored = store_cycles(problem, config) / (schedule.cluster if schedule is not None else 1)  # peers store a part each
-    cycles = busy_cycles(turns, grid.iterations * step, stored, config)
+    cycles = busy_cycles(turns, grid.iterations * step, stored, config, holds(problem, config, schedule))
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
     moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
     powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE) + moved / MOVED_BYTES
@@ -75,12 +77,21 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     return pack_seconds(problem, device) + worked + handing_on(grid, config, schedule) + pairing
 
 
-def busy_cycles(turns: float, products: float, store: float, config: Config) -> float:
+def busy_cycles(turns: float, products: float, store: float, config: Config, held: bool) -> float:
     """Of a block: the store of a tile comes behind its products. In ping-pong the other warpgroup's run beside it, so that only
-    the last one shows, unless stores take longer."""
+    the last one shows, unless stores take longer; and where sums are held, the next tile's."""
+    if held:
+        return turns * products + (ceil(turns) - 1) * TAKEN + store
     if not config.ping_pong:
         return turns * products + ceil(turns) * store
     return max(turns * (products + TURN), ceil(turns / 2) * (products + store) - store) + store
+
+
+def holds(problem: Problem, config: Config, schedule: Schedule | None) -> bool:
+    """Whether sums wait in registers, as they are stored, while the next tile begins (cuda/wgmma_pipeline.cuh)."""
+    room = config.bm <= 128 and not config.ping_pong and schedule is None
+    plain = not by_registers(problem) and not problem.scaling.promoted and size_of(problem.out_dtype) == 2
+    return room and plain and copies_out(problem)
 
 
 def step_cycles(problem: Problem, config: Config, device: Device) -> float:
