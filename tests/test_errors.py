@@ -269,6 +269,16 @@ def test_nothing_is_written_when_refused(wrong: dict[str, Any]) -> None:
     assert np.isnan(out).all()
 
 
+def test_what_was_prepared_for_some_choices_does_not_serve_others() -> None:
+    """The same arrays, and another place, kernel or way to share."""
+    a = ones(8, 8)
+    lapidist.gemm(a, a)
+    with pytest.raises(RefusalError, match="B must be column-major"):
+        lapidist.gemm(a, a, device="machine", kernel="b_transposed")
+    with pytest.raises(ArgumentError, match="kernel: host arrays are multiplied by NumPy"):
+        lapidist.gemm(a, a, kernel="simt")
+
+
 def test_a_plan_refuses_another_geometry_of_the_machine() -> None:
     plan = lapidist.plan(ones(4, 6), ones(6, 5), device="machine", kernel="coalesced")
     for a, b in (

@@ -131,6 +131,7 @@ def test_beta_zero_never_reads_c(rng: np.random.Generator, dtype: str) -> None:
     a, b = normal(rng, (4, 6), dtype), normal(rng, (6, 5), dtype)
     expected = lapidist.matmul(a, b)
     assert np.array_equal(lapidist.gemm(a, b, poisoned((4, 5), dtype), beta=0), expected)
+    assert np.array_equal(lapidist.gemm(a, b, np.ones(3, "int8"), beta=0), expected)  # whatever it is
     out = poisoned((4, 5), dtype)
     assert np.array_equal(lapidist.gemm(a, b, out, beta=0, out=out), expected)
     assert np.array_equal(lapidist.gemm(a, b, alpha=1, out=poisoned((4, 5), dtype)), expected)
