@@ -37,7 +37,9 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   if (CLUSTER > 1) cluster_start(); else if (!PACKS) __syncthreads();
   let_next_launch_start();
   const bool a_once = read_once<BN>(N, batch * batches), b_once = read_once<BM>(M, batch * batches);
-  if (!PACK_A && !PACK_B && (a_once || b_once) && threadIdx.x == GROUPS * 128) {
+  // Tiles that a schedule gives out one after another are left to themselves: its walk would be compiled twice.
+  constexpr bool known = !SCHEDULED || PEERS_IN_CLUSTER;
+  if (known && !PACK_A && !PACK_B && (a_once || b_once) && threadIdx.x == GROUPS * 128) {
     Tiles first(extents, schedule, order);
     if (K > 0 && first.next(extents, rank)) {
       if (a_once) prefetch_tiles<A_TURNED, BM>(&a_map, first.row, first.begin, first.end);
