@@ -236,6 +236,17 @@ def test_no_kernel_left_lists_every_reason_once() -> None:
     names, reasons = zip(*(line.split(": ", 1) for line in str(caught.value).splitlines()[1:]), strict=True)
     assert {name for each in names for name in each.strip().split(", ")} == {kernel.name for kernel in KERNELS}
     assert len(set(reasons)) == len(reasons)
+    first = kernel_named(names[0].strip().split(", ")[0])
+    assert first.kind == "production"  # what would be chosen says first why not
+
+
+def test_peers_of_a_cluster_need_room_for_their_sums_where_the_operands_were() -> None:
+    """A tile of 128 x 256 floats, and three stages of (128 + 256) x 32 halves."""
+    mma, problem = kernel_named("mma"), dense_problem(300, 300, 300, "float16")
+    config = replace(mma.config_for("float16"), bm=128, bn=256, bk=32, wm=64, wn=64, stages=3)
+    with pytest.raises(RefusalError, match=r"'cluster' needs 131072 bytes .* there are 73728\. Take 'separate'"):
+        make_plan(problem, H200, mma, config, Sharing(split_k=2, reduction="cluster"))
+    assert make_plan(problem, H200, mma, None, Sharing(split_k=2, reduction="cluster")).cluster == 2
 
 
 def test_every_config_of_a_kernel_is_weighed() -> None:
