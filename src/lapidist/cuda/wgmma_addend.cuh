@@ -48,45 +48,51 @@ struct Addend {
     __syncwarp();
   }
 
-  // One patch. beta = 0 never reads C: NaN there must not leak.
+  // A lane's elements, in the order of its sums: words of one, two or four.
   template <int Cols, bool ByHand>
-  __device__ __forceinline__ void add(const Patch<Cols, ByHand>& patch, int row, int col, Sum* sums) const {
-    if (beta == Scalar(0)) return;
-    bring(patch, row, col);
+  __device__ __forceinline__ void read(const Patch<Cols, ByHand>& patch, unsigned (&words)[Cols / 2 * sizeof(Out) / 4]) const {
     if constexpr (sizeof(Out) == 2 && !A_IN_REGISTERS) {
 #pragma unroll
-      for (int j = 0; j < Cols / 16; ++j, sums += 8) {
-        unsigned pairs[4];
-        ldmatrix<D_TURNED>(pairs, static_cast<const char*>(__cvta_shared_to_generic(patch.matrix_row(j))));
-#pragma unroll
-        for (int i = 0; i < 8; ++i) sums[i] += beta * Scalar(reinterpret_cast<const Vector<Out, 2>&>(pairs[i / 2]).at[i % 2]);
-      }
+      for (int j = 0; j < Cols / 16; ++j)
+        ldmatrix<D_TURNED>(reinterpret_cast<unsigned(&)[4]>(words[4 * j]), static_cast<const char*>(__cvta_shared_to_generic(patch.matrix_row(j))));
     } else {
       const int m = threadIdx.x % 32 / 4 * NEXT_GROUP, n = threadIdx.x % 4 * 2;
 #pragma unroll
       for (int i = 0; i < Cols / 2; ++i) {
         const int down = m + i / 2 % 2 * NEXT_ROW, across = n + i / 4 * 8 + i % 2;
-        sums[i] += beta * Scalar(D_TURNED ? patch.at(across, down) : patch.at(down, across));
+        reinterpret_cast<Out(&)[Cols / 2]>(words)[i] = D_TURNED ? patch.at(across, down) : patch.at(down, across);
       }
     }
     __syncwarp();
   }
 
-  // All of a warp's patches, the first at (row, col). Registers have no index: those of the next patch move to the place of this.
+  // One patch. beta = 0 never reads C: NaN there must not leak.
+  template <int Cols, bool ByHand>
+  __device__ __forceinline__ void add(const Patch<Cols, ByHand>& patch, int row, int col, Sum* sums) const {
+    if (beta == Scalar(0)) return;
+    unsigned words[Cols / 2 * sizeof(Out) / 4];
+    bring(patch, row, col);
+    read(patch, words);
+#pragma unroll
+    for (int i = 0; i < Cols / 2; ++i) sums[i] += beta * Scalar(reinterpret_cast<const Out*>(words)[i]);
+  }
+
+  // All of a warp's patches, the first at (row, col). Registers have no index: a patch looks for its sums.
   template <int Cols, bool ByHand, int Rows, int Count>
   __device__ __forceinline__ void add_all(const Patch<Cols, ByHand>& patch, int row, int col, Sum (&sums)[Rows][Count]) const {
     if (beta == Scalar(0)) return;
-    constexpr int ALL = Rows * Count, EACH = Cols / 2, ACROSS = Count / EACH;
+    constexpr int EACH = Cols / 2, ACROSS = Count / EACH;
 #pragma unroll 1
-    for (int i = 0; i < ALL / EACH; ++i) {
-      add(patch, row + i / ACROSS * NEXT_SLAB, col + i % ACROSS * Cols, sums[0]);
-      Sum first[EACH];
+    for (int number = 0; number < Rows * ACROSS; ++number) {
+      unsigned words[EACH * sizeof(Out) / 4];
+      bring(patch, row + number / ACROSS * NEXT_SLAB, col + number % ACROSS * Cols);
+      read(patch, words);
 #pragma unroll
-      for (int s = 0; s < EACH; ++s) first[s] = sums[0][s];
+      for (int p = 0; p < Rows * ACROSS; ++p)
+        if (p == number)
 #pragma unroll
-      for (int s = 0; s < ALL - EACH; ++s) sums[s / Count][s % Count] = sums[(s + EACH) / Count][(s + EACH) % Count];
-#pragma unroll
-      for (int s = 0; s < EACH; ++s) sums[Rows - 1][Count - EACH + s] = first[s];
+          for (int i = 0; i < EACH; ++i)
+            sums[p / ACROSS][p % ACROSS * EACH + i] += beta * Scalar(reinterpret_cast<const Out*>(words)[i]);
     }
   }
 };
