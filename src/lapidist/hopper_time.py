@@ -41,6 +41,7 @@ STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next t
 # Cycles for 16 rows of a tile that each warp stores by itself, where the copy engine does not take D: for each warp, as the ends
 # of their rows wait for each other, and for each column.
 STRIP_BY_HAND, COLUMN_BY_HAND = 225.0, 12.0
+CROWDED_SUMS, CROWDED_BY_HAND = 192, 2.0  # a thread that holds so many has no registers for the way out: so much longer
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 # The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds until that flows, less
 # those of a launch that the last one hides; and what multiprocessors that idle cost of it.
@@ -158,7 +159,8 @@ def store_cycles(problem: Problem, config: Config) -> float:
     """What the way out of a tile adds."""
     if copies_out(problem):
         return config.bm * config.bn * size_of(problem.out_dtype) / STORED_BYTES
-    return (STRIP_BY_HAND * config.consumers / 32 + COLUMN_BY_HAND * config.bn) * config.wm / 16
+    crowded = CROWDED_BY_HAND if config.wm // 16 * config.bn // 2 >= CROWDED_SUMS else 1.0
+    return crowded * (STRIP_BY_HAND * config.consumers / 32 + COLUMN_BY_HAND * config.bn) * config.wm / 16
 
 
 def pack_seconds(problem: Problem, device: Device) -> float:
