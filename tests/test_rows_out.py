@@ -101,6 +101,27 @@ def test_every_way_to_a_tile(config: Config, more: dict[str, Any]) -> None:
         check("bfloat16", config, (140, 203, 130), 205, skew, **more)
 
 
+@pytest.mark.parametrize(
+    ("math", "n", "pitch"), [("bfloat16", 25, 32), ("float16", 25, 28), ("tf32", 130, 132), ("int8", 65, 80)]
+)
+def test_rows_that_start_on_16_bytes_and_end_inside(math: str, n: int, pitch: int) -> None:
+    """The copy engine would write zeros behind them."""
+    check(math, tile(math, 64, 64, 2), (18, n, 20), pitch, 0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("out", "n", "pitch"), [("bfloat16", 25, 32), ("float32", 25, 28), ("bfloat16", 1, 8), ("float32", 130, 136)]
+)
+def test_what_lies_behind_rows_on_a_gpu(torch: Any, out: str, n: int, pitch: int) -> None:
+    m, k, dtype = 70, 90, getattr(torch, out)
+    a, b = whole_on_gpu(torch, "bfloat16", m, k).clamp(-1, 1), whole_on_gpu(torch, "bfloat16", k, n).clamp(-1, 1)
+    memory = torch.full((m, pitch), 77.0, device="cuda", dtype=dtype)
+    lapidist.gemm(a, b, out=memory[:, :n], kernel="wgmma")
+    assert torch.equal(memory[:, :n].double(), (a.double() @ b.double()).to(dtype).double())
+    assert (memory[:, n:] == 77).all()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("skew", range(16))
 @pytest.mark.parametrize("out", ["bfloat16", "float32"])

@@ -165,7 +165,7 @@ def turned_d(problem: Problem) -> bool:
     if not problem.d.lies("row"):
         return True
     wide = size_of(problem.out_dtype) > 1 and problem.d.lies("col") and problem.d.cols < problem.d.rows
-    return wide and starts_on_16(problem.d, line(problem.d, False), size_of(problem.out_dtype))
+    return wide and made_of_16(problem.d, line(problem.d, False), size_of(problem.out_dtype))
 
 
 def operand_map(
@@ -240,7 +240,12 @@ def output_map(problem: Problem, config: Config, address: int, ranks: int) -> Te
 
 def copies_out(problem: Problem) -> bool:
     """Whether the copy engine may write D."""
-    return starts_on_16(problem.d, line(problem.d, not turned_d(problem)), size_of(problem.out_dtype))
+    return made_of_16(problem.d, line(problem.d, not turned_d(problem)), size_of(problem.out_dtype))
+
+
+def made_of_16(matrix: Matrix, lines: tuple[int, int, int], size: int) -> bool:
+    """Where a line ends inside of 16 bytes, an H200 writes all sixteen: what lies behind the line would become zeros."""
+    return starts_on_16(matrix, lines, size) and lines[1] * size % TMA_ALIGNMENT == 0
 
 
 # ---- shared memory ----

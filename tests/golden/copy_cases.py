@@ -58,10 +58,13 @@ def tensor_store(
     corner: tuple[int, ...],
     swizzle: int,
     operation: str = "",
+    gap: int = 0,
 ) -> Case:
+    """Rows have a gap of so many elements behind them."""
     size = SIZES.get(dtype, 4)
-    room, out_bytes = size * int(np.prod(box)), size * int(np.prod(shape))
-    strides = tuple(int(stride) for stride in (np.cumprod(shape) * size)[:-1])
+    places = (shape[0] + gap, *shape[1:])
+    room, out_bytes = size * int(np.prod(box)), size * int(np.prod(places))
+    strides = tuple(int(stride) for stride in (np.cumprod(places) * size)[:-1])
     opcode = f"cp.reduce.async.bulk.tensor.{len(box)}d.global.shared::cta.{operation}" if operation else ""
     opcode = opcode or f"cp.async.bulk.tensor.{len(box)}d.global.shared::cta"
     action = f"{opcode}.tile.bulk_group [%map, {{{', '.join(map(str, corner))}}}], [%r1];"
@@ -126,6 +129,9 @@ def copy_cases() -> Iterator[Case]:
         width = (swizzle or 64) // 2
         yield tensor_store(f"tma store swizzle {swizzle}", "float16", (64, 32), (width, 16), (8, 4), swizzle)
     yield tensor_store("tma store border", "float32", (20, 10), (16, 8), (12, 5), 0)
+    for dtype, length, gap in (("float32", 17, 7), ("float32", 18, 2), ("float16", 17, 7), ("bfloat16", 23, 9)):
+        yield tensor_store(f"tma store row of {length} {dtype}", dtype, (length, 6), (16, 4), (16, 1), 0, "", gap)
+    yield tensor_store("tma reduce add row of 17", "float32", (17, 6), (16, 4), (16, 1), 0, "add", 7)
     yield tensor_store("tma store 4d", "float32", (8, 3, 4, 3), (4, 2, 2, 4), (4, 1, 3, 0), 0)
     for dtype, operation, kind in REDUCTIONS:
         yield tensor_store(f"tma reduce {operation} {dtype} {kind}", dtype, (24, 9), (16, 8), (16, 2), 0, operation)

@@ -164,9 +164,10 @@ class Copies:
     # -- tensor copies --
 
     def land_tensor(self, t: Transfer, tensor: TensorMap) -> None:
-        """Box and matrix meet where the box lies inside; outside a load brings zeros and a store does nothing."""
+        """Box and matrix meet where the box lies inside; outside a load brings zeros and a store does nothing, but that an
+        H200 writes the whole of the 16 bytes in which a row ends."""
         size = element_size(tensor.dtype)
-        inside, box_part = clip_box(tensor, t.corner)
+        inside, box_part = clip_box(tensor, t)
         where = self.tensor_view(t, tensor, inside, size)
         positions = swizzled(box_positions(tensor, size, t.shared[0] & 1023), tensor.swizzle)
         if t.to_shared:
@@ -219,10 +220,13 @@ def reduce_into(old: Array, new: Array, operation: str, element: str) -> None:
     view[...] = ATOMIC[operation](view, new.view(code))
 
 
-def clip_box(tensor: TensorMap, corner: tuple[int, ...]) -> tuple[list[tuple[int, int]], tuple[slice, ...]]:
-    """Per dimension the part of the matrix inside the box, and the same part as slices of the box, outermost first."""
-    inside = [(max(c, 0), min(c + box, extent)) for c, box, extent in zip(corner, tensor.box, tensor.shape, strict=True)]
-    slices = [slice(low - c, high - c) for (low, high), c in zip(inside, corner, strict=True)]
+def clip_box(tensor: TensorMap, t: Transfer) -> tuple[list[tuple[int, int]], tuple[slice, ...]]:
+    """Per dimension the part of the matrix inside the box, and the same part as slices of the box, outermost first. A store
+    takes the row's last 16 bytes for inside."""
+    unit = 1 if t.to_shared or t.operation else 16 // element_size(tensor.dtype)
+    shape = (-(-tensor.shape[0] // unit) * unit, *tensor.shape[1:])
+    inside = [(max(c, 0), min(c + box, extent)) for c, box, extent in zip(t.corner, tensor.box, shape, strict=True)]
+    slices = [slice(low - c, high - c) for (low, high), c in zip(inside, t.corner, strict=True)]
     return inside, tuple(slices[::-1])
 
 

@@ -232,7 +232,7 @@ class LazyCopies(Copies):
             return pieces
         size = element_size(t.map.dtype)
         box = np.zeros(t.map.box[::-1], bool)
-        box[clip_box(t.map, t.corner)[1]] = True
+        box[clip_box(t.map, t)[1]] = True
         return pieces[box.reshape(-1, 16 // size).any(axis=1)]
 
     def arrive_bytes(self, t: Transfer, pieces: Array, message: Message) -> None:
@@ -306,7 +306,7 @@ def matrix_rows(t: Transfer) -> list[tuple[int, int]]:
     """(address, bytes) of the runs of global memory that a tensor copy touches."""
     assert t.map is not None
     size = element_size(t.map.dtype)
-    inside, _ = clip_box(t.map, t.corner)
+    inside, _ = clip_box(t.map, t)
     if any(low >= high for low, high in inside):
         return []
     starts = np.array([t.map.address + inside[0][0] * size])
