@@ -40,7 +40,7 @@ TILES = [config for config, _ in WGMMA_FAMILY.configs_for(FP8[0])]
 
 @pytest.mark.parametrize("config", TILES, ids=str)
 def test_every_tile(torch: Any, rng: np.random.Generator, config: Any) -> None:
-    """Those with registers for two sets of sums, and shared memory for factors; the others refuse."""
+    """Those with registers for two sets of sums, shared memory for factors, and two of these along a row; the others refuse."""
     a, b = normal(torch, M, K, dtype=FP8[0]), normal(torch, N, K, dtype=FP8[0]).T
     scales = {
         "scale_a": on_gpu(torch, factors(rng, "strips", M, K)),
@@ -52,7 +52,8 @@ def test_every_tile(torch: Any, rng: np.random.Generator, config: Any) -> None:
     except lapidist.RefusalError as refusal:
         refused = str(refusal)
     if refused:
-        assert config.exchanged or config.wm // 16 * config.bn > 200 or "of shared memory" in refused
+        known = "of shared memory" in refused or "may meet three" in refused
+        assert known or config.exchanged or config.wm // 16 * config.bn > 200
     else:
         assert judge(d, a, b, promoted=True, unit="wgmma", **scales).ok
 

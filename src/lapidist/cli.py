@@ -116,7 +116,7 @@ def bench(
 
     place = present(place_of(device))
     drawn, part = CORPUS in (lists or ()), Part(count, skip, seed)
-    cases = chosen_cases(lists, mnk, file, dtype, part)
+    cases = chosen_cases(lists, mnk, file, dtype, Part() if scaled else part)
     listed = "-".join([*(lists or ["cases"]), short_name(cases[0].math), *([str(skip)] if skip or drawn else [])])
     instead = [name for name, given in (("launch", launch), ("limits", limits), ("scaled", scaled)) if given]
     if len(instead) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from lapidist.config import Config
@@ -210,8 +211,18 @@ def family_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict
     a_once, b_once = read_once(problem, config)
     a_map = operand_map(problem, problem.a, starts[0], lines[0], a_box, 4, packs[0], a_once)
     b_map = operand_map(problem, problem.b, starts[1], lines[1], b_box, 4, packs[1], b_once)
+    if problem.k == 0:
+        a_map, b_map = (nothing_at(at["D"], a_or_b) for a_or_b in (a_map, b_map))
     d_map = output_map(problem, config, at["D"], 4) if copies_out(problem) else a_map  # not looked at
     return {"a_map": a_map, "b_map": b_map, "d_map": d_map}
+
+
+def nothing_at(address: int, operand: TensorMap) -> TensorMap:
+    """An operand without elements, of which boxes outside are loaded, for their zeros. The engine looks at its memory for them
+    all the same, and frameworks give it no address: so it lies where something is that may be looked at."""
+    ranks = len(operand.shape)
+    place = address // TMA_ALIGNMENT * TMA_ALIGNMENT
+    return replace(operand, address=place, shape=(1,) * ranks, strides=(TMA_ALIGNMENT,) * (ranks - 1))
 
 
 def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:

@@ -142,7 +142,7 @@ def variant_of(specimen: Specimen, kernel: Kernel, config: Config, number: int, 
         rows = ROWS if kernel.unit == "fma" else rows  # two tiles: 256 x 128 sums take long
     elif number == WHOLE and kernel.unit != "fma":
         rows, columns = max(rows, config.bm + TAIL), max(columns, config.bn + TAIL)
-    spare = SPARE[number]
+    spare = 0 if specimen.exchanged else SPARE[number]  # there D leaves by the copy engine, in whole pieces of 16 bytes
     shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS[number % 2] * config.cluster)
     product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, sharers or PLANNED, spare)
