@@ -223,7 +223,7 @@ def reduce_into(old: Array, new: Array, operation: str, element: str) -> None:
 def clip_box(tensor: TensorMap, t: Transfer) -> tuple[list[tuple[int, int]], tuple[slice, ...]]:
     """Per dimension the part of the matrix inside the box, and the same part as slices of the box, outermost first. A store
     takes the row's last 16 bytes for inside."""
-    unit = 1 if t.to_shared or t.operation else 16 // element_size(tensor.dtype)
+    unit = 1 if t.to_shared else 16 // element_size(tensor.dtype)
     shape = (-(-tensor.shape[0] // unit) * unit, *tensor.shape[1:])
     inside = [(max(c, 0), min(c + box, extent)) for c, box, extent in zip(t.corner, tensor.box, shape, strict=True)]
     slices = [slice(low - c, high - c) for (low, high), c in zip(inside, t.corner, strict=True)]
