@@ -4,7 +4,7 @@
 // Predicts: three tiles ahead instead of one, none of them in registers. Five copies replace two loads and five stores,
 //           but four rows of A need four 64-bit pointers: the main loop grows from 586 to 605 instructions for 512 fmas.
 //           0.97x to 1.05x; the registers saved allow larger thread tiles (8x16: 1024 fmas in 1135 instructions).
-// Measured: 4096^3: 47.6 TFLOP/s, 92.6 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 48.2 TFLOP/s, 94.1 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //
 //   stage   0        1        2        3         one step later
 //           in use   there    coming   coming    freed, in use, there or coming, coming
