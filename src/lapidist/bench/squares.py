@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from lapidist.bench.contenders import LIBRARY
 from lapidist.bench.markdown import row_of, rule, speed
@@ -108,12 +109,14 @@ def summary(records: Sequence[Record]) -> str:
 
 
 def summary_row(records: Sequence[Record], math: str, size: int) -> str:
+    """cuBLAS as it was in the run of our best."""
     here = [record for record in records if record.m == record.n == record.k == size and record.tflops]
-    ours = [record for record in here if record.kind in ("rung", "production") and record.ratio]
-    vendor = next((record for record in here if record.kernel == "cublas"), None)
-    if not ours or vendor is None:
+    layout = next((record.layout for record in here if record.kernel == "cublas"), "")
+    ours = [record for record in here if record.kind in ("rung", "production") and record.ratio and record.layout == layout]
+    if not ours:
         return ""
     best = max(ours, key=lambda record: record.tflops or 0.0)
+    vendor = replace(best, tflops=(best.tflops or 0.0) / (best.ratio or 1.0))
     cells = [speed(best), speed(vendor), percent(best.ratio), percent(best.limit_share)]
     chosen = (best.config or "").partition(":")[0] if best.kernel == LIBRARY else ""
     return row_of([short_name(math), str(size), label(chosen or best.kernel), *cells])
