@@ -142,6 +142,18 @@ def test_matrices_of_one_element_may_be_neighbours(shapes: tuple[tuple[int, ...]
     assert np.array_equal(lapidist.gemm(a, b, kernel="wgmma", device="machine"), a @ b)
 
 
+@pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
+def test_operands_without_elements_need_no_address(layouts: str) -> None:
+    """Boxes of theirs are loaded all the same, for the zeros outside, and the chip looks at what the map points to."""
+    names = {"r": "row", "c": "col"}
+    a, b = whole((16, 0), 1, "bfloat16"), whole((0, 24), 2, "bfloat16")
+    plan = lapidist.plan(lying(a, names[layouts[0]]), lying(b, names[layouts[1]]), kernel="wgmma", device="machine").plan
+    assert plan is not None
+    at = {"A": 0, "B": 0, "D": 4098, "workspace": 0}
+    maps = plan.kernel.signature.tensor_maps(plan.problem, plan.config, at)
+    assert all(maps[name].address == 4096 and set(maps[name].shape) == {1} for name in ("a_map", "b_map"))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 @pytest.mark.parametrize("gap", [0, 3, None], ids=["none", "gaps", "over each other"])
 @pytest.mark.parametrize("k", [1, 7, 9, 33, 257, 301])
