@@ -24,14 +24,14 @@ from typed import TYPED, TYPED_IDS
 
 DECLARATION = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+\w+_param_\d+(?:\[(\d+)\])?")
 BYTES = {"u32": 4, "s32": 4, "f32": 4, "u64": 8, "s64": 8, "f64": 8, "b8": 1}
-STRUCTS = {"tensormap", "schedule", "workspace", "modes", "scales"}
+STRUCTS = {"tensormap", "schedule", "workspace", "modes", "scales", "order"}
 KINDS = {
     "u32": {"i32"},
     "s32": {"i32"},
     "u64": {"i64", "pointer"},
     "f32": {"f32"},
     "f64": {"f64"},
-    "b8": {"tensormap", "schedule", "workspace", "modes", "scales"},
+    "b8": STRUCTS,
 }
 
 

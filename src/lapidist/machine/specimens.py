@@ -142,7 +142,8 @@ def variant_of(specimen: Specimen, kernel: Kernel, config: Config, number: int, 
         rows = ROWS if kernel.unit == "fma" else rows  # two tiles: 256 x 128 sums take long
     elif number == WHOLE and kernel.unit != "fma":
         rows, columns = max(rows, config.bm + TAIL), max(columns, config.bn + TAIL)
-    spare = 0 if specimen.exchanged else SPARE[number]  # there D leaves by the copy engine, in whole pieces of 16 bytes
+    by_engine = not specimen.ragged and any(name == "d_map" for name, _ in kernel.signature.parameters)
+    spare = 0 if by_engine else SPARE[number]  # the copy engine writes D in whole pieces of 16 bytes
     shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS[number % 2] * config.cluster)
     product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, sharers or PLANNED, spare)
