@@ -1,0 +1,100 @@
+"""The bench on a GPU: what is measured is right, beside the vendor, and leaves the framework as it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lapidist.bench.cases import Case
+from lapidist.bench.contenders import choose
+from lapidist.bench.measure import BURST
+from lapidist.dtypes import MATHS
+
+pytestmark = pytest.mark.gpu
+
+
+def test_a_measured_row_is_right_and_timed_beside_the_vendor() -> None:
+    from lapidist.bench.climb import Work, on_gpu
+
+    kept: list[int] = []
+    works = [Work(Case(1000, 1004, 512), tuple(choose("coalesced,lapidist", False, "float32")))]
+    conditions, records = on_gpu(works, 0, "burst", 2, lambda _, rows: kept.append(len(rows)))
+    assert kept == [len(records)]
+    assert conditions.driver is not None
+    by_name = {record.kernel: record for record in records}
+    assert by_name["cublas"].ratio == 1.0
+    for record in records:
+        assert record.ok, record.error
+        assert record.seconds is not None
+        assert record.worst is not None
+        assert 0 < record.worst <= 1
+    assert by_name["coalesced"].seconds > by_name["lapidist"].seconds
+
+
+@pytest.mark.parametrize("math", [math for math in MATHS if math != "uint8"])
+def test_every_type_is_measured_beside_the_vendor(math: str) -> None:
+    from lapidist.bench.climb import Work, on_gpu
+
+    works = [Work(Case(512, 256, 384, math), tuple(choose("lapidist", False, math)))]
+    conditions, records = on_gpu(works, 0, "burst", 1, lambda *_: None)
+    by_name = {record.kernel: record for record in records}
+    ours, vendor = by_name["lapidist"], by_name["cublas"]
+    assert ours.ok, ours.error
+    assert (ours.dtype, ours.out_dtype) == (math, Case(1, 1, 1, math).out_dtype)
+    assert "cuBLAS by torch" in (conditions.vendor or "")
+    if math == "float8_e5m2":
+        assert "Multiplication of two Float8_e5m2 matrices is not supported" in (vendor.error or "")
+        assert ours.ratio is None
+        assert "no ratio: cublas did not run" in (ours.note or "")
+    else:
+        assert vendor.ok, vendor.error
+        assert ours.ratio is not None
+
+
+def test_torchs_switches_are_put_back() -> None:
+    import torch
+
+    from lapidist.bench.frameworks import Torch
+
+    before = torch.backends.cuda.matmul.fp32_precision
+    a, b, c = (torch.randn(256, 256, device="cuda") for _ in "abc")
+    Torch().multiply("tf32", [a], [b], [c])(0)
+    exact = a.double() @ b.double()
+    assert (c - exact).abs().max() > 1e-3, "it was multiplied as tf32"
+    Torch().multiply("float32", [a], [b], [c])(0)
+    assert (c - exact).abs().max() < 1e-3
+    assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lapidist.bench.contenders import KernelContender
+    from lapidist.bench.measure import Stage
+    from lapidist.bench.peers import Vendor
+
+    class Lazy(KernelContender):
+        """Does nothing: the poison stays."""
+
+        def prepare(self, case, a, b, c):  # type: ignore[no-untyped-def]
+            return lambda index: None
+
+    with Stage(0, replace(BURST, rounds=1)) as stage:
+        _, wrong = stage.measure(Case(64, 64, 64), (Vendor(stage.framework, "float32"), Lazy(None, "float32")))
+    assert not wrong.ok
+    assert wrong.seconds is None
+    assert "wrong result" in (wrong.error or "")
+
+
+def test_the_framework_works_on_after_the_bench() -> None:
+    """It must not be left on a stream that no longer exists."""
+    import torch
+
+    from lapidist.bench.measure import Stage
+
+    before = torch.cuda.current_stream()
+    with Stage(0, BURST) as stage:
+        assert torch.cuda.current_stream().cuda_stream == int(stage.stream.handle)
+    del stage
+    assert torch.cuda.current_stream() == before
+    torch.manual_seed(0)
+    assert torch.ones(3, device="cuda").sum().item() == 3
