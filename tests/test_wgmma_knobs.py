@@ -14,7 +14,8 @@ from lapidist import machine
 from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.device import chip
-from lapidist.hopper import WGMMA_FAMILY, tile
+from lapidist.hopper import WGMMA_FAMILY
+from lapidist.hopper_knobs import CLUSTERS, tile
 from lapidist.kernels import kernel_named
 from lapidist.planner import choose
 from lapidist.problem import dense_problem
@@ -25,11 +26,11 @@ NAMES = {"r": "row", "c": "col"}
 
 
 def exchanged(*knobs: Any, **more: Any) -> Config:
-    return replace(tile(*knobs), exchanged=True, **more)
+    return tile(*knobs, exchanged=True, **more)
 
 
-def ping_pong(math: str, bm: int, bn: int, stages: int, cluster: tuple[int, int] = (1, 1), **more: Any) -> Config:
-    return replace(tile(math, bm, bn, stages, cluster), wm=bm // 4, ping_pong=True, **more)
+def ping_pong(*knobs: Any, **more: Any) -> Config:
+    return tile(*knobs, ping_pong=True, **more)
 
 
 def run(a: Array, b: Array, config: Config, seed: int, **more: Any) -> Array:
@@ -40,6 +41,32 @@ def run(a: Array, b: Array, config: Config, seed: int, **more: Any) -> Array:
     launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
     machine.run(launch, sanitize=True, seed=seed)
     return d
+
+
+# ---- tiles and blocks ----
+
+
+@pytest.mark.parametrize("columns", range(16, 257, 16))
+def test_tiles_of_every_width(columns: int) -> None:
+    """Each with another height and another cluster; B by rows, in slabs of 64 columns, and by columns."""
+    turn = columns // 16
+    rows = (64, 128, 192, 256)[turn % 4] if columns <= 192 else (64, 128)[turn % 2]
+    config = tile("bfloat16", rows, columns, 2, (*CLUSTERS, *CLUSTERS)[turn % 4 + turn // 4])
+    a, b = whole((rows + 8, 136), 1, "bfloat16"), whole((136, columns - 8), 2, "bfloat16")
+    check(run(a, lying(b, "row" if turn % 3 else "col"), config, columns), a, b)
+
+
+@pytest.mark.parametrize("more", [{}, {"schedule": "stream_k"}], ids=str)
+@pytest.mark.parametrize(
+    ("config", "grid"), [(tile("bfloat16", 64, 32, 2), 3), (tile("bfloat16", 64, 32, 2, (2, 1)), 2)], ids=str
+)
+def test_fewer_blocks_than_multiprocessors(config: Config, grid: int, more: dict[str, Any]) -> None:
+    a, b = whole((260, 200), 1, "bfloat16"), whole((200, 72), 2, "bfloat16")
+    asked: dict[str, Any] = {"kernel": "wgmma", "config": config, "avail_sms": 3, **more}
+    plan = lapidist.plan(a, b, device="machine", **asked).plan
+    assert plan is not None
+    assert plan.grid == (grid, 1, 1)
+    check(multiply(a, b, **asked), a, b)
 
 
 # ---- A and B exchanged ----
@@ -209,11 +236,24 @@ def test_boxes_that_lie_outside_altogether(config: Config, layouts: str) -> None
 @pytest.mark.parametrize(
     ("math", "layouts", "config", "reason"),
     [
-        ("bfloat16", "rr", tile("bfloat16", 64, 24, 2), "rows have 32 bytes or more; this tile has 24 columns"),
+        ("bfloat16", "rr", tile("bfloat16", 96, 64, 2), "bm is 64, 128, 192 or 256; it is 96"),
+        ("bfloat16", "rr", tile("bfloat16", 320, 64, 2), "bm is 64, 128, 192 or 256; it is 320"),
+        ("bfloat16", "rr", tile("bfloat16", 64, 24, 2), "bn is a multiple of 16 up to 256; it is 24"),
+        ("bfloat16", "rr", tile("bfloat16", 64, 272, 2), "bn is a multiple of 16 up to 256; it is 272"),
+        ("bfloat16", "rr", tile("float8_e5m2", 64, 32, 2), "bk is 64 of bfloat16; it is 128"),
+        ("bfloat16", "rr", replace(tile("bfloat16", 128, 64, 2), wm=32), "are 16, 64, 0, 0; they are 32, 64, 0, 0"),
+        ("bfloat16", "rr", replace(tile("bfloat16", 128, 64, 2), wn=32), "are 16, 64, 0, 0; they are 16, 32, 0, 0"),
+        ("bfloat16", "rr", tile("bfloat16", 128, 64, 1), "it takes 2 at least; it is 1"),
+        ("bfloat16", "rr", tile("bfloat16", 128, 64, 2, producers=32), "producers are 128; they are 32"),
+        ("bfloat16", "rr", tile("bfloat16", 128, 64, 2, (3, 1)), "clusters are 1x1, 2x1, 1x2, 2x2, 4x1 blocks"),
+        ("bfloat16", "rr", tile("bfloat16", 128, 64, 2, (16, 1)), "larger ones find no place; got 16x1"),
+        ("bfloat16", "rr", tile("bfloat16", 256, 256, 2), "has 192 registers for its sums; this tile gives it 256"),
+        ("bfloat16", "rr", tile("bfloat16", 256, 192, 4), "bytes of shared memory; H200 gives a block 232448"),
+        ("int8", "rc", tile("int8", 64, 16, 2), None),
         ("bfloat16", "rr", tile("bfloat16", 256, 208, 2), "has 192 registers for its sums; this tile gives it 208"),
         ("tf32", "cc", tile("tf32", 256, 128, 2), "gives it 128, and A takes 96 on its way through them"),
         ("int8", "cc", tile("int8", 64, 64, 2), "tiles are counted in 128 of its rows; this one has 64"),
-        ("bfloat16", "rr", replace(tile("bfloat16", 128, 64, 2), ping_pong=True), "a tile of 64 or 128 rows to itself"),
+        ("bfloat16", "rr", replace(tile("bfloat16", 128, 64, 2), ping_pong=True), "are 32, 64, 0, 0; they are 16, 64, 0, 0"),
         ("int8", "rc", exchanged("int8", 64, 64, 2), None),
     ],
 )
@@ -221,6 +261,25 @@ def test_refusals(math: str, layouts: str, config: Config, reason: str | None) -
     problem = dense_problem(512, 512, 512, math, layouts)
     refusal = WGMMA_FAMILY.refuse(problem.exchanged() if config.exchanged else problem, config, H200)
     assert refusal is None if reason is None else reason in (refusal or "")
+
+
+@pytest.mark.parametrize(
+    "reserved", [{"bm": 64}, {"cluster_m": 1}, {"stages": 1}, {"bn": 192, "wn": 192}, {"producers": 0}], ids=str
+)
+def test_a_rung_is_one_config(reserved: dict[str, int]) -> None:
+    """Of the others some would wait without end, and clusters of one block be compiled as pairs."""
+    rung, problem = kernel_named("wgmma_persistent"), dense_problem(512, 512, 512, "bfloat16", "rr")
+    own = rung.config_for("bfloat16")
+    assert "a rung" in (rung.refuse(problem, replace(own, **reserved), H200) or "")
+    assert rung.refuse(problem, replace(own, bn=128, wn=128, stages=5), H200) is None
+
+
+@pytest.mark.parametrize("name", ["mma", "simt", "sgemm", "mma_multistage"])
+def test_other_families_have_no_clusters(name: str) -> None:
+    kernel, problem = kernel_named(name), dense_problem(512, 512, 512, "float32" if name == "sgemm" else "float16", "rr")
+    config = kernel.config_for(problem.math)
+    assert "no clusters to choose" in (kernel.refuse(problem, replace(config, cluster_m=2), H200) or "")
+    assert "no thread multiplies" in (kernel.refuse(problem, replace(config, bm=1, producers=32), H200) or "")
 
 
 def test_knobs_belong_to_the_family() -> None:

@@ -35,6 +35,9 @@ class Config:
                 raise ArgumentError(
                     f"config: {name} must be at least 1; got {getattr(self, name)}. See lapidist.KERNELS for examples"
                 )
+        for name, least in (("bk", 0), ("wm", 0), ("wn", 0), ("stages", 0), ("producers", 0), ("cluster_m", 1), ("cluster_n", 1)):
+            if getattr(self, name) < least:
+                raise ArgumentError(f"config: {name} must be at least {least}; got {getattr(self, name)}. Leave it away")
         if self.raster < 0:
             raise ArgumentError(f"config: raster must be at least 0, the kernel's own choice; got {self.raster}")
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from lapidist.config import Config
 from lapidist.dtypes import FP8, TF32, element_of, size_of
+from lapidist.hopper_knobs import refuse_knobs, refuse_rung_knobs, tile
 from lapidist.hopper_operands import (
     PATCH_BYTES,
     PATCH_ROWS,
@@ -53,17 +55,6 @@ PROMOTED_REGISTERS, PROMOTED_REGISTERS_OF_THREE = 200, 136  # of 224 a thread, o
 MATHS = (*TURNED, TF32, "int8", "uint8", *FP8)
 
 
-def step_of(math: str) -> int:
-    """Elements of k in a step."""
-    return 128 // element_of(math).nbytes
-
-
-def tile(math: str, bm: int, bn: int, stages: int, cluster: tuple[int, int] = (1, 1), producers: int = 128) -> Config:
-    """A warp owns 16 rows of each 64; a warpgroup has one such slab, or two in tiles of 256 rows."""
-    rows = 32 if bm == 256 else 16
-    return Config(bm, bn, step_of(math), rows, bn, 0, 0, stages, producers, *cluster)
-
-
 # ---- what they refuse ----
 
 
@@ -101,6 +92,8 @@ def refuse_family(problem: Problem) -> str | None:
 def refuse_tile(problem: Problem, config: Config) -> str | None:
     """Registers hold sums and products, and a tile meets at most two blocks of 128 columns with a factor each."""
     slabs, lines = config.wm // PATCH_ROWS, ROW_BYTES // size_of(problem.dtype)
+    if wrong := refuse_knobs(problem, config):
+        return wrong
     if by_registers(problem) and config.bm % lines:
         return f"A is turned on its way through registers: tiles are counted in {lines} of its rows; this one has {config.bm}"
     through = BY_REGISTERS * slabs if by_registers(problem) else 0
@@ -110,8 +103,8 @@ def refuse_tile(problem: Problem, config: Config) -> str | None:
         return f"a thread has {room} registers for its sums; this tile gives it {slabs * config.bn // 2}{more}"
     if config.bn * size_of(problem.out_dtype) % PATCH_BYTES and not turned_d(problem):
         return f"D leaves in patches whose rows have {PATCH_BYTES} bytes or more; this tile has {config.bn} columns"
-    if config.ping_pong and (slabs * 64 != config.bm or problem.scaling.promoted):
-        return "in ping-pong a warpgroup has a tile of 64 or 128 rows to itself, whose sums stay in the tensor core"
+    if config.ping_pong and problem.scaling.promoted:
+        return "in ping-pong a warpgroup has a tile to itself, whose sums stay in the tensor core: these shall be promoted"
     if config.exchanged and not (turned_d(problem) and copies_out(problem) and size_of(problem.out_dtype) > 1):
         return "with A and B exchanged D leaves by the copy engine alone: elements of 2 bytes or more, rows that start on 16"
     held = slabs * config.bn + (config.bn // 4 if problem.scaling.b.kind == STRIPS else 0) + through
@@ -236,13 +229,10 @@ def family_configs(math: str) -> Tuned:
     exchanged = [replace(config, exchanged=True) for config in others]
     pairs.append(tile(math, 256, 192, deepest(256, 192), (1, 2)))  # the fewest bytes to move for a product: the least power
     # Where k is short, stores are long: they run beside the other warpgroup's products.
-    by_turns = [replace(tile(math, *shape, deepest(*shape)), wm=32, ping_pong=True) for shape in ((128, 192), (128, 128))]
+    by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
     # B is A by columns where they are exchanged, and A lies by rows: a stage more may find room.
-    shared = [
-        replace(tile(math, *shape, deepest(*shape, turned_b=not ex), cluster), exchanged=ex)
-        for shape, cluster, ex in SHARED_LOADS
-    ]
-    by_turns += [replace(tile(math, *shape, deepest(*shape), (2, 2)), wm=32, ping_pong=True) for shape in SHARED_BY_TURNS]
+    shared = [tile(math, *shape, deepest(*shape, turned_b=not ex), cluster, exchanged=ex) for shape, cluster, ex in SHARED_LOADS]
+    by_turns += [tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in SHARED_BY_TURNS]
     if math not in TURNED:
         shared = [each for each in shared if not each.exchanged or (each.bm == 128 and each not in exchanged)]
     # Beside factors that change along k, a stage less finds room.
@@ -283,6 +273,7 @@ WGMMA_RUNGS = tuple(
         types=TYPES,
         unit="wgmma",
         model=rung_seconds,
+        fits=partial(refuse_rung_knobs, tuned),
         schedules=streamed_schedules if signature.scheduled else None,
     )
     for source, idea, signature, tuned, efficiency, persistent, shared in (

@@ -180,6 +180,10 @@ class Kernel:
             return "it needs compute capability {}.{}; {} has {}.{}".format(*since, device.name, *device.capability)
         if max(problem.m, problem.n, problem.k) > INT_LIMIT:
             return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
+        if config.consumers < 1:
+            return f"the tile of a warp or a thread lies within the block's; with {config} no thread multiplies"
+        if config.cluster > 1 and self.unit != "wgmma":
+            return f"its blocks share no loads, so it has no clusters to choose; the config is {config}"
         if config.threads > BLOCK_LIMIT:
             return f"a block has at most {BLOCK_LIMIT} threads; {config} would need {config.threads}"
         if self.tiles(problem, config) > GRID_LIMIT:

@@ -88,13 +88,15 @@ def as_computed(problem: Problem, config: Config) -> Problem:
 def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, sharing: Sharing) -> Candidate:
     problem = as_computed(problem, config)
     refusal = kernel.refuse(problem, config, device)
-    efficiency *= left_of(problem, kernel, config) if refusal is None else 1.0
     if refusal is None and sharing.asked_for and not kernel.signature.scheduled:
         refusal = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
-    if refusal is None and kernel.schedules is not None:
+    if refusal is not None:
+        return Candidate(kernel, config, None, math.inf, refusal)
+    efficiency *= left_of(problem, kernel, config)
+    if kernel.schedules is not None:
         return weigh_schedules(problem, device, kernel, config, efficiency, sharing)
     schedule = None
-    if refusal is None and kernel.signature.scheduled:
+    if kernel.signature.scheduled:
         try:
             tiles, rows = kernel.tile_grid(problem, config), kernel.sum_rows(config)
             costs = sharing_costs(problem, device, kernel, config, efficiency)
