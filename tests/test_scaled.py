@@ -237,6 +237,21 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         ShapeError,
         r"scale_b: must be one factor, or of shape \(500,\), \(1, 500\), \(3, 500\) or \(3, 4\) .* 500 columns of b .*\(4, 3\)",
     ),
+    "k for m": (
+        lambda: lapidist.matmul(A, B, scale_a=ones(300)),
+        ShapeError,
+        r"scale_a: must be one factor, or of shape \(200,\), .* for 200 rows of a and k = 300; got \(300,\)\. Reshape it",
+    ),
+    "one dimension too many": (
+        lambda: lapidist.matmul(A, B, scale_b=ones(1, 3, 500)),
+        ShapeError,
+        r"scale_b: must be one factor, or of shape .* for 500 columns of b and k = 300; got \(1, 3, 500\)\. Reshape it",
+    ),
+    "a list": (
+        lambda: lapidist.matmul(A, B, scale_a=[1.0, 2.0]),
+        ArgumentError,
+        r"scale_a: must be a real number or a float32 array beside the operands; got list\. Make it an array",
+    ),
     "type of factors": (
         lambda: lapidist.matmul(A, B, scale_a=ones(200, dtype="float64")),
         DTypeError,
@@ -247,7 +262,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         LapidistError,
         r"scale_a: must start on a multiple of its element's 4 bytes; it starts . beyond one\. Pass a copy",
     ),
-    "a word": (lambda: lapidist.matmul(A, B, scale_a="row"), ArgumentError, r"scale_a: must be a real number; got str"),
+    "a word": (lambda: lapidist.matmul(A, B, scale_a="row"), ArgumentError, r"scale_a: must be a real number or a float32 array .*; got str"),
     "factors of halves": (
         lambda: lapidist.matmul(ones(4, 4, dtype="float16"), ones(4, 4, dtype="float16"), scale_b=2.0),
         DTypeError,
@@ -261,7 +276,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "promote that is no flag": (
         lambda: lapidist.matmul(A, B, promote=2),
         ArgumentError,
-        r"promote: must be True or False; got 2",
+        r"promote: must be True or False; got 2\. Call bool\(\) on it, or leave promote away",
     ),  # type: ignore[arg-type]
     "blocks without promotion": (
         lambda: lapidist.matmul(A, B, scale_a=ones(200, 3), promote=False),

@@ -244,7 +244,8 @@ def require_scalar(name: str, value: object) -> float:
 
 def require_flag(name: str, value: object) -> None:
     if not isinstance(value, (bool, np.bool_)):
-        raise ArgumentError(f"{name}: must be True or False; got {value!r}. BLAS' 'N' is False, 'T' is True")
+        hint = "BLAS' 'N' is False, 'T' is True" if name.startswith("trans") else f"Call bool() on it, or leave {name} away"
+        raise ArgumentError(f"{name}: must be True or False; got {value!r}. {hint}")
 
 
 def require_whole_elements(operand: Operand) -> None:

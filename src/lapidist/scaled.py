@@ -100,6 +100,10 @@ NAMES = ("scale_a", "scale_b")
 
 
 def require_number(name: str, value: object) -> float:
+    if not isinstance(value, (int, float, np.floating, np.integer)):
+        raise ArgumentError(
+            f"{name}: must be a real number or a float32 array beside the operands; got {type(value).__name__}. Make it an array"
+        )
     number = checks.require_scalar(name, value)
     checks.require_in_range(name, number, "float32")
     return number
@@ -114,11 +118,12 @@ def scale_of(operand: Operand, lines: int, k: int) -> Scale:
         return Scale(ONE)
     if len(shape) == 1 and shape[0] == lines:
         return Scale(LINES, strides[0])
-    (across, along), (line_step, block_step) = (shape, strides) if of_a else (shape[::-1], strides[::-1])
-    if len(shape) == 2 and (across, along) == (lines, 1):
-        return Scale(LINES, line_step)
-    if len(shape) == 2 and along == blocks and across in (lines, squares):
-        return Scale(STRIPS if across == lines else SQUARES, line_step, block_step)
+    if len(shape) == 2:
+        (across, along), (line_step, block_step) = (shape, strides) if of_a else (shape[::-1], strides[::-1])
+        if (across, along) == (lines, 1):
+            return Scale(LINES, line_step)
+        if along == blocks and across in (lines, squares):
+            return Scale(STRIPS if across == lines else SQUARES, line_step, block_step)
     turn = slice(None) if of_a else slice(None, None, -1)
     wanted = [str((lines,)), *(str(each[turn]) for each in ((lines, 1), (lines, blocks), (squares, blocks)))]
     raise ShapeError(
