@@ -1,4 +1,4 @@
-"""On a GPU: every knob of wgmma in every type and layout, over many tiles of many steps, exactly."""
+"""On a GPU: every knob of wgmma in every type and layout, and tiles of every size, over many tiles of many steps, exactly."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import pytest
 
 import lapidist
 from lapidist.config import Config
-from lapidist.hopper import MATHS, WGMMA_FAMILY, tile
+from lapidist.hopper import MATHS, WGMMA_FAMILY
+from lapidist.hopper_knobs import CLUSTERS, TILE_ROWS, tile
 from lapidist.planner import as_computed
+from lapidist.plans import make_plan
 from lapidist.prepare import query_device
 from lapidist.problem import dense_problem
 from lapidist.verify import judge
+from lapidist.warm import build_all, builds_of
 from on_gpu import laid_out, whole
 from typed import precision_of
 
@@ -24,7 +27,7 @@ def knobs(math: str) -> list[Config]:
     """Each exchanged, too; of those that do not fit a layout the others are enough."""
     tiles = [tile(math, 64, 64, 4), tile(math, 128, 80, 4, (2, 1)), tile(math, 128, 64, 3, (1, 2)), tile(math, 256, 96, 3)]
     tiles += [tile(math, 64, 64, 4, (2, 2)), tile(math, 128, 96, 3, (4, 1))]
-    by_turns = [replace(tile(math, 64, 96, 4), ping_pong=True), replace(tile(math, 128, 64, 3), wm=32, ping_pong=True)]
+    by_turns = [tile(math, 64, 96, 4, ping_pong=True), tile(math, 128, 64, 3, ping_pong=True)]
     return [replace(each, exchanged=exchanged) for each in (*tiles, *by_turns) for exchanged in (False, True)]
 
 
@@ -44,3 +47,19 @@ def test_every_knob_over_many_tiles(torch: Any, math: str, layouts: str) -> None
         d = lapidist.gemm(a, b, kernel="wgmma", config=config, precision=precision_of(math))
         assert judge(d, a, b, exact=True, precision=precision_of(math)).ok, config
     assert ran >= 8
+
+
+@pytest.mark.parametrize("layouts", ["rr", "rc"])
+def test_tiles_of_every_size(torch: Any, layouts: str) -> None:
+    """Each with two kinds of clusters, so that a block's part of B has 4 to 256 columns; compiled together, ahead."""
+    math, (m, n, k) = "bfloat16", (1352, 712, 144)
+    a, b = whole(torch, math, m, k), laid_out(whole(torch, math, k, n).clamp(0, 1), {"r": "row", "c": "col"}[layouts[1]])
+    problem, device = dense_problem(m, n, k, math, layouts), query_device(0)
+    sizes = [(rows, columns) for rows in TILE_ROWS for columns in range(16, 257, 16)]
+    wanted = [tile(math, *size, 2, (*CLUSTERS, *CLUSTERS)[turn % 5 + more]) for turn, size in enumerate(sizes) for more in (0, 3)]
+    configs = [config for config in wanted if WGMMA_FAMILY.refuse(problem, config, device) is None]
+    assert len(configs) == 2 * (len(sizes) - 8)  # of 192 and 256 rows none is wider than 192
+    assert not any(built.error for built in build_all(builds_of(make_plan(problem, device, WGMMA_FAMILY, c) for c in configs)))
+    for config in configs:
+        d = lapidist.gemm(a, b, kernel="wgmma", config=config)
+        assert judge(d, a, b, exact=True).ok, config
