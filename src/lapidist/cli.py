@@ -93,6 +93,7 @@ def bench(
     launch: Annotated[bool, typer.Option("--launch", help="host costs instead: launches, first calls, import")] = False,
     limits: Annotated[bool, typer.Option("--limits", help="each unit's own limit instead: fma, mma.sync, wgmma")] = False,
     scaled: Annotated[bool, typer.Option("--scaled", help="8-bit floats with factors instead, in every form")] = False,
+    layouts: Annotated[bool, typer.Option("--layouts", help="the types of wgmma in all four layouts instead")] = False,
     as_json: Json = False,
     csv: Csv = None,
     plot: Plot = None,
@@ -118,7 +119,8 @@ def bench(
     drawn, part = CORPUS in (lists or ()), Part(count, skip, seed)
     cases = chosen_cases(lists, mnk, file, dtype, Part() if scaled else part)
     listed = "-".join([*(lists or ["cases"]), short_name(cases[0].math), *([str(skip)] if skip or drawn else [])])
-    instead = [name for name, given in (("launch", launch), ("limits", limits), ("scaled", scaled)) if given]
+    modes = ("launch", launch), ("limits", limits), ("scaled", scaled), ("layouts", layouts)
+    instead = [name for name, given in modes if given]
     if len(instead) > 1:
         raise ArgumentError(f"--{instead[1]}: is measured in place of products, as --{instead[0]} is; got both. Give one of them")
     outputs = Outputs(as_json, csv, plot, html, record, f"bench-{instead[0] if instead else listed}")
@@ -340,8 +342,8 @@ def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, 
 
 
 def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -> None:
-    """Host costs, the limits of the units, or 8-bit floats with factors, a part of them: of a GPU only."""
-    from lapidist.bench import launches, limits, scaled
+    """Host costs, the limits of the units, all layouts, or 8-bit floats with factors, a part of them: of a GPU only."""
+    from lapidist.bench import launches, layouts, limits, scaled
     from lapidist.driver import require_gpu
 
     outputs.require_writable()
@@ -351,7 +353,7 @@ def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -
     require_gpu(ordinal)
     if what == "scaled":
         return outputs.write(*scaled.measure(ordinal, outputs.keep, part))
-    measure = launches.measure if what == "launch" else limits.measure
+    measure = {"launch": launches.measure, "limits": limits.measure, "layouts": layouts.measure}[what]
     return outputs.write(*measure(ordinal, outputs.keep))
 
 

@@ -9,6 +9,8 @@ from itertools import pairwise
 from lapidist.bench import warming
 from lapidist.bench.cases import shape_words
 from lapidist.bench.corpora import corpus_sections, layer_sections, layers, planner_sections
+from lapidist.bench.layouts import MODE as LAYOUTS_MODE
+from lapidist.bench.layouts import layout_sections
 from lapidist.bench.markdown import Columns, row_of, rule, speed, table
 from lapidist.bench.record import Record, Run
 from lapidist.bench.scaled import scaled_sections
@@ -54,7 +56,8 @@ def performance(found: Found, runs: Sequence[Run]) -> str:
         parts += type_sections(products, mode)
         for kind in maths_in(products):
             parts += shapes_of(mode, kind, in_math(products, kind))
-    parts += [*layer_sections(records), *scaled_sections(records), *corpus_sections(runs), *planner_sections(runs)]
+    parts += [*layer_sections(records), *layout_sections(records), *scaled_sections(records)]
+    parts += [*corpus_sections(runs), *planner_sections(runs)]
     parts += limits_section(records)
     parts += host_section([record for record in records if record.mode == "host"])
     parts += warm_section([record for record in records if record.mode == warming.MODE])
@@ -204,7 +207,7 @@ def warm_section(records: Sequence[Record]) -> list[str]:
 
 
 def failures_section(records: Sequence[Record]) -> list[str]:
-    failed = [record for record in records if record.error]
+    failed = [record for record in records if record.error and record.mode != LAYOUTS_MODE]  # of some, torch has no product
     if not failed:
         return []
     lines = []

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lapidist.bench import corpora, markdown, prose, scaled, sharing_report, warming
+from lapidist.bench import corpora, layouts, markdown, prose, scaled, sharing_report, warming
 from lapidist.bench.cases import shape_words
 from lapidist.bench.machine_page import machine_blocks
 from lapidist.bench.record import Record, Run, read_runs
@@ -50,7 +50,8 @@ def publish(root: Path, check: bool, html: Path | None = None) -> int:
 
 def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal] = ()) -> dict[Path, str]:
     """Every published file as it should be."""
-    found = [(record, run) for record, run in latest(runs) if record.mode in (*TIMED_MODES, scaled.MODE, "host", warming.MODE)]
+    published = (*TIMED_MODES, layouts.MODE, scaled.MODE, "host", warming.MODE)
+    found = [(record, run) for record, run in latest(runs) if record.mode in published]
     texts = {root / "docs" / "performance.md": prose.performance(found, runs) + withdrawn(withdrawals)}
     texts |= sharing_report.documents(root, runs) | corpora.corpus_plots(root, runs)
     readme = root / "README.md"
