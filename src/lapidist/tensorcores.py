@@ -47,10 +47,6 @@ def staged(math: str, bm: int, bn: int, k_bytes: int, warp: tuple[int, int], sta
     return Config(bm, bn, k_bytes // element_of(math).nbytes, *warp, tm=0, tn=0, stages=stages)
 
 
-def by_math(types: Types, make: Callable[[str], Tuned]) -> dict[str, Tuned]:
-    return {math: make(math) for math in types.maths}
-
-
 # What each reaches of mma.sync's limit at 4096^3 on an H200, by column: half and bfloat16, tf32, double, 8-bit integers, 8-bit
 # floats.
 COLUMN_OF = {"float16": 0, "bfloat16": 0, TF32: 1, "float64": 2, "int8": 3, "uint8": 3, **dict.fromkeys(FP8, 4)}

@@ -29,9 +29,7 @@ def type_section(title: str, series: Sequence[Series]) -> str:
     """TFLOP/s and % of cuBLAS of every kernel on every size; shares at its best size; who won and who lost."""
     if not any(each.records[0].kind != "peer" for each in series):
         return ""
-    ordered = sorted(
-        series, key=lambda each: (KIND_ORDER.get(each.records[0].kind, 9), RUNG_NUMBER.get(each.kernel, 99), each.kernel)
-    )
+    ordered = sorted(series, key=place_of)
     sizes = sorted({record.m for each in series for record in each.records})
     heads = ["kernel", *(f"{size}^3" for size in sizes), "at best, % of limit", "% of its unit", "MHz", "W"]
     lines = [row_of(heads), rule(heads)]
