@@ -52,6 +52,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         (["climb", "--csv", "/nowhere/rows.csv"], ["--csv", "folder that exists", "/nowhere"]),
         (["climb", "--html", "/"], ["--html", "is a folder"]),
         (["climb", "--plot", "ladder.txt"], ["--plot", ".svg", "ladder.txt"]),
+        (["schedule", "--mnk", "64,64,64", "--kernel", "wgmma"], ["--kernel", "wgmma", "float32", "Name another type"]),
         (["bench", "squars"], ["LISTS", "squares", "'squars'"]),
         (["bench", "--file", "/nowhere.json"], ["--file", "/nowhere.json"]),
         (["bench", "--launch", "--device", "machine"], ["--device", "machine"]),

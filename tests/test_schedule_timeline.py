@@ -11,10 +11,16 @@ from typing import Any
 import pytest
 
 from lapidist import cli
+from lapidist.bench.cases import Case
+from lapidist.bench.contenders import problem_of
+from lapidist.device import chip
 from lapidist.errors import ArgumentError
-from lapidist.schedule import CostModel, TileGrid, data_parallel, simulate, stream_k
+from lapidist.hopper import WGMMA_FAMILY
+from lapidist.hopper_sharing import handing_on
+from lapidist.hopper_time import seconds
+from lapidist.schedule import CostModel, TileGrid, data_parallel, simulate, split_k, stream_k
 from lapidist.schedule_command import schedule
-from lapidist.timeline import as_data, bars, cells, compare, draw, name, parse_costs, round_step
+from lapidist.timeline import as_data, bars, cells, compare, draw, name, of_kernel, parse_costs, round_step
 
 SVG = "{http://www.w3.org/2000/svg}"
 SMALL = stream_k(TileGrid(3, 3, 32), sms=4)
@@ -138,6 +144,19 @@ def test_a_kernel_brings_its_tile_and_its_costs(capsys: pytest.CaptureFixture[st
     assert "us (measured on an H200)" in printed
     with pytest.raises(ArgumentError, match="--kernel: must be one that takes schedules; got warp_tile"):
         schedule("1500,700,4096", kernel="warp_tile")
+
+
+def test_wgmma_brings_the_costs_that_its_planner_weighs() -> None:
+    """What is handed on by turnstile costs the same in the drawing and in the model: for two peers, and for each further one."""
+    case = Case(1024, 1152, 4096, "bfloat16")
+    words, grid, per_sm, costs = of_kernel("wgmma", case)
+    config = WGMMA_FAMILY.config_for("bfloat16")
+    assert (words, per_sm) == (f"wgmma's {config}", 1)
+    for splits in (2, 5):
+        shared = handing_on(grid, config, split_k(grid, splits))
+        assert costs.block(0, splits) - costs.block(0, 1) == pytest.approx(shared)
+    alone = seconds(problem_of(case, False), config, chip("h200"))
+    assert costs.block(grid.iterations, 1) == pytest.approx(alone, rel=0.1)
 
 
 def test_costs_are_microseconds() -> None:

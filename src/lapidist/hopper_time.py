@@ -23,10 +23,10 @@ from lapidist.hopper_operands import (
     transposed,
     turned,
 )
-from lapidist.hopper_sharing import handing_on, rounds
+from lapidist.hopper_sharing import HANDED, handing_on, rounds
 from lapidist.problem import Problem
 from lapidist.scaling import STRIPS
-from lapidist.schedule import Schedule, TileGrid
+from lapidist.schedule import CostModel, Schedule, TileGrid
 
 CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
 POWER_SHARE = 0.95  # of the limit that was measured with tiles that stay where they are
@@ -197,6 +197,18 @@ def least_bytes(problem: Problem) -> float:
     a, b, _, d = problem.element_bytes
     elements = problem.m * problem.k * a + problem.n * problem.k * b + problem.m * problem.n * d * (1 + bool(problem.c))
     return float(prod(problem.batch) * elements)
+
+
+def block_costs(problem: Problem, config: Config, device: Device) -> CostModel:
+    """Of a block that shares tiles by turnstile, in seconds, for drawings of schedules."""
+    step, stored = (
+        cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
+        for cycles in (step_cycles(problem, config, device), store_cycles(problem, config))
+    )
+    first, by_byte, further, further_by_byte = HANDED["turnstile"]
+    tile_bytes = config.bm * config.bn * 4
+    handing, peer = first + by_byte * tile_bytes, further + further_by_byte * tile_bytes
+    return CostModel(stored, handing - peer, step, peer, "seconds", "measured on an H200")
 
 
 def rung_seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:

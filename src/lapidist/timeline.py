@@ -69,14 +69,20 @@ def compare(schedule: Schedule, sms: int, occupancy: int, costs: CostModel) -> C
 def of_kernel(name: str, case: Case) -> tuple[str, TileGrid, int, CostModel]:
     """A kernel's default tile, its tiles of this product, the blocks on an SM of an H200, and what the planner says they cost."""
     from lapidist.bench.contenders import problem_of
+    from lapidist.hopper_time import block_costs as wgmma_costs
     from lapidist.kernels import kernel_named
     from lapidist.planner import block_costs
 
     row, problem, device = kernel_named(name), problem_of(case, False), chip("h200")
     if not row.signature.scheduled:
         raise ArgumentError(f"--kernel: must be one that takes schedules; got {row.name}. Take simt or mma, or give a --tile")
+    if wrong := row.types.refuse(problem):
+        raise ArgumentError(f"--kernel: {row.name} does not take this --dtype: {wrong}. Name another type, or another kernel")
     config = row.config_for(case.math)
-    per_sm, costs = block_costs(problem, device, row, config)
+    if row.unit == "wgmma":
+        per_sm, costs = 1, wgmma_costs(problem, config, device)
+    else:
+        per_sm, costs = block_costs(problem, device, row, config)
     return f"{row.name}'s {config}", row.tile_grid(problem, config), per_sm, costs
 
 
