@@ -11,7 +11,7 @@ from lapidist.bench.contenders import LIBRARY
 from lapidist.bench.markdown import row_of, rule, speed
 from lapidist.bench.record import Record, Run
 from lapidist.bench.sharing_report import Group, by_shape, gains, scatter
-from lapidist.bench.tables import number, percent, time_words
+from lapidist.bench.tables import geomean, number, percent, time_words
 from lapidist.bench.views import TIMED_MODES, latest, maths_in, shape_of
 from lapidist.dtypes import element_of, short_name
 
@@ -104,8 +104,7 @@ def corpus_section(kind: str, found: Found, runs: Sequence[Run]) -> str:
 
 def gain_cells(values: Sequence[float]) -> list[str]:
     ordered = sorted(values)
-    mean = math.exp(math.fsum(map(math.log, values)) / len(values))
-    numbers = [mean, ordered[0], ordered[len(ordered) // 2], ordered[-1]]
+    numbers = [geomean(values), ordered[0], ordered[len(ordered) // 2], ordered[-1]]
     good, faster = (sum(value >= least for value in values) / len(values) for least in (GOOD, 1.0))
     return [*(f"{value:.2f}" for value in numbers), f"{percent(good)} %", f"{percent(faster)} %", str(len(values))]
 
@@ -205,10 +204,14 @@ def layer_section(kind: str, records: Sequence[Record]) -> str:
     return f"## Layers, {short_name(kind)}\n\n{words}\n\n" + "\n".join(lines) + "\n"
 
 
+def weights_read(record: Record) -> float:
+    """TB/s, where each is read once."""
+    return record.n * record.k * element_of(record.dtype).nbytes / (record.seconds or math.inf) / 1e12
+
+
 def layer_cells(record: Record | None) -> list[str]:
     if record is None or record.seconds is None:
         return ["-"] * 6
-    weights = record.n * record.k * element_of(record.dtype).nbytes / record.seconds / 1e12
-    read = f"{weights:.2f}" if record.m <= DECODE else ""
+    read = f"{weights_read(record):.2f}" if record.m <= DECODE else ""
     seen = [number(record.clock_mhz, ".0f"), number(record.power_w, ".0f")]
     return [time_words(record.seconds), speed(record), read, percent(record.ratio), *seen]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from lapidist.bench import warming
+from lapidist.bench.aims import aims_section
 from lapidist.bench.cases import shape_words
 from lapidist.bench.corpora import corpus_sections, layer_sections, layers, planner_sections
 from lapidist.bench.layouts import MODE as LAYOUTS_MODE
@@ -15,7 +16,7 @@ from lapidist.bench.markdown import Columns, row_of, rule, speed, table
 from lapidist.bench.record import Record, Run
 from lapidist.bench.scaled import scaled_sections
 from lapidist.bench.squares import limits_section, type_sections
-from lapidist.bench.tables import number, occupancy, percent, time_words
+from lapidist.bench.tables import geomean, number, occupancy, percent, time_words
 from lapidist.bench.views import (
     NO_PRODUCTS,
     RUNG_NUMBER,
@@ -50,7 +51,7 @@ over its bound (right up to 1).
 def performance(found: Found, runs: Sequence[Run]) -> str:
     """The whole page."""
     records = [record for record, _ in found]
-    parts = [INTRODUCTION]
+    parts = [INTRODUCTION, *aims_section(records, runs)]
     for mode in TIMED_MODES:
         products = [record for record in records if record.mode == mode and record.kind not in NO_PRODUCTS]
         parts += type_sections(products, mode)
@@ -170,9 +171,9 @@ def geomeans(records: Sequence[Record]) -> list[str]:
     lines = []
     for name in sorted({record.kernel for record in records if record.kind != "peer" and record.ratio}):
         ratios = [record.ratio for record in records if record.kernel == name and record.ratio]
-        mean = math.exp(math.fsum(math.log(ratio) for ratio in ratios) / len(ratios))
         lost = sum(ratio < 1.0 for ratio in ratios)
-        lines.append(f"- {name}: geometric mean {mean:.3f} of cuBLAS over {len(ratios)} shapes; slower on {lost} of them\n")
+        mean = f"geometric mean {geomean(ratios):.3f} of cuBLAS"
+        lines.append(f"- {name}: {mean} over {len(ratios)} shapes; slower on {lost} of them\n")
     return lines
 
 

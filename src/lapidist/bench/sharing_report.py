@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from lapidist.bench.markdown import row_of, rule
 from lapidist.bench.record import Record, Run
 from lapidist.bench.streamk import MODE_CORPUS, MODE_COSTS, MODE_TABLE
 from lapidist.bench.svg import Frame, drawing, text
-from lapidist.bench.tables import time_words
+from lapidist.bench.tables import geomean, time_words
 from lapidist.bench.views import latest, shape_of
 from lapidist.dtypes import element_of, short_name
 
@@ -137,9 +136,8 @@ def corpus_part(records: Sequence[Record]) -> str:
 
 
 def statistics_of(values: Sequence[float]) -> list[str]:
-    mean = math.exp(statistics.fmean(math.log(value) for value in values))
     spread = statistics.stdev(values) if len(values) > 1 else 0.0
-    numbers = [mean, statistics.fmean(values), spread, min(values), max(values)]
+    numbers = [geomean(values), statistics.fmean(values), spread, min(values), max(values)]
     return [*(f"{number:.2f}" for number in numbers), str(sum(value < 0.9 for value in values)), str(len(values))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
@@ -24,6 +25,10 @@ def time_words(seconds: float | None) -> str:
         if seconds * scale >= 1.0:
             return f"{seconds * scale:.4g} {unit}"
     return f"{seconds * 1e9:.4g} ns"
+
+
+def geomean(values: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
 def number(value: float | None, form: str = ".1f") -> str:

@@ -96,10 +96,12 @@ def squares(records: Iterable[Record], least: int = 2) -> list[Series]:
 
 
 def series_of(records: Iterable[Record], least: int) -> list[Series]:
-    found: dict[str, dict[int, Record]] = {}
+    """Of a kernel, in the layout that it was timed in on most sizes: a list of layers has one square in another."""
+    by_layout: dict[str, dict[str, dict[int, Record]]] = {}
     for record in records:
         if record.tflops is not None and record.mode in TIMED_MODES and record.kind not in NO_PRODUCTS:
-            found.setdefault(record.kernel, {})[record.m] = record
+            by_layout.setdefault(record.kernel, {}).setdefault(record.layout, {})[record.m] = record
+    found = {kernel: max(layouts.values(), key=len) for kernel, layouts in by_layout.items()}
     names = sorted(found, key=lambda name: (name != "cublas", RUNG_NUMBER.get(name, 99), name))
     return [Series(name, tuple(found[name][size] for size in sorted(found[name]))) for name in names if len(found[name]) >= least]
 

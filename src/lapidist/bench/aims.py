@@ -1,0 +1,85 @@
+"""What the kernels on wgmma were meant to reach on an H200, beside what the newest Records say: met or missed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from lapidist.bench.cases import LISTS
+from lapidist.bench.contenders import LIBRARY
+from lapidist.bench.corpora import DECODE, LARGE, MODE, corpora, weights_read
+from lapidist.bench.markdown import row_of, rule
+from lapidist.bench.record import Record, Run
+from lapidist.bench.sharing_report import by_shape, gains
+from lapidist.bench.tables import geomean
+from lapidist.bench.views import in_math, shape_of, squares
+from lapidist.dtypes import FP8, short_name
+
+MAIN = 8192
+OF_SQUARES = {"bfloat16": 1.05, "float16": 1.05, "tf32": 1.10, FP8[0]: 1.10, "int8": 1.5}  # times cuBLAS at 8192^3, sustained
+NO_SQUARE_UNDER, FROM = 0.97, 2048
+OF_WEIGHTS = 4.2  # TB/s
+RAGGED = "bfloat16"
+OF_RAGGED, NO_RAGGED_UNDER, OF_LARGE_RAGGED = 2.5, 0.95, 4.0
+
+
+class Aim(NamedTuple):
+    """`worst`: where, if it is a least of several."""
+
+    words: str
+    wanted: float
+    reached: float
+    unit: str
+    worst: str = ""
+
+    @property
+    def cells(self) -> list[str]:
+        verdict = "met" if self.reached >= self.wanted else "missed"
+        return [self.words, f"{self.wanted:g}{self.unit}", f"{self.reached:.3f}{self.unit}", verdict, self.worst]
+
+
+def aims_section(records: Sequence[Record], runs: Sequence[Run]) -> list[str]:
+    """`records`: timed, of every mode; the corpus is in the runs."""
+    sustained = [record for record in records if record.mode == "sustained" and record.kernel == LIBRARY and record.ok]
+    found = [*of_squares(sustained), *of_decode(sustained), *of_ragged(runs)]
+    if not found:
+        return []
+    heads = ["aim", "wanted", "reached", "", "worst at"]
+    words = "The planner's choice, sustained, beside cuBLAS in the same run. What limits where an aim is missed: docs/ladder.md."
+    lines = [row_of(heads), rule(heads), *(row_of(aim.cells) for aim in found)]
+    return [f"## Aims on Hopper\n\n{words}\n\n" + "\n".join(lines) + "\n"]
+
+
+def of_squares(records: Sequence[Record]) -> Iterator[Aim]:
+    for kind, wanted in OF_SQUARES.items():
+        for series in squares(in_math(records, kind)):
+            timed = [record for record in series.records if record.ratio]
+            yield from (
+                Aim(f"{MAIN}^3, {short_name(kind)}", wanted, record.ratio or 0.0, "x") for record in timed if record.m == MAIN
+            )
+            large = [record for record in timed if record.m >= FROM]
+            if large:
+                least = min(large, key=lambda record: record.ratio or 0.0)
+                title = f"no square from {FROM} up, {short_name(kind)}"
+                yield Aim(title, NO_SQUARE_UNDER, least.ratio or 0.0, "x", f"{least.m}^3")
+
+
+def of_decode(records: Sequence[Record]) -> Iterator[Aim]:
+    """Weights that are read, of a transformer's layers with few rows."""
+    rows = [r for r in records if shape_of(r) in LISTS["layers"] and r.m <= DECODE and r.layout == "rcr" and r.seconds]
+    for kind in dict.fromkeys(record.dtype for record in rows):
+        least = min(in_math(rows, kind), key=weights_read)
+        where = f"{least.m} rows, {least.n} x {least.k}"
+        yield Aim(f"weights, up to {DECODE} rows, {short_name(kind)}", OF_WEIGHTS, weights_read(least), " TB/s", where)
+
+
+def of_ragged(runs: Sequence[Run]) -> Iterator[Aim]:
+    groups = by_shape([record for record, _ in corpora(runs).get(RAGGED, ()) if record.mode == MODE])
+    large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
+    values, of_large = gains(groups, LIBRARY, "cublas"), gains(large, LIBRARY, "cublas")
+    if values:
+        title = f"{len(values)} ragged products, {short_name(RAGGED)}, geometric mean"
+        yield Aim(title, OF_RAGGED, geomean(values), "x")
+        yield Aim("none of them", NO_RAGGED_UNDER, min(values), "x")
+    if of_large:
+        yield Aim(f"those with every side over {LARGE}, geometric mean", OF_LARGE_RAGGED, geomean(of_large), "x")
