@@ -77,7 +77,7 @@ struct Addend {
     for (int i = 0; i < Cols / 2; ++i) sums[i] += beta * Scalar(reinterpret_cast<const Out*>(words)[i]);
   }
 
-  // All of a warp's patches, the first at (row, col). Registers have no index: a patch looks for its sums.
+  // All of a warp's patches, the first at (row, col).
   template <int Cols, bool ByHand, int Rows, int Count>
   __device__ __forceinline__ void add_all(const Patch<Cols, ByHand>& patch, int row, int col, Sum (&sums)[Rows][Count]) const {
     if (beta == Scalar(0)) return;
@@ -87,12 +87,10 @@ struct Addend {
       unsigned words[EACH * sizeof(Out) / 4];
       bring(patch, row + number / ACROSS * NEXT_SLAB, col + number % ACROSS * Cols);
       read(patch, words);
+      at_patch<Cols, Rows * ACROSS>(sums[0], number, [&](Sum* mine) {
 #pragma unroll
-      for (int p = 0; p < Rows * ACROSS; ++p)
-        if (p == number)
-#pragma unroll
-          for (int i = 0; i < EACH; ++i)
-            sums[p / ACROSS][p % ACROSS * EACH + i] += beta * Scalar(reinterpret_cast<const Out*>(words)[i]);
+        for (int i = 0; i < EACH; ++i) mine[i] += beta * Scalar(reinterpret_cast<const Out*>(words)[i]);
+      });
     }
   }
 };

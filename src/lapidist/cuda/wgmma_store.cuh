@@ -40,6 +40,14 @@ __device__ __forceinline__ void store_sums(Out* C, i64 ldc, int rows, int cols, 
 //
 // Its lines are rows; where D is turned, columns of 16 elements.
 
+// Registers have no index: who goes through patches in a loop looks for the sums of each. They may be those of one alone.
+template <int Cols, int Patches, typename Sums, typename Use>
+__device__ __forceinline__ void at_patch(Sums* sums, int number, Use use) {
+#pragma unroll
+  for (int p = 0; p < Patches; ++p)
+    if (Patches == 1 || p == number) use(sums + p * (Cols / 2));
+}
+
 // As wide as the swizzle can be and the tile's columns allow; of a turned D, as many lines as make 2 KB.
 __device__ constexpr int patch_columns(int columns) {
   const int least = D_TURNED ? 16 : 32 / sizeof(Out);
@@ -98,6 +106,9 @@ template <int Cols, bool ByHand = false> struct Patch {
       }
     }
   }
+  template <int Patches> __device__ __forceinline__ void lay(const Sum* sums, int number) {
+    at_patch<Cols, Patches>(sums, number, [&](const Sum* mine) { lay(mine); });
+  }
   // Brings the lines' last sectors to where those of the next patch are in front of them; or, before the first one, nothing.
   // All lanes have read the patch before then.
   __device__ __forceinline__ void keep_end(bool before) const {
@@ -119,15 +130,15 @@ template <int Cols, bool ByHand = false> struct Patch {
   }
 };
 
-// Sums of a patch to global memory by plain stores, where rows of D do not start on 16 bytes. D points to the patch's first
+// A patch of these sums to global memory by plain stores, where rows of D do not start on 16 bytes. D points to the patch's first
 // element; `before` columns of the tile lie ahead of it, `cols` exist from there on, and `rows` of the matrix. `begins` lives from
 // a tile's first patch to its last.
-template <int Cols, bool ByHand>
-__device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words& begins, const Sum* sums, Out* D, i64 pitch,
-                                              int before, int rows, int cols) {
+template <int Patches, int Cols, bool ByHand>
+__device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words& begins, const Sum* sums, int number, Out* D,
+                                              i64 pitch, int before, int rows, int cols) {
   constexpr int SIZE_OUT = sizeof(Out);
   patch.keep_end(before > 0);
-  patch.lay(sums);
+  patch.template lay<Patches>(sums, number);
   __syncwarp();
   char* const to = reinterpret_cast<char*>(D);
   RowsOut<Patch<Cols, ByHand>, SIZE_OUT>{patch, before * SIZE_OUT, cols * SIZE_OUT, to, pitch * SIZE_OUT, begins}.store(rows);

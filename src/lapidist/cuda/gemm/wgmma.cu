@@ -176,6 +176,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       const auto scale = [&](int row, int patch, Sum* mine) {
         scale_in_the_end<D_COLS / 2>(mine, scales, row + first_row - warp_row, first_col + patch * D_COLS, extents.M, extents.N);
       };
+      constexpr int OWN = PEERS_IN_CLUSTER ? 1 : ROWS * D_PATCHES;  // patches that a warp has at hand
       Words begins;
       const auto store = [&](int row, int patch, int number, Sum* mine) {
         const int col = tiles.col + patch * D_COLS;
@@ -184,11 +185,11 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           const int before = PEERS_IN_CLUSTER ? 0 : patch * D_COLS;  // of a cluster each patch is alone: its neighbours are others'
           const int cols = min_of(extents.N - col, PEERS_IN_CLUSTER ? D_COLS : BN - before);
           Out* const d = D + tiles.inner * d_inner + tiles.outer * d_outer;
-          return store_by_hand(buffer, begins, mine, d + row * d_line + col, d_line, before, extents.M - row, cols);
+          return store_by_hand<OWN>(buffer, begins, mine, number, d + row * d_line + col, d_line, before, extents.M - row, cols);
         }
         if (lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
         __syncwarp();
-        buffer.lay(mine);
+        buffer.template lay<OWN>(mine, number);
         proxy_fence();
         __syncwarp();
         if (lane == 0) {
@@ -217,9 +218,9 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       if constexpr (HOLDS) {
         held.take(sums[0], warp_row, tiles.col, tiles.inner, tiles.outer);
       } else {
-#pragma unroll
-        for (int i = 0; i < ROWS * D_PATCHES; ++i)
-          store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
+        // By hand, a patch is some hundred instructions: all of them, written out, took most of a second to compile.
+#pragma unroll(D_COPY_ENGINE ? ROWS * D_PATCHES : 1)
+        for (int i = 0; i < ROWS * D_PATCHES; ++i) store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, sums[0]);
       }
 #endif
     }
