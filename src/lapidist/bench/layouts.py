@@ -69,8 +69,8 @@ def layout_sections(records: Sequence[Record]) -> list[str]:
                 if any(here.values()):
                     lines.append(row_of([short_name(math), str(size), kernel, *layout_cells(here)]))
     words = (
-        "How A, B lie, sustained: TFLOP/s, and in brackets % of what the same library does where neighbours touch along k (A by "
-        "rows, B by columns). Of 16-bit types wgmma reads both ways. Of others one operand is turned on its way through "
+        "By how A and B lie, sustained: TFLOP/s, and in brackets % of what the same library does where neighbours touch along k "
+        "(A by rows, B by columns). Of 16-bit types wgmma reads both ways. Of others one operand is turned on its way through "
         "registers, or first copied, or the planner takes mma.sync, which reads both. cuBLAS by torch has not all of these."
     )
     return [f"## Layouts\n\n{words}\n\n" + "\n".join(lines) + "\n"]
