@@ -14,7 +14,7 @@ from lapidist import machine
 from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.device import chip
-from lapidist.dtypes import FP8, numpy_dtype
+from lapidist.dtypes import FP8, TYPES, element_of, numpy_dtype
 from lapidist.hopper import WGMMA_FAMILY, deepest, tile
 from lapidist.hopper_operands import loaded_lines, packed_bytes, rows_of_stage
 from lapidist.kernels import kernel_named
@@ -90,13 +90,16 @@ def test_c_may_lie_otherwise_and_is_not_read_without_beta() -> None:
     check(multiply(a, b, kernel="wgmma", out=poisoned), a, b)
 
 
-@pytest.mark.parametrize(("dtype", "out"), [("bfloat16", "float32"), ("float8_e4m3fn", "bfloat16"), ("int8", "int8")])
-def test_results_in_other_types(dtype: str, out: str) -> None:
-    a, b = whole((70, 64), 1, dtype), whole((64, 96), 2, dtype)
-    d = multiply(a, b, kernel="wgmma", out_dtype=out)
+@pytest.mark.parametrize(("math", "out"), [(math, out) for math in MATHS for out in element_of(math).outputs])
+def test_results_of_every_type_with_c(math: str, out: str) -> None:
+    """Of 8 bits, integers stop at the ends of their range; floats round."""
+    a, b, more = operands(math, 70, 96, 64)
+    c = whole((70, 96), 3, out)
+    d = multiply(a, b, c, kernel="wgmma", beta=-3.0, out_dtype=out, **more)
     assert d.dtype == numpy_dtype(out)
-    exact = 2.0 * (a.astype("f8") @ b.astype("f8"))
-    np.testing.assert_allclose(d.astype("f8"), exact.clip(-128, 127) if out == "int8" else exact, rtol=2**-7)
+    exact = 2.0 * (a.astype("f8") @ b.astype("f8")) - 3.0 * c.astype("f8")
+    low, high = TYPES[out].bounds or (-np.inf, np.inf)
+    np.testing.assert_allclose(d.astype("f8"), exact.clip(low, high), rtol=TYPES[out].roundoff, atol=2 * TYPES[out].spacing)
 
 
 @pytest.mark.parametrize(("left", "right"), [("int8", "uint8"), ("uint8", "int8"), FP8, FP8[::-1]])
