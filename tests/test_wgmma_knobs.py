@@ -282,6 +282,13 @@ def test_other_families_have_no_clusters(name: str) -> None:
     assert "no thread multiplies" in (kernel.refuse(problem, replace(config, bm=1, producers=32), H200) or "")
 
 
+def test_a_tile_is_of_a_type_by_any_of_its_names() -> None:
+    assert tile("bf16", 64, 32, 2) == tile("bfloat16", 64, 32, 2)
+    assert tile("e4m3", 64, 32, 2).bk == 2 * tile("fp16", 64, 32, 2).bk
+    with pytest.raises(lapidist.ArgumentError, match="math: must be one of fp16, bf16, .*; got 'half'"):
+        tile("half", 64, 32, 2)
+
+
 def test_knobs_belong_to_the_family() -> None:
     a, b = whole((64, 64), 1, "bfloat16"), whole((64, 64), 2, "bfloat16")
     rung = kernel_named("wgmma_persistent")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lapidist.config import Config
-from lapidist.dtypes import element_of, size_of
+from lapidist.dtypes import MATHS, element_of, math_named, size_of
 from lapidist.hopper_operands import ROW_BYTES
 from lapidist.kernel import Tuned
 from lapidist.problem import Problem
@@ -39,8 +39,8 @@ def tile(
 
 
 def step_of(math: str) -> int:
-    """Elements of k in a step: one row of the copy engine's swizzle."""
-    return ROW_BYTES // element_of(math).nbytes
+    """Elements of k in a step: one row of the copy engine's swizzle. Short names ("bf16") do as well."""
+    return ROW_BYTES // element_of(math if math in MATHS else math_named(math, "math")).nbytes
 
 
 def rows_of_warp(bm: int, ping_pong: bool) -> int:
