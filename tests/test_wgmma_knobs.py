@@ -285,7 +285,7 @@ def test_other_families_have_no_clusters(name: str) -> None:
 def test_a_tile_is_of_a_type_by_any_of_its_names() -> None:
     assert tile("bf16", 64, 32, 2) == tile("bfloat16", 64, 32, 2)
     assert tile("e4m3", 64, 32, 2).bk == 2 * tile("fp16", 64, 32, 2).bk
-    with pytest.raises(lapidist.ArgumentError, match="math: must be one of fp16, bf16, .*; got 'half'"):
+    with pytest.raises(lapidist.ArgumentError, match=r"math: must be one of fp16, bf16, .*; got 'half'"):
         tile("half", 64, 32, 2)
 
 
@@ -296,5 +296,5 @@ def test_knobs_belong_to_the_family() -> None:
         multiply(a, b, kernel="wgmma_persistent", config=replace(rung.config_for("bfloat16"), exchanged=True))
     with pytest.raises(lapidist.LapidistError, match="in ping-pong blocks take whole tiles"):
         multiply(a, b, kernel="wgmma", config=ping_pong("bfloat16", 64, 32, 3), split_k=2)
-    with pytest.raises(lapidist.LapidistError, match="in ping-pong blocks take whole tiles"):
+    with pytest.raises(lapidist.LapidistError, match="in ping-pong blocks take whole tiles, every so many-th; got avail_sms=4. "):
         multiply(a, b, kernel="wgmma", config=ping_pong("bfloat16", 64, 32, 3), avail_sms=4)

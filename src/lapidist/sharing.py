@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from lapidist.errors import ArgumentError
 from lapidist.schedule import CostModel, Raster, Schedule, TileGrid, data_parallel, split_k, stream_k
@@ -42,6 +42,11 @@ class Sharing:
             raise ArgumentError(
                 "reduction: 'atomic' adds in any order, and deterministic is True. Pass deterministic=False, or take 'turnstile'"
             )
+
+    def __str__(self) -> str:
+        """What the caller fixed, as he wrote it."""
+        asked = [each.name for each in fields(self) if getattr(self, each.name) != each.default]
+        return ", ".join(f"{name}={getattr(self, name)}" for name in asked) or "nothing"
 
     @property
     def asked_for(self) -> bool:
