@@ -296,5 +296,5 @@ def test_knobs_belong_to_the_family() -> None:
         multiply(a, b, kernel="wgmma_persistent", config=replace(rung.config_for("bfloat16"), exchanged=True))
     with pytest.raises(lapidist.LapidistError, match="in ping-pong blocks take whole tiles"):
         multiply(a, b, kernel="wgmma", config=ping_pong("bfloat16", 64, 32, 3), split_k=2)
-    with pytest.raises(lapidist.LapidistError, match="in ping-pong blocks take whole tiles, every so many-th; got avail_sms=4. "):
+    with pytest.raises(lapidist.LapidistError, match="in ping-pong blocks take whole tiles, every so many-th; got avail_sms=4"):
         multiply(a, b, kernel="wgmma", config=ping_pong("bfloat16", 64, 32, 3), avail_sms=4)
