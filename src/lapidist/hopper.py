@@ -319,7 +319,7 @@ WGMMA_FAMILY = Kernel(
     "wgmma",
     "production",
     "gemm/wgmma.cu",
-    "Hopper: every layout that wgmma reads, any alignment, batches; tiles to fit",
+    "Hopper: every layout and alignment, batches; tiles to fit",
     FAMILY,
     tile("float16", 128, 256, 4),
     0.95,
