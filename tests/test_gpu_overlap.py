@@ -19,18 +19,19 @@ WAYS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.parametrize("n", [1024, 1023], ids=["as they lie", "packed"])
 @pytest.mark.parametrize("m", [5, 64, 300])
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_a_chain_in_two_buffers(torch: Any, way: dict[str, Any], m: int) -> None:
+def test_a_chain_in_two_buffers(torch: Any, way: dict[str, Any], m: int, n: int) -> None:
     """Each product reads the buffer that the last one wrote and overwrites the one that it read: the same bits as one at a time,
-    on a stream and in a graph."""
-    n = 1024
+    on a stream and in a graph. Where operands are packed, all blocks of a launch meet as well."""
     start = torch.randn(m, n, device="cuda").half()
     weights = [(torch.randn(n, n, device="cuda") / n**0.5).half() for _ in range(3)]
     buffers = torch.empty_like(start), torch.empty_like(start)
     plan = lapidist.plan(start, weights[0], out=buffers[0], kernel="wgmma", **way)
     assert plan.plan is not None
     assert plan.plan.overlaps
+    assert plan.plan.cooperative == (n == 1023)
 
     def chain(pause: bool = False) -> None:
         source = start

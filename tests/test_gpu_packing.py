@@ -34,8 +34,9 @@ def test_lines_that_start_anywhere(torch: Any, extents: tuple[int, int, int], dt
 
 
 def test_launch_after_launch_on_streams_and_in_graphs(torch: Any) -> None:
-    """Each stream and each graph has a workspace of its own, whose flags every launch leaves as it found them."""
-    streams = [torch.cuda.Stream() for _ in range(3)]
+    """Each stream and each graph has a workspace of its own, whose flags every launch leaves as it found them. Its blocks meet
+    whatever other streams want, the more urgent ones too."""
+    streams = [torch.cuda.Stream(priority=priority) for priority in (0, -1, 0)]
     plans, products, graphs = [], [], []
     for m, n, k in EXTENTS:
         a, b = lines(torch, m, k, "bfloat16", True, 0), lines(torch, k, n, "bfloat16", True, 0)

@@ -28,7 +28,8 @@ from lapidist.tuned import look_up
 
 # What takes longer gains nothing by starting early, and may lose: its blocks take the places that others leave, in any order, and
 # neighbours in D no longer ask for the same lines of A and B from neighbouring multiprocessors at the same time. With few rows
-# nobody asks for what another one does, and the next launch's loads fill the memory's time while the last blocks end.
+# nobody asks for what another one does, and the next launch's loads fill the memory's time while the last blocks end. Blocks
+# that pack ask for tiles only when all of them have met: there long products gain as much as short ones.
 OVERLAPPED_SECONDS = 25e-6
 OVERLAPPED_SHARE = 0.75  # of the multiprocessors
 
@@ -87,9 +88,10 @@ class Plan:
 
     @property
     def overlaps(self) -> bool:
-        """Whether its blocks may start while those of the launch before end. Blocks that meet must all find a place at once."""
+        """Whether its blocks may start while those of the launch before end. Those that meet may, too, for a launch may be
+        cooperative as well: all of them have their places before another launch has one."""
         short = self.predicted_seconds < OVERLAPPED_SECONDS
-        return self.kernel.overlaps and not self.cooperative and (short or self._streams)
+        return self.kernel.overlaps and (short or self._streams or self.kernel.packs(self.problem))
 
     @property
     def _streams(self) -> bool:
