@@ -50,6 +50,7 @@ from lapidist.signatures import (
 )
 
 REGISTERS, REGISTERS_OF_THREE = 192, 96  # of a thread, for sums and what it turns; the compiler wants the others
+MOST_SUMS = 208  # where D leaves by the copy engine, and nothing else passes through registers
 BY_REGISTERS = 48  # for 64 rows of A: elements of a step and of the one before, and on their way
 PROMOTED_REGISTERS, PROMOTED_REGISTERS_OF_THREE = 200, 136  # of 224 a thread, or 160 where three warpgroups multiply
 MATHS = (*TURNED, TF32, "int8", "uint8", *FP8)
@@ -97,7 +98,8 @@ def refuse_tile(problem: Problem, config: Config) -> str | None:
     if by_registers(problem) and config.bm % lines:
         return f"A is turned on its way through registers: tiles are counted in {lines} of its rows; this one has {config.bm}"
     through = BY_REGISTERS * slabs if by_registers(problem) else 0
-    room = REGISTERS_OF_THREE if config.bm == 192 else REGISTERS
+    plain = copies_out(problem) and not (config.ping_pong or through or problem.scaling.promoted)
+    room = REGISTERS_OF_THREE if config.bm == 192 else MOST_SUMS if plain else REGISTERS
     if slabs * config.bn // 2 + through > room:
         more = f", and A takes {through} on its way through them" if through else ""
         return f"a thread has {room} registers for its sums; this tile gives it {slabs * config.bn // 2}{more}"
@@ -227,7 +229,10 @@ def family_configs(math: str) -> Tuned:
     lines = ROW_BYTES // element_of(math).nbytes
     others = [config for config in (*pairs, *tiles) if math not in TURNED and config.bm % lines == 0]
     exchanged = [replace(config, exchanged=True) for config in others]
-    pairs.append(tile(math, 256, 192, deepest(256, 192), (1, 2)))  # the fewest bytes to move for a product: the least power
+    # The fewest bytes to move for a product: the least power. B by rows has slabs of 64 columns, so it is the one to be A.
+    pairs.append(tile(math, 256, 192, deepest(256, 192), (1, 2)))
+    widest = tile(math, 256, 208, deepest(256, 208, turned_b=False), (2, 1))
+    pairs += [replace(widest, exchanged=True), widest] if math in TURNED else [widest]
     # Where k is short, stores are long: they run beside the other warpgroup's products.
     by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
     # B is A by columns where they are exchanged, and A lies by rows: a stage more may find room.

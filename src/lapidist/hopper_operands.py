@@ -154,11 +154,18 @@ def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int,
 
 def patch(problem: Problem, config: Config) -> tuple[int, int]:
     """What a warp lays down of D at once, touching elements first: 16 rows of up to 128 bytes; or, where columns touch, 16 of
-    as many columns. They divide the tile."""
+    as many columns, or 64 that are four warps'. They divide the tile."""
     size = size_of(problem.out_dtype)
     if turned_d(problem):
-        return PATCH_ROWS, next(lines for lines in (64, 32, 16) if lines * size <= ROW_BYTES and config.bn % lines == 0)
+        lines = next(lines for lines in (64, 32, 16) if lines * size <= ROW_BYTES and config.bn % lines == 0)
+        return (4 if by_group(problem, config) else 1) * PATCH_ROWS, lines
     return next((width // size for width in (128, 64) if config.bn % (width // size) == 0), PATCH_BYTES // size), PATCH_ROWS
+
+
+def by_group(problem: Problem, config: Config) -> bool:
+    """Whether the four warps of a warpgroup lay columns of D together, in lines of 128 bytes (cuda/wgmma_pipeline.cuh)."""
+    wide = config.bm == 256 and not config.ping_pong and config.cluster > 1
+    return turned_d(problem) and size_of(problem.out_dtype) == 2 and wide
 
 
 def turned_d(problem: Problem) -> bool:
@@ -273,13 +280,12 @@ def plain_shared(config: Config, problem: Problem) -> int:
 
 
 def wgmma_shared(config: Config, problem: Problem) -> int:
-    """The same, and two patches of D a warp where they take turns; by hand one, in longer rows."""
-    width, height = patch(problem, config)
-    size, patches = size_of(problem.out_dtype), config.wm // PATCH_ROWS * config.bn // (height if turned_d(problem) else width)
+    """The same, and 4 KB of patches of D a warp, which take turns; by hand one patch, in longer rows."""
     if copies_out(problem):
-        patched = config.consumers // 32 * (2 if patches % 2 == 0 else 1) * width * height * size
+        patched = config.consumers // 32 * 2 * PATCH_ROWS * ROW_BYTES
     else:
-        patched = config.consumers // 32 * PATCH_ROWS * (width * size + BESIDE_ROW)
+        width, _ = patch(problem, config)
+        patched = config.consumers // 32 * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)
     stages = stages_bytes(config, turned(problem)[1], rows_of_stage(problem, config))
     return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
 

@@ -39,7 +39,10 @@ static_assert(CLUSTER <= 4, "larger clusters find no place on the chip");
 
 constexpr int TILE_GROUPS = PING_PONG ? 1 : GROUPS;  // warpgroups that share a tile
 constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that each of them has side by side
-static_assert(ROWS * BN <= 384, "192 sums a thread, of 224 registers");
+// Registers of a thread that multiplies, and of one that only orders: 64 K together. Threads that bring factors take more.
+constexpr bool WIDE = GROUPS == 2 && !FACTORS_ALONG_K;
+constexpr int REGISTERS = WIDE ? 240 : GROUPS == 3 ? 160 : 224, REGISTERS_LEFT = WIDE ? 24 : GROUPS == 3 ? 32 : 56;
+static_assert(ROWS * BN <= (WIDE ? 416 : 384), "208 sums a thread, of 240 registers; 192 of 224");
 static_assert(D_COPY_ENGINE || !D_TURNED, "columns of D leave by the copy engine alone");
 static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of all consumers");
 // Where one row of tiles holds all of A, a stage has room for its rows alone, in 16s.
@@ -48,10 +51,15 @@ constexpr int A_LEAST = A_ROWS > BM - BN ? A_ROWS : (BM - BN + 15) / 16 * 16;
 constexpr int A_LOADED = CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
 constexpr int A_BYTES = tile_bytes(A_TURNED, A_LOADED), B_BYTES = tile_bytes(B_TURNED, BN);
 constexpr int D_COLS = patch_columns(BN), D_PATCHES = BN / D_COLS;
-constexpr int D_BUFFERS = D_COPY_ENGINE && ROWS * D_PATCHES % 2 == 0 ? 2 : 1;  // they take turns, tile after tile
+constexpr int ALL_PATCHES = ROWS * D_PATCHES;  // of a warp
+constexpr int D_BUFFERS = D_COPY_ENGINE ? 4096 / (16 * D_COLS * sizeof(Out)) : 1;  // 4 KB that take turns, tile after tile
+// Columns of D in lines of 128 bytes, by the four warps of a warpgroup: in lines of 32, a byte takes the copy engine twice as long.
+constexpr bool BY_GROUP = D_TURNED && sizeof(Out) == 2 && BM == 256 && !PING_PONG && CLUSTER > 1;
 constexpr bool ANEW = !PROMOTED && !SCHEDULED;  // a tile's first products start its sums
-// Registers have room for a tile of 2-byte elements beside the sums of the next one.
-constexpr bool HOLDS = ANEW && !PING_PONG && D_COPY_ENGINE && sizeof(Out) == 2 && !A_IN_REGISTERS && ROWS == 1 && GROUPS < 3;
+// Patches of a tile that registers have room for, as elements of D, beside the sums of the next one.
+constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8, ROOM = REGISTERS - (32 + BN / 2) * ROWS;
+constexpr bool MAY_HOLD = ANEW && !PING_PONG && !BY_GROUP && D_COPY_ENGINE && sizeof(Out) > 1 && !A_IN_REGISTERS && GROUPS < 3;
+constexpr int HELD = !MAY_HOLD || ROOM < 0 ? 0 : ALL_PATCHES * PATCH_REGISTERS < ROOM ? ALL_PATCHES : ROOM / PATCH_REGISTERS;
 
 struct alignas(1024) Stage { char A[A_BYTES], B[B_BYTES]; };
 struct Pipeline {

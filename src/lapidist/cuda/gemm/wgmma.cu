@@ -59,7 +59,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   int stage = 0;
   if (warp >= GROUPS * 4) {
     // Load: one thread orders tile after tile, as far ahead as stages are empty.
-    give_registers_back<GROUPS == 3 ? 32 : 56>();
+    give_registers_back<REGISTERS_LEFT>();
     if (threadIdx.x == GROUPS * 128) {
       int parity = 1;
       const int below = rank % CLUSTER_M, beside = rank / CLUSTER_M;  // the part of B, and of A, that is mine to load
@@ -101,7 +101,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     }
     if (PEERS_IN_CLUSTER) cluster_barrier(), cluster_barrier();  // as the consumers do in their exchange
   } else {
-    take_registers<GROUPS == 3 ? 160 : 224>();
+    take_registers<REGISTERS>();
     const int tile_warp = warp % (TILE_GROUPS * 4), group = tile_warp / 4;
     const auto free_stage = [&](int freed) {
       if (FACTORS_ALONG_K || A_IN_REGISTERS) __syncwarp();  // all lanes have read theirs
@@ -112,8 +112,8 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       }
     };
     clear_rests<A_TURNED, A_LOADED, B_TURNED, BN>(pipeline.stage, M, N);
-    int parity = 0, turn = 0;
-    Held<D_COLS, HOLDS ? D_PATCHES : 1> held;
+    int parity = 0, turn = 0, first_buffer = 0;
+    Held<D_COLS, HELD> held;
     for (; tiles.next(extents, rank); ++turn) {
       if (PING_PONG && turn % 2 != warp / 4) {  // the other one's: its stages pass by
         stage += tiles.end - tiles.begin, parity ^= stage / STAGES & 1, stage %= STAGES;
@@ -155,17 +155,16 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
             for (int m = 0; m < ROWS; ++m) sums_arrive(products[m]);
             free_stage(stage);
             factors.add(sums, products);
-          } else if (step > tiles.begin) {  // this step's products run while the one before gives its stage back
-            products_wait<1>();
-            free_stage(last);
-          } else if (HOLDS && turn > 0) {
-            held.store(&d_map, pipeline.D[warp]);
+          } else {  // meanwhile this step's products run
+            if (step > tiles.begin) products_wait<1>(), free_stage(last);
+            if (held.due(step - tiles.begin)) held.store_one(&d_map, pipeline.D[warp]);
           }
           last = stage;
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
       }
       if (PING_PONG && lane == 0) barrier_arrive(&pipeline.turn_of[1 - turn % 2]);
+      while (held.has()) held.store_one(&d_map, pipeline.D[warp]);
       products_wait<0>();
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) sums_arrive(sums[m]);
@@ -176,11 +175,11 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       const auto scale = [&](int row, int patch, Sum* mine) {
         scale_in_the_end<D_COLS / 2>(mine, scales, row + first_row - warp_row, first_col + patch * D_COLS, extents.M, extents.N);
       };
-      constexpr int OWN = PEERS_IN_CLUSTER ? 1 : ROWS * D_PATCHES;  // patches that a warp has at hand
+      constexpr int OWN = PEERS_IN_CLUSTER || D_COPY_ENGINE ? 1 : ALL_PATCHES;  // patches that `mine` begins with, below
       Words begins;
       const auto store = [&](int row, int patch, int number, Sum* mine) {
         const int col = tiles.col + patch * D_COLS;
-        auto& buffer = pipeline.D[warp][number % D_BUFFERS];
+        auto& buffer = pipeline.D[warp][(first_buffer + number) % D_BUFFERS];
         if (!D_COPY_ENGINE) {
           const int before = PEERS_IN_CLUSTER ? 0 : patch * D_COLS;  // of a cluster each patch is alone: its neighbours are others'
           const int cols = min_of(extents.N - col, PEERS_IN_CLUSTER ? D_COLS : BN - before);
@@ -198,7 +197,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         }
       };
 #if PEERS_IN_CLUSTER
-      Exchange<GROUPS * 4, ROWS * D_PATCHES, D_COLS> exchange = {reinterpret_cast<Piece<Sum>*>(shared), tiles.unit.peer, warp, lane};
+      Exchange<GROUPS * 4, ALL_PATCHES, D_COLS> exchange = {reinterpret_cast<Piece<Sum>*>(shared), tiles.unit.peer, warp, lane};
       static_assert(exchange.BYTES <= sizeof(pipeline.stage), "the sums lie where the operands were");
       exchange.send(sums[0]);
       exchange.each([&](int patch, int of, int number, Sum* mine) {
@@ -211,20 +210,30 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
 #else
       if (!tiles.combine<SHARERS>(workspace, shared, sums)) continue;
 #pragma unroll
-      for (int i = 0; i < ROWS * D_PATCHES; ++i)
+      for (int i = 0; i < ALL_PATCHES; ++i)
         scale(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
       scale_sums<ROWS * BN / 2>(sums[0], alpha);
+      if (BY_GROUP && beta != Scalar(0)) {  // C comes by the patches, when all of the warpgroup's have left
+        if (threadIdx.x % 128 == 0) tma_store_wait_read<0>();
+        group_barrier(group);
+      }
       addend.add_all(pipeline.D[warp][0], warp_row, tiles.col, sums);
-      if constexpr (HOLDS) {
-        held.take(sums[0], warp_row, tiles.col, tiles.inner, tiles.outer);
+      if constexpr (BY_GROUP) {
+        store_by_group<ROWS, D_COLS, D_PATCHES, D_BUFFERS>(&d_map, pipeline.D[group * 4], first_buffer, sums[0],
+                                                           tiles.row + group * ROWS * 64, tiles.col, tiles.inner, tiles.outer);
       } else {
         // By hand, a patch is some hundred instructions: all of them, written out, took most of a second to compile.
-#pragma unroll(D_COPY_ENGINE ? ROWS * D_PATCHES : 1)
-        for (int i = 0; i < ROWS * D_PATCHES; ++i) store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, sums[0]);
+#pragma unroll(D_COPY_ENGINE ? ALL_PATCHES : 1)
+        for (int i = 0; i < ALL_PATCHES - HELD; ++i) {
+          Sum* const mine = D_COPY_ENGINE ? sums[0] + i * (D_COLS / 2) : sums[0];
+          store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, mine);
+        }
+        held.take(sums[0], warp_row, tiles.col, tiles.inner, tiles.outer, first_buffer, tiles.end - tiles.begin);
       }
+      first_buffer = (first_buffer + ALL_PATCHES) % D_BUFFERS;
 #endif
     }
-    if (HOLDS && turn > 0) held.store(&d_map, pipeline.D[warp]);
+    while (held.has()) held.store_one(&d_map, pipeline.D[warp]);
     if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
   }
 }

@@ -1,0 +1,67 @@
+"""Tiles whose last patches wait in registers and leave beside the next tile's products: as many as there is room for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist import machine
+from lapidist.arrays import operand_of
+from lapidist.config import Config
+from lapidist.hopper import WGMMA_FAMILY
+from lapidist.hopper_knobs import tile
+from test_wgmma import check, lying, multiply, whole
+
+FLOATS = {"out_dtype": "float32"}
+WAYS: list[tuple[str, Config, dict[str, Any], int]] = [
+    ("bfloat16", tile("bfloat16", 64, 128, 2), {}, 1),  # fewer steps than patches
+    ("bfloat16", tile("bfloat16", 64, 128, 2), {}, 5),
+    ("bfloat16", tile("bfloat16", 256, 32, 2, (1, 2)), {}, 3),
+    ("bfloat16", tile("bfloat16", 256, 48, 2, exchanged=True), {}, 2),
+    ("bfloat16", tile("bfloat16", 256, 80, 2, (2, 1), exchanged=True), {}, 3),  # columns by whole warpgroups
+    ("bfloat16", tile("bfloat16", 256, 64, 2, (1, 2), exchanged=True), {}, 3),
+    ("bfloat16", tile("bfloat16", 64, 64, 2, (2, 1)), FLOATS, 3),
+    ("bfloat16", tile("bfloat16", 128, 32, 2, exchanged=True), FLOATS, 3),
+    ("int8", tile("int8", 64, 64, 2), {}, 2),
+    ("tf32", tile("tf32", 64, 48, 2), {}, 4),
+]
+
+
+@pytest.mark.parametrize(("math", "config", "more", "steps"), WAYS, ids=lambda value: str(value))
+def test_tile_after_tile(math: str, config: Config, more: dict[str, Any], steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One cluster has them all, sanitized."""
+    monkeypatch.setattr(type(WGMMA_FAMILY), "grid", lambda *_: (config.cluster, 1, 1))
+    dtype = "float32" if math == "tf32" else math
+    m, n = (2 * config.bm * config.cluster_m + 8, 2 * config.bn - 16)[:: -1 if config.exchanged else 1]
+    k = steps * config.bk - 16
+    a, b = whole((m, k), 1, dtype), lying(whole((k, n), 2, dtype), "col")
+    gemm = lapidist.plan(
+        a, b, kernel="wgmma", config=config, device="machine", precision="tf32" if math == "tf32" else "ieee", **more
+    )
+    assert gemm.plan is not None
+    d = np.zeros((m, n), gemm.plan.problem.out_dtype if math != "bfloat16" or more else ml_dtypes.bfloat16)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
+    machine.run(launch, sanitize=True, seed=steps)
+    check(d, a, b)
+
+
+@pytest.mark.parametrize("more", [{}, {"schedule": "stream_k"}], ids=str)
+def test_columns_of_d_by_a_warpgroup(more: dict[str, Any]) -> None:
+    """Two blocks of 256 rows, with C, odd extents; whole tiles, and tiles that are shared."""
+    a, b = whole((72, 136), 1, "float16"), whole((136, 520), 2, "float16")
+    config = tile("float16", 256, 48, 2, (2, 1), exchanged=True)
+    for c in (whole((72, 520), 3, "float16"), lying(whole((72, 520), 3, "float16"), "col")):
+        check(multiply(a, b, c, kernel="wgmma", beta=-3.0, config=config, **more), a, b, c, -3.0)
+
+
+def test_208_columns() -> None:
+    """Most sums that a thread has: D by the copy engine, nothing else on its way through registers."""
+    a, b = whole((200, 136), 1, "bfloat16"), whole((136, 264), 2, "bfloat16")
+    for config in (tile("bfloat16", 256, 208, 2, (2, 1), exchanged=True), tile("bfloat16", 256, 208, 2)):
+        check(multiply(a, b, kernel="wgmma", config=config), a, b)
+    with pytest.raises(lapidist.RefusalError, match="192 registers for its sums; this tile gives it 208"):
+        multiply(a[:, :135], b[:135, :263], kernel="wgmma", config=tile("bfloat16", 256, 208, 2))
