@@ -13,24 +13,26 @@ from lapidist.device import Device
 from lapidist.dtypes import size_of
 from lapidist.hopper_operands import (
     L2_LINE,
+    PATCH_ROWS,
     SECTOR,
+    by_group,
     by_registers,
     copies_out,
     loaded_lines,
     packed,
     packed_lines,
+    patch,
     scratch,
     transposed,
     turned,
 )
+from lapidist.hopper_power import powered_seconds
 from lapidist.hopper_sharing import HANDED, handing_on, rounds
 from lapidist.problem import Problem
 from lapidist.scaling import STRIPS
 from lapidist.schedule import CostModel, Schedule, TileGrid
 
 CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
-POWER_SHARE = 0.95  # of the limit that was measured with tiles that stay where they are
-MOVED_BYTES = 170e12  # a second, out of the L2 and into shared memory: what they cost in power, and so in clock
 OUTSIDE_ROWS = 7.0  # a cycle, on the whole chip: rows of boxes that lie outside the matrix all come from one place
 LEAST_STEP = 230.0  # cycles, however small the tile: barriers there and back
 L2_BYTES = 104.0  # a cycle, from the L2 to an SM
@@ -47,7 +49,13 @@ DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 # those of a launch that the last one hides; and what multiprocessors that idle cost of it.
 STREAMED_SHARE, STREAM_STARTS, STREAM_IDLES = 0.94, -0.5e-6, 0.4
 PAIRING = 0.4e-6  # seconds until the blocks of a cluster have met
-IN_ORDER = 0.65  # of what the L2's lines cost in power, where the pairs of a GPC ask for the same ones (placement.py)
+# Of what the L2's lines cost in power, where pairs that share B ask for the A of the other pairs of their GPC (placement.py); the
+# counters see nothing of it where pairs share A.
+IN_ORDER = 0.65
+# A thread's registers, where two warpgroups multiply and where one does; those that are no sums and none that wait, for each 64
+# rows of A that it has; and the bytes of a warp in one register.
+REGISTERS, REGISTERS_ALONE, BESIDE_SUMS, WARP_BYTES = 240, 224, 32, 128
+HIDES, HIDDEN = 4.0, 0.7  # times the store of a tile must be the products beside it, and what they hide: elements of 4 bytes
 TAKEN = 500.0  # cycles until sums are held, and the next tile's products begin
 TURN = 1000.0  # cycles, in ping-pong, from the products of one warpgroup's tile to those of the other's
 SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
@@ -68,31 +76,39 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     grid = TileGrid.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
     turns = rounds(grid, config, device, schedule)
     stored = store_cycles(problem, config) / (schedule.cluster if schedule is not None else 1)  # peers store a part each
-    cycles = busy_cycles(turns, grid.iterations * step, stored, config, holds(problem, config, schedule))
+    products = grid.iterations * step
+    cycles = busy_cycles(turns, products, stored, config, held_share(problem, config, schedule, products, stored))
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
     moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
-    powered = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12 * POWER_SHARE) + moved / MOVED_BYTES
+    powered = powered_seconds(problem, config, device, grid, running, moved)
     memory = memory_seconds(problem, config, device, grid.tiles, schedule)
     pairing = PAIRING if config.cluster > 1 else 0.0
-    worked = together(running, powered, memory)
+    worked = together(*powered, memory)
     return pack_seconds(problem, device) + worked + handing_on(grid, config, schedule) + pairing
 
 
-def busy_cycles(turns: float, products: float, store: float, config: Config, held: bool) -> float:
+def busy_cycles(turns: float, products: float, store: float, config: Config, held: float) -> float:
     """Of a block: the store of a tile comes behind its products. In ping-pong the other warpgroup's run beside it, so that only
-    the last one shows, unless stores take longer; and where sums are held, the next tile's."""
+    the last one shows, unless stores take longer; and where a part of the sums is held, the next tile's run beside that."""
     if held:
-        return turns * products + (ceil(turns) - 1) * TAKEN + store
+        return turns * products + (ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store
     if not config.ping_pong:
         return turns * products + ceil(turns) * store
     return max(turns * (products + TURN), ceil(turns / 2) * (products + store) - store) + store
 
 
-def holds(problem: Problem, config: Config, schedule: Schedule | None) -> bool:
-    """Whether sums wait in registers, as they are stored, while the next tile begins (cuda/wgmma_pipeline.cuh)."""
-    room = config.bm <= 128 and not config.ping_pong and schedule is None
-    plain = not by_registers(problem) and not problem.scaling.promoted and size_of(problem.out_dtype) == 2
-    return room and plain and copies_out(problem)
+def held_share(problem: Problem, config: Config, schedule: Schedule | None, products: float, store: float) -> float:
+    """Of a tile, what waits in registers, as it is stored, while the next one begins (cuda/wgmma_pipeline.cuh). Elements of 4
+    bytes take their time of the L2 all the same, unless there is plenty."""
+    size, scaling = size_of(problem.out_dtype), problem.scaling
+    never = config.ping_pong or schedule is not None or config.bm == 192 or size == 1 or by_registers(problem) or scaling.promoted
+    if never or not copies_out(problem) or by_group(problem, config) or (size > 2 and products < HIDES * store):
+        return 0.0
+    slabs, (width, height) = config.wm // PATCH_ROWS, patch(problem, config)
+    room = (REGISTERS if config.bm > 64 else REGISTERS_ALONE) - BESIDE_SUMS * slabs - slabs * config.bn // 2
+    patches = slabs * config.bn * PATCH_ROWS // (width * height)
+    share = max(0, min(patches, room * WARP_BYTES // (width * height * size))) / patches
+    return share if size == 2 else HIDDEN * share
 
 
 def step_cycles(problem: Problem, config: Config, device: Device) -> float:
@@ -129,7 +145,7 @@ def promoted_cycles(problem: Problem, config: Config, products: float) -> float:
 def bytes_of_step(problem: Problem, config: Config) -> float:
     """What a block asks of the L2, and what comes to its shared memory: more, where others of its cluster ask for it too."""
     b_width = -(-config.bn // 64) * 64 if turned(problem)[1] else config.bn
-    asked = sum(rows_of_step(problem, config)) * (IN_ORDER if config.cluster == 2 else 1.0)
+    asked = sum(rows_of_step(problem, config)) * (IN_ORDER if (config.cluster_m, config.cluster_n) == (2, 1) else 1.0)
     return (asked + config.bm + b_width) * STEP_BYTES
 
 
