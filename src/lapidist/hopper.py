@@ -232,7 +232,7 @@ def family_configs(math: str) -> Tuned:
     # The fewest bytes to move for a product: the least power. B by rows has slabs of 64 columns, so it is the one to be A.
     pairs.append(tile(math, 256, 192, deepest(256, 192), (1, 2)))
     widest = tile(math, 256, 208, deepest(256, 208, turned_b=False), (2, 1))
-    pairs += [replace(widest, exchanged=True), widest] if math in TURNED else [widest]
+    pairs.append(replace(widest, exchanged=math in TURNED))
     # Where k is short, stores are long: they run beside the other warpgroup's products.
     by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
     # B is A by columns where they are exchanged, and A lies by rows: a stage more may find room.
