@@ -8,46 +8,10 @@
 #pragma once
 
 #include "hopper.cuh"
-#include "pieces.cuh"
+#include "packing_turned.cuh"
 #include "sharing.cuh"
 
 constexpr int PACKING_FLAGS = 64;  // ints, of which two are used: what follows in a workspace keeps its alignment
-
-template <typename Element> __device__ __forceinline__ unsigned bits_at(const Element* place) {
-  if constexpr (sizeof(Element) == 1) return *reinterpret_cast<const unsigned char*>(place);
-  if constexpr (sizeof(Element) == 2) return *reinterpret_cast<const unsigned short*>(place);
-  return *reinterpret_cast<const unsigned*>(place);
-}
-
-// What may be read of a matrix: from its first element to its last one, whatever lies between its lines.
-struct Readable {
-  const char *begin, *end;
-  template <typename Element>
-  __device__ __forceinline__ Readable(const Element* from, i64 pitch, int lines, int length)
-      : begin(reinterpret_cast<const char*>(from)), end(reinterpret_cast<const char*>(from + (lines - 1) * pitch + length)) {}
-
-  // Whether both pieces that 16 bytes may be in are inside.
-  __device__ __forceinline__ bool holds(const void* first) const {
-    const char* const piece = static_cast<const char*>(first) - skew_of(first);
-    return piece >= begin && piece + 32 <= end;
-  }
-  // 16 bytes, of which `exist` elements are in the line.
-  template <typename Element> __device__ __forceinline__ Words piece(const Element* source, int exist) const {
-    if (!holds(source)) return elements(source, exist);
-    const Words* const pieces = reinterpret_cast<const Words*>(reinterpret_cast<const char*>(source) - skew_of(source));
-    return shifted(pieces[0], pieces[1], skew_of(source));
-  }
-  // The same of the first and the last pieces of the matrix: each element comes in at the top.
-  template <typename Element> __device__ __forceinline__ Words elements(const Element* source, int exist) const {
-    Words found = {};
-#pragma unroll 4  // all, for each piece of a tile: they took most of a second to compile
-    for (int i = 0; i < static_cast<int>(16 / sizeof(Element)); ++i) {
-      const Words next = {i < exist ? bits_at(source + i) : 0};
-      found = shifted(found, next, sizeof(Element));
-    }
-    return found;
-  }
-};
 
 // All warps of the grid take items of work in turn, blocks before their warps: of a small matrix every multiprocessor copies a
 // little. Where the items of one matrix end, those of the next one go on.
@@ -65,13 +29,6 @@ struct Batch {
 template <typename Element> __device__ __forceinline__ i64 packed_step(int length) {
   const int chunk = static_cast<int>((length >= static_cast<int>(128 / sizeof(Element)) ? 128 : 32) / sizeof(Element));
   return static_cast<i64>(ceil_div(length, chunk)) * chunk;
-}
-
-// 32 bytes, here: compiler and assembler else shift each piece before they load the next one, and there is one on its way.
-__device__ __forceinline__ void load_pair_here(const char* place, Words& low, Words& high) {
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%8];\nld.global.v4.u32 {%4, %5, %6, %7}, [%8 + 16];"
-               : "=r"(low.at[0]), "=r"(low.at[1]), "=r"(low.at[2]), "=r"(low.at[3]), "=r"(high.at[0]), "=r"(high.at[1]),
-                 "=r"(high.at[2]), "=r"(high.at[3]) : "l"(place) : "memory");
 }
 
 // `lines` lines of `length` touching elements, `pitch` apart, of each matrix of a batch, and where their copies begin. Pieces are
@@ -137,62 +94,6 @@ template <typename Element> struct Lines {
     item -= items * matrices;
   }
 };
-
-// Words of as many lines as a word has elements, turned: word i then holds the i-th elements of all.
-__device__ __forceinline__ void turn_words(unsigned (&)[1]) {}
-__device__ __forceinline__ void turn_words(unsigned (&x)[2]) {
-  const unsigned low = __byte_perm(x[0], x[1], 0x5410);
-  x[1] = __byte_perm(x[0], x[1], 0x7632), x[0] = low;
-}
-__device__ __forceinline__ void turn_words(unsigned (&x)[4]) {
-  const unsigned a = __byte_perm(x[0], x[1], 0x5140), b = __byte_perm(x[2], x[3], 0x5140);
-  const unsigned c = __byte_perm(x[0], x[1], 0x7362), d = __byte_perm(x[2], x[3], 0x7362);
-  x[0] = __byte_perm(a, b, 0x5410), x[1] = __byte_perm(a, b, 0x7632);
-  x[2] = __byte_perm(c, d, 0x5410), x[3] = __byte_perm(c, d, 0x7632);
-}
-
-// The same turned: element i of line j comes to line i, place j. A thread turns squares of PER_PIECE lines in its registers, as
-// many as take 16 loads of a piece: enough bytes on their way. A warp has 8 squares side by side, which it reads as whole lines
-// of the caches, and 4 rows of squares, which it writes as 64 bytes.
-template <typename Element>
-__device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length,
-                                            int& item) {
-  constexpr int PER_PIECE = 16 / sizeof(Element), PER_WORD = 4 / sizeof(Element), SQUARES = 16 / PER_PIECE;
-  constexpr int WIDE = 8 * PER_PIECE, HIGH = 4 * PER_PIECE;
-  const Readable readable(from, pitch, lines, length);
-  const int lane = threadIdx.x % 32, warps = blockDim.x / 32, across = ceil_div(length, WIDE);
-  const int my_line = lane / 8 * PER_PIECE, my_place = lane % 8 * PER_PIECE, tiles = across * ceil_div(lines, SQUARES * HIGH);
-  for (; item < tiles; item += gridDim.x * warps) {
-    const int line = item / across * (SQUARES * HIGH) + my_line, place = item % across * WIDE + my_place;
-    Words rows[SQUARES][PER_PIECE];
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const int at = line + i / PER_PIECE * HIGH + i % PER_PIECE;
-      if (at < lines && place < length)
-        rows[i / PER_PIECE][i % PER_PIECE] = readable.piece(from + at * pitch + place, length - place);
-    }
-#pragma unroll
-    for (int square = 0; square < SQUARES; ++square)
-#pragma unroll
-      for (int word = 0; word < 4; ++word)
-#pragma unroll
-        for (int element = 0; element < PER_WORD; ++element) {
-          // Line word * PER_WORD + element of the copy: its i-th word comes out of lines i * PER_WORD ...
-          Words column;
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            unsigned words[PER_WORD];
-#pragma unroll
-            for (int j = 0; j < PER_WORD; ++j) words[j] = rows[square][i * PER_WORD + j].at[word];
-            turn_words(words);
-            column.at[i] = words[element];
-          }
-          const int at = line + square * HIGH, to_line = place + word * PER_WORD + element;
-          if (at < lines && to_line < length) *reinterpret_cast<Words*>(to + to_line * to_pitch + at) = column;
-        }
-  }
-  item -= tiles;
-}
 
 // An operand of `extent` rows (A) or columns (B). Turned: as it lies, and stays, m or n touch. Lines of the copy start on lines
 // of the L2, short ones on its sectors.

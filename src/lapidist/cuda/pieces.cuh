@@ -21,3 +21,57 @@ __device__ __forceinline__ Words shifted(const Words& low, const Words& high, un
 template <typename Element> __device__ __forceinline__ unsigned skew_of(const Element* place) {
   return reinterpret_cast<unsigned long long>(place) % 16;
 }
+
+template <typename Element> __device__ __forceinline__ unsigned bits_at(const Element* place) {
+  if constexpr (sizeof(Element) == 1) return *reinterpret_cast<const unsigned char*>(place);
+  if constexpr (sizeof(Element) == 2) return *reinterpret_cast<const unsigned short*>(place);
+  return *reinterpret_cast<const unsigned*>(place);
+}
+
+// What may be read of a matrix: from its first element to its last one, whatever lies between its lines.
+struct Readable {
+  const char *begin, *end;
+  template <typename Element>
+  __device__ __forceinline__ Readable(const Element* from, i64 pitch, int lines, int length)
+      : begin(reinterpret_cast<const char*>(from)), end(reinterpret_cast<const char*>(from + (lines - 1) * pitch + length)) {}
+
+  // Whether the piece, or both pieces, that 16 bytes are in are inside.
+  __device__ __forceinline__ bool holds(const void* first) const {
+    const char* const piece = static_cast<const char*>(first) - skew_of(first);
+    return (piece >= begin) & (piece + (skew_of(first) ? 32 : 16) <= end);
+  }
+  // 16 bytes, of which `exist` elements are in the line.
+  template <typename Element> __device__ __forceinline__ Words piece(const Element* source, int exist) const {
+    if (!holds(source)) return elements(source, exist);
+    const Words* const pieces = reinterpret_cast<const Words*>(reinterpret_cast<const char*>(source) - skew_of(source));
+    return shifted(pieces[0], pieces[skew_of(source) > 0], skew_of(source));
+  }
+  // The same of the first and the last pieces of the matrix: each element comes in at the top.
+  template <typename Element> __device__ __forceinline__ Words elements(const Element* source, int exist) const {
+    Words found = {};
+#pragma unroll 4  // all, for each piece of a tile: they took most of a second to compile
+    for (int i = 0; i < static_cast<int>(16 / sizeof(Element)); ++i) {
+      const Words next = {i < exist ? bits_at(source + i) : 0};
+      found = shifted(found, next, sizeof(Element));
+    }
+    return found;
+  }
+};
+
+// 32 bytes, here: compiler and assembler else shift each piece before they load the next one, and there is one on its way.
+__device__ __forceinline__ void load_pair_here(const char* place, Words& low, Words& high) {
+  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%8];\nld.global.v4.u32 {%4, %5, %6, %7}, [%8 + 16];"
+               : "=r"(low.at[0]), "=r"(low.at[1]), "=r"(low.at[2]), "=r"(low.at[3]), "=r"(high.at[0]), "=r"(high.at[1]),
+                 "=r"(high.at[2]), "=r"(high.at[3]) : "l"(place) : "memory");
+}
+
+// The same where `whole`, and the second 16 only for `both`; zeros elsewhere. No branch: loads would wait for each other.
+__device__ __forceinline__ void load_pair_if(bool whole, const char* place, bool both, Words& low, Words& high) {
+  low = {}, high = {};
+  asm volatile(
+      "{\n.reg .pred one, two;\nsetp.ne.s32 one, %9, 0;\nsetp.ne.s32 two, %10, 0;\n"
+      "@one ld.global.v4.u32 {%0, %1, %2, %3}, [%8];\n@two ld.global.v4.u32 {%4, %5, %6, %7}, [%8 + 16];\n}"
+      : "+r"(low.at[0]), "+r"(low.at[1]), "+r"(low.at[2]), "+r"(low.at[3]), "+r"(high.at[0]), "+r"(high.at[1]),
+        "+r"(high.at[2]), "+r"(high.at[3])
+      : "l"(place), "r"(static_cast<int>(whole)), "r"(static_cast<int>(whole && both)) : "memory");
+}
