@@ -174,3 +174,8 @@ __device__ __forceinline__ void barrier_arrive_at(Barrier* barrier, int rank) {
       "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
       "}\n" ::"r"(shared_address(barrier)), "r"(rank) : "memory");
 }
+// The same, at what peer_address says; or at home.
+template <bool Peer> __device__ __forceinline__ void barrier_arrive_there(unsigned barrier) {
+  if (Peer) asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+  else asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}

@@ -73,6 +73,25 @@ __device__ __forceinline__ Descriptor describe(const void* tile) {
   return (shared_address(tile) >> 4 & 0x3FFF) | leading << 16 | stride << 32 | swizzle_128 << 62;
 }
 
+// The same by its two words, of which the low one alone says where. (In a cluster a shared address has the block's rank above.)
+__device__ __forceinline__ unsigned low_word(const void* tile) {
+  return (shared_address(tile) >> 4 & 0x3FFF) | (SLAB >> 4) << 16;
+}
+__device__ __forceinline__ Descriptor descriptor(unsigned low) {
+  Descriptor both;
+  asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(low), "n"(1024 >> 4 | 1 << 30));
+  return both;
+}
+
+// The warpgroup of a thread that multiplies. Votes leave it in a uniform register, where descriptors must lie: what depends on
+// others is moved there again for each product.
+template <int Groups> __device__ __forceinline__ int own_group() {
+  int group = 0;
+#pragma unroll
+  for (int next = 1; next < Groups; ++next) group += __any_sync(0xffffffffu, threadIdx.x >= next * 128) != 0;
+  return group;
+}
+
 // What to add to a descriptor for the step-th instruction along k, and for a place `bytes` further.
 template <bool Turned> __device__ constexpr int step_along_k(int step) { return step * (Turned ? 16 * 128 : 32) >> 4; }
 __device__ constexpr int further(int bytes) { return bytes >> 4; }

@@ -55,6 +55,12 @@ struct Tiles : Work {
   }
 };
 #else
+// A division is some hundred cycles, which a block's first load waits for: most tiles are of the first matrix and band.
+__device__ __forceinline__ int quotient(int whole, int part) {
+  if (whole < part) return 0;
+  return static_cast<unsigned>(whole) / static_cast<unsigned>(part);
+}
+
 // Clusters go down a band of RASTER rows, then to the next column: for the L2.
 struct Tiles {
   int tiles_m, tiles_n, per_matrix, count, at;
@@ -73,12 +79,12 @@ struct Tiles {
   __device__ __forceinline__ bool next(const Extents& e, int rank) {
     at += gridDim.x / CLUSTER;
     if (at >= count) return false;
-    const int tile = at % per_matrix, matrix = at / per_matrix;
-    const int band = tile / (RASTER * tiles_n) * RASTER, height = min_of(RASTER, tiles_m - band);
-    const int within = tile % (RASTER * tiles_n);
-    row = ((band + within % height) * CLUSTER_M + rank % CLUSTER_M) * BM;
-    col = (within / height * CLUSTER_N + rank / CLUSTER_M) * BN;
-    inner = matrix % e.batch, outer = matrix / e.batch;
+    const int matrix = quotient(at, per_matrix), tile = at - matrix * per_matrix, of_band = RASTER * tiles_n;
+    const int before = quotient(tile, of_band), band = before * RASTER, within = tile - before * of_band;
+    const int height = min_of(RASTER, tiles_m - band), column = quotient(within, height);
+    row = ((band + within - column * height) * CLUSTER_M + rank % CLUSTER_M) * BM;
+    col = (column * CLUSTER_N + rank / CLUSTER_M) * BN;
+    outer = quotient(matrix, e.batch), inner = matrix - outer * e.batch;
     return true;
   }
   template <int Threads, int Rows, int Count>

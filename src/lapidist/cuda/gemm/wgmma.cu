@@ -103,15 +103,20 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   } else {
     take_registers<REGISTERS>();
     const int tile_warp = warp % (TILE_GROUPS * 4), group = tile_warp / 4;
+    // A lane for each block that loads for this one tells it that a stage is read. Who and where is known before the loop, whose
+    // instructions are a part of the power.
+    const bool beside = lane % CLUSTER_M == rank % CLUSTER_M || lane / CLUSTER_M == rank / CLUSTER_M;
+    unsigned tells = CLUSTER == 1 ? lane == 0 : lane < CLUSTER && beside;
+    unsigned empty = shared_address(pipeline.empty);
+    if (CLUSTER > 1) empty = peer_address(empty, lane);
+    opaque(tells), opaque(empty);
     const auto free_stage = [&](int freed) {
       if (FACTORS_ALONG_K || A_IN_REGISTERS) __syncwarp();  // all lanes have read theirs
-      if (CLUSTER == 1) {
-        if (lane == 0) barrier_arrive(&pipeline.empty[freed]);
-      } else if (lane < CLUSTER && (lane % CLUSTER_M == rank % CLUSTER_M || lane / CLUSTER_M == rank / CLUSTER_M)) {
-        barrier_arrive_at(&pipeline.empty[freed], lane);
-      }
+      if (tells) barrier_arrive_there<(CLUSTER > 1)>(empty + freed * sizeof(Barrier));
     };
     clear_rests<A_TURNED, A_LOADED, B_TURNED, BN>(pipeline.stage, M, N);
+    const unsigned first_a = low_word(pipeline.stage[0].A + own_group<TILE_GROUPS>() * ROWS * SLAB);
+    const unsigned first_b = low_word(pipeline.stage[0].B);
     int parity = 0, turn = 0, first_buffer = 0;
     Held<D_COLS, HELD> held;
     for (; tiles.next(extents, rank); ++turn) {
@@ -137,7 +142,8 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           StepFactors<ROWS, BN> factors;
           if (FACTORS_ALONG_K) factors.read(pipeline.factors[stage], first_row - tiles.row, first_col - tiles.col, tiles.col);
           if constexpr (A_IN_REGISTERS) fragments[t].read(pipeline.stage[stage].A, tile_warp);
-          const Descriptor a = describe(pipeline.stage[stage].A + group * ROWS * SLAB), b = describe(pipeline.stage[stage].B);
+          const unsigned on = stage * further(sizeof(Stage));
+          const Descriptor a = descriptor(first_a + on), b = descriptor(first_b + on);
           products_begin();
 #pragma unroll
           for (int i = 0; i < STEPS; ++i)
