@@ -245,6 +245,20 @@ def test_no_race_in_any_order(kernel: str, config: Config, gap: int, seed: int) 
     check(d, a, b)
 
 
+@pytest.mark.parametrize("math", ["float8_e4m3fn", "tf32", "int8"])
+def test_results_of_4_bytes_come_to_patches_without_conflicts(math: str) -> None:
+    """Two elements a lane are two turns of shared memory, and in the copy engine's swizzle they were four."""
+    a, b, more = operands(math, 128, 64, 256)
+    b = lying(b, "col")
+    gemm = lapidist.plan(a, b, kernel="wgmma", config=tile(math, 128, 64, 2), device="machine", **more)
+    assert gemm.plan is not None
+    d = np.zeros((128, 64), gemm.plan.problem.out_dtype)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
+    counts = machine.run(launch, exact_counts=True).counts
+    assert counts is not None
+    assert counts.shared_store.per_request == 2
+
+
 # ---- what they refuse, and what they derive ----
 
 

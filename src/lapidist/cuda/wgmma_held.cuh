@@ -40,7 +40,7 @@ template <int Cols, int Count> struct Held {
       if (i != sent) continue;
       Buffer& patch = buffers[(buffer + i) % Buffers];
       if constexpr (sizeof(Out) == 2) patch.lay_pairs(words[i]);
-      else patch.lay(words[i]);
+      else patch.lay(words[i], ROWS * BN <= 128);
       proxy_fence();
       __syncwarp();
       if (lane != 0) continue;

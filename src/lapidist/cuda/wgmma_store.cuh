@@ -82,8 +82,8 @@ template <int Cols, bool ByHand = false> struct Patch {
     for (int j = 0; j < Cols / 16; ++j, pairs += 4) store_matrices<D_TURNED>(matrix_row(j), pairs[0], pairs[1], pairs[2], pairs[3]);
   }
 
-  // The warp's sums of Cols columns; sums[4 j + 2 h + i] as wgmma leaves them.
-  __device__ __forceinline__ void lay(const Sum* sums) {
+  // The warp's sums of Cols columns; sums[4 j + 2 h + i] as wgmma leaves them. To trade takes registers.
+  __device__ __forceinline__ void lay(const Sum* sums, bool trades = true) {
     const int lane = threadIdx.x % 32;
     if constexpr (sizeof(Out) == 2 && !A_IN_REGISTERS) {
       unsigned pairs[Cols / 4];
@@ -92,11 +92,18 @@ template <int Cols, bool ByHand = false> struct Patch {
       lay_pairs(pairs);
     } else {
       const int row = lane / 4 * NEXT_GROUP;
+      // Half a warp stores to four lines at a time, 32 bytes each. The swizzle of 128 leaves those of neighbours in the same banks, so
+      // odd lines take first what lies 64 bytes further.
+      constexpr bool TRADES = !D_TURNED && !ByHand && PITCH == 128 && sizeof(Out) == 4 && NEXT_GROUP == 1;
+      const int aside = TRADES && trades && row % 2 > 0 ? 16 : 0;
 #pragma unroll
       for (int i = 0; i < Cols / 2; i += 4) {
-        const int col = i / 4 * 8 + lane % 4 * 2;
+        const int col = (i / 4 * 8 + lane % 4 * 2) ^ aside;
         if constexpr (!D_TURNED) {
-          two_at(row, col, sums[i], sums[i + 1]), two_at(row + NEXT_ROW, col, sums[i + 2], sums[i + 3]);
+          Sum mine[4];
+#pragma unroll
+          for (int s = 0; s < 4; ++s) mine[s] = aside ? sums[(i + s) ^ (TRADES ? 8 : 0)] : sums[i + s];
+          two_at(row, col, mine[0], mine[1]), two_at(row + NEXT_ROW, col, mine[2], mine[3]);
         } else if constexpr (NEXT_ROW == 1) {
           two_at(col, row, sums[i], sums[i + 2]), two_at(col + 1, row, sums[i + 1], sums[i + 3]);
         } else {
