@@ -453,3 +453,15 @@ def test_predictions_are_near_what_was_measured(m: int, n: int, k: int) -> None:
     """1.39 ms, 176 us and 38 us for the best tile of bfloat16 on an H200."""
     measured = {8192: 1390e-6, 4096: 176e-6, 16: 38e-6}[m]
     assert make_plan(dense_problem(m, n, k, "bfloat16", "rc"), H200).predicted_seconds == pytest.approx(measured, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("extents", "math", "tile", "cluster"),
+    [
+        ((520, 8192, 8192), "bfloat16", (192, 176), 1),  # 129 tiles of D turned
+        ((256, 8192, 8192), "float8_e4m3fn", (128, 128), 2),
+    ],
+)
+def test_tiles_of_layers(extents: tuple[int, int, int], math: str, tile: tuple[int, int], cluster: int) -> None:
+    config = choose(dense_problem(*extents, math, "rc"), H200)[0].config
+    assert ((config.bm, config.bn), config.cluster) == (tile, cluster)

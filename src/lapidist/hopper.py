@@ -213,6 +213,7 @@ SHARED_LOADS = (
     ((128, 96), (4, 1), False),
     ((128, 192), (2, 1), True),
     ((256, 192), (1, 2), True),
+    *(((192, bn), (1, 1), True) for bn in (144, 176)),  # a few hundred rows times weights: a tile for each multiprocessor
     *(((64, bn), (1, 1), True) for bn in (80, 112)),
     *(((128, bn), (1, 1), True) for bn in (96, 112)),
 )

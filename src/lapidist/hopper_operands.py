@@ -280,9 +280,9 @@ def plain_shared(config: Config, problem: Problem) -> int:
 
 
 def wgmma_shared(config: Config, problem: Problem) -> int:
-    """The same, and 4 KB of patches of D a warp, which take turns; by hand one patch, in longer rows."""
+    """The same, and 4 KB of patches of D a warp, which take turns, or 2 KB of twelve warps; by hand one patch, in longer rows."""
     if copies_out(problem):
-        patched = config.consumers // 32 * 2 * PATCH_ROWS * ROW_BYTES
+        patched = config.consumers // 32 * (1 if config.bm == 192 else 2) * PATCH_ROWS * ROW_BYTES
     else:
         width, _ = patch(problem, config)
         patched = config.consumers // 32 * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)

@@ -52,7 +52,8 @@ constexpr int A_LOADED = CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
 constexpr int A_BYTES = tile_bytes(A_TURNED, A_LOADED), B_BYTES = tile_bytes(B_TURNED, BN);
 constexpr int D_COLS = patch_columns(BN), D_PATCHES = BN / D_COLS;
 constexpr int ALL_PATCHES = ROWS * D_PATCHES;  // of a warp
-constexpr int D_BUFFERS = D_COPY_ENGINE ? 4096 / (16 * D_COLS * sizeof(Out)) : 1;  // 4 KB that take turns, tile after tile
+// 4 KB a warp that take turns, tile after tile; three warpgroups have a stage more in place of half of them.
+constexpr int D_BUFFERS = D_COPY_ENGINE ? (GROUPS == 3 ? 2048 : 4096) / (16 * D_COLS * sizeof(Out)) : 1;
 // Columns of D in lines of 128 bytes, by the four warps of a warpgroup: in lines of 32, a byte takes the copy engine twice as long.
 constexpr bool BY_GROUP = D_TURNED && sizeof(Out) == 2 && BM == 256 && !PING_PONG && CLUSTER > 1;
 constexpr bool ANEW = !PROMOTED && !SCHEDULED;  // a tile's first products start its sums
