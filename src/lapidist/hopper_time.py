@@ -62,7 +62,7 @@ SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds i
 STEP_BYTES = 128  # along k, of a row of A or a column of B
 # Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and written; the same
 # where they are turned.
-PACKING = 3.0e-6, 0.8
+PACKING = 2.0e-6, 0.8
 TURNING = 4.2e-6, 0.67
 PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = 150.0, 1.2, 80.0  # cycles of a step: there and back, for each sum, for factors
 

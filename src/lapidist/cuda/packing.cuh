@@ -32,66 +32,97 @@ template <typename Element> __device__ __forceinline__ i64 packed_step(int lengt
 }
 
 // `lines` lines of `length` touching elements, `pitch` apart, of each matrix of a batch, and where their copies begin. Pieces are
-// counted through, line after line, so that short lines leave no lane without one. A warp takes an item at a time: CHUNK pieces
-// inside of a matrix, without a question; or 32 of the first and last ones, where memory may end before a load of 16 bytes does.
+// counted through, line after line, so that short lines leave no lane without one, and a warp takes 32s of them. Those inside of
+// a matrix are copied without a question; the first 32 and the last two may lie where memory ends before a load of 16 bytes does.
 template <typename Element> struct Lines {
-  static constexpr int PER_PIECE = 16 / sizeof(Element), EACH = 8, CHUNK = 32 * EACH;
+  static constexpr int PER_PIECE = 16 / sizeof(Element), MOST = 8;  // 32s that a warp takes at a time
   const Element* from;
   i64 pitch;
   int lines, length;
   Batch batch;
   Element* to;
 
-  __device__ __forceinline__ i64 elements() const { return packed_step<Element>(length) * lines * batch.matrices(); }
+  __device__ __forceinline__ i64 step() const { return packed_step<Element>(length); }
+  __device__ __forceinline__ i64 elements() const { return step() * lines * batch.matrices(); }
+  __device__ __forceinline__ unsigned width() const { return ceil_div(length, PER_PIECE); }
+  __device__ __forceinline__ unsigned pieces() const { return lines * width(); }
+  // Of each matrix, in 32s: those inside, and the others.
+  __device__ __forceinline__ int inner() const {
+    const int all = (pieces() + 31) / 32;
+    return all > 3 && pitch >= length ? all - 3 : 0;
+  }
+  __device__ __forceinline__ int edges() const { return (pieces() + 31) / 32 - inner(); }
+  __device__ __forceinline__ const Element* begin(int matrix) const {
+    const int outer = matrix / batch.inners();
+    return from + (matrix - outer * batch.inners()) * batch.inner_step + outer * batch.outer_step;
+  }
 
-  // From `item` on, all that are the warp's. Elements past a line's end, up to the 16 bytes, become whatever follows it.
-  __device__ __forceinline__ void pack(int& item) const {
-    const int matrices = batch.matrices();
-    const unsigned width = ceil_div(length, PER_PIECE), pieces = lines * width, chunks = (pieces + CHUNK - 1) / CHUNK;
-    const int inner = chunks > 3 && pitch >= length ? chunks - 3 : 0, items = inner + (chunks - inner) * EACH;  // all but 1 and 2
-    const i64 step = packed_step<Element>(length);
-    // The 32nd piece further: some lines down and some pieces along; or where the line ends, one line more.
-    const unsigned down = 32 / width, along = 32 - down * width;
-    const i64 back = static_cast<i64>(width) * PER_PIECE;
-    const i64 on = down * pitch + along * PER_PIECE, wrapped = on + pitch - back;
-    const i64 copy_on = down * step + along * PER_PIECE, copy_wrapped = copy_on + step - back;
-    for (; item < items * matrices; item += gridDim.x * (blockDim.x / 32)) {
-      const Element* source = from;
-      Element* target = to;
-      int mine = item;
-      if (matrices > 1) {
-        const int matrix = item / items, outer = matrix / batch.inners();
-        mine -= matrix * items;
-        source += (matrix - outer * batch.inners()) * batch.inner_step + outer * batch.outer_step;
-        target += step * lines * matrix;
-      }
-      const int edge = mine - inner;
-      const int first = edge < 0 ? (mine + 1) * EACH : edge < EACH ? edge : edge + inner * EACH;  // in 32s
-      const unsigned number = first * 32 + threadIdx.x % 32, line = number / width;
-      unsigned place = number - line * width;
-      const Readable readable(source, pitch, lines, length);
-      source += line * pitch + place * PER_PIECE, target += line * step + place * PER_PIECE;
-      if (edge >= 0) {
-        if (number < pieces)
-          *reinterpret_cast<Words*>(target) = readable.piece(source, length - static_cast<int>(place) * PER_PIECE);
-        continue;
-      }
-      Words low[EACH], high[EACH], *targets[EACH];
-      unsigned skew[EACH];
-#pragma unroll
-      for (int i = 0; i < EACH; ++i) {
-        skew[i] = skew_of(source), targets[i] = reinterpret_cast<Words*>(target);
-        load_pair_here(reinterpret_cast<const char*>(source) - skew[i], low[i], high[i]);
-        const bool wraps = (place += along) >= width;
-        if (wraps) place -= width;
-        source += wraps ? wrapped : on, target += wraps ? copy_wrapped : copy_on;
-      }
-      if (step > 0)  // always, and so is the other; but they part the loads from the shifts
-#pragma unroll
-        for (int i = 0; i < EACH; ++i)
-          if (targets[i]) *targets[i] = shifted(low[i], high[i], skew[i]);
+  struct Place {
+    const Element* source;
+    Element* target;
+    unsigned number, place;  // counted through; in its line
+  };
+  __device__ __forceinline__ Place locate(int matrix, unsigned number) const {
+    const unsigned line = number / width(), place = number - line * width();
+    const Element* const source = matrix > 0 ? begin(matrix) : from;
+    Element* const target = to + step() * lines * matrix;
+    return {source + (line * pitch + place * PER_PIECE), target + (line * step() + place * PER_PIECE), number, place};
+  }
+
+  // A piece a lane of the first and last ones.
+  __device__ __forceinline__ void pack_edge(int item) const {
+    const int matrix = batch.matrices() > 1 ? item / edges() : 0, edge = item - matrix * edges();
+    const Place at = locate(matrix, (edge > 0 ? edge + inner() : 0) * 32 + threadIdx.x % 32);
+    const Readable readable(matrix > 0 ? begin(matrix) : from, pitch, lines, length);
+    if (at.number < pieces())
+      *reinterpret_cast<Words*>(at.target) = readable.piece(at.source, length - static_cast<int>(at.place) * PER_PIECE);
+  }
+
+  // A lane's next piece, 32 further: some lines down and some pieces along; or where the line ends, one line more.
+  struct Further {
+    unsigned width, along;
+    i64 on, wrapped, copy_on, copy_wrapped;
+    __device__ __forceinline__ bool go(Place& at) const {
+      const bool wraps = (at.place += along) >= width;
+      if (wraps) at.place -= width;
+      at.target += wraps ? copy_wrapped : copy_on;
+      return wraps;
     }
-    item -= items * matrices;
+  };
+  __device__ __forceinline__ Further further() const {
+    const unsigned down = 32 / width(), along = 32 - down * width();
+    const i64 back = static_cast<i64>(width()) * PER_PIECE;
+    const i64 on = down * pitch + along * PER_PIECE, copy_on = down * step() + along * PER_PIECE;
+    return {width(), along, on, on + pitch - back, copy_on, copy_on + step() - back};
+  }
+
+  // `count` 32s inside of a matrix. Elements past a line's end, up to the 16 bytes, become whatever follows it.
+  __device__ __forceinline__ void pack_inner(int matrix, int first, int count) const {
+    const Further next = further();
+    Place at = locate(matrix, first * 32 + threadIdx.x % 32);
+    Words low[MOST], high[MOST], *targets[MOST];
+    unsigned skew[MOST];
+#pragma unroll
+    for (int i = 0; i < MOST; ++i) {
+      skew[i] = skew_of(at.source), targets[i] = reinterpret_cast<Words*>(at.target);
+      load_pair_here(reinterpret_cast<const char*>(at.source) - skew[i], i < count, low[i], high[i]);
+      at.source += next.go(at) ? next.wrapped : next.on;
+    }
+    if (length > 0)  // always; but it parts the loads from the shifts
+#pragma unroll
+      for (int i = 0; i < MOST; ++i) store_here(targets[i], i < count, shifted(low[i], high[i], skew[i]));
+  }
+
+  // From `item` on, all that are the warp's.
+  __device__ __forceinline__ void pack(int& item) const {
+    const int per_matrix = (inner() + MOST - 1) / MOST, inners = per_matrix * batch.matrices();
+    const int warps = gridDim.x * (blockDim.x / 32), items = inners + edges() * batch.matrices();
+    for (; item < inners; item += warps) {
+      const int matrix = batch.matrices() > 1 ? item / per_matrix : 0, first = (item - matrix * per_matrix) * MOST;
+      pack_inner(matrix, first + 1, min_of(MOST, inner() - first));
+    }
+    for (; item < items; item += warps) pack_edge(item - inners);
+    item -= items;
   }
 };
 

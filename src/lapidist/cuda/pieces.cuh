@@ -59,13 +59,20 @@ struct Readable {
 };
 
 // 32 bytes, here: compiler and assembler else shift each piece before they load the next one, and there is one on its way.
-__device__ __forceinline__ void load_pair_here(const char* place, Words& low, Words& high) {
-  asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%8];\nld.global.v4.u32 {%4, %5, %6, %7}, [%8 + 16];"
-               : "=r"(low.at[0]), "=r"(low.at[1]), "=r"(low.at[2]), "=r"(low.at[3]), "=r"(high.at[0]), "=r"(high.at[1]),
-                 "=r"(high.at[2]), "=r"(high.at[3]) : "l"(place) : "memory");
+// Nothing where they are not wanted; no branch, behind which loads would wait for each other.
+__device__ __forceinline__ void load_pair_here(const char* place, bool wanted, Words& low, Words& high) {
+  asm volatile(
+      "{\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.s32 wanted, %9, 0;\n"
+      "@wanted ld.global.v4.u32 {%0, %1, %2, %3}, [%8];\n"
+      "@wanted ld.global.v4.u32 {%4, %5, %6, %7}, [%8 + 16];\n"
+      "}\n"
+      : "=r"(low.at[0]), "=r"(low.at[1]), "=r"(low.at[2]), "=r"(low.at[3]), "=r"(high.at[0]), "=r"(high.at[1]),
+        "=r"(high.at[2]), "=r"(high.at[3]) : "l"(place), "r"(static_cast<int>(wanted)) : "memory");
 }
 
-// The same where `whole`, and the second 16 only for `both`; zeros elsewhere. No branch: loads would wait for each other.
+// The same where `whole`, and the second 16 only for `both`; zeros elsewhere.
 __device__ __forceinline__ void load_pair_if(bool whole, const char* place, bool both, Words& low, Words& high) {
   low = {}, high = {};
   asm volatile(
@@ -74,4 +81,15 @@ __device__ __forceinline__ void load_pair_if(bool whole, const char* place, bool
       : "+r"(low.at[0]), "+r"(low.at[1]), "+r"(low.at[2]), "+r"(low.at[3]), "+r"(high.at[0]), "+r"(high.at[1]),
         "+r"(high.at[2]), "+r"(high.at[3])
       : "l"(place), "r"(static_cast<int>(whole)), "r"(static_cast<int>(whole && both)) : "memory");
+}
+
+// In one store: behind a branch the compiler else makes four of it.
+__device__ __forceinline__ void store_here(void* place, bool wanted, const Words& words) {
+  asm volatile(
+      "{\n"
+      ".reg .pred wanted;\n"
+      "setp.ne.s32 wanted, %5, 0;\n"
+      "@wanted st.global.v4.u32 [%0], {%1, %2, %3, %4};\n"
+      "}\n" ::"l"(place), "r"(words.at[0]), "r"(words.at[1]), "r"(words.at[2]), "r"(words.at[3]), "r"(static_cast<int>(wanted))
+      : "memory");
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "wgmma_tiles.cuh"
+#include "packing_shares.cuh"
 
 constexpr int TURNED_COLS = 128 / sizeof(T);  // of m or n in a slab of a turned tile, which has a row of 128 bytes for each k
 constexpr int TURNED_SLAB = BK * 128;
@@ -40,22 +41,28 @@ __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int 
 
 constexpr bool PACKS = PACK_A || PACK_B;
 
-// To where the maps of packed operands point: A first, then B. Returns the workspace behind them.
-__device__ __forceinline__ Workspace pack_operands(const Extents& e, const T* A, i64 a_line, const Batch& of_a, const T* B,
-                                                   i64 b_line, const Batch& of_b, const Workspace& workspace) {
-  if (!PACKS) return workspace;
-  T* to = static_cast<T*>(workspace.slots);
-  int item = first_item();
-  if constexpr (PACK_A == 1 && PACK_B == 1) {  // once compiled for both
-    const auto a = lines_of<A_TURNED>(to, A, a_line, e.M, e.K, of_a);
-    const auto b = lines_of<B_TURNED>(to + a.elements(), B, b_line, e.N, e.K, of_b);
-#pragma unroll 1
-    for (int i = 0; i < 2; ++i) (i == 0 ? a : b).pack(item);
-    to = b.to + b.elements();
-  } else {
-    if (PACK_A) to += pack<A_TURNED, false>(to, A, a_line, e.M, e.K, of_a, item);
-    if (PACK_B) to += pack<B_TURNED, PACK_B == 2>(to, B, b_line, e.N, e.K, of_b, item);
+// Operands on their way to where the maps of packed ones point: A first, then B. PACK_B 2 is turned, and has no share.
+struct Packing {
+  static constexpr int SHARED = (PACK_A == 1) + (PACK_B == 1);
+  const Lines<T> of_a, of_b;
+  const Shares<T, SHARED == 2> shares;
+
+  // Before anything is read.
+  __device__ __forceinline__ Packing(const Extents& e, const T* A, i64 a_line, const Batch& a_batch, const T* B, i64 b_line,
+                                     const Batch& b_batch, const Workspace& workspace)
+      : of_a(lines_of<A_TURNED>(static_cast<T*>(workspace.slots), A, a_line, e.M, e.K, a_batch)),
+        of_b(lines_of<B_TURNED>(static_cast<T*>(workspace.slots) + (PACK_A ? of_a.elements() : 0), B, b_line, e.N, e.K, b_batch)),
+        shares(PACK_A ? Lines<T>(of_a) : Lines<T>(of_b), of_b) {}
+
+  // Returns the workspace behind the copies.
+  __device__ __forceinline__ Workspace pack(const Extents& e, const Workspace& workspace) const {
+    if (SHARED) shares.pack();
+    T* to = of_b.to + (PACK_B == 1 ? of_b.elements() : 0);
+    if constexpr (PACK_B == 2) {
+      int item = first_item();
+      to += ::pack<B_TURNED, true>(of_b.to, of_b.from, of_b.pitch, e.N, e.K, of_b.batch, item);
+    }
+    arrive_packed(workspace.flags);
+    return Workspace{workspace.flags + PACKING_FLAGS, to};
   }
-  arrive_packed(workspace.flags);
-  return Workspace{workspace.flags + PACKING_FLAGS, to};
-}
+};

@@ -46,10 +46,14 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       if (b_once) prefetch_tiles<B_TURNED, BN>(&b_map, first.col, first.begin, first.end);
     }
   }
-  wait_for_last_launch();
-
   const Batch of_a = {batch, batches, a_inner, a_outer}, of_b = {batch, batches, b_inner, b_outer};
-  workspace = pack_operands(extents, A, a_line, of_a, B, b_line, of_b, workspace);
+#if PACK_A || PACK_B
+  const Packing packing(extents, A, a_line, of_a, B, b_line, of_b, workspace);
+  wait_for_last_launch();
+  workspace = packing.pack(extents, workspace);
+#else
+  wait_for_last_launch();
+#endif
   if (PEERS_IN_CLUSTER && blockIdx.x >= schedule.sk_blocks) {  // a cluster that only helped to pack
     if (threadIdx.x == 0) leave_packed(workspace);
     return;

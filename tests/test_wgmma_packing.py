@@ -1,0 +1,33 @@
+"""How gemm/wgmma.cu packs, in the machine: even shares, whatever there is to share, sanitized."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist import machine
+from lapidist.arrays import operand_of
+from lapidist.hopper import tile
+from test_wgmma import check, lying, whole
+
+
+@pytest.mark.parametrize("b_layout", ["row", "col"])
+@pytest.mark.parametrize(("m", "n", "k"), [(61, 31, 3003), (61, 32, 331), (64, 29, 35), (5, 3, 9)], ids=str)
+def test_shares_of_every_size(m: int, n: int, k: int, b_layout: str) -> None:
+    """Several stretches a warp, or fewer than it could; both operands or one; matrices that have ends alone."""
+    a, b = whole((m, k), 1, "bfloat16"), lying(whole((k, n), 2, "bfloat16"), b_layout)
+    config = tile("bfloat16", 64, 32, 2)
+    gemm = lapidist.plan(a, b, kernel="wgmma", config=config, device="machine")
+    assert gemm.plan is not None
+    d = np.zeros((m, n), ml_dtypes.bfloat16)
+    machine.run(gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0), sanitize=True)
+    check(d, a, b)
+
+
+@pytest.mark.parametrize("batch", [(2,), (3, 2)], ids=str)
+def test_stretches_end_where_their_matrix_does(batch: tuple[int, ...]) -> None:
+    a, b = whole((*batch, 67, 203), 1, "bfloat16"), whole((203, 45), 2, "bfloat16")
+    d = lapidist.gemm(a, b, alpha=2.0, kernel="wgmma", device="machine")
+    check(d, a, b)
