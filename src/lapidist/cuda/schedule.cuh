@@ -20,6 +20,10 @@
 //               flag, sum fragment `fragment` of slots peer_slot(unit, 0 .. peers - 1), epilogue for that fragment
 #pragma once
 
+#ifndef SEPARATE  // whether reduction blocks may be among the blocks
+#define SEPARATE 1
+#endif
+
 enum Reduction { REDUCTION_NONE, REDUCTION_ATOMIC, REDUCTION_TURNSTILE, REDUCTION_SEPARATE, REDUCTION_CLUSTER };
 
 // Iterations k_begin .. k_end of one tile, as peer number `peer` of the `peers` blocks that share it, counted along k.
@@ -65,9 +69,11 @@ struct Schedule {
   }
 
   __device__ __forceinline__ bool next(Walk& walk, WorkUnit& unit) const {
-    if (walk.kind == Walk::WHOLE) return next_whole(walk, unit);
-    if (walk.kind == Walk::SHARED) return next_shared(walk, unit);
-    return walk.kind == Walk::REDUCE && next_reduction(walk, unit);
+    const bool found = walk.kind == Walk::WHOLE    ? next_whole(walk, unit)
+                       : walk.kind == Walk::SHARED ? next_shared(walk, unit)
+                                                   : SEPARATE && walk.kind == Walk::REDUCE && next_reduction(walk, unit);
+    if (found) locate(unit);  // once for all: divisions are long
+    return found;
   }
 
   // The flag must have been raised so many times before the unit's sum is handed on or finished.
@@ -95,7 +101,7 @@ struct Schedule {
 
   __device__ __forceinline__ bool next_whole(Walk& walk, WorkUnit& unit) const {
     if (walk.count-- <= 0 || walk.at >= walk.end) return false;
-    unit = make(walk.at + (dp_first ? 0 : sk_tiles), 0, iterations);
+    unit = of_tile(walk.at + (dp_first ? 0 : sk_tiles), 0, iterations);
     walk.at += wave;
     return true;
   }
@@ -115,7 +121,7 @@ struct Schedule {
     const int first = split ? 0 : owner(tile_begin), last = split ? region_blocks - 1 : owner(tile_begin + iterations - 1);
     const int tile = walk.region * (split ? 1 : sk_tiles / regions) + within;
     const int region_block = walk.region * region_blocks;
-    unit = make((dp_first ? dp_tiles : 0) + tile, start - tile_begin, walk.end - tile_begin);
+    unit = of_tile((dp_first ? dp_tiles : 0) + tile, start - tile_begin, walk.end - tile_begin);
     walk.end = start;
     if (last == first) return true;
     unit.peer = walk.number - first;
@@ -134,7 +140,7 @@ struct Schedule {
     const int tile = walk.at / fragments, region_tiles = sk_tiles / regions, within = tile % region_tiles;
     const int first = owner(within * iterations), last = owner(within * iterations + iterations - 1);
     if (walk.count-- <= 0 || last == first) return false;
-    unit = make((dp_first ? dp_tiles : 0) + tile, 0, 0);
+    unit = of_tile((dp_first ? dp_tiles : 0) + tile, 0, 0);
     unit.peers = last - first + 1;
     unit.slot = slot_of(tile / region_tiles * (sk_blocks / regions) + first, 0);
     unit.flag = walk.at;
@@ -162,10 +168,17 @@ struct Schedule {
   }
 
   __device__ __forceinline__ WorkUnit make(int tile, int k_begin, int k_end) const {
-    const int tiles = tiles_m * tiles_n, batch = tile < tiles ? 0 : tile / tiles;
-    WorkUnit unit{tile, 0, 0, batch, k_begin, k_end, 0, 1, -1, -1, -1};
-    place(tile - batch * tiles, unit.row, unit.column);
+    WorkUnit unit = of_tile(tile, k_begin, k_end);
+    locate(unit);
     return unit;
+  }
+  __device__ __forceinline__ static WorkUnit of_tile(int tile, int k_begin, int k_end) {
+    return WorkUnit{tile, 0, 0, 0, k_begin, k_end, 0, 1, -1, -1, -1};
+  }
+  __device__ __forceinline__ void locate(WorkUnit& unit) const {
+    const int tiles = tiles_m * tiles_n;
+    unit.batch = unit.tile < tiles ? 0 : unit.tile / tiles;
+    place(unit.tile - unit.batch * tiles, unit.row, unit.column);
   }
 
   // Panels of `panel` lines, walked `chunk` steps at a time; the last ones may be smaller.

@@ -9,6 +9,14 @@
 //
 // A reduction block takes in fragment f of the tile: those rows whose number leaves f when divided by the fragments.
 #pragma once
+// A kernel is compiled for the way in which its blocks share, by turnstile unless the host says otherwise: code for other ways,
+// never run, would take registers and a third of the time to compile.
+#ifndef SEPARATE  // reduction blocks
+#define SEPARATE 0
+#endif
+#ifndef ATOMIC  // those between the first and the last add in any order
+#define ATOMIC 0
+#endif
 #include "common.cuh"
 #include "partial_sums.cuh"
 #ifndef CLUSTER  // blocks that take neighbouring tiles together: to a schedule they are one
@@ -20,15 +28,6 @@
 #endif
 #if PEERS_IN_CLUSTER
 #include "cluster.cuh"
-#endif
-
-// A kernel is compiled for the way in which its blocks share, by turnstile unless the host says otherwise: code for other ways,
-// never run, would take registers and a third of the time to compile.
-#ifndef SEPARATE  // reduction blocks
-#define SEPARATE 0
-#endif
-#ifndef ATOMIC  // those between the first and the last add in any order
-#define ATOMIC 0
 #endif
 
 struct Workspace {
