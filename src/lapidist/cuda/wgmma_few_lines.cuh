@@ -27,6 +27,7 @@ template <bool ATurned, int ARows, bool BTurned, int BCols, int Stages, typename
 __device__ __forceinline__ void clear_rests(Stage (&stages)[Stages], int M, int N) {
   const bool of_a = loads_part<ATurned, ARows>(M), of_b = loads_part<BTurned, BCols>(N);
   if (!of_a && !of_b) return;
+#pragma unroll 1
   for (int i = 0; i < Stages; ++i) {
     if (of_a) clear_lines<ARows>(stages[i].A, M);
     if (of_b) clear_lines<BCols>(stages[i].B, N);
