@@ -40,9 +40,13 @@ def test_few_configurations_serve_ordinary_products(math: str) -> None:
     [
         (4096, 4096, 4096, "bfloat16", 2500),
         (6144, 6144, 6144, "bfloat16", 3000),
-        (4095, 4097, 4093, "bfloat16", 4500),
+        (4095, 4097, 4093, "bfloat16", 3200),
+        (4095, 4097, 4093, "tf32", 5000),
+        (4095, 4097, 4093, "float8_e4m3fn", 5000),
+        (4095, 4097, 4093, "int8", 5000),
         (1024, 1024, 1024, "float32", 4500),
         (512, 512, 512, "float32", 4500),
+        (1903, 2229, 2357, "float32", 5000),
     ],
 )
 def test_kernels_stay_short(m: int, n: int, k: int, math: str, most: int) -> None:

@@ -58,7 +58,7 @@ def warm(
     file: File = None,
     layout: Annotated[str, typer.Option(help="of --mnk and --file: how A and B lie", metavar="rr|rc|cr|cc")] = "rr",
     chip: Annotated[str | None, typer.Option(help="v100, a100, rtx4090, h100, h200; this GPU, or h200")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="compilers at once; one for each core unless told")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="compilers at once; one for each core, at most 8, unless told")] = None,
     record: Annotated[Path | None, typer.Option("--record", help="keep the Records in this folder", metavar="DIR")] = None,
 ) -> None:
     """Compile what plans use ahead of need, into the cache.

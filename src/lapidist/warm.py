@@ -22,6 +22,7 @@ LAYOUTS = ("rr", "rc", "cr")  # of A and B: as they come, a layer times its weig
 ROWS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 LAYERS = ((8192, 8192), (28672, 8192), (8192, 28672))  # n and k in a transformer of 70 billion parameters
 SQUARES = (128, 256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
+MOST_COMPILERS = 8
 RAGGED = 60  # products of odd extents, log-uniform in the range of the squares
 
 
@@ -66,11 +67,17 @@ def builds_of(plans: Iterable[Plan]) -> list[Build]:
 
 
 def build_all(builds: Sequence[Build], threads: int | None = None) -> list[Built]:
-    """Compile what the cache lacks. NVRTC works without Python's lock, and on several programs at once."""
+    """Compile what the cache lacks. NVRTC works without Python's lock and, since CUDA 11.5, on several programs at once."""
     missing = [build for build in builds if not path_of(build).exists()]
     found = [Built(build, 0.0, None) for build in builds if build not in missing]
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads or compilers()) as pool:
         return found + list(pool.map(build_one, missing))
+
+
+def compilers() -> int:
+    """At once: one for each core, up to a few. Phases of NVRTC wait for each other in part, so many gain little; and with sixteen
+    its heap was found corrupted twice, which hundreds of kernels in as many threads then did not repeat: unexplained."""
+    return min(os.cpu_count() or 1, MOST_COMPILERS)
 
 
 def build_one(build: Build) -> Built:

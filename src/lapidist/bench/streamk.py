@@ -7,7 +7,6 @@ is compared with the float64 product before it is timed.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -32,6 +31,7 @@ from lapidist.schedule.units import CLUSTER_MOST
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.splits import resident
 from lapidist.verify import expect
+from lapidist.warm import compilers
 
 SPLITS = range(2, 17)
 GRAPH_SECONDS, CALLS_MOST, TURNS = 0.002, 200, 2
@@ -315,7 +315,7 @@ def probe_of(schedule: Schedule, kernel: Kernel, config: Config, math_name: str)
 
 
 def warm_up(todo: Sequence[tuple[Way, Case]], device: Device) -> None:
-    """Compile all kernels first, on all cores: what is measured is not the compiler."""
+    """Compile all kernels first, many at once: what is measured is not the compiler."""
 
     def compile_one(pair: tuple[Way, Case]) -> None:
         try:
@@ -328,7 +328,7 @@ def warm_up(todo: Sequence[tuple[Way, Case]], device: Device) -> None:
     found: dict[object, Plan] = {}
     for pair in todo:
         compile_one(pair)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(compilers()) as pool:
         list(pool.map(lambda plan: plan.binary, found.values()))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +13,7 @@ from lapidist.device import Device
 from lapidist.dtypes import math_named
 from lapidist.errors import ArgumentError
 from lapidist.problem import Problem
-from lapidist.warm import Built, build_all, builds_of, plans_of
+from lapidist.warm import Built, build_all, builds_of, compilers, plans_of
 
 MODE = "warm"
 
@@ -55,9 +54,9 @@ def warm_type(dtype: str, problems: Sequence[Problem], device: Device, jobs: int
     plans = plans_of(problems, device)
     if not plans:
         raise ArgumentError(f"--chip: must be one that some kernel runs on; got {device.name} for {dtype}. Choose another")
-    compilers = jobs or os.cpu_count() or 1
-    built = build_all(builds_of(plans), compilers)
-    return Warmed(dtype, device, len(plans), built, compilers, time.perf_counter() - start)
+    threads = jobs or compilers()
+    built = build_all(builds_of(plans), threads)
+    return Warmed(dtype, device, len(plans), built, threads, time.perf_counter() - start)
 
 
 def row_of(warmed: Warmed) -> Record:
