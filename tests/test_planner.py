@@ -460,6 +460,9 @@ def test_predictions_are_near_what_was_measured(m: int, n: int, k: int) -> None:
     [
         ((520, 8192, 8192), "bfloat16", (192, 176), 1),  # 129 tiles of D turned
         ((256, 8192, 8192), "float8_e4m3fn", (128, 128), 2),
+        ((256, 28672, 8192), "bfloat16", (128, 224), 2),  # 256 tiles
+        ((256, 28672, 8192), "float8_e4m3fn", (128, 224), 2),
+        ((8192, 8192, 8192), "float8_e4m3fn", (128, 256), 2),  # by the model as good as 128 x 224 and 256 x 208: the first
     ],
 )
 def test_tiles_of_layers(extents: tuple[int, int, int], math: str, tile: tuple[int, int], cluster: int) -> None:

@@ -225,7 +225,7 @@ def family_configs(math: str) -> Tuned:
     shapes = [(128, bn) for bn in (256, 224, 192, 160, 128, 96)] + [(64, bn) for bn in (256, 224, 192, 128)]
     shapes += [(128, 64), (64, 96), (64, 64), (64, 32)]
     tiles = [tile(math, *shape, deepest(*shape)) for shape in shapes]
-    pairs = [tile(math, *shape, deepest(*shape), (2, 1)) for shape in ((128, 256), (128, 192), (128, 128))]
+    pairs = [tile(math, *shape, deepest(*shape), (2, 1)) for shape in ((128, 256), (128, 224), (128, 192), (128, 128))]
     # Where only A may lie either way, through registers, a B that lies by rows takes its place.
     lines = ROW_BYTES // element_of(math).nbytes
     others = [config for config in (*pairs, *tiles) if math not in TURNED and config.bm % lines == 0]

@@ -19,6 +19,7 @@ from lapidist.signatures import inputs_on_16_bytes, least_alignment, vector_widt
 from lapidist.splits import busiest, costs_of, handing_on, options, refuse_cluster, resident, worth
 
 LESSON = 1.2  # rungs and detours were not measured on every shape: they are taken where they promise more than the model may err
+TIE = 1.0025  # between configs of a kernel the model knows no smaller differences
 LAUNCH_SECONDS = 2.2e-6  # that a launch takes in a graph of many, with nothing to do, on an H200
 DRAM_SHARE = 0.65  # of the bandwidth that reading alone has
 # What a block does beside its products: seconds until its first ones, and for each element of D that it stores; and where D does
@@ -59,9 +60,14 @@ def choose(
     allowed = [candidate for candidate in weighed if candidate.refusal is None]
     if not allowed:
         raise RefusalError(f"no kernel takes {problem} on {device.name}:\n{reasons_of(weighed)}")
-    return min(
-        allowed, key=lambda candidate: candidate.seconds * (1.0 if candidate.kernel.kind == "production" else LESSON)
-    ), weighed
+    best = min(allowed, key=lambda candidate: candidate.seconds * (1.0 if candidate.kernel.kind == "production" else LESSON))
+    return next(each for each in allowed if as_good(each, best)), weighed
+
+
+def as_good(candidate: Candidate, best: Candidate) -> bool:
+    """As far as the model can tell, and of the same kernel, tiles shared or not. Large tiles come first in a kernel's list."""
+    alike = candidate.kernel is best.kernel and (candidate.schedule is None) == (best.schedule is None)
+    return candidate is best or (alike and candidate.seconds <= TIE * best.seconds)
 
 
 def reasons_of(refused: Sequence[Candidate]) -> str:
