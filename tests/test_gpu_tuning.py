@@ -13,7 +13,7 @@ from lapidist.bench.frameworks import Torch
 from lapidist.bench.measure import SHORT, TUNE, Stage
 from lapidist.bench.peers import Padded
 from lapidist.bench.tuning import run
-from lapidist.tuned import look_up
+from lapidist.tuned import SWITCH, look_up
 from lapidist.verify import judge
 
 pytestmark = pytest.mark.gpu
@@ -23,6 +23,7 @@ def test_tune_keeps_what_plans_then_take(torch: Any, tmp_path: Path, monkeypatch
     import lapidist
 
     monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv(SWITCH, raising=False)
     a, b = (torch.randn(shape, device="cuda", dtype=torch.float16) for shape in ((256, 1024), (1024, 384)))
     before = lapidist.plan(a, b).plan
     conditions, records, found = run([Case(256, 384, 1024, "float16")], 0, 6)

@@ -12,11 +12,24 @@ import pytest
 from lapidist.bench.cases import Case
 from lapidist.bench.record import Conditions, Record, Run, read_run, write_run
 from lapidist.bench.sharing_report import documents, statistics_of
-from lapidist.bench.streamk import MODE_CORPUS, Way, blank, corpus, corpus_ways, kept, likely, table_ways, timed
+from lapidist.bench.streamk import (
+    MODE_CORPUS,
+    Way,
+    blank,
+    corpus,
+    corpus_ways,
+    family,
+    kept,
+    likely,
+    probe_of,
+    sharing_configs,
+    table_ways,
+    timed,
+)
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels import kernel_named
-from lapidist.schedule import TileGrid, stream_k
+from lapidist.schedule import TileGrid, split_k, stream_k
 from lapidist.schedule.costs import Load, load_of
 from lapidist.sharing import Sharing
 from lapidist.splits import busiest, options, resident
@@ -49,6 +62,19 @@ def test_every_way_can_be_planned(math: str) -> None:
     assert as_split.schedule is not None
     assert split.schedule is not None
     assert as_split.schedule.sk_blocks == split.schedule.sk_blocks
+
+
+@pytest.mark.parametrize("math", ["float32", "float16"])
+def test_costs_of_every_config_that_shares_tiles_can_be_probed(math: str) -> None:
+    kernel = family(math, H200)
+    for config in sharing_configs(kernel, math):
+        schedule = split_k(TileGrid(1, 33, 8), 2)
+        way, case = probe_of(schedule, kernel, config, math)
+        plan = way.plan(case, H200)
+        assert plan is not None
+        assert plan.config == config
+        assert plan.schedule is not None
+        assert (plan.schedule.grid.tiles, plan.schedule.grid.iterations) == (33, 8)
 
 
 def test_tiles_that_cannot_be_the_best_are_not_timed() -> None:

@@ -69,7 +69,12 @@ def family(math_name: str, device: Device) -> Kernel:
 
 def one_tile(kernel: Kernel, math_name: str) -> Config:
     """What Stream-K and data-parallel are compared with: the first config that shares tiles and whose blocks are not clusters."""
-    return next(config for config, _ in kernel.configs_for(math_name) if config.cluster == 1 and not config.ping_pong)
+    return next(config for config in sharing_configs(kernel, math_name) if config.cluster == 1)
+
+
+def sharing_configs(kernel: Kernel, math_name: str) -> list[Config]:
+    """All whose blocks may share a tile: in ping-pong warpgroups have one each."""
+    return [config for config, _ in kernel.configs_for(math_name) if not config.ping_pong]
 
 
 # ---- what is compared ----
@@ -276,7 +281,7 @@ def run_costs(timer: Timer, math_name: str, keep: Keep) -> tuple[Conditions, lis
     """The cost model of each config of the family, fitted to launches in which all blocks are alike."""
     kernel, device, rows = family(math_name, timer.device), timer.device, []
     conditions = conditions_of(timer, MODE_COSTS, "split-K by turnstile, one wave of blocks that are alike")
-    configs = [config for config, _ in kernel.configs_for(math_name)]
+    configs = sharing_configs(kernel, math_name)
     schedules = [(config, each) for config in configs for each, _ in probes(*places_of(device, kernel, config, math_name))]
     warm_up([probe_of(each, kernel, config, math_name) for config, each in schedules], device)
     for config in configs:
@@ -310,6 +315,8 @@ def probe_of(schedule: Schedule, kernel: Kernel, config: Config, math_name: str)
     """A product that has just these tiles."""
     grid, splits = schedule.grid, schedule.sk_blocks // max(schedule.sk_tiles, 1)
     m, n = grid.tiles_m * config.bm * config.cluster_m, grid.tiles_n * config.bn * config.cluster_n
+    if config.exchanged:
+        m, n = n, m
     sharing = Sharing(split_k(grid, splits)) if splits > 1 else Sharing("data_parallel")
     return Way("probe", kernel, config, sharing), Case(m, n, grid.iterations * config.bk, math_name)
 
