@@ -23,6 +23,9 @@
 #ifndef SEPARATE  // whether reduction blocks may be among the blocks
 #define SEPARATE 1
 #endif
+#ifndef WALK_OF_REDUCTION
+#define WALK_OF_REDUCTION SEPARATE
+#endif
 
 enum Reduction { REDUCTION_NONE, REDUCTION_ATOMIC, REDUCTION_TURNSTILE, REDUCTION_SEPARATE, REDUCTION_CLUSTER };
 
@@ -71,7 +74,7 @@ struct Schedule {
   __device__ __forceinline__ bool next(Walk& walk, WorkUnit& unit) const {
     const bool found = walk.kind == Walk::WHOLE    ? next_whole(walk, unit)
                        : walk.kind == Walk::SHARED ? next_shared(walk, unit)
-                                                   : SEPARATE && walk.kind == Walk::REDUCE && next_reduction(walk, unit);
+                                                   : WALK_OF_REDUCTION && walk.kind == Walk::REDUCE && next_reduction(walk, unit);
     if (found) locate(unit);  // once for all: divisions are long
     return found;
   }

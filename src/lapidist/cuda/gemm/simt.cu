@@ -17,6 +17,9 @@
 //       |          |          |           5  7 13 15 21 23 29 31
 //       +----------+----------+           16-byte loads of one row or column pair up: 2 wavefronts in place of 4
 //            BN
+// Taken by reduction blocks alone. Where the compiler left it out, the assembler put each load of shared memory right before its
+// use: a third and more of the time in some tiles, and more registers in others.
+#define WALK_OF_REDUCTION 1
 #include "common.cuh"
 #include "addend.cuh"
 #include "sharing.cuh"
@@ -110,14 +113,7 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
   }
 };
 
-// Blocks that share a tile had better all be on the chip: the compiler is held to the registers that splits.py counts on.
-#if SCHEDULED && A_VECTOR == 4 && B_VECTOR == 4 && TM * TN == 64
-constexpr int REGISTERS = 168, AT_ONCE = sizeof(Acc) == 4 ? 65536 / (REGISTERS * THREADS) : 1;
-#define BOUNDS __launch_bounds__(THREADS, AT_ONCE)
-#else
-#define BOUNDS __launch_bounds__(THREADS)
-#endif
-extern "C" __global__ void BOUNDS
+extern "C" __global__ void __launch_bounds__(THREADS)
 simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* C, T* D,
      i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
      i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
