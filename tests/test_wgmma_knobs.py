@@ -187,6 +187,7 @@ def test_bands_of_any_height(raster: int, schedule: str) -> None:
         ping_pong("bfloat16", 64, 32, 3),
         ping_pong("bfloat16", 64, 48, 2, (2, 1)),
         ping_pong("bfloat16", 128, 16, 2, (1, 2), exchanged=True),
+        ping_pong("bfloat16", 192, 32, 2),  # tiles of 192 rows by two warpgroups, not three
     ],
     ids=str,
 )

@@ -31,6 +31,7 @@ from lapidist.hopper_operands import (
     transposed,
     turned,
     turned_d,
+    warpgroups,
     wgmma_shared,
 )
 from lapidist.hopper_sharing import schedules, streamed_schedules
@@ -99,7 +100,7 @@ def refuse_tile(problem: Problem, config: Config) -> str | None:
         return f"A is turned on its way through registers: tiles are counted in {lines} of its rows; this one has {config.bm}"
     through = BY_REGISTERS * slabs if by_registers(problem) else 0
     plain = copies_out(problem) and not (config.ping_pong or through or problem.scaling.promoted)
-    room = REGISTERS_OF_THREE if config.bm == 192 else MOST_SUMS if plain else REGISTERS
+    room = REGISTERS_OF_THREE if warpgroups(config) == 3 else MOST_SUMS if plain else REGISTERS
     if slabs * config.bn // 2 + through > room:
         more = f", and A takes {through} on its way through them" if through else ""
         return f"a thread has {room} registers for its sums; this tile gives it {slabs * config.bn // 2}{more}"
@@ -110,7 +111,7 @@ def refuse_tile(problem: Problem, config: Config) -> str | None:
     if config.exchanged and not (turned_d(problem) and copies_out(problem) and size_of(problem.out_dtype) > 1):
         return "with A and B exchanged D leaves by the copy engine alone: elements of 2 bytes or more, rows that start on 16"
     held = slabs * config.bn + (config.bn // 4 if problem.scaling.b.kind == STRIPS else 0) + through
-    room = PROMOTED_REGISTERS_OF_THREE if config.bm == 192 else PROMOTED_REGISTERS
+    room = PROMOTED_REGISTERS_OF_THREE if warpgroups(config) == 3 else PROMOTED_REGISTERS
     if problem.scaling.promoted and held > room:
         return f"promoted sums are held twice, beside a factor a column: a thread has room for {room}; this tile gives it {held}"
     if problem.scaling.b.kind == SQUARES and config.bn > K_BLOCK + (config.bn & -config.bn):

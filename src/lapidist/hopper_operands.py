@@ -269,6 +269,11 @@ def made_of_16(matrix: Matrix, lines: tuple[int, int, int], size: int) -> bool:
 # ---- shared memory ----
 
 
+def warpgroups(config: Config) -> int:
+    """That multiply. Three, of tiles of 192 rows, have fewer registers each and half the patches: only two by turns."""
+    return config.consumers // 128
+
+
 def stages_bytes(config: Config, turned_b: bool, a_rows: int) -> int:
     b = -(-config.bn // 64) * SLAB_BYTES if turned_b else config.bn * 128
     return config.stages * (-(-(a_rows * 128 + b) // 1024) * 1024 + 16) + 1024
@@ -282,7 +287,7 @@ def plain_shared(config: Config, problem: Problem) -> int:
 def wgmma_shared(config: Config, problem: Problem) -> int:
     """The same, and 4 KB of patches of D a warp, which take turns, or 2 KB of twelve warps; by hand one patch, in longer rows."""
     if copies_out(problem):
-        patched = config.consumers // 32 * (1 if config.bm == 192 else 2) * PATCH_ROWS * ROW_BYTES
+        patched = config.consumers // 32 * (1 if warpgroups(config) == 3 else 2) * PATCH_ROWS * ROW_BYTES
     else:
         width, _ = patch(problem, config)
         patched = config.consumers // 32 * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)

@@ -25,6 +25,7 @@ from lapidist.hopper_operands import (
     scratch,
     transposed,
     turned,
+    warpgroups,
 )
 from lapidist.hopper_power import powered_seconds
 from lapidist.hopper_sharing import HANDED, handing_on, rounds
@@ -101,8 +102,9 @@ def held_share(problem: Problem, config: Config, schedule: Schedule | None, prod
     """Of a tile, what waits in registers, as it is stored, while the next one begins (cuda/wgmma_pipeline.cuh). Elements of 4
     bytes take their time of the L2 all the same, unless there is plenty."""
     size, scaling = size_of(problem.out_dtype), problem.scaling
-    never = config.ping_pong or schedule is not None or config.bm == 192 or size == 1 or by_registers(problem) or scaling.promoted
-    if never or not copies_out(problem) or by_group(problem, config) or (size > 2 and products < HIDES * store):
+    other_shape = config.ping_pong or schedule is not None or warpgroups(config) == 3 or by_group(problem, config)
+    other_way = size == 1 or by_registers(problem) or scaling.promoted or not copies_out(problem)
+    if other_shape or other_way or (size > 2 and products < HIDES * store):
         return 0.0
     slabs, (width, height) = config.wm // PATCH_ROWS, patch(problem, config)
     room = (REGISTERS if config.bm > 64 else REGISTERS_ALONE) - BESIDE_SUMS * slabs - slabs * config.bn // 2
@@ -136,7 +138,7 @@ def promoted_cycles(problem: Problem, config: Config, products: float) -> float:
     """Of one warpgroup, whose next products wait until it has added up those of this step; the others' run meanwhile."""
     if not problem.scaling.promoted:
         return 0.0
-    groups = max(1, (config.threads - config.producers) // 128)
+    groups = warpgroups(config)
     sums = config.bm * config.bn / (128 * groups) * (2 if problem.scaling.b.kind == STRIPS else 1)
     brought = BROUGHT_FACTORS if problem.scaling.a.along_k or problem.scaling.b.along_k else 0.0
     return products / groups + PROMOTING + PROMOTED_SUM * sums + brought
