@@ -162,7 +162,8 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
     Eight a[2][WM / 8], b[2][WN / 8];
     const AReader read_a(warp_row);
     const BReader read_b(warp_col);
-#pragma unroll(A_VECTOR * SIZE == 16 && B_VECTOR * SIZE == 16 ? STAGES - 1 : 1)  // smaller moves are many: half of the code
+// Bytes in a loop: their moves were half of the code. Halves that pass through registers then spilled in the main loop.
+#pragma unroll(SIZE > 1 || (A_VECTOR == 16 && B_VECTOR == 16) ? STAGES - 1 : 1)
     for (int stage = 0; stage < STAGES - 1; ++stage) {
       if (move_a.k_left > 0) {
         move_a.load(smem + stage * STAGE, 0, 1, false);
