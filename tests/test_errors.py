@@ -238,7 +238,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "kernel that does not take it": (
         lambda: lapidist.gemm(ones(2, 4, 6), ones(2, 6, 5), kernel="coalesced", device="machine"),
         RefusalError,
-        r"no kernel takes 4 x 5 x 6 x 2 batches float32.*coalesced: it multiplies one pair of .*batch of \(2,\)",
+        r"kernel: coalesced does not take 4 x 5 x 6 x 2 batches float32.*it multiplies one pair of .*batch of \(2,\).*leave it",
     ),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -165,7 +166,7 @@ def test_batches_share_tiles() -> None:
 
 def plan_of(m: int, n: int, k: int, **asked: Any) -> Plan:
     a, b = np.zeros((m, k), ml_dtypes.bfloat16), np.zeros((k, n), ml_dtypes.bfloat16)
-    found = lapidist.plan(a, b, kernel="wgmma", device="machine", **asked).plan
+    found = lapidist.plan(a, b, device="machine", **{"kernel": "wgmma", **asked}).plan
     assert found is not None
     return found
 
@@ -183,6 +184,25 @@ def test_few_tiles_and_a_long_k_are_shared_and_full_waves_are_not() -> None:
     assert few.schedule is not None
     assert few.schedule.shares_tiles
     assert many.schedule is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "words"),
+    [
+        ((2048, 2048, 2048), "wgmma", r"Stream-K is predicted to take [0-9.]+ us, whole tiles [0-9.]+ us$"),
+        ((4224, 8192, 2048), "wgmma", "no tiles are left over full waves whose sharing would pay"),
+        ((2048, 2048, 2048), "wgmma_streamk", r"Stream-K is predicted to take [0-9.]+ us, whole tiles [0-9.]+ us$"),
+        ((256, 256, 8192), "wgmma", ""),
+    ],
+)
+def test_a_plan_says_why_tiles_are_whole_though_stream_k_was_asked_for(
+    shape: tuple[int, int, int], kernel: str, words: str
+) -> None:
+    plan = plan_of(*shape, kernel=kernel, schedule="stream_k")
+    shares = plan.schedule is not None and plan.schedule.shares_tiles
+    assert shares == (words == "")
+    assert re.search(words, plan.unshared)
+    assert (f"\n  unshared  {plan.unshared}\n" in str(plan)) == (words != "")
 
 
 def test_packed_operands_and_partial_sums_lie_in_one_workspace() -> None:

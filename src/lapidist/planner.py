@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lapidist.config import Config
 from lapidist.device import Device
@@ -45,6 +45,11 @@ class Candidate:
     schedule: Schedule | None
     seconds: float
     refusal: str | None
+    unshared: str = ""  # why its tiles are whole, where Stream-K was asked for
+
+    @property
+    def shares_tiles(self) -> bool:
+        return self.schedule is not None and self.schedule.shares_tiles
 
     def __str__(self) -> str:
         verdict = f"refused: {self.refusal}" if self.refusal else f"{self.seconds * 1e6:.1f} us predicted"
@@ -59,7 +64,9 @@ def choose(
     weighed = tuple(candidates(problem, device, (kernel,) if kernel else KERNELS, sharing))
     allowed = [candidate for candidate in weighed if candidate.refusal is None]
     if not allowed:
-        raise RefusalError(f"no kernel takes {problem} on {device.name}:\n{reasons_of(weighed)}")
+        who = f"kernel: {kernel.name} does not take" if kernel else "no kernel takes"
+        way_out = "\n  Name another kernel, or leave it to the planner" if kernel else ""
+        raise RefusalError(f"{who} {problem} on {device.name}:\n{reasons_of(weighed)}{way_out}")
     best = min(allowed, key=lambda candidate: candidate.seconds * (1.0 if candidate.kernel.kind == "production" else LESSON))
     return next(each for each in allowed if as_good(each, best)), weighed
 
@@ -144,7 +151,18 @@ def weigh_schedules(
     weighed = [
         Candidate(kernel, config, each, predict(problem, device, kernel, config, efficiency, each), None) for each in found
     ]
-    return min(weighed, key=lambda each: each.seconds / (kernel.worth if each.schedule and each.schedule.shares_tiles else 1.0))
+    best = min(weighed, key=lambda each: each.seconds / (kernel.worth if each.shares_tiles else 1.0))
+    if sharing.schedule != "stream_k" or best.shares_tiles:
+        return best
+    return replace(best, unshared=why_whole(best, [each for each in weighed if each.shares_tiles]))
+
+
+def why_whole(best: Candidate, shared: Sequence[Candidate]) -> str:
+    if not shared:
+        return "no tiles are left over full waves whose sharing would pay"
+    seconds = min(each.seconds for each in shared)
+    times = f"Stream-K is predicted to take {seconds * 1e6:.1f} us, whole tiles {best.seconds * 1e6:.1f} us"
+    return f"{times}: it must promise less than {best.kernel.worth:.0%} of that" if seconds < best.seconds else times
 
 
 def exactly(

@@ -46,6 +46,7 @@ class Plan:
     predicted_seconds: float
     considered: tuple[Candidate, ...] = field(repr=False)
     tuned: str = ""  # what the database of measurements had to say
+    unshared: str = ""  # why tiles are whole, where Stream-K was asked for
 
     @property
     def asked(self) -> Problem:
@@ -208,6 +209,7 @@ class Plan:
             *([f"  tuned     {self.tuned}"] if self.tuned else []),
             f"  launch    grid {self.grid}, {self.block[0]} threads, {self.shared_bytes} bytes of dynamic shared memory",
             *([] if self.schedule is None else [f"  schedule  {self.schedule}".replace("\n", "\n          ")]),
+            *([f"  unshared  {self.unshared}"] if self.unshared else []),
             f"  predicted {seconds * 1e6:.1f} us, {share:.0%} of the limit; workspace {self.workspace_bytes} bytes",
             "  weighed",
             *(f"    {candidate}" for candidate in sorted(self.considered, key=lambda c: (c.refusal is not None, c.seconds))),
@@ -261,9 +263,8 @@ def make_plan(
         best, considered = choose(problem, device, kernel, sharing)
         if kernel is None and sharing == PLANNED:
             best, tuned = measured_choice(problem, device, best)
-    return Plan(
-        as_computed(problem, best.config), device, best.kernel, best.config, best.schedule, best.seconds, considered, tuned
-    )
+    asked = as_computed(problem, best.config)
+    return Plan(asked, device, best.kernel, best.config, best.schedule, best.seconds, considered, tuned, best.unshared)
 
 
 def measured_choice(problem: Problem, device: Device, modelled: Candidate) -> tuple[Candidate, str]:
