@@ -146,12 +146,21 @@ def test_a_kernel_brings_its_tile_and_its_costs(capsys: pytest.CaptureFixture[st
         schedule("1500,700,4096", kernel="warp_tile")
 
 
+def test_a_cluster_is_drawn_as_one_block_on_all_of_its_multiprocessors(capsys: pytest.CaptureFixture[str]) -> None:
+    schedule("4096,4096,4096", kernel="wgmma", dtype="bf16", rows=6)
+    printed = capsys.readouterr().out
+    assert "16 x 16 tiles" in printed
+    assert "… 60 more rows" in printed  # 66 pairs of the 132
+    with pytest.raises(ArgumentError, match="sms: must be at least 1; got 0"):
+        schedule("4096,4096,4096", kernel="wgmma", dtype="bf16", sms=0)
+
+
 def test_wgmma_brings_the_costs_that_its_planner_weighs() -> None:
     """What is handed on by turnstile costs the same in the drawing and in the model: for two peers, and for each further one."""
     case = Case(1024, 1152, 4096, "bfloat16")
-    words, grid, per_sm, costs = of_kernel("wgmma", case)
+    words, grid, cluster, per_sm, costs = of_kernel("wgmma", case)
     config = WGMMA_FAMILY.config_for("bfloat16")
-    assert (words, per_sm) == (f"wgmma's {config}", 1)
+    assert (words, cluster, per_sm) == (f"wgmma's {config}", 2, 1)
     for splits in (2, 5):
         shared = handing_on(grid, config, split_k(grid, splits))
         assert costs.block(0, splits) - costs.block(0, 1) == pytest.approx(shared)

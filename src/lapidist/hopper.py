@@ -35,7 +35,7 @@ from lapidist.hopper_operands import (
     wgmma_shared,
 )
 from lapidist.hopper_sharing import schedules, streamed_schedules
-from lapidist.hopper_time import rung_seconds, seconds
+from lapidist.hopper_time import block_costs, rung_seconds, seconds
 from lapidist.kernel import Kernel, Tuned, Types
 from lapidist.problem import Problem
 from lapidist.scaling import K_BLOCK, SQUARES, STRIPS
@@ -280,6 +280,7 @@ WGMMA_RUNGS = tuple(
         types=TYPES,
         unit="wgmma",
         model=rung_seconds,
+        block_costs=block_costs,
         fits=partial(refuse_rung_knobs, tuned),
         schedules=streamed_schedules if signature.scheduled else None,
     )
@@ -339,6 +340,7 @@ WGMMA_FAMILY = Kernel(
     unit="wgmma",
     scratch=scratch,
     model=seconds,
+    block_costs=block_costs,
     fits=refuse_tile,
     free_order=True,
     schedules=schedules,

@@ -171,7 +171,13 @@ def handing_on(grid: TileGrid, config: Config, schedule: Schedule | None) -> flo
     """Seconds that sharing adds to the busiest block's work."""
     if schedule is None or not schedule.shares_tiles:
         return 0.0
-    first, by_byte, further, further_by_byte = HANDED[schedule.reduction]
-    tile_bytes = config.bm * config.bn * 4
+    first, further = cost_of(schedule.reduction, config)
     peers = most_peers(schedule.sk_tiles // schedule.regions, schedule.blocks_per_region, grid.iterations)
-    return first + by_byte * tile_bytes + (peers - 2) * (further + further_by_byte * tile_bytes)
+    return first + (peers - 2) * further
+
+
+def cost_of(reduction: str, config: Config) -> tuple[float, float]:
+    """Seconds for the first two peers of a tile, and for each further one."""
+    first, by_byte, further, further_by_byte = HANDED[reduction]
+    tile_bytes = config.bm * config.bn * 4
+    return first + by_byte * tile_bytes, further + further_by_byte * tile_bytes

@@ -28,7 +28,7 @@ from lapidist.hopper_operands import (
     warpgroups,
 )
 from lapidist.hopper_power import powered_seconds
-from lapidist.hopper_sharing import HANDED, handing_on, rounds
+from lapidist.hopper_sharing import cost_of, handing_on, rounds
 from lapidist.problem import Problem
 from lapidist.scaling import STRIPS
 from lapidist.schedule import CostModel, Schedule, TileGrid
@@ -223,9 +223,7 @@ def block_costs(problem: Problem, config: Config, device: Device) -> CostModel:
         cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
         for cycles in (step_cycles(problem, config, device), store_cycles(problem, config))
     )
-    first, by_byte, further, further_by_byte = HANDED["turnstile"]
-    tile_bytes = config.bm * config.bn * 4
-    handing, peer = first + by_byte * tile_bytes, further + further_by_byte * tile_bytes
+    handing, peer = cost_of("turnstile", config)
     return CostModel(stored, handing - peer, step, peer, "seconds", "measured on an H200")
 
 

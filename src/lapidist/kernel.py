@@ -11,7 +11,7 @@ from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
 from lapidist.modes import PLAIN
 from lapidist.problem import Problem
-from lapidist.schedule import Raster, Schedule, TileGrid
+from lapidist.schedule import CostModel, Raster, Schedule, TileGrid
 from lapidist.schedule.grid import ROW_MAJOR
 from lapidist.sharing import Sharing
 from lapidist.signatures import Signature
@@ -22,6 +22,7 @@ INT_LIMIT = 2**31 - 1
 EVEN_ROUNDS = 4  # from so many on, few multiprocessors idle where blocks have the same number of tiles each
 PACKED_BYTES = 16384  # that are worth a block to pack them
 Model = Callable[[Problem, Config, Device, Schedule | None], float]
+BlockCosts = Callable[[Problem, Config, Device], CostModel]
 # Of these tiles, as the caller wants them; whether operands are packed first. None: the kernel walks its tiles itself.
 Schedules = Callable[[TileGrid, Config, Device, Sharing, bool], Iterator[Schedule | None]]
 Tuned = tuple[tuple[Config, float], ...]  # configs with their efficiency; the first is the default
@@ -92,6 +93,7 @@ class Kernel:
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
     scratch: Callable[[Problem], tuple[int, int]] | None = None  # bytes of flags and of room for operands that it packs
     model: Model | None = None  # seconds, where the planner's own model knows too little
+    block_costs: BlockCosts | None = None  # likewise, of a block that shares tiles
     schedules: Schedules | None = None  # of persistent blocks with a model: what the planner weighs
     worth: float = 1.0  # shared tiles are taken where they promise less than this part of what whole ones take: models err
     fits: Callable[[Problem, Config], str | None] | None = None  # why a config does not suit a problem that others do

@@ -230,6 +230,8 @@ def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Conf
 
 def block_costs(problem: Problem, device: Device, kernel: Kernel, config: Config) -> tuple[int, CostModel]:
     """Blocks that an SM holds, and what sharing tiles costs them."""
+    if kernel.block_costs is not None:
+        return kernel.persistent, kernel.block_costs(problem, config, device)
     efficiency = kernel.efficiency_of(config, problem.math) * left_of(problem, kernel, config)
     return resident(kernel, config, problem, device), sharing_costs(problem, device, kernel, config, efficiency)
 

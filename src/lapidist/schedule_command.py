@@ -14,7 +14,7 @@ def schedule(
     streamed: Annotated[bool, typer.Option("--stream-k", help="full waves data-parallel, the rest shared evenly")] = False,
     splits: Annotated[int | None, typer.Option("--split-k", help="so many blocks a tile")] = None,
     tile: Annotated[str, typer.Option(help="block tile and depth", metavar="BMxBNxBK")] = "128x128x32",
-    kernel: Annotated[str | None, typer.Option(help="simt, mma, ...: its tile, occupancy and costs as measured")] = None,
+    kernel: Annotated[str | None, typer.Option(help="wgmma, mma, ...: its tile, occupancy and costs as measured")] = None,
     dtype: Annotated[str, typer.Option("--dtype", help="with --kernel: fp32, fp64, fp16, bf16, ...")] = "fp32",
     sms: Annotated[int, typer.Option(help="SMs of the chip")] = 132,
     avail_sms: Annotated[int | None, typer.Option(help="SMs that Stream-K balances over; 1 is data-parallel")] = None,
@@ -27,12 +27,14 @@ def schedule(
 ) -> None:
     """Who computes what when: blocks on SMs as a timeline.
 
-    Also the time that is predicted for it, for data-parallel tiles and for split-K.
+    Also the time that is predicted for it, for data-parallel tiles and for split-K. Of a --kernel whose blocks are clusters each
+    cluster is drawn as one block, on as many SMs.
     """
     from lapidist.bench.cases import parse_mnk
     from lapidist.bench.outputs import require_writable
     from lapidist.errors import ArgumentError
     from lapidist.schedule import TileGrid, data_parallel, split_k, stream_k
+    from lapidist.schedule.grid import ceil_div
     from lapidist.sharing import REDUCTIONS
     from lapidist.timeline import as_data, as_text, compare, draw, of_kernel, parse_costs, parse_tile
 
@@ -49,8 +51,9 @@ def schedule(
     case, model = parse_mnk(mnk, dtype), parse_costs(costs)
     grid = TileGrid.of(case.m, case.n, case.k, *parse_tile(tile))
     if kernel is not None:
-        tile, grid, occupancy, measured = of_kernel(kernel, case)
+        tile, grid, cluster, occupancy, measured = of_kernel(kernel, case)
         model = model if costs else measured
+        sms, avail_sms = ceil_div(sms, cluster), avail_sms and ceil_div(avail_sms, cluster)
     if streamed:
         made = stream_k(grid, sms=sms, avail_sms=avail_sms, occupancy=occupancy, reduction=reduction, costs=model)
     elif splits is not None:

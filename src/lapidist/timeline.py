@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
@@ -66,24 +66,30 @@ def compare(schedule: Schedule, sms: int, occupancy: int, costs: CostModel) -> C
     return Comparison(played(schedule), played(data_parallel(grid, raster=raster)), tuple(map(played, splits)))
 
 
-def of_kernel(name: str, case: Case) -> tuple[str, TileGrid, int, CostModel]:
-    """A kernel's default tile, its tiles of this product, the blocks on an SM of an H200, and what the planner says they cost."""
+class OfKernel(NamedTuple):
+    """A kernel's default config in words and its tiles of a product; to a schedule the blocks of a cluster are one, on as many
+    SMs. How many of these an SM of an H200 holds, and what the planner says they cost."""
+
+    words: str
+    grid: TileGrid
+    cluster: int
+    per_sm: int
+    costs: CostModel
+
+
+def of_kernel(name: str, case: Case) -> OfKernel:
     from lapidist.bench.contenders import problem_of
-    from lapidist.hopper_time import block_costs as wgmma_costs
     from lapidist.kernels import kernel_named
     from lapidist.planner import block_costs
 
     row, problem, device = kernel_named(name), problem_of(case, False), chip("h200")
     if not row.signature.scheduled:
-        raise ArgumentError(f"--kernel: must be one that takes schedules; got {row.name}. Take simt or mma, or give a --tile")
+        raise ArgumentError(f"--kernel: must be one that takes schedules; got {row.name}. Take wgmma or simt, or give a --tile")
     if wrong := row.types.refuse(problem):
         raise ArgumentError(f"--kernel: {row.name} does not take this --dtype: {wrong}. Name another type, or another kernel")
     config = row.config_for(case.math)
-    if row.unit == "wgmma":
-        per_sm, costs = 1, wgmma_costs(problem, config, device)
-    else:
-        per_sm, costs = block_costs(problem, device, row, config)
-    return f"{row.name}'s {config}", row.tile_grid(problem, config), per_sm, costs
+    per_sm, costs = block_costs(problem, device, row, config)
+    return OfKernel(f"{row.name}'s {config}", row.tile_grid(problem, config), config.cluster, per_sm, costs)
 
 
 def parse_tile(text: str) -> tuple[int, int, int]:
