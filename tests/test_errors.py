@@ -13,6 +13,7 @@ import lapidist
 from lapidist import checks, driver, errors, prepare
 from lapidist.arrays import HOST, Operand
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError, RefusalError, ShapeError, StrideError
+from lapidist.hopper import tile
 
 F32 = np.float32
 
@@ -436,6 +437,10 @@ A, B = np.ones((6, 4), np.float32), np.ones((4, 5), np.float32)
         (lambda: lapidist.matmul(A, B, device=[1]), r"device: must be .*; got \[1\]"),  # type: ignore[arg-type]
         (lambda: lapidist.plan(A, B, config="128"), r"config: must be a lapidist.Config; got '128'"),  # type: ignore[arg-type]
         (lambda: lapidist.Config(0, 64), r"config: bm must be at least 1; got 0"),
+        (lambda: lapidist.Config(64.0, 64), r"config: bm must be a whole number; got 64.0"),  # type: ignore[arg-type]
+        (lambda: lapidist.Config(64, 64, ping_pong=1), r"config: ping_pong must be True or False; got 1"),  # type: ignore[arg-type]
+        (lambda: tile("bf16", 128, 80, 4, (2,)), r"cluster: must be a pair, .*; got \(2,\)"),  # type: ignore[arg-type]
+        (lambda: tile("bf16", 128, 80, "4"), r"config: stages must be a whole number; got '4'"),  # type: ignore[arg-type]
         (lambda: lapidist.plan(A, B, kernel="padded_tile"), r"kernel: host arrays are multiplied by NumPy; got padded_tile"),
         (lambda: lapidist.plan(A, B, kernel="nothing"), r"kernel: must be one of"),
         (lambda: lapidist.matmul(np.float32(1), B), r"a: must be an array; got float32"),

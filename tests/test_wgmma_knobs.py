@@ -281,6 +281,8 @@ def test_other_families_have_no_clusters(name: str) -> None:
     config = kernel.config_for(problem.math)
     assert "no clusters to choose" in (kernel.refuse(problem, replace(config, cluster_m=2), H200) or "")
     assert "no thread multiplies" in (kernel.refuse(problem, replace(config, bm=1, producers=32), H200) or "")
+    words = f"producers are {config.producers}; they are 64"  # with others sgemm would wait without end
+    assert words in (kernel.refuse(problem, replace(config, producers=64), H200) or "")
 
 
 def test_a_tile_is_of_a_type_by_any_of_its_names() -> None:

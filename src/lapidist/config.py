@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from lapidist.errors import ArgumentError
+
+LEAST = {"bk": 0, "wm": 0, "wn": 0, "stages": 0, "producers": 0, "cluster_m": 1, "cluster_n": 1, "raster": 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +33,17 @@ class Config:
     raster: int = 0  # rows of tiles, or of clusters, in a band that is walked column by column; 0: the kernel's own choice
 
     def __post_init__(self) -> None:
-        for name in ("bm", "bn") if self.by_warps else ("bm", "bn", "tm", "tn"):
-            if getattr(self, name) < 1:
-                raise ArgumentError(
-                    f"config: {name} must be at least 1; got {getattr(self, name)}. See lapidist.KERNELS for examples"
-                )
-        for name, least in (("bk", 0), ("wm", 0), ("wn", 0), ("stages", 0), ("producers", 0), ("cluster_m", 1), ("cluster_n", 1)):
+        for each in fields(self):
+            value, whole = getattr(self, each.name), each.type == "int"
+            if type(value) is not (int if whole else bool):
+                rule, way_out = ("a whole number", "Call int() on it") if whole else ("True or False", "Leave it away for False")
+                raise ArgumentError(f"config: {each.name} must be {rule}; got {value!r}. {way_out}")
+        tiles = ("bm", "bn") if self.by_warps else ("bm", "bn", "tm", "tn")
+        for name, least in (*dict.fromkeys(tiles, 1).items(), *LEAST.items()):
             if getattr(self, name) < least:
-                raise ArgumentError(f"config: {name} must be at least {least}; got {getattr(self, name)}. Leave it away")
-        if self.raster < 0:
-            raise ArgumentError(f"config: raster must be at least 0, the kernel's own choice; got {self.raster}")
+                raise ArgumentError(
+                    f"config: {name} must be at least {least}; got {getattr(self, name)}. See lapidist.KERNELS for examples"
+                )
 
     @property
     def by_warps(self) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.dtypes import MATHS, element_of, math_named, size_of
+from lapidist.errors import ArgumentError
 from lapidist.hopper_operands import ROW_BYTES
 from lapidist.kernel import Tuned
 from lapidist.problem import Problem
@@ -34,8 +35,10 @@ def tile(
     raster: int = 0,
 ) -> Config:
     """A config for products in `math` ("bfloat16", "tf32", …): tiles of bm x bn, clusters of so many blocks along m and n."""
-    rows = rows_of_warp(bm, ping_pong)
-    return Config(bm, bn, step_of(math), rows, bn, 0, 0, stages, producers, *cluster, exchanged, ping_pong, raster)
+    if not (isinstance(cluster, (tuple, list)) and len(cluster) == 2):
+        raise ArgumentError(f"cluster: must be a pair, blocks along m and along n; got {cluster!r}. Example: (2, 1)")
+    plain = Config(bm, bn, step_of(math), bm, bn, 0, 0, stages, producers, *cluster, exchanged, ping_pong, raster)
+    return replace(plain, wm=rows_of_warp(bm, ping_pong))
 
 
 def step_of(math: str) -> int:
@@ -45,7 +48,7 @@ def step_of(math: str) -> int:
 
 def rows_of_warp(bm: int, ping_pong: bool) -> int:
     """A warp owns 16 rows of each 64 that its warpgroup has: of all in ping-pong, of 128 in tiles of 256, else of 64."""
-    return bm // 4 if ping_pong else 32 if bm == 256 else 16
+    return -(-bm // 4) if ping_pong else 32 if bm == 256 else 16
 
 
 def refuse_knobs(problem: Problem, config: Config) -> str | None:
@@ -64,8 +67,6 @@ def refuse_knobs(problem: Problem, config: Config) -> str | None:
         )
     if config.stages < 2:
         return f"a stage is given back when the next one's products are on their way: it takes 2 at least; it is {config.stages}"
-    if config.producers != PRODUCERS:
-        return f"a warpgroup loads, and gives its registers to the others: producers are {PRODUCERS}; they are {config.producers}"
     if (config.cluster_m, config.cluster_n) not in CLUSTERS:
         shapes = ", ".join(f"{m}x{n}" for m, n in CLUSTERS)
         return f"clusters are {shapes} blocks: larger ones find no place; got {config.cluster_m}x{config.cluster_n}"

@@ -197,6 +197,9 @@ class Kernel:
         unfit = self.fits(problem, config) if self.fits is not None else None
         if unfit:
             return unfit
+        own = self.config.producers
+        if config.producers != own:
+            return f"threads that only load are a part of its code: producers are {own}; they are {config.producers}"
         needed = self.shared_bytes(config, problem)
         if needed > device.shared_per_block:
             return f"its buffers take {needed} bytes of shared memory; {device.name} gives a block {device.shared_per_block}"

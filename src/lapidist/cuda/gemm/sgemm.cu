@@ -48,6 +48,7 @@ static_assert(WM == PATCH_ROWS * TM && WN == PATCH_COLS && WN == 8 * TN, "a warp
 static_assert(TM == 2 * ROWS && TN == 8, "half of a thread's rows are in registers at once");
 static_assert(CONSUMERS == SHARERS, "240 registers for 256 consumers and 24 for 128 producers are the SM's 65536");
 static_assert(BM <= 256 && BN <= 256, "a box has 256 elements a side at most");
+static_assert(STAGES >= 2, "one tile is read while the next one is waited for");
 
 struct alignas(1024) Stage { T A[BM * BK], B[BK * BN]; };  // the swizzle counts rows of 128 bytes from a multiple of 1024
 struct Pipeline {
