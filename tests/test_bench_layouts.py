@@ -39,4 +39,6 @@ def test_the_table_compares_with_the_layout_whose_k_touches() -> None:
     assert "| int8 | 4096 | cublas | 800.0 | - | - | - |" in text
     assert "| tf32 |" not in text
     assert layout_sections([]) == []
+    ours = row("lapidist", "cr", None, error="MismatchError: element (0, 0)")
     assert failures_section([refused]) == []
+    assert "MismatchError" in failures_section([refused, ours])[0]

@@ -280,7 +280,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "promote that is no flag": (
         lambda: lapidist.matmul(A, B, promote=2),
         ArgumentError,
-        r"promote: must be True or False; got 2\. Call bool\(\) on it, or leave promote away",
+        r"promote: must be True or False; got 2\. Call bool\(\) on it, or leave it away",
     ),  # type: ignore[arg-type]
     "blocks without promotion": (
         lambda: lapidist.matmul(A, B, scale_a=ones(200, 3), promote=False),

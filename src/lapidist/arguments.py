@@ -30,8 +30,8 @@ class Arguments:
         self.promoted = checks.require_promotion(wanted.promote, self.a)
         for name, value in (("alpha", self.alpha), ("beta", self.beta)):
             checks.require_in_range(name, value, self.accumulator)
-        checks.require_flag("trans_a", form.trans_a)
-        checks.require_flag("trans_b", form.trans_b)
+        for name, flag in (("trans_a", form.trans_a), ("trans_b", form.trans_b)):
+            checks.require_flag(name, flag, "BLAS' 'N' is False, 'T' is True")
         given = self.a.shape, self.b.shape
         self.drop_row, self.drop_col = self._promote_vectors(form.vectors)
         if form.trans_a:

@@ -242,10 +242,9 @@ def require_scalar(name: str, value: object) -> float:
     raise ArgumentError(f"{name}: must be a real number; got {type(value).__name__}. Call float() on it, or .item() on an array")
 
 
-def require_flag(name: str, value: object) -> None:
+def require_flag(name: str, value: object, way_out: str = "Call bool() on it, or leave it away") -> None:
     if not isinstance(value, (bool, np.bool_)):
-        hint = "BLAS' 'N' is False, 'T' is True" if name.startswith("trans") else f"Call bool() on it, or leave {name} away"
-        raise ArgumentError(f"{name}: must be True or False; got {value!r}. {hint}")
+        raise ArgumentError(f"{name}: must be True or False; got {value!r}. {way_out}")
 
 
 def require_whole_elements(operand: Operand) -> None:

@@ -11,7 +11,7 @@ from lapidist.bench.aims import aims_section
 from lapidist.bench.cases import shape_words
 from lapidist.bench.corpora import corpus_sections, layer_sections, layers, planner_sections
 from lapidist.bench.layouts import MODE as LAYOUTS_MODE
-from lapidist.bench.layouts import layout_sections
+from lapidist.bench.layouts import VENDOR, layout_sections
 from lapidist.bench.markdown import Columns, row_of, rule, speed, table
 from lapidist.bench.record import Record, Run
 from lapidist.bench.scaled import scaled_sections
@@ -208,7 +208,7 @@ def warm_section(records: Sequence[Record]) -> list[str]:
 
 
 def failures_section(records: Sequence[Record]) -> list[str]:
-    failed = [record for record in records if record.error and record.mode != LAYOUTS_MODE]  # of some, torch has no product
+    failed = [record for record in records if record.error and not lacking(record)]
     if not failed:
         return []
     lines = []
@@ -216,6 +216,11 @@ def failures_section(records: Sequence[Record]) -> list[str]:
         reason = (record.error or "").splitlines()[0]
         lines.append(f"- {label(record.kernel)}, {shape_words(*shape_of(record))}, {short_name(record.dtype)}: {reason}")
     return ["## Refused or failed\n\n" + "\n".join(lines) + "\n"]
+
+
+def lacking(record: Record) -> bool:
+    """Of some layouts torch has no product, as their table says."""
+    return record.mode == LAYOUTS_MODE and record.kernel == VENDOR
 
 
 def runs_section(runs: Sequence[Run]) -> str:
