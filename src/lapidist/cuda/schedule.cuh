@@ -20,11 +20,8 @@
 //               flag, sum fragment `fragment` of slots peer_slot(unit, 0 .. peers - 1), epilogue for that fragment
 #pragma once
 
-#ifndef SEPARATE  // whether reduction blocks may be among the blocks
-#define SEPARATE 1
-#endif
-#ifndef WALK_OF_REDUCTION
-#define WALK_OF_REDUCTION SEPARATE
+#ifndef WALK_OF_REDUCTION  // whether reduction blocks may be among the blocks
+#define WALK_OF_REDUCTION 1
 #endif
 
 enum Reduction { REDUCTION_NONE, REDUCTION_ATOMIC, REDUCTION_TURNSTILE, REDUCTION_SEPARATE, REDUCTION_CLUSTER };

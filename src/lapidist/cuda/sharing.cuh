@@ -14,6 +14,9 @@
 #ifndef SEPARATE  // reduction blocks
 #define SEPARATE 0
 #endif
+#ifndef WALK_OF_REDUCTION
+#define WALK_OF_REDUCTION SEPARATE
+#endif
 #ifndef ATOMIC  // those between the first and the last add in any order
 #define ATOMIC 0
 #endif

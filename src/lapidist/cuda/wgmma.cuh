@@ -67,20 +67,17 @@ constexpr bool A_IN_REGISTERS = A_TURNED && sizeof(T) != 2;  // wgmma_registers.
 
 typedef unsigned long long Descriptor;
 
-// A tile that starts at a multiple of 1024. With k touching, 8 rows further is 1024 bytes; turned, 8 of k.
-__device__ __forceinline__ Descriptor describe(const void* tile) {
-  constexpr Descriptor leading = SLAB >> 4, stride = 1024 >> 4, swizzle_128 = 1;
-  return (shared_address(tile) >> 4 & 0x3FFF) | leading << 16 | stride << 32 | swizzle_128 << 62;
-}
-
-// The same by its two words, of which the low one alone says where. (In a cluster a shared address has the block's rank above.)
-__device__ __forceinline__ unsigned low_word(const void* tile) {
-  return (shared_address(tile) >> 4 & 0x3FFF) | (SLAB >> 4) << 16;
-}
+// Of a tile that starts at a multiple of 1024. With k touching, 8 rows further is 1024 bytes; turned, 8 of k. The low word says
+// where it is (in a cluster a shared address has the block's rank above) and how far apart slabs are, the high one all else.
+constexpr unsigned LEADING = (SLAB >> 4) << 16, STRIDE = 1024 >> 4, SWIZZLE_128 = 1 << 30;
+__device__ __forceinline__ unsigned low_word(const void* tile) { return (shared_address(tile) >> 4 & 0x3FFF) | LEADING; }
 __device__ __forceinline__ Descriptor descriptor(unsigned low) {
   Descriptor both;
-  asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(low), "n"(1024 >> 4 | 1 << 30));
+  asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(low), "n"(STRIDE | SWIZZLE_128));
   return both;
+}
+__device__ __forceinline__ Descriptor describe(const void* tile) {
+  return low_word(tile) | static_cast<Descriptor>(STRIDE | SWIZZLE_128) << 32;
 }
 
 // The warpgroup of a thread that multiplies. Votes leave it in a uniform register, where descriptors must lie: what depends on

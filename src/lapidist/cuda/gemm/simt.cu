@@ -17,8 +17,9 @@
 //       |          |          |           5  7 13 15 21 23 29 31
 //       +----------+----------+           16-byte loads of one row or column pair up: 2 wavefronts in place of 4
 //            BN
-// Taken by reduction blocks alone. Where the compiler left it out, the assembler put each load of shared memory right before its
-// use: a third and more of the time in some tiles, and more registers in others.
+
+// The walk of reduction blocks, which no others take, is compiled always: without its branch the assembler put each load of shared
+// memory right before its use, which took a third and more of the time in some tiles, and more registers in others.
 #define WALK_OF_REDUCTION 1
 #include "common.cuh"
 #include "addend.cuh"
