@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
@@ -31,7 +31,7 @@ from lapidist.schedule.units import CLUSTER_MOST
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.splits import resident
 from lapidist.verify import expect
-from lapidist.warm import compilers
+from lapidist.warm import build_all, builds_of
 
 SPLITS = range(2, 17)
 GRAPH_SECONDS, CALLS_MOST, TURNS = 0.002, 200, 2
@@ -322,21 +322,12 @@ def probe_of(schedule: Schedule, kernel: Kernel, config: Config, math_name: str)
 
 
 def warm_up(todo: Sequence[tuple[Way, Case]], device: Device) -> None:
-    """Compile all kernels first, many at once: what is measured is not the compiler."""
-
-    def compile_one(pair: tuple[Way, Case]) -> None:
-        try:
-            plan = pair[0].plan(pair[1], device)
-            if plan is not None:
-                found[plan.kernel.name, plan.problem_macros] = plan
-        except LapidistError:
-            pass  # it will be told where it is measured
-
-    found: dict[object, Plan] = {}
-    for pair in todo:
-        compile_one(pair)
-    with ThreadPoolExecutor(compilers()) as pool:
-        list(pool.map(lambda plan: plan.binary, found.values()))
+    """Compile all kernels first, many at once: what is measured is not the compiler. What is refused is told where it is."""
+    plans = []
+    for way, case in todo:
+        with suppress(LapidistError):
+            plans.append(way.plan(case, device))
+    build_all(builds_of(plan for plan in plans if plan is not None))
 
 
 def conditions_of(timer: Timer, mode: str, what: str) -> Conditions:
