@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from lapidist.bench.cases import LISTS
+from lapidist.bench.cases import LISTS, shape_words
 from lapidist.bench.contenders import LIBRARY
 from lapidist.bench.corpora import DECODE, LARGE, MODE, corpora, weights_read
 from lapidist.bench.markdown import row_of, rule
@@ -76,10 +76,12 @@ def of_decode(records: Sequence[Record]) -> Iterator[Aim]:
 def of_ragged(runs: Sequence[Run]) -> Iterator[Aim]:
     groups = by_shape([record for record, _ in corpora(runs).get(RAGGED, ()) if record.mode == MODE])
     large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
-    values, of_large = gains(groups, LIBRARY, "cublas"), gains(large, LIBRARY, "cublas")
-    if values:
-        title = f"{len(values)} ragged products, {short_name(RAGGED)}, geometric mean"
-        yield Aim(title, OF_RAGGED, geomean(values), "x")
-        yield Aim("none of them", NO_RAGGED_UNDER, min(values), "x")
+    by_shapes = {shape: gain for shape, rows in groups.items() for gain in gains({shape: rows}, LIBRARY, "cublas")}
+    of_large = gains(large, LIBRARY, "cublas")
+    if by_shapes:
+        title = f"{len(by_shapes)} ragged products, {short_name(RAGGED)}, geometric mean"
+        worst = min(by_shapes, key=by_shapes.__getitem__)
+        yield Aim(title, OF_RAGGED, geomean(list(by_shapes.values())), "x")
+        yield Aim("the least of them", NO_RAGGED_UNDER, by_shapes[worst], "x", shape_words(*worst))
     if of_large:
         yield Aim(f"those with every side over {LARGE}, geometric mean", OF_LARGE_RAGGED, geomean(of_large), "x")

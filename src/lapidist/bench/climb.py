@@ -138,7 +138,7 @@ def on_gpu(
 
 
 def compile_first(works: Sequence[Work], device: Device) -> None:
-    """All that will run, on all cores: what is measured is not the compiler. Errors are told where they are met again."""
+    """All that will run, many at once: what is measured is not the compiler. Errors are told where they are met again."""
     plans = []
     for work in works:
         for contender in work.contenders:
