@@ -57,6 +57,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         (["bench", "--file", "/nowhere.json"], ["--file", "/nowhere.json"]),
         (["bench", "--launch", "--device", "machine"], ["--device", "machine"]),
         (["bench", "--limits", "--scaled"], ["--scaled", "--limits", "Give one of them"]),
+        (["bench", "squares", "--layouts"], ["--layouts", "squares", "in place of products"]),
         (["report", "--root", "/nowhere"], ["--root", "results", "/nowhere"]),
         (["static", "nothing"], ["kernel", "coalesced", "'nothing'"]),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,13 +120,11 @@ def bench(
     drawn, part = CORPUS in (lists or ()), Part(count, skip, seed)
     cases = chosen_cases(lists, mnk, file, dtype, Part() if scaled else part)
     listed = "-".join([*(lists or ["cases"]), short_name(cases[0].math), *([str(skip)] if skip or drawn else [])])
-    modes = ("launch", launch), ("limits", limits), ("scaled", scaled), ("layouts", layouts)
-    instead = [name for name, given in modes if given]
-    if len(instead) > 1:
-        raise ArgumentError(f"--{instead[1]}: is measured in place of products, as --{instead[0]} is; got both. Give one of them")
-    outputs = Outputs(as_json, csv, plot, html, record, f"bench-{instead[0] if instead else listed}")
+    modes = {"--launch": launch, "--limits": limits, "--scaled": scaled, "--layouts": layouts}
+    instead = chosen_instead([name for name, given in modes.items() if given], lists or mnk or file)
+    outputs = Outputs(as_json, csv, plot, html, record, f"bench-{instead or listed}")
     if instead:
-        return measure_instead(instead[0], place, outputs, part)
+        return measure_instead(instead, place, outputs, part)
     names = None if kernels == "ladder" else kernels
     mode = "short" if short or drawn else "sustained" if sustained else "burst"
     aligned = [case.neighbour for case in cases[::NEIGHBOUR_EVERY] if drawn]
@@ -310,6 +309,17 @@ def present(place: int | str) -> int | str:
     from lapidist.driver import gpu_count
 
     return 0 if place == "gpu" and gpu_count() else place
+
+
+def chosen_instead(modes: Sequence[str], products: object) -> str | None:
+    """What is measured in place of products, if anything is."""
+    if not modes:
+        return None
+    if len(modes) > 1:
+        raise ArgumentError(f"{modes[1]}: is measured in place of products, as {modes[0]} is; got both. Give one of them")
+    if products:
+        raise ArgumentError(f"{modes[0]}: is measured in place of products; got {products} as well. Leave one of them away")
+    return modes[0].removeprefix("--")
 
 
 def require_rounds(rounds: int | None) -> int | None:

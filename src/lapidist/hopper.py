@@ -50,10 +50,10 @@ from lapidist.signatures import (
     tensor_types,
 )
 
-REGISTERS, REGISTERS_OF_THREE = 192, 96  # of a thread, for sums and what it turns; the compiler wants the others
-MOST_SUMS = 208  # where D leaves by the copy engine, and nothing else passes through registers
+SUMS, SUMS_OF_THREE = 192, 96  # registers of a thread for sums and what it turns; the compiler wants the others
+PLAIN_SUMS = 208  # where D leaves by the copy engine, and nothing else passes through registers
 BY_REGISTERS = 48  # for 64 rows of A: elements of a step and of the one before, and on their way
-PROMOTED_REGISTERS, PROMOTED_REGISTERS_OF_THREE = 200, 136  # of 224 a thread, or 160 where three warpgroups multiply
+PROMOTED_SUMS, PROMOTED_SUMS_OF_THREE = 200, 136  # likewise, of 224 a thread, or 160 where three warpgroups multiply
 MATHS = (*TURNED, TF32, "int8", "uint8", *FP8)
 
 
@@ -100,7 +100,7 @@ def refuse_tile(problem: Problem, config: Config) -> str | None:
         return f"A is turned on its way through registers: tiles are counted in {lines} of its rows; this one has {config.bm}"
     through = BY_REGISTERS * slabs if by_registers(problem) else 0
     plain = copies_out(problem) and not (config.ping_pong or through or problem.scaling.promoted)
-    room = REGISTERS_OF_THREE if warpgroups(config) == 3 else MOST_SUMS if plain else REGISTERS
+    room = SUMS_OF_THREE if warpgroups(config) == 3 else PLAIN_SUMS if plain else SUMS
     if slabs * config.bn // 2 + through > room:
         more = f", and A takes {through} on its way through them" if through else ""
         return f"a thread has {room} registers for its sums; this tile gives it {slabs * config.bn // 2}{more}"
@@ -111,7 +111,7 @@ def refuse_tile(problem: Problem, config: Config) -> str | None:
     if config.exchanged and not (turned_d(problem) and copies_out(problem) and size_of(problem.out_dtype) > 1):
         return "with A and B exchanged D leaves by the copy engine alone: elements of 2 bytes or more, rows that start on 16"
     held = slabs * config.bn + (config.bn // 4 if problem.scaling.b.kind == STRIPS else 0) + through
-    room = PROMOTED_REGISTERS_OF_THREE if warpgroups(config) == 3 else PROMOTED_REGISTERS
+    room = PROMOTED_SUMS_OF_THREE if warpgroups(config) == 3 else PROMOTED_SUMS
     if problem.scaling.promoted and held > room:
         return f"promoted sums are held twice, beside a factor a column: a thread has room for {room}; this tile gives it {held}"
     if problem.scaling.b.kind == SQUARES and config.bn > K_BLOCK + (config.bn & -config.bn):
