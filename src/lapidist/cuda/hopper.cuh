@@ -135,6 +135,11 @@ __device__ __forceinline__ void let_next_launch_start() { asm volatile("griddepc
 // Until the launch before has ended and all that it wrote is there. Before this, nothing may be touched that a launch touches.
 __device__ __forceinline__ void wait_for_last_launch() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
+// The same, when the arithmetic that leads to a place is done: the assembler else moves it behind the wait.
+__device__ __forceinline__ void wait_for_last_launch_behind(const void* place) {
+  asm volatile("{.reg .pred known; setp.ne.u64 known, %0, 0; @known griddepcontrol.wait;}" ::"l"(place) : "memory");
+}
+
 // ---- registers move between warpgroups: all four warps of one must execute it ----
 
 template <int Registers> __device__ __forceinline__ void give_registers_back() {

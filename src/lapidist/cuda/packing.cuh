@@ -74,6 +74,7 @@ template <typename Element> struct Lines {
     const int matrix = batch.matrices() > 1 ? item / edges() : 0, edge = item - matrix * edges();
     const Place at = locate(matrix, (edge > 0 ? edge + inner() : 0) * 32 + threadIdx.x % 32);
     const Readable readable(matrix > 0 ? begin(matrix) : from, pitch, lines, length);
+    wait_for_last_launch_behind(at.source);
     if (at.number < pieces())
       *reinterpret_cast<Words*>(at.target) = readable.piece(at.source, length - static_cast<int>(at.place) * PER_PIECE);
   }
@@ -99,7 +100,8 @@ template <typename Element> struct Lines {
   // `count` 32s inside of a matrix. Elements past a line's end, up to the 16 bytes, become whatever follows it.
   __device__ __forceinline__ void pack_inner(int matrix, int first, int count) const {
     const Further next = further();
-    Place at = locate(matrix, first * 32 + threadIdx.x % 32);
+    Place at = locate(matrix, (1 + first) * 32 + threadIdx.x % 32);
+    wait_for_last_launch_behind(at.source);
     Words low[MOST], high[MOST], *targets[MOST];
     unsigned skew[MOST];
 #pragma unroll
@@ -110,7 +112,8 @@ template <typename Element> struct Lines {
     }
     if (length > 0)  // always; but it parts the loads from the shifts
 #pragma unroll
-      for (int i = 0; i < MOST; ++i) store_here(targets[i], i < count, shifted(low[i], high[i], skew[i]));
+      for (int i = 0; i < MOST; ++i)
+        if (i < count) store_here(targets[i], true, shifted(low[i], high[i], skew[i]));
   }
 
   // From `item` on, all that are the warp's.
@@ -119,7 +122,7 @@ template <typename Element> struct Lines {
     const int warps = gridDim.x * (blockDim.x / 32), items = inners + edges() * batch.matrices();
     for (; item < inners; item += warps) {
       const int matrix = batch.matrices() > 1 ? item / per_matrix : 0, first = (item - matrix * per_matrix) * MOST;
-      pack_inner(matrix, first + 1, min_of(MOST, inner() - first));
+      pack_inner(matrix, first, min_of(MOST, inner() - first));
     }
     for (; item < items; item += warps) pack_edge(item - inners);
     item -= items;

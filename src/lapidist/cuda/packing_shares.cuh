@@ -1,8 +1,10 @@
-// One or two operands (Both), packed by all warps of the grid in even shares: each takes as many stretches as the others, and the
-// stretches are as long as they then need to be. A warp that had one more of a fixed length kept all blocks waiting for it.
+// One or two operands (Both), packed by all warps of the grid in even shares. A and B have warps by their bytes; those of an
+// operand take as many stretches as each other, and the stretches are as long as they then need to be.
 //
 //   32s of pieces   | A's first | A, stretch | A, stretch | ... | A's last | B's first | B, stretch | ... | B's last |
 //                     the last warps, an end each                   the first warps, a stretch each or more
+//
+// A warp's arithmetic lies before its wait for the launch ahead: there are divisions in it, and it takes as long as the loads.
 #pragma once
 
 #include "packing.cuh"
@@ -10,17 +12,12 @@
 template <typename Element, bool Both> struct Shares {
   using Of = Lines<Element>;
   Of a, b;
-  int each, a_items, b_items, a_inners, inners;  // 32s in a stretch; stretches of a matrix, of A and of all
+  int warps, mine, free, of_a;  // in the grid, this one's number, those that have no ends, and of these those for A
 
-  // Before anything is read: divisions, which may lie beside the end of the launch before.
   __device__ __forceinline__ Shares(const Of& a, const Of& b) : a(a), b(b) {
-    const int all = a.inner() * a.batch.matrices() + (Both ? b.inner() * b.batch.matrices() : 0);
-    const int warps = gridDim.x * (blockDim.x / 32), free = warps > 16 ? warps - 8 : warps;  // the others have the ends
-    const float share = __fdividef(static_cast<float>(all), static_cast<float>(free)), turns = ceilf(share * (1.0f / Of::MOST));
-    const int even = static_cast<int>(ceilf(__fdividef(share, turns > 1.0f ? turns : 1.0f) - 0.01f));
-    each = even < 1 ? 1 : min_of(Of::MOST, even);
-    a_items = (a.inner() + each - 1) / each, b_items = Both ? (b.inner() + each - 1) / each : 0;
-    a_inners = a_items * a.batch.matrices(), inners = a_inners + b_items * b.batch.matrices();
+    warps = gridDim.x * (blockDim.x / 32), mine = first_item(), free = warps > 16 ? warps - 8 : warps;
+    const float all_a = a.inner() * a.batch.matrices(), all_b = b.inner() * b.batch.matrices();
+    of_a = Both ? min_of(free - 1, 1 + __float2int_rd(__fdividef(all_a, all_a + all_b) * (free - 1))) : free;
   }
 
   __device__ __forceinline__ Of chosen(bool is_b) const {
@@ -30,24 +27,36 @@ template <typename Element, bool Both> struct Shares {
             is_b ? b.to : a.to};
   }
 
-  __device__ __forceinline__ void pack_stretch(int item) const {
-    const bool is_b = Both && item >= a_inners;
-    const Of of = chosen(is_b);
-    const int items = is_b ? b_items : a_items;
-    if (is_b) item -= a_inners;
-    const int matrix = of.batch.matrices() > 1 ? item / items : 0, first = (item - matrix * items) * each;
-    of.pack_inner(matrix, first + 1, min_of(each, of.inner() - first));
-  }
-
-  __device__ __forceinline__ void pack() const {
-    const int warps = gridDim.x * (blockDim.x / 32), mine = first_item();
+  __device__ __forceinline__ void pack_ends() const {
     const int a_edges = a.edges() * a.batch.matrices(), edges = a_edges + (Both ? b.edges() * b.batch.matrices() : 0);
 #pragma unroll 1
     for (int edge = warps - 1 - mine; edge < edges; edge += warps) {
       const bool is_b = Both && edge >= a_edges;
       chosen(is_b).pack_edge(is_b ? edge - a_edges : edge);
     }
+  }
+
+  // 32s that a warp takes at a time, so that all take as many.
+  __device__ __forceinline__ static int even_stretch(int inner, int others) {
+    if (inner <= others) return 1;
+    const float share = __fdividef(inner, others), turns = ceilf(share * (1.0f / Of::MOST));
+    return min_of(Of::MOST, __float2int_ru(__fdividef(share, turns) - 0.01f));
+  }
+
+  // Waits for the launch ahead by itself.
+  __device__ __forceinline__ void pack() const {
+    pack_ends();
+    const bool is_b = Both && mine >= of_a;
+    const Of of = chosen(is_b);
+    const int number = is_b ? mine - of_a : mine, others = is_b ? free - of_a : of_a, inner = of.inner();
+    const bool one = of.batch.matrices() == 1;
+    const int each = one ? even_stretch(inner, others) : Of::MOST, stretches = (inner + Of::MOST - 1) / Of::MOST;
 #pragma unroll 1
-    for (int item = mine; item < inners; item += warps) pack_stretch(item);
+    for (int item = number; mine < free && inner > 0; item += others) {
+      const int matrix = one ? 0 : item / stretches, first = (item - matrix * stretches) * each;
+      if (one ? first >= inner : matrix >= of.batch.matrices()) break;
+      of.pack_inner(matrix, first, min_of(each, inner - first));
+    }
+    wait_for_last_launch();
   }
 };

@@ -54,9 +54,10 @@ struct Packing {
         of_b(lines_of<B_TURNED>(static_cast<T*>(workspace.slots) + (PACK_A ? of_a.elements() : 0), B, b_line, e.N, e.K, b_batch)),
         shares(PACK_A ? Lines<T>(of_a) : Lines<T>(of_b), of_b) {}
 
-  // Returns the workspace behind the copies.
+  // Waits for the launch ahead; returns the workspace behind the copies.
   __device__ __forceinline__ Workspace pack(const Extents& e, const Workspace& workspace) const {
     if (SHARED) shares.pack();
+    else wait_for_last_launch();
     T* to = of_b.to + (PACK_B == 1 ? of_b.elements() : 0);
     if constexpr (PACK_B == 2) {
       int item = first_item();

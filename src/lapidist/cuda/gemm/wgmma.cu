@@ -49,7 +49,6 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   const Batch of_a = {batch, batches, a_inner, a_outer}, of_b = {batch, batches, b_inner, b_outer};
 #if PACK_A || PACK_B
   const Packing packing(extents, A, a_line, of_a, B, b_line, of_b, workspace);
-  wait_for_last_launch();
   workspace = packing.pack(extents, workspace);
 #else
   wait_for_last_launch();
@@ -70,8 +69,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       const int column = ((1 << CLUSTER_M) - 1) << beside * CLUSTER_M, row = (CLUSTER_N > 1 ? 1 | 1 << CLUSTER_M : 1) << below;
       const int bytes = loaded_bytes<A_TURNED, A_LOADED>(M) + loaded_bytes<B_TURNED, BN>(N);
       if (PACKS) tma_prefetch_map(&a_map), tma_prefetch_map(&b_map);
-      for (bool waits = PACKS; tiles.next(extents, rank); waits = false) {
-        if (waits) wait_packed(workspace);
+      for (bool waits = PACKS; tiles.next(extents, rank);) {
         const int a_in = a_inner ? tiles.inner : 0, a_out = a_outer ? tiles.outer : 0;
         const int b_in = b_inner ? tiles.inner : 0, b_out = b_outer ? tiles.outer : 0;
         for (int step = tiles.begin; step < tiles.end; ++step) {
@@ -80,6 +78,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           barrier_wait(&pipeline.empty[stage], parity);
           barrier_arrive_expect(full, bytes);
           const int k = (step + (K == 0)) * BK;
+          if (waits) wait_packed(workspace), waits = false;  // here, where all else is done that comes before a load
           load_tile<A_TURNED, A_LOADED, CLUSTER_N>(s.A, &a_map, tiles.row, M, k, a_in, a_out, beside, row, full, a_once);
           load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, N, k, b_in, b_out, below, column, full, b_once);
           if (++stage == STAGES) stage = 0, parity ^= 1;
