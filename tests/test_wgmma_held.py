@@ -20,6 +20,10 @@ FLOATS = {"out_dtype": "float32"}
 WAYS: list[tuple[str, Config, dict[str, Any], int]] = [
     ("bfloat16", tile("bfloat16", 64, 128, 2), {}, 1),  # fewer steps than patches
     ("bfloat16", tile("bfloat16", 64, 128, 2), {}, 5),
+    ("float16", tile("float16", 64, 48, 2), {}, 1),
+    ("float16", tile("float16", 64, 80, 2, exchanged=True), {}, 2),
+    ("float16", tile("float16", 64, 80, 2, exchanged=True), {}, 6),
+    ("bfloat16", tile("bfloat16", 128, 112, 2, (2, 2), exchanged=True), {}, 3),
     ("bfloat16", tile("bfloat16", 256, 32, 2, (1, 2)), {}, 3),
     ("bfloat16", tile("bfloat16", 256, 48, 2, exchanged=True), {}, 2),
     ("bfloat16", tile("bfloat16", 256, 80, 2, (2, 1), exchanged=True), {}, 3),  # columns by whole warpgroups
@@ -47,6 +51,25 @@ def test_tile_after_tile(math: str, config: Config, more: dict[str, Any], steps:
     launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
     machine.run(launch, sanitize=True, seed=steps)
     check(d, a, b)
+
+
+def test_columns_of_d_by_peers_in_a_cluster() -> None:
+    """Each has some warps' patches: of 16 rows, whoever else would bring 64."""
+    a, b = whole((72, 392), 1, "float16"), whole((392, 200), 2, "float16")
+    config = tile("float16", 128, 48, 2, exchanged=True)
+    check(multiply(a, b, kernel="wgmma", config=config, split_k=3, reduction="cluster"), a, b)
+
+
+def test_d_of_one_column() -> None:
+    a, b = whole((200, 136), 1, "float16"), whole((136, 1), 2, "float16")
+    for c in (None, whole((200, 1), 3, "float16")):
+        check(
+            multiply(a, b, c, kernel="wgmma", beta=-3.0 if c is not None else 0.0, config=tile("float16", 128, 48, 2)),
+            a,
+            b,
+            c,
+            -3.0,
+        )
 
 
 @pytest.mark.parametrize("more", [{}, {"schedule": "stream_k"}], ids=str)

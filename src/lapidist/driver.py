@@ -333,7 +333,7 @@ class GpuKernel:
             if len(self._encoded) >= MAPS_KEPT:
                 self._encoded.clear()
             at = {"A": a, "B": b, "D": d, "workspace": block.slots}
-            maps = self.plan.kernel.signature.tensor_maps(self.plan.problem, self.plan.config, at)
+            maps = self.plan.tensor_maps(at)
             encoded = self._encoded[key] = {name: encode_tensor_map(tensor_map) for name, tensor_map in maps.items()}
         for name, offset in self._map_places.items():
             block.view[offset : offset + 128] = encoded[name]

@@ -152,20 +152,21 @@ def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int,
     return a, b
 
 
-def patch(problem: Problem, config: Config) -> tuple[int, int]:
+def patch(problem: Problem, config: Config, peers: int = 1) -> tuple[int, int]:
     """What a warp lays down of D at once, touching elements first: 16 rows of up to 128 bytes; or, where columns touch, 16 of
     as many columns, or 64 that are four warps'. They divide the tile."""
     size = size_of(problem.out_dtype)
     if turned_d(problem):
         lines = next(lines for lines in (64, 32, 16) if lines * size <= ROW_BYTES and config.bn % lines == 0)
-        return (4 if by_group(problem, config) else 1) * PATCH_ROWS, lines
+        return (4 if by_group(problem, config, peers) else 1) * PATCH_ROWS, lines
     return next((width // size for width in (128, 64) if config.bn % (width // size) == 0), PATCH_BYTES // size), PATCH_ROWS
 
 
-def by_group(problem: Problem, config: Config) -> bool:
-    """Whether the four warps of a warpgroup lay columns of D together, in lines of 128 bytes (cuda/wgmma_pipeline.cuh)."""
-    wide = config.bm == 256 and not config.ping_pong and config.cluster > 1
-    return turned_d(problem) and size_of(problem.out_dtype) == 2 and wide
+def by_group(problem: Problem, config: Config, peers: int = 1) -> bool:
+    """Whether the four warps of a warpgroup lay columns of D together, in lines of 128 bytes (cuda/wgmma_pipeline.cuh). Peers in
+    a cluster have some warps' patches each."""
+    alone = peers == 1 and not config.ping_pong and not by_registers(problem)
+    return turned_d(problem) and size_of(problem.out_dtype) == 2 and alone
 
 
 def turned_d(problem: Problem) -> bool:
@@ -206,7 +207,7 @@ def batch_steps(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
     return [*found, (1, 0), (1, 0)][:2]
 
 
-def family_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
+def family_maps(problem: Problem, config: Config, at: Mapping[str, int], peers: int) -> dict[str, TensorMap]:
     """For gemm/wgmma.cu: batches of matrices; packed operands lie in the workspace."""
     lines, packs, starts = packed_lines(problem), packed(problem), [at["A"], at["B"]]
     free = at["workspace"]
@@ -220,7 +221,7 @@ def family_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict
     b_map = operand_map(problem, problem.b, starts[1], lines[1], b_box, 4, packs[1], b_once)
     if problem.k == 0:
         a_map, b_map = (nothing_at(at["D"], a_or_b) for a_or_b in (a_map, b_map))
-    d_map = output_map(problem, config, at["D"], 4) if copies_out(problem) else a_map  # not looked at
+    d_map = output_map(problem, config, at["D"], 4, peers) if copies_out(problem) else a_map  # not looked at
     return {"a_map": a_map, "b_map": b_map, "d_map": d_map}
 
 
@@ -232,7 +233,7 @@ def nothing_at(address: int, operand: TensorMap) -> TensorMap:
     return replace(operand, address=place, shape=(1,) * ranks, strides=(TMA_ALIGNMENT,) * (ranks - 1))
 
 
-def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
+def rung_maps(problem: Problem, config: Config, at: Mapping[str, int], _: int) -> dict[str, TensorMap]:
     """For the rungs: single matrices. Blocks of a cluster load whole slabs of a turned B."""
     a_lines, b_lines = lines_of(problem)
     b_box = (config.bk, config.bn // config.cluster_m) if along_k(problem.b, False) else (64, config.bk)
@@ -244,8 +245,8 @@ def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[s
     }
 
 
-def output_map(problem: Problem, config: Config, address: int, ranks: int) -> TensorMap:
-    size, (width, height) = size_of(problem.out_dtype), patch(problem, config)
+def output_map(problem: Problem, config: Config, address: int, ranks: int, peers: int = 1) -> TensorMap:
+    size, (width, height) = size_of(problem.out_dtype), patch(problem, config, peers)
     count, length, step = line(problem.d, not turned_d(problem))
     steps = [step * size if count > 1 else TMA_ALIGNMENT]
     extents = [max(1, length), max(1, count)]

@@ -100,16 +100,18 @@ def busy_cycles(turns: float, products: float, store: float, config: Config, hel
 
 def held_share(problem: Problem, config: Config, schedule: Schedule | None, products: float, store: float) -> float:
     """Of a tile, what waits in registers, as it is stored, while the next one begins (cuda/wgmma_pipeline.cuh). Elements of 4
-    bytes take their time of the L2 all the same, unless there is plenty."""
+    bytes take their time of the L2 all the same, unless there is plenty. Columns of D that leave by whole warpgroups do not wait,
+    and are as quick as if they did."""
     size, scaling = size_of(problem.out_dtype), problem.scaling
-    other_shape = config.ping_pong or schedule is not None or warpgroups(config) == 3 or by_group(problem, config)
+    other_shape = config.ping_pong or schedule is not None or warpgroups(config) == 3
     other_way = size == 1 or by_registers(problem) or scaling.promoted or not copies_out(problem)
     if other_shape or other_way or (size > 2 and products < HIDES * store):
         return 0.0
     slabs, (width, height) = config.wm // PATCH_ROWS, patch(problem, config)
     room = (REGISTERS if config.bm > 64 else REGISTERS_ALONE) - BESIDE_SUMS * slabs - slabs * config.bn // 2
-    patches = slabs * config.bn * PATCH_ROWS // (width * height)
-    share = max(0, min(patches, room * WARP_BYTES // (width * height * size))) / patches
+    of_warp = width * height // (4 if by_group(problem, config) else 1)
+    patches = slabs * config.bn * PATCH_ROWS // of_warp
+    share = max(0, min(patches, room * WARP_BYTES // (of_warp * size))) / patches
     return share if size == 2 else HIDDEN * share
 
 

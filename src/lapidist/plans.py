@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -17,7 +17,7 @@ from lapidist.errors import LapidistError, LaunchError
 from lapidist.hopper_operands import read_once
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
-from lapidist.launch import Binary, Dim3, Launch, Memory
+from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
 from lapidist.modes import NOWHERE, Places, members
 from lapidist.planner import Candidate, as_computed, choose, exactly
 from lapidist.problem import Offsets, Problem
@@ -75,11 +75,16 @@ class Plan:
     @property
     def cluster(self) -> int:
         """Blocks that run together because they share a tile, or operands."""
-        return self.config.cluster * (1 if self.schedule is None else self.schedule.cluster)
+        return self.config.cluster * self._peers
 
     @property
     def block(self) -> Dim3:
         return (self.config.threads, 1, 1)
+
+    @property
+    def _peers(self) -> int:
+        """Blocks of a cluster that have a part of a tile's k each."""
+        return 1 if self.schedule is None else self.schedule.cluster
 
     @property
     def cooperative(self) -> bool:
@@ -129,7 +134,7 @@ class Plan:
     @property
     def problem_macros(self) -> tuple[tuple[str, object], ...]:
         macros = self.kernel.macros(self.problem, self.config, self.scheduled)
-        peers = 1 if self.schedule is None else self.schedule.cluster
+        peers = self._peers
         shared = {"PEERS_IN_CLUSTER": peers if self.kernel.schedules else 1} if peers > 1 else {}
         if self.schedule is not None and self.schedule.reduction_blocks:
             shared["SEPARATE"] = 1
@@ -144,6 +149,10 @@ class Plan:
         routed = {"modes": members(self.problem.modes, here), "scales": self.problem.scaling.members(here.scales)}
         more = self.kernel.signature.more
         return {**constants(self.problem, alpha, beta), **words, **routed, **(more(self.problem) if more else {})}
+
+    def tensor_maps(self, at: Mapping[str, int]) -> dict[str, TensorMap]:
+        """Those that the kernel is passed, of operands and a workspace at these addresses."""
+        return self.kernel.signature.tensor_maps(self.problem, self.config, at, self._peers)
 
     @property
     def is_empty(self) -> bool:
@@ -171,12 +180,12 @@ class Plan:
         starts = (*self.caller_order(a.pointer, b.pointer), d.pointer if c is None else c.pointer, d.pointer)
         parts = zip(OPERANDS, starts, self.problem.element_bytes, skipped, strict=True)
         at = {name: start + size * skip for name, start, size, skip in parts}
-        signature, block = self.kernel.signature, self.kernel.signature.block(self.problem)
+        block = self.kernel.signature.block(self.problem)
         values = {**self.constants(alpha, beta, places), **{name: at[name] for name in block.places("pointer")}}
         scratch = (workspace or Scratch(self)) if self.workspace_bytes else None
         if scratch is not None:
             values["workspace"] = scratch.addresses
-        maps = signature.tensor_maps(self.problem, self.config, {**at, "workspace": scratch.addresses[1] if scratch else 0})
+        maps = self.tensor_maps({**at, "workspace": scratch.addresses[1] if scratch else 0})
         operands = [operand for operand in (a, b, c, d, *extras) if operand is not None]
         return Launch(
             self.binary,

@@ -67,7 +67,7 @@ def scratch(problem: Problem) -> tuple[int, int]:
     return (FLAG_BYTES, -(-total // FLAG_BYTES) * FLAG_BYTES) if total else (0, 0)
 
 
-def maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
+def maps(problem: Problem, config: Config, at: Mapping[str, int], _: int) -> dict[str, TensorMap]:
     """Packed operands lie in the workspace, A before B."""
     (pack_a, pack_b), (a_bytes, _) = packed(problem), packed_bytes(problem)
     a_lines, b_lines = engine_lines(problem)

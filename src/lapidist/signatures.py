@@ -23,7 +23,7 @@ TMA_ALIGNMENT = 16
 ARRAYS = {IN_LAUNCH: "lists", IN_MEMORY: "addresses"}  # the kind of the parameter "lists"
 
 
-Maps = Callable[[Problem, Config, Mapping[str, int]], Mapping[str, TensorMap]]
+Maps = Callable[[Problem, Config, Mapping[str, int], int], Mapping[str, TensorMap]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +53,10 @@ class Signature:
         lists = (("lists", ARRAYS[problem.modes.arrays]),) if problem.modes.arrays else ()
         return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in (*self.parameters, *lists)])
 
-    def tensor_maps(self, problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
-        """The maps that this signature passes, for the operands ("A" .. "D") and the workspace at these addresses."""
-        maps = self.maps(problem, config, at) if self.maps else {}
+    def tensor_maps(self, problem: Problem, config: Config, at: Mapping[str, int], peers: int = 1) -> dict[str, TensorMap]:
+        """The maps that this signature passes, for the operands ("A" .. "D") and the workspace at these addresses; so many blocks
+        of a cluster share a tile."""
+        maps = self.maps(problem, config, at, peers) if self.maps else {}
         return {name: maps[name] for name, kind in self.parameters if kind == "tensormap"}
 
 
@@ -86,7 +87,7 @@ def tensor_map(pointer: int, dtype: str, matrix: Matrix, box: tuple[int, int], s
     return TensorMap(pointer, dtype, extents, (stride,), box, swizzle)
 
 
-def row_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
+def row_maps(problem: Problem, config: Config, at: Mapping[str, int], _: int) -> dict[str, TensorMap]:
     """Row-major A in the swizzle, row-major B as it is."""
     return {
         "A": tensor_map(at["A"], problem.dtype, problem.a, (config.bk, config.bm), swizzle=128),

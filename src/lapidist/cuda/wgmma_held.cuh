@@ -1,5 +1,6 @@
-// A tile that leaves while the next one's products run: its last patches wait as the elements of D that they become, as many as
-// registers have room for. Tensor cores idle between two tiles only until these are taken, and the others on their way.
+// The way out of a tile by the copy engine, patch by patch. A tile's last patches may wait, as the elements of D that they become and
+// as many as registers have room for, and leave while the next one's products run. Tensor cores idle between two tiles only until
+// these are taken, and the others on their way.
 #pragma once
 
 #include "wgmma_store.cuh"  // first: it brings the element types
@@ -8,21 +9,65 @@ template <typename Element> struct Kept { typedef Sum Word; };  // 4 bytes: a wo
 template <> struct Kept<half> { typedef unsigned Word; };       // 2 bytes: of two
 template <> struct Kept<__nv_bfloat16> { typedef unsigned Word; };
 
-// The last Count of a warp's patches. They leave one by one over half of the next tile's steps: stores take their time of the copy
-// engine and of the L2, and the loads that products wait for come in between.
+template <int Cols, bool Group> struct Place { typedef Patch<Cols> Type; };
+template <int Cols> struct Place<Cols, true> { typedef GroupPatch<Cols> Type; };
+
+// Where a tile's patches take turns, and which of the matrices they are for. They leave warp by warp; columns of D, whose lines
+// would have 32 bytes, by whole warpgroups.
+template <int Cols> struct WayOut {
+  typedef typename Place<Cols, BY_GROUP>::Type Buffer;
+  static constexpr int AT_ONCE = D_BUFFERS > 1 ? D_BUFFERS / 2 : 1;
+  const TensorMap* map;
+  Buffer* buffers;
+  int row, col, inner, outer, turn;  // of the first patch: `turn` counts those that came before
+
+  __device__ __forceinline__ static bool leads() { return threadIdx.x % (BY_GROUP ? 128 : 32) == 0; }
+  __device__ __forceinline__ static void meet() {
+    if (BY_GROUP) group_barrier(threadIdx.x / 128);
+    else __syncwarp();
+  }
+  __device__ __forceinline__ Buffer& buffer(int patch) const { return buffers[(turn + patch) % D_BUFFERS]; }
+
+  // Until what lay where the next `Patches` will lie has left.
+  template <int Patches> __device__ __forceinline__ static void wait() {
+    if (leads()) tma_store_wait_read<D_BUFFERS - Patches>();
+    meet();
+  }
+  __device__ __forceinline__ void send(int patch) const {
+    if (!leads()) return;
+    const int down = row + patch / D_PATCHES * NEXT_SLAB, along = col + patch % D_PATCHES * Cols;
+    tma_store(map, D_TURNED ? down : along, D_TURNED ? along : down, inner, outer, buffer(patch).bytes);
+    tma_store_commit();
+  }
+  // Patches First to Last: behind one fence as many as leave half of the buffers to those that are on their way.
+  template <int First, int Last, typename Lay> __device__ __forceinline__ void store(Lay lay) const {
+#pragma unroll
+    for (int begin = First; begin < Last; begin += AT_ONCE) {
+      wait<AT_ONCE>();
+#pragma unroll
+      for (int i = begin; i < begin + AT_ONCE && i < Last; ++i) lay(i);
+      proxy_fence();
+      meet();
+#pragma unroll
+      for (int i = begin; i < begin + AT_ONCE && i < Last; ++i) send(i);
+    }
+  }
+};
+
+// The last Count of a tile's patches. They leave one by one over half of the next tile's steps: stores take their time of the copy
+// engine and of the L2, and the loads that products wait for come in between. Where there are fewer steps than patches, or no next
+// tile, they leave together.
 template <int Cols, int Count> struct Held {
   static constexpr int WORDS = Cols * sizeof(Out) / 8, FIRST = ALL_PATCHES - Count;
   typename Kept<Out>::Word words[Count][WORDS];
-  int row, col, inner, outer, buffer, sent = Count, next, every;
+  WayOut<Cols> out;
+  int sent = Count, next, every;
 
-  __device__ __forceinline__ bool has() const { return sent < Count; }
-  __device__ __forceinline__ bool due(int step) const { return has() && step >= next; }
+  __device__ __forceinline__ bool due(int step) const { return sent < Count && step >= next; }
 
-  // The last of a warp's sums. Where its tile begins, and in which matrix; how many steps the next one has.
-  __device__ __forceinline__ void take(const Sum* sums, int first_row, int first_col, int inner_matrix, int outer_matrix,
-                                       int first_buffer, int steps) {
-    next = 0, every = steps / (2 * Count);
-    row = first_row, col = first_col, inner = inner_matrix, outer = outer_matrix, buffer = first_buffer + FIRST, sent = 0;
+  // The last of a tile's sums; how many steps the next one has.
+  __device__ __forceinline__ void take(const WayOut<Cols>& way, const Sum* sums, int steps) {
+    out = way, sent = 0, next = 0, every = steps / (2 * Count);
     sums += FIRST * (Cols / 2);
 #pragma unroll
     for (int i = 0; i < Count * WORDS; ++i) {
@@ -31,30 +76,31 @@ template <int Cols, int Count> struct Held {
     }
   }
 
-  template <typename Buffer, int Buffers> __device__ __forceinline__ void store_one(const TensorMap* map, Buffer (&buffers)[Buffers]) {
-    const int lane = threadIdx.x % 32;
-    if (lane == 0) tma_store_wait_read<Buffers - 1>();
-    __syncwarp();
+  __device__ __forceinline__ void store_one() {
+    out.template wait<1>();
 #pragma unroll
     for (int i = 0; i < Count; ++i) {  // registers have no index
       if (i != sent) continue;
-      Buffer& patch = buffers[(buffer + i) % Buffers];
-      if constexpr (sizeof(Out) == 2) patch.lay_pairs(words[i]);
-      else patch.lay(words[i], ROWS * BN <= 128);
+      lay(FIRST + i);
       proxy_fence();
-      __syncwarp();
-      if (lane != 0) continue;
-      const int down = row + (FIRST + i) / D_PATCHES * NEXT_SLAB, along = col + (FIRST + i) % D_PATCHES * Cols;
-      tma_store(map, D_TURNED ? down : along, D_TURNED ? along : down, inner, outer, patch.bytes);
-      tma_store_commit();
+      out.meet();
+      out.send(FIRST + i);
     }
     ++sent, next += every;
+  }
+  __device__ __forceinline__ void store_all() {
+    out.template store<FIRST, ALL_PATCHES>([&](int patch) { lay(patch); });
+    sent = Count;
+  }
+  __device__ __forceinline__ void lay(int patch) const {
+    if constexpr (sizeof(Out) == 2) out.buffer(patch).lay_pairs(words[patch - FIRST]);
+    else out.buffer(patch).lay(words[patch - FIRST], ROWS * BN <= 128);
   }
 };
 
 template <int Cols> struct Held<Cols, 0> {
-  __device__ __forceinline__ bool has() const { return false; }
   __device__ __forceinline__ bool due(int) const { return false; }
-  __device__ __forceinline__ void take(const Sum*, int, int, int, int, int, int) {}
-  template <typename Buffers> __device__ __forceinline__ void store_one(const TensorMap*, Buffers&) {}
+  __device__ __forceinline__ void take(const WayOut<Cols>&, const Sum*, int) {}
+  __device__ __forceinline__ void store_one() {}
+  __device__ __forceinline__ void store_all() {}
 };

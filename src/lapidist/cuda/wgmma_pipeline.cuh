@@ -25,6 +25,9 @@
 #define PACK_B 0
 #endif
 #define CLUSTER (CLUSTER_M * CLUSTER_N)
+#ifndef PEERS_IN_CLUSTER  // sharing.cuh
+#define PEERS_IN_CLUSTER 0
+#endif
 #ifndef PING_PONG  // 1: two warpgroups have a tile each, by turns, and one stores while the other multiplies
 #define PING_PONG 0
 #endif
@@ -55,7 +58,7 @@ constexpr int ALL_PATCHES = ROWS * D_PATCHES;  // of a warp
 // 4 KB a warp that take turns, tile after tile; three warpgroups have a stage more in place of half of them.
 constexpr int D_BUFFERS = D_COPY_ENGINE ? (GROUPS == 3 ? 2048 : 4096) / (16 * D_COLS * sizeof(Out)) : 1;
 // Columns of D in lines of 128 bytes, by the four warps of a warpgroup: in lines of 32, a byte takes the copy engine twice as long.
-constexpr bool BY_GROUP = D_TURNED && sizeof(Out) == 2 && BM == 256 && !PING_PONG && CLUSTER > 1;
+constexpr bool BY_GROUP = D_TURNED && D_COPY_ENGINE && sizeof(Out) == 2 && !PING_PONG && !A_IN_REGISTERS && !PEERS_IN_CLUSTER;
 constexpr bool ANEW = !PROMOTED && !SCHEDULED;  // a tile's first products start its sums
 // Patches of a tile that registers have room for, as elements of D, beside the sums of the next one.
 constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8, ROOM = REGISTERS - (32 + BN / 2) * ROWS;

@@ -156,44 +156,22 @@ __device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words&
 template <int Cols> struct GroupPatch {
   char bytes[Cols * 128];
 
-  // The sums of one of the warps, 2-byte elements.
-  __device__ __forceinline__ void lay(const Sum* sums) {
+  // Those of one of the warps, 2-byte elements: two in each, as Patch has them.
+  __device__ __forceinline__ void lay_pairs(const unsigned* pairs) {
     const int lane = threadIdx.x % 32, byte = threadIdx.x / 32 % 4 * 32 + lane / 8 % 2 * 16;
 #pragma unroll
-    for (int j = 0; j < Cols / 16; ++j, sums += 8) {
+    for (int j = 0; j < Cols / 16; ++j, pairs += 4) {
       const int line = j * 16 + lane / 16 * 8 + lane % 8;
-      unsigned pairs[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) pairs[i] = Patch<Cols>::pair(sums + 2 * i);
       store_matrices<true>(shared_address(bytes) + line * 128 + (byte ^ line % 8 << 4), pairs[0], pairs[1], pairs[2], pairs[3]);
     }
+  }
+  __device__ __forceinline__ void lay(const Sum* sums) {
+    unsigned pairs[Cols / 4];
+#pragma unroll
+    for (int i = 0; i < Cols / 4; ++i) pairs[i] = Patch<Cols>::pair(sums + 2 * i);
+    lay_pairs(pairs);
   }
 };
 
 // Where the warps of a warpgroup wait for each other. Barrier 1 is that of all who hold sums.
 __device__ __forceinline__ void group_barrier(int group) { asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory"); }
-
-// A tile of a warpgroup, some patches at a time, when those that lay in their place have left. `first`: where they begin to take
-// turns; row and col are the warpgroup's first ones.
-template <int Rows, int Cols, int Patches, int Buffers, typename Buffer>
-__device__ __forceinline__ void store_by_group(const TensorMap* map, Buffer* own, int first, const Sum* sums, int row, int col,
-                                               int inner, int outer) {
-  constexpr int AT_ONCE = Buffers / 4 > 0 ? Buffers / 4 : 1, TURNS = Buffers / AT_ONCE;
-  static_assert(Rows * Patches % AT_ONCE == 0, "all of a tile's patches leave");
-  const int group = threadIdx.x / 128;
-  GroupPatch<Cols>* const patches = reinterpret_cast<GroupPatch<Cols>*>(own);
-#pragma unroll
-  for (int i = 0; i < Rows * Patches; i += AT_ONCE) {
-    if (threadIdx.x % 128 == 0) tma_store_wait_read<TURNS - 1>();
-    group_barrier(group);
-#pragma unroll
-    for (int p = i; p < i + AT_ONCE; ++p) patches[(first + p) % Buffers].lay(sums + p * (Cols / 2));
-    proxy_fence();
-    group_barrier(group);
-    if (threadIdx.x % 128 != 0) continue;
-#pragma unroll
-    for (int p = i; p < i + AT_ONCE; ++p)
-      tma_store(map, row + p / Patches * 64, col + p % Patches * Cols, inner, outer, patches[(first + p) % Buffers].bytes);
-    tma_store_commit();
-  }
-}

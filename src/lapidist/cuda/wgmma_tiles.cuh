@@ -38,6 +38,7 @@ struct Tiles {
     inner = unit.batch % e.batch, outer = unit.batch / e.batch;
     return true;
   }
+  __device__ __forceinline__ bool last() const { return true; }
 };
 #elif SCHEDULED
 struct Tiles : Work {
@@ -53,6 +54,7 @@ struct Tiles : Work {
     begin = unit.k_begin, end = unit.k_end;
     return true;
   }
+  __device__ __forceinline__ bool last() const { return true; }  // for all that is known here
 };
 #else
 // A division is some hundred cycles, which a block's first load waits for: most tiles are of the first matrix and band.
@@ -87,6 +89,7 @@ struct Tiles {
     outer = quotient(matrix, e.batch), inner = matrix - outer * e.batch;
     return true;
   }
+  __device__ __forceinline__ bool last() const { return at + static_cast<int>(gridDim.x / CLUSTER) >= count; }
   template <int Threads, int Rows, int Count>
   __device__ __forceinline__ bool combine(const Workspace&, void*, Sum (&)[Rows][Count]) const { return true; }
 };

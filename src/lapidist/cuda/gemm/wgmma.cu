@@ -122,6 +122,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     const unsigned first_b = low_word(pipeline.stage[0].B);
     int parity = 0, turn = 0, first_buffer = 0;
     Held<D_COLS, HELD> held;
+    const bool few = K <= (HELD - 1) * BK;
     for (; tiles.next(extents, rank); ++turn) {
       if (PING_PONG && turn % 2 != warp / 4) {  // the other one's: its stages pass by
         stage += tiles.end - tiles.begin, parity ^= stage / STAGES & 1, stage %= STAGES;
@@ -166,14 +167,13 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
             factors.add(sums, products);
           } else {  // meanwhile this step's products run
             if (step > tiles.begin) products_wait<1>(), free_stage(last);
-            if (held.due(step - tiles.begin)) held.store_one(&d_map, pipeline.D[warp]);
+            if (held.due(step - tiles.begin)) held.store_one();
           }
           last = stage;
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
       }
       if (PING_PONG && lane == 0) barrier_arrive(&pipeline.turn_of[1 - turn % 2]);
-      while (held.has()) held.store_one(&d_map, pipeline.D[warp]);
       products_wait<0>();
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) sums_arrive(sums[m]);
@@ -227,22 +227,21 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         group_barrier(group);
       }
       addend.add_all(pipeline.D[warp][0], warp_row, tiles.col, sums);
-      if constexpr (BY_GROUP) {
-        store_by_group<ROWS, D_COLS, D_PATCHES, D_BUFFERS>(&d_map, pipeline.D[group * 4], first_buffer, sums[0],
-                                                           tiles.row + group * ROWS * 64, tiles.col, tiles.inner, tiles.outer);
+      if constexpr (D_COPY_ENGINE) {
+        auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.D[BY_GROUP ? warp / 4 * 4 : warp]);
+        const int out_row = BY_GROUP ? tiles.row + group * ROWS * 64 : warp_row;
+        const WayOut<D_COLS> out = {&d_map, buffers, out_row, tiles.col, tiles.inner, tiles.outer, first_buffer};
+        out.store<0, ALL_PATCHES - HELD>([&](int i) { out.buffer(i).lay(sums[0] + i * (D_COLS / 2)); });
+        held.take(out, sums[0], tiles.end - tiles.begin);
+        if (few || tiles.last()) held.store_all();
       } else {
         // By hand, a patch is some hundred instructions: all of them, written out, took most of a second to compile.
-#pragma unroll(D_COPY_ENGINE ? ALL_PATCHES : 1)
-        for (int i = 0; i < ALL_PATCHES - HELD; ++i) {
-          Sum* const mine = D_COPY_ENGINE ? sums[0] + i * (D_COLS / 2) : sums[0];
-          store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, mine);
-        }
-        held.take(sums[0], warp_row, tiles.col, tiles.inner, tiles.outer, first_buffer, tiles.end - tiles.begin);
+#pragma unroll 1
+        for (int i = 0; i < ALL_PATCHES; ++i) store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, sums[0]);
       }
       first_buffer = (first_buffer + ALL_PATCHES) % D_BUFFERS;
 #endif
     }
-    while (held.has()) held.store_one(&d_map, pipeline.D[warp]);
     if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
   }
 }
