@@ -49,7 +49,7 @@ DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 # The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds until that flows, less
 # those of a launch that the last one hides; and what multiprocessors that idle cost of it.
 STREAMED_SHARE, STREAM_STARTS, STREAM_IDLES = 0.94, -0.5e-6, 0.4
-PAIRING = 0.4e-6  # seconds until the blocks of a cluster have met
+PAIRING = 0.2e-6  # seconds until the blocks of a cluster have met
 # Of what the L2's lines cost in power, where pairs that share B ask for the A of the other pairs of their GPC (placement.py); the
 # counters see nothing of it where pairs share A.
 IN_ORDER = 0.65
@@ -63,7 +63,7 @@ SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds i
 STEP_BYTES = 128  # along k, of a row of A or a column of B
 # Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and written; the same
 # where they are turned.
-PACKING = 2.0e-6, 0.8
+PACKING = 1.3e-6, 0.85
 TURNING = 4.2e-6, 0.67
 PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = 150.0, 1.2, 80.0  # cycles of a step: there and back, for each sum, for factors
 
