@@ -34,7 +34,7 @@ __device__ __forceinline__ void read_squares(Words* pieces, const Readable& read
       const Element* const from = source + line_of(first + i) * pitch;
       const bool exists = (line_of(first + i) < lines) & (exist > 0), whole = exists & readable.holds(from);
       apart |= (exists & !whole) << (first + i);
-      load_pair_if(whole, reinterpret_cast<const char*>(from) - skew_of(from), skew_of(from) > 0, low[i], high[i]);
+      load_pair_if(reinterpret_cast<const char*>(from) - skew_of(from), whole, skew_of(from) > 0, low[i], high[i]);
     }
     if (lines > 0)  // always; but it parts the loads from the shifts
 #pragma unroll

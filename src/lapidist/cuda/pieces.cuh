@@ -73,7 +73,7 @@ __device__ __forceinline__ void load_pair_here(const char* place, bool wanted, W
 }
 
 // The same where `whole`, and the second 16 only for `both`; zeros elsewhere.
-__device__ __forceinline__ void load_pair_if(bool whole, const char* place, bool both, Words& low, Words& high) {
+__device__ __forceinline__ void load_pair_if(const char* place, bool whole, bool both, Words& low, Words& high) {
   low = {}, high = {};
   asm volatile(
       "{\n.reg .pred one, two;\nsetp.ne.s32 one, %9, 0;\nsetp.ne.s32 two, %10, 0;\n"
@@ -84,12 +84,7 @@ __device__ __forceinline__ void load_pair_if(bool whole, const char* place, bool
 }
 
 // In one store: behind a branch the compiler else makes four of it.
-__device__ __forceinline__ void store_here(void* place, bool wanted, const Words& words) {
-  asm volatile(
-      "{\n"
-      ".reg .pred wanted;\n"
-      "setp.ne.s32 wanted, %5, 0;\n"
-      "@wanted st.global.v4.u32 [%0], {%1, %2, %3, %4};\n"
-      "}\n" ::"l"(place), "r"(words.at[0]), "r"(words.at[1]), "r"(words.at[2]), "r"(words.at[3]), "r"(static_cast<int>(wanted))
-      : "memory");
+__device__ __forceinline__ void store_here(void* place, const Words& words) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(place), "r"(words.at[0]), "r"(words.at[1]), "r"(words.at[2]),
+               "r"(words.at[3]) : "memory");
 }
