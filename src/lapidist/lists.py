@@ -16,9 +16,10 @@ from lapidist import checks
 from lapidist.arguments import Arguments
 from lapidist.arrays import HOST, Operand, empty, on_host, operand_of
 from lapidist.config import Config
-from lapidist.driver import Addresses, GpuKernel, query_device
+from lapidist.driver import query_device
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.form import Form
+from lapidist.gpu_kernel import Addresses, GpuKernel
 from lapidist.host import multiply
 from lapidist.kernel import Kernel
 from lapidist.launch import ARRAYS_AT_ONCE

@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from lapidist.compiler import compile_kernel
+from lapidist.driver import check, current_device, load_binary, load_driver
 from lapidist.errors import LapidistError
 from lapidist.hopper_sharing import BAND
 from lapidist.plans import Plan
@@ -67,8 +68,6 @@ def order_of(plan: Plan, ordinal: int) -> bytes:
 @cache
 def probed(ordinal: int, sms: int, architecture: str) -> tuple[int, ...]:
     """The GPC of each pair of a launch that fills the chip; nothing, where the driver refuses clusters of these sizes."""
-    from lapidist.driver import load_binary
-
     try:
         binary = compile_kernel("placement.cu", "placement", {}, architecture)
         function = load_binary(binary, ordinal, SHARED_BYTES)
@@ -83,8 +82,6 @@ def probed(ordinal: int, sms: int, architecture: str) -> tuple[int, ...]:
 
 def launched(ordinal: int, function: Any, cluster: int, blocks: int) -> list[int]:
     """The SM of each block. On a stream of its own, also while this thread captures a graph."""
-    from lapidist.driver import check, current_device, load_driver
-
     driver = load_driver()
     config, attribute, value = driver.CUlaunchConfig(), driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
     value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster, 1, 1

@@ -12,8 +12,9 @@ from lapidist.arguments import Arguments
 from lapidist.arrays import HOST, Operand, empty, on_host, operand_of, stream_of
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.driver import Addresses, GpuKernel, query_device, require_gpu, upload
+from lapidist.driver import query_device, require_gpu, upload
 from lapidist.errors import ArgumentError
+from lapidist.gpu_kernel import Addresses, GpuKernel
 from lapidist.host import multiply
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named

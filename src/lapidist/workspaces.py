@@ -13,6 +13,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from lapidist.driver import check
+
 SMALLEST_BYTES = 1 << 16
 PER_THREAD_STREAM = 2  # one handle, and a stream of its own for each thread
 
@@ -44,8 +46,6 @@ def owned(driver: Any, ordinal: int, key: object, flag_bytes: int, slot_bytes: i
 
 def allocate(driver: Any, flag_bytes: int, slot_bytes: int) -> tuple[int, int]:
     """Also while a graph is captured: this thread's capture mode is relaxed, and the zeros are written on a stream beside it."""
-    from lapidist.driver import check
-
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     previous = check(driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
     try:
