@@ -9,11 +9,14 @@ import pytest
 from lapidist.compiler import CUDA_SOURCES
 from lapidist.config import Config
 from lapidist.errors import ArgumentError
+from lapidist.hopper_sharing import BAND
 from lapidist.kernel import Kernel
 from lapidist.kernels import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUNGS, kernel_named
+from lapidist.launch import MOST_PAIRS
 from lapidist.sgemm import SGEMM
 from lapidist.static import Static, analyse, binary_of, sample_problem
 from lapidist.static.analysis import resources
+from lapidist.tensorcores import MMA_FAMILY
 from typed import TYPED, TYPED_IDS
 
 STATIC_SHARED_LIMIT = 48 * 1024
@@ -43,6 +46,21 @@ def test_a_rung_answers_to_its_number() -> None:
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(ArgumentError, match=r"kernel: must be one of uncoalesced, .* or a rung's number; got "):
         kernel_named(name)
+
+
+@pytest.mark.parametrize(
+    ("source", "says", "known"),
+    [
+        ("wgmma_pipeline.cuh", r"^#define RASTER (\d+)$", BAND),
+        ("gemm/mma.cu", r"^#define RASTER (\d+)$", MMA_FAMILY.raster.panel),
+        ("wgmma_tiles.cuh", r"struct Order \{ signed char further\[(\d+)\]; \};", MOST_PAIRS),
+    ],
+)
+def test_host_and_device_say_the_same_number(source: str, says: str, known: int) -> None:
+    """The rows of a band where no config says them, and the pairs that have a place in an order."""
+    found = re.search(says, (CUDA_SOURCES / source).read_text(), re.M)
+    assert found is not None
+    assert int(found[1]) == known
 
 
 def test_every_source_is_registered_and_every_row_has_its_source() -> None:

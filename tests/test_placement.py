@@ -13,7 +13,8 @@ import lapidist
 from lapidist import machine
 from lapidist.arrays import operand_of
 from lapidist.hopper import tile
-from lapidist.placement import MOST_PAIRS, further, groups_of, order_of, probed
+from lapidist.launch import MOST_PAIRS
+from lapidist.placement import further, groups_of, order_of, probed
 from test_wgmma import check, whole
 
 GPCS = 4, 9, 9, 8, 8, 8, 8, 8, 4  # pairs that each holds

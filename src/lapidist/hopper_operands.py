@@ -271,7 +271,7 @@ def made_of_16(matrix: Matrix, lines: tuple[int, int, int], size: int) -> bool:
 
 
 def warpgroups(config: Config) -> int:
-    """That multiply. Three, of tiles of 192 rows, have fewer registers each and half the patches: only two by turns."""
+    """That multiply. Three share a tile of 192 rows, with fewer registers and half the patches. In ping-pong there are two."""
     return config.consumers // 128
 
 

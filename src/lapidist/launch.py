@@ -14,6 +14,7 @@ from typing import Any
 
 Dim3 = tuple[int, int, int]
 ARRAYS_AT_ONCE = 64  # in a launch: lists of pointers travel as kernel parameters
+MOST_PAIRS = 72  # of blocks of a launch, each with an entry in their order
 
 # kind of a parameter: (struct code, bytes, alignment). A tensor map is 128 opaque bytes, passed by value; a schedule is
 # schedule.cuh's Schedule, all ints; a workspace is two pointers, to the flags and to the partial sums.
@@ -28,7 +29,7 @@ PARAMETER_KINDS = {
     "workspace": ("2Q", 16, 8),
     "modes": ("6Q5q", 88, 8),
     "scales": ("2Q4q", 48, 8),
-    "order": ("72b", 72, 1),  # of the clusters of a launch: zeros leave it as it is
+    "order": (f"{MOST_PAIRS}b", MOST_PAIRS, 1),  # of the clusters of a launch: zeros leave it as it is
     "lists": (f"{4 * ARRAYS_AT_ONCE}Q", 32 * ARRAYS_AT_ONCE, 8),
     "addresses": ("4Q", 32, 8),
 }

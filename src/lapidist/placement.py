@@ -19,9 +19,9 @@ from lapidist.compiler import compile_kernel
 from lapidist.driver import check, current_device, load_binary, load_driver
 from lapidist.errors import LapidistError
 from lapidist.hopper_sharing import BAND
+from lapidist.launch import MOST_PAIRS
 from lapidist.plans import Plan
 
-MOST_PAIRS = 72  # of blocks: each has an entry in the kernel's parameters
 WORTH_SECONDS = 20e-6  # of a launch: then the chip is asked, once
 GPC_CLUSTERS = 8, 6  # blocks of a cluster, which all lie in one GPC; those of one size overlap with those of the other
 SHARED_BYTES = 200 * 1024  # of a block, so that an SM holds one
