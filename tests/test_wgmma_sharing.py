@@ -175,6 +175,8 @@ def test_a_cluster_counts_as_one_block() -> None:
     config = PAIRS[0]
     plan = plan_of(1024, 96, 640, config=config, schedule=stream_k(TileGrid(4, 2, 10), sms=5, sk_blocks=5, persistent=True))
     assert plan.grid == (10, 1, 1)
+    assert "5 blocks launched, " in str(plan)
+    assert "to it a cluster of 2x1 is one block" in str(plan)
     assert plan.schedule is not None
     assert plan.workspace_bytes == 2 * (256 + plan.schedule.slots * 128 * 48 * 4)
 

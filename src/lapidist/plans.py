@@ -211,13 +211,15 @@ class Plan:
         problem, device = self.problem, self.device
         seconds = self.predicted_seconds
         share = problem.flops / seconds / 1e12 / device.limit_tflops(problem.math) if seconds else 0.0
+        shape = f"{self.config.cluster_m}x{self.config.cluster_n}"
+        clusters = f"\n  to it a cluster of {shape} is one block" if self.config.cluster > 1 else ""
         lines = [
             f"{problem} on {device.name}",
             f"  kernel    {self.kernel.name}: {self.kernel.idea}",
             f"  config    {self.config}",
             *([f"  tuned     {self.tuned}"] if self.tuned else []),
             f"  launch    grid {self.grid}, {self.block[0]} threads, {self.shared_bytes} bytes of dynamic shared memory",
-            *([] if self.schedule is None else [f"  schedule  {self.schedule}".replace("\n", "\n          ")]),
+            *([] if self.schedule is None else [f"  schedule  {self.schedule}{clusters}".replace("\n", "\n          ")]),
             *([f"  unshared  {self.unshared}"] if self.unshared else []),
             f"  predicted {seconds * 1e6:.1f} us, {share:.0%} of the limit; workspace {self.workspace_bytes} bytes",
             "  weighed",
