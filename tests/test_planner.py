@@ -185,7 +185,7 @@ def test_grids_beyond_the_limit_are_refused() -> None:
 
 
 def test_configs_beyond_the_chip_are_refused() -> None:
-    words = refusal("tma_producer", square(512), H200, Config(256, 256, 64, 64, 64, 16, 8, stages=4))
+    words = refusal("tma_producer", square(512), H200, Config(256, 256, 64, 64, 64, 16, 8, stages=4, producers=128))
     assert "bytes of shared memory; H200 gives a block 232448" in words
     assert "a block has at most 1024 threads; 64x64, thread 1x1 would need 4096" in refusal(
         "coalesced", square(64), H200, Config(64, 64)
