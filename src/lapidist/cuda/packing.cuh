@@ -112,8 +112,10 @@ template <typename Element> struct Lines {
     }
     if (length > 0)  // always; but it parts the loads from the shifts
 #pragma unroll
-      for (int i = 0; i < MOST; ++i)
-        if (i < count) store_here(targets[i], shifted(low[i], high[i], skew[i]));
+      for (int i = 0; i < MOST; ++i) {
+        if (i >= count) break;
+        store_here(targets[i], shifted(low[i], high[i], skew[i]));
+      }
   }
 
   // From `item` on, all that are the warp's.

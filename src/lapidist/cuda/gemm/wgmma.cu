@@ -25,7 +25,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, rank = CLUSTER > 1 ? cluster_rank() : 0;
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == (PACKS ? THREADS - 32 : 0)) {  // the first warps pack more
     for (int i = 0; i < STAGES; ++i) {
       barrier_init(&pipeline.full[i], FACTORS_ALONG_K ? 1 + BRINGERS : 1);
       barrier_init(&pipeline.empty[i], TILE_GROUPS * 4 * (CLUSTER_M + CLUSTER_N - 1));
