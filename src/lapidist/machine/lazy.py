@@ -15,7 +15,7 @@ from lapidist.machine.clocks import Message
 from lapidist.machine.copies import Copies, Transfer, box_positions, clip_box, element_size, swizzled
 from lapidist.machine.faults import Race
 from lapidist.machine.lanes import Cohort, Lanes
-from lapidist.machine.memory import Address
+from lapidist.machine.memory import Address, Region
 from lapidist.machine.ordered import PLAIN, Scopes, warp_number
 from lapidist.machine.remote import RemoteStore
 from lapidist.machine.sanitizer import Sanitizer
@@ -244,17 +244,23 @@ class LazyCopies(Copies):
         self.land(t)
 
     def touch_matrix(self, t: Transfer, what: str) -> None:
-        """Tell the race detector about the global side, row by row."""
+        """Tell the race detector about the global side."""
         level = Scopes.level("gpu") if t.operation else PLAIN
-        rows = [(t.address, t.nbytes)] if t.map is None else matrix_rows(t)
         if t.from_shared:
             return
-        for start, nbytes in rows:
-            region = self.m.globals.find(start)
-            positions = np.arange(start, start + nbytes, self.s.grain)
+        starts, nbytes = (np.array([t.address]), t.nbytes) if t.map is None else matrix_rows(t)
+        for region, rows in self.by_region(starts):
+            positions = (rows[:, None] + np.arange(0, nbytes, self.s.grain)).reshape(-1)
             self.s.touch_global(t.g.one(t.lane), positions, self.s.grain, t.site, what, level, region, generic=False)
             if what == "load":
                 self.s.proxies.check_global(t.g, t.lane, positions, t.site, region)
+
+    def by_region(self, starts: Array) -> list[tuple[Region | None, Array]]:
+        """The rows of a box, together where one region has them all."""
+        first = self.m.globals.find(int(starts[0])) if len(starts) else None
+        if first is not None and first.start <= int(starts.min()) and int(starts.max()) < first.end:
+            return [(first, starts)]
+        return [(self.m.globals.find(start), starts[row : row + 1]) for row, start in enumerate(starts.tolist())]
 
     def commit_bulk(self, g: Lanes) -> None:
         self.queue(g.cohort).bulk_group[slice(None) if g.index is None else g.index] += 1
@@ -302,14 +308,14 @@ def keep(copy: PendingCopy, left: Array) -> PendingCopy:
     )
 
 
-def matrix_rows(t: Transfer) -> list[tuple[int, int]]:
-    """(address, bytes) of the runs of global memory that a tensor copy touches."""
+def matrix_rows(t: Transfer) -> tuple[Array, int]:
+    """Where the runs of global memory start that a tensor copy touches, and their bytes."""
     assert t.map is not None
     size = element_size(t.map.dtype)
     inside, _ = clip_box(t.map, t)
     if any(low >= high for low, high in inside):
-        return []
+        return np.zeros(0, np.int64), 0
     starts = np.array([t.map.address + inside[0][0] * size])
     for (low, high), stride in zip(inside[1:], t.map.strides, strict=True):
         starts = (starts[:, None] + np.arange(low, high) * stride).reshape(-1)
-    return [(start, (inside[0][1] - inside[0][0]) * size) for start in starts.tolist()]
+    return starts, (inside[0][1] - inside[0][0]) * size

@@ -25,7 +25,7 @@ class ProductQueue:
 
     fenced: bool = False
     group: int = 0
-    pending: list[tuple[int, PendingProduct, list[Array], list[Array]]] = field(default_factory=list)
+    pending: list[tuple[int, PendingProduct, list[Array], Array]] = field(default_factory=list)
     made: dict[int, Array] = field(default_factory=dict)
 
 
@@ -42,17 +42,14 @@ class LazyProducts(Products):
         whole_warps(self.m, p.g, p.site)
         queue = self.queue(p.g)
         self.check_fence(p, queue)
-        tiles = self.tiles(p)
-        for positions in tiles:
-            self.s.products_read(p.g, positions, PIECE, p.site)
-            self.s.proxies.check_shared(p.g, 0, positions, PIECE, p.site)
-            self.s.begin_reading(positions, PIECE)
-        results = [
-            np.full(p.g.n, np.nan, "f4") if p.what.kinds[0] == "f32" else np.full(p.g.n, 0x7FFF7FFF, "u4")
-            for _ in range(self.count(p))
-        ]
+        positions = self.tiles(p)
+        self.s.products_read(p.g, positions, PIECE, p.site)
+        self.s.proxies.check_shared(p.g, 0, positions, PIECE, p.site)
+        self.s.begin_reading(positions, PIECE)
+        form = (self.count(p), p.g.n)
+        results = list(np.full(form, np.nan, "f4") if p.what.kinds[0] == "f32" else np.full(form, 0x7FFF7FFF, "u4"))
         queue.made.update((id(array), array) for array in results)
-        queue.pending.append((queue.group, p, results, tiles))
+        queue.pending.append((queue.group, p, results, positions))
         return results
 
     @staticmethod
@@ -66,12 +63,12 @@ class LazyProducts(Products):
             rule = "wgmma reads registers that other instructions wrote, without wgmma.fence since the last wait"
             raise self.m.fault(MissingProxyFence, rule, p.site, p.g)
 
-    def tiles(self, p: PendingProduct) -> list[Array]:
-        quarter = int(p.g.thread[0]) // 32 % 4
-        found = [b_positions(self.m, p, 0).reshape(-1)]
-        if not p.a_registers:
-            found.append(a_positions(self.m, p, 0, quarter).reshape(-1))
-        return found
+    def tiles(self, p: PendingProduct) -> Array:
+        """Positions of all pieces that it reads, of B and of A."""
+        second = b_positions(self.m, p, 0).reshape(-1)
+        if p.a_registers:
+            return second
+        return np.concatenate([second, a_positions(self.m, p, 0, int(p.g.thread[0]) // 32 % 4).reshape(-1)])
 
     def fence(self, g: Lanes) -> None:
         self.queue(g).fenced = True
@@ -83,13 +80,12 @@ class LazyProducts(Products):
         queue = self.queue(g)
         left = []
         for entry in queue.pending:
-            group, p, results, tiles = entry
+            group, p, results, positions = entry
             if group >= queue.group - pending:
                 left.append(entry)
                 continue
-            for positions in tiles:
-                self.s.end_reading(positions, PIECE)
-                self.s.products_read(p.g, positions, PIECE, p.site)
+            self.s.end_reading(positions, PIECE)
+            self.s.products_read(p.g, positions, PIECE, p.site)
             for target, value in zip(results, compute(self.m, p), strict=True):
                 target[:] = value
         queue.pending = left

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
 from lapidist.machine.blocks import Block, build_blocks
-from lapidist.machine.codegen import NAMESPACE, Builder
+from lapidist.machine.codegen import NAMESPACE, Builder, storage
 from lapidist.machine.faults import PtxError
 from lapidist.machine.parse import parse_kernel
 from lapidist.machine.ptx import Instruction, Kernel, Sym
@@ -39,9 +39,13 @@ class Program:
             found = self.functions[number] = self.space[f"b{number}"]
         return found
 
+    @cached_property
+    def zeros(self) -> list[np.ndarray]:
+        """What registers hold in the beginning. Who writes a register gives it another array: all warps share these."""
+        return [frozen(np.zeros(1, storage(kind))) for kind in self.kernel.registers.values()]
+
     def constant(self, value: np.ndarray) -> str:
-        value.flags.writeable = False
-        self.constants.append(value)
+        self.constants.append(frozen(value))
         return f"K{len(self.constants) - 1}"
 
     def symbol(self, operand: Sym, code: str, i: Instruction) -> str:
@@ -67,6 +71,11 @@ class Program:
     def extent(self, space: str, start: int) -> int:
         mine = [v for v in self.kernel.variables.items() if v[1].space == space]
         return max((self.layout[name] + variable.size for name, variable in mine), default=start)
+
+
+def frozen(value: np.ndarray) -> np.ndarray:
+    value.flags.writeable = False
+    return value
 
 
 # The chip keeps the first KiB of shared memory for itself; it also makes a null pointer an error.

@@ -31,9 +31,9 @@ SELF_RESETTING = ("workspace", "semaphore", "flag")
 
 
 def smallest_access(program: Program, smallest: int) -> int:
-    """Bytes of the narrowest access in the kernel: races are looked for at that grain."""
+    """Bytes of the narrowest access in the kernel to memory that is shared: races are looked for at that grain."""
     for i in program.kernel.instructions:
-        if i.opcode in ("ld", "st", "atom", "red"):
+        if i.opcode in ("ld", "st", "atom", "red") and not {"param", "local"} & set(i.mods):
             kinds = [mod for mod in i.mods if mod in TYPE_BYTES]
             smallest = min([smallest, *(int(code_of(kind)[1:]) for kind in kinds)])
             if "f16x2" in kinds or "bf16x2" in kinds:
@@ -180,11 +180,11 @@ class Sanitizer:
 
     def begin_reading(self, positions: Array, size: int) -> None:
         self.readers_under_way += 1
-        np.add.at(self.shared.reading, self.shared.grains(positions, size), 1)
+        self.shared.reading[self.shared.grains(positions, size)] += 1  # once, however many of its pieces lie there
 
     def end_reading(self, positions: Array, size: int) -> None:
         self.readers_under_way -= 1
-        np.add.at(self.shared.reading, self.shared.grains(positions, size), -1)
+        self.shared.reading[self.shared.grains(positions, size)] -= 1
 
     def check_lanes_agree(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
         """Lanes of one instruction that write different values to one place: which one stays is not defined."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lapidist.machine.codegen import storage
 from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, Trap
 from lapidist.machine.lanes import Cohort, Lanes, indices, part_of
 from lapidist.machine.state import Machine, nothing
@@ -85,7 +84,7 @@ class Scheduler:
         self.m.start_block(slots, blocks)
 
     def registers(self) -> list[Array]:
-        return [np.zeros(1, storage(kind)) for kind in self.m.program.kernel.registers.values()]
+        return list(self.m.program.zeros)
 
     def start(self, cohort: Cohort) -> None:
         self.cohorts.append(cohort)

@@ -34,7 +34,7 @@ class Shadow:
         self.lane = np.full(count, -1, np.int8)
         self.read_lane = np.full(count, -1, np.int8)
         self.read_warp = np.full(count, -1, np.int32)
-        self.read = np.zeros((count, readers or 2), np.int32)
+        self.read = np.zeros((readers or 2, count), np.int32).T  # column after column: mostly one reader notes many grains
         self.reader = np.full((count, 2), -1, np.int32) if not readers else None
         self.read_site = np.zeros(count, np.int32)
         # Per grain, who saw its last write with an ordered access, and when; and which write that was.

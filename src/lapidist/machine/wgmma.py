@@ -12,6 +12,7 @@ and W the width of the swizzle:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -96,19 +97,28 @@ def tile_positions(
     site: int,
 ) -> Array:
     """Positions in the machine's shared memory of the pieces of rows [first, first + extent) of a tile."""
-    start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
-    swizzle = SWIZZLES[descriptor >> 62 & 3]
     if descriptor >> 49 & 7:
         raise m.fault(
             OutOfBounds, "a wgmma descriptor with a base offset: tiles must start on the swizzle's period", site, g, lane
         )
+    addresses, low, high = tile_addresses(descriptor, first, extent, what, turned, kind)
+    if low < m.floors["shared"] or high + PIECE > m.limits["shared"]:
+        rule = f"a wgmma descriptor reaches outside shared memory ({m.floors['shared']} to {m.limits['shared'] - 1})"
+        raise m.fault(OutOfBounds, rule, site, g, lane, (descriptor & 0x3FFF) << 4)
+    return addresses + int(g.slot[lane]) * m.shared_stride
+
+
+@lru_cache(maxsize=1024)
+def tile_addresses(
+    descriptor: int, first: int, extent: int, what: Multiplication, turned: bool, kind: str
+) -> tuple[Array, int, int]:
+    """Addresses in a block's shared memory, the least and the largest; a kernel comes to the same few tiles again and again."""
+    start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
+    swizzle = SWIZZLES[descriptor >> 62 & 3]
     offsets = piece_offsets(first + extent, what, turned, swizzle, leading, stride, kind)
     offsets = offsets[:, first * ELEMENT_BYTES[kind] // PIECE :] if turned else offsets[first:]
     addresses = swizzled(start + offsets, swizzle)
-    if int(addresses.min()) < m.floors["shared"] or int(addresses.max()) + PIECE > m.limits["shared"]:
-        rule = f"a wgmma descriptor reaches outside shared memory ({m.floors['shared']} to {m.limits['shared'] - 1})"
-        raise m.fault(OutOfBounds, rule, site, g, lane, start)
-    return addresses + int(g.slot[lane]) * m.shared_stride
+    return addresses, int(addresses.min()), int(addresses.max())
 
 
 def read_tile(m: Machine, positions: Array, turned: bool, kind: str) -> Array:
