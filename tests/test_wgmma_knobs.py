@@ -39,7 +39,7 @@ def run(a: Array, b: Array, config: Config, seed: int, **more: Any) -> Array:
     assert gemm.plan is not None
     d = np.zeros((a.shape[0], b.shape[1]), gemm.plan.problem.out_dtype if a.dtype.itemsize == 1 else a.dtype)
     launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
-    machine.run(launch, sanitize=True, seed=seed)
+    machine.run(launch, sanitize=True, seed=seed, counting=False)
     return d
 
 

@@ -215,7 +215,8 @@ class Gemm:
             if not plan.is_empty:
                 scratch, numbers = Scratch(plan), (self.alpha, self.beta)
                 operands = arguments.a, arguments.b, arguments.c, out
-                machine.run(plan.launch(*operands, *numbers, skipped, scratch, arguments.places, arguments.extras))
+                launch = plan.launch(*operands, *numbers, skipped, scratch, arguments.places, arguments.extras)
+                machine.run(launch, counting=False)
                 scratch.require_zero_flags()
 
     def _through_gpu(self, arguments: Arguments, out: Operand, stream: Any) -> None:

@@ -239,7 +239,7 @@ def fault_of(variant: Variant, ptx: str, seed: int | None, budget: int) -> str:
     launch = replace(variant.launch, binary=replace(variant.launch.binary, ptx=ptx))
     variant.reset()
     try:
-        run(launch, sanitize=seed is not None, seed=seed, budget=budget, residency=variant.residency)
+        run(launch, sanitize=seed is not None, seed=seed, budget=budget, residency=variant.residency, counting=False)
     except MachineFault as fault:
         return type(fault).__name__
     return "" if variant.right() else "result"
@@ -277,7 +277,7 @@ def run_whole(case: Case, seeds: Iterable[int]) -> Whole:
         variant.reset()
         steps, reached = 0, frozenset[int]()
         try:
-            report = run(variant.launch, sanitize=True, seed=seed, residency=variant.residency)
+            report = run(variant.launch, sanitize=True, seed=seed, residency=variant.residency, counting=False)
             steps, reached = report.steps, report.reached
             fault = "" if variant.right() else "a wrong result"
         except MachineFault as raised:

@@ -49,7 +49,7 @@ class Report:
 
     def __str__(self) -> str:
         schedule = "" if self.seed is None else f"\nno fault found; replay with sanitize=True, seed={self.seed}"
-        return f"{self.counts}{schedule}"
+        return f"{self.counts or 'nothing was counted'}{schedule}"
 
 
 def run(
@@ -59,6 +59,7 @@ def run(
     seed: int | None = None,
     residency: int | None = None,
     exact_counts: bool = False,
+    counting: bool = True,
     budget: int = DEFAULT_BUDGET,
     merge_loads: bool = False,
     chip_sums: bool = False,
@@ -66,8 +67,8 @@ def run(
 ) -> Report:
     """Execute a launch; results appear in the arrays that own `launch.memory`. A faulty kernel raises a MachineFault.
 
-    `exact_counts` looks at every memory access instead of a sample; `merge_loads` counts neighbouring shared loads as the
-    one wide load that the assembler makes of them.
+    `exact_counts` looks at every memory access instead of a sample, and without `counting` nobody looks; `merge_loads` counts
+    neighbouring shared loads as the one wide load that the assembler makes of them.
     `chip_sums` sums on tensor cores bit for bit as an H200 does, which takes longer.
     `residency` is how many blocks run at a time, `budget` how many blocks of code may be executed in all; `on_progress`
     is told how many blocks of the grid have started, and their number, whenever some start.
@@ -88,8 +89,9 @@ def run(
     machine = Machine(program, geometry, memory, launch.arguments, variables, dict(launch.tensor_maps), slots)
     machine.chip_sums, machine.overlaps = chip_sums, launch.overlaps
     counter = Counter(program.kernel, exact_counts, merged_loads(program.kernel, program.blocks) if merge_loads else None)
-    machine.observe = machine.count = counter.observe
-    machine.observe_transfer = counter.transfer
+    if counting:
+        machine.observe = machine.count = counter.observe
+        machine.observe_transfer = counter.transfer
     if sanitize:
         assert seed is not None
         scheduler: Scheduler = sanitized(machine, launch, seed, budget)
@@ -98,7 +100,7 @@ def run(
     if on_progress is not None:
         scheduler.on_progress = on_progress
     scheduler.run()
-    counts, seconds = collect(scheduler, counter), time.perf_counter() - start
+    counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
     return Report(counts, seed, seconds, machine.steps, reached_lines(program, scheduler))
 
 
