@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -243,6 +244,24 @@ def test_no_race_in_any_order(kernel: str, config: Config, gap: int, seed: int) 
     launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
     machine.run(launch, sanitize=True, seed=seed, counting=False)
     check(d, a, b)
+
+
+def test_descriptors_leave_the_rank_of_their_block_out() -> None:
+    """It would lie where they say how far slabs of a turned tile are apart: the second block's columns from 64 on are others."""
+    a, b = whole((128, 64), 1, "bfloat16"), whole((64, 128), 2, "bfloat16")
+    plan = lapidist.plan(a, b, kernel="wgmma", config=tile("bfloat16", 64, 128, 2, (2, 1)), device="machine").plan
+    assert plan is not None
+    wrong = []
+    for mask in ("16383", "-1"):
+        d = np.zeros((128, 128), ml_dtypes.bfloat16)
+        launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
+        ptx, masks = re.subn(r"(and\.b32 [^;]*), 16383;", rf"\1, {mask};", launch.binary.ptx)
+        assert masks
+        machine.run(replace(launch, binary=replace(launch.binary, ptx=ptx)), counting=False)
+        wrong.append(d != (a.astype("f8") @ b.astype("f8")).astype(d.dtype))
+    assert not wrong[0].any()
+    assert wrong[1][64:, 64:].any()
+    assert not wrong[1][:64].any()
 
 
 @pytest.mark.parametrize("math", ["float8_e4m3fn", "tf32", "int8"])

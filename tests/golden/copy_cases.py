@@ -1,4 +1,5 @@
-"""What the copy engine writes: tensor stores and reductions, bulk reductions, copies to several blocks of a cluster."""
+"""What the copy engine writes: tensor stores and reductions, bulk reductions, copies to several blocks of a cluster; and what
+addresses of shared memory look like there."""
 
 from __future__ import annotations
 
@@ -124,6 +125,35 @@ def remote() -> Case:
     return Case("distributed shared memory", text, np.zeros(8, np.uint8), 512, cluster=4)
 
 
+# What each thread shows: of its own variable (%r1, generic %rd5) and the same in block `thread % 4` (%r5, %rd6); %r4 has no rank.
+ADDRESSES = (
+    *("mov.u32 %r16, %r1;", "mov.u32 %r16, %r5;", "mapa.shared::cluster.u32 %r16, %r4, %r3;", "cvt.u32.u64 %r16, %rd5;"),
+    *("cvt.u32.u64 %r16, %rd6;", "cvta.to.shared.u64 %rd7, %rd6; cvt.u32.u64 %r16, %rd7;"),
+    *(f"getctarank.shared::cluster.u32 %r16, {address};" for address in ("%r1", "%r4", "%r5")),
+    *(f"isspacep.{space} %p2, %rd6; selp.u32 %r16, 1, 0, %p2;" for space in ("shared", "shared::cta", "shared::cluster")),
+    "mapa.shared::cluster.u32 %r16, %r1, 7;",
+)
+READS = (
+    *("ld.shared.u32 %r16, [%r1];", "ld.shared.u32 %r16, [s];", "ld.u32 %r16, [%rd5];", "ld.u32 %r16, [%rd6];"),
+    *(f"ld.shared::cluster.u32 %r16, [{address}];" for address in ("%r1", "%r4", "%r5")),
+)
+
+
+def addresses(cluster: int) -> Case:
+    """Each block's variable has the block's rank; what lies there is read wherever the chip reads it."""
+    shown = (*ADDRESSES, *READS) if cluster > 1 else ADDRESSES
+    width = 4 * len(shown)
+    stores = " ".join(f"{text} st.global.u32 [%rd3+{4 * number}], %r16;" for number, text in enumerate(shown))
+    text = f"""
+        .shared .align 16 .b8 s[128]; mov.u32 %r1, s; mov.u32 %r9, %cluster_ctarank; setp.ne.u32 %p1, %t, 0; @%p1 bra A;
+        add.u32 %r2, %r9, 100; st.shared.u32 [%r1], %r2;
+        A: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+        and.b32 %r3, %t, 3; and.b32 %r4, %r1, 0xffffff; mapa.shared::cluster.u32 %r5, %r1, %r3;
+        cvta.shared.u64 %rd5, s; mapa.u64 %rd6, %rd5, %r3; mad.lo.u32 %r17, %r9, 32, %t; mad.wide.u32 %rd3, %r17, {width}, %out;
+        {stores} barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
+    return Case(f"shared addresses in a cluster of {cluster}", text, np.zeros(8, np.uint8), 32 * width * cluster, cluster=cluster)
+
+
 def copy_cases() -> Iterator[Case]:
     for swizzle in (0, 32, 64, 128):
         width = (swizzle or 64) // 2
@@ -138,3 +168,4 @@ def copy_cases() -> Iterator[Case]:
         yield bulk_reduction(dtype, operation, kind)
     yield from (multicast(mask) for mask in (0b10, 0b11))
     yield remote()
+    yield from (addresses(cluster) for cluster in (1, 4))

@@ -358,3 +358,30 @@ def test_rows_narrower_than_their_swizzle_take_its_width() -> None:
     lines = swizzled(np.arange(256), 64).reshape(4, 64)
     plain = got.reshape(-1)[lines]
     assert (plain[:, :32].copy().view("u2") == source[:4, :16]).all()
+
+
+ELSEWHERE = """
+    .shared .align 16 .b8 s[128]; .shared .align 8 .b64 m; mov.u32 %r1, s; mov.u32 %r9, %cluster_ctarank;
+    barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+    setp.eq.u32 %p1, %r9, 0; @%p1 bra E;
+    and.b32 %r2, %r1, 0xffffff; mapa.shared::cluster.u32 %r3, %r1, 2; {access}
+    E: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
+ACCESSES = (
+    "ld.shared.u32 %r4, [{0}];",
+    "st.shared::cta.u32 [{0}], 1;",
+    "atom.shared.add.u32 %r4, [{0}], 1;",
+    "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {{%r4}}, [{0}];",
+    "cp.async.ca.shared.global [{0}], [%in], 8;",
+    "mbarrier.init.shared.b64 [{0}], 1;",
+)
+
+
+@pytest.mark.parametrize("address", ["%r2", "%r3"], ids=["without a rank", "of another block"])
+@pytest.mark.parametrize("access", ACCESSES)
+def test_own_shared_memory_has_addresses_of_the_own_rank(access: str, address: str) -> None:
+    """Each of these is an illegal instruction to an H200."""
+    arguments = {"in": np.zeros(2, "u4"), "out": np.zeros(1, "u4")}
+    own, other = (kernel(ELSEWHERE.replace("{access}", access.format(place))) for place in ("%r1", address))
+    run_ptx(own, "k", (2, 1, 1), (32, 1, 1), arguments, cluster=(2, 1, 1))
+    with pytest.raises(OutOfBounds, match="of another block of the cluster, or without a rank"):
+        run_ptx(other, "k", (2, 1, 1), (32, 1, 1), arguments, cluster=(2, 1, 1))

@@ -9,7 +9,7 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
 from lapidist.machine.formats import flush, from_bf16, to_bf16
-from lapidist.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Address, MixedAddress
+from lapidist.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW, Address, MixedAddress
 from lapidist.machine.ptx import Addr, Instruction, Operand, Sym, Vec
 
 Array = np.ndarray
@@ -41,8 +41,9 @@ HINTS = [
 
 
 def space_of(mods: Mods) -> str:
-    space = mods.choose(*SPACES, default="generic").split("::")[0]
-    return "global" if space == "const" else space
+    """The space of an access; shared memory of any block of the cluster is another than that of the own."""
+    space = mods.choose(*SPACES, default="generic")
+    return {"const": "global", "shared::cluster": "cluster"}.get(space, space.split("::")[0])
 
 
 def address_space(b: Builder, operand: Operand, space: str) -> str:
@@ -260,9 +261,11 @@ def emit_cvta(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @opcode("isspacep")
 def emit_isspacep(b: Builder, i: Instruction, mods: Mods) -> None:
-    space = mods.choose(*SPACES).split("::")[0]
-    number = WINDOWS[space] >> 60
-    b.assign(i.operands[0], f"({b.read(i.operands[1], 'u8')} >> 60) == {number}", "b1")
+    space, address = mods.choose(*SPACES), b.read(i.operands[1], "u8")
+    inside = f"({address} >> 60) == {WINDOWS[space.split('::')[0]] >> 60}"
+    if space in ("shared", "shared::cta"):
+        inside = f"({inside}) & ((({address} >> {RANK_SHIFT}) & 0xFF) == {b.lanes}.rank)"
+    b.assign(i.operands[0], inside, "b1")
 
 
 @opcode("prefetch", "prefetchu", "applypriority", "discard", "prefetch.tensormap")

@@ -12,8 +12,8 @@ from lapidist.machine.codegen import Builder, Mods, opcode, runtime
 from lapidist.machine.copies import WORDS, Transfer, box_positions, element_size
 from lapidist.machine.faults import Misaligned, OutOfBounds, PtxError
 from lapidist.machine.lanes import Lanes
-from lapidist.machine.memory import RANK_SHIFT
-from lapidist.machine.ptx import TYPE_BYTES, Addr, Imm, Instruction, Operand, Reg, Special, Vec
+from lapidist.machine.memory import OFFSET, RANK_SHIFT
+from lapidist.machine.ptx import TYPE_BYTES, Addr, Imm, Instruction, Operand, Reg, Vec
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine
@@ -160,12 +160,10 @@ def each(values: Array | None, count: int) -> list[int]:
 
 def shared_position(m: Machine, g: Lanes, lane: int, address: int, nbytes: int, site: int, align: int) -> int:
     """A shared::cluster address as a position in the machine's shared memory, checked."""
-    rank, offset = address >> RANK_SHIFT, address & ((1 << RANK_SHIFT) - 1)
-    slot = int(g.slot[lane])
+    rank, offset = address >> RANK_SHIFT, address & OFFSET
     size = m.geometry.cluster_size
-    if rank:
-        slot = slot - int(g.block[lane]) % size + rank - 1
-    if rank > size or offset < m.floors["shared"] or offset + nbytes > m.limits["shared"]:
+    slot = int(g.slot[lane]) - int(g.block[lane]) % size + rank
+    if rank >= size or offset < m.floors["shared"] or offset + nbytes > m.limits["shared"]:
         rule = f"bulk copy of {nbytes} bytes outside shared memory ({m.floors['shared']} to {m.limits['shared'] - 1})"
         raise m.fault(OutOfBounds, rule, site, g, lane, address)
     if offset % align:
@@ -266,8 +264,8 @@ def emit_mapa(b: Builder, i: Instruction, mods: Mods) -> None:
     if not shared and code == "u4":
         raise PtxError(f"{i.site}: a generic address has 64 bits")
     source, rank = b.read(i.operands[1], code), b.read(i.operands[2], "u4")
-    low = b.program.constant(np.array([(1 << RANK_SHIFT) - 1 | (0 if shared else 1 << 60)], code))
-    b.assign(i.operands[0], f"({source} & {low}) | (({rank} + 1).astype({code}) << {RANK_SHIFT})", code)
+    low = b.program.constant(np.array([OFFSET | (0 if shared else 1 << 60)], code))
+    b.assign(i.operands[0], f"({source} & {low}) | ({rank}.astype({code}) << {RANK_SHIFT})", code)
 
 
 @opcode("getctarank")
@@ -275,5 +273,4 @@ def emit_getctarank(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.flag("shared::cluster")
     code = "u4" if mods.type() == "u32" else "u8"
     rank = f"(({b.read(i.operands[1], code)} >> {RANK_SHIFT}) & 0xFF)"
-    own = b.special(Special("cluster_ctarank"))
-    b.assign(i.operands[0], f"np.where({rank} == 0, {own}, {rank} - 1).astype(u4)", "u4")
+    b.assign(i.operands[0], f"{rank}.astype(u4)", "u4")

@@ -171,12 +171,19 @@ class Builder:
             name = self.special(operand)
             return name if code in ("u4", "b4") else f"{name}.astype({code})"
         if isinstance(operand, Sym):
-            return self.program.symbol(operand, code, self.i)
+            return self.symbol(operand, code)
         if isinstance(operand, Not):
             return f"~{self.read(operand.item, 'b1')}"
         if isinstance(operand, Vec) and code[1:] in ("4", "8", "16"):
             return self.pack(operand, code)
         raise PtxError(f"{self.i.site}: an operand form that the machine does not know here: {operand}")
+
+    def symbol(self, operand: Sym, code: str) -> str:
+        """An address; in a cluster that of a shared variable says in whose block it lies."""
+        place, variable = self.program.symbol(operand, code, self.i), self.program.kernel.variables.get(operand.name)
+        if variable is None or variable.space != "shared":
+            return place
+        return self.once(("own", operand, code), f"m.own_address({self.lanes}, {place})")
 
     def special(self, operand: Special) -> str:
         if operand.name.split(".")[0] in ("clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo"):
@@ -257,14 +264,17 @@ class Builder:
 
     def address(self, operand: Operand, space: str) -> str:
         """A local with the resolved base of an address; the constant offset is left to the access."""
+        key, base = self.base(operand)
+        return self.once(("at", space, *key), f"m.{space}_at({self.lanes}, {base}, {self.index})", "a")
+
+    def base(self, operand: Operand) -> tuple[tuple[Any, ...], str]:
+        """The base of an address: a key that changes whenever it does, and its value."""
         if not isinstance(operand, Addr):
             raise PtxError(f"{self.i.site}: needs an address in brackets, got {operand}")
         base, wide = operand.base, "u8"
         if isinstance(base, Reg) and TYPE_BYTES[self.program.kernel.registers[base.name]] == 4:
             wide = "u4"
-        return self.once(
-            ("at", space, *self.version(base)), f"m.{space}_at({self.lanes}, {self.read(base, wide)}, {self.index})", "a"
-        )
+        return self.version(base), self.read(base, wide)
 
     # -- the whole --
 

@@ -123,6 +123,12 @@ class Lanes:
         return self.of(self.cohort.block)
 
     @cached_property
+    def rank(self) -> Array:
+        """Of the lanes' blocks in their clusters; one for all where it is the same."""
+        ranks = self.block % self.cohort.geometry.cluster_size
+        return ranks[:1] if (ranks == ranks[:1]).all() else ranks
+
+    @cached_property
     def thread(self) -> Array:
         return self.of(self.cohort.thread)
 

@@ -183,7 +183,8 @@ def common_mods(mods: Mods) -> bool:
 
 
 def barrier_address(b: Builder, operand: Operand) -> tuple[str, int]:
-    return b.address(operand, "shared"), offset_of(operand)
+    space = "cluster" if "shared::cluster" in b.i.mods else "shared"
+    return b.address(operand, space), offset_of(operand)
 
 
 def emit_init(b: Builder, i: Instruction, *_: bool) -> None:

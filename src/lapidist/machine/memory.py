@@ -24,8 +24,9 @@ Array = np.ndarray
 SHARED_WINDOW = 1 << 60
 LOCAL_WINDOW = 2 << 60
 PARAM_WINDOW = 3 << 60
-# A shared::cluster address holds the block's rank plus one above its offset.
+# A shared address has its block's rank in the cluster above the offset. Those of a block's own variables, too: seen on an H200.
 RANK_SHIFT = 24
+OFFSET = (1 << RANK_SHIFT) - 1
 
 
 class Region:
@@ -231,17 +232,41 @@ def global_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
 
 
 def shared_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
-    """Shared addresses: offsets in the own block, or with a rank in another block of the cluster."""
-    own = base.astype(np.int64)
-    slot = g.slot
-    if int(own.max()) >> RANK_SHIFT:
-        rank = (own >> RANK_SHIFT) - 1
-        mine = g.block % g.cohort.geometry.cluster_size
-        slot = np.where(rank >= 0, slot - mine + np.minimum(rank, g.cohort.geometry.cluster_size - 1), slot)
-        beyond = rank >= g.cohort.geometry.cluster_size
-        own = np.where(beyond, own, own & ((1 << RANK_SHIFT) - 1))
+    """Of the own block alone: the chip takes an address with another's rank for an illegal instruction."""
+    own, away = offsets_of(g, base)
+    if away is not None:
+        lane = int(np.argmax(away != 0))
+        rule = "a shared address of another block of the cluster, or without a rank, where only the own block's may stand"
+        raise m.fault(OutOfBounds, rule, site, g, lane, int(base[min(lane, len(base) - 1)]))
+    return Address(m, g, "shared", own + g.slot * m.shared_stride, own, m.shared)
+
+
+def cluster_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
+    """Of any block of the cluster."""
+    own, away = offsets_of(g, base)
+    slot, size = g.slot, g.cohort.geometry.cluster_size
+    if away is not None:
+        beyond = away + g.rank >= size
+        slot = slot + np.where(beyond, 0, away)
+        own = np.where(beyond, base.astype(np.int64), own)
         m.require_alive(slot, g, 0, int(own[0]), site)
     return Address(m, g, "shared", own + slot * m.shared_stride, own, m.shared)
+
+
+def offsets_of(g: Lanes, base: Array) -> tuple[Array, Array | None]:
+    """Shared addresses as offsets, and how much higher than the own the rank is that each names; none if all name the own."""
+    own = base.astype(np.int64)
+    if g.cohort.geometry.cluster_size == 1:
+        return own, None
+    away = (own >> RANK_SHIFT) - g.rank
+    return own & OFFSET, away if away.any() else None
+
+
+def own_address(m: Machine, g: Lanes, offset: Array) -> Array:
+    """A variable of the own block."""
+    if m.geometry.cluster_size == 1:
+        return offset
+    return offset | g.rank.astype(offset.dtype) << offset.dtype.type(RANK_SHIFT)
 
 
 def local_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
@@ -274,7 +299,7 @@ def window_at(m: Machine, g: Lanes, base: Array, number: int, site: int) -> Addr
     inside = base & np.uint64(SHARED_WINDOW - 1)
     if number == 0 or number > 3:
         return global_at(m, g, base, site)
-    return {1: shared_at, 2: local_at, 3: param_at}[number](m, g, inside, site)
+    return {1: cluster_at, 2: local_at, 3: param_at}[number](m, g, inside, site)
 
 
 class MixedAddress:

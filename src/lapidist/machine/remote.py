@@ -69,8 +69,8 @@ def emit_remote(b: Builder, i: Instruction, mods: Mods, operation: str, count: i
     if len(values) != count:
         raise PtxError(f"{i.site}: {count} values go with these modifiers, got {len(values)}")
     with b.guarded():
-        place = f"{b.address(target, 'shared')}, {offset_of(target)}"
-        reports = f"{b.address(barrier, 'shared')}, {offset_of(barrier)}"
+        place = f"{b.address(target, 'cluster')}, {offset_of(target)}"
+        reports = f"{b.address(barrier, 'cluster')}, {offset_of(barrier)}"
         words = ", ".join(b.read(value, code) for value in values)
         b.line(f"send(m, {place}, {reports}, {operation!r}, {b.index}, {words})")
 

@@ -17,9 +17,11 @@ from lapidist.machine.memory import (
     GlobalMemory,
     Region,
     block_of_bytes,
+    cluster_at,
     generic_at,
     global_at,
     local_at,
+    own_address,
     param_at,
     shared_at,
 )
@@ -47,7 +49,8 @@ def always() -> bool:
 class Machine:
     """What generated code calls as `m`; counters and the sanitizer replace its hooks."""
 
-    global_at, shared_at, local_at, param_at, generic_at = global_at, shared_at, local_at, param_at, generic_at
+    global_at, local_at, param_at, generic_at = global_at, local_at, param_at, generic_at
+    shared_at, cluster_at, own_address = shared_at, cluster_at, own_address
 
     def __init__(
         self,

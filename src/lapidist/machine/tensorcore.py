@@ -136,18 +136,17 @@ def emit_stmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
 
 def row_addresses(b: Builder, operand: Operand, count: int) -> str:
     """Only the first 8 * count lanes give addresses; those of the others are ignored."""
-    whole = b.address(operand, "shared")
-    return whole if count == 4 else b.once(("rows", count, whole), f"first_lanes({whole}, {8 * count})", "a")
+    if count == 4:
+        return b.address(operand, "shared")
+    key, base = b.base(operand)
+    return b.once(("rows", count, *key), f"rows_at(m, {b.lanes}, {base}, {8 * count}, {b.index})", "a")
 
 
 @runtime
-def first_lanes(address: Address, count: int) -> Address:
-    g = address.g
+def rows_at(m: Machine, g: Lanes, base: Array, count: int, site: int) -> Address:
     lanes = g.where(g.lane < count)
     assert lanes is not None
-    pick = lanes.within if lanes.within is not None and lanes is not g else slice(None)
-    base, own = (np.broadcast_to(values, (g.n,))[pick] for values in (address.base, address.own))
-    return Address(address.m, lanes, address.space, base, own, address.region)
+    return m.shared_at(lanes, np.broadcast_to(base, (g.n,)) if lanes is g else np.broadcast_to(base, (g.n,))[lanes.within], site)
 
 
 @runtime
