@@ -175,7 +175,6 @@ def test_a_kernel_that_lacks_the_type_is_a_row_with_the_reason(
 
 
 def test_a_plot_is_drawn_without_a_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib")
     file = tmp_path / "ladder.svg"
     assert (
         run(["climb", "--device", "machine", "--size", "32", "--kernels", "2", "--plot", str(file), "--json"], monkeypatch) == 0

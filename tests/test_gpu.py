@@ -418,9 +418,9 @@ def test_a_refused_call_leaves_the_output_alone(torch: Any) -> None:
 # ---- more than one GPU, fresh processes ----
 
 
+@pytest.mark.two_gpus
 def test_the_second_gpu(torch: Any) -> None:
-    if torch.cuda.device_count() < 2:
-        pytest.skip("one GPU")
+    assert torch.cuda.device_count() > 1, "there is one GPU: run the others with -m 'gpu and not two_gpus'"
     a, b = (torch.randn(100, 100, device="cuda:1") for _ in range(2))
     result = lapidist.matmul(a, b)
     assert result.device.index == 1
