@@ -63,6 +63,7 @@ def test_a_case_of_a_unit_counts_its_multiply_adds() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_units_reach_their_limits() -> None:
     from lapidist.bench.limits import measure
 
@@ -71,4 +72,4 @@ def test_units_reach_their_limits() -> None:
         assert record.ok, record.error
         assert record.limit_share is not None
         assert record.unit_share is not None
-        assert 0 < record.unit_share < 1.1  # how near is for the Record to say: others may use the chip meanwhile
+        assert 0.8 < record.unit_share < 1.1, "run it by itself: -m alone"
