@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -32,6 +34,9 @@ def test_shares_of_every_size(m: int, n: int, k: int, b_layout: str) -> None:
 
 @pytest.mark.parametrize("batch", [(2,), (3, 2)], ids=str)
 def test_stretches_end_where_their_matrix_does(batch: tuple[int, ...]) -> None:
-    a, b = whole((*batch, 67, 203), 1, "bfloat16"), whole((203, 45), 2, "bfloat16")
-    d = lapidist.gemm(a, b, alpha=2.0, kernel="wgmma", device="machine")
-    check(d, a, b)
+    """B has matrices of its own: one for all would make A's one long matrix."""
+    a, b = whole((*batch, 67, 203), 1, "bfloat16"), whole((*batch, 203, 45), 2, "bfloat16")
+    plan = lapidist.plan(a, b, alpha=2.0, kernel="wgmma", device="machine")
+    assert plan.plan is not None
+    assert math.prod(plan.plan.problem.batch) == math.prod(batch)
+    check(plan.execute(a, b), a, b)
