@@ -274,7 +274,7 @@ def test_explain_names_the_bound_and_the_next_rung() -> None:
 
 
 def test_mutants_of_one_kernel() -> None:
-    found = in_a_process("mutants", "--kernel", "padded_tile", "--seeds", "2", "--json")
+    found = in_a_process("mutants", "--kernel", "thread_tile", "--seeds", "2", "--json")
     assert found.returncode == 0, found.stderr
     assert json.loads(found.stdout)["found"]["barrier"] == {"found": 2, "equivalent": 0, "of": 2}
 

@@ -50,7 +50,7 @@ def test_a_rule_speaks_of_a_line_that_is_there(rule: Rule) -> None:
     assert any(rule.line in line for line in read_source(rule.source))
 
 
-@pytest.mark.parametrize("name", ["shared_tile", "async_pipeline"])
+@pytest.mark.parametrize("name", ["thread_tile", "async_pipeline"])
 def test_broken_kernels_are_found_and_sound_ones_are_not(name: str) -> None:
     """Barriers, waits, arrivals and fences only: the bounds checks of an unrolled epilogue are many and alike."""
     result = survey([case_of(Specimen(name, "float32"))], seeds=2, kinds=("barrier", "wait", "arrival", "fence"))
