@@ -204,7 +204,7 @@ def deepest(bm: int, bn: int, turned_b: bool = True) -> int:
 
 # Where rows do not start on lines of the L2, requests to it bound: clusters of four share what they load, and tiles fit closely.
 # Of two hundred that were weighed on products of all sizes, those that gave most: (tile, cluster, A and B exchanged).
-SHARED_LOADS = (
+FEW_REQUESTS = (
     *(((128, bn), (2, 2), False) for bn in (96, 128, 160, 192)),
     *(((128, bn), (2, 2), True) for bn in (144, 176, 192)),
     *(((64, bn), (2, 2), False) for bn in (64, 128)),
@@ -218,7 +218,7 @@ SHARED_LOADS = (
     *(((64, bn), (1, 1), True) for bn in (80, 112)),
     *(((128, bn), (1, 1), True) for bn in (96, 112)),
 )
-SHARED_BY_TURNS = (128, 128), (128, 192)  # by clusters of 2 x 2
+FEW_REQUESTS_BY_TURNS = (128, 128), (128, 192)  # by clusters of 2 x 2
 
 
 def family_configs(math: str) -> Tuned:
@@ -238,8 +238,8 @@ def family_configs(math: str) -> Tuned:
     # Where k is short, stores are long: they run beside the other warpgroup's products.
     by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
     # B is A by columns where they are exchanged, and A lies by rows: a stage more may find room.
-    shared = [tile(math, *shape, deepest(*shape, turned_b=not ex), cluster, exchanged=ex) for shape, cluster, ex in SHARED_LOADS]
-    by_turns += [tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in SHARED_BY_TURNS]
+    shared = [tile(math, *shape, deepest(*shape, turned_b=not ex), cluster, exchanged=ex) for shape, cluster, ex in FEW_REQUESTS]
+    by_turns += [tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in FEW_REQUESTS_BY_TURNS]
     if math not in TURNED:
         shared = [each for each in shared if not each.exchanged or (each.bm == 128 and each not in exchanged)]
     # Beside factors that change along k, a stage less finds room.
