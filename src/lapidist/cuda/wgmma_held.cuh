@@ -28,16 +28,16 @@ template <int Cols> struct WayOut {
   }
   __device__ __forceinline__ Buffer& buffer(int patch) const { return buffers[(turn + patch) % D_BUFFERS]; }
 
-  // Until what lay where the next `Patches` will lie has left.
+  // Until what lay where the next `Patches` will lie has left. Those of a warpgroup are counted together, as none leaves alone.
   template <int Patches> __device__ __forceinline__ static void wait() {
-    if (leads()) tma_store_wait_read<D_BUFFERS - Patches>();
+    if (leads()) tma_store_wait_read<BY_GROUP ? D_BUFFERS / AT_ONCE - 1 : D_BUFFERS - Patches>();
     meet();
   }
   __device__ __forceinline__ void send(int patch) const {
     if (!leads()) return;
     const int down = row + patch / D_PATCHES * NEXT_SLAB, along = col + patch % D_PATCHES * Cols;
     tma_store(map, D_TURNED ? down : along, D_TURNED ? along : down, inner, outer, buffer(patch).bytes);
-    tma_store_commit();
+    if (!BY_GROUP) tma_store_commit();
   }
   // Patches First to Last: behind one fence as many as leave half of the buffers to those that are on their way.
   template <int First, int Last, typename Lay> __device__ __forceinline__ void store(Lay lay) const {
@@ -50,6 +50,7 @@ template <int Cols> struct WayOut {
       meet();
 #pragma unroll
       for (int i = begin; i < begin + AT_ONCE && i < Last; ++i) send(i);
+      if (BY_GROUP && leads()) tma_store_commit();
     }
   }
 };

@@ -120,6 +120,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     clear_rests<A_TURNED, A_LOADED, B_TURNED, BN>(pipeline.stage, M, N);
     const unsigned first_a = low_word(pipeline.stage[0].A + own_group<TILE_GROUPS>() * ROWS * SLAB);
     const unsigned first_b = low_word(pipeline.stage[0].B);
+    const int first_warp = BY_GROUP ? own_group<GROUPS>() * 4 : warp;  // of those that send patches together
     int parity = 0, turn = 0, first_buffer = 0;
     Held<D_COLS, HELD> held;
     const bool few = K <= (HELD - 1) * BK;
@@ -228,8 +229,8 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       }
       addend.add_all(pipeline.D[warp][0], warp_row, tiles.col, sums);
       if constexpr (D_COPY_ENGINE) {
-        auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.D[BY_GROUP ? warp / 4 * 4 : warp]);
-        const int out_row = BY_GROUP ? tiles.row + group * ROWS * 64 : warp_row;
+        auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.D[first_warp]);
+        const int out_row = BY_GROUP ? tiles.row + first_warp % (TILE_GROUPS * 4) / 4 * ROWS * 64 : warp_row;
         const WayOut<D_COLS> out = {&d_map, buffers, out_row, tiles.col, tiles.inner, tiles.outer, first_buffer};
         out.store<0, ALL_PATCHES - HELD>([&](int i) { out.buffer(i).lay(sums[0] + i * (D_COLS / 2)); });
         held.take(out, sums[0], tiles.end - tiles.begin);
