@@ -46,6 +46,7 @@ from lapidist.signatures import (
     SIZES,
     TMA_ALIGNMENT,
     Signature,
+    no_addend,
     refuse_layouts,
     tensor_types,
 )
@@ -136,7 +137,7 @@ def family_defines(problem: Problem) -> Mapping[str, object]:
     if turned_d(problem):
         packing["D_TURNED"] = 1
     rows = {"A_ROWS": rows} if (rows := few_rows(problem)) else {}
-    return {**rung_defines(problem), **packing, **rows, **problem.scaling.defines()}
+    return {**rung_defines(problem), **packing, **rows, **no_addend(problem), **problem.scaling.defines()}
 
 
 def family_constants(problem: Problem) -> Mapping[str, int]:

@@ -3,6 +3,10 @@
 
 #include "modes.cuh"
 
+#ifndef ADDEND  // 0: there is no C, and no code for it
+#define ADDEND 1
+#endif
+
 // A zero alpha from memory meets no infinity.
 template <int Rows, int Cols> __device__ __forceinline__ void scale_sums(Acc (&sums)[Rows][Cols], Acc alpha) {
   if (alpha == Acc(1)) return;
@@ -18,7 +22,7 @@ template <int Rows, int Cols> __device__ __forceinline__ void scale_sums(Acc (&s
 template <int Rows, int Cols, typename RowOf, typename ColOf>
 __device__ __forceinline__ void add_addend(Acc (&sums)[Rows][Cols], Acc beta, const T* C, i64 c_row, i64 c_col, int M, int N,
                                            const Modes& modes, RowOf row_of, ColOf col_of) {
-  if (beta == Acc(0)) return;
+  if (!ADDEND || beta == Acc(0)) return;
 #pragma unroll 1
   for (int i = 0; i < Rows; ++i) {
     const int row = row_of(i);

@@ -6,6 +6,10 @@
 
 #include "wgmma_store.cuh"
 
+#ifndef ADDEND  // 0: there is no C, and no code for it
+#define ADDEND 1
+#endif
+
 template <int Count> __device__ __forceinline__ void scale_sums(Sum* sums, Scalar alpha) {
   if (alpha == Scalar(1)) return;
 #pragma unroll
@@ -69,7 +73,7 @@ struct Addend {
   // One patch. beta = 0 never reads C: NaN there must not leak.
   template <int Cols, bool ByHand>
   __device__ __forceinline__ void add(const Patch<Cols, ByHand>& patch, int row, int col, Sum* sums) const {
-    if (beta == Scalar(0)) return;
+    if (!ADDEND || beta == Scalar(0)) return;
     unsigned words[Cols / 2 * sizeof(Out) / 4];
     bring(patch, row, col);
     read(patch, words);
@@ -80,7 +84,7 @@ struct Addend {
   // All of a warp's patches, the first at (row, col).
   template <int Cols, bool ByHand, int Rows, int Count>
   __device__ __forceinline__ void add_all(const Patch<Cols, ByHand>& patch, int row, int col, Sum (&sums)[Rows][Count]) const {
-    if (beta == Scalar(0)) return;
+    if (!ADDEND || beta == Scalar(0)) return;
     constexpr int EACH = Cols / 2, ACROSS = Count / EACH;
 #pragma unroll 1
     for (int number = 0; number < Rows * ACROSS; ++number) {

@@ -223,7 +223,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       for (int i = 0; i < ALL_PATCHES; ++i)
         scale(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
       scale_sums<ROWS * BN / 2>(sums[0], alpha);
-      if (BY_GROUP && beta != Scalar(0)) {  // C comes by the patches, when all of the warpgroup's have left
+      if (BY_GROUP && ADDEND && beta != Scalar(0)) {  // C comes by the patches, when all of the warpgroup's have left
         if (threadIdx.x % 128 == 0) tma_store_wait_read<0>();
         group_barrier(group);
       }
