@@ -11,7 +11,7 @@ from lapidist.kernel import Kernel, Types
 from lapidist.problem import Matrix, Problem
 from lapidist.sgemm_operands import maps, packed, packed_bytes, scratch, turned
 from lapidist.sgemm_sharing import seconds, shared_by
-from lapidist.signatures import OPERANDS, SCHEDULE, SIZES, Signature, columns_together, vector_width
+from lapidist.signatures import OPERANDS, SCHEDULE, SIZES, Signature, columns_together, no_addend, vector_width
 
 # The assembler keeps the fmas as the source orders them. Left free it mixes those of several k, and how many then find two
 # operands in one register bank, 30 to 100 of 512, depends on code far from the loop: 5 % of the speed.
@@ -33,8 +33,8 @@ def shared_bytes(config: Config, problem: Problem) -> int:
 
 
 def whole_quads(problem: Problem) -> bool:
-    """Whether four neighbours of a row leave for D in one move."""
-    return columns_together(problem.modes, 4) and vector_width(problem.d, problem.dtype) == 4
+    """Whether four neighbours of a row leave for D in one move, all of them: to ask for each was a third of the code."""
+    return columns_together(problem.modes, 4) and vector_width(problem.d, problem.dtype) == 4 and problem.n % 4 == 0
 
 
 def refuse(problem: Problem) -> str | None:
@@ -69,6 +69,7 @@ def defines(problem: Problem) -> Mapping[str, object]:
         "PACK_B": int(pack_b),
         "D_VECTOR": 4 if whole_quads(problem) else 1,
         **({"BATCHED": 1} if problem.batch else {}),
+        **no_addend(problem),
         **problem.modes.defines(),
     }
 

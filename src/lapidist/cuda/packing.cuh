@@ -114,7 +114,7 @@ template <typename Element> struct Lines {
 #pragma unroll
       for (int i = 0; i < MOST; ++i) {
         if (i >= count) break;
-        store_here(targets[i], shifted(low[i], high[i], skew[i]));
+        store_here(targets[i], shifted<sizeof(Element)>(low[i], high[i], skew[i]));
       }
   }
 

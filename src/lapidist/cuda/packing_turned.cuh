@@ -17,17 +17,19 @@ __device__ __forceinline__ void turn_words(unsigned (&x)[4]) {
   x[2] = __byte_perm(c, d, 0x5410), x[3] = __byte_perm(c, d, 0x7632);
 }
 
-// 16 pieces to turn: of PER_PIECE lines each, as many squares as that makes, HIGH lines apart. Eight loads are on their way
-// before anything is asked of what they bring. The few pieces where memory ends within one come by a loop: sixteen times in the
-// code it took a second to compile.
+// Pieces that a thread turns at a time: squares of as many lines as a piece has elements, and enough bytes on their way.
+template <typename Element> constexpr int TURNED_PIECES = sizeof(Element) == 1 ? 16 : 8;
+
+// They come eight at a time: so many loads are on their way before anything is asked of what they bring. Squares lie HIGH lines
+// apart. The few pieces where memory ends within one come by a loop: each in the code, they took a second to compile.
 template <typename Element, int HIGH>
 __device__ __forceinline__ void read_squares(Words* pieces, const Readable& readable, const Element* source, i64 pitch, int lines,
                                              int exist) {
-  constexpr int PER_PIECE = 16 / sizeof(Element), AT_ONCE = 8;
+  constexpr int PER_PIECE = 16 / sizeof(Element), ALL = TURNED_PIECES<Element>, AT_ONCE = 8;
   const auto line_of = [](int i) { return i / PER_PIECE * HIGH + i % PER_PIECE; };
   unsigned apart = 0;
 #pragma unroll
-  for (int first = 0; first < 16; first += AT_ONCE) {
+  for (int first = 0; first < ALL; first += AT_ONCE) {
     Words low[AT_ONCE], high[AT_ONCE];
 #pragma unroll
     for (int i = 0; i < AT_ONCE; ++i) {
@@ -39,25 +41,24 @@ __device__ __forceinline__ void read_squares(Words* pieces, const Readable& read
     if (lines > 0)  // always; but it parts the loads from the shifts
 #pragma unroll
       for (int i = 0; i < AT_ONCE; ++i)
-        pieces[first + i] = shifted(low[i], high[i], skew_of(source + line_of(first + i) * pitch));
+        pieces[first + i] = shifted<sizeof(Element)>(low[i], high[i], skew_of(source + line_of(first + i) * pitch));
   }
 #pragma unroll 1
   for (int i = 0; apart >> i; ++i) {
     if (!(apart >> i & 1)) continue;
     const Words found = readable.elements(source + line_of(i) * pitch, exist);
 #pragma unroll
-    for (int p = 0; p < 16; ++p)  // registers have no index
+    for (int p = 0; p < ALL; ++p)  // registers have no index
       if (p == i) pieces[p] = found;
   }
 }
 
-// The same turned: element i of line j comes to line i, place j. A thread turns squares of PER_PIECE lines in its registers, as
-// many as take 16 loads of a piece: enough bytes on their way. A warp has 8 squares side by side, which it reads as whole lines
+// The same turned: element i of line j comes to line i, place j. A warp has 8 squares side by side, which it reads as whole lines
 // of the caches, and 4 rows of squares, which it writes as 64 bytes.
 template <typename Element>
 __device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Element* from, i64 pitch, int lines, int length,
                                             int& item) {
-  constexpr int PER_PIECE = 16 / sizeof(Element), PER_WORD = 4 / sizeof(Element), SQUARES = 16 / PER_PIECE;
+  constexpr int PER_PIECE = 16 / sizeof(Element), PER_WORD = 4 / sizeof(Element), SQUARES = TURNED_PIECES<Element> / PER_PIECE;
   constexpr int WIDE = 8 * PER_PIECE, HIGH = 4 * PER_PIECE;
   const Readable readable(from, pitch, lines, length);
   const int lane = threadIdx.x % 32, warps = blockDim.x / 32, across = ceil_div(length, WIDE);

@@ -5,8 +5,8 @@
 
 struct alignas(16) Words { unsigned at[4]; };
 
-// The 16 bytes that start `skew` bytes, less than 16, into `low`; `high` follows it.
-__device__ __forceinline__ Words shifted(const Words& low, const Words& high, unsigned skew) {
+// The 16 bytes that start `skew` bytes, less than 16 and whole elements of Size bytes, into `low`; `high` follows it.
+template <int Size> __device__ __forceinline__ Words shifted(const Words& low, const Words& high, unsigned skew) {
   unsigned words[8] = {low.at[0], low.at[1], low.at[2], low.at[3], high.at[0], high.at[1], high.at[2], high.at[3]};
 #pragma unroll
   for (int i = 0; i < 6; ++i) words[i] = skew & 8 ? words[i + 2] : words[i];
@@ -14,7 +14,7 @@ __device__ __forceinline__ Words shifted(const Words& low, const Words& high, un
   for (int i = 0; i < 5; ++i) words[i] = skew & 4 ? words[i + 1] : words[i];
   Words found;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) found.at[i] = __funnelshift_r(words[i], words[i + 1], skew % 4 * 8);
+  for (int i = 0; i < 4; ++i) found.at[i] = Size < 4 ? __funnelshift_r(words[i], words[i + 1], skew % 4 * 8) : words[i];
   return found;
 }
 
@@ -44,7 +44,7 @@ struct Readable {
   template <typename Element> __device__ __forceinline__ Words piece(const Element* source, int exist) const {
     if (!holds(source)) return elements(source, exist);
     const Words* const pieces = reinterpret_cast<const Words*>(reinterpret_cast<const char*>(source) - skew_of(source));
-    return shifted(pieces[0], pieces[skew_of(source) > 0], skew_of(source));
+    return shifted<sizeof(Element)>(pieces[0], pieces[skew_of(source) > 0], skew_of(source));
   }
   // The same of the first and the last pieces of the matrix: each element comes in at the top.
   template <typename Element> __device__ __forceinline__ Words elements(const Element* source, int exist) const {
@@ -52,7 +52,7 @@ struct Readable {
 #pragma unroll 4  // all, for each piece of a tile: they took most of a second to compile
     for (int i = 0; i < static_cast<int>(16 / sizeof(Element)); ++i) {
       const Words next = {i < exist ? bits_at(source + i) : 0};
-      found = shifted(found, next, sizeof(Element));
+      found = shifted<sizeof(Element)>(found, next, sizeof(Element));
     }
     return found;
   }

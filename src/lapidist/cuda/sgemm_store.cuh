@@ -28,13 +28,8 @@ struct Output {
     if (col < N) line[modes.to_col(col)] = value;
   }
 
-  // Neighbours lie in memory as they do in the row, and D's rows start on 16 bytes.
+  // Neighbours lie in memory as they do in the row, D's rows start on 16 bytes, and N is a whole number of fours.
   __device__ __forceinline__ void store_four(T* line, int col, const Four<T>& four) const {
-    if (col + 4 <= N) {
-      *reinterpret_cast<Four<T>*>(line + modes.to_col(col)) = four;
-    } else {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) store(line, col + e, four.at[e]);
-    }
+    if (col < N) *reinterpret_cast<Four<T>*>(line + modes.to_col(col)) = four;
   }
 };

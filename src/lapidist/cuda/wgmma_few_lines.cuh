@@ -18,6 +18,7 @@ template <bool Turned, int Extent> __device__ __forceinline__ int loaded_bytes(i
 }
 
 template <int Extent> __device__ __forceinline__ void clear_lines(char* tile, int lines) {
+#pragma unroll 1
   for (int at = lines * 128 + threadIdx.x * 16; at < Extent * 128; at += SHARERS * 16)
     *reinterpret_cast<int4*>(tile + at) = int4{0, 0, 0, 0};
 }

@@ -59,10 +59,12 @@ constexpr int ALL_PATCHES = ROWS * D_PATCHES;  // of a warp
 constexpr int D_BUFFERS = D_COPY_ENGINE ? (GROUPS == 3 ? 2048 : 4096) / (16 * D_COLS * sizeof(Out)) : 1;
 // Columns of D in lines of 128 bytes, by the four warps of a warpgroup: in lines of 32, a byte takes the copy engine twice as long.
 constexpr bool BY_GROUP = D_TURNED && D_COPY_ENGINE && sizeof(Out) == 2 && !PING_PONG && !A_IN_REGISTERS && !PEERS_IN_CLUSTER;
-constexpr bool ANEW = !PROMOTED && !SCHEDULED;  // a tile's first products start its sums
+// A tile's first products start its sums, where nobody may come to one without products.
+constexpr bool ANEW = !PROMOTED && !(SCHEDULED && (SEPARATE || PEERS_IN_CLUSTER));
 // Patches of a tile that registers have room for, as elements of D, beside the sums of the next one.
 constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8, ROOM = REGISTERS - (32 + BN / 2) * ROWS;
-constexpr bool MAY_HOLD = ANEW && !PING_PONG && !BY_GROUP && D_COPY_ENGINE && sizeof(Out) > 1 && !A_IN_REGISTERS && GROUPS < 3;
+constexpr bool MAY_HOLD = !PROMOTED && !SCHEDULED && !PING_PONG && !BY_GROUP && D_COPY_ENGINE && sizeof(Out) > 1 &&
+                          !A_IN_REGISTERS && GROUPS < 3;
 constexpr int HELD = !MAY_HOLD || ROOM < 0 ? 0 : ALL_PATCHES * PATCH_REGISTERS < ROOM ? ALL_PATCHES : ROOM / PATCH_REGISTERS;
 
 struct alignas(1024) Stage { char A[A_BYTES], B[B_BYTES]; };

@@ -51,7 +51,7 @@ struct Tiles : Work {
     row = (unit.row * CLUSTER_M + rank % CLUSTER_M) * BM;
     col = (unit.column * CLUSTER_N + rank / CLUSTER_M) * BN;
     inner = unit.batch % e.batch, outer = unit.batch / e.batch;
-    begin = unit.k_begin, end = unit.k_end;
+    begin = unit.k_begin, end = unit.k_end + (e.K == 0);  // of zeros, which lie outside
     return true;
   }
   __device__ __forceinline__ bool last() const { return true; }  // for all that is known here
