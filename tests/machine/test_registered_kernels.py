@@ -35,9 +35,9 @@ def product(
     if beta == 0:
         d = poisoned((m, n), output)
     operands = operand_of(a, "a"), operand_of(b, "b"), operand_of(d, "out")
-    problem = Problem.of(operands[0], operands[1], None, operands[2], precision=precision_of(math))
-    plan = make_plan(problem, chip("h200"), kernel)
-    return plan.launch(operands[0], operands[1], None, operands[2], 1.0, beta), d, expected.astype(d.dtype)
+    c = operand_of(d, "c") if beta else None
+    plan = make_plan(Problem.of(operands[0], operands[1], c, operands[2], precision=precision_of(math)), chip("h200"), kernel)
+    return plan.launch(operands[0], operands[1], c, operands[2], 1.0, beta), d, expected.astype(d.dtype)
 
 
 def any_layout(kernel: Kernel, math: str, m: int, n: int, k: int, beta: float) -> tuple[Launch, np.ndarray, np.ndarray]:
