@@ -38,7 +38,8 @@ class Product:
     def launch(self, beta: float = 0.0) -> Launch:
         """C is what D holds when the kernel starts. A workspace comes with the launch."""
         a, b, d = operand_of(self.a, "a"), operand_of(self.b, "b"), operand_of(self.d, "out")
-        return self.plan.launch(a, b, None, d, 1.0, beta)
+        c = None if self.plan.problem.c is None else operand_of(self.d, "c")
+        return self.plan.launch(a, b, c, d, 1.0, beta)
 
     @property
     def poison(self) -> Array:
@@ -74,10 +75,11 @@ def product_of(
     config: Config | None = None,
     schedule: int | Sharing = PLANNED,
     spare: int = 0,
+    addend: bool = False,
 ) -> Product:
     """The kernel's plan for matrices of these layouts of A and B (r: rows touch, c: columns), or with B the other way round
     where it takes only that. With a number as `schedule`, so many blocks share all tiles as Stream-K deals them out. `spare`
-    elements stand between rows of D, and of B."""
+    elements stand between rows of D, and of B. An `addend` may be launched with beta."""
     m, n, k = shape
     element = element_of(math)
     random = np.random.default_rng(1)
@@ -90,8 +92,8 @@ def product_of(
     refused: RefusalError | None = None
     for layout in (layouts[1], "c" if layouts[1] == "r" else "r"):
         b = laid(b, layout, spare if layout == "r" else 0)
-        operands = operand_of(a, "a"), operand_of(b, "b")
-        problem = Problem.of(*operands, None, operand_of(d, "out"), precision=TF32 if math == TF32 else "ieee")
+        operands = operand_of(a, "a"), operand_of(b, "b"), operand_of(d, "c") if addend else None, operand_of(d, "out")
+        problem = Problem.of(*operands, precision=TF32 if math == TF32 else "ieee")
         try:
             return Product(plan_for(problem, kernel, device or chip(MACHINE_CHIP), config, schedule), a, b, c, d, room)
         except RefusalError as refusal:

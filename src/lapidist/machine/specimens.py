@@ -146,7 +146,7 @@ def variant_of(specimen: Specimen, kernel: Kernel, config: Config, number: int, 
     spare = 0 if by_engine else SPARE[number]  # the copy engine writes D in whole pieces of 16 bytes
     shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS[number % 2] * config.cluster)
-    product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, sharers or PLANNED, spare)
+    product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, sharers or PLANNED, spare, addend=True)
     launch = product.launch(beta)
     waits = bool(product.plan.workspace_bytes)
     right = partial(product.right, product.wanted(beta))
