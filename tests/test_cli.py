@@ -12,6 +12,7 @@ import pytest
 
 from lapidist import cli, driver
 from lapidist.bench import plots
+from lapidist.bench.cases import Part
 from lapidist.errors import DeviceError
 
 
@@ -283,3 +284,9 @@ def test_parts_of_a_survey_are_counted_from_one() -> None:
     found = in_a_process("mutants", "--kernel", "padded_tile", "--part", "3/2")
     assert found.returncode == 2
     assert "--part: must be I/N with I from 1 to N, as 2/4; got '3/2'" in found.stderr
+
+
+def test_products_may_be_named_one_after_the_other() -> None:
+    cases = cli.chosen_cases(None, ["7,8,9", "1,2,3"], None, "fp16", Part())
+    assert [case.extents for case in cases] == [(7, 8, 9), (1, 2, 3)]
+    assert cli.chosen_cases(["sweep"], ["7,8,9"], None, "fp32", Part())[-1].extents == (7, 8, 9)

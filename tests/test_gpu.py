@@ -304,6 +304,7 @@ def test_many_threads(torch: Any) -> None:
     assert wrong == []
 
 
+@pytest.mark.alone
 def test_memory_stays_flat_after_the_first_call(torch: Any) -> None:
     a, b, out = normal(torch, 512, 512), normal(torch, 512, 512), poisoned(torch, 512, 512)
     lapidist.gemm(a, b, out=out)

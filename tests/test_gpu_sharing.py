@@ -133,6 +133,7 @@ def test_a_workspace_of_the_callers_own(torch: Any) -> None:
         lapidist.plan(a, b, kernel="simt", split_k=4, reduction="turnstile", workspace=workspace[:256])
 
 
+@pytest.mark.alone
 def test_memory_stays_flat(torch: Any) -> None:
     a, b, out = normal(torch, 300, 2000), normal(torch, 2000, 200), poisoned(torch, 300, 200)
     plan = lapidist.plan(a, b, kernel="simt", split_k=4, reduction="turnstile")

@@ -86,7 +86,7 @@ def climb(
 @app.command()
 def bench(
     lists: Annotated[list[str] | None, typer.Argument(help="ladder, sweep, squares, types, ragged, layers, corpus")] = None,
-    mnk: Annotated[str | None, typer.Option(help="one product more, or alone", metavar="M,N,K")] = None,
+    mnk: Annotated[list[str] | None, typer.Option(help="a product more, or alone; may be repeated", metavar="M,N,K")] = None,
     file: Annotated[Path | None, typer.Option(help="JSON: [[m, n, k], …]")] = None,
     dtype: Type = "fp32",
     device: Place = "gpu",
@@ -281,11 +281,11 @@ def one_case(size: str | None, mnk: str | None, dtype: str, default: int) -> Cas
     return case_of(extent, extent, extent, dtype, "--size")
 
 
-def chosen_cases(lists: list[str] | None, mnk: str | None, file: Path | None, dtype: str, part: Part) -> list[Case]:
+def chosen_cases(lists: list[str] | None, mnk: list[str] | None, file: Path | None, dtype: str, part: Part) -> list[Case]:
     from lapidist.bench.cases import named, parse_mnk, read_cases
 
     cases = named(lists or (), dtype, part)
-    cases += [parse_mnk(mnk, dtype)] if mnk is not None else []
+    cases += [parse_mnk(each, dtype) for each in mnk or []]
     cases += read_cases(file, dtype) if file is not None else []
     if lists and not cases:
         raise ArgumentError(f"--skip: must leave something of {', '.join(lists)}; got {part.skip}. Skip less")
