@@ -3,10 +3,6 @@
 
 #include "modes.cuh"
 
-#ifndef ADDEND  // 0: there is no C, and no code for it
-#define ADDEND 1
-#endif
-
 // A zero alpha from memory meets no infinity.
 template <int Rows, int Cols> __device__ __forceinline__ void scale_sums(Acc (&sums)[Rows][Cols], Acc alpha) {
   if (alpha == Acc(1)) return;

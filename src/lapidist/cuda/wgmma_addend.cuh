@@ -6,10 +6,6 @@
 
 #include "wgmma_store.cuh"
 
-#ifndef ADDEND  // 0: there is no C, and no code for it
-#define ADDEND 1
-#endif
-
 template <int Count> __device__ __forceinline__ void scale_sums(Sum* sums, Scalar alpha) {
   if (alpha == Scalar(1)) return;
 #pragma unroll

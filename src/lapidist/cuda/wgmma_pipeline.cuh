@@ -25,9 +25,6 @@
 #define PACK_B 0
 #endif
 #define CLUSTER (CLUSTER_M * CLUSTER_N)
-#ifndef PEERS_IN_CLUSTER  // sharing.cuh
-#define PEERS_IN_CLUSTER 0
-#endif
 #ifndef PING_PONG  // 1: two warpgroups have a tile each, by turns, and one stores while the other multiplies
 #define PING_PONG 0
 #endif
