@@ -201,9 +201,7 @@ def mutants(
     ] = "fp32,fp16",
     jobs: Annotated[int, typer.Option(min=1, help="processes")] = 1,
     part: Annotated[str, typer.Option(help="I/N: the I-th of N parts of the work, for several computers")] = "1/1",
-    limit: Annotated[
-        float | None, typer.Option(min=1, help="seconds, with --jobs; kernels that are not done by then are left out")
-    ] = None,
+    limit: Annotated[float | None, typer.Option(min=1, help="seconds; what was found by then is kept, as at Ctrl-C")] = None,
     as_json: Json = False,
     record: Keep = None,
 ) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from queue import Empty, SimpleQueue
 
 import pytest
 from snippets import kernel
 
+from lapidist.bench import machine_runs
+from lapidist.bench.machine_page import mutants_block
 from lapidist.kernels import KERNELS, kernel_named
 from lapidist.machine.equivalents import RULES, Rule, read_source
-from lapidist.machine.mutants import Survey, Unbroken, Verdict, merged, mutants, survey
-from lapidist.machine.specimens import CLUSTERS, Specimen, case_of, config_of, specimens
+from lapidist.machine.mutants import Cut, Survey, Unbroken, Verdict, merged, mutants, survey
+from lapidist.machine.specimens import CLUSTERS, Specimen, case_of, config_of, mutants_for, specimens
 
 BODY = """
     .shared .align 8 .b64 m; mov.u32 %r1, m; setp.eq.u32 %p1, %t, 0;
@@ -80,3 +84,40 @@ def test_persistent_blocks_come_to_a_second_tile() -> None:
     variants = case_of(Specimen("wgmma_persistent", "float16")).variants
     config = kernel_named("wgmma_persistent").config_for("float16")
     assert {variant.launch.grid[0] for variant in variants} == {clusters * config.cluster for clusters in CLUSTERS}
+
+
+@pytest.mark.parametrize("stop", [Empty, KeyboardInterrupt])
+def test_a_survey_that_is_stopped_keeps_what_was_found(stop: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+    """In its first kernel: after how much there is to do, the unbroken runs, and two mutants."""
+    begun, ahead = Specimen("thread_tile", "float32"), Specimen("padded_tile", "float32")
+    runs = len(case_of(begun).variants)
+    answers = 1 + runs + 2
+
+    class Stopped(SimpleQueue):  # type: ignore[type-arg]
+        def get(self, block: bool = True, timeout: float | None = None) -> object:
+            nonlocal answers
+            answers -= 1
+            if answers < 0:
+                raise stop
+            return super().get(block, timeout)
+
+    monkeypatch.setattr(machine_runs, "SimpleQueue", Stopped)
+    found = machine_runs.in_processes([begun, ahead], seeds=2, jobs=1, limit=None)
+    assert (len(found.verdicts) + found.unreached, found.clean_runs) == (2, runs)
+    of = len(mutants_for(begun))
+    assert found.cut == [Cut("thread_tile", "float32", 2, of), Cut("padded_tile", "float32")]
+    assert f"stopped before the end: thread_tile in float32: 2 of {of} mutants" in str(found)
+    assert "stopped before the end: padded_tile in float32: not begun" in str(found)
+    assert Survey.of_json(json.loads(json.dumps(found.as_json()))) == found
+
+
+def test_the_page_takes_no_survey_of_a_kernel_that_is_cut(tmp_path: Path) -> None:
+    def publish(day: int, cut: list[Cut], count: int) -> None:
+        verdicts = [Verdict("thread_tile", "float32", "barrier", line, "bar.sync 0;", "Race", 0) for line in range(count)]
+        found = Survey(verdicts, [Unbroken("thread_tile", "float32", 5)], cut)
+        stored = {"conditions": {"nvrtc": "13.0"}, **found.as_json()}
+        (tmp_path / f"machine-2026010{day}T000000-mutants.json").write_text(json.dumps(stored))
+
+    publish(1, [], 2)
+    publish(2, [Cut("thread_tile", "float32", 1, 2)], 1)
+    assert "| barrier (`bar.sync`) | 2 of 2 |" in mutants_block(tmp_path)

@@ -39,14 +39,15 @@ def machine_blocks(root: Path, runs: Sequence[Run]) -> dict[str, str]:
 
 def mutants_block(results: Path) -> str:
     """Of each kernel the newest survey; several runs may have shared the work. What is not launched like that any more is left
-    out."""
+    out, and what a run was stopped in."""
     files = sorted(results.glob("*-mutants.json"), reverse=True)
     ways = {(str(each), each.math) for math in MATHS for each in specimens(None, [math])}
     parts, names, seen = [], [], set[tuple[str, str]]()
     for file in files:
         stored = json.loads(file.read_text())
         found = Survey.of_json(stored)
-        fresh = ({(each.kernel, each.math) for each in found.unbroken} & ways) - seen
+        whole = {(each.kernel, each.math) for each in found.unbroken} - {(each.kernel, each.math) for each in found.cut}
+        fresh = (whole & ways) - seen
         if fresh:
             parts.append(only(found, fresh))
             names.append(f"`results/{file.name}` (PTX of NVRTC {stored['conditions']['nvrtc']})")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from multiprocessing import get_context
+from multiprocessing.pool import Pool
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 from lapidist.bench.cases import Case
-from lapidist.bench.climb import progress
+from lapidist.bench.climb import Step, progress
 from lapidist.bench.conditions import gather, nvrtc
 from lapidist.bench.outputs import require_folder
 from lapidist.bench.predictions import climbable, conditions_of, has_instructions, predict
@@ -25,9 +28,9 @@ from lapidist.errors import ArgumentError
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.machine.explain import COUNTED_AT, Explanation, next_step
-from lapidist.machine.mutants import NOTHING_RUN, Survey, Verdict, Whole, merged, of_whole, survey
+from lapidist.machine.mutants import NOTHING_RUN, Cut, Survey, Verdict, Whole, merged, of_whole
 from lapidist.machine.registered import MACHINE_CHIP
-from lapidist.machine.specimens import Specimen, broken_part, case_of, extent_of, specimens, whole_part
+from lapidist.machine.specimens import Specimen, broken_part, extent_of, specimens, whole_part
 
 LADDER = "ladder"
 SHARE = 1  # mutants that a process breaks at a time: one that nobody finds takes long
@@ -102,7 +105,7 @@ def mutants_command(
         require_folder("--record", record)
     names = [kernel_named(part).name for part in name.split(",")] if name else None
     chosen = list(specimens(names, maths))[part_of(part)]
-    found = survey(map(case_of, chosen), seeds) if jobs == 1 else in_processes(chosen, seeds, jobs, limit)
+    found = in_processes(chosen, seeds, jobs, limit)
     for verdict in found.verdicts:
         tell(verdict)
     conditions = gather(chip(MACHINE_CHIP), "machine", "mutants", f"{seeds} seeds")
@@ -166,34 +169,51 @@ class Work:
         self.ready = pieces + self.ready
 
     def survey(self) -> Survey:
-        """Of the kernels that are done."""
-        wholes = [of_whole(str(each), each.math, self.whole[each]) for each in self.finished]
-        return merged([*wholes, *(part for each in self.finished for part in self.parts[each])])
+        """Of all that was done, and what was not."""
+        wholes = [of_whole(str(each), each.math, self.whole[each]) for each in self.extent]
+        found = merged([*wholes, *(part for parts in self.parts.values() for part in parts)])
+        found.cut = [self.cut_of(each) for each in self.whole if each not in self.finished]
+        return found
+
+    def cut_of(self, each: Specimen) -> Cut:
+        if each not in self.extent:
+            return Cut(str(each), each.math)
+        so_far = merged(self.parts[each])
+        return Cut(str(each), each.math, len(so_far.verdicts) + so_far.unreached, self.extent[each][1])
 
 
 def in_processes(chosen: list[Specimen], seeds: int, jobs: int, limit: float | None) -> Survey:
-    """When the time is over, what is under way is dropped, and kernels that are not done are left out."""
-    end = time.monotonic() + (limit or threading.TIMEOUT_MAX / 2)
-    work, results, running = Work(chosen, seeds), SimpleQueue[tuple[Specimen, Any]](), 0
-    with get_context("spawn").Pool(jobs) as pool, progress(len(chosen), "kernels") as step:
-        while True:
-            while running < jobs and (piece := work.take()):
-                each, function, arguments = piece
-                told = partial(tell_of, results, each)
-                pool.apply_async(function, arguments, callback=told, error_callback=told)
-                running += 1
-            if not running:
-                return work.survey()
-            try:
-                each, result = results.get(timeout=max(end - time.monotonic(), 0.0))
-            except Empty:
-                return work.survey()
-            if isinstance(result, BaseException):
-                raise result
-            running -= 1
-            work.done(each, result)
-            if work.finished[-1:] == [each]:
-                step(str(each))
+    """When the time is over, or at Ctrl-C, what is under way is dropped."""
+    work, end = Work(chosen, seeds), time.monotonic() + (limit or threading.TIMEOUT_MAX / 2)
+    with get_context("spawn").Pool(jobs, initializer=ignore_interrupts) as pool, progress(len(chosen), "kernels") as step:
+        with suppress(Empty, KeyboardInterrupt):
+            work_off(work, pool, jobs, end, step)
+        return work.survey()
+
+
+def ignore_interrupts() -> None:
+    """Ctrl-C reaches all processes of a terminal; the first one ends the others."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def work_off(work: Work, pool: Pool, jobs: int, end: float, step: Step) -> None:
+    """Raises Empty when the time is over."""
+    results, running = SimpleQueue[tuple[Specimen, Any]](), 0
+    while True:
+        while running < jobs and (piece := work.take()):
+            each, function, arguments = piece
+            told = partial(tell_of, results, each)
+            pool.apply_async(function, arguments, callback=told, error_callback=told)
+            running += 1
+        if not running:
+            return
+        each, result = results.get(timeout=max(end - time.monotonic(), 0.0))
+        if isinstance(result, BaseException):
+            raise result
+        running -= 1
+        work.done(each, result)
+        if work.finished[-1:] == [each]:
+            step(str(each))
 
 
 def tell_of(results: SimpleQueue[tuple[Specimen, Any]], each: Specimen, result: Any) -> None:

@@ -72,6 +72,19 @@ class Unbroken:
     unreached: int = 0
 
 
+@dataclass(frozen=True)
+class Cut:
+    """A kernel that a survey was stopped in, or before (`of` is None): how many of its mutants have a verdict, or need none."""
+
+    kernel: str
+    math: str
+    judged: int = 0
+    of: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kernel} in {self.math}: " + ("not begun" if self.of is None else f"{self.judged} of {self.of} mutants")
+
+
 @dataclass
 class Survey:
     """All verdicts of some kernels, and the false alarms of the unbroken ones. What no run of the unbroken kernel comes to
@@ -79,6 +92,7 @@ class Survey:
 
     verdicts: list[Verdict] = field(default_factory=list)
     unbroken: list[Unbroken] = field(default_factory=list)
+    cut: list[Cut] = field(default_factory=list)
 
     def share(self, kind: str) -> tuple[int, int, int]:
         """Of a kind: how many were found, could not be, and all."""
@@ -100,13 +114,14 @@ class Survey:
 
     def as_json(self) -> dict[str, object]:
         shares = {kind: dict(zip(("found", "equivalent", "of"), self.share(kind), strict=True)) for kind in KINDS}
-        unbroken, verdicts = ([asdict(each) for each in rows] for rows in (self.unbroken, self.verdicts))
-        return {"found": shares, "unbroken": unbroken, "mutants": verdicts}
+        unbroken, verdicts, cut = ([asdict(each) for each in rows] for rows in (self.unbroken, self.verdicts, self.cut))
+        return {"found": shares, "unbroken": unbroken, "mutants": verdicts, "cut": cut}
 
     @classmethod
     def of_json(cls, stored: Mapping[str, Any]) -> Survey:
         unbroken = [Unbroken(**{**each, "false_alarms": tuple(each["false_alarms"])}) for each in stored["unbroken"]]
-        return cls([Verdict(**each) for each in stored["mutants"]], unbroken)
+        cut = [Cut(**each) for each in stored.get("cut", ())]
+        return cls([Verdict(**each) for each in stored["mutants"]], unbroken, cut)
 
     def __str__(self) -> str:
         lines = ["| removed | found | changes nothing | share |", "|---|---|---|---|"]
@@ -119,6 +134,7 @@ class Survey:
         lines.append(f"{len(self.false_alarms)} false alarms in {self.clean_runs} runs of unbroken kernels")
         missed = [verdict for verdict in self.verdicts if verdict.missed]
         lines += [f"not found: {verdict.kernel} in {verdict.math}, line {verdict.line}: {verdict.text}" for verdict in missed]
+        lines += [f"stopped before the end: {each}" for each in self.cut]
         return "\n".join(lines)
 
 
@@ -322,6 +338,7 @@ def merged(parts: Iterable[Survey]) -> Survey:
     result, unbroken = Survey(), dict[tuple[str, str], Unbroken]()
     for part in parts:
         result.verdicts += part.verdicts
+        result.cut += part.cut
         for each in part.unbroken:
             old = unbroken.get((each.kernel, each.math), Unbroken(each.kernel, each.math, 0))
             alarms = old.false_alarms + each.false_alarms
