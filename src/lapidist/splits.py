@@ -100,8 +100,8 @@ def cost_of(reduction: str, tile_bytes: int) -> tuple[float, float]:
 
 def costs_of(tile_bytes: int, iteration: float, alongside: float) -> CostModel:
     """Of Stream-K blocks, in seconds."""
-    handing, peer = cost_of("turnstile", tile_bytes)
-    return CostModel(WALK_SECONDS, handing, iteration, peer, "seconds", "measured on an H200", alongside)
+    two, further = cost_of("turnstile", tile_bytes)
+    return CostModel(WALK_SECONDS, two - further, iteration, further, "seconds", "measured on an H200", alongside)
 
 
 def busiest(schedule: Schedule, sms: int, per_sm: int) -> Load:
