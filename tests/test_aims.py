@@ -68,7 +68,7 @@ def test_ragged_products_in_the_geometric_mean_and_at_worst() -> None:
         records += [row(case, 1e-5, factor, "short"), row(case, 1e-5 * factor, 1.0, "short", "cublas")]
         records.append(row(case, 2e-5, None, "short", "padded"))
     text = aims_section([], [Run("one.jsonl", CONDITIONS, tuple(records))])[0]
-    assert line(text, "2 ragged products, bf16, geometric mean")[:4] == ["2.5x", "2.000x", "", "missed"]
+    assert line(text, "2 ragged products, bf16, short turns, geometric mean")[:4] == ["2.5x", "2.000x", "", "missed"]
     assert line(text, "the least of them") == ["0.95x", "0.500x", "", "missed", "129x131x133"]
     assert line(text, "those with every side over 2048, geometric mean")[:4] == ["4x", "8.000x", "", "met"]
 

@@ -12,7 +12,7 @@ import pytest
 from lapidist.bench.cases import CORPUS_COUNT, LISTS, Case, Part, corpus, named
 from lapidist.bench.contenders import LIBRARY, problem_of
 from lapidist.bench.corpora import corpora, corpus_plots, corpus_sections, gain_cells, layer_sections, layers, planner_sections
-from lapidist.bench.measure import SHORT, SUSTAINED, Inputs
+from lapidist.bench.measure import MANY_BURST, MANY_SUSTAINED, PROTOCOLS, SHORT, SUSTAINED, Inputs
 from lapidist.bench.record import Conditions, Record, Run
 
 CONDITIONS = Conditions(
@@ -93,13 +93,40 @@ def run() -> Run:
 def test_the_corpus_in_numbers(run: Run) -> None:
     (section,) = corpus_sections([run])
     assert "A corpus of 2 ragged shapes, bf16" in section
-    assert "| all | lapidist against cuBLAS | 1.90 | 0.90 | 4.00 | 4.00 | 50.0 % | 50.0 % | 2 |" in section
-    assert "| every side over 2048 | lapidist against cuBLAS | 4.00 | 4.00 | 4.00 | 4.00 | 100.0 % | 100.0 % | 1 |" in section
+    assert "| short | all | lapidist against cuBLAS | 1.90 | 0.90 | 4.00 | 4.00 | 50.0 % | 50.0 % | 2 | 1700 | 650 |" in section
+    assert (
+        "| every side over 2048 | lapidist against cuBLAS | 4.00 | 4.00 | 4.00 | 4.00 | 100.0 % | 100.0 % | 1 | 1700 |" in section
+    )
     assert "| every side over 2048 | lapidist against padding by hand | 2.00 |" in section
     assert "| all | padding by hand against cuBLAS | 0.77 | 0.30 |" in section
     assert section.index("200x300x401") < section.index("3000x3001x3003")  # the worst first
     assert "From `results/h200-corpus.jsonl`: seed 7; short." in section
     assert "9^3" not in section
+
+
+def test_a_corpus_sustained_and_in_bursts(run: Run) -> None:
+    """Both in one table, and short turns nowhere; the sustained rows come first, wherever one of them is shown alone."""
+
+    def another(mode: str, slower: float) -> Run:
+        rows = [replace(record, mode=mode, seconds=(record.seconds or 0.0) * slower) for record in run.records if record.m != 9]
+        rows = [replace(record, power_w=300.0) if mode == "corpus burst" else record for record in rows]
+        return replace(run, name=f"{mode}.jsonl", records=tuple(rows))
+
+    runs = [run, another(MANY_BURST.mode, 2.0), another(MANY_SUSTAINED.mode, 3.0)]
+    (section,) = corpus_sections(runs)
+    assert "| sustained | all | lapidist against cuBLAS | 1.90 | 0.90 |" in section
+    assert "| burst | all | lapidist against cuBLAS | 1.90 | 0.90 | 4.00 | 4.00 | 50.0 % | 50.0 % | 2 | 1700 | 300 |" in section
+    assert "| short |" not in section
+    assert "| 200x300x401 | 3 s |" in section
+    assert section.count("From `results/") == 2
+
+
+def test_turns_of_a_corpus() -> None:
+    assert MANY_SUSTAINED.pause_seconds == 0 < MANY_BURST.pause_seconds
+    assert MANY_SUSTAINED.replays(0.004) == (10, 10)
+    assert "the second half timed" in str(MANY_SUSTAINED)
+    assert "one replay to warm up, one timed, after 0.05 s of rest" in str(MANY_BURST)
+    assert all(PROTOCOLS[each.mode] is each for each in (MANY_SUSTAINED, MANY_BURST, SHORT, SUSTAINED))
 
 
 def test_the_aligned_neighbour(run: Run) -> None:

@@ -101,9 +101,7 @@ def bench(
     html: Html = None,
     record: Keep = None,
     sustained: Sustained = True,
-    short: Annotated[
-        bool, typer.Option("--short", help="turns of 2 ms, for hundreds of products; a corpus has no others")
-    ] = False,
+    short: Annotated[bool, typer.Option("--short", help="turns of 2 ms, for hundreds of products")] = False,
     rounds: Rounds = None,
     count: Annotated[int | None, typer.Option(min=1, help="so many of the lists' products, or pairs; 300 of a corpus")] = None,
     skip: Annotated[int, typer.Option(min=0, help="leave out the first ones")] = 0,
@@ -126,10 +124,11 @@ def bench(
     if instead:
         return measure_instead(instead, place, outputs, part)
     names = None if kernels == "ladder" else kernels
-    mode = "short" if short or drawn else "sustained" if sustained else "burst"
+    mode = "short" if short else ("corpus " if drawn else "") + ("sustained" if sustained else "burst")
     aligned = [case.neighbour for case in cases[::NEIGHBOUR_EVERY] if drawn]
     everyone = [(case, drawn) for case in cases] + [(case, False) for case in aligned]
-    works = [Work(case, tuple(contenders.choose(names, False, case.math, mode != "short")), padded) for case, padded in everyone]
+    few = not (short or drawn)  # of a few, machine code is read too
+    works = [Work(case, tuple(contenders.choose(names, False, case.math, few)), padded) for case, padded in everyone]
     return perform(works, place, mode, require_rounds(rounds), outputs, part.words if drawn else "")
 
 

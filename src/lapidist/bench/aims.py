@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from lapidist.bench.cases import LISTS, shape_words
 from lapidist.bench.contenders import LIBRARY
-from lapidist.bench.corpora import DECODE, LARGE, MODE, corpora, weights_read
+from lapidist.bench.corpora import DECODE, LARGE, MODES, corpora, weights_read
 from lapidist.bench.markdown import row_of, rule
 from lapidist.bench.record import Record, Run
-from lapidist.bench.sharing_report import by_shape, gains
+from lapidist.bench.sharing_report import Group, by_shape, gains
 from lapidist.bench.tables import geomean
 from lapidist.bench.views import in_math, shape_of, squares
 from lapidist.dtypes import FP8, short_name
@@ -19,7 +19,7 @@ MAIN = 8192
 OF_SQUARES = {"bfloat16": 1.05, "float16": 1.05, "tf32": 1.10, FP8[0]: 1.10, "int8": 1.5}  # times cuBLAS at 8192^3, sustained
 NO_SQUARE_UNDER, FROM = 0.97, 2048
 OF_WEIGHTS = 4.2  # TB/s
-RAGGED = "bfloat16"
+RAGGED = "bfloat16", "float16"
 OF_RAGGED, NO_RAGGED_UNDER, OF_LARGE_RAGGED = 2.5, 0.95, 4.0
 
 
@@ -93,12 +93,20 @@ def of_decode(records: Sequence[Record]) -> Iterator[Aim]:
 
 
 def of_ragged(runs: Sequence[Run]) -> Iterator[Aim]:
-    groups = by_shape([record for record, _ in corpora(runs).get(RAGGED, ()) if record.mode == MODE])
+    found = corpora(runs)
+    for kind in RAGGED:
+        mode = next(iter(found.get(kind, ())), None)
+        if mode is not None:
+            turns = "" if MODES[mode] == "sustained" else f", {MODES[mode]} turns"
+            yield from of_corpus(f"{short_name(kind)}{turns}", by_shape([record for record, _ in found[kind][mode]]))
+
+
+def of_corpus(what: str, groups: Group) -> Iterator[Aim]:
     large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
     by_shapes = {shape: gain for shape, rows in groups.items() for gain in gains({shape: rows}, LIBRARY, "cublas")}
     of_large = gains(large, LIBRARY, "cublas")
     if by_shapes:
-        title = f"{len(by_shapes)} ragged products, {short_name(RAGGED)}, geometric mean"
+        title = f"{len(by_shapes)} ragged products, {what}, geometric mean"
         worst = min(by_shapes, key=by_shapes.__getitem__)
         yield Aim(title, OF_RAGGED, geomean(list(by_shapes.values())), "x")
         yield Aim("the least of them", NO_RAGGED_UNDER, by_shapes[worst], "x", shape_words(*worst))

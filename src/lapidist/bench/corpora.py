@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 
 from lapidist.bench.cases import LISTS, Case, shape_words
 from lapidist.bench.contenders import LIBRARY
@@ -16,7 +17,8 @@ from lapidist.bench.views import TIMED_MODES, latest, maths_in, shape_of
 from lapidist.dtypes import element_of, short_name
 
 Found = Sequence[tuple[Record, Run]]
-MODE, TUNED, PADDED = "short", "tune", "padded"
+MODES = {"corpus sustained": "sustained", "corpus burst": "burst", "short": "short"}  # in words; the first is the main one
+TUNED, PADDED = "tune", "padded"
 RIVALS = {
     (LIBRARY, "cublas"): "lapidist against cuBLAS",
     (LIBRARY, PADDED): "lapidist against padding by hand",
@@ -34,17 +36,23 @@ COLOURS = {"cublas": "#76b900", PADDED: "#3b6fb6", LIBRARY: "#d1495b"}
 # ---- the corpus ----
 
 
-def corpora(runs: Sequence[Run]) -> dict[str, Found]:
-    """Of each type, the newest rows of every shape that the way by hand was measured on."""
-    rows = [(record, run) for record, run in latest(runs) if record.mode == MODE]
-    shapes = {(record.dtype, *shape_of(record)) for record, _ in rows if record.kernel == PADDED}
-    kept = [(record, run) for record, run in rows if (record.dtype, *shape_of(record)) in shapes]
-    return {kind: [each for each in kept if each[0].dtype == kind] for kind in maths_in(record for record, _ in kept)}
+def corpora(runs: Sequence[Run]) -> dict[str, dict[str, Found]]:
+    """Of each type and mode, the newest rows of every shape that the way by hand was measured on. Short turns, which are neither
+    sustained nor after a rest, only where there is nothing else."""
+    rows = [(record, run) for record, run in latest(runs) if record.mode in MODES]
+    shapes = {(record.mode, record.dtype, *shape_of(record)) for record, _ in rows if record.kernel == PADDED}
+    kept = [(record, run) for record, run in rows if (record.mode, record.dtype, *shape_of(record)) in shapes]
+    found: dict[str, dict[str, Found]] = {}
+    for kind in maths_in(record for record, _ in kept):
+        of_mode = {mode: [each for each in kept if (each[0].mode, each[0].dtype) == (mode, kind)] for mode in MODES}
+        measured = {mode: rows for mode, rows in of_mode.items() if rows}
+        found[kind] = {mode: rows for mode, rows in measured.items() if mode != "short" or len(measured) == 1}
+    return found
 
 
-def neighbours(kind: str, groups: Group, runs: Sequence[Run]) -> Group:
+def neighbours(mode: str, kind: str, groups: Group, runs: Sequence[Run]) -> Group:
     """Of the shapes whose sides rounded up were measured too: the rows of both, those of the neighbour named so."""
-    rows = by_shape([record for record, _ in latest(runs) if (record.mode, record.dtype) == (MODE, kind)])
+    rows = by_shape([record for record, _ in latest(runs) if (record.mode, record.dtype) == (mode, kind)])
     found = {}
     for shape, own in groups.items():
         beside = rows.get(Case(*shape, kind).neighbour.extents, {})
@@ -77,29 +85,46 @@ def corpus_sections(runs: Sequence[Run]) -> list[str]:
 
 def corpus_plots(root: Path, runs: Sequence[Run]) -> dict[Path, str]:
     return {
-        root / "docs" / f"corpus-{short_name(kind)}.svg": scatter([record for record, _ in found], COLOURS)
+        root / "docs" / f"corpus-{short_name(kind)}.svg": scatter([record for record, _ in next(iter(found.values()))], COLOURS)
         for kind, found in corpora(runs).items()
     }
 
 
-def corpus_section(kind: str, found: Found, runs: Sequence[Run]) -> str:
-    groups = by_shape([record for record, _ in found])
-    large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
-    heads = ["shapes", "ours", "geomean", "least", "median", "most", f"{GOOD} or more", "faster", "count"]
+def corpus_section(kind: str, found: Mapping[str, Found], runs: Sequence[Run]) -> str:
+    heads = ["turns", "shapes", "ours", "geomean", "least", "median", "most", f"{GOOD} or more", "faster", "count", "MHz", "W"]
     lines = [row_of(heads), rule(heads)]
+    for mode, rows in found.items():
+        lines += gain_lines(MODES[mode], by_shape([record for record, _ in rows]))
+    everyone = [each for rows in found.values() for each in rows]
+    wrong = [record for record, _ in everyone if not record.ok]
+    failed = f"{len(wrong)} of {len(everyone)} results were wrong or refused." if wrong else "Every result was right."
+    main, short = next(iter(found)), short_name(kind)
+    groups = by_shape([record for record, _ in found[main]])
+    words = f"Times of the second over those of the first; medians of the first's clock and power. {failed}"
+    title = f"## A corpus of {len(groups)} ragged shapes, {short}\n\n{words}\n"
+    plot = f"![TFLOP/s over flops a byte](corpus-{short}.svg)\n"
+    aligned = neighbours(main, kind, groups, runs)
+    shares = [beside_neighbours(aligned)] if aligned else []
+    return "\n".join([title, *lines, "", *shares, worst_shapes(groups), plot, *sources(everyone)])
+
+
+def gain_lines(turns: str, groups: Group) -> list[str]:
+    large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
+    lines = []
     for words, part in (("all", groups), (f"every side over {LARGE}", large)):
         for (ours, rival), name in RIVALS.items():
             values = gains(part, ours, rival)
             if values:
-                lines.append(row_of([words, name, *gain_cells(values)]))
-    wrong = [record for record, _ in found if not record.ok]
-    failed = f"{len(wrong)} of {len(found)} results were wrong or refused." if wrong else "Every result was right."
-    short = short_name(kind)
-    title = f"## A corpus of {len(groups)} ragged shapes, {short}\n\nTimes of the second over those of the first. {failed}\n"
-    plot = f"![TFLOP/s over flops a byte](corpus-{short}.svg)\n"
-    aligned = neighbours(kind, groups, runs)
-    shares = [beside_neighbours(aligned)] if aligned else []
-    return "\n".join([title, *lines, "", *shares, worst_shapes(groups), plot, *sources(found)])
+                seen = seen_cells([rows[ours] for rows in part.values() if ours in rows])
+                lines.append(row_of([turns, words, name, *gain_cells(values), *seen]))
+    return lines
+
+
+def seen_cells(records: Sequence[Record]) -> list[str]:
+    """Clock and power: the medians."""
+    clocks = [record.clock_mhz for record in records if record.clock_mhz is not None]
+    powers = [record.power_w for record in records if record.power_w is not None]
+    return [number(median(values) if values else None, ".0f") for values in (clocks, powers)]
 
 
 def gain_cells(values: Sequence[float]) -> list[str]:
@@ -112,11 +137,11 @@ def gain_cells(values: Sequence[float]) -> list[str]:
 def worst_shapes(groups: Mapping[tuple[int, int, int], Mapping[str, Record]]) -> str:
     """Where it loses most, and by what."""
     ours = [rows[LIBRARY] for rows in groups.values() if LIBRARY in rows and rows[LIBRARY].ratio]
-    heads = ["m x n x k", "time", "TFLOP/s", "% of cuBLAS", "chosen"]
+    heads = ["m x n x k", "time", "TFLOP/s", "% of cuBLAS", "MHz", "W", "chosen"]
     lines = [f"The {WORST} shapes that compare worst:", "", row_of(heads), rule(heads)]
     for record in sorted(ours, key=lambda each: each.ratio or 0.0)[:WORST]:
         cells = [shape_words(*shape_of(record)), time_words(record.seconds), speed(record), percent(record.ratio)]
-        lines.append(row_of([*cells, record.config or ""]))
+        lines.append(row_of([*cells, *seen_cells([record]), record.config or ""]))
     return "\n".join(lines) + "\n"
 
 
@@ -213,5 +238,4 @@ def layer_cells(record: Record | None) -> list[str]:
     if record is None or record.seconds is None:
         return ["-"] * 6
     read = f"{weights_read(record):.2f}" if record.m <= DECODE else ""
-    seen = [number(record.clock_mhz, ".0f"), number(record.power_w, ".0f")]
-    return [time_words(record.seconds), speed(record), read, percent(record.ratio), *seen]
+    return [time_words(record.seconds), speed(record), read, percent(record.ratio), *seen_cells([record])]

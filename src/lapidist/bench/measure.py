@@ -51,7 +51,7 @@ class Protocol:
         return total // 2, total - total // 2
 
     def __str__(self) -> str:
-        timed = "the second half timed" if self.mode == "sustained" else "one replay to warm up, one timed"
+        timed = "the second half timed" if self.turn_seconds else "one replay to warm up, one timed"
         length = f"{self.turn_seconds:g} s of replays" if self.turn_seconds else "short"
         return (
             f"{self.rounds} turn{'s' if self.rounds > 1 else ''} each, {length}, {timed}, "
@@ -64,7 +64,10 @@ SUSTAINED = Protocol("sustained", rounds=2, turn_seconds=0.55, pause_seconds=0.0
 BURST = Protocol("burst", rounds=7, turn_seconds=0.0, pause_seconds=0.05)
 SHORT = Protocol("short", 3, turn_seconds=0.0, pause_seconds=0.0, looks=1, checks=1, replay_seconds=0.002)  # for hundreds
 TUNE = replace(SHORT, mode="tune")
-PROTOCOLS = {each.mode: each for each in (SUSTAINED, BURST, SHORT)}
+# For hundreds of products, one after the other: the chip is as busy, or as rested, with turns that are shorter.
+MANY_SUSTAINED = Protocol("corpus sustained", 2, turn_seconds=0.08, pause_seconds=0.0, looks=1, checks=1, replay_seconds=0.004)
+MANY_BURST = replace(MANY_SUSTAINED, mode="corpus burst", rounds=3, turn_seconds=0.0, pause_seconds=0.05)
+PROTOCOLS = {each.mode: each for each in (SUSTAINED, BURST, SHORT, MANY_SUSTAINED, MANY_BURST)}
 
 
 @dataclass(frozen=True)
