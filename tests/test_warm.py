@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from lapidist import compile_worker
 from lapidist.bench.cases import Case
 from lapidist.bench.climb import Work, compile_first
 from lapidist.bench.contenders import KernelContender
@@ -21,7 +22,7 @@ from lapidist.kernels import kernel_named
 from lapidist.plans import make_plan
 from lapidist.problem import dense_problem
 from lapidist.static.listing import ptx_lines
-from lapidist.warm import LAYERS, LAYOUTS, ROWS, Build, build_all, builds_of, ordinary, path_of, plans_of
+from lapidist.warm import LAYERS, LAYOUTS, ROWS, Build, anything, build_all, builds_of, ordinary, path_of, plans_of
 
 H200 = chip("h200")
 MOST_BUILDS = 80  # of a type: at 0.4 seconds each, one core has them in half a minute
@@ -86,14 +87,14 @@ def small_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Build]
     return builds_of([*plans, *plans])
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_what_was_built_is_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_was_built_is_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
     builds = small_builds(tmp_path, monkeypatch)
     assert len(builds) == 2
-    built = build_all(builds, threads)
+    built = build_all(builds, processes)
     assert [each.error for each in built] == [None, None]
     assert all(each.seconds > 0 and path_of(each.build).exists() for each in built)
-    assert all(each.seconds == 0 for each in build_all(builds, threads))  # and is not built again
+    assert all(each.seconds == 0 for each in build_all(builds, processes))  # and is not built again
     kept = sorted(cache_directory().iterdir())
     _ = make_plan(dense_problem(64, 64, 64, "float32"), H200, kernel_named("coalesced")).binary
     assert sorted(cache_directory().iterdir()) == kept == sorted(path_of(build) for build in builds)
@@ -101,9 +102,27 @@ def test_what_was_built_is_in_the_cache(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_what_does_not_compile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build = small_builds(tmp_path, monkeypatch)[0]
-    (built,) = build_all([build._replace(macros=(*build.macros, ("ELEMENT", "no_such_type")))])
-    assert built.error is not None
-    assert "NVRTC" in built.error
+    wrong = [build._replace(macros=(*build.macros, ("ELEMENT", f"no_such_type_{i}"))) for i in range(3)]
+    for built in [*build_all(wrong[:1]), *build_all(wrong[1:], 2)]:  # here, and in processes
+        assert built.error is not None
+        assert "NVRTC" in built.error
+
+
+def test_a_compiler_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    builds = small_builds(tmp_path, monkeypatch)
+    monkeypatch.setattr(compile_worker, "MODULE", "no_such_module")
+    for built in build_all(builds, 2):
+        assert built.error == "the compiler's process ended (1)"
+        assert not path_of(built.build).exists()
+
+
+def test_random_products_are_odd_and_even() -> None:
+    problems = anything("bfloat16", 61)
+    odd = [problem for problem in problems if problem.k % 2]
+    assert len(problems) == 61
+    assert len(odd) == 30
+    assert {problem.layouts for problem in problems if problem not in odd} == {f"{layout}r" for layout in LAYOUTS}
+    assert all(problem.a.alignment >= 16 and problem.b.alignment >= 16 for problem in problems if problem not in odd)
 
 
 def test_a_bench_compiles_all_before_it_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +148,7 @@ def test_the_command_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         (row,) = run.records
         assert row.calls == (int(count) if folder == "first" else 0)
         assert (row.seconds_max is not None and 0 < row.seconds_max <= row.seconds) == (folder == "first")
-        assert f"| fp32 | 1 at once | {row.calls} |" in warm_section(run.records)[0]
+        assert f"| fp32 | 1 at once, for 2 plans | {row.calls} |" in warm_section(run.records)[0]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,8 @@ def warm(
     file: File = None,
     layout: Annotated[str, typer.Option(help="of --mnk and --file: how A and B lie", metavar="rr|rc|cr|cc")] = "rr",
     chip: Annotated[str | None, typer.Option(help="v100, a100, rtx4090, h100, h200; this GPU, or h200")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="compilers at once; one for each core, at most 8, unless told")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="compilers at once; one for each core unless told")] = None,
+    products: Annotated[int, typer.Option("--random", min=0, help="so many products of random extents besides")] = 0,
     record: Annotated[Path | None, typer.Option("--record", help="keep the Records in this folder", metavar="DIR")] = None,
 ) -> None:
     """Compile what plans use ahead of need, into the cache.
@@ -70,7 +71,7 @@ def warm(
     from lapidist.bench.warming import conditions_of, row_of, warm_type
     from lapidist.dtypes import math_named
     from lapidist.problem import dense_problem
-    from lapidist.warm import ordinary
+    from lapidist.warm import anything, ordinary
 
     require_layout(layout)
     outputs = Outputs(False, None, None, None, record, "warm-" + dtype.replace(",", "-"))
@@ -79,6 +80,7 @@ def warm(
     for part in dtype.split(","):
         cases = [parse_mnk(one, part) for one in mnk or ()] + (read_cases(file, part) if file is not None else [])
         problems = [dense_problem(*case.extents, case.math, layout) for case in cases] or ordinary(math_named(part))
+        problems += anything(math_named(part), products)
         warmed = warm_type(part, problems, device, jobs)
         print(warmed)
         failures += len(warmed.failed)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import os
 import random
-import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from lapidist.compiler import compile_kernel, kept_at
+from lapidist.compile_worker import Order, compile_all
+from lapidist.compiler import kept_at
 from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.kernels import kernel_named
@@ -22,7 +21,6 @@ LAYOUTS = ("rr", "rc", "cr")  # of A and B: as they come, a layer times its weig
 ROWS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 LAYERS = ((8192, 8192), (28672, 8192), (8192, 28672))  # n and k in a transformer of 70 billion parameters
 SQUARES = (128, 256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
-MOST_COMPILERS = 8
 RAGGED = 60  # products of odd extents, log-uniform in the range of the squares
 
 
@@ -44,10 +42,25 @@ def ordinary(math_name: str) -> list[Problem]:
     """Products of every size that people multiply: squares, a transformer's layers, ragged ones."""
     shapes = [(m, n, k) for n, k in LAYERS for m in ROWS] + [(size, size, size) for size in SQUARES]
     aligned = [dense_problem(*shape, math_name, layout) for shape in shapes for layout in LAYOUTS]
-    draw = random.Random(RAGGED)
-    low, high = math.log(SQUARES[0]), math.log(SQUARES[-1])
-    odd = [[round(math.exp(draw.uniform(low, high))) | 1 for _ in range(3)] for _ in range(RAGGED)]
-    return aligned + [dense_problem(m, n, k, math_name) for m, n, k in odd]
+    return aligned + [dense_problem(m, n, k, math_name) for m, n, k in random_extents(RAGGED, True)]
+
+
+def anything(math_name: str, count: int) -> list[Problem]:
+    """What nobody foresaw: half of them odd, half with rows that start on 16 bytes, in each layout."""
+    odd = [dense_problem(*shape, math_name) for shape in random_extents(count // 2, True, seed=1)]
+    even = random_extents(count - count // 2, False, seed=2)
+    return odd + [dense_problem(*shape, math_name, LAYOUTS[i % len(LAYOUTS)]) for i, shape in enumerate(even)]
+
+
+def random_extents(count: int, odd: bool, seed: int = RAGGED) -> list[tuple[int, int, int]]:
+    """Log-uniform in the range of the squares: odd ones, or multiples of 16."""
+    draw, low, high = random.Random(seed), math.log(SQUARES[0]), math.log(SQUARES[-1])
+
+    def extent() -> int:
+        drawn = round(math.exp(draw.uniform(low, high)))
+        return drawn | 1 if odd else -(-drawn // 16) * 16
+
+    return [(extent(), extent(), extent()) for _ in range(count)]
 
 
 def plans_of(problems: Iterable[Problem], device: Device) -> list[Plan]:
@@ -66,29 +79,24 @@ def builds_of(plans: Iterable[Plan]) -> list[Build]:
     return list(dict.fromkeys(Build(plan.kernel.name, plan.problem_macros, plan.device.architecture) for plan in plans))
 
 
-def build_all(builds: Sequence[Build], threads: int | None = None) -> list[Built]:
-    """Compile what the cache lacks. NVRTC works without Python's lock and, since CUDA 11.5, on several programs at once."""
+def build_all(builds: Sequence[Build], processes: int | None = None) -> list[Built]:
+    """Compile what the cache lacks."""
     missing = [build for build in builds if not path_of(build).exists()]
     found = [Built(build, 0.0, None) for build in builds if build not in missing]
-    with ThreadPoolExecutor(threads or compilers()) as pool:
-        return found + list(pool.map(build_one, missing))
+    answers = compile_all([order_of(build) for build in missing], processes or compilers())
+    return found + [Built(build, *answer) for build, answer in zip(missing, answers, strict=True)]
 
 
 def compilers() -> int:
-    """At once: one for each core, up to a few. Phases of NVRTC wait for each other in part, so many gain little; and with sixteen
-    its heap was found corrupted twice, which hundreds of kernels in as many threads then did not repeat: unexplained."""
-    return min(os.cpu_count() or 1, MOST_COMPILERS)
+    """At once: one for each core that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def build_one(build: Build) -> Built:
-    kernel, start, error = kernel_named(build.kernel), time.perf_counter(), None
-    try:
-        compile_kernel(kernel.source, kernel.entry, dict(build.macros), build.architecture, kernel.options)
-    except LapidistError as raised:
-        error = str(raised).splitlines()[0]
-    return Built(build, time.perf_counter() - start, error)
+def order_of(build: Build) -> Order:
+    kernel = kernel_named(build.kernel)
+    return Order(kernel.source, kernel.entry, dict(build.macros), build.architecture, kernel.options)
 
 
 def path_of(build: Build) -> Path:
-    kernel = kernel_named(build.kernel)
-    return kept_at(kernel.source, kernel.entry, dict(build.macros), build.architecture, kernel.options)
+    order = order_of(build)
+    return kept_at(order.source, order.entry, order.defines, order.architecture, order.more)

@@ -203,7 +203,10 @@ def warm_section(records: Sequence[Record]) -> list[str]:
         "all": lambda r: time_words(r.seconds),
         "the longest": lambda r: time_words(r.seconds_max),
     }
-    head = "What plans of squares, of a transformer's layers and of ragged products use, into an empty cache (`lapidist warm`)."
+    head = (
+        "What plans of squares, of a transformer's layers and of ragged products use, into an empty cache (`lapidist warm`), and "
+        "of random products besides, where there are many plans (`--random`)."
+    )
     return [f"## Compiling ahead\n\n{head}\n\n{table(columns, records)}"]
 
 

@@ -54,20 +54,21 @@ def warm_type(dtype: str, problems: Sequence[Problem], device: Device, jobs: int
     plans = plans_of(problems, device)
     if not plans:
         raise ArgumentError(f"--chip: must be one that some kernel runs on; got {device.name} for {dtype}. Choose another")
-    threads = jobs or compilers()
-    built = build_all(builds_of(plans), threads)
-    return Warmed(dtype, device, len(plans), built, threads, time.perf_counter() - start)
+    processes = jobs or compilers()
+    built = build_all(builds_of(plans), processes)
+    return Warmed(dtype, device, len(plans), built, processes, time.perf_counter() - start)
 
 
 def row_of(warmed: Warmed) -> Record:
     """A row without a product. What the cache had is not counted: only an empty one gives a Record worth keeping."""
     longest = max((each.seconds for each in warmed.fresh), default=None)
     math = math_named(warmed.dtype)
+    name = f"{warmed.compilers} at once, for {warmed.plans} plans"
     return Record(
-        f"{warmed.compilers} at once", "host", warmed.device.name, math, "", 0, 0, 0, warmed.seconds, None, None, None, None,
+        name, "host", warmed.device.name, math, "", 0, 0, 0, warmed.seconds, None, None, None, None,
         not warmed.failed, MODE, seconds_max=longest, calls=len(warmed.fresh),
     )  # fmt: skip
 
 
 def conditions_of(device: Device) -> Conditions:
-    return gather(device, device.name, MODE, "NVRTC in threads of one process; the cache was empty where all were compiled")
+    return gather(device, device.name, MODE, "NVRTC in a process for each compiler; the cache was empty where all were compiled")

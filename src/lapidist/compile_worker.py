@@ -1,0 +1,110 @@
+"""Compilers in processes of their own: one build a line in, one answer a line out.
+
+In threads of one process phases of NVRTC wait for each other, so many gained little; and with sixteen of them its heap was found
+corrupted twice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from lapidist.compiler import compile_kernel
+from lapidist.errors import LapidistError
+
+MODULE = "lapidist.compile_worker"  # this one, whatever it is called when it runs
+
+
+class Order(NamedTuple):
+    """What `compile_kernel` is called with."""
+
+    source: str
+    entry: str
+    defines: Mapping[str, object]
+    architecture: str
+    more: tuple[str, ...]
+
+
+class Answer(NamedTuple):
+    seconds: float
+    error: str | None
+
+
+def compile_one(order: Order) -> Answer:
+    """Into the cache, here."""
+    start, error = time.perf_counter(), None
+    try:
+        compile_kernel(order.source, order.entry, order.defines, order.architecture, order.more)
+    except LapidistError as raised:
+        error = str(raised).splitlines()[0]
+    return Answer(time.perf_counter() - start, error)
+
+
+def compile_all(orders: Sequence[Order], processes: int) -> list[Answer]:
+    """Into the cache, by as many processes. One alone needs none."""
+    count = min(processes, len(orders))
+    if count < 2:
+        return [compile_one(order) for order in orders]
+    idle: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
+
+    def ask(order: Order) -> Answer:
+        worker = idle.get()
+        try:
+            return asked(worker, order)
+        finally:
+            idle.put(worker)
+
+    with workers(count) as started, ThreadPoolExecutor(count) as pool:
+        for worker in started:
+            idle.put(worker)
+        return list(pool.map(ask, orders))
+
+
+def asked(worker: subprocess.Popen[str], order: Order) -> Answer:
+    """A worker that died says so for each build that it was to make."""
+    assert worker.stdin is not None
+    assert worker.stdout is not None
+    try:
+        worker.stdin.write(json.dumps(order) + "\n")
+        worker.stdin.flush()
+        line = worker.stdout.readline()
+    except OSError:
+        line = ""
+    return Answer(*json.loads(line)) if line else Answer(0.0, f"the compiler's process ended ({worker.wait()})")
+
+
+@contextmanager
+def workers(count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """They find this package where this process does, and end with their input."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
+    command = [sys.executable, "-m", MODULE]
+    started = [
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(count)
+    ]
+    try:
+        yield started
+    finally:
+        for worker in started:
+            worker.communicate()
+
+
+def serve(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(json.dumps(compile_one(order_from(line))), flush=True)
+
+
+def order_from(line: str) -> Order:
+    source, entry, defines, architecture, more = json.loads(line)
+    return Order(source, entry, defines, architecture, tuple(more))
+
+
+if __name__ == "__main__":
+    serve(sys.stdin)
