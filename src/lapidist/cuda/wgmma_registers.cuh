@@ -13,28 +13,37 @@
 constexpr int NEXT_GROUP = A_IN_REGISTERS ? 2 : 1, NEXT_ROW = A_IN_REGISTERS ? 1 : 8, NEXT_SLAB = A_IN_REGISTERS ? 16 : 64;
 template <int Rows> constexpr int NEXT_WARP = A_IN_REGISTERS ? 16 * Rows : 16;
 
-// A Fragment has the thread's two rows at the k of its lane, and at those half an instruction further.
-// The place of byte `byte` of the row of one k.
-__device__ __forceinline__ const char* place(const char* slab, int k, int byte) { return slab + k * 128 + (byte ^ k % 8 << 4); }
+// A Fragment has the thread's two rows at the k of its lane, and at those half an instruction further. Where they lie in a tile, of
+// the first instruction of a step, is found before the loop: the compiler else puts most of that arithmetic back into it, in front of
+// every second step's loads. The swizzle is the same for all instructions.
+constexpr int LOADS = sizeof(T) == 4 ? 2 : 1, NEXT_K = BK / STEPS * 128;
+// The place of byte `byte` of the row of one k, in its slab.
+__device__ __forceinline__ unsigned place(int k, int byte) { return k * 128 + (byte ^ k % 8 << 4); }
+__device__ __forceinline__ bool late() { return threadIdx.x % 32 / 8 % 2; }
 
 // tf32: one load brings both rows. Of 16 lanes that load at once, 8 elements of m for each of four k lie in half of the banks. So
 // half of the lanes load the k four further first, which lies in the other half; then they exchange the two. `row`: of 16.
-__device__ __forceinline__ void read_fragment(Fragment& to, const char* slab, int k, int row, float) {
-  const int lane = threadIdx.x % 32, late = lane / 8 % 2, mine = (row + lane / 4 * NEXT_GROUP) * 4;
-  const uint2 first = *reinterpret_cast<const uint2*>(place(slab, k + lane % 4 + late * 4, mine));
-  const uint2 second = *reinterpret_cast<const uint2*>(place(slab, k + lane % 4 + (1 - late) * 4, mine));
-  const uint2 near = late ? second : first, far = late ? first : second;
+__device__ __forceinline__ void find_fragment(unsigned (&at)[2], int row, float) {
+  const int lane = threadIdx.x % 32, mine = (row + lane / 4 * NEXT_GROUP) * 4;
+  at[0] = place(lane % 4 + late() * 4, mine), at[1] = place(lane % 4 + !late() * 4, mine);
+}
+__device__ __forceinline__ void read_fragment(Fragment& to, const char* tile, const unsigned (&at)[2]) {
+  const uint2 first = *reinterpret_cast<const uint2*>(tile + at[0]), second = *reinterpret_cast<const uint2*>(tile + at[1]);
+  const uint2 near = late() ? second : first, far = late() ? first : second;
   to[0] = near.x, to[1] = near.y, to[2] = far.x, to[3] = far.y;
 }
 
 // 8 bits: ldmatrix turns pairs of rows, of two k that follow each other; two such words make the rows' four k each. Which k are
 // lines 2t and 2t + 1 of its tiles is free: those of lane t, where lanes 2 and 3 take theirs the other way round, so that a
 // tile's eight k lie in different banks.
-template <typename Byte> __device__ __forceinline__ void read_fragment(Fragment& to, const char* slab, int k, int row, Byte) {
+template <typename Byte> __device__ __forceinline__ void find_fragment(unsigned (&at)[1], int row, Byte) {
   const int lane = threadIdx.x % 32, line = lane % 8, swapped = line / 4 ^ lane / 8 % 2;
+  at[0] = place(lane / 16 * 16 + line / 2 * 4 + swapped * 2 + line % 2, row);
+}
+__device__ __forceinline__ void read_fragment(Fragment& to, const char* tile, const unsigned (&at)[1]) {
   unsigned pairs[4];
-  ldmatrix<true>(pairs, place(slab, k + lane / 16 * 16 + line / 2 * 4 + swapped * 2 + line % 2, row));
-  const unsigned even = lane & 2 ? 0x2064 : 0x6420, odd = lane & 2 ? 0x3175 : 0x7531;
+  ldmatrix<true>(pairs, tile + at[0]);
+  const unsigned even = threadIdx.x & 2 ? 0x2064 : 0x6420, odd = threadIdx.x & 2 ? 0x3175 : 0x7531;
 #pragma unroll
   for (int i = 0; i < 4; i += 2) {
     to[i] = __byte_perm(pairs[i], pairs[i + 1], even);
@@ -42,17 +51,32 @@ template <typename Byte> __device__ __forceinline__ void read_fragment(Fragment&
   }
 }
 
-// The thread's elements of a step along k: of Rows products of 64 rows. `warp`: among those that share the tile.
-template <int Rows> struct Fragments {
-  Fragment at[STEPS][Rows];
+// Of Rows products of 64 rows. `warp`: among those that share the tile.
+template <int Rows, bool Used = A_IN_REGISTERS> struct FragmentPlaces {
+  unsigned at[Rows][LOADS];
 
-  __device__ __forceinline__ void read(const char* tile, int warp) {
+  __device__ __forceinline__ explicit FragmentPlaces(int warp) {
 #pragma unroll
     for (int m = 0; m < Rows; ++m) {
       const int row = warp * NEXT_WARP<Rows> + m * NEXT_SLAB, wide = 128 / sizeof(T);
+      find_fragment(at[m], row % wide, T());
 #pragma unroll
-      for (int i = 0; i < STEPS; ++i)
-        read_fragment(at[i][m], tile + row / wide * (BK * 128), i * (BK / STEPS), row % wide, T());
+      for (int i = 0; i < LOADS; ++i) at[m][i] += row / wide * (BK * 128), opaque(at[m][i]);
     }
+  }
+};
+template <int Rows> struct FragmentPlaces<Rows, false> {
+  __device__ __forceinline__ explicit FragmentPlaces(int) {}
+};
+
+// The thread's elements of a step along k.
+template <int Rows> struct Fragments {
+  Fragment at[STEPS][Rows];
+
+  __device__ __forceinline__ void read(const char* tile, const FragmentPlaces<Rows>& places) {
+#pragma unroll
+    for (int m = 0; m < Rows; ++m)
+#pragma unroll
+      for (int i = 0; i < STEPS; ++i) read_fragment(at[i][m], tile + i * NEXT_K, places.at[m]);
   }
 };

@@ -121,6 +121,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     const unsigned first_a = low_word(pipeline.stage[0].A + own_group<TILE_GROUPS>() * ROWS * SLAB);
     const unsigned first_b = low_word(pipeline.stage[0].B);
     const int first_warp = BY_GROUP ? own_group<GROUPS>() * 4 : warp;  // of those that send patches together
+    const FragmentPlaces<ROWS> places(tile_warp);
     int parity = 0, turn = 0, first_buffer = 0;
     Held<D_COLS, HELD> held;
     const bool few = K <= (HELD - 1) * BK;
@@ -146,7 +147,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           barrier_wait(&pipeline.full[stage], parity);
           StepFactors<ROWS, BN> factors;
           if (FACTORS_ALONG_K) factors.read(pipeline.factors[stage], first_row - tiles.row, first_col - tiles.col, tiles.col);
-          if constexpr (A_IN_REGISTERS) fragments[t].read(pipeline.stage[stage].A, tile_warp);
+          if constexpr (A_IN_REGISTERS) fragments[t].read(pipeline.stage[stage].A, places);
           const unsigned on = stage * further(sizeof(Stage));
           const Descriptor a = descriptor(first_a + on), b = descriptor(first_b + on);
           products_begin();
