@@ -107,7 +107,7 @@ def test_a_tile_decides_the_bytes_for_each_flop() -> None:
 
 def test_the_vendor_takes_a_turn_before_every_fourth_contender() -> None:
     assert turn_order(["peer", *["rung"] * 5], 1) == [0, 1, 2, 3, 4, 0, 5]
-    assert turn_order(["peer", "peer", "rung"], 2) == [0, 1, 2, 0, 1, 2]
+    assert turn_order(["peer", "peer", "rung"], 2) == [0, 1, 2, 0, 2, 1]
     assert turn_order(["rung", "rung"], 1) == [0, 1]
     assert turn_order(["peer"], 3) == [0, 0, 0]
 

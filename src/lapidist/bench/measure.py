@@ -57,6 +57,7 @@ class Protocol:
             f"{self.rounds} turn{'s' if self.rounds > 1 else ''} each, {length}, {timed}, "
             f"after {self.pause_seconds:g} s of rest; graphs of about {self.replay_seconds * 1e3:g} ms; "
             f"median over replays; the vendor before every {VENDOR_EVERY} others"
+            + (", of which each round begins with another one" if self.rounds > 1 else "")
         )
 
 
@@ -289,15 +290,21 @@ class Stage:
 
 
 def turn_order(kinds: Sequence[str], rounds: int) -> list[int]:
-    """Indices: each contender once a round, and the vendor (the first peer) before every fourth of the others."""
+    """Indices: each contender once a round, and the vendor (the first peer) before every fourth of the others.
+
+    From round to round another one is the first: of two turns of the same kernel, the one behind a kernel that draws other power
+    was up to a twentieth slower, as the clock takes longer than half a turn to settle.
+    """
     vendor = kinds.index("peer") if "peer" in kinds else None
     others = [index for index in range(len(kinds)) if index != vendor]
-    one_round: list[int] = []
-    for place, index in enumerate(others):
-        if vendor is not None and place % VENDOR_EVERY == 0:
-            one_round.append(vendor)
-        one_round.append(index)
-    return (one_round if others else [0]) * rounds if kinds else []
+    order: list[int] = []
+    for done in range(rounds):
+        first = done % max(1, len(others))
+        for place, index in enumerate(others[first:] + others[:first]):
+            if vendor is not None and place % VENDOR_EVERY == 0:
+                order.append(vendor)
+            order.append(index)
+    return order if others else [0] * rounds if kinds else []
 
 
 def steps(contenders: Sequence[Contender], protocol: Protocol) -> int:
