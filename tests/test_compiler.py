@@ -9,13 +9,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lapidist import compiler
-from lapidist.compiler import cache_key, compile_kernel, compile_options, compile_source
+from lapidist.compiler import cache_key, compile_kernel, compile_options, compile_source, compile_to_ptx
 from lapidist.errors import CompileError, DeviceError
 from lapidist.launch import Binary
 
@@ -72,6 +73,18 @@ def test_one_pass_gives_ptx_cubin_and_the_report(cache: Path) -> None:
     assert binary.cubin.startswith(b"\x7fELF")
     assert re.search(r"Used \d+ registers", binary.log)
     assert (binary.entry, binary.architecture) == ("twice", "sm_90a")
+
+
+def test_without_the_assembler_the_ptx_is_the_same(cache: Path) -> None:
+    alone = compile_to_ptx(SOURCE, "twice", OPTIONS, "sm_90a", "twice.cu")
+    assert alone == replace(build(), cubin=b"", log=alone.log)
+    assert "registers" not in alone.log
+
+
+def test_what_was_assembled_serves_who_needs_the_ptx(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = build()
+    forbid_nvrtc(monkeypatch)
+    assert compile_to_ptx(SOURCE, "twice", OPTIONS, "sm_90a", "twice.cu") == whole
 
 
 def test_defines_reach_the_source(cache: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lapidist.compiler import compile_options, compile_source
+from lapidist.compiler import compile_options, compile_to_ptx
 from lapidist.machine import run_ptx
 from lapidist.schedule import Schedule, TileGrid, WorkUnit, split_k, stream_k
 from schedule_cases import REDUCTIONS, draw_schedule
@@ -20,7 +20,7 @@ CASES = 4000
 
 def ptx(name: str) -> str:
     options = compile_options({}, "sm_90a")
-    return compile_source((HERE / f"{name}.cu").read_text(), name, options, "sm_90a", f"{name}.cu").ptx
+    return compile_to_ptx((HERE / f"{name}.cu").read_text(), name, options, "sm_90a", f"{name}.cu").ptx
 
 
 def words_of(schedule: Schedule) -> list[int]:

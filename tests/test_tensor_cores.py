@@ -126,7 +126,7 @@ RUNGS = [
 def test_rungs(source: str, element: str, aligned: int) -> None:
     entry = source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_")
     shape = mma_shape(element) if entry == "mma_multistage" else wmma_shape(element, entry != "wmma_simple")
-    binary = compile_kernel(source, entry, {"ELEMENT": element, "ALIGNED": aligned}, "sm_90a")
+    binary = compile_kernel(source, entry, {"ELEMENT": element, "ALIGNED": aligned}, "sm_90a", assembled=False)
     for (m, n, k), (alpha, beta) in zip(SHAPES, ((2, -3), (1, 0), (2, -3)), strict=True):
         a, b, c = operands(element, m, n, k, beta)
         leading = [x.shape[1] + 1 if not aligned else -(-x.shape[1] * x.itemsize // 16) * 16 // x.itemsize for x in (a, b, c)]
@@ -164,7 +164,7 @@ def test_production_family(element: str, layouts: str, vector_bytes: int) -> Non
     contiguous = {"A_CONTIGUOUS": 1 if a_layout == "row" else 2, "B_CONTIGUOUS": 2 if b_layout == "row" else 1}
     vectors = {"A_VECTOR": vector, "B_VECTOR": vector, "D_VECTOR": 1}
     defines = {"ELEMENT": element, "BK": depth, **PRODUCTION_TILE, **contiguous, **vectors}
-    binary = compile_kernel("gemm/mma.cu", "mma", defines, "sm_90a")
+    binary = compile_kernel("gemm/mma.cu", "mma", defines, "sm_90a", assembled=False)
     m, n, k = (64, 64, 4 * depth) if layouts in ("rr", "cc") else (70, 65, 4 * depth + 5)  # whole tiles only; the rest too
     alpha, beta = 2, -3
     a, b, c = operands(element, m, n, k, beta)

@@ -53,7 +53,7 @@ def test_few_configurations_serve_ordinary_products(math: str) -> None:
 )
 def test_kernels_stay_short(m: int, n: int, k: int, math: str, most: int) -> None:
     """NVRTC takes a second for about 5000 instructions of PTX. A timer would tell how busy the computer is."""
-    assert len(ptx_lines(make_plan(dense_problem(m, n, k, math), H200).binary)) < most
+    assert len(ptx_lines(make_plan(dense_problem(m, n, k, math), H200).unassembled)) < most
 
 
 @pytest.mark.parametrize("math", ["bfloat16", "float32"])

@@ -37,7 +37,8 @@ PARAMETER_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """A compiled kernel. PTX is what the machine runs, the cubin what the GPU runs; both come from one compilation."""
+    """A compiled kernel. PTX is what the machine runs, the cubin what the GPU runs; both come from one compilation. For the
+    machine alone there may be no cubin, and no log of the assembler."""
 
     entry: str
     architecture: str

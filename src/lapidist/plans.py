@@ -132,6 +132,11 @@ class Plan:
         return compiled(self.kernel, self.problem_macros, self.device.architecture)
 
     @property
+    def unassembled(self) -> Binary:
+        """The same for the machine, which reads PTX: without machine code, unless it is there."""
+        return compiled(self.kernel, self.problem_macros, self.device.architecture, assembled=False)
+
+    @property
     def problem_macros(self) -> tuple[tuple[str, object], ...]:
         macros = self.kernel.macros(self.problem, self.config, self.scheduled)
         peers = self._peers
@@ -188,7 +193,7 @@ class Plan:
         maps = self.tensor_maps({**at, "workspace": scratch.addresses[1] if scratch else 0})
         operands = [operand for operand in (a, b, c, d, *extras) if operand is not None]
         return Launch(
-            self.binary,
+            self.unassembled,
             self.grid,
             self.block,
             bytes(block.pack(values)),
@@ -229,8 +234,8 @@ class Plan:
 
 
 @cache
-def compiled(kernel: Kernel, macros: tuple[tuple[str, object], ...], architecture: str) -> Binary:
-    return compile_kernel(kernel.source, kernel.entry, dict(macros), architecture, kernel.options)
+def compiled(kernel: Kernel, macros: tuple[tuple[str, object], ...], architecture: str, assembled: bool = True) -> Binary:
+    return compile_kernel(kernel.source, kernel.entry, dict(macros), architecture, kernel.options, assembled)
 
 
 class Scratch:

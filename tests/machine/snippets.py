@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lapidist.compiler import compile_options, compile_source
+from lapidist.compiler import compile_options, compile_to_ptx
 from lapidist.launch import Binary
 from lapidist.machine import Report, run_ptx
 
@@ -57,4 +57,4 @@ def run_body(
 def compiled(file: str, entry: str, architecture: str = "sm_90a", **defines: object) -> Binary:
     """A source of this folder through the project's compiler."""
     text = (SOURCES / file).read_text()
-    return compile_source(text, entry, compile_options(defines, architecture), architecture, file)
+    return compile_to_ptx(text, entry, compile_options(defines, architecture), architecture, file)

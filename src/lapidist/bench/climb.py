@@ -175,8 +175,8 @@ def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
     c = poisoned_matrix(case.m, case.n, case.out_dtype)
     plan = api.plan(a, b, out=c, kernel=_kernel_name(contender), device="machine", precision=case.precision).plan
     assert plan is not None
-    launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(c, "out"), 1.0, 0.0)
     facts = facts_of(plan, plan.device, chosen=_kernel_name(contender) is None, disassembled=False)
+    launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(c, "out"), 1.0, 0.0)
     reports = [machine.run(launch, merge_loads=True) for _ in range(rounds)]
     report, times = reports[-1], sorted(report.seconds for report in reports)
     seconds = times[len(times) // 2]

@@ -202,11 +202,11 @@ def explain_kernel(
     m, n, k = shape
     rows, columns, depth = (min(extent, COUNTED_AT) for extent in shape)
     product = product_of(kernel, math, (rows, columns, depth), schedule=WHOLE_TILES)
+    code = code_of(product.plan)
     counts = count(product.launch(), on_progress)
     twice = count(product_of(kernel, math, (rows, columns, 2 * depth), schedule=WHOLE_TILES).launch(), on_progress)
     element, output = element_of(math), outputs_of(element_of(math).name, element_of(math).name)[0]
     own = (m + n) * k * element.nbytes + m * n * size_of(output)
-    code = code_of(product.plan)
     residence = residence_of(product.plan, (m, n), device, code)
     answer = explain(
         along(counts, twice, k / depth - 1),
