@@ -26,7 +26,7 @@ pytestmark = pytest.mark.gpu
 def knobs(math: str) -> list[Config]:
     """Each exchanged, too; of those that do not fit a layout the others are enough."""
     tiles = [tile(math, 64, 64, 4), tile(math, 128, 80, 4, (2, 1)), tile(math, 128, 64, 3, (1, 2)), tile(math, 256, 96, 3)]
-    tiles += [tile(math, 64, 64, 4, (2, 2)), tile(math, 128, 96, 3, (4, 1))]
+    tiles += [tile(math, 64, 64, 4, (2, 2)), tile(math, 128, 96, 3, (4, 1)), tile(math, 256, 200, 3, (2, 1))]
     by_turns = [tile(math, 64, 96, 4, ping_pong=True), tile(math, 128, 64, 3, ping_pong=True)]
     return [replace(each, exchanged=exchanged) for each in (*tiles, *by_turns) for exchanged in (False, True)]
 

@@ -14,7 +14,7 @@ from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.hopper import WGMMA_FAMILY
 from lapidist.hopper_knobs import tile
-from test_wgmma import check, lying, multiply, whole
+from test_wgmma import check, lying, multiply, operands, whole
 
 FLOATS = {"out_dtype": "float32"}
 WAYS: list[tuple[str, Config, dict[str, Any], int]] = [
@@ -88,3 +88,37 @@ def test_208_columns() -> None:
         check(multiply(a, b, kernel="wgmma", config=config), a, b)
     with pytest.raises(lapidist.RefusalError, match="192 registers for its sums; this tile gives it 208"):
         multiply(a[:, :135], b[:135, :263], kernel="wgmma", config=tile("bfloat16", 256, 208, 2))
+
+
+@pytest.mark.parametrize(
+    ("math", "more"),
+    [
+        ("bfloat16", {}),
+        ("bfloat16", {"exchanged": True, "schedule": "stream_k", "avail_sms": 4}),
+        ("float16", {"exchanged": True}),
+        ("tf32", {}),
+        ("float8_e4m3fn", {"out_dtype": "float32"}),
+        ("float8_e4m3fn", {"out_dtype": "bfloat16"}),
+    ],
+    ids=str,
+)
+def test_200_columns(math: str, more: dict[str, Any]) -> None:
+    """The last patch of a row begins inside of the one before it. More than one tile; D ends inside of the last one."""
+    asked = dict(more)
+    exchanged = asked.pop("exchanged", False)
+    m, n = (432, 520) if exchanged else (520, 432)
+    a, b, precision = operands(math, m, n, 272)
+    config = tile(math, 256, 200, 3, (2, 1), exchanged=exchanged)
+    check(multiply(a, b if exchanged else lying(b, "col"), kernel="wgmma", config=config, **precision, **asked), a, b)
+
+
+def test_columns_that_leave_twice_meet_nothing() -> None:
+    a, b, c = whole((520, 136), 1, "bfloat16"), whole((136, 432), 2, "bfloat16"), whole((520, 432), 3, "bfloat16")
+    config = tile("bfloat16", 256, 200, 2, (2, 1))
+    with pytest.raises(lapidist.RefusalError, match="of 200 columns eight leave twice: they would meet C"):
+        multiply(a, b, c, kernel="wgmma", beta=1.0, config=config)
+    bytewise = a.astype(ml_dtypes.float8_e5m2), lying(b.astype(ml_dtypes.float8_e5m2), "col")
+    with pytest.raises(lapidist.RefusalError, match="tiles of 200 bytes begin elsewhere"):
+        multiply(*bytewise, kernel="wgmma", out_dtype="float8_e5m2", config=tile("float8_e5m2", 256, 200, 2, (2, 1)))
+    with pytest.raises(lapidist.RefusalError, match="D by the copy engine"):
+        multiply(a[:, :135], b[:135, :431], kernel="wgmma", config=tile("bfloat16", 128, 200, 2, (2, 1)))

@@ -11,7 +11,7 @@ from functools import partial
 
 from lapidist.config import Config
 from lapidist.dtypes import FP8, TF32, element_of, size_of
-from lapidist.hopper_knobs import refuse_knobs, refuse_rung_knobs, tile
+from lapidist.hopper_knobs import HALF_PATCHED, refuse_knobs, refuse_rung_knobs, tile
 from lapidist.hopper_operands import (
     PATCH_BYTES,
     PATCH_ROWS,
@@ -55,7 +55,8 @@ SUMS, SUMS_OF_THREE = 192, 96  # registers of a thread for sums and what it turn
 PLAIN_SUMS = 208  # where D leaves by the copy engine, and nothing else passes through registers
 BY_REGISTERS = 48  # for 64 rows of A: elements of a step and of the one before, and on their way
 PROMOTED_SUMS, PROMOTED_SUMS_OF_THREE = 200, 136  # likewise, of 224 a thread, or 160 where three warpgroups multiply
-MATHS = (*TURNED, TF32, "int8", "uint8", *FP8)
+INTEGERS = "int8", "uint8"
+MATHS = (*TURNED, TF32, *INTEGERS, *FP8)
 
 
 # ---- what they refuse ----
@@ -105,7 +106,9 @@ def refuse_tile(problem: Problem, config: Config) -> str | None:
     if slabs * config.bn // 2 + through > room:
         more = f", and A takes {through} on its way through them" if through else ""
         return f"a thread has {room} registers for its sums; this tile gives it {slabs * config.bn // 2}{more}"
-    if config.bn * size_of(problem.out_dtype) % PATCH_BYTES and not turned_d(problem):
+    if wrong := refuse_half_patch(problem, config):
+        return wrong
+    if config.bn != HALF_PATCHED and config.bn * size_of(problem.out_dtype) % PATCH_BYTES and not turned_d(problem):
         return f"D leaves in patches whose rows have {PATCH_BYTES} bytes or more; this tile has {config.bn} columns"
     if config.ping_pong and problem.scaling.promoted:
         return "in ping-pong a warpgroup has a tile to itself, whose sums stay in the tensor core: these shall be promoted"
@@ -117,6 +120,21 @@ def refuse_tile(problem: Problem, config: Config) -> str | None:
         return f"promoted sums are held twice, beside a factor a column: a thread has room for {room}; this tile gives it {held}"
     if problem.scaling.b.kind == SQUARES and config.bn > K_BLOCK + (config.bn & -config.bn):
         return f"a tile meets at most two factors along its columns, 128 columns each; one of {config.bn} may meet three"
+    return None
+
+
+def refuse_half_patch(problem: Problem, config: Config) -> str | None:
+    """A tile's last patch begins inside of the one before it."""
+    if config.bn != HALF_PATCHED:
+        return None
+    if problem.math in INTEGERS:
+        return f"wgmma multiplies 8-bit integers by columns in 16s; this tile has {config.bn}"
+    if problem.c is not None or problem.scaling.scaled:
+        return f"of {config.bn} columns eight leave twice: they would meet C, or a factor, twice"
+    if size_of(problem.out_dtype) == 1:
+        return f"the copy engine writes from multiples of {TMA_ALIGNMENT} bytes on; tiles of {config.bn} bytes begin elsewhere"
+    if config.ping_pong or config.cluster == 1 or not copies_out(problem):
+        return f"tiles of {config.bn} columns are those of clusters whose blocks share each tile, D by the copy engine"
     return None
 
 
@@ -236,6 +254,10 @@ def family_configs(math: str) -> Tuned:
     pairs.append(tile(math, 256, 192, deepest(256, 192), (1, 2)))
     widest = tile(math, 256, 208, deepest(256, 208, turned_b=False), (2, 1))
     pairs.append(replace(widest, exchanged=math in TURNED))
+    if math not in INTEGERS:
+        # At 8192^3 128 of 132 multiprocessors have ten rounds of those; of these, narrower by a twenty-fifth, all have ten.
+        narrower = tile(math, 256, HALF_PATCHED, deepest(256, HALF_PATCHED, turned_b=False), (2, 1))
+        pairs.append(replace(narrower, exchanged=math in TURNED))
     # Where k is short, stores are long: they run beside the other warpgroup's products.
     by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
     # B is A by columns where they are exchanged, and A lies by rows: a stage more may find room.

@@ -17,6 +17,7 @@ from lapidist.problem import Problem
 
 TILE_ROWS = 64, 128, 192, 256
 COLUMNS, MOST_COLUMNS = 16, 256
+HALF_PATCHED = 200  # columns, the last eight of which leave with eight others once more
 RUNG_COLUMNS = 64  # of a slab of B, which a block loads as a whole
 PRODUCERS = 128  # a warpgroup: registers move between whole ones
 CLUSTERS = (1, 1), (2, 1), (1, 2), (2, 2), (4, 1)
@@ -56,8 +57,8 @@ def refuse_knobs(problem: Problem, config: Config) -> str | None:
     step, rows = ROW_BYTES // size_of(problem.dtype), rows_of_warp(config.bm, config.ping_pong)
     if config.bm not in TILE_ROWS:
         return f"a warpgroup multiplies 64 rows: bm is 64, 128, 192 or 256; it is {config.bm}"
-    if config.bn not in range(COLUMNS, MOST_COLUMNS + 1, COLUMNS):
-        return f"an instruction multiplies up to 256 columns: bn is a multiple of 16 up to 256; it is {config.bn}"
+    if config.bn not in (*range(COLUMNS, MOST_COLUMNS + 1, COLUMNS), HALF_PATCHED):
+        return f"an instruction multiplies up to 256 columns: bn is a multiple of 16 up to 256, or 200; it is {config.bn}"
     if config.bk != step:
         return f"a step along k is a row of the swizzle, 128 bytes: bk is {step} of {problem.dtype}; it is {config.bk}"
     if (config.wm, config.wn, config.tm, config.tn) != (rows, config.bn, 0, 0):

@@ -157,9 +157,10 @@ def patch(problem: Problem, config: Config, peers: int = 1) -> tuple[int, int]:
     as many columns, or 64 that are four warps'. They divide the tile."""
     size = size_of(problem.out_dtype)
     if turned_d(problem):
-        lines = next(lines for lines in (64, 32, 16) if lines * size <= ROW_BYTES and config.bn % lines == 0)
+        lines = next((lines for lines in (64, 32) if lines * size <= ROW_BYTES and config.bn % lines == 0), 16)
         return (4 if by_group(problem, config, peers) else 1) * PATCH_ROWS, lines
-    return next((width // size for width in (128, 64) if config.bn % (width // size) == 0), PATCH_BYTES // size), PATCH_ROWS
+    least = 16 if config.bn % 16 else PATCH_BYTES // size  # one that overlaps brings eight columns
+    return next((width // size for width in (128, 64) if config.bn % (width // size) == 0), least), PATCH_ROWS
 
 
 def by_group(problem: Problem, config: Config, peers: int = 1) -> bool:

@@ -134,6 +134,7 @@ template <int N> struct Wgmma;
 #define SUMS_160 SUMS_144, SUMS_8(72)
 #define SUMS_176 SUMS_160, SUMS_8(80)
 #define SUMS_192 SUMS_176, SUMS_8(88)
+#define SUMS_200 SUMS_192, SUM(96), SUM(97), SUM(98), SUM(99)
 #define SUMS_208 SUMS_192, SUMS_8(96)
 #define SUMS_224 SUMS_208, SUMS_8(104)
 #define SUMS_240 SUMS_224, SUMS_8(112)
@@ -150,6 +151,7 @@ template <int N> struct Wgmma;
 #define NAMES_160 NAMES_144 ", %72, %73, %74, %75, %76, %77, %78, %79"
 #define NAMES_176 NAMES_160 ", %80, %81, %82, %83, %84, %85, %86, %87"
 #define NAMES_192 NAMES_176 ", %88, %89, %90, %91, %92, %93, %94, %95"
+#define NAMES_200 NAMES_192 ", %96, %97, %98, %99"
 #define NAMES_208 NAMES_192 ", %96, %97, %98, %99, %100, %101, %102, %103"
 #define NAMES_224 NAMES_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define NAMES_240 NAMES_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
@@ -180,6 +182,9 @@ WGMMA(144, 72, 73, 74, 75, 76, 77)
 WGMMA(160, 80, 81, 82, 83, 84, 85)
 WGMMA(176, 88, 89, 90, 91, 92, 93)
 WGMMA(192, 96, 97, 98, 99, 100, 101)
+#if !TOKEN(IS_WHOLE_, ELEMENT)
+WGMMA(200, 100, 101, 102, 103, 104, 105)
+#endif
 WGMMA(208, 104, 105, 106, 107, 108, 109)
 WGMMA(224, 112, 113, 114, 115, 116, 117)
 WGMMA(240, 120, 121, 122, 123, 124, 125)

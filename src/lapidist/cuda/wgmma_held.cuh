@@ -35,7 +35,7 @@ template <int Cols> struct WayOut {
   }
   __device__ __forceinline__ void send(int patch) const {
     if (!leads()) return;
-    const int down = row + patch / D_PATCHES * NEXT_SLAB, along = col + patch % D_PATCHES * Cols;
+    const int down = row + patch / D_PATCHES * NEXT_SLAB, along = col + patch_begin(patch % D_PATCHES);
     tma_store(map, D_TURNED ? down : along, D_TURNED ? along : down, inner, outer, buffer(patch).bytes);
     if (!BY_GROUP) tma_store_commit();
   }

@@ -33,7 +33,7 @@
 #include "scales.cuh"
 #include "wgmma_operands.cuh"
 #define THREADS (SHARERS + 128)
-static_assert(BM % 64 == 0 && BM <= 256 && BN % 16 == 0 && BN <= 256, "tiles are counted in 64 rows, 16 columns");
+static_assert(BM % 64 == 0 && BM <= 256 && BN % 8 == 0 && BN <= 256, "tiles are counted in 64 rows, 8 columns");
 static_assert(CLUSTER_N <= 2, "two blocks share A");
 static_assert(CLUSTER <= 4, "larger clusters find no place on the chip");
 
@@ -50,7 +50,11 @@ static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of 
 constexpr int A_LEAST = A_ROWS > BM - BN ? A_ROWS : (BM - BN + 15) / 16 * 16;
 constexpr int A_LOADED = CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
 constexpr int A_BYTES = tile_bytes(A_TURNED, A_LOADED), B_BYTES = tile_bytes(B_TURNED, BN);
-constexpr int D_COLS = patch_columns(BN), D_PATCHES = BN / D_COLS;
+constexpr int D_COLS = patch_columns(BN), D_PATCHES = (BN + D_COLS - 1) / D_COLS;
+// Where they do not divide the tile, the last patch begins inside of the one before it and brings some columns again.
+constexpr bool OVERLAPS = BN % D_COLS > 0;
+static_assert(!OVERLAPS || (D_COPY_ENGINE && !ADDEND && !PEERS_IN_CLUSTER), "what leaves twice meets no C, and has one owner");
+__device__ constexpr int patch_begin(int patch) { return (patch + 1) * D_COLS > BN ? BN - D_COLS : patch * D_COLS; }
 constexpr int ALL_PATCHES = ROWS * D_PATCHES;  // of a warp
 // 4 KB a warp that take turns, tile after tile; three warpgroups have a stage more in place of half of them.
 constexpr int D_BUFFERS = D_COPY_ENGINE ? (GROUPS == 3 ? 2048 : 4096) / (16 * D_COLS * sizeof(Out)) : 1;
@@ -61,7 +65,7 @@ constexpr bool ANEW = !PROMOTED && !(SCHEDULED && (SEPARATE || PEERS_IN_CLUSTER)
 // Patches of a tile that registers have room for, as elements of D, beside the sums of the next one.
 constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8, ROOM = REGISTERS - (32 + BN / 2) * ROWS;
 constexpr bool MAY_HOLD = !PROMOTED && !SCHEDULED && !PING_PONG && !BY_GROUP && D_COPY_ENGINE && sizeof(Out) > 1 &&
-                          !A_IN_REGISTERS && GROUPS < 3;
+                          !A_IN_REGISTERS && GROUPS < 3 && !OVERLAPS;
 constexpr int HELD = !MAY_HOLD || ROOM < 0 ? 0 : ALL_PATCHES * PATCH_REGISTERS < ROOM ? ALL_PATCHES : ROOM / PATCH_REGISTERS;
 
 struct alignas(1024) Stage { char A[A_BYTES], B[B_BYTES]; };

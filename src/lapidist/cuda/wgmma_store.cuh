@@ -48,9 +48,10 @@ __device__ __forceinline__ void at_patch(Sums* sums, int number, Use use) {
     if (Patches == 1 || p == number) use(sums + p * (Cols / 2));
 }
 
-// As wide as the swizzle can be and the tile's columns allow; of a turned D, as many lines as make 2 KB.
+// As wide as the swizzle can be and the tile's columns allow; of a turned D, as many lines as make 2 KB. Eight columns more than 16s
+// are brought by a patch of 16 that overlaps.
 __device__ constexpr int patch_columns(int columns) {
-  const int least = D_TURNED ? 16 : 32 / sizeof(Out);
+  const int least = D_TURNED || columns % 16 > 0 ? 16 : 32 / sizeof(Out);
   for (int width = 128 / sizeof(Out); width > least; width /= 2)
     if (columns % width == 0) return width;
   return least;

@@ -233,7 +233,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.D[first_warp]);
         const int out_row = BY_GROUP ? tiles.row + first_warp % (TILE_GROUPS * 4) / 4 * ROWS * 64 : warp_row;
         const WayOut<D_COLS> out = {&d_map, buffers, out_row, tiles.col, tiles.inner, tiles.outer, first_buffer};
-        out.store<0, ALL_PATCHES - HELD>([&](int i) { out.buffer(i).lay(sums[0] + i * (D_COLS / 2)); });
+        out.store<0, ALL_PATCHES - HELD>([&](int i) { out.buffer(i).lay(sums[i / D_PATCHES] + patch_begin(i % D_PATCHES) / 2); });
         held.take(out, sums[0], tiles.end - tiles.begin);
         if (few || tiles.last()) held.store_all();
       } else {
