@@ -12,7 +12,7 @@ import lapidist
 from lapidist import machine
 from lapidist.arrays import operand_of
 from lapidist.hopper import tile
-from test_wgmma import check, lying, whole
+from test_wgmma import check, lying, operands, whole
 
 
 @pytest.mark.parametrize("b_layout", ["row", "col"])
@@ -29,6 +29,19 @@ def test_shares_of_every_size(m: int, n: int, k: int, b_layout: str) -> None:
         sanitize=True,
         counting=False,
     )
+    check(d, a, b)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(61, 131, 333), (64, 29, 35), (5, 3, 9)], ids=str)
+@pytest.mark.parametrize("math", ["int8", "float8_e4m3fn", "tf32"])
+def test_turned(math: str, m: int, n: int, k: int) -> None:
+    """Squares of as many lines as a piece has elements, or half as many; pieces in which the matrix begins or ends come apart."""
+    a, b, more = operands(math, m, n, k)
+    gemm = lapidist.plan(a, b, kernel="wgmma", config=tile(math, 64, 32, 2), device="machine", **more)
+    assert gemm.plan is not None
+    d = np.zeros((m, n), "int32" if math == "int8" else "float32")
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
+    machine.run(launch, sanitize=True, counting=False)
     check(d, a, b)
 
 

@@ -40,6 +40,11 @@ struct Readable {
     const char* const piece = static_cast<const char*>(first) - skew_of(first);
     return (piece >= begin) & (piece + (skew_of(first) ? 32 : 16) <= end);
   }
+  // Whether 32 bytes from the piece on are inside.
+  __device__ __forceinline__ bool holds_pair(const void* first) const {
+    const char* const piece = static_cast<const char*>(first) - skew_of(first);
+    return (piece >= begin) & (piece + 32 <= end);
+  }
   // 16 bytes, of which `exist` elements are in the line.
   template <typename Element> __device__ __forceinline__ Words piece(const Element* source, int exist) const {
     if (!holds(source)) return elements(source, exist);
@@ -70,17 +75,6 @@ __device__ __forceinline__ void load_pair_here(const char* place, bool wanted, W
       "}\n"
       : "=r"(low.at[0]), "=r"(low.at[1]), "=r"(low.at[2]), "=r"(low.at[3]), "=r"(high.at[0]), "=r"(high.at[1]),
         "=r"(high.at[2]), "=r"(high.at[3]) : "l"(place), "r"(static_cast<int>(wanted)) : "memory");
-}
-
-// The same where `whole`, and the second 16 only for `both`; zeros elsewhere.
-__device__ __forceinline__ void load_pair_if(const char* place, bool whole, bool both, Words& low, Words& high) {
-  low = {}, high = {};
-  asm volatile(
-      "{\n.reg .pred one, two;\nsetp.ne.s32 one, %9, 0;\nsetp.ne.s32 two, %10, 0;\n"
-      "@one ld.global.v4.u32 {%0, %1, %2, %3}, [%8];\n@two ld.global.v4.u32 {%4, %5, %6, %7}, [%8 + 16];\n}"
-      : "+r"(low.at[0]), "+r"(low.at[1]), "+r"(low.at[2]), "+r"(low.at[3]), "+r"(high.at[0]), "+r"(high.at[1]),
-        "+r"(high.at[2]), "+r"(high.at[3])
-      : "l"(place), "r"(static_cast<int>(whole)), "r"(static_cast<int>(whole && both)) : "memory");
 }
 
 // In one store: behind a branch the compiler else makes four of it.
