@@ -42,6 +42,11 @@ struct Walk {
   int at, end, count, region, number;
 };
 
+// Of numbers that are not negative: with signs a division is a third longer.
+__device__ __forceinline__ int floor_div(int whole, int part) {
+  return static_cast<unsigned>(whole) / static_cast<unsigned>(part);
+}
+
 struct Schedule {
   int tiles_m, tiles_n, iterations;
   int along_m, panel, chunk;
@@ -52,8 +57,9 @@ struct Schedule {
 
   __device__ __forceinline__ int block_of_launch(int index) const {
     if (reduction == REDUCTION_CLUSTER && sk_blocks > 0) {
-      const int cluster = sk_blocks / regions;
-      return index % cluster * regions + index / cluster;
+      const int cluster = floor_div(sk_blocks, regions);
+      const int group = floor_div(index, cluster);
+      return (index - group * cluster) * regions + group;
     }
     return remap && index < 2 * wave ? index / 2 + index % 2 * wave : index;
   }
@@ -107,19 +113,19 @@ struct Schedule {
   }
 
   __device__ __forceinline__ Walk shared_walk(int block) const {
-    const int number = block / regions;
+    const int number = floor_div(block, regions);
     const int begin = number * normal_iterations + (number < big_blocks ? number : big_blocks);
-    return Walk{Walk::SHARED, begin, begin + normal_iterations + (number < big_blocks), 0, block % regions, number};
+    return Walk{Walk::SHARED, begin, begin + normal_iterations + (number < big_blocks), 0, block - number * regions, number};
   }
 
   // Backwards: the tile that another block finishes first, the own one last.
   __device__ __forceinline__ bool next_shared(Walk& walk, WorkUnit& unit) const {
     if (walk.end <= walk.at) return false;
     const bool split = regions == sk_tiles;  // split-K: a tile a region, so most divisions, a tenth of a microsecond each, go
-    const int within = split ? 0 : (walk.end - 1) / iterations, tile_begin = within * iterations;
-    const int start = walk.at > tile_begin ? walk.at : tile_begin, region_blocks = sk_blocks / regions;
+    const int within = split ? 0 : floor_div(walk.end - 1, iterations), tile_begin = within * iterations;
+    const int start = walk.at > tile_begin ? walk.at : tile_begin, region_blocks = floor_div(sk_blocks, regions);
     const int first = split ? 0 : owner(tile_begin), last = split ? region_blocks - 1 : owner(tile_begin + iterations - 1);
-    const int tile = walk.region * (split ? 1 : sk_tiles / regions) + within;
+    const int tile = walk.region * (split ? 1 : floor_div(sk_tiles, regions)) + within;
     const int region_block = walk.region * region_blocks;
     unit = of_tile((dp_first ? dp_tiles : 0) + tile, start - tile_begin, walk.end - tile_begin);
     walk.end = start;
@@ -137,14 +143,15 @@ struct Schedule {
   }
 
   __device__ __forceinline__ bool next_reduction(Walk& walk, WorkUnit& unit) const {
-    const int tile = walk.at / fragments, region_tiles = sk_tiles / regions, within = tile % region_tiles;
+    const int tile = floor_div(walk.at, fragments), region_tiles = floor_div(sk_tiles, regions);
+    const int region = floor_div(tile, region_tiles), within = tile - region * region_tiles;
     const int first = owner(within * iterations), last = owner(within * iterations + iterations - 1);
     if (walk.count-- <= 0 || last == first) return false;
     unit = of_tile((dp_first ? dp_tiles : 0) + tile, 0, 0);
     unit.peers = last - first + 1;
-    unit.slot = slot_of(tile / region_tiles * (sk_blocks / regions) + first, 0);
+    unit.slot = slot_of(region * floor_div(sk_blocks, regions) + first, 0);
     unit.flag = walk.at;
-    unit.fragment = walk.at % fragments;
+    unit.fragment = walk.at - tile * fragments;
     return true;
   }
 
@@ -158,7 +165,8 @@ struct Schedule {
   // The block of a region that computes its iteration: the first `big_blocks` have one more than the others.
   __device__ __forceinline__ int owner(int iteration) const {
     const int in_big = big_blocks * (normal_iterations + 1);
-    return iteration < in_big ? iteration / (normal_iterations + 1) : big_blocks + (iteration - in_big) / normal_iterations;
+    return iteration < in_big ? floor_div(iteration, normal_iterations + 1)
+                              : big_blocks + floor_div(iteration - in_big, normal_iterations);
   }
 
   __device__ __forceinline__ int slots_per_block() const { return regions == sk_tiles ? 1 : 2; }
@@ -177,7 +185,7 @@ struct Schedule {
   }
   __device__ __forceinline__ void locate(WorkUnit& unit) const {
     const int tiles = tiles_m * tiles_n;
-    unit.batch = unit.tile < tiles ? 0 : unit.tile / tiles;
+    unit.batch = unit.tile < tiles ? 0 : floor_div(unit.tile, tiles);
     place(unit.tile - unit.batch * tiles, unit.row, unit.column);
   }
 
@@ -185,18 +193,19 @@ struct Schedule {
   __device__ __forceinline__ void place(int index, int& row, int& column) const {
     const int lines = along_m ? tiles_n : tiles_m, steps = along_m ? tiles_m : tiles_n;
     if (panel == 1) {
-      row = index / steps;
+      row = floor_div(index, steps);
       column = index - row * steps;
       if (along_m) index = row, row = column, column = index;
       return;
     }
     // A panel of more lines than there are is the same order, and panel * steps cannot overflow.
     const int deep = panel < lines ? panel : lines, wide = chunk < steps ? chunk : steps;
-    const int panel_index = index / (deep * steps), in_panel = index - panel_index * deep * steps;
+    const int panel_index = floor_div(index, deep * steps), in_panel = index - panel_index * deep * steps;
     const int height = deep < lines - panel_index * deep ? deep : lines - panel_index * deep;
-    const int chunk_index = in_panel / (height * wide), in_chunk = in_panel - chunk_index * height * wide;
+    const int chunk_index = floor_div(in_panel, height * wide), in_chunk = in_panel - chunk_index * height * wide;
     const int width = wide < steps - chunk_index * wide ? wide : steps - chunk_index * wide;
-    const int line = panel_index * deep + in_chunk / width, step = chunk_index * wide + in_chunk % width;
+    const int down = floor_div(in_chunk, width);
+    const int line = panel_index * deep + down, step = chunk_index * wide + in_chunk - down * width;
     row = along_m ? step : line;
     column = along_m ? line : step;
   }

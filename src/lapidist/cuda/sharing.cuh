@@ -87,10 +87,10 @@ struct Work {
 #if SCHEDULED
     __syncthreads();  // shared memory is free for the next unit
     if (threadIdx.x == 0) {
-      desk.more = schedule.next(desk.walk, desk.unit);
-      while (!desk.more && (desk.block += gridDim.x) < schedule.blocks) {  // persistent blocks take every gridDim.x-th
+#pragma unroll 1
+      while (!(desk.more = schedule.next(desk.walk, desk.unit))) {
+        if ((desk.block += gridDim.x) >= schedule.blocks) break;  // persistent blocks take every gridDim.x-th
         desk.walk = schedule.walk(desk.block);
-        desk.more = schedule.next(desk.walk, desk.unit);
       }
     }
     __syncthreads();

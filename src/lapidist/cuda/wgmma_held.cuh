@@ -5,9 +5,8 @@
 
 #include "wgmma_store.cuh"  // first: it brings the element types
 
-template <typename Element> struct Kept { typedef Sum Word; };  // 4 bytes: a word is a sum
-template <> struct Kept<half> { typedef unsigned Word; };       // 2 bytes: of two
-template <> struct Kept<__nv_bfloat16> { typedef unsigned Word; };
+template <typename Element, int Size = sizeof(Element)> struct Kept { typedef Sum Word; };  // 4 bytes: a word is a sum
+template <typename Element> struct Kept<Element, 2> { typedef unsigned Word; };             // 2 bytes: of two
 
 template <int Cols, bool Group> struct Place { typedef Patch<Cols> Type; };
 template <int Cols> struct Place<Cols, true> { typedef GroupPatch<Cols> Type; };

@@ -60,7 +60,7 @@ struct Tiles : Work {
 // A division is some hundred cycles, which a block's first load waits for: most tiles are of the first matrix and band.
 __device__ __forceinline__ int quotient(int whole, int part) {
   if (whole < part) return 0;
-  return static_cast<unsigned>(whole) / static_cast<unsigned>(part);
+  return floor_div(whole, part);
 }
 
 // Clusters go down a band of RASTER rows, then to the next column: for the L2.
