@@ -7,7 +7,7 @@
 #pragma once
 
 #include "modes.cuh"
-#include "packing.cuh"
+#include "packing_shares.cuh"
 
 // Rows of A, or columns of B, that an index array names, `step` apart; to lines of a packed operand. Element by element: lanes
 // walk the direction in which the copy touches, and what they pick along it may lie anywhere.
@@ -77,13 +77,28 @@ struct Source {
 
 constexpr bool PACKS = PACK_A || PACK_B;
 
+// Operands whose lines are copied as they lie, matrix after matrix of a batch: all at once, in code for one.
+constexpr bool AS_THEY_LIE = !ARRAYS && !GATHER_A && !GATHER_B && !(PACK_B && B_ALONG_K);
+
+template <bool Turned> __device__ __forceinline__ Lines<T> lines_of(T* to, const Source& source, int k) {
+  return lines_of<Turned>(to, source.from, Turned ? source.k_step : source.step, source.extent, k, source.batch);
+}
+
 // Returns the workspace behind the copies.
 __device__ __forceinline__ Workspace pack_operands(const Source& a, const Source& b, int k, Workspace workspace) {
   if (!PACKS) return workspace;
   T* room = static_cast<T*>(workspace.slots);
-  int item = first_item();
-  if (PACK_A) room = a.copy_all<!A_ALONG_K, false, GATHER_A>(room, k, item);
-  if (PACK_B) room = b.copy_all<true, B_ALONG_K, GATHER_B>(room, k, item);
+  if constexpr (AS_THEY_LIE) {
+    const Lines<T> of_a = lines_of<!A_ALONG_K>(room, a, k);
+    if (PACK_A) room += of_a.elements();
+    const Lines<T> of_b = lines_of<true>(room, b, k);
+    if (PACK_B) room += of_b.elements();
+    Shares<T, PACK_A && PACK_B>(PACK_A ? of_a : of_b, of_b).pack();
+  } else {
+    int item = first_item();
+    if (PACK_A) room = a.copy_all<!A_ALONG_K, false, GATHER_A>(room, k, item);
+    if (PACK_B) room = b.copy_all<true, B_ALONG_K, GATHER_B>(room, k, item);
+  }
   arrive_packed(workspace.flags);
   return Workspace{workspace.flags + PACKING_FLAGS, room};
 }

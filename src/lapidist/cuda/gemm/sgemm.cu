@@ -218,31 +218,25 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
     add_addend(acc, beta, C + inner * c_inner + outer * c_outer, c_row, c_col, M, N, modes,
                [&](int i) { return work.owns_row(i) ? unit.row * BM + line(i, lane_row) : M; },
                [&](int j) { return unit.column * BN + thread_col + (j / 4 * 32) + (j % 4 ^ 1); });
-    const Output output{modes, D + inner * d_inner + outer * d_outer, d_row, N};
+    const Output output{modes, D + inner * d_inner + outer * d_outer, d_row, M, N};
+#if D_VECTOR == 4
+    const Lane out(output, unit.row * BM + line(0, lane_row), unit.column * BN + thread_col);
+#else
+    const Lane out(output, unit.row * BM + warp_row, unit.column * BN + warp % (BN / WN) * WN + lane);
+    Patch& patch = pipeline.patch[warp];
+#endif
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
       if (!work.owns_row(i)) continue;
-      T* const mine = output.line(unit.row * BM + line(i, lane_row));
-      if (D_VECTOR < 4) __syncwarp();  // all lanes have taken up the rows before
-#pragma unroll
-      for (int j = 0; j < TN; j += 4) {
-        const Four<Acc> sums = {acc[i][j + 1], acc[i][j], acc[i][j + 3], acc[i][j + 2]};
+      const Four<T> sums[] = {{acc[i][1], acc[i][0], acc[i][3], acc[i][2]}, {acc[i][5], acc[i][4], acc[i][7], acc[i][6]}};
 #if D_VECTOR == 4
-        if (unit.row * BM + line(i, lane_row) < M) output.store_four(mine, unit.column * BN + thread_col + j * 8, sums);
+      out.store(line(i, 0) - line(0, 0), sums);
 #else
-        reinterpret_cast<Four<Acc>&>(pipeline.patch[warp].at[lane_row][lane_col * 4 + j * 8]) = sums;
-#endif
-      }
-#if D_VECTOR < 4
+      __syncwarp();  // all lanes have taken up the rows before
+      for (int j = 0; j < 2; ++j) reinterpret_cast<Four<T>&>(patch.at[lane_row][lane_col * 4 + j * 32]) = sums[j];
       __syncwarp();  // the patch is whole
 #pragma unroll
-      for (int r = 0; r < PATCH_ROWS; ++r) {
-        const int row = unit.row * BM + line(i, r), col = unit.column * BN + warp % (BN / WN) * WN + lane;
-        if (row >= M) continue;
-        T* const whole = output.line(row);
-#pragma unroll
-        for (int j = 0; j < PATCH_COLS; j += 32) output.store(whole, col + j, pipeline.patch[warp].at[r][j + lane]);
-      }
+      for (int r = 0; r < PATCH_ROWS; ++r) out.store(line(i, r) - line(0, 0), {patch.at[r][lane], patch.at[r][lane + 32]});
 #endif
     }
   }
