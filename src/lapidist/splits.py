@@ -41,7 +41,7 @@ def worth(problem: Problem) -> float:
 
 
 def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -> int:
-    """Blocks that an SM holds, at least, as compiled with a schedule: loads one by one take registers for their addresses."""
+    """Blocks that an SM holds, at least: loads one by one take registers for their addresses. gemm/simt.cu has the same rule."""
     registers = 255
     if kernel.unit == "fma" and problem.accumulator != "float64":
         vectors, small = kernel.signature.defines(problem), config.tm * config.tn <= 16

@@ -18,9 +18,6 @@
 //       +----------+----------+           16-byte loads of one row or column pair up: 2 wavefronts in place of 4
 //            BN
 
-// The walk of reduction blocks, which no others take, is compiled always: without its branch the assembler put each load of shared
-// memory right before its use, which took a third and more of the time in some tiles, and more registers in others.
-#define WALK_OF_REDUCTION 1
 #include "common.cuh"
 #include "addend.cuh"
 #include "sharing.cuh"
@@ -42,6 +39,12 @@
 #define D_VECTOR 1
 #endif
 #define THREADS (BM / WM * (BN / WN) * 32)
+// Registers that the planner counts on (splits.py): said here, else the assembler may save more of them, for more blocks on an
+// SM, and then puts each load of shared memory right before its use.
+constexpr bool SMALL = TM * TN <= 16, VECTORS = A_VECTOR == 4 && B_VECTOR == 4;
+constexpr int MOST_REGISTERS = VECTORS ? SMALL ? 128 : 168 : !SMALL ? 255 : THREADS > 64 ? 168 : 208;
+constexpr int RESIDENT = sizeof(Acc) == 8 ? 1 : 65536 / (THREADS * MOST_REGISTERS);
+constexpr int AT_ONCE = SMALL ? BK : 16;  // k that are written out: 32 of large thread tiles took much longer to compile
 static_assert(WM == 4 * TM && WN == 8 * TN, "a warp is 4 x 8 lanes, each with TM x TN results");
 static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile is made of groups of four");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles fill the block tile");
@@ -65,14 +68,17 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
   static constexpr bool ALONG_OUTER = CONTIGUOUS == 2;
   const i64 outer_stride, k_stride;
   int last;                // the last row that exists, counted from this tile's first
-  const T* gmem[MOVES];    // where each move's first element comes from; walks along k
+  // Where moves are steps along k, one place walks from each to the next, and so into the next tile: places take registers.
+  static constexpr bool WALKS = !ALONG_K && THREADS * VECTOR % OUTER == 0;
+  static constexpr int PLACES = WALKS ? 1 : MOVES, STEP = WALKS ? THREADS * VECTOR / OUTER : BK;
+  const T* gmem[PLACES];  // where each move's first element comes from; walks along k
   Vector<VECTOR> reg[MOVES];
 
   // `index`: row i is that of number index[i]; null: of number i.
   __device__ Mover(const T* matrix, int first, int extent, i64 outer_stride, i64 k_stride, const Index* index)
       : outer_stride(ALONG_OUTER ? 1 : outer_stride), k_stride(ALONG_K ? 1 : k_stride), last(extent - 1 - first) {
 #pragma unroll
-    for (int move = 0; move < MOVES; ++move) {
+    for (int move = 0; move < PLACES; ++move) {
       const int outer = first + min_of(outer_of(move), last);
       gmem[move] = matrix + (index ? static_cast<i64>(index[outer]) : outer) * this->outer_stride + k_of(move) * this->k_stride;
     }
@@ -83,7 +89,8 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
   __device__ static int k_of(int move) { return ALONG_K ? index(move) % WIDE : index(move) / WIDE; }
 
   __device__ T element(int move, int i) const {
-    return gmem[move][ALONG_K ? i * k_stride : min_of(i, (last > outer_of(move) ? last - outer_of(move) : 0)) * outer_stride];
+    const int most = last > outer_of(move) ? last - outer_of(move) : 0;
+    return gmem[WALKS ? 0 : move][ALONG_K ? i * k_stride : min_of(i, most) * outer_stride];
   }
 
   // The next tile. `whole`: all BK steps exist, so nothing is compared; else `k_left` of them do.
@@ -92,12 +99,12 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
     for (int move = 0; move < MOVES; ++move) {
       const bool vector = VECTOR == 1 || ALONG_K || outer_of(move) + VECTOR - 1 <= last;
       if (whole && vector) {
-        reg[move] = *reinterpret_cast<const Vector<VECTOR>*>(gmem[move]);
+        reg[move] = *reinterpret_cast<const Vector<VECTOR>*>(gmem[WALKS ? 0 : move]);
       } else {
 #pragma unroll
         for (int i = 0; i < VECTOR; ++i) reg[move].at[i] = k_of(move) + (ALONG_K ? i : 0) < k_left ? element(move, i) : T(0);
       }
-      gmem[move] += BK * k_stride;
+      gmem[WALKS ? 0 : move] += STEP * k_stride;
     }
   }
 
@@ -114,7 +121,7 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
   }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* C, T* D,
      i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
      i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
@@ -167,7 +174,7 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
       }
 
       // Compute.
-#pragma unroll
+#pragma unroll(AT_ONCE)
       for (int k = 0; k < BK; ++k) {
         Acc a_reg[TM], b_reg[TN];
 #pragma unroll
