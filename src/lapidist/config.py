@@ -31,6 +31,7 @@ class Config:
     exchanged: bool = False  # D' = B' A' is computed: A's rows become columns of the tile
     ping_pong: bool = False  # two warpgroups have a tile each, by turns
     raster: int = 0  # rows of tiles, or of clusters, in a band that is walked column by column; 0: the kernel's own choice
+    skewed: bool = False  # rows of A that start anywhere are not packed, but shifted on their way through registers
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -93,5 +94,6 @@ class Config:
             parts.append(f"clusters of {self.cluster_m}x{self.cluster_n}")
         if self.raster:
             parts.append(f"bands of {self.raster}")
-        parts += [words for words, chosen in (("ping-pong", self.ping_pong), ("A and B exchanged", self.exchanged)) if chosen]
+        flags = ("ping-pong", self.ping_pong), ("A and B exchanged", self.exchanged), ("rows of A shifted", self.skewed)
+        parts += [words for words, chosen in flags if chosen]
         return ", ".join(parts)

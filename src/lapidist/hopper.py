@@ -13,9 +13,11 @@ from lapidist.config import Config
 from lapidist.dtypes import FP8, TF32, element_of, size_of
 from lapidist.hopper_knobs import HALF_PATCHED, refuse_knobs, refuse_rung_knobs, tile
 from lapidist.hopper_operands import (
+    BESIDE_ROW,
     PATCH_BYTES,
     PATCH_ROWS,
     ROW_BYTES,
+    SKEWED_BYTES,
     SLAB_BYTES,
     TURNED,
     by_registers,
@@ -26,8 +28,10 @@ from lapidist.hopper_operands import (
     lines_of,
     packed,
     plain_shared,
+    refuse_skewed,
     rung_maps,
     scratch,
+    start_anywhere,
     transposed,
     turned,
     turned_d,
@@ -72,7 +76,7 @@ def refuse_rung(problem: Problem) -> str | None:
 
 def refuse_lines(problem: Problem) -> str | None:
     """What the copy engine brings starts on 16 bytes, line by line."""
-    for name, wrong in zip("AB", packed(problem), strict=True):
+    for name, wrong in zip("AB", start_anywhere(problem), strict=True):
         if wrong:
             return f"the copy engine needs {name}'s pointer and the steps between its lines in multiples of {TMA_ALIGNMENT} bytes"
     return None
@@ -100,7 +104,9 @@ def refuse_tile(problem: Problem, config: Config) -> str | None:
         return wrong
     if by_registers(problem) and config.bm % lines:
         return f"A is turned on its way through registers: tiles are counted in {lines} of its rows; this one has {config.bm}"
-    through = BY_REGISTERS * slabs if by_registers(problem) else 0
+    if config.skewed and (wrong := refuse_skewed(problem, config)):
+        return wrong
+    through = BY_REGISTERS * slabs if by_registers(problem) or config.skewed else 0
     plain = copies_out(problem) and not (config.ping_pong or through or problem.scaling.promoted)
     room = SUMS_OF_THREE if warpgroups(config) == 3 else PLAIN_SUMS if plain else SUMS
     if slabs * config.bn // 2 + through > room:
@@ -154,6 +160,8 @@ def family_defines(problem: Problem) -> Mapping[str, object]:
     packing = {"A_TURNED": int(turned(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
     if turned_d(problem):
         packing["D_TURNED"] = 1
+    if problem.skewed:
+        packing["A_SKEWED"] = 1
     rows = {"A_ROWS": rows} if (rows := few_rows(problem)) else {}
     return {**rung_defines(problem), **packing, **rows, **no_addend(problem), **problem.scaling.defines()}
 
@@ -214,10 +222,10 @@ SHARED_BYTES = 227 * 1024
 MOST_STAGES = 12  # 190 KB on their way hide any latency
 
 
-def deepest(bm: int, bn: int, turned_b: bool = True) -> int:
+def deepest(bm: int, bn: int, turned_b: bool = True, skewed: bool = False) -> int:
     """As many stages as fit, whatever the types and layouts: slabs of B, patches of D."""
-    stage = bm * 128 + (-(-bn // 64) * SLAB_BYTES if turned_b else bn * 128) + 16
-    patches = (4 if bm == 64 else 8) * 2 * PATCH_ROWS * 128
+    stage = bm * (SKEWED_BYTES if skewed else ROW_BYTES) + (-(-bn // 64) * SLAB_BYTES if turned_b else bn * ROW_BYTES) + 16
+    patches = (4 if bm == 64 else 8) * PATCH_ROWS * (ROW_BYTES + BESIDE_ROW if skewed else 2 * ROW_BYTES)
     return min(MOST_STAGES, (SHARED_BYTES - 1024 - patches) // stage)
 
 
@@ -236,6 +244,14 @@ FEW_REQUESTS = (
     *(((192, bn), (1, 1), True) for bn in (144, 176)),  # a few hundred rows times weights: a tile for each multiprocessor
     *(((64, bn), (1, 1), True) for bn in (80, 112)),
     *(((128, bn), (1, 1), True) for bn in (96, 112)),
+)
+# Rows of A that start anywhere, of tall products with few columns: few tiles load them, and to pack them would be dear.
+SKEWED = (
+    ((128, 192), (1, 1)),
+    ((128, 192), (2, 1)),
+    *(((128, bn), (2, 2)) for bn in (192, 160)),
+    *(((64, bn), (1, 1)) for bn in (256, 192)),
+    *(((64, 192), cluster) for cluster in ((2, 1), (2, 2))),
 )
 FEW_REQUESTS_BY_TURNS = (128, 128), (128, 192)  # by clusters of 2 x 2
 
@@ -267,7 +283,9 @@ def family_configs(math: str) -> Tuned:
         shared = [each for each in shared if not each.exchanged or (each.bm == 128 and each not in exchanged)]
     # Beside factors that change along k, a stage less finds room.
     shallow = [tile(math, 128, 128, 5), tile(math, 128, 128, 5, (2, 1)), tile(math, 128, 64, 7)] if math in FP8 else []
-    return tuple((config, 0.95) for config in (*pairs, *exchanged, *by_turns, *tiles, *shared, *shallow, *for_few_lines(math)))
+    skewed = [tile(math, *shape, deepest(*shape, skewed=True), cluster, skewed=True) for shape, cluster in SKEWED]
+    found = (*pairs, *exchanged, *by_turns, *tiles, *(skewed if math in TURNED else ()), *shared, *shallow, *for_few_lines(math))
+    return tuple((config, 0.95) for config in found)
 
 
 def for_few_lines(math: str) -> list[Config]:

@@ -22,6 +22,9 @@ BESIDE_ROW = 48  # bytes of a patch's row, where they leave by hand: the end of 
 TURN_BYTES = 16  # barriers of ping-pong
 FLAG_BYTES = 256
 L2_LINE, SECTOR = 128, 32
+SKEWED_ROWS = 128  # of A at least, where they are skewed: as many as the largest tile has
+SKEWED_STEP = 1 << 27  # elements from row to row at most: those of eight rows are counted in 32 bits
+SKEWED_BYTES = ROW_BYTES + 16  # of such a row, from the 16 bytes on in which it begins
 ROUNDED = {TF32: "tfloat32"}  # the copy engine rounds float on the way
 Lines = tuple[int, int, int]  # how many lines of touching elements, their length, the step between them
 
@@ -83,11 +86,30 @@ def starts_on_16(matrix: Matrix, lines: tuple[int, int, int], size: int) -> bool
     return count == 1 or (step > 0 and step * size % TMA_ALIGNMENT == 0)
 
 
-def packed(problem: Problem) -> tuple[bool, bool]:
-    """Whether A, and B, are copied to lines that start on 16 bytes first."""
+def start_anywhere(problem: Problem) -> tuple[bool, bool]:
+    """Whether the copy engine refuses A, and B, as they lie."""
     (a, b), (turn_a, turn_b) = lines_of(problem), transposed(problem)
     size = size_of(problem.dtype)
     return turn_a or not starts_on_16(problem.a, a, size), turn_b or not starts_on_16(problem.b, b, size)
+
+
+def refuse_skewed(problem: Problem, config: Config) -> str | None:
+    """Why rows of A are not shifted on their way through registers (wgmma_skewed.cuh), where a config asks for it."""
+    if problem.math not in TURNED or not along_k(problem.a, True) or problem.batch:
+        return "rows of A that are shifted have neighbours along k, in 16-bit types, and there is one A"
+    if not start_anywhere(problem)[0] or problem.a.row_stride >= SKEWED_STEP:
+        return f"rows of A start on {TMA_ALIGNMENT} bytes, and need no shift; or they are more than {SKEWED_STEP} elements apart"
+    if problem.c is not None or turned_d(problem) or copies_out(problem):
+        return "where rows of A are shifted, a patch of D has every eighth row: it leaves by hand, and nothing is added"
+    if problem.m < SKEWED_ROWS or config.bm > SKEWED_ROWS or config.ping_pong:
+        return f"rows of A are shifted for tiles of 64 or 128 rows, not in ping-pong, and A has {SKEWED_ROWS} or more"
+    return None
+
+
+def packed(problem: Problem) -> tuple[bool, bool]:
+    """Whether A, and B, are copied to lines that start on 16 bytes first."""
+    a, b = start_anywhere(problem)
+    return a and not problem.skewed, b
 
 
 def packed_step(length: int, size: int) -> int:
@@ -218,12 +240,31 @@ def family_maps(problem: Problem, config: Config, at: Mapping[str, int], peers: 
             free += nbytes
     a_box, b_box = boxes(problem, config)
     a_once, b_once = read_once(problem, config)
-    a_map = operand_map(problem, problem.a, starts[0], lines[0], a_box, 4, packs[0], a_once)
     b_map = operand_map(problem, problem.b, starts[1], lines[1], b_box, 4, packs[1], b_once)
+    if problem.skewed:
+        a_map, d_map = skewed_maps(problem, config, at["A"])
+        return {"a_map": a_map, "b_map": b_map, "d_map": d_map}
+    a_map = operand_map(problem, problem.a, starts[0], lines[0], a_box, 4, packs[0], a_once)
     if problem.k == 0:
         a_map, b_map = (nothing_at(at["D"], a_or_b) for a_or_b in (a_map, b_map))
     d_map = output_map(problem, config, at["D"], 4, peers) if copies_out(problem) else a_map  # not looked at
     return {"a_map": a_map, "b_map": b_map, "d_map": d_map}
+
+
+def skewed_maps(problem: Problem, config: Config, address: int) -> tuple[TensorMap, TensorMap]:
+    """A's rows in eights, from the 16 bytes on in which it begins: of those that it has one more of, as it ends inside of eight,
+    and of the others. A line reaches from the first of eight rows to the end of the last: where a box begins is which row."""
+    (count, length, step), size = lines_of(problem)[0], size_of(problem.dtype)
+    eights, rest = divmod(count, 8)
+    skew = address % TMA_ALIGNMENT // size
+
+    def of_rows(last: int, lines: int) -> TensorMap:
+        extents, steps = (skew + last * step + length, lines, 1, 1), (8 * step * size, TMA_ALIGNMENT, TMA_ALIGNMENT)
+        box = (SKEWED_BYTES // size, config.bm // 8, 1, 1)
+        return TensorMap(address - address % TMA_ALIGNMENT, problem.dtype, extents, steps, box, 0)
+
+    fewer = of_rows(7, eights)
+    return (of_rows(rest - 1, eights + 1) if rest else fewer), fewer
 
 
 def nothing_at(address: int, operand: TensorMap) -> TensorMap:
@@ -276,9 +317,9 @@ def warpgroups(config: Config) -> int:
     return config.consumers // 128
 
 
-def stages_bytes(config: Config, turned_b: bool, a_rows: int) -> int:
+def stages_bytes(config: Config, turned_b: bool, a_rows: int, a_bytes: int = ROW_BYTES) -> int:
     b = -(-config.bn // 64) * SLAB_BYTES if turned_b else config.bn * 128
-    return config.stages * (-(-(a_rows * 128 + b) // 1024) * 1024 + 16) + 1024
+    return config.stages * (-(-(a_rows * a_bytes + b) // 1024) * 1024 + 16) + 1024
 
 
 def plain_shared(config: Config, problem: Problem) -> int:
@@ -293,7 +334,8 @@ def wgmma_shared(config: Config, problem: Problem) -> int:
     else:
         width, _ = patch(problem, config)
         patched = config.consumers // 32 * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)
-    stages = stages_bytes(config, turned(problem)[1], rows_of_stage(problem, config))
+    a_bytes = SKEWED_BYTES if problem.skewed else ROW_BYTES
+    stages = stages_bytes(config, turned(problem)[1], rows_of_stage(problem, config), a_bytes)
     return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
 
 

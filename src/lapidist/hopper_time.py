@@ -40,6 +40,9 @@ L2_BYTES = 104.0  # a cycle, from the L2 to an SM
 # What a row of 128 bytes in a box costs, in lines of the L2, by where it starts: on a line; on a sector of 32 bytes; elsewhere.
 # Such rows are two or three requests, and those of neighbouring SMs for the same line are hardly merged on their way any more.
 LINES, SECTORS, HALVES = 1.0, 2.0, 3.3
+# The same of the 144 bytes that such rows take where they are shifted on their way through registers; and the seconds, and the
+# share, by which these products must be better than packed ones before they are.
+SKEWED, SHIFTING = 6.5, (1.0e-6, 0.03)
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
 # Cycles for 16 rows of a tile that each warp stores by itself, where the copy engine does not take D: for each warp, as the ends
 # of their rows wait for each other, and for each column.
@@ -85,7 +88,8 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     memory = memory_seconds(problem, config, device, grid.tiles, schedule)
     pairing = PAIRING if config.cluster > 1 else 0.0
     worked = together(*powered, memory)
-    return pack_seconds(problem, device) + worked + handing_on(grid, config, schedule) + pairing
+    shifting = SHIFTING[0] + SHIFTING[1] * worked if problem.skewed else 0.0
+    return pack_seconds(problem, device) + worked + handing_on(grid, config, schedule) + pairing + shifting
 
 
 def busy_cycles(turns: float, products: float, store: float, config: Config, held: float) -> float:
@@ -157,6 +161,7 @@ def lines_of_step(problem: Problem, config: Config) -> float:
     """Of the L2, for a step of one block."""
     size = size_of(problem.dtype)
     a, b = (lines_of_row(step * size) for _, _, step in packed_lines(problem))
+    a = SKEWED if problem.skewed else a
     if turned(problem)[1] and config.bn % 64:
         b = max(b, SECTORS)
     a_rows, b_rows = rows_of_step(problem, config)
@@ -192,8 +197,8 @@ def pack_seconds(problem: Problem, device: Device) -> float:
 
 def feed_limit(config: Config, problem: Problem) -> float:
     """Flops a cycle that shared memory can feed: an instruction reads 64 rows of A and all columns of B, 128 bytes a cycle."""
-    depth = 32 // size_of(problem.dtype)
-    return 2.0 * 64 * config.bn * depth / ((64 + config.bn) * 32 / 128)
+    depth, rows = 32 // size_of(problem.dtype), 128 if problem.skewed else 64  # two words for each, to shift
+    return 2.0 * 64 * config.bn * depth / ((rows + config.bn) * 32 / 128)
 
 
 def together(*bounds: float) -> float:

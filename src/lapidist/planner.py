@@ -95,7 +95,8 @@ def candidates(problem: Problem, device: Device, kernels: tuple[Kernel, ...], sh
 
 def as_computed(problem: Problem, config: Config) -> Problem:
     """As the kernel has it."""
-    return problem.exchanged() if config.exchanged else problem
+    problem = problem.exchanged() if config.exchanged else problem
+    return replace(problem, skewed=True) if config.skewed else problem
 
 
 def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, sharing: Sharing) -> Candidate:

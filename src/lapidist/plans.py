@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from lapidist.kernels import kernel_named
 from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
 from lapidist.modes import NOWHERE, Places, members
 from lapidist.planner import Candidate, as_computed, choose, exactly
-from lapidist.problem import Offsets, Problem
+from lapidist.problem import VECTOR_BYTES, Offsets, Problem
 from lapidist.schedule import Schedule
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.signatures import OPERANDS, constants
@@ -51,7 +51,7 @@ class Plan:
     @property
     def asked(self) -> Problem:
         """What the caller asked for: of a config that exchanges A and B, the product before that."""
-        return as_computed(self.problem, self.config)
+        return as_computed(replace(self.problem, skewed=False), replace(self.config, skewed=False))
 
     @property
     def scheduled(self) -> bool:
@@ -201,7 +201,7 @@ class Plan:
             (self.cluster, 1, 1),
             tensor_maps=tuple((block.offsets[name], tensor_map) for name, tensor_map in maps.items()),
             memory=(
-                *(Memory(x.name, x.span[0], x.span[1] - x.span[0], x.owner) for x in operands),
+                *(memory_of(x, x is self.caller_order(a, b)[0] and self.problem.skewed) for x in operands),
                 *(scratch.memory if scratch else ()),
             ),
             cooperative=self.cooperative,
@@ -231,6 +231,13 @@ class Plan:
             *(f"    {candidate}" for candidate in sorted(self.considered, key=lambda c: (c.refusal is not None, c.seconds))),
         ]
         return "\n".join(lines)
+
+
+def memory_of(operand: Operand, rounded: bool) -> Memory:
+    """What the launch may touch; `rounded`: from the 16 bytes on in which it begins."""
+    first, end = operand.span
+    start = first // VECTOR_BYTES * VECTOR_BYTES if rounded else first
+    return Memory(operand.name, start, end - start, operand.owner)
 
 
 @cache

@@ -95,6 +95,7 @@ class Problem:
     transposed: bool = False  # A and B of the caller were exchanged
     modes: Modes = PLAIN  # gathered, scattered, permuted, listed
     scaling: Scaling = AS_THEY_ARE  # factors of A and B, promoted sums
+    skewed: bool = False  # to a config that shifts rows of A which start anywhere, in place of packing them
 
     @property
     def math(self) -> str:

@@ -28,8 +28,13 @@ __device__ __forceinline__ void store_part(char* memory, const Words& piece, int
   if constexpr (Bytes == 1) memory[at] = word;
 }
 
+// Which row of the matrix a patch's line is, from its first one on.
+struct Neighbours {
+  __device__ __forceinline__ static int of(int line) { return line; }
+};
+
 // A patch of 16 rows, PITCH bytes each, after those before it in the tile; Size: of an element.
-template <typename Patch, int Size> struct RowsOut {
+template <typename Patch, int Size, typename Rows = Neighbours> struct RowsOut {
   static constexpr int PITCH = Patch::PITCH, PIECES = PITCH / 16, AT_ONCE = 32 / PIECES;
   const Patch& patch;
   int before, exist;  // bytes of the tile's row: before the patch; from there on, more than the patch has where others follow
@@ -58,13 +63,14 @@ template <typename Patch, int Size> struct RowsOut {
     if (!before && exist < 16) return store_elements(rows);
 #pragma unroll
     for (int row = lane / PIECES; row < 16; row += AT_ONCE) {
-      char* const start = row_start + row * row_step;
+      char* const start = row_start + Rows::of(row) * row_step;
       const int byte = lane % PIECES * 16 - phase_of(start);
       const Words piece = read(row, byte);
-      if (row < rows && byte >= least && byte + 16 <= exist) *reinterpret_cast<Words*>(start + byte) = piece;
+      if (Rows::of(row) < rows && byte >= least && byte + 16 <= exist) *reinterpret_cast<Words*>(start + byte) = piece;
     }
     const int row = lane % 16;
-    char* const start = row_start + row * row_step;
+    const bool is_there = Rows::of(row) < rows;
+    char* const start = row_start + Rows::of(row) * row_step;
     const int phase = phase_of(start), skipped = phase % 16;
     if (!before) begins = read(row, -skipped);
     if (exist > PITCH) return;
@@ -72,10 +78,10 @@ template <typename Patch, int Size> struct RowsOut {
     const bool ends = lane >= 16;
     const int cut = (exist + phase) % 16, byte = exist - cut - (ends ? 0 : 16);
     const Words piece = read<true>(row, byte);
-    if (row < rows && !ends && byte + phase >= PITCH) *reinterpret_cast<Words*>(start + byte) = piece;
+    if (is_there && !ends && byte + phase >= PITCH) *reinterpret_cast<Words*>(start + byte) = piece;
     const Words own = ends ? piece : begins;
     char* const to = ends ? start + byte : start - before - skipped;
-    const int length = row >= rows ? 0 : ends ? cut : -skipped & 15;
+    const int length = !is_there ? 0 : ends ? cut : -skipped & 15;
     store_part<8>(to, own, length, !ends);
     store_part<4>(to, own, length, !ends);
     if constexpr (Size <= 2) store_part<2>(to, own, length, !ends);
@@ -85,9 +91,9 @@ template <typename Patch, int Size> struct RowsOut {
   __device__ __forceinline__ void store_elements(int rows) const {
     const int row = threadIdx.x % 16;
 #pragma unroll 1
-    for (int byte = threadIdx.x % 32 / 16 * Size; byte < exist && row < rows; byte += 2 * Size) {
+    for (int byte = threadIdx.x % 32 / 16 * Size; byte < exist && Rows::of(row) < rows; byte += 2 * Size) {
       const unsigned word = *static_cast<const unsigned*>(__cvta_shared_to_generic(patch.place(row, byte & ~3))) >> byte % 4 * 8;
-      char* const to = row_start + row * row_step + byte;
+      char* const to = row_start + Rows::of(row) * row_step + byte;
       if constexpr (Size == 1) *to = word;
       if constexpr (Size == 2) *reinterpret_cast<unsigned short*>(to) = word;
       if constexpr (Size == 4) *reinterpret_cast<unsigned*>(to) = word;

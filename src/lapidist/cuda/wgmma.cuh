@@ -18,6 +18,9 @@
 #ifndef A_TURNED
 #define A_TURNED 0
 #endif
+#ifndef A_SKEWED  // rows of A start anywhere inside of 16 bytes (wgmma_skewed.cuh)
+#define A_SKEWED 0
+#endif
 #ifndef B_TURNED
 #define B_TURNED 0
 #endif
@@ -39,6 +42,7 @@
 #if TOKEN(HAS_TURNS_, ELEMENT)
 #define WGMMA_SHAPE "k16.f32"
 #define WGMMA_TAIL ", 1, 1, " TEXT(A_TURNED) ", " TEXT(B_TURNED)
+#define WGMMA_TAIL_OF_REGISTERS ", 1, 1, " TEXT(B_TURNED)
 #elif TOKEN(IS_FLOAT_, ELEMENT)
 #define WGMMA_SHAPE "k8.f32"
 #define WGMMA_TAIL ", 1, 1"
@@ -54,6 +58,9 @@
 #else
 #define SUM(i) "+f"(sums[i])
 #endif
+#ifndef WGMMA_TAIL_OF_REGISTERS
+#define WGMMA_TAIL_OF_REGISTERS WGMMA_TAIL
+#endif
 static_assert(sizeof(T) == 2 || !B_TURNED, "wgmma turns 16-bit types only: of others, k must touch; A goes by registers");
 
 #ifndef BK
@@ -62,7 +69,8 @@ static_assert(sizeof(T) == 2 || !B_TURNED, "wgmma turns 16-bit types only: of ot
 static_assert(BK * sizeof(T) == 128, "a step along k is one row of the swizzle");
 constexpr int STEPS = 4;        // instructions of 32 bytes of k
 constexpr int SLAB = 64 * 128;  // bytes of 64 rows of a tile (k touches), or of 64 columns (turned)
-constexpr bool A_IN_REGISTERS = A_TURNED && sizeof(T) != 2;  // wgmma_registers.cuh
+constexpr bool A_TURNS = A_TURNED && sizeof(T) != 2;  // on its way through registers: wgmma_registers.cuh
+constexpr bool A_IN_REGISTERS = A_TURNS || A_SKEWED;
 
 // ---- descriptors ----
 
@@ -157,18 +165,19 @@ template <int N> struct Wgmma;
 #define NAMES_224 NAMES_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define NAMES_240 NAMES_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define NAMES_256 NAMES_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
-#define WGMMA_ADDING(N, A, b, last, ...)                                                                        \
+#define WGMMA_ADDING(N, A, b, last, tail, ...)                                                                  \
   asm volatile("{\n.reg .pred old;\nsetp.ne.b32 old, %" #last ", 0;\n"                                           \
                "wgmma.mma_async.sync.aligned.m64n" #N WGMMA_SHAPE TOKEN(KIND_, ELEMENT) TOKEN(KIND_, B_ELEMENT) \
-               " {" NAMES_##N "}, " A ", %" #b ", old" WGMMA_TAIL ";\n}"                                         \
+               " {" NAMES_##N "}, " A ", %" #b ", old" tail ";\n}"                                               \
                : SUMS_##N : __VA_ARGS__, "l"(B), "r"(old))
 #define WGMMA(N, a, b, c, d, e, f)                                                                                            \
   template <> struct Wgmma<N> {                                                                                               \
     static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], Descriptor A, Descriptor B, int old = 1) {            \
-      WGMMA_ADDING(N, "%" #a, b, c, "l"(A));                                                                                  \
+      WGMMA_ADDING(N, "%" #a, b, c, WGMMA_TAIL, "l"(A));                                                                      \
     }                                                                                                                         \
     static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], const Fragment& A, Descriptor B, int old = 1) {       \
-      WGMMA_ADDING(N, "{%" #a ", %" #b ", %" #c ", %" #d "}", e, f, "r"(A[0]), "r"(A[1]), "r"(A[2]), "r"(A[3]));              \
+      WGMMA_ADDING(N, "{%" #a ", %" #b ", %" #c ", %" #d "}", e, f, WGMMA_TAIL_OF_REGISTERS, "r"(A[0]), "r"(A[1]), "r"(A[2]), \
+                   "r"(A[3]));                                                                                                \
     }                                                                                                                         \
   };
 WGMMA(16, 8, 9, 10, 11, 12, 13)

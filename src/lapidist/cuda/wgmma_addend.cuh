@@ -51,7 +51,7 @@ struct Addend {
   // A lane's elements, in the order of its sums: words of one, two or four.
   template <int Cols, bool ByHand>
   __device__ __forceinline__ void read(const Patch<Cols, ByHand>& patch, unsigned (&words)[Cols / 2 * sizeof(Out) / 4]) const {
-    if constexpr (sizeof(Out) == 2 && !A_IN_REGISTERS) {
+    if constexpr (sizeof(Out) == 2 && !A_TURNS) {
 #pragma unroll
       for (int j = 0; j < Cols / 16; ++j)
         ldmatrix<D_TURNED>(reinterpret_cast<unsigned(&)[4]>(words[4 * j]), static_cast<const char*>(__cvta_shared_to_generic(patch.matrix_row(j))));

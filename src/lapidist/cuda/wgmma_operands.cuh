@@ -19,11 +19,12 @@ __device__ __forceinline__ int begin_inside(int begin, int lines, int extent) {
 }
 
 // One tile of an operand, of which there are `extent` rows or columns, to shared memory, in as many boxes as the copy engine
-// needs. Parts blocks load a part each for all of them, those of the bits of `blocks`. `once`: no other tile reads it.
+// needs; none where others bring it (Extent 0). Parts blocks load a part each for all of them, those of the bits of `blocks`.
+// `once`: no other tile reads it.
 template <bool Turned, int Extent, int Parts>
 __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int along, int extent, int k, int inner, int outer,
                                           int part, int blocks, Barrier* full, bool once) {
-  constexpr int Slabs = Turned ? tile_bytes(true, Extent) / TURNED_SLAB : 1;
+  constexpr int Slabs = Turned ? tile_bytes(true, Extent) / TURNED_SLAB : Extent > 0;
 #pragma unroll
   for (int slab = 0; slab < Slabs; ++slab) {
     constexpr int Lines = Turned ? TURNED_COLS : Extent / Parts;

@@ -32,6 +32,7 @@
 #define SHARERS (GROUPS * 128)  // of the block's threads, the first: the consumers
 #include "scales.cuh"
 #include "wgmma_operands.cuh"
+#include "wgmma_skewed.cuh"
 #define THREADS (SHARERS + 128)
 static_assert(BM % 64 == 0 && BM <= 256 && BN % 8 == 0 && BN <= 256, "tiles are counted in 64 rows, 8 columns");
 static_assert(CLUSTER_N <= 2, "two blocks share A");
@@ -48,8 +49,11 @@ static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of 
 // Where one row of tiles holds all of A, a stage has room for its rows alone, in 16s.
 // wgmma reads a whole tile all the same, of B then; what comes of it is not stored.
 constexpr int A_LEAST = A_ROWS > BM - BN ? A_ROWS : (BM - BN + 15) / 16 * 16;
-constexpr int A_LOADED = CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
-constexpr int A_BYTES = tile_bytes(A_TURNED, A_LOADED), B_BYTES = tile_bytes(B_TURNED, BN);
+constexpr int A_LOADED = A_SKEWED ? 0 : CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;  // by the thread that orders B
+constexpr int A_BYTES = A_SKEWED ? 8 * SKEWED_BOX : tile_bytes(A_TURNED, A_LOADED), B_BYTES = tile_bytes(B_TURNED, BN);
+static_assert(!A_SKEWED || (BM <= 128 && !PING_PONG), "a warp has all of its rows from two boxes at most");
+static_assert(!A_SKEWED || (!D_COPY_ENGINE && !ADDEND), "rows of D that are not neighbours leave by hand, and nothing is added");
+constexpr int TURNS = A_IN_REGISTERS ? 2 : 1;  // that fragments take: those of a step are loaded beside the products of the last
 constexpr int D_COLS = patch_columns(BN), D_PATCHES = (BN + D_COLS - 1) / D_COLS;
 // Where they do not divide the tile, the last patch begins inside of the one before it and brings some columns again.
 constexpr bool OVERLAPS = BN % D_COLS > 0;

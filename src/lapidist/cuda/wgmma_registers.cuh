@@ -10,8 +10,8 @@
 
 // Rows from lane group to lane group, from a thread's first row of 16 to its second, from a product of a warpgroup to its next;
 // and from warp to warp, where a warpgroup has Rows products.
-constexpr int NEXT_GROUP = A_IN_REGISTERS ? 2 : 1, NEXT_ROW = A_IN_REGISTERS ? 1 : 8, NEXT_SLAB = A_IN_REGISTERS ? 16 : 64;
-template <int Rows> constexpr int NEXT_WARP = A_IN_REGISTERS ? 16 * Rows : 16;
+constexpr int NEXT_GROUP = A_TURNS ? 2 : 1, NEXT_ROW = A_TURNS ? 1 : 8, NEXT_SLAB = A_TURNS ? 16 : 64;
+template <int Rows> constexpr int NEXT_WARP = A_TURNS ? 16 * Rows : 16;
 
 // A Fragment has the thread's two rows at the k of its lane, and at those half an instruction further. Where they lie in a tile, of
 // the first instruction of a step, is found before the loop: the compiler else puts most of that arithmetic back into it, in front of
@@ -51,11 +51,14 @@ __device__ __forceinline__ void read_fragment(Fragment& to, const char* tile, co
   }
 }
 
-// Of Rows products of 64 rows. `warp`: among those that share the tile.
-template <int Rows, bool Used = A_IN_REGISTERS> struct FragmentPlaces {
+// A thread's elements of a step along k, of Rows products of 64 rows.
+template <int Rows> using Fragments = Fragment[STEPS][Rows];
+
+// `warp`: among those that share the tile.
+template <int Rows, bool Used = A_TURNS> struct FragmentPlaces {
   unsigned at[Rows][LOADS];
 
-  __device__ __forceinline__ explicit FragmentPlaces(int warp) {
+  __device__ __forceinline__ FragmentPlaces(const T*, i64, int warp) {
 #pragma unroll
     for (int m = 0; m < Rows; ++m) {
       const int row = warp * NEXT_WARP<Rows> + m * NEXT_SLAB, wide = 128 / sizeof(T);
@@ -64,19 +67,14 @@ template <int Rows, bool Used = A_IN_REGISTERS> struct FragmentPlaces {
       for (int i = 0; i < LOADS; ++i) at[m][i] += row / wide * (BK * 128), opaque(at[m][i]);
     }
   }
-};
-template <int Rows> struct FragmentPlaces<Rows, false> {
-  __device__ __forceinline__ explicit FragmentPlaces(int) {}
-};
-
-// The thread's elements of a step along k.
-template <int Rows> struct Fragments {
-  Fragment at[STEPS][Rows];
-
-  __device__ __forceinline__ void read(const char* tile, const FragmentPlaces<Rows>& places) {
+  __device__ __forceinline__ void read(Fragments<Rows>& to, const char* tile, int) const {
 #pragma unroll
     for (int m = 0; m < Rows; ++m)
 #pragma unroll
-      for (int i = 0; i < STEPS; ++i) read_fragment(at[i][m], tile + i * NEXT_K, places.at[m]);
+      for (int i = 0; i < STEPS; ++i) read_fragment(to[i][m], tile + i * NEXT_K, at[m]);
   }
+};
+template <int Rows> struct FragmentPlaces<Rows, false> {
+  __device__ __forceinline__ FragmentPlaces(const T*, i64, int) {}
+  __device__ __forceinline__ void read(Fragments<Rows>&, const char*, int) const {}
 };

@@ -86,7 +86,7 @@ template <int Cols, bool ByHand = false> struct Patch {
   // The warp's sums of Cols columns; sums[4 j + 2 h + i] as wgmma leaves them. To trade takes registers.
   __device__ __forceinline__ void lay(const Sum* sums, bool trades = true) {
     const int lane = threadIdx.x % 32;
-    if constexpr (sizeof(Out) == 2 && !A_IN_REGISTERS) {
+    if constexpr (sizeof(Out) == 2 && !A_TURNS) {
       unsigned pairs[Cols / 4];
 #pragma unroll
       for (int i = 0; i < Cols / 4; ++i) pairs[i] = pair(sums + 2 * i);
@@ -141,7 +141,7 @@ template <int Cols, bool ByHand = false> struct Patch {
 // A patch of these sums to global memory by plain stores, where rows of D do not start on 16 bytes. D points to the patch's first
 // element; `before` columns of the tile lie ahead of it, `cols` exist from there on, and `rows` of the matrix. `begins` lives from
 // a tile's first patch to its last.
-template <int Patches, int Cols, bool ByHand>
+template <int Patches, typename Rows = Neighbours, int Cols, bool ByHand>
 __device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words& begins, const Sum* sums, int number, Out* D,
                                               i64 pitch, int before, int rows, int cols) {
   constexpr int SIZE_OUT = sizeof(Out);
@@ -149,7 +149,7 @@ __device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words&
   patch.template lay<Patches>(sums, number);
   __syncwarp();
   char* const to = reinterpret_cast<char*>(D);
-  RowsOut<Patch<Cols, ByHand>, SIZE_OUT>{patch, before * SIZE_OUT, cols * SIZE_OUT, to, pitch * SIZE_OUT, begins}.store(rows);
+  RowsOut<Patch<Cols, ByHand>, SIZE_OUT, Rows>{patch, before * SIZE_OUT, cols * SIZE_OUT, to, pitch * SIZE_OUT, begins}.store(rows);
 }
 
 // ---- columns of D by four warps: 64 rows of the tile in a line, Cols lines, in the copy engine's swizzle of 128 bytes ----

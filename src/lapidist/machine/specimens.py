@@ -91,7 +91,7 @@ def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
 def config_of(specimen: Specimen) -> Config:
     configs = [config for config, _ in kernel_named(specimen.kernel).configs_for(specimen.math)]
     if specimen.smallest or specimen.exchanged:  # the last of them
-        alike = [config for config in reversed(configs) if config.exchanged == specimen.exchanged]
+        alike = [each for each in reversed(configs) if each.exchanged == specimen.exchanged and not each.skewed]
         return replace(min(alike, key=lambda config: config.bm * config.bn), ping_pong=specimen.ping_pong)
     return replace(configs[0], ping_pong=specimen.ping_pong)
 

@@ -39,7 +39,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   const bool a_once = read_once<BN>(N, batch * batches), b_once = read_once<BM>(M, batch * batches);
   // Tiles that a schedule gives out one after another are left to themselves: its walk would be compiled twice.
   constexpr bool known = !SCHEDULED || PEERS_IN_CLUSTER;
-  if (known && !PACK_A && !PACK_B && (a_once || b_once) && threadIdx.x == GROUPS * 128) {
+  if (known && !PACK_A && !PACK_B && !A_SKEWED && (a_once || b_once) && threadIdx.x == GROUPS * 128) {
     Tiles first(extents, schedule, order);
     if (K > 0 && first.next(extents, rank)) {
       if (a_once) prefetch_tiles<A_TURNED, BM>(&a_map, first.row, first.begin, first.end);
@@ -67,7 +67,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       int parity = 1;
       const int below = rank % CLUSTER_M, beside = rank / CLUSTER_M;  // the part of B, and of A, that is mine to load
       const int column = ((1 << CLUSTER_M) - 1) << beside * CLUSTER_M, row = (CLUSTER_N > 1 ? 1 | 1 << CLUSTER_M : 1) << below;
-      const int bytes = loaded_bytes<A_TURNED, A_LOADED>(M) + loaded_bytes<B_TURNED, BN>(N);
+      const int bytes = (A_SKEWED ? A_BYTES : loaded_bytes<A_TURNED, A_LOADED>(M)) + loaded_bytes<B_TURNED, BN>(N);
       if (PACKS) tma_prefetch_map(&a_map), tma_prefetch_map(&b_map);
       for (bool waits = PACKS; tiles.next(extents, rank);) {
         const int a_in = a_inner ? tiles.inner : 0, a_out = a_outer ? tiles.outer : 0;
@@ -90,6 +90,8 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         if (++stage == STAGES) stage = 0, parity ^= 1;
       }
       if (PACKS) leave_packed(workspace);
+    } else if (A_SKEWED && lane == 0) {
+      bring_skewed(pipeline, tiles, extents, rank, &a_map, &d_map, A, a_line, warp - GROUPS * 4 - 1);
     } else if (FACTORS_ALONG_K && warp == GROUPS * 4 + 1) {
       for (int parity = 1; tiles.next(extents, rank);) {
         FactorSources<BM, BN> sources(scales, tiles.row, tiles.col, tiles.begin, extents.M, extents.N);
@@ -121,7 +123,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     const unsigned first_a = low_word(pipeline.stage[0].A + own_group<TILE_GROUPS>() * ROWS * SLAB);
     const unsigned first_b = low_word(pipeline.stage[0].B);
     const int first_warp = BY_GROUP ? own_group<GROUPS>() * 4 : warp;  // of those that send patches together
-    const FragmentPlaces<ROWS> places(tile_warp);
+    const PlacesOfA<ROWS> places(A, a_line, tile_warp);
     int parity = 0, turn = 0, first_buffer = 0;
     Held<D_COLS, HELD> held;
     const bool few = K <= (HELD - 1) * BK;
@@ -135,10 +137,9 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       Sum sums[ROWS][BN / 2], products[ROWS][BN / 2];
       if (!ANEW) set_to_zero(sums);
       Sum(&target)[ROWS][BN / 2] = PROMOTED ? products : sums;
-      const int warp_row = tiles.row + group * ROWS * 64 + warp % 4 * NEXT_WARP<ROWS>;
+      const int warp_row = tiles.row + row_of_warp<ROWS>(group, warp);
       const int first_row = warp_row + lane / 4 * NEXT_GROUP, first_col = tiles.col + lane % 4 * 2;
       int last = stage;
-      constexpr int TURNS = A_IN_REGISTERS ? 2 : 1;
       Fragments<ROWS> fragments[TURNS];  // products read theirs until they are waited for: after the next ones have begun
 #pragma unroll 1
       for (int step = tiles.begin; step < tiles.end;) {
@@ -147,7 +148,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           barrier_wait(&pipeline.full[stage], parity);
           StepFactors<ROWS, BN> factors;
           if (FACTORS_ALONG_K) factors.read(pipeline.factors[stage], first_row - tiles.row, first_col - tiles.col, tiles.col);
-          if constexpr (A_IN_REGISTERS) fragments[t].read(pipeline.stage[stage].A, places);
+          if constexpr (A_IN_REGISTERS) places.read(fragments[t], pipeline.stage[stage].A, extents.K - step * BK);
           const unsigned on = stage * further(sizeof(Stage));
           const Descriptor a = descriptor(first_a + on), b = descriptor(first_b + on);
           products_begin();
@@ -157,7 +158,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
             for (int m = 0; m < ROWS; ++m) {
               const Descriptor of_b = b + step_along_k<B_TURNED>(i);
               const int old = i > 0 || (ANEW ? step > tiles.begin : !PROMOTED);
-              if constexpr (A_IN_REGISTERS) Wgmma<BN>::multiply(target[m], fragments[t].at[i][m], of_b, old);
+              if constexpr (A_IN_REGISTERS) Wgmma<BN>::multiply(target[m], fragments[t][i][m], of_b, old);
               else Wgmma<BN>::multiply(target[m], a + step_along_k<A_TURNED>(i) + further(m * SLAB), of_b, old);
             }
           products_commit();
@@ -195,7 +196,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           const int before = PEERS_IN_CLUSTER ? 0 : patch * D_COLS;  // of a cluster each patch is alone: its neighbours are others'
           const int cols = min_of(extents.N - col, PEERS_IN_CLUSTER ? D_COLS : BN - before);
           Out* const d = D + tiles.inner * d_inner + tiles.outer * d_outer;
-          return store_by_hand<OWN>(buffer, begins, mine, number, d + row * d_line + col, d_line, before, extents.M - row, cols);
+          return store_by_hand<OWN, PatchRows>(buffer, begins, mine, number, d + row * d_line + col, d_line, before, M - row, cols);
         }
         if (lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
         __syncwarp();
@@ -212,7 +213,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       static_assert(exchange.BYTES <= sizeof(pipeline.stage), "the sums lie where the operands were");
       exchange.send(sums[0]);
       exchange.each([&](int patch, int of, int number, Sum* mine) {
-        const int row = tiles.row + of / 4 * ROWS * 64 + of % 4 * NEXT_WARP<ROWS> + patch / D_PATCHES * NEXT_SLAB;
+        const int row = tiles.row + row_of_warp<ROWS>(of / 4, of) + patch / D_PATCHES * NEXT_SLAB;
         scale(row, patch % D_PATCHES, mine);
         scale_sums<D_COLS / 2>(mine, alpha);
         addend.add(pipeline.D[warp][0], row, tiles.col + patch % D_PATCHES * D_COLS, mine);
