@@ -202,9 +202,10 @@ def store_case(fence: str = "fence.proxy.async;", wait: str = "cp.async.bulk.wai
     return STORE.format(fence=fence, wait=wait, after=after)
 
 
-def test_bulk_store(mode: dict[str, object]) -> None:
+@pytest.mark.parametrize("fence", ["fence.proxy.async;", "fence.proxy.async.shared::cta;"])
+def test_bulk_store(fence: str, mode: dict[str, object]) -> None:
     out = np.zeros((32, 4), "u4")
-    run_body(store_case(), np.zeros(2, "u4"), out, **mode)
+    run_body(store_case(fence), np.zeros(2, "u4"), out, **mode)
     assert (out == np.arange(32)[:, None]).all()
 
 
@@ -212,6 +213,7 @@ def test_bulk_store(mode: dict[str, object]) -> None:
     ("kind", "case"),
     [
         (MissingProxyFence, store_case(fence="")),
+        (MissingProxyFence, store_case(fence="fence.proxy.async.global;")),
         (Race, store_case(wait="")),
         (Race, store_case(wait="st.shared.u32 [%r1], %t;")),
     ],

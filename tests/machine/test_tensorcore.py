@@ -202,6 +202,13 @@ BITS = """
 
 
 @pytest.mark.parametrize("first", ["%da", "{%a0, %a1, %a2, %a3}"])
+def test_sums_that_start_anew_need_a_fence_too(first: str) -> None:
+    body = BITS.replace("FIRST", first).replace("wgmma.fence.sync.aligned;", "")
+    with pytest.raises(MissingProxyFence, match=r"registers that other instructions used, without wgmma\.fence"):
+        run_body(body, np.zeros(2304, "u1"), np.zeros((64, 8), "i4"), threads=128, sanitize=True, seed=0)
+
+
+@pytest.mark.parametrize("first", ["%da", "{%a0, %a1, %a2, %a3}"])
 def test_wgmma_counts_the_bits_that_both_have(first: str, mode: dict[str, object]) -> None:
     """No swizzle: atoms of 8 rows of 16 bytes, 128 bytes apart along k, 256 along rows."""
     random = np.random.default_rng(3)

@@ -2,8 +2,8 @@
 
 Entry [w][v] is the last moment of v that warp w is ordered after; v is a warp, or behind all of them the tensor core of one,
 whose reads are no lane's. There are three of them per warp: what it knows (`known`), what it knew at its last memory fence of
-each scope (`fenced`, which relaxed stores publish), and what it knew at a proxy fence (`proxied`: generic writes that the copy
-engine and tensor cores may read).
+each scope (`fenced`, which relaxed stores publish), and what it knew at a proxy fence of each kind of memory (`proxied`: generic
+writes there that the copy engine and tensor cores may read).
 
 Lanes of a warp share an entry, until some speak for themselves alone: then `lanes` has what is known of each, and `known` the
 least of it.
@@ -19,6 +19,7 @@ Array = np.ndarray
 MOST_WARPS = 4096
 LEVELS = 3  # block, cluster, GPU
 CLUSTER = 1
+SHARED, GLOBAL = 0, 1  # kinds of memory: a proxy fence that names one orders nothing in the other
 
 
 @dataclass(slots=True)
@@ -58,7 +59,7 @@ class Clocks:
         self.known = np.zeros((warps, agents), np.int32)
         self.known[np.arange(warps), np.arange(warps)] = 1
         self.fenced = np.zeros((warps, LEVELS, agents), np.int32)
-        self.proxied = np.zeros((warps, agents), np.int32)
+        self.proxied = np.zeros((warps, 2, agents), np.int32)
         self.lanes: list[dict[int, Array]] = [{} for _ in range(warps)]
         # What relaxed loads saw at each scope; a fence of that scope turns it into knowledge.
         self.seen = np.zeros((warps, LEVELS, agents), np.int32)
@@ -74,7 +75,7 @@ class Clocks:
 
     def empty(self) -> Message:
         count = self.agents
-        return Message(np.zeros(count, np.int32), np.zeros((LEVELS, count), np.int32), np.zeros(count, np.int32))
+        return Message(np.zeros(count, np.int32), np.zeros((LEVELS, count), np.int32), np.zeros((2, count), np.int32))
 
     def message(self, warp: int) -> Message:
         return Message(self.known[warp].copy(), self.fenced[warp].copy(), self.proxied[warp].copy(), dict(self.lanes[warp]))
@@ -121,8 +122,9 @@ class Clocks:
         np.maximum(self.fenced[warp, :level], self.known[warp], out=self.fenced[warp, :level])
         self.tick(warp)
 
-    def proxy_fence(self, warp: int) -> None:
-        np.maximum(self.proxied[warp], self.known[warp], out=self.proxied[warp])
+    def proxy_fence(self, warp: int, *memories: int) -> None:
+        for memory in memories:
+            np.maximum(self.proxied[warp, memory], self.known[warp], out=self.proxied[warp, memory])
         self.tick(warp)
 
     # -- tensor cores --

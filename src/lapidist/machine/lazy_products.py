@@ -57,10 +57,12 @@ class LazyProducts(Products):
         return p.what.n // (4 if p.what.kinds[0] == "f16" else 2)
 
     def check_fence(self, p: PendingProduct, queue: ProductQueue) -> None:
-        """Registers that other instructions wrote need a wgmma.fence before a wgmma touches them."""
+        """Registers that other instructions wrote need a wgmma.fence before a wgmma touches them; those of sums that start anew
+        too, for something was in them before."""
         fresh = [array for array in (*p.c, *p.a_registers) if id(array) not in queue.made]
-        if fresh and not queue.fenced:
-            rule = "wgmma reads registers that other instructions wrote, without wgmma.fence since the last wait"
+        if (fresh or not p.c) and not queue.fenced:
+            uses = "reads" if fresh else "writes"
+            rule = f"wgmma {uses} registers that other instructions used, without wgmma.fence since the last wait"
             raise self.m.fault(MissingProxyFence, rule, p.site, p.g)
 
     def tiles(self, p: PendingProduct) -> Array:

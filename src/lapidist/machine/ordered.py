@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lapidist.machine.clocks import Clocks, Message
+from lapidist.machine.clocks import GLOBAL, SHARED, Clocks, Message
 from lapidist.machine.lanes import Geometry, Lanes
 from lapidist.machine.memory import Address
 
@@ -91,8 +91,10 @@ class Ordered:
             messages.setdefault((level, warp // int(self.scopes.spans[level])), self.clocks.empty()).join(message)
 
     def fence(self, warp: int, kind: str) -> None:
-        if "proxy.async" in kind or "mbarrier_init" in kind:
-            self.clocks.proxy_fence(warp)
+        if "mbarrier_init" in kind or "proxy.async.shared" in kind:
+            self.clocks.proxy_fence(warp, SHARED)
+        elif "proxy.async" in kind:
+            self.clocks.proxy_fence(warp, *((GLOBAL,) if "global" in kind else (SHARED, GLOBAL)))
         if "proxy" not in kind:
             names = [name for name in kind.split(".") if name in SCOPES or name in OTHER_NAMES]
             self.clocks.fence(warp, self.scopes.level(names[0] if names else "gpu"))

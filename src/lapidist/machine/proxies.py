@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lapidist.machine.clocks import Clocks
+from lapidist.machine.clocks import GLOBAL, SHARED, Clocks
 from lapidist.machine.faults import MissingProxyFence
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Region
@@ -28,7 +28,7 @@ class Proxies:
     def check_shared(self, g: Lanes, lane: int, positions: Array, size: int, site: int) -> None:
         """The asynchronous proxy is about to read shared memory: generic writes there need a proxy fence behind them."""
         at = self.shared.grains(positions, size)
-        found = self.unfenced(self.shared, g, at)
+        found = self.unfenced(self.shared, g, at, SHARED)
         if found >= 0:
             raise self.proxy_fault(
                 self.shared, g, lane, int(at[found]), int(at[found]) * self.shared.grain % self.m.shared_stride, site
@@ -41,14 +41,14 @@ class Proxies:
             return
         assert region is not None
         at = (positions - (region.start & -16)) // shadow.grain
-        found = self.unfenced(shadow, g, at)
+        found = self.unfenced(shadow, g, at, GLOBAL)
         if found >= 0:
             raise self.proxy_fault(shadow, g, lane, int(at[found]), int(positions[found]), site)
 
-    def unfenced(self, shadow: Shadow, g: Lanes, at: Array) -> int:
+    def unfenced(self, shadow: Shadow, g: Lanes, at: Array, memory: int) -> int:
         """Index into `at` of a generic write with no proxy fence between it and this warp, or -1."""
         writer = shadow.writer[at]
-        missing = (writer >= 0) & shadow.generic[at] & (shadow.written[at] > self.clocks.proxied[warp_number(g)][writer])
+        missing = (writer >= 0) & shadow.generic[at] & (shadow.written[at] > self.clocks.proxied[warp_number(g), memory][writer])
         return int(np.argmax(missing)) if missing.any() else -1
 
     def proxy_fault(self, shadow: Shadow, g: Lanes, lane: int, grain: int, address: int, site: int) -> MissingProxyFence:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from lapidist.errors import ArgumentError
-from lapidist.machine.clocks import CLUSTER, MOST_WARPS, Clocks, Message
+from lapidist.machine.clocks import CLUSTER, MOST_WARPS, SHARED, Clocks, Message
 from lapidist.machine.codegen import code_of
 from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised, Unreset
 from lapidist.machine.lanes import Lanes
@@ -285,7 +285,7 @@ class Sanitizer:
         if warp != mine and self.clocks.known[mine, warp] < moment:
             rule = f"an mbarrier is used, and initialised by {self.races.name(warp)}; nothing orders the two"
             raise self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride)
-        if proxy and self.clocks.proxied[mine, warp] < moment:
+        if proxy and self.clocks.proxied[mine, SHARED, warp] < moment:
             rule = "the copy engine uses an mbarrier whose init has no fence.mbarrier_init or fence.proxy.async behind it"
             raise self.m.fault(MissingProxyFence, rule, site, g, lane, position % self.m.shared_stride)
 
