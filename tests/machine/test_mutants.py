@@ -121,3 +121,20 @@ def test_the_page_takes_no_survey_of_a_kernel_that_is_cut(tmp_path: Path) -> Non
     publish(1, [], 2)
     publish(2, [Cut("thread_tile", "float32", 1, 2)], 1)
     assert "| barrier (`bar.sync`) | 2 of 2 |" in mutants_block(tmp_path)
+
+
+def test_kernels_are_surveyed_one_after_the_other() -> None:
+    """What becomes ready later goes behind the pieces of the kernels before it, also where theirs come last."""
+    first, second = Specimen("thread_tile", "float32"), Specimen("padded_tile", "float32")
+    work = machine_runs.Work([first, second], seeds=2)
+    assert [piece[0] for piece in (work.take(), work.take()) if piece] == [first, second]
+    for each in (first, second):
+        work.done(each, (1, 3))  # launches, mutants
+    assert [piece[0] for piece in (work.take(), work.take(), work.take()) if piece] == [first, first, second]
+
+
+@pytest.mark.parametrize("name", ["sgemm", "async_pipeline", "tma_producer"])
+def test_a_kernel_is_launched_in_every_depth(name: str) -> None:
+    """Where rows of D whose last vector is short take other code, they are whole."""
+    (specimen, *_) = specimens([name], ["float32"])
+    assert len(case_of(specimen).variants) == 5 * (1 + specimen.shared)

@@ -132,7 +132,8 @@ class Work:
 
     def __init__(self, chosen: list[Specimen], seeds: int) -> None:
         self.seeds, self.ahead = seeds, [(each, extent_of, (each,)) for each in chosen]
-        self.ready: list[Piece] = []
+        self.place = {each: place for place, each in enumerate(chosen)}
+        self.ready: list[Piece] = []  # in the order of the kernels
         self.extent: dict[Specimen, tuple[range, int]] = {}  # schedules and mutants
         self.left: dict[Specimen, int] = {}  # pieces of what is under way
         self.whole = dict.fromkeys(chosen, NOTHING_RUN)
@@ -140,7 +141,7 @@ class Work:
         self.finished: list[Specimen] = []
 
     def take(self) -> Piece | None:
-        """The next piece, of what has begun first."""
+        """The next piece, of the first kernel that has one: when there is no more time, few are cut."""
         queue = self.ready or self.ahead
         return queue.pop(0) if queue else None
 
@@ -166,7 +167,7 @@ class Work:
 
     def begin(self, each: Specimen, pieces: list[Piece]) -> None:
         self.left[each] = len(pieces)
-        self.ready = pieces + self.ready
+        self.ready = sorted([*self.ready, *pieces], key=lambda piece: self.place[piece[0]])
 
     def survey(self) -> Survey:
         """Of all that was done, and what was not."""

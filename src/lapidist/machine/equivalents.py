@@ -19,10 +19,10 @@ class Rule:
     opcode: str = ""  # of this one only
 
 
-MEETS_ALL_BLOCKS = "red.release.gpu"
+MEETS_ALL_BLOCKS = "fence.proxy.async.global"
 INIT = "where blocks pack, who orders copies meets all of them, and fences the proxies, before anyone uses an mbarrier"
 RULES = (
-    Rule("wgmma.cu", "barrier_init_fence", MEETS_ALL_BLOCKS, INIT),
+    Rule("packing.cuh", "always; but it parts", "", "the condition always holds, and parts loads from shifts for the assembler"),
     Rule("wgmma.cu", "else if (!PACKS) __syncthreads", MEETS_ALL_BLOCKS, INIT),
     Rule("hopper.cuh", "griddepcontrol.wait", MEETS_ALL_BLOCKS, "a launch whose blocks meet begins after the last one has ended"),
     *(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import islice
 
 from lapidist.config import Config
 from lapidist.device import chip
@@ -22,6 +23,7 @@ WHOLE = 3  # the launch in which kernels on tensor cores have a tile that is who
 UNROLLED = 4
 SHARERS = 2, 7, 3  # of four tiles: two tiles each; several in each; the first block has one for itself and begins the next
 CLUSTERS = 1, 2  # that are resident, and work on four tiles: one comes to all of them; each reads what the other packed
+FEW = 4  # the launch with few rows: of others' tiles all rows are there, and a lane has always something to pack
 LAYOUTS = ("rr", "rc", "cr")
 
 
@@ -120,7 +122,7 @@ def broken_part(specimen: Specimen, share: slice, whole: Whole, seeds: range) ->
 @cache
 def case_of(specimen: Specimen) -> Case:
     """C = A B and C = A B + C, with up to three steps of k less, for every remainder of a loop unrolled by four, and with less
-    than a step; on two clusters or one, and shared by few blocks or many."""
+    than a step and few rows; on two clusters or one, and shared by few blocks or many."""
     kernel = kernel_named(specimen.kernel)
     config = config_of(specimen)
     several = bool(kernel.persistent or specimen.shared)
@@ -130,20 +132,36 @@ def case_of(specimen: Specimen) -> Case:
     ways = [(number, depth, 0) for number, depth in enumerate(depths)]
     if specimen.shared:  # the same code may take whole tiles as well
         ways = [each for way in ways for each in ((*way[:2], SHARERS[way[0] % 3]), way)]
-    variants = [variant_of(specimen, kernel, config, *way) for way in ways]
-    same = [variant for variant in variants if variant.launch.binary.ptx == variants[0].launch.binary.ptx]
-    return Case(str(specimen), specimen.math, tuple(same))
+    first = variant_of(specimen, kernel, config, *ways[0])
+    variants = [first]
+    for way in ways[1:]:
+        # Where few rows or a short vector take other code, there are none.
+        forms = ((few, spare) for few in (way[0] == FEW and not specimen.shared, False) for spare in (SPARE[way[0]], 0))
+        made = (variant_of(specimen, kernel, config, *way, *form) for form in forms)
+        variants += islice((each for each in made if each.launch.binary.ptx == first.launch.binary.ptx), 1)
+    return Case(str(specimen), specimen.math, tuple(variants))
 
 
-def variant_of(specimen: Specimen, kernel: Kernel, config: Config, number: int, depth: int, sharers: int) -> Variant:
+def variant_of(
+    specimen: Specimen,
+    kernel: Kernel,
+    config: Config,
+    number: int,
+    depth: int,
+    sharers: int,
+    few: bool = False,
+    spare: int = 0,
+) -> Variant:
     rows, columns, beta = ROWS, COLUMNS, float(number % 2)
     if kernel.persistent or specimen.shared:
         rows, columns = config.bm * config.cluster_m + TAIL, config.bn * config.cluster_n + TAIL
         rows = ROWS if kernel.unit == "fma" else rows  # two tiles: 256 x 128 sums take long
     elif number == WHOLE and kernel.unit != "fma":
         rows, columns = max(rows, config.bm + TAIL), max(columns, config.bn + TAIL)
-    by_engine = not specimen.ragged and any(name == "d_map" for name, _ in kernel.signature.parameters)
-    spare = 0 if by_engine else SPARE[number]  # the copy engine writes D in whole pieces of 16 bytes
+    if few:
+        rows = TAIL
+    if not specimen.ragged and any(name == "d_map" for name, _ in kernel.signature.parameters):
+        spare = 0  # the copy engine writes D in whole pieces of 16 bytes
     shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS[number % 2] * config.cluster)
     product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, sharers or PLANNED, spare, addend=True)
