@@ -73,8 +73,8 @@ def one_tile(kernel: Kernel, math_name: str) -> Config:
 
 
 def sharing_configs(kernel: Kernel, math_name: str) -> list[Config]:
-    """All whose blocks may share a tile: in ping-pong warpgroups have one each."""
-    return [config for config, _ in kernel.configs_for(math_name) if not config.ping_pong]
+    """All whose blocks may share a tile: in ping-pong warpgroups have one each. Skewed ones take some ragged products alone."""
+    return [config for config, _ in kernel.configs_for(math_name) if not config.ping_pong and not config.skewed]
 
 
 # ---- what is compared ----
@@ -105,7 +105,7 @@ def corpus_ways(math_name: str, device: Device) -> list[Way]:
     """Stream-K and data-parallel with one tile; data-parallel with each tile, of which the best counts; the planner; cuBLAS."""
     kernel = family(math_name, device)
     config = one_tile(kernel, math_name)
-    others = [each for each, _ in kernel.configs_for(math_name) if each != config]
+    others = [each for each, _ in kernel.configs_for(math_name) if each != config and not each.skewed]
     tiles = [Way(f"tile {each}", kernel, each, Sharing("data_parallel")) for each in (config, *others)]
     return [Way("cublas"), Way("stream_k", kernel, config, Sharing("stream_k")), Way("family", kernel), *tiles, Way("lapidist")]
 
