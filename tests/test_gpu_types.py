@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.dtypes import FP8, MATHS, OPERANDS, TF32, element_of, outputs_of
+from lapidist.dtypes import FP8, MATHS, TF32, element_of, outputs_of
 from lapidist.kernel import Kernel
 from lapidist.verify import judge
 from on_gpu import fresh, laid_out, poisoned, rows_on_16_bytes, whole
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.gpu
 
 SIZES = [(33, 35, 37), (257, 511, 129), (16, 16, 0), (384, 640, 1024)]
 ON_TENSOR_CORES = [(kernel, math) for kernel, math in TYPED if kernel.unit != "fma"]  # test_gpu.py has the others
+WRITING = [(kernel, math) for kernel, math in TYPED if kernel.kind == "production" and kernel.types.outputs]
 IDS = [f"{kernel.name}-{math}" for kernel, math in ON_TENSOR_CORES]
 
 
@@ -97,18 +98,31 @@ def test_nothing_that_blas_takes_is_refused(torch: Any, math: str) -> None:
 # ---- results, sums and mixes ----
 
 
-@pytest.mark.parametrize("dtype", OPERANDS)
-def test_results_in_every_type_that_is_offered(torch: Any, dtype: str) -> None:
-    a, b = fresh(torch, dtype, 90, 70), fresh(torch, dtype, 70, 110)
+@pytest.mark.parametrize("math", MATHS)
+def test_results_in_every_type_that_is_offered(torch: Any, math: str) -> None:
+    a, b, precision = fresh(torch, math, 90, 72), fresh(torch, math, 72, 112), precision_of(math)
+    dtype = element_of(math).name
     for output in outputs_of(dtype, dtype):
-        result = lapidist.matmul(a, b, out_dtype=output)
+        result = lapidist.matmul(a, b, out_dtype=output, precision=precision)
         assert result.dtype is getattr(torch, output)
-        assert judge(result, a, b).ok, output
-        again = lapidist.matmul(a, b, out_dtype=getattr(torch, output))
+        assert judge(result, a, b, precision=precision).ok, output
+        again = lapidist.matmul(a, b, out_dtype=getattr(torch, output), precision=precision)
         assert torch.equal(result.view(torch.uint8), again.view(torch.uint8))
 
 
-@pytest.mark.parametrize("output", ["float16", "float32"])
+@pytest.mark.parametrize(("kernel", "math"), WRITING, ids=[f"{kernel.name}-{math}" for kernel, math in WRITING])
+def test_families_write_every_type(torch: Any, kernel: Kernel, math: str) -> None:
+    """With C, by rows that start on vectors and others."""
+    precision, dtype = precision_of(math), element_of(math).name
+    for output in outputs_of(dtype, dtype):
+        for m, n, k in ((300, 272, 160), (131, 77, 93)):
+            a, b, c = fresh(torch, math, m, k), fresh(torch, math, k, n), whole(torch, math, m, n).to(getattr(torch, output))
+            out = poisoned(torch, m, n, dtype=output)
+            lapidist.gemm(a, b, c, alpha=-3, beta=2, out=out, kernel=kernel, precision=precision)
+            assert judge(out, a, b, c, -3, 2, precision=precision, unit=kernel.unit).ok, (output, m)
+
+
+@pytest.mark.parametrize("output", ["float16", "float32", "bfloat16"])
 def test_sums_in_half(torch: Any, output: str) -> None:
     a, b = fresh(torch, "float16", 200, 300), fresh(torch, "float16", 300, 100)
     result = lapidist.matmul(a, b, acc_dtype="float16", out_dtype=output)

@@ -33,14 +33,15 @@ class ElementType:
     bounds: tuple[float, float] | None = None  # results beyond become the nearer one; None: they become infinite or wrap around
 
 
-E4M3_RESULTS = ("float32", "bfloat16", "float16", "float8_e4m3fn")
-E5M2_RESULTS = ("float32", "bfloat16", "float16", "float8_e5m2")
+FLOAT_RESULTS = ("float32", "bfloat16", "float16")
+HALF_RESULTS, BF16_RESULTS = ("float16", "float32", "bfloat16"), ("bfloat16", "float32", "float16")
+E4M3_RESULTS, E5M2_RESULTS = (*FLOAT_RESULTS, "float8_e4m3fn"), (*FLOAT_RESULTS, "float8_e5m2")
 TYPES = {
     row.name: row
     for row in (
-        ElementType("float16", "fp16", 2, "half", ("float32", "float16"), ("float16", "float32"), "FLOAT16", 2**-11, 2**-24),
-        ElementType("bfloat16", "bf16", 2, "__nv_bfloat16", ("float32",), ("bfloat16", "float32"), "BFLOAT16", 2**-8, 2**-133),
-        ElementType("float32", "fp32", 4, "float", ("float32",), ("float32",), "FLOAT32", 2**-24, 2**-149),
+        ElementType("float16", "fp16", 2, "half", ("float32", "float16"), HALF_RESULTS, "FLOAT16", 2**-11, 2**-24),
+        ElementType("bfloat16", "bf16", 2, "__nv_bfloat16", ("float32",), BF16_RESULTS, "BFLOAT16", 2**-8, 2**-133),
+        ElementType("float32", "fp32", 4, "float", ("float32",), FLOAT_RESULTS, "FLOAT32", 2**-24, 2**-149),
         ElementType("float64", "fp64", 8, "double", ("float64",), ("float64",), "FLOAT64", 2**-53, 2**-1074),
         ElementType("int8", "int8", 1, "int8", ("int32",), ("int32", "int8"), "UINT8", bounds=(-128, 127)),
         ElementType("uint8", "uint8", 1, "uint8", ("int32",), ("int32", "uint8"), "UINT8", bounds=(0, 255)),

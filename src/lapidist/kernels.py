@@ -7,7 +7,7 @@ from dataclasses import replace
 from lapidist.config import Config
 from lapidist.errors import ArgumentError
 from lapidist.hopper import WGMMA_FAMILY, WGMMA_RUNGS
-from lapidist.kernel import Kernel
+from lapidist.kernel import FMA_TYPES, Kernel
 from lapidist.sgemm import SGEMM, SOURCE_ORDER, tma_shared
 from lapidist.sgemm_sharing import seconds, shared_by
 from lapidist.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA
@@ -111,6 +111,7 @@ PRODUCTION = (
         ),
         by_dtype={"float64": Config(64, 64, 8, 32, 64, 8, 8)},
         unaligned=simt_unaligned,
+        types=replace(FMA_TYPES, outputs=True),
     ),
     SGEMM,
     MMA_FAMILY,

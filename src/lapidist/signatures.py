@@ -188,8 +188,10 @@ def simt_defines(problem: Problem) -> Mapping[str, object]:
         "B_CONTIGUOUS": along_n[problem.b.layout],
         "A_VECTOR": vector_width(problem.a, problem.dtype),
         "B_VECTOR": vector_width(problem.b, problem.dtype),
-        "D_VECTOR": vector_width(problem.d, problem.dtype),
+        "D_VECTOR": vector_width(problem.d, problem.out_dtype),
     }
+    if problem.out_dtype != problem.dtype:
+        defines["OUTPUT"] = TYPES[problem.out_dtype].c_type
     return in_modes(problem.modes, defines)
 
 

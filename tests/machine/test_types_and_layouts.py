@@ -15,7 +15,7 @@ import lapidist
 from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.device import chip
-from lapidist.dtypes import FP8, MATHS, element_of, numpy_dtype, outputs_of
+from lapidist.dtypes import FP8, MATHS, TF32, element_of, numpy_dtype, outputs_of
 from lapidist.kernels import kernel_named
 from lapidist.machine import run
 from lapidist.plans import make_plan
@@ -68,13 +68,25 @@ def test_no_race_and_nothing_read_outside(rng: np.random.Generator, math: str, l
     assert judge(out, a, b, exact=math != "bfloat16", precision=precision_of(math), unit="mma").ok
 
 
-@pytest.mark.parametrize("math", ["bfloat16", "uint8", "float8_e5m2"])
+@pytest.mark.parametrize("math", ["float16", "bfloat16", TF32, "uint8", "float8_e5m2"])
 def test_results_in_every_type_that_is_offered(rng: np.random.Generator, math: str) -> None:
-    a, b = fresh(rng, (33, 47), math), fresh(rng, (47, 35), math)
-    for output in outputs_of(math, math):
+    a, b, precision = fresh(rng, (33, 47), math), fresh(rng, (47, 35), math), precision_of(math)
+    for output in outputs_of(a.dtype.name, b.dtype.name):
         c = whole(rng, (33, 35), math).astype(numpy_dtype(output))
-        result = lapidist.gemm(a, b, c, alpha=-2, beta=3, out_dtype=output, kernel=MMA, config=small(math), device="machine")
-        assert judge(result, a, b, c, -2, 3, unit="mma").ok, output
+        more = {"alpha": -2, "beta": 3, "out_dtype": output, "precision": precision, "device": "machine"}
+        result = lapidist.gemm(a, b, c, kernel=MMA, config=small(math), **more)
+        assert judge(result, a, b, c, -2, 3, precision=precision, unit="mma").ok, output
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("columns", [36, 35])
+def test_cuda_cores_write_every_type_too(rng: np.random.Generator, dtype: str, columns: int) -> None:
+    """D's rows start on the width of a vector, or do not."""
+    a, b = fresh(rng, (33, 47), dtype), fresh(rng, (47, columns), dtype)
+    for output in outputs_of(dtype, dtype):
+        c = whole(rng, (33, columns), dtype).astype(numpy_dtype(output))
+        result = lapidist.gemm(a, b, c, alpha=-2, beta=3, out_dtype=output, kernel="simt", device="machine")
+        assert judge(result, a, b, c, -2, 3, unit="fma").ok, output
 
 
 @pytest.mark.parametrize(("kernel", "output"), [("mma", "float32"), ("mma_multistage", "float16"), ("wmma_shared", "float32")])

@@ -15,15 +15,15 @@ template <int Rows, int Cols> __device__ __forceinline__ void scale_sums(Acc (&s
 // sums[i][j] += beta C[row_of(i), col_of(j)], where that element exists. beta = 0 never reads C: NaN there must not leak. One row of C
 // after another, in code for one: behind a bounds check for each sum they took as long to compile as all else. Registers have no
 // index, so a row looks for its sums.
-template <int Rows, int Cols, typename RowOf, typename ColOf>
-__device__ __forceinline__ void add_addend(Acc (&sums)[Rows][Cols], Acc beta, const T* C, i64 c_row, i64 c_col, int M, int N,
+template <int Rows, int Cols, typename Addend, typename RowOf, typename ColOf>
+__device__ __forceinline__ void add_addend(Acc (&sums)[Rows][Cols], Acc beta, const Addend* C, i64 c_row, i64 c_col, int M, int N,
                                            const Modes& modes, RowOf row_of, ColOf col_of) {
   if (!ADDEND || beta == Acc(0)) return;
 #pragma unroll 1
   for (int i = 0; i < Rows; ++i) {
     const int row = row_of(i);
     if (row >= M) continue;
-    const T* const line = C + modes.c_row(row) * c_row;
+    const Addend* const line = C + modes.c_row(row) * c_row;
     Acc found[Cols];
 #pragma unroll
     for (int j = 0; j < Cols; ++j) found[j] = col_of(j) < N ? Acc(line[modes.c_col(col_of(j)) * c_col]) : Acc(0);

@@ -1,4 +1,5 @@
 // The CUDA-core family: every layout, stride, alignment, batch and size, in float, double and half (summed in float).
+// OUTPUT is the type of C and D: the element's own, or another of float, half and __nv_bfloat16.
 //
 // D = alpha A B + beta C. D is row-major; A, B and C have any strides. The host says by macro what it knows:
 //   A_CONTIGUOUS   1: neighbours along k touch (A row-major)   2: neighbours along m touch   0: neither
@@ -21,6 +22,18 @@
 #include "common.cuh"
 #include "addend.cuh"
 #include "sharing.cuh"
+
+#ifndef OUTPUT
+#define OUTPUT ELEMENT
+#endif
+#define OUTPUT_IS_half 1
+#define OUTPUT_IS___nv_bfloat16 2
+#if CONCATENATE(OUTPUT_IS_, OUTPUT) == 1
+#include <cuda_fp16.h>
+#elif CONCATENATE(OUTPUT_IS_, OUTPUT) == 2
+#include <cuda_bf16.h>
+#endif
+typedef OUTPUT Out;
 
 #ifndef BM
 #define BM 64
@@ -55,7 +68,7 @@ constexpr int PAD = 4;  // keeps 16-byte alignment and spreads the transposing s
 constexpr int BUFFERS = sizeof(T) * 2 * BK * (BM + BN + 2 * PAD), SUMS = PEERS_IN_CLUSTER ? sizeof(Acc) * BM * BN : 0;
 constexpr int SHARED = BUFFERS > SUMS ? BUFFERS : SUMS;
 
-template <int Count> struct alignas(sizeof(T) * Count < 16 ? sizeof(T) * Count : 16) Vector { T at[Count]; };
+template <int Count, typename E = T> struct alignas(sizeof(E) * Count < 16 ? sizeof(E) * Count : 16) Vector { E at[Count]; };
 
 // Moves an OUTER x BK tile (OUTER counts rows of A or columns of B) from global memory through registers to shared[k][outer].
 // Rows beyond the matrix repeat its last one (nobody stores what they feed); k beyond it is zero, in the last tile only.
@@ -122,7 +135,7 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
-simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* C, T* D,
+simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const Out* C, Out* D,
      i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
      i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
      int batch, Modes modes, Schedule schedule, Workspace workspace LISTS) {
@@ -147,8 +160,8 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
 #if ARRAYS
     A = static_cast<const T*>(lists.a.at[unit.batch]);
     B = static_cast<const T*>(lists.b.at[unit.batch]);
-    C = static_cast<const T*>(lists.c.at[unit.batch]);
-    D = static_cast<T*>(const_cast<void*>(lists.d.at[unit.batch]));
+    C = static_cast<const Out*>(lists.c.at[unit.batch]);
+    D = static_cast<Out*>(const_cast<void*>(lists.d.at[unit.batch]));
 #endif
 
     // What I load.
@@ -208,7 +221,7 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
     scale_sums(acc, alpha);
     add_addend(acc, beta, C + inner * c_inner + outer * c_outer, c_row, c_col, M, N, own,
                [&](int i) { return work.owns_row(i) ? row_of(i) : M; }, col_of);
-    T* to = D + inner * d_inner + outer * d_outer;
+    Out* to = D + inner * d_inner + outer * d_outer;
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
       const int row = row_of(i);
@@ -217,12 +230,12 @@ simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const T* 
       for (int j = 0; j < TN; j += D_VECTOR) {
         const int col = col_of(j);
         if (SCATTER_COLS && col >= N) continue;
-        Vector<D_VECTOR> result;
+        Vector<D_VECTOR, Out> result;
 #pragma unroll
-        for (int e = 0; e < D_VECTOR; ++e) result.at[e] = T(acc[i][j + e]);
-        T* place = to + own.to_row(row, d_row) + own.to_col(col);
+        for (int e = 0; e < D_VECTOR; ++e) result.at[e] = Out(acc[i][j + e]);
+        Out* place = to + own.to_row(row, d_row) + own.to_col(col);
         if (col + D_VECTOR <= N) {
-          *reinterpret_cast<Vector<D_VECTOR>*>(place) = result;
+          *reinterpret_cast<Vector<D_VECTOR, Out>*>(place) = result;
         } else {
 #pragma unroll
           for (int e = 0; e < D_VECTOR; ++e)
