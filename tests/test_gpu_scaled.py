@@ -10,8 +10,9 @@ import pytest
 import lapidist
 from lapidist.dtypes import FP8
 from lapidist.hopper import WGMMA_FAMILY
+from lapidist.tensorcores import MMA_FAMILY, PROMOTED_SUMS
 from lapidist.verify import judge
-from on_gpu import normal
+from on_gpu import laid_out, normal, poisoned
 from scale_cases import PAIRS, factors
 
 pytestmark = pytest.mark.gpu
@@ -22,17 +23,18 @@ def on_gpu(torch: Any, scale: Any) -> Any:
     return torch.from_numpy(scale).cuda() if isinstance(scale, np.ndarray) else scale
 
 
+@pytest.mark.parametrize("kernel", ["wgmma", "mma"])
 @pytest.mark.parametrize("output", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("a_form", "b_form"), PAIRS)
-def test_every_form(torch: Any, rng: np.random.Generator, a_form: str, b_form: str, output: str) -> None:
+def test_every_form(torch: Any, rng: np.random.Generator, a_form: str, b_form: str, output: str, kernel: str) -> None:
     for left, right in (FP8, FP8[::-1]):
         a, b = normal(torch, M, K, dtype=left), normal(torch, N, K, dtype=right).T
         scales = {
             "scale_a": on_gpu(torch, factors(rng, a_form, M, K)),
             "scale_b": on_gpu(torch, factors(rng, b_form, N, K, of_b=True)),
         }
-        d = lapidist.gemm(a, b, out_dtype=output, kernel="wgmma", **scales)
-        assert judge(d, a, b, promoted={a_form, b_form} & {"strips", "squares"} != set(), unit="wgmma", **scales).ok
+        d = lapidist.gemm(a, b, out_dtype=output, kernel=kernel, **scales)
+        assert judge(d, a, b, promoted={a_form, b_form} & {"strips", "squares"} != set(), unit=kernel, **scales).ok
 
 
 TILES = [config for config, _ in WGMMA_FAMILY.configs_for(FP8[0])]
@@ -58,6 +60,34 @@ def test_every_tile(torch: Any, rng: np.random.Generator, config: Any) -> None:
         assert judge(d, a, b, promoted=True, unit="wgmma", **scales).ok
 
 
+@pytest.mark.parametrize("sharing", [{}, {"split_k": 3}, {"schedule": "stream_k"}], ids=str)
+@pytest.mark.parametrize("config", [config for config, _ in MMA_FAMILY.configs_for(FP8[0])], ids=str)
+@pytest.mark.parametrize("layouts", ["rr", "cr", "cc", "ss"])
+def test_every_tile_of_mma(torch: Any, rng: np.random.Generator, config: Any, layouts: str, sharing: dict[str, Any]) -> None:
+    """With C, in every layout, lines on 16 bytes and (strided) elsewhere; those with too few registers promote nothing."""
+    fits = config.wm * config.wn <= PROMOTED_SUMS
+    forms = ("strips", "squares") if fits else ("lines", "line")
+    a, b = (normal(torch, 2 * rows, 2 * cols, dtype=FP8[0])[::2, ::2] for rows, cols in ((M, K), (K, N)))
+    if layouts != "ss":
+        a, b = (laid_out(each.contiguous(), {"r": "row", "c": "col"}[by]) for each, by in zip((a, b), layouts, strict=True))
+    scales = {
+        "scale_a": on_gpu(torch, factors(rng, forms[0], M, K)),
+        "scale_b": on_gpu(torch, factors(rng, forms[1], N, K, of_b=True)),
+    }
+    c, out = normal(torch, M, N, dtype="bfloat16"), poisoned(torch, M, N, dtype="bfloat16")
+    lapidist.gemm(a, b, c, beta=-0.5, out=out, kernel="mma", config=config, **sharing, **scales)
+    assert judge(out, a, b, c, 1.0, -0.5, promoted=fits, unit="mma", **scales).ok
+
+
+def test_what_wgmma_refuses_is_multiplied_by_mma(torch: Any, rng: np.random.Generator) -> None:
+    a, b = normal(torch, 2 * M, 2 * K, dtype=FP8[0])[::2, ::2], normal(torch, K, N, dtype=FP8[1])
+    scales = {"scale_a": on_gpu(torch, factors(rng, "strips", M, K)), "scale_b": 0.5}
+    plan = lapidist.plan(a, b, **scales).plan
+    assert plan is not None
+    assert plan.kernel is MMA_FAMILY
+    assert judge(lapidist.gemm(a, b, **scales), a, b, promoted=True, unit="mma", **scales).ok
+
+
 def test_promotion_keeps_what_the_tensor_core_loses(torch: Any) -> None:
     a, b = (torch.rand(*shape, device="cuda").to(torch.float8_e4m3fn) for shape in ((256, 8192), (256, 8192)))
     kept, promoted = (lapidist.gemm(a, b.T, promote=each, kernel="wgmma", schedule="data_parallel") for each in (False, True))
@@ -65,12 +95,13 @@ def test_promotion_keeps_what_the_tensor_core_loses(torch: Any) -> None:
     assert not judge(kept, a, b.T, promoted=True, unit="wgmma").ok  # 1.9 times the bound on an H200
 
 
-def test_in_a_graph_with_factors_that_change(torch: Any, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("kernel", [None, "mma"])
+def test_in_a_graph_with_factors_that_change(torch: Any, rng: np.random.Generator, kernel: str | None) -> None:
     a, b = normal(torch, M, K, dtype=FP8[0]), normal(torch, N, K, dtype=FP8[0]).T
     scale_a, scale_b = (on_gpu(torch, factors(rng, form, size, K, of_b)) for form, size, of_b in
                         (("strips", M, False), ("squares", N, True)))  # fmt: skip
     out = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
-    plan = lapidist.plan(a, b, out=out, scale_a=scale_a, scale_b=scale_b)
+    plan = lapidist.plan(a, b, out=out, scale_a=scale_a, scale_b=scale_b, kernel=kernel)
     plan.execute(a, b, out=out)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -67,7 +67,8 @@ def test_the_names_are_those_of_the_source(kernel: Kernel) -> None:
     text = (CUDA_SOURCES / kernel.source).read_text()
     listed = re.search(rf"\b{kernel.entry}\((.*?)\)\s*{{", text, re.S)
     assert listed is not None
-    listing = listed[1].removesuffix(" LISTS")  # a macro: empty but where a problem is given as lists of arrays
+    macros = " LISTS", " SCALES_PARAMETER"  # empty but where a problem is given as lists of arrays, or with factors
+    listing = listed[1].removesuffix(macros[1]).removesuffix(macros[0])
     names = [re.search(r"(\w+)\s*$", part)[1] for part in listing.split(",")]  # type: ignore[index]
     same = {"A": {"A", "a_map"}, "B": {"B", "b_map"}, "D": {"C", "D"}, "ldd": {"ldc", "ldd"}, "b_col": {"ldb", "b_col"}}
     for name, (own, _) in zip(names, kernel.signature.parameters, strict=True):

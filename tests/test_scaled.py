@@ -12,7 +12,6 @@ import pytest
 import lapidist
 from lapidist import machine
 from lapidist.arrays import operand_of
-from lapidist.device import chip
 from lapidist.dtypes import FP8, numpy_dtype
 from lapidist.errors import ArgumentError, DTypeError, LapidistError, RefusalError, ShapeError
 from lapidist.hopper import tile
@@ -21,7 +20,6 @@ from lapidist.machine.equivalents import source_lines
 from lapidist.machine.faults import Race
 from lapidist.machine.mutants import mutants
 from lapidist.machine.parse import parse_kernel
-from lapidist.planner import choose
 from lapidist.verify import judge
 from scale_cases import FORMS, PAIRS, factors
 from typed import fresh, poisoned, whole
@@ -302,8 +300,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         ArgumentError,
         r"scale_a: must fit float32, at most .*; got 1e\+39",
     ),
-    "factors on mma": (
-        lambda: lapidist.gemm(A, B, scale_a=ones(200), kernel="mma", device="machine"),
+    "factors on a rung": (
+        lambda: lapidist.gemm(A, B, scale_a=ones(200), kernel="mma_multistage", device="machine"),
         RefusalError,
         r"it multiplies A and B without factors; here A with a factor a line",
     ),
@@ -323,18 +321,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"a tile meets at most two factors along its columns, 128 columns each; one of 176 may meet three",
     ),
 }
-
-
-@pytest.mark.parametrize("name", ["a100", "rtx4090"])
-def test_chips_without_factors_say_which_have_them(name: str) -> None:
-    problem = lapidist.plan(A, B, scale_a=ones(200, 3), device="machine").problem
-    with pytest.raises(RefusalError) as caught:
-        choose(problem, chip(name))
-    lines = str(caught.value).splitlines()
-    assert "A with factors by 1 x 128, sums promoted on" in lines[0]
-    assert any("wgmma" in line and "of compute capability 9.0 alone" in line for line in lines)
-    assert any("mma" in line and "it multiplies A and B without factors" in line for line in lines)
-    assert len(lines) < 10  # a reason a line, whatever the number of configs
 
 
 @pytest.mark.parametrize("case", REFUSED)

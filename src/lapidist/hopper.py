@@ -46,6 +46,7 @@ from lapidist.scaling import K_BLOCK, SQUARES, STRIPS
 from lapidist.signatures import (
     LAYOUT_WORDS,
     OPERANDS,
+    SCALES,
     SCHEDULE,
     SIZES,
     TMA_ALIGNMENT,
@@ -206,7 +207,7 @@ FAMILY = Signature(
         *((f"c_{step}", "i64") for step in ("row", "col", "inner", "outer")),
         *((f"d_{step}", "i64") for step in ("line", "inner", "outer")),
         *SCHEDULE,
-        ("scales", "scales"),
+        SCALES,
         ("order", "order"),
     ),
     family_defines,

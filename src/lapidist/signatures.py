@@ -20,6 +20,7 @@ from lapidist.problem import GRID_BATCH_LIMIT, VECTOR_BYTES, Matrix, Problem
 SCALARS = {"float16": "f32", "float32": "f32", "float64": "f64", "int32": "i32"}  # alpha and beta, by the accumulator
 OPERANDS = "ABCD"  # a parameter of kind "pointer" or "tensormap" carries the operand's letter as its name
 TMA_ALIGNMENT = 16
+SCALES = ("scales", "scales")  # where factors are; kernels that others call too are passed it with factors alone
 ARRAYS = {IN_LAUNCH: "lists", IN_MEMORY: "addresses"}  # the kind of the parameter "lists"
 
 
@@ -51,7 +52,9 @@ class Signature:
         """The byte layout for this problem's types."""
         scalar = SCALARS[problem.accumulator]
         lists = (("lists", ARRAYS[problem.modes.arrays]),) if problem.modes.arrays else ()
-        return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in (*self.parameters, *lists)])
+        scales = (SCALES,) if problem.scaling.scaled and SCALES not in self.parameters else ()
+        named = (*self.parameters, *lists, *scales)
+        return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in named])
 
     def tensor_maps(self, problem: Problem, config: Config, at: Mapping[str, int], peers: int = 1) -> dict[str, TensorMap]:
         """The maps that this signature passes, for the operands ("A" .. "D") and the workspace at these addresses; so many blocks
@@ -259,7 +262,7 @@ def mma_defines(problem: Problem) -> Mapping[str, object]:
         "C_VECTOR": d_vector if as_d else 1,
         "D_VECTOR": d_vector,
     }
-    return in_modes(problem.modes, defines)
+    return {**in_modes(problem.modes, defines), **problem.scaling.defines()}
 
 
 # ---- the lists ----

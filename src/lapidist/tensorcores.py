@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.dtypes import FP8, MATHS, TF32, element_of, size_of
 from lapidist.kernel import Kernel, Tuned, Types
 from lapidist.problem import Problem
+from lapidist.scaling import K_BLOCK
 from lapidist.schedule import Raster
 from lapidist.signatures import MMA, TENSOR, Signature
 
 WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64", "int8", "uint8"), outputs=True, half_sums=True)
 FLOAT_WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64"), outputs=True, half_sums=True)
-MMA_TYPES = Types(tuple(math for math in MATHS if math != "float32"), mixed=True, outputs=True, half_sums=True, promoted=True)
+MMA_TYPES = Types(tuple(math for math in MATHS if math != "float32"), mixed=True, outputs=True, half_sums=True)
+FAMILY_TYPES = replace(MMA_TYPES, promoted=True, factors=True)
+PROMOTED_SUMS = 64 * 32  # of a warp: they are held twice
 
 # ---- dynamic shared memory ----
 
@@ -61,6 +65,7 @@ SHARES = {
     "mma, by words": (0.66, 0.57, 0.75, 0.6, 0.75),
     "mma, middle": (0.646, 0.562, 0.87, 0.576, 0.771),
     "mma, small": (0.44, 0.4, 0.82, 0.33, 0.55),
+    "mma, promoted": (0.0, 0.0, 0.0, 0.0, 0.6),  # the largest that holds its sums twice
 }
 
 
@@ -73,6 +78,7 @@ UNALIGNED = {
     "mma, by words": (0.44, 0.53, 0.88, 0.24, 0.3),
     "mma, middle": (0.36, 0.58, 0.88, 0.2, 0.22),
     "mma, small": (0.38, 0.55, 0.88, 0.2, 0.24),
+    "mma, promoted": (0.0, 0.0, 0.0, 0.0, 0.24),
 }
 
 
@@ -127,11 +133,23 @@ def mma_tiles(math: str) -> dict[str, Config]:
         "mma": staged(math, 128, 256, 128, (64, 64), 3),
         "mma, by words": staged(math, 128, 256, 64, (64, 64), 3),
         "mma, small": staged(math, 64, 64, 128, (32, 32), 4),
+        **({"mma, promoted": staged(math, 128, 128, 128, (64, 32), 3)} if math in FP8 else {}),
     }
 
 
 def mma_configs(math: str) -> Tuned:
     return tuple((config, share(name, math)) for name, config in mma_tiles(math).items())
+
+
+def refuse_promotion(problem: Problem, config: Config) -> str | None:
+    """Sums leave the tensor core after each tile of k, which has one factor a line."""
+    if not problem.scaling.promoted:
+        return None
+    if K_BLOCK % config.bk:
+        return f"promoted sums leave the tensor core every {K_BLOCK} of k, whole steps; one of this tile has {config.bk}"
+    if config.wm * config.wn > PROMOTED_SUMS:
+        return f"promoted sums are held twice: a warp has room for {PROMOTED_SUMS}; this tile gives it {config.wm * config.wn}"
+    return None
 
 
 # ---- the rows ----
@@ -229,10 +247,11 @@ MMA_FAMILY = row(
     "gemm/mma.cu",
     "tensor cores: every type, layout, stride, batch and size",
     MMA,
-    MMA_TYPES,
+    FAMILY_TYPES,
     mma_configs,
     mma_shared,
     defines={"THREAD_ANEW": 1},  # registers are scarce
     unaligned=mma_unaligned,
     raster=Raster("n", 8),
+    fits=refuse_promotion,
 )

@@ -28,10 +28,14 @@
 #endif
 
 #define ELEMENT_IS_half 1
+#define ELEMENT_IS___nv_bfloat16 2
 #define CONCATENATE_(a, b) a##b
 #define CONCATENATE(a, b) CONCATENATE_(a, b)
-#if CONCATENATE(ELEMENT_IS_, ELEMENT)
+#if CONCATENATE(ELEMENT_IS_, ELEMENT) == 1 || CONCATENATE(ELEMENT_IS_, OUTPUT) == 1
 #include <cuda_fp16.h>
+#endif
+#if CONCATENATE(ELEMENT_IS_, OUTPUT) == 2
+#include <cuda_bf16.h>
 #endif
 
 typedef ELEMENT T;

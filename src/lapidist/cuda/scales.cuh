@@ -1,30 +1,13 @@
 // What models ask of 8-bit floats: sums that leave the tensor core every 128 of k, and factors of A and B.
 //
-//   PROMOTED   wgmma keeps 14 bits of a sum of 8-bit floats. The products of each step (BK is 128 of k) start at zero, and the
-//              cores add them up in float. Their registers are a second set of sums, of which larger tiles leave no room.
-//   A_FACTORS, B_FACTORS
-//     0  none          1  one for the whole matrix       2  one for each row of A, or column of B
-//     3  one for each row or column and 128 of k         4  one for 128 rows or columns and 128 of k
-//
-// Factors that change along k multiply each step's products, so they need PROMOTED; the others multiply the sums at the end.
+// wgmma keeps 14 bits of a sum of 8-bit floats. The products of each step (BK is 128 of k) start at zero, and the cores add them
+// up in float. Their registers are a second set of sums, of which larger tiles leave no room. factors.cuh has the forms of factors.
 #pragma once
 
+#include "factors.cuh"
 #include "wgmma_registers.cuh"
 
-#ifndef PROMOTED
-#define PROMOTED 0
-#endif
-#ifndef A_FACTORS
-#define A_FACTORS 0
-#define B_FACTORS 0
-#endif
 static_assert(!PROMOTED || BK == 128, "a step is what the cores add up");
-static_assert(PROMOTED || (A_FACTORS < 3 && B_FACTORS < 3), "factors that change along k multiply promoted sums");
-
-// Steps between factors, in elements: to the next row or column (or 128 of them), to the next 128 of k.
-struct Scales { const float *a, *b; i64 a_line, a_block, b_line, b_block; };
-
-constexpr bool A_ALONG_K = A_FACTORS > 2, B_ALONG_K = B_FACTORS > 2, FACTORS_ALONG_K = A_ALONG_K || B_ALONG_K;
 
 // The factors of one step of a tile, in shared memory, brought as far ahead as its tiles are: loaded by those who multiply, each
 // step would wait for them 500 cycles, as long as its products take.

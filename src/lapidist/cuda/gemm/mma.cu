@@ -4,7 +4,7 @@
 //   A_CONTIGUOUS   1: neighbours along k touch (A row-major)   2: neighbours along m touch   0: neither
 //   B_CONTIGUOUS   1: neighbours along k touch                 2: neighbours along n touch (B row-major)   0: neither
 //   A_VECTOR, B_VECTOR   elements loaded at once, as pointers and strides allow: 1, 2, ... up to 16 bytes
-//   D_VECTOR             elements stored at once; C_VECTOR is the same if C's rows allow it, else 1
+//   D_VECTOR             elements stored at once; C_VECTOR is the same if C's rows allow it, else 1; factors: factors.cuh
 //
 // Rung 18 with a mover in front that knows all layouts. A tile lies in shared memory as it lies in global memory:
 //
@@ -41,6 +41,7 @@
 #define BLOCKS (THREADS <= 128 ? 2 : 1)  // on an SM at once; it has 65536 registers
 typedef Reader<true, BM, A_CONTIGUOUS != 2, BK, WM / 8> AReader;
 typedef Reader<false, BN, B_CONTIGUOUS != 2, BK, WN / 8> BReader;
+#include "mma_scales.cuh"  // whose lines the readers know
 constexpr int A_BYTES = AReader::Shape::BYTES, STAGE = A_BYTES + BReader::Shape::BYTES;
 constexpr int STEPS = BK / DEPTH, ROWS = WM / 16;  // ROWS of products of a warp
 constexpr int PATCH = 16, D_PITCH = WN + 32 / sizeof(Scalar);  // a warp's patch of D: rows, and their distance
@@ -129,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, const Out* C, Out* D,
     i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
     i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
-    int batch, Modes modes, Schedule schedule, Workspace workspace LISTS) {
+    int batch, Modes modes, Schedule schedule, Workspace workspace LISTS SCALES_PARAMETER) {
   modes.read_scalars(alpha, beta);
 
   // Where am I in a tile.
@@ -159,6 +160,8 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
                                                                          tile_col, N, count, b_col, b_row, own.b_cols);
 
     Sums sums[ROWS][WN / 8];
+    Totals<ROWS, WN / 8> totals;
+    Factors<ROWS, WN / 8, true> factors;
     Eight a[2][WM / 8], b[2][WN / 8];
     const AReader read_a(warp_row);
     const BReader read_b(warp_col);
@@ -197,6 +200,7 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
             cp_async_wait<STAGES - 2>();
             __syncthreads();  // the tile is whole, and everyone has read the last of the one before
           }
+          if (PROMOTED && step == 0) factors.load(SCALES, tile_row + warp_row, tile_col + warp_col, k_first + k0, M, N);
           const auto a_now = operands_of<T>(a[step % 2]);
           const auto b_now = operands_of<B_ELEMENT>(b[step % 2]);
 #pragma unroll
@@ -214,19 +218,14 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
 #pragma unroll
             for (int n = 0; n < WN / 8; ++n) sums[m][n].multiply(a_now.at[2 * m], a_now.at[2 * m + 1], b_now.at[n]);
           }
+          if (PROMOTED && step == STEPS - 1) totals.promote(sums, factors);
         }
       }
     }
 
-    // Sums of mma.sync as numbers, by the patches that they are stored in.
-    Scalar total[ROWS][WN / 8 * 4];
-#pragma unroll
-    for (int m = 0; m < ROWS; ++m)
-#pragma unroll
-      for (int n = 0; n < WN / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) total[m][n * 4 + i] = sums[m][n].sum(i);
-    if (!work.combine<THREADS>(workspace, smem, total)) continue;
+    totals.take(sums);
+    if (!work.combine<THREADS>(workspace, smem, totals.at)) continue;
+    totals.scale(SCALES, tile_row + warp_row, tile_col + warp_col, M, N);
 
     // Store: a warp's rows, PATCH at a time, through its patch of shared memory.
     __syncthreads();  // everyone has read the last tile
@@ -238,7 +237,7 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
       for (int n = 0; n < WN / 8; ++n)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          patch[AReader::outer_of(i / 2, lane / 4) * D_PITCH + BReader::outer_of(n, lane % 4 * 2 + i % 2)] = total[m][n * 4 + i];
+          patch[AReader::outer_of(i / 2, lane / 4) * D_PITCH + BReader::outer_of(n, lane % 4 * 2 + i % 2)] = totals.at[m][n * 4 + i];
       __syncwarp();  // lanes read what others wrote
       store_patch<PATCH, WN, D_PITCH>(patch, C + inner * c_inner + outer * c_outer, c_row, c_col,
                                       D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + m * PATCH,

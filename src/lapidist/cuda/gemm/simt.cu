@@ -26,13 +26,6 @@
 #ifndef OUTPUT
 #define OUTPUT ELEMENT
 #endif
-#define OUTPUT_IS_half 1
-#define OUTPUT_IS___nv_bfloat16 2
-#if CONCATENATE(OUTPUT_IS_, OUTPUT) == 1
-#include <cuda_fp16.h>
-#elif CONCATENATE(OUTPUT_IS_, OUTPUT) == 2
-#include <cuda_bf16.h>
-#endif
 typedef OUTPUT Out;
 
 #ifndef BM
