@@ -9,8 +9,9 @@ import pytest
 
 import lapidist
 from lapidist.config import Config
+from lapidist.dtypes import FP8
 from lapidist.hopper import MATHS, WGMMA_FAMILY
-from lapidist.hopper_knobs import CLUSTERS, TILE_ROWS, tile
+from lapidist.hopper_knobs import CLUSTERS, HALF_PATCHED, TILE_ROWS, tile
 from lapidist.planner import as_computed
 from lapidist.plans import make_plan
 from lapidist.prepare import query_device
@@ -63,3 +64,26 @@ def test_tiles_of_every_size(torch: Any, layouts: str) -> None:
     for config in configs:
         d = lapidist.gemm(a, b, kernel="wgmma", config=config)
         assert judge(d, a, b, exact=True).ok, config
+
+
+@pytest.mark.parametrize("layouts", ["rr", "rc"])
+@pytest.mark.parametrize(
+    ("math", "output"),
+    [("bfloat16", "float32"), ("tf32", "float32"), (FP8[0], "float32"), (FP8[0], "bfloat16"), (FP8[1], "float16")],
+)
+def test_the_last_patch_begins_inside_of_the_one_before(torch: Any, math: str, output: str, layouts: str) -> None:
+    """Tiles of 200 columns, by every kind of cluster, A and B exchanged and not; compiled together, ahead."""
+    m, n, k = 1352, 1000, 400
+    names = {"r": "row", "c": "col"}
+    a, b = laid_out(whole(torch, math, m, k), names[layouts[0]]), laid_out(whole(torch, math, k, n), names[layouts[1]])
+    more = {"out_dtype": output, "precision": precision_of(math)}
+    problem, device = lapidist.plan(a, b, **more).problem, query_device(0)
+    wanted = [
+        tile(math, rows, HALF_PATCHED, 3, each, exchanged=ex) for rows in TILE_ROWS for each in CLUSTERS for ex in (False, True)
+    ]
+    configs = [each for each in wanted if WGMMA_FAMILY.refuse(as_computed(problem, each), each, device) is None]
+    assert {(each.cluster_m, each.cluster_n) for each in configs} == {*CLUSTERS} - {(1, 1)}
+    assert not any(built.error for built in build_all(builds_of(make_plan(problem, device, WGMMA_FAMILY, c) for c in configs)))
+    for config in configs:
+        d = lapidist.gemm(a, b, kernel="wgmma", config=config, **more)
+        assert judge(d, a, b, exact=output == "float32", precision=precision_of(math), unit="wgmma").ok, config
