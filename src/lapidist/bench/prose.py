@@ -205,9 +205,9 @@ def warm_section(records: Sequence[Record]) -> list[str]:
     }
     head = (
         "What plans of squares, of a transformer's layers and of ragged products use, into an empty cache (`lapidist warm`), and "
-        "of random products besides, where there are many plans (`--random`)."
+        "of random products besides, where there are many plans (`--random`). "
     )
-    return [f"## Compiling ahead\n\n{head}\n\n{table(columns, records)}"]
+    return [f"## Compiling ahead\n\n{head}{warming.list_words(records)}\n\n{table(columns, records)}"]
 
 
 def failures_section(records: Sequence[Record]) -> list[str]:

@@ -70,5 +70,20 @@ def row_of(warmed: Warmed) -> Record:
     )  # fmt: skip
 
 
+def list_words(records: Sequence[Record]) -> str:
+    """How long the list of one type takes at most, by so many compilers; other products are not of it."""
+    counts = [(int(words[0]), int(words[-2]), record.seconds or 0.0) for record in records if (words := record.kernel.split())]
+    shortest = min(plans for _, plans, _ in counts)
+    most: dict[int, float] = {}
+    for at_once, plans, seconds in counts:
+        if plans == shortest:
+            most[at_once] = max(most.get(at_once, 0.0), seconds)
+    times = ", ".join(f"{seconds:.0f} s by {at_once} at once" for at_once, seconds in sorted(most.items(), reverse=True))
+    return (
+        f"A list is one type's, of {shortest} products, and takes {times} at most. What is not in it may use other "
+        "configurations, as the random products show: those are compiled where they are first met."
+    )
+
+
 def conditions_of(device: Device) -> Conditions:
     return gather(device, device.name, MODE, "NVRTC in a process for each compiler; the cache was empty where all were compiled")
