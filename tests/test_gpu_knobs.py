@@ -87,3 +87,14 @@ def test_the_last_patch_begins_inside_of_the_one_before(torch: Any, math: str, o
     for config in configs:
         d = lapidist.gemm(a, b, kernel="wgmma", config=config, **more)
         assert judge(d, a, b, exact=output == "float32", precision=precision_of(math), unit="wgmma").ok, config
+
+
+@pytest.mark.parametrize("schedule", ["auto", "stream_k"])
+@pytest.mark.parametrize("cluster", [(1, 1), (2, 1), (1, 2)])
+def test_bands_along_m_and_n(torch: Any, cluster: tuple[int, int], schedule: str) -> None:
+    """Over more tiles than the chip has multiprocessors, in a batch, the last band a narrower one."""
+    a, b = whole(torch, "float16", 2, 1352, 264), whole(torch, "float16", 2, 264, 1304)
+    for along_m in (False, True):
+        config = tile("float16", 64, 96, 4, cluster, raster=3, along_m=along_m)
+        d = lapidist.gemm(a, b, kernel="wgmma", config=config, schedule=schedule, out_dtype="float32")
+        assert judge(d, a, b, exact=True).ok, config

@@ -166,15 +166,28 @@ def test_the_planner_packs_nothing_that_lies_by_rows(size: int, math: str) -> No
 # ---- bands ----
 
 
+@pytest.mark.parametrize("along_m", [False, True])
 @pytest.mark.parametrize("schedule", ["auto", "stream_k"])
 @pytest.mark.parametrize("raster", [1, 3, 64])
-def test_bands_of_any_height(raster: int, schedule: str) -> None:
+def test_bands_of_any_height(raster: int, schedule: str, along_m: bool) -> None:
     a, b = whole((300, 72), 1, "float16"), whole((72, 104), 2, "float16")
-    config = replace(tile("float16", 64, 32, 3), raster=raster)
+    config = replace(tile("float16", 64, 32, 3), raster=raster, along_m=along_m)
     plan = lapidist.plan(a, b, kernel="wgmma", config=config, device="machine").plan
     assert plan is not None
     assert dict(plan.problem_macros)["RASTER"] == raster
     check(multiply(a, b, kernel="wgmma", config=config, schedule=schedule), a, b)
+
+
+@pytest.mark.parametrize("cluster", [(1, 1), (2, 1), (1, 2)])
+def test_bands_of_clusters_and_batches(cluster: tuple[int, int]) -> None:
+    """A block a tile, and two clusters that walk all of them: each tile once, ragged bands too."""
+    a, b = whole((2, 500, 72), 1, "float16"), whole((2, 72, 200), 2, "float16")
+    for raster in (2, 3):
+        for along_m in (False, True):
+            config = tile("float16", 64, 32, 3, cluster, raster=raster, along_m=along_m)
+            assert str(config).endswith(f"bands of {raster}" + " along m" * along_m)
+            for sms in (None, 2 * config.cluster):
+                check(multiply(a, b, kernel="wgmma", config=config, avail_sms=sms), a, b)
 
 
 # ---- ping-pong ----

@@ -31,6 +31,7 @@ class Config:
     exchanged: bool = False  # D' = B' A' is computed: A's rows become columns of the tile
     ping_pong: bool = False  # two warpgroups have a tile each, by turns
     raster: int = 0  # rows of tiles, or of clusters, in a band that is walked column by column; 0: the kernel's own choice
+    along_m: bool = False  # bands are columns of tiles, walked row by row
     skewed: bool = False  # rows of A that start anywhere are not packed, but shifted on their way through registers
 
     def __post_init__(self) -> None:
@@ -75,7 +76,8 @@ class Config:
         }
         clusters = {"CLUSTER_M": self.cluster_m, "CLUSTER_N": self.cluster_n} if self.cluster > 1 else {}
         knobs |= {"STAGES": self.stages, "PING_PONG": int(self.ping_pong), "RASTER": self.raster}
-        return {**{name: value for name, value in knobs.items() if value}, **clusters}
+        along = {"ALONG_M": 1} if self.along_m else {}
+        return {**{name: value for name, value in knobs.items() if value}, **clusters, **along}
 
     @property
     def cluster(self) -> int:
@@ -92,8 +94,8 @@ class Config:
             parts.append(f"{self.stages} stages")
         if self.cluster > 1:
             parts.append(f"clusters of {self.cluster_m}x{self.cluster_n}")
-        if self.raster:
-            parts.append(f"bands of {self.raster}")
+        if self.raster or self.along_m:
+            parts.append("bands" + (f" of {self.raster}" if self.raster else "") + (" along m" if self.along_m else ""))
         flags = ("ping-pong", self.ping_pong), ("A and B exchanged", self.exchanged), ("rows of A shifted", self.skewed)
         parts += [words for words, chosen in flags if chosen]
         return ", ".join(parts)

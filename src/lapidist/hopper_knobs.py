@@ -1,6 +1,7 @@
 """The knobs of the kernels on wgmma: how a config is made of those that are free, and what a config must be to be compiled.
 
-Free are the tile, the stages, clusters, ping-pong, A and B exchanged, rows of A shifted and the height of the bands.
+Free are the tile, the stages, clusters, ping-pong, A and B exchanged, rows of A shifted, the height of the bands and
+their direction.
 All else follows.
 """
 
@@ -35,12 +36,15 @@ def tile(
     ping_pong: bool = False,
     exchanged: bool = False,
     raster: int = 0,
+    along_m: bool = False,
     skewed: bool = False,
 ) -> Config:
     """A config for products in `math` ("bfloat16", "tf32", …): tiles of bm x bn, clusters of so many blocks along m and n."""
     if not (isinstance(cluster, (tuple, list)) and len(cluster) == 2):
         raise ArgumentError(f"cluster: must be a pair, blocks along m and along n; got {cluster!r}. Example: (2, 1)")
-    plain = Config(bm, bn, step_of(math), bm, bn, 0, 0, stages, producers, *cluster, exchanged, ping_pong, raster, skewed)
+    plain = Config(
+        bm, bn, step_of(math), bm, bn, 0, 0, stages, producers, *cluster, exchanged, ping_pong, raster, along_m, skewed
+    )
     return replace(plain, wm=rows_of_warp(bm, ping_pong))
 
 

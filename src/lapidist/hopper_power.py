@@ -45,7 +45,8 @@ def read_bytes(problem: Problem, config: Config, device: Device, grid: TileGrid)
     if once <= KEPT_BYTES or not grid.tiles:
         return once
     at_once = min(device.clusters_resident(config.cluster), grid.tiles_m * grid.tiles_n)
-    high = min(config.raster or BAND, grid.tiles_m, at_once)
-    rows, cols = high * config.bm * config.cluster_m, at_once / high * config.bn * config.cluster_n
+    high = min(config.raster or BAND, grid.tiles_n if config.along_m else grid.tiles_m, at_once)
+    down, across = (at_once / high, high) if config.along_m else (high, at_once / high)
+    rows, cols = down * config.bm * config.cluster_m, across * config.bn * config.cluster_n
     turns = grid.tiles / at_once
     return max(once, turns * (min(rows, problem.m) + min(cols, problem.n)) * problem.k * size)

@@ -142,7 +142,7 @@ def because(schedule: Schedule, partial: int) -> Schedule:
 
 def raster(config: Config) -> Raster:
     """The order in which the kernel visits tiles."""
-    return Raster("n", config.raster or BAND)
+    return Raster("m" if config.along_m else "n", config.raster or BAND)
 
 
 # ---- what it costs ----

@@ -192,7 +192,7 @@ class Kernel:
             return f"a grid has at most {GRID_LIMIT} blocks; {config} would need {self.tiles(problem, config)}"
         if problem.modes != PLAIN and not self.signature.moded:
             return f"it takes matrices as they lie; these have {problem.modes}"
-        if (config.exchanged or config.ping_pong or config.raster or config.skewed) and not self.free_order:
+        if (config.exchanged or config.ping_pong or config.raster or config.along_m or config.skewed) and not self.free_order:
             return f"it has neither ping-pong nor bands to choose nor A and B exchanged nor rows shifted; the config is {config}"
         unfit = self.fits(problem, config) if self.fits is not None else None
         if unfit:

@@ -60,8 +60,9 @@ def order_of(plan: Plan, ordinal: int) -> bytes:
     found: tuple[int, ...] = ()
     if plan.config.cluster == 2 and not plan.scheduled and plan.predicted_seconds >= WORTH_SECONDS:
         groups = probed(ordinal, plan.device.sms, plan.device.architecture)
-        rows = -(-plan.problem.m // (plan.config.bm * plan.config.cluster_m))
-        found = further(groups, plan.grid[0] // 2, min(rows, plan.config.raster or BAND))
+        grid = plan.kernel.tile_grid(plan.problem, plan.config)
+        lines = grid.tiles_n if plan.config.along_m else grid.tiles_m
+        found = further(groups, plan.grid[0] // 2, min(lines, plan.config.raster or BAND))
     return struct.pack(f"{MOST_PAIRS}b", *found, *[0] * (MOST_PAIRS - len(found)))
 
 

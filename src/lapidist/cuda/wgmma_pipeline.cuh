@@ -14,6 +14,9 @@
 #ifndef RASTER
 #define RASTER 8
 #endif
+#ifndef ALONG_M  // bands are columns of tiles
+#define ALONG_M 0
+#endif
 #ifndef A_ROWS  // at least as many as A has, or as a tile
 #define A_ROWS BM
 #endif

@@ -63,7 +63,7 @@ __device__ __forceinline__ int quotient(int whole, int part) {
   return floor_div(whole, part);
 }
 
-// Clusters go down a band of RASTER rows, then to the next column: for the L2.
+// Clusters go down a band of RASTER rows, then to the next column: for the L2. With ALONG_M all that is turned.
 struct Tiles {
   int tiles_m, tiles_n, per_matrix, count, at;
   int row, col, inner, outer, end;
@@ -81,11 +81,12 @@ struct Tiles {
   __device__ __forceinline__ bool next(const Extents& e, int rank) {
     at += gridDim.x / CLUSTER;
     if (at >= count) return false;
-    const int matrix = quotient(at, per_matrix), tile = at - matrix * per_matrix, of_band = RASTER * tiles_n;
+    const int matrix = quotient(at, per_matrix), tile = at - matrix * per_matrix;
+    const int lines = ALONG_M ? tiles_n : tiles_m, of_band = RASTER * (ALONG_M ? tiles_m : tiles_n);
     const int before = quotient(tile, of_band), band = before * RASTER, within = tile - before * of_band;
-    const int height = min_of(RASTER, tiles_m - band), column = quotient(within, height);
-    row = ((band + within - column * height) * CLUSTER_M + rank % CLUSTER_M) * BM;
-    col = (column * CLUSTER_N + rank / CLUSTER_M) * BN;
+    const int height = min_of(RASTER, lines - band), step = quotient(within, height), line = band + within - step * height;
+    row = ((ALONG_M ? step : line) * CLUSTER_M + rank % CLUSTER_M) * BM;
+    col = ((ALONG_M ? line : step) * CLUSTER_N + rank / CLUSTER_M) * BN;
     outer = quotient(matrix, e.batch), inner = matrix - outer * e.batch;
     return true;
   }
