@@ -43,13 +43,9 @@ def test_every_type_is_measured_beside_the_vendor(math: str) -> None:
     assert ours.ok, ours.error
     assert (ours.dtype, ours.out_dtype) == (math, Case(1, 1, 1, math).out_dtype)
     assert "cuBLAS by torch" in (conditions.vendor or "")
-    if math == "float8_e5m2":
-        assert "Multiplication of two Float8_e5m2 matrices is not supported" in (vendor.error or "")
-        assert ours.ratio is None
-        assert "no ratio: cublas did not run" in (ours.note or "")
-    else:
-        assert vendor.ok, vendor.error
-        assert ours.ratio is not None
+    assert ("B as e4m3" in (conditions.vendor or "")) == (math == "float8_e5m2")
+    assert vendor.ok, vendor.error
+    assert ours.ratio is not None
 
 
 def test_torchs_switches_are_put_back() -> None:

@@ -13,6 +13,7 @@ from lapidist.errors import DeviceError
 
 Call = Callable[[int], object]  # start the product on input set i
 INTEGERS = ("int8", "uint8")
+E5M2 = FP8[1]  # cuBLAS has no product of two: its B is e4m3, to which it is converted before the time begins
 
 
 class Framework(Protocol):
@@ -72,7 +73,8 @@ class Torch:
 
     def vendor(self, math: str) -> str:
         how = {"int8": "torch._int_mm", **dict.fromkeys(FP8, "torch._scaled_mm"), TF32: "torch.mm with TF32 allowed"}
-        return f"cuBLAS by {how.get(math, 'torch.mm')} (torch {self.torch.__version__})"
+        instead = ", B as e4m3" if math == E5M2 else ""
+        return f"cuBLAS by {how.get(math, 'torch.mm')}{instead} (torch {self.torch.__version__})"
 
     def multiply(self, math: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], fast: bool = True) -> Call:
         """`fast` is of fp8: sums stay in the tensor core, whose accumulator is shorter than a float."""
@@ -82,6 +84,7 @@ class Torch:
             return lambda index: self.torch._int_mm(a[index], b[index], out=c[index])
         if math in FP8:
             one = self.torch.ones((), device="cuda")
+            b = [each.to(self.torch.float8_e4m3fn) for each in b] if math == E5M2 else b
             scaled, options = self.torch._scaled_mm, {"out_dtype": c[0].dtype, "use_fast_accum": fast}
             return lambda index: scaled(a[index], b[index], one, one, **options, out=c[index])
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from lapidist.bench.contenders import LIBRARY
+from lapidist.bench.frameworks import E5M2
 from lapidist.bench.markdown import row_of, rule, speed
 from lapidist.bench.record import Record
 from lapidist.bench.tables import LIMIT_HEADS, limit_cells, number, percent
@@ -40,6 +41,8 @@ def type_section(title: str, series: Sequence[Series]) -> str:
         seen = [number(best.clock_mhz, ".0f"), number(best.power_w, ".0f")]
         lines.append(row_of([label(each.kernel), *cells, percent(best.limit_share), percent(best.unit_share), *seen]))
     words = "TFLOP/s, and in brackets % of cuBLAS in the same run."
+    if any(record.dtype == E5M2 and record.ratio is not None for each in series for record in each.records):
+        words += " cuBLAS has no product of two e5m2: its B is e4m3."
     return f"## {title}\n\n{words}\n\n" + "\n".join(lines) + "\n\n" + verdicts(ordered)
 
 
