@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -53,6 +55,16 @@ def test_results_of_two_types_are_those_of_both() -> None:
             assert outputs_of(a, b)
             assert set(outputs_of(a, b)) == set(outputs_of(b, a))
     assert outputs_of("int8", "uint8") == ("int32",)
+
+
+def test_the_documents_list_what_there_is() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "numerics.md").read_text()
+    listed = {}
+    for line in re.findall(r"^\|(.* \|.*)\|$", text.partition("What a result may be off by")[0], re.M)[1:]:
+        types, _, results = (cell.strip() for cell in line.split("|"))
+        for name in types.partition(" with ")[0].split(", "):
+            listed[name] = tuple(results.replace("the operands' own", name).split(", "))
+    assert listed == {name: TYPES[name].outputs for name in OPERANDS}
 
 
 @pytest.mark.parametrize("math", MATHS)
