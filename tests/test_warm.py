@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from lapidist import compile_worker
+from lapidist.bench import climb
 from lapidist.bench.cases import Case
-from lapidist.bench.climb import Work, compile_first
+from lapidist.bench.climb import Work, compile_first, compile_only
 from lapidist.bench.contenders import KernelContender
 from lapidist.bench.prose import warm_section
 from lapidist.bench.record import read_runs
@@ -132,6 +133,18 @@ def test_a_bench_compiles_all_before_it_measures(tmp_path: Path, monkeypatch: py
     case = Case(64, 64, 64)
     compile_first([Work(case, tuple(KernelContender(kernel_named(build.kernel), case.math) for build in builds))], H200)
     assert all(path_of(build).exists() for build in builds)
+
+
+def test_without_a_gpu_a_bench_compiles_as_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what is read off their machine code is asked for of few, as on a GPU."""
+    asked: list[Build] = []
+    monkeypatch.setattr(climb, "build_all", asked.extend)
+    contenders = [
+        KernelContender(kernel_named(name), "float32", disassembled=name == "coalesced") for name in ("uncoalesced", "coalesced")
+    ]
+    _, rows = compile_only([Work(Case(64, 64, 64), tuple(contenders))])
+    assert [build.kernel for build in asked] == ["uncoalesced", "coalesced"]
+    assert [row.ffma_share is None for row in rows] == [True, False]
 
 
 def test_the_command_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

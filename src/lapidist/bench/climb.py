@@ -240,15 +240,18 @@ def compile_only(works: Sequence[Work]) -> tuple[Conditions, list[Record]]:
     """What can be said of a kernel without running it."""
     from lapidist.bench.conditions import gather
 
-    conditions = gather(chip(MACHINE_CHIP), "none", "static", "compiled by NVRTC, nothing was run")
+    device = chip(MACHINE_CHIP)
+    conditions = gather(device, "none", "static", "compiled by NVRTC, nothing was run")
+    compile_first(works, device)
     return conditions, _without_gpu(works, compile_one, "static")
 
 
 def compile_one(case: Case, contender: Contender) -> Record:
     device = chip(MACHINE_CHIP)
     plan = make_plan(problem_of(case, contender.columns), device, getattr(contender, "kernel", None))
-    row = blank(case, contender, "none", "static", facts_of(plan, device, chosen=_kernel_name(contender) is None))
-    return replace(row, error=STATIC_ERROR)
+    disassembled = getattr(contender, "disassembled", True)
+    facts = facts_of(plan, device, chosen=_kernel_name(contender) is None, disassembled=disassembled)
+    return replace(blank(case, contender, "none", "static", facts), error=STATIC_ERROR)
 
 
 def _without_gpu(works: Sequence[Work], one: Callable[[Case, Contender], Record], mode: str) -> list[Record]:
