@@ -11,10 +11,11 @@ from snippets import kernel
 
 from lapidist.bench import machine_runs
 from lapidist.bench.machine_page import mutants_block
+from lapidist.compiler import CUDA_SOURCES
 from lapidist.kernels import KERNELS, kernel_named
 from lapidist.machine.equivalents import RULES, Rule, read_source
 from lapidist.machine.mutants import Cut, Survey, Unbroken, Verdict, merged, mutants, survey
-from lapidist.machine.specimens import CLUSTERS, Specimen, case_of, config_of, mutants_for, specimens
+from lapidist.machine.specimens import CLUSTERS, MANY, Specimen, case_of, config_of, mutants_for, specimens
 
 BODY = """
     .shared .align 8 .b64 m; mov.u32 %r1, m; setp.eq.u32 %p1, %t, 0;
@@ -52,6 +53,7 @@ def test_shares_and_misses_are_reported() -> None:
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.why[:40])
 def test_a_rule_speaks_of_a_line_that_is_there(rule: Rule) -> None:
     assert any(rule.line in line for line in read_source(rule.source))
+    assert any(rule.within in path.read_text() for path in CUDA_SOURCES.rglob("*.cu*"))
 
 
 @pytest.mark.parametrize("name", ["thread_tile", "async_pipeline"])
@@ -74,9 +76,9 @@ def test_every_registered_kernel_is_a_specimen() -> None:
 
 @pytest.mark.parametrize("specimen", list(specimens(["wgmma"], ["float16"])), ids=str)
 def test_a_kernel_takes_every_way_to_run_it(specimen: Specimen) -> None:
-    variants = case_of(specimen).variants
-    assert len(variants) >= 5
-    assert (config_of(specimen).exchanged, config_of(specimen).ping_pong) == (specimen.exchanged, specimen.ping_pong)
+    variants, config = case_of(specimen).variants, config_of(specimen)
+    assert len(variants) >= 5 + len(MANY)
+    assert (config.exchanged, config.ping_pong, config.skewed) == (specimen.exchanged, specimen.ping_pong, specimen.skewed)
 
 
 def test_persistent_blocks_come_to_a_second_tile() -> None:

@@ -24,7 +24,7 @@ struct Addend {
     constexpr int PITCH = Patch::PITCH, LINES = Patch::LINES, LENGTH = PITCH / sizeof(Out), PER_PIECE = 16 / sizeof(Out);
     const int lane = threadIdx.x % 32, lines = D_TURNED ? cols - col : rows - row, length = D_TURNED ? rows - row : cols - col;
     const i64 pitch = D_TURNED ? col_step : row_step, step = D_TURNED ? row_step : col_step;
-    if (lane == 0) tma_store_wait_read<0>();
+    if (D_COPY_ENGINE && lane == 0) tma_store_wait_read<0>();
     __syncwarp();
     const Out* const from = C + row * row_step + col * col_step;
     const i64 skew = reinterpret_cast<i64>(from) | pitch * static_cast<i64>(sizeof(Out));
@@ -63,7 +63,7 @@ struct Addend {
         reinterpret_cast<Out(&)[Cols / 2]>(words)[i] = D_TURNED ? patch.at(across, down) : patch.at(down, across);
       }
     }
-    __syncwarp();
+    __syncwarp();  // all lanes have read C
   }
 
   // One patch. beta = 0 never reads C: NaN there must not leak.

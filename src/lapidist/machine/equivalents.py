@@ -17,9 +17,11 @@ class Rule:
     ptx: str
     why: str
     opcode: str = ""  # of this one only
+    within: str = ""  # what stands in a line that this one was inlined at
 
 
 MEETS_ALL_BLOCKS = "fence.proxy.async.global"
+D_BY_THE_COPY_ENGINE = "cp.async.bulk.wait_group"
 INIT = "where blocks pack, who orders copies meets all of them, and fences the proxies, before anyone uses an mbarrier"
 RULES = (
     Rule("packing.cuh", "always; but it parts", "", "the condition always holds, and parts loads from shifts for the assembler"),
@@ -41,6 +43,34 @@ RULES = (
         "f64.f64.f64.f64",
         "the loop's last barrier stands behind the last read whose value is used; what is read after it is dropped",
     ),
+    Rule("packing.cuh", "matrix < batch.matrices(); ++matrix", "", "a batch has a matrix at least", "bra"),
+    Rule(
+        "packing_turned.cuh",
+        "for (; item < tiles;",
+        "",
+        "past the last square nothing exists, and nothing is packed behind B",
+        "bra",
+        "pack<B_TURNED",
+    ),
+    Rule("packing_turned.cuh", "for (int i = 0; apart >> i; ++i)", "", "the body asks again for each piece", "bra"),
+    Rule("packing_turned.cuh", "if (!(apart >> i & 1)", "", "pieces that came whole would leave once more", "bra"),
+    Rule(
+        "packing_turned.cuh",
+        "if (e + j < exist) target",
+        D_BY_THE_COPY_ENGINE,
+        "rows of D are whole pieces of 16 bytes, and B has as many columns: they end with four that are asked for together",
+        "bra",
+    ),
+    Rule(
+        "wgmma.cu",
+        "all lanes have read theirs",
+        "",
+        "of the two steps in a turn of the loop, the warp meets in the other one too, behind the same reads",
+        "bar",
+        "if (step > tiles.begin)",
+    ),
+    Rule("wgmma_addend.cuh", "all lanes have read C", "", "who fills the patch next meets the warp before", "bar"),
+    Rule("wgmma.cu", "the last one's tells of all", "", "stages come back in order: the last wait is for all of them"),
     Rule("schedule.cuh", 'if (threadIdx.x == 0) asm volatile("st.relaxed', "", "all threads would store the same zero", "bra"),
     Rule(
         "sharing.cuh",
@@ -58,6 +88,7 @@ def equivalent(i: Instruction, ptx: str) -> str:
             rule.ptx in ptx
             and rule.opcode in ("", i.opcode)
             and any(rule.source == file and rule.line in text for file, text in source_lines(i))
+            and any(rule.within in text for _, text in source_lines(i))
         ):
             return rule.why
     return ""

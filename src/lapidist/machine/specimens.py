@@ -10,6 +10,7 @@ from itertools import islice
 
 from lapidist.config import Config
 from lapidist.device import chip
+from lapidist.hopper_operands import SKEWED_ROWS
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
 from lapidist.machine.mutants import Case, Mutant, Survey, Variant, Whole, break_each, mutants_of, run_whole
@@ -18,12 +19,14 @@ from lapidist.sharing import PLANNED
 
 ROWS, COLUMNS, TAIL = 72, 136, 8
 # Elements that the last vector of a row has no column for, by launch: where it has one, each check holds something back.
-SPARE = 0, 0, 7, 7, 3
+SPARE = 0, 0, 7, 7, 3, 0, 0
 WHOLE = 3  # the launch in which kernels on tensor cores have a tile that is whole: some load it by a loop of its own
 UNROLLED = 4
-SHARERS = 2, 7, 3  # of four tiles: two tiles each; several in each; the first block has one for itself and begins the next
+SHARERS = 2, 11, 3  # of four tiles: two tiles each; three in one; the first block has one for itself and begins the next
 CLUSTERS = 1, 2  # that are resident, and work on four tiles: one comes to all of them; each reads what the other packed
 FEW = 4  # the launch with few rows: of others' tiles all rows are there, and a lane has always something to pack
+MANY = 5, 6  # the launches in which two warpgroups of one cluster fill each stage and each patch of D again, a step for each tile
+PATCHES = 4  # of a warp, at most
 LAYOUTS = ("rr", "rc", "cr")
 
 
@@ -31,7 +34,7 @@ LAYOUTS = ("rr", "rc", "cr")
 class Specimen:
     """One way to compile and launch a kernel. `ragged`: lines off 16 bytes; `smallest`: the config of the smallest tile in place
     of the first; `exchanged`: the smallest tile of B'A' = D'; `shared`: compiled for blocks that share tiles; `ping_pong`: for
-    warpgroups that have a tile each."""
+    warpgroups that have a tile each; `skewed`: rows of A that start anywhere are shifted, not packed."""
 
     kernel: str
     math: str
@@ -41,6 +44,7 @@ class Specimen:
     exchanged: bool = False
     shared: bool = False
     ping_pong: bool = False
+    skewed: bool = False
 
     def __str__(self) -> str:
         how = [self.layouts] if self.layouts != "rr" else []
@@ -50,6 +54,7 @@ class Specimen:
             "A and B exchanged": self.exchanged,
             "Stream-K": self.shared,
             "ping-pong": self.ping_pong,
+            "rows of A shifted": self.skewed,
         }
         how += [word for word, given in ways.items() if given]
         return ", ".join([self.kernel, *how])
@@ -88,12 +93,15 @@ def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
         yield Specimen(kernel.name, math, smallest=small, shared=True)
     if kernel.free_order:
         yield Specimen(kernel.name, math, smallest=small, ping_pong=True)
+    if any(config.skewed for config, _ in kernel.configs_for(math)):
+        yield Specimen(kernel.name, math, "rc", ragged=True, smallest=True, skewed=True)
 
 
 def config_of(specimen: Specimen) -> Config:
     configs = [config for config, _ in kernel_named(specimen.kernel).configs_for(specimen.math)]
     if specimen.smallest or specimen.exchanged:  # the last of them
-        alike = [each for each in reversed(configs) if each.exchanged == specimen.exchanged and not each.skewed]
+        kind = specimen.exchanged, specimen.skewed
+        alike = [each for each in reversed(configs) if (each.exchanged, each.skewed) == kind]
         return replace(min(alike, key=lambda config: config.bm * config.bn), ping_pong=specimen.ping_pong)
     return replace(configs[0], ping_pong=specimen.ping_pong)
 
@@ -122,7 +130,7 @@ def broken_part(specimen: Specimen, share: slice, whole: Whole, seeds: range) ->
 @cache
 def case_of(specimen: Specimen) -> Case:
     """C = A B and C = A B + C, with up to three steps of k less, for every remainder of a loop unrolled by four, and with less
-    than a step and few rows; on two clusters or one, and shared by few blocks or many."""
+    than a step, of few rows and of many tiles; on two clusters or one, and shared by few blocks or many."""
     kernel = kernel_named(specimen.kernel)
     config = config_of(specimen)
     several = bool(kernel.persistent or specimen.shared)
@@ -130,13 +138,16 @@ def case_of(specimen: Specimen) -> Case:
     less = [number * config.bk for number in range(UNROLLED)]
     depths = [*(longest - each if longest > each else longest for each in less), TAIL]
     ways = [(number, depth, 0) for number, depth in enumerate(depths)]
+    if several and kernel.unit != "fma":
+        ways += [(number, TAIL, 0) for number in MANY]
     if specimen.shared:  # the same code may take whole tiles as well
         ways = [each for way in ways for each in ((*way[:2], SHARERS[way[0] % 3]), way)]
     first = variant_of(specimen, kernel, config, *ways[0])
     variants = [first]
     for way in ways[1:]:
         # Where few rows or a short vector take other code, there are none.
-        forms = ((few, spare) for few in (way[0] == FEW and not specimen.shared, False) for spare in (SPARE[way[0]], 0))
+        small = way[0] == FEW and not (specimen.shared or specimen.skewed)
+        forms = ((few, spare) for few in (small, False) for spare in (SPARE[way[0]], 0))
         made = (variant_of(specimen, kernel, config, *way, *form) for form in forms)
         variants += islice((each for each in made if each.launch.binary.ptx == first.launch.binary.ptx), 1)
     return Case(str(specimen), specimen.math, tuple(variants))
@@ -152,19 +163,28 @@ def variant_of(
     few: bool = False,
     spare: int = 0,
 ) -> Variant:
-    rows, columns, beta = ROWS, COLUMNS, float(number % 2)
+    rows, columns, beta = ROWS, COLUMNS, 0.0 if specimen.skewed else float(number % 2)
     if kernel.persistent or specimen.shared:
         rows, columns = config.bm * config.cluster_m + TAIL, config.bn * config.cluster_n + TAIL
         rows = ROWS if kernel.unit == "fma" else rows  # two tiles: 256 x 128 sums take long
+        if number in MANY:
+            more = max(config.stages, PATCHES)
+            if config.exchanged:  # few lines of what the tensor cores take as A are code of their own
+                rows += more * config.bm * config.cluster_m
+            else:
+                columns += more * config.bn * config.cluster_n
     elif number == WHOLE and kernel.unit != "fma":
         rows, columns = max(rows, config.bm + TAIL), max(columns, config.bn + TAIL)
+    if specimen.skewed:  # with every remainder of eight rows
+        rows = max(rows, SKEWED_ROWS) + number
     if few:
         rows = TAIL
     if not specimen.ragged and any(name == "d_map" for name, _ in kernel.signature.parameters):
         spare = 0  # the copy engine writes D in whole pieces of 16 bytes
     shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS[number % 2] * config.cluster)
-    product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, sharers or PLANNED, spare, addend=True)
+    deal, addend = sharers or PLANNED, not specimen.skewed
+    product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, deal, spare, addend)
     launch = product.launch(beta)
     waits = bool(product.plan.workspace_bytes)
     right = partial(product.right, product.wanted(beta))

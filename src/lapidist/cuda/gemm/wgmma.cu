@@ -86,7 +86,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       }
       // Nobody leaves while another one may still write to its memory: its stages are full, and all have given them back.
       for (int i = 0; CLUSTER > 1 && i < STAGES; ++i) {
-        barrier_wait(&pipeline.empty[stage], parity);
+        barrier_wait(&pipeline.empty[stage], parity);  // the last one's tells of all: stages come back in order
         if (++stage == STAGES) stage = 0, parity ^= 1;
       }
       if (PACKS) leave_packed(workspace);
