@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -221,6 +222,17 @@ def test_bulk_store(fence: str, mode: dict[str, object]) -> None:
 def test_bulk_stores_done_wrong(kind: type[Exception], case: str) -> None:
     with pytest.raises(kind):
         run_body(case, np.zeros(2, "u4"), np.zeros((32, 4), "u4"), sanitize=True, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "place"),
+    [(None, 64, "%in"), (None, 0, "%in"), (Misaligned, 24, "%in"), (Misaligned, 16, "%in + 8"), (OutOfBounds, 80, "%in")],
+)
+def test_bulk_prefetches_stay_inside(kind: type[Exception] | None, size: int, place: str, mode: dict[str, object]) -> None:
+    """Nobody sees what they fetch, so nothing else would tell."""
+    body = f"mov.u32 %r1, {size}; cp.async.bulk.prefetch.L2.global [{place}], %r1;"
+    with pytest.raises(kind) if kind else nullcontext():
+        run_body(body, np.zeros(16, "u4"), np.zeros(2, "u4"), **mode)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -25,6 +25,7 @@ IN_TIME = {
     "waited": WAIT + LOAD + STORE,
     "next launch let go": "griddepcontrol.launch_dependents;" + WAIT + STORE,
     "only fetched ahead": "prefetch.global.L2 [%in];" + WAIT + COPY,
+    "whole stretches only fetched ahead": "mov.u32 %r1, 16; cp.async.bulk.prefetch.L2.global [%in], %r1;" + WAIT + LOAD + STORE,
     "another warp waited, and met this one": FIRST_LANES + f"@%p1 bra met; {WAIT} met: bar.sync 0; {LOAD}",
 }
 EARLY = {

@@ -98,7 +98,12 @@ def emit_wait_bulk(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @opcode("cp.async.bulk.prefetch")
 def emit_prefetch(b: Builder, i: Instruction, mods: Mods) -> None:
+    boxes = "tensor" in mods.rest  # of which the copy engine asks what lies inside alone
     mods.rest.clear()
+    if boxes:
+        return
+    with b.guarded() as lanes:
+        b.line(f"fetch_bulk(m, {lanes}, {address_value(b, i.operands[0])}, {b.read(i.operands[1], 'u4')}, {b.index})")
 
 
 @opcode("cp.async.bulk", "cp.reduce.async.bulk")
@@ -254,6 +259,18 @@ def issue_bulk(  # type: ignore[no-untyped-def]
         m.copies.issue(
             Transfer(g, lane, site, targets, nbytes, target == "shared", other, both, None, (), barriers, operation, element)
         )
+
+
+@runtime
+def fetch_bulk(m: Machine, g: Lanes, come: Array, size: Array, site: int) -> None:
+    """To the L2, which nobody sees; but it must be there."""
+    for lane, (address, nbytes) in enumerate(zip(each(come, g.n), each(size, g.n), strict=True)):
+        if address % 16 or nbytes % 16:
+            raise m.fault(Misaligned, f"a bulk prefetch takes 16s from a multiple of 16 on, got {nbytes}", site, g, lane, address)
+        region = m.globals.find(address)
+        if nbytes and (region is None or address + nbytes > region.end):
+            near = m.globals.describe_near(address if region is None else address + nbytes - 1)
+            raise m.fault(OutOfBounds, f"a prefetch of {nbytes} bytes outside all memory of the launch: {near}", site, g, lane)
 
 
 @opcode("mapa")
