@@ -22,10 +22,21 @@ template <typename Element> __device__ __forceinline__ unsigned skew_of(const El
   return reinterpret_cast<unsigned long long>(place) % 16;
 }
 
-template <typename Element> __device__ __forceinline__ unsigned bits_at(const Element* place) {
-  if constexpr (sizeof(Element) == 1) return *reinterpret_cast<const unsigned char*>(place);
-  if constexpr (sizeof(Element) == 2) return *reinterpret_cast<const unsigned short*>(place);
-  return *reinterpret_cast<const unsigned*>(place);
+// Loads that stand here, of what is wanted: compiler and assembler else use each before they ask for the next one, and behind
+// branches loads wait for each other.
+__device__ __forceinline__ void load_here(const void* place, bool wanted, Words& words) {
+  asm volatile("{.reg .pred wanted;\nsetp.ne.s32 wanted, %5, 0;\n@wanted ld.global.v4.u32 {%0, %1, %2, %3}, [%4];}"
+               : "+r"(words.at[0]), "+r"(words.at[1]), "+r"(words.at[2]), "+r"(words.at[3])
+               : "l"(place), "r"(static_cast<int>(wanted)) : "memory");
+}
+template <int Size> __device__ __forceinline__ void load_element_here(const void* place, bool wanted, unsigned& bits) {
+#define LOAD_ELEMENT(type)                                                                                          \
+  asm volatile("{.reg .pred wanted;\nsetp.ne.s32 wanted, %2, 0;\n@wanted ld.global." type " %0, [%1];}" : "+r"(bits) \
+               : "l"(place), "r"(static_cast<int>(wanted)) : "memory")
+  if constexpr (Size == 1) LOAD_ELEMENT("u8");
+  else if constexpr (Size == 2) LOAD_ELEMENT("u16");
+  else LOAD_ELEMENT("u32");
+#undef LOAD_ELEMENT
 }
 
 // What may be read of a matrix: from its first element to its last one, whatever lies between its lines.
@@ -47,19 +58,20 @@ struct Readable {
   }
   // 16 bytes, of which `exist` elements are in the line.
   template <typename Element> __device__ __forceinline__ Words piece(const Element* source, int exist) const {
-    if (!holds(source)) return elements(source, exist);
-    const Words* const pieces = reinterpret_cast<const Words*>(reinterpret_cast<const char*>(source) - skew_of(source));
-    return shifted<sizeof(Element)>(pieces[0], pieces[skew_of(source) > 0], skew_of(source));
-  }
-  // The same of the first and the last pieces of the matrix: each element comes in at the top.
-  template <typename Element> __device__ __forceinline__ Words elements(const Element* source, int exist) const {
-    Words found = {};
-#pragma unroll 4  // all, for each piece of a tile: they took most of a second to compile
-    for (int i = 0; i < static_cast<int>(16 / sizeof(Element)); ++i) {
-      const Words next = {i < exist ? bits_at(source + i) : 0};
-      found = shifted<sizeof(Element)>(found, next, sizeof(Element));
-    }
-    return found;
+    constexpr int COUNT = 16 / sizeof(Element), PER_WORD = 4 / sizeof(Element);
+    const bool whole = holds(source);
+    const char* const first = reinterpret_cast<const char*>(source) - skew_of(source);
+    Words low = {}, high = {}, apart = {};
+    unsigned each[COUNT];
+    load_here(first, whole, low), load_here(first + 16, whole && skew_of(source) > 0, high);
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) each[i] = 0, load_element_here<sizeof(Element)>(source + i, !whole && i < exist, each[i]);
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) apart.at[i / PER_WORD] |= each[i] << i % PER_WORD * 8 * sizeof(Element);
+    const Words found = shifted<sizeof(Element)>(low, high, skew_of(source));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) apart.at[i] = whole ? found.at[i] : apart.at[i];
+    return apart;
   }
 };
 
