@@ -32,6 +32,19 @@ def test_shares_of_every_size(m: int, n: int, k: int, b_layout: str) -> None:
     check(d, a, b)
 
 
+def test_blocks_of_the_next_launch_find_place_beside_these() -> None:
+    """Half of the registers and of shared memory are theirs; and each multiprocessor has one block, with a tile or without."""
+    a, b = whole((131, 77), 1, "bfloat16"), whole((77, 331), 2, "bfloat16")
+    gemm = lapidist.plan(a, b, kernel="wgmma", config=tile("bfloat16", 64, 32, 2), device="machine")
+    assert gemm.plan is not None
+    assert ("RESIDENT", 2) in gemm.plan.problem_macros
+    assert gemm.plan.grid[0] == gemm.plan.device.sms > 33
+    d = np.zeros((131, 331), ml_dtypes.bfloat16)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
+    machine.run(launch, sanitize=True, counting=False, seed=3)
+    check(d, a, b)
+
+
 @pytest.mark.parametrize(("m", "n", "k"), [(61, 131, 333), (64, 29, 35), (5, 3, 9)], ids=str)
 @pytest.mark.parametrize("math", ["int8", "float8_e4m3fn", "tf32"])
 def test_turned(math: str, m: int, n: int, k: int) -> None:

@@ -20,6 +20,7 @@ from lapidist.hopper_operands import (
     SKEWED_BYTES,
     SLAB_BYTES,
     TURNED,
+    beside_another,
     by_registers,
     copies_out,
     family_maps,
@@ -254,6 +255,7 @@ SKEWED = (
     *(((64, bn), (1, 1)) for bn in (256, 192)),
     *(((64, 192), cluster) for cluster in ((2, 1), (2, 2))),
 )
+BESIDE_ANOTHER = (32, 6), (64, 6), (64, 5), (96, 4), (128, 4)  # columns, stages: the next launch's blocks find place beside these
 FEW_REQUESTS_BY_TURNS = (128, 128), (128, 192)  # by clusters of 2 x 2
 
 
@@ -285,8 +287,9 @@ def family_configs(math: str) -> Tuned:
     # Beside factors that change along k, a stage less finds room.
     shallow = [tile(math, 128, 128, 5), tile(math, 128, 128, 5, (2, 1)), tile(math, 128, 64, 7)] if math in FP8 else []
     skewed = [tile(math, *shape, deepest(*shape, skewed=True), cluster, skewed=True) for shape, cluster in SKEWED]
+    beside = [tile(math, 64, bn, stages) for bn, stages in BESIDE_ANOTHER if math in TURNED]
     found = (*pairs, *exchanged, *by_turns, *tiles, *(skewed if math in TURNED else ()), *shared, *shallow, *for_few_lines(math))
-    return tuple((config, 0.95) for config in found)
+    return tuple((config, 0.95) for config in (*found, *beside))
 
 
 def for_few_lines(math: str) -> list[Config]:
@@ -376,6 +379,7 @@ WGMMA_FAMILY = Kernel(
     (9, 0),
     tuned={math: family_configs(math) for math in MATHS},
     overlaps=True,
+    beside_another=beside_another,
     persistent=1,
     dynamic_shared=wgmma_shared,
     types=FAMILY_TYPES,

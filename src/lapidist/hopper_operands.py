@@ -20,6 +20,10 @@ PATCH_BYTES = 32  # at least, in each row of a patch
 PATCH_ROWS = 16  # of D that a warp lays down at once
 BESIDE_ROW = 48  # bytes of a patch's row, where they leave by hand: the end of the patch before, and for the banks
 TURN_BYTES = 16  # barriers of ping-pong
+# Bytes of a block and columns of its tile at most, where two are to fit on a multiprocessor; tiles up to which launches find room
+# beside each other anyway.
+HALF_SHARED, MOST_BESIDE, LEAST_BESIDE = 113 * 1024, 128, 16
+LONGEST_BESIDE = 160 * 1024  # k times columns of a tile
 FLAG_BYTES = 256
 L2_LINE, SECTOR = 128, 32
 SKEWED_ROWS = 128  # of A at least, where they are skewed: as many as the largest tile has
@@ -337,6 +341,15 @@ def wgmma_shared(config: Config, problem: Problem) -> int:
     a_bytes = SKEWED_BYTES if problem.skewed else ROW_BYTES
     stages = stages_bytes(config, turned(problem)[1], rows_of_stage(problem, config), a_bytes)
     return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
+
+
+def beside_another(config: Config, problem: Problem) -> bool:
+    """Whether a block leaves room for one of the next launch, where operands are packed: blocks that meet find their places all
+    at once, which else are free when the last one of the launch ahead has left its own. A long k wants more stages."""
+    alone = warpgroups(config) == 1 and config.cluster == 1 and config.bn <= MOST_BESIDE and not problem.skewed
+    tiles = -(-problem.m // config.bm) * -(-problem.n // config.bn) * prod(problem.batch)
+    packs = any(packed(problem)) and not any(transposed(problem)) and problem.k * config.bn <= LONGEST_BESIDE
+    return alone and packs and tiles > LEAST_BESIDE and wgmma_shared(config, problem) <= HALF_SHARED
 
 
 def factor_bytes(config: Config, scaling: Scaling) -> int:

@@ -15,6 +15,7 @@ from lapidist.hopper_operands import (
     L2_LINE,
     PATCH_ROWS,
     SECTOR,
+    beside_another,
     by_group,
     by_registers,
     copies_out,
@@ -66,8 +67,10 @@ SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds i
 STEP_BYTES = 128  # along k, of a row of A or a column of B
 # Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and written; the same
 # where they are turned.
-PACKING = 1.3e-6, 0.85
+PACKING = 1.05e-6, 0.85
 TURNING = 4.2e-6, 0.67
+# The same where the next launch's blocks wait beside these: seconds less, and the share that fewer stages take.
+BESIDE, SHALLOW = 0.45e-6, 0.03
 PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = 150.0, 1.2, 80.0  # cycles of a step: there and back, for each sum, for factors
 
 
@@ -89,6 +92,8 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     pairing = PAIRING if config.cluster > 1 else 0.0
     worked = together(*powered, memory)
     shifting = SHIFTING[0] + SHIFTING[1] * worked if problem.skewed else 0.0
+    if beside_another(config, problem):
+        shifting += SHALLOW * worked - BESIDE
     return pack_seconds(problem, device) + worked + handing_on(grid, config, schedule) + pairing + shifting
 
 

@@ -63,6 +63,10 @@ def no_dynamic_shared(config: Config, problem: Problem) -> int:
     return 0
 
 
+def never(config: Config, problem: Problem) -> bool:
+    return False
+
+
 def as_fast(math: str, config: Config) -> float:
     return 1.0
 
@@ -83,6 +87,7 @@ class Kernel:
     others: Tuned = ()  # more configs that the planner weighs
     tuned: Mapping[str, Tuned] = field(default_factory=dict)  # all configs of a math, in place of the above
     defines: Mapping[str, object] = field(default_factory=dict)
+    beside_another: Callable[[Config, Problem], bool] = never  # of packed operands: a block of the next launch fits on its SM too
     overlaps: bool = False  # it waits for the launch before by itself, so that its blocks may start before that has ended
     persistent: int = 0  # blocks on each SM, which walk the tiles; 0: a block for each tile
     raster: Raster = ROW_MAJOR  # the order in which a block a tile takes them, and so blocks that share tiles
@@ -141,6 +146,8 @@ class Kernel:
         if self.unit == "wgmma" and rounds >= EVEN_ROUNDS:
             # The same rounds by fewer: at 8192^3 64 pairs of 128 x 256 make a square, and an eighth less comes from DRAM.
             most = -(-clusters // rounds)
+        if self.packs(problem) and self.beside_another(config, problem):
+            return most * config.cluster, 1, 1  # else the next launch's blocks come in twos where none is
         return min(max(clusters, self.scratch_of(problem)[1] // PACKED_BYTES), most) * config.cluster, 1, 1
 
     def clusters(self, problem: Problem, config: Config) -> int:
@@ -208,4 +215,5 @@ class Kernel:
     def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
         """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do."""
         own = {"SCHEDULED": int(scheduled)} if self.signature.scheduled else {}
-        return {**config.defines(), **self.defines, **self.signature.defines(problem), **own}
+        more = {"RESIDENT": 2} if self.beside_another(config, problem) else {}
+        return {**config.defines(), **self.defines, **self.signature.defines(problem), **own, **more}

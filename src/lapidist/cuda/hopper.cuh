@@ -82,6 +82,11 @@ __device__ __forceinline__ void tma_prefetch(const TensorMap* map, int inner, in
                ::"l"(map), "r"(inner), "r"(outer), "r"(batch), "r"(batches) : "memory");
 }
 
+// Bytes that touch, in 16s from a multiple of 16 on, likewise.
+__device__ __forceinline__ void bulk_prefetch(unsigned long long from, unsigned bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 // To every block of the cluster whose bit is set in `blocks`, at the same place there; each one's barrier is told.
 __device__ __forceinline__ void tma_load_shared(void* shared, const TensorMap* map, int inner, int outer, Barrier* barrier,
                                                 int blocks) {

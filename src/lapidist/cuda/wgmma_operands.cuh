@@ -42,21 +42,31 @@ __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int 
 
 constexpr bool PACKS = PACK_A || PACK_B;
 
+// Small operands to the L2 before the launch ahead has ended, by a thread whose warp packs little.
+__device__ __forceinline__ void fetch_small(const Extents& e, const T* A, i64 a_line, const Batch& a_batch, const T* B, i64 b_line,
+                                            const Batch& b_batch) {
+  if (threadIdx.x != blockDim.x - 64) return;
+  constexpr i64 MOST = (PACKS ? 48 : 24) * 1024;  // bytes of either for each block: of larger ones latency is a small part
+  const int extent = A_SKEWED || e.N > e.M ? e.N : e.M;
+  if (static_cast<i64>(sizeof(T)) * extent * e.K > MOST * gridDim.x) return;
+  if (!A_SKEWED) lines_of<A_TURNED>(static_cast<T*>(nullptr), A, a_line, e.M, e.K, a_batch).fetch_ahead();
+  lines_of<B_TURNED>(static_cast<T*>(nullptr), B, b_line, e.N, e.K, b_batch).fetch_ahead();
+}
+
 // Operands on their way to where the maps of packed ones point: A first, then B. PACK_B 2 is turned, and has no share.
 struct Packing {
   static constexpr int SHARED = (PACK_A == 1) + (PACK_B == 1);
   const Lines<T> of_a, of_b;
-  const Shares<T, SHARED == 2> shares;
 
   // Before anything is read.
   __device__ __forceinline__ Packing(const Extents& e, const T* A, i64 a_line, const Batch& a_batch, const T* B, i64 b_line,
                                      const Batch& b_batch, const Workspace& workspace)
       : of_a(lines_of<A_TURNED>(static_cast<T*>(workspace.slots), A, a_line, e.M, e.K, a_batch)),
-        of_b(lines_of<B_TURNED>(static_cast<T*>(workspace.slots) + (PACK_A ? of_a.elements() : 0), B, b_line, e.N, e.K, b_batch)),
-        shares(PACK_A ? Lines<T>(of_a) : Lines<T>(of_b), of_b) {}
+        of_b(lines_of<B_TURNED>(static_cast<T*>(workspace.slots) + (PACK_A ? of_a.elements() : 0), B, b_line, e.N, e.K, b_batch)) {}
 
   // Waits for the launch ahead; returns the workspace behind the copies.
   __device__ __forceinline__ Workspace pack(const Extents& e, const Workspace& workspace) const {
+    const Shares<T, SHARED == 2> shares(PACK_A ? Lines<T>(of_a) : Lines<T>(of_b), of_b);
     if (SHARED) shares.pack();
     else wait_for_last_launch();
     T* to = of_b.to + (PACK_B == 1 ? of_b.elements() : 0);

@@ -28,6 +28,9 @@
 #define PACK_B 0
 #endif
 #define CLUSTER (CLUSTER_M * CLUSTER_N)
+#ifndef RESIDENT  // 2: the blocks of the next launch find place beside those of this one
+#define RESIDENT 1
+#endif
 #ifndef PING_PONG  // 1: two warpgroups have a tile each, by turns, and one stores while the other multiplies
 #define PING_PONG 0
 #endif
@@ -45,7 +48,9 @@ constexpr int TILE_GROUPS = PING_PONG ? 1 : GROUPS;  // warpgroups that share a 
 constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that each of them has side by side
 // Registers of a thread that multiplies, and of one that only orders: 64 K together. Threads that bring factors take more.
 constexpr bool WIDE = GROUPS == 2 && !FACTORS_ALONG_K;
-constexpr int REGISTERS = WIDE ? 240 : GROUPS == 3 ? 160 : 224, REGISTERS_LEFT = WIDE ? 24 : GROUPS == 3 ? 32 : 56;
+constexpr int ALONE = RESIDENT > 1 ? 200 : 224;
+constexpr int REGISTERS = WIDE ? 240 : GROUPS == 3 ? 160 : ALONE, REGISTERS_LEFT = WIDE ? 24 : GROUPS == 3 ? 32 : 56;
+static_assert(RESIDENT == 1 || (GROUPS == 1 && BN <= 128), "of 128 registers a thread, so many must do");
 static_assert(ROWS * BN <= (WIDE ? 416 : 384), "208 sums a thread, of 240 registers; 192 of 224");
 static_assert(D_COPY_ENGINE || !D_TURNED, "columns of D leave by the copy engine alone");
 static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of all consumers");

@@ -15,7 +15,7 @@
 #else
 #define CLUSTERED
 #endif
-extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
+extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
 wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, const __grid_constant__ TensorMap a_map,
       const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap d_map, const T* A, const T* B, const Out* C,
       Out* D, i64 a_line, i64 a_inner, i64 a_outer, i64 b_line, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner,
@@ -38,8 +38,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
   let_next_launch_start();
   const bool a_once = read_once<BN>(N, batch * batches), b_once = read_once<BM>(M, batch * batches);
   // Tiles that a schedule gives out one after another are left to themselves: its walk would be compiled twice.
-  constexpr bool known = !SCHEDULED || PEERS_IN_CLUSTER;
-  if (known && !PACK_A && !PACK_B && !A_SKEWED && (a_once || b_once) && threadIdx.x == GROUPS * 128) {
+  if ((!SCHEDULED || PEERS_IN_CLUSTER) && !PACKS && !A_SKEWED && (a_once || b_once) && threadIdx.x == GROUPS * 128) {
     Tiles first(extents, schedule, order);
     if (K > 0 && first.next(extents, rank)) {
       if (a_once) prefetch_tiles<A_TURNED, BM>(&a_map, first.row, first.begin, first.end);
@@ -47,6 +46,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     }
   }
   const Batch of_a = {batch, batches, a_inner, a_outer}, of_b = {batch, batches, b_inner, b_outer};
+  if (PACKS || !(a_once || b_once)) fetch_small(extents, A, a_line, of_a, B, b_line, of_b);
 #if PACK_A || PACK_B
   const Packing packing(extents, A, a_line, of_a, B, b_line, of_b, workspace);
   workspace = packing.pack(extents, workspace);
