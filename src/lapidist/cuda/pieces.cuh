@@ -5,16 +5,26 @@
 
 struct alignas(16) Words { unsigned at[4]; };
 
-// The 16 bytes that start `skew` bytes, less than 16 and whole elements of Size bytes, into `low`; `high` follows it.
+// The 16 bytes that start `skew` bytes, less than 16 and whole elements of Size bytes, into `low`; `high` follows it. In one
+// statement: there are dozens in a kernel, of which the compiler need not know more.
+#define SHIFT_WORDS(bytes)                                                                                                   \
+  asm("{\n.reg .pred eight, four;\n.reg .b32 bits, word<6>;\n"                                                               \
+      "and.b32 bits, %12, 8;\nsetp.ne.b32 eight, bits, 0;\nand.b32 bits, %12, 4;\nsetp.ne.b32 four, bits, 0;\n"              \
+      "selp.b32 word0, %6, %4, eight;\nselp.b32 word1, %7, %5, eight;\nselp.b32 word2, %8, %6, eight;\n"                      \
+      "selp.b32 word3, %9, %7, eight;\nselp.b32 word4, %10, %8, eight;\nselp.b32 word5, %11, %9, eight;\n"                    \
+      "selp.b32 %0, word1, word0, four;\nselp.b32 %1, word2, word1, four;\nselp.b32 %2, word3, word2, four;\n"                \
+      "selp.b32 %3, word4, word3, four;\n" bytes "}"                                                                          \
+      : "=&r"(found.at[0]), "=&r"(found.at[1]), "=&r"(found.at[2]), "=&r"(found.at[3])                                        \
+      : "r"(low.at[0]), "r"(low.at[1]), "r"(low.at[2]), "r"(low.at[3]), "r"(high.at[0]), "r"(high.at[1]), "r"(high.at[2]),    \
+        "r"(high.at[3]), "r"(skew))
 template <int Size> __device__ __forceinline__ Words shifted(const Words& low, const Words& high, unsigned skew) {
-  unsigned words[8] = {low.at[0], low.at[1], low.at[2], low.at[3], high.at[0], high.at[1], high.at[2], high.at[3]};
-#pragma unroll
-  for (int i = 0; i < 6; ++i) words[i] = skew & 8 ? words[i + 2] : words[i];
-#pragma unroll
-  for (int i = 0; i < 5; ++i) words[i] = skew & 4 ? words[i + 1] : words[i];
   Words found;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) found.at[i] = Size < 4 ? __funnelshift_r(words[i], words[i + 1], skew % 4 * 8) : words[i];
+  if constexpr (Size < 4)
+    SHIFT_WORDS(
+        "selp.b32 word5, word5, word4, four;\nand.b32 bits, %12, 3;\nshl.b32 bits, bits, 3;\n"
+        "shf.r.wrap.b32 %0, %0, %1, bits;\nshf.r.wrap.b32 %1, %1, %2, bits;\nshf.r.wrap.b32 %2, %2, %3, bits;\n"
+        "shf.r.wrap.b32 %3, %3, word5, bits;\n");
+  else SHIFT_WORDS("");
   return found;
 }
 

@@ -20,6 +20,9 @@
 #ifndef ATOMIC  // those between the first and the last add in any order
 #define ATOMIC 0
 #endif
+#ifndef SUMS_BY_EIGHTS  // fetched and left in statements of eight: less to compile, but the assembler puts the sums elsewhere
+#define SUMS_BY_EIGHTS 0
+#endif
 #include "common.cuh"
 #include "partial_sums.cuh"
 #ifndef CLUSTER  // blocks that take neighbouring tiles together: to a schedule they are one
@@ -49,11 +52,13 @@ struct Desk {
 // The units of this block, one after another, and what becomes of their sums.
 struct Work {
   const Schedule& schedule;
-#ifdef SHARERS  // warps with roles meet at barriers of their own: each role walks for itself
+#ifdef SHARERS  // warps with roles meet at barriers of their own: each role walks for itself, or is told (board.cuh)
   Walk walk;
   WorkUnit unit;
   int block = blockIdx.x / CLUSTER;
-  __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule), walk(schedule.walk(blockIdx.x / CLUSTER)) {}
+  __device__ __forceinline__ explicit Work(const Schedule& schedule, bool walks = true) : schedule(schedule) {
+    if (walks) walk = schedule.walk(blockIdx.x / CLUSTER);
+  }
   __device__ __forceinline__ bool next() {
     for (; block < schedule.blocks; walk = schedule.walk(block += gridDim.x / CLUSTER)) {
       if (!schedule.next(walk, unit)) continue;
@@ -123,6 +128,16 @@ struct Work {
 #endif
   }
 
+  // Bit r: whether row r is. A division for each row would be as long as the rest of its way out.
+  template <int ROWS> __device__ __forceinline__ unsigned owned_rows() const {
+    static_assert(ROWS < 32, "a bit for each");
+    if (!SEPARATE || !SCHEDULED || unit.fragment < 0) return (1u << ROWS) - 1;
+    unsigned owned = 0;
+#pragma unroll 1
+    for (int row = unit.fragment; row < ROWS; row += schedule.fragments) owned |= 1u << row;
+    return owned;
+  }
+
   // The sums go on to the next peer, or come together here: then the answer is true, and the epilogue follows.
   // All threads of the block call it together; `shared` holds a tile of sums and is free.
   template <int THREADS, typename Sum, int ROWS, int COLS>
@@ -139,7 +154,7 @@ struct Work {
     if (finishes) reset_flag(flag);
     if (SEPARATE && finishes) {
 #ifdef SHARERS
-      reduce_by_rows<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
+      if constexpr (SEPARATE) reduce_by_rows<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
 #else
       reduce<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
 #endif
@@ -148,7 +163,17 @@ struct Work {
 #pragma unroll
         for (int i = 0; i < 16 / sizeof(Sum); ++i) atomicAdd(&slot.at[i], own.at[i]);
       });
-    } else {  // one loop to fetch and one to leave: each is unrolled over all sums, and a third would cost compile time
+    } else {
+#if SUMS_BY_EIGHTS
+      constexpr int EIGHTS = ROWS * COLS / 8;
+      Sums* const slot = static_cast<Sums*>(workspace.slots) + unit.slot * (2LL * EIGHTS * THREADS) + threadIdx.x;
+      if (adds && !SEPARATE)
+#pragma unroll
+        for (int i = 0; i < EIGHTS; ++i) add_eight<THREADS>(&sums[0][0] + i * 8, slot + i * 2 * THREADS);
+      if (!finishes)
+#pragma unroll
+        for (int i = 0; i < EIGHTS; ++i) leave_eight<THREADS>(&sums[0][0] + i * 8, slot + i * 2 * THREADS);
+#else  // one loop to fetch and one to leave: each is unrolled over all sums, and a third would cost compile time
       if (adds && !SEPARATE)
         each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
           const Sums other = load(slot);
@@ -156,6 +181,7 @@ struct Work {
           for (int i = 0; i < 16 / sizeof(Sum); ++i) own.at[i] += other.at[i];
         });
       if (!finishes) each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
+#endif
     }
     if (!finishes) raise_flag(flag, SEPARATE ? schedule.fragments : 1);
     return finishes;

@@ -27,7 +27,11 @@ typedef unsigned char uint8;
 #include <cuda_fp16.h>
 #endif
 #if TOKEN(IS_FP8_, ELEMENT)
+#if OWN_TYPES_ALONE
+#include "fp8.cuh"
+#else
 #include <cuda_fp8.h>
+#endif
 #endif
 
 #include "modes.cuh"

@@ -28,6 +28,11 @@
 #define PACK_B 0
 #endif
 #define CLUSTER (CLUSTER_M * CLUSTER_N)
+#if CLUSTER > 1
+#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#else
+#define CLUSTERED
+#endif
 #ifndef RESIDENT  // 2: the blocks of the next launch find place beside those of this one
 #define RESIDENT 1
 #endif
@@ -36,10 +41,16 @@
 #endif
 #define GROUPS (PING_PONG ? 2 : BM == 64 ? 1 : BM == 192 ? 3 : 2)
 #define SHARERS (GROUPS * 128)  // of the block's threads, the first: the consumers
+#define SUMS_BY_EIGHTS 1
 #include "scales.cuh"
 #include "wgmma_operands.cuh"
 #include "wgmma_skewed.cuh"
 #define THREADS (SHARERS + 128)
+#if SCHEDULED && !PEERS_IN_CLUSTER  // consumers are told of their tiles by the thread that orders copies
+#define IF_TOLD(...) __VA_ARGS__
+#else
+#define IF_TOLD(...)
+#endif
 static_assert(BM % 64 == 0 && BM <= 256 && BN % 8 == 0 && BN <= 256, "tiles are counted in 64 rows, 8 columns");
 static_assert(CLUSTER_N <= 2, "two blocks share A");
 static_assert(CLUSTER <= 4, "larger clusters find no place on the chip");
@@ -85,5 +96,6 @@ struct Pipeline {
   Stage stage[STAGES];
   Patch<D_COLS, !D_COPY_ENGINE> D[GROUPS * 4][D_BUFFERS];
   Barrier full[STAGES], empty[STAGES], turn_of[2];
+  IF_TOLD(Board board;)
   TileFactors<BM, BN> factors[FACTORS_ALONG_K ? STAGES : 1];
 };

@@ -8,6 +8,7 @@
 
 #include "wgmma_addend.cuh"  // first: it brings the element types
 
+#include "board.cuh"
 #include "packing.cuh"
 
 struct Extents { int M, N, K, batch, batches; };
@@ -41,21 +42,25 @@ struct Tiles {
   __device__ __forceinline__ bool last() const { return true; }
 };
 #elif SCHEDULED
-struct Tiles : Work {
+// By who walks through the schedule, tells of its units, or is told.
+template <typename Units> struct TilesOf : Units {
+  using Units::unit;
   int row, col, inner, outer, begin, end;  // of the tile; its steps along k
 
-  __device__ __forceinline__ Tiles(const Extents&, const Schedule& schedule, const Order&) : Work(schedule) {}
+  __device__ __forceinline__ TilesOf(const Extents&, const Schedule& schedule, const Order&) : Units(schedule) {}
+  __device__ __forceinline__ TilesOf(const Schedule& schedule, Board& board) : Units(schedule, board) {}
 
   __device__ __forceinline__ bool next(const Extents& e, int rank) {
-    if (!Work::next()) return false;
+    if (!Units::next()) return false;
     row = (unit.row * CLUSTER_M + rank % CLUSTER_M) * BM;
     col = (unit.column * CLUSTER_N + rank / CLUSTER_M) * BN;
-    inner = unit.batch % e.batch, outer = unit.batch / e.batch;
+    outer = floor_div(unit.batch, e.batch), inner = unit.batch - outer * e.batch;
     begin = unit.k_begin, end = unit.k_end + (e.K == 0);  // of zeros, which lie outside
     return true;
   }
   __device__ __forceinline__ bool last() const { return true; }  // for all that is known here
 };
+typedef TilesOf<Work> Tiles;
 #else
 // A division is some hundred cycles, which a block's first load waits for: most tiles are of the first matrix and band.
 __device__ __forceinline__ int quotient(int whole, int part) {

@@ -15,6 +15,7 @@
 #include "common.cuh"
 
 #define SHARERS 256  // of the block's threads, the first: the consumers
+#define SUMS_BY_EIGHTS SEPARATE  // by turnstile they would come to lie in one bank, and the main loop wait for them
 #ifndef BM
 #define BM 256
 #define BN 128
@@ -215,8 +216,9 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
 #endif
     const i64 inner = BATCHED && !ARRAYS ? unit.batch % batch : 0, outer = BATCHED && !ARRAYS ? unit.batch / batch : 0;
     scale_sums(acc, alpha);
+    const unsigned owned = work.owned_rows<TM>();
     add_addend(acc, beta, C + inner * c_inner + outer * c_outer, c_row, c_col, M, N, modes,
-               [&](int i) { return work.owns_row(i) ? unit.row * BM + line(i, lane_row) : M; },
+               [&](int i) { return owned >> i & 1 ? unit.row * BM + line(i, lane_row) : M; },
                [&](int j) { return unit.column * BN + thread_col + (j / 4 * 32) + (j % 4 ^ 1); });
     const Output output{modes, D + inner * d_inner + outer * d_outer, d_row, M, N};
 #if D_VECTOR == 4
@@ -227,7 +229,7 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
 #endif
 #pragma unroll
     for (int i = 0; i < TM; ++i) {
-      if (!work.owns_row(i)) continue;
+      if (!(owned >> i & 1)) continue;
       const Four<T> sums[] = {{acc[i][1], acc[i][0], acc[i][3], acc[i][2]}, {acc[i][5], acc[i][4], acc[i][7], acc[i][6]}};
 #if D_VECTOR == 4
       out.store(line(i, 0) - line(0, 0), sums);

@@ -10,11 +10,6 @@
 #include "wgmma_few_lines.cuh"
 #include "wgmma_held.cuh"
 
-#if CLUSTER > 1
-#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
-#else
-#define CLUSTERED
-#endif
 extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
 wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, const __grid_constant__ TensorMap a_map,
       const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap d_map, const T* A, const T* B, const Out* C,
@@ -31,6 +26,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       barrier_init(&pipeline.empty[i], TILE_GROUPS * 4 * (CLUSTER_M + CLUSTER_N - 1));
     }
     for (int i = 0; i < 2 * PING_PONG; ++i) barrier_init(&pipeline.turn_of[i], TILE_GROUPS * 4);
+    IF_TOLD(pipeline.board.init();)
     barrier_init_fence();
   }
   // Nobody uses a barrier before it is initialised. Where blocks pack, all threads come to a barrier when they have.
@@ -69,9 +65,11 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       const int column = ((1 << CLUSTER_M) - 1) << beside * CLUSTER_M, row = (CLUSTER_N > 1 ? 1 | 1 << CLUSTER_M : 1) << below;
       const int bytes = (A_SKEWED ? A_BYTES : loaded_bytes<A_TURNED, A_LOADED>(M)) + loaded_bytes<B_TURNED, BN>(N);
       if (PACKS) tma_prefetch_map(&a_map), tma_prefetch_map(&b_map);
+      IF_TOLD(TilesOf<TellingWork> tiles(schedule, pipeline.board);)
       for (bool waits = PACKS; tiles.next(extents, rank);) {
         const int a_in = a_inner ? tiles.inner : 0, a_out = a_outer ? tiles.outer : 0;
         const int b_in = b_inner ? tiles.inner : 0, b_out = b_outer ? tiles.outer : 0;
+#pragma unroll 1
         for (int step = tiles.begin; step < tiles.end; ++step) {
           Stage& s = pipeline.stage[stage];
           Barrier* full = &pipeline.full[stage];
@@ -107,6 +105,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     if (PEERS_IN_CLUSTER) cluster_barrier(), cluster_barrier();  // as the consumers do in their exchange
   } else {
     take_registers<REGISTERS>();
+    IF_TOLD(TilesOf<ToldWork> tiles(schedule, pipeline.board);)
     const int tile_warp = warp % (TILE_GROUPS * 4), group = tile_warp / 4;
     // A lane for each block that loads for this one tells it that a stage is read. Who and where is known before the loop, whose
     // instructions are a part of the power.
