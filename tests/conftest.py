@@ -16,6 +16,8 @@ import lapidist
 
 _folder = tempfile.TemporaryDirectory(prefix="lapidist-tests-")
 os.environ.setdefault("LAPIDIST_CACHE_DIR", _folder.name)  # set one yourself and a second run compiles nothing
+# For workers, of which there is one a core: NumPy's threads would wait for each other's cores, and spin.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_unconfigure() -> None:
