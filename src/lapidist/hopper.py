@@ -234,15 +234,20 @@ def deepest(bm: int, bn: int, turned_b: bool = True, skewed: bool = False) -> in
 # Where rows do not start on lines of the L2, requests to it bound: clusters of four share what they load, and tiles fit closely.
 # Of two hundred that were weighed on products of all sizes, those that gave most: (tile, cluster, A and B exchanged).
 FEW_REQUESTS = (
-    *(((128, bn), (2, 2), False) for bn in (96, 128, 160, 192)),
-    *(((128, bn), (2, 2), True) for bn in (144, 176, 192)),
-    *(((64, bn), (2, 2), False) for bn in (64, 128)),
-    *(((64, bn), (4, 1), True) for bn in (96, 160, 192)),
-    ((64, 80), (2, 2), True),
+    *(((128, bn), (2, 2), False) for bn in (96, 128, 160, 192, 256)),
+    *(((128, bn), (2, 2), True) for bn in (112, 144, 176, 192)),
+    *(((64, bn), (2, 2), False) for bn in (32, 48, 64, 128)),
+    *(((64, bn), (4, 1), True) for bn in (96, 112, 144, 160, 192)),
+    *(((64, bn), (2, 2), True) for bn in (16, 80, 96)),
+    *(((64, bn), (4, 1), False) for bn in (96, 192)),
     ((64, 192), (2, 1), False),
     ((128, 96), (4, 1), False),
-    ((128, 192), (2, 1), True),
+    ((128, 96), (4, 1), True),
+    *(((128, bn), (2, 1), True) for bn in (176, 192)),
     ((256, 192), (1, 2), True),
+    ((256, 160), (1, 2), True),
+    ((192, 80), (1, 2), True),
+    *(((192, bn), (2, 2), True) for bn in (96, 160)),
     *(((192, bn), (1, 1), True) for bn in (144, 176)),  # a few hundred rows times weights: a tile for each multiprocessor
     *(((64, bn), (1, 1), True) for bn in (80, 112)),
     *(((128, bn), (1, 1), True) for bn in (96, 112)),
@@ -256,7 +261,7 @@ SKEWED = (
     *(((64, 192), cluster) for cluster in ((2, 1), (2, 2))),
 )
 BESIDE_ANOTHER = (32, 6), (64, 6), (64, 5), (96, 4), (128, 4)  # columns, stages: the next launch's blocks find place beside these
-FEW_REQUESTS_BY_TURNS = (128, 128), (128, 192)  # by clusters of 2 x 2
+FEW_REQUESTS_BY_TURNS = (128, 128), (128, 144), (128, 192)  # by clusters of 2 x 2
 
 
 def family_configs(math: str) -> Tuned:
@@ -283,13 +288,13 @@ def family_configs(math: str) -> Tuned:
     shared = [tile(math, *shape, deepest(*shape, turned_b=not ex), cluster, exchanged=ex) for shape, cluster, ex in FEW_REQUESTS]
     by_turns += [tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in FEW_REQUESTS_BY_TURNS]
     if math not in TURNED:
-        shared = [each for each in shared if not each.exchanged or (each.bm == 128 and each not in exchanged)]
+        shared = [each for each in shared if not each.exchanged or each.bm <= 128]
     # Beside factors that change along k, a stage less finds room.
     shallow = [tile(math, 128, 128, 5), tile(math, 128, 128, 5, (2, 1)), tile(math, 128, 64, 7)] if math in FP8 else []
     skewed = [tile(math, *shape, deepest(*shape, skewed=True), cluster, skewed=True) for shape, cluster in SKEWED]
     beside = [tile(math, 64, bn, stages) for bn, stages in BESIDE_ANOTHER if math in TURNED]
     found = (*pairs, *exchanged, *by_turns, *tiles, *(skewed if math in TURNED else ()), *shared, *shallow, *for_few_lines(math))
-    return tuple((config, 0.95) for config in (*found, *beside))
+    return tuple((config, 0.95) for config in dict.fromkeys((*found, *beside)))
 
 
 def for_few_lines(math: str) -> list[Config]:

@@ -37,14 +37,16 @@ from lapidist.schedule import CostModel, Schedule, TileGrid
 CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
 OUTSIDE_ROWS = 7.0  # a cycle, on the whole chip: rows of boxes that lie outside the matrix all come from one place
 LEAST_STEP = 230.0  # cycles, however small the tile: barriers there and back
-L2_BYTES = 104.0  # a cycle, from the L2 to an SM
+# A cycle, from the L2: to an SM, and to each of all when none idles, as the L2 answers so many requests for the whole chip.
+L2_BYTES, L2_SHARED_BYTES = 97.0, 103.0
 # What a row of 128 bytes in a box costs, in lines of the L2, by where it starts: on a line; on a sector of 32 bytes; elsewhere.
 # Such rows are two or three requests, and those of neighbouring SMs for the same line are hardly merged on their way any more.
-LINES, SECTORS, HALVES = 1.0, 2.0, 3.3
+LINES, SECTORS, HALVES = 1.0, 1.9, 3.3
 # The same of the 144 bytes that such rows take where they are shifted on their way through registers; and the seconds, and the
 # share, by which these products must be better than packed ones before they are.
 SKEWED, SHIFTING = 6.5, (1.0e-6, 0.03)
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
+NARROW, NARROW_BYTES = 1.8, 64  # times as long where the rows of a patch have fewer bytes than that
 # Cycles for 16 rows of a tile that each warp stores by itself, where the copy engine does not take D: for each warp, as the ends
 # of their rows wait for each other, and for each column.
 STRIP_BY_HAND, COLUMN_BY_HAND = 225.0, 12.0
@@ -76,15 +78,16 @@ PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = 150.0, 1.2, 80.0  # cycles of a step:
 
 def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
     """Rounds of tiles, each its steps; or what power allows; or the bytes of memory."""
-    step = step_cycles(problem, config, device)
-    if step == inf:
-        return inf
     bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
     grid = TileGrid.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
+    shared = schedule.sk_blocks if schedule is not None else 0
+    step = step_cycles(problem, config, device, max(grid.tiles, shared) * config.cluster)
+    if step == inf:
+        return inf
     turns = rounds(grid, config, device, schedule)
     stored = store_cycles(problem, config) / (schedule.cluster if schedule is not None else 1)  # peers store a part each
     products = grid.iterations * step
-    cycles = busy_cycles(turns, products, stored, config, held_share(problem, config, schedule, products, stored))
+    cycles = busy_cycles(turns, products, stored, config, held_share(problem, config, schedule, grid.iterations, step, stored))
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
     moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
     powered = powered_seconds(problem, config, device, grid, running, moved)
@@ -107,33 +110,36 @@ def busy_cycles(turns: float, products: float, store: float, config: Config, hel
     return max(turns * (products + TURN), ceil(turns / 2) * (products + store) - store) + store
 
 
-def held_share(problem: Problem, config: Config, schedule: Schedule | None, products: float, store: float) -> float:
+def held_share(problem: Problem, config: Config, schedule: Schedule | None, steps: int, step: float, store: float) -> float:
     """Of a tile, what waits in registers, as it is stored, while the next one begins (cuda/wgmma_pipeline.cuh). Elements of 4
     bytes take their time of the L2 all the same, unless there is plenty. Columns of D that leave by whole warpgroups do not wait,
     and are as quick as if they did."""
     size, scaling = size_of(problem.out_dtype), problem.scaling
     other_shape = config.ping_pong or schedule is not None or warpgroups(config) == 3
     other_way = size == 1 or by_registers(problem) or scaling.promoted or not copies_out(problem)
-    if other_shape or other_way or (size > 2 and products < HIDES * store):
+    if other_shape or other_way or (size > 2 and steps * step < HIDES * store):
         return 0.0
     slabs, (width, height) = config.wm // PATCH_ROWS, patch(problem, config)
     room = (REGISTERS if config.bm > 64 else REGISTERS_ALONE) - BESIDE_SUMS * slabs - slabs * config.bn // 2
     of_warp = width * height // (4 if by_group(problem, config) else 1)
     patches = slabs * config.bn * PATCH_ROWS // of_warp
-    share = max(0, min(patches, room * WARP_BYTES // (of_warp * size))) / patches
-    return share if size == 2 else HIDDEN * share
+    held = max(0, min(patches, room * WARP_BYTES // (of_warp * size)))
+    if steps < held:
+        return 0.0  # they leave one in a step: with fewer steps none waits
+    return held / patches if size == 2 else HIDDEN * held / patches
 
 
-def step_cycles(problem: Problem, config: Config, device: Device) -> float:
-    """The slowest of products, shared memory, lines from the L2, and barriers."""
+def step_cycles(problem: Problem, config: Config, device: Device, blocks: float = inf) -> float:
+    """The slowest of products, shared memory, lines from the L2, and barriers; of a launch of so many blocks."""
     peak = device.peak_tflops(problem.math, "wgmma") * 1e6 / (device.sms * device.clock_mhz)  # flops of an SM and cycle
     if not peak:
         return inf
     flops = 2.0 * config.bm * config.bn * config.bk
-    lines = lines_of_step(problem, config) * L2_LINE / L2_BYTES
+    lines = lines_of_step(problem, config) * L2_LINE
+    asked = lines / L2_BYTES, lines * min(1.0, blocks / device.sms) / L2_SHARED_BYTES
     promoted = promoted_cycles(problem, config, flops / peak)
     outside = rows_outside(problem, config, device) / OUTSIDE_ROWS
-    return together(flops / peak, flops / feed_limit(config, problem), LEAST_STEP, lines, promoted, outside)
+    return together(flops / peak, flops / feed_limit(config, problem), LEAST_STEP, *asked, promoted, outside)
 
 
 def rows_outside(problem: Problem, config: Config, device: Device) -> float:
@@ -187,10 +193,12 @@ def rows_of_step(problem: Problem, config: Config) -> tuple[float, float]:
 
 def store_cycles(problem: Problem, config: Config) -> float:
     """What the way out of a tile adds."""
+    width, _ = patch(problem, config)
+    narrow = NARROW if width * size_of(problem.out_dtype) < NARROW_BYTES else 1.0
     if copies_out(problem):
-        return config.bm * config.bn * size_of(problem.out_dtype) / STORED_BYTES
+        return narrow * config.bm * config.bn * size_of(problem.out_dtype) / STORED_BYTES
     crowded = CROWDED_BY_HAND if config.wm // 16 * config.bn // 2 >= CROWDED_SUMS else 1.0
-    return crowded * (STRIP_BY_HAND * config.consumers / 32 + COLUMN_BY_HAND * config.bn) * config.wm / 16
+    return crowded * (STRIP_BY_HAND * config.consumers / 32 + narrow * COLUMN_BY_HAND * config.bn) * config.wm / 16
 
 
 def pack_seconds(problem: Problem, device: Device) -> float:
