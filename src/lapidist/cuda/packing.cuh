@@ -61,8 +61,8 @@ template <typename Element> struct Lines {
   // has ended, beside whose end memory's latency then lies.
   __device__ __forceinline__ void fetch_ahead() const {
     if (pitch != length || batch.matrices() > 1) return;
-    const unsigned long long begin = (reinterpret_cast<unsigned long long>(from) + 15) & -16ll;
-    const unsigned long long end = reinterpret_cast<unsigned long long>(from + pitch * lines) & -16ll;
+    const unsigned long long begin = (reinterpret_cast<unsigned long long>(from) + 15) & ~15ull;
+    const unsigned long long end = reinterpret_cast<unsigned long long>(from + pitch * lines) & ~15ull;
     if (end <= begin) return;
     const unsigned whole = static_cast<unsigned>(end - begin) / 16, share = ceil_div(whole, gridDim.x), first = share * blockIdx.x;
     if (first < whole) bulk_prefetch(begin + first * 16ull, (whole - first < share ? whole - first : share) * 16);

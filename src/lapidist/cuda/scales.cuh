@@ -4,8 +4,9 @@
 // up in float. Their registers are a second set of sums, of which larger tiles leave no room. factors.cuh has the forms of factors.
 #pragma once
 
+#include "wgmma_registers.cuh"  // first: it brings the element types, its own alone
+
 #include "factors.cuh"
-#include "wgmma_registers.cuh"
 
 static_assert(!PROMOTED || BK == 128, "a step is what the cores add up");
 

@@ -10,6 +10,9 @@
 // Sums: thread t has sums[4 j + 2 h + i] of row t / 32 * 16 + t % 32 / 4 + 8 h, column 8 j + t % 4 * 2 + i.
 #pragma once
 
+#ifdef OWN_TYPES_ALONE
+#error "tensor.cuh came before wgmma.cuh, with the headers of all types"
+#endif
 #define OWN_TYPES_ALONE 1
 #include "tensor.cuh"  // first: it brings the element types
 
