@@ -243,10 +243,11 @@ FEW_REQUESTS = (
     ((64, 192), (2, 1), False),
     ((128, 96), (4, 1), False),
     ((128, 96), (4, 1), True),
-    *(((128, bn), (2, 1), True) for bn in (176, 192)),
+    *(((128, bn), (2, 1), True) for bn in (176, 192, 240)),
     ((256, 192), (1, 2), True),
     ((256, 160), (1, 2), True),
     ((192, 80), (1, 2), True),
+    ((192, 112), (1, 2), False),
     *(((192, bn), (2, 2), True) for bn in (96, 160)),
     *(((192, bn), (1, 1), True) for bn in (144, 176)),  # a few hundred rows times weights: a tile for each multiprocessor
     *(((64, bn), (1, 1), True) for bn in (80, 112)),
