@@ -5,7 +5,7 @@
 // Predicts: the same bytes and the same speed. But it loses precision: beta / alpha rounds, overflows when alpha is small
 //           against beta (1e-30 and 1e10), and the products are added to a C that may be far larger than they are: each
 //           of the k roundings is then one of |beta C / alpha| (of C itself with ACCUMULATE=half, before the first product).
-// Measured: 4096^3 in fp16: 260.0 TFLOP/s, 39.4 % of cuBLAS (H200, results/h200-20261122T125559-bench-types-fp16.jsonl)
+// Measured: 4096^3 in fp16: 257.3 TFLOP/s, 40.4 % of cuBLAS (H200, results/h200-20261123T013927-bench-types-fp16.jsonl)
 //
 //   17:   sums = 0          ... += A B ...     D = alpha sums + beta C
 //   here: sums = (beta / alpha) C   ... += A B ...   D = alpha sums

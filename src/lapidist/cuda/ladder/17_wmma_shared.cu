@@ -4,7 +4,7 @@
 //           rows skewed; C and D pass through shared memory, a warp's row of fragments at a time.
 // Predicts: a warp reads 6 fragments for 8 products instead of 2 for 1: 2.7x less from shared memory than 16 read from the
 //           L1, and 32x less from global memory. But load and compute take turns: 35 to 50 % of cuBLAS in half.
-// Measured: 4096^3 in fp16: wmma_shared 260.9, wmma_no_skew 67.1 TFLOP/s, 39.6, 10.2 % of cuBLAS (H200, results/h200-20261122T125559-bench-types-fp16.jsonl)
+// Measured: 4096^3 in fp16: wmma_shared 256.8, wmma_no_skew 67.0 TFLOP/s, 40.4, 10.5 % of cuBLAS (H200, results/h200-20261123T013927-bench-types-fp16.jsonl)
 //
 //        BN = 2 warps x 4 fragments                    skew: a row of 64 halves is 32 banks; 8 more halves, and the
 //      +---------------+---------------+               eight rows that one read takes start at banks 0 4 8 ... 28
