@@ -34,6 +34,7 @@ BROKEN: dict[str, tuple[tuple[type[MachineFault], ...], str]] = {
     "loads before the stage is free": ((BarrierMisuse,), "1 arrivals at an mbarrier whose phase waits for 0 of 1"),
     "writes what a store still reads": ((Race,), "source of an asynchronous operation"),
     "leaves before the others arrive": ((OutOfBounds,), "which has exited"),
+    "loads before the others' barriers are there": ((BarrierMisuse, Race), "no mbarrier was initialised|nothing orders"),
 }
 
 

@@ -182,7 +182,7 @@ class LazyCopies(Copies):
             if not store.operation:
                 self.s.end_landing(store.positions, store.nbytes)
             for barrier in store.barriers.tolist():
-                self.s.arrivals[barrier].join(message)
+                self.told_of(barrier, store.site).join(message)
             store.land()
 
         self.engine.append(happen)
@@ -239,9 +239,14 @@ class LazyCopies(Copies):
         for start in t.shared:
             self.s.end_landing(start - t.shared[0] + pieces, 16)
         for barrier in t.barriers:
-            self.s.arrivals[barrier].join(message)
+            self.told_of(barrier, t.site).join(message)
         self.touch_matrix(t, "load")
         self.land(t)
+
+    def told_of(self, barrier: int, site: int) -> Message:
+        """What the phase under way has brought; of a barrier that its block may not have initialised yet."""
+        self.m.mbarriers.find(barrier, None, site)
+        return self.s.arrivals[barrier]
 
     def touch_matrix(self, t: Transfer, what: str) -> None:
         """Tell the race detector about the global side."""

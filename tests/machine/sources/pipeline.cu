@@ -4,7 +4,7 @@
 #ifndef FAULT
 #define FAULT 0
 #endif
-enum { SOUND, ARRIVES_TWICE, EXPECTS_NOTHING, WRONG_PARITY, READS_EARLY, NO_PROXY_FENCE, LOADS_EARLY, WRITES_EARLY, LEAVES_EARLY };
+enum { SOUND, ARRIVES_TWICE, EXPECTS_NOTHING, WRONG_PARITY, READS_EARLY, NO_PROXY_FENCE, LOADS_EARLY, WRITES_EARLY, LEAVES_EARLY, STARTS_EARLY };
 constexpr int STAGES = 2, ROW = 256, HALF = ROW / 2;
 
 __device__ __forceinline__ void load_half(float* shared, const float* from, Barrier* full) {
@@ -24,7 +24,7 @@ extern "C" __global__ void pipeline(const float* rows, float* sums, int steps) {
     for (int i = 0; i < STAGES; ++i) barrier_init(&full[i], 1), barrier_init(&empty[i], 8);
     barrier_init_fence();
   }
-  cluster_barrier();
+  if (FAULT == STARTS_EARLY) __syncthreads(); else cluster_barrier();
   if (threadIdx.x == 128) {
     for (int step = 0; step < steps; ++step) {
       const int s = step % STAGES, round = step / STAGES;
