@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lapidist.compiler import CUDA_SOURCES
+from lapidist.compiler import CUDA_SOURCES, compile_kernel
 from lapidist.config import Config
 from lapidist.errors import ArgumentError
 from lapidist.hopper_sharing import BAND
@@ -90,20 +90,32 @@ def test_one_entry_by_the_files_name(kernel: Kernel) -> None:
 # ---- what the compiler makes of them ----
 
 
-@pytest.mark.parametrize("aligned", [True, False], ids=["aligned", "unaligned"])
 @pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
-def test_every_kernel_compiles_for_every_type(kernel: Kernel, math: str, aligned: bool) -> None:
+def test_every_kernel_compiles_for_every_type(kernel: Kernel, math: str) -> None:
     """Of many configs the largest alone, which asks for most; the machine runs the small ones."""
-    configs, sample = [config for config, _ in kernel.configs_for(math)], sample_problem(kernel, math, aligned)
+    configs, sample = [config for config, _ in kernel.configs_for(math)], sample_problem(kernel, math)
     for config in configs if len(configs) < 8 else configs[:1]:
-        binary = binary_of(kernel, config, math, "sm_90a", aligned)
-        assert f".visible .entry {kernel.entry}(" in binary.ptx
+        binary = binary_of(kernel, config, math, "sm_90a")
         registers, shared, _ = resources(binary)
         assert 0 < registers * config.threads <= 65536
         assert shared <= STATIC_SHARED_LIMIT
         assert all(shared + kernel.shared_bytes(each, as_computed(sample, each)) <= SHARED_LIMIT for each in configs)
-        fused = f"fma.rn.{'f64' if math == 'float64' else 'f32'}"
-        assert re.search({"fma": fused, "mma": r"\bmma\.sync", "wgmma": r"\bwgmma\.mma_async"}[kernel.unit], binary.ptx)
+        multiplies(kernel, math, binary.ptx)
+
+
+@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+def test_every_kernel_takes_rows_that_start_anywhere(kernel: Kernel, math: str) -> None:
+    """Or as little alignment as it asks for."""
+    config = kernel.config_for(math)
+    macros = kernel.macros(sample_problem(kernel, math, aligned=False), config)
+    binary = compile_kernel(kernel.source, kernel.entry, macros, "sm_90a", kernel.options, assembled=False)
+    multiplies(kernel, math, binary.ptx)
+
+
+def multiplies(kernel: Kernel, math: str, ptx: str) -> None:
+    fused = f"fma.rn.{'f64' if math == 'float64' else 'f32'}"
+    assert f".visible .entry {kernel.entry}(" in ptx
+    assert re.search({"fma": fused, "mma": r"\bmma\.sync", "wgmma": r"\bwgmma\.mma_async"}[kernel.unit], ptx)
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)

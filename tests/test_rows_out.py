@@ -97,8 +97,7 @@ def test_patches_of_every_width_in_every_width_of_elements(math: str, columns: i
 )
 def test_every_way_to_a_tile(config: Config, more: dict[str, Any]) -> None:
     """A part of k each; peers of a cluster have patches each, whose neighbours are others'."""
-    for skew in (0, 3):
-        check("bfloat16", config, (140, 203, 130), 205, skew, **more)
+    check("bfloat16", config, (140, 203, 130), 205, 3, **more)
 
 
 @pytest.mark.parametrize(

@@ -125,9 +125,10 @@ def test_no_race_in_any_order(rng: np.random.Generator, config: Any, forms: tupl
 
 
 @pytest.mark.parametrize(
-    ("words", "found"), [("all lanes have read theirs", 4), ("lanes that have more to bring arrive with the others", 0)]
+    ("words", "orders", "found"),
+    [("all lanes have read theirs", 4, 4), ("lanes that have more to bring arrive with the others", 2, 0)],
 )
-def test_whose_reads_an_arrival_covers(rng: np.random.Generator, words: str, found: int) -> None:
+def test_whose_reads_an_arrival_covers(rng: np.random.Generator, words: str, orders: int, found: int) -> None:
     """One lane gives a stage back: that its products are done does not say that other lanes have read their factors. A lane
     that brings factors arrives for itself, wherever the others are."""
     launch, _, _ = launched(rng, tile(E4M3, 64, 32, 2), ("strips", "squares"))
@@ -136,7 +137,7 @@ def test_whose_reads_an_arrival_covers(rng: np.random.Generator, words: str, fou
     broken = [mutant.ptx for mutant in mutants(launch.binary.ptx, launch.binary.entry) if mutant.line in lines]
     assert broken
     for ptx in broken:
-        assert sum(races(replace(launch, binary=replace(launch.binary, ptx=ptx)), seed) for seed in range(4)) == found
+        assert sum(races(replace(launch, binary=replace(launch.binary, ptx=ptx)), seed) for seed in range(orders)) == found
 
 
 def races(launch: Launch, seed: int) -> bool:
