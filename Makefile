@@ -14,7 +14,7 @@ demo: $(BASE)       ## climb the ladder: on the GPU if there is one
 	$(BIN)/lapidist climb
 
 test: check         ## lint, types, then every test that needs no GPU
-	$(BIN)/python -m pytest -n auto -m "not gpu"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not gpu"
 
 check: $(DEV)
 	$(BIN)/ruff check src tests

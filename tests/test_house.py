@@ -150,5 +150,5 @@ def test_instructions_are_wrapped_once(path: Path) -> None:
 def test_make_and_ci_do_the_same() -> None:
     assert "make test" in (ROOT / ".ci" / "run").read_text()
     makefile = (ROOT / "Makefile").read_text()
-    for word in ("ruff check", "ruff format --check", "mypy", 'pytest -n auto -m "not gpu"', "lapidist climb"):
+    for word in ("ruff check", "ruff format --check", "mypy", 'pytest -n auto --dist worksteal -m "not gpu"', "lapidist climb"):
         assert word in makefile
