@@ -50,6 +50,6 @@ def test_each_fault_is_found_and_placed(fault: int, name: str) -> None:
     assert found, "no schedule found it"
     with pytest.raises(kinds, match=words):
         raise found[0]
-    told = str(found[0])
-    for part in ("kernel pipeline, PTX line", "pipeline.cu:", "block (", "warp", "lane", "address 0x", "seed="):
-        assert part in told
+    for each in found:
+        for part in ("kernel pipeline, PTX line", "pipeline.cu:", "block (", "warp", "lane", "address 0x", "seed="):
+            assert part in str(each)

@@ -128,7 +128,7 @@ class Copies:
         else:
             self.store_bytes(t)
         for barrier in t.barriers:
-            self.m.mbarriers.complete_bytes(barrier, t.nbytes, t.site)
+            self.m.mbarriers.complete_bytes(barrier, t.nbytes, t.g, t.site, t.lane)
 
     def shared_view(self) -> Array:
         return self.m.shared_bytes

@@ -154,7 +154,7 @@ class LazyCopies(Copies):
         positions = self.m.mbarriers.positions(address, offset, site)
         if extra:
             for position in positions.tolist():
-                self.m.mbarriers.find(position, address, site).pending += 1
+                self.m.mbarriers.find(position, address.g, site).pending += 1
 
         def happen() -> None:
             self.finish(queue, last)
@@ -182,7 +182,7 @@ class LazyCopies(Copies):
             if not store.operation:
                 self.s.end_landing(store.positions, store.nbytes)
             for barrier in store.barriers.tolist():
-                self.told_of(barrier, store.site).join(message)
+                self.told_of(barrier, g, store.site).join(message)
             store.land()
 
         self.engine.append(happen)
@@ -239,14 +239,13 @@ class LazyCopies(Copies):
         for start in t.shared:
             self.s.end_landing(start - t.shared[0] + pieces, 16)
         for barrier in t.barriers:
-            self.told_of(barrier, t.site).join(message)
+            self.told_of(barrier, t.g, t.site, t.lane).join(message)
         self.touch_matrix(t, "load")
         self.land(t)
 
-    def told_of(self, barrier: int, site: int) -> Message:
+    def told_of(self, barrier: int, g: Lanes, site: int, lane: int = 0) -> Message:
         """What the phase under way has brought; of a barrier that its block may not have initialised yet."""
-        self.m.mbarriers.find(barrier, None, site)
-        return self.s.arrivals[barrier]
+        return self.s.arrivals[self.m.mbarriers.find(barrier, g, site, lane).address]
 
     def touch_matrix(self, t: Transfer, what: str) -> None:
         """Tell the race detector about the global side."""

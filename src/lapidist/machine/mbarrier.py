@@ -15,6 +15,7 @@ import numpy as np
 from lapidist.machine.access import offset_of
 from lapidist.machine.codegen import Builder, Mods, opcode, runtime
 from lapidist.machine.faults import BarrierMisuse, Misaligned, PtxError
+from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
 from lapidist.machine.ptx import Addr, Instruction, Operand
 
@@ -61,13 +62,11 @@ class MBarriers:
             )
         return np.broadcast_to(address.base, (address.g.n,)) + offset
 
-    def find(self, position: int, address: Address | None, site: int) -> MBarrier:
+    def find(self, position: int, g: Lanes, site: int, lane: int = 0) -> MBarrier:
         barrier = self.table.get(position)
         if barrier is None:
-            lanes = address.g if address is not None else None
-            raise self.m.fault(
-                BarrierMisuse, "no mbarrier was initialised at this address", site, lanes, 0, position % self.m.shared_stride
-            )
+            rule = "no mbarrier was initialised at this address"
+            raise self.m.fault(BarrierMisuse, rule, site, g, lane, position % self.m.shared_stride)
         return barrier
 
     def init(self, address: Address, offset: int, count: Array, site: int) -> None:
@@ -82,7 +81,7 @@ class MBarriers:
 
     def invalidate(self, address: Address, offset: int, site: int) -> None:
         for position in np.unique(self.positions(address, offset, site)).tolist():
-            self.find(position, address, site)
+            self.find(position, address.g, site)
             del self.table[position]
 
     def arrive(
@@ -95,28 +94,26 @@ class MBarriers:
         states = np.empty(len(positions), np.uint64)
         for position in np.unique(positions).tolist():
             mine = positions == position
-            barrier = self.find(position, address, site)
+            barrier = self.find(position, address.g, site)
             states[mine] = barrier.phase
             barrier.bytes += int(wanted[mine].sum())
             if released:
                 self.m.barrier_signal(address.g, mine, barrier, site)
             arrivals = int(counts[mine].sum())
             barrier.expected -= arrivals if drop else 0
-            self.take(barrier, arrivals, 0, address, site)
+            self.take(barrier, arrivals, 0, address.g, site)
         return states
 
     def expect(self, address: Address, offset: int, nbytes: Array, site: int) -> None:
         positions = self.positions(address, offset, site)
         for position, more in zip(positions.tolist(), np.broadcast_to(nbytes, positions.shape).tolist(), strict=True):
-            self.find(position, address, site).bytes += more
+            self.find(position, address.g, site).bytes += more
 
-    def take(self, barrier: MBarrier, arrivals: int, nbytes: int, address: Address | None, site: int) -> None:
+    def take(self, barrier: MBarrier, arrivals: int, nbytes: int, g: Lanes, site: int) -> None:
         """Arrivals or bytes come in; maybe the phase completes."""
         if arrivals > barrier.pending:
             rule = f"{arrivals} arrivals at an mbarrier whose phase waits for {barrier.pending} of {barrier.expected}"
-            raise self.m.fault(
-                BarrierMisuse, rule, site, address.g if address else None, 0, barrier.address % self.m.shared_stride
-            )
+            raise self.m.fault(BarrierMisuse, rule, site, g, 0, barrier.address % self.m.shared_stride)
         barrier.pending -= arrivals
         barrier.bytes -= nbytes
         if barrier.pending == 0 and barrier.bytes == 0:
@@ -125,9 +122,9 @@ class MBarriers:
             self.m.events += 1
             self.m.barrier_phase(barrier)
 
-    def complete_bytes(self, position: int, nbytes: int, site: int) -> None:
-        """The copy engine reports bytes."""
-        self.take(self.find(position, None, site), 0, nbytes, None, site)
+    def complete_bytes(self, position: int, nbytes: int, g: Lanes, site: int, lane: int = 0) -> None:
+        """The copy engine reports bytes of what a lane ordered."""
+        self.take(self.find(position, g, site, lane), 0, nbytes, g, site)
 
     def ready(self, address: Address, offset: int, wanted: Array, parity: bool, site: int) -> Array:
         """Per lane: is the phase complete that `wanted` names, by parity or by the state that arrive returned?"""
@@ -136,7 +133,7 @@ class MBarriers:
         done = np.empty(len(positions), bool)
         for position in np.unique(positions).tolist():
             mine = positions == position
-            barrier = self.find(position, address, site)
+            barrier = self.find(position, address.g, site)
             phase = barrier.phase & 1 if parity else barrier.phase
             done[mine] = wanted[mine] != phase
             if not done[mine].all():

@@ -44,7 +44,7 @@ class RemoteStore:
                 view[places] = value
         m.events += 1
         for barrier in self.barriers.tolist():
-            m.mbarriers.complete_bytes(barrier, self.nbytes, self.site)
+            m.mbarriers.complete_bytes(barrier, self.nbytes, self.address.g, self.site)
 
 
 @opcode("st.async")
