@@ -4,7 +4,7 @@
 //           by one instruction for 16 k (half). mbarriers tell when a tile is there.
 // Predicts: a step of 64 k is four instructions a warpgroup and 1024 cycles of the tensor cores; waiting for the products and
 //           for the other warpgroup before the stage is filled again leaves them idle for some 300 cycles of each step: 75 %.
-// Measured: 4096^3 in fp16: 478.4 TFLOP/s, 75.0 % of cuBLAS (H200, results/h200-20261122T125644-climb-fp16-4096.jsonl)
+// Measured: 4096^3 in fp16: 468.5 TFLOP/s, 73.5 % of cuBLAS (H200, results/h200-20261123T044146-climb-fp16-4096.jsonl)
 //
 //   tile of A: 128 rows of 128 bytes of k           tile of B: slabs of 64 columns, a row of 128 bytes for each k
 //   16-byte piece p of row r lies at p ^ r % 8      likewise; k touches instead where B is given as N x K

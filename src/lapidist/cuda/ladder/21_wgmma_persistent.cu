@@ -5,7 +5,7 @@
 //           writes them while the next tile is multiplied.
 // Predicts: the producer fills the stages of the next tile during the store: of the 5 % that start and end of a tile cost, 2
 //           stay. A third less traffic between L2 and shared memory. 92 % of the limit, above cuBLAS.
-// Measured: 4096^3 in fp16: 632.8 TFLOP/s, 99.2 % of cuBLAS (H200, results/h200-20261122T125644-climb-fp16-4096.jsonl)
+// Measured: 4096^3 in fp16: 629.0 TFLOP/s, 98.7 % of cuBLAS (H200, results/h200-20261123T044146-climb-fp16-4096.jsonl)
 //
 //   cluster            block 0: rows 0 .. 127    block 1: rows 128 .. 255     one tile of B for both
 //   block 0 loads      its A, slabs 0, 1 of B    -> both blocks
