@@ -28,6 +28,14 @@ __device__ __forceinline__ void store_part(char* memory, const Words& piece, int
   if constexpr (Bytes == 1) memory[at] = word;
 }
 
+// 16 bytes of shared memory that start on 4.
+__device__ __forceinline__ Words load_words(unsigned place) {
+  Words words;
+  asm volatile("ld.shared.b32 %0, [%4];\nld.shared.b32 %1, [%4 + 4];\nld.shared.b32 %2, [%4 + 8];\nld.shared.b32 %3, [%4 + 12];"
+               : "=&r"(words.at[0]), "=&r"(words.at[1]), "=&r"(words.at[2]), "=&r"(words.at[3]) : "r"(place) : "memory");
+  return words;
+}
+
 // Which row of the matrix a patch's line is, from its first one on.
 struct Neighbours {
   __device__ __forceinline__ static int of(int line) { return line; }
@@ -45,6 +53,7 @@ template <typename Patch, int Size, typename Rows = Neighbours> struct RowsOut {
   // 16 bytes of a row from one that may lie in the patch before. AtEnd: the last ones may lie behind the patch, where nothing is.
   template <bool AtEnd = false> __device__ __forceinline__ Words read(int row, int byte) const {
     const unsigned place = patch.place(row, byte & ~3), skew = byte & 3;
+    if constexpr (Size == 4 && !AtEnd) return load_words(place);
     unsigned words[5] = {};
 #pragma unroll
     for (int i = 0; i < 5; ++i)

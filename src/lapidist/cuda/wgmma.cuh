@@ -57,10 +57,11 @@
 #define WGMMA_TAIL ", 1, 1"
 #endif
 #if TOKEN(IS_WHOLE_, ELEMENT)
-#define SUM(i) "+r"(sums[i])
+#define SUM_REGISTER "r"
 #else
-#define SUM(i) "+f"(sums[i])
+#define SUM_REGISTER "f"
 #endif
+#define SUM(i) "+" SUM_REGISTER(sums[i])
 #ifndef WGMMA_TAIL_OF_REGISTERS
 #define WGMMA_TAIL_OF_REGISTERS WGMMA_TAIL
 #endif

@@ -91,6 +91,8 @@ template <int Cols, bool ByHand = false> struct Patch {
 #pragma unroll
       for (int i = 0; i < Cols / 4; ++i) pairs[i] = pair(sums + 2 * i);
       lay_pairs(pairs);
+    } else if constexpr (ByHand && !D_TURNED && sizeof(Out) == 4) {
+      lay_words(place(lane / 4 * NEXT_GROUP, lane % 4 * 8), NEXT_ROW * STEP, sums);
     } else {
       const int row = lane / 4 * NEXT_GROUP;
       // Half a warp stores to four lines at a time, 32 bytes each. The swizzle of 128 leaves those of neighbours in the same banks, so
@@ -113,6 +115,20 @@ template <int Cols, bool ByHand = false> struct Patch {
         }
       }
     }
+  }
+  // Sums of 4 bytes as they are, by one statement: there are dozens of stores, of which the compiler need not know more. `next`:
+  // bytes to a lane's other row.
+  __device__ __forceinline__ static void lay_words(unsigned place, int next, const Sum* sums) {
+    static_assert(sizeof(Out) == sizeof(Sum) && (Cols == 16 || Cols == 32), "a patch of 64 or 128 bytes");
+#define LAY_FOUR(further, a, b, c, d) \
+  "st.shared.v2.b32 [%0 + " further "], {" a ", " b "};\nst.shared.v2.b32 [%1 + " further "], {" c ", " d "};\n"
+#define LAY_EIGHT LAY_FOUR("0", "%2", "%3", "%4", "%5") LAY_FOUR("32", "%6", "%7", "%8", "%9")
+#define LAY_SIXTEEN LAY_EIGHT LAY_FOUR("64", "%10", "%11", "%12", "%13") LAY_FOUR("96", "%14", "%15", "%16", "%17")
+#define LAID_FOUR(i) SUM_REGISTER(sums[i]), SUM_REGISTER(sums[i + 1]), SUM_REGISTER(sums[i + 2]), SUM_REGISTER(sums[i + 3])
+    if constexpr (Cols == 16)
+      asm volatile(LAY_EIGHT ::"r"(place), "r"(place + next), LAID_FOUR(0), LAID_FOUR(4) : "memory");
+    else
+      asm volatile(LAY_SIXTEEN ::"r"(place), "r"(place + next), LAID_FOUR(0), LAID_FOUR(4), LAID_FOUR(8), LAID_FOUR(12) : "memory");
   }
   template <int Patches> __device__ __forceinline__ void lay(const Sum* sums, int number) {
     at_patch<Cols, Patches>(sums, number, [&](const Sum* mine) { lay(mine); });
