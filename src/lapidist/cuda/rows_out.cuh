@@ -41,9 +41,11 @@ struct Neighbours {
   __device__ __forceinline__ static int of(int line) { return line; }
 };
 
-// A patch of 16 rows, PITCH bytes each, after those before it in the tile; Size: of an element.
-template <typename Patch, int Size, typename Rows = Neighbours> struct RowsOut {
-  static constexpr int PITCH = Patch::PITCH, PIECES = PITCH / 16, AT_ONCE = 32 / PIECES;
+// A patch of 16 rows, PITCH bytes each, after those before it in the tile; Size: of an element. Held: a thread's sums meanwhile,
+// beside so many of which there are registers for two pieces.
+template <typename Patch, int Size, int Held, typename Rows = Neighbours> struct RowsOut {
+  static constexpr int PITCH = Patch::PITCH, PIECES = PITCH / 16, AT_ONCE = 32 / PIECES, COUNT = 16 / AT_ONCE;
+  static constexpr int TOGETHER = Held < 192 || COUNT < 2 ? COUNT : 2;
   const Patch& patch;
   int before, exist;  // bytes of the tile's row: before the patch; from there on, more than the patch has where others follow
   char* row_start;    // in memory: of the patch's first row
@@ -70,23 +72,30 @@ template <typename Patch, int Size, typename Rows = Neighbours> struct RowsOut {
     const int lane = threadIdx.x % 32, least = before ? -SECTOR : 0;
     if (exist <= 0) return;
     if (!before && exist < 16) return store_elements(rows);
-#pragma unroll
-    for (int row = lane / PIECES; row < 16; row += AT_ONCE) {
-      char* const start = row_start + Rows::of(row) * row_step;
-      const int byte = lane % PIECES * 16 - phase_of(start);
-      const Words piece = read(row, byte);
-      if (Rows::of(row) < rows && byte >= least && byte + 16 <= exist) *reinterpret_cast<Words*>(start + byte) = piece;
-    }
-    const int row = lane % 16;
-    const bool is_there = Rows::of(row) < rows;
-    char* const start = row_start + Rows::of(row) * row_step;
+    const int line = lane % 16;
+    const bool is_there = Rows::of(line) < rows;
+    char* const start = row_start + Rows::of(line) * row_step;
     const int phase = phase_of(start), skipped = phase % 16;
-    if (!before) begins = read(row, -skipped);
+    if (!before) begins = read(line, -skipped);
+#pragma unroll
+    for (int i = 0; i < COUNT; i += TOGETHER) {
+      Words pieces[TOGETHER];  // loads come before stores, or each store waits for a load of its own
+      int bytes[TOGETHER];
+#pragma unroll
+      for (int j = 0, row = lane / PIECES + i * AT_ONCE; j < TOGETHER; ++j, row += AT_ONCE) {
+        bytes[j] = lane % PIECES * 16 - phase_of(row_start + Rows::of(row) * row_step);
+        pieces[j] = read(row, bytes[j]);
+      }
+#pragma unroll
+      for (int j = 0, row = lane / PIECES + i * AT_ONCE; j < TOGETHER; ++j, row += AT_ONCE)
+        if (Rows::of(row) < rows && bytes[j] >= least && bytes[j] + 16 <= exist)
+          *reinterpret_cast<Words*>(row_start + Rows::of(row) * row_step + bytes[j]) = pieces[j];
+    }
     if (exist > PITCH) return;
     // Half of the lanes end the rows, the other half begin them; and a whole piece is left where the window ends before the patch.
     const bool ends = lane >= 16;
     const int cut = (exist + phase) % 16, byte = exist - cut - (ends ? 0 : 16);
-    const Words piece = read<true>(row, byte);
+    const Words piece = read<true>(line, byte);
     if (is_there && !ends && byte + phase >= PITCH) *reinterpret_cast<Words*>(start + byte) = piece;
     const Words own = ends ? piece : begins;
     char* const to = ends ? start + byte : start - before - skipped;

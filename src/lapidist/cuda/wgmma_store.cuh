@@ -133,14 +133,14 @@ template <int Cols, bool ByHand = false> struct Patch {
   template <int Patches> __device__ __forceinline__ void lay(const Sum* sums, int number) {
     at_patch<Cols, Patches>(sums, number, [&](const Sum* mine) { lay(mine); });
   }
-  // Brings the lines' last sectors to where those of the next patch are in front of them; or, before the first one, nothing.
-  // All lanes have read the patch before then.
-  __device__ __forceinline__ void keep_end(bool before) const {
-    const int line = threadIdx.x % 16, half = threadIdx.x % 32 / 16 * 16 - SECTOR;
-    Words end = {};
-    if (before) end = *static_cast<const Words*>(__cvta_shared_to_generic(place(line, PITCH + half)));
-    __syncwarp();
-    *static_cast<Words*>(__cvta_shared_to_generic(place(line, half))) = end;
+  // The lines' last sectors, half a sector a lane, come to where those of the next patch are in front of them; nothing before the
+  // first one. All lanes have read the patch before then.
+  __device__ __forceinline__ unsigned end_place(int byte) const {
+    return place(threadIdx.x % 16, byte + threadIdx.x % 32 / 16 * 16 - SECTOR);
+  }
+  __device__ __forceinline__ Words end() const { return *static_cast<const Words*>(__cvta_shared_to_generic(end_place(PITCH))); }
+  __device__ __forceinline__ void begin_with(const Words& end) {
+    *static_cast<Words*>(__cvta_shared_to_generic(end_place(0))) = end;
   }
   __device__ __forceinline__ Out& at(int line, int element) const {
     return *static_cast<Out*>(__cvta_shared_to_generic(place(line, element * sizeof(Out))));
@@ -161,11 +161,15 @@ template <int Patches, typename Rows = Neighbours, int Cols, bool ByHand>
 __device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words& begins, const Sum* sums, int number, Out* D,
                                               i64 pitch, int before, int rows, int cols) {
   constexpr int SIZE_OUT = sizeof(Out);
-  patch.keep_end(before > 0);
+  Words end = {};
+  if (before > 0) end = patch.end();
+  __syncwarp();
   patch.template lay<Patches>(sums, number);
+  patch.begin_with(end);  // now: nobody waits for its load
   __syncwarp();
   char* const to = reinterpret_cast<char*>(D);
-  RowsOut<Patch<Cols, ByHand>, SIZE_OUT, Rows>{patch, before * SIZE_OUT, cols * SIZE_OUT, to, pitch * SIZE_OUT, begins}.store(rows);
+  using Way = RowsOut<Patch<Cols, ByHand>, SIZE_OUT, Patches * (Cols / 2), Rows>;
+  Way{patch, before * SIZE_OUT, cols * SIZE_OUT, to, pitch * SIZE_OUT, begins}.store(rows);
 }
 
 // ---- columns of D by four warps: 64 rows of the tile in a line, Cols lines, in the copy engine's swizzle of 128 bytes ----
