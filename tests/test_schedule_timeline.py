@@ -162,7 +162,7 @@ def test_wgmma_brings_the_costs_that_its_planner_weighs() -> None:
     config = WGMMA_FAMILY.config_for("bfloat16")
     assert (words, cluster, per_sm) == (f"wgmma's {config}", 2, 1)
     for splits in (2, 5):
-        shared = handing_on(grid, config, split_k(grid, splits))
+        shared = handing_on(grid, config, chip("h200"), split_k(grid, splits))
         assert costs.block(0, splits) - costs.block(0, 1) == pytest.approx(shared)
     alone = seconds(problem_of(case, False), config, chip("h200"))
     assert costs.block(grid.iterations, 1) == pytest.approx(alone, rel=0.1)

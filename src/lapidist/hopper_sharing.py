@@ -21,11 +21,16 @@ BAND = 8  # rows of clusters that the kernel itself visits together
 WEIGHED = 2, 3, 4, 8  # each is a build; 5 and 6 peers were within a few percent of these
 LEAST_STEPS = 2  # of a block that hands its sums on through memory: fewer do not pay
 WAVES = 6  # of whole tiles: after so many the last one does not matter
-# Bringing a tile's sums together: seconds for two peers, for each byte of the tile, and both for each further peer.
-HANDED = {"turnstile": (3.3e-6, 23e-12, 0.7e-6, 28e-12), "cluster": (0.2e-6, 31e-12, 0.14e-6, 3.3e-12)}
+# Bringing a tile's sums together: seconds for two peers, for each byte of the tile, and both for each further peer. Few: clusters
+# share fewer tiles than there are of them.
+HANDED = {
+    "turnstile": (3.3e-6, 23e-12, 0.7e-6, 28e-12),
+    "turnstile, few": (2.0e-6, 22e-12, 0.8e-6, 22e-12),
+    "cluster": (0.42e-6, 31e-12, 0.24e-6, 3.3e-12),
+}
 # Blocks that walk k at different places do not find each other's lines on their way from the L2: what a shared step costs more,
-# with the largest tile and with a small one.
-OUT_OF_STEP = 1.14, 1.59
+# with the largest tile and with a small one; and of such few tiles, whose lines come for whole clusters.
+OUT_OF_STEP, FEW_OUT_OF_STEP = (1.14, 1.59), (1.14, 1.28)
 CROWDED = 0.5
 LARGEST = 128 * 256
 
@@ -155,29 +160,35 @@ def rounds(grid: TileGrid, config: Config, device: Device, schedule: Schedule | 
         return ceil_div(grid.tiles, schedule.launched if schedule and schedule.launched else blocks)
     longest = schedule.normal_iterations + (schedule.big_blocks > 0)
     shared = ceil_div(schedule.sk_blocks, blocks) * longest / max(1, grid.iterations)
-    return ceil_div(schedule.dp_tiles, blocks) + shared * out_of_step(config, schedule, blocks)
+    few = few_of_clusters(grid, config, device)
+    return ceil_div(schedule.dp_tiles, blocks) + shared * out_of_step(config, schedule, blocks, few)
 
 
-def out_of_step(config: Config, schedule: Schedule, blocks: int) -> float:
+def out_of_step(config: Config, schedule: Schedule, blocks: int, few: bool) -> float:
     """Peers in clusters are in step with those of other tiles; it tells when they fill the chip."""
-    least, most = OUT_OF_STEP
+    least, most = FEW_OUT_OF_STEP if few else OUT_OF_STEP
     small = max(0.0, 1 - config.bm * config.bn * config.cluster / LARGEST)
     if schedule.cluster > 1:
         return 1 + CROWDED * small * min(1.0, schedule.sk_blocks / blocks) ** 2
     return least + (most - least) * small
 
 
-def handing_on(grid: TileGrid, config: Config, schedule: Schedule | None) -> float:
+def few_of_clusters(grid: TileGrid, config: Config, device: Device) -> bool:
+    """Whether blocks are clusters, and more of them than tiles."""
+    return config.cluster > 1 and grid.tiles < device.clusters_resident(config.cluster)
+
+
+def handing_on(grid: TileGrid, config: Config, device: Device, schedule: Schedule | None) -> float:
     """Seconds that sharing adds to the busiest block's work."""
     if schedule is None or not schedule.shares_tiles:
         return 0.0
-    first, further = cost_of(schedule.reduction, config)
+    first, further = cost_of(schedule.reduction, config, few_of_clusters(grid, config, device))
     peers = most_peers(schedule.sk_tiles // schedule.regions, schedule.blocks_per_region, grid.iterations)
     return first + (peers - 2) * further
 
 
-def cost_of(reduction: str, config: Config) -> tuple[float, float]:
+def cost_of(reduction: str, config: Config, few: bool) -> tuple[float, float]:
     """Seconds for the first two peers of a tile, and for each further one."""
-    first, by_byte, further, further_by_byte = HANDED[reduction]
+    first, by_byte, further, further_by_byte = HANDED["turnstile, few" if few and reduction == "turnstile" else reduction]
     tile_bytes = config.bm * config.bn * 4
     return first + by_byte * tile_bytes, further + further_by_byte * tile_bytes

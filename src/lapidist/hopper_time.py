@@ -29,7 +29,7 @@ from lapidist.hopper_operands import (
     warpgroups,
 )
 from lapidist.hopper_power import powered_seconds
-from lapidist.hopper_sharing import cost_of, handing_on, rounds
+from lapidist.hopper_sharing import cost_of, few_of_clusters, handing_on, rounds
 from lapidist.problem import Problem
 from lapidist.scaling import STRIPS
 from lapidist.schedule import CostModel, Schedule, TileGrid
@@ -37,25 +37,27 @@ from lapidist.schedule import CostModel, Schedule, TileGrid
 CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
 OUTSIDE_ROWS = 7.0  # a cycle, on the whole chip: rows of boxes that lie outside the matrix all come from one place
 LEAST_STEP = 230.0  # cycles, however small the tile: barriers there and back
-# A cycle, from the L2: to an SM, and to each of all when none idles, as the L2 answers so many requests for the whole chip.
-L2_BYTES, L2_SHARED_BYTES = 97.0, 103.0
+# A cycle, from the L2: to an SM, and to each of all when none idles, as it answers so many requests for the whole chip; to each
+# no more as long as this part of them works.
+L2_BYTES, L2_SHARED_BYTES, CROWDED_FROM = 97.0, 103.0, 1 / 1.6
 # What a row of 128 bytes in a box costs, in lines of the L2, by where it starts: on a line; on a sector of 32 bytes; elsewhere.
 # Such rows are two or three requests, and those of neighbouring SMs for the same line are hardly merged on their way any more.
-LINES, SECTORS, HALVES = 1.0, 1.9, 3.3
+LINES, SECTORS, HALVES = 1.0, 2.1, 3.45
 # The same of the 144 bytes that such rows take where they are shifted on their way through registers; and the seconds, and the
 # share, by which these products must be better than packed ones before they are.
-SKEWED, SHIFTING = 6.5, (1.0e-6, 0.03)
+SKEWED, SHIFTING = 5.1, (1.0e-6, 0.03)
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
 NARROW, NARROW_BYTES = 1.8, 64  # times as long where the rows of a patch have fewer bytes than that
 # Cycles for 16 rows of a tile that each warp stores by itself, where the copy engine does not take D: for each warp, as the ends
 # of their rows wait for each other, and for each column.
 STRIP_BY_HAND, COLUMN_BY_HAND = 225.0, 12.0
-CROWDED_SUMS, CROWDED_BY_HAND = 192, 2.0  # a thread that holds so many has no registers for the way out: so much longer
+FEW_BYTES, FEW_LONGER = 64, 2.5  # tiles with rows so short leave so much later by the copy engine: seen, not explained
+CROWDED_SUMS, CROWDED_BY_HAND = 192, 1.5  # a thread that holds so many has no registers for the way out: so much longer
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
 # The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds until that flows, less
 # those of a launch that the last one hides; and what multiprocessors that idle cost of it.
 STREAMED_SHARE, STREAM_STARTS, STREAM_IDLES = 0.94, -0.5e-6, 0.4
-PAIRING = 0.2e-6  # seconds until the blocks of a cluster have met
+PAIRING, PAIRED_PACKING = 0.2e-6, 0.4e-6  # seconds until the blocks of a cluster have met; where all blocks must first
 # Of what the L2's lines cost in power, where pairs that share B ask for the A of the other pairs of their GPC (placement.py); the
 # counters see nothing of it where pairs share A.
 IN_ORDER = 0.65
@@ -72,14 +74,13 @@ STEP_BYTES = 128  # along k, of a row of A or a column of B
 PACKING = 1.05e-6, 0.85
 TURNING = 4.2e-6, 0.67
 # The same where the next launch's blocks wait beside these: seconds less, and the share that fewer stages take.
-BESIDE, SHALLOW = 0.45e-6, 0.03
+BESIDE, SHALLOW = 0.65e-6, 0.027
 PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = 150.0, 1.2, 80.0  # cycles of a step: there and back, for each sum, for factors
 
 
 def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
     """Rounds of tiles, each its steps; or what power allows; or the bytes of memory."""
-    bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
-    grid = TileGrid.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
+    grid = grid_of(problem, config)
     shared = schedule.sk_blocks if schedule is not None else 0
     step = step_cycles(problem, config, device, max(grid.tiles, shared) * config.cluster)
     if step == inf:
@@ -92,12 +93,18 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
     powered = powered_seconds(problem, config, device, grid, running, moved)
     memory = memory_seconds(problem, config, device, grid.tiles, schedule)
-    pairing = PAIRING if config.cluster > 1 else 0.0
+    pairing = (PAIRED_PACKING if any(packed(problem)) else PAIRING) if config.cluster > 1 else 0.0
     worked = together(*powered, memory)
     shifting = SHIFTING[0] + SHIFTING[1] * worked if problem.skewed else 0.0
     if beside_another(config, problem):
         shifting += SHALLOW * worked - BESIDE
-    return pack_seconds(problem, device) + worked + handing_on(grid, config, schedule) + pairing + shifting
+    return pack_seconds(problem, device) + worked + handing_on(grid, config, device, schedule) + pairing + shifting
+
+
+def grid_of(problem: Problem, config: Config) -> TileGrid:
+    """A cluster's tiles count as one."""
+    bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
+    return TileGrid.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
 
 
 def busy_cycles(turns: float, products: float, store: float, config: Config, held: float) -> float:
@@ -136,7 +143,7 @@ def step_cycles(problem: Problem, config: Config, device: Device, blocks: float 
         return inf
     flops = 2.0 * config.bm * config.bn * config.bk
     lines = lines_of_step(problem, config) * L2_LINE
-    asked = lines / L2_BYTES, lines * min(1.0, blocks / device.sms) / L2_SHARED_BYTES
+    asked = lines / L2_BYTES, lines * min(1.0, blocks / device.sms / CROWDED_FROM) / L2_SHARED_BYTES
     promoted = promoted_cycles(problem, config, flops / peak)
     outside = rows_outside(problem, config, device) / OUTSIDE_ROWS
     return together(flops / peak, flops / feed_limit(config, problem), LEAST_STEP, *asked, promoted, outside)
@@ -196,7 +203,8 @@ def store_cycles(problem: Problem, config: Config) -> float:
     width, _ = patch(problem, config)
     narrow = NARROW if width * size_of(problem.out_dtype) < NARROW_BYTES else 1.0
     if copies_out(problem):
-        return narrow * config.bm * config.bn * size_of(problem.out_dtype) / STORED_BYTES
+        row_bytes = config.bn * size_of(problem.out_dtype)
+        return narrow * (FEW_LONGER if row_bytes <= FEW_BYTES else 1.0) * config.bm * row_bytes / STORED_BYTES
     crowded = CROWDED_BY_HAND if config.wm // 16 * config.bn // 2 >= CROWDED_SUMS else 1.0
     return crowded * (STRIP_BY_HAND * config.consumers / 32 + narrow * COLUMN_BY_HAND * config.bn) * config.wm / 16
 
@@ -226,7 +234,7 @@ def memory_seconds(problem: Problem, config: Config, device: Device, tiles: int,
     if not few or prod(problem.batch) > 1:
         return reading / DRAM_SHARE
     places, peers = device.clusters_resident(config.cluster), schedule.cluster if schedule is not None else 1
-    even = schedule is not None and schedule.sk_blocks > 0 and peers == 1
+    even = schedule is not None and schedule.sk_blocks > 0 and peers == config.cluster == 1
     idle = 0.0 if even else 1.0 - tiles * peers / (max(1, ceil(tiles * peers / places)) * places)
     return STREAM_STARTS + reading / STREAMED_SHARE * (1.0 + STREAM_IDLES * idle)
 
@@ -243,7 +251,7 @@ def block_costs(problem: Problem, config: Config, device: Device) -> CostModel:
         cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
         for cycles in (step_cycles(problem, config, device), store_cycles(problem, config))
     )
-    handing, peer = cost_of("turnstile", config)
+    handing, peer = cost_of("turnstile", config, few_of_clusters(grid_of(problem, config), config, device))
     return CostModel(stored, handing - peer, step, peer, "seconds", "measured on an H200")
 
 
