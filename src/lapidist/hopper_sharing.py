@@ -66,7 +66,8 @@ def wanted(grid: TileGrid, config: Config, device: Device, sharing: Sharing, red
     yield data_parallel(grid, raster=raster(config), persistent_blocks=blocks) if sharing.avail_sms and not one else None
     if one or sharing.schedule == "data_parallel" or sharing.split_k == 1 or not grid.tiles or not grid.iterations:
         return
-    if reduction in (None, "turnstile"):
+    # Of all kernels, those that shift rows and share tiles by turnstile take longest to compile, and hardly one is the fastest.
+    if reduction in (None, "turnstile") and (sharing.schedule == "stream_k" or not config.skewed):
         yield from streams(grid, blocks, raster(config))
     if reduction in (None, "cluster") and takes_clusters(config):
         kind = "Stream-K" if sharing.schedule == "stream_k" else "split-K"  # whose blocks are a multiple of the tiles
