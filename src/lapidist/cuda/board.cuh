@@ -49,7 +49,7 @@ struct TellingWork : Work {
 struct ToldWork : Work {
   Board& board;
   Turn turn;
-  __device__ __forceinline__ ToldWork(const Schedule& schedule, Board& board) : Work(schedule, false), board(board) {}
+  __device__ __forceinline__ ToldWork(const Schedule& schedule, Board& board) : Work(schedule), board(board) {}
   __device__ __forceinline__ bool next() {
     const int place = turn.place();
     barrier_wait(&board.told[place], turn.parity());

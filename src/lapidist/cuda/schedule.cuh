@@ -40,6 +40,7 @@ struct WorkUnit {
 struct Walk {
   enum Kind { NOTHING, WHOLE, SHARED, REDUCE } kind;
   int at, end, count, region, number;
+  __device__ __forceinline__ static Walk none() { return Walk{NOTHING, 0, 0, 0, 0, 0}; }
 };
 
 // Of numbers that are not negative: with signs a division is a third longer.
@@ -71,7 +72,7 @@ struct Schedule {
     if (shared >= 0 && shared < sk_blocks) return shared_walk(shared);
     if (whole >= 0 && whole < dp_blocks) return whole_walk(whole);
     if (reduce >= 0 && reduce < reduction_blocks()) return Walk{Walk::REDUCE, reduce, 0, 1, 0, 0};
-    return Walk{Walk::NOTHING, 0, 0, 0, 0, 0};
+    return Walk::none();
   }
 
   __device__ __forceinline__ bool next(Walk& walk, WorkUnit& unit) const {
@@ -238,6 +239,7 @@ __device__ __forceinline__ void wait_for_flag(const int* flag, int needed) {
 __device__ __forceinline__ void raise_flag(int* flag, int count = 1) {
   sharers_barrier();
   if (threadIdx.x < 32)
+#pragma unroll 1
     for (int i = threadIdx.x; i < count; i += 32) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flag + i) : "memory");
 }
 

@@ -11,8 +11,23 @@
 
 constexpr int PATCH_ROWS = 4, PATCH_COLS = 64;
 
+// Four columns of a row of sums, in which neighbours have changed places.
+__device__ __forceinline__ Four<T> quad(const Acc (&row)[TN], int first) {
+  return {row[first + 1], row[first], row[first + 3], row[first + 2]};
+}
+
 struct Patch {
   T at[PATCH_ROWS][PATCH_COLS + 8];  // rows start 8 banks apart: 8 lanes lay down two quads of each
+
+  // Row `number` of a lane's sums, one of `first`, first + 4, ...: registers have no index, so each is asked.
+  __device__ __forceinline__ void lay(int lane_row, int lane_col, const Acc (&sums)[TM][TN], int first, int number) {
+#pragma unroll
+    for (int i = first; i < TM; i += 4)
+      if (i == number)
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          reinterpret_cast<Four<T>&>(at[lane_row][lane_col * 4 + j * 32]) = quad(sums[i], j * 4);
+  }
 };
 
 constexpr bool IN_ORDER = !SCATTER_ROWS && !SCATTER_COLS && !PERMUTED;  // rows and columns of D lie as they are counted

@@ -53,13 +53,13 @@ struct Desk {
 struct Work {
   const Schedule& schedule;
 #ifdef SHARERS  // warps with roles meet at barriers of their own: each role walks for itself, or is told (board.cuh)
-  Walk walk;
+  Walk walk = Walk::none();
   WorkUnit unit;
-  int block = blockIdx.x / CLUSTER;
-  __device__ __forceinline__ explicit Work(const Schedule& schedule, bool walks = true) : schedule(schedule) {
-    if (walks) walk = schedule.walk(blockIdx.x / CLUSTER);
-  }
+  // A step before the own, with nothing left there: so code for a walk's begin, a twentieth of a kernel, is there once.
+  int block = static_cast<int>(blockIdx.x / CLUSTER) - static_cast<int>(gridDim.x / CLUSTER);
+  __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule) {}
   __device__ __forceinline__ bool next() {
+#pragma unroll 1
     for (; block < schedule.blocks; walk = schedule.walk(block += gridDim.x / CLUSTER)) {
       if (!schedule.next(walk, unit)) continue;
       unit.slot = unit.slot * CLUSTER + blockIdx.x % CLUSTER, unit.flag = unit.flag * CLUSTER + blockIdx.x % CLUSTER;

@@ -227,22 +227,24 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
     if (!work.combine<THREADS>(workspace, smem, totals.at)) continue;
     totals.scale(SCALES, tile_row + warp_row, tile_col + warp_col, M, N);
 
-    // Store: a warp's rows, PATCH at a time, through its patch of shared memory.
+    // Store: a warp's rows, PATCH at a time, through its patch of shared memory. Of doubles one patch is written out, which asks
+    // whose rows it has, as registers have no index: all were a quarter of the time to compile. Other types' short products lose by it.
     __syncthreads();  // everyone has read the last tile
     Scalar* patch = reinterpret_cast<Scalar*>(smem) + warp * PATCH * D_PITCH;
+#pragma unroll(SIZE < 8 ? ROWS : 1)
+    for (int row = 0; row < ROWS; ++row) {
+      if (!work.owns_row(row)) continue;
+      __syncwarp();  // the patch before has been read
 #pragma unroll
-    for (int m = 0; m < ROWS; ++m) {
-      if (!work.owns_row(m)) continue;
+      for (int m = 0; m < ROWS; ++m)
+        if (m == row)
 #pragma unroll
-      for (int n = 0; n < WN / 8; ++n)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          patch[AReader::outer_of(i / 2, lane / 4) * D_PITCH + BReader::outer_of(n, lane % 4 * 2 + i % 2)] = totals.at[m][n * 4 + i];
+          for (int i = 0; i < WN / 2; ++i)
+            patch[AReader::outer_of(i % 4 / 2, lane / 4) * D_PITCH + BReader::outer_of(i / 4, lane % 4 * 2 + i % 2)] = totals.at[m][i];
       __syncwarp();  // lanes read what others wrote
       store_patch<PATCH, WN, D_PITCH>(patch, C + inner * c_inner + outer * c_outer, c_row, c_col,
-                                      D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + m * PATCH,
+                                      D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + row * PATCH,
                                       tile_col + warp_col, M, N, alpha, beta, own);
-      if (m + 1 < ROWS) __syncwarp();  // the patch is read before it is filled again
     }
   }
 }
