@@ -127,11 +127,16 @@ def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
     assert documents(tmp_path, [Run("other.jsonl", replace(run.conditions, mode="sustained"), ())]) == {}
 
 
-def test_unknown_parts_are_named() -> None:
+def test_unknown_parts_are_named(tmp_path: Path) -> None:
+    """Before a GPU is looked for, or a folder made."""
     from lapidist.bench.streamk import run
+    from lapidist.streamk_command import streamk
 
     with pytest.raises(ArgumentError, match="WHAT: must be table, corpus or costs; got 'all'"):
         run("all", Case(64, 64, 64), 1, 1, 0, lambda *_: None)
+    with pytest.raises(ArgumentError, match="WHAT: must be table, corpus or costs; got 'all'"):
+        streamk("all", record=tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
 
 
 # ---- what the planner thinks of sharing ----

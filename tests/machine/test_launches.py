@@ -11,6 +11,7 @@ from snippets import kernel
 import lapidist
 from lapidist import machine
 from lapidist.arrays import operand_of
+from lapidist.errors import ArgumentError
 from lapidist.hopper import tile
 from lapidist.launch import Launch
 from lapidist.machine.faults import Race
@@ -68,3 +69,10 @@ def test_a_product_waits_before_it_reads() -> None:
     forgets = launch.binary.ptx.replace("griddepcontrol.wait;", "")
     with pytest.raises(Race, match=r"touched before griddepcontrol\.wait"):
         machine.run(replace(launch, binary=replace(launch.binary, ptx=forgets)), sanitize=True, seed=1)
+
+
+def test_what_is_no_launch_is_refused_by_name() -> None:
+    with pytest.raises(
+        ArgumentError, match=r"launch: must be a Launch, as Plan.launch makes it; got 3\. For other PTX take run_ptx"
+    ):
+        machine.run(3)  # type: ignore[arg-type]

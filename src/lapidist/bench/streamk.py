@@ -224,10 +224,14 @@ def timed(row: Record, case: Case, seconds: float | None, vendor: float | None, 
 # ---- runs ----
 
 
-def run(what: str, case: Case, count: int, seed: int, skipped: int, keep: Keep) -> tuple[Conditions, list[Record]]:
-    """`what` by name, in the case's type."""
+def check_name(what: str) -> None:
     if what not in (MODE_COSTS, MODE_CORPUS, "table"):
         raise ArgumentError(f"WHAT: must be table, corpus or costs; got {what!r}. Name one of them")
+
+
+def run(what: str, case: Case, count: int, seed: int, skipped: int, keep: Keep) -> tuple[Conditions, list[Record]]:
+    """`what` by name, in the case's type."""
+    check_name(what)
     timer, keep = Timer(0), now_and_then(keep)
     if what == "table":
         return run_table(timer, case)

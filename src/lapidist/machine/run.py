@@ -73,6 +73,8 @@ def run(
     `residency` is how many blocks run at a time, `budget` how many blocks of code may be executed in all; `on_progress`
     is told how many blocks of the grid have started, and their number, whenever some start.
     """
+    if not isinstance(launch, Launch):
+        raise ArgumentError(f"launch: must be a Launch, as Plan.launch makes it; got {launch!r}. For other PTX take run_ptx")
     start = time.perf_counter()
     program = compile_program(launch.binary.ptx, launch.binary.entry)
     geometry = check_geometry(launch, program)
