@@ -100,6 +100,14 @@ def test_every_way_to_a_tile(config: Config, more: dict[str, Any]) -> None:
     check("bfloat16", config, (140, 203, 130), 205, 3, **more)
 
 
+@pytest.mark.parametrize("skew", [0, 3, 9])
+@pytest.mark.parametrize("math", ["bfloat16", "float16"])
+def test_pieces_by_twos_beside_many_sums(math: str, skew: int) -> None:
+    """A thread with 192 sums has registers for two pieces at a time, of the four that are its own in a patch."""
+    by_turns = replace(tile(math, 128, 192, 2), wm=32, ping_pong=True)
+    check(math, by_turns, (150, 203, 20), 205, skew)
+
+
 @pytest.mark.parametrize(
     ("math", "n", "pitch"), [("bfloat16", 25, 32), ("float16", 25, 28), ("tf32", 130, 132), ("int8", 65, 80)]
 )
