@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.arrays import Operand
+from lapidist import machine
+from lapidist.arrays import Operand, operand_of
 from lapidist.device import CHIPS
 from lapidist.kernels import kernel_named
 from lapidist.plans import make_plan
@@ -54,6 +55,18 @@ def test_layouts_and_alignments(
     c = matrix(rng, m, n, "row")
     assert np.array_equal(lapidist.gemm(a, b, device="machine", kernel="sgemm"), a @ b)
     assert np.array_equal(lapidist.gemm(a, b, c, alpha=2.0, beta=0.5, device="machine", kernel="sgemm"), 2 * (a @ b) + c / 2)
+
+
+@pytest.mark.parametrize(("n", "sharing"), [(131, {}), (259, {"split_k": 2}), (129, {"split_k": 2, "reduction": "separate"})])
+def test_rows_of_d_that_start_anywhere(rng: np.random.Generator, n: int, sharing: dict[str, Any]) -> None:
+    """Each leaves through a warp's patch of shared memory, row after row: sanitized, with elements between that must stay NaN."""
+    a, b, d = matrix(rng, 70, 40, "row"), matrix(rng, 40, n, "row", pad=-n % 4), matrix(rng, 70, n, "row", 2, 1)
+    gemm = lapidist.plan(a, b, out=d, kernel="sgemm", device="machine", **sharing)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
+    machine.run(launch, sanitize=True, seed=n, residency=launch.grid[0], counting=False)
+    assert np.array_equal(d, 2 * (a @ b))
+    assert d.base is not None
+    assert np.isfinite(d.base).sum() == d.size
 
 
 def test_blocks_share_tiles_of_packed_operands(rng: np.random.Generator) -> None:
