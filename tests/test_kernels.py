@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from lapidist.compiler import CUDA_SOURCES, compile_kernel
 from lapidist.config import Config
-from lapidist.errors import ArgumentError
+from lapidist.device import STATIC_SHARED, chip
+from lapidist.errors import ArgumentError, RefusalError
 from lapidist.hopper_sharing import BAND
 from lapidist.kernel import Kernel
 from lapidist.kernels import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUNGS, kernel_named
 from lapidist.launch import MOST_PAIRS
 from lapidist.planner import as_computed
+from lapidist.plans import make_plan
 from lapidist.sgemm import SGEMM
 from lapidist.static import Static, analyse, binary_of, sample_problem
 from lapidist.static.analysis import resources
 from lapidist.tensorcores import MMA_FAMILY
 from typed import TYPED, TYPED_IDS
 
-STATIC_SHARED_LIMIT = 48 * 1024
 SHARED_LIMIT = 227 * 1024
 
 
@@ -98,7 +100,7 @@ def test_every_kernel_compiles_for_every_type(kernel: Kernel, math: str) -> None
         binary = binary_of(kernel, config, math, "sm_90a")
         registers, shared, _ = resources(binary)
         assert 0 < registers * config.threads <= 65536
-        assert shared <= STATIC_SHARED_LIMIT
+        assert shared <= STATIC_SHARED
         assert all(shared + kernel.shared_bytes(each, as_computed(sample, each)) <= SHARED_LIMIT for each in configs)
         multiplies(kernel, math, binary.ptx)
 
@@ -191,3 +193,14 @@ def test_a_config_prints_what_it_is() -> None:
     by_warps = Config(128, 64, 16, 32, 32, 0, 0, stages=4)
     assert (str(by_warps), by_warps.threads) == ("128x64x16, warp 32x32, 4 stages", 256)
     assert Config(32, 16).defines() == {"BM": 32, "BN": 16, "TM": 1, "TN": 1}
+
+
+def test_tiles_of_simt_that_static_shared_memory_does_not_hold_are_refused() -> None:
+    """As the compiler would, but in words, and before it runs: a kernel may declare 2 x 30 x 200 floats, and not 2 x 32 x 200."""
+    kernel = kernel_named("simt")
+    problem, device = sample_problem(kernel, "float32"), chip("h200")
+    assert kernel.fits is not None
+    assert kernel.fits(problem, replace(kernel.config, bk=30)) is None
+    words = f"two tiles of A and B take 51200 bytes of static shared memory, of which a kernel has {STATIC_SHARED}"
+    with pytest.raises(RefusalError, match=words):
+        make_plan(problem, device, kernel, replace(kernel.config, bk=32))

@@ -11,6 +11,7 @@ from lapidist.errors import ArgumentError
 # Tensor-core rates against half; and whose measured limit stands for a math that has none of its own.
 TENSOR_RATES = {"float16": 1.0, "bfloat16": 1.0, TF32: 0.5, "int8": 2.0, "uint8": 2.0, **dict.fromkeys(FP8, 2.0)}
 SAME_RATE = {"float16": "float32", "bfloat16": "float16", "uint8": "int8", "float8_e5m2": "float8_e4m3fn"}
+STATIC_SHARED = 48 * 1024  # bytes of shared memory without opt-in, on every chip: what a kernel itself may declare
 CLUSTERS = {3: 39, 4: 30, 5: 22, 6: 17, 8: 15}  # of so many blocks, that an H200 holds: its GPCs have 16 or 18 SMs
 HOPPER_MMA_SHARE = 0.6  # what mma.sync reaches of wgmma's rate, as measured on an H200
 

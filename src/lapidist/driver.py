@@ -10,13 +10,12 @@ from functools import cache, lru_cache
 from typing import Any
 
 from lapidist.arrays import Operand
-from lapidist.device import Device, chip, known_as
+from lapidist.device import STATIC_SHARED, Device, chip, known_as
 from lapidist.dtypes import TYPES
 from lapidist.errors import DeviceError, LaunchError
 from lapidist.launch import Binary, TensorMap
 
 MINIMUM_DRIVER = 13000  # CUDA 13.0: cubins from NVRTC 13.x need an R580 driver or newer
-STATIC_SHARED_LIMIT = 48 * 1024  # above it a kernel must opt in to dynamic shared memory
 
 
 def check(result: tuple[Any, ...], call: str) -> Any:
@@ -135,7 +134,7 @@ def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
     with current_device(ordinal):
         library = check(driver.cuLibraryLoadData(binary.cubin, [], [], 0, [], [], 0), f"cuLibraryLoadData of {binary.entry}")
         kernel = check(driver.cuLibraryGetKernel(library, binary.entry.encode()), f"cuLibraryGetKernel of {binary.entry}")
-        if shared_bytes > STATIC_SHARED_LIMIT:
+        if shared_bytes > STATIC_SHARED:  # a kernel must opt in to more
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             device = check(driver.cuDeviceGet(ordinal), "cuDeviceGet")
             check(driver.cuKernelSetAttribute(attribute, shared_bytes, kernel, device), "cuKernelSetAttribute")

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lapidist.config import Config
+from lapidist.device import STATIC_SHARED
+from lapidist.dtypes import size_of
 from lapidist.errors import ArgumentError
 from lapidist.hopper import WGMMA_FAMILY, WGMMA_RUNGS
 from lapidist.kernel import FMA_TYPES, Kernel
+from lapidist.problem import Problem
 from lapidist.sgemm import SGEMM, SOURCE_ORDER, tma_shared
 from lapidist.sgemm_sharing import seconds, shared_by
 from lapidist.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA
@@ -27,6 +30,13 @@ def detour(name: str, idea: str, config: Config, efficiency: float, **more: obje
 def simt_unaligned(math: str, config: Config) -> float:
     """What is left of its speed where loads are of single elements: small tiles have more of them."""
     return 0.87 if config.bm == config.bn == 32 else 0.95
+
+
+def refuse_simt_buffers(problem: Problem, config: Config) -> str | None:
+    needed = 2 * config.bk * (config.bm + config.bn + 8) * size_of(problem.dtype)
+    if needed > STATIC_SHARED:
+        return f"two tiles of A and B take {needed} bytes of static shared memory, of which a kernel has {STATIC_SHARED}"
+    return None
 
 
 SQUARE = Config(32, 32)
@@ -111,6 +121,7 @@ PRODUCTION = (
         ),
         by_dtype={"float64": Config(64, 64, 8, 32, 64, 8, 8)},
         unaligned=simt_unaligned,
+        fits=refuse_simt_buffers,
         types=replace(FMA_TYPES, outputs=True),
     ),
     SGEMM,

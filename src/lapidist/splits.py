@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lapidist.config import Config
-from lapidist.device import Device
+from lapidist.device import STATIC_SHARED, Device
 from lapidist.errors import ArgumentError
 from lapidist.kernel import Kernel
 from lapidist.problem import Problem
@@ -25,7 +25,6 @@ SPARE_SMS = 8  # clusters lie within a group of 16 or 18 SMs, which they do not 
 CLUSTER_THREADS = 280  # of an SM: with more, clusters wait for room, and twice as many took twice as long as by turnstile
 SEPARATE_BLOCKS = 2  # for an SM: more of them write more partial sums than they save iterations
 L2_BYTES_PER_SECOND = 2e12
-STATIC_SHARED = 48 * 1024
 SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)
 WALK_SECONDS = 0.5e-6  # a block asks the schedule what to do
 # Bringing a tile's sums together: seconds, seconds for each byte of the tile, and both for each peer beyond two.
