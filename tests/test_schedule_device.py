@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from lapidist.compiler import compile_options, compile_to_ptx
+from lapidist.launch import PARAMETER_KINDS
 from lapidist.machine import run_ptx
 from lapidist.schedule import Schedule, TileGrid, WorkUnit, split_k, stream_k
+from lapidist.schedule.divisors import Divisor, device_words, divided_by
+from lapidist.schedule.grid import MOST
 from schedule_cases import REDUCTIONS, draw_schedule
 
 HERE = Path(__file__).parent
@@ -24,7 +30,8 @@ def ptx(name: str) -> str:
 
 
 def words_of(schedule: Schedule) -> list[int]:
-    return list(schedule.words().values())
+    """As the struct's bytes have them."""
+    return list(struct.unpack("46i", struct.pack(PARAMETER_KINDS["schedule"][0], *device_words(schedule))))
 
 
 def record(schedule: Schedule, unit: WorkUnit) -> list[int]:
@@ -38,8 +45,25 @@ def test_members_are_the_words() -> None:
     source = (HERE.parent / "src/lapidist/cuda/schedule.cuh").read_text()
     body = source.split("struct Schedule {")[1].split("__device__")[0]
     lines = [line.split("//")[0].strip() for line in body.splitlines()]
-    members = [name.strip() for line in lines if line.startswith("int ") for name in line[4:].rstrip(";").split(",")]
-    assert members == list(split_k(TileGrid(1, 1, 2), 2).words())
+    schedule = split_k(TileGrid(1, 1, 2), 2)
+    for kind, names in (("int ", schedule.words()), ("Divisor ", divided_by(schedule))):
+        found = [line.removeprefix(kind).rstrip(";").split(",") for line in lines if line.startswith(kind)]
+        assert [name.strip() for line in found for name in line] == list(names)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, MOST), st.integers(1, MOST + 1))
+@example(MOST, 1)
+@example(MOST, MOST + 1)
+@example(MOST, MOST)
+@example(MOST - 1, MOST)
+@example(MOST, 2**30 + 1)
+def test_a_product_and_a_shift_divide(whole: int, number: int) -> None:
+    divisor = Divisor.of(number)
+    assert divisor.factor < 2**32
+    for exact in {whole, whole // number * number, max(0, whole // number * number - 1)}:
+        assert exact * divisor.factor < 2**64
+        assert exact * divisor.factor >> divisor.shift == exact // number
 
 
 def draw_clusters(generator: random.Random) -> Schedule:

@@ -17,7 +17,7 @@ ARRAYS_AT_ONCE = 64  # in a launch: lists of pointers travel as kernel parameter
 MOST_PAIRS = 72  # of blocks of a launch, each with an entry in their order
 
 # kind of a parameter: (struct code, bytes, alignment). A tensor map is 128 opaque bytes, passed by value; a schedule is
-# schedule.cuh's Schedule, all ints; a workspace is two pointers, to the flags and to the partial sums.
+# schedule.cuh's Schedule, ints and divisors of two words; a workspace is two pointers, to the flags and to the partial sums.
 PARAMETER_KINDS = {
     "pointer": ("Q", 8, 8),
     "i32": ("i", 4, 4),
@@ -25,7 +25,7 @@ PARAMETER_KINDS = {
     "f32": ("f", 4, 4),
     "f64": ("d", 8, 8),
     "tensormap": ("128s", 128, 64),
-    "schedule": ("20i", 80, 4),
+    "schedule": ("20i26I", 184, 4),
     "workspace": ("2Q", 16, 8),
     "modes": ("6Q5q", 88, 8),
     "scales": ("2Q4q", 48, 8),

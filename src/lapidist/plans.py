@@ -22,6 +22,7 @@ from lapidist.modes import NOWHERE, Places, members
 from lapidist.planner import Candidate, as_computed, choose, exactly
 from lapidist.problem import VECTOR_BYTES, Offsets, Problem
 from lapidist.schedule import Schedule
+from lapidist.schedule.divisors import device_words
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.signatures import OPERANDS, constants
 from lapidist.tuned import look_up
@@ -149,7 +150,7 @@ class Plan:
 
     def constants(self, alpha: float, beta: float, places: Places = NOWHERE) -> dict[str, Any]:
         """Every parameter that stays the same while the pointers change, by name."""
-        words = {} if self.schedule is None else {"schedule": tuple(self.schedule.words().values())}
+        words = {} if self.schedule is None else {"schedule": device_words(self.schedule)}
         here = places.in_order_of(self.problem.transposed)
         routed = {"modes": members(self.problem.modes, here), "scales": self.problem.scaling.members(here.scales)}
         more = self.kernel.signature.more

@@ -1,7 +1,7 @@
 // Schedules: which part of which tile a block computes, in which order, and whom it waits for.
 //
 // The twin of lapidist/schedule/units.py, function for function; that file explains. The host passes Schedule as a kernel
-// parameter (Schedule.words(), in the order of the members here). A kernel's outer loop:
+// parameter (device_words(schedule), in the order of the members here). A kernel's outer loop:
 //
 //   Walk walk = schedule.walk(blockIdx.x);
 //   WorkUnit unit;
@@ -48,6 +48,14 @@ __device__ __forceinline__ int floor_div(int whole, int part) {
   return static_cast<unsigned>(whole) / static_cast<unsigned>(part);
 }
 
+// By a number that the host knows: divisors.py says why this is exact.
+struct Divisor {
+  unsigned factor, shift;
+  __device__ __forceinline__ int of(int whole) const {
+    return static_cast<int>(static_cast<unsigned long long>(static_cast<unsigned>(whole)) * factor >> shift);
+  }
+};
+
 struct Schedule {
   int tiles_m, tiles_n, iterations;
   int along_m, panel, chunk;
@@ -55,12 +63,13 @@ struct Schedule {
   int dp_tiles, dp_blocks, dp_first, first_wave_tiles, wave;
   int reduction, fragments, remap;
   int blocks;  // a persistent kernel walks block blockIdx.x, then every gridDim.x-th below `blocks`
+  Divisor by_regions, by_region_tiles, by_region_blocks, by_iterations, by_big, by_normal, by_fragments;
+  Divisor by_matrix, by_panel, by_chunk, by_last_chunk, by_width, by_last_width;
 
   __device__ __forceinline__ int block_of_launch(int index) const {
     if (reduction == REDUCTION_CLUSTER && sk_blocks > 0) {
-      const int cluster = floor_div(sk_blocks, regions);
-      const int group = floor_div(index, cluster);
-      return (index - group * cluster) * regions + group;
+      const int group = by_region_blocks.of(index);
+      return (index - group * by_regions.of(sk_blocks)) * regions + group;
     }
     return remap && index < 2 * wave ? index / 2 + index % 2 * wave : index;
   }
@@ -79,7 +88,7 @@ struct Schedule {
     const bool found = walk.kind == Walk::WHOLE    ? next_whole(walk, unit)
                        : walk.kind == Walk::SHARED ? next_shared(walk, unit)
                                                    : WALK_OF_REDUCTION && walk.kind == Walk::REDUCE && next_reduction(walk, unit);
-    if (found) locate(unit);  // once for all: divisions are long
+    if (found) locate(unit);  // once for all
     return found;
   }
 
@@ -114,7 +123,7 @@ struct Schedule {
   }
 
   __device__ __forceinline__ Walk shared_walk(int block) const {
-    const int number = floor_div(block, regions);
+    const int number = by_regions.of(block);
     const int begin = number * normal_iterations + (number < big_blocks ? number : big_blocks);
     return Walk{Walk::SHARED, begin, begin + normal_iterations + (number < big_blocks), 0, block - number * regions, number};
   }
@@ -122,12 +131,11 @@ struct Schedule {
   // Backwards: the tile that another block finishes first, the own one last.
   __device__ __forceinline__ bool next_shared(Walk& walk, WorkUnit& unit) const {
     if (walk.end <= walk.at) return false;
-    const bool split = regions == sk_tiles;  // split-K: a tile a region, so most divisions, a tenth of a microsecond each, go
-    const int within = split ? 0 : floor_div(walk.end - 1, iterations), tile_begin = within * iterations;
-    const int start = walk.at > tile_begin ? walk.at : tile_begin, region_blocks = floor_div(sk_blocks, regions);
-    const int first = split ? 0 : owner(tile_begin), last = split ? region_blocks - 1 : owner(tile_begin + iterations - 1);
-    const int tile = walk.region * (split ? 1 : floor_div(sk_tiles, regions)) + within;
-    const int region_block = walk.region * region_blocks;
+    const int within = by_iterations.of(walk.end - 1), tile_begin = within * iterations;
+    const int start = walk.at > tile_begin ? walk.at : tile_begin;
+    const int first = owner(tile_begin), last = owner(tile_begin + iterations - 1);
+    const int tile = walk.region * by_regions.of(sk_tiles) + within;
+    const int region_block = walk.region * by_regions.of(sk_blocks);
     unit = of_tile((dp_first ? dp_tiles : 0) + tile, start - tile_begin, walk.end - tile_begin);
     walk.end = start;
     if (last == first) return true;
@@ -144,13 +152,12 @@ struct Schedule {
   }
 
   __device__ __forceinline__ bool next_reduction(Walk& walk, WorkUnit& unit) const {
-    const int tile = floor_div(walk.at, fragments), region_tiles = floor_div(sk_tiles, regions);
-    const int region = floor_div(tile, region_tiles), within = tile - region * region_tiles;
+    const int tile = by_fragments.of(walk.at), region = by_region_tiles.of(tile), within = tile - region * by_regions.of(sk_tiles);
     const int first = owner(within * iterations), last = owner(within * iterations + iterations - 1);
     if (walk.count-- <= 0 || last == first) return false;
     unit = of_tile((dp_first ? dp_tiles : 0) + tile, 0, 0);
     unit.peers = last - first + 1;
-    unit.slot = slot_of(region * floor_div(sk_blocks, regions) + first, 0);
+    unit.slot = slot_of(region * by_regions.of(sk_blocks) + first, 0);
     unit.flag = walk.at;
     unit.fragment = walk.at - tile * fragments;
     return true;
@@ -166,8 +173,7 @@ struct Schedule {
   // The block of a region that computes its iteration: the first `big_blocks` have one more than the others.
   __device__ __forceinline__ int owner(int iteration) const {
     const int in_big = big_blocks * (normal_iterations + 1);
-    return iteration < in_big ? floor_div(iteration, normal_iterations + 1)
-                              : big_blocks + floor_div(iteration - in_big, normal_iterations);
+    return iteration < in_big ? by_big.of(iteration) : big_blocks + by_normal.of(iteration - in_big);
   }
 
   __device__ __forceinline__ int slots_per_block() const { return regions == sk_tiles ? 1 : 2; }
@@ -185,28 +191,21 @@ struct Schedule {
     return WorkUnit{tile, 0, 0, 0, k_begin, k_end, 0, 1, -1, -1, -1};
   }
   __device__ __forceinline__ void locate(WorkUnit& unit) const {
-    const int tiles = tiles_m * tiles_n;
-    unit.batch = unit.tile < tiles ? 0 : floor_div(unit.tile, tiles);
-    place(unit.tile - unit.batch * tiles, unit.row, unit.column);
+    unit.batch = by_matrix.of(unit.tile);
+    place(unit.tile - unit.batch * tiles_m * tiles_n, unit.row, unit.column);
   }
 
   // Panels of `panel` lines, walked `chunk` steps at a time; the last ones may be smaller.
   __device__ __forceinline__ void place(int index, int& row, int& column) const {
     const int lines = along_m ? tiles_n : tiles_m, steps = along_m ? tiles_m : tiles_n;
-    if (panel == 1) {
-      row = floor_div(index, steps);
-      column = index - row * steps;
-      if (along_m) index = row, row = column, column = index;
-      return;
-    }
     // A panel of more lines than there are is the same order, and panel * steps cannot overflow.
     const int deep = panel < lines ? panel : lines, wide = chunk < steps ? chunk : steps;
-    const int panel_index = floor_div(index, deep * steps), in_panel = index - panel_index * deep * steps;
-    const int height = deep < lines - panel_index * deep ? deep : lines - panel_index * deep;
-    const int chunk_index = floor_div(in_panel, height * wide), in_chunk = in_panel - chunk_index * height * wide;
-    const int width = wide < steps - chunk_index * wide ? wide : steps - chunk_index * wide;
-    const int down = floor_div(in_chunk, width);
-    const int line = panel_index * deep + down, step = chunk_index * wide + in_chunk - down * width;
+    const int panel_index = by_panel.of(index), in_panel = index - panel_index * deep * steps;
+    const int below = lines - panel_index * deep, height = deep < below ? deep : below;
+    const int chunk_index = (below <= deep ? by_last_chunk : by_chunk).of(in_panel);
+    const int in_chunk = in_panel - chunk_index * height * wide, beside = steps - chunk_index * wide;
+    const int down = (beside <= wide ? by_last_width : by_width).of(in_chunk);
+    const int line = panel_index * deep + down, step = chunk_index * wide + in_chunk - down * (wide < beside ? wide : beside);
     row = along_m ? step : line;
     column = along_m ? line : step;
   }

@@ -6,7 +6,7 @@
     schedule.units(block)                # what a block does, in order
     simulate(schedule, sms=132).end      # when it would be done, by the cost model
 
-`cuda/schedule.cuh` holds the same functions for kernels; they take `schedule.words()` as one struct of ints.
+`cuda/schedule.cuh` holds the same functions for kernels; they take `device_words(schedule)` as one struct.
 """
 
 from lapidist.schedule.build import data_parallel, split_k, stream_k

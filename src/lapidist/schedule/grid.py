@@ -92,6 +92,13 @@ class Raster:
         line, step = panel * self.panel + rest // width, chunk * self.chunk + rest % width
         return (line, step) if self.along == "n" else (step, line)
 
+    def areas(self, tiles_m: int, tiles_n: int) -> tuple[int, int, int, int, int]:
+        """Tiles of a panel, of its chunks and of those of the last panel; steps of a chunk and of the last one."""
+        lines, steps = (tiles_m, tiles_n) if self.along == "n" else (tiles_n, tiles_m)
+        deep, wide = min(self.panel, lines), min(self.chunk, steps)
+        height, width = (extent - (extent - 1) // part * part if part else 0 for extent, part in ((lines, deep), (steps, wide)))
+        return deep * steps, deep * wide, height * wide, wide, width
+
     def __str__(self) -> str:
         return f"along {self.along} in panels of {self.panel}" + (f", chunks of {self.chunk}" if self.chunk > 1 else "")
 

@@ -310,7 +310,7 @@ class Schedule:
     # ---- for kernels and readers ----
 
     def words(self) -> dict[str, int]:
-        """The device's struct Schedule: all members are ints, in this order."""
+        """The ints of the device's struct Schedule, in its order; divisors follow them (divisors.py)."""
         grid = self.grid
         return {
             "tiles_m": grid.tiles_m,

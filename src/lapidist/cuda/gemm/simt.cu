@@ -72,6 +72,7 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
   static_assert(OUTER * BK % (VECTOR * THREADS) == 0, "every thread moves the same number of vectors");
   static_assert(WIDE % VECTOR == 0, "vectors fill a row of the tile");
   static constexpr bool ALONG_OUTER = CONTIGUOUS == 2;
+  static constexpr bool FITS = VECTOR == 1 || ALONG_K;  // a vector lies in a row that exists, or is repeated
   const i64 outer_stride, k_stride;
   int last;                // the last row that exists, counted from this tile's first
   // Where moves are steps along k, one place walks from each to the next, and so into the next tile: places take registers.
@@ -101,10 +102,17 @@ template <int OUTER, int CONTIGUOUS, int VECTOR> struct Mover {
 
   // The next tile. `whole`: all BK steps exist, so nothing is compared; else `k_left` of them do.
   __device__ void load(bool whole, int k_left) {
+    if (FITS && whole) {  // in a branch of its own: behind one for each, loads wait for each other
+#pragma unroll
+      for (int move = 0; move < MOVES; ++move) {
+        reg[move] = *reinterpret_cast<const Vector<VECTOR>*>(gmem[WALKS ? 0 : move]);
+        gmem[WALKS ? 0 : move] += STEP * k_stride;
+      }
+      return;
+    }
 #pragma unroll
     for (int move = 0; move < MOVES; ++move) {
-      const bool vector = VECTOR == 1 || ALONG_K || outer_of(move) + VECTOR - 1 <= last;
-      if (whole && vector) {
+      if (!FITS && whole && outer_of(move) + VECTOR - 1 <= last) {
         reg[move] = *reinterpret_cast<const Vector<VECTOR>*>(gmem[WALKS ? 0 : move]);
       } else {
 #pragma unroll

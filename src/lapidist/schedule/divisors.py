@@ -1,0 +1,59 @@
+"""What schedule.cuh divides by, as factors to multiply with: the host knows every divisor of a walk before the launch.
+
+A division is eighteen instructions and a tenth of a microsecond, and a block's first load waits for half a dozen of them. A
+product and a shift do the same for any whole number below 2^31:
+
+    whole // number == whole * factor >> shift        factor = 2^shift / number, rounded up
+
+The rounding makes the factor larger by less than 1, and the quotient so by less than whole / 2^shift, which is less than
+1 / number: too little to reach the next whole one. The factor has 32 bits and the product 63.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lapidist.schedule.units import Schedule
+
+WHOLE_BITS = 31  # of what is divided
+
+
+class Divisor(NamedTuple):
+    """schedule.cuh's, two words of 32 bits."""
+
+    factor: int
+    shift: int
+
+    @classmethod
+    def of(cls, number: int) -> Divisor:
+        """By nothing nothing is ever divided: 0 is taken for 1."""
+        by = max(1, number)
+        shift = WHOLE_BITS + (by - 1).bit_length()
+        return cls(-(-(1 << shift) // by), shift)
+
+
+def device_words(schedule: Schedule) -> tuple[int, ...]:
+    """The device's struct Schedule: its ints, then a factor and a shift for each divisor."""
+    divisors = (Divisor.of(number) for number in divided_by(schedule).values())
+    return (*schedule.words().values(), *(word for divisor in divisors for word in divisor))
+
+
+def divided_by(schedule: Schedule) -> dict[str, int]:
+    """What the struct's divisors are of, in its order."""
+    grid = schedule.grid
+    panel, chunk, last_chunk, width, last_width = schedule.raster.areas(grid.tiles_m, grid.tiles_n)
+    return {
+        "by_regions": schedule.regions,
+        "by_region_tiles": schedule.sk_tiles // schedule.regions,
+        "by_region_blocks": schedule.blocks_per_region,
+        "by_iterations": grid.iterations,
+        "by_big": schedule.normal_iterations + 1,
+        "by_normal": schedule.normal_iterations,
+        "by_fragments": schedule.fragments,
+        "by_matrix": grid.tiles_m * grid.tiles_n,
+        "by_panel": panel,
+        "by_chunk": chunk,
+        "by_last_chunk": last_chunk,
+        "by_width": width,
+        "by_last_width": last_width,
+    }
