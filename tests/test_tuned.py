@@ -103,9 +103,10 @@ def test_everything_that_decides_is_in_the_key(other: Problem) -> None:
     assert problem_key(other) != problem_key(product())
 
 
-def test_a_longer_step_between_lines_is_the_same_problem() -> None:
+def test_a_longer_step_between_lines_and_another_alpha_are_the_same_problem() -> None:
     padded = replace(product(), a=replace(product().a, row_stride=512))
     assert problem_key(padded) == problem_key(product())
+    assert problem_key(replace(product(), one_alpha=not product().one_alpha)) == problem_key(product())
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def multiply(a: Array, b: Array, c: Array | None = None, *, kernel: str, beta: f
     return result
 
 
-def check(d: Array, a: Array, b: Array, c: Array | None = None, beta: float = 0.0) -> None:
-    exact = 2.0 * (a.astype("f8") @ b.astype("f8")) + (0.0 if c is None else beta * c.astype("f8"))
+def check(d: Array, a: Array, b: Array, c: Array | None = None, beta: float = 0.0, alpha: float = 2.0) -> None:
+    exact = alpha * (a.astype("f8") @ b.astype("f8")) + (0.0 if c is None else beta * c.astype("f8"))
     np.testing.assert_allclose(d.astype("f8"), exact, rtol=2**-7 if d.dtype.itemsize == 2 else 0)
 
 
@@ -192,8 +192,8 @@ def test_few_rows_are_loaded_alone(m: int, bm: int, bn: int, room: int) -> None:
         assert loaded_lines(gemm.plan.problem, config) == (min(m, room), bn)
         d = np.full((m, 200), np.nan, ml_dtypes.bfloat16)
         operands = operand_of(a, "a"), operand_of(second, "b"), None, operand_of(d, "out")
-        machine.run(gemm.plan.launch(*operands, 2.0, 0.0), sanitize=True, seed=m, counting=False)
-        check(d, a, b)
+        machine.run(gemm.plan.launch(*operands, 1.0, 0.0), sanitize=True, seed=m, counting=False)
+        check(d, a, b, alpha=1.0)
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_one_tile_of_columns_is_loaded_alone(shape: tuple[int, int], config: Con
     assert loaded_lines(gemm.plan.problem, config) == loaded
     d = np.full((m, n), np.nan, ml_dtypes.bfloat16)
     machine.run(
-        gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0), sanitize=True, seed=m
+        gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0), sanitize=True, seed=m
     )
-    check(d, a, b)
+    check(d, a, b, alpha=1.0)
 
 
 # ---- schedules ----
@@ -241,9 +241,9 @@ def test_no_race_in_any_order(kernel: str, config: Config, gap: int, seed: int) 
     gemm = lapidist.plan(a, b, kernel=kernel, config=config, device="machine")
     assert gemm.plan is not None
     d = np.zeros((m, n), ml_dtypes.bfloat16)
-    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
     machine.run(launch, sanitize=True, seed=seed, counting=False)
-    check(d, a, b)
+    check(d, a, b, alpha=1.0)
 
 
 def test_descriptors_leave_the_rank_of_their_block_out() -> None:

@@ -43,14 +43,13 @@ def test_tile_after_tile(math: str, config: Config, more: dict[str, Any], steps:
     m, n = (2 * config.bm * config.cluster_m + 8, 2 * config.bn - 16)[:: -1 if config.exchanged else 1]
     k = steps * config.bk - 16
     a, b = whole((m, k), 1, dtype), lying(whole((k, n), 2, dtype), "col")
-    gemm = lapidist.plan(
-        a, b, kernel="wgmma", config=config, device="machine", precision="tf32" if math == "tf32" else "ieee", **more
-    )
+    precision, alpha = "tf32" if math == "tf32" else "ieee", 1.0 + steps % 2  # compiled for one, or for any
+    gemm = lapidist.plan(a, b, alpha=alpha, kernel="wgmma", config=config, device="machine", precision=precision, **more)
     assert gemm.plan is not None
     d = np.zeros((m, n), gemm.plan.problem.out_dtype if math != "bfloat16" or more else ml_dtypes.bfloat16)
-    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), alpha, 0.0)
     machine.run(launch, sanitize=True, seed=steps, counting=False)
-    check(d, a, b)
+    check(d, a, b, alpha=alpha)
 
 
 def test_columns_of_d_by_peers_in_a_cluster() -> None:

@@ -38,7 +38,7 @@ def run(a: Array, b: Array, config: Config, seed: int, **more: Any) -> Array:
     gemm = lapidist.plan(a, b, kernel="wgmma", config=config, device="machine", **more)
     assert gemm.plan is not None
     d = np.zeros((a.shape[0], b.shape[1]), gemm.plan.problem.out_dtype if a.dtype.itemsize == 1 else a.dtype)
-    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
     machine.run(launch, sanitize=True, seed=seed, counting=False)
     return d
 
@@ -53,7 +53,7 @@ def test_tiles_of_every_width(columns: int) -> None:
     rows = (64, 128, 192, 256)[turn % 4] if columns <= 192 else (64, 128)[turn % 2]
     config = tile("bfloat16", rows, columns, 2, (*CLUSTERS, *CLUSTERS)[turn % 4 + turn // 4])
     a, b = whole((rows + 8, 136), 1, "bfloat16"), whole((136, columns - 8), 2, "bfloat16")
-    check(run(a, lying(b, "row" if turn % 3 else "col"), config, columns), a, b)
+    check(run(a, lying(b, "row" if turn % 3 else "col"), config, columns), a, b, alpha=1.0)
 
 
 @pytest.mark.parametrize("more", [{}, {"schedule": "stream_k"}], ids=str)
@@ -138,11 +138,11 @@ def test_turned_in_registers(math: str, config: Config) -> None:
     """A by columns as it is; B by rows in A's place. Nothing is packed, and no order of events gives another result."""
     m, n, k = config.bm + 16, config.bn + 16, 3 * config.bk + 16
     a, b, more = operands(math, m, n, k)
-    check(run(lying(a, "col"), lying(b, "col"), config, n, **more), a, b)
+    check(run(lying(a, "col"), lying(b, "col"), config, n, **more), a, b, alpha=1.0)
     config = replace(config, exchanged=True)
     a, b, more = operands(math, n, m, k)
     assert lapidist.plan(a, b, kernel="wgmma", config=config, device="machine", **more).workspace_bytes == 0
-    check(run(a, b, config, m, **more), a, b)
+    check(run(a, b, config, m, **more), a, b, alpha=1.0)
 
 
 @pytest.mark.parametrize("exchanges", [False, True])
@@ -208,7 +208,7 @@ def test_ping_pong_in_any_order(config: Config, seed: int) -> None:
     """More tiles than stages, some of them skipped by each warpgroup; an odd number of steps."""
     m, n = (3 * config.bm + 8, config.bn + 8)[:: -1 if config.exchanged else 1]
     a, b = whole((m, 328), 1, "bfloat16"), whole((328, n), 2, "bfloat16")
-    check(run(a, b, config, seed), a, b)
+    check(run(a, b, config, seed), a, b, alpha=1.0)
 
 
 @pytest.mark.parametrize("blocks", [1, 2])
@@ -216,7 +216,7 @@ def test_ping_pong_takes_turns_over_many_tiles(blocks: int, monkeypatch: pytest.
     """Each tile has more steps than two rounds of the stages: who comes too early finds them full, of another tile."""
     monkeypatch.setattr(type(WGMMA_FAMILY), "grid", lambda *_: (blocks, 1, 1))
     a, b = whole((136, 584), 1, "float16"), whole((584, 72), 2, "float16")
-    check(run(a, b, ping_pong("float16", 64, 32, 3), blocks), a, b)
+    check(run(a, b, ping_pong("float16", 64, 32, 3), blocks), a, b, alpha=1.0)
 
 
 # ---- clusters whose tiles lie outside ----
@@ -241,7 +241,7 @@ def test_boxes_that_lie_outside_altogether(config: Config, layouts: str) -> None
     for over in (8, 1) if not config.exchanged else (8,):  # D leaves by the copy engine alone
         m, n = (config.bm + over, config.bn + over)[:: -1 if config.exchanged else 1]
         a, b = whole((m, 200), 1, "bfloat16"), whole((200, n), 2, "bfloat16")
-        check(run(lying(a, NAMES[layouts[0]]), lying(b, NAMES[layouts[1]]), config, m), a, b)
+        check(run(lying(a, NAMES[layouts[0]]), lying(b, NAMES[layouts[1]]), config, m), a, b, alpha=1.0)
 
 
 # ---- what does not fit ----

@@ -25,11 +25,11 @@ def test_shares_of_every_size(m: int, n: int, k: int, b_layout: str) -> None:
     assert gemm.plan is not None
     d = np.zeros((m, n), ml_dtypes.bfloat16)
     machine.run(
-        gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0),
+        gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0),
         sanitize=True,
         counting=False,
     )
-    check(d, a, b)
+    check(d, a, b, alpha=1.0)
 
 
 def test_blocks_of_the_next_launch_find_place_beside_these() -> None:
@@ -40,9 +40,9 @@ def test_blocks_of_the_next_launch_find_place_beside_these() -> None:
     assert ("RESIDENT", 2) in gemm.plan.problem_macros
     assert gemm.plan.grid[0] == gemm.plan.device.sms > 33
     d = np.zeros((131, 331), ml_dtypes.bfloat16)
-    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
     machine.run(launch, sanitize=True, counting=False, seed=3)
-    check(d, a, b)
+    check(d, a, b, alpha=1.0)
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(61, 131, 333), (64, 29, 35), (5, 3, 9)], ids=str)
@@ -53,9 +53,9 @@ def test_turned(math: str, m: int, n: int, k: int) -> None:
     gemm = lapidist.plan(a, b, kernel="wgmma", config=tile(math, 64, 32, 2), device="machine", **more)
     assert gemm.plan is not None
     d = np.zeros((m, n), "int32" if math == "int8" else "float32")
-    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 2.0, 0.0)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
     machine.run(launch, sanitize=True, counting=False)
-    check(d, a, b)
+    check(d, a, b, alpha=1.0)
 
 
 @pytest.mark.parametrize("batch", [(2,), (3, 2)], ids=str)

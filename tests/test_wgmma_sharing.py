@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -17,11 +18,12 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.hopper import WGMMA_FAMILY, tile
+from lapidist.hopper_sharing import schedules
 from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, Scratch, make_plan
 from lapidist.problem import Problem
 from lapidist.schedule import TileGrid, data_parallel, stream_k
-from lapidist.sharing import Sharing
+from lapidist.sharing import PLANNED, Sharing
 from lapidist.verify import judge
 from on_gpu import check_on_streams_and_in_graphs
 
@@ -57,6 +59,20 @@ def planned(a: Array, b: Array, c: Array | None, d: Array, config: Config, way: 
     operands = operand_of(a, "a"), operand_of(b, "b"), None if c is None else operand_of(c, "c"), operand_of(d, "out")
     problem = Problem.of(*operands, precision="tf32" if math == "tf32" else "ieee")
     return make_plan(problem, chip("h200"), WGMMA_FAMILY, config, way(WGMMA_FAMILY.tile_grid(problem, config)))
+
+
+def test_rows_that_are_shifted_are_shared_by_turnstile_only_where_that_is_asked_for() -> None:
+    """Those kernels take longest to compile, and hardly one is the fastest."""
+    skewed = next(config for config, _ in WGMMA_FAMILY.configs_for("bfloat16") if config.skewed and config.cluster == 1)
+    grid, device = TileGrid(40, 5, 64), chip("h200")
+
+    def reductions(config: Config, sharing: Sharing) -> set[str]:
+        weighed = schedules(grid, config, device, sharing, True)
+        return {schedule.reduction for schedule in weighed if schedule is not None and schedule.shares_tiles}
+
+    assert "turnstile" in reductions(replace(skewed, skewed=False), PLANNED)
+    assert "turnstile" not in reductions(skewed, PLANNED)
+    assert "turnstile" in reductions(skewed, Sharing("stream_k"))
 
 
 def run_twice(plan: Plan, a: Array, b: Array, c: Array | None, d: Array, **more: Any) -> None:

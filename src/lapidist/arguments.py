@@ -116,7 +116,7 @@ class Arguments:
         if self.alpha == 0:
             a = a.viewed((*a.shape[:-1], 0), a.strides)
             b = b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides)
-        how = {"accumulator": self.accumulator, "precision": self.precision}
+        how = {"accumulator": self.accumulator, "precision": self.precision, "one_alpha": self.alpha == 1}
         return Problem.of(a, b, self.c, out, **how, scaling=self.scaling())  # type: ignore[arg-type]
 
     def scaling(self) -> Scaling:

@@ -52,7 +52,8 @@ from lapidist.signatures import (
     SIZES,
     TMA_ALIGNMENT,
     Signature,
-    no_addend,
+    batched,
+    epilogue,
     refuse_layouts,
     tensor_types,
 )
@@ -160,12 +161,9 @@ def rung_defines(problem: Problem) -> Mapping[str, object]:
 def family_defines(problem: Problem) -> Mapping[str, object]:
     pack_a, pack_b = (2 if turn else int(pack) for pack, turn in zip(packed(problem), transposed(problem), strict=True))
     packing = {"A_TURNED": int(turned(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
-    if turned_d(problem):
-        packing["D_TURNED"] = 1
-    if problem.skewed:
-        packing["A_SKEWED"] = 1
-    rows = {"A_ROWS": rows} if (rows := few_rows(problem)) else {}
-    return {**rung_defines(problem), **packing, **rows, **no_addend(problem), **problem.scaling.defines()}
+    unusual = {"D_TURNED": int(turned_d(problem)), "A_SKEWED": int(problem.skewed), "A_ROWS": few_rows(problem)}
+    named = {name: value for name, value in unusual.items() if value} | batched(problem)
+    return {**rung_defines(problem), **packing, **named, **epilogue(problem), **problem.scaling.defines()}
 
 
 def family_constants(problem: Problem) -> Mapping[str, int]:
@@ -334,6 +332,7 @@ WGMMA_RUNGS = tuple(
         block_costs=block_costs,
         fits=partial(refuse_rung_knobs, tuned),
         schedules=streamed_schedules if signature.scheduled else None,
+        defines={"SCHEDULED": 1} if signature.scheduled else {},  # blocks ask for whole tiles too
     )
     for source, idea, signature, tuned, efficiency, persistent, shared in (
         (

@@ -213,7 +213,8 @@ class Kernel:
         return self.signature.refuse(problem)
 
     def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
-        """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do."""
+        """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do. Those of some kernels always
+        do, and their row says so."""
         own = {"SCHEDULED": int(scheduled)} if self.signature.scheduled else {}
         more = {"RESIDENT": 2} if self.beside_another(config, problem) else {}
-        return {**config.defines(), **self.defines, **self.signature.defines(problem), **own, **more}
+        return {**config.defines(), **own, **self.defines, **self.signature.defines(problem), **more}

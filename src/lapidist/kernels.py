@@ -32,10 +32,13 @@ def simt_unaligned(math: str, config: Config) -> float:
     return 0.87 if config.bm == config.bn == 32 else 0.95
 
 
+SIMT_PAD = 4  # elements behind each line of a tile, as gemm/simt.cu has it
+
+
 def refuse_simt_buffers(problem: Problem, config: Config) -> str | None:
-    needed = 2 * config.bk * (config.bm + config.bn + 8) * size_of(problem.dtype)
+    needed = 2 * config.bk * (config.bm + config.bn + 2 * SIMT_PAD) * size_of(problem.dtype)
     if needed > STATIC_SHARED:
-        return f"two tiles of A and B take {needed} bytes of static shared memory, of which a kernel has {STATIC_SHARED}"
+        return f"two tiles each of A and B take {needed} bytes of static shared memory, of which a kernel has {STATIC_SHARED}"
     return None
 
 
@@ -85,6 +88,7 @@ RUNGS = (
         dynamic_shared=tma_shared,
         model=seconds,
         schedules=shared_by("turnstile"),
+        defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
     ),
     *WMMA_RUNGS,
     *MMA_RUNGS,

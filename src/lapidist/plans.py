@@ -150,6 +150,8 @@ class Plan:
 
     def constants(self, alpha: float, beta: float, places: Places = NOWHERE) -> dict[str, Any]:
         """Every parameter that stays the same while the pointers change, by name."""
+        if alpha != 1 and self.problem.k and ("ALPHA", 0) in self.problem_macros:
+            raise LaunchError(f"alpha: this plan was made for 1, and its kernel knows no other; got {alpha}. Plan with it")
         words = {} if self.schedule is None else {"schedule": device_words(self.schedule)}
         here = places.in_order_of(self.problem.transposed)
         routed = {"modes": members(self.problem.modes, here), "scales": self.problem.scaling.members(here.scales)}

@@ -95,6 +95,7 @@ class Problem:
     transposed: bool = False  # A and B of the caller were exchanged
     modes: Modes = PLAIN  # gathered, scattered, permuted, listed
     scaling: Scaling = AS_THEY_ARE  # factors of A and B, promoted sums
+    one_alpha: bool = False  # alpha is one, and from no memory
     skewed: bool = False  # to a config that shifts rows of A which start anywhere, in place of packing them
 
     @property
@@ -139,6 +140,7 @@ class Problem:
         precision: str = "ieee",
         modes: Modes = PLAIN,
         scaling: Scaling = AS_THEY_ARE,
+        one_alpha: bool = False,
     ) -> Problem:
         """Operands must fit together already (prepare.py checks them and names the argument that does not)."""
         batch = d.shape[:-2]
@@ -160,6 +162,7 @@ class Problem:
             precision=precision,
             modes=modes,
             scaling=scaling,
+            one_alpha=one_alpha,
         )
         return problem.collapsed().row_major().stacked()
 
@@ -263,7 +266,7 @@ class Problem:
 
 
 def dense_problem(m: int, n: int, k: int, math: str, layout: str = "rr") -> Problem:
-    """A product of dense, aligned arrays that need not exist; `layout`: whether A and B lie by r(ows) or c(olumns)."""
+    """A product, times one, of dense, aligned arrays that need not exist; `layout`: of A and B, by r(ows) or c(olumns)."""
     dtype = element_of(math).name
 
     def absent(name: str, rows: int, cols: int, by: str = "r") -> Operand:
@@ -273,4 +276,4 @@ def dense_problem(m: int, n: int, k: int, math: str, layout: str = "rr") -> Prob
         return operand if by == "r" else operand.transposed()
 
     a, b = absent("a", m, k, layout[0]), absent("b", k, n, layout[1])
-    return Problem.of(a, b, None, absent("out", m, n), precision=TF32 if math == TF32 else "ieee")
+    return Problem.of(a, b, None, absent("out", m, n), precision=TF32 if math == TF32 else "ieee", one_alpha=True)

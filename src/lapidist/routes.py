@@ -134,6 +134,7 @@ class RoutedArguments(Arguments):
             precision=self.precision,
             modes=modes,
             scaling=self.scaling(),
+            one_alpha=self.alpha == 1 and "alpha" not in self.scalars,
         )
         # Any row may be taken, so the steps between all of them count; which operand is which no longer matters.
         bits = min(alignment_of(operand) for operand in (self.a, self.b, self.c, self.out) if operand is not None)

@@ -11,7 +11,7 @@ from lapidist.kernel import Kernel, Types
 from lapidist.problem import Matrix, Problem
 from lapidist.sgemm_operands import maps, packed, packed_bytes, scratch, turned
 from lapidist.sgemm_sharing import seconds, shared_by
-from lapidist.signatures import OPERANDS, SCHEDULE, SIZES, Signature, columns_together, no_addend, vector_width
+from lapidist.signatures import OPERANDS, SCHEDULE, SIZES, Signature, batched, columns_together, epilogue, vector_width
 
 # The assembler keeps the fmas as the source orders them. Left free it mixes those of several k, and how many then find two
 # operands in one register bank, 30 to 100 of 512, depends on code far from the loop: 5 % of the speed.
@@ -68,8 +68,8 @@ def defines(problem: Problem) -> Mapping[str, object]:
         "PACK_A": int(pack_a),
         "PACK_B": int(pack_b),
         "D_VECTOR": 4 if whole_quads(problem) else 1,
-        **({"BATCHED": 1} if problem.batch else {}),
-        **no_addend(problem),
+        **batched(problem),
+        **epilogue(problem),
         **problem.modes.defines(),
     }
 
@@ -117,4 +117,5 @@ SGEMM = Kernel(
     scratch=scratch,
     model=seconds,
     schedules=shared_by("turnstile", "separate"),
+    defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
 )

@@ -226,9 +226,17 @@ def tensor_types(problem: Problem) -> dict[str, object]:
     return defines
 
 
-def no_addend(problem: Problem) -> dict[str, object]:
-    """Without C a kernel is compiled without the code for it: up to a third of all, and of the time that takes."""
-    return {} if problem.c is not None else {"ADDEND": 0}
+def epilogue(problem: Problem) -> dict[str, object]:
+    """Without C a kernel is compiled without the code for it: up to a third of all, and of the time that takes. Where alpha is
+    one besides, nor with a product for each of a thread's sums: a twelfth."""
+    if problem.c is not None:
+        return {}
+    return {"ADDEND": 0, "ALPHA": 0} if problem.one_alpha else {"ADDEND": 0}
+
+
+def batched(problem: Problem) -> dict[str, object]:
+    """Likewise, what steps from matrix to matrix of a batch: a sixth of the machine code of kernels that pack both operands."""
+    return {"BATCHED": 1} if problem.batch else {}
 
 
 def least_alignment(problem: Problem) -> int:

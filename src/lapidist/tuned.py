@@ -50,8 +50,9 @@ class Winner:
 
 
 def problem_key(problem: Problem) -> str:
-    """Everything that decides between kernels. Steps between lines count by their alignment, not by their length."""
-    words = [f"{each.name}={getattr(problem, each.name)!r}" for each in fields(problem) if each.name not in (*MATRICES, "modes")]
+    """Everything that decides between kernels. Steps between lines count by their alignment, not their length; alpha does not."""
+    left_out = (*MATRICES, "modes", "one_alpha")
+    words = [f"{each.name}={getattr(problem, each.name)!r}" for each in fields(problem) if each.name not in left_out]
     lies = [f"{name}: {matrix_key(matrix)}" for name in MATRICES if (matrix := getattr(problem, name)) is not None]
     return ", ".join([*words, *lies])
 

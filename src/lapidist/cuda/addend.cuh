@@ -5,7 +5,7 @@
 
 // A zero alpha from memory meets no infinity.
 template <int Rows, int Cols> __device__ __forceinline__ void scale_sums(Acc (&sums)[Rows][Cols], Acc alpha) {
-  if (alpha == Acc(1)) return;
+  if (!ALPHA || alpha == Acc(1)) return;
 #pragma unroll
   for (int i = 0; i < Rows; ++i)
 #pragma unroll

@@ -4,7 +4,7 @@
 //   producer    | walk | wait read, write unit, arrive told | order its stages | ...
 //   consumers          | wait told, read unit, arrive read  | multiply         | ...
 //
-// So the walk, a dozen divisions, is compiled once, and who has the sums holds no registers for it.
+// So the walk is compiled once, and who has the sums holds no registers for it.
 #pragma once
 #include "hopper.cuh"
 #include "sharing.cuh"

@@ -8,7 +8,7 @@
 //   ARRAYS                      A, B, C and D are each a list of pointers, one for each matrix of the batch: 1, passed with the
 //                               launch; 2, in device memory
 //   SCALARS                     alpha, beta, or both are read from device memory
-//   ADDEND                      0: there is no C, and no code for it
+//   ADDEND, ALPHA               0: there is no C, and no code for it; alpha is one (known only where there is no C)
 #pragma once
 
 #ifndef GATHER_A
@@ -28,6 +28,9 @@
 #endif
 #ifndef ADDEND
 #define ADDEND 1
+#endif
+#ifndef ALPHA
+#define ALPHA 1
 #endif
 #ifndef INDEX
 #define INDEX int

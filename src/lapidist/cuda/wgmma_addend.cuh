@@ -1,4 +1,4 @@
-// beta C for the sums of wgmma, a patch at a time, through the shared memory that the patch of D takes next.
+// alpha and beta C for the sums of wgmma. C comes a patch at a time, through the shared memory that the patch of D takes next.
 //
 // A thread's own elements of C, each behind a bounds check, loaded into registers without an index: they were half of the kernel's
 // code and half of the time to compile it. So a loop brings the patch, line by line, and what is outside arrives as zero.
@@ -6,8 +6,9 @@
 
 #include "wgmma_store.cuh"
 
+// Where there is C, alpha comes with it: one instruction for both.
 template <int Count> __device__ __forceinline__ void scale_sums(Sum* sums, Scalar alpha) {
-  if (alpha == Scalar(1)) return;
+  if (ADDEND || !ALPHA || alpha == Scalar(1)) return;
 #pragma unroll
   for (int i = 0; i < Count; ++i) sums[i] *= alpha;
 }
@@ -17,7 +18,7 @@ struct Addend {
   const Out* C;
   i64 row_step, col_step;
   int rows, cols;
-  Scalar beta;
+  Scalar alpha, beta;
 
   // The elements at (row, col) and behind, for all lanes of the warp, when what was in the patch has left.
   template <typename Patch> __device__ __forceinline__ void bring(const Patch& patch, int row, int col) const {
@@ -29,7 +30,7 @@ struct Addend {
     const Out* const from = C + row * row_step + col * col_step;
     const i64 skew = reinterpret_cast<i64>(from) | pitch * static_cast<i64>(sizeof(Out));
     if (step == 1 && skew % 16 == 0) {
-#pragma unroll 4
+#pragma unroll 2
       for (int i = lane; i < LINES * PITCH / 16; i += 32) {
         const int line = i / (PITCH / 16), first = i % (PITCH / 16) * PER_PIECE, left = line < lines ? length - first : 0;
         const int exist = left < 0 ? 0 : min_of(left, PER_PIECE);
@@ -66,30 +67,46 @@ struct Addend {
     __syncwarp();  // all lanes have read C
   }
 
-  // One patch. beta = 0 never reads C: NaN there must not leak.
+  // What C has for a lane's sums of a patch. beta = 0 never reads it: NaN there must not leak.
   template <int Cols, bool ByHand>
-  __device__ __forceinline__ void add(const Patch<Cols, ByHand>& patch, int row, int col, Sum* sums) const {
-    if (!ADDEND || beta == Scalar(0)) return;
-    unsigned words[Cols / 2 * sizeof(Out) / 4];
+  __device__ __forceinline__ void find(const Patch<Cols, ByHand>& patch, int row, int col,
+                                       unsigned (&words)[Cols / 2 * sizeof(Out) / 4]) const {
+#pragma unroll
+    for (unsigned& word : words) word = 0;
+    if (beta == Scalar(0)) return;
     bring(patch, row, col);
     read(patch, words);
+  }
+  __device__ __forceinline__ Scalar times_beta(const unsigned* words, int i) const {
+    return beta * Scalar(reinterpret_cast<const Out*>(words)[i]);
+  }
+
+  // One patch.
+  template <int Cols, bool ByHand>
+  __device__ __forceinline__ void add(const Patch<Cols, ByHand>& patch, int row, int col, Sum* sums) const {
+    if (!ADDEND) return;
+    unsigned words[Cols / 2 * sizeof(Out) / 4];
+    find(patch, row, col, words);
 #pragma unroll
-    for (int i = 0; i < Cols / 2; ++i) sums[i] += beta * Scalar(reinterpret_cast<const Out*>(words)[i]);
+    for (int i = 0; i < Cols / 2; ++i) sums[i] = alpha * sums[i] + times_beta(words, i);
   }
 
   // All of a warp's patches, the first at (row, col).
   template <int Cols, bool ByHand, int Rows, int Count>
   __device__ __forceinline__ void add_all(const Patch<Cols, ByHand>& patch, int row, int col, Sum (&sums)[Rows][Count]) const {
-    if (!ADDEND || beta == Scalar(0)) return;
+    if (!ADDEND) return;
     constexpr int EACH = Cols / 2, ACROSS = Count / EACH;
+    constexpr bool BEFORE = EACH <= 16;  // products with beta once, not for each patch; for 32 there are no registers
 #pragma unroll 1
     for (int number = 0; number < Rows * ACROSS; ++number) {
       unsigned words[EACH * sizeof(Out) / 4];
-      bring(patch, row + number / ACROSS * NEXT_SLAB, col + number % ACROSS * Cols);
-      read(patch, words);
+      find(patch, row + number / ACROSS * NEXT_SLAB, col + number % ACROSS * Cols, words);
+      Scalar found[EACH];
+#pragma unroll
+      for (int i = 0; BEFORE && i < EACH; ++i) found[i] = times_beta(words, i);
       at_patch<Cols, Rows * ACROSS>(sums[0], number, [&](Sum* mine) {
 #pragma unroll
-        for (int i = 0; i < EACH; ++i) mine[i] += beta * Scalar(reinterpret_cast<const Out*>(words)[i]);
+        for (int i = 0; i < EACH; ++i) mine[i] = alpha * mine[i] + (BEFORE ? found[i] : times_beta(words, i));
       });
     }
   }

@@ -11,6 +11,9 @@
 #define CLUSTER_M 1
 #define CLUSTER_N 1
 #endif
+#ifndef BATCHED  // 0: one matrix, nothing to step through
+#define BATCHED 0
+#endif
 #ifndef RASTER
 #define RASTER 8
 #endif

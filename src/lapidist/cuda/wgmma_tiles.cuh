@@ -18,7 +18,7 @@ struct Extents { int M, N, K, batch, batches; };
 struct Order { signed char further[72]; };
 
 #if PEERS_IN_CLUSTER
-// One stretch of one tile, found without the divisions of a walk: they would come before the first load.
+// One stretch of one tile, found without a walk, which would come before the first load.
 struct Tiles {
   const Schedule& schedule;
   WorkUnit unit;
@@ -36,7 +36,7 @@ struct Tiles {
     unit = schedule.make(blockIdx.x / PEERS_IN_CLUSTER, begin, end);
     unit.peer = peer;
     row = unit.row * BM, col = unit.column * BN;
-    inner = unit.batch % e.batch, outer = unit.batch / e.batch;
+    outer = BATCHED ? floor_div(unit.batch, e.batch) : 0, inner = BATCHED ? unit.batch - outer * e.batch : 0;
     return true;
   }
   __device__ __forceinline__ bool last() const { return true; }
@@ -54,7 +54,7 @@ template <typename Units> struct TilesOf : Units {
     if (!Units::next()) return false;
     row = (unit.row * CLUSTER_M + rank % CLUSTER_M) * BM;
     col = (unit.column * CLUSTER_N + rank / CLUSTER_M) * BN;
-    outer = floor_div(unit.batch, e.batch), inner = unit.batch - outer * e.batch;
+    outer = BATCHED ? floor_div(unit.batch, e.batch) : 0, inner = BATCHED ? unit.batch - outer * e.batch : 0;
     begin = unit.k_begin, end = unit.k_end + (e.K == 0);  // of zeros, which lie outside
     return true;
   }
@@ -86,13 +86,13 @@ struct Tiles {
   __device__ __forceinline__ bool next(const Extents& e, int rank) {
     at += gridDim.x / CLUSTER;
     if (at >= count) return false;
-    const int matrix = quotient(at, per_matrix), tile = at - matrix * per_matrix;
+    const int matrix = BATCHED ? quotient(at, per_matrix) : 0, tile = at - matrix * per_matrix;
     const int lines = ALONG_M ? tiles_n : tiles_m, of_band = RASTER * (ALONG_M ? tiles_m : tiles_n);
     const int before = quotient(tile, of_band), band = before * RASTER, within = tile - before * of_band;
     const int height = min_of(RASTER, lines - band), step = quotient(within, height), line = band + within - step * height;
     row = ((ALONG_M ? step : line) * CLUSTER_M + rank % CLUSTER_M) * BM;
     col = ((ALONG_M ? line : step) * CLUSTER_N + rank / CLUSTER_M) * BN;
-    outer = quotient(matrix, e.batch), inner = matrix - outer * e.batch;
+    outer = BATCHED ? quotient(matrix, e.batch) : 0, inner = BATCHED ? matrix - outer * e.batch : 0;
     return true;
   }
   __device__ __forceinline__ bool last() const { return at + static_cast<int>(gridDim.x / CLUSTER) >= count; }

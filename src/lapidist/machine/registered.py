@@ -93,7 +93,7 @@ def product_of(
     for layout in (layouts[1], "c" if layouts[1] == "r" else "r"):
         b = laid(b, layout, spare if layout == "r" else 0)
         operands = operand_of(a, "a"), operand_of(b, "b"), operand_of(d, "c") if addend else None, operand_of(d, "out")
-        problem = Problem.of(*operands, precision=TF32 if math == TF32 else "ieee")
+        problem = Problem.of(*operands, precision=TF32 if math == TF32 else "ieee", one_alpha=True)
         try:
             return Product(plan_for(problem, kernel, device or chip(MACHINE_CHIP), config, schedule), a, b, c, d, room)
         except RefusalError as refusal:

@@ -278,7 +278,8 @@ def sample_problem(kernel: Kernel, math: str, aligned: bool = True) -> Problem:
             extent = min(inputs, results)
             a = operand("a", extent, dtype, (inputs, 1))
             b = operand("b", extent, dtype, b_strides)
-            problem = Problem.of(a, b, None, operand("out", extent, output, (results, 1)), precision=precision)
+            out = operand("out", extent, output, (results, 1))
+            problem = Problem.of(a, b, None, out, precision=precision, one_alpha=True)
             refusal = kernel.types.refuse(problem) or kernel.signature.refuse(problem)
             if refusal is None:
                 return problem

@@ -33,7 +33,7 @@
 #define PACK_B 0
 #define D_VECTOR 1
 #endif
-#ifndef BATCHED
+#ifndef BATCHED  // 0: one matrix, nothing to step through
 #define BATCHED 0
 #endif
 #include "sgemm_operands.cuh"
@@ -78,6 +78,7 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
       const __grid_constant__ TensorMap b_map, const T* A, const T* B, const T* C, T* D, i64 a_row, i64 a_col, i64 a_inner,
       i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row,
       i64 d_inner, i64 d_outer, Modes modes, const __grid_constant__ Schedule schedule, Workspace workspace LISTS) {
+  if (!BATCHED) batch = batches = 1, a_inner = a_outer = b_inner = b_outer = 0;
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
   modes.read_scalars(alpha, beta);

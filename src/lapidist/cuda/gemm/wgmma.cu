@@ -16,6 +16,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       Out* D, i64 a_line, i64 a_inner, i64 a_outer, i64 b_line, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner,
       i64 c_outer, i64 d_line, i64 d_inner, i64 d_outer, const __grid_constant__ Schedule schedule, Workspace workspace,
       Scales scales, const __grid_constant__ Order order) {
+  if (!BATCHED) batch = batches = 1, a_inner = a_outer = b_inner = b_outer = c_inner = c_outer = d_inner = d_outer = 0;
   const Extents extents = {M, N, K, batch, batches};
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
@@ -182,7 +183,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       if (tiles.begin < tiles.end && !PROMOTED) free_stage(last);
 
       // Store: patches of 16 rows, each warp for itself.
-      const Addend addend = {C + tiles.inner * c_inner + tiles.outer * c_outer, c_row, c_col, extents.M, extents.N, beta};
+      const Addend addend = {C + tiles.inner * c_inner + tiles.outer * c_outer, c_row, c_col, extents.M, extents.N, alpha, beta};
       const auto scale = [&](int row, int patch, Sum* mine) {
         scale_in_the_end<D_COLS / 2>(mine, scales, row + first_row - warp_row, first_col + patch * D_COLS, extents.M, extents.N);
       };
