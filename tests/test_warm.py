@@ -214,6 +214,21 @@ def test_the_command_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         assert f"| fp32 | 1 at once, for 2 plans | {row.calls} |" in warm_section(run.records)[0]
 
 
+def test_products_with_c_have_kernels_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path))
+    found = {}
+    for more in ([], ["--with-c"]):
+        folder = tmp_path / f"records{len(more)}"
+        folder.mkdir()
+        with pytest.raises(SystemExit):
+            app(["warm", "--dtype", "bf16", "--mnk", "100,104,96", "--chip", "h200", "--record", str(folder), *more])
+        (run,) = read_runs(folder)
+        (found[len(more)],) = run.records
+    assert found[1].kernel == found[0].kernel + " with C"
+    assert found[0].calls == found[1].calls == 1
+    assert "of 1 products, and takes" in warm_section([found[1]])[0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -73,11 +73,12 @@ def test_d_of_one_column() -> None:
 
 @pytest.mark.parametrize("more", [{}, {"schedule": "stream_k"}], ids=str)
 def test_columns_of_d_by_a_warpgroup(more: dict[str, Any]) -> None:
-    """Two blocks of 256 rows, with C, odd extents; whole tiles, and tiles that are shared."""
+    """Two blocks of 256 rows, odd extents; whole tiles, and tiles that are shared. With C, columns leave warp by warp."""
     a, b = whole((72, 136), 1, "float16"), whole((136, 520), 2, "float16")
     config = tile("float16", 256, 48, 2, (2, 1), exchanged=True)
-    for c in (whole((72, 520), 3, "float16"), lying(whole((72, 520), 3, "float16"), "col")):
-        check(multiply(a, b, c, kernel="wgmma", beta=-3.0, config=config, **more), a, b, c, -3.0)
+    for c in (None, whole((72, 520), 3, "float16"), lying(whole((72, 520), 3, "float16"), "col")):
+        beta = 0.0 if c is None else -3.0
+        check(multiply(a, b, c, kernel="wgmma", beta=beta, config=config, **more), a, b, c, beta)
 
 
 def test_208_columns() -> None:

@@ -22,6 +22,7 @@ from lapidist.hopper_operands import (
     TURNED,
     beside_another,
     by_registers,
+    c_by_elements,
     copies_out,
     family_maps,
     few_rows,
@@ -162,7 +163,7 @@ def family_defines(problem: Problem) -> Mapping[str, object]:
     pack_a, pack_b = (2 if turn else int(pack) for pack, turn in zip(packed(problem), transposed(problem), strict=True))
     packing = {"A_TURNED": int(turned(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
     unusual = {"D_TURNED": int(turned_d(problem)), "A_SKEWED": int(problem.skewed), "A_ROWS": few_rows(problem)}
-    named = {name: value for name, value in unusual.items() if value} | batched(problem)
+    named = {name: value for name, value in unusual.items() if value} | batched(problem) | c_by_elements(problem)
     return {**rung_defines(problem), **packing, **named, **epilogue(problem), **problem.scaling.defines()}
 
 

@@ -180,19 +180,19 @@ def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int,
 
 def patch(problem: Problem, config: Config, peers: int = 1) -> tuple[int, int]:
     """What a warp lays down of D at once, touching elements first: 16 rows of up to 128 bytes; or, where columns touch, 16 of
-    as many columns, or 64 that are four warps'. They divide the tile."""
-    size = size_of(problem.out_dtype)
+    as many columns, or 64 that are four warps'. They divide the tile. Half of that where C comes in as many bytes."""
+    size, most = size_of(problem.out_dtype), ROW_BYTES // (1 if problem.c is None else 2)
     if turned_d(problem):
-        lines = next((lines for lines in (64, 32) if lines * size <= ROW_BYTES and config.bn % lines == 0), 16)
+        lines = next((lines for lines in (64, 32) if lines * size <= most and config.bn % lines == 0), 16)
         return (4 if by_group(problem, config, peers) else 1) * PATCH_ROWS, lines
     least = 16 if config.bn % 16 else PATCH_BYTES // size  # one that overlaps brings eight columns
-    return next((width // size for width in (128, 64) if config.bn % (width // size) == 0), least), PATCH_ROWS
+    return next((width // size for width in (128, 64) if width <= most and config.bn % (width // size) == 0), least), PATCH_ROWS
 
 
 def by_group(problem: Problem, config: Config, peers: int = 1) -> bool:
     """Whether the four warps of a warpgroup lay columns of D together, in lines of 128 bytes (cuda/wgmma_pipeline.cuh). Peers in
-    a cluster have some warps' patches each."""
-    alone = peers == 1 and not config.ping_pong and not by_registers(problem)
+    a cluster have some warps' patches each, and C comes warp by warp."""
+    alone = peers == 1 and not config.ping_pong and not by_registers(problem) and problem.c is None
     return turned_d(problem) and size_of(problem.out_dtype) == 2 and alone
 
 
@@ -287,7 +287,8 @@ def rung_maps(problem: Problem, config: Config, at: Mapping[str, int], _: int) -
     return {
         "a_map": a_map,
         "b_map": operand_map(problem, problem.b, at["B"], b_lines, b_box, 2),
-        "d_map": output_map(problem, config, at["D"], 2) if copies_out(problem) else a_map,  # else not looked at
+        # Rungs read C from registers. Where D leaves by hand nobody looks at its map.
+        "d_map": output_map(replace(problem, c=None), config, at["D"], 2) if copies_out(problem) else a_map,
     }
 
 
@@ -306,6 +307,18 @@ def output_map(problem: Problem, config: Config, address: int, ranks: int, peers
 def copies_out(problem: Problem) -> bool:
     """Whether the copy engine may write D."""
     return made_of_16(problem.d, line(problem.d, not turned_d(problem)), size_of(problem.out_dtype))
+
+
+def c_by_elements(problem: Problem) -> dict[str, object]:
+    """Where C cannot come as D leaves, in pieces of 16 bytes. One line of it may stand for all."""
+    if problem.c is None:
+        return {}
+    along, across = ("col", "row") if turned_d(problem) else ("row", "col")
+    count, length, step = line(problem.c, along == "row")
+    if not problem.c.lies(along):
+        return {"C_BY_ELEMENTS": 2 if problem.c.lies(across) else 1}
+    pieces = starts_on_16(problem.c, (count if step else 1, length, step), size_of(problem.out_dtype))
+    return {} if pieces else {"C_BY_ELEMENTS": 1}
 
 
 def made_of_16(matrix: Matrix, lines: tuple[int, int, int], size: int) -> bool:
@@ -332,12 +345,12 @@ def plain_shared(config: Config, problem: Problem) -> int:
 
 
 def wgmma_shared(config: Config, problem: Problem) -> int:
-    """The same, and 4 KB of patches of D a warp, which take turns, or 2 KB of twelve warps; by hand one patch, in longer rows."""
-    if copies_out(problem):
-        patched = config.consumers // 32 * (1 if warpgroups(config) == 3 else 2) * PATCH_ROWS * ROW_BYTES
-    else:
-        width, _ = patch(problem, config)
-        patched = config.consumers // 32 * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)
+    """The same, and 4 KB of patches of D a warp, which take turns, or 2 KB of twelve warps; C has half of them. By
+    hand one patch, in longer rows, and those of C."""
+    patched = config.consumers // 32 * (1 if warpgroups(config) == 3 else 2) * PATCH_ROWS * ROW_BYTES
+    if not copies_out(problem):
+        (width, _), of_c = patch(problem, config), 0 if problem.c is None else patched // 2
+        patched = of_c + config.consumers // 32 * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)
     a_bytes = SKEWED_BYTES if problem.skewed else ROW_BYTES
     stages = stages_bytes(config, turned(problem)[1], rows_of_stage(problem, config), a_bytes)
     return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES

@@ -123,7 +123,7 @@ def held_share(problem: Problem, config: Config, schedule: Schedule | None, step
     and are as quick as if they did."""
     size, scaling = size_of(problem.out_dtype), problem.scaling
     other_shape = config.ping_pong or schedule is not None or warpgroups(config) == 3
-    other_way = size == 1 or by_registers(problem) or scaling.promoted or not copies_out(problem)
+    other_way = size == 1 or by_registers(problem) or scaling.promoted or problem.c is not None or not copies_out(problem)
     if other_shape or other_way or (size > 2 and steps * step < HIDES * store):
         return 0.0
     slabs, (width, height) = config.wm // PATCH_ROWS, patch(problem, config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -60,6 +61,7 @@ def warm(
     chip: Annotated[str | None, typer.Option(help="v100, a100, rtx4090, h100, h200; this GPU, or h200")] = None,
     jobs: Annotated[int | None, typer.Option(min=1, help="compilers at once; one for each core unless told")] = None,
     products: Annotated[int, typer.Option("--random", min=0, help="so many products of random extents besides")] = 0,
+    with_c: Annotated[bool, typer.Option("--with-c", help="beta C in every product: kernels of their own")] = False,
     record: Annotated[Path | None, typer.Option("--record", help="keep the Records in this folder", metavar="DIR")] = None,
 ) -> None:
     """Compile what plans use ahead of need, into the cache.
@@ -81,6 +83,8 @@ def warm(
         cases = [parse_mnk(one, part) for one in mnk or ()] + (read_cases(file, part) if file is not None else [])
         problems = [dense_problem(*case.extents, case.math, layout) for case in cases] or ordinary(math_named(part))
         problems += anything(math_named(part), products)
+        if with_c:
+            problems = [replace(problem, c=problem.d) for problem in problems]
         warmed = warm_type(part, problems, device, jobs)
         print(warmed)
         failures += len(warmed.failed)

@@ -205,7 +205,7 @@ def warm_section(records: Sequence[Record]) -> list[str]:
     }
     head = (
         "What plans of squares, of a transformer's layers and of ragged products use, into an empty cache (`lapidist warm`), and "
-        "of random products besides, where there are many plans (`--random`). "
+        "of random products besides, where there are many plans (`--random`); with C, of those with beta C (`--with-c`). "
     )
     return [f"## Compiling ahead\n\n{head}{warming.list_words(records)}\n\n{table(columns, records)}"]
 

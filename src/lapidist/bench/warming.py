@@ -25,6 +25,7 @@ class Warmed:
     dtype: str  # as the user calls it
     device: Device
     plans: int
+    with_c: bool  # in every product
     built: Sequence[Built]
     compilers: int  # at once
     seconds: float  # planning too
@@ -37,10 +38,14 @@ class Warmed:
     def fresh(self) -> list[Built]:
         return [each for each in self.built if each.seconds and not each.error]
 
+    @property
+    def words(self) -> str:
+        return f"{self.plans} plans" + (" with C" if self.with_c else "")
+
     def __str__(self) -> str:
         counts = Counter(each.build.kernel for each in self.built).most_common()
         kernels = ", ".join(f"{count} of {name}" for name, count in counts)
-        head = f"{self.dtype}: {self.plans} plans for {self.device.name} use {len(self.built)} configurations: {kernels}"
+        head = f"{self.dtype}: {self.words} for {self.device.name} use {len(self.built)} configurations: {kernels}"
         there = len(self.built) - len(self.fresh) - len(self.failed)
         lines = [head, f"  {len(self.fresh)} were compiled, {there} were there; {self.seconds:.1f} s"]
         if self.fresh:
@@ -56,14 +61,15 @@ def warm_type(dtype: str, problems: Sequence[Problem], device: Device, jobs: int
         raise ArgumentError(f"--chip: must be one that some kernel runs on; got {device.name} for {dtype}. Choose another")
     processes = jobs or compilers()
     built = build_all(builds_of(plans), processes)
-    return Warmed(dtype, device, len(plans), built, processes, time.perf_counter() - start)
+    with_c = all(problem.c is not None for problem in problems)
+    return Warmed(dtype, device, len(plans), with_c, built, processes, time.perf_counter() - start)
 
 
 def row_of(warmed: Warmed) -> Record:
     """A row without a product. What the cache had is not counted: only an empty one gives a Record worth keeping."""
     longest = max((each.seconds for each in warmed.fresh), default=None)
     math = math_named(warmed.dtype)
-    name = f"{warmed.compilers} at once, for {warmed.plans} plans"
+    name = f"{warmed.compilers} at once, for {warmed.words}"
     return Record(
         name, "host", warmed.device.name, math, "", 0, 0, 0, warmed.seconds, None, None, None, None,
         not warmed.failed, MODE, seconds_max=longest, calls=len(warmed.fresh),
@@ -72,7 +78,8 @@ def row_of(warmed: Warmed) -> Record:
 
 def list_words(records: Sequence[Record]) -> str:
     """How long the list of one type takes at most, by so many compilers; other products are not of it."""
-    counts = [(int(words[0]), int(words[-2]), record.seconds or 0.0) for record in records if (words := record.kernel.split())]
+    said = ((record.kernel.split(), record.seconds or 0.0) for record in records)
+    counts = [(int(words[0]), int(words[words.index("plans") - 1]), seconds) for words, seconds in said]
     shortest = min(plans for _, plans, _ in counts)
     most: dict[int, float] = {}
     for at_once, plans, seconds in counts:

@@ -18,13 +18,15 @@ template <int Bytes> __device__ __forceinline__ void cp_async(void* smem, const 
 }
 
 // The same, but only `exist` bytes (0 to Bytes) are read; the rest of the target becomes zero.
-template <int Bytes> __device__ __forceinline__ void cp_async_fill(void* smem, const void* gmem, int exist) {
+template <int Bytes> __device__ __forceinline__ void cp_async_fill(unsigned place, const void* gmem, int exist) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async knows 4, 8 and 16 bytes");
   if constexpr (Bytes == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(smem)), "l"(gmem), "r"(exist) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(gmem), "r"(exist) : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(smem)), "l"(gmem), "n"(Bytes), "r"(exist)
-                 : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(gmem), "n"(Bytes), "r"(exist) : "memory");
+}
+template <int Bytes> __device__ __forceinline__ void cp_async_fill(void* smem, const void* gmem, int exist) {
+  cp_async_fill<Bytes>(shared_address(smem), gmem, exist);
 }
 
 // The copies of this thread since its last commit become one group. An empty group counts too.

@@ -1,10 +1,15 @@
-// alpha and beta C for the sums of wgmma. C comes a patch at a time, through the shared memory that the patch of D takes next.
+// alpha and beta C for the sums of wgmma, patch by patch, as they leave: one is read while the next ones are on their way.
 //
 // A thread's own elements of C, each behind a bounds check, loaded into registers without an index: they were half of the kernel's
-// code and half of the time to compile it. So a loop brings the patch, line by line, and what is outside arrives as zero.
+// code and half of the time to compile it. So a loop brings a patch, line by line, and what is outside arrives as zero. And sums
+// that a loop changes are as many values at each of its branches: it changes a patch's copy of them.
 #pragma once
 
 #include "wgmma_store.cuh"
+
+#ifndef C_BY_ELEMENTS  // 1: lines of C do not start on 16 bytes; 2: its neighbours touch across the lines of D
+#define C_BY_ELEMENTS 0
+#endif
 
 // Where there is C, alpha comes with it: one instruction for both.
 template <int Count> __device__ __forceinline__ void scale_sums(Sum* sums, Scalar alpha) {
@@ -13,101 +18,106 @@ template <int Count> __device__ __forceinline__ void scale_sums(Sum* sums, Scala
   for (int i = 0; i < Count; ++i) sums[i] *= alpha;
 }
 
-// C of one matrix: where it starts, the steps between its elements, how many there are.
+// C of one matrix: where it starts, the steps between its elements, how many there are. beta = 0 never reads it: NaN there must not
+// leak.
 struct Addend {
   const Out* C;
   i64 row_step, col_step;
   int rows, cols;
   Scalar alpha, beta;
 
-  // The elements at (row, col) and behind, for all lanes of the warp, when what was in the patch has left.
+  // The elements at (row, col) and behind, by all lanes of the warp: on their way, behind whatever was asked for before. Neighbouring
+  // lanes take neighbours in memory, then what lies as many lines further, a pointer and a comparison each: there are none to waste
+  // behind which a load waits. Elements of one or two bytes come through registers.
   template <typename Patch> __device__ __forceinline__ void bring(const Patch& patch, int row, int col) const {
-    constexpr int PITCH = Patch::PITCH, LINES = Patch::LINES, LENGTH = PITCH / sizeof(Out), PER_PIECE = 16 / sizeof(Out);
-    const int lane = threadIdx.x % 32, lines = D_TURNED ? cols - col : rows - row, length = D_TURNED ? rows - row : cols - col;
-    const i64 pitch = D_TURNED ? col_step : row_step, step = D_TURNED ? row_step : col_step;
-    if (D_COPY_ENGINE && lane == 0) tma_store_wait_read<0>();
-    __syncwarp();
-    const Out* const from = C + row * row_step + col * col_step;
-    const i64 skew = reinterpret_cast<i64>(from) | pitch * static_cast<i64>(sizeof(Out));
-    if (step == 1 && skew % 16 == 0) {
-#pragma unroll 2
-      for (int i = lane; i < LINES * PITCH / 16; i += 32) {
-        const int line = i / (PITCH / 16), first = i % (PITCH / 16) * PER_PIECE, left = line < lines ? length - first : 0;
-        const int exist = left < 0 ? 0 : min_of(left, PER_PIECE);
-        cp_async_fill<16>(&patch.at(line, first), from + line * pitch + first, exist * static_cast<int>(sizeof(Out)));
+    constexpr int SIZE = sizeof(Out), PIECE = C_BY_ELEMENTS ? SIZE : 16, LINES = Patch::LINES, PIECES = Patch::PITCH / PIECE;
+    constexpr bool ACROSS = C_BY_ELEMENTS == 2;
+    constexpr int NEAR = ACROSS ? LINES : PIECES, FAR = ACROSS ? PIECES : LINES, SIDE = NEAR < 32 ? NEAR : 32, STEP = 32 / SIDE;
+    const int lane = threadIdx.x % 32, below = rows - row, beside = cols - col;
+    const int lines = beta == Scalar(0) ? 0 : D_TURNED ? beside : below, length = D_TURNED ? below : beside;
+    const i64 pitch = D_TURNED ? col_step : row_step, step = C_BY_ELEMENTS ? D_TURNED ? row_step : col_step : PIECE / SIZE;
+    const i64 near_step = ACROSS ? pitch : step, far_step = ACROSS ? step : pitch;
+    const Out* const corner = C + row * row_step + col * col_step;
+#pragma unroll
+    for (int near = lane % SIDE; near < NEAR; near += SIDE) {
+      const int far = lane / SIDE, left = ACROSS ? (near < lines) * SIZE : length * SIZE - near * PIECE;
+      const int exist = left < 0 ? 0 : min_of(left, PIECE), fars = (ACROSS ? length : lines) - far;
+      const Out* from = corner + near * near_step + far * far_step;
+      unsigned bits[FAR / STEP] = {};
+#pragma unroll
+      for (int t = 0; t < FAR; t += STEP, from += STEP * far_step) {
+        const unsigned place = ACROSS ? patch.place(near, (far + t) * PIECE) : patch.place(far + t, near * PIECE);
+        if constexpr (PIECE >= 4) cp_async_fill<PIECE>(place, from, t < fars ? exist : 0);
+        else load_element_here<SIZE>(from, t < fars && exist, bits[t / STEP]);
       }
-      cp_async_commit();
-      cp_async_wait<0>();
-    } else {
-      const bool across = pitch == 1;  // neighbouring lanes take neighbours in memory
-#pragma unroll 8
-      for (int i = lane; i < LINES * LENGTH; i += 32) {
-        const int line = across ? i % LINES : i / LENGTH, element = across ? i / LINES : i % LENGTH;
-        patch.at(line, element) = line < lines && element < length ? from[line * pitch + element * step] : Out(0);
+#pragma unroll
+      for (int t = 0; t < FAR && PIECE < 4; t += STEP) {
+        const unsigned place = ACROSS ? patch.place(near, (far + t) * PIECE) : patch.place(far + t, near * PIECE);
+        *static_cast<Out*>(__cvta_shared_to_generic(place)) = reinterpret_cast<const Out&>(bits[t / STEP]);
       }
     }
-    __syncwarp();
   }
 
-  // A lane's elements, in the order of its sums: words of one, two or four.
-  template <int Cols, bool ByHand>
-  __device__ __forceinline__ void read(const Patch<Cols, ByHand>& patch, unsigned (&words)[Cols / 2 * sizeof(Out) / 4]) const {
+  // A lane's elements, in the order of its sums: words of one, two or four. Then all lanes have read theirs.
+  template <int Cols> __device__ __forceinline__ void read(const Patch<Cols>& patch, unsigned (&words)[Cols / 2 * sizeof(Out) / 4]) const {
     if constexpr (sizeof(Out) == 2 && !A_TURNS) {
 #pragma unroll
       for (int j = 0; j < Cols / 16; ++j)
         ldmatrix<D_TURNED>(reinterpret_cast<unsigned(&)[4]>(words[4 * j]), static_cast<const char*>(__cvta_shared_to_generic(patch.matrix_row(j))));
     } else {
       const int m = threadIdx.x % 32 / 4 * NEXT_GROUP, n = threadIdx.x % 4 * 2;
+      auto& elements = reinterpret_cast<Out(&)[Cols / 2]>(words);
 #pragma unroll
-      for (int i = 0; i < Cols / 2; ++i) {
-        const int down = m + i / 2 % 2 * NEXT_ROW, across = n + i / 4 * 8 + i % 2;
-        reinterpret_cast<Out(&)[Cols / 2]>(words)[i] = D_TURNED ? patch.at(across, down) : patch.at(down, across);
+      for (int i = 0; i < Cols / 2; i += 2) {
+        const int down = m + i / 2 % 2 * NEXT_ROW, across = n + i / 4 * 8;
+        if (D_TURNED) elements[i] = patch.at(across, down), elements[i + 1] = patch.at(across + 1, down);
+        else reinterpret_cast<Vector<Out, 2>&>(elements[i]) = reinterpret_cast<const Vector<Out, 2>&>(patch.at(down, across));
       }
     }
-    __syncwarp();  // all lanes have read C
+    __syncwarp();
   }
 
-  // What C has for a lane's sums of a patch. beta = 0 never reads it: NaN there must not leak.
-  template <int Cols, bool ByHand>
-  __device__ __forceinline__ void find(const Patch<Cols, ByHand>& patch, int row, int col,
-                                       unsigned (&words)[Cols / 2 * sizeof(Out) / 4]) const {
-#pragma unroll
-    for (unsigned& word : words) word = 0;
-    if (beta == Scalar(0)) return;
-    bring(patch, row, col);
-    read(patch, words);
-  }
-  __device__ __forceinline__ Scalar times_beta(const unsigned* words, int i) const {
-    return beta * Scalar(reinterpret_cast<const Out*>(words)[i]);
-  }
-
-  // One patch.
-  template <int Cols, bool ByHand>
-  __device__ __forceinline__ void add(const Patch<Cols, ByHand>& patch, int row, int col, Sum* sums) const {
-    if (!ADDEND) return;
+  // Of a patch, whose C came before all but the last Pending that were asked for.
+  template <int Pending, int Cols> __device__ __forceinline__ void add(const Patch<Cols>& patch, Sum* sums) const {
     unsigned words[Cols / 2 * sizeof(Out) / 4];
-    find(patch, row, col, words);
+    cp_async_wait<Pending>();
+    __syncwarp();
+    read(patch, words);
 #pragma unroll
-    for (int i = 0; i < Cols / 2; ++i) sums[i] = alpha * sums[i] + times_beta(words, i);
+    for (int i = 0; i < Cols / 2; ++i) sums[i] = alpha * sums[i] + beta * Scalar(reinterpret_cast<const Out*>(words)[i]);
   }
 
-  // All of a warp's patches, the first at (row, col).
-  template <int Cols, bool ByHand, int Rows, int Count>
-  __device__ __forceinline__ void add_all(const Patch<Cols, ByHand>& patch, int row, int col, Sum (&sums)[Rows][Count]) const {
-    if (!ADDEND) return;
-    constexpr int EACH = Cols / 2, ACROSS = Count / EACH;
-    constexpr bool BEFORE = EACH <= 16;  // products with beta once, not for each patch; for 32 there are no registers
+  template <int Cols> __device__ __forceinline__ void add_one(const Patch<Cols>& patch, int row, int col, Sum* sums) const {
+    bring(patch, row, col);
+    cp_async_commit();
+    add<0>(patch, sums);
+  }
+
+  // Patch `number` of a warp's All, the first of which is at (row, col), Across in a row: to its place. Those behind the last one count.
+  template <int Across, int All, int Cols, int Places>
+  __device__ __forceinline__ void bring_one(const Patch<Cols> (&places)[Places], int row, int col, int number) const {
+    if (number < All) bring(places[number % Places], row + number / Across * NEXT_SLAB, col + number % Across * Cols);
+    cp_async_commit();
+  }
+  // As many as there are places: before the tile's products, where its sums are this block's alone.
+  template <int Across, int All, int Cols, int Places>
+  __device__ __forceinline__ void begin(const Patch<Cols> (&places)[Places], int row, int col) const {
 #pragma unroll 1
-    for (int number = 0; number < Rows * ACROSS; ++number) {
-      unsigned words[EACH * sizeof(Out) / 4];
-      find(patch, row + number / ACROSS * NEXT_SLAB, col + number % ACROSS * Cols, words);
-      Scalar found[EACH];
+    for (int number = 0; number < Places; ++number) bring_one<Across, All>(places, row, col, number);
+  }
+  // After that: take(number, sums) for all patches.
+  template <int Across, int All, int Cols, int Places, typename Take>
+  __device__ __forceinline__ void each(const Patch<Cols> (&places)[Places], int row, int col, const Sum* sums, Take take) const {
+#pragma unroll 1
+    for (int number = 0; number < All; ++number) {
+      Sum mine[Cols / 2];
+      at_patch<Cols, All>(sums, number, [&](const Sum* found) {
 #pragma unroll
-      for (int i = 0; BEFORE && i < EACH; ++i) found[i] = times_beta(words, i);
-      at_patch<Cols, Rows * ACROSS>(sums[0], number, [&](Sum* mine) {
-#pragma unroll
-        for (int i = 0; i < EACH; ++i) mine[i] = alpha * mine[i] + (BEFORE ? found[i] : times_beta(words, i));
+        for (int i = 0; i < Cols / 2; ++i) mine[i] = found[i];
       });
+      add<Places - 1>(places[number % Places], mine);
+      bring_one<Across, All>(places, row, col, number + Places);
+      take(number, mine);
     }
   }
 };

@@ -54,6 +54,11 @@
 #else
 #define IF_TOLD(...)
 #endif
+#if ADDEND
+#define IF_ADDEND(...) __VA_ARGS__
+#else
+#define IF_ADDEND(...)
+#endif
 static_assert(BM % 64 == 0 && BM <= 256 && BN % 8 == 0 && BN <= 256, "tiles are counted in 64 rows, 8 columns");
 static_assert(CLUSTER_N <= 2, "two blocks share A");
 static_assert(CLUSTER <= 4, "larger clusters find no place on the chip");
@@ -76,28 +81,34 @@ constexpr int A_BYTES = A_SKEWED ? 8 * SKEWED_BOX : tile_bytes(A_TURNED, A_LOADE
 static_assert(!A_SKEWED || (BM <= 128 && !PING_PONG), "a warp has all of its rows from two boxes at most");
 static_assert(!A_SKEWED || (!D_COPY_ENGINE && !ADDEND), "rows of D that are not neighbours leave by hand, and nothing is added");
 constexpr int TURNS = A_IN_REGISTERS ? 2 : 1;  // that fragments take: those of a step are loaded beside the products of the last
-constexpr int D_COLS = patch_columns(BN), D_PATCHES = (BN + D_COLS - 1) / D_COLS;
+constexpr int D_COLS = patch_columns(BN, ADDEND ? 64 : 128), D_PATCHES = (BN + D_COLS - 1) / D_COLS;
 // Where they do not divide the tile, the last patch begins inside of the one before it and brings some columns again.
 constexpr bool OVERLAPS = BN % D_COLS > 0;
 static_assert(!OVERLAPS || (D_COPY_ENGINE && !ADDEND && !PEERS_IN_CLUSTER), "what leaves twice meets no C, and has one owner");
 __device__ constexpr int patch_begin(int patch) { return (patch + 1) * D_COLS > BN ? BN - D_COLS : patch * D_COLS; }
 constexpr int ALL_PATCHES = ROWS * D_PATCHES;  // of a warp
-// 4 KB a warp that take turns, tile after tile; three warpgroups have a stage more in place of half of them.
-constexpr int D_BUFFERS = D_COPY_ENGINE ? (GROUPS == 3 ? 2048 : 4096) / (16 * D_COLS * sizeof(Out)) : 1;
+// 4 KB a warp that take turns, tile after tile; three warpgroups have a stage more in place of half of them. C has half of that.
+constexpr int PATCH_ROOM = (GROUPS == 3 ? 2048 : 4096) / (ADDEND ? 2 : 1), C_PLACES = PATCH_ROOM / (16 * D_COLS * sizeof(Out));
+constexpr int D_BUFFERS = D_COPY_ENGINE ? C_PLACES : 1;
+// Patches whose sums come together, where one leaves: by hand it is picked from all. And how many sums a thread holds meanwhile.
+constexpr int AMONG = PEERS_IN_CLUSTER || D_COPY_ENGINE || ADDEND ? 1 : ALL_PATCHES;
+constexpr int LIVE = PEERS_IN_CLUSTER ? D_COLS / 2 : ROWS * BN / 2;
 // Columns of D in lines of 128 bytes, by the four warps of a warpgroup: in lines of 32, a byte takes the copy engine twice as long.
-constexpr bool BY_GROUP = D_TURNED && D_COPY_ENGINE && sizeof(Out) == 2 && !PING_PONG && !A_IN_REGISTERS && !PEERS_IN_CLUSTER;
+constexpr bool BY_GROUP = D_TURNED && D_COPY_ENGINE && sizeof(Out) == 2 && !PING_PONG && !A_IN_REGISTERS && !PEERS_IN_CLUSTER &&
+                          !ADDEND;
 // A tile's first products start its sums, where nobody may come to one without products.
 constexpr bool ANEW = !PROMOTED && !(SCHEDULED && (SEPARATE || PEERS_IN_CLUSTER));
 // Patches of a tile that registers have room for, as elements of D, beside the sums of the next one.
 constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8, ROOM = REGISTERS - (32 + BN / 2) * ROWS;
 constexpr bool MAY_HOLD = !PROMOTED && !SCHEDULED && !PING_PONG && !BY_GROUP && D_COPY_ENGINE && sizeof(Out) > 1 &&
-                          !A_IN_REGISTERS && GROUPS < 3 && !OVERLAPS;
+                          !A_IN_REGISTERS && GROUPS < 3 && !OVERLAPS && !ADDEND;
 constexpr int HELD = !MAY_HOLD || ROOM < 0 ? 0 : ALL_PATCHES * PATCH_REGISTERS < ROOM ? ALL_PATCHES : ROOM / PATCH_REGISTERS;
 
 struct alignas(1024) Stage { char A[A_BYTES], B[B_BYTES]; };
 struct Pipeline {
   Stage stage[STAGES];
   Patch<D_COLS, !D_COPY_ENGINE> D[GROUPS * 4][D_BUFFERS];
+  IF_ADDEND(Patch<D_COLS> C[GROUPS * 4][C_PLACES];)
   Barrier full[STAGES], empty[STAGES], turn_of[2];
   IF_TOLD(Board board;)
   TileFactors<BM, BN> factors[FACTORS_ALONG_K ? STAGES : 1];

@@ -41,18 +41,18 @@ __device__ __forceinline__ void store_sums(Out* C, i64 ldc, int rows, int cols, 
 // Its lines are rows; where D is turned, columns of 16 elements.
 
 // Registers have no index: who goes through patches in a loop looks for the sums of each. They may be those of one alone.
-template <int Cols, int Patches, typename Sums, typename Use>
-__device__ __forceinline__ void at_patch(Sums* sums, int number, Use use) {
+template <int Cols, int Patches, typename Use>
+__device__ __forceinline__ void at_patch(const Sum* sums, int number, Use use) {
 #pragma unroll
   for (int p = 0; p < Patches; ++p)
     if (Patches == 1 || p == number) use(sums + p * (Cols / 2));
 }
 
 // As wide as the swizzle can be and the tile's columns allow; of a turned D, as many lines as make 2 KB. Eight columns more than 16s
-// are brought by a patch of 16 that overlaps.
-__device__ constexpr int patch_columns(int columns) {
+// are brought by a patch of 16 that overlaps. `most`: bytes of a line, where C has as much room as D.
+__device__ constexpr int patch_columns(int columns, int most = 128) {
   const int least = D_TURNED || columns % 16 > 0 ? 16 : 32 / sizeof(Out);
-  for (int width = 128 / sizeof(Out); width > least; width /= 2)
+  for (int width = most / sizeof(Out); width > least; width /= 2)
     if (columns % width == 0) return width;
   return least;
 }
@@ -156,8 +156,8 @@ template <int Cols, bool ByHand = false> struct Patch {
 
 // A patch of these sums to global memory by plain stores, where rows of D do not start on 16 bytes. D points to the patch's first
 // element; `before` columns of the tile lie ahead of it, `cols` exist from there on, and `rows` of the matrix. `begins` lives from
-// a tile's first patch to its last.
-template <int Patches, typename Rows = Neighbours, int Cols, bool ByHand>
+// a tile's first patch to its last. Live: a thread's sums meanwhile.
+template <int Patches, int Live, typename Rows = Neighbours, int Cols, bool ByHand>
 __device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words& begins, const Sum* sums, int number, Out* D,
                                               i64 pitch, int before, int rows, int cols) {
   constexpr int SIZE_OUT = sizeof(Out);
@@ -168,7 +168,7 @@ __device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words&
   patch.begin_with(end);  // now: nobody waits for its load
   __syncwarp();
   char* const to = reinterpret_cast<char*>(D);
-  using Way = RowsOut<Patch<Cols, ByHand>, SIZE_OUT, Patches * (Cols / 2), Rows>;
+  using Way = RowsOut<Patch<Cols, ByHand>, SIZE_OUT, Live, Rows>;
   Way{patch, before * SIZE_OUT, cols * SIZE_OUT, to, pitch * SIZE_OUT, begins}.store(rows);
 }
 

@@ -138,6 +138,8 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       if (!ANEW) set_to_zero(sums);
       Sum(&target)[ROWS][BN / 2] = PROMOTED ? products : sums;
       const int warp_row = tiles.row + row_of_warp<ROWS>(group, warp);
+      const Addend addend = {C + tiles.inner * c_inner + tiles.outer * c_outer, c_row, c_col, M, N, alpha, beta};
+      IF_ADDEND(if (!SCHEDULED) addend.begin<D_PATCHES, ALL_PATCHES>(pipeline.C[warp], warp_row, tiles.col);)
       const int first_row = warp_row + lane / 4 * NEXT_GROUP, first_col = tiles.col + lane % 4 * 2;
       int last = stage;
       Fragments<ROWS> fragments[TURNS];  // products read theirs until they are waited for: after the next ones have begun
@@ -183,11 +185,9 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       if (tiles.begin < tiles.end && !PROMOTED) free_stage(last);
 
       // Store: patches of 16 rows, each warp for itself.
-      const Addend addend = {C + tiles.inner * c_inner + tiles.outer * c_outer, c_row, c_col, extents.M, extents.N, alpha, beta};
       const auto scale = [&](int row, int patch, Sum* mine) {
         scale_in_the_end<D_COLS / 2>(mine, scales, row + first_row - warp_row, first_col + patch * D_COLS, extents.M, extents.N);
       };
-      constexpr int OWN = PEERS_IN_CLUSTER || D_COPY_ENGINE ? 1 : ALL_PATCHES;  // patches that `mine` begins with, below
       Words begins;
       const auto store = [&](int row, int patch, int number, Sum* mine) {
         const int col = tiles.col + patch * D_COLS;
@@ -196,17 +196,15 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           const int before = PEERS_IN_CLUSTER ? 0 : patch * D_COLS;  // of a cluster each patch is alone: its neighbours are others'
           const int cols = min_of(extents.N - col, PEERS_IN_CLUSTER ? D_COLS : BN - before);
           Out* const d = D + tiles.inner * d_inner + tiles.outer * d_outer;
-          return store_by_hand<OWN, PatchRows>(buffer, begins, mine, number, d + row * d_line + col, d_line, before, M - row, cols);
+          return store_by_hand<AMONG, LIVE, PatchRows>(buffer, begins, mine, number, d + row * d_line + col, d_line, before, M - row, cols);
         }
         if (lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
         __syncwarp();
-        buffer.template lay<OWN>(mine, number);
+        buffer.template lay<AMONG>(mine, number);
         proxy_fence();
         __syncwarp();
-        if (lane == 0) {
-          tma_store(&d_map, D_TURNED ? row : col, D_TURNED ? col : row, tiles.inner, tiles.outer, buffer.bytes);
-          tma_store_commit();
-        }
+        if (lane == 0) tma_store(&d_map, D_TURNED ? row : col, D_TURNED ? col : row, tiles.inner, tiles.outer, buffer.bytes);
+        if (lane == 0) tma_store_commit();
       };
 #if PEERS_IN_CLUSTER
       Exchange<GROUPS * 4, ALL_PATCHES, D_COLS> exchange = {reinterpret_cast<Piece<Sum>*>(shared), tiles.unit.peer, warp, lane};
@@ -216,7 +214,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         const int row = tiles.row + row_of_warp<ROWS>(of / 4, of) + patch / D_PATCHES * NEXT_SLAB;
         scale(row, patch % D_PATCHES, mine);
         scale_sums<D_COLS / 2>(mine, alpha);
-        addend.add(pipeline.D[warp][0], row, tiles.col + patch % D_PATCHES * D_COLS, mine);
+        IF_ADDEND(addend.add_one(pipeline.C[warp][0], row, tiles.col + patch % D_PATCHES * D_COLS, mine);)
         store(row, patch % D_PATCHES, number, mine);
       });
 #else
@@ -225,11 +223,12 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       for (int i = 0; i < ALL_PATCHES; ++i)
         scale(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
       scale_sums<ROWS * BN / 2>(sums[0], alpha);
-      if (BY_GROUP && ADDEND && beta != Scalar(0)) {  // C comes by the patches, when all of the warpgroup's have left
-        if (threadIdx.x % 128 == 0) tma_store_wait_read<0>();
-        group_barrier(group);
-      }
-      addend.add_all(pipeline.D[warp][0], warp_row, tiles.col, sums);
+#if ADDEND
+      if (SCHEDULED) addend.begin<D_PATCHES, ALL_PATCHES>(pipeline.C[warp], warp_row, tiles.col);
+      addend.each<D_PATCHES, ALL_PATCHES>(pipeline.C[warp], warp_row, tiles.col, sums[0], [&](int i, Sum* mine) {
+        store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, mine);
+      });
+#else
       if constexpr (D_COPY_ENGINE) {
         auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.D[first_warp]);
         const int out_row = BY_GROUP ? tiles.row + first_warp % (TILE_GROUPS * 4) / 4 * ROWS * 64 : warp_row;
@@ -242,6 +241,7 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
 #pragma unroll 1
         for (int i = 0; i < ALL_PATCHES; ++i) store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, sums[0]);
       }
+#endif
       first_buffer = (first_buffer + ALL_PATCHES) % D_BUFFERS;
 #endif
     }

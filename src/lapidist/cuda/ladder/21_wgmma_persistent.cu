@@ -136,7 +136,7 @@ wgmma_persistent(int M, int N, int K, Scalar alpha, const __grid_constant__ Tens
         const int col = tiles.col + i * D_COLS;
         if (!D_COPY_ENGINE) {
           const int cols = min_of(N - col, BN - i * D_COLS);
-          store_by_hand<PATCHES>(pipeline.D[warp][0], begins, sums, i, C + row * ldc + col, ldc, i * D_COLS, M - row, cols);
+          store_by_hand<PATCHES, BN / 2>(pipeline.D[warp][0], begins, sums, i, C + row * ldc + col, ldc, i * D_COLS, M - row, cols);
         } else {
           auto& patch = pipeline.D[warp][i % 2];
           if (lane == 0) tma_store_wait_read<1>();  // the patch before the last has been read

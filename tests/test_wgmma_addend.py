@@ -1,0 +1,62 @@
+"""beta C in wgmma: the ways in which C comes to the patches of D, by every way that these leave. In the machine, sanitized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist import machine
+from lapidist.arrays import operand_of
+from lapidist.config import Config
+from lapidist.dtypes import TYPES
+from lapidist.hopper import WGMMA_FAMILY, tile
+from test_wgmma import lying, operands, whole
+
+# How C lies in memory, and what the kernel is told of that where D has rows.
+LYING: dict[str, tuple[Any, int]] = {
+    "as D": (lambda c: lying(c, "row", 16), 0),
+    "one row": (lambda c: np.broadcast_to(c[:1], c.shape), 0),
+    "odd rows": (lambda c: lying(c, "row", 1), 1),
+    "columns": (lambda c: lying(c, "col", 16), 2),
+    "one column": (lambda c: np.broadcast_to(np.asfortranarray(c[:, :1]), c.shape), 2),
+    "apart": (lambda c: np.repeat(np.repeat(c, 2, axis=0), 3, axis=1)[::2, ::3], 1),
+}
+WAYS: list[tuple[str, str, Config, dict[str, Any]]] = [
+    ("bfloat16", "bfloat16", tile("bfloat16", 64, 160, 2), {}),  # five patches a row, for two places
+    ("bfloat16", "float32", tile("bfloat16", 64, 64, 2, (2, 1)), {}),
+    ("bfloat16", "bfloat16", tile("bfloat16", 64, 48, 2, exchanged=True), {}),
+    ("bfloat16", "bfloat16", tile("bfloat16", 128, 64, 2), {"schedule": "stream_k", "avail_sms": 3}),
+    ("bfloat16", "bfloat16", tile("bfloat16", 64, 64, 2), {"split_k": 2, "reduction": "cluster"}),
+    ("float8_e5m2", "float8_e5m2", tile("float8_e5m2", 64, 128, 2), {}),
+    ("float8_e4m3fn", "float32", tile("float8_e4m3fn", 128, 64, 3, ping_pong=True), {}),
+    ("int8", "int32", tile("int8", 64, 48, 2, exchanged=True), {}),
+]
+
+
+@pytest.mark.parametrize(("way", "odd"), [*((way, 0) for way in LYING), ("as D", 1), ("columns", 1)])
+@pytest.mark.parametrize(("math", "out", "config", "more"), WAYS, ids=str)
+def test_c_that_lies_so(
+    way: str, math: str, out: str, config: Config, more: dict[str, Any], odd: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Odd extents leave by hand, which columns do not. One cluster has all tiles."""
+    if odd and config.exchanged:
+        config = tile(math, config.bm, config.bn, config.stages)
+    if not more:
+        monkeypatch.setattr(type(WGMMA_FAMILY), "grid", lambda *_: (config.cluster, 1, 1))
+    m, n, k = config.bm * config.cluster_m + 24 + odd, config.bn + 32 + odd, 2 * config.bk - 16
+    lie, told = LYING[way]
+    (a, b, _), c, d = operands(math, m, n, k), lie(whole((m, n), 3, out)), whole((m, n), 4, out)
+    b = lying(b, "col")
+    gemm = lapidist.plan(a, b, c, alpha=2.0, beta=-3.0, kernel="wgmma", config=config, device="machine", out_dtype=out, **more)
+    assert gemm.plan is not None
+    assert odd or dict(gemm.plan.problem_macros).get("C_BY_ELEMENTS", 0) == told
+    for beta in (-3.0, 0.0)[: 2 if way == "as D" else 1]:
+        given = c if beta else np.full_like(c, np.nan if TYPES[out].roundoff else 77)  # not read
+        launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), operand_of(given, "c"), operand_of(d, "out"), 2.0, beta)
+        machine.run(launch, sanitize=True, seed=m, counting=False)
+        exact = 2.0 * (a.astype("f8") @ b.astype("f8")) + (beta * c.astype("f8") if beta else 0.0)
+        low, high = TYPES[out].bounds or (-np.inf, np.inf)
+        np.testing.assert_allclose(d.astype("f8"), exact.clip(low, high), rtol=TYPES[out].roundoff, atol=2 * TYPES[out].spacing)
