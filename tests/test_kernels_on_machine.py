@@ -141,6 +141,17 @@ def test_layouts(rng: np.random.Generator, a_layout: str, b_layout: str, out_lay
     assert judge(out, a, b).ok
 
 
+@pytest.mark.parametrize("extent", [35, 36])
+@pytest.mark.parametrize(("name", "math"), [("simt", "float32"), ("mma", "tf32")])
+def test_rows_that_end_inside_of_a_vector(rng: np.random.Generator, name: str, math: str, extent: int) -> None:
+    """Rows start on 16 bytes, and k has whole steps: vectors everywhere. Memory ends where the last row does."""
+    a, b = fresh(rng, (extent, 64), math), fresh(rng, (64, extent), math)
+    how: dict[str, str] = {"precision": precision_of(math), "unit": kernel_named(name).unit}
+    for left, right in ((aligned(a), rows_on_16_bytes(b)), (rows_on_16_bytes(a.T).T, aligned(b))):
+        result = lapidist.gemm(left, right, kernel=name, device="machine", precision=how["precision"])
+        assert judge(result, left, right, **how).ok
+
+
 PRODUCTION_CONFIGS = [(name, math, config) for name in ("simt", "mma") for math in kernel_named(name).types.maths
                       for config, _ in kernel_named(name).configs_for(math)]  # fmt: skip
 

@@ -69,7 +69,6 @@ RULES = (
         "bar",
         "if (step > tiles.begin)",
     ),
-    Rule("wgmma_addend.cuh", "all lanes have read C", "", "who fills the patch next meets the warp before", "bar"),
     Rule("wgmma.cu", "the last one's tells of all", "", "stages come back in order: the last wait is for all of them"),
     Rule("schedule.cuh", 'if (threadIdx.x == 0) asm volatile("st.relaxed', "", "all threads would store the same zero", "bra"),
     Rule(
