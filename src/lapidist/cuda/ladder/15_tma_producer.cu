@@ -6,7 +6,7 @@
 //           rounds of tiles is split along k, so that all SMs end together (Stream-K).
 // Predicts: a chunk is 512 fma, 24 loads, 16 others and 8 fmas, at changes of k, that find two operands in one register bank:
 //           91 % of the limit. 512 tiles on 132 SMs take 3.88 rounds in place of four: 3 % over a tile at a time.
-// Measured: 4096^3: 55.5 TFLOP/s, 108.0 % of cuBLAS (H200, results/h200-20261123T013051-bench-squares-fp32.jsonl)
+// Measured: 4096^3: 55.4 TFLOP/s, 108.1 % of cuBLAS (H200, results/h200-20261123T231724-bench-squares-fp32.jsonl)
 //
 //   full[s], empty[s]: one pair of mbarriers a stage        a fragment is read for the last time: the next one follows it
 //
