@@ -208,7 +208,14 @@ def test_the_command_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cap
         count = re.findall(r"use (\d)", answer)[0]
         assert words.replace("1", count) in answer
         (run,) = read_runs(tmp_path / folder)
-        (row,) = run.records
+        row, *alone = run.records
+        assert len(alone) == (folder == "first")
+        for each in alone:
+            assert (each.kernel, each.mode, each.calls) == ("the longest of 2 plans", "warm, alone", 3)
+            assert 0 < each.seconds_min <= each.seconds <= each.seconds_max
+            assert re.fullmatch(r"simt, \d+ x \d+ x \d+", each.note)
+            assert f"alone the longest takes {each.seconds:.2f} s: {each.note}" in answer
+            assert f"| fp32 | {each.kernel} | {each.note} |" in "".join(warm_section(run.records))
         assert row.calls == (int(count) if folder == "first" else 0)
         assert (row.seconds_max is not None and 0 < row.seconds_max <= row.seconds) == (folder == "first")
         assert f"| fp32 | 1 at once, for 2 plans | {row.calls} |" in warm_section(run.records)[0]
@@ -223,7 +230,8 @@ def test_products_with_c_have_kernels_of_their_own(tmp_path: Path, monkeypatch: 
         with pytest.raises(SystemExit):
             app(["warm", "--dtype", "bf16", "--mnk", "100,104,96", "--chip", "h200", "--record", str(folder), *more])
         (run,) = read_runs(folder)
-        (found[len(more)],) = run.records
+        found[len(more)], alone = run.records
+        assert alone.kernel == "the longest of 1 plans" + (" with C" if more else "")
     assert found[1].kernel == found[0].kernel + " with C"
     assert found[0].calls == found[1].calls == 1
     assert "of 1 products, and takes" in warm_section([found[1]])[0]

@@ -70,7 +70,7 @@ def warm(
     """
     from lapidist.bench.cases import parse_mnk, read_cases
     from lapidist.bench.outputs import Outputs
-    from lapidist.bench.warming import conditions_of, row_of, warm_type
+    from lapidist.bench.warming import alone_rows, conditions_of, row_of, warm_type
     from lapidist.dtypes import math_named
     from lapidist.problem import dense_problem
     from lapidist.warm import anything, ordinary
@@ -88,7 +88,11 @@ def warm(
         warmed = warm_type(part, problems, device, jobs)
         print(warmed)
         failures += len(warmed.failed)
-        rows.append(row_of(warmed))
+        if record is not None:
+            alone = alone_rows(warmed)
+            rows += [row_of(warmed), *alone]
+            for row in alone:
+                print(f"  alone the longest takes {row.seconds:.2f} s: {row.note}")
     outputs.keep(conditions_of(device), rows)
     raise typer.Exit(int(bool(failures)))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lapidist.compile_worker import Order, compile_all
+from lapidist.compile_worker import Order, compile_all, compile_one
 from lapidist.compiler import kept_at
 from lapidist.device import Device
 from lapidist.errors import LapidistError
@@ -85,6 +85,12 @@ def build_all(builds: Sequence[Build], processes: int | None = None) -> list[Bui
     found = [Built(build, 0.0, None) for build in builds if build not in missing]
     answers = compile_all([order_of(build) for build in missing], processes or compilers())
     return found + [Built(build, *answer) for build, answer in zip(missing, answers, strict=True)]
+
+
+def build_again(build: Build) -> Built:
+    """Here, though the cache may have it: for those who ask how long that takes."""
+    path_of(build).unlink(missing_ok=True)
+    return Built(build, *compile_one(order_of(build)))
 
 
 def compilers() -> int:

@@ -61,7 +61,7 @@ def performance(found: Found, runs: Sequence[Run]) -> str:
     parts += [*corpus_sections(runs), *planner_sections(runs)]
     parts += limits_section(records)
     parts += host_section([record for record in records if record.mode == "host"])
-    parts += warm_section([record for record in records if record.mode == warming.MODE])
+    parts += warm_section(records)
     parts += failures_section(records)
     parts.append(runs_section(runs))
     return "\n".join(parts)
@@ -194,7 +194,8 @@ def host_section(records: Sequence[Record]) -> list[str]:
 
 
 def warm_section(records: Sequence[Record]) -> list[str]:
-    if not records:
+    lists, alone = ([record for record in records if record.mode == mode] for mode in (warming.MODE, warming.ALONE))
+    if not lists:
         return []
     columns: Columns = {
         "type": lambda r: short_name(r.dtype),
@@ -207,7 +208,20 @@ def warm_section(records: Sequence[Record]) -> list[str]:
         "What plans of squares, of a transformer's layers and of ragged products use, into an empty cache (`lapidist warm`), and "
         "of random products besides, where there are many plans (`--random`); with C, of those with beta C (`--with-c`). "
     )
-    return [f"## Compiling ahead\n\n{head}{warming.list_words(records)}\n\n{table(columns, records)}"]
+    parts = [f"## Compiling ahead\n\n{head}{warming.list_words(lists)}\n\n{table(columns, lists)}"]
+    if alone:
+        parts.append(f"{warming.alone_words(alone)}\n\n{table(ALONE_COLUMNS, alone)}")
+    return parts
+
+
+ALONE_COLUMNS: Columns = {
+    "type": lambda r: short_name(r.dtype),
+    "of": lambda r: r.kernel,
+    "kernel": lambda r: r.note or "-",
+    "alone": lambda r: time_words(r.seconds),
+    "least": lambda r: time_words(r.seconds_min),
+    "most": lambda r: time_words(r.seconds_max),
+}
 
 
 def failures_section(records: Sequence[Record]) -> list[str]:

@@ -50,7 +50,7 @@ def publish(root: Path, check: bool, html: Path | None = None) -> int:
 
 def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal] = ()) -> dict[Path, str]:
     """Every published file as it should be."""
-    published = (*TIMED_MODES, layouts.MODE, scaled.MODE, "host", warming.MODE)
+    published = (*TIMED_MODES, layouts.MODE, scaled.MODE, "host", warming.MODE, warming.ALONE)
     found = [(record, run) for record, run in latest(runs) if record.mode in published]
     texts = {root / "docs" / "performance.md": prose.performance(found, runs) + withdrawn(withdrawals)}
     texts |= sharing_report.documents(root, runs) | corpora.corpus_plots(root, runs)

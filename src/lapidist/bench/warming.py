@@ -1,11 +1,13 @@
-"""What it costs to compile ahead: the configurations of a type, the time for all of them, the longest one."""
+"""What it costs to compile ahead: the configurations of a type, the time for all of them, and for the longest of them alone."""
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lapidist.bench.conditions import gather
 from lapidist.bench.record import Conditions, Record
@@ -13,9 +15,10 @@ from lapidist.device import Device
 from lapidist.dtypes import math_named
 from lapidist.errors import ArgumentError
 from lapidist.problem import Problem
-from lapidist.warm import Built, build_all, builds_of, compilers, plans_of
+from lapidist.warm import Build, Built, build_again, build_all, builds_of, compilers, plans_of
 
-MODE = "warm"
+MODE, ALONE = "warm", "warm, alone"
+LONGEST, TURNS = 4, 3  # so many are compiled again when no other compiler runs, so often: compilers at once slow each other
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,10 @@ class Warmed:
         return [each for each in self.built if each.seconds and not each.error]
 
     @property
+    def longest(self) -> list[Built]:
+        return sorted(self.fresh, key=lambda each: -each.seconds)[:LONGEST]
+
+    @property
     def words(self) -> str:
         return f"{self.plans} plans" + (" with C" if self.with_c else "")
 
@@ -49,9 +56,13 @@ class Warmed:
         there = len(self.built) - len(self.fresh) - len(self.failed)
         lines = [head, f"  {len(self.fresh)} were compiled, {there} were there; {self.seconds:.1f} s"]
         if self.fresh:
-            slowest = max(self.fresh, key=lambda each: each.seconds)
-            lines.append(f"  the longest took {slowest.seconds:.2f} s: {slowest.build.kernel}")
+            lines.append(f"  the longest took {self.longest[0].seconds:.2f} s: {tile_words(self.longest[0].build)}")
         return "\n".join(lines + [f"  {each.build.kernel}: {each.error}" for each in self.failed])
+
+
+def tile_words(build: Build) -> str:
+    macros = dict(build.macros)
+    return f"{build.kernel}, {macros.get('BM')} x {macros.get('BN')} x {macros.get('BK')}"
 
 
 def warm_type(dtype: str, problems: Sequence[Problem], device: Device, jobs: int | None) -> Warmed:
@@ -67,13 +78,31 @@ def warm_type(dtype: str, problems: Sequence[Problem], device: Device, jobs: int
 
 def row_of(warmed: Warmed) -> Record:
     """A row without a product. What the cache had is not counted: only an empty one gives a Record worth keeping."""
-    longest = max((each.seconds for each in warmed.fresh), default=None)
-    math = math_named(warmed.dtype)
     name = f"{warmed.compilers} at once, for {warmed.words}"
-    return Record(
-        name, "host", warmed.device.name, math, "", 0, 0, 0, warmed.seconds, None, None, None, None,
-        not warmed.failed, MODE, seconds_max=longest, calls=len(warmed.fresh),
-    )  # fmt: skip
+    most = warmed.longest[0].seconds if warmed.fresh else None
+    return host_row(warmed, name, MODE, warmed.seconds, ok=not warmed.failed, seconds_max=most, calls=len(warmed.fresh))
+
+
+def alone_rows(warmed: Warmed) -> list[Record]:
+    """Of those that took longest the one that takes longest alone: a row, where any was compiled."""
+    turns = [[build_again(each.build).seconds for each in warmed.longest] for _ in range(TURNS)]
+    times = zip(warmed.longest, zip(*turns, strict=True), strict=True)
+    found = max(times, key=lambda one: statistics.median(one[1]), default=None)
+    if found is None:
+        return []
+    built, taken = found
+    least, most = min(taken), max(taken)
+    return [
+        host_row(
+            warmed, f"the longest of {warmed.words}", ALONE, statistics.median(taken),
+            seconds_min=least, seconds_max=most, calls=TURNS, note=tile_words(built.build),
+        )
+    ]  # fmt: skip
+
+
+def host_row(warmed: Warmed, name: str, mode: str, seconds: float, ok: bool = True, **more: Any) -> Record:
+    head = (name, "host", warmed.device.name, math_named(warmed.dtype), "", 0, 0, 0, seconds)
+    return Record(*head, None, None, None, None, ok, mode, **more)
 
 
 def list_words(records: Sequence[Record]) -> str:
@@ -92,5 +121,16 @@ def list_words(records: Sequence[Record]) -> str:
     )
 
 
+def alone_words(records: Sequence[Record]) -> str:
+    """What one configuration takes at most, when no other is compiled."""
+    worst = max(record.seconds or 0.0 for record in records)
+    return (
+        "Compilers at once slow each other. One configuration alone, the longest of each list: the median of "
+        f"{records[0].calls} turns, {worst:.2f} s at most."
+    )
+
+
 def conditions_of(device: Device) -> Conditions:
-    return gather(device, device.name, MODE, "NVRTC in a process for each compiler; the cache was empty where all were compiled")
+    again = f"then of each list the {LONGEST} that took longest again, one after another, {TURNS} times each: medians"
+    protocol = f"NVRTC in a process for each compiler; the cache was empty where all were compiled; {again}"
+    return gather(device, device.name, MODE, protocol)
