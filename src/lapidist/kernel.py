@@ -95,6 +95,7 @@ class Kernel:
     dynamic_shared: Callable[[Config, Problem], int] = no_dynamic_shared
     types: Types = FMA_TYPES
     unaligned: Callable[[str, Config], float] = as_fast  # the share of its speed where lines do not start on 16 bytes
+    turned: Callable[[str, Config], float] = as_fast  # likewise where they do, and neither A's nor B's run along k
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
     scratch: Callable[[Problem], tuple[int, int]] | None = None  # bytes of flags and of room for operands that it packs
     model: Model | None = None  # seconds, where the planner's own model knows too little

@@ -134,7 +134,7 @@ def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, effi
 def left_of(problem: Problem, kernel: Kernel, config: Config) -> float:
     """The part of a kernel's efficiency that these lines leave it."""
     if inputs_on_16_bytes(problem):
-        return 1.0
+        return kernel.turned(problem.math, config) if problem.layouts.startswith("cr") else 1.0
     left = kernel.unaligned(problem.math, config)
     words = kernel.signature.scheduled and least_alignment(problem) >= 4 > size_of(problem.dtype)
     return min(1.0, BY_WORDS * left) if words else left

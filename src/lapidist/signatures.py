@@ -270,7 +270,7 @@ def mma_defines(problem: Problem) -> Mapping[str, object]:
         "C_VECTOR": d_vector if as_d else 1,
         "D_VECTOR": d_vector,
     }
-    return {**in_modes(problem.modes, defines), **problem.scaling.defines()}
+    return {**in_modes(problem.modes, defines), **problem.scaling.defines(), **epilogue(problem)}
 
 
 # ---- the lists ----

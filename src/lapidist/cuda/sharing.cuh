@@ -75,6 +75,7 @@ struct Work {
       desk.block = blockIdx.x;
       desk.walk = schedule.walk(blockIdx.x);
     }
+    __syncwarp();  // the assembler has been seen not to bring the first thread back before a barrier that begins a loop
   }
   __device__ __forceinline__ static Desk& place() {
     __shared__ Desk desk;

@@ -143,7 +143,7 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
     const Vector<Laid, D_VECTOR> sums = *reinterpret_cast<const Vector<Laid, D_VECTOR>*>(&patch[i / Cols * Pitch + i % Cols]);
     const bool whole = N - n >= D_VECTOR;
     Vector<Out, D_VECTOR> c;
-    if (beta != Scalar(0)) {  // beta = 0 never reads C: NaN there must not leak
+    if (ADDEND && beta != Scalar(0)) {  // beta = 0 never reads C: NaN there must not leak
       if (C_VECTOR > 1 && whole) {
         c = *reinterpret_cast<const Vector<Out, D_VECTOR>*>(C + modes.c_row(m) * c_row + n);
       } else {
@@ -154,8 +154,8 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
     }
 #pragma unroll
     for (int e = 0; e < D_VECTOR; ++e) {
-      const Scalar sum = alpha * Scalar(sums.at[e]);
-      c.at[e] = Stored<Out>::of(beta == Scalar(0) ? sum : sum + beta * Scalar(c.at[e]));
+      const Scalar sum = ALPHA ? alpha * Scalar(sums.at[e]) : Scalar(sums.at[e]);
+      c.at[e] = Stored<Out>::of(!ADDEND || beta == Scalar(0) ? sum : sum + beta * Scalar(c.at[e]));
     }
     Out* const to = D + modes.to_row(m, d_row) + modes.to_col(n);
     if (whole) {

@@ -23,7 +23,7 @@
 #ifndef C_VECTOR
 #define C_VECTOR 1
 #endif
-#include "mma.cuh"
+#include "mma_store.cuh"
 #include "sharing.cuh"
 
 #ifndef BM
@@ -44,7 +44,7 @@ typedef Reader<false, BN, B_CONTIGUOUS != 2, BK, WN / 8> BReader;
 #include "mma_scales.cuh"  // whose lines the readers know
 constexpr int A_BYTES = AReader::Shape::BYTES, STAGE = A_BYTES + BReader::Shape::BYTES;
 constexpr int STEPS = BK / DEPTH, ROWS = WM / 16;  // ROWS of products of a warp
-constexpr int PATCH = 16, D_PITCH = WN + 32 / sizeof(Scalar);  // a warp's patch of D: rows, and their distance
+typedef LaidDown<AReader, BReader, ROWS, WN, STAGES * STAGE / (THREADS / 32)> Patches;
 static_assert(STAGES >= 3, "one tile is read, one is freed, one at least is under way");
 static_assert(STEPS % 2 == 0, "the two fragment buffers take turns: tile after tile starts with the first");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of D");
@@ -107,9 +107,9 @@ template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER> struct Mover 
       }
     }
     if (part < parts - 1) return;
+    k_left -= BK;
 #pragma unroll
     for (int i = 0; i < (GATHER ? MOVES : 1); ++i) gmem[i] += BK * (ALONG_K ? inner_stride : row_stride);
-    k_left -= BK;
   }
 
   __device__ void store(char* tile, bool whole) {
@@ -136,7 +136,7 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
   // Where am I in a tile.
   const int warp = thread_now() / 32, lane = thread_now() % 32;
   const int warp_row = warp / (BN / WN) * WM, warp_col = warp % (BN / WN) * WN;
-  extern __shared__ __align__(128) char smem[];  // STAGES of a tile of A and one of B; in the end, the warps' patches of D
+  extern __shared__ __align__(128) char smem[];  // STAGES of a tile of A and one of B; in the end, patches of D
 
   for (Work work(schedule); work.next<RASTER>(ceil_div(M, BM), ceil_div(N, BN), ceil_div(K, BK));) {
     // Which tile, and how much of k.
@@ -227,24 +227,13 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
     if (!work.combine<THREADS>(workspace, smem, totals.at)) continue;
     totals.scale(SCALES, tile_row + warp_row, tile_col + warp_col, M, N);
 
-    // Store: a warp's rows, PATCH at a time, through its patch of shared memory. Of doubles one patch is written out, which asks
-    // whose rows it has, as registers have no index: all were a quarter of the time to compile. Other types' short products lose by it.
+    // Store.
     __syncthreads();  // everyone has read the last tile
-    Scalar* patch = reinterpret_cast<Scalar*>(smem) + warp * PATCH * D_PITCH;
-#pragma unroll(SIZE < 8 ? ROWS : 1)
-    for (int row = 0; row < ROWS; ++row) {
-      if (!work.owns_row(row)) continue;
-      __syncwarp();  // the patch before has been read
-#pragma unroll
-      for (int m = 0; m < ROWS; ++m)
-        if (m == row)
-#pragma unroll
-          for (int i = 0; i < WN / 2; ++i)
-            patch[AReader::outer_of(i % 4 / 2, lane / 4) * D_PITCH + BReader::outer_of(i / 4, lane % 4 * 2 + i % 2)] = totals.at[m][i];
-      __syncwarp();  // lanes read what others wrote
-      store_patch<PATCH, WN, D_PITCH>(patch, C + inner * c_inner + outer * c_outer, c_row, c_col,
-                                      D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + row * PATCH,
-                                      tile_col + warp_col, M, N, alpha, beta, own);
-    }
+    Patches(smem, warp).each(totals.at, [&](int row, const Scalar* patch) {
+      if (work.owns_row(row))
+        store_patch<16, WN, Patches::PITCH>(patch, C + inner * c_inner + outer * c_outer, c_row, c_col,
+                                           D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + row * 16,
+                                           tile_col + warp_col, M, N, alpha, beta, own);
+    });
   }
 }
