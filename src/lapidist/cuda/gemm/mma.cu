@@ -231,8 +231,8 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
     __syncthreads();  // everyone has read the last tile
     Patches(smem, warp).each(totals.at, [&](int row, const Scalar* patch) {
       if (work.owns_row(row))
-        store_patch<16, WN, Patches::PITCH>(patch, C + inner * c_inner + outer * c_outer, c_row, c_col,
-                                           D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + row * 16,
+        store_patch<Patches::LINES, WN, Patches::PITCH>(patch, C + inner * c_inner + outer * c_outer, c_row, c_col,
+                                           D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + row * Patches::LINES,
                                            tile_col + warp_col, M, N, alpha, beta, own);
     });
   }
