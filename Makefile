@@ -8,13 +8,23 @@ BASE   := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test check format doctor clean
+# torch and JAX for the CPU, in an environment of their own: `make test` shows that nothing needs them.
+FULL     := .venv-full
+FULL_DEV := $(FULL)/.installed
+FULL_PIP := $(FULL)/bin/python -m pip install --quiet --disable-pip-version-check
+
+.PHONY: demo test full frameworks check format doctor clean
 
 demo: $(BASE)       ## climb the ladder: on the GPU if there is one
 	$(BIN)/lapidist climb
 
 test: check         ## lint, types, then every test that needs no GPU
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not gpu"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not gpu and not frameworks"
+
+full: test frameworks  ## all that needs no GPU: what takes longer, and what needs torch and JAX
+
+frameworks: $(FULL_DEV)
+	$(FULL)/bin/python -m pytest -n auto -m "frameworks and not gpu"
 
 check: $(DEV)
 	$(BIN)/ruff check src tests
@@ -29,7 +39,7 @@ doctor: $(BASE)     ## what was found on this computer
 	$(BIN)/lapidist doctor
 
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(FULL)
 
 # ---- set-up: once, and again when pyproject.toml changes ----
 
@@ -45,4 +55,11 @@ $(BASE): pyproject.toml
 $(DEV): $(BASE)
 	@echo "installing the test tools into $(VENV)"
 	@$(PIP) --editable ".[dev]"
+	@touch $@
+
+$(FULL_DEV): pyproject.toml
+	@$(PYTHON) -m venv $(FULL)
+	@echo "installing torch and JAX for the CPU beside lapidist into $(FULL)"
+	@$(FULL_PIP) torch==2.13.0 jax==0.10.2
+	@$(FULL_PIP) --editable ".[dev]"
 	@touch $@
