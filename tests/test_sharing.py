@@ -233,7 +233,7 @@ def test_what_cannot_be_shared(asked: dict[str, Any], message: str) -> None:
 
 
 def test_host_arrays_have_no_blocks() -> None:
-    with pytest.raises(lapidist.ArgumentError, match="schedule: the blocks of a kernel share work"):
+    with pytest.raises(lapidist.ArgumentError, match="split_k: the blocks of a kernel share work"):
         lapidist.gemm(np.ones((4, 4), np.float32), np.ones((4, 4), np.float32), split_k=2)
 
 

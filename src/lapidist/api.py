@@ -8,7 +8,7 @@ from lapidist import checks
 from lapidist.arguments import Arguments
 from lapidist.arrays import empty
 from lapidist.config import Config
-from lapidist.dtypes import name_of
+from lapidist.dtypes import IEEE, name_of
 from lapidist.errors import ArgumentError
 from lapidist.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
 from lapidist.kernel import Kernel
@@ -214,14 +214,17 @@ def array_form(form: Form) -> Form:
 
 def types_wanted(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None = None) -> Wanted:
     """The types by name, as a key."""
-    if out_dtype is None and acc_dtype is None and precision == "ieee" and promote is None:
-        return AS_USUAL
+    if precision is IEEE and out_dtype is None and acc_dtype is None and promote is None:
+        return AS_USUAL  # by identity: an array compared with a string is no bool
+    checks.require_precision(precision)
+    if promote is not None:
+        checks.require_flag("promote", promote)
     out = None if out_dtype is None else name_of(out_dtype, "out_dtype")
     return Wanted(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision, promote)
 
 
 def require_place(device: object) -> None:
-    if device is not None and not isinstance(device, (int, str)):
+    if device is not None and (isinstance(device, bool) or not isinstance(device, (int, str))):
         raise ArgumentError(f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it away')
 
 
@@ -231,8 +234,10 @@ def checked(choices: Choices) -> Choices:
     require_place(choices.device)
     if config is not None and not isinstance(config, Config):
         raise ArgumentError(f"config: must be a lapidist.Config; got {config!r}. For example Config(64, 64, 16, 32, 32, 8, 4)")
-    if kernel is not None and not isinstance(kernel, (str, int, Kernel)):
-        raise ArgumentError(f"kernel: must be a kernel's name or a rung's number; got {kernel!r}")
+    if kernel is not None and (isinstance(kernel, bool) or not isinstance(kernel, (str, int, Kernel))):
+        raise ArgumentError(
+            f"kernel: must be a kernel's name or a rung's number; got {kernel!r}. Leave it away to let the planner choose"
+        )
     return choices
 
 

@@ -25,7 +25,7 @@ class Arguments:
             checks.require_no_gradient(operand)
         checks.require_types_that_multiply(self.a, self.b)
         checks.require_same_device(self.b, self.a)
-        checks.require_precision(wanted.precision, self.a)
+        checks.require_precision_for(wanted.precision, self.a)
         self.accumulator = checks.require_accumulator(wanted.accumulator, self.a)
         self.promoted = checks.require_promotion(wanted.promote, self.a)
         for name, value in (("alpha", self.alpha), ("beta", self.beta)):

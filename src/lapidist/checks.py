@@ -29,12 +29,12 @@ MODES = {"gemm": "one pair of matrices", "batched": "stacks of matrices", "array
 
 def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
     """What a caller says of a and b must be what they are."""
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         raise ArgumentError(f"mode: must be one of {', '.join(MODES)}, or None; got {mode!r}. Leave it away: the arrays say it")
     batched = any(getattr(array, "ndim", 2) > 2 for array in (a, b))
     found = "array" if listed else "batched" if batched else "gemm"
     if mode != found:
-        raise ArgumentError(f"mode: {mode!r} is for {MODES[str(mode)]}; got {MODES[found]}. Pass those, or mode={found!r}")
+        raise ArgumentError(f"mode: {mode!r} is for {MODES[mode]}; got {MODES[found]}. Pass those, or mode={found!r}")
 
 
 def require_types_that_multiply(a: Operand, b: Operand) -> None:
@@ -54,9 +54,12 @@ def common_type(a: Operand, b: Operand) -> str:
     return f"{narrow.name} to {wide.dtype}"
 
 
-def require_precision(precision: object, a: Operand) -> None:
-    if precision not in PRECISIONS:
+def require_precision(precision: object) -> None:
+    if not isinstance(precision, str) or precision not in PRECISIONS:
         raise ArgumentError(f'precision: must be "ieee" or "tf32"; got {precision!r}. Leave it away for all bits of the operands')
+
+
+def require_precision_for(precision: str, a: Operand) -> None:
     if precision == TF32 and a.dtype != "float32":
         raise ArgumentError(
             f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it away, or convert a and b to float32'
@@ -76,10 +79,7 @@ def require_8_bit_floats(name: str, operand: Operand, instead: str) -> None:
         raise DTypeError(f"{name}: is for 8-bit floats; {operand.name} is {operand.dtype}. {instead}")
 
 
-def require_promotion(wanted: object, a: Operand) -> bool:
-    if wanted is None:
-        return False
-    require_flag("promote", wanted)
+def require_promotion(wanted: bool | None, a: Operand) -> bool:
     if wanted:
         require_8_bit_floats("promote", a, "Leave it away: its sums are floats all the way")
     return bool(wanted)
@@ -208,6 +208,21 @@ def require_no_partial_overlap(out: Operand, c: Operand) -> None:
 WORKSPACE_ALIGNMENT = 256  # of the pointer: frameworks' allocations have it, NumPy's have not
 
 
+def workspace_of(given: object) -> Operand:
+    """The caller's scratch, of any type that has no references to other objects."""
+    try:
+        operand = operand_of(given, "workspace")
+        plain = bool(size_of(operand.dtype)) and operand.dtype != "object"
+    except (DTypeError, TypeError):
+        plain = False
+    if not plain:
+        raise ArgumentError(
+            f"workspace: must be an array of plan(...).workspace_bytes zeros or more; got {type(given).__name__}. "
+            "Leave it away: the driver keeps one for each stream"
+        )
+    return operand
+
+
 def require_workspace(workspace: Operand, a: Operand, needed: int) -> Operand:
     """The caller's scratch: any element type, in one piece."""
     start, end = workspace.span
@@ -217,7 +232,7 @@ def require_workspace(workspace: Operand, a: Operand, needed: int) -> Operand:
             f"workspace: must hold the plan's {needed} bytes; got {end - start}. Pass a larger one, of zeros, or None"
         )
     size = end - start
-    if size != math.prod(workspace.shape) * np.dtype(workspace.dtype).itemsize or workspace.pointer != start:
+    if size != math.prod(workspace.shape) * size_of(workspace.dtype) or workspace.pointer != start:
         raise StrideError(f"workspace: must be contiguous; got strides {workspace.strides}. Pass a fresh array of zeros")
     if workspace.pointer % WORKSPACE_ALIGNMENT:
         raise StrideError(

@@ -14,7 +14,8 @@ import numpy as np
 from lapidist.errors import ArgumentError, DTypeError
 
 TF32 = "tf32"
-PRECISIONS = ("ieee", TF32)
+IEEE = "ieee"
+PRECISIONS = (IEEE, TF32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,7 +142,7 @@ def kernel_named(name: str | int | Kernel) -> Kernel:
     if isinstance(name, Kernel):
         return name
     name = str(name)
-    if name.isdigit() and 1 <= int(name) <= len(RUNGS):
+    if name.isdecimal() and 1 <= int(name) <= len(RUNGS):
         return RUNGS[int(name) - 1]
     found = BY_NAME.get(name)
     if found is None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from lapidist import checks
 from lapidist.arguments import Arguments
-from lapidist.arrays import HOST, Operand, empty, on_host, operand_of
+from lapidist.arrays import HOST, Operand, empty, on_host
 from lapidist.config import Config
 from lapidist.driver import query_device
 from lapidist.errors import ArgumentError, ShapeError
@@ -26,7 +26,17 @@ from lapidist.launch import ARRAYS_AT_ONCE
 from lapidist.modes import IN_LAUNCH, IN_MEMORY, Modes
 from lapidist.plans import Plan, Scratch, make_plan, room_of
 from lapidist.pointers import Pointers
-from lapidist.prepare import MACHINE, OPEN, Choices, choose_place, choose_stream, finish_for, machine_device, require_no_choice
+from lapidist.prepare import (
+    MACHINE,
+    OPEN,
+    Choices,
+    choose_place,
+    choose_stream,
+    finish_for,
+    machine_device,
+    require_no_choice,
+    require_stream,
+)
 from lapidist.problem import GRID_BATCH_LIMIT, Problem
 from lapidist.sharing import Sharing
 
@@ -60,7 +70,7 @@ class ArrayGemm:
         self.plans = [make_plan(problem, chip, *self._choice) for problem in problems]
         self._room = room_of(self.plans)
         if choices.workspace is not None:
-            given = operand_of(choices.workspace, "workspace")
+            given = checks.workspace_of(choices.workspace)
             self._workspace = checks.require_workspace(given, self._batch.like, self.workspace_bytes)
             self._own = given.pointer, given.pointer + self._room[0]
 
@@ -86,6 +96,7 @@ class ArrayGemm:
 
     def run(self, stream: Any = None) -> Any:
         """On the matrices that were looked at last."""
+        require_stream(stream)
         batch, self._batch = self._batch, None
         assert batch is not None
         if self.place == HOST:

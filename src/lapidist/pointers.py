@@ -17,6 +17,10 @@ from lapidist.problem import VECTOR_BYTES
 APART = 1 << 56  # between stand-ins: no two operands overlap as far as anyone knows
 
 
+def is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True, eq=False)
 class Pointers:
     """`addresses`: one dimension of int64, where the matrices are; `shape`, `dtype` and `strides` (in elements) of each.
@@ -33,11 +37,15 @@ class Pointers:
 
     def __post_init__(self) -> None:
         bits = self.alignment
-        if not isinstance(bits, int) or bits < 0 or bits & (bits - 1):
+        if not is_whole(bits) or bits < 0 or bits & (bits - 1):
             raise ArgumentError(f"alignment: must be a power of two, in bytes; got {bits!r}. Leave it away to promise nothing")
-        for name, pair in (("shape", self.shape), ("strides", self.strides or (0, 0))):
-            if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(each, int) for each in pair):
-                raise ShapeError(f"{name}: must be two numbers, for the rows and the columns of a matrix; got {pair!r}")
+        for name, pair in (("shape", self.shape), ("strides", (0, 0) if self.strides is None else self.strides)):
+            if not isinstance(pair, tuple) or len(pair) != 2 or not all(map(is_whole, pair)):
+                raise ShapeError(
+                    f"{name}: must be two numbers, for the rows and the columns of a matrix; got {pair!r}. Pass a tuple of int"
+                )
+        if min(self.shape) < 0:
+            raise ShapeError(f"shape: must be of 0 or more rows and columns; got {self.shape!r}. A step backwards is for strides")
 
     def list_of(self, name: str) -> Operand:
         """The array of addresses."""

@@ -23,7 +23,7 @@ from lapidist.plans import Plan, Scratch, make_plan, room_of
 from lapidist.problem import Offsets, Problem
 from lapidist.routes import RoutedArguments
 from lapidist.scaled import ScaledArguments
-from lapidist.sharing import PLANNED, Sharing
+from lapidist.sharing import AUTO, PLANNED, Sharing
 from lapidist.steady import Execute, steady_torch, stream_handle
 
 MACHINE = "machine"
@@ -98,7 +98,7 @@ class Gemm:
         flags, room = self._room = room_of(plans.values())
         own = None
         if choices.workspace is not None:
-            given = self._workspace = operand_of(choices.workspace, "workspace")
+            given = self._workspace = checks.workspace_of(choices.workspace)
             checks.require_workspace(given, self.like, flags + room)
             own = given.pointer, given.pointer + flags
         kernels = {problem: self._ready(plan, own) for problem, plan in plans.items()}
@@ -181,6 +181,7 @@ class Gemm:
 
     def run(self, arguments: Arguments, stream: Any = None) -> Any:
         """The general path: any place, checked operands."""
+        require_stream(stream)
         out = arguments.out
         result = out.owner if out is not None else empty(self.shape, arguments.a, self.out_dtype)
         target = out if out is not None else arguments.full(operand_of(result, "out"))
@@ -238,6 +239,8 @@ class Gemm:
 def require_no_choice(choices: Choices) -> None:
     """On the host there is nothing to choose: a name that is right gets told so, one that is wrong is named."""
     kernel, config, sharing = choices.of_kernel
+    if choices.workspace is not None:
+        checks.workspace_of(choices.workspace)
     if kernel is not None:
         name = kernel.name
         raise ArgumentError(
@@ -248,8 +251,9 @@ def require_no_choice(choices: Choices) -> None:
             f"config: belongs to a kernel, and host arrays are multiplied by NumPy; got {config}. Add device= and kernel="
         )
     if sharing.asked_for:
+        asked = "schedule" if sharing.split_k == AUTO else "split_k"
         raise ArgumentError(
-            "schedule: the blocks of a kernel share work, and host arrays are multiplied by NumPy; got split_k or a schedule. "
+            f"{asked}: the blocks of a kernel share work, and host arrays are multiplied by NumPy; got split_k or a schedule. "
             'Add device="machine" or device="gpu"'
         )
 
@@ -283,6 +287,12 @@ def machine_device() -> Device:
 def choose_stream(stream: Any, framework: str, device: int | str) -> int:
     """The raw stream: the caller's choice, else where its framework works now."""
     return stream_of(framework, int(device)) if stream is None else stream_handle(stream)
+
+
+def require_stream(stream: Any) -> None:
+    """Also where none is used: a wrong one is an error in every place, or in none."""
+    if stream is not None:
+        stream_handle(stream)
 
 
 def finish_for(framework: str, stream: int) -> None:

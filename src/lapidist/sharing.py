@@ -12,6 +12,11 @@ KINDS = (AUTO, "data_parallel", "stream_k")
 REDUCTIONS = ("turnstile", "separate", "cluster", "atomic")
 
 
+def is_word(value: object, words: tuple[str, ...]) -> bool:
+    """One of these strings; an array is compared with none of them."""
+    return isinstance(value, str) and value in words
+
+
 @dataclass(frozen=True, slots=True)
 class Sharing:
     """None and "auto" leave it to the planner. Hashable: a part of the key under which plans are remembered."""
@@ -23,19 +28,25 @@ class Sharing:
     deterministic: bool = True
 
     def __post_init__(self) -> None:
-        if not isinstance(self.schedule, Schedule) and self.schedule not in KINDS:
+        if not isinstance(self.schedule, Schedule) and not is_word(self.schedule, KINDS):
             kinds = ", ".join(KINDS)
-            raise ArgumentError(f"schedule: must be one of {kinds} or a lapidist.schedule.Schedule; got {self.schedule!r}")
-        if self.split_k != AUTO and not is_count(self.split_k):
+            raise ArgumentError(
+                f"schedule: must be one of {kinds} or a lapidist.schedule.Schedule; got {self.schedule!r}. "
+                "Leave it away to let the planner choose"
+            )
+        if not is_word(self.split_k, (AUTO,)) and not is_count(self.split_k):
             raise ArgumentError(f'split_k: must be "auto" or a number of at least 1; got {self.split_k!r}. 1 splits nothing')
         if self.split_k != AUTO and self.schedule != AUTO:
             raise ArgumentError(f"split_k: is a schedule of its own; got split_k={self.split_k} and a schedule. Pass one of them")
         if self.avail_sms is not None and not is_count(self.avail_sms):
             raise ArgumentError(f"avail_sms: must be at least 1; got {self.avail_sms!r}. Leave it away to use the whole chip")
-        if self.reduction is not None and self.reduction not in REDUCTIONS:
-            raise ArgumentError(f"reduction: must be one of {', '.join(REDUCTIONS)}, or None; got {self.reduction!r}")
+        if self.reduction is not None and not is_word(self.reduction, REDUCTIONS):
+            raise ArgumentError(
+                f"reduction: must be one of {', '.join(REDUCTIONS)}, or None; got {self.reduction!r}. "
+                "Leave it away to let the planner choose"
+            )
         if not isinstance(self.deterministic, bool):
-            raise ArgumentError(f"deterministic: must be True or False; got {self.deterministic!r}")
+            raise ArgumentError(f"deterministic: must be True or False; got {self.deterministic!r}. Call bool() on it")
         if self.reduction == "cluster" and self.schedule == "stream_k":
             raise ArgumentError("reduction: 'cluster' is for a split-K of all tiles; got stream_k. Take 'turnstile'")
         if self.deterministic and "atomic" in (self.reduction, getattr(self.schedule, "reduction", None)):

@@ -21,13 +21,20 @@ Execute = Callable[..., Any]  # (a, b, c=None, out=None, *, stream=None) -> out
 
 def stream_handle(stream: Any) -> int:
     """The raw handle of a stream the caller chose."""
-    if isinstance(stream, int):
-        return stream
-    for attribute in ("cuda_stream", "ptr", "handle"):
-        handle = getattr(stream, attribute, None)
-        if handle is not None:
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        handle: Any = stream
+    else:
+        found = (getattr(stream, attribute, None) for attribute in ("cuda_stream", "ptr", "handle"))
+        handle = next((each for each in found if each is not None), None)
+    try:
+        if 0 <= int(handle) < 1 << 64:
             return int(handle)
-    raise ArgumentError(f"stream: must be a raw handle or a torch, CuPy or cuda.core stream; got {type(stream).__name__}")
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ArgumentError(
+        f"stream: must be a raw handle or a torch, CuPy or cuda.core stream; got {stream!r}. "
+        "Leave it away for the one that the arrays' framework works on"
+    )
 
 
 def steady_torch(gemm: Gemm, arguments: Arguments, checked: Execute) -> Execute | None:

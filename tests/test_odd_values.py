@@ -1,0 +1,118 @@
+"""Values that no argument may have: each is refused in words that name the argument, on the host and in the machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist.errors import ArgumentError, LapidistError, ShapeError
+
+ODD: dict[str, Any] = {
+    "list": [],
+    "dict": {},
+    "set": set(),
+    "object": object(),
+    "nan": float("nan"),
+    "minus": -1,
+    "fraction": 1.5,
+    "huge": 10**30,
+    "empty": "",
+    "word": "x",
+    "digit": "²",  # isdigit() says yes, int() says no
+    "bytes": b"x",
+    "array": np.array([1, 2]),
+    "true": True,
+}
+ARGUMENTS = ("mode", "kernel", "config", "schedule", "split_k", "reduction", "deterministic", "avail_sms", "device", "precision")
+ARGUMENTS += ("out_dtype", "acc_dtype", "promote", "workspace", "stream")
+OF_MATMUL = ("device", "precision", "out_dtype", "acc_dtype", "promote", "stream")
+SENSIBLE = {("deterministic", "true"), ("avail_sms", "huge"), ("workspace", "array")}  # the array may be all that a plan needs
+WRONG = [(name, odd) for name in ARGUMENTS for odd in ODD if (name, odd) not in SENSIBLE]
+PLACES = (None, "machine")
+SIZE = 4
+
+
+@pytest.fixture
+def out() -> np.ndarray[Any, Any]:
+    return np.full((SIZE, SIZE), 7, np.float32)
+
+
+A = np.ones((SIZE, SIZE), np.float32)
+
+
+def require_refusal(name: str, call: Any, out: np.ndarray[Any, Any], **arguments: Any) -> None:
+    with pytest.raises(LapidistError) as caught:
+        call(A, A, out=out, **arguments)
+    message = str(caught.value)
+    # A split that no tile allows is what every kernel refuses for its own reason.
+    assert message.startswith((name, "no kernel takes") if name == "split_k" else name), message
+    assert np.all(out == 7)
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize(("name", "odd"), WRONG)
+def test_an_odd_value_is_named(name: str, odd: str, device: str | None, out: np.ndarray[Any, Any]) -> None:
+    arguments = {"device": device, name: ODD[odd]}
+    require_refusal(name, lapidist.gemm, out, **arguments)
+    if name in OF_MATMUL:
+        require_refusal(name, lapidist.matmul, out, **arguments)
+    if name != "stream":
+        require_refusal(name, lapidist.plan, out, **arguments)
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_stream_of_a_plan(odd: str, device: str | None, out: np.ndarray[Any, Any]) -> None:
+    execute = lapidist.plan(A, A, out=out, device=device).execute
+    require_refusal("stream", execute, out, stream=ODD[odd])
+
+
+@pytest.mark.parametrize("device", PLACES)
+@pytest.mark.parametrize("name", ["stream", "workspace"])
+def test_lists_of_arrays_refuse_them_too(name: str, device: str | None, out: np.ndarray[Any, Any]) -> None:
+    with pytest.raises(ArgumentError, match=f"^{name}: must be "):
+        lapidist.gemm([A], [A], out=[out], device=device, **{name: "x"})
+    assert np.all(out == 7)
+
+
+def test_true_is_not_the_one_that_was_prepared_before(out: np.ndarray[Any, Any]) -> None:
+    """True equals 1 and hashes alike, so it would find what was prepared for 1."""
+    lapidist.gemm(A, A, kernel=1, device="machine")
+    require_refusal("kernel", lapidist.gemm, out, kernel=True, device="machine")
+
+
+@pytest.mark.parametrize("handle", [-1, 2**64, True, "seven", float("inf")])
+def test_a_stream_that_carries_no_handle(handle: object, out: np.ndarray[Any, Any]) -> None:
+    stream = type("Stream", (), {"cuda_stream": handle})() if handle is not True else True
+    require_refusal("stream: must be a raw handle", lapidist.gemm, out, stream=stream)
+
+
+def test_a_workspace_of_references(out: np.ndarray[Any, Any]) -> None:
+    """What a kernel writes there would be taken for objects."""
+    require_refusal("workspace: must be an array", lapidist.gemm, out, workspace=np.zeros(512, object), device="machine")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"shape": (-4, 4)},
+        {"shape": (4, -1)},
+        {"shape": (True, 4)},
+        {"shape": [4, 4]},
+        {"shape": (4, 4), "strides": ()},
+        {"shape": (4, 4), "strides": (1.5, 1)},
+        {"shape": (4, 4), "strides": np.array([4, 1])},
+    ],
+)
+def test_pointers_of_no_matrix(more: dict[str, Any]) -> None:
+    with pytest.raises(ShapeError, match=r"^(shape|strides): must be "):
+        lapidist.Pointers(np.zeros(1, np.int64), dtype="float32", **more)
+
+
+@pytest.mark.parametrize("alignment", ODD.values(), ids=ODD)
+def test_pointers_of_no_alignment(alignment: object) -> None:
+    with pytest.raises(ArgumentError, match=r"^alignment: must be a power of two"):
+        lapidist.Pointers(np.zeros(1, np.int64), (4, 4), "float32", alignment=alignment)  # type: ignore[arg-type]
