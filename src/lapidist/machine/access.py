@@ -48,8 +48,12 @@ def space_of(mods: Mods) -> str:
 
 def address_space(b: Builder, operand: Operand, space: str) -> str:
     """A variable named directly, in an instruction without a space, lies in the variable's own space."""
+    variable = (
+        b.program.kernel.variables.get(operand.base.name) if isinstance(operand, Addr) and isinstance(operand.base, Sym) else None
+    )
+    if space == "param" and variable is not None:
+        return "local"  # of a call: each thread has its own
     if space == "generic" and isinstance(operand, Addr) and isinstance(operand.base, Sym):
-        variable = b.program.kernel.variables.get(operand.base.name)
         space = variable.space if variable else "param"
     return "global" if space == "const" else space
 
@@ -64,6 +68,11 @@ def ordering(mods: Mods, default: str = "weak") -> str:
 
 def offset_of(operand: Operand) -> int:
     return operand.offset if isinstance(operand, Addr) else 0
+
+
+def unbraced(operand: Operand) -> Operand:
+    """Braces around one register mean nothing."""
+    return operand.items[0] if isinstance(operand, Vec) and len(operand.items) == 1 else operand
 
 
 def vector_length(mods: Mods) -> int:
@@ -81,7 +90,7 @@ def emit_load(b: Builder, i: Instruction, mods: Mods) -> None:
         if order:
             b.line(f"m.order({address}, {offset}, {order}, {b.index})")
         if count == 1:
-            b.assign(i.operands[0], f"{address}.load({offset}, {code}, {b.index})", code)
+            b.assign(unbraced(i.operands[0]), f"{address}.load({offset}, {code}, {b.index})", code)
         elif isinstance(i.operands[0], Vec) and len(i.operands[0].items) == count:
             b.assign_many(i.operands[0].items, f"{address}.load_many({offset}, {code}, {count}, {b.index})", code)
         else:
@@ -94,7 +103,7 @@ def emit_store(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.flag("L2::cache_hint")
     space = address_space(b, i.operands[0], space_of(mods))
     code = code_of(mods.type())
-    source = i.operands[1]
+    source = unbraced(i.operands[1])
     values = source.items if isinstance(source, Vec) and count > 1 else (source,)
     if len(values) != count:
         raise PtxError(f"{i.site}: a vector store of {count} needs {count} values in braces")
@@ -249,7 +258,7 @@ def emit_cvta(b: Builder, i: Instruction, mods: Mods) -> None:
     code = code_of(mods.type())
     window = WINDOWS[space]
     source = b.read(i.operands[1], code)
-    if space == "param" or window == 0:
+    if window == 0 or (space == "param" and back):
         b.assign(i.operands[0], source, code)
     elif code != "u8":
         raise PtxError(f"{i.site}: generic addresses have 64 bits")

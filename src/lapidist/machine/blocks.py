@@ -33,6 +33,7 @@ NO_DESTINATION = frozenset(
         "setmaxnreg",
         "stmatrix",
         "nanosleep",
+        "call",
         "griddepcontrol",
         "brkpt",
         "pmevent",
@@ -144,7 +145,7 @@ def finish(block: Block, kernel: Kernel, block_at: dict[int, int]) -> None:
     elif last.opcode == "brx":
         names = kernel.branch_tables.get(last.operands[1].name if isinstance(last.operands[1], Sym) else "", ())
         block.kind, block.table = "table", tuple(target_of(last, Sym(name), kernel, block_at) for name in names)
-    elif last.opcode in ("ret", "exit"):
+    elif last.opcode in ("ret", "exit") or (after is None and never_returns(last)):
         block.kind = "exit"
     elif wait_kind(last):
         block.kind = wait_kind(last)
@@ -152,6 +153,12 @@ def finish(block: Block, kernel: Kernel, block_at: dict[int, int]) -> None:
         raise PtxError(f"{last.site}: control runs off the end of the kernel")
     elif wait_kind(after) and after.predicate is not None:
         block.kind, block.target = "skip", block_at[block.stop + 1]
+
+
+def never_returns(i: Instruction) -> bool:
+    """The kernel ends here in a fault."""
+    failed = i.opcode == "call" and Sym("__assertfail") in i.operands
+    return i.predicate is None and (i.opcode == "trap" or failed)
 
 
 def target_of(i: Instruction, operand: Operand, kernel: Kernel, block_at: dict[int, int]) -> int:

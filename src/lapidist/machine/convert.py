@@ -103,8 +103,9 @@ def emit_cvt_float(b: Builder, i: Instruction, mods: Mods, to: str, source: str)
     rounding = mods.choose(*ROUNDINGS, default="rn")
     flushed, clamped, relu = mods.flag("ftz"), mods.flag("sat"), mods.flag("relu")
     value = lanes_of(b, source, i.operands[1], False)[0] if source in FLOATS else b.read(i.operands[1], code_of(source))
-    if source in ("f64", "f32") and rounding == "rz" and to in ("f32", "f64") and source != to:
-        raise PtxError(f"{i.site}: cvt.rz between f64 and f32 is not known")
+    directed = rounding in ("rz", "rm", "rp") and (source == "f64" or source not in FLOATS)
+    if to not in ("f32", "f64") and rounding in ("rm", "rp"):
+        raise PtxError(f"{i.site}: to {to}, only rounding to nearest and towards zero are known")
     if whole:
         function = {"rni": "np.rint", "rzi": "np.trunc", "rmi": "np.floor", "rpi": "np.ceil"}[whole]
         value = f"{function}({value})"
@@ -114,7 +115,10 @@ def emit_cvt_float(b: Builder, i: Instruction, mods: Mods, to: str, source: str)
         value = f"flush({value})"
     if to in ("f32", "f64"):
         code = "f4" if to == "f32" else "f8"
-        value = value if source == to else f"{value}.astype({code})"
+        if directed and source != to:
+            value = f"converted_towards({rounding!r}, {value}, {code})"
+        elif source != to:
+            value = f"{value}.astype({code})"
         b.assign(i.operands[0], f"saturate({value})" if clamped else value, code)
     elif to == "tf32":
         b.assign(i.operands[0], f"to_tf32({value}, {rounding!r})", "u4")

@@ -13,6 +13,7 @@ LapidistError
     ├── Deadlock                    nobody can go on; says who waits for what
     ├── Unreset                     a semaphore or workspace range not back at zero when the kernel ended
     ├── BudgetExceeded              a runaway loop
+    ├── AssertionFailed             the kernel's own assert
     └── Trap                        the kernel's own trap instruction
 
 A fault leaves the caller's arrays as the kernel had written them until then; the message says so.
@@ -121,6 +122,10 @@ class Unreset(MachineFault):
 
 class BudgetExceeded(MachineFault):
     """More instructions than the budget allows: a runaway loop."""
+
+
+class AssertionFailed(MachineFault):
+    """An assert of the kernel's source did not hold."""
 
 
 class Trap(MachineFault):

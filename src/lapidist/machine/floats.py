@@ -11,7 +11,8 @@ import numpy as np
 
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
-from lapidist.machine.ptx import Imm, Instruction, Operand
+from lapidist.machine.ptx import TYPE_BYTES, Imm, Instruction, Operand
+from lapidist.machine.rounding import WIDE
 
 Array = np.ndarray
 FLOATS = ("f16", "bf16", "f32", "f64", "f16x2", "bf16x2")
@@ -43,7 +44,7 @@ def fused64(a: Array, b: Array, c: Array) -> Array:
     back = total - product
     total_error = (product - (total - back)) + (c - back)
     fixed = total + (total_error + product_error)
-    return np.where(np.isfinite(fixed), fixed, total)
+    return np.where(np.isfinite(fixed) & (fixed != 0), fixed, total)  # errors of zero are positive, a zero may be negative
 
 
 # ---- floats: one emitter for all types ----
@@ -123,22 +124,30 @@ FLOAT_TEXT = {
 
 def float_operation(b: Builder, i: Instruction, mods: Mods, kind: str) -> None:
     """An operation that is the same for all float types, up to where it is rounded."""
-    check_rounding(i, mods)
+    rounding = rounding_of(i, mods, kind)
     flushed, clamped, nan = mods.flag("ftz"), mods.flag("sat"), mods.flag("NaN")
     mods.flag("approx", "full", "noftz", "xorsign")
     values = operands_as_float(b, kind, i.operands[1:])
     if flushed and kind == "f32":
         values = [[f"flush({part})" for part in parts] for parts in values]
-    text = FLOAT_TEXT[i.opcode]
+    text = FLOAT_TEXT[i.opcode] if rounding == "rn" else directed_text(i.opcode, rounding, len(values))
     if nan:
         text = {"min": "np.minimum({0}, {1})", "max": "np.maximum({0}, {1})"}[i.opcode]
     results = [text.format(*parts) for parts in zip(*values, strict=True)]
     assign_float(b, i.operands[0], kind, finish_float(results, flushed and kind == "f32", clamped))
 
 
-def check_rounding(i: Instruction, mods: Mods) -> None:
-    if mods.choose("rn", "rz", "rm", "rp", default="rn") != "rn":
-        raise PtxError(f"{i.site}: only rounding to nearest even is known for this opcode")
+def rounding_of(i: Instruction, mods: Mods, kind: str) -> str:
+    """rn, or one of the directed modes where the operation has them."""
+    mode = mods.choose("rn", "rz", "rm", "rp", default="rn")
+    if mode != "rn" and (kind not in ("f32", "f64") or (i.opcode not in WIDE and i.opcode != "mad")):
+        raise PtxError(f"{i.site}: only rounding to nearest even is known for this opcode and type")
+    return mode
+
+
+def directed_text(operation: str, mode: str, count: int) -> str:
+    places = ", ".join(f"{{{number}}}" for number in range(count))
+    return f"directed({operation!r}, {mode!r}, {places})"
 
 
 def finish_float(results: list[str], flushed: bool, clamped: bool) -> list[str]:
@@ -146,13 +155,20 @@ def finish_float(results: list[str], flushed: bool, clamped: bool) -> list[str]:
     return [f"saturate({text})" for text in results] if clamped else results
 
 
-@opcode("fma", "mad.rn", "mad.f32", "mad.f64")
+@opcode("fma", "mad.rn", "mad.rz", "mad.rm", "mad.rp", "mad.f32", "mad.f64")
 def emit_fma(b: Builder, i: Instruction, mods: Mods) -> None:
     if i.opcode == "mad":
         mods = Mods(i, tuple(m for m in i.mods))
-    check_rounding(i, mods)
+    kind = next((name for name in mods.rest if name in TYPE_BYTES), "")
+    rounding = rounding_of(i, mods, kind)
     flushed, clamped, relu = mods.flag("ftz"), mods.flag("sat"), mods.flag("relu")
-    kind = mods.type()
+    mods.type()
+    if rounding != "rn":
+        values = [lanes_of(b, kind, operand, wide=False)[0] for operand in i.operands[1:4]]
+        values = [f"flush({value})" for value in values] if flushed else values
+        text = directed_text("fma", rounding, 3).format(*values)
+        assign_float(b, i.operands[0], kind, finish_float([text], flushed, clamped))
+        return
     if kind == "f64":
         a, c, d = (b.read(operand, "f8") for operand in i.operands[1:])
         b.assign(i.operands[0], f"fused64({a}, {c}, {d})", "f8")

@@ -11,6 +11,7 @@ import math
 import re
 import struct
 from bisect import bisect_right
+from dataclasses import replace
 from functools import lru_cache
 
 from lapidist.machine.faults import PtxError, Site
@@ -30,7 +31,7 @@ COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 LINE_DIRECTIVE = re.compile(r"\.(version|target|address_size|file|loc)\b[^\n]*")
 LINKAGE = re.compile(r"\.(visible|extern|weak|common)\b")
 FUNCTION = re.compile(r"\.(entry|func)\b")
-REGISTER = re.compile(r"\.reg\s+((?:\.\w+\s*)+)(.*)", re.S)
+REGISTER = re.compile(r"\.reg\b\s*((?:\.\w+\s*)+)(.*)", re.S)
 VARIABLE = re.compile(r"\.(global|const|shared|local|param)\b(.*)", re.S)
 LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
 FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
@@ -264,6 +265,8 @@ class BodyParser:
             self.declare_registers(scope, match, position)
         elif VARIABLE.match(text):
             for variable in parse_variables(text, self.module, position):
+                if variable.space == "param":  # an argument or result of a call: each thread has its own
+                    variable = replace(variable, space="local")
                 self.kernel.variables[scope.declare(variable.name)] = variable
         elif text.startswith(".pragma") or not text.strip():
             pass

@@ -50,12 +50,15 @@ class Program:
 
     def symbol(self, operand: Sym, code: str, i: Instruction) -> str:
         """The address of a variable or parameter, in its own space."""
-        name = operand.name
+        name, bits = operand.name, 8 * int(code[1:])
         if name in self.layout:
-            return self.constant(np.array([self.layout[name] + operand.offset], code))
-        if name in self.kernel.parameters:
-            return self.constant(np.array([PARAM_BASE + self.kernel.parameters[name].offset + operand.offset], code))
+            return self.constant(number((self.layout[name] + operand.offset) % (1 << bits), code))
+        if name in self.kernel.parameters:  # 32 bits hold the place in parameter space, which a load from there takes too
+            address = PARAM_BASE + self.kernel.parameters[name].offset + operand.offset
+            return self.constant(number(address % (1 << bits), code))
         if name in self.kernel.variables:
+            if bits != 64:
+                raise PtxError(f"{i.site}: the address of {name} has 64 bits, not {bits}")
             return f"m.variable({name!r}, {operand.offset})"
         raise PtxError(f"{i.site}: {name} is no variable or parameter of this module")
 
@@ -71,6 +74,10 @@ class Program:
     def extent(self, space: str, start: int) -> int:
         mine = [v for v in self.kernel.variables.items() if v[1].space == space]
         return max((self.layout[name] + variable.size for name, variable in mine), default=start)
+
+
+def number(bits: int, code: str) -> np.ndarray:
+    return np.array([bits], f"u{code[1:]}").view(code)
 
 
 def frozen(value: np.ndarray) -> np.ndarray:

@@ -13,7 +13,22 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Launch, TensorMap
-from lapidist.machine import access, alu, bulk, convert, floats, flow, mbarrier, moves, remote, tensorcore, warp, wgmma, wmma
+from lapidist.machine import (
+    access,
+    alu,
+    bulk,
+    calls,
+    convert,
+    floats,
+    flow,
+    mbarrier,
+    moves,
+    remote,
+    tensorcore,
+    warp,
+    wgmma,
+    wmma,
+)
 from lapidist.machine.blocks import is_ordered_load
 from lapidist.machine.copies import element_size
 from lapidist.machine.counters import Counter, Counts, collect
@@ -27,7 +42,7 @@ from lapidist.machine.scheduler import Scheduler
 from lapidist.machine.state import Machine
 
 # The emitters register themselves; naming the modules keeps the imports.
-INSTRUCTION_SETS = (access, alu, bulk, convert, floats, flow, mbarrier, moves, remote, tensorcore, warp, wgmma, wmma)
+INSTRUCTION_SETS = (access, alu, bulk, calls, convert, floats, flow, mbarrier, moves, remote, tensorcore, warp, wgmma, wmma)
 
 MAX_THREADS = 1024
 MAX_SHARED = 227 * 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -95,6 +96,7 @@ class Machine:
         self.barrier_signal: Hook = nothing
         self.barrier_phase: Hook = nothing
         self.barrier_seen: Hook = nothing
+        self.write: Callable[[str], object] = sys.stdout.write  # what the kernel prints
         self.chip_sums = False
         self.overlaps = False  # blocks may have started before the launch before has ended
         self.impatient = False
@@ -117,7 +119,7 @@ class Machine:
         )
 
     def variable(self, name: str, offset: int) -> Array:
-        return np.array([self.variables[name] + offset], np.uint64)
+        return np.array([(self.variables[name] + offset) % (1 << 64)], np.uint64)
 
     def tensor_map(self, address: int, g: Lanes, lane: int, site: int) -> TensorMap:
         """The map that lies at an address of parameter space."""

@@ -11,13 +11,16 @@ GLANCE_SECONDS = 1.0
 
 @contextmanager
 def bar_of_blocks(title: str, patience: float = GLANCE_SECONDS) -> Iterator[Callable[[int, int], None]]:
-    """What `on_progress` of a run wants. The bar appears when the run has lasted `patience`, and goes away at the end."""
+    """What `on_progress` of a run wants. The bar appears when the run has lasted `patience`, and goes away at the end.
+
+    What the kernel prints meanwhile goes to stdout as ever.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    words = TextColumn("{task.description:32}")
+    words = TextColumn("{task.description:32}", markup=False)
     columns = (words, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False)
     task = bar.add_task(title[:32], total=None)
     late = Timer(patience, bar.start)
     late.daemon = True
