@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -103,5 +104,22 @@ def test_types_of_torch_are_read_by_what_they_print() -> None:
 
 
 def test_what_is_no_type_is_refused() -> None:
-    with pytest.raises(DTypeError, match=r"out_dtype: must be one of float16, .*int32; got 'complex64'"):
-        lapidist.matmul(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32), out_dtype="complex64")
+    with pytest.raises(DTypeError, match=r"out_dtype: must be one of float16, .*int32; got 'floating'"):
+        lapidist.matmul(np.ones((2, 2), np.float32), np.ones((2, 2), np.float32), out_dtype="floating")
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("f4", "float32"), ("<f8", "float64"), ("half", "float16"), (float, "float64"), (np.float32, "float32"),
+        (np.dtype("f2"), "float16"), (np.zeros(0, "i1").dtype, "int8"), (ml_dtypes.bfloat16, "bfloat16"),
+        (np.dtype(ml_dtypes.float8_e5m2), "float8_e5m2"), ("fp16", "float16"), ("complex64", "complex64"),
+    ],
+)  # fmt: skip
+def test_a_type_may_be_spelled_as_numpy_has_it(spelling: Any, name: str) -> None:
+    assert name_of(spelling, "out_dtype") == name
+
+
+def test_a_type_of_swapped_bytes_is_refused() -> None:
+    with pytest.raises(DTypeError, match=r"acc_dtype: must be in this computer's byte order; got '>f4'"):
+        name_of(">f4", "acc_dtype")

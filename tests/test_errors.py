@@ -24,7 +24,8 @@ def ones(*shape: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
 
 BASE = ones(40, 40)
 READ_ONLY = ones(4, 5)
-READ_ONLY.flags.writeable = False
+SWAPPED = np.ones((4, 5), ">f4")
+READ_ONLY.flags.writeable = SWAPPED.flags.writeable = False
 
 # what is called, the error, and the words that say argument, rule, value, way out
 REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
@@ -74,17 +75,22 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"out: must have shape \(4, 5\); got \(5, 4\)\. It is neither resized nor broadcast",
     ),
     "element type": (
-        lambda: lapidist.matmul(ones(4, 6, dtype="int32"), ones(6, 5, dtype="int32")),
+        lambda: lapidist.matmul(ones(4, 6, dtype="int32"), ones(6, 5, dtype="int32"), device="machine"),
         DTypeError,
-        r"a: element type must be one of float16, bfloat16, float32, .*float8_e5m2; got int32\. Convert it first",
+        r"a: element type must be one of float16, .*float8_e5m2; got int32\. Convert it first; NumPy .*, without device=",
+    ),
+    "element type that NumPy does not multiply": (
+        lambda: lapidist.matmul(ones(4, 6), np.ones((6, 5), "m8[s]")),
+        DTypeError,
+        r"b: element type must be one of float16, .*float8_e5m2; got timedelta64\[s\]\. Convert it first$",
     ),
     "complex": (
-        lambda: lapidist.matmul(ones(4, 6, dtype="complex64"), ones(6, 5)),
+        lambda: lapidist.matmul(ones(4, 6, dtype="complex64"), ones(6, 5), device="machine"),
         DTypeError,
         r"a: element type must be .*got complex64",
     ),
     "two element types": (
-        lambda: lapidist.matmul(ones(4, 6), ones(6, 5, dtype="float64")),
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5, dtype="float64"), device="machine"),
         DTypeError,
         r"b: element type must be that of a, float32; got float64\. .*Convert a to float64, which keeps every number",
     ),
@@ -94,9 +100,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"c: element type must be that of the output, float32; got float16\. Convert it .*out_dtype",
     ),
     "element type of out": (
-        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=ones(4, 5, dtype="float64")),
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=ones(4, 5, dtype="int64")),
         DTypeError,
-        r"out: element type must be float32 or bfloat16 or float16 for operands of float32; got float64\. Pass an array of",
+        r"out: element type must be float32 or bfloat16 or float16 for operands of float32; got int64\. Pass an array of",
     ),
     "two types of one size": (
         lambda: lapidist.matmul(ones(4, 6, dtype="float16"), ones(6, 5).astype(ml_dtypes.bfloat16)),
@@ -104,7 +110,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"b: element type must be that of a, float16; got bfloat16\. No chip multiplies .*Convert both to float32, which keeps",
     ),
     "integers with floats": (
-        lambda: lapidist.matmul(ones(4, 6, dtype="int8"), ones(6, 5, dtype="float16")),
+        lambda: lapidist.matmul(ones(4, 6, dtype="int8"), ones(6, 5, dtype="float16"), device="machine"),
         DTypeError,
         r"b: element type must be that of a, int8; got float16\. .*Convert a to float16, which keeps every number",
     ),
@@ -161,17 +167,47 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"alpha: must be a whole number of 32 bits for integers.*got nan",
     ),
     "no array": (
-        lambda: lapidist.matmul([[1.0]], ones(1, 1)),
+        lambda: lapidist.matmul([[1.0]], ones(1, 1), device="machine"),
         DTypeError,
         r"a: must be an array; got list\. Wrap it with numpy\.asarray",
     ),
+    "a list of numbers for a batch": (
+        lambda: lapidist.gemm([[1.0, 2.0]], [[3.0], [4.0]]),
+        ArgumentError,
+        r"a: gemm takes a list for a batch of matrices, each an array; got a list of lists\. .*numpy\.asarray",
+    ),
+    "lists that are no array": (
+        lambda: lapidist.matmul([[1.0, 2.0], [3.0]], ones(2, 2)),
+        ArgumentError,
+        r"a: must be one array; NumPy makes none of this list .*inhomogeneous",
+    ),
+    "too many dimensions": (
+        lambda: checks.require_matrix(Operand("b", 4096, (1,) * 65, (1,) * 65, "float32", HOST, "torch", None), True),
+        ShapeError,
+        r"b: must have at most 64 dimensions; got 65\. Reshape its batch",
+    ),
+    "out of swapped bytes that is read-only": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=SWAPPED),
+        ArgumentError,
+        r"out: must be writable; this array is read-only\. Pass a copy",
+    ),
+    "an index below zero": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), gather_a=np.array([0, -1])),
+        ArgumentError,
+        r"gather_a: indices must lie between 0 and 3; got -1\. Correct them",
+    ),
+    "an index beyond the end": (
+        lambda: lapidist.gemm(ones(4, 6), ones(6, 5), scatter_d=np.arange(4) + 1, out=ones(4, 5)),
+        ArgumentError,
+        r"scatter_d: indices must lie between 0 and 3; got 4\. Correct them",
+    ),
     "out overlaps a": (
-        lambda: lapidist.matmul(BASE[:4, :6], BASE[6:12, :5], out=BASE[3:7, :5]),
+        lambda: lapidist.gemm(BASE[:4, :6], BASE[6:12, :5], out=BASE[3:7, :5]),
         StrideError,
         r"out: must not overlap a: its elements are still read .*Bytes .*Pass a separate array",
     ),
     "out overlaps b": (
-        lambda: lapidist.matmul(ones(5, 5), BASE[:5, :5], out=BASE[4:9, :5]),
+        lambda: lapidist.gemm(ones(5, 5), BASE[:5, :5], out=BASE[4:9, :5]),
         StrideError,
         r"out: must not overlap b: .*Pass a separate array",
     ),
@@ -186,7 +222,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"out: must not overlap c: .*Pass a separate array",
     ),
     "strides of out": (
-        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=BASE[:8:2, :10:2]),
+        lambda: checks.require_output(Operand("out", 0, (4, 5), (80, 2), "float32", 0, "torch", None), on_gpu("a"), (4, 5)),
         StrideError,
         r"out: rows or columns must be contiguous .*got strides \(80, 2\)\. Write into a contiguous array and copy from it",
     ),
@@ -258,7 +294,8 @@ def test_a_refusal_names_argument_rule_value_and_way_out(case: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"a": ones(4, 7)}, {"b": ones(6, 5, dtype="float64")}, {"beta": 1.0}, {"c": ones(3, 3), "beta": 1.0}, {"alpha": "two"},
+        {"a": ones(4, 7)}, {"b": ones(6, 5, dtype="float64"), "device": "machine"}, {"beta": 1.0},
+        {"c": ones(3, 3), "beta": 1.0}, {"alpha": "two"},
         {"device": "abacus"}, {"device": "machine", "kernel": "none"}, {"device": "machine", "config": lapidist.Config(8, 8)},
     ],
     ids=lambda wrong: ",".join(wrong),

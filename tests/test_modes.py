@@ -220,13 +220,12 @@ def test_a_mode_is_what_is_passed(mode: str, a: Any, message: str) -> None:
         assert np.array_equal(np.asarray(lapidist.gemm(operand, operand, mode=right)).reshape(8, 8), ONE * 8)
 
 
-@pytest.mark.parametrize("device", [None, "machine"])
-def test_complex_numbers_are_refused_in_words(device: str | None) -> None:
+def test_complex_numbers_are_refused_in_words_where_kernels_run() -> None:
     a = np.ones((3, 3), np.complex64)
     with pytest.raises(
         lapidist.DTypeError, match=r"a: element type must be real: no kernel .* complex numbers, conjugated or not; got complex64"
     ):
-        lapidist.gemm(a, a, device=device)
+        lapidist.gemm(a, a, device="machine")
 
 
 # ---- bad input ----
@@ -262,7 +261,7 @@ NINE = np.arange(9, dtype=np.int32)
         ({"permuted": True, "out": np.zeros((3, 3, 2, 4), np.float32)}, r"out: where permuted, .* the product's \(9, 9\)"),
         ({"permuted": True, "scatter_d": NINE}, "permuted: an output is either permuted or scattered"),
         ({"alpha": np.ones(2, np.float32)}, r"alpha: must be a number or an array of one element; got shape \(2,\)"),
-        ({"alpha": np.ones(1)}, "alpha: an array must be float32, as sums are scaled; got float64"),
+        ({"alpha": np.ones(1, complex)}, "alpha: must be a real number; got complex"),
         ({"gather_a": NINE, "kernel": "coalesced"}, "it takes matrices as they lie; these have rows of A gathered"),
     ],
     ids=lambda value: str(value)[:40],

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from lapidist import checks
 from lapidist.arguments import Arguments
 from lapidist.arrays import empty
@@ -13,11 +15,12 @@ from lapidist.errors import ArgumentError
 from lapidist.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
 from lapidist.kernel import Kernel
 from lapidist.lists import LISTED, ArrayGemm, both_empty
-from lapidist.prepare import Choices, Gemm, choose_stream, geometry, pointer_of
+from lapidist.prepare import ON_HOST, Choices, Gemm, choose_stream, geometry, pointer_of
 from lapidist.routes import RoutedArguments
 from lapidist.scaled import ScaledArguments
 from lapidist.schedule import Schedule
 from lapidist.sharing import AUTO, Sharing
+from lapidist.subclasses import as_array, is_asked, is_plain, product
 
 PREPARED_LIMIT = 4096  # geometries remembered; a program that meets more starts over
 _prepared: dict[Any, Gemm] = {}
@@ -27,8 +30,8 @@ def matmul(
     a: Any,
     b: Any,
     /,
-    *,
     out: Any = None,
+    *,
     out_dtype: Any = None,
     acc_dtype: Any = None,
     precision: str = "ieee",
@@ -41,8 +44,9 @@ def matmul(
     """a @ b as numpy.matmul has it: vectors, broadcast batches, any strides.
 
     Arrays of torch, CuPy or JAX run on their GPU, on their framework's current stream; host arrays run in NumPy, or on
-    `device` ("gpu", a GPU's number, "machine"). Returns `out`, or a new array of a's framework, of `out_dtype`: the
-    operands' own type, but int32 for 8-bit integers and float32 for 8-bit floats unless told otherwise. `acc_dtype` is what
+    `device` ("gpu", a GPU's number, "machine"). NumPy also takes the types that no kernel does, two types, lists and
+    subclasses. Returns `out`, or a new array of a's framework, of `out_dtype`: the operands' own type, but int32 for 8-bit
+    integers and float32 for 8-bit floats unless told otherwise. `acc_dtype` is what
     sums are kept in ("float16" for float16); precision="tf32" lets tensor cores round float32 factors to 10 bits.
 
     Of 8-bit floats, `scale_a` and `scale_b` multiply a and b: numbers, or float32 arrays of one element, one for each row of
@@ -63,6 +67,11 @@ def matmul(
         handle = choose_stream(stream, ready.like.framework, ready.place)
         ready.start(pointer_of(a), pointer_of(b), 0, pointer_of(result), handle)
         return result
+    if is_on_host(device) and not (is_plain(a) and is_plain(b)):
+        a, b = as_array(a, "a"), as_array(b, "b")
+        if wanted is AS_USUAL and (is_asked(a) or is_asked(b)):
+            return product(a, b, out)
+        key = (geometry(a), geometry(b), geometry(out), wanted, device)
     arguments = Arguments(a, b, None, out, Form(vectors=True, wanted=wanted))
     return prepared(key, arguments, Choices(device)).run(arguments, stream)
 
@@ -117,7 +126,7 @@ def gemm(
     choices = checked(Choices(device, kernel, config, sharing, workspace))
     wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
-    form = Form(trans_a, trans_b, False, alpha, beta, wanted, wishes, factors)
+    form = Form(trans_a, trans_b, False, number_in(alpha, device), number_in(beta, device), wanted, wishes, factors)
     if is_array_batch(mode, a, b):
         form = array_form(form)
         return [] if both_empty(a, b) else ArrayGemm(a, b, c, out, form, choices).run(stream)
@@ -221,6 +230,16 @@ def types_wanted(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool |
         checks.require_flag("promote", promote)
     out = None if out_dtype is None else name_of(out_dtype, "out_dtype")
     return Wanted(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision, promote)
+
+
+def is_on_host(device: object) -> bool:
+    """Whether host arrays are multiplied there."""
+    return device is None or device in ON_HOST
+
+
+def number_in(value: Any, device: object) -> Any:
+    """The number in one of NumPy's arrays without dimensions, where host arrays are multiplied; anything else as it is."""
+    return value[()] if isinstance(value, np.ndarray) and not value.shape and is_on_host(device) else value
 
 
 def require_place(device: object) -> None:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from lapidist import checks
-from lapidist.arrays import Operand, contiguous_strides, operand_of
+from lapidist.arrays import HOST, Operand, contiguous_strides, handed_over, operand_of
+from lapidist.dtypes import numpy_dtype
 from lapidist.form import Form
+from lapidist.host_arrays import is_odd, native, promoted, write
 from lapidist.modes import NOWHERE, Places
 from lapidist.problem import Problem
 from lapidist.scaling import Scaling
@@ -19,17 +23,21 @@ class Arguments:
         self.form, wanted = form, form.wanted
         self.alpha, self.beta = self._numbers()
         checks.require_c_for_beta(self.beta, c)
-        self.a, self.b = operand_of(a, "a"), operand_of(b, "b")
+        self.a, self.b = operand_of(native(a), "a"), operand_of(native(b), "b")
+        self.like = self.a
         for operand in (self.a, self.b):
-            checks.require_supported(operand)
             checks.require_no_gradient(operand)
-        checks.require_types_that_multiply(self.a, self.b)
+        self.no_kernel = checks.why_no_kernel(self.a, self.b)
         checks.require_same_device(self.b, self.a)
+        if self.no_kernel is not None and (isinstance(a, Operand) or isinstance(b, Operand)):
+            raise self.no_kernel
+        if self.no_kernel is not None:
+            self.a, self.b = promoted(self.a, self.b, self.no_kernel)
         checks.require_precision_for(wanted.precision, self.a)
         self.accumulator = checks.require_accumulator(wanted.accumulator, self.a)
         self.promoted = checks.require_promotion(wanted.promote, self.a)
-        for name, value in (("alpha", self.alpha), ("beta", self.beta)):
-            checks.require_in_range(name, value, self.accumulator)
+        self.alpha = checks.require_in_range("alpha", self.alpha, self.accumulator)
+        self.beta = checks.require_in_range("beta", self.beta, self.accumulator)
         for name, flag in (("trans_a", form.trans_a), ("trans_b", form.trans_b)):
             checks.require_flag(name, flag, "BLAS' 'N' is False, 'T' is True")
         given = self.a.shape, self.b.shape
@@ -43,6 +51,7 @@ class Arguments:
         self.shape = (*batch, *self.product_shape())
         self.out_dtype = checks.require_output_type(wanted.out_dtype, out, self.a, self.b)
         self.c = self._check_c(c) if self.beta != 0 else None
+        self.given: Any = None  # an output that results are copied to, once they are complete
         self.out = None if out is None else self._check_out(out)
 
     def again(self, a: Any, b: Any, c: Any, out: Any) -> Arguments:
@@ -62,7 +71,7 @@ class Arguments:
 
     def fresh(self) -> Operand:
         """The output that will be made where none is given."""
-        return fresh_output(self.result_shape, self.a, self.out_dtype)
+        return fresh_output(self.result_shape, self.like, self.out_dtype)
 
     def _promote_vectors(self, vectors: bool) -> tuple[bool, bool]:
         """matmul takes vectors as NumPy does: a row on the left, a column on the right, dropped from the result."""
@@ -76,21 +85,42 @@ class Arguments:
         return vectors and row, vectors and col
 
     def _check_c(self, c: Any) -> Operand:
-        operand = operand_of(c, "c")
+        operand = operand_of(native(c), "c")
         checks.require_type_of_output(operand, self.out_dtype)
         checks.require_same_device(operand, self.a)
         checks.require_no_gradient(operand)
         return checks.broadcast_c(operand, self.shape)
 
     def _check_out(self, out: Any) -> Operand:
+        if is_odd(out):
+            checks.require_writable_array("out", out)
+            return self.full(self._beside(out))
         operand = operand_of(out, "out")
-        checks.require_output(operand, self.a, self.result_shape)
+        checks.require_output(operand, self.a, self.result_shape, free_strides=operand.device == HOST)
         full = self.full(operand)
-        checks.require_no_overlap(full, self.a)
-        checks.require_no_overlap(full, self.b)
+        aside = operand.device == HOST and self.form.vectors and (full.overlaps(self.a) or full.overlaps(self.b))
+        if not aside:
+            checks.require_no_overlap(full, self.a)
+            checks.require_no_overlap(full, self.b)
         if self.c is not None:
             checks.require_no_partial_overlap(full, self.c)
-        return full
+        return self.full(self._beside(out)) if aside or not self._is_written_directly(operand) else full
+
+    def _is_written_directly(self, out: Operand) -> bool:
+        return out.dtype == self.out_dtype and checks.lines_touch(out)
+
+    def _beside(self, out: Any) -> Operand:
+        """A new array in place of a host array that kernels cannot write, or that would be written while it is read."""
+        checks.require_shape_of_output(out.shape, self.result_shape)
+        self.given = out
+        return operand_of(np.empty(tuple(out.shape), numpy_dtype(self.out_dtype)), "out")
+
+    def deliver(self, result: Any) -> Any:
+        """What the caller gets for an output that has been written."""
+        if self.given is not None:
+            write(self.given, result)
+            return self.given
+        return result if self.out is not None else handed_over(result, self.like)
 
     @property
     def result_shape(self) -> tuple[int, ...]:

@@ -115,8 +115,18 @@ def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
 
 def of_jax(array: Any, name: str) -> Operand:
     """JAX has no stream to join, so its own work on the array must be done before ours starts."""
+    import jax
+
+    if isinstance(array, jax.core.Tracer):
+        raise DTypeError(
+            f"{name}: must hold numbers when lapidist is called; got a {type(array).__name__} of jax.jit, grad or vmap. Call "
+            "lapidist outside of what JAX traces, or with jax.pure_callback inside of it"
+        )
+    devices = array.devices()
+    if len(devices) != 1:
+        raise DeviceError(f"{name}: must be on one device; got one spread over {len(devices)}. Gather it with jax.device_put")
     array.block_until_ready()
-    device = next(iter(array.devices()))
+    device = next(iter(devices))
     ordinal = HOST if device.platform == "cpu" else device.local_hardware_id
     strides = contiguous_strides(array.shape)
     return Operand(name, array.unsafe_buffer_pointer(), array.shape, strides, array.dtype.name, ordinal, "jax", array)
@@ -179,7 +189,7 @@ def empty(shape: tuple[int, ...], like: Operand, dtype: str) -> Any:
 
         with cupy.cuda.Device(like.device):
             return cupy.empty(shape, dtype=numpy_dtype(dtype))
-    if like.framework == "jax":
+    if like.framework == "jax" and like.device != HOST:
         import jax
 
         with jax.default_device(next(iter(like.owner.devices()))):
@@ -187,6 +197,15 @@ def empty(shape: tuple[int, ...], like: Operand, dtype: str) -> Any:
     if like.device == HOST:
         return np.empty(shape, dtype=numpy_dtype(dtype))
     raise DTypeError(f"out: cannot make a new {type(like.owner).__name__}; pass out= with the array to write to")
+
+
+def handed_over(result: Any, like: Operand) -> Any:
+    """A new result as its framework has it: JAX' arrays are made of complete ones, NumPy's without dimensions are scalars."""
+    if like.framework == "jax" and like.device == HOST:
+        import jax
+
+        return jax.device_put(result, next(iter(like.owner.devices())))
+    return result[()] if isinstance(result, np.ndarray) and not result.shape else result
 
 
 def torch_dtype(name: str) -> Any:
@@ -199,6 +218,8 @@ def on_host(operand: Operand) -> np.ndarray[Any, Any]:
     """A NumPy view of an operand in host memory: the caller's own memory, in the operand's shape."""
     base = torch_on_host(operand) if operand.framework == "torch" else np.asarray(operand.owner)
     byte_strides = tuple(stride * base.itemsize for stride in operand.strides)
+    if base.dtype.isbuiltin == 1:
+        return np.lib.stride_tricks.as_strided(base, operand.shape, byte_strides)
     whole = base.view(f"u{base.itemsize}")  # NumPy does not know the letters of ml_dtypes' types here
     return np.lib.stride_tricks.as_strided(whole, operand.shape, byte_strides).view(base.dtype)
 

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 import math
+from itertools import zip_longest
+from numbers import Real
+from typing import Any
 
 import numpy as np
 
-from lapidist.arrays import Operand, operand_of
-from lapidist.dtypes import FP8, MIXED, OPERANDS, PRECISIONS, TF32, TYPES, outputs_of, size_of
+from lapidist.arrays import HOST, Operand, operand_of
+from lapidist.dtypes import FP8, MIXED, OPERANDS, PRECISIONS, TF32, accumulators_of, number_type, outputs_of, size_of
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
+from lapidist.host_arrays import casts, is_odd, multiplied_by_numpy
+
+BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
 
 
-def require_supported(operand: Operand) -> None:
+def why_no_kernel(a: Operand, b: Operand) -> DTypeError | None:
+    """The rule of types that a kernel would break, if any; NumPy has fewer."""
+    return unsupported(a) or unsupported(b) or types_apart(a, b)
+
+
+def unsupported(operand: Operand) -> DTypeError | None:
+    instead = BY_NUMPY if multiplied_by_numpy(operand) else ""
     if operand.dtype.startswith("complex"):
-        raise DTypeError(
+        return DTypeError(
             f"{operand.name}: element type must be real: no kernel multiplies complex numbers, conjugated or not; "
             f"got {operand.dtype}. "
-            "Multiply real and imaginary parts: (ar br - ai bi) + i (ar bi + ai br); to conjugate, negate ai or bi"
+            f"Multiply real and imaginary parts: (ar br - ai bi) + i (ar bi + ai br); to conjugate, negate ai or bi{instead}"
         )
     if operand.dtype not in OPERANDS:
-        raise DTypeError(
-            f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert it first"
+        return DTypeError(
+            f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert it first{instead}"
         )
+    return None
 
 
 MODES = {"gemm": "one pair of matrices", "batched": "stacks of matrices", "array": "lists of arrays, or Pointers"}
@@ -37,13 +50,14 @@ def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
         raise ArgumentError(f"mode: {mode!r} is for {MODES[mode]}; got {MODES[found]}. Pass those, or mode={found!r}")
 
 
-def require_types_that_multiply(a: Operand, b: Operand) -> None:
+def types_apart(a: Operand, b: Operand) -> DTypeError | None:
     """Two types only where a tensor core multiplies them with each other."""
-    if a.dtype != b.dtype and frozenset((a.dtype, b.dtype)) not in MIXED:
-        raise DTypeError(
-            f"b: element type must be that of a, {a.dtype}; got {b.dtype}. No chip multiplies the two with each other. "
-            f"Convert {common_type(a, b)}, which keeps every number (.astype or .to)"
-        )
+    if a.dtype == b.dtype or frozenset((a.dtype, b.dtype)) in MIXED:
+        return None
+    return DTypeError(
+        f"b: element type must be that of a, {a.dtype}; got {b.dtype}. No chip multiplies the two with each other. "
+        f"Convert {common_type(a, b)}, which keeps every number (.astype or .to)"
+    )
 
 
 def common_type(a: Operand, b: Operand) -> str:
@@ -68,7 +82,7 @@ def require_precision_for(precision: str, a: Operand) -> None:
 
 def require_accumulator(wanted: str | None, a: Operand) -> str:
     """The type that sums are kept in."""
-    known = TYPES[a.dtype].accumulators
+    known = accumulators_of(a.dtype)
     if wanted is not None and wanted not in known:
         raise DTypeError(f"acc_dtype: must be {' or '.join(known)} for {a.dtype}; got {wanted}. Leave it away for {known[0]}")
     return wanted or known[0]
@@ -85,15 +99,17 @@ def require_promotion(wanted: bool | None, a: Operand) -> bool:
     return bool(wanted)
 
 
-def require_output_type(wanted: str | None, out: object, a: Operand, b: Operand) -> str:
+def require_output_type(wanted: str | None, out: Any, a: Operand, b: Operand) -> str:
     """The type of C and D: the one asked for, else that of `out`, else the default of the operands' types."""
     known = outputs_of(a.dtype, b.dtype)
     operands = a.dtype if a.dtype == b.dtype else f"{a.dtype} and {b.dtype}"
-    given = None if out is None else operand_of(out, "out").dtype
+    given = None if out is None else out.dtype.name if is_odd(out) else operand_of(out, "out").dtype
     if wanted is not None and wanted not in known:
         raise DTypeError(
             f"out_dtype: must be {' or '.join(known)} for operands of {operands}; got {wanted}. Ask for {known[0]} and convert it"
         )
+    if wanted is None and given not in (None, *known) and a.device == HOST and casts(known[0], out):
+        return known[0]
     if given is not None and (given not in known or wanted not in (None, given)):
         rule = wanted or " or ".join(known)
         raise DTypeError(
@@ -117,9 +133,16 @@ def require_same_device(operand: Operand, a: Operand) -> None:
         )
 
 
+MOST_DIMENSIONS = 64  # of NumPy's arrays
+
+
 def require_matrix(operand: Operand, vectors: bool) -> None:
     if vectors and not operand.shape:
         raise ShapeError(f"{operand.name}: must have at least 1 dimension; got an array without any. Multiply by a scalar with *")
+    if len(operand.shape) > MOST_DIMENSIONS:
+        raise ShapeError(
+            f"{operand.name}: must have at most {MOST_DIMENSIONS} dimensions; got {len(operand.shape)}. Reshape its batch"
+        )
     if len(operand.shape) < 2:
         raise ShapeError(
             f"{operand.name}: must have at least 2 dimensions; got shape {operand.shape}. "
@@ -138,13 +161,15 @@ def require_inner_match(a: Operand, b: Operand, given: tuple[tuple[int, ...], ..
 
 
 def broadcast_batch(a: Operand, b: Operand) -> tuple[int, ...]:
-    try:
-        return tuple(np.broadcast_shapes(a.shape[:-2], b.shape[:-2]))
-    except ValueError:
+    """NumPy's own broadcast_shapes stops at 32 dimensions."""
+    first, second = a.shape[:-2], b.shape[:-2]
+    pairs = list(zip_longest(reversed(first), reversed(second), fillvalue=1))
+    if any(x != y and 1 not in (x, y) for x, y in pairs):
         raise ShapeError(
-            f"b: batch dimensions must broadcast with those of a; a has {a.shape[:-2]}, b has {b.shape[:-2]}. "
+            f"b: batch dimensions must broadcast with those of a; a has {first}, b has {second}. "
             "Make each pair equal or one of the two 1"
-        ) from None
+        )
+    return tuple(y if x == 1 else x for x, y in reversed(pairs))
 
 
 def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
@@ -157,19 +182,28 @@ def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
     return c.viewed(shape, tuple(s if e == w else 0 for e, w, s in zip(own, shape, strides, strict=True)))
 
 
+def require_shape_of_output(given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    if given != shape:
+        raise ShapeError(f"out: must have shape {shape}; got {given}. It is neither resized nor broadcast")
+
+
 def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_strides: bool = False) -> None:
-    if out.shape != shape:
-        raise ShapeError(f"out: must have shape {shape}; got {out.shape}. It is neither resized nor broadcast")
+    require_shape_of_output(out.shape, shape)
     require_same_device(out, a)
     require_writable(out)
     if not elements_apart(out):
         raise StrideError(f"out: each element must have its own memory; strides {out.strides} repeat some. Pass a fresh array")
-    if not free_strides and len(shape) >= 2 and 1 not in out.strides[-2:] and min(shape[-2:]) > 1:
+    if not free_strides and not lines_touch(out):
         raise StrideError(
             f"out: rows or columns must be contiguous (a stride of 1 in one of the last two dimensions); "
             f"got strides {out.strides}. "
             "Write into a contiguous array and copy from it"
         )
+
+
+def lines_touch(out: Operand) -> bool:
+    """Whether rows or columns are contiguous, as kernels write them."""
+    return len(out.shape) < 2 or 1 in out.strides[-2:] or min(out.shape[-2:]) <= 1
 
 
 def elements_apart(out: Operand) -> bool:
@@ -185,10 +219,14 @@ def elements_apart(out: Operand) -> bool:
 
 
 def require_writable(out: Operand) -> None:
-    if isinstance(out.owner, np.ndarray) and not out.owner.flags.writeable:
-        raise ArgumentError(f"{out.name}: must be writable; this array is read-only. Pass a copy")
+    require_writable_array(out.name, out.owner)
     if out.framework == "jax":
         raise ArgumentError(f"{out.name}: JAX arrays cannot be written to. Leave {out.name} away")
+
+
+def require_writable_array(name: str, array: object) -> None:
+    if isinstance(array, np.ndarray) and not array.flags.writeable:
+        raise ArgumentError(f"{name}: must be writable; this array is read-only. Pass a copy")
 
 
 def require_no_overlap(out: Operand, operand: Operand) -> None:
@@ -248,8 +286,8 @@ def require_c_for_beta(beta: float, c: object) -> None:
         raise ArgumentError(f"beta: must be 0 when there is no c; got {beta}. Pass c, or c=out to update the output in place")
 
 
-def require_scalar(name: str, value: object) -> float:
-    if isinstance(value, (int, float, np.floating, np.integer)):
+def require_scalar(name: str, value: Any) -> float:
+    if isinstance(value, Real) or (isinstance(value, np.generic) and (value.dtype.kind == "b" or value.dtype.name in OPERANDS)):
         try:
             return float(value)
         except OverflowError:
@@ -272,20 +310,31 @@ def require_whole_elements(operand: Operand) -> None:
         )
 
 
-def require_in_range(name: str, value: float, accumulator: str) -> None:
-    """alpha and beta travel in the accumulator's type; with sums in half, in float."""
-    if accumulator == "int32":
-        if not value.is_integer() or not -(2**31) <= value < 2**31:
-            raise ArgumentError(
-                f"{name}: must be a whole number of 32 bits for integers, whose sums are int32; got {value:g}. "
-                "Multiply with 1 and scale the result in a floating type"
-            )
-        return
-    accumulator = "float64" if accumulator == "float64" else "float32"
-    largest = float(np.finfo(accumulator).max)
-    if math.isfinite(value) and abs(value) > largest:
+def require_in_range(name: str, value: float, accumulator: str) -> float:
+    """alpha or beta as it travels, in the accumulator's type; with sums in half, in float. What rounds to zero is zero."""
+    if value in (0.0, 1.0):
+        return value
+    dtype = number_type(accumulator)
+    if dtype.kind in "biu":
+        require_whole(name, value, dtype)
+        return value
+    if dtype.kind != "f" or dtype.itemsize > 8 or not math.isfinite(value):
+        return value
+    largest = float(np.finfo(dtype).max)
+    if abs(value) > largest:
+        raise ArgumentError(f"{name}: must fit {dtype}, at most {largest:.4g} in size; got {value:g}. Scale the inputs instead")
+    return float(dtype.type(value))
+
+
+def require_whole(name: str, value: float, dtype: np.dtype[Any]) -> None:
+    """A float64 tells whole numbers apart up to 2^53."""
+    info = np.iinfo(dtype) if dtype.kind in "iu" else np.iinfo("uint8")
+    low, high = (max(info.min, -(2**53)), min(info.max, 2**53)) if dtype.kind in "iu" else (0, 1)
+    if not value.is_integer() or not low <= value <= high:
+        rule = f"a whole number of {8 * dtype.itemsize} bits" if dtype == np.int32 else f"a whole number from {low} to {high}"
         raise ArgumentError(
-            f"{name}: must fit {accumulator}, at most {largest:.4g} in size; got {value:g}. Scale the inputs instead"
+            f"{name}: must be {rule} for integers, whose sums are {dtype}; got {value:g}. "
+            "Multiply with 1 and scale the result in a floating type"
         )
 
 

@@ -88,18 +88,24 @@ def short_name(math: str) -> str:
 
 
 def name_of(dtype: Any, argument: str) -> str:
-    """The name of a type given as a string, or as NumPy's, torch's or JAX's own object."""
+    """The name of a type: our short ones, any spelling that NumPy knows, or torch's, JAX's and ml_dtypes' own objects."""
     text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
     short = {row.short: row.name for row in TYPES.values()}
     name = short.get(text, text)
-    if name not in TYPES:
-        raise DTypeError(f"{argument}: must be one of {', '.join(TYPES)}; got {dtype!r}. Name one of them")
-    return name
+    if name in TYPES:
+        return name
+    try:
+        found = np.dtype(dtype if hasattr(dtype, "dtype") or isinstance(dtype, type) else name)
+    except TypeError:
+        raise DTypeError(f"{argument}: must be one of {', '.join(TYPES)}; got {dtype!r}. Name one of them") from None
+    if not found.isnative:
+        raise DTypeError(f"{argument}: must be in this computer's byte order; got {dtype!r}. Convert the result, or pass out=")
+    return found.name
 
 
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype; importing ml_dtypes is what makes NumPy know those beyond its own."""
-    if name not in ("float16", "float32", "float64", "int8", "uint8", "int32"):
+    if name in TYPES and not hasattr(np, name):
         import ml_dtypes
 
         return np.dtype(getattr(ml_dtypes, name))
@@ -107,5 +113,18 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def outputs_of(dtype: str, b_dtype: str) -> tuple[str, ...]:
-    """What a product of two types may be written as, the default first."""
+    """What a product of two types may be written as, the default first. Types that only NumPy multiplies give themselves."""
+    if dtype not in OPERANDS:
+        return (dtype,)
     return tuple(name for name in TYPES[dtype].outputs if name in TYPES[b_dtype].outputs)
+
+
+def accumulators_of(dtype: str) -> tuple[str, ...]:
+    """What its products may be summed in, the default first. Types that only NumPy multiplies are summed in themselves."""
+    return TYPES[dtype].accumulators if dtype in OPERANDS else (dtype,)
+
+
+def number_type(accumulator: str) -> np.dtype[Any]:
+    """What alpha and beta travel in, to where sums are of this type."""
+    dtype = np.dtype("float32" if accumulator == "float16" else accumulator)
+    return np.finfo(dtype).dtype if dtype.kind == "c" else dtype

@@ -27,7 +27,7 @@ def multiply(
     factors: Factors | None = None,
 ) -> None:
     """out = alpha a b + beta c. Small floats are summed in float; beta = 0 never reads c; alpha = 0 never reads a and b."""
-    if accumulator == "int32":
+    if accumulator == "int32" and a.dtype.itemsize == 1:
         multiply_integers(a, b, c, out, int(alpha), int(beta))
         return
     working = np.dtype("float32" if accumulator == "float16" else accumulator)
@@ -45,11 +45,16 @@ def multiply(
             with np.errstate(over="ignore"):
                 result = result.astype(np.float16).astype(working)
         if alpha != 1:
-            result *= working.type(alpha)
+            result = result * number(alpha, working)
     if beta != 0 and c is not None:
-        result = result + working.type(beta) * c.astype(working, copy=False)
+        result = result + number(beta, working) * c.astype(working, copy=False)
     with np.errstate(over="ignore"):
         out[...] = within_bounds(result, out.dtype.name)
+
+
+def number(value: float, working: np.dtype[Any]) -> Any:
+    """alpha or beta in the type of sums; whole numbers stay whole where Python's objects are multiplied."""
+    return working.type(int(value) if working.kind in "biuO" and value.is_integer() else value)
 
 
 def scaled_product(a: Array, b: Array, of_a: Array | None, of_b: Array | None) -> Array:
@@ -79,7 +84,7 @@ def multiply_integers(a: Array, b: Array, c: Array | None, out: Array, alpha: in
 
 def within_bounds(result: Array, dtype: str) -> Array:
     """Results of 8 bits stop at the largest number of their type; NaN stays."""
-    bounds = TYPES[dtype].bounds
+    bounds = TYPES[dtype].bounds if dtype in TYPES else None
     return result if bounds is None else np.clip(result, *bounds)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from lapidist import checks
 from lapidist.arguments import Arguments
-from lapidist.arrays import HOST, Operand, empty, on_host
+from lapidist.arrays import HOST, Operand, empty, handed_over, on_host
 from lapidist.config import Config
 from lapidist.driver import query_device
 from lapidist.errors import ArgumentError, ShapeError
@@ -55,6 +55,8 @@ class ArrayGemm:
         self._batch: Listed | Pointed | None = batch_of(a, b, c, out, form)
         self.problem = self._batch.problem
         self.place = choose_place(self._batch.like.device, choices.device)
+        if self._batch.no_kernel is not None and self.place != HOST:
+            raise self._batch.no_kernel
         self._choice = choices.of_kernel
         self._workspace: Operand | None = None  # the caller's, kept alive
         self._own: Addresses | None = None  # where flags and room are in it
@@ -133,11 +135,23 @@ def both_empty(a: Any, b: Any) -> bool:
 
 def batch_of(a: Any, b: Any, c: Any, out: Any, form: Form) -> Listed | Pointed:
     """All of one kind, and as many of each."""
+    for name, values in (("a", a), ("b", b), ("c", c), ("out", out)):
+        require_list_of_arrays(name, values)
     kind, words = (Pointers, "Pointers") if isinstance(a, Pointers) else ((list, tuple), "a list of arrays")
     for name, values in (("a", a), ("b", b), ("c", c), ("out", out)):
         if values is not None and not isinstance(values, kind):
             raise ArgumentError(f"{name}: must be {words}, as a is; got {type(values).__name__}. Call gemm for one product")
     return Pointed(a, b, c, out, form) if isinstance(a, Pointers) else Listed(a, b, c, out, form)
+
+
+def require_list_of_arrays(name: str, values: Any) -> None:
+    """A list of numbers, or of lists of them, is one array in NumPy's eyes."""
+    first = values[0] if isinstance(values, (list, tuple)) and values else None
+    if isinstance(first, (int, float, complex, list, tuple)):
+        raise ArgumentError(
+            f"{name}: gemm takes a list for a batch of matrices, each an array; got a list of {type(first).__name__}s. "
+            "Make one array of it with numpy.asarray"
+        )
 
 
 def require_as_many(counts: dict[str, int]) -> int:
@@ -161,13 +175,15 @@ class Listed:
         self.calls = []
         for i in range(self.count):
             first = Arguments(a[i], b[i], c[i] if c else None, out[i] if out else None, form)
-            target = out[i] if out else empty(first.result_shape, first.a, first.out_dtype)
+            target = out[i] if out else empty(first.result_shape, first.like, first.out_dtype)
             self.calls.append(first if out else first.again(a[i], b[i], c[i] if c else None, target))
-        self.like, self.problem = self.calls[0].a, common_problem(self.calls)
+        self.like, self.problem = self.calls[0].like, common_problem(self.calls)
+        self.no_kernel, self._is_new = self.calls[0].no_kernel, not out
 
     @property
     def result(self) -> list[Any]:
-        return [call.out.owner for call in self.calls if call.out is not None]
+        written = [call.deliver(call.out.owner) for call in self.calls if call.out is not None]
+        return [handed_over(each, self.like) for each in written] if self._is_new else written
 
     def listed(self, start: int) -> Sequence[Arguments]:
         return self.calls[start : start + self.at_once]
@@ -211,6 +227,7 @@ class Pointed:
             matrices["c"] = matrices["out"]
         call = Arguments(matrices["a"], matrices["b"], matrices.get("c"), matrices["out"], form)
         self.problem = replace(call.problem(), modes=Modes(arrays=IN_MEMORY))
+        self.no_kernel = call.no_kernel
 
     @property
     def extras(self) -> tuple[Operand, ...]:

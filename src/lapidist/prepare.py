@@ -26,7 +26,7 @@ from lapidist.scaled import ScaledArguments
 from lapidist.sharing import AUTO, PLANNED, Sharing
 from lapidist.steady import Execute, steady_torch, stream_handle
 
-MACHINE = "machine"
+MACHINE, ON_HOST = "machine", ("host", "cpu")
 
 
 class Choices(NamedTuple):
@@ -66,7 +66,9 @@ class Gemm:
 
     def __init__(self, arguments: Arguments, choices: Choices = OPEN) -> None:
         self.place = choose_place(arguments.a.device, choices.device)
-        self.shape, self.like = arguments.result_shape, arguments.a
+        if arguments.no_kernel is not None and self.place != HOST:
+            raise arguments.no_kernel
+        self.shape, self.like = arguments.result_shape, arguments.like
         self.out_dtype = arguments.out_dtype
         self._again, self._places = arguments.again, arguments.places
         self._routed = isinstance(arguments, RoutedArguments) or self._places != NOWHERE
@@ -183,7 +185,7 @@ class Gemm:
         """The general path: any place, checked operands."""
         require_stream(stream)
         out = arguments.out
-        result = out.owner if out is not None else empty(self.shape, arguments.a, self.out_dtype)
+        result = out.owner if out is not None else empty(self.shape, arguments.like, self.out_dtype)
         target = out if out is not None else arguments.full(operand_of(result, "out"))
         if self.place == HOST:
             self._on_host(arguments, target)
@@ -196,7 +198,7 @@ class Gemm:
             handle = choose_stream(stream, arguments.a.framework, self.place)
             self.start(arguments.a.pointer, arguments.b.pointer, c.pointer, target.pointer, handle, arguments.places)
             finish_for(arguments.a.framework, handle)
-        return result
+        return arguments.deliver(result)
 
     def _on_host(self, arguments: Arguments, out: Operand) -> None:
         types = self.problem.accumulator, self.problem.precision
@@ -259,15 +261,15 @@ def require_no_choice(choices: Choices) -> None:
 
 
 def choose_place(where: int, device: int | str | None) -> int | str:
-    """Where to run: on the arrays' own device, or as `device` says ("gpu", a GPU's number, "machine", "host")."""
+    """Where to run: on the arrays' own device, or as `device` says ("gpu", a GPU's number, "machine", "host" or "cpu")."""
     if device is None:
         return where
-    if device in (MACHINE, "host"):
+    if device in (MACHINE, *ON_HOST):
         if where != HOST:
             raise ArgumentError(
                 f"device: {device!r} takes arrays in host memory; these are on GPU {where}. Copy them to the host"
             )
-        return HOST if device == "host" else MACHINE
+        return MACHINE if device == MACHINE else HOST
     ordinal = 0 if device in ("gpu", "cuda") else device
     if not isinstance(ordinal, int) or ordinal < 0:
         raise ArgumentError(f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}')
@@ -311,7 +313,7 @@ def geometry(array: Any) -> Any:
     module = type(array).__module__
     if module == "torch":
         return array.shape, array.stride(), array.dtype, array.device, array.data_ptr() & 15, array.requires_grad
-    if isinstance(array, np.ndarray):
+    if type(array) is np.ndarray:
         return array.shape, array.strides, array.dtype, array.ctypes.data & 15
     if module.startswith("cupy"):
         return array.shape, array.strides, array.dtype, array.device.id, array.data.ptr & 15

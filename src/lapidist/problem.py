@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from lapidist.arrays import HOST, Operand, contiguous_strides
-from lapidist.dtypes import TF32, TYPES, element_of, math_of, outputs_of, size_of
+from lapidist.dtypes import TF32, accumulators_of, element_of, math_of, outputs_of, size_of
 from lapidist.modes import PLAIN, Modes
 from lapidist.scaling import AS_THEY_ARE, Scaling
 
@@ -115,7 +115,7 @@ class Problem:
         words = self.dtype if self.b_dtype == self.dtype else f"{self.dtype} x {self.b_dtype}"
         words += " as tf32" if self.math == "tf32" else ""
         words += f" -> {self.out_dtype}" if self.out_dtype != self.dtype else ""
-        return words + (f" (sums in {self.accumulator})" if self.accumulator != TYPES[self.dtype].accumulators[0] else "")
+        return words + (f" (sums in {self.accumulator})" if self.accumulator != accumulators_of(self.dtype)[0] else "")
 
     @property
     def flops(self) -> float:
@@ -153,7 +153,7 @@ class Problem:
             dtype=a.dtype,
             b_dtype=b.dtype,
             out_dtype=d.dtype,
-            accumulator=accumulator or TYPES[a.dtype].accumulators[0],
+            accumulator=accumulator or accumulators_of(a.dtype)[0],
             a=Matrix.of(a, batch),
             b=Matrix.of(b, batch),
             c=None if c is None else Matrix.of(c, batch),

@@ -15,13 +15,13 @@ import numpy as np
 
 from lapidist import checks
 from lapidist.arguments import Arguments
-from lapidist.arrays import Operand, contiguous_strides, on_host, operand_of
+from lapidist.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
+from lapidist.dtypes import number_type
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.form import Form, is_array
+from lapidist.host_arrays import native
 from lapidist.modes import INDEX_TYPES, OF_ALL, OF_EACH, Group, Modes, Places
 from lapidist.problem import Problem, alignment_of
-
-SCALAR_TYPES = {"float16": "float32"}  # alpha and beta, where the accumulator's type is not theirs
 
 
 class RoutedArguments(Arguments):
@@ -53,10 +53,13 @@ class RoutedArguments(Arguments):
         return alpha, beta
 
     def _scalar(self, name: str, value: Any) -> Operand:
-        operand = operand_of(value, name)
-        dtype = SCALAR_TYPES.get(self.accumulator, self.accumulator)
+        operand = operand_of(native(value), name)
+        dtype = number_type(self.accumulator).name
         if math.prod(operand.shape) != 1:
             raise ShapeError(f"{name}: must be a number or an array of one element; got shape {operand.shape}. Take one element")
+        if operand.dtype != dtype and operand.device == HOST:
+            number = checks.require_scalar(name, on_host(operand).item())
+            return operand_of(np.array(checks.require_in_range(name, number, self.accumulator), dtype), name)
         if operand.dtype != dtype:
             raise DTypeError(f"{name}: an array must be {dtype}, as sums are scaled; got {operand.dtype}. Convert it")
         return operand
@@ -83,7 +86,7 @@ class RoutedArguments(Arguments):
     def _check_c(self, c: Any) -> Operand:
         if "scatter_d" not in self.index:
             return super()._check_c(c)
-        operand = operand_of(c, "c")
+        operand = operand_of(native(c), "c")
         checks.require_type_of_output(operand, self.out_dtype)
         checks.require_same_device(operand, self.a)
         return operand  # of out's shape: _check_out looks
@@ -92,6 +95,11 @@ class RoutedArguments(Arguments):
         if not self.wishes.permuted and "scatter_d" not in self.index:
             return super()._check_out(out)
         operand = operand_of(out, "out")
+        if operand.dtype != self.out_dtype:
+            raise DTypeError(
+                f"out: element type must be {self.out_dtype} where rows are scattered or the output is permuted; "
+                f"got {operand.dtype}. Pass an array of {self.out_dtype}"
+            )
         shape = permuted_shape(operand, self.shape) if self.wishes.permuted else scattered_shape(operand, self.shape)
         checks.require_output(operand, self.a, shape, free_strides=self.wishes.permuted)
         for other in (self.a, self.b):
@@ -103,12 +111,10 @@ class RoutedArguments(Arguments):
         return operand
 
     def _check_indices(self) -> None:
-        """Every index, on request: it costs a look at all of them, and a wait for the GPU."""
-        if not self.wishes.check_indices:
-            return
+        """Every index: on request where it costs a wait for the GPU, always in host memory."""
         limits = {"gather_a": self.a.shape[-2], "gather_b": self.b.shape[-1], "scatter_d": self.out.shape[-2] if self.out else 0}
         for name, operand in self.index.items():
-            if not math.prod(operand.shape):
+            if not math.prod(operand.shape) or not (self.wishes.check_indices or operand.device == HOST):
                 continue
             low, high = int(operand.owner.min()), int(operand.owner.max())
             if not (low >= 0 and high < limits[name]):

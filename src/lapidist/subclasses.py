@@ -1,0 +1,65 @@
+"""matmul of what NumPy makes arrays of, and of arrays that it asks what becomes of the result: lists, subclasses, wrappers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lapidist.arguments import Arguments
+from lapidist.arrays import framework_of
+from lapidist.dtypes import numpy_dtype
+from lapidist.errors import ArgumentError
+from lapidist.form import Form
+
+
+def is_plain(array: Any) -> bool:
+    """What our own path takes: plain arrays of NumPy, and those of frameworks, wherever they are."""
+    return type(array) is np.ndarray or framework_of(array) in ("torch", "cupy", "jax") or isinstance(array, np.ma.MaskedArray)
+
+
+def as_array(array: Any, name: str) -> Any:
+    """Lists, and what has no more to say than its numbers, as an array; anything else as it is."""
+    if is_plain(array) or is_asked(array) or not becomes_array(array):
+        return array
+    try:
+        return np.asarray(array)
+    except ValueError as error:
+        raise ArgumentError(f"{name}: must be one array; NumPy makes none of this {type(array).__name__} ({error})") from error
+
+
+def becomes_array(array: Any) -> bool:
+    if isinstance(array, (list, tuple, memoryview)):
+        return True
+    if isinstance(array, np.generic) or hasattr(array, "__cuda_array_interface__"):
+        return False
+    return hasattr(array, "__array__") or hasattr(array, "__array_interface__")
+
+
+def is_asked(array: Any) -> bool:
+    """Whether NumPy would ask it: a subclass, or another class with __array_ufunc__ or __array_wrap__."""
+    if is_plain(array) or isinstance(array, np.generic) or hasattr(array, "__cuda_array_interface__"):
+        return False
+    return hasattr(array, "__array_ufunc__") or hasattr(array, "__array_wrap__")
+
+
+def takes_over(array: Any) -> bool:
+    """Whether it has its own way with NumPy's functions."""
+    kind = type(array)
+    return hasattr(kind, "__array_ufunc__") and kind.__array_ufunc__ is not np.ndarray.__array_ufunc__
+
+
+def product(a: Any, b: Any, out: Any) -> Any:
+    """By numpy.matmul itself, in our types; arguments are checked as always."""
+    if takes_over(a) or takes_over(b):
+        return np.matmul(a, b) if out is None else np.matmul(a, b, out=out)
+    first, second = np.asarray(a), np.asarray(b)
+    checked = Arguments(first, second, None, out, Form(vectors=True))
+    if out is not None:
+        from lapidist.api import matmul
+
+        return matmul(first, second, out, device="host")
+    sums, dtype = numpy_dtype(checked.accumulator), numpy_dtype(checked.out_dtype)
+    with np.errstate(over="ignore"):
+        result = np.matmul(a, b, dtype=sums)
+        return result if sums == dtype else result.astype(dtype)

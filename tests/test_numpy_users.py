@@ -1,0 +1,218 @@
+"""Host arrays as NumPy's users know them: every type, mixed types, lists, subclasses, scalars, any `out`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import lapidist
+
+Array = np.ndarray[Any, Any]
+ONLY_NUMPYS = "?hilqHILQgFDGO"  # NumPy's letters for what no kernel multiplies
+
+
+class Named(np.ndarray[Any, Any]):
+    """A subclass that NumPy asks."""
+
+
+def numbers(shape: tuple[int, ...], dtype: Any = "float64") -> Array:
+    return (np.arange(np.prod(shape)).reshape(shape) % 7).astype(dtype)
+
+
+def same(result: Any, expected: Any) -> None:
+    assert type(result) is type(expected)
+    assert np.asarray(result).dtype == np.asarray(expected).dtype
+    np.testing.assert_array_equal(result, expected)
+
+
+# ---- types ----
+
+
+@pytest.mark.parametrize("device", [None, "host", "cpu"])
+@pytest.mark.parametrize("letter", ONLY_NUMPYS)
+def test_types_that_only_numpy_multiplies(letter: str, device: str | None) -> None:
+    a, b = numbers((2, 3, 4), letter), numbers((4, 5), letter)
+    same(lapidist.matmul(a, b, device=device), np.matmul(a, b))
+    same(lapidist.matmul(a[0, 0], b, device=device), np.matmul(a[0, 0], b))
+    same(lapidist.matmul(a[..., ::2], b[::-2], device=device), np.matmul(a[..., ::2], b[::-2]))
+
+
+@pytest.mark.parametrize("letter", ONLY_NUMPYS)
+def test_gemm_in_types_that_only_numpy_multiplies(letter: str) -> None:
+    a, b, c = numbers((4, 3), letter), numbers((4, 5), letter), numbers((3, 5), letter)
+    alpha, beta = (1, 1) if letter == "?" else (3, 2)
+    expected = (a.T @ b) | c if letter == "?" else alpha * (a.T @ b) + beta * c
+    same(lapidist.gemm(a, b, c, alpha=alpha, beta=beta, trans_a=True), expected.astype(letter))
+    plan = lapidist.plan(a.T, b)
+    same(plan.execute(a.T, b), np.matmul(a.T, b))
+    same(lapidist.gemm([a.T], [b])[0], np.matmul(a.T, b))
+
+
+def test_products_of_int32_are_exact() -> None:
+    """BLAS' float64 holds sums of 8 bits only."""
+    a, b = np.full((1, 3), 2**31 - 1, np.int32), np.full((3, 1), 2**31 - 1, np.int32)
+    same(lapidist.matmul(a, b), np.matmul(a, b))
+
+
+def test_alpha_of_integers_is_a_whole_number_that_a_float_tells_apart() -> None:
+    a = np.ones((1, 1), np.int64)
+    assert lapidist.gemm(a, a, alpha=2**53)[0, 0] == 2**53
+    for dtype, alpha, rule in (("i8", 2**53 + 2, "-9.* to 9007199254740992"), ("u2", -1, "0 to 65535"), ("?", 2, "0 to 1")):
+        with pytest.raises(lapidist.ArgumentError, match=f"alpha: must be a whole number from {rule} for integers"):
+            lapidist.gemm(a.astype(dtype), a.astype(dtype), alpha=alpha)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [("f4", "f8"), ("f2", "f4"), ("i4", "f4"), ("i1", "i2"), ("u8", "i8"), ("i1", "f2"), ("?", "f4"), ("F", "f8"), ("O", "f4")],
+)
+def test_two_types_are_multiplied_in_the_one_that_numpy_finds(left: str, right: str) -> None:
+    a, b = numbers((3, 4), left), numbers((4, 2), right)
+    same(lapidist.matmul(a, b), np.matmul(a, b))
+    same(lapidist.gemm(b, a, trans_a=True, trans_b=True), np.matmul(b.T, a.T))
+
+
+def test_bfloat16_with_float32_is_float32() -> None:
+    a, b = numbers((3, 4), ml_dtypes.bfloat16), numbers((4, 2), "f4")
+    same(lapidist.matmul(a, b), np.matmul(a.astype("f4"), b))
+    with pytest.raises(lapidist.DTypeError, match="b: element type must be that of a, bfloat16; got float16"):
+        lapidist.matmul(a, b.astype("f2"))
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_bytes_in_another_order_and_parts_of_records(device: str | None) -> None:
+    a, b = numbers((3, 4), "f4"), numbers((4, 2), "f4")
+    records = np.zeros((3, 4), np.dtype([("x", "f4"), ("y", "i2")]))
+    records["x"] = a
+    expected = np.matmul(a, b)
+    same(lapidist.matmul(a.astype(">f4"), b, device=device), expected)
+    same(lapidist.matmul(records["x"], b, device=device), expected)
+    same(lapidist.gemm(a, b, expected.astype(">f4"), beta=1, device=device), 2 * expected)
+
+
+# ---- lists, scalars, subclasses ----
+
+
+def test_lists_are_arrays() -> None:
+    same(lapidist.matmul([[1.0, 2.0]], [[3.0], [4.0]]), np.array([[11.0]]))
+    same(lapidist.matmul([1, 2], (3, 4)), np.int64(11))
+    same(lapidist.matmul(numbers((2, 3), "f4"), numbers((3, 2), "f4").tolist()), np.matmul(numbers((2, 3)), numbers((3, 2))))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "device"), [*((dtype, None) for dtype in ("f2", "f4", "f8", "i1", "i8", "O")), ("f4", "machine"), ("i1", "machine")]
+)
+def test_vector_by_vector_is_a_scalar(dtype: str, device: str | None) -> None:
+    a = numbers((5,), dtype)
+    wide = np.int32 if dtype == "i1" else dtype
+    same(lapidist.matmul(a, a, device=device), np.matmul(a, a, dtype=wide))
+    out = np.zeros((), wide)
+    assert lapidist.matmul(a, a, out, device=device) is out
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4", "F"])
+def test_subclasses_come_out_as_numpy_has_them(dtype: str) -> None:
+    a, b = numbers((3, 4), dtype), numbers((4, 2), dtype)
+    for left, right in ((a.view(Named), b), (a, b.view(Named)), (a[0].view(Named), b), (a[0].view(Named), b[:, 0])):
+        same(lapidist.matmul(left, right), np.matmul(left, right))
+
+
+def test_subclasses_of_small_integers_are_multiplied_in_our_types() -> None:
+    a, b = numbers((3, 4), "i1").view(Named), numbers((4, 2), "i1")
+    same(lapidist.matmul(a, b), np.matmul(a, b, dtype="i4"))
+
+
+def test_a_class_of_its_own_takes_over() -> None:
+    class Taker:
+        def __array_ufunc__(self, function: Callable[..., Any], method: str, *inputs: Any, **more: Any) -> str:
+            return f"{function.__name__} of {len(inputs)}"
+
+    assert lapidist.matmul(np.ones((2, 2)), Taker()) == "matmul of 2"
+
+
+def test_what_wraps_results_wraps_them() -> None:
+    class Wrapper:
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+            return numbers((2, 2))
+
+        def __array_wrap__(self, result: Array, context: Any = None, return_scalar: bool = False) -> tuple[str, Array]:
+            return "wrapped", result
+
+    word, result = lapidist.matmul(Wrapper(), numbers((2, 3)))
+    assert word == "wrapped"
+    same(result, np.matmul(numbers((2, 2)), numbers((2, 3))))
+
+
+# ---- out ----
+
+OUTS: dict[str, Callable[[type], Array]] = {
+    "innermost batch": lambda dtype: np.zeros((2, 3, 4), dtype)[..., 0],
+    "columns backwards": lambda dtype: np.zeros((2, 3), dtype)[:, ::-1],
+    "spread": lambda dtype: np.zeros((6, 9), dtype)[::3, ::3],
+    "swapped bytes": lambda dtype: np.zeros((2, 3), np.dtype(dtype).newbyteorder()),
+    "of records": lambda dtype: np.zeros((2, 3), np.dtype([("x", dtype), ("y", "i2")]))["x"],
+    "by position": lambda dtype: np.zeros((2, 3), dtype),
+}
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize("case", OUTS)
+def test_out_may_be_anything_that_numpy_writes(case: str, dtype: type, device: str | None) -> None:
+    a, b, out = numbers((2, 4), "f4"), numbers((4, 3), "f4"), OUTS[case](dtype)
+    assert lapidist.matmul(a, b, out, device=device) is out
+    np.testing.assert_array_equal(out, np.matmul(a, b))
+    assert lapidist.gemm(a, b, out=out, alpha=2, device=device) is out
+    np.testing.assert_array_equal(out, 2 * np.matmul(a, b))
+
+
+def test_a_narrower_float_may_be_the_output() -> None:
+    a, out = numbers((3, 3)), np.zeros((3, 3), "f4")
+    assert lapidist.matmul(a, a, out=out) is out
+    np.testing.assert_array_equal(out, a @ a)
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_out_may_overlap_an_operand_of_matmul(device: str | None) -> None:
+    a = numbers((4, 4), "f4")
+    expected = a @ a
+    assert lapidist.matmul(a, a, out=a, device=device) is a
+    np.testing.assert_array_equal(a, expected)
+
+
+def test_batches_may_have_more_dimensions_than_numpy_broadcasts() -> None:
+    """numpy.broadcast_shapes stops at 32."""
+    a, b = numbers((2, *(1,) * 60, 2, 3), "f4"), numbers((*(1,) * 40, 3, 2), "f4")
+    same(lapidist.matmul(a, b), np.matmul(a, b))
+
+
+# ---- alpha and beta ----
+
+
+@pytest.mark.parametrize("two", [2, 2.0, Fraction(2), np.int8(2), np.float16(2), np.array(2), np.array(2.0), np.longdouble(2)])
+def test_alpha_is_any_real_number(two: Any) -> None:
+    a, c = numbers((3, 3), "f4"), numbers((3, 3), "f4")
+    expected = 2 * (a @ a) + 2 * c
+    same(lapidist.gemm(a, a, c, alpha=two, beta=two), expected)
+    same(lapidist.gemm(a, a, c, alpha=two, beta=two, device="machine"), expected)
+    same(lapidist.gemm(a, a, alpha=ml_dtypes.bfloat16(2), beta=np.array(0)), 2 * (a @ a))
+
+
+def test_an_array_for_alpha_is_read_when_a_plan_runs() -> None:
+    a, alpha = numbers((3, 3), "f4"), np.array(2)
+    plan = lapidist.plan(a, a, alpha=alpha)
+    alpha[...] = 3
+    np.testing.assert_array_equal(plan.execute(a, a), 3 * (a @ a))
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_a_number_that_rounds_to_zero_reads_nothing(device: str | None) -> None:
+    """1e-46 is zero in float32."""
+    a, nothing = numbers((3, 3), "f4"), np.full((3, 3), np.nan, "f4")
+    np.testing.assert_array_equal(lapidist.gemm(a, a, nothing, beta=1e-46, device=device), a @ a)
+    np.testing.assert_array_equal(lapidist.gemm(nothing, nothing, a, alpha=1e-46, beta=1, device=device), a)
