@@ -196,11 +196,10 @@ def test_a_config_prints_what_it_is() -> None:
 
 
 def test_tiles_of_simt_that_static_shared_memory_does_not_hold_are_refused() -> None:
-    """As the compiler would, but in words, and before it runs: a kernel may declare 2 x 30 x 200 floats, and not 2 x 32 x 200."""
+    """As the compiler would, but in words, and before it runs: a kernel may declare 2 x 24 x 200 floats, and not 2 x 32 x 200."""
     kernel = kernel_named("simt")
     problem, device = sample_problem(kernel, "float32"), chip("h200")
-    assert kernel.fits is not None
-    assert kernel.fits(problem, replace(kernel.config, bk=30)) is None
+    assert kernel.refuse(problem, replace(kernel.config, bk=24), device) is None
     words = f"two tiles each of A and B take 51200 bytes of static shared memory, of which a kernel has {STATIC_SHARED}"
     with pytest.raises(RefusalError, match=words):
         make_plan(problem, device, kernel, replace(kernel.config, bk=32))

@@ -11,45 +11,18 @@ import lapidist
 from lapidist.config import Config
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
-from lapidist.signatures import LADDER_B_ROWS, MMA, SIMT, TMA
+from lapidist.signatures import MMA, SIMT
 from lapidist.verify import judge
-from typed import TYPED, TYPED_IDS, fresh, output_of, poisoned, precision_of, takes, whole
+from typed import TYPED, TYPED_IDS, aligned, fresh, laid_for, output_of, poisoned, precision_of, rows_on_16_bytes, takes, whole
 
 Array = np.ndarray[Any, Any]
 WITH_C = 30, 20, 40  # one size: kernels that follow the alignment of their operands are compiled once
 SIZES = [(1, 1, 1), (33, 35, 37), (130, 132, 36), (5, 200, 3), (40, 3, 65), (16, 16, 0)]
 
 
-def aligned(array: Array) -> Array:
-    """The same numbers on a multiple of 64 bytes, as GPU frameworks lay out theirs; NumPy's lie on 16."""
-    raw = np.empty(array.nbytes + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
-def rows_on_16_bytes(array: Array) -> Array:
-    """The same numbers with rows that start on 16 bytes."""
-    step = 16 // array.itemsize
-    wide = np.zeros((array.shape[0], -(-max(array.shape[1], 1) // step) * step), array.dtype)
-    wide[:, : array.shape[1]] = array
-    return aligned(wide)[:, : array.shape[1]]
-
-
 def operands(kernel: Kernel, m: int, n: int, k: int, math: str, rng: np.random.Generator) -> tuple[Array, Array]:
     """A and B of a kind that the kernel takes."""
     return laid_for(kernel, fresh(rng, (m, k), math), fresh(rng, (k, n), math))
-
-
-def laid_for(kernel: Kernel, a: Array, b: Array) -> tuple[Array, Array]:
-    """The same numbers as the kernel takes them: Hopper's rungs with lines on 16 bytes, along k in all but 16-bit types."""
-    hopper = kernel.unit == "wgmma" and kernel.kind == "rung"
-    if hopper and b.itemsize != 2:
-        return rows_on_16_bytes(a), rows_on_16_bytes(b.T).T
-    if hopper or kernel.signature is TMA:
-        return rows_on_16_bytes(a), rows_on_16_bytes(b)
-    return aligned(a), np.asfortranarray(b) if kernel.signature is LADDER_B_ROWS else aligned(b)
 
 
 def named(value: Kernel | int) -> str:

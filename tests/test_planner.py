@@ -189,7 +189,7 @@ def test_grids_beyond_the_limit_are_refused() -> None:
 
 
 def test_configs_beyond_the_chip_are_refused() -> None:
-    words = refusal("tma_producer", square(512), H200, Config(256, 256, 64, 64, 64, 16, 8, stages=4, producers=128))
+    words = refusal("tma_producer", square(512), H200, Config(256, 128, 32, 64, 64, 16, 8, stages=8, producers=128))
     assert "bytes of shared memory; H200 gives a block 232448" in words
     assert "a block has at most 1024 threads; 64x64, thread 1x1 would need 4096" in refusal(
         "coalesced", square(64), H200, Config(64, 64)
@@ -343,13 +343,9 @@ def test_a_config_of_the_callers_passes_the_same_rules() -> None:
         make_plan(square(512), H200, None, chosen)
 
 
-def test_what_the_source_forbids_is_told_in_its_words() -> None:
-    """A rule that only the source knows: its static_assert reaches the caller."""
-    from lapidist.errors import CompileError
-
-    plan = make_plan(square(512), H200, kernel_named("simt"), Config(64, 64, 16, 32, 32, 4, 4))
-    with pytest.raises(CompileError, match="a warp is 4 x 8 lanes, each with TM x TN results"):
-        _ = plan.binary
+def test_what_the_source_forbids_is_told_before_it_is_compiled() -> None:
+    with pytest.raises(RefusalError, match=r"a warp is 4 x 8 lanes, each with tm x tn results: .*; they are 32, 32"):
+        make_plan(square(512), H200, kernel_named("simt"), Config(64, 64, 16, 32, 32, 4, 4))
 
 
 # ---- chips ----

@@ -9,7 +9,7 @@ import numpy as np
 from lapidist.dtypes import TF32, TYPES, element_of, numpy_dtype
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS
-from lapidist.signatures import LADDER_B_ROWS
+from lapidist.signatures import LADDER_B_ROWS, TMA
 
 Array = np.ndarray[Any, Any]
 TYPED = [(kernel, math) for kernel in KERNELS for math in kernel.types.maths]
@@ -48,3 +48,30 @@ def output_of(math: str, own: bool) -> str:
     """The operands' type, where a kernel writes no other, else the usual one."""
     element = element_of(math)
     return element.name if own else element.outputs[0]
+
+
+def aligned(array: Array) -> Array:
+    """The same numbers on a multiple of 64 bytes, as GPU frameworks lay out theirs; NumPy's lie on 16."""
+    raw = np.empty(array.nbytes + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
+
+
+def rows_on_16_bytes(array: Array) -> Array:
+    """The same numbers with rows that start on 16 bytes."""
+    step = 16 // array.itemsize
+    wide = np.zeros((array.shape[0], -(-max(array.shape[1], 1) // step) * step), array.dtype)
+    wide[:, : array.shape[1]] = array
+    return aligned(wide)[:, : array.shape[1]]
+
+
+def laid_for(kernel: Kernel, a: Array, b: Array) -> tuple[Array, Array]:
+    """The same numbers as the kernel takes them: Hopper's rungs with lines on 16 bytes, along k in all but 16-bit types."""
+    hopper = kernel.unit == "wgmma" and kernel.kind == "rung"
+    if hopper and b.itemsize != 2:
+        return rows_on_16_bytes(a), rows_on_16_bytes(b.T).T
+    if hopper or kernel.signature is TMA:
+        return rows_on_16_bytes(a), rows_on_16_bytes(b)
+    return aligned(a), np.asfortranarray(b) if kernel.signature is LADDER_B_ROWS else aligned(b)

@@ -3,14 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 from lapidist.errors import ArgumentError
 
 LEAST = {"bk": 0, "wm": 0, "wn": 0, "stages": 0, "producers": 0, "cluster_m": 1, "cluster_n": 1, "raster": 0}
 
 
+class Knobs:
+    """What follows from the knobs; they may be numbers, or arrays of those of many configs."""
+
+    __slots__ = ()
+    bm: Any
+    bn: Any
+    wm: Any
+    wn: Any
+    tm: Any
+    tn: Any
+    producers: Any
+    cluster_m: Any
+    cluster_n: Any
+    ping_pong: Any
+
+    @property
+    def by_warps(self) -> Any:
+        """On tensor cores a tile belongs to a warp as a whole: tm and tn are 0."""
+        return (self.tm == 0) & (self.tn == 0) & (self.wm > 0) & (self.wn > 0)
+
+    @property
+    def threads(self) -> Any:
+        """One for every thread tile, or 32 for every warp tile; and the producers."""
+        return self.consumers + self.producers
+
+    @property
+    def consumers(self) -> Any:
+        """Threads that multiply."""
+        whole = self.by_warps
+        tiles = (self.bm // (self.wm * whole + self.tm)) * (self.bn // (self.wn * whole + self.tn))
+        return tiles * (1 + 31 * whole) * (1 + whole * self.ping_pong)
+
+    @property
+    def cluster(self) -> Any:
+        """Blocks that run together and reach each other's shared memory."""
+        return self.cluster_m * self.cluster_n
+
+
 @dataclass(frozen=True, slots=True)
-class Config:
+class Config(Knobs):
     """Tiles per level in elements (block bm x bn x bk, warp wm x wn, thread tm x tn) and buffers in the K pipeline.
 
     Zero means that the kernel has no such level. The device code knows the same numbers as BM, BN, ... For kernels on wgmma
@@ -47,23 +86,6 @@ class Config:
                     f"config: {name} must be at least {least}; got {getattr(self, name)}. See lapidist.KERNELS for examples"
                 )
 
-    @property
-    def by_warps(self) -> bool:
-        """On tensor cores a tile belongs to a warp as a whole: tm and tn are 0."""
-        return (self.tm, self.tn) == (0, 0) and self.wm > 0 and self.wn > 0
-
-    @property
-    def threads(self) -> int:
-        """One for every thread tile, or 32 for every warp tile; and the producers."""
-        return self.consumers + self.producers
-
-    @property
-    def consumers(self) -> int:
-        """Threads that multiply."""
-        if self.by_warps:
-            return (self.bm // self.wm) * (self.bn // self.wn) * 32 * (2 if self.ping_pong else 1)
-        return (self.bm // self.tm) * (self.bn // self.tn)
-
     def defines(self) -> dict[str, object]:
         knobs = {
             "BM": self.bm,
@@ -78,11 +100,6 @@ class Config:
         knobs |= {"STAGES": self.stages, "PING_PONG": int(self.ping_pong), "RASTER": self.raster}
         along = {"ALONG_M": 1} if self.along_m else {}
         return {**{name: value for name, value in knobs.items() if value}, **clusters, **along}
-
-    @property
-    def cluster(self) -> int:
-        """Blocks that run together and reach each other's shared memory."""
-        return self.cluster_m * self.cluster_n
 
     def __str__(self) -> str:
         parts = [f"{self.bm}x{self.bn}" + (f"x{self.bk}" if self.bk else "")]

@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
 from lapidist.config import Config
-from lapidist.dtypes import FP8, TF32, element_of, size_of
-from lapidist.hopper_knobs import HALF_PATCHED, refuse_knobs, refuse_rung_knobs, tile
+from lapidist.dtypes import FP8, TF32, element_of
+from lapidist.hopper_knobs import HALF_PATCHED, tile
 from lapidist.hopper_operands import (
     BESIDE_ROW,
-    PATCH_BYTES,
     PATCH_ROWS,
     ROW_BYTES,
     SKEWED_BYTES,
     SLAB_BYTES,
     TURNED,
     beside_another,
-    by_registers,
     c_by_elements,
     copies_out,
     family_maps,
@@ -30,21 +27,20 @@ from lapidist.hopper_operands import (
     lines_of,
     packed,
     plain_shared,
-    refuse_skewed,
     rung_maps,
     scratch,
     start_anywhere,
     transposed,
     turned,
     turned_d,
-    warpgroups,
     wgmma_shared,
 )
 from lapidist.hopper_sharing import schedules, streamed_schedules
 from lapidist.hopper_time import block_costs, rung_seconds, seconds
 from lapidist.kernel import Kernel, Tuned, Types
 from lapidist.problem import Problem
-from lapidist.scaling import K_BLOCK, SQUARES, STRIPS
+from lapidist.rules import hopper as rules
+from lapidist.rules.hopper import INTEGERS
 from lapidist.signatures import (
     LAYOUT_WORDS,
     OPERANDS,
@@ -59,11 +55,6 @@ from lapidist.signatures import (
     tensor_types,
 )
 
-SUMS, SUMS_OF_THREE = 192, 96  # registers of a thread for sums and what it turns; the compiler wants the others
-PLAIN_SUMS = 208  # where D leaves by the copy engine, and nothing else passes through registers
-BY_REGISTERS = 48  # for 64 rows of A: elements of a step and of the one before, and on their way
-PROMOTED_SUMS, PROMOTED_SUMS_OF_THREE = 200, 136  # likewise, of 224 a thread, or 160 where three warpgroups multiply
-INTEGERS = "int8", "uint8"
 MATHS = (*TURNED, TF32, *INTEGERS, *FP8)
 
 
@@ -98,53 +89,6 @@ def refuse_family(problem: Problem) -> str | None:
     for name, matrix in (("A", problem.a), ("B", problem.b)):
         if matrix.layout == "strided":
             return f"{name} must have neighbours that touch along rows or columns; it is strided"
-    return None
-
-
-def refuse_tile(problem: Problem, config: Config) -> str | None:
-    """Registers hold sums and products, and a tile meets at most two blocks of 128 columns with a factor each."""
-    slabs, lines = config.wm // PATCH_ROWS, ROW_BYTES // size_of(problem.dtype)
-    if wrong := refuse_knobs(problem, config):
-        return wrong
-    if by_registers(problem) and config.bm % lines:
-        return f"A is turned on its way through registers: tiles are counted in {lines} of its rows; this one has {config.bm}"
-    if config.skewed and (wrong := refuse_skewed(problem, config)):
-        return wrong
-    through = BY_REGISTERS * slabs if by_registers(problem) or config.skewed else 0
-    plain = copies_out(problem) and not (config.ping_pong or through or problem.scaling.promoted)
-    room = SUMS_OF_THREE if warpgroups(config) == 3 else PLAIN_SUMS if plain else SUMS
-    if slabs * config.bn // 2 + through > room:
-        more = f", and A takes {through} on its way through them" if through else ""
-        return f"a thread has {room} registers for its sums; this tile gives it {slabs * config.bn // 2}{more}"
-    if wrong := refuse_half_patch(problem, config):
-        return wrong
-    if config.bn != HALF_PATCHED and config.bn * size_of(problem.out_dtype) % PATCH_BYTES and not turned_d(problem):
-        return f"D leaves in patches whose rows have {PATCH_BYTES} bytes or more; this tile has {config.bn} columns"
-    if config.ping_pong and problem.scaling.promoted:
-        return "in ping-pong a warpgroup has a tile to itself, whose sums stay in the tensor core: these shall be promoted"
-    if config.exchanged and not (turned_d(problem) and copies_out(problem) and size_of(problem.out_dtype) > 1):
-        return "with A and B exchanged D leaves by the copy engine alone: elements of 2 bytes or more, rows that start on 16"
-    held = slabs * config.bn + (config.bn // 4 if problem.scaling.b.kind == STRIPS else 0) + through
-    room = PROMOTED_SUMS_OF_THREE if warpgroups(config) == 3 else PROMOTED_SUMS
-    if problem.scaling.promoted and held > room:
-        return f"promoted sums are held twice, beside a factor a column: a thread has room for {room}; this tile gives it {held}"
-    if problem.scaling.b.kind == SQUARES and config.bn > K_BLOCK + (config.bn & -config.bn):
-        return f"a tile meets at most two factors along its columns, 128 columns each; one of {config.bn} may meet three"
-    return None
-
-
-def refuse_half_patch(problem: Problem, config: Config) -> str | None:
-    """A tile's last patch begins inside of the one before it."""
-    if config.bn != HALF_PATCHED:
-        return None
-    if problem.math in INTEGERS:
-        return f"wgmma multiplies 8-bit integers by columns in 16s; this tile has {config.bn}"
-    if problem.c is not None or problem.scaling.scaled:
-        return f"of {config.bn} columns eight leave twice: they would meet C, or a factor, twice"
-    if size_of(problem.out_dtype) == 1:
-        return f"the copy engine writes from multiples of {TMA_ALIGNMENT} bytes on; tiles of {config.bn} bytes begin elsewhere"
-    if config.ping_pong or config.cluster == 1 or not copies_out(problem):
-        return f"tiles of {config.bn} columns are those of clusters whose blocks share each tile, D by the copy engine"
     return None
 
 
@@ -331,7 +275,7 @@ WGMMA_RUNGS = tuple(
         unit="wgmma",
         model=rung_seconds,
         block_costs=block_costs,
-        fits=partial(refuse_rung_knobs, tuned),
+        rules=rules.rung({math: config for math, ((config, _),) in tuned.items()}),
         schedules=streamed_schedules if signature.scheduled else None,
         defines={"SCHEDULED": 1} if signature.scheduled else {},  # blocks ask for whole tiles too
     )
@@ -393,7 +337,7 @@ WGMMA_FAMILY = Kernel(
     scratch=scratch,
     model=seconds,
     block_costs=block_costs,
-    fits=refuse_tile,
+    rules=rules.FAMILY,
     free_order=True,
     schedules=schedules,
     worth=0.95,

@@ -97,19 +97,6 @@ def start_anywhere(problem: Problem) -> tuple[bool, bool]:
     return turn_a or not starts_on_16(problem.a, a, size), turn_b or not starts_on_16(problem.b, b, size)
 
 
-def refuse_skewed(problem: Problem, config: Config) -> str | None:
-    """Why rows of A are not shifted on their way through registers (wgmma_skewed.cuh), where a config asks for it."""
-    if problem.math not in TURNED or not along_k(problem.a, True) or problem.batch:
-        return "rows of A that are shifted have neighbours along k, in 16-bit types, and there is one A"
-    if not start_anywhere(problem)[0] or problem.a.row_stride >= SKEWED_STEP:
-        return f"rows of A start on {TMA_ALIGNMENT} bytes, and need no shift; or they are more than {SKEWED_STEP} elements apart"
-    if problem.c is not None or turned_d(problem) or copies_out(problem):
-        return "where rows of A are shifted, a patch of D has every eighth row: it leaves by hand, and nothing is added"
-    if problem.m < SKEWED_ROWS or config.bm > SKEWED_ROWS or config.ping_pong:
-        return f"rows of A are shifted for tiles of 64 or 128 rows, not in ping-pong, and A has {SKEWED_ROWS} or more"
-    return None
-
-
 def packed(problem: Problem) -> tuple[bool, bool]:
     """Whether A, and B, are copied to lines that start on 16 bytes first."""
     a, b = start_anywhere(problem)

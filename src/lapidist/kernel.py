@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 
 from lapidist.config import Config
@@ -11,14 +12,14 @@ from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
 from lapidist.modes import PLAIN
 from lapidist.problem import Problem
+from lapidist.rules.blocks import ALONE, EVERY, INT_LIMIT, ORDERED, loaders
+from lapidist.rules.facts import Facts
+from lapidist.rules.rule import Rule, refusal
 from lapidist.schedule import CostModel, Raster, Schedule, TileGrid
 from lapidist.schedule.grid import ROW_MAJOR
 from lapidist.sharing import Sharing
 from lapidist.signatures import Signature
 
-GRID_LIMIT = 2**31 - 1
-BLOCK_LIMIT = 1024
-INT_LIMIT = 2**31 - 1
 EVEN_ROUNDS = 4  # from so many on, few multiprocessors idle where blocks have the same number of tiles each
 PACKED_BYTES = 16384  # that are worth a block to pack them
 Model = Callable[[Problem, Config, Device, Schedule | None], float]
@@ -102,7 +103,7 @@ class Kernel:
     block_costs: BlockCosts | None = None  # likewise, of a block that shares tiles
     schedules: Schedules | None = None  # of persistent blocks with a model: what the planner weighs
     worth: float = 1.0  # shared tiles are taken where they promise less than this part of what whole ones take: models err
-    fits: Callable[[Problem, Config], str | None] | None = None  # why a config does not suit a problem that others do
+    rules: tuple[Rule, ...] = ()  # what its configs must obey beside what those of every kernel must
     free_order: bool = False  # configs may exchange A and B, order tiles, and give two warpgroups a tile each
 
     @property
@@ -170,7 +171,13 @@ class Kernel:
 
     def sum_rows(self, config: Config) -> int:
         """Rows of a thread's sums: what a reduction in fragments shares out. On tensor cores, the patches of a warp."""
-        return config.wm // 16 if config.by_warps else config.tm
+        return config.tm if self.unit == "fma" else config.wm // 16
+
+    @cached_property
+    def all_rules(self) -> tuple[Rule, ...]:
+        """In the order in which they are asked."""
+        common = EVERY if self.unit == "wgmma" else (*EVERY[:1], *ALONE, *EVERY[1:])
+        return (*common, *(() if self.free_order else ORDERED), *self.rules, loaders(self.config.producers))
 
     def tile_bytes(self, problem: Problem, config: Config) -> int:
         """One tile of accumulators, as they leave the tensor core: sums in half as float."""
@@ -190,24 +197,11 @@ class Kernel:
             return "it needs compute capability {}.{}; {} has {}.{}".format(*since, device.name, *device.capability)
         if max(problem.m, problem.n, problem.k) > INT_LIMIT:
             return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
-        if config.consumers < 1:
-            return f"the tile of a warp or a thread lies within the block's; with {config} no thread multiplies"
-        if config.cluster > 1 and self.unit != "wgmma":
-            return f"its blocks share no loads, so it has no clusters to choose; the config is {config}"
-        if config.threads > BLOCK_LIMIT:
-            return f"a block has at most {BLOCK_LIMIT} threads; {config} would need {config.threads}"
-        if self.tiles(problem, config) > GRID_LIMIT:
-            return f"a grid has at most {GRID_LIMIT} blocks; {config} would need {self.tiles(problem, config)}"
         if problem.modes != PLAIN and not self.signature.moded:
             return f"it takes matrices as they lie; these have {problem.modes}"
-        if (config.exchanged or config.ping_pong or config.raster or config.along_m or config.skewed) and not self.free_order:
-            return f"it has neither ping-pong nor bands to choose nor A and B exchanged nor rows shifted; the config is {config}"
-        unfit = self.fits(problem, config) if self.fits is not None else None
-        if unfit:
-            return unfit
-        own = self.config.producers
-        if config.producers != own:
-            return f"threads that only load are a part of its code: producers are {own}; they are {config.producers}"
+        broken = refusal(self.all_rules, config, Facts(problem, self.signature))
+        if broken:
+            return broken
         needed = self.shared_bytes(config, problem)
         if needed > device.shared_per_block:
             return f"its buffers take {needed} bytes of shared memory; {device.name} gives a block {device.shared_per_block}"

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lapidist.config import Config
-from lapidist.device import STATIC_SHARED
-from lapidist.dtypes import size_of
 from lapidist.errors import ArgumentError
 from lapidist.hopper import WGMMA_FAMILY, WGMMA_RUNGS
 from lapidist.kernel import FMA_TYPES, Kernel
-from lapidist.problem import Problem
+from lapidist.rules import fma as rules
 from lapidist.sgemm import SGEMM, SOURCE_ORDER, tma_shared
 from lapidist.sgemm_sharing import seconds, shared_by
 from lapidist.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA
@@ -32,16 +30,6 @@ def simt_unaligned(math: str, config: Config) -> float:
     return 0.87 if config.bm == config.bn == 32 else 0.95
 
 
-SIMT_PAD = 4  # elements behind each line of a tile, as gemm/simt.cu has it
-
-
-def refuse_simt_buffers(problem: Problem, config: Config) -> str | None:
-    needed = 2 * config.bk * (config.bm + config.bn + 2 * SIMT_PAD) * size_of(problem.dtype)
-    if needed > STATIC_SHARED:
-        return f"two tiles each of A and B take {needed} bytes of static shared memory, of which a kernel has {STATIC_SHARED}"
-    return None
-
-
 SQUARE = Config(32, 32)
 SHARED = Config(32, 32, 32)
 COLUMN = Config(32, 32, 32, tm=4)
@@ -49,19 +37,26 @@ LARGE = Config(128, 128, 8, tm=8, tn=8)
 WARPED = Config(128, 128, 8, wm=32, wn=64, tm=8, tn=8)
 
 RUNGS = (
-    rung(1, "uncoalesced", "one thread, one element; threads walk down a column", SQUARE, 0.0076),
-    rung(2, "coalesced", "threads walk along a row: one request, few sectors", SQUARE, 0.082),
-    rung(3, "hoisted_indices", "indices become pointers that are bumped", SQUARE, 0.084),
-    rung(4, "shared_tile", "32 x 32 tiles in shared memory, read with bank conflicts", SHARED, 0.024),
-    rung(5, "padded_tile", "one unused element a row: no conflicts", SHARED, 0.128),
-    rung(6, "thread_column", "four results a thread: B is read once for four", COLUMN, 0.265),
-    rung(7, "vector_loads", "four elements a move, next tile prefetched", Config(32, 32, 32, tm=1, tn=4), 0.197),
-    rung(8, "thread_tile", "4 x 4 results a thread", Config(64, 64, 16, tm=4, tn=4), 0.487),
-    rung(9, "large_tile", "8 x 8 results a thread, A as it lies", LARGE, 0.55),
-    rung(10, "transposed_a", "A transposed, four 4 x 4 groups: wide loads, no conflicts", LARGE, 0.738),
-    rung(11, "warp_tile", "lanes in a zig-zag of 4 x 8: loads pair up", WARPED, 0.739),
-    rung(12, "double_buffer", "two buffers, one barrier a step", WARPED, 0.683),
-    rung(13, "fragment_prefetch", "fragments of the next k while this one is computed", WARPED, 0.746),
+    rung(1, "uncoalesced", "one thread, one element; threads walk down a column", SQUARE, 0.0076, rules=rules.DOWN_A_COLUMN),
+    rung(2, "coalesced", "threads walk along a row: one request, few sectors", SQUARE, 0.082, rules=rules.ALONG_A_ROW),
+    rung(3, "hoisted_indices", "indices become pointers that are bumped", SQUARE, 0.084, rules=rules.ALONG_A_ROW),
+    rung(4, "shared_tile", "32 x 32 tiles in shared memory, read with bank conflicts", SHARED, 0.024, rules=rules.SHARED_TILE),
+    rung(5, "padded_tile", "one unused element a row: no conflicts", SHARED, 0.128, rules=rules.SHARED_TILE),
+    rung(6, "thread_column", "four results a thread: B is read once for four", COLUMN, 0.265, rules=rules.THREAD_COLUMN),
+    rung(
+        7,
+        "vector_loads",
+        "four elements a move, next tile prefetched",
+        Config(32, 32, 32, tm=1, tn=4),
+        0.197,
+        rules=rules.VECTOR_LOADS,
+    ),
+    rung(8, "thread_tile", "4 x 4 results a thread", Config(64, 64, 16, tm=4, tn=4), 0.487, rules=rules.THREAD_TILE),
+    rung(9, "large_tile", "8 x 8 results a thread, A as it lies", LARGE, 0.55, rules=rules.THREAD_TILE),
+    rung(10, "transposed_a", "A transposed, four 4 x 4 groups: wide loads, no conflicts", LARGE, 0.738, rules=rules.TRANSPOSED),
+    rung(11, "warp_tile", "lanes in a zig-zag of 4 x 8: loads pair up", WARPED, 0.739, rules=rules.warp_tiles(1)),
+    rung(12, "double_buffer", "two buffers, one barrier a step", WARPED, 0.683, rules=rules.warp_tiles(2)),
+    rung(13, "fragment_prefetch", "fragments of the next k while this one is computed", WARPED, 0.746, rules=rules.warp_tiles(2)),
     rung(
         14,
         "async_pipeline",
@@ -70,6 +65,7 @@ RUNGS = (
         0.73,
         by_dtype={"float64": replace(WARPED, bm=64, stages=3)},
         capability=(8, 0),
+        rules=rules.ASYNC_PIPELINE,
     ),
     rung(
         15,
@@ -88,6 +84,7 @@ RUNGS = (
         dynamic_shared=tma_shared,
         model=seconds,
         schedules=shared_by("turnstile"),
+        rules=rules.TMA_PRODUCER,
         defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
     ),
     *WMMA_RUNGS,
@@ -98,14 +95,30 @@ RUNGS = (
 UNROLL = "detours/inner_unroll.cu"
 
 DETOURS = (
-    detour("bounds_plain", "04 with the border checked at every load", SHARED, 0.05),
-    detour("bounds_padded", "05 with the border checked at every load", SHARED, 0.12),
-    detour("bounds_cached", "04 with checks, loading through the read-only path", SHARED, 0.05),
-    detour("unroll_4", "08 with k unrolled by 4", Config(64, 64, 16, tm=4, tn=4), 0.45, source=UNROLL, defines={"UNROLL": 4}),
-    detour("unroll_8", "08 with k unrolled by 8", Config(64, 64, 16, tm=4, tn=4), 0.45, source=UNROLL, defines={"UNROLL": 8}),
-    detour("b_transposed", "10 with B given as N x K", LARGE, 0.65, signature=LADDER_B_ROWS),
-    detour("pointer_swap", "12 with the buffers swapped by pointer", WARPED, 0.65),
-    detour("single_buffer", "13 with one buffer", WARPED, 0.65),
+    detour("bounds_plain", "04 with the border checked at every load", SHARED, 0.05, rules=rules.SHARED_TILE),
+    detour("bounds_padded", "05 with the border checked at every load", SHARED, 0.12, rules=rules.SHARED_TILE),
+    detour("bounds_cached", "04 with checks, loading through the read-only path", SHARED, 0.05, rules=rules.SHARED_TILE),
+    detour(
+        "unroll_4",
+        "08 with k unrolled by 4",
+        Config(64, 64, 16, tm=4, tn=4),
+        0.45,
+        source=UNROLL,
+        defines={"UNROLL": 4},
+        rules=rules.unrolled(4),
+    ),
+    detour(
+        "unroll_8",
+        "08 with k unrolled by 8",
+        Config(64, 64, 16, tm=4, tn=4),
+        0.45,
+        source=UNROLL,
+        defines={"UNROLL": 8},
+        rules=rules.unrolled(8),
+    ),
+    detour("b_transposed", "10 with B given as N x K", LARGE, 0.65, signature=LADDER_B_ROWS, rules=rules.BOTH_TRANSPOSED),
+    detour("pointer_swap", "12 with the buffers swapped by pointer", WARPED, 0.65, rules=rules.warp_tiles(2)),
+    detour("single_buffer", "13 with one buffer", WARPED, 0.65, rules=rules.warp_tiles(1)),
     *TENSOR_DETOURS,
 )
 
@@ -125,7 +138,7 @@ PRODUCTION = (
         ),
         by_dtype={"float64": Config(64, 64, 8, 32, 64, 8, 8)},
         unaligned=simt_unaligned,
-        fits=refuse_simt_buffers,
+        rules=rules.SIMT,
         types=replace(FMA_TYPES, outputs=True),
     ),
     SGEMM,

@@ -9,6 +9,7 @@ from lapidist.dtypes import TYPES, size_of
 from lapidist.hopper_operands import along_k
 from lapidist.kernel import Kernel, Types
 from lapidist.problem import Matrix, Problem
+from lapidist.rules import fma as rules
 from lapidist.sgemm_operands import maps, packed, packed_bytes, scratch, turned
 from lapidist.sgemm_sharing import seconds, shared_by
 from lapidist.signatures import OPERANDS, SCHEDULE, SIZES, Signature, batched, columns_together, epilogue, vector_width
@@ -118,4 +119,5 @@ SGEMM = Kernel(
     model=seconds,
     schedules=shared_by("turnstile", "separate"),
     defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
+    rules=rules.SGEMM,
 )

@@ -9,7 +9,9 @@ from lapidist.config import Config
 from lapidist.dtypes import FP8, MATHS, TF32, element_of, size_of
 from lapidist.kernel import Kernel, Tuned, Types
 from lapidist.problem import Problem
-from lapidist.scaling import K_BLOCK
+from lapidist.rules import tensor as rules
+from lapidist.rules.facts import fragment
+from lapidist.rules.tensor import FRAGMENTS_N
 from lapidist.schedule import Raster
 from lapidist.signatures import MMA, TENSOR, Signature
 
@@ -17,7 +19,6 @@ WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64", "int8", "uint8"), ou
 FLOAT_WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64"), outputs=True, half_sums=True)
 MMA_TYPES = Types(tuple(math for math in MATHS if math != "float32"), mixed=True, outputs=True, half_sums=True)
 FAMILY_TYPES = replace(MMA_TYPES, promoted=True, factors=True)
-PROMOTED_SUMS = 64 * 32  # of a warp: they are held twice
 
 # ---- dynamic shared memory ----
 
@@ -26,9 +27,9 @@ PATCH_ROWS = 16  # of D, that a warp of mma.sync stores at once
 
 def wmma_shared(config: Config, problem: Problem, skew: int = 16) -> int:
     """A chunk of A and one of B, rows `skew` bytes longer; in the end a patch of each warp's sums, a row of fragments."""
-    size, total = size_of(problem.dtype), size_of(problem.accumulator)
+    size, total, (height, width, _) = size_of(problem.dtype), size_of(problem.accumulator), fragment(problem.math)
     tiles = config.bm * (config.bk * size + skew) + config.bk * (config.bn * size + skew)
-    patch = config.wm // 2 * (config.wn * total + 16)
+    patch = height * (FRAGMENTS_N * width * total + 16)
     return max(tiles, config.threads // 32 * patch)
 
 
@@ -146,17 +147,6 @@ def mma_configs(math: str) -> Tuned:
     return tuple((config, share(name, math)) for name, config in mma_tiles(math).items())
 
 
-def refuse_promotion(problem: Problem, config: Config) -> str | None:
-    """Sums leave the tensor core after each tile of k, which has one factor a line."""
-    if not problem.scaling.promoted:
-        return None
-    if K_BLOCK % config.bk:
-        return f"promoted sums leave the tensor core every {K_BLOCK} of k, whole steps; one of this tile has {config.bk}"
-    if config.wm * config.wn > PROMOTED_SUMS:
-        return f"promoted sums are held twice: a warp has room for {PROMOTED_SUMS}; this tile gives it {config.wm * config.wn}"
-    return None
-
-
 # ---- the rows ----
 
 
@@ -199,6 +189,7 @@ WMMA_RUNGS = (
         TENSOR,
         WMMA_TYPES,
         wmma_simple_configs,
+        rules=rules.WMMA_SIMPLE,
     ),
     row(
         "rung",
@@ -209,6 +200,7 @@ WMMA_RUNGS = (
         wmma_shared_configs,
         wmma_shared,
         persistent=2,
+        rules=rules.WMMA_SHARED,
     ),
 )
 MMA_RUNGS = (
@@ -221,6 +213,7 @@ MMA_RUNGS = (
         mma_multistage_configs,
         mma_shared,
         unaligned=left_unaligned("mma_multistage"),
+        rules=rules.STAGED,
     ),
 )
 TENSOR_DETOURS = (
@@ -235,6 +228,7 @@ TENSOR_DETOURS = (
         "wmma_no_skew",
         persistent=2,
         defines={"SKEW": 0},
+        rules=rules.WMMA_SHARED,
     ),
     row(
         "detour",
@@ -245,6 +239,7 @@ TENSOR_DETOURS = (
         beta_first_configs,
         wmma_shared,
         persistent=2,
+        rules=rules.WMMA_SHARED,
     ),
 )
 MMA_FAMILY = row(
@@ -259,5 +254,5 @@ MMA_FAMILY = row(
     unaligned=mma_unaligned,
     turned=mma_turned,
     raster=Raster("n", 8),
-    fits=refuse_promotion,
+    rules=rules.MMA,
 )

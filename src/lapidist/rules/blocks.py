@@ -1,0 +1,49 @@
+"""Rules that all kernels have: of the block's threads, of the grid, and of the knobs that are not theirs."""
+
+from __future__ import annotations
+
+from lapidist.rules.facts import Facts
+from lapidist.rules.rule import Rule, parts
+
+BLOCK_LIMIT = 1024
+GRID_LIMIT = INT_LIMIT = 2**31 - 1
+
+
+def tiles(c: object, f: Facts) -> int:
+    return parts(f.problem.m, c.bm) * parts(f.problem.n, c.bn)  # type: ignore[attr-defined]
+
+
+EVERY = (
+    Rule(
+        lambda c, f: c.consumers >= 1,
+        lambda c, f: f"the tile of a warp or a thread lies within the block's; with {c} no thread multiplies",
+    ),
+    Rule(
+        lambda c, f: c.threads <= BLOCK_LIMIT,
+        lambda c, f: f"a block has at most {BLOCK_LIMIT} threads; {c} would need {c.threads}",
+    ),
+    Rule(
+        lambda c, f: tiles(c, f) <= GRID_LIMIT,
+        lambda c, f: f"a grid has at most {GRID_LIMIT} blocks; {c} would need {tiles(c, f)}",
+    ),
+)
+ALONE = (
+    Rule(
+        lambda c, f: c.cluster == 1,
+        lambda c, f: f"its blocks share no loads, so it has no clusters to choose; the config is {c}",
+    ),
+)
+ORDERED = (
+    Rule(
+        lambda c, f: (c.exchanged | c.ping_pong | c.along_m | c.skewed | (c.raster > 0)) == 0,
+        lambda c, f: f"it has neither ping-pong nor bands to choose nor A and B exchanged nor rows shifted; the config is {c}",
+    ),
+)
+
+
+def loaders(own: int) -> Rule:
+    """Threads that only load, of which a kernel has so many."""
+    return Rule(
+        lambda c, f: c.producers == own,
+        lambda c, f: f"threads that only load are a part of its code: producers are {own}; they are {c.producers}",
+    )

@@ -1,0 +1,82 @@
+"""What rules know of a problem: the few facts that decide whether a config suits it. Each is found when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from lapidist.dtypes import TF32, size_of
+from lapidist.hopper_operands import along_k, by_registers, copies_out, turned_d
+from lapidist.problem import VECTOR_BYTES, Problem
+from lapidist.signatures import Signature
+
+
+def fragment(math: str) -> tuple[int, int, int]:
+    """FM, FN and FK of wmma.cuh."""
+    return {"float64": (8, 8, 4), TF32: (16, 16, 8)}.get(math, (16, 16, 16))
+
+
+class Facts:
+    def __init__(self, problem: Problem, signature: Signature) -> None:
+        self.problem, self.signature = problem, signature
+
+    @cached_property
+    def size(self) -> int:
+        """Bytes of an element of A or B."""
+        return size_of(self.problem.dtype)
+
+    @cached_property
+    def out_size(self) -> int:
+        return size_of(self.problem.out_dtype)
+
+    @cached_property
+    def chunk(self) -> int:
+        """Elements of 16 bytes."""
+        return VECTOR_BYTES // self.size
+
+    @cached_property
+    def defines(self) -> Mapping[str, object]:
+        """What the source is told of the problem."""
+        return self.signature.defines(self.problem)
+
+    def told(self, name: str, otherwise: int = 0) -> int:
+        return int(str(self.defines.get(name, otherwise)))
+
+    @cached_property
+    def stored_at_once(self) -> int:
+        """Elements of D. tensor.cuh knows the same rule where nothing is said."""
+        return self.told("D_VECTOR", VECTOR_BYTES // self.out_size if self.told("ALIGNED") else 1)
+
+    # ---- of wmma and mma.sync ----
+
+    @cached_property
+    def fragment(self) -> tuple[int, int, int]:
+        return fragment(self.problem.math)
+
+    @cached_property
+    def depth(self) -> int:
+        """Steps of k that one mma.sync multiplies, as mma.cuh counts them."""
+        return 8 if self.size == 8 else 32 // self.size
+
+    @cached_property
+    def tiles_along_k(self) -> tuple[bool, bool]:
+        """Whether tiles of A, and of B, lie in shared memory with neighbours along k. Rung 18 is told nothing: it takes rows."""
+        return self.told("A_CONTIGUOUS", 1) != 2, self.told("B_CONTIGUOUS", 2) != 2
+
+    # ---- of wgmma ----
+
+    @cached_property
+    def by_registers(self) -> bool:
+        return by_registers(self.problem)
+
+    @cached_property
+    def copies_out(self) -> bool:
+        return copies_out(self.problem)
+
+    @cached_property
+    def turned_d(self) -> bool:
+        return turned_d(self.problem)
+
+    @cached_property
+    def a_along_k(self) -> bool:
+        return along_k(self.problem.a, True)

@@ -1,0 +1,220 @@
+"""Rules of the kernels on wgmma: what the instruction, the registers and the copy engine leave free."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from lapidist.config import Config
+from lapidist.hopper_knobs import CLUSTERS, COLUMNS, HALF_PATCHED, MOST_COLUMNS, TILE_ROWS, rows_of_warp
+from lapidist.hopper_operands import (
+    PATCH_BYTES,
+    PATCH_ROWS,
+    ROW_BYTES,
+    SKEWED_ROWS,
+    SKEWED_STEP,
+    TURNED,
+    start_anywhere,
+    warpgroups,
+)
+from lapidist.rules.blocks import INT_LIMIT
+from lapidist.rules.facts import Facts
+from lapidist.rules.rule import Rule, either, one_of, parts
+from lapidist.scaling import K_BLOCK, SQUARES, STRIPS
+from lapidist.signatures import TMA_ALIGNMENT
+
+SUMS, SUMS_OF_THREE = 192, 96  # registers of a thread for sums and what it turns; the compiler wants the others
+PLAIN_SUMS = 208  # where D leaves by the copy engine, and nothing else passes through registers
+BY_REGISTERS = 48  # for 64 rows of A: elements of a step and of the one before, and on their way
+PROMOTED_SUMS, PROMOTED_SUMS_OF_THREE = 200, 136  # likewise, of 224 a thread, or 160 where three warpgroups multiply
+INTEGERS = "int8", "uint8"
+RUNG_COLUMNS = 64  # of a slab of B, which a block loads as a whole
+
+# ---- of the knobs, whatever the problem ----
+
+
+def rows_of_sums(c: Any) -> Any:
+    """64 rows of a warpgroup, so many times side by side."""
+    return c.wm // PATCH_ROWS
+
+
+KNOBS = (
+    Rule(
+        lambda c, f: one_of(c.bm, TILE_ROWS),
+        lambda c, f: f"a warpgroup multiplies 64 rows: bm is 64, 128, 192 or 256; it is {c.bm}",
+    ),
+    Rule(
+        lambda c, f: ((c.bn % COLUMNS == 0) & (c.bn <= MOST_COLUMNS)) | (c.bn == HALF_PATCHED),
+        lambda c, f: f"an instruction multiplies up to 256 columns: bn is a multiple of 16 up to 256, or 200; it is {c.bn}",
+    ),
+    Rule(
+        lambda c, f: c.bk * f.size == ROW_BYTES,
+        lambda c, f: (
+            f"a step along k is a row of the swizzle, 128 bytes: bk is {ROW_BYTES // f.size} of {f.problem.dtype}; it is {c.bk}"
+        ),
+    ),
+    Rule(
+        lambda c, f: (c.wm == rows_of_warp(c.bm, c.ping_pong)) & (c.wn == c.bn) & (c.tm == 0) & (c.tn == 0),
+        lambda c, f: (
+            f"sums lie where the instruction leaves them: of tiles of {c.bm}x{c.bn} wm, wn, tm, tn are "
+            f"{rows_of_warp(c.bm, c.ping_pong)}, {c.bn}, 0, 0; they are {c.wm}, {c.wn}, {c.tm}, {c.tn}"
+        ),
+    ),
+    Rule(
+        lambda c, f: c.stages >= 2,
+        lambda c, f: (
+            f"a stage is given back when the next one's products are on their way: it takes 2 at least; it is {c.stages}"
+        ),
+    ),
+    Rule(
+        lambda c, f: one_of(c.cluster_m * 16 + c.cluster_n, [16 * m + n for m, n in CLUSTERS]) & (c.cluster_n < 16),
+        lambda c, f: (
+            f"clusters are {', '.join(f'{m}x{n}' for m, n in CLUSTERS)} blocks: larger ones find no place; "
+            f"got {c.cluster_m}x{c.cluster_n}"
+        ),
+    ),
+)
+
+
+def tiles_across(c: Any, f: Facts) -> Any:
+    """Of a band: clusters' tiles, counted along it."""
+    down, along = parts(f.problem.m, c.bm * c.cluster_m), parts(f.problem.n, c.bn * c.cluster_n)
+    return either(c.along_m, down, along)
+
+
+BANDS = Rule(
+    lambda c, f: c.raster * tiles_across(c, f) <= INT_LIMIT,
+    lambda c, f: f"tiles of a band are counted in 32 bits: raster is {INT_LIMIT // tiles_across(c, f)} at most; it is {c.raster}",
+)
+
+# ---- of registers, and of the way out ----
+
+
+def through(c: Any, f: Facts) -> Any:
+    """Registers that A takes on its way through them."""
+    return BY_REGISTERS * rows_of_sums(c) if f.by_registers else BY_REGISTERS * rows_of_sums(c) * c.skewed
+
+
+def room(c: Any, f: Facts) -> Any:
+    plain = (c.ping_pong == 0) & (through(c, f) == 0) & (f.copies_out and not f.problem.scaling.promoted)
+    return either(warpgroups(c) == 3, SUMS_OF_THREE, either(plain, PLAIN_SUMS, SUMS))
+
+
+def words_of_room(c: Config, f: Facts) -> str:
+    taken = through(c, f)
+    more = f", and A takes {taken} on its way through them" if taken else ""
+    return f"a thread has {room(c, f)} registers for its sums; this tile gives it {rows_of_sums(c) * c.bn // 2}{more}"
+
+
+def held(c: Any, f: Facts) -> Any:
+    """Registers of promoted sums, which are there twice, beside a factor a column."""
+    return rows_of_sums(c) * c.bn + (c.bn // 4 if f.problem.scaling.b.kind == STRIPS else 0) + through(c, f)
+
+
+def room_for_promoted(c: Any) -> Any:
+    return either(warpgroups(c) == 3, PROMOTED_SUMS_OF_THREE, PROMOTED_SUMS)
+
+
+REGISTERS = (
+    Rule(
+        lambda c, f: not f.by_registers or c.bm % (ROW_BYTES // f.size) == 0,
+        lambda c, f: (
+            f"A is turned on its way through registers: tiles are counted in {ROW_BYTES // f.size} of its rows; this one "
+            f"has {c.bm}"
+        ),
+    ),
+    Rule(
+        lambda c, f: (c.skewed == 0) | (f.problem.math in TURNED and f.a_along_k and not f.problem.batch),
+        lambda c, f: "rows of A that are shifted have neighbours along k, in 16-bit types, and there is one A",
+    ),
+    Rule(
+        lambda c, f: (c.skewed == 0) | (start_anywhere(f.problem)[0] and f.problem.a.row_stride < SKEWED_STEP),
+        lambda c, f: (
+            f"rows of A start on {TMA_ALIGNMENT} bytes, and need no shift; or they are more than {SKEWED_STEP} elements apart"
+        ),
+    ),
+    Rule(
+        lambda c, f: (c.skewed == 0) | (f.problem.c is None and not f.turned_d and not f.copies_out),
+        lambda c, f: "where rows of A are shifted, a patch of D has every eighth row: it leaves by hand, and nothing is added",
+    ),
+    Rule(
+        lambda c, f: (c.skewed == 0) | ((f.problem.m >= SKEWED_ROWS) & (c.bm <= SKEWED_ROWS) & (c.ping_pong == 0)),
+        lambda c, f: f"rows of A are shifted for tiles of 64 or 128 rows, not in ping-pong, and A has {SKEWED_ROWS} or more",
+    ),
+    Rule(lambda c, f: rows_of_sums(c) * c.bn // 2 + through(c, f) <= room(c, f), words_of_room),
+)
+# Of tiles of 200 columns the last patch begins inside of the one before it.
+HALF_PATCH = (
+    Rule(
+        lambda c, f: (c.bn != HALF_PATCHED) | (f.problem.math not in INTEGERS),
+        lambda c, f: f"wgmma multiplies 8-bit integers by columns in 16s; this tile has {c.bn}",
+    ),
+    Rule(
+        lambda c, f: (c.bn != HALF_PATCHED) | (f.problem.c is None and not f.problem.scaling.scaled),
+        lambda c, f: f"of {c.bn} columns eight leave twice: they would meet C, or a factor, twice",
+    ),
+    Rule(
+        lambda c, f: (c.bn != HALF_PATCHED) | (f.out_size > 1),
+        lambda c, f: f"the copy engine writes from multiples of {TMA_ALIGNMENT} bytes on; tiles of {c.bn} bytes begin elsewhere",
+    ),
+    Rule(
+        lambda c, f: (c.bn != HALF_PATCHED) | ((c.ping_pong == 0) & (c.cluster > 1) & f.copies_out),
+        lambda c, f: f"tiles of {c.bn} columns are those of clusters whose blocks share each tile, D by the copy engine",
+    ),
+)
+WAY_OUT = (
+    Rule(
+        lambda c, f: f.turned_d or (c.bn == HALF_PATCHED) | (c.bn * f.out_size % PATCH_BYTES == 0),
+        lambda c, f: f"D leaves in patches whose rows have {PATCH_BYTES} bytes or more; this tile has {c.bn} columns",
+    ),
+    Rule(
+        lambda c, f: (c.ping_pong == 0) | (not f.problem.scaling.promoted),
+        lambda c, f: "in ping-pong a warpgroup has a tile to itself, whose sums stay in the tensor core: these shall be promoted",
+    ),
+    Rule(
+        lambda c, f: (c.exchanged == 0) | (f.turned_d and f.copies_out and f.out_size > 1),
+        lambda c, f: (
+            "with A and B exchanged D leaves by the copy engine alone: elements of 2 bytes or more, rows that start on 16"
+        ),
+    ),
+    Rule(
+        lambda c, f: not f.problem.scaling.promoted or held(c, f) <= room_for_promoted(c),
+        lambda c, f: (
+            f"promoted sums are held twice, beside a factor a column: a thread has room for {room_for_promoted(c)}; "
+            f"this tile gives it {held(c, f)}"
+        ),
+    ),
+    Rule(
+        lambda c, f: f.problem.scaling.b.kind != SQUARES or c.bn <= K_BLOCK + (c.bn & -c.bn),
+        lambda c, f: f"a tile meets at most two factors along its columns, 128 columns each; one of {c.bn} may meet three",
+    ),
+)
+FAMILY = (*KNOBS, BANDS, *REGISTERS, *HALF_PATCH, *WAY_OUT)
+
+# ---- the rungs ----
+
+
+def rung(own: Mapping[str, Config]) -> tuple[Rule, ...]:
+    """A rung is its own config in each math: the columns of its tiles and the stages are free."""
+    fixed = [each.name for each in fields(Config) if each.name not in ("bn", "wn", "stages")]
+
+    def columns(c: Any) -> Any:
+        return RUNG_COLUMNS * c.cluster
+
+    def is_own(c: Any, f: Facts) -> Any:
+        same: Any = c.wn == c.bn
+        for name in fixed:
+            same = same & (getattr(c, name) == getattr(own[f.problem.math], name))
+        return same
+
+    return (
+        Rule(
+            lambda c, f: (c.bn % columns(c) == 0) & (c.bn <= MOST_COLUMNS) & (c.stages >= 2),
+            lambda c, f: f"a rung's tiles have columns in {columns(c)}s, up to 256, and 2 stages at least; the config is {c}",
+        ),
+        Rule(
+            is_own,
+            lambda c, f: f"a rung is one config, of which bn, wn = bn and stages are free: {own[f.problem.math]}; got {c}",
+        ),
+    )
