@@ -289,7 +289,8 @@ def test_many_geometries_are_forgotten_and_still_right(rng: np.random.Generator,
     from lapidist import api
 
     monkeypatch.setattr(api, "PREPARED_LIMIT", 3)
-    for m in (*range(1, 9), *range(1, 9)):
+    monkeypatch.setattr(api, "_prepared", {})
+    for m in (*range(1, 5), *range(1, 5)):
         a, b = normal(rng, (m, 4)), normal(rng, (4, m))
-        assert judge(lapidist.matmul(a, b), a, b).ok
-    assert len(api._prepared) <= 3
+        assert judge(lapidist.matmul(a, b, device="machine"), a, b).ok
+    assert 1 <= len(api._prepared) <= 3

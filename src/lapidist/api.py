@@ -1,4 +1,4 @@
-"""The public calls: matmul, gemm and plan. Both remember what they prepared, so a shape is planned once."""
+"""The public calls: matmul, gemm and plan. The first two remember what they prepared, so a shape is planned once."""
 
 from __future__ import annotations
 
@@ -8,22 +8,33 @@ import numpy as np
 
 from lapidist import checks
 from lapidist.arguments import Arguments
-from lapidist.arrays import empty
+from lapidist.arrays import HOST
 from lapidist.config import Config
 from lapidist.dtypes import IEEE, name_of
 from lapidist.errors import ArgumentError
-from lapidist.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
+from lapidist.form import AS_USUAL, Factors, Form, Wanted, Wishes
 from lapidist.kernel import Kernel
-from lapidist.lists import LISTED, ArrayGemm, both_empty
-from lapidist.prepare import ON_HOST, Choices, Gemm, choose_stream, geometry, pointer_of
+from lapidist.lists import LISTED, ArrayGemm, batch_of, both_empty
+from lapidist.prepare import (
+    ON_HOST,
+    Choices,
+    Gemm,
+    Prepared,
+    multiply_on_host,
+    place_for,
+    require_no_choice,
+    require_stream,
+)
 from lapidist.routes import RoutedArguments
 from lapidist.scaled import ScaledArguments
 from lapidist.schedule import Schedule
 from lapidist.sharing import AUTO, Sharing
+from lapidist.steady import Again, sketch, steady
 from lapidist.subclasses import as_array, is_asked, is_plain, product
 
-PREPARED_LIMIT = 4096  # geometries remembered; a program that meets more starts over
-_prepared: dict[Any, Gemm] = {}
+PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
+_prepared: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
+_again: dict[Any, Again] = {}  # by what is told at once of a call: what served the last one like it
 
 
 def matmul(
@@ -58,22 +69,19 @@ def matmul(
     factors = Factors(scale_a, scale_b)
     if factors.any:
         scaled = ScaledArguments(a, b, None, out, Form(vectors=True, wanted=wanted, factors=factors))
-        lie = geometry(a), geometry(b), geometry(out), wanted, device, scaled.alpha, geometry_of(factors)
-        return prepared(lie, scaled, Choices(device)).run(scaled, stream)
-    key = (geometry(a), geometry(b), geometry(out), wanted, device)
-    ready = _prepared.get(key)
-    if ready is not None and ready.direct and out is None:
-        result = empty(ready.shape, ready.like, ready.out_dtype)
-        handle = choose_stream(stream, ready.like.framework, ready.place)
-        ready.start(pointer_of(a), pointer_of(b), 0, pointer_of(result), handle)
-        return result
+        return run(None, scaled, Choices(device), stream)
+    key = sketch(a), sketch(b), wanted, device
+    again = _again.get(key)
+    if again is not None:
+        result = again(a, b, None, out, stream)
+        if result is not None:
+            return result
     if is_on_host(device) and not (is_plain(a) and is_plain(b)):
         a, b = as_array(a, "a"), as_array(b, "b")
         if wanted is AS_USUAL and (is_asked(a) or is_asked(b)):
             return product(a, b, out)
-        key = (geometry(a), geometry(b), geometry(out), wanted, device)
     arguments = Arguments(a, b, None, out, Form(vectors=True, wanted=wanted))
-    return prepared(key, arguments, Choices(device)).run(arguments, stream)
+    return run(key, arguments, Choices(device), stream)
 
 
 def gemm(
@@ -129,13 +137,22 @@ def gemm(
     form = Form(trans_a, trans_b, False, number_in(alpha, device), number_in(beta, device), wanted, wishes, factors)
     if is_array_batch(mode, a, b):
         form = array_form(form)
-        return [] if both_empty(a, b) else ArrayGemm(a, b, c, out, form, choices).run(stream)
-    arguments = arguments_of(a, b, c, out, form)
-    if workspace is not None or form.routed:
-        return Gemm(arguments, choices).run(arguments, stream)
-    asked = (c is out, arguments.alpha, arguments.beta, trans_a, trans_b, wanted, geometry_of(factors))
-    key = (geometry(a), geometry(b), geometry(c), geometry(out), asked, choices)
-    return prepared(key, arguments, choices).run(arguments, stream)
+        if both_empty(a, b):
+            return []
+        batch = batch_of(a, b, c, out, form)
+        return ArrayGemm(batch, form, choices).run(batch, stream)
+    if workspace is not None or form.routed or factors.any:
+        return run(None, arguments_of(a, b, c, out, form), choices, stream)
+    form = of_numbers(form)
+    checks.require_flag("trans_a", trans_a, checks.BLAS_FLAGS)
+    checks.require_flag("trans_b", trans_b, checks.BLAS_FLAGS)
+    key = sketch(a), sketch(b), sketch(c), c is out, form, choices
+    again = _again.get(key)
+    if again is not None:
+        result = again(a, b, c, out, stream)
+        if result is not None:
+            return result
+    return run(key, arguments_of(a, b, c, out, form), choices, stream)
 
 
 def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:
@@ -182,7 +199,8 @@ def plan(
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
     form = Form(trans_a, trans_b, False, alpha, beta, wanted, wishes, factors)
     if is_array_batch(mode, a, b):
-        return ArrayGemm(a, b, c, out, array_form(form), choices)
+        form = array_form(form)
+        return ArrayGemm(batch_of(a, b, c, out, form), form, choices)
     return Gemm(arguments_of(a, b, c, out, form), choices)
 
 
@@ -260,24 +278,34 @@ def checked(choices: Choices) -> Choices:
     return choices
 
 
-def geometry_of(factors: Factors) -> tuple[Any, ...]:
-    """Of those that are arrays; numbers are a part of alpha."""
-    return tuple(geometry(each) if is_array(each) else None for each in factors)
+def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
+    """The long way, which finds out how the next call with this key may go the short way."""
+    require_stream(stream)
+    place = place_for(arguments, choices)
+    if place == HOST:
+        require_no_choice(choices)
+        return multiply_on_host(arguments)
+    ready = prepared(arguments, place, choices)
+    result = ready.run(arguments, stream)
+    again = None if key is None or None in key[:2] else steady(ready, arguments)
+    if again is not None:
+        remember(_again, key, again)
+    return result
 
 
-def prepared(key: Any, arguments: Arguments, choices: Choices) -> Gemm:
-    """The multiplication prepared for this geometry.
-
-    Arrays that do not tell theirs cheaply, and tensors that require a gradient (geometry's last entry), are prepared and
-    checked each time.
-    """
-    untold = any(geometry(operand.owner) is None for operand in arguments.extras)
-    if key[0] is None or key[1] is None or key[0][-1] is True or key[1][-1] is True or untold:
-        return Gemm(arguments, choices)
+def prepared(arguments: Arguments, place: int | str, choices: Choices) -> Prepared:
+    """The multiplication prepared for this problem. What holds addresses of indices or a workspace serves one call."""
+    if choices.workspace is not None or arguments.form.routed:
+        return Prepared(arguments, place, choices)
+    key = arguments.problem(), arguments.alpha, arguments.beta, place, choices, arguments.a.framework
     ready = _prepared.get(key)
     if ready is None:
-        ready = Gemm(arguments, choices)
-        if len(_prepared) >= PREPARED_LIMIT:
-            _prepared.clear()
-        _prepared[key] = ready
+        ready = Prepared(arguments, place, choices)
+        remember(_prepared, key, ready)
     return ready
+
+
+def remember(known: dict[Any, Any], key: Any, value: Any) -> None:
+    if len(known) >= PREPARED_LIMIT:
+        known.clear()
+    known[key] = value

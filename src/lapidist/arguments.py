@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lapidist import checks
-from lapidist.arrays import HOST, Operand, contiguous_strides, handed_over, operand_of
+from lapidist.arrays import HOST, Operand, contiguous_strides, handed_over, operand_of, tell_written
 from lapidist.dtypes import numpy_dtype
 from lapidist.form import Form
 from lapidist.host_arrays import is_odd, native, promoted, write
@@ -39,7 +39,7 @@ class Arguments:
         self.alpha = checks.require_in_range("alpha", self.alpha, self.accumulator)
         self.beta = checks.require_in_range("beta", self.beta, self.accumulator)
         for name, flag in (("trans_a", form.trans_a), ("trans_b", form.trans_b)):
-            checks.require_flag(name, flag, "BLAS' 'N' is False, 'T' is True")
+            checks.require_flag(name, flag, checks.BLAS_FLAGS)
         given = self.a.shape, self.b.shape
         self.drop_row, self.drop_col = self._promote_vectors(form.vectors)
         if form.trans_a:
@@ -54,9 +54,17 @@ class Arguments:
         self.given: Any = None  # an output that results are copied to, once they are complete
         self.out = None if out is None else self._check_out(out)
 
-    def again(self, a: Any, b: Any, c: Any, out: Any) -> Arguments:
-        """The same call on other arrays."""
-        return type(self)(a, b, c, out, self.form)
+    def _require_extras_apart(self) -> None:
+        """Factors, indices, alpha and beta are still read while results are written."""
+        for operand in self.extras:
+            checks.require_no_gradient(operand)
+            if self.out is not None:
+                checks.require_no_overlap(self.out, operand)
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """A, B, and C and the output where they are given."""
+        return tuple(operand for operand in (self.a, self.b, self.c, self.out) if operand is not None)
 
     def _numbers(self) -> tuple[float, float]:
         """alpha and beta, as kernels get them."""
@@ -119,8 +127,12 @@ class Arguments:
         """What the caller gets for an output that has been written."""
         if self.given is not None:
             write(self.given, result)
+            tell_written(self.given)
             return self.given
-        return result if self.out is not None else handed_over(result, self.like)
+        if self.out is None:
+            return handed_over(result, self.like)
+        tell_written(result)
+        return result
 
     @property
     def result_shape(self) -> tuple[int, ...]:

@@ -7,14 +7,16 @@ DLPack or `__cuda_array_interface__`, which cuda.core understands. No framework 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from lapidist.dtypes import numpy_dtype, size_of
-from lapidist.errors import DeviceError, DTypeError
+from lapidist.errors import ArgumentError, DeviceError, DTypeError
 
+REASONABLE_WORK = 10_000  # of NumPy's, to tell whether two arrays share an element: milliseconds
 HOST = -1  # device number of arrays in host memory
 
 
@@ -30,6 +32,7 @@ class Operand:
     device: int
     framework: str
     owner: Any
+    writable: bool = True
 
     @property
     def place(self) -> str:
@@ -45,10 +48,18 @@ class Operand:
         return self.pointer + sum(s for s in steps if s < 0), self.pointer + sum(s for s in steps if s > 0) + size
 
     def overlaps(self, other: Operand) -> bool:
+        """Whether they share a byte. Matrices side by side in one buffer do not, though each spans the other's memory."""
         if self.device != other.device:
             return False
         (start, end), (other_start, other_end) = self.span, other.span
-        return start < other_end and other_start < end
+        return start < other_end and other_start < end and shares_memory(self, other)
+
+    def outline(self) -> np.ndarray[Any, Any]:
+        """An array at the same addresses, to be reckoned with and never read."""
+        size = size_of(self.dtype)
+        steps = tuple(stride * size for stride in self.strides)
+        whole = {"version": 3, "typestr": f"|V{size}", "shape": self.shape, "strides": steps, "data": (self.pointer, True)}
+        return np.asarray(Outlined(whole))
 
     def transposed(self) -> Operand:
         shape, strides = self.shape, self.strides
@@ -56,7 +67,27 @@ class Operand:
 
     def viewed(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> Operand:
         """The same memory under another shape."""
-        return Operand(self.name, self.pointer, shape, strides, self.dtype, self.device, self.framework, self.owner)
+        name, at, dtype, device = self.name, self.pointer, self.dtype, self.device
+        return Operand(name, at, shape, strides, dtype, device, self.framework, self.owner, self.writable)
+
+    def alone(self) -> Operand:
+        """What is known of it, without the array: nothing of a caller's is kept alive."""
+        return replace(self, owner=None)
+
+
+class Outlined:
+    """Memory as NumPy is told of it."""
+
+    def __init__(self, description: dict[str, Any]) -> None:
+        self.__array_interface__ = description
+
+
+def shares_memory(one: Operand, other: Operand) -> bool:
+    """Element by element. Where that would take long, as if they did."""
+    try:
+        return np.shares_memory(one.outline(), other.outline(), max_work=REASONABLE_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
 
 
 def framework_of(array: Any) -> str:
@@ -64,6 +95,9 @@ def framework_of(array: Any) -> str:
     root = type(array).__module__.partition(".")[0]
     if root in ("torch", "numpy", "cupy"):
         return root
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(array, torch.Tensor):
+        return "torch"
     return "jax" if root in ("jaxlib", "jax") else "other"
 
 
@@ -82,15 +116,40 @@ def operand_of(array: Any, name: str) -> Operand:
 
 
 def of_torch(tensor: Any, name: str) -> Operand:
-    if tensor.layout.__repr__() != "torch.strided":
-        raise DTypeError(f"{name}: must be a dense tensor; got {tensor.layout}. Call .to_dense() first")
+    """A tensor whose numbers mean their negatives (the imaginary part of a conjugated one) is copied as they are meant."""
+    require_own_memory(tensor, name)
+    negated = tensor.is_neg()
+    if negated:
+        tensor = tensor.resolve_neg()
     dtype = str(tensor.dtype)[6:]
-    index = tensor.device.index
-    kind = tensor.device.type
-    if kind not in ("cpu", "cuda"):
+    device = HOST if tensor.device.type == "cpu" else (tensor.device.index or 0)
+    return Operand(name, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), dtype, device, "torch", tensor, not negated)
+
+
+def require_own_memory(tensor: Any, name: str) -> None:
+    """Kernels read and write memory; many things that torch calls tensors have none, or none in rows and columns."""
+    import torch
+
+    kind = type(tensor).__name__
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        layout = "nested" if tensor.is_nested else tensor.layout
+        raise DTypeError(f"{name}: must be a dense tensor; got {layout}. Call .to_dense() first, or multiply its parts")
+    if tensor.is_quantized:
+        raise DTypeError(f"{name}: must hold plain numbers; got {tensor.dtype}. Call .int_repr() or .dequantize() first")
+    if tensor.device.type not in ("cpu", "cuda"):
         raise DeviceError(f"{name}: must be on the CPU or a CUDA device; got {tensor.device}. Move it with .to()")
-    device = HOST if kind == "cpu" else (index or 0)
-    return Operand(name, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), dtype, device, "torch", tensor)
+    if torch.jit.is_tracing():
+        raise ArgumentError(
+            f"{name}: torch.jit.trace would record the result as a constant; got a tensor that is traced. "
+            "Multiply outside of what is traced"
+        )
+    wrapped = type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
+    if wrapped or torch._C._functorch.is_functorch_wrapped_tensor(tensor) or (tensor.numel() and not tensor.data_ptr()):
+        transform = "of vmap, func.grad or another transform, " if not wrapped else ""
+        raise DTypeError(
+            f"{name}: must be a tensor with memory of its own; got {kind}, {transform}which stands for others. "
+            "Pass the tensors behind it"
+        )
 
 
 def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
@@ -110,7 +169,8 @@ def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
     strides = tuple(stride // size for stride in array.strides)
     if not array.size and 0 in strides:  # NumPy's word for an array without elements, not a broadcast
         strides = contiguous_strides(array.shape)
-    return Operand(name, array.ctypes.data, array.shape, strides, array.dtype.name, HOST, "numpy", array)
+    flags = array.flags
+    return Operand(name, array.ctypes.data, array.shape, strides, array.dtype.name, HOST, "numpy", array, flags.writeable)
 
 
 def of_jax(array: Any, name: str) -> Operand:
@@ -129,7 +189,7 @@ def of_jax(array: Any, name: str) -> Operand:
     device = next(iter(devices))
     ordinal = HOST if device.platform == "cpu" else device.local_hardware_id
     strides = contiguous_strides(array.shape)
-    return Operand(name, array.unsafe_buffer_pointer(), array.shape, strides, array.dtype.name, ordinal, "jax", array)
+    return Operand(name, array.unsafe_buffer_pointer(), array.shape, strides, array.dtype.name, ordinal, "jax", array, False)
 
 
 def of_interface(array: Any, name: str, framework: str) -> Operand:
@@ -145,7 +205,9 @@ def of_interface(array: Any, name: str, framework: str) -> Operand:
         ) from error
     device = view.device_id if view.is_device_accessible else HOST
     strides = view.strides or contiguous_strides(view.shape)
-    return Operand(name, view.ptr, tuple(view.shape), tuple(strides), view.dtype.name, device, framework, array)
+    return Operand(
+        name, view.ptr, tuple(view.shape), tuple(strides), view.dtype.name, device, framework, array, not view.readonly
+    )
 
 
 class Described:
@@ -206,6 +268,14 @@ def handed_over(result: Any, like: Operand) -> Any:
 
         return jax.device_put(result, next(iter(like.owner.devices())))
     return result[()] if isinstance(result, np.ndarray) and not result.shape else result
+
+
+def tell_written(out: Any) -> None:
+    """torch counts writes to a tensor: its autograd refuses to go back through numbers that have changed since."""
+    if framework_of(out) == "torch":
+        import torch
+
+        torch.autograd.graph.increment_version(out)
 
 
 def torch_dtype(name: str) -> Any:

@@ -191,6 +191,7 @@ def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_stride
     require_shape_of_output(out.shape, shape)
     require_same_device(out, a)
     require_writable(out)
+    require_no_gradient(out)
     if not elements_apart(out):
         raise StrideError(f"out: each element must have its own memory; strides {out.strides} repeat some. Pass a fresh array")
     if not free_strides and not lines_touch(out):
@@ -219,9 +220,14 @@ def elements_apart(out: Operand) -> bool:
 
 
 def require_writable(out: Operand) -> None:
-    require_writable_array(out.name, out.owner)
     if out.framework == "jax":
         raise ArgumentError(f"{out.name}: JAX arrays cannot be written to. Leave {out.name} away")
+    if not out.writable and out.framework == "torch":
+        raise ArgumentError(
+            f"{out.name}: must hold its numbers as they are; this tensor has torch's negative bit. Pass a fresh one"
+        )
+    if not out.writable:
+        raise ArgumentError(f"{out.name}: must be writable; this array is read-only. Pass a copy")
 
 
 def require_writable_array(name: str, array: object) -> None:
@@ -295,6 +301,9 @@ def require_scalar(name: str, value: Any) -> float:
     raise ArgumentError(f"{name}: must be a real number; got {type(value).__name__}. Call float() on it, or .item() on an array")
 
 
+BLAS_FLAGS = "BLAS' 'N' is False, 'T' is True"
+
+
 def require_flag(name: str, value: object, way_out: str = "Call bool() on it, or leave it away") -> None:
     if not isinstance(value, (bool, np.bool_)):
         raise ArgumentError(f"{name}: must be True or False; got {value!r}. {way_out}")
@@ -339,12 +348,18 @@ def require_whole(name: str, value: float, dtype: np.dtype[Any]) -> None:
 
 
 def require_no_gradient(operand: Operand) -> None:
-    if operand.framework != "torch" or not operand.owner.requires_grad:
+    """Of torch, back or forth: none would be recorded."""
+    if operand.framework != "torch" or operand.owner is None:
         return
     import torch
 
-    if torch.is_grad_enabled():
+    if torch.is_grad_enabled() and operand.owner.requires_grad:
         raise ArgumentError(
             f"{operand.name}: requires a gradient, and none would be recorded. "
             f"Call under torch.no_grad() or pass {operand.name}.detach()"
+        )
+    forward = torch.autograd.forward_ad
+    if forward._current_level >= 0 and forward.unpack_dual(operand.owner).tangent is not None:
+        raise ArgumentError(
+            f"{operand.name}: has a tangent, which would be lost. Pass forward_ad.unpack_dual({operand.name}).primal"
         )

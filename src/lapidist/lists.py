@@ -13,8 +13,9 @@ from functools import lru_cache
 from typing import Any
 
 from lapidist import checks
+from lapidist.apart import require_calls_apart
 from lapidist.arguments import Arguments
-from lapidist.arrays import HOST, Operand, empty, handed_over, on_host
+from lapidist.arrays import HOST, Operand, handed_over, on_host
 from lapidist.config import Config
 from lapidist.driver import query_device
 from lapidist.errors import ArgumentError, ShapeError
@@ -34,6 +35,7 @@ from lapidist.prepare import (
     choose_stream,
     finish_for,
     machine_device,
+    output_of,
     require_no_choice,
     require_stream,
 )
@@ -50,13 +52,11 @@ class ArrayGemm:
     `execute(a, b, c=None, out=None, *, stream=None)` runs it on so many matrices as these lists, or Pointers, hold.
     """
 
-    def __init__(self, a: Any, b: Any, c: Any, out: Any, form: Form, choices: Choices = OPEN) -> None:
-        self._form = form
-        self._batch: Listed | Pointed | None = batch_of(a, b, c, out, form)
-        self.problem = self._batch.problem
-        self.place = choose_place(self._batch.like.device, choices.device)
-        if self._batch.no_kernel is not None and self.place != HOST:
-            raise self._batch.no_kernel
+    def __init__(self, batch: Listed | Pointed, form: Form, choices: Choices = OPEN) -> None:
+        self._form, self.problem = form, batch.problem
+        self.place = choose_place(batch.like.device, choices.device)
+        if batch.no_kernel is not None and self.place != HOST:
+            raise batch.no_kernel
         self._choice = choices.of_kernel
         self._workspace: Operand | None = None  # the caller's, kept alive
         self._own: Addresses | None = None  # where flags and room are in it
@@ -65,15 +65,15 @@ class ArrayGemm:
         if self.place == HOST:
             require_no_choice(choices)
             return
-        if self._batch.like.device == HOST and self.place != MACHINE:
+        if batch.like.device == HOST and self.place != MACHINE:
             raise ArgumentError("device: lists of host arrays are not copied to a GPU. Copy them there first")
         chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
-        problems = dict.fromkeys(self._batch.part(start)[0] for start in range(0, self._batch.count, self._batch.at_once))
+        problems = dict.fromkeys(batch.part(start)[0] for start in range(0, batch.count, batch.at_once))
         self.plans = [make_plan(problem, chip, *self._choice) for problem in problems]
         self._room = room_of(self.plans)
         if choices.workspace is not None:
             given = checks.workspace_of(choices.workspace)
-            self._workspace = checks.require_workspace(given, self._batch.like, self.workspace_bytes)
+            self._workspace = checks.require_workspace(given, batch.like, self.workspace_bytes)
             self._own = given.pointer, given.pointer + self._room[0]
 
     @property
@@ -89,18 +89,16 @@ class ArrayGemm:
         return str(self.plan) if self.plan else f"{self.problem} on the host, by NumPy"
 
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
-        self._batch = batch_of(a, b, c, out, self._form)
-        found = self._batch.problem
+        batch = batch_of(a, b, c, out, self._form)
+        found = batch.problem
         if found.unaligned() != self.problem.unaligned():
             rule = f"must have the geometry that was planned, {self.problem}"
             raise ArgumentError(f"a, b, c, out: {rule}; got {found}. Make a new plan")
-        return self.run(stream)
+        return self.run(batch, stream)
 
-    def run(self, stream: Any = None) -> Any:
-        """On the matrices that were looked at last."""
+    def run(self, batch: Listed | Pointed, stream: Any = None) -> Any:
+        """On matrices of the geometry that was planned."""
         require_stream(stream)
-        batch, self._batch = self._batch, None
-        assert batch is not None
         if self.place == HOST:
             batch.on_host()
         elif self.place == MACHINE:
@@ -174,11 +172,14 @@ class Listed:
         self.count = require_as_many({name: len(values) for name, values in given.items()})
         self.calls = []
         for i in range(self.count):
-            first = Arguments(a[i], b[i], c[i] if c else None, out[i] if out else None, form)
-            target = out[i] if out else empty(first.result_shape, first.like, first.out_dtype)
-            self.calls.append(first if out else first.again(a[i], b[i], c[i] if c else None, target))
+            call = Arguments(a[i], b[i], c[i] if c else None, out[i] if out else None, form)
+            if call.out is None:
+                call.out = output_of(call)[1]
+            self.calls.append(call)
         self.like, self.problem = self.calls[0].like, common_problem(self.calls)
         self.no_kernel, self._is_new = self.calls[0].no_kernel, not out
+        if out:
+            require_calls_apart(self.calls)
 
     @property
     def result(self) -> list[Any]:

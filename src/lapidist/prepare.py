@@ -24,7 +24,7 @@ from lapidist.problem import Offsets, Problem
 from lapidist.routes import RoutedArguments
 from lapidist.scaled import ScaledArguments
 from lapidist.sharing import AUTO, PLANNED, Sharing
-from lapidist.steady import Execute, steady_torch, stream_handle
+from lapidist.steady import Again, steady, stream_handle
 
 MACHINE, ON_HOST = "machine", ("host", "cpu")
 
@@ -56,37 +56,26 @@ class Part(NamedTuple):
     skipped: Offsets
 
 
-class Gemm:
-    """A planned multiplication.
+class Prepared:
+    """A multiplication planned for one geometry, ready to run on any arrays that have it. It holds none of a caller's."""
 
-    `execute(a, b, c=None, out=None, *, stream=None)` runs it on arrays that have the shapes, strides, types and alignment
-    that were planned, and returns the output. The first call checks every rule; on torch tensors the next ones only look
-    whether anything but the memory changed (steady.py).
-    """
-
-    def __init__(self, arguments: Arguments, choices: Choices = OPEN) -> None:
-        self.place = choose_place(arguments.a.device, choices.device)
-        if arguments.no_kernel is not None and self.place != HOST:
-            raise arguments.no_kernel
-        self.shape, self.like = arguments.result_shape, arguments.like
-        self.out_dtype = arguments.out_dtype
-        self._again, self._places = arguments.again, arguments.places
+    def __init__(self, arguments: Arguments, place: int | str, choices: Choices = OPEN) -> None:
+        self.place, self.problem = place, arguments.problem()
+        self.shape, self.out_dtype, self.like = arguments.result_shape, arguments.out_dtype, arguments.like.alone()
+        self.beta = arguments.beta
+        # With k = 0 nothing is multiplied: infinity or NaN in alpha must not meet the empty sum.
+        self.alpha = arguments.alpha if self.problem.k else 0.0
+        self._places = arguments.places
         self._routed = isinstance(arguments, RoutedArguments) or self._places != NOWHERE
-        self.alpha, self.beta = arguments.alpha, arguments.beta
-        self.execute: Execute = self._execute_checked
         self.parts: list[Part] = []
-        self._workspace: Operand | None = None  # the caller's, kept alive
+        self._workspace: Operand | None = None  # the caller's, which belongs to what is prepared with it
         self._room = 0, 0  # bytes of flags, and of what lies behind them
-        self.problem = arguments.problem()
-        if self.problem.k == 0:
-            self.alpha = 0.0  # nothing is multiplied: infinity or NaN in alpha must not meet the empty sum
-        if self.place == HOST:
+        if place == HOST:
             require_no_choice(choices)
             return
-        for operand in (arguments.a, arguments.b, arguments.c, arguments.out):
-            if operand is not None:
-                checks.require_whole_elements(operand)
-        self._load(query_device(self.place) if isinstance(self.place, int) else machine_device(), choices)
+        for operand in arguments.operands:
+            checks.require_whole_elements(operand)
+        self._load(query_device(place) if isinstance(place, int) else machine_device(), choices)
 
     def _load(self, chip: Device, choices: Choices) -> None:
         """Plans for all parts, loaded where they will run on a GPU."""
@@ -135,11 +124,9 @@ class Gemm:
 
     @property
     def direct(self) -> bool:
-        """Whether pointers may go straight to the kernel: arrays on the GPU, of a framework with streams, no gradient wanted."""
-        gradient = self.like.framework == "torch" and self.like.owner.requires_grad
-        if self._routed:
-            return False
-        return self.kernel is not None and self.like.device != HOST and self.like.framework in ("torch", "cupy") and not gradient
+        """Whether pointers may go straight to the kernel: arrays on the GPU, of a framework with streams."""
+        of_streams = self.like.device != HOST and self.like.framework in ("torch", "cupy")
+        return of_streams and self.kernel is not None and not self._routed
 
     def __str__(self) -> str:
         if self.plan is None:
@@ -162,34 +149,15 @@ class Gemm:
                 else:
                     kernel.start(*operands, stream)
 
-    def _execute_checked(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
-        """The first run with this geometry: every rule is checked, and the plan must be the one for it."""
-        if out is None and self.like.framework == "torch" and not self._routed:
-            out = empty(self.shape, self.like, self.out_dtype)
-        arguments = self._again(a, b, c, out)
-        if arguments.result_shape != self.shape or not self._fits(arguments.problem()):
-            raise ArgumentError(
-                f"a, b, c, out: must have the geometry that was planned, {self.problem}; got {arguments.problem()} "
-                "(shape, strides or alignment differ). Make a new plan"
-            )
-        result = self.run(arguments, stream)
-        if self.direct and self.like.framework == "torch":
-            self.execute = steady_torch(self, arguments, self._execute_checked) or self._execute_checked
-        return result
-
-    def _fits(self, problem: Problem) -> bool:
-        """Whether it is the planned problem. The host does not care about alignment."""
-        return problem == self.problem or (self.place == HOST and problem.unaligned() == self.problem.unaligned())
-
     def run(self, arguments: Arguments, stream: Any = None) -> Any:
         """The general path: any place, checked operands."""
         require_stream(stream)
-        out = arguments.out
-        result = out.owner if out is not None else empty(self.shape, arguments.like, self.out_dtype)
-        target = out if out is not None else arguments.full(operand_of(result, "out"))
         if self.place == HOST:
-            self._on_host(arguments, target)
-        elif self.place == MACHINE:
+            return multiply_on_host(arguments)
+        result, target = output_of(arguments)
+        if self._workspace is not None:
+            checks.require_no_overlap(target, self._workspace)
+        if self.place == MACHINE:
             self._on_machine(arguments, target)
         elif arguments.a.device == HOST:
             self._through_gpu(arguments, target, stream)
@@ -199,17 +167,6 @@ class Gemm:
             self.start(arguments.a.pointer, arguments.b.pointer, c.pointer, target.pointer, handle, arguments.places)
             finish_for(arguments.a.framework, handle)
         return arguments.deliver(result)
-
-    def _on_host(self, arguments: Arguments, out: Operand) -> None:
-        types = self.problem.accumulator, self.problem.precision
-        if isinstance(arguments, RoutedArguments):
-            a, b, rows, alpha, beta = arguments.on_host()
-            product = np.empty(arguments.shape, on_host(out).dtype)
-            multiply(a, b, rows, product, alpha, beta, *types)
-            return arguments.to_host(product, out)
-        c = None if arguments.c is None else on_host(arguments.c)
-        factors = arguments.factors_on_host() if isinstance(arguments, ScaledArguments) else None
-        return multiply(on_host(arguments.a), on_host(arguments.b), c, on_host(out), self.alpha, self.beta, *types, factors)
 
     def _on_machine(self, arguments: Arguments, out: Operand) -> None:
         from lapidist import machine
@@ -235,6 +192,67 @@ class Gemm:
             self.start(pointers[0], pointers[1], pointers[2 if c else -1], pointers[-1], handle)
 
 
+class Gemm(Prepared):
+    """A planned multiplication.
+
+    `execute(a, b, c=None, out=None, *, stream=None)` runs it on arrays that have the shapes, strides, types and alignment
+    that were planned, and returns the output. The first call checks every rule; on torch tensors the next ones only look
+    whether anything but the memory changed (steady.py). Arrays of factors, indices, alpha and beta belong to the plan.
+    """
+
+    def __init__(self, arguments: Arguments, choices: Choices = OPEN) -> None:
+        super().__init__(arguments, place_for(arguments, choices), choices)
+        self._kind, self._form = type(arguments), arguments.form
+        self._again: Again | None = None
+
+    def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
+        """On other arrays of the geometry that was planned."""
+        again = self._again
+        result = None if again is None else again(a, b, c, out, stream)
+        return self._execute_checked(a, b, c, out, stream) if result is None else result
+
+    def _execute_checked(self, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+        """Every rule is checked, and the plan must be the one for it."""
+        arguments = self._kind(a, b, c, out, self._form)
+        if arguments.result_shape != self.shape or not self._fits(arguments.problem()):
+            raise ArgumentError(
+                f"a, b, c, out: must have the geometry that was planned, {self.problem}; got {arguments.problem()} "
+                "(shape, strides or alignment differ). Make a new plan"
+            )
+        result = self.run(arguments, stream)
+        self._again = steady(self, arguments)
+        return result
+
+    def _fits(self, problem: Problem) -> bool:
+        """Whether it is the planned problem. The host does not care about alignment."""
+        return problem == self.problem or (self.place == HOST and problem.unaligned() == self.problem.unaligned())
+
+
+def output_of(arguments: Arguments) -> tuple[Any, Operand]:
+    """The array that results go to, the caller's or a new one, and the same as the product's matrices."""
+    if arguments.out is not None:
+        return arguments.out.owner, arguments.out
+    made = empty(arguments.result_shape, arguments.like, arguments.out_dtype)
+    return made, arguments.full(operand_of(made, "out"))
+
+
+def multiply_on_host(arguments: Arguments) -> Any:
+    """By NumPy, with the semantics of kernels."""
+    result, out = output_of(arguments)
+    types = arguments.accumulator, arguments.precision
+    if isinstance(arguments, RoutedArguments):
+        a, b, rows, alpha, beta = arguments.on_host()
+        product = np.empty(arguments.shape, on_host(out).dtype)
+        multiply(a, b, rows, product, alpha, beta, *types)
+        arguments.to_host(product, out)
+    else:
+        c = None if arguments.c is None else on_host(arguments.c)
+        factors = arguments.factors_on_host() if isinstance(arguments, ScaledArguments) else None
+        numbers = arguments.alpha, arguments.beta
+        multiply(on_host(arguments.a), on_host(arguments.b), c, on_host(out), *numbers, *types, factors)
+    return arguments.deliver(result)
+
+
 # ---- places and streams ----
 
 
@@ -258,6 +276,14 @@ def require_no_choice(choices: Choices) -> None:
             f"{asked}: the blocks of a kernel share work, and host arrays are multiplied by NumPy; got split_k or a schedule. "
             'Add device="machine" or device="gpu"'
         )
+
+
+def place_for(arguments: Arguments, choices: Choices) -> int | str:
+    """Where the call runs; types that only NumPy multiplies run on the host."""
+    place = choose_place(arguments.a.device, choices.device)
+    if arguments.no_kernel is not None and place != HOST:
+        raise arguments.no_kernel
+    return place
 
 
 def choose_place(where: int, device: int | str | None) -> int | str:
@@ -303,24 +329,3 @@ def finish_for(framework: str, stream: int) -> None:
         from lapidist.driver import synchronize
 
         synchronize(stream)
-
-
-# ---- what must stay the same between two runs of a plan ----
-
-
-def geometry(array: Any) -> Any:
-    """Everything about an array but its memory, and the alignment of that; None where it is not cheap to tell."""
-    module = type(array).__module__
-    if module == "torch":
-        return array.shape, array.stride(), array.dtype, array.device, array.data_ptr() & 15, array.requires_grad
-    if type(array) is np.ndarray:
-        return array.shape, array.strides, array.dtype, array.ctypes.data & 15
-    if module.startswith("cupy"):
-        return array.shape, array.strides, array.dtype, array.device.id, array.data.ptr & 15
-    return None
-
-
-def pointer_of(array: Any) -> int:
-    if type(array).__module__ == "torch":
-        return array.data_ptr()
-    return operand_of(array, "array").pointer

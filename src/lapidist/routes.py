@@ -37,8 +37,9 @@ class RoutedArguments(Arguments):
         require_one_index_type(list(self.index.values()))
         super().__init__(a, b, c, out, form)
         self.scalars = {name: self._scalar(name, getattr(form, name)) for name in NAMES if is_array(getattr(form, name))}
-        for operand in (*self.index.values(), *self.scalars.values()):
+        for operand in self.extras:
             checks.require_same_device(operand, self.a)
+        self._require_extras_apart()
         if out is None and (wishes.permuted or "scatter_d" in self.index):
             raise ArgumentError(
                 "out: must be given where the output is permuted or scattered; got None. Pass the array to write to"

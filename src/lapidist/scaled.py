@@ -36,6 +36,7 @@ class ScaledArguments(Arguments):
             if getattr(factors, name[-1]) is not None:
                 checks.require_8_bit_floats(name, operand, "Multiply with alpha")
         self.arrays = {name: self._factors_of(name, value) for name, value in zip(NAMES, factors, strict=True) if is_array(value)}
+        self._require_extras_apart()
         if wanted.promote is not None and not wanted.promote and self.scaling().promoted:
             raise ArgumentError(
                 "promote: factors that change along k multiply promoted sums; got False. Leave it away, or give a factor a line"
@@ -52,7 +53,6 @@ class ScaledArguments(Arguments):
         if operand.dtype != "float32":
             raise DTypeError(f"{name}: factors must be float32; got {operand.dtype}. Convert them first")
         checks.require_same_device(operand, self.a)
-        checks.require_no_gradient(operand)
         checks.require_whole_elements(operand)
         if len(self.shape) > 2 and math.prod(operand.shape) != 1:
             raise ShapeError(

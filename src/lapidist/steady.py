@@ -1,4 +1,4 @@
-"""The repeated call on torch tensors: one look tells that nothing changed but the pointers, then the launch.
+"""The repeated call: one look tells that nothing changed but the pointers, then the launch.
 
 This path is what a planned launch costs on the host, so it is written out flat: each attribute of a tensor costs 50 to
 100 nanoseconds, each Python call as much again.
@@ -6,17 +6,20 @@ This path is what a planned launch costs on the host, so it is written out flat:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from lapidist.arrays import empty, stream_of, torch_dtype
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lapidist.arguments import Arguments
     from lapidist.arrays import Operand
-    from lapidist.prepare import Gemm
+    from lapidist.prepare import Prepared
 
-Execute = Callable[..., Any]  # (a, b, c=None, out=None, *, stream=None) -> out
+Again = Callable[[Any, Any, Any, Any, Any], Any]  # (a, b, c, out, stream) -> out, or None: the long way must look
+Sketch = Any  # hashable
 
 
 def stream_handle(stream: Any) -> int:
@@ -37,57 +40,165 @@ def stream_handle(stream: Any) -> int:
     )
 
 
-def steady_torch(gemm: Gemm, arguments: Arguments, checked: Execute) -> Execute | None:
-    """`execute` for tensors of the geometry of `arguments`, which passed every check once; others go to `checked`."""
-    if arguments.out is None or gemm.kernel is None:
+# ---- which of the prepared calls it may be ----
+
+_sketches: dict[type, Callable[[Any], Sketch]] = {}  # by the classes of frameworks, never those of users
+
+
+def sketch(array: Any) -> Sketch:
+    """What is told at once of an array that `steady` can serve; None of others."""
+    if array is None:
         return None
+    look = _sketches.get(type(array)) or sketch_for(type(array))
+    return None if look is None else look(array)
+
+
+def sketch_for(kind: type) -> Callable[[Any], Sketch] | None:
+    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
+    if torch is not None:
+        _sketches.update({torch.Tensor: sketch_of_torch, torch.nn.Parameter: sketch_of_torch})
+    if cupy is not None:
+        _sketches[cupy.ndarray] = sketch_of_cupy
+    return _sketches.get(kind)
+
+
+def sketch_of_torch(tensor: Any) -> Sketch:
+    try:
+        return tensor.shape, tensor.dtype, tensor.is_contiguous()
+    except RuntimeError:  # what torch calls sparse, nested, ...: the long way says that
+        return None
+
+
+def sketch_of_cupy(array: Any) -> Sketch:
+    return array.shape, array.dtype, array.flags.c_contiguous
+
+
+# ---- the call itself ----
+
+
+def steady(ready: Prepared, arguments: Arguments) -> Again | None:
+    """The call again, for arrays of the geometry of `arguments`, which passed every check; None: each must be checked.
+
+    Nothing of `arguments` is kept but numbers.
+    """
+    if not ready.direct:
+        return None
+    return (steady_torch if ready.like.framework == "torch" else steady_cupy)(ready, arguments)
+
+
+def steady_torch(ready: Prepared, arguments: Arguments) -> Again | None:
     import torch
 
-    a0, b0, d0 = arguments.a.owner, arguments.b.owner, arguments.out.owner
-    in_place = arguments.c is not None
-    if a0.requires_grad or b0.requires_grad or (arguments.c is not None and arguments.c.owner is not d0):
+    tensors = tensors_of(arguments)
+    if ready.kernel is None or any(sketch(tensor) is None or tensor.is_neg() for tensor in tensors):
         return None
-    ordinal, shape = arguments.a.device, gemm.shape
-    a_type, d_type = a0.dtype, d0.dtype
-    a_bits, b_bits, d_bits = a0.data_ptr() & 15, b0.data_ptr() & 15, d0.data_ptr() & 15
-    a_low, a_high = forbidden_distances(arguments.out, arguments.a)
-    b_low, b_high = forbidden_distances(arguments.out, arguments.b)
-    alike, alike_by_parts = compared_at_once(a0, b0, d0), compared_by_parts(a0, b0, d0)
-    current_stream, start = torch._C._cuda_getCurrentRawStream, gemm.kernel.start
-    swap = gemm.kernel.plan.problem.transposed
-    sound = (0, 0, 0)  # the last addresses that were found aligned as planned, and the output apart from the operands
+    ordinal, shape, dtype = ready.like.device, arguments.result_shape, torch_dtype(arguments.out_dtype)
+    own_type = dtype is tensors[0].dtype
+    reads_c, in_place = arguments.c is not None, arguments.c is not None and len(tensors) == 3
+    bits = [tensor.data_ptr() & 15 for tensor in tensors]
+    a_bits, b_bits, d_bits, c_bits = bits if len(bits) == 4 else (*bits, bits[2])
+    (a_low, a_high), (b_low, b_high), (c_low, c_high) = distances(arguments)
+    alike, alike_by_parts = compared_at_once(*tensors), compared_by_parts(*tensors)
+    watched = any(tensor.requires_grad for tensor in tensors)
+    tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
+    current_stream, start, count_write = torch._C._cuda_getCurrentRawStream, ready.kernel.start, torch._C._increment_version
+    swap = ready.kernel.plan.problem.transposed
+    sound = (0, 0, 0, 0)  # the last addresses that were found aligned as planned, and the output apart from what is read
 
-    def execute(a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
+    def again(a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
         nonlocal sound
         try:
-            if out is None:
-                out = a.new_empty(shape) if d_type is a_type else a.new_empty(shape, dtype=d_type)
-            addresses = pa, pb, pd = a.data_ptr(), b.data_ptr(), out.data_ptr()
+            made = out is None
+            if made:
+                out = a.new_empty(shape) if own_type else a.new_empty(shape, dtype=dtype)
+            if reads_c and not in_place:
+                if not (alike(a, b, out, c) or alike_by_parts(a, b, out, c)):
+                    return None
+                pc = c.data_ptr()
+            elif (c is out if in_place else not reads_c) and (alike(a, b, out) or alike_by_parts(a, b, out)):
+                pc = out.data_ptr()
+            else:
+                return None
+            pa, pb, pd = a.data_ptr(), b.data_ptr(), out.data_ptr()
+        except (AttributeError, TypeError, RuntimeError):
+            return None  # no tensors, or none with memory: the long way says what they are
+        addresses = pa, pb, pc, pd
+        if addresses != sound:
             if (
-                (alike(a, b, out) or alike_by_parts(a, b, out))
-                and (c is out if in_place else c is None)
-                and (
-                    addresses == sound
-                    or (
-                        (pa ^ a_bits | pb ^ b_bits | pd ^ d_bits) & 15 == 0
-                        and not a_low < pd - pa < a_high
-                        and not b_low < pd - pb < b_high
-                    )
-                )
+                (pa ^ a_bits | pb ^ b_bits | pc ^ c_bits | pd ^ d_bits) & 15
+                or not (pa and pb and pc and pd)
+                or a_low < pd - pa < a_high
+                or b_low < pd - pb < b_high
+                or c_low < pd - pc < c_high
             ):
-                sound = addresses
-                if swap:
-                    pa, pb = pb, pa
-                start(pa, pb, pd, pd, current_stream(ordinal) if stream is None else stream_handle(stream))
-                return out
-        except (AttributeError, TypeError):
-            pass  # not tensors: the long way says what they are
-        return checked(a, b, c, out, stream=stream)
+                return None
+            sound = addresses
+        if tracing() or forward._current_level >= 0 or (watched and gradients()):
+            return None
+        if swap:
+            pa, pb = pb, pa
+        start(pa, pb, pc, pd, current_stream(ordinal) if stream is None else stream_handle(stream))
+        if not made:
+            count_write((out,))  # autograd must not go back through what was there before
+        return out
 
-    return execute
+    return again
 
 
-Alike = Callable[[Any, Any, Any], bool]  # whether three tensors have the geometry, type and device of three others
+def tensors_of(arguments: Arguments) -> list[Any]:
+    """A, B and the output, one that is like it where none was given, and C where it lies elsewhere."""
+    a, b, c, out = arguments.a, arguments.b, arguments.c, arguments.out
+    made = empty(arguments.result_shape, a, arguments.out_dtype) if out is None else out.owner
+    return [a.owner, b.owner, made, *([] if c is None or c.owner is made else [c.owner])]
+
+
+def distances(arguments: Arguments) -> tuple[tuple[int, int], ...]:
+    """The forbidden ones of the output from A, B and C; C may be the output itself, which has none."""
+    out, c = arguments.out or arguments.full(arguments.fresh()), arguments.c
+    apart = c is not None and (arguments.out is None or c.owner is not arguments.out.owner)
+    return (
+        forbidden_distances(out, arguments.a),
+        forbidden_distances(out, arguments.b),
+        forbidden_distances(out, c) if c is not None and apart else (0, 0),
+    )
+
+
+def steady_cupy(ready: Prepared, arguments: Arguments) -> Again | None:
+    """CuPy's attributes are dear: they are compared as one tuple an array."""
+    if ready.kernel is None or (
+        arguments.c is not None and (arguments.out is None or arguments.c.owner is not arguments.out.owner)
+    ):
+        return None
+    like, shape, dtype = arguments.a.alone(), arguments.result_shape, arguments.out_dtype
+    made_anew, reads_c = arguments.out is None, arguments.c is not None
+    known = [geometry_of_cupy(operand.owner) for operand in (arguments.a, arguments.b, arguments.out) if operand is not None]
+    (a_low, a_high), (b_low, b_high), _ = distances(arguments)
+    start, swap = ready.kernel.start, ready.kernel.plan.problem.transposed
+
+    def again(a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+        try:
+            found = [geometry_of_cupy(array) for array in ((a, b) if out is None else (a, b, out))]
+        except AttributeError:
+            return None
+        if found != known or (c is not out if reads_c else c is not None) or made_anew is not (out is None):
+            return None
+        out = empty(shape, like, dtype) if out is None else out
+        pa, pb, pd = a.data.ptr, b.data.ptr, out.data.ptr
+        if a_low < pd - pa < a_high or b_low < pd - pb < b_high:
+            return None
+        if swap:
+            pa, pb = pb, pa
+        start(pa, pb, pd, pd, stream_of("cupy", like.device) if stream is None else stream_handle(stream))
+        return out
+
+    return again
+
+
+def geometry_of_cupy(array: Any) -> tuple[Any, ...]:
+    return array.shape, array.strides, array.dtype, array.device.id, array.data.ptr & 15
+
+
+Alike = Callable[..., bool]  # whether tensors have the geometry, type and device of as many others
 
 
 def compared_at_once(*tensors: Any) -> Alike:
@@ -107,26 +218,24 @@ def compared_at_once(*tensors: Any) -> Alike:
     return alike
 
 
-def compared_by_parts(a0: Any, b0: Any, d0: Any) -> Alike:
-    a_type, b_type, d_type, ordinal = a0.dtype, b0.dtype, d0.dtype, a0.get_device()
-    a_shape, b_shape, d_shape = a0.shape, b0.shape, d0.shape
-    a_same, b_same, d_same = same_strides(a0), same_strides(b0), same_strides(d0)
+def compared_by_parts(*tensors: Any) -> Alike:
+    parts = [compared(tensor) for tensor in tensors]
+    return lambda *others: all(alike(other) for alike, other in zip(parts, others, strict=True))
 
-    def alike(a: Any, b: Any, out: Any) -> bool:
+
+def compared(tensor: Any) -> Alike:
+    dtype, device, shape, same = tensor.dtype, tensor.device, tensor.shape, same_strides(tensor)
+    wants_gradient = tensor.requires_grad
+
+    def alike(other: Any) -> bool:
         return (
-            a.shape == a_shape
-            and b.shape == b_shape
-            and out.shape == d_shape
-            and a_same(a)
-            and b_same(b)
-            and d_same(out)
-            and a.dtype is a_type
-            and b.dtype is b_type
-            and out.dtype is d_type
-            and a.get_device() == ordinal
-            and b.get_device() == ordinal
-            and out.get_device() == ordinal
-            and not (a.requires_grad or b.requires_grad)
+            type(other) in _sketches
+            and other.shape == shape
+            and same(other)
+            and other.dtype is dtype
+            and other.device == device
+            and other.requires_grad is wants_gradient
+            and not other.is_neg()
         )
 
     return alike

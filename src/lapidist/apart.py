@@ -1,0 +1,77 @@
+"""Whether the products of a list keep out of each other's way: none writes where another reads or writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lapidist.arguments import Arguments
+from lapidist.arrays import Operand
+from lapidist.dtypes import size_of
+from lapidist.errors import StrideError
+
+Lines = np.ndarray[Any, Any]  # (first byte, one past the last, number of the product) of each line of memory, sorted
+
+
+def require_calls_apart(calls: Sequence[Arguments]) -> None:
+    """Each call was checked by itself. Inputs may be shared, and C may be the output of its own product."""
+    require_copies_apart([call.given for call in calls])
+    written = lines_of([call.out for call in calls])
+    shared = np.flatnonzero(written[1:, 0] < written[:-1, 1])
+    if shared.size:
+        refuse("out", *written[shared[0] : shared[0] + 2, 2])
+    for name in ("a", "b", "c"):
+        read = lines_of([getattr(call, name) for call in calls])
+        first = np.searchsorted(written[:, 1], read[:, 0], side="right")  # the lines of outputs that a line that is read meets
+        after = np.searchsorted(written[:, 0], read[:, 1])
+        for line in np.flatnonzero(first < after):
+            number, met = read[line, 2], written[first[line] : after[line], 2]
+            if (met != number).any():
+                refuse(name, number, met[met != number][0])
+
+
+def require_copies_apart(arrays: Sequence[Any]) -> None:
+    """Outputs on the host that results are copied to in the end, when all has been read."""
+    for number, array in enumerate(arrays):
+        for other in range(number if array is not None else 0):
+            if arrays[other] is not None and np.shares_memory(array, arrays[other]):
+                refuse("out", number, other)
+
+
+def refuse(name: str, number: int, other: int) -> None:
+    """`other` is the product whose output it is."""
+    raise StrideError(
+        f"out: must not share memory with another product of the lists; out[{other}] overlaps {name}[{number}]. "
+        "Pass separate arrays, or one list after the other"
+    )
+
+
+def lines_of(operands: Sequence[Operand | None]) -> Lines:
+    """The stretches of memory of all matrices; of a matrix without contiguous lines, with what lies in their gaps."""
+    alike: dict[Any, list[tuple[int, int]]] = {}
+    for number, operand in enumerate(operands):
+        if operand is not None and 0 not in operand.shape:
+            form = operand.shape, operand.strides, size_of(operand.dtype)
+            alike.setdefault(form, []).append((operand.pointer, number))
+    found = [np.empty((0, 3), np.int64)]
+    for form, places in alike.items():
+        each = np.array(places, np.int64)
+        lines = lines_within(*form)[None] + each[:, 0, None, None]
+        numbers = np.broadcast_to(each[:, 1, None, None], (*lines.shape[:2], 1))
+        found.append(np.concatenate([lines, numbers], axis=2).reshape(-1, 3))
+    together = np.concatenate(found)
+    return together[np.argsort(together[:, 0], kind="stable")]
+
+
+def lines_within(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Lines:
+    """First and last byte of each line of a matrix, from its pointer on. Lines that touch are one."""
+    (rows, cols), (row_step, col_step) = shape[-2:], (stride * size for stride in strides[-2:])
+    if abs(row_step) < abs(col_step):
+        rows, cols, row_step, col_step = cols, rows, col_step, row_step
+    low, high = min(0, (cols - 1) * col_step), max(0, (cols - 1) * col_step) + size
+    if abs(row_step) <= high - low:
+        low, high, rows = low + min(0, (rows - 1) * row_step), high + max(0, (rows - 1) * row_step), 1
+    starts = np.arange(rows, dtype=np.int64) * row_step
+    return np.stack([starts + low, starts + high], axis=1)

@@ -1,0 +1,158 @@
+"""What is written is apart from all that is read; and nothing of a caller's outlives the call."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist.errors import StrideError
+from lapidist.verify import judge
+
+PLACES = pytest.mark.parametrize("device", ["host", "machine"])
+
+
+def normal(rng: np.random.Generator, *shape: int) -> Any:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+# ---- lists ----
+
+
+@PLACES
+@pytest.mark.parametrize("name", ["a", "b", "c", "out"])
+def test_an_output_that_another_product_uses_is_refused(rng: np.random.Generator, device: str, name: str) -> None:
+    given = {name: [normal(rng, 6, 6) for _ in range(3)] for name in ("a", "b", "c", "out")}
+    given[name][2] = given["out"][0]
+    before = given["out"][0].copy()
+    with pytest.raises(StrideError, match=rf"out: must not share memory .*out\[\d\] overlaps {name}\[\d\]"):
+        lapidist.gemm(given["a"], given["b"], given["c"], beta=1.0, out=given["out"], device=device)
+    assert np.array_equal(given["out"][0], before)
+
+
+@PLACES
+@pytest.mark.parametrize("where", ["columns", "rows", "tiles", "every other row"])
+def test_outputs_side_by_side_in_one_buffer_are_taken(rng: np.random.Generator, device: str, where: str) -> None:
+    board = np.zeros((12, 12), np.float32)
+    views = {
+        "columns": [board[:6, :6], board[:6, 6:]],
+        "rows": [board[:6, :6], board[6:, :6]],
+        "tiles": [board[:6, :6], board[:6, 6:], board[6:, :6], board[6:, 6:]],
+        "every other row": [board[::2, :6], board[1::2, :6]],
+    }[where]
+    a, b = ([normal(rng, 6, 6) for _ in views] for _ in range(2))
+    a[1] = a[0]  # inputs may be shared
+    lapidist.gemm(a, b, out=views, device=device)
+    for first, second, out in zip(a, b, views, strict=True):
+        assert judge(out, first, second).ok
+
+
+def test_outputs_that_share_one_element_are_refused() -> None:
+    board, eye = np.zeros((6, 11), np.float32), np.eye(6, dtype=np.float32)
+    with pytest.raises(StrideError, match="out: must not share memory"):
+        lapidist.gemm([eye, eye], [eye, eye], out=[board[:, :6], board[:, 5:]])
+
+
+@PLACES
+def test_c_may_be_its_own_output(rng: np.random.Generator, device: str) -> None:
+    a, b, out = ([normal(rng, 6, 6) for _ in range(3)] for _ in range(3))
+    before = [each.copy() for each in out]
+    lapidist.gemm(a, b, out, beta=1.0, out=out, device=device)
+    for first, second, c, d in zip(a, b, before, out, strict=True):
+        assert judge(d, first, second, c, beta=1.0).ok
+
+
+@PLACES
+def test_a_plan_of_lists_serves_several_threads(rng: np.random.Generator, device: str) -> None:
+    plan = lapidist.plan([normal(rng, 6, 6)] * 2, [normal(rng, 6, 6)] * 2, device=device)
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        own = np.random.default_rng(seed)
+        for _ in range(5 if device == "machine" else 50):
+            a, b = ([normal(own, 6, 6) for _ in range(2)] for _ in range(2))
+            out = [np.full((6, 6), np.nan, np.float32) for _ in range(2)]
+            try:
+                plan.execute(a, b, None, out)
+                wrong.extend(x for x in zip(out, a, b, strict=True) if not judge(*x).ok)
+            except Exception as error:
+                wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+# ---- arrays beside the operands ----
+
+
+@PLACES
+def test_side_by_side_with_an_operand_is_apart(rng: np.random.Generator, device: str) -> None:
+    buffer = normal(rng, 8, 16)
+    a, out, b = buffer[:, :8], buffer[:, 8:], normal(rng, 8, 8)
+    kept = a.copy()
+    lapidist.matmul(a, b, out=out, device=device)
+    assert np.array_equal(a, kept)
+    assert judge(out, a, b).ok
+
+
+@PLACES
+@pytest.mark.parametrize("name", ["scale_a", "scale_b", "alpha", "beta", "gather_a", "gather_b", "scatter_d"])
+def test_an_output_over_what_is_read_beside_a_and_b_is_refused(device: str, name: str) -> None:
+    import ml_dtypes
+
+    factors = name.startswith("scale")
+    kind: Any = ml_dtypes.float8_e4m3fn if factors else np.float32
+    a, out = np.ones((8, 8), kind), np.zeros((8, 8), np.float32)
+    over = out.reshape(-1)[8:16]
+    given: dict[str, Any] = {name: over if factors else over[:1] if name in ("alpha", "beta") else over.view(np.int32)}
+    given |= {"c": np.zeros((8, 8), np.float32)} if name == "beta" else {}
+    with pytest.raises(StrideError, match=f"out: must not overlap {name}"):
+        lapidist.gemm(a, a.T, out=out, device=device, **given)
+    assert not out.any()
+
+
+# ---- nothing is kept ----
+
+
+@PLACES
+@pytest.mark.parametrize("way", ["matmul", "matmul(out)", "gemm", "gemm(c, out)", "factors", "lists", "plan", "plan of lists"])
+def test_arrays_die_with_their_call(device: str, way: str) -> None:
+    import ml_dtypes
+
+    def called() -> tuple[list[weakref.ref[Any]], Any]:
+        kind: Any = ml_dtypes.float8_e4m3fn if way == "factors" else np.float32
+        a, b, c, out = np.ones((5, 4), kind), np.ones((4, 6), kind), np.ones((5, 6), np.float32), np.ones((5, 6), np.float32)
+        scale = np.ones(1, np.float32)
+        kept: Any = None
+        if way == "matmul":
+            lapidist.matmul(a, b, device=device)
+        elif way == "matmul(out)":
+            lapidist.matmul(a, b, out=out, device=device)
+        elif way == "gemm":
+            lapidist.gemm(a, b, device=device)
+        elif way == "gemm(c, out)":
+            lapidist.gemm(a, b, c, beta=0.5, out=out, device=device)
+        elif way == "factors":
+            lapidist.matmul(a, b, scale_a=scale, device=device)
+        elif way == "lists":
+            lapidist.gemm([a], [b], out=[out], device=device)
+        elif way == "plan":
+            kept = lapidist.plan(a, b, c, beta=1.0, out=out, device=device)
+            kept.execute(a, b, c, out)
+        else:
+            kept = lapidist.plan([a], [b], [c], beta=1.0, out=[out], device=device)
+            kept.execute([a], [b], [c], [out])
+        return [weakref.ref(array) for array in (a, b, c, out, scale)], kept
+
+    references, _plan = called()
+    gc.collect()
+    assert [reference() for reference in references] == [None] * 5
