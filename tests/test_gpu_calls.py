@@ -1,0 +1,174 @@
+"""Calls that are repeated on a GPU: the short way is as strict as the long one, and keeps nothing."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import pytest
+
+import lapidist
+from lapidist.errors import ArgumentError, LapidistError, StrideError
+from lapidist.verify import judge
+from on_gpu import normal, poisoned
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("form", ["new", "out", "out by columns", "in place", "c", "c and out", "vectors", "batch"])
+def test_every_form_again_and_again(torch: Any, form: str) -> None:
+    """Three turns: the long way, and twice the short one; with new memory each time, and numbers that change."""
+    for _ in range(3):
+        a, b = normal(torch, 40, 72), normal(torch, 72, 24)
+        if form == "batch":
+            a, b = normal(torch, 5, 40, 72), normal(torch, 72, 24)
+        if form == "vectors":
+            a = a[0]
+        c = normal(torch, *(a @ b).shape)
+        before = c.clone()
+        if form in ("new", "batch", "vectors"):
+            assert judge(lapidist.matmul(a, b), a, b).ok
+        elif form == "out":
+            out = poisoned(torch, 40, 24)
+            assert lapidist.matmul(a, b, out=out) is out
+            assert judge(out, a, b).ok
+        elif form == "out by columns":
+            out = poisoned(torch, 24, 40).T
+            assert judge(lapidist.matmul(a, b, out=out), a, b).ok
+        elif form == "in place":
+            assert lapidist.gemm(a, b, c, beta=0.5, out=c) is c
+            assert judge(c, a, b, before, beta=0.5).ok
+        elif form == "c":
+            assert judge(lapidist.gemm(a, b, c, alpha=2.0, beta=0.5), a, b, c, alpha=2.0, beta=0.5).ok
+        else:
+            out = poisoned(torch, 40, 24)
+            assert judge(lapidist.gemm(a, b, c, beta=0.5, out=out), a, b, c, beta=0.5).ok
+
+
+def test_layouts_types_and_alignments_by_turns(torch: Any) -> None:
+    """What one call was prepared for does not serve the next one of other strides, types or addresses."""
+    x = normal(torch, 48, 48)
+    kinds = [x, x.T, x.half(), x.bfloat16(), normal(torch, 48, 49)[:, 1:], normal(torch, 48 * 48 + 1)[1:].view(48, 48)]
+    for _ in range(3):
+        for a in kinds:
+            for b in (a, a.T):
+                assert judge(lapidist.matmul(a, b), a, b).ok
+                out = poisoned(torch, 48, 48, dtype=str(a.dtype)[6:])
+                assert judge(lapidist.matmul(a, b, out=out), a, b).ok
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+def test_overlaps_are_refused_on_the_short_way_too(torch: Any, name: str) -> None:
+    given = {"a": normal(torch, 32, 32), "b": normal(torch, 32, 32), "c": normal(torch, 32, 32)}
+    out = poisoned(torch, 33, 32)
+    for _ in range(3):
+        lapidist.gemm(**given, beta=1.0, out=out[:32])
+    kept = out.clone()
+    given[name] = out[1:]
+    with pytest.raises(StrideError, match=f"out: must not overlap {name}"):
+        lapidist.gemm(**given, beta=1.0, out=out[:32])
+    assert torch.equal(out, kept)
+
+
+def test_arrays_die_with_their_calls(torch: Any) -> None:
+    torch.cuda.synchronize()
+    gc.collect()
+    plans, before = [], torch.cuda.memory_allocated()
+    for m in range(64, 512, 64):
+        a, b, c = normal(torch, m, 512), normal(torch, 512, 512), normal(torch, m, 512)
+        for _ in range(2):
+            lapidist.matmul(a, b)
+            lapidist.matmul(a, b, out=c)
+            lapidist.gemm(a, b, c, beta=1.0, out=c)
+            lapidist.gemm([a, a], [b, b])
+        plans.append(lapidist.plan(a, b, c, beta=1.0, out=c))
+        plans[-1].execute(a, b, c, c)
+        plans.append(lapidist.plan([a], [b]))
+    del a, b, c
+    gc.collect()
+    assert torch.cuda.memory_allocated() == before
+
+
+def test_negative_bits(torch: Any) -> None:
+    z = torch.randn(40, 40, dtype=torch.complex64, device="cuda")
+    a, b = z.conj().imag, normal(torch, 40, 40)
+    assert a.is_neg()
+    for _ in range(2):
+        for x, y in ((a, b), (b, a), (a, a)):
+            assert judge(lapidist.matmul(x, y), x.resolve_neg(), y.resolve_neg()).ok
+        assert judge(lapidist.gemm(b, b, a, beta=1.0), b, b, a.resolve_neg(), beta=1.0).ok
+
+
+def test_autograd_hears_of_every_write(torch: Any) -> None:
+    x, y, buffer = normal(torch, 32, 16), normal(torch, 16, 24), normal(torch, 32, 24)
+    w = torch.randn(32, 24, device="cuda", requires_grad=True)
+    for _ in range(3):
+        loss = (w * buffer).sum()
+        lapidist.matmul(x, y, out=buffer)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
+    version = buffer._version
+    lapidist.plan(x, y, out=buffer).execute(x, y, None, buffer)
+    assert buffer._version > version
+
+
+def test_gradients_are_asked_for_at_each_call(torch: Any) -> None:
+    """What was prepared under no_grad does not let a gradient get lost later."""
+    weight, x = torch.nn.Parameter(normal(torch, 32, 32)), normal(torch, 32, 32)
+    with torch.no_grad():
+        for _ in range(3):
+            assert judge(lapidist.matmul(x, weight), x, weight.detach()).ok
+    with pytest.raises(ArgumentError, match="b: requires a gradient"):
+        lapidist.matmul(x, weight)
+    out = torch.zeros(32, 32, device="cuda", requires_grad=True)
+    with torch.no_grad():
+        for _ in range(3):
+            lapidist.matmul(x, x, out=out)
+    with pytest.raises(ArgumentError, match="out: requires a gradient"):
+        lapidist.matmul(x, x, out=out)
+    with torch.inference_mode():
+        made = torch.zeros(32, 32, device="cuda")
+        for _ in range(3):
+            assert judge(lapidist.matmul(x, x, out=made), x, x).ok
+
+
+def test_what_has_lost_its_memory_is_refused(torch: Any) -> None:
+    a, b = normal(torch, 32, 32), normal(torch, 32, 32)
+    for _ in range(3):
+        lapidist.matmul(a, b)
+    a.untyped_storage().resize_(0)
+    with pytest.raises(LapidistError, match="a: must be a tensor with memory of its own"):
+        lapidist.matmul(a, b)
+
+
+def test_lists_from_several_threads(torch: Any) -> None:
+    plan = lapidist.plan([normal(torch, 32, 32)] * 3, [normal(torch, 32, 32)] * 3)
+    wrong: list[Any] = []
+
+    def work() -> None:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            for _ in range(50):
+                a, b = ([normal(torch, 32, 32) for _ in range(3)] for _ in range(2))
+                out = [poisoned(torch, 32, 32) for _ in range(3)]
+                plan.execute(a, b, None, out)
+                wrong.extend(x for x in zip(out, a, b, strict=True) if not judge(*x).ok)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_cupy_again_and_again(torch: Any) -> None:
+    import cupy
+
+    for _ in range(3):
+        a, b = cupy.random.randn(40, 24, dtype="float32"), cupy.random.randn(24, 32, dtype="float32")
+        out = cupy.full((40, 32), cupy.nan, dtype="float32")
+        for made in (lapidist.matmul(a, b), lapidist.matmul(a, b, out=out), lapidist.gemm(a, b, out, beta=0.0, out=out)):
+            assert judge(torch.from_dlpack(made), torch.from_dlpack(a), torch.from_dlpack(b)).ok
+        with pytest.raises(StrideError, match="out: must not overlap a"):
+            lapidist.matmul(a[:, :24], b[:, :24], out=a)
