@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from lapidist import cache as kept
 from lapidist import compiler
 from lapidist.compiler import cache_key, compile_kernel, compile_options, compile_source, compile_to_ptx
 from lapidist.errors import CompileError, DeviceError
@@ -177,7 +178,7 @@ def test_another_process_sees_a_whole_entry_or_none(cache: Path, monkeypatch: py
     rename = os.replace
 
     def watch(source: str, target: Path) -> None:
-        seen.append((target.exists(), compiler.read_cache(Path(source), "twice", "sm_90a")))
+        seen.append((target.exists(), kept.decode(Path(source).read_bytes(), target.stem, "twice", "sm_90a")))
         rename(source, target)
 
     monkeypatch.setattr(os, "replace", watch)
@@ -248,16 +249,6 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path / "file" / "cache"))
     assert build().cubin
     assert entries(tmp_path) == ["file"]
-
-
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LAPIDIST_CACHE_DIR", "/some/where")
-    assert compiler.cache_directory() == Path("/some/where")
-    monkeypatch.delenv("LAPIDIST_CACHE_DIR")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert compiler.cache_directory() == Path("/xdg/lapidist")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert compiler.cache_directory() == Path.home() / ".cache" / "lapidist"
 
 
 # ---- errors ----

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import NamedTuple
 
+from lapidist.cache_folder import VARIABLE, cache_directory
 from lapidist.compiler import compile_kernel, include_paths, load_nvrtc
 from lapidist.errors import LapidistError
 
@@ -85,8 +86,9 @@ def asked(worker: subprocess.Popen[str], order: Order) -> Answer:
 
 @contextmanager
 def workers(count: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """They find this package where this process does, and end with their input."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)}
+    """They find this package and the cache where this process does, and end with their input."""
+    found = {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path), VARIABLE: str(cache_directory())}
+    environment = {**os.environ, **found}
     command = [sys.executable, "-m", MODULE]
     started = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(count)

@@ -1,28 +1,31 @@
-"""CUDA C++ to Binary: NVRTC compiles at run time, a directory of files keeps what it made.
+"""CUDA C++ to Binary: NVRTC compiles at run time, cache.py keeps what it made.
 
 No nvcc, host compiler, driver or GPU is needed. One pass gives the PTX (for the machine and the static counts) and the
-cubin (for the GPU); without the assembler, the PTX alone, it takes three fifths of the time. The cache never stands in the
-way: an entry that cannot be read is compiled again, one that cannot be written is done without.
+cubin (for the GPU); without the assembler, the PTX alone, it takes three fifths of the time.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import tempfile
-import zlib
+import threading
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 
+from lapidist import cache as kept
+from lapidist.cache_folder import cache_directory as cache_directory  # tuned.py asks here
 from lapidist.errors import CompileError, DeviceError
 from lapidist.launch import Binary
 
 CUDA_SOURCES = Path(__file__).parent / "cuda"
-CACHE_FORMAT = b"lapidist-binary-2\n"
 NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13.0,<14"'
+
+
+# Threads take turns: NVRTC has locks of its own, and with many threads inside its heap was found corrupted. A fork waits for
+# the turn under way, since a child would find these locks taken by threads that it does not have.
+_one_at_a_time = threading.RLock()
+os.register_at_fork(before=_one_at_a_time.acquire, after_in_parent=_one_at_a_time.release, after_in_child=_one_at_a_time.release)
 
 
 def compile_kernel(
@@ -32,18 +35,22 @@ def compile_kernel(
     architecture: str,
     more: tuple[str, ...] = (),
     assembled: bool = True,
+    anew: bool = False,
 ) -> Binary:
-    """Compile the file `source` (a path below lapidist/cuda) with `-D` defines and more options for `architecture` ("sm_90a")."""
+    """Compile the file `source` (a path below lapidist/cuda) with `-D` defines and more options for `architecture` ("sm_90a").
+
+    `anew`: whatever the cache has, which the driver refused.
+    """
     text = (CUDA_SOURCES / source).read_text()
     options = (*compile_options(defines, architecture), *more)
-    make = compile_source if assembled else compile_to_ptx
-    return make(text, entry, options, architecture, source)
+    if not assembled:
+        return compile_to_ptx(text, entry, options, architecture, source)
+    return compile_source(text, entry, options, architecture, source, anew)
 
 
-def kept_at(source: str, entry: str, defines: Mapping[str, object], architecture: str, more: tuple[str, ...] = ()) -> Path:
-    """Where the cache has that binary, or would have it."""
-    options = (*compile_options(defines, architecture), *more)
-    return cache_directory() / f"{cache_key((CUDA_SOURCES / source).read_text(), entry, options)}.bin"
+def key_of(source: str, entry: str, defines: Mapping[str, object], architecture: str, more: tuple[str, ...] = ()) -> str:
+    """The name under which the cache has that binary, or would have it."""
+    return cache_key((CUDA_SOURCES / source).read_text(), entry, (*compile_options(defines, architecture), *more))
 
 
 def compile_options(defines: Mapping[str, object], architecture: str) -> tuple[str, ...]:
@@ -55,20 +62,23 @@ def compile_options(defines: Mapping[str, object], architecture: str) -> tuple[s
     return (f"--gpu-architecture={architecture}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", "--no-cache", *macros)
 
 
-def compile_source(text: str, entry: str, options: tuple[str, ...], architecture: str, name: str) -> Binary:
+def compile_source(text: str, entry: str, options: tuple[str, ...], architecture: str, name: str, anew: bool = False) -> Binary:
     """Compile CUDA C++ text, through the cache."""
-    path = cache_directory() / f"{cache_key(text, entry, options)}.bin"
-    cached = read_cache(path, entry, architecture)
-    if cached is not None:
-        return cached
-    binary = run_nvrtc(text, entry, options, architecture, name)
-    write_cache(path, binary)
-    return binary
+    key = cache_key(text, entry, options)
+    found = None if anew else kept.read(key, entry, architecture)
+    if found is not None:
+        return found
+    with _one_at_a_time:
+        found = None if anew else kept.read(key, entry, architecture)  # by whom this thread waited for, maybe
+        if found is None:
+            found = run_nvrtc(text, entry, options, architecture, name)
+            kept.write(key, found)
+        return found
 
 
 def compile_to_ptx(text: str, entry: str, options: tuple[str, ...], architecture: str, name: str) -> Binary:
     """The same PTX, and neither cubin nor the assembler's report, unless the cache has them."""
-    whole = read_cache(cache_directory() / f"{cache_key(text, entry, options)}.bin", entry, architecture)
+    whole = kept.read(cache_key(text, entry, options), entry, architecture)
     return whole or compile_source(text, entry, unassembled(options), architecture, name)
 
 
@@ -78,7 +88,7 @@ def unassembled(options: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def cache_key(text: str, entry: str, options: tuple[str, ...]) -> str:
-    digest = hashlib.sha256(CACHE_FORMAT)
+    digest = hashlib.sha256()
     for part in (text, entry, *options, "{}.{}".format(*nvrtc_version()), header_fingerprint()):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()
@@ -91,52 +101,6 @@ def header_fingerprint() -> str:
     for header in sorted(CUDA_SOURCES.rglob("*.cuh")):
         digest.update(header.name.encode() + header.read_bytes())
     return digest.hexdigest()
-
-
-# ---- the directory of binaries ----
-
-
-def cache_directory() -> Path:
-    """LAPIDIST_CACHE_DIR, else the user's cache folder."""
-    chosen = os.environ.get("LAPIDIST_CACHE_DIR")
-    if chosen:
-        return Path(chosen)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lapidist"
-
-
-def read_cache(path: Path, entry: str, architecture: str) -> Binary | None:
-    """The entry at `path`, or None when it is absent, unreadable or not whole (its digest tells)."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return None
-    magic, digest, body = (
-        content[: len(CACHE_FORMAT)],
-        content[len(CACHE_FORMAT) :][:32],
-        content[len(CACHE_FORMAT) + 32 :],
-    )
-    if magic != CACHE_FORMAT or hashlib.sha256(body).digest() != digest:
-        return None
-    header, cubin = zlib.decompress(body).split(b"\n", 1)
-    kept = json.loads(header)
-    return Binary(entry, architecture, kept["ptx"], cubin, kept["log"])
-
-
-def write_cache(path: Path, binary: Binary) -> None:
-    """Write beside the target, then rename: another process sees the whole entry or none. A full disk is no error."""
-    header = json.dumps({"ptx": binary.ptx, "log": binary.log}).encode()
-    body = zlib.compress(header + b"\n" + binary.cubin, level=1)
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(CACHE_FORMAT + hashlib.sha256(body).digest() + body)
-        os.replace(temporary, path)
-    except OSError:
-        if temporary is not None:
-            with suppress(OSError):
-                os.unlink(temporary)
 
 
 # ---- NVRTC ----

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import sys
 import tempfile
@@ -12,7 +11,9 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from lapidist.compiler import NVRTC_HINT, cache_directory, include_paths, load_nvrtc, nvrtc_version
+from lapidist.cache import entries
+from lapidist.cache_folder import chosen_directory, make_directory, objection
+from lapidist.compiler import NVRTC_HINT, include_paths, load_nvrtc, nvrtc_version
 from lapidist.errors import DeviceError
 
 DRIVER_HINT = "sudo apt install nvidia-driver-580   (release 580 or newer; elsewhere: https://www.nvidia.com/drivers)"
@@ -136,12 +137,17 @@ def find_gpu() -> str:
 
 
 def find_cache() -> str:
-    folder = cache_directory()
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = chosen_directory()
+    if folder is None:
+        raise DeviceError("this user has no home folder")
+    found = objection(folder)
+    if found is not None:
+        raise DeviceError(found)
+    make_directory(folder)
     with tempfile.TemporaryFile(dir=folder):
         pass
-    entries = [entry.stat().st_size for entry in os.scandir(folder) if entry.name.endswith(".bin")]
-    return f"{folder}  ({len(entries)} kernels, {sum(entries) / 1e6:.1f} MB)"
+    kept = entries(folder)
+    return f"{folder}  ({len(kept)} kernels, {sum(entry.nbytes for entry in kept) / 1e6:.1f} MB)"
 
 
 PARTS = (

@@ -80,6 +80,14 @@ def launch_attributes(driver: Any, plan: Plan) -> list[Any]:
     return attributes
 
 
+def loaded(plan: Plan, ordinal: int) -> Any:
+    """The kernel's handle. What the cache had may look like a kernel and be none: then it is compiled anew, once."""
+    try:
+        return load_binary(plan.binary, ordinal, plan.shared_bytes)
+    except LaunchError:
+        return load_binary(plan.recompiled(), ordinal, plan.shared_bytes)
+
+
 class GpuKernel:
     """A kernel with everything fixed but the pointers, ready to `start` again and again."""
 
@@ -91,7 +99,7 @@ class GpuKernel:
         self._workspace = own
         driver = load_driver()
         self._context = primary_context(ordinal)
-        self._function = load_binary(plan.binary, ordinal, plan.shared_bytes)
+        self._function = loaded(plan, ordinal)
         self._parameters = plan.kernel.signature.block(plan.problem)
         self._content = self._parameters.pack(plan.constants(alpha, beta, places))
         for place in self._parameters.places("order").values():

@@ -132,6 +132,12 @@ class Plan:
         """The compiled kernel; compiled at the first look, then from memory or the disk cache."""
         return compiled(self.kernel, self.problem_macros, self.device.architecture)
 
+    def recompiled(self) -> Binary:
+        """Whatever the cache had: the driver refused that."""
+        compiled.cache_clear()
+        kernel, macros = self.kernel, dict(self.problem_macros)
+        return compile_kernel(kernel.source, kernel.entry, macros, self.device.architecture, kernel.options, anew=True)
+
     @property
     def unassembled(self) -> Binary:
         """The same for the machine, which reads PTX: without machine code, unless it is there."""

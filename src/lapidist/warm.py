@@ -6,11 +6,13 @@ import math
 import os
 import random
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from lapidist.cache import entry_path, read
 from lapidist.compile_worker import Order, compile_all, compile_one
-from lapidist.compiler import kept_at
+from lapidist.compiler import key_of
 from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.kernels import kernel_named
@@ -81,7 +83,7 @@ def builds_of(plans: Iterable[Plan]) -> list[Build]:
 
 def build_all(builds: Sequence[Build], processes: int | None = None) -> list[Built]:
     """Compile what the cache lacks."""
-    missing = [build for build in builds if not path_of(build).exists()]
+    missing = [build for build in builds if not is_kept(build)]
     found = [Built(build, 0.0, None) for build in builds if build not in missing]
     answers = compile_all([order_of(build) for build in missing], processes or compilers())
     return found + [Built(build, *answer) for build, answer in zip(missing, answers, strict=True)]
@@ -89,7 +91,8 @@ def build_all(builds: Sequence[Build], processes: int | None = None) -> list[Bui
 
 def build_again(build: Build) -> Built:
     """Here, though the cache may have it: for those who ask how long that takes."""
-    path_of(build).unlink(missing_ok=True)
+    with suppress(OSError):
+        path_of(build).unlink()
     return Built(build, *compile_one(order_of(build)))
 
 
@@ -104,5 +107,10 @@ def order_of(build: Build) -> Order:
 
 
 def path_of(build: Build) -> Path:
+    return entry_path(key_of(*order_of(build)))
+
+
+def is_kept(build: Build) -> bool:
+    """Whole, and not only by name."""
     order = order_of(build)
-    return kept_at(order.source, order.entry, order.defines, order.architecture, order.more)
+    return read(key_of(*order), order.entry, order.architecture) is not None

@@ -19,7 +19,7 @@ from lapidist.arrays import operand_of, stream_of
 from lapidist.bench.cases import Case
 from lapidist.bench.contenders import Call, Contender, Facts
 from lapidist.bench.frameworks import Framework
-from lapidist.compiler import cache_directory
+from lapidist.cache_folder import cache_directory, make_directory
 from lapidist.device import Device
 from lapidist.dtypes import FP8, element_of, size_of
 from lapidist.errors import DeviceError
@@ -164,7 +164,7 @@ def build_cutlass(include: Path, device: Device) -> ctypes.CDLL:
     content = CUTLASS_SOURCE.read_bytes() + (include / "cutlass" / "version.h").read_bytes() + device.architecture.encode()
     target = cache_directory() / f"cutlass-{hashlib.sha256(content).hexdigest()[:16]}.so"
     if not target.exists():
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_directory(target.parent)
         partial = target.with_suffix(f".{os.getpid()}")
         options = ["-O3", "-std=c++17", f"-arch={device.architecture}", "-shared", "-Xcompiler", "-fPIC", f"-I{include}"]
         command = ["nvcc", *options, "-o", str(partial), str(CUTLASS_SOURCE)]

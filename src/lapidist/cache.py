@@ -1,0 +1,244 @@
+"""Compiled binaries on disk: one file each, named by its key and bound to it by a digest, the least recently used go first.
+
+Whatever lies in an entry's place (a part of one, another's, a link, a device, nonsense) is as good as nothing: the kernel is
+compiled anew. Whatever the disk refuses is told once, and the call goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+import struct
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from lapidist.cache_folder import OTHERS_WRITE, ROOT, VARIABLE, cache_directory, make_directory, warn_once
+from lapidist.errors import ArgumentError
+from lapidist.launch import Binary
+
+MAGIC = b"lapidist-binary-"
+FORMAT = MAGIC + b"3\n"
+DIGEST_BYTES = 32
+MOST_BYTES = 64 << 20  # of an entry, packed or not: the largest kernel has a hundredth of it
+ENTRY_NAME = re.compile(r"[0-9a-f]{64}\.bin")
+LEFTOVER_NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9_]{8}\.part")
+LEFTOVER_SECONDS = 3600.0  # writing takes milliseconds: the process behind an older one is dead
+TOUCH_SECONDS = 86400.0  # an entry's time says on which day it was used; a write for each load would cost more than it tells
+LIMIT = "LAPIDIST_CACHE_BYTES"
+DEFAULT_LIMIT = 1 << 30
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+CUBIN_MACHINE = 190  # EM_CUDA
+
+
+class Entry(NamedTuple):
+    path: Path
+    nbytes: int
+    used: float  # seconds since 1970, to a day
+
+
+# ---- one entry ----
+
+
+def entry_path(key: str) -> Path:
+    return cache_directory() / f"{key}.bin"
+
+
+def read(key: str, entry: str, architecture: str) -> Binary | None:
+    """The binary kept under a key, or None where there is none that is whole, ours and a binary of this kernel."""
+    try:
+        return decode(content_of(entry_path(key)), key, entry, architecture)
+    except (OSError, ValueError, TypeError, KeyError, zlib.error, struct.error, RecursionError, MemoryError):
+        return None
+
+
+def content_of(path: Path) -> bytes:
+    """Of a file that is ours. That it was used is written down, at most once a day."""
+    with opened(path) as handle:
+        found = os.fstat(handle)
+        if found.st_uid not in (os.geteuid(), ROOT) or found.st_mode & OTHERS_WRITE or found.st_size > MOST_BYTES:
+            raise ValueError("another's, or no entry")
+        with open(handle, "rb", closefd=False) as file:
+            content = file.read(MOST_BYTES)
+        if time.time() - found.st_mtime > TOUCH_SECONDS:
+            with suppress(OSError):  # root's, or on a disk that is read-only
+                os.utime(handle)
+        return content
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """A plain file, to read. A link is not followed, a FIFO not waited for, a device not read."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError("no plain file")
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def digest_of(key: str, body: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + body).digest()
+
+
+def encode(key: str, binary: Binary) -> bytes:
+    header = json.dumps({"ptx": binary.ptx, "log": binary.log}).encode()
+    body = zlib.compress(header + b"\n" + binary.cubin, level=1)
+    return FORMAT + digest_of(key, body) + body
+
+
+def decode(content: bytes, key: str, entry: str, architecture: str) -> Binary:
+    """Raises one of many errors where `content` is not what `encode` made for this key."""
+    start = len(FORMAT) + DIGEST_BYTES
+    body = content[start:]
+    if content[:start] != FORMAT + digest_of(key, body):
+        raise ValueError("another key's, or damaged")
+    header, cubin = unpacked(body).split(b"\n", 1)
+    kept = json.loads(header)
+    binary = Binary(entry, architecture, kept["ptx"], cubin, kept["log"])
+    require_kernel(binary)
+    return binary
+
+
+def unpacked(body: bytes) -> bytes:
+    unpacking = zlib.decompressobj()
+    content = unpacking.decompress(body, MOST_BYTES)
+    if not unpacking.eof or unpacking.unused_data:
+        raise ValueError("too large, or too long")
+    return content
+
+
+def require_kernel(binary: Binary) -> None:
+    """What can be told without a driver: PTX for the architecture with the entry in it, and an ELF of CUDA that is whole."""
+    if not isinstance(binary.log, str) or f".target {binary.architecture}" not in binary.ptx:
+        raise ValueError("no PTX of this architecture")
+    if not re.search(rf"\.entry\s+{re.escape(binary.entry)}\b", binary.ptx):
+        raise ValueError("another entry")
+    if binary.cubin and not is_cubin(binary.cubin, binary.entry):
+        raise ValueError("no machine code")
+
+
+def is_cubin(cubin: bytes, entry: str) -> bool:
+    """The header of a 64-bit ELF, its table of sections inside of it, and a section of the kernel's code."""
+    (machine,) = struct.unpack_from("<H", cubin, 18)
+    (table,) = struct.unpack_from("<Q", cubin, 40)
+    size, count = struct.unpack_from("<2H", cubin, 58)
+    whole = cubin[:5] == b"\x7fELF\x02" and machine == CUBIN_MACHINE and 0 < table <= table + size * count <= len(cubin)
+    return whole and b".text." + entry.encode() + b"\0" in cubin
+
+
+def write(key: str, binary: Binary) -> None:
+    """Keep it, and stay below the limit."""
+    path, content, limit = entry_path(key), encode(key, binary), limit_or_default()
+    if len(content) > min(limit, MOST_BYTES):
+        return
+    try:
+        make_directory(path.parent)
+        replace_whole(path, content)
+        remove_leftovers(path.parent)
+        evict(path.parent, limit)
+    except OSError as error:
+        warn_once(
+            f"cache: what is compiled cannot be kept in {path.parent} ({error.strerror}), so each process compiles it. "
+            f"Make room there, or set {VARIABLE} to another folder"
+        )
+
+
+def replace_whole(path: Path, content: bytes) -> None:
+    """Write beside the target, then rename: another process sees the whole entry or none."""
+    handle, temporary = tempfile.mkstemp(prefix=f"{path.stem}.", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+# ---- all of them ----
+
+
+def plain_files(folder: Path, name: re.Pattern[str]) -> list[Entry]:
+    """Files of a kind, by their names; links and folders are none."""
+    found = []
+    with suppress(OSError), os.scandir(folder) as listed:
+        for each in listed:
+            if name.fullmatch(each.name) and each.is_file(follow_symlinks=False):
+                with suppress(FileNotFoundError):  # another process was faster
+                    seen = each.stat(follow_symlinks=False)
+                    found.append(Entry(Path(each.path), seen.st_size, seen.st_mtime))
+    return found
+
+
+def entries(folder: Path) -> list[Entry]:
+    """The least recently used first."""
+    return sorted(plain_files(folder, ENTRY_NAME), key=lambda entry: entry.used)
+
+
+def remove_leftovers(folder: Path, older: float = LEFTOVER_SECONDS) -> None:
+    """What writers left that were killed."""
+    for each in plain_files(folder, LEFTOVER_NAME):
+        if time.time() - each.used > older:
+            with suppress(OSError):
+                each.path.unlink()
+
+
+def evict(folder: Path, limit: int) -> None:
+    kept = entries(folder)
+    excess = sum(entry.nbytes for entry in kept) - limit
+    for entry in kept:
+        if excess <= 0:
+            return
+        excess -= entry.nbytes
+        remove(entry)
+
+
+def clear(folder: Path) -> list[Entry]:
+    """Remove every entry; what was removed. Nothing else in the folder is touched."""
+    remove_leftovers(folder, 0.0)
+    return [entry for entry in entries(folder) if remove(entry)]
+
+
+def remove(entry: Entry) -> bool:
+    """If it begins as an entry of any format does, or has nothing in it."""
+    try:
+        with opened(entry.path) as handle:
+            if os.read(handle, len(MAGIC)) not in (MAGIC, b""):
+                return False
+        entry.path.unlink()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+# ---- the limit ----
+
+
+def limit_or_default() -> int:
+    """Where the limit is misspelt, a line says so, and the call goes on with the default."""
+    try:
+        return limit_bytes()
+    except ArgumentError as error:
+        warn_once(f"cache: {error}")
+        return DEFAULT_LIMIT
+
+
+def limit_bytes() -> int:
+    """LAPIDIST_CACHE_BYTES: 0 keeps nothing."""
+    text = os.environ.get(LIMIT, "").strip()
+    if not text:
+        return DEFAULT_LIMIT
+    found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([KMG]?)", text.upper(), re.ASCII)
+    if found is None:
+        raise ArgumentError(f"{LIMIT}: must be a number of bytes, or of K, M or G of them; got {text!r}. Write for example 512M")
+    return int(float(found[1]) * UNITS[found[2]])

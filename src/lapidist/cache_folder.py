@@ -1,0 +1,106 @@
+"""Which folder keeps files between processes: the user's own, or a temporary one where others could write into that.
+
+What lies there is run, so it must be of this user alone. Root is trusted: it may change everything anyway, and images of
+containers are filled by it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import shutil
+import stat
+import tempfile
+from functools import cache, lru_cache
+from pathlib import Path
+
+log = logging.getLogger("lapidist")
+
+VARIABLE = "LAPIDIST_CACHE_DIR"
+NOWHERE = Path(os.devnull) / "lapidist"  # nothing can be read or made there
+ROOT = 0
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def cache_directory() -> Path:
+    """LAPIDIST_CACHE_DIR, else the user's cache folder; a temporary one where nobody has a home, or others may write there."""
+    folder = chosen_directory()
+    if folder is None:
+        return temporary_directory()
+    found = objection(folder)
+    if found is None:
+        return folder
+    warn_once(f"cache: {found}, or set {VARIABLE} to another folder. A temporary one serves until then, for this process")
+    return temporary_directory()
+
+
+def chosen_directory() -> Path | None:
+    chosen = os.environ.get(VARIABLE)
+    if chosen:
+        return Path(chosen)
+    above = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(above or Path.home() / ".cache") / "lapidist"
+    except RuntimeError:  # neither HOME nor an entry of this user: a container under any number
+        return None
+
+
+def objection(folder: Path) -> str | None:
+    """Why what lies in a folder may be another's, and what mends that. None for one that is ours, or is not there yet."""
+    above = status(folder.parent)
+    if above is not None and above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
+        return f"{folder} is not used: everyone may put another in its place. Run chmod o-w {folder.parent}"
+    found = status(folder)
+    if found is None:
+        return None
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder} is not used: it is no folder. Remove it"
+    if found.st_uid not in (os.geteuid(), ROOT):
+        return f"{folder} is not used: it belongs to user {found.st_uid}. Run chown -R {os.geteuid()} {folder}"
+    if found.st_mode & OTHERS_WRITE:
+        mode = stat.S_IMODE(found.st_mode)
+        return f"{folder} is not used: others may write there (mode {mode:o}). Run chmod go-w {folder}"
+    return None
+
+
+def status(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
+
+
+def make_directory(folder: Path) -> None:
+    """For us alone. What is missing above it is for others to look at, whatever the umask."""
+    for above in reversed(folder.parents):
+        if not above.exists():
+            above.mkdir(mode=0o755, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
+
+
+@lru_cache(maxsize=1)
+def temporary_directory() -> Path:
+    """Of this process alone, and gone when it ends; NOWHERE on a computer without room for one."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="lapidist-"))
+    except OSError as error:
+        warn_once(f"cache: no temporary folder can be made ({error}); what is compiled is kept in memory only")
+        return NOWHERE
+    atexit.register(remove_own, folder, os.getpid())
+    return folder
+
+
+def remove_own(folder: Path, process: int) -> None:
+    """Not by a child that was forked and inherited the wish."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+os.register_at_fork(after_in_child=temporary_directory.cache_clear)
+
+
+@cache
+def warn_once(message: str) -> None:
+    """A log line, which no filter of warnings turns into an error: the call goes on."""
+    log.warning("%s", message)
