@@ -73,6 +73,13 @@ def test_no_matrices(gemm: Any) -> None:
     assert gemm(np.ones((2, 5, 4), np.float16), b, gather_a=np.ones((2, 0), np.int32)).shape == (2, 0, 6)
 
 
+def test_no_indices_at_all_may_lie_anyhow(gemm: Any) -> None:
+    """torch steps over an empty dimension as if it had one element."""
+    none = np.ndarray((2, 0, 16), np.int32, np.zeros(32, np.int32), 0, (64, 64, 4))
+    a, b = np.ones((2, 1, 5, 4), np.float16), np.ones((0, 4, 6), np.float16)
+    assert gemm(a, b, gather_b=none).shape == (2, 0, 5, 16)
+
+
 @pytest.mark.parametrize("more", [{"split_k": 3}, {"schedule": "stream_k"}, {"split_k": 2, "reduction": "cluster"}], ids=str)
 @pytest.mark.parametrize("kernel", ["simt", "mma"])
 def test_own_indices_with_shared_tiles(rng: np.random.Generator, kernel: str, more: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lapidist.errors import ArgumentError, LapidistError
+from lapidist.fuzz_command import fuzz
 from lapidist.schedule_command import schedule
 from lapidist.streamk_command import streamk
 from lapidist.tune_command import tune, warm
@@ -162,6 +163,7 @@ def static(
     print(static.analyse(row, None, math, device.chip(chip).architecture).describe())
 
 
+app.command()(fuzz)
 app.command()(schedule)
 app.command()(streamk)
 app.command()(tune)

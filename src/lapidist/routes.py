@@ -217,7 +217,8 @@ def index_of(array: Any, name: str) -> Operand:
     if operand.dtype not in INDEX_TYPES:
         raise DTypeError(f"{name}: must be of {' or '.join(INDEX_TYPES)}; got {operand.dtype}. Convert it first")
     steps = zip(operand.shape, operand.strides, contiguous_strides(operand.shape), strict=True)
-    if not operand.shape or any(extent > 1 and stride != wanted for extent, stride, wanted in steps):
+    apart = 0 not in operand.shape and any(extent > 1 and stride != wanted for extent, stride, wanted in steps)
+    if not operand.shape or apart:
         raise ShapeError(
             f"{name}: must be one contiguous dimension, or a row of indices for each matrix of a batch, one after another; got "
             f"shape {operand.shape}, strides {operand.strides}. Copy it"

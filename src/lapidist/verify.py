@@ -168,7 +168,7 @@ def with_factors(matrix: Any, factors: Any, by_columns: bool) -> Any:
         return matrix * float(factors)
     turned = matrix.swapaxes(-1, -2) if by_columns else matrix
     of = factors.T if by_columns and len(factors.shape) == 2 else factors
-    values = to_float64(of).reshape(len(of), -1)
+    values = to_float64(of if len(of.shape) == 2 else of[:, None])
     rows, cols = turned.shape[-2:]
     scaled = turned * values[of_lines(len(values), rows)][:, of_lines(values.shape[1], cols)]
     return scaled.swapaxes(-1, -2) if by_columns else scaled

@@ -1,0 +1,123 @@
+"""`lapidist fuzz`: random calls, each judged; a line for each that went wrong, which repeats it."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lapidist.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from lapidist.fuzz.cases import Run
+
+PLACES = ("host", "machine", "gpu")
+FRAMEWORKS = ("numpy", "torch", "cupy", "jax")
+SECONDS = 60.0  # where neither cases nor seconds are given
+ABSENT = 3  # the exit code where a GPU or a framework is
+
+
+def fuzz(
+    seconds: Annotated[float | None, typer.Option(min=0, help="stop after so many; 60 where --cases is not given")] = None,
+    cases: Annotated[int | None, typer.Option(min=1, help="stop after so many")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="of all cases; a new one each time unless told")] = None,
+    device: Annotated[str, typer.Option("--device", help="host, machine or gpu")] = "host",
+    framework: Annotated[
+        str | None, typer.Option(help="whose arrays: numpy, torch, cupy, jax; those that fit, unless told")
+    ] = None,
+    processes: Annotated[int, typer.Option(min=1, help="the same cases whatever their number")] = 1,
+    case: Annotated[int | None, typer.Option(min=0, help="this one only, and what it shares arrays and plan with")] = None,
+) -> None:
+    """Draw random calls and judge every one.
+
+    Types, shapes, layouts, modes and mistakes are drawn; results are held against the float64 product.
+    """
+    from lapidist.fuzz.cases import Run
+
+    require_one_of("--device", device, PLACES)
+    if framework is not None:
+        require_one_of("--framework", framework, FRAMEWORKS)
+    missing = absent(device, framework)
+    if missing:
+        typer.echo(f"lapidist: {missing}", err=True)
+        raise typer.Exit(ABSENT)
+    seed = time.time_ns() % 2**32 if seed is None else seed
+    run = Run(device, seed, (framework,) if framework else drawn_from(device))
+    if case is not None:
+        raise typer.Exit(repeat(run, framework, case))
+    seconds = SECONDS if seconds is None and cases is None else seconds
+    raise typer.Exit(survey(run, framework, cases, seconds, processes))
+
+
+def survey(run: Run, framework: str | None, cases: int | None, seconds: float | None, processes: int) -> int:
+    """Ctrl-C ends it as the time does."""
+    from lapidist.fuzz.judging import WRONG
+    from lapidist.fuzz.processes import Extent, in_processes
+
+    start, found = time.monotonic(), Counter[str]()
+    with suppress(KeyboardInterrupt):
+        for outcome in in_processes(run, Extent(cases, seconds), processes):
+            found[outcome.verdict] += 1
+            if outcome.verdict == WRONG:
+                print(f"{command_of(run, framework, outcome.number)}  # {outcome.words}", flush=True)
+    print(summary(run, found, time.monotonic() - start))
+    return int(bool(found[WRONG]))
+
+
+def repeat(run: Run, framework: str | None, number: int) -> int:
+    """One case, said whatever its verdict; those before it that share its call run, too."""
+    from lapidist.fuzz.cases import call_of, outcomes
+    from lapidist.fuzz.doses import GROUP
+    from lapidist.fuzz.judging import WRONG
+
+    *_, outcome = outcomes(run, number // GROUP, number)
+    print(f"{command_of(run, framework, number)}  # {outcome.verdict}: {outcome.words or call_of(run, number // GROUP)}")
+    return int(outcome.verdict == WRONG)
+
+
+def command_of(run: Run, framework: str | None, number: int) -> str:
+    which = f" --framework {framework}" if framework else ""
+    return f"lapidist fuzz --device {run.place}{which} --seed {run.seed} --case {number}"
+
+
+def summary(run: Run, found: Counter[str], seconds: float) -> str:
+    from lapidist.fuzz.judging import REFUSED, RIGHT, WRONG
+
+    counts = f"{found[RIGHT]} right, {found[REFUSED]} refused, {found[WRONG]} wrong"
+    return f"{found.total()} cases on {run.place}, seed {run.seed}: {counts}, {seconds:.1f} s"
+
+
+def require_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ArgumentError(f"{option}: must be one of {', '.join(known)}; got {value!r}")
+
+
+def installed(framework: str) -> bool:
+    return importlib.util.find_spec(framework) is not None
+
+
+def absent(device: str, framework: str | None) -> str:
+    """What is needed and not here."""
+    if framework is not None and not installed(framework):
+        return f"--framework: {framework} is not installed. Install it, or choose another"
+    if device != "gpu":
+        return ""
+    from lapidist.driver import gpu_count
+
+    if not gpu_count():
+        return "--device: no GPU was found; lapidist doctor says why. Choose host or machine"
+    needed = [name for name in ("torch", "cupy", "jax") if installed(name)]
+    return "" if framework or needed else "--framework: a GPU's arrays are torch's, CuPy's or JAX's; none is installed"
+
+
+def drawn_from(device: str) -> tuple[str, ...]:
+    """NumPy's arrays on the host; on a GPU mostly torch's, and some that NumPy has and are copied."""
+    if device != "gpu":
+        return ("numpy",)
+    return tuple(
+        name for name, times in (("torch", 12), ("cupy", 2), ("jax", 1), ("numpy", 1)) if installed(name) for _ in range(times)
+    )

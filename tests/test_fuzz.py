@@ -1,0 +1,145 @@
+"""A fixed dose of random calls; and a multiply that is broken on purpose is found out, whatever it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import lapidist.prepare
+from lapidist.cli import app
+from lapidist.errors import ArgumentError
+from lapidist.fuzz.cases import Outcome, Run, outcomes
+from lapidist.fuzz.doses import GROUP
+from lapidist.fuzz.processes import Extent, in_processes
+
+HOST, MACHINE = Run("host", 2301, ("numpy",)), Run("machine", 2301, ("numpy",))
+Multiply = Callable[..., None]
+
+
+def cases(run: Run, count: int) -> list[Outcome]:
+    return list(in_processes(run, Extent(count, None), 1))
+
+
+def wrong(found: list[Outcome]) -> list[str]:
+    return [outcome.words for outcome in found if outcome.verdict == "WRONG"]
+
+
+def test_calls_on_the_host() -> None:
+    found = cases(HOST, 300)
+    assert wrong(found) == []
+    assert {outcome.verdict for outcome in found} == {"right", "refused"}
+
+
+def test_calls_in_the_machine() -> None:
+    assert wrong(cases(MACHINE, 60)) == []
+
+
+def test_a_case_is_the_same_again_alone() -> None:
+    found = cases(HOST, 40)
+    for number in (5, 18, 39):
+        *_, again = outcomes(HOST, number // GROUP, number)
+        assert again == found[number]
+
+
+def flip_an_element(multiply: Multiply) -> Multiply:
+    def flipped(a: Any, b: Any, c: Any, out: Any, *more: Any) -> None:
+        multiply(a, b, c, out, *more)
+        if out.size:
+            element = out[tuple(extent - 1 for extent in out.shape)]
+            out[tuple(extent - 1 for extent in out.shape)] = 1 if element == 0 else -element
+
+    return flipped
+
+
+def write_outside(multiply: Multiply) -> Multiply:
+    def outside(a: Any, b: Any, c: Any, out: Any, *more: Any) -> None:
+        multiply(a, b, c, out, *more)
+        if out.ndim == 2 and len(out) > 1 and out.strides[0] > out.shape[1] * out.itemsize == out.shape[1] * out.strides[1]:
+            whole = out.view(f"u{out.itemsize}")
+            np.lib.stride_tricks.as_strided(whole, (1, out.shape[1] + 1), out.strides)[0, -1] = 0  # between two rows
+
+    return outside
+
+
+def write_to_an_operand(multiply: Multiply) -> Multiply:
+    def operand(a: Any, b: Any, c: Any, out: Any, *more: Any) -> None:
+        multiply(a, b, c, out, *more)
+        if a.size:
+            a[tuple(0 for _ in a.shape)] = 3
+
+    return operand
+
+
+def raise_an_index_error(multiply: Multiply) -> Multiply:
+    def raising(a: Any, b: Any, c: Any, out: Any, *more: Any) -> None:
+        raise IndexError("list index out of range")
+
+    return raising
+
+
+def write_before_it_refuses(multiply: Multiply) -> Multiply:
+    def late(a: Any, b: Any, c: Any, out: Any, *more: Any) -> None:
+        out[...] = 0
+        raise ArgumentError("a: must be something else; got this. Pass that")
+
+    return late
+
+
+def read_unread_c(multiply: Multiply) -> Multiply:
+    def reading(a: Any, b: Any, c: Any, out: Any, *more: Any) -> None:
+        multiply(a, b, c, out, *more)
+        out[...] = out + 0 * np.nan if out.dtype.kind == "f" else out
+
+    return reading
+
+
+SABOTAGES = {
+    flip_an_element: "off by",
+    write_outside: "has changed",
+    write_to_an_operand: "memory of a has changed",
+    raise_an_index_error: "raised IndexError",
+    write_before_it_refuses: "refused",
+    read_unread_c: "off by",
+}
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda each: each.__name__)
+def test_a_broken_multiply_is_found(sabotage: Callable[[Multiply], Multiply], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lapidist.prepare, "multiply", sabotage(lapidist.prepare.multiply))
+    found = wrong(cases(HOST, 60))
+    assert sum(SABOTAGES[sabotage] in words for words in found) >= 3
+
+
+def test_bad_input_that_is_accepted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lapidist, "gemm", lambda a, b, c=None, out=None, **more: out)
+    monkeypatch.setattr(lapidist, "matmul", lambda a, b, out=None, **more: out)
+    assert sum(words.startswith("was not refused") for words in wrong(cases(HOST, 200))) >= 3
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = CliRunner().invoke(app, ["fuzz", "--cases", "30", "--seed", "7"])
+    assert ended.exit_code == 0
+    assert ended.stdout.startswith("30 cases on host, seed 7: ")
+    monkeypatch.setattr(lapidist.prepare, "multiply", raise_an_index_error(lapidist.prepare.multiply))
+    ended = CliRunner().invoke(app, ["fuzz", "--cases", "30", "--seed", "7"])
+    assert ended.exit_code == 1
+    line = ended.stdout.splitlines()[0]
+    assert line.startswith("lapidist fuzz --device host --seed 7 --case ")
+    assert "raised IndexError" in line
+    again = CliRunner().invoke(app, line.partition("  #")[0].split()[1:])
+    assert again.exit_code == 1
+    assert "raised IndexError" in again.stdout
+
+
+def test_processes_change_nothing() -> None:
+    by_two = in_processes(HOST, Extent(50, None), 2)
+    assert sorted(by_two, key=lambda outcome: outcome.number) == cases(HOST, 50)
+
+
+def test_what_is_missing_is_told() -> None:
+    assert CliRunner().invoke(app, ["fuzz", "--device", "gpu"]).exit_code == 3
+    assert isinstance(CliRunner().invoke(app, ["fuzz", "--device", "moon"]).exception, ArgumentError)
