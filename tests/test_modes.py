@@ -281,3 +281,10 @@ def test_turned_around() -> None:
     assert turned.transposed() == modes
     assert Places(1, 2, 3, 4, 5, 6, 7, 8).in_order_of(True) == (2, 1, 4, 3, 5, 6, 8, 7)
     assert members(modes, Places(1)) == (1, 0, 0, 0, 0, 0, 2, 3, 5, 6, 7)
+
+
+@pytest.mark.parametrize("lists", [False, True])
+def test_check_indices_is_a_flag_whatever_is_multiplied(gemm: Any, lists: bool) -> None:
+    a = np.ones((4, 4), np.float16)
+    with pytest.raises(lapidist.ArgumentError, match="check_indices: must be True or False; got 'no'"):
+        gemm([a] if lists else a, [a] if lists else a, check_indices="no")

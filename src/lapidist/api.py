@@ -206,6 +206,7 @@ def plan(
 
 def arguments_of(a: Any, b: Any, c: Any, out: Any, form: Form) -> Arguments:
     """a, b, c and out, checked."""
+    checks.require_flag("check_indices", form.wishes.check_indices)
     if form.factors.any and form.routed:
         raise ArgumentError(
             "scale_a, scale_b: matrices with factors are neither gathered, scattered nor permuted, their alpha and beta are "
@@ -231,6 +232,7 @@ def is_array_batch(mode: object, a: Any, b: Any) -> bool:
 
 def array_form(form: Form) -> Form:
     """What an array batch may ask for."""
+    checks.require_flag("check_indices", form.wishes.check_indices)
     asked = {**form.wishes._asdict(), "scale_a": form.factors.a, "scale_b": form.factors.b}
     for name in (name for name, value in asked.items() if value is not None and value is not False and name != "check_indices"):
         raise ArgumentError(

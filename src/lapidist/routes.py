@@ -30,7 +30,6 @@ class RoutedArguments(Arguments):
     def __init__(self, a: Any, b: Any, c: Any, out: Any, form: Form) -> None:
         self.wishes = wishes = form.wishes
         checks.require_flag("permuted", wishes.permuted)
-        checks.require_flag("check_indices", wishes.check_indices)
         if wishes.permuted and wishes.scatter_d is not None:
             raise ArgumentError("permuted: an output is either permuted or scattered; got both. Leave one of them away")
         self.index = {name: index_of(getattr(wishes, name), name) for name in INDEXED if getattr(wishes, name) is not None}

@@ -61,7 +61,8 @@ def wrong_object(call: Call, given: dict[str, Any], result: Any) -> str:
     if call.kind.many and (not isinstance(result, list) or len(result) != len(of_a)):
         return f"the result is no list of {len(of_a)}"
     first, like = (result[0], of_a[0]) if call.kind.many else (result, of_a)
-    if type(first) is not type(like):
+    number = isinstance(first, np.generic) and isinstance(like, np.ndarray)  # as numpy.matmul returns one
+    if not number and type(first) is not type(like):
         return f"the result is a {type(first).__name__}"
     found, wanted = (tuple(first.shape), str(first.dtype).rpartition(".")[2]), (product_shape(call), call.kind.out)
     return "" if found == wanted else f"the result is {found}, not {wanted}"
