@@ -148,7 +148,16 @@ def test_instructions_are_wrapped_once(path: Path) -> None:
 
 
 def test_make_and_ci_do_the_same() -> None:
-    assert "make test" in (ROOT / ".ci" / "run").read_text()
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert "make test" in ci
+    assert "make frameworks" in ci
     makefile = (ROOT / "Makefile").read_text()
-    for word in ("ruff check", "ruff format --check", "mypy", 'pytest -n auto --dist worksteal -m "not gpu"', "lapidist climb"):
+    for word in (
+        "full: test frameworks",
+        "ruff check",
+        "ruff format --check",
+        "mypy",
+        'pytest -n auto --dist worksteal -m "not gpu and not frameworks"',
+        "lapidist climb",
+    ):
         assert word in makefile

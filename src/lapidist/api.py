@@ -143,9 +143,13 @@ def gemm(
         return ArrayGemm(batch, form, choices).run(batch, stream)
     if workspace is not None or form.routed or factors.any:
         return run(None, arguments_of(a, b, c, out, form), choices, stream)
-    form = of_numbers(form)
-    checks.require_flag("trans_a", trans_a, checks.BLAS_FLAGS)
-    checks.require_flag("trans_b", trans_b, checks.BLAS_FLAGS)
+    return gemm_of_matrices(a, b, c, out, of_numbers(form), choices, stream)
+
+
+def gemm_of_matrices(a: Any, b: Any, c: Any, out: Any, form: Form, choices: Choices, stream: Any) -> Any:
+    """Where strides and two numbers say it all."""
+    checks.require_flag("trans_a", form.trans_a, checks.BLAS_FLAGS)
+    checks.require_flag("trans_b", form.trans_b, checks.BLAS_FLAGS)
     key = sketch(a), sketch(b), sketch(c), c is out, form, choices
     again = _again.get(key)
     if again is not None:
