@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from lapidist import checks
 from lapidist.arguments import Arguments
-from lapidist.arrays import HOST
+from lapidist.arrays import HOST, framework_of, on_host, operand_of
 from lapidist.config import Config
 from lapidist.dtypes import IEEE, name_of
 from lapidist.errors import ArgumentError
-from lapidist.form import AS_USUAL, Factors, Form, Wanted, Wishes
+from lapidist.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
+from lapidist.host_arrays import native
 from lapidist.kernel import Kernel
 from lapidist.lists import LISTED, ArrayGemm, batch_of, both_empty
 from lapidist.prepare import (
@@ -134,7 +133,7 @@ def gemm(
     choices = checked(Choices(device, kernel, config, sharing, workspace))
     wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
-    form = Form(trans_a, trans_b, False, number_in(alpha, device), number_in(beta, device), wanted, wishes, factors)
+    form = Form(trans_a, trans_b, False, number_in("alpha", alpha, device), number_in("beta", beta, device), wanted, wishes, factors)
     if is_array_batch(mode, a, b):
         form = array_form(form)
         if both_empty(a, b):
@@ -261,9 +260,12 @@ def is_on_host(device: object) -> bool:
     return device is None or device in ON_HOST
 
 
-def number_in(value: Any, device: object) -> Any:
-    """The number in one of NumPy's arrays without dimensions, where host arrays are multiplied; anything else as it is."""
-    return value[()] if isinstance(value, np.ndarray) and not value.shape and is_on_host(device) else value
+def number_in(name: str, value: Any, device: object) -> Any:
+    """The number in an array of NumPy's or JAX' without dimensions, where host arrays are multiplied; else what is given."""
+    if not is_array(value) or len(value.shape) or framework_of(value) not in ("numpy", "jax") or not is_on_host(device):
+        return value
+    operand = operand_of(native(value), name)
+    return on_host(operand)[()] if operand.device == HOST else value
 
 
 def require_place(device: object) -> None:
