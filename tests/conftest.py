@@ -20,6 +20,12 @@ os.environ.setdefault("LAPIDIST_CACHE_DIR", _folder.name)  # set one yourself an
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """What NumPy's own tests are marked with, which test_numpys_own_tests.py runs."""
+    for name in ("leaks_references", "slow", "thread_unsafe", "valgrind_error"):
+        config.addinivalue_line("markers", f"{name}: a mark of NumPy's")
+
+
 def pytest_unconfigure() -> None:
     _folder.cleanup()
 

@@ -185,6 +185,18 @@ def test_out_may_overlap_an_operand_of_matmul(device: str | None) -> None:
     np.testing.assert_array_equal(a, expected)
 
 
+def test_what_was_planned_for_an_output_is_not_used_beside_it() -> None:
+    """The rows of out lie further apart than those of what is copied to it."""
+    a, base = numbers((4, 4), "f4"), np.zeros((4, 9), "f4")
+    for _ in range(2):
+        for right in (a, base[:, 4:8]):
+            base[:, :4], base[:, 4:8] = 0, a
+            expected = a @ right
+            out = base[:, :4] if right is a else base[:, 3:7]
+            lapidist.matmul(a, right, out, device="machine")
+            np.testing.assert_array_equal(out, expected)
+
+
 def test_batches_may_have_more_dimensions_than_numpy_broadcasts() -> None:
     """numpy.broadcast_shapes stops at 32."""
     a, b = numbers((2, *(1,) * 60, 2, 3), "f4"), numbers((*(1,) * 40, 3, 2), "f4")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import lapidist
 from lapidist.dtypes import MATHS, TF32, element_of, numpy_dtype, outputs_of
 from lapidist.host import rounded_to_tf32
 from lapidist.machine.sums import tensor_sum
@@ -57,6 +58,30 @@ def test_one_lost_product_is_seen(rng: np.random.Generator, math: str) -> None:
     assert size.max() < 0.5 or not verdict.ok
     whole = (a.astype("f8") @ b.astype("f8")).astype(output)
     assert judge(whole, a, b, precision=precision_of(math), unit="mma").ok
+
+
+@pytest.mark.parametrize("alpha", [1.0, 3.0])
+def test_products_that_underflow_are_lost_one_by_one(alpha: float) -> None:
+    """100 products of 0.49 of the smallest number, each of which rounds to zero; the sum of them does not."""
+    least = 2.0**-149
+    a, b = np.full((1, 100), least * 2.0**20, np.float32), np.full((100, 1), 0.49 * 2.0**-20, np.float32)
+    assert judge(np.zeros((1, 1), np.float32), a, b, alpha=alpha).ok
+    assert judge(np.full((1, 1), 98 * least * alpha, np.float32), a, b, alpha=alpha).ok
+    assert not judge(np.full((1, 1), 110 * least * alpha, np.float32), a, b, alpha=alpha).ok
+    assert judge(lapidist.gemm(a, b, alpha=alpha), a, b, alpha=alpha).ok
+
+
+def test_subnormal_sums_in_half_round_once_a_step() -> None:
+    a, b = np.full((1, 160), 2.0**-14, np.float16), np.full((160, 1), 0.49 * 2.0**-14, np.float16)
+    exact = float(a[0].astype("f8") @ b[:, 0].astype("f8"))
+    assert judge(np.full((1, 1), exact + 10 * 2.0**-25, np.float32), a, b, accumulator="float16").ok
+    assert not judge(np.full((1, 1), exact + 12 * 2.0**-25, np.float32), a, b, accumulator="float16").ok
+
+
+def test_subnormal_factors_are_cut_to_those_of_tf32() -> None:
+    a, b = np.full((2, 3), 2.0**-137 * 0.9, np.float32), np.full((3, 2), 2.0**100, np.float32)
+    assert judge(lapidist.matmul(a, b, precision=TF32), a, b, precision=TF32).ok
+    assert not judge(lapidist.matmul(a, b, precision=TF32), a, b).ok
 
 
 def test_integers_have_no_bound(rng: np.random.Generator) -> None:

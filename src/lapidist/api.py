@@ -133,7 +133,7 @@ def gemm(
     choices = checked(Choices(device, kernel, config, sharing, workspace))
     wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
-    form = Form(trans_a, trans_b, False, number_in("alpha", alpha, device), number_in("beta", beta, device), wanted, wishes, factors)
+    form = Form(trans_a, trans_b, False, *numbers_in(alpha, beta, device), wanted, wishes, factors)
     if is_array_batch(mode, a, b):
         form = array_form(form)
         if both_empty(a, b):
@@ -260,9 +260,13 @@ def is_on_host(device: object) -> bool:
     return device is None or device in ON_HOST
 
 
-def number_in(name: str, value: Any, device: object) -> Any:
-    """The number in an array of NumPy's or JAX' without dimensions, where host arrays are multiplied; else what is given."""
-    if not is_array(value) or len(value.shape) or framework_of(value) not in ("numpy", "jax") or not is_on_host(device):
+def numbers_in(alpha: Any, beta: Any, device: object) -> tuple[Any, Any]:
+    """Where host arrays are multiplied, arrays of NumPy's or JAX' without dimensions are numbers; anything else as it is."""
+    return (number_in("alpha", alpha), number_in("beta", beta)) if is_on_host(device) else (alpha, beta)
+
+
+def number_in(name: str, value: Any) -> Any:
+    if not is_array(value) or len(value.shape) or framework_of(value) not in ("numpy", "jax"):
         return value
     operand = operand_of(native(value), name)
     return on_host(operand)[()] if operand.device == HOST else value

@@ -1,10 +1,10 @@
 """Is a result right? One reference (float64), one bound for each element, derived here and nowhere else.
 
-    |d - ref| <= e + 2 u S + u_out (|ref| + e + 2 u S)       S = |alpha| |A| |B| + |beta| |C|
+    |d - ref| <= E + u_out (|ref| + E) + h_out,   E = e + 2 u S + h (n |alpha| + 2),   S = |alpha| |A| |B| + |beta| |C|
 
-e bounds the errors of the sum, 2 u S those of alpha and beta, u_out that of the output. Integers have no bound: they must be
-equal. All of e is relative to P = |alpha| |A| |B|, R = |alpha| sqrt(A^2 B^2) (squares element by element), or the exact
-product itself:
+e bounds the errors of the sum, 2 u S those of alpha and beta, u_out that of the output, h and h_out what underflows. Integers
+have no bound: they must be equal. All of e is relative to P = |alpha| |A| |B|, R = |alpha| sqrt(A^2 B^2) (squares element by
+element), or the exact product itself:
 
 Fused multiply-adds, round to nearest. Each of k is off by at most u P: k u P together. Rounding errors of fresh random data
 are independent and of mean zero, so the sum of k of them exceeds lambda sqrt(k) u P with probability 2 exp(-lambda^2 / 2)
@@ -22,8 +22,15 @@ sums leave the tensor core every 128 of k: there the bound is that of each 128, 
 Factors of A and B are parts of the reference's A and B, and of P and R; their products with each other and with the sums are
 three roundings, 3 u P.
 
+Underflow. A rounding whose result is subnormal is off by up to half of their spacing in place of u times itself: h. Of n
+roundings of a sum (k; one a step where sums are in half) each may be one: fused ones, or those of products alone, since a sum
+that is subnormal is exact. A cut loses up to 2 h, but once a step of four products or more. alpha and beta C are one more each.
+Sums of 8-bit floats lose nothing, their products are 2^-32 and more: there n is more than what factors multiply, as long as
+two factors' product is no subnormal. h_out is the whole spacing of D's subnormals. The float64 reference underflows as float64
+does, so there is no saying what float64 should lose.
+
 tf32 keeps 10 bits of each factor: rounded by our kernels, cut off by the copy engine's, so each product is off by up to
-2^-9, 2^-10 on average: 2^-10 |product| + 8 2^-10 R.
+2^-9, 2^-10 on average: 2^-10 |product| + 8 2^-10 R. A subnormal factor loses up to 2^-136: 2^-136 times the other ones' sum.
 """
 
 from __future__ import annotations
@@ -38,6 +45,7 @@ from lapidist.scaling import K_BLOCK
 LAMBDA = 8.0
 DEPTH, TF32_DEPTH, FP8_DEPTH = 16, 4, 32  # products of one step; wmma takes tf32 in steps of 4, mma.sync and wgmma of 8
 CUT, SUM_CUT, FP8_CUT = 2.0**-25, 2.0**-23, 2.0**-13
+TF32_SPACING = 2.0**-136  # of its smallest numbers
 WRONG = 1e30  # what has to be equal and is not; torch makes floats of bools, and a float holds no more than 3e38
 
 
@@ -62,12 +70,16 @@ class Sums:
     unit: str | None = None
     promoted: bool = False
 
+    def roundings(self, k: int) -> int:
+        """Of one sum."""
+        return -(-k // DEPTH) if self.accumulator == "float16" else k
+
     def error(self, k: int, product: Any, p: Any, r: Any, reached: Any) -> Any:
         """e, from |product|, P, R and what sums reach inside; a term counts where the unit may have made its error."""
         u = TYPES[self.accumulator].roundoff
         found = tf32_error(product, p, r) if self.math == TF32 else 0.0
         if self.accumulator == "float16":
-            steps = -(-k // DEPTH)
+            steps = self.roundings(k)
             return found + u * min(steps, LAMBDA * math.sqrt(steps)) * p
         fused = u * min(k, LAMBDA * math.sqrt(k))
         if self.math in ("float32", "float64") or self.unit == "fma":
@@ -154,10 +166,17 @@ def expect(
     p = abs(alpha) * (abs(a64) @ abs(b64))
     r = abs(alpha) * ((a64 * a64) @ (b64 * b64)) ** 0.5 if sums.math == TF32 else 0.0
     reached = abs(alpha) * most_reached(a64, b64, promoted) if sums.math in FP8 else 0.0
-    scaling = TYPES["float64" if sums.accumulator == "float64" else "float32"].roundoff
-    scaled = 3 * scaling * p if scale_a is not None or scale_b is not None else 0.0
-    bound = sums.error(a.shape[-1], abs(product), p, r, reached) + 2 * scaling * (p + abs(c64)) + scaled
+    numbers = TYPES["float64" if sums.accumulator == "float64" else "float32"]  # that alpha and beta are of
+    scaled = 3 * numbers.roundoff * p if scale_a is not None or scale_b is not None else 0.0
+    lost = abs(alpha) * underflow(sums, a64, b64) + numbers.spacing
+    bound = sums.error(a.shape[-1], abs(product), p, r, reached) + 2 * numbers.roundoff * (p + abs(c64)) + scaled + lost
     return Expected(reference, bound + output.roundoff * (abs(reference) + bound) + output.spacing)
+
+
+def underflow(sums: Sums, a: Any, b: Any) -> Any:
+    """What is lost of one sum below the smallest normal number, in the type of sums and in tf32's factors."""
+    lost = TYPES[sums.accumulator].spacing * sums.roundings(a.shape[-1]) / 2
+    return lost + TF32_SPACING * (abs(a).sum(-1)[..., None] + abs(b).sum(-2)[..., None, :]) if sums.math == TF32 else lost
 
 
 def with_factors(matrix: Any, factors: Any, by_columns: bool) -> Any:

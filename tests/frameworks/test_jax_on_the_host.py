@@ -69,7 +69,7 @@ def test_a_results_type_and_numbers_may_be_those_of_jax(a: Any, b: Any, jax: Any
 
 
 def test_arrays_of_jax_are_no_outputs(a: Any, b: Any, jax: Any) -> None:
-    with pytest.raises(lapidist.ArgumentError, match="out: JAX arrays cannot be written to. Leave out away"):
+    with pytest.raises(lapidist.ArgumentError, match="out: JAX arrays cannot be written to"):
         lapidist.matmul(a, b, jax.numpy.ones((2, 2)))
 
 
