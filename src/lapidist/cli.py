@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lapidist.cache_command import cache
 from lapidist.errors import ArgumentError, LapidistError
 from lapidist.fuzz_command import fuzz
 from lapidist.schedule_command import schedule
@@ -163,6 +164,7 @@ def static(
     print(static.analyse(row, None, math, device.chip(chip).architecture).describe())
 
 
+app.command()(cache)
 app.command()(fuzz)
 app.command()(schedule)
 app.command()(streamk)

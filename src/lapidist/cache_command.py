@@ -1,0 +1,93 @@
+"""`lapidist cache`: what is kept on disk, and how to be rid of it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lapidist.errors import ArgumentError
+
+MB = 1e6
+
+
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="remove the compiled kernels; nothing else in the folder")] = False,
+    tuned: Annotated[bool, typer.Option("--tuned", help="with --clear: tuned.json, too")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on stdout, in place of the lines")] = False,
+) -> None:
+    """What is kept on disk: compiled kernels, and what was tuned.
+
+    LAPIDIST_CACHE_DIR says where, LAPIDIST_CACHE_BYTES (512M, 2G, ...) how much.
+    """
+    from lapidist.cache import limit_bytes
+    from lapidist.cache_folder import chosen_directory, objection
+
+    if tuned and not clear:
+        raise ArgumentError("--tuned: is about what --clear removes; got it alone. Add --clear")
+    folder = chosen_directory()
+    if folder is None:
+        raise ArgumentError("LAPIDIST_CACHE_DIR: must name a folder for a user without a home; got none. Set it")
+    limit = limit_bytes()  # a misspelt one is told before anything is removed
+    removed = cleared(folder, tuned) if clear else {}
+    found = {"folder": str(folder), "objection": objection(folder), **removed, **kept_in(folder), "limit": limit}
+    print(json.dumps(found) if as_json else in_words(found))
+
+
+def cleared(folder: Path, tuned: bool) -> dict[str, Any]:
+    from lapidist.cache import clear
+
+    gone = clear(folder)
+    if tuned:
+        with suppress(OSError):  # none, or a disk that is read-only: what is left is shown
+            database(folder).unlink()
+    return {"removed": len(gone), "removed_bytes": sum(entry.nbytes for entry in gone)}
+
+
+def kept_in(folder: Path) -> dict[str, Any]:
+    from lapidist.cache import entries
+
+    kept = entries(folder)
+    oldest = datetime.fromtimestamp(kept[0].used).date().isoformat() if kept else None
+    nbytes = sum(entry.nbytes for entry in kept)
+    return {"kernels": len(kept), "bytes": nbytes, "oldest": oldest, "tuned": tuned_in(folder)}
+
+
+def database(folder: Path) -> Path:
+    from lapidist.tuned import database_path
+
+    return folder / database_path().name
+
+
+def tuned_in(folder: Path) -> dict[str, int] | str:
+    """How many problems of each chip, or why nobody can tell."""
+    from lapidist.tuned import BROKEN, parse
+
+    path = database(folder)
+    if not path.is_file():
+        return {}
+    try:
+        return {chip: len(problems) for chip, problems in parse(path).items()}
+    except BROKEN as error:
+        return f"it cannot be read ({type(error).__name__}: {error})"
+
+
+def in_words(found: dict[str, Any]) -> str:
+    tuned = found["tuned"]
+    if not isinstance(tuned, str):
+        tuned = ", ".join(f"{count} products on {chip}" for chip, count in tuned.items()) or "nothing"
+    used = f", used since {found['oldest']}" if found["oldest"] else ""
+    lines = {
+        "folder": found["folder"],
+        "kernels": f"{found['kernels']}, {found['bytes'] / MB:.1f} MB of at most {found['limit'] / MB:.1f} MB{used}",
+        "tuned.json": tuned,
+    }
+    if "removed" in found:
+        lines["removed"] = f"{found['removed']} kernels, {found['removed_bytes'] / MB:.1f} MB"
+    if found["objection"]:
+        lines["warning"] = found["objection"]
+    return "\n".join(f"{name:<11} {words}" for name, words in lines.items())
