@@ -241,7 +241,19 @@ def test_run_ptx_runs_a_foreign_kernel_on_arrays(module: str, tmp_path: Path) ->
     [
         (["--arg", "n"], "--arg: must be NAME=VALUE; got 'n'"),
         (["--arg", "n=five"], "--arg: a value is a number, a .npy file, or a new array"),
-        (["--arg", "n=nowhere.npy"], "--arg: nowhere.npy cannot be read as an array"),
+        (["--arg", "n=nowhere.npy"], "--arg: must be a file of one array of numbers; 'nowhere.npy' is not"),
+        (["--arg", "x=float32[99999999999]"], "--arg: a new array must have at most 4,294,967,296 bytes"),
+        (["--arg", "x=float32[99999999999999999999]"], "--arg: a new array must have at most 4,294,967,296 bytes"),
+        (["--arg", "x=object[3]"], "--arg object[3]: must be an array of plain numbers; got dtype object"),
+        (["--arg", "²=3"], "args: '²' is no parameter"),
+        (["--grid", "²"], "--grid: must be one to three positive numbers, X,Y,Z; got '²'"),
+        (["--grid", "9" * 5000], "--grid: must be one to three positive numbers"),
+        (["--arg", "x=float32[1]", "--save", "x=/proc/none.npy"], "--save: must be writable; '/proc/none.npy' is not"),
+        (
+            ["--arg", "x=float32[1]", "--save", "x=/nowhere/x.npy"],
+            "--save: must lie in a folder that exists; '/nowhere' does not",
+        ),
+        (["--arg", "x=float32[1]", "--save", f"x=/tmp/{'x' * 300}.npy"], "--save: must be writable"),
         (["--arg", "n=5", "--arg", "n=6"], "--arg: n must be given once; got 'n=6' as well"),
         (["--arg", "n=5"], "args: parameter 1 (a) has no value; saxpy takes 0: n (.u32, 4 bytes)"),
         (["--block", "0"], "--block: must be one to three positive numbers, X,Y,Z; got '0'"),
@@ -252,6 +264,50 @@ def test_run_ptx_names_what_is_wrong(module: str, options: list[str], message: s
     assert found.returncode == 2
     assert message in found.stderr
     assert "Traceback" not in found.stderr
+
+
+def test_run_ptx_takes_no_pickled_objects(module: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.array([{}], object), allow_pickle=True)
+    np.savez(tmp_path / "z.npz", x=np.ones(1))
+    (tmp_path / "z.npz").rename(tmp_path / "z.npy")
+    for name in ("x.npy", "z.npy"):
+        found = in_a_process("run-ptx", module, "--entry", "saxpy", "--arg", f"x={tmp_path / name}")
+        assert found.returncode == 2
+        assert "--arg: must be a file of one array of numbers" in found.stderr
+
+
+def test_run_ptx_saves_to_the_file_that_was_named(module: str, tmp_path: Path) -> None:
+    values = ["--arg", "n=0", "--arg", "a=2", "--arg", "x=float32[1]", "--arg", "y=float32[1]:ones"]
+    found = in_a_process("run-ptx", module, "--entry", "saxpy", *values, "--save", f"y={tmp_path}/y.result")
+    assert found.returncode == 0, found.stderr
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith("y")] == ["y.result"]
+
+
+def test_run_ptx_has_budgets(module: str) -> None:
+    values = ["--arg", "n=0", "--arg", "a=2", "--arg", "x=float32[1]", "--arg", "y=float32[1]"]
+    launch = ["run-ptx", module, "--entry", "saxpy", *values, "--grid", "2147483647"]
+    assert "ran 50 blocks of code and did not end" in in_a_process(*launch, "--budget", "50").stderr
+    assert "memory_budget: must hold what 512 resident blocks" in in_a_process(*launch, "--memory-budget", "1000").stderr
+
+
+@pytest.mark.parametrize(
+    "options", [["--csv", "/proc/x.csv"], ["--html", "/proc/x.html"], ["--record", "/proc"], ["--csv", "/sys"]]
+)
+def test_places_that_cannot_be_written_are_refused_before_the_work(options: list[str]) -> None:
+    found = in_a_process("climb", "--device", "machine", "--size", "4096", *options)
+    assert found.returncode == 2
+    assert f"{options[0]}: must be" in found.stderr
+    assert "Traceback" not in found.stderr
+
+
+def test_a_nested_file_of_cases_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cases.json"
+    for text in ("[" * 100_000, "[[" + "[" * 500 + "]" * 500 + "]]", '[{"m": 1, "n": 1, "k": 1, "dtype": []}]'):
+        path.write_text(text)
+        found = in_a_process("bench", "--file", str(path))
+        assert found.returncode == 2
+        assert "Traceback" not in found.stderr
+        assert len(found.stderr) < 1000
 
 
 def test_run_ptx_keeps_what_was_written_before_a_fault_and_tells_the_seed(module: str, tmp_path: Path) -> None:

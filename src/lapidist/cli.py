@@ -15,6 +15,7 @@ from lapidist.fuzz_command import fuzz
 from lapidist.schedule_command import schedule
 from lapidist.streamk_command import streamk
 from lapidist.tune_command import tune, warm
+from lapidist.visible import visible
 
 if TYPE_CHECKING:
     from lapidist.bench.cases import Case, Part
@@ -142,7 +143,7 @@ def report(
 ) -> None:
     """Write every published number from the Records under results/."""
     from lapidist.bench import report as writer
-    from lapidist.bench.outputs import require_writable
+    from lapidist.writable import require_writable
 
     if html is not None:
         require_writable("--html", html)
@@ -230,6 +231,9 @@ def run_ptx(
     ] = None,
     save: Annotated[list[str] | None, typer.Option(help="NAME=FILE.npy: an array argument, after the run or a fault")] = None,
     shared: Annotated[int, typer.Option(min=0, help="bytes of dynamic shared memory")] = 0,
+    residency: Annotated[int | None, typer.Option(min=1, help="blocks that run at a time")] = None,
+    budget: Annotated[int | None, typer.Option(min=1, help="blocks of code to execute at most; 2 million unless told")] = None,
+    memory_budget: Annotated[int | None, typer.Option(min=1, help="bytes to take at most; 4 GiB unless told")] = None,
     sanitize: Annotated[bool, typer.Option(help="look for races, missing waits and fences; slower")] = False,
     seed: Annotated[int | None, typer.Option(help="of the fuzzed schedule; with --sanitize")] = None,
 ) -> None:
@@ -244,10 +248,12 @@ def run_ptx(
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
         raise ArgumentError(f"FILE: must be a readable PTX module; {error}") from error
-    values = arguments.parse_arguments(arg or [])
+    values = arguments.parse_arguments(arg or [], room=memory_budget)
     arguments.require_savable(save or [], values)
     extents = arguments.parse_extent(grid, "--grid"), arguments.parse_extent(block, "--block")
-    options = {"shared_bytes": shared, "sanitize": sanitize, "seed": seed}
+    options = {"shared_bytes": shared, "sanitize": sanitize, "seed": seed, "residency": residency}
+    options |= {"budget": budget} if budget else {}
+    options |= {"memory_budget": memory_budget} if memory_budget else {}
     try:
         with bar_of_blocks(entry) as told:
             print(foreign.run_ptx(text, entry, *extents, values, on_progress=told, **options))  # type: ignore[arg-type]
@@ -373,11 +379,11 @@ def note(text: str) -> None:
 
 
 def main() -> None:
-    """Entry point: errors that lapidist raises on purpose become one line."""
+    """Entry point: errors that lapidist raises on purpose become one line, and so does what the system refuses."""
     try:
         app()
-    except LapidistError as error:
-        note(f"lapidist: {error}")
+    except (LapidistError, OSError) as error:
+        note(f"lapidist: {visible(str(error))}")
         sys.exit(2)
 
 

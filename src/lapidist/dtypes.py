@@ -76,7 +76,7 @@ def math_of(dtype: str, precision: str) -> str:
 def math_named(text: str, argument: str = "--dtype") -> str:
     """A math by its name or its short one: fp16, bf16, tf32, int8, float32, ..."""
     names = {TF32: TF32, **{row.short: row.name for row in TYPES.values()}, **{name: name for name in OPERANDS}}
-    found = names.get(text)
+    found = names.get(text) if isinstance(text, str) else None  # a JSON file may have anything here
     if found not in MATHS:
         shorts = ", ".join(element_of(math).short if math != TF32 else TF32 for math in MATHS)
         raise ArgumentError(f"{argument}: must be one of {shorts}, or a type's full name; got {text!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import reprlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -169,7 +170,7 @@ def read_cases(path: Path, dtype: str) -> list[Case]:
     """A JSON list of [m, n, k] or {"m":, "n":, "k":, "dtype":}."""
     try:
         entries = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ArgumentError(f"--file: must be a readable JSON file; {str(path)!r} is not ({error}). Correct it") from error
     if not isinstance(entries, list) or not entries:
         raise ArgumentError(f"--file: must hold a list of at least one case; got {type(entries).__name__}. Write [[m, n, k], …]")
@@ -182,4 +183,4 @@ def _case_of_entry(entry: object, dtype: str) -> Case:
     if isinstance(entry, list) and len(entry) == 3:
         m, n, k = entry
         return case_of(m, n, k, dtype, "--file")
-    raise ArgumentError(f'--file: a case must be [m, n, k] or {{"m": …, "n": …, "k": …}}; got {entry!r}. Correct it')
+    raise ArgumentError(f'--file: a case must be [m, n, k] or {{"m": …, "n": …, "k": …}}; got {reprlib.repr(entry)}. Correct it')

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from lapidist.bench.record import Conditions, Record, run_name, write_csv, write_lines, write_run
-from lapidist.errors import ArgumentError
+from lapidist.writable import require_folder, require_writable
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,21 +62,3 @@ class Outputs:
 
         width = None if sys.stdout.isatty() else 150
         show(Console(width=width), records)
-
-
-def require_writable(option: str, path: Path) -> None:
-    """Raise unless a file can be made or replaced there."""
-    folder = path.parent
-    if path.is_dir():
-        raise ArgumentError(f"{option}: must be a file; {str(path)!r} is a folder. Name a file in it")
-    if not folder.is_dir():
-        raise ArgumentError(f"{option}: must lie in a folder that exists; {str(folder)!r} does not. Make it, or choose another")
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise ArgumentError(f"{option}: must be writable; {str(path)!r} is not. Choose another place")
-
-
-def require_folder(option: str, folder: Path) -> None:
-    if not folder.is_dir():
-        raise ArgumentError(f"{option}: must be a folder that exists; {str(folder)!r} is none. Make it, or choose another")
-    if not os.access(folder, os.W_OK):
-        raise ArgumentError(f"{option}: must be writable; {str(folder)!r} is not. Choose another folder")

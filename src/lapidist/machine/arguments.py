@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,33 +10,41 @@ from pathlib import Path
 import numpy as np
 
 from lapidist.errors import ArgumentError
+from lapidist.machine.footprint import DEFAULT_MEMORY
+from lapidist.machine.run import require_plain
+from lapidist.writable import require_writable
 
 NEW_ARRAY = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<shape>\d+(,\d+)*)\](:(?P<fill>random|zeros|ones))?")
 FORMS = "a number, a .npy file, or a new array such as float32[64,64], float32[100]:random or int32[8]:ones"
 Value = np.ndarray | int | float
 
 
-def parse_arguments(pairs: Sequence[str], option: str = "--arg") -> dict[str | int, Value]:
-    """Each NAME=VALUE; a NAME that is a number is a position."""
+def parse_arguments(pairs: Sequence[str], option: str = "--arg", room: int | None = None) -> dict[str | int, Value]:
+    """Each NAME=VALUE; a NAME that is a number is a position. New arrays take at most `room` bytes, each."""
     found: dict[str | int, Value] = {}
     random = np.random.default_rng(0)
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
             raise ArgumentError(f"{option}: must be NAME=VALUE; got {pair!r}. VALUE is {FORMS}")
-        key = int(name) if name.isdigit() else name
+        key = key_of(name)
         if key in found:
             raise ArgumentError(f"{option}: {name} must be given once; got {pair!r} as well. Leave one away")
-        found[key] = parse_value(text, option, random)
+        found[key] = parse_value(text, option, random, room or DEFAULT_MEMORY)
     return found
 
 
-def parse_value(text: str, option: str, random: np.random.Generator) -> Value:
+def key_of(name: str) -> str | int:
+    """The name of a parameter, or its place."""
+    return int(name) if re.fullmatch(r"[0-9]{1,9}", name) else name
+
+
+def parse_value(text: str, option: str, random: np.random.Generator, room: int) -> Value:
     if text.endswith(".npy"):
         return load(text, option)
     match = NEW_ARRAY.fullmatch(text)
     if match is not None:
-        return new_array(match, option, random)
+        return new_array(match, option, random, room)
     for kind in (lambda one: int(one, 0), float):
         try:
             return kind(text)
@@ -45,21 +54,30 @@ def parse_value(text: str, option: str, random: np.random.Generator) -> Value:
 
 
 def load(text: str, option: str) -> np.ndarray:
+    """An array alone: no archive, and no pickled objects, which may do anything."""
     try:
-        return np.load(text)
-    except (OSError, ValueError) as error:
-        raise ArgumentError(f"{option}: {text} cannot be read as an array: {error}") from error
+        with open(text, "rb") as file:
+            found = np.lib.format.read_array(file, allow_pickle=False)
+    except (OSError, ValueError, EOFError, MemoryError, RecursionError, OverflowError, TypeError) as error:
+        raise ArgumentError(
+            f"{option}: must be a file of one array of numbers; {text!r} is not ({error}). Save one by numpy.save"
+        ) from error
+    require_plain(f"{option} {text!r}", found)
+    return found
 
 
-def new_array(match: re.Match[str], option: str, random: np.random.Generator) -> np.ndarray:
+def new_array(match: re.Match[str], option: str, random: np.random.Generator, room: int) -> np.ndarray:
     """Zeros unless told otherwise; random numbers are normal, or 0 to 9 for integers."""
-    shape = tuple(int(extent) for extent in match["shape"].split(","))
     try:
         dtype = np.dtype(match["dtype"])
     except TypeError as error:
         raise ArgumentError(f"{option}: an element type of NumPy's is needed; got {match['dtype']!r}") from error
+    require_plain(f"{option} {match[0]}", np.empty(0, dtype))
+    extents = match["shape"].split(",")
+    if max(map(len, extents)) > 18 or math.prod(shape := tuple(map(int, extents))) * dtype.itemsize > room:
+        raise ArgumentError(f"{option}: a new array must have at most {room:,} bytes; got {match[0]}. Ask for fewer elements")
     if match["fill"] != "random":
-        return np.full(shape, 1 if match["fill"] == "ones" else 0, dtype)
+        return np.ones(shape, dtype) if match["fill"] == "ones" else np.zeros(shape, dtype)
     return (random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 10, shape)).astype(dtype)
 
 
@@ -67,24 +85,23 @@ def require_savable(pairs: Sequence[str], arguments: dict[str | int, Value]) -> 
     """Before the run, not after it."""
     for pair in pairs:
         name, _, path = pair.partition("=")
-        value = arguments.get(int(name) if name.isdigit() else name)
-        if not isinstance(value, np.ndarray) or not path:
+        if not isinstance(arguments.get(key_of(name)), np.ndarray) or not path:
             raise ArgumentError(f"--save: must be NAME=FILE with the name of an array argument; got {pair!r}")
-        if not Path(path).absolute().parent.is_dir():
-            raise ArgumentError(f"--save: the folder must exist; {str(Path(path).parent)!r} does not. Make it first")
+        require_writable("--save", Path(path))
 
 
 def save_arrays(pairs: Sequence[str], arguments: dict[str | int, Value]) -> None:
-    """NAME=FILE for arrays of the run."""
+    """NAME=FILE for arrays of the run. The file is the one that was asked for: NumPy would add an ending to its name."""
     for pair in pairs:
         name, _, path = pair.partition("=")
-        np.save(Path(path), np.asarray(arguments[int(name) if name.isdigit() else name]))
+        with open(path, "wb") as file:
+            np.save(file, np.asarray(arguments[key_of(name)]))
 
 
 def parse_extent(text: str, option: str) -> tuple[int, int, int]:
     """X, X,Y or X,Y,Z."""
-    parts = text.split(",")
-    if not 1 <= len(parts) <= 3 or not all(part.strip().isdigit() and int(part) > 0 for part in parts):
-        raise ArgumentError(f"{option}: must be one to three positive numbers, X,Y,Z; got {text!r}")
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > 3 or not all(re.fullmatch(r"[0-9]{1,10}", part) and int(part) for part in parts):
+        raise ArgumentError(f"{option}: must be one to three positive numbers, X,Y,Z; got {text!r}. Write for example 16,16")
     x, y, z = (*(int(part) for part in parts), 1, 1)[:3]
     return x, y, z

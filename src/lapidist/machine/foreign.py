@@ -10,9 +10,10 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
+from lapidist.machine.footprint import DEFAULT_MEMORY
 from lapidist.machine.parse import parse_kernel
 from lapidist.machine.ptx import Kernel, Parameter
-from lapidist.machine.run import DEFAULT_BUDGET, Report, run
+from lapidist.machine.run import DEFAULT_BUDGET, Report, require_plain, run
 
 Argument = np.ndarray | int | float | bytes | TensorMap | np.generic
 
@@ -31,6 +32,7 @@ def run_ptx(
     residency: int | None = None,
     exact_counts: bool = False,
     budget: int = DEFAULT_BUDGET,
+    memory_budget: int = DEFAULT_MEMORY,
     memory: Sequence[np.ndarray] = (),
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Report:
@@ -48,6 +50,7 @@ def run_ptx(
         residency=residency,
         exact_counts=exact_counts,
         budget=budget,
+        memory_budget=memory_budget,
         on_progress=on_progress,
     )
 
@@ -66,7 +69,7 @@ def make_launch(
     chosen = match_arguments(kernel, args)
     data = bytearray(kernel.parameter_bytes)
     maps: list[tuple[int, TensorMap]] = []
-    ranges = [Memory(f"memory[{n}]", array.ctypes.data, array.nbytes, array) for n, array in enumerate(memory)]
+    ranges = [range_of(f"memory[{n}]", array) for n, array in enumerate(memory)]
     for parameter, value in chosen:
         if isinstance(value, TensorMap):
             if parameter.size != 128:
@@ -74,10 +77,22 @@ def make_launch(
             maps.append((parameter.offset, value))
             continue
         if isinstance(value, np.ndarray):
-            ranges.append(Memory(parameter.name, value.ctypes.data, value.nbytes, value))
+            ranges.append(range_of(parameter.name, value))
         data[parameter.offset : parameter.offset + parameter.size] = encode(parameter, value)
     binary = Binary(entry, kernel.target, ptx_text, b"", "")
     return Launch(binary, grid, block, bytes(data), shared_bytes, cluster, tuple(maps), tuple(ranges))
+
+
+def range_of(name: str, array: np.ndarray) -> Memory:
+    """An array's own bytes, which are a range of addresses only where it has no gaps and starts at its first element."""
+    if not isinstance(array, np.ndarray):
+        raise ArgumentError(f"{name}: must be a NumPy array; got {type(array).__name__}. Pass the array itself")
+    require_plain(name, array)
+    if not array.flags.contiguous:
+        raise ArgumentError(
+            f"{name}: must be an array without gaps, forwards; got strides {array.strides}. Pass a copy, or its base"
+        )
+    return Memory(name, array.ctypes.data, array.nbytes, array)
 
 
 def match_arguments(kernel: Kernel, args: Mapping[str | int, Argument]) -> list[tuple[Parameter, Argument]]:
@@ -106,8 +121,6 @@ def encode(parameter: Parameter, value: Any) -> bytes:
     if isinstance(value, np.ndarray):
         if parameter.size != 8:
             raise ArgumentError(f"args: {parameter.name} is a .{parameter.type}, not a pointer; pass a number, got an array")
-        if not value.flags.contiguous:
-            raise ArgumentError(f"args: {parameter.name} needs an array without gaps, got strides {value.strides}; pass a copy")
         return struct.pack("<Q", value.ctypes.data)
     if isinstance(value, np.generic) and value.dtype.itemsize == parameter.size:
         return value.tobytes()

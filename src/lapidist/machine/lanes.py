@@ -7,11 +7,11 @@ registers are then used as they are, without gathering and scattering.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 
 import numpy as np
 
 from lapidist.machine.codegen import runtime
+from lapidist.machine.lazily import lazily
 
 Array = np.ndarray
 TRUE = np.array([True])
@@ -114,52 +114,52 @@ class Lanes:
     def of(self, per_lane: Array) -> Array:
         return per_lane if self.index is None else per_lane[self.index]
 
-    @cached_property
+    @lazily
     def slot(self) -> Array:
         return self.of(self.cohort.slot)
 
-    @cached_property
+    @lazily
     def block(self) -> Array:
         return self.of(self.cohort.block)
 
-    @cached_property
+    @lazily
     def rank(self) -> Array:
         """Of the lanes' blocks in their clusters; one for all where it is the same."""
         ranks = self.block % self.cohort.geometry.cluster_size
         return ranks[:1] if (ranks == ranks[:1]).all() else ranks
 
-    @cached_property
+    @lazily
     def thread(self) -> Array:
         return self.of(self.cohort.thread)
 
-    @cached_property
+    @lazily
     def lane(self) -> Array:
         return self.of(self.cohort.lane)
 
     # -- warps --
 
-    @cached_property
+    @lazily
     def warp_key(self) -> Array:
         """A number that is the same for the lanes of one warp, and ordered as the lanes are."""
         return self.slot * self.cohort.geometry.warps + self.of(self.cohort.warp)
 
-    @cached_property
+    @lazily
     def row(self) -> Array:
         """Which warp of the group each lane belongs to: 0, 1, ..."""
         if self.n == 0:
             return np.zeros(0, np.int64)
         return np.concatenate([[0], np.cumsum(self.warp_key[1:] != self.warp_key[:-1])])
 
-    @cached_property
+    @lazily
     def whole(self) -> bool:
         """All lanes of all warps are here, so that values can be seen as (warps, 32)."""
         return self.n % 32 == 0 and bool((self.lane.reshape(-1, 32) == np.arange(32)).all())
 
-    @cached_property
+    @lazily
     def warps(self) -> int:
         return self.n // 32 if self.whole else (int(self.row[-1]) + 1 if self.n else 0)
 
-    @cached_property
+    @lazily
     def present(self) -> Array:
         """(warps, 32) mask of the lanes that are here."""
         return self.dense(np.ones(self.n, bool))

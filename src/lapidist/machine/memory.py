@@ -50,7 +50,7 @@ class Region:
 
 def block_of_bytes(nbytes: int, fill: int = 0) -> Array:
     """Bytes at an address that is a multiple of 1024, as shared memory and tensor maps want it."""
-    raw = np.full(nbytes + 1024, fill, np.uint8)
+    raw = np.full(nbytes + 1024, fill, np.uint8) if fill else np.zeros(nbytes + 1024, np.uint8)  # zeros take no memory yet
     start = -raw.ctypes.data % 1024
     return raw[start : start + nbytes]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from lapidist.machine.blocks import Block, build_blocks
 from lapidist.machine.codegen import NAMESPACE, Builder, storage
 from lapidist.machine.faults import PtxError
+from lapidist.machine.lazily import lazily
 from lapidist.machine.parse import parse_kernel
 from lapidist.machine.ptx import Instruction, Kernel, Sym
 
@@ -39,7 +40,7 @@ class Program:
             found = self.functions[number] = self.space[f"b{number}"]
         return found
 
-    @cached_property
+    @lazily
     def zeros(self) -> list[np.ndarray]:
         """What registers hold in the beginning. Who writes a register gives it another array: all warps share these."""
         return [frozen(np.zeros(1, storage(kind))) for kind in self.kernel.registers.values()]

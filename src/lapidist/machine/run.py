@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lapidist.errors import ArgumentError
-from lapidist.launch import Launch, TensorMap
+from lapidist.launch import Dim3, Launch, TensorMap
 from lapidist.machine import (
     access,
     alu,
@@ -32,12 +32,13 @@ from lapidist.machine import (
 from lapidist.machine.blocks import is_ordered_load
 from lapidist.machine.copies import element_size
 from lapidist.machine.counters import Counter, Counts, collect
+from lapidist.machine.footprint import DEFAULT_MEMORY, remembered, require_room
 from lapidist.machine.fuzz import FuzzedScheduler
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
 from lapidist.machine.merging import merged_loads
 from lapidist.machine.program import Program, compile_program
-from lapidist.machine.sanitizer import Sanitizer
+from lapidist.machine.sanitizer import Sanitizer, smallest_access
 from lapidist.machine.scheduler import Scheduler
 from lapidist.machine.state import Machine
 
@@ -76,6 +77,7 @@ def run(
     exact_counts: bool = False,
     counting: bool = True,
     budget: int = DEFAULT_BUDGET,
+    memory_budget: int = DEFAULT_MEMORY,
     merge_loads: bool = False,
     chip_sums: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
@@ -85,17 +87,20 @@ def run(
     `exact_counts` looks at every memory access instead of a sample, and without `counting` nobody looks; `merge_loads` counts
     neighbouring shared loads as the one wide load that the assembler makes of them.
     `chip_sums` sums on tensor cores bit for bit as an H200 does, which takes longer.
-    `residency` is how many blocks run at a time, `budget` how many blocks of code may be executed in all; `on_progress`
-    is told how many blocks of the grid have started, and their number, whenever some start.
+    `residency` is how many blocks run at a time, `budget` how many blocks of code may be executed in all,
+    `memory_budget` how many bytes the machine may take beside the launch's own memory; `on_progress` is told how many blocks
+    of the grid have started, and their number, whenever some start.
     """
     if not isinstance(launch, Launch):
         raise ArgumentError(f"launch: must be a Launch, as Plan.launch makes it; got {launch!r}. For other PTX take run_ptx")
+    whole_numbers = {"budget": budget, "memory_budget": memory_budget, "residency": residency, "seed": seed}
+    for name, number in whole_numbers.items():
+        require_whole(name, number, least=0 if name == "seed" else 1)
     start = time.perf_counter()
     program = compile_program(launch.binary.ptx, launch.binary.entry)
     geometry = check_geometry(launch, program)
     for offset, tensor in launch.tensor_maps:
         check_tensor_map(offset, tensor)
-    memory, variables = build_memory(launch, program)
     if sanitize and seed is None:
         seed = random.randrange(1 << 32)
     if launch.cooperative:
@@ -103,6 +108,9 @@ def run(
     elif sanitize and seed is not None and residency is None:
         residency = fuzzed_residency(seed) * geometry.cluster_size
     slots = resident_blocks(geometry, residency, program)
+    grain = smallest_access(program, min([4, *(element_size(tensor.dtype) for _, tensor in launch.tensor_maps)]))
+    require_room(program, geometry, slots, memory_budget, remembered(program, launch, geometry, slots, grain) if sanitize else {})
+    memory, variables = build_memory(launch, program)
     machine = Machine(program, geometry, memory, launch.arguments, variables, dict(launch.tensor_maps), slots)
     machine.chip_sums, machine.overlaps = chip_sums, launch.overlaps
     counter = Counter(program.kernel, exact_counts, merged_loads(program.kernel, program.blocks) if merge_loads else None)
@@ -111,7 +119,7 @@ def run(
         machine.observe_transfer = counter.transfer
     if sanitize:
         assert seed is not None
-        scheduler: Scheduler = sanitized(machine, launch, seed, budget)
+        scheduler: Scheduler = sanitized(machine, grain, seed, budget)
     else:
         scheduler = Scheduler(machine, range(geometry.blocks), budget)
     if on_progress is not None:
@@ -140,13 +148,29 @@ def fuzzed_residency(seed: int) -> int:
     return 1 + seed % 4
 
 
-def sanitized(machine: Machine, launch: Launch, seed: int, budget: int) -> FuzzedScheduler:
+def sanitized(machine: Machine, grain: int, seed: int, budget: int) -> FuzzedScheduler:
     machine.seed = seed
-    sizes = [element_size(tensor.dtype) for _, tensor in launch.tensor_maps]
-    return FuzzedScheduler(machine, Sanitizer(machine, min([4, *sizes])), seed, budget)
+    return FuzzedScheduler(machine, Sanitizer(machine, grain), seed, budget)
 
 
 # ---- checks before anything runs ----
+
+
+def require_whole(name: str, number: object, least: int) -> None:
+    """None leaves the choice to the machine."""
+    if number is not None and (not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least):
+        raise ArgumentError(f"{name}: must be a whole number from {least} on; got {number!r}. Leave it away, or give one")
+
+
+def require_extents(name: str, dims: object, most: Dim3) -> None:
+    whole = (
+        isinstance(dims, tuple)
+        and len(dims) == 3
+        and all(isinstance(d, int | np.integer) and not isinstance(d, bool) for d in dims)
+    )
+    if not (whole and all(1 <= extent <= limit for extent, limit in zip(dims, most, strict=True))):  # type: ignore[arg-type, call-overload]
+        rule = f"must be a tuple of three whole numbers, along x, y and z, from 1 to {most}"
+        raise ArgumentError(f"{name}: {rule}; got {dims!r}. Give 1 where there is one only")
 
 
 def check_geometry(launch: Launch, program: Program) -> Geometry:
@@ -155,8 +179,7 @@ def check_geometry(launch: Launch, program: Program) -> Geometry:
         ("block", launch.block, (1024, 1024, 64)),
         ("cluster", launch.cluster, (16, 16, 16)),
     ):
-        if any(not 1 <= extent <= limit for extent, limit in zip(dims, most, strict=True)):
-            raise ArgumentError(f"{name}: extents start at 1 and end at {most} along x, y and z, got {dims}")
+        require_extents(name, dims, most)
     threads, kernel = math.prod(launch.block), program.kernel
     limit = kernel.most_threads or MAX_THREADS
     if threads > limit:
@@ -215,16 +238,22 @@ def resident_blocks(geometry: Geometry, residency: int | None, program: Program)
     blocks as a chip has SMs if they may wait for each other."""
     wanted = max(PLAIN_LANES // geometry.threads, CHIP_BLOCKS if waits_on_memory(program) else 1)
     wanted = wanted if residency is None else residency
-    if wanted < 1:
-        raise ArgumentError(f"residency: at least one block, got {wanted}")
     clusters = max(wanted // geometry.cluster_size, 1)
     return min(clusters * geometry.cluster_size, geometry.blocks)
+
+
+def require_plain(name: str, array: np.ndarray) -> None:
+    """A kernel writes bytes: pointers of Python's must not be among them."""
+    if array.dtype.kind not in "biufcV" or array.dtype.hasobject:
+        raise ArgumentError(f"{name}: must be an array of plain numbers; got dtype {array.dtype}. Convert it by astype")
 
 
 def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[str, int]]:
     """The launch's ranges, and the module's own global variables."""
     regions = []
     for memory in launch.memory:
+        if isinstance(memory.owner, np.ndarray):
+            require_plain(f"memory {memory.name}", memory.owner)
         flags = getattr(memory.owner, "flags", None)
         regions.append(Region(memory.name, memory.address, memory.nbytes, memory.owner, flags is None or bool(flags.writeable)))
     variables: dict[str, int] = {}

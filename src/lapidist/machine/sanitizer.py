@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lapidist.errors import ArgumentError
-from lapidist.machine.clocks import CLUSTER, MOST_WARPS, SHARED, Clocks, Message
+from lapidist.machine.clocks import CLUSTER, SHARED, Clocks, Message
 from lapidist.machine.codegen import code_of
 from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised, Unreset
 from lapidist.machine.lanes import Lanes
@@ -42,15 +41,13 @@ def smallest_access(program: Program, smallest: int) -> int:
 
 
 class Sanitizer:
-    def __init__(self, m: Machine, smallest_element: int) -> None:
+    def __init__(self, m: Machine, grain: int) -> None:
         geometry = m.geometry
         self.m, self.geometry = m, geometry
         total = geometry.blocks * geometry.warps
-        if total > MOST_WARPS:
-            raise ArgumentError(f"sanitize: at most {MOST_WARPS} warps in a launch, got {total}; use a smaller problem")
         products = any(i.opcode == "wgmma" for i in m.program.kernel.instructions)
         self.clocks = Clocks(total, products)
-        self.grain = smallest_access(m.program, min(4, smallest_element))
+        self.grain = grain
         size = len(m.shared_bytes)
         columns = geometry.warps * geometry.cluster_size
         self.shared = Shadow(size, self.grain, self.clocks.agents, columns * (2 if products else 1))

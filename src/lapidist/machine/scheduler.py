@@ -6,7 +6,7 @@ parted meet again. A group passed over for long runs next, so spinning lanes can
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,9 +45,9 @@ class Barrier:
 class Scheduler:
     """The plain schedule. Subclasses choose differently."""
 
-    def __init__(self, machine: Machine, order: Iterable[int], budget: int) -> None:
+    def __init__(self, machine: Machine, order: Sequence[int], budget: int) -> None:
         self.m, self.budget = machine, budget
-        self.pending = list(order)
+        self.pending = order  # a range stays one: a grid may have more blocks than fit into memory
         self.cohorts: list[Cohort] = []
         self.barriers: dict[tuple[int, str, int], Barrier] = {}
         self.parked: list[tuple[Cohort, Lanes, int]] = []
