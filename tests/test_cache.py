@@ -20,6 +20,7 @@ import pytest
 
 from lapidist import cache, cache_folder, compiler, gpu_kernel
 from lapidist.cache_folder import cache_directory
+from lapidist.compile_worker import Order, compile_all
 from lapidist.compiler import cache_key, compile_options, compile_source
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, LaunchError
@@ -326,6 +327,16 @@ def test_a_temporary_folder_goes_with_its_process(folder: Path) -> None:
     assert not Path(second).exists()
 
 
+def test_compilers_in_other_processes_use_the_same_temporary_folder(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    folder.chmod(0o777)
+    orders = [Order("ladder/02_coalesced.cu", "coalesced", {"BM": 32, "BN": 32}, name, ()) for name in ("sm_80", "sm_90a")]
+    assert [answer.error for answer in compile_all(orders, 2)] == [None, None]
+    assert names(cache_directory()) == {f"{compiler.key_of(*order)}.bin" for order in orders}
+    assert names(folder) == set()
+    shutil.rmtree(cache_directory())
+
+
 def test_a_disk_that_is_read_only_is_told_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[], list[str]]
 ) -> None:
@@ -393,6 +404,22 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_child_forked_while_threads_compile_compiles_too(folder: Path) -> None:
     answer = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=120)
     assert answer.returncode == 0, answer.stderr
+
+
+LOCKED = """
+import os, sys
+from lapidist import workspaces
+with workspaces._lock:
+    child = os.fork()
+    if not child:
+        os._exit(0 if workspaces._lock.acquire(blocking=False) else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_child_finds_no_lock_taken() -> None:
+    """The thread that has it is not in the child."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", LOCKED], check=True, timeout=60)
 
 
 # ---- what goes ----

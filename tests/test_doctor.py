@@ -129,6 +129,24 @@ def test_a_cache_that_cannot_be_written(
     assert "export LAPIDIST_CACHE_DIR=" in found["cache folder"]
 
 
+def test_a_cache_that_others_may_write_to(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tmp_path.chmod(0o775)
+    monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path))
+    status, found = report(capsys)
+    assert status == 0
+    assert found["cache folder"].startswith("absent ")
+    assert f"chmod go-w {tmp_path}" in found["cache folder"]
+
+
+def test_nobody_has_no_cache(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "chosen_directory", lambda: None)
+    _, found = report(capsys)
+    assert "no home folder" in found["cache folder"]
+    assert "export LAPIDIST_CACHE_DIR=" in found["cache folder"]
+
+
 def test_a_probe_may_raise_anything() -> None:
     def explode() -> str:
         raise ValueError

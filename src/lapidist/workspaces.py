@@ -10,6 +10,7 @@ again and again passes `workspace=` and owns the memory.
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -20,6 +21,15 @@ PER_THREAD_STREAM = 2  # one handle, and a stream of its own for each thread
 
 _lock = threading.Lock()
 _owned: dict[tuple[object, ...], tuple[int, int]] = {}
+
+
+def renew_lock() -> None:
+    """In a forked child: the thread that held it is not there to give it back."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=renew_lock)
 
 
 def rounded(nbytes: int) -> int:
