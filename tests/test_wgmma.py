@@ -19,6 +19,8 @@ from lapidist.dtypes import FP8, TYPES, element_of, numpy_dtype
 from lapidist.hopper import WGMMA_FAMILY, deepest, tile
 from lapidist.hopper_operands import loaded_lines, packed_bytes, rows_of_stage
 from lapidist.kernels import kernel_named
+from lapidist.verify import judge
+from typed import aligned, fresh, poisoned, rows_on_16_bytes
 
 Array = np.ndarray[Any, Any]
 MATHS = ("float16", "bfloat16", "tf32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
@@ -276,6 +278,16 @@ def test_results_of_4_bytes_come_to_patches_without_conflicts(math: str) -> None
     counts = machine.run(launch, exact_counts=True).counts
     assert counts is not None
     assert counts.shared_store.per_request == 2
+
+
+@pytest.mark.parametrize("name", ["wgmma_persistent", "wgmma_streamk"])
+@pytest.mark.parametrize("math", ["float8_e4m3fn", "bfloat16"])
+def test_rungs_write_rows_of_a_single_column(name: str, math: str) -> None:
+    """A column of D whose elements touch is one that the family lets leave as such; rungs know rows alone."""
+    a, b = (rows_on_16_bytes(fresh(np.random.default_rng(seed), shape, math)) for seed, shape in ((1, (48, 32)), (2, (1, 32))))
+    out = aligned(poisoned((48, 1), "float32"))
+    lapidist.gemm(a, b.T, out=out, kernel=name, device="machine")
+    assert judge(out, a, b.T, unit="wgmma").ok
 
 
 # ---- what they refuse, and what they derive ----

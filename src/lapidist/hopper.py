@@ -27,6 +27,7 @@ from lapidist.hopper_operands import (
     lines_of,
     packed,
     plain_shared,
+    rows_copied_out,
     rung_maps,
     scratch,
     start_anywhere,
@@ -99,7 +100,7 @@ def rung_defines(problem: Problem) -> Mapping[str, object]:
     return {
         **tensor_types(problem),
         "B_TURNED": int(turned(problem)[1]),
-        "D_COPY_ENGINE": int(copies_out(problem)),
+        "D_COPY_ENGINE": int(rows_copied_out(problem)),
     }
 
 
@@ -108,7 +109,8 @@ def family_defines(problem: Problem) -> Mapping[str, object]:
     packing = {"A_TURNED": int(turned(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
     unusual = {"D_TURNED": int(turned_d(problem)), "A_SKEWED": int(problem.skewed), "A_ROWS": few_rows(problem)}
     named = {name: value for name, value in unusual.items() if value} | batched(problem) | c_by_elements(problem)
-    return {**rung_defines(problem), **packing, **named, **epilogue(problem), **problem.scaling.defines()}
+    leaves = {"D_COPY_ENGINE": int(copies_out(problem))}
+    return {**rung_defines(problem), **leaves, **packing, **named, **epilogue(problem), **problem.scaling.defines()}
 
 
 def family_constants(problem: Problem) -> Mapping[str, int]:

@@ -275,7 +275,7 @@ def rung_maps(problem: Problem, config: Config, at: Mapping[str, int], _: int) -
         "a_map": a_map,
         "b_map": operand_map(problem, problem.b, at["B"], b_lines, b_box, 2),
         # Rungs read C from registers. Where D leaves by hand nobody looks at its map.
-        "d_map": output_map(replace(problem, c=None), config, at["D"], 2) if copies_out(problem) else a_map,
+        "d_map": output_map(replace(problem, c=None), config, at["D"], 2) if rows_copied_out(problem) else a_map,
     }
 
 
@@ -294,6 +294,11 @@ def output_map(problem: Problem, config: Config, address: int, ranks: int, peers
 def copies_out(problem: Problem) -> bool:
     """Whether the copy engine may write D."""
     return made_of_16(problem.d, line(problem.d, not turned_d(problem)), size_of(problem.out_dtype))
+
+
+def rows_copied_out(problem: Problem) -> bool:
+    """Likewise, to a kernel that knows rows of D alone."""
+    return copies_out(problem) and not turned_d(problem)
 
 
 def c_by_elements(problem: Problem) -> dict[str, object]:
