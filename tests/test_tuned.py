@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
+import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import lapidist
 from lapidist.bench.cases import Case
 from lapidist.bench.contenders import KernelContender, problem_of
 from lapidist.bench.measure import TUNE
@@ -22,7 +27,7 @@ from lapidist.planner import candidates
 from lapidist.plans import make_plan
 from lapidist.problem import Problem, dense_problem
 from lapidist.sharing import PLANNED, Sharing
-from lapidist.tuned import Winner, database_path, keep, look_up, problem_key
+from lapidist.tuned import MOST_BYTES, Winner, database_path, keep, look_up, problem_key, require_writable
 
 CARD = replace(chip("h200"), name="NVIDIA H200")  # as the driver calls it
 SIMT = kernel_named("simt")
@@ -109,50 +114,200 @@ def test_a_longer_step_between_lines_and_another_alpha_are_the_same_problem() ->
     assert problem_key(replace(product(), one_alpha=not product().one_alpha)) == problem_key(product())
 
 
-@pytest.mark.parametrize(
-    "content",
-    ["", "no JSON", "[]", "{}", '{"format": 99, "chips": {}}', '{"format": 1, "chips": {"NVIDIA H200": 3}}', "\udcff"],
-)
-def test_a_broken_file_is_a_warning_in_the_reasons(content: str) -> None:
-    database_path().write_bytes(content.encode(errors="surrogateescape"))
-    plan = make_plan(product(), CARD)
-    assert "tuned.json is ignored" in plan.tuned
+# ---- what is none of ours ----
+
+BROKEN = {
+    "empty": "",
+    "no JSON": "no JSON",
+    "a list": "[]",
+    "an object": "{}",
+    "chips are a number": '{"format": 1, "chips": 3}',
+    "a chip is a number": '{"format": 1, "chips": {"NVIDIA H200": 3}}',
+    "no text": "\udcff",
+    "nested deep": "[" * 100_000,
+    "chips nested deep": '{"format": 1, "chips": ' + '{"a": ' * 100_000,
+    "a number of a million digits": '{"format": ' + "9" * 1_000_000 + "}",
+    "a fraction of a million digits": '{"format": 1.' + "9" * 1_000_000 + "}",
+    "too large": " " * (MOST_BYTES + 1),
+}
+
+
+def set_aside() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in database_path().parent.glob("tuned.json.broken-*")}
+
+
+@pytest.mark.parametrize("content", BROKEN.values(), ids=list(BROKEN))
+def test_a_broken_file_is_set_aside_with_a_warning(content: str) -> None:
+    raw = content.encode(errors="surrogateescape")
+    database_path().write_bytes(raw)
+    with pytest.warns(RuntimeWarning, match=r"tuned\.json is ignored: .* It is .*tuned\.json\.broken-1 now") as told:
+        plan = make_plan(product(), CARD)
+    assert len(told) == 1
+    assert str(told[0].message) == plan.tuned
     assert plan.tuned in str(plan)
-    remember(product(), a_winner())  # and the next measurement replaces it
+    assert set_aside() == {"tuned.json.broken-1": raw}
+    assert make_plan(product(), CARD).tuned == ""  # no word of it any more
+    remember(product(), a_winner())
     assert make_plan(product(), CARD).config == SMALL
+
+
+def test_what_was_set_aside_is_never_overwritten() -> None:
+    database_path().with_name("tuned.json.broken-1").write_text("first")
+    database_path().with_name("tuned.json.broken-2").symlink_to("nowhere")
+    database_path().write_text("third")
+    with pytest.warns(RuntimeWarning, match=r"was not added to: .*broken-3 now"):
+        remember(product(), a_winner())
+    assert database_path().with_name("tuned.json.broken-1").read_text() == "first"
+    assert database_path().with_name("tuned.json.broken-3").read_text() == "third"
+    assert look_up(product(), CARD) == (a_winner(), "")
+
+
+def test_another_versions_file_stays_until_something_is_kept() -> None:
+    content = '{"format": 99, "chips": {}}'
+    database_path().write_text(content)
+    with pytest.warns(RuntimeWarning, match="its format is 99, not 1"):
+        assert "tuned.json is ignored" in make_plan(product(), CARD).tuned
+    assert database_path().read_text() == content
+    assert "tuned.json is ignored" in make_plan(product(), CARD).tuned  # no second warning
+    with pytest.warns(RuntimeWarning, match="was not added to"):
+        remember(product(), a_winner())
+    assert set_aside() == {"tuned.json.broken-1": content.encode()}
+
+
+def test_a_pipe_is_not_waited_for() -> None:
+    os.mkfifo(database_path())
+    with pytest.warns(RuntimeWarning, match="it is no plain file"):
+        make_plan(product(), CARD)
+    os.mkfifo(database_path())
+    with pytest.warns(RuntimeWarning, match="it is no plain file"):
+        remember(product(), a_winner())
+    assert look_up(product(), CARD) == (a_winner(), "")
+
+
+@pytest.mark.parametrize("kind", ["link", "link to nowhere", "pipe", "folder"])
+def test_a_lock_is_a_plain_file(kind: str, tmp_path: Path) -> None:
+    """Who can write into the folder must not have the caller's other files opened for writing."""
+    lock, elsewhere = database_path().with_suffix(".lock"), tmp_path / "elsewhere"
+    if kind == "pipe":
+        os.mkfifo(lock)
+    elif kind == "folder":
+        lock.mkdir()
+    else:
+        lock.symlink_to(elsewhere)
+    if kind == "link":
+        elsewhere.write_text("mine")
+    with pytest.raises(lapidist.ArgumentError, match=r"tuned\.lock: must be a plain file.*Remove it"):
+        remember(product(), a_winner())
+    with pytest.raises(lapidist.ArgumentError, match="Remove it"):
+        require_writable()
+    assert not database_path().exists()
+    assert elsewhere.exists() == (kind == "link")
+    assert kind != "link" or elsewhere.read_text() == "mine"
+    database_path().write_text("broken")
+    with pytest.warns(RuntimeWarning, match="it could not be set aside: .*tuned.lock"):
+        make_plan(product(), CARD)
+    assert database_path().read_text() == "broken"
 
 
 @pytest.mark.parametrize(
     "entry",
     [
+        3,
         {"kernel": "simt"},
         {"config": {"bm": 0, "bn": 32}},
         {"config": {"colour": 3}},
+        {"config": {"bm": "32", "bn": 32}},
+        {"config": [32, 32]},
         {"sharing": {"schedule": "by dice"}},
+        {"sharing": {"split_k": [2]}},
+        {"kernel": 3},
+        {"kernel": ["simt"]},
+        {"seconds": "soon"},
+        {"seconds": True},
+        {"seconds": float("nan")},
+        {"planned_seconds": None},
+        {"date": 20261121},
         {"more": 1},
     ],
+    ids=str,
 )
-def test_a_broken_entry_is_ignored(entry: dict[str, object]) -> None:
+def test_a_record_of_nonsense_is_ignored_with_one_warning(entry: Any) -> None:
     remember(product(), a_winner())
+    remember(product(1001), a_winner())
     content = json.loads(database_path().read_text())
-    kept = content["chips"]["NVIDIA H200"][problem_key(product())]
-    content["chips"]["NVIDIA H200"][problem_key(product())] = entry if entry == {"kernel": "simt"} else {**kept, **entry}
+    records = content["chips"]["NVIDIA H200"]
+    whole = not isinstance(entry, dict) or entry == {"kernel": "simt"}
+    records[problem_key(product())] = entry if whole else {**records[problem_key(product())], **entry}
     database_path().write_text(json.dumps(content))
     os.utime(database_path(), ns=(1, 1))
-    plan = make_plan(product(), CARD)
+    with pytest.warns(RuntimeWarning, match="Run lapidist tune for that product again, or remove the record") as told:
+        plan = make_plan(product(), CARD)
+    assert [str(each.message) for each in told] == [plan.tuned]
+    for part in ("NVIDIA H200", problem_key(product()), str(database_path())):
+        assert part in plan.tuned
+    assert make_plan(product(), CARD).tuned == plan.tuned  # with no second warning
     assert plan.config != SMALL
-    assert "is ignored" in plan.tuned
+    assert make_plan(product(1001), CARD).config == SMALL  # its neighbours are right
 
 
 @pytest.mark.parametrize(
-    "winner", [a_winner("no such kernel"), a_winner(config=Config(2048, 2048, 8)), a_winner("coalesced", Config(64, 64))]
+    "winner",
+    [
+        a_winner("no such kernel"),
+        a_winner(config=Config(2048, 2048, 8)),
+        a_winner("coalesced", Config(64, 64)),
+        a_winner("coalesced", Config(32, 32, tm=8)),
+        a_winner("sgemm", Config(129, 256, 32, 64, 64, 16, 8, stages=3, producers=128)),
+        a_winner("coalesced", Config(32, 32), Sharing(split_k=2)),
+    ],
+    ids=str,
 )
 def test_a_choice_that_is_refused_today_falls_back_to_the_model(winner: Winner) -> None:
     modelled = make_plan(product(), CARD)
     remember(product(), winner)
-    plan = make_plan(product(), CARD)
+    with pytest.warns(RuntimeWarning, match="what measured fastest is refused now") as told:
+        plan = make_plan(product(), CARD)
+    assert len(told) == 1
     assert (plan.kernel, plan.config) == (modelled.kernel, modelled.config)
     assert "is refused now" in plan.tuned
+
+
+def test_readers_and_writers_at_once_agree() -> None:
+    """A broken file among them: it is set aside once, and nothing that was kept is."""
+    database_path().write_text("broken")
+    problems = [product(100 + index) for index in range(6)]
+    failures: list[BaseException] = []
+
+    def work(problem: Problem) -> None:
+        try:
+            look_up(problem, CARD)
+            remember(problem, a_winner())
+            assert look_up(problem, CARD)[0] == a_winner()
+        except BaseException as error:
+            failures.append(error)
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        threads = [threading.Thread(target=work, args=(problem,)) for problem in problems]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+    assert all("broken-1" in str(each.message) for each in told)
+    assert set_aside() == {"tuned.json.broken-1": b"broken"}
+    assert all(look_up(problem, CARD)[0] == a_winner() for problem in problems)
+
+
+def test_processes_at_once_lose_nothing() -> None:
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); from test_tuned import *\n"
+        "for index in range(4): remember(product(100 * int(sys.argv[2]) + index), a_winner())"
+    )
+    here = str(Path(__file__).parent)
+    running = [subprocess.Popen([sys.executable, "-c", program, here, str(number)]) for number in (1, 2, 3)]
+    assert [process.wait() for process in running] == [0, 0, 0]
+    assert all(look_up(product(100 * number + index), CARD)[0] == a_winner() for number in (1, 2, 3) for index in range(4))
 
 
 def test_writers_at_once_lose_nothing() -> None:

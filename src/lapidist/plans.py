@@ -25,7 +25,7 @@ from lapidist.schedule import Schedule
 from lapidist.schedule.divisors import device_words
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.signatures import OPERANDS, constants
-from lapidist.tuned import look_up
+from lapidist.tuned import ignored_record, look_up
 
 # What takes longer gains nothing by starting early, and may lose: its blocks take the places that others leave, in any order, and
 # neighbours in D no longer ask for the same lines of A and B from neighbouring multiprocessors at the same time. With few rows
@@ -306,6 +306,7 @@ def measured_choice(problem: Problem, device: Device, modelled: Candidate) -> tu
         return modelled, warning
     try:
         best, _ = exactly(problem, device, kernel_named(winner.kernel), winner.config, winner.sharing)
-    except LapidistError as error:  # kept by another version
-        return modelled, f"what measured fastest is refused now: {str(error).splitlines()[-1].strip()}"
+    except LapidistError as error:  # kept by another version, or by hand
+        why = str(error).splitlines()[-1].strip()
+        return modelled, ignored_record(problem, device, f"what measured fastest is refused now: {why}")
     return best, str(winner)

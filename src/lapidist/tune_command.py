@@ -33,7 +33,7 @@ def tune(
     from lapidist.bench.tuning import regret_words, run
     from lapidist.driver import require_gpu
     from lapidist.dtypes import math_named
-    from lapidist.tuned import database_path
+    from lapidist.tuned import database_path, require_writable
 
     require_layout(layout)
     cases = [products.parse_mnk(one, dtype) for one in mnk or ()]
@@ -45,6 +45,7 @@ def tune(
         )
     outputs = Outputs(False, None, None, None, record, f"tune-{dtype}-{layout}")
     outputs.require_writable()
+    require_writable()
     require_gpu(0)
     conditions, records, found = run([replace(case, layout=layout) for case in cases], 0, most)
     for line in found:

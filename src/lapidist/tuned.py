@@ -2,24 +2,32 @@
 
 A chip is known by the driver's name for it ("NVIDIA H200"), so that plans for a chip that is only named, and those for the
 machine, are the same on every computer. LAPIDIST_TUNED=0 leaves the file unread.
+
+Nothing in the file is an error to a call: a record that cannot be used is ignored, with one warning; a file that is none of ours
+is set aside under another name, never overwritten.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
+import stat
 import tempfile
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lapidist.compiler import cache_directory
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.errors import LapidistError
+from lapidist.errors import ArgumentError, LapidistError
 from lapidist.modes import PLAIN
 from lapidist.problem import Matrix, Problem
 from lapidist.sharing import Sharing
@@ -27,7 +35,8 @@ from lapidist.sharing import Sharing
 FILE_FORMAT = 1
 SWITCH = "LAPIDIST_TUNED"
 MATRICES = ("a", "b", "c", "d")
-BROKEN = (OSError, ValueError, KeyError, TypeError, AttributeError, LapidistError)  # what a file of nonsense may raise
+NONSENSE = (ValueError, KeyError, TypeError, AttributeError, LapidistError)  # what a record of nonsense may raise
+MOST_BYTES, MOST_DIGITS = 32 << 20, 400  # more takes seconds to read
 Chips = dict[str, dict[str, Any]]  # by the chip's name, by the problem's key: a Winner as JSON has it
 
 
@@ -65,19 +74,31 @@ def matrix_key(matrix: Matrix) -> str:
 # ---- reading ----
 
 
+class Unusable(NamedTuple):
+    why: str
+    broken: bool  # else it is another version's
+
+
 def look_up(problem: Problem, device: Device) -> tuple[Winner | None, str]:
-    """The winner for this problem, if one was kept; and a warning where the file cannot be used."""
+    """The winner for this problem, if one was kept; and what was warned of, where the file or the record cannot be used."""
     if os.environ.get(SWITCH) == "0" or problem.modes != PLAIN:
         return None, ""
     path = database_path()
     try:
         status = path.stat()
-        entry = read(path, status.st_mtime_ns, status.st_size).get(device.name, {}).get(problem_key(problem))
-        return (None if entry is None else winner_of(entry)), ""
-    except FileNotFoundError:
+    except OSError:  # nothing was kept, or it is not for us
         return None, ""
-    except BROKEN as error:
-        return None, f"{path} is ignored: {type(error).__name__}: {error}. Remove it, or run lapidist tune again"
+    try:
+        chips = read(path, status.st_ino, status.st_mtime_ns, status.st_size)
+    except OSError as error:
+        return None, warn(f"{path} is ignored: {error}. Make it readable, or set {SWITCH}=0")
+    if isinstance(chips, Unusable):
+        return None, ignored_file(path, chips)
+    entry = chips.get(device.name, {}).get(problem_key(problem))
+    try:
+        return (None if entry is None else winner_of(entry)), ""
+    except NONSENSE as error:
+        return None, ignored_record(problem, device, f"{type(error).__name__}: {error}")
 
 
 def database_path() -> Path:
@@ -85,39 +106,164 @@ def database_path() -> Path:
 
 
 @lru_cache(maxsize=4)
-def read(path: Path, modified: int, size: int) -> Chips:
+def read(path: Path, inode: int, modified: int, size: int) -> Chips | Unusable:
     """The file as it was when it had that time and size."""
     return parse(path)
 
 
-def parse(path: Path) -> Chips:
-    content = json.loads(path.read_text())
-    if content["format"] != FILE_FORMAT:
-        raise ValueError(f"its format is {content['format']}, not {FILE_FORMAT}")
-    return {chip: dict(entries) for chip, entries in content["chips"].items()}
+def parse(path: Path) -> Chips | Unusable:
+    try:
+        content = json.loads(text_of(path), parse_int=short_int, parse_float=short_float)
+        version, chips = content["format"], content["chips"]
+        if version == FILE_FORMAT and all(isinstance(each, dict) for each in (chips, *chips.values())):
+            return chips
+    except RecursionError:
+        return Unusable("it is nested too deep", broken=True)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Unusable(f"{type(error).__name__}: {error}", broken=True)
+    if isinstance(version, int) and version != FILE_FORMAT:
+        return Unusable(f"its format is {version}, not {FILE_FORMAT}", broken=False)
+    return Unusable("it does not hold records by chip and problem", broken=True)
+
+
+def text_of(path: Path) -> str:
+    """A pipe is not waited for."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ValueError("it is no plain file")
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            content = file.read(MOST_BYTES + 1)
+    finally:
+        os.close(handle)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES} bytes")
+    return content.decode()
+
+
+def short_int(text: str) -> int:
+    return int(short(text))
+
+
+def short_float(text: str) -> float:
+    return float(short(text))
+
+
+def short(text: str) -> str:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number has {len(text)} digits")
+    return text
 
 
 def winner_of(entry: Mapping[str, Any]) -> Winner:
     values = {**entry, "config": Config(**entry["config"]), "sharing": Sharing(**entry["sharing"])}
+    for name, kinds in (("kernel", str), ("date", str), ("seconds", (int, float)), ("planned_seconds", (int, float))):
+        if not isinstance(values[name], kinds) or values[name] is True or values[name] is False:
+            raise ValueError(f"{name} is {values[name]!r}")
+    if not (math.isfinite(values["seconds"]) and math.isfinite(values["planned_seconds"])):
+        raise ValueError(f"seconds are {values['seconds']} and {values['planned_seconds']}")
     return Winner(**values)
+
+
+# ---- what cannot be used ----
+
+_told: dict[str, object] = {}
+
+
+def warn(words: str) -> str:
+    """Once in a process."""
+    own = object()
+    if _told.setdefault(words, own) is own:
+        warnings.warn(words, RuntimeWarning, stacklevel=2)
+    return words
+
+
+def ignored_record(problem: Problem, device: Device, why: str) -> str:
+    where = f"the record of {device.name}, {problem_key(problem)!r}, in {database_path()}"
+    return warn(f"{where} is ignored: {why}. Run lapidist tune for that product again, or remove the record")
+
+
+def ignored_file(path: Path, unusable: Unusable) -> str:
+    """A broken one is out of the way from now on."""
+    words = f"{path} is ignored: {unusable.why}"
+    if not unusable.broken:
+        return warn(f"{words}. Run lapidist tune again with this version")
+    try:
+        with locked(path):
+            aside = set_aside(path) if isinstance(parse(path), Unusable) else None
+    except FileNotFoundError:  # another process did it
+        return ""
+    except (OSError, LapidistError) as error:
+        return warn(f"{words}. Remove it, and run lapidist tune again; it could not be set aside: {error}")
+    return warn(f"{words}. It is {aside} now: mend it and put it back, or run lapidist tune again") if aside else ""
+
+
+def set_aside(path: Path) -> Path:
+    """Under the first name that is free; whoever calls it holds the lock."""
+    names = (path.with_name(f"{path.name}.broken-{number}") for number in count(1))
+    free = next(name for name in names if not os.path.lexists(name))
+    os.rename(path, free)
+    return free
 
 
 # ---- writing ----
 
 
-def keep(device: Device, winners: Mapping[str, Winner]) -> Path:
-    """Add winners to those of other runs. Writers wait for each other; readers see the file before or after, never between."""
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Writers wait for each other: threads too, for each opens the lock itself. No link to a lock is followed."""
+    lock = path.with_suffix(".lock")
+    try:
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise ArgumentError(f"{lock}: must be a plain file that can be written; got {error}. Remove it") from error
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise ArgumentError(f"{lock}: must be a plain file; got a pipe or a device. Remove it")
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def require_writable() -> None:
+    """Before minutes are spent on what cannot be kept."""
     path = database_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            chips = parse(path)
-        except BROKEN:
-            chips = {}  # none yet, or broken: it starts anew
-        chips[device.name] = {**chips.get(device.name, {}), **{key: asdict(winner) for key, winner in winners.items()}}
-        handle, temporary = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "w") as file:
-            json.dump({"format": FILE_FORMAT, "chips": chips}, file, indent=1)
-        os.replace(temporary, path)
+    with locked(path):
+        pass
+
+
+def keep(device: Device, winners: Mapping[str, Winner]) -> Path:
+    """Add winners to those of other runs. Readers see the file before or after, never between."""
+    path = database_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(path):
+        chips = kept_before(path)
+        chips = {**chips, device.name: {**chips.get(device.name, {}), **{key: asdict(each) for key, each in winners.items()}}}
+        write(path, json.dumps({"format": FILE_FORMAT, "chips": chips}, indent=1))
     return path
+
+
+def kept_before(path: Path) -> Chips:
+    """Records of other runs; what is not ours is set aside."""
+    try:
+        found = parse(path)
+        if not isinstance(found, Unusable):
+            return found
+        warn(f"{path} was not added to: {found.why}. It is {set_aside(path)} now: mend it and put it back, or leave it")
+    except FileNotFoundError:
+        pass
+    return {}
+
+
+def write(path: Path, content: str) -> None:
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
