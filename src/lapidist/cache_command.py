@@ -65,15 +65,18 @@ def database(folder: Path) -> Path:
 
 def tuned_in(folder: Path) -> dict[str, int] | str:
     """How many problems of each chip, or why nobody can tell."""
-    from lapidist.tuned import BROKEN, parse
+    from lapidist.tuned import Unusable, parse
 
     path = database(folder)
     if not path.is_file():
         return {}
     try:
-        return {chip: len(problems) for chip, problems in parse(path).items()}
-    except BROKEN as error:
+        chips = parse(path)
+    except OSError as error:
         return f"it cannot be read ({type(error).__name__}: {error})"
+    if isinstance(chips, Unusable):
+        return f"it cannot be read ({chips.why})"
+    return {chip: len(problems) for chip, problems in chips.items()}
 
 
 def in_words(found: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lapidist.cache_folder import make_directory
 from lapidist.compiler import cache_directory
 from lapidist.config import Config
 from lapidist.device import Device
@@ -229,7 +230,7 @@ def locked(path: Path) -> Iterator[None]:
 def require_writable() -> None:
     """Before minutes are spent on what cannot be kept."""
     path = database_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     with locked(path):
         pass
 
@@ -237,7 +238,7 @@ def require_writable() -> None:
 def keep(device: Device, winners: Mapping[str, Winner]) -> Path:
     """Add winners to those of other runs. Readers see the file before or after, never between."""
     path = database_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(path.parent)
     with locked(path):
         chips = kept_before(path)
         chips = {**chips, device.name: {**chips.get(device.name, {}), **{key: asdict(each) for key, each in winners.items()}}}
