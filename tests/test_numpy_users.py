@@ -171,6 +171,14 @@ def test_out_may_be_anything_that_numpy_writes(case: str, dtype: type, device: s
     np.testing.assert_array_equal(out, 2 * np.matmul(a, b))
 
 
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_rows_may_be_scattered_over_any_strides(device: str | None) -> None:
+    a, b, out = numbers((3, 4), "f4"), numbers((4, 2), "f4"), np.full((5, 2, 2), 7, "f4")[..., 0]
+    lapidist.gemm(a, b, out, beta=1, scatter_d=np.array([4, 0, 2]), out=out, device=device)
+    np.testing.assert_array_equal(out[[4, 0, 2]], a @ b + 7)
+    np.testing.assert_array_equal(out[[1, 3]], 7)
+
+
 def test_a_narrower_float_may_be_the_output() -> None:
     a, out = numbers((3, 3)), np.zeros((3, 3), "f4")
     assert lapidist.matmul(a, a, out=out) is out
@@ -203,6 +211,16 @@ def test_batches_may_have_more_dimensions_than_numpy_broadcasts() -> None:
     same(lapidist.matmul(a, b), np.matmul(a, b))
 
 
+def test_what_numpy_does_at_once_is_checked_all_the_same() -> None:
+    a = numbers((3, 3))
+    same(lapidist.matmul(a, a), np.matmul(a, a))
+    for wrong in ((a, numbers((4, 3))), (a, a, np.zeros((2, 3))), (a, np.array(1.0))):
+        with pytest.raises(lapidist.ShapeError):
+            lapidist.matmul(*wrong)
+    with pytest.raises(lapidist.ArgumentError, match="stream: must be"):
+        lapidist.matmul(a, a, stream="first")
+
+
 # ---- alpha and beta ----
 
 
@@ -220,6 +238,8 @@ def test_an_array_for_alpha_is_read_when_a_plan_runs() -> None:
     plan = lapidist.plan(a, a, alpha=alpha)
     alpha[...] = 3
     np.testing.assert_array_equal(plan.execute(a, a), 3 * (a @ a))
+    whole = numbers((3, 3), "i8")
+    same(lapidist.gemm(whole, whole, alpha=np.array([2])), 2 * (whole @ whole))
 
 
 @pytest.mark.parametrize("device", [None, "machine"])

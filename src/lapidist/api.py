@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from lapidist import checks
 from lapidist.arguments import Arguments
 from lapidist.arrays import HOST, framework_of, on_host, operand_of
@@ -11,6 +13,7 @@ from lapidist.config import Config
 from lapidist.dtypes import IEEE, name_of
 from lapidist.errors import ArgumentError
 from lapidist.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
+from lapidist.host import product_at_once
 from lapidist.host_arrays import native
 from lapidist.kernel import Kernel
 from lapidist.lists import LISTED, ArrayGemm, batch_of, both_empty
@@ -65,6 +68,10 @@ def matmul(
     """
     require_place(device)
     wanted = types_wanted(out_dtype, acc_dtype, precision, promote)
+    if wanted is AS_USUAL and device is stream is scale_a is scale_b is None and type(a) is type(b) is np.ndarray:
+        result = product_at_once(a, b, out)
+        if result is not None:
+            return result
     factors = Factors(scale_a, scale_b)
     if factors.any:
         scaled = ScaledArguments(a, b, None, out, Form(vectors=True, wanted=wanted, factors=factors))

@@ -12,6 +12,7 @@ from lapidist.scaling import K_BLOCK
 Array = np.ndarray[Any, Any]
 
 
+FLOAT, DOUBLE = np.dtype("float32"), np.dtype("float64")
 Factors = tuple[Array | None, Array | None]  # (rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)
 
 
@@ -52,9 +53,22 @@ def multiply(
         out[...] = within_bounds(result, out.dtype.name)
 
 
+def product_at_once(a: Array, b: Array, out: Any) -> Any:
+    """numpy.matmul, where there is nothing to add to it. None: the long way, which has words for what is wrong, must look."""
+    dtype = a.dtype
+    if dtype is not b.dtype or not (dtype is FLOAT or dtype is DOUBLE):
+        return None
+    if out is not None and not (type(out) is np.ndarray and out.dtype is dtype and out.flags.carray):
+        return None
+    try:
+        return np.matmul(a, b, out=out)
+    except ValueError:
+        return None
+
+
 def number(value: float, working: np.dtype[Any]) -> Any:
     """alpha or beta in the type of sums; whole numbers stay whole where Python's objects are multiplied."""
-    return working.type(int(value) if working.kind in "biuO" and value.is_integer() else value)
+    return working.type(int(value) if working.kind in "biuO" and float(value).is_integer() else value)
 
 
 def scaled_product(a: Array, b: Array, of_a: Array | None, of_b: Array | None) -> Array:

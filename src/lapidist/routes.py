@@ -101,14 +101,17 @@ class RoutedArguments(Arguments):
                 f"got {operand.dtype}. Pass an array of {self.out_dtype}"
             )
         shape = permuted_shape(operand, self.shape) if self.wishes.permuted else scattered_shape(operand, self.shape)
-        checks.require_output(operand, self.a, shape, free_strides=self.wishes.permuted)
+        checks.require_output(operand, self.a, shape, free_strides=self.wishes.permuted or operand.device == HOST)
         for other in (self.a, self.b):
             checks.require_no_overlap(operand, other)
         if self.c is not None:
             if "scatter_d" in self.index and self.c.shape != operand.shape:
                 raise ShapeError(f"c: must have out's shape {operand.shape} where rows are scattered; got {self.c.shape}")
             checks.require_no_partial_overlap(operand, self.c)
-        return operand
+        if self.wishes.permuted or checks.lines_touch(operand):
+            return operand
+        self.given = out
+        return operand_of(on_host(operand).copy(), "out")  # with the rows that are not scattered to
 
     def _check_indices(self) -> None:
         """Every index: on request where it costs a wait for the GPU, always in host memory."""
