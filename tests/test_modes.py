@@ -288,3 +288,11 @@ def test_check_indices_is_a_flag_whatever_is_multiplied(gemm: Any, lists: bool) 
     a = np.ones((4, 4), np.float16)
     with pytest.raises(lapidist.ArgumentError, match="check_indices: must be True or False; got 'no'"):
         gemm([a] if lists else a, [a] if lists else a, check_indices="no")
+
+
+def test_addresses_of_a_alone_are_refused_by_name(gemm: Any) -> None:
+    matrices = np.ones((2, 4, 4), np.float16)
+    addresses = lapidist.Pointers(matrices.ctypes.data + 32 * np.arange(2), (4, 4), "float16")
+    for b in (None, matrices):
+        with pytest.raises(lapidist.ArgumentError, match="b: must be Pointers, as a is"):
+            gemm(addresses, b, out=addresses)

@@ -137,7 +137,7 @@ def batch_of(a: Any, b: Any, c: Any, out: Any, form: Form) -> Listed | Pointed:
         require_list_of_arrays(name, values)
     kind, words = (Pointers, "Pointers") if isinstance(a, Pointers) else ((list, tuple), "a list of arrays")
     for name, values in (("a", a), ("b", b), ("c", c), ("out", out)):
-        if values is not None and not isinstance(values, kind):
+        if (values is not None or name == "b") and not isinstance(values, kind):
             raise ArgumentError(f"{name}: must be {words}, as a is; got {type(values).__name__}. Call gemm for one product")
     return Pointed(a, b, c, out, form) if isinstance(a, Pointers) else Listed(a, b, c, out, form)
 

@@ -4,7 +4,9 @@ comparison shows what was written where."""
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -34,6 +36,10 @@ class Arena:
     def seen(self, memory: Array, view: View) -> Array:
         """An array in the image, or in bytes that `fetch` gave."""
         return view.of(memory, self.at[view.region])
+
+    def beside(self) -> AbstractContextManager[Any]:
+        """In which a framework with streams works on one of its own."""
+        return nullcontext()
 
     def load(self) -> None:
         raise NotImplementedError
@@ -70,6 +76,9 @@ class TorchArena(Arena):
         self.memory = self.whole[self.skipped : self.skipped + self.image.size]
         self.address = self.memory.data_ptr()
 
+    def beside(self) -> AbstractContextManager[Any]:
+        return self.torch.cuda.stream(self.torch.cuda.Stream()) if self.whole.is_cuda else nullcontext()
+
     def load(self) -> None:
         self.memory.copy_(self.torch.from_numpy(self.image))
 
@@ -105,7 +114,13 @@ class CupyArena(Arena):
 
 
 class JaxArena(Arena):
-    """Arrays of JAX own their memory, and nobody writes to it."""
+    """Arrays of JAX own their memory, and nobody writes to it. On a GPU it would take most of that for itself."""
+
+    def __init__(self, views: Iterable[View], place: str) -> None:
+        super().__init__(views)
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        self.jax = importlib.import_module("jax")
+        self.device = self.jax.devices("gpu" if place == "gpu" else "cpu")[0]
 
     def load(self) -> None:
         self.loaded = self.image.copy()
@@ -114,8 +129,7 @@ class JaxArena(Arena):
         return self.loaded
 
     def array(self, view: View) -> Any:
-        jax = importlib.import_module("jax")
-        return jax.device_put(self.seen(self.loaded, view).copy())
+        return self.jax.device_put(self.seen(self.loaded, view).copy(), self.device)
 
 
 def aligned_bytes(count: int) -> Array:
@@ -127,7 +141,9 @@ def aligned_bytes(count: int) -> Array:
 def arena_of(framework: str, place: str, views: Iterable[View]) -> Arena:
     if framework == "torch":
         return TorchArena(views, "cuda" if place == "gpu" else "cpu")
-    return {"numpy": NumpyArena, "cupy": CupyArena, "jax": JaxArena}[framework](views)
+    if framework == "jax":
+        return JaxArena(views, place)
+    return CupyArena(views) if framework == "cupy" else NumpyArena(views)
 
 
 def fetched(array: Any, dtype: str) -> Array:

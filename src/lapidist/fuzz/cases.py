@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from lapidist.fuzz.arenas import Arena, arena_of
-from lapidist.fuzz.calls import Call, arguments, draw_call, perform
+from lapidist.fuzz.calls import MATRICES, Call, arguments, draw_call, perform
 from lapidist.fuzz.doses import DOSES, GROUP
-from lapidist.fuzz.judging import WRONG, judge_error, judge_result
+from lapidist.fuzz.judging import REFUSED, WRONG, judge_error, judge_result
 from lapidist.fuzz.kinds import Generator, draw_kind, one_of
 from lapidist.fuzz.mistakes import mistaken
 from lapidist.fuzz.values import fill
 
 KIND, CALL = -1, -2  # of the seeds of what cases share: numbers that no case has
 MISTAKEN = 0.12  # of the cases
-FIRST_KINDS = 6  # and one more for each few calls: a short run compiles little
+BESIDE = 0.2  # on a stream of their own
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Outcome:
     number: int
     verdict: str
     words: str = ""
+    lost: bool = False  # the GPU answers this process no more
 
 
 def generator(seed: int, *more: int) -> Generator:
@@ -44,7 +46,7 @@ def generator(seed: int, *more: int) -> Generator:
 def call_of(run: Run, group: int) -> Call:
     """What the cases of a group have in common."""
     rng, dose = generator(run.seed, CALL, group), DOSES[run.place]
-    known = min(dose.kinds, FIRST_KINDS + group // 3)
+    known = dose.kinds_at(group)
     of_kind = generator(run.seed, KIND, int(rng.integers(known)) if known else group)
     return draw_call(rng, draw_kind(of_kind, run.place, one_of(of_kind, run.frameworks)), dose, run.place)
 
@@ -57,21 +59,47 @@ def outcomes(run: Run, group: int, last: int) -> Iterator[Outcome]:
         rng = generator(run.seed, number)
         changed = mistaken(rng, call, run.place) if rng.random() < MISTAKEN else None
         if changed is not None:
-            yield outcome(rng, run, number, changed, arena_of(call.kind.framework, run.place, changed.all_views), {})
-            continue
-        arena = arena if arena is not None and stays else arena_of(call.kind.framework, run.place, call.all_views)
-        yield outcome(rng, run, number, call, arena, plans)
+            known = plans if rng.random() < 0.5 and shows_in_a_run(call, changed) else {}
+            found = outcome(rng, number, changed, arena_of(call.kind.framework, run.place, changed.all_views), known)
+        else:
+            arena = arena if arena is not None and stays else arena_of(call.kind.framework, run.place, call.all_views)
+            found = outcome(rng, number, call, arena, plans)
+        yield found
+        if found.lost:
+            return
 
 
-def outcome(rng: Generator, run: Run, number: int, call: Call, arena: Arena, plans: dict[str, Any]) -> Outcome:
+def shows_in_a_run(call: Call, changed: Call) -> bool:
+    """Whether a plan for the right call must refuse the wrong one: it is passed the matrices alone."""
+    others = [{name: views for name, views in each.views.items() if name not in MATRICES} for each in (call, changed)]
+    return changed.expected == REFUSED and changed.options == call.options and others[0] == others[1]
+
+
+def outcome(rng: Generator, number: int, call: Call, arena: Arena, plans: dict[str, Any]) -> Outcome:
+    """Results are fetched before anything is said: a launch that fails tells so there."""
     whole = fill(rng, call, arena)
-    arena.load()
-    given = arguments(call, arena)
+    with arena.beside() if rng.random() < BESIDE else nullcontext():
+        arena.load()
+        given = arguments(call, arena)
+        try:
+            with np.errstate(all="ignore"):
+                result = perform(call, given, plans)
+            after = arena.fetch()
+        except Exception as error:
+            untouched = unchanged(arena)
+            verdict, words = judge_error(call, error, untouched is not False)
+            return Outcome(number, verdict, told(verdict, words, call), untouched is None)
+        verdict, words = judge_result(call, arena, given, result, after, whole)
+        return Outcome(number, verdict, told(verdict, words, call))
+
+
+def unchanged(arena: Arena) -> bool | None:
+    """None where it cannot be fetched."""
     try:
-        with np.errstate(all="ignore"):
-            result = perform(call, given, plans)
-    except Exception as error:
-        verdict, words = judge_error(call, error, bool(np.array_equal(arena.fetch(), arena.image)))
-    else:
-        verdict, words = judge_result(call, arena, given, result, arena.fetch(), whole)
-    return Outcome(number, verdict, f"{words}. {call}" if verdict == WRONG else "")
+        return bool(np.array_equal(arena.fetch(), arena.image))
+    except Exception:
+        return None
+
+
+def told(verdict: str, words: str, call: Call) -> str:
+    return f"{words}. {call}" if verdict == WRONG else ""

@@ -11,18 +11,23 @@ GROUP = 4  # cases that share a call, so that most meet what was planned before
 
 class Dose(NamedTuple):
     """`most`: of an extent; `products`: of all matrices together, which the machine takes a second for a million of; `batch`:
-    matrices. `kinds`: different ones that a run draws, since each is compiled; 0: as many as there are calls."""
+    matrices. `kinds`: different ones that a run draws, since each is compiled; 0: as many as there are calls. It begins with the
+    `first`, and draws from one more every few calls: a short run compiles little."""
 
     most: int
     products: int
     batch: int
     kinds: int
+    first: int
+
+    def kinds_at(self, group: int) -> int:
+        return min(self.kinds, self.first + group // 3)
 
 
 DOSES = {
-    "host": Dose(200, 300_000, 24, 0),
-    "machine": Dose(120, 24_000, 4, 200),
-    "gpu": Dose(600, 50_000_000, 40, 300),
+    "host": Dose(200, 300_000, 24, 0, 0),
+    "machine": Dose(120, 24_000, 4, 200, 6),
+    "gpu": Dose(600, 50_000_000, 40, 200, 200),
 }
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import NamedTuple
 
 from lapidist.fuzz.cases import Outcome, Run, outcomes
 from lapidist.fuzz.doses import GROUP
+from lapidist.fuzz.judging import WRONG
 
 GRACE = 60.0  # seconds after the end for a group under way: kernels are compiled in some
+LONGEST = 300.0  # seconds without a word of a process
 ENOUGH = 2**62
+ALONE = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # each process computes references: more threads would wait for each other
 
 
 class Extent(NamedTuple):
@@ -31,22 +34,27 @@ class Extent(NamedTuple):
     def groups(self) -> int:
         return self.last // GROUP + 1
 
+    @property
+    def end(self) -> float:
+        return time.monotonic() + (ENOUGH if self.seconds is None else self.seconds)
+
 
 def in_processes(run: Run, extent: Extent, count: int) -> Iterator[Outcome]:
     """In this process where one is enough. What the others have not finished at the end is dropped."""
-    end = time.monotonic() + (ENOUGH if extent.seconds is None else extent.seconds)
+    end = extent.end
     if count == 1:
         yield from share(run, extent, end, 0, 1)
         return
-    with workers(run, extent, end, count) as ends:
-        open_ends = list(ends)
-        while open_ends and (left := end + GRACE - time.monotonic()) > 0:
-            for each in wait(open_ends, min(left, 1.0)):
-                assert isinstance(each, Connection)
-                try:
-                    yield from each.recv()
-                except EOFError:
-                    open_ends.remove(each)
+    os.environ.update({name: os.environ.get(name, "1") for name in ALONE})
+    workers = [Worker(run, extent, end, number, count) for number in range(count)]
+    try:
+        while any(worker.open for worker in workers) and time.monotonic() < end + GRACE:
+            wait([worker.outcomes for worker in workers if worker.open], 1.0)
+            for worker in workers:
+                yield from worker.told()
+    finally:
+        for worker in workers:
+            worker.stop()
 
 
 def share(run: Run, extent: Extent, end: float, first: int, step: int) -> Iterator[Outcome]:
@@ -54,33 +62,68 @@ def share(run: Run, extent: Extent, end: float, first: int, step: int) -> Iterat
     for group in range(first, extent.groups, step):
         for outcome in outcomes(run, group, extent.last):
             yield outcome
-            if time.monotonic() > end:
+            if outcome.lost or time.monotonic() > end:
                 return
 
 
-@contextmanager
-def workers(run: Run, extent: Extent, end: float, count: int) -> Iterator[list[Connection]]:
-    """Clocks of all processes of a computer agree, so the end is the same."""
-    context, started, ends = get_context("spawn"), [], []
-    try:
-        for number in range(count):
-            ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=work, args=(theirs, run, extent, end, number, count), daemon=True)
-            process.start()
-            theirs.close()
-            started.append(process)
-            ends.append(ours)
-        yield ends
-    finally:
-        for process in started:
-            process.terminate()
-        for process in started:
-            process.join()
+class Worker:
+    """A process, and another one where it is lost. Clocks of all processes of a computer agree, so the end is the same."""
+
+    def __init__(self, run: Run, extent: Extent, end: float, first: int, step: int) -> None:
+        self.run, self.extent, self.end, self.step = run, extent, end, step
+        self.start(first)
+
+    def start(self, group: int) -> None:
+        self.open, self.next, self.heard = True, group * GROUP, time.monotonic()
+        context = get_context("spawn")
+        self.outcomes, theirs = context.Pipe(duplex=False)
+        arguments = theirs, self.run, self.extent, self.end, group, self.step
+        self.process = context.Process(target=work, args=arguments, daemon=True)
+        self.process.start()
+        theirs.close()
+
+    def stop(self) -> None:
+        self.open = False
+        self.process.terminate()
+        self.process.join(5.0)
+        self.process.kill()
+
+    def told(self) -> Iterator[Outcome]:
+        """What has come. A process that died, or says nothing for long, failed in its next case."""
+        try:
+            while self.open and self.outcomes.poll():
+                outcome = self.outcomes.recv()
+                if outcome is None:
+                    self.stop()
+                    return
+                self.heard, self.next = time.monotonic(), self.after(outcome.number)
+                yield outcome
+                if outcome.lost:
+                    self.again(outcome.number)
+        except EOFError:
+            yield self.failed("the process has died")
+        if self.open and time.monotonic() > self.heard + LONGEST:
+            yield self.failed(f"it has not ended in {LONGEST:.0f} s")
+
+    def after(self, number: int) -> int:
+        return number + 1 if (number + 1) % GROUP else (number // GROUP + self.step) * GROUP
+
+    def failed(self, words: str) -> Outcome:
+        outcome = Outcome(self.next, WRONG, words)
+        self.again(outcome.number)
+        return outcome
+
+    def again(self, number: int) -> None:
+        """With the group after the one of this case."""
+        self.stop()
+        self.start(number // GROUP + self.step)
 
 
-def work(to: Connection, run: Run, extent: Extent, end: float, number: int, count: int) -> None:
-    """Ctrl-C reaches all processes of a terminal; the first one ends the others."""
+def work(to: Connection, run: Run, extent: Extent, end: float, first: int, step: int) -> None:
+    """Ctrl-C reaches all processes of a terminal; the first one ends the others. None: that was all."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for outcome in share(run, extent, end, number, count):
-        to.send([outcome])
-    to.close()
+    for outcome in share(run, extent, end, first, step):
+        to.send(outcome)
+        if outcome.lost:
+            return
+    to.send(None)
