@@ -152,15 +152,28 @@ def report(
 
 @app.command()
 def static(
-    kernel: Annotated[str, typer.Argument(help="a kernel's name or a rung's number")],
+    kernel: Annotated[str | None, typer.Argument(help="a kernel's name or a rung's number")] = None,
     dtype: Type = "fp32",
     chip: Annotated[str, typer.Option(help="v100, a100, rtx4090, h100, h200")] = "h200",
+    hashes: Annotated[
+        bool, typer.Option("--hashes", help="hashes of the PTX, of this kernel or of all, over a list of problems")
+    ] = False,
+    processes: Annotated[int, typer.Option(help="compilers for --hashes")] = 1,
 ) -> None:
     """What the compiler made of a kernel: its mix, registers, spills."""
     from lapidist import device, static
     from lapidist.dtypes import math_named
     from lapidist.kernels import kernel_named
 
+    if hashes:
+        from lapidist.static.hashes import lines
+
+        names = [] if kernel is None else [kernel_named(kernel).name]
+        for line in lines(device.chip(chip), processes, names):
+            print(line, flush=True)
+        return
+    if kernel is None:
+        raise ArgumentError("KERNEL: must be a kernel's name or a rung's number; got none. Name one, or ask for --hashes of all")
     row, math = kernel_named(kernel), math_named(dtype)
     print(static.analyse(row, None, math, device.chip(chip).architecture).describe())
 
