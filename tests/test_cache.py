@@ -220,10 +220,15 @@ def of_another(folder: Path) -> str:
 def a_file(folder: Path) -> str:
     shutil.rmtree(folder)
     folder.write_text("in the way")
-    return "Remove it"
+    return "Move it away"
 
 
-OPENED = (open_to_all, open_to_a_group, open_above, a_file, *((of_another,) if os.geteuid() == 0 else ()))
+def as_tmp_is(folder: Path) -> str:
+    folder.chmod(0o1777)
+    return f"Make {folder}/lapidist and name that"
+
+
+OPENED = (open_to_all, open_to_a_group, open_above, as_tmp_is, a_file, *((of_another,) if os.geteuid() == 0 else ()))
 
 
 @pytest.mark.parametrize("opened", OPENED, ids=lambda opened: opened.__name__)

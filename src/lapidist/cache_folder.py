@@ -55,12 +55,14 @@ def objection(folder: Path) -> str | None:
     if found is None:
         return None
     if not stat.S_ISDIR(found.st_mode):
-        return f"{folder} is not used: it is no folder. Remove it"
+        return f"{folder} is not used: it is no folder. Move it away"
     if found.st_uid not in (os.geteuid(), ROOT):
         return f"{folder} is not used: it belongs to user {found.st_uid}. Run chown -R {os.geteuid()} {folder}"
     if found.st_mode & OTHERS_WRITE:
         mode = stat.S_IMODE(found.st_mode)
-        return f"{folder} is not used: others may write there (mode {mode:o}). Run chmod go-w {folder}"
+        shared = found.st_mode & stat.S_ISVTX or found.st_uid != os.geteuid()  # /tmp, say, which must stay as it is
+        remedy = f"Make {folder / 'lapidist'} and name that" if shared else f"Run chmod go-w {folder}"
+        return f"{folder} is not used: others may write there (mode {mode:o}). {remedy}"
     return None
 
 
