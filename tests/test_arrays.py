@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import lapidist
 from lapidist.arrays import HOST, Operand, contiguous_strides, empty, framework_of, on_host, operand_of
 from lapidist.errors import DTypeError
 
@@ -130,17 +131,26 @@ def test_frameworks_are_told_by_their_type(module: str, framework: str) -> None:
     assert framework_of(type("Array", (), {"__module__": module})()) == framework
 
 
+class Speaker:
+    """It speaks DLPack and nothing else."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_what_speaks_dlpack_is_multiplied(device: str | None) -> None:
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(lapidist.matmul(Speaker(a), Speaker(a.T.copy()), device=device), a @ a.T)
+
+
 def test_an_array_that_speaks_dlpack_on_the_host() -> None:
-    class Speaker:
-        def __init__(self, array: np.ndarray[Any, Any]) -> None:
-            self.array = array
-
-        def __dlpack__(self, **options: Any) -> Any:
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return self.array.__dlpack_device__()
-
     array = np.zeros((3, 4), np.float32)
     seen = of(Speaker(array))
     assert (seen.pointer, seen.shape, seen.strides) == (array.ctypes.data, (3, 4), (4, 1))

@@ -59,8 +59,8 @@ def matmul(
     Arrays of torch, CuPy or JAX run on their GPU, on their framework's current stream; host arrays run in NumPy, or on
     `device` ("gpu", a GPU's number, "machine"). NumPy also takes the types that no kernel does, two types, lists and
     subclasses. Returns `out`, or a new array of a's framework, of `out_dtype`: the operands' own type, but int32 for 8-bit
-    integers and float32 for 8-bit floats unless told otherwise. `acc_dtype` is what
-    sums are kept in ("float16" for float16); precision="tf32" lets tensor cores round float32 factors to 10 bits.
+    integers and float32 for 8-bit floats unless told otherwise. `acc_dtype` is what sums are kept in ("float16" for float16);
+    precision="tf32" lets tensor cores round float32 factors to 10 bits.
 
     Of 8-bit floats, `scale_a` and `scale_b` multiply a and b: numbers, or float32 arrays of one element, one for each row of
     a (column of b), or one for 1 x 128 or 128 x 128 elements along k (scaled.py lists the shapes). promote=True lets no sum of

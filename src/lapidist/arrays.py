@@ -286,12 +286,18 @@ def torch_dtype(name: str) -> Any:
 
 def on_host(operand: Operand) -> np.ndarray[Any, Any]:
     """A NumPy view of an operand in host memory: the caller's own memory, in the operand's shape."""
-    base = torch_on_host(operand) if operand.framework == "torch" else np.asarray(operand.owner)
+    base = torch_on_host(operand) if operand.framework == "torch" else asarray(operand.owner)
     byte_strides = tuple(stride * base.itemsize for stride in operand.strides)
     if base.dtype.isbuiltin == 1:
         return np.lib.stride_tricks.as_strided(base, operand.shape, byte_strides)
     whole = base.view(f"u{base.itemsize}")  # NumPy does not know the letters of ml_dtypes' types here
     return np.lib.stride_tricks.as_strided(whole, operand.shape, byte_strides).view(base.dtype)
+
+
+def asarray(owner: Any) -> np.ndarray[Any, Any]:
+    """NumPy itself sees no array in what only speaks DLPack."""
+    by_dlpack = not hasattr(owner, "__array__") and hasattr(owner, "__dlpack__")
+    return np.from_dlpack(owner) if by_dlpack else np.asarray(owner)
 
 
 def torch_on_host(operand: Operand) -> np.ndarray[Any, Any]:

@@ -119,7 +119,8 @@ class RoutedArguments(Arguments):
         for name, operand in self.index.items():
             if not math.prod(operand.shape) or not (self.wishes.check_indices or operand.device == HOST):
                 continue
-            low, high = int(operand.owner.min()), int(operand.owner.max())
+            values = on_host(operand) if operand.device == HOST else operand.owner
+            low, high = int(values.min()), int(values.max())
             if not (low >= 0 and high < limits[name]):
                 wrong = low if low < 0 else high
                 raise ArgumentError(f"{name}: indices must lie between 0 and {limits[name] - 1}; got {wrong}. Correct them")
