@@ -7,9 +7,11 @@ run; without it each kernel has a few, always the same ones, since every example
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cache
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from hypothesis import strategies as st
 
 import lapidist
 from lapidist.config import Config
+from lapidist.dtypes import FP8, element_of
 from lapidist.errors import ArgumentError, RefusalError
 from lapidist.hopper_knobs import tile
 from lapidist.kernel import Kernel
@@ -26,7 +29,7 @@ from lapidist.problem import Problem
 from lapidist.rules.facts import Facts
 from lapidist.rules.rule import Columns, allowed, refusal
 from lapidist.verify import judge
-from typed import aligned, fresh, laid_for, output_of, poisoned, precision_of
+from typed import aligned, fresh, laid_for, output_of, poisoned, precision_of, whole
 
 EXAMPLES = os.environ.get("LAPIDIST_CONFIG_EXAMPLES")
 WEIGHED = 20_000  # configs that are asked at once, of which those allowed are drawn from
@@ -105,7 +108,7 @@ def output_named(kernel: Kernel, math: str) -> str | None:
 
 
 def configs(kernel: Kernel, math: str) -> st.SearchStrategy[Config]:
-    """Two of three that the table allows; else its neighbours, or anything."""
+    """Some that the table allows, neighbours of these, and anything."""
     extent = st.sampled_from(SIDES)
     anything = {
         **dict.fromkeys(("bm", "bn"), extent),
@@ -134,17 +137,30 @@ def replaced(config: Config, knobs: dict[str, Any]) -> Config:
         return config
 
 
+class Product(NamedTuple):
+    """What a config is tried on: how A and B lie ("": as the kernel wants them), D's type ("": the usual one)."""
+
+    math: str
+    config: Config
+    shape: tuple[int, int, int]
+    lies: str = ""
+    output: str = ""
+    beta: int = 0
+    promote: bool | None = None
+    sharing: Mapping[str, Any] = MappingProxyType({})
+
+
 @st.composite
-def products(draw: st.DrawFn, kernel: Kernel) -> tuple[str, Config, tuple[int, int, int], str, dict[str, Any]]:
-    """A math, a config, extents, how A and B lie, and how blocks share the work."""
+def products(draw: st.DrawFn, kernel: Kernel) -> Product:
     math = draw(st.sampled_from(kernel.types.maths))
     config = draw(configs(kernel, math))
-    shape = draw(
-        st.tuples(*(st.sampled_from([1, 7, 16, 33, 64, 67, 130]) for _ in "mn"), st.sampled_from([1, 16, 33, 64, 100, 260]))
-    )
+    extents, depths = st.sampled_from([1, 7, 16, 33, 64, 67, 130]), st.sampled_from([1, 16, 33, 64, 100, 260])
+    shape = draw(st.tuples(extents, extents, depths))
     lies = draw(st.sampled_from(["rr", "rc", "cr", "cc", "start anywhere"])) if kernel.kind == "production" else ""
+    output = draw(st.sampled_from(["", "", *(element_of(math).outputs if kernel.types.outputs else ())]))
+    promote = draw(st.sampled_from([None, None, True])) if kernel.types.promoted and math in FP8 else None
     sharing = draw(st.sampled_from([{}, {}, {"split_k": 2}, {"schedule": "stream_k"}])) if kernel.signature.scheduled else {}
-    return math, config, shape, lies, sharing
+    return Product(math, config, shape, lies, output, draw(st.sampled_from([0, 0, 2])), promote, sharing)
 
 
 def lying(array: Array, lies: str) -> Array:
@@ -165,17 +181,22 @@ def operands(kernel: Kernel, math: str, shape: tuple[int, int, int], lies: str) 
     return lying(a, lies if len(lies) > 2 else lies[0]), lying(b, lies if len(lies) > 2 else lies[1])
 
 
-def refused_or_right(kernel: Kernel, math: str, config: Config, shape: tuple[int, int, int], lies: str, sharing: Any) -> bool:
+def refused_or_right(kernel: Kernel, product: Product) -> bool:
     """Whether it ran; what a machine faults at, and what the compiler refuses, is raised."""
-    a, b = operands(kernel, math, shape, lies)
-    how: dict[str, Any] = {"kernel": kernel, "config": config, "precision": precision_of(math), "device": "machine", **sharing}
-    out = aligned(poisoned((shape[0], shape[1]), output_named(kernel, math)))
+    a, b = operands(kernel, product.math, product.shape, product.lies)
+    how: dict[str, Any] = {"kernel": kernel, "config": product.config, "device": "machine", **product.sharing}
+    how |= {"precision": precision_of(product.math), "promote": product.promote}
+    shape, output = product.shape[:2], product.output or output_named(kernel, product.math)
+    c = aligned(whole(np.random.default_rng(7), shape, product.math).astype(poisoned((), output).dtype))
+    out = c if kernel.kind != "production" and product.beta else aligned(poisoned(shape, output))  # rungs update C in place
+    before, added = c.copy(), {"c": c, "beta": product.beta} if product.beta else {}
     try:
-        lapidist.plan(a, b, out=out, **how)
+        lapidist.plan(a, b, out=out, **added, **how)
     except (RefusalError, ArgumentError):
         return False
-    lapidist.gemm(a, b, out=out, **how)
-    assert judge(out, a, b, precision=how["precision"], unit=kernel.unit).ok
+    lapidist.gemm(a, b, out=out, **added, **how)
+    rules: dict[str, Any] = {"precision": how["precision"], "unit": kernel.unit, "promoted": bool(product.promote)}
+    assert judge(out, a, b, before, 1.0, product.beta, **rules).ok
     return True
 
 
@@ -190,10 +211,10 @@ def test_what_is_drawn_is_refused_or_right(kernel: Kernel) -> None:
         suppress_health_check=list(HealthCheck),
     )
     @given(products(kernel))
-    def check(product: tuple[str, Config, tuple[int, int, int], str, dict[str, Any]]) -> None:
-        math, config, shape, lies, sharing = product
-        if small_enough(config) or kernel.refuse(square(kernel, math), config, lapidist.device.chip("h200")):
-            refused_or_right(kernel, math, config, shape, lies, sharing)
+    def check(product: Product) -> None:
+        facts = square(kernel, product.math)
+        if small_enough(product.config) or kernel.refuse(facts, product.config, lapidist.device.chip("h200")):
+            refused_or_right(kernel, product)
 
     check()
 
@@ -250,7 +271,7 @@ def test_columns_of_bytes_are_stored_by_whole_warps() -> None:
     """Sixteen bytes at once: a patch of 16 columns has too few for all lanes, and the compiler said so."""
     a, b = operands(kernel_named("mma"), "int8", (64, 64, 128), "")
     config = Config(64, 64, 64, 32, 16, 0, 0, stages=3)
-    assert refused_or_right(kernel_named("mma"), "int8", config, (64, 64, 128), "rr", {})
+    assert refused_or_right(kernel_named("mma"), Product("int8", config, (64, 64, 128), "rr"))
     with pytest.raises(RefusalError, match="wn is a multiple of 32, twice a vector; it is 16"):
         lapidist.plan(a, b, kernel="mma", config=config, out=aligned(np.zeros((64, 64), np.int8)), device="machine")
 
@@ -260,9 +281,8 @@ def test_a_band_is_counted_in_32_bits() -> None:
     for raster in (2**31 // 3, 2**31, 2**40):
         with pytest.raises(RefusalError, match=rf"tiles of a band are counted in 32 bits: raster is \d+ at most; it is {raster}"):
             lapidist.gemm(a, b, kernel="wgmma", config=tile("bfloat16", 64, 32, 2, raster=raster), device="machine")
-    assert refused_or_right(
-        kernel_named("wgmma"), "bfloat16", tile("bfloat16", 64, 32, 2, raster=2**31 // 5), (130, 130, 64), "rr", {}
-    )
+    wide = tile("bfloat16", 64, 32, 2, raster=2**31 // 5)
+    assert refused_or_right(kernel_named("wgmma"), Product("bfloat16", wide, (130, 130, 64), "rr"))
 
 
 def test_knobs_that_a_kernel_does_not_have_change_nothing() -> None:
@@ -275,7 +295,8 @@ def test_knobs_that_a_kernel_does_not_have_change_nothing() -> None:
         ("mma", Config(64, 64, 64, 32, 32, 8, 4, stages=3)),
     ):
         kernel = kernel_named(name)
-        assert refused_or_right(kernel, "float16", config, (67, 70, 100), "rr" if kernel.kind == "production" else "", {})
+        lies = "rr" if kernel.kind == "production" else ""
+        assert refused_or_right(kernel, Product("float16", config, (67, 70, 100), lies))
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
