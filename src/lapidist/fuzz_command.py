@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import time
 from collections import Counter
@@ -96,28 +97,31 @@ def require_one_of(option: str, value: str, known: tuple[str, ...]) -> None:
         raise ArgumentError(f"{option}: must be one of {', '.join(known)}; got {value!r}")
 
 
-def installed(framework: str) -> bool:
-    return importlib.util.find_spec(framework) is not None
+def installed(framework: str, device: str) -> bool:
+    """For this device: builds for the CPU do not count on a GPU."""
+    if importlib.util.find_spec(framework) is None:
+        return False
+    if framework == "torch" and device == "gpu":
+        return importlib.import_module("torch").version.cuda is not None
+    if framework == "jax" and device == "gpu":
+        return any(importlib.util.find_spec(f"jax_cuda{version}_plugin") is not None for version in (12, 13))
+    return framework != "cupy" or device == "gpu"
 
 
 def absent(device: str, framework: str | None) -> str:
     """What is needed and not here."""
-    if framework is not None and not installed(framework):
-        return f"--framework: {framework} is not installed. Install it, or choose another"
-    if device != "gpu":
-        return ""
     from lapidist.driver import gpu_count
 
-    if not gpu_count():
+    if device == "gpu" and not gpu_count():
         return "--device: no GPU was found; lapidist doctor says why. Choose host or machine"
-    needed = [name for name in ("torch", "cupy", "jax") if installed(name)]
-    return "" if framework or needed else "--framework: a GPU's arrays are torch's, CuPy's or JAX's; none is installed"
+    if framework is not None and not installed(framework, device):
+        return f"--framework: {framework} is not installed for {device}. Install it, or choose another"
+    return ""
 
 
 def drawn_from(device: str) -> tuple[str, ...]:
     """NumPy's arrays on the host; on a GPU mostly torch's, and some that NumPy has and are copied."""
     if device != "gpu":
         return ("numpy",)
-    return tuple(
-        name for name, times in (("torch", 12), ("cupy", 2), ("jax", 1), ("numpy", 1)) if installed(name) for _ in range(times)
-    )
+    shares = {"torch": 12, "cupy": 2, "jax": 1, "numpy": 1}
+    return tuple(name for name, times in shares.items() if installed(name, device) for _ in range(times))
