@@ -22,8 +22,8 @@ SCALAR_TYPES = {"float16": "float32"}  # alpha and beta in arrays, where sums ha
 @dataclass(frozen=True)
 class Call:
     """`views`: every array, by its argument; lists hold several. `options`: all that is no array, as it is passed. `limits`: what
-    indices lie below, but one of those named by `beyond`. `expected`: "right", "refused", or "either" of them; `words` say what
-    is wrong with it."""
+    indices lie below, but one of those named by `beyond`. `changed`: what no view shows. `expected`: "right", "refused", or
+    "either" of them; `words` say what is wrong with it."""
 
     kind: Kind
     extents: tuple[int, int, int]
@@ -32,6 +32,7 @@ class Call:
     options: dict[str, Any]
     limits: dict[str, int] = field(default_factory=dict)
     beyond: str = ""
+    changed: str = ""
     expected: str = "right"
     words: str = ""
 
@@ -222,7 +223,20 @@ def arguments(call: Call, arena: Arena) -> dict[str, Any]:
             found[name] = arena.array(views[0])
     if call.kind.c == "out" and "c" in found:
         found["c"] = found.get("out", found["c"])
-    return {**found, **call.options}
+    return changed(call, {**found, **call.options}) if call.changed else {**found, **call.options}
+
+
+def changed(call: Call, given: dict[str, Any]) -> dict[str, Any]:
+    """In lists, the first array."""
+    name = {"read-only out": "out", "gradient": "a", "elsewhere": "b"}[call.changed]
+    first = given[name][0] if call.kind.many else given[name]
+    if call.changed == "read-only out":
+        first = first.view()
+        first.flags.writeable = False
+    else:
+        first = first.detach().requires_grad_() if call.changed == "gradient" else first.cpu()
+    found = {**given, name: [first, *given[name][1:]] if call.kind.many else first}
+    return {**found, "c": found["out"]} if call.kind.c == "out" else found
 
 
 def pointers(call: Call, arena: Arena, name: str) -> lapidist.Pointers:

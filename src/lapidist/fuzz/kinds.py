@@ -15,6 +15,7 @@ from lapidist.kernels import KERNELS
 T = TypeVar("T")
 Generator = np.random.Generator
 OWN_TYPES = ("float16", "float32", "float64", "int8", "uint8")  # of NumPy itself, and of CuPy
+NUMPY_TYPES = ("bool", "int16", "int32", "int64", "uint16", "uint32", "uint64", *OWN_TYPES)
 FUNCTIONS = {"matmul": 5, "gemm": 8, "plan": 5, "lists": 2, "pointers": 1}
 
 
@@ -57,12 +58,17 @@ class Kind:
         return bool(self.gather_a or self.gather_b or self.scatter_d or self.permuted)
 
     @property
+    def by_numpy(self) -> bool:
+        """Of types that NumPy multiplies and no kernel does."""
+        return self.a not in OPERANDS or (self.a != self.b and {self.a, self.b} not in MIXED)
+
+    @property
     def many(self) -> bool:
         return self.function in ("lists", "pointers")
 
     @property
     def sums(self) -> str:
-        return self.accumulator or TYPES[self.a].accumulators[0]
+        return self.accumulator or (TYPES[self.a].accumulators[0] if self.a in OPERANDS else self.out)
 
 
 def pick(rng: Generator, weights: Mapping[T, float]) -> T:
@@ -75,6 +81,8 @@ def one_of(rng: Generator, values: Sequence[T]) -> T:
 
 
 def draw_kind(rng: Generator, place: str, framework: str) -> Kind:
+    if place == "host" and framework == "numpy" and rng.random() < 0.06:
+        return draw_numpy_types(rng)
     kind = draw_types(rng, framework, pick(rng, FUNCTIONS))
     if framework == "jax" and kind.many:
         kind = replace(kind, function="gemm")
@@ -110,6 +118,16 @@ def draw_types(rng: Generator, framework: str, function: str) -> Kind:
     precision = TF32 if a == "float32" and rng.random() < 0.35 else "ieee"
     promote = True if a in FP8 and rng.random() < 0.25 else None
     return Kind(framework, function, a, b, out, accumulator, precision, promote)
+
+
+def draw_numpy_types(rng: Generator) -> Kind:
+    a, b = one_of(rng, NUMPY_TYPES), one_of(rng, NUMPY_TYPES)
+    out = str(np.result_type(a, b))
+    kind = Kind("numpy", "matmul", a, b, out, given=bool(rng.random() < 0.5), asked=False)
+    if not kind.by_numpy or out in ("int8", "uint8"):  # results of 8 bits are the project's own
+        return draw_numpy_types(rng)
+    kind = draw_batch(rng, kind)
+    return replace(kind, layouts=draw_layouts(rng, kind))
 
 
 def fits(framework: str, name: str) -> bool:

@@ -19,7 +19,7 @@ ODD_VALUES: dict[str, tuple[Any, ...]] = {
     "trans_a": ("T", 1, None, 0.0),
     "trans_b": ("N", 2, [], None),
     "out_dtype": ("int64", "nonsense", 7, "complex64", ""),
-    "acc_dtype": ("int8", "double", 3, "tf32"),
+    "acc_dtype": ("int8", "nonsense", 3, "tf32"),
     "precision": ("fp32", None, 3, [], "TF32"),
     "promote": ("yes", 1, 0.5),
     "device": ("tpu", -2, 1.5, b"gpu", [0], "gpu:0"),
@@ -31,7 +31,7 @@ ODD_VALUES: dict[str, tuple[Any, ...]] = {
     "reduction": ("x", 3, [], "sum"),
     "avail_sms": (0, -1, "all", 1.5, True, []),
     "deterministic": ("no", None, 1),
-    "permuted": ("yes", 1, None),
+    "permuted": ("yes", 1),
     "check_indices": (1, "no"),
     "scale_a": ("2", 1j, [1.0]),
     "scale_b": ("x", [2.0]),
@@ -119,7 +119,12 @@ def other_output(rng: Generator, call: Call, place: str) -> Call | None:
         shape = (*view.shape[:-1], view.shape[-1] + 2) if view.shape else (2,)
         return wrong(call, "out is larger", {"out": reshaped(view, shape)})
     if how == "more":
-        return None if call.kind.permuted else wrong(call, "out has a dimension more", {"out": reshaped(view, (1, *view.shape))})
+        broadcast = place == "host" and call.kind.function == "matmul"  # as numpy.matmul does with it
+        return (
+            None
+            if call.kind.permuted or broadcast
+            else wrong(call, "out has a dimension more", {"out": reshaped(view, (1, *view.shape))})
+        )
     if how == "type":
         dtype = "int32" if call.kind.sums != "int32" else "float32"
         return wrong(call, f"out is {dtype}", {"out": reshaped(view, view.shape, dtype)})
@@ -149,6 +154,26 @@ def odd_value(rng: Generator, call: Call, place: str) -> Call | None:
         known = tuple(name for name in known if name != "workspace")
     name = one_of(rng, known)
     return told(call, f"odd {name}", **{name: one_of(rng, ODD_VALUES[name])})
+
+
+def not_writable(rng: Generator, call: Call, place: str) -> Call | None:
+    if call.kind.framework != "numpy" or "out" not in call.views or call.kind.function == "pointers":
+        return None
+    return replace(call, changed="read-only out", expected="refused", words="out is read-only")
+
+
+def with_gradient(rng: Generator, call: Call, place: str) -> Call | None:
+    """Which nobody would record."""
+    if call.kind.framework != "torch" or call.kind.a in ("int8", "uint8") or call.kind.function == "pointers":
+        return None
+    return replace(call, changed="gradient", expected="refused", words="a requires a gradient")
+
+
+def elsewhere(rng: Generator, call: Call, place: str) -> Call | None:
+    """b in host memory, a on a GPU."""
+    if place != "gpu" or call.kind.framework != "torch" or call.kind.function == "pointers":
+        return None
+    return replace(call, changed="elsewhere", expected="refused", words="b is on the host")
 
 
 def for_8_bit_floats(rng: Generator, call: Call, place: str) -> Call | None:
@@ -209,6 +234,9 @@ MISTAKES: tuple[Mistake, ...] = (
     odd_value,
     odd_value,
     odd_value,
+    not_writable,
+    with_gradient,
+    elsewhere,
     for_8_bit_floats,
     indices_beyond,
     indices_of_floats,

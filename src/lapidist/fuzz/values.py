@@ -14,6 +14,9 @@ from lapidist.fuzz.kinds import Generator, one_of
 from lapidist.fuzz.layouts import Array, View
 
 INDICES = ("gather_a", "gather_b", "scatter_d")
+SIGNED, UNSIGNED = (-10_000, 10_001), (0, 20_001)
+WHOLE = {"bool": (0, 2), "int16": SIGNED, "int32": SIGNED, "int64": SIGNED}
+WHOLE |= dict.fromkeys(("uint16", "uint32", "uint64"), UNSIGNED)
 ODD = (np.nan, np.inf, -np.inf)
 
 
@@ -26,7 +29,7 @@ def fill(rng: Generator, call: Call, arena: Arena) -> bool:
         for view in () if name in skipped else call.views.get(name, ()):
             place = arena.seen(arena.image, view)
             place[...] = numbers(rng, view, whole)
-            if name != "c" and not whole and view.dtype not in ("int8", "uint8") and rng.random() < 0.04:
+            if name != "c" and not whole and place.dtype.kind not in "biu" and rng.random() < 0.04:
                 put_odd(rng, place)
     for name in (*INDICES, "alpha", "beta", "scale_a", "scale_b"):
         for view in call.views.get(name, ()):
@@ -45,8 +48,8 @@ def sums_are_exact(call: Call) -> bool:
 
 
 def numbers(rng: Generator, view: View, whole: bool) -> Array:
-    if view.dtype == "int32":
-        return rng.integers(-10_000, 10_001, view.shape)
+    if view.dtype in WHOLE:
+        return rng.integers(*WHOLE[view.dtype], view.shape)
     element = TYPES.get(view.dtype)
     if element is not None and not element.roundoff and element.bounds:
         return rng.integers(int(element.bounds[0]), int(element.bounds[1]) + 1, view.shape)
