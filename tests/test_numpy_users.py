@@ -9,6 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lapidist
 
@@ -93,6 +95,53 @@ def test_bytes_in_another_order_and_parts_of_records(device: str | None) -> None
     same(lapidist.matmul(a.astype(">f4"), b, device=device), expected)
     same(lapidist.matmul(records["x"], b, device=device), expected)
     same(lapidist.gemm(a, b, expected.astype(">f4"), beta=1, device=device), 2 * expected)
+
+
+@pytest.mark.parametrize("dtype", ["g", "F", "D", "G", "i8"])
+def test_swapped_bytes_of_what_only_numpy_multiplies(dtype: str) -> None:
+    a, b = numbers((3, 4), dtype), numbers((4, 2), dtype)
+    same(lapidist.matmul(a.astype(a.dtype.newbyteorder()), b), np.matmul(a, b))
+
+
+def scattered(rng: np.random.Generator, array: Array) -> Array:
+    """The same numbers in memory of another kind: every other one, backwards, by columns, swapped, between elements."""
+    if array.dtype != object and rng.random() < 0.3:
+        array = array.astype(array.dtype.newbyteorder())
+    kind = rng.integers(5)
+    if kind == 0 and array.ndim:
+        apart = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)[..., ::2]
+    elif kind == 1 and array.dtype != object:
+        apart = np.zeros(array.nbytes + 1, np.uint8)[1:].view(array.dtype).reshape(array.shape)
+    else:
+        return [array, array[..., ::-1] if array.ndim else array, np.array(array, order="F")][kind - 2]
+    apart[...] = array
+    return apart
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.integers(0, 2**32))
+def test_any_two_arrays_are_multiplied_as_numpy_does(seed: int) -> None:
+    """Small whole numbers, whose products are exact: whatever NumPy multiplies or refuses."""
+    rng = np.random.default_rng(seed)
+    (m, n, k), batch = rng.integers(0, 5, 3), tuple(rng.integers(1, 3, rng.integers(0, 3)))
+    left = (*batch[rng.integers(0, len(batch) + 1) :], m, k) if rng.random() < 0.8 else (k,)
+    right = (*batch[rng.integers(0, len(batch) + 1) :], k + (rng.random() < 0.1), n) if rng.random() < 0.8 else (k,)
+    a, b, o = (rng.choice(list("efd" + ONLY_NUMPYS.replace("q", "").replace("Q", ""))) for _ in range(3))
+    first, second = (scattered(rng, rng.integers(0, 4, shape).astype(letter)) for shape, letter in ((left, a), (right, b)))
+    try:
+        expected = np.matmul(first, second)
+    except ValueError:
+        with pytest.raises(lapidist.ShapeError):
+            lapidist.matmul(first, second)
+        return
+    same(lapidist.matmul(first, second), expected)
+    out = scattered(rng, np.zeros(np.shape(expected), o))
+    if np.can_cast(np.result_type(first, second), o, "same_kind"):
+        assert lapidist.matmul(first, second, out) is out
+        np.testing.assert_array_equal(out, np.asarray(expected).astype(o))
+    else:
+        with pytest.raises(lapidist.DTypeError, match="out: element type must be"):
+            lapidist.matmul(first, second, out)
 
 
 # ---- lists, scalars, subclasses ----

@@ -288,7 +288,7 @@ def on_host(operand: Operand) -> np.ndarray[Any, Any]:
     """A NumPy view of an operand in host memory: the caller's own memory, in the operand's shape."""
     base = torch_on_host(operand) if operand.framework == "torch" else asarray(operand.owner)
     byte_strides = tuple(stride * base.itemsize for stride in operand.strides)
-    if base.dtype.isbuiltin == 1:
+    if base.dtype.isbuiltin != 2:  # one of NumPy itself, in any byte order
         return np.lib.stride_tricks.as_strided(base, operand.shape, byte_strides)
     whole = base.view(f"u{base.itemsize}")  # NumPy does not know the letters of ml_dtypes' types here
     return np.lib.stride_tricks.as_strided(whole, operand.shape, byte_strides).view(base.dtype)
