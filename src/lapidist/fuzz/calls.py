@@ -52,7 +52,7 @@ class Call:
         return self.options.get("beta", 0.0)
 
     def __str__(self) -> str:
-        count = len(self.views["a"])
+        count = max(len(views) for views in self.views.values())
         arrays = [f"{name}={views[0]}{f' x {count}' if count > 1 else ''}" for name, views in self.views.items()]
         kind, given = self.kind, [f"{name}={value!r}" for name, value in self.options.items()]
         same = ["c is out"] if kind.c == "out" else []
