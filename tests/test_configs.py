@@ -36,6 +36,14 @@ WEIGHED = 20_000  # configs that are asked at once, of which those allowed are d
 MOST_SUMS = 256  # of a thread: more take the compiler seconds
 MOST_PRODUCTS = 1 << 22  # of a tile and its depth: more take the machine seconds
 SIDES = [1, 2, 3, 4, 5, 7, 8, 12, 16, 24, 32, 33, 48, 64, 96, 100, 128, 129, 160, 192, 200, 208, 256, 257]
+SHARINGS: list[dict[str, Any]] = [
+    {},
+    {},
+    {"split_k": 2},
+    {"schedule": "stream_k"},
+    {"split_k": 3, "reduction": "separate"},
+    {"split_k": 2, "reduction": "cluster"},
+]
 FLAGS = [each.name for each in fields(Config) if each.type == "bool"]
 Array = np.ndarray[Any, Any]
 
@@ -159,7 +167,7 @@ def products(draw: st.DrawFn, kernel: Kernel) -> Product:
     lies = draw(st.sampled_from(["rr", "rc", "cr", "cc", "start anywhere"])) if kernel.kind == "production" else ""
     output = draw(st.sampled_from(["", "", *(element_of(math).outputs if kernel.types.outputs else ())]))
     promote = draw(st.sampled_from([None, None, True])) if kernel.types.promoted and math in FP8 else None
-    sharing = draw(st.sampled_from([{}, {}, {"split_k": 2}, {"schedule": "stream_k"}])) if kernel.signature.scheduled else {}
+    sharing = draw(st.sampled_from(SHARINGS)) if kernel.signature.scheduled else {}
     return Product(math, config, shape, lies, output, draw(st.sampled_from([0, 0, 2])), promote, sharing)
 
 
