@@ -11,7 +11,7 @@ import pytest
 import lapidist
 from lapidist.errors import ArgumentError, LapidistError, StrideError
 from lapidist.verify import judge
-from on_gpu import normal, poisoned
+from on_gpu import fresh, normal, poisoned
 
 pytestmark = pytest.mark.gpu
 
@@ -172,3 +172,31 @@ def test_cupy_again_and_again(torch: Any) -> None:
             assert judge(torch.from_dlpack(made), torch.from_dlpack(a), torch.from_dlpack(b)).ok
         with pytest.raises(StrideError, match="out: must not overlap a"):
             lapidist.matmul(a[:, :24], b[:, :24], out=a)
+
+
+def test_cupy_writes_backwards(torch: Any) -> None:
+    """Steps of CuPy's arrays keep their sign on the way to a kernel."""
+    import cupy
+
+    a, b = cupy.random.randn(48, 24, dtype="float32"), cupy.random.randn(24, 64, dtype="float32")
+    for precision in ("ieee", "tf32"):
+        out = cupy.full((48, 64), cupy.nan, dtype="float32")
+        lapidist.matmul(a[::-1], b, out=out[::-1], precision=precision)
+        assert judge(*(torch.from_dlpack(x) for x in (out, a, b)), precision=precision).ok
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int8", "float8_e4m3fn"])
+@pytest.mark.parametrize("batch", [2, 3, 4])
+def test_matrices_of_a_batch_that_interleave(torch: Any, dtype: str, batch: int) -> None:
+    """The batch is what touches in memory: no matrix but the first starts on 16 bytes."""
+    for rows, k, cols in ((5, 16, 1), (1, 16, 7), (40, 1, 1), (16, 64, 1), (33, 4, 9)):
+        a = fresh(torch, dtype, rows, k, batch).permute(2, 0, 1)
+        b = fresh(torch, dtype, k, cols, batch).permute(2, 0, 1)
+        for x, y in ((a, b), (a.contiguous(), b), (a, b.contiguous())):
+            assert judge(lapidist.matmul(x, y), x, y).ok
+
+
+def test_gathered_rows_start_anywhere(torch: Any) -> None:
+    a, b = fresh(torch, "bfloat16", 1, 8).T, fresh(torch, "bfloat16", 145, 1)
+    rows = torch.tensor([3], dtype=torch.int32, device="cuda")
+    assert judge(lapidist.gemm(a, b, trans_b=True, gather_a=rows), a[rows.long()], b.T).ok

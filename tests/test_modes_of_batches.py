@@ -156,3 +156,19 @@ def test_array_batches_take_a_workspace(rng: np.random.Generator) -> None:
     assert all(judge(d, x, y).ok for d, x, y in zip(lapidist.gemm(a, b, workspace=own, **asked), a, b, strict=True))
     with pytest.raises(lapidist.ArgumentError, match=r"workspace: must hold the plan's \d+ bytes; got 16. Pass a larger one"):
         lapidist.plan(a, b, workspace=np.zeros(4, np.int32), **asked)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "int8"])
+@pytest.mark.parametrize(("rows", "k", "cols"), [(5, 16, 1), (1, 16, 7), (17, 1, 1)])
+def test_matrices_that_interleave_start_anywhere(rng: np.random.Generator, dtype: str, rows: int, k: int, cols: int) -> None:
+    """The batch is what touches in memory, so no matrix but the first starts on 16 bytes."""
+    a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((rows, k, 4), (k, cols, 4)))
+    first, second = a.transpose(2, 0, 1), b.transpose(2, 0, 1)
+    for x, y in ((first, second), (first.copy(), second), (first, second.copy())):
+        assert judge(lapidist.matmul(x, y, device="machine"), x, y, exact=True).ok
+
+
+def test_gathered_rows_that_touch_start_anywhere(rng: np.random.Generator) -> None:
+    a, b = rng.standard_normal((1, 8)).astype(np.float16).T, rng.standard_normal((1, 145)).astype(np.float16)
+    rows = np.array([3, 5], np.int32)
+    assert judge(lapidist.gemm(a, b, gather_a=rows, device="machine"), a[rows], b).ok

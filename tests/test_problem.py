@@ -133,6 +133,9 @@ def test_every_row_starts_on_the_alignment(arrays: Any, shift: int) -> None:
         lines, step, length = (matrix.rows, matrix.row_stride, matrix.cols)
         if matrix.layout == "col":
             lines, step, length = (matrix.cols, matrix.col_stride, matrix.rows)
+        for index in np.ndindex(*problem.batch):
+            start = 4096 + 4 * shift + 4 * sum(i * stride for i, stride in zip(index, matrix.batch_strides, strict=True))
+            assert start % matrix.alignment == 0, (matrix, index)
         if matrix.layout == "strided" or length < 2:  # nothing that could be moved together
             continue
         for index in np.ndindex(*problem.batch, lines):
@@ -182,6 +185,8 @@ def test_alignment(dtype: str, pointer: int, leading: int, alignment: int) -> No
 def test_alignment_counts_steps_between_matrices_of_a_batch() -> None:
     assert Matrix.of(fake((3, 4, 4), (17, 4, 1)), (3,)).alignment == 4
     assert Matrix.of(fake((1, 4, 4), (17, 4, 1)), (3,)).alignment == 16  # never stepped
+    assert Matrix.of(fake((4, 64, 1), (1, 4, 4)), (4,)).alignment == 4  # what touches are matrices, which nobody loads together
+    assert Matrix.of(fake((4, 1, 1), (1, 1, 1)), (4,)).alignment == 4
 
 
 def test_windows_that_overlap_are_not_aligned() -> None:

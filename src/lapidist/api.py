@@ -243,6 +243,7 @@ def is_array_batch(mode: object, a: Any, b: Any) -> bool:
 def array_form(form: Form) -> Form:
     """What an array batch may ask for."""
     checks.require_flag("check_indices", form.wishes.check_indices)
+    checks.require_flag("permuted", form.wishes.permuted)
     asked = {**form.wishes._asdict(), "scale_a": form.factors.a, "scale_b": form.factors.b}
     for name in (name for name, value in asked.items() if value is not None and value is not False and name != "check_indices"):
         raise ArgumentError(

@@ -112,6 +112,8 @@ def operand_of(array: Any, name: str) -> Operand:
         return of_numpy(array, name)
     if isinstance(array, (int, float, complex, list, tuple, np.generic)) or array is None:
         raise DTypeError(f"{name}: must be an array; got {type(array).__name__}. Wrap it with numpy.asarray first")
+    if framework == "cupy" and hasattr(array, "data"):
+        return of_cupy(array, name)
     return of_jax(array, name) if framework == "jax" else of_interface(array, name, framework)
 
 
@@ -190,6 +192,14 @@ def of_jax(array: Any, name: str) -> Operand:
     ordinal = HOST if device.platform == "cpu" else device.local_hardware_id
     strides = contiguous_strides(array.shape)
     return Operand(name, array.unsafe_buffer_pointer(), array.shape, strides, array.dtype.name, ordinal, "jax", array, False)
+
+
+def of_cupy(array: Any, name: str) -> Operand:
+    size = array.dtype.itemsize
+    if any(stride % size for stride in array.strides):
+        raise DTypeError(f"{name}: strides must be whole elements of {size} bytes; got {array.strides} bytes. Copy it")
+    strides = tuple(stride // size for stride in array.strides)
+    return Operand(name, array.data.ptr, array.shape, strides, array.dtype.name, array.device.id, "cupy", array)
 
 
 def of_interface(array: Any, name: str, framework: str) -> Operand:

@@ -58,19 +58,23 @@ class Matrix:
         return Matrix(rows, cols, row_stride, col_stride, batch_strides, alignment_of(operand))
 
 
-def alignment_of(operand: Operand) -> int:
+MATRIX = (-1, -2)  # the dimensions whose neighbours may be loaded together: a matrix' own, never those of a batch
+
+
+def alignment_of(operand: Operand, within: tuple[int, ...] = MATRIX) -> int:
     """The largest power of two up to 16 bytes that divides the pointer and every step between lines of neighbours.
 
-    Neighbours lie one element apart along one dimension, the innermost with that stride. Windows that overlap have it
-    twice: then the second one steps between lines.
+    Neighbours lie one element apart along one dimension of `within`, the first of them with that stride. Windows that
+    overlap have it twice: then the second one steps between lines.
     """
-    size = size_of(operand.dtype)
-    bits, within_a_line = operand.pointer | VECTOR_BYTES, True
-    for extent, stride in zip(reversed(operand.shape), reversed(operand.strides), strict=True):
-        if extent > 1 and stride == 1 and within_a_line:
-            within_a_line = False
-        elif extent > 1:
-            bits |= stride * size
+    shape, strides = operand.shape, operand.strides
+    line = next((dim for dim in within if shape[dim] > 1 and strides[dim] == 1), None)
+    others = [
+        stride for dim, (extent, stride) in enumerate(zip(shape, strides, strict=True), -len(shape)) if extent > 1 and dim != line
+    ]
+    bits = operand.pointer | VECTOR_BYTES
+    for stride in others:
+        bits |= stride * size_of(operand.dtype)
     return bits & -bits
 
 

@@ -21,7 +21,7 @@ from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.form import Form, is_array
 from lapidist.host_arrays import native
 from lapidist.modes import INDEX_TYPES, OF_ALL, OF_EACH, Group, Modes, Places
-from lapidist.problem import Problem, alignment_of
+from lapidist.problem import MATRIX, Problem, alignment_of
 
 
 class RoutedArguments(Arguments):
@@ -146,10 +146,18 @@ class RoutedArguments(Arguments):
             scaling=self.scaling(),
             one_alpha=self.alpha == 1 and "alpha" not in self.scalars,
         )
-        # Any row may be taken, so the steps between all of them count; which operand is which no longer matters.
-        bits = min(alignment_of(operand) for operand in (self.a, self.b, self.c, self.out) if operand is not None)
+        # Which operand is which no longer matters.
+        bits = min(alignment_of(operand, within) for operand, within in self._neighbours() if operand is not None)
         first, second, last = (replace(matrix, alignment=bits) for matrix in (problem.a, problem.b, problem.d))
         return replace(problem, a=first, b=second, d=last, c=problem.c and replace(problem.c, alignment=bits))
+
+    def _neighbours(self) -> list[tuple[Operand | None, tuple[int, ...]]]:
+        """Each operand with the dimensions along which neighbours stay neighbours: not those of which any row may be taken,
+        nor those from group to group."""
+        rows = (-1,) if "scatter_d" in self.index else MATRIX
+        a = (self.a, (-1,) if "gather_a" in self.index else MATRIX)
+        b = (self.b, (-2,) if "gather_b" in self.index else MATRIX)
+        return [a, b, (self.c, rows), (self.out, (-1, -3) if self.wishes.permuted else rows)]
 
     def plain_output(self) -> Operand:
         """The output as m x n elements: what steps between rows and columns of one group."""

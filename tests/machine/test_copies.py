@@ -171,6 +171,13 @@ def test_cp_async_fills_up_with_zeros_and_does_not_touch_what_it_skips(mode: dic
     assert (out == np.where(np.arange(4) < np.arange(32)[:, None] % 4, source.reshape(32, 4), 0)).all()
 
 
+def test_cp_async_starts_on_its_size_however_little_it_reads(mode: dict[str, object]) -> None:
+    """An H200 brings wrong numbers, and says nothing."""
+    copy = "add.u64 %rd1, %rd1, 8; mov.u32 %r7, 4; cp.async.cg.shared.global [%r2], [%rd1], 16, %r7;"
+    with pytest.raises(Misaligned, match="access of 16 bytes at a global address that is not a multiple of it"):
+        run_body(CP_ASYNC.format(copy=copy, wait="cp.async.wait_all;"), np.zeros(256, "u4"), np.zeros(256, "u4"), **mode)
+
+
 @pytest.mark.parametrize("wait", ["", "cp.async.wait_group 1;"])
 def test_a_copy_not_waited_for_is_found(wait: str) -> None:
     with pytest.raises(Uninitialised, match="not waited for"):

@@ -84,6 +84,7 @@ class Copies:
             lanes = g.where(taken == count)
             if count and lanes is not None:
                 address = self.m.global_at(lanes, base if len(base) == 1 or lanes is g else base[taken == count], site)
+                address.check_aligned(source_offset, size, site)  # of all that is copied, however little is read
                 data[taken == count, :count] = self.read_bytes(address, source_offset, count, site)
         target.store(target_offset, site, data.view(WORDS[size]).reshape(-1))
 
