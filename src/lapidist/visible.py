@@ -14,3 +14,8 @@ def sign(character: str) -> str:
     """Unicode has pictures of the ASCII control characters."""
     number = ord(character)
     return chr(0x2421 if number == 0x7F else 0x2400 + number) if number < 0x20 or number == 0x7F else "\N{REPLACEMENT CHARACTER}"
+
+
+def brief(text: str, most: int = 400) -> str:
+    """Enough of a text to know it by."""
+    return text if len(text) <= most else text[:most] + "…"

@@ -210,6 +210,8 @@ def emit_atomic(b: Builder, i: Instruction, mods: Mods) -> None:
         operation = "brain" if kind.startswith("b") else "half"
     wanted = 2 if operation == "cas" else 1
     sources = i.operands[2 if i.opcode == "atom" else 1 :][:wanted]
+    if len(sources) != wanted:
+        raise PtxError(f"{i.site}: {operation} needs {wanted} value{'s' if wanted > 1 else ''} behind the address")
     with b.guarded():
         address, offset = b.address(target, space), offset_of(target)
         b.line(f"m.order({address}, {offset}, {order}, {b.index})")

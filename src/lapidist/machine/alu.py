@@ -44,6 +44,13 @@ def remainder(a: Array, b: Array) -> Array:
     return left if b.all() else np.where(b == 0, ~np.zeros(1, b.dtype), left)
 
 
+def integer_type(i: Instruction, mods: Mods) -> str:
+    kind = mods.type()
+    if kind[0] not in "bsu" or kind in FLOATS:
+        raise PtxError(f"{i.site}: needs a type of integers or bits, not .{kind}")
+    return kind
+
+
 @opcode("add", "sub", "mul", "div", "min", "max", "neg", "abs")
 def emit_arithmetic(b: Builder, i: Instruction, mods: Mods) -> None:
     kind = next((name for name in mods.rest if name in TYPE_BYTES), "")
@@ -58,7 +65,8 @@ def emit_arithmetic(b: Builder, i: Instruction, mods: Mods) -> None:
 @opcode("and", "or", "xor", "not", "cnot", "rem")
 def emit_integer(b: Builder, i: Instruction, mods: Mods) -> None:
     clamped = mods.flag("sat")
-    kind = mods.type()
+    kind = "pred" if "pred" in mods.rest else integer_type(i, mods)
+    mods.flag("pred")
     code = code_of(kind)
     # Wrap-around needs no sign; unsigned views spare a conversion.
     if i.opcode in ("add", "sub", "and", "or", "xor", "not") and not clamped and kind != "pred":
@@ -114,14 +122,14 @@ def product(b: Builder, part: str, kind: str, first: Operand, second: Operand) -
 
 def emit_multiply(b: Builder, i: Instruction, mods: Mods) -> None:
     part = mods.choose("lo", "hi", "wide")
-    text, code = product(b, part, mods.type(), i.operands[1], i.operands[2])
+    text, code = product(b, part, integer_type(i, mods), i.operands[1], i.operands[2])
     b.assign(i.operands[0], text, code)
 
 
 @opcode("mad")
 def emit_mad(b: Builder, i: Instruction, mods: Mods) -> None:
     part = mods.choose("lo", "hi", "wide")
-    text, code = product(b, part, mods.type(), i.operands[1], i.operands[2])
+    text, code = product(b, part, integer_type(i, mods), i.operands[1], i.operands[2])
     b.assign(i.operands[0], f"{text} + {b.read(i.operands[3], code)}", code)
 
 
@@ -132,7 +140,7 @@ def emit_24(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @opcode("sad")
 def emit_sad(b: Builder, i: Instruction, mods: Mods) -> None:
-    code = code_of(mods.type())
+    code = code_of(integer_type(i, mods))
     x, y, z = (b.read(operand, code) for operand in i.operands[1:])
     b.assign(i.operands[0], f"{z} + np.where({x} < {y}, {y} - {x}, {x} - {y})", code)
 
@@ -140,7 +148,7 @@ def emit_sad(b: Builder, i: Instruction, mods: Mods) -> None:
 @opcode("shl", "shr")
 def emit_shift(b: Builder, i: Instruction, mods: Mods) -> None:
     """Amounts beyond the width give zeros (or signs), which NumPy does too."""
-    code = code_of(mods.type())
+    code = code_of(integer_type(i, mods))
     if i.opcode == "shl":
         code = "u" + code[1:]
     amount = i.operands[2]
@@ -203,7 +211,7 @@ def bit_insert(field: Array, into: Array, start: Array, length: Array) -> Array:
 
 @opcode("bfe", "bfi")
 def emit_bit_field(b: Builder, i: Instruction, mods: Mods) -> None:
-    code = code_of(mods.type())
+    code = code_of(integer_type(i, mods))
     values = [b.read(operand, code) for operand in i.operands[1:-2]]
     where = [b.read(operand, "u4") for operand in i.operands[-2:]]
     function = "bit_field" if i.opcode == "bfe" else "bit_insert"
@@ -230,7 +238,7 @@ def leading_zeros(value: Array) -> Array:
 
 @opcode("brev", "clz", "popc")
 def emit_bit_count(b: Builder, i: Instruction, mods: Mods) -> None:
-    code = "u" + code_of(mods.type())[1:]
+    code = "u" + code_of(integer_type(i, mods))[1:]
     function = {"brev": "reverse_bits", "clz": "leading_zeros", "popc": "np.bitwise_count"}[i.opcode]
     text = f"{function}({b.read(i.operands[1], code)})"
     b.assign(i.operands[0], text if i.opcode == "brev" else f"{text}.astype(u4)", code if i.opcode == "brev" else "u4")
@@ -239,7 +247,7 @@ def emit_bit_count(b: Builder, i: Instruction, mods: Mods) -> None:
 @opcode("bfind")
 def emit_bfind(b: Builder, i: Instruction, mods: Mods) -> None:
     amount = mods.flag("shiftamt")
-    code = code_of(mods.type())
+    code = code_of(integer_type(i, mods))
     value = b.read(i.operands[1], code)
     if code[0] == "i":
         value = f"np.where({value} < 0, ~{value}, {value}).view(u{code[1:]})"

@@ -145,6 +145,8 @@ def finish(block: Block, kernel: Kernel, block_at: dict[int, int]) -> None:
     elif last.opcode == "brx":
         names = kernel.branch_tables.get(last.operands[1].name if isinstance(last.operands[1], Sym) else "", ())
         block.kind, block.table = "table", tuple(target_of(last, Sym(name), kernel, block_at) for name in names)
+    elif after is None and last.predicate is not None:
+        raise PtxError(f"{last.site}: control runs off the end of the kernel")
     elif last.opcode in ("ret", "exit") or (after is None and never_returns(last)):
         block.kind = "exit"
     elif wait_kind(last):

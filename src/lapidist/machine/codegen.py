@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from lapidist.machine.arity import ARITY
 from lapidist.machine.blocks import Block
 from lapidist.machine.faults import PtxError
 from lapidist.machine.ptx import (
@@ -30,6 +31,7 @@ from lapidist.machine.ptx import (
 
 if TYPE_CHECKING:
     from lapidist.machine.program import Program
+    from lapidist.machine.state import Machine
 
 # NumPy code of what a register of each type is kept in.
 STORAGE = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
@@ -237,6 +239,7 @@ class Builder:
     def assign_many(self, operands: tuple[Operand, ...], expression: str, code: str) -> None:
         whole = self.new()
         self.line(f"{whole} = {expression}")
+        self.line(f"if len({whole}) != {len(operands)}: refuse_count(m, {self.index}, len({whole}))")
         for number, operand in enumerate(operands):
             self.assign(operand, f"{whole}[{number}]", code)
 
@@ -281,6 +284,9 @@ class Builder:
     def emit(self, index: int) -> None:
         self.index, self.i = index, self.program.kernel.instructions[index]
         i = self.i
+        least, most = ARITY.get(i.opcode, (0, len(i.operands)))
+        if not least <= len(i.operands) <= most:
+            raise self.operands_error()
         words = [i.opcode, *i.mods]
         for count in range(len(words), 0, -1):
             emitter = OPCODES.get(".".join(words[:count]))
@@ -294,10 +300,19 @@ class Builder:
             emitter(self, self.i, mods)
         except PtxError:
             raise
-        except (IndexError, KeyError, AttributeError, ValueError) as error:  # an emitter takes its operands apart
-            given = f"{len(self.i.operands)} operand{'s' if len(self.i.operands) != 1 else ''}"
-            raise PtxError(f"{self.i.site}: the opcode does not take these {given}") from error
+        except (
+            LookupError,
+            ArithmeticError,
+            AttributeError,
+            TypeError,
+            ValueError,
+        ) as error:  # an emitter takes its operands apart
+            raise self.operands_error() from error
         mods.end()
+
+    def operands_error(self) -> PtxError:
+        count = len(self.i.operands)
+        return PtxError(f"{self.i.site}: the opcode does not take these {count} operand{'s' if count != 1 else ''}")
 
     def source(self) -> str:
         block, slots = self.block, self.program.slots
@@ -319,6 +334,11 @@ class Builder:
             tail += ["    if g.index is None:"] + [f"        R[{n}] = v{n}" for n in writes]
             tail += ["    else:", "        put = g.put"] + [f"        R[{n}] = put(R[{n}], v{n})" for n in writes]
         return "\n".join([*head, *body, *tail, f"    return {self.result}"])
+
+
+@runtime
+def refuse_count(m: Machine, site: int, wanted: int) -> None:
+    raise PtxError(f"{m.site(site)}: needs {wanted} registers in braces")
 
 
 def immediate(operand: Imm, code: str, i: Instruction) -> np.ndarray:

@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lapidist.errors import LapidistError
+from lapidist.visible import brief
 
 
 class PtxError(LapidistError, ValueError):
@@ -41,7 +42,7 @@ class Site:
 
     def __str__(self) -> str:
         origin = f" ({self.source})" if self.source else ""
-        return f"kernel {self.kernel}, PTX line {self.line}: {self.text}{origin}"
+        return f"kernel {self.kernel}, PTX line {self.line}: {brief(self.text)}{origin}"
 
 
 @dataclass(frozen=True, slots=True)

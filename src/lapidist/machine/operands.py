@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from lapidist.machine.faults import PtxError, Site
 from lapidist.machine.ptx import (
@@ -21,6 +23,7 @@ from lapidist.machine.ptx import (
     Tuple,
     Vec,
 )
+from lapidist.visible import brief
 
 
 @dataclass
@@ -46,6 +49,10 @@ class Scope:
 
 # ---- reading operands ----
 
+T = TypeVar("T")
+SIGNED = 1 << 63
+LONGEST_NUMBER = 100  # characters
+DEEPEST = 4  # no operand of PTX has more than a vector within brackets
 TOKEN = re.compile(r"\s*([\w$%.]+|[][{}()|!,+\-])")
 
 
@@ -54,8 +61,8 @@ class OperandParser:
         self.scope, self.kernel, self.site = scope, kernel, site
         self.tokens = TOKEN.findall(text)
         if "".join(self.tokens) != "".join(text.split()):
-            raise PtxError(f"{site}: operands that the machine cannot read: {text!r}")
-        self.next = 0
+            raise PtxError(f"{site}: operands that the machine cannot read: {brief(text)!r}")
+        self.next = self.depth = 0
 
     def peek(self) -> str:
         return self.tokens[self.next] if self.next < len(self.tokens) else ""
@@ -63,7 +70,7 @@ class OperandParser:
     def take(self, expected: str = "") -> str:
         token = self.peek()
         if not token or (expected and token != expected):
-            raise PtxError(f"{self.site}: expected {expected or 'an operand'!r}, got {token or 'the end'!r}")
+            raise PtxError(f"{self.site}: expected {expected or 'an operand'!r}, got {brief(token) or 'the end'!r}")
         self.next += 1
         return token
 
@@ -91,11 +98,14 @@ class OperandParser:
     def single(self) -> Operand:
         token = self.take()
         if token == "[":
-            return self.address()
+            return self.within(self.address)
         if token == "{":
-            return Vec(self.items("}"))
+            vector = Vec(self.within(lambda: self.items("}")))
+            if not vector.items:
+                raise PtxError(f"{self.site}: nothing between braces")
+            return vector
         if token == "(":
-            return Tuple(self.items(")"))
+            return Tuple(self.within(lambda: self.items(")")))
         if token == "!":
             item = self.name(self.take())
             if isinstance(item, Reg):
@@ -109,11 +119,20 @@ class OperandParser:
         item = self.name(token)
         return Sym(item.name, self.offset()) if isinstance(item, Sym) and self.peek() in ("+", "-") else item
 
+    def within(self, read: Callable[[], T]) -> T:
+        """What stands in brackets."""
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise PtxError(f"{self.site}: brackets more than {DEEPEST} deep")
+        found = read()
+        self.depth -= 1
+        return found
+
     def number(self, token: str) -> Imm:
         try:
             return parse_number(token)
         except ValueError as error:
-            raise PtxError(f"{self.site}: {token!r} is not a number") from error
+            raise PtxError(f"{self.site}: {brief(token)!r} is not a number") from error
 
     @staticmethod
     def negative(number: Imm) -> Imm:
@@ -142,7 +161,7 @@ class OperandParser:
                 self.take()
                 sign = -sign
             total += sign * self.number(self.take()).value
-        return total
+        return (total + SIGNED) % (2 * SIGNED) - SIGNED  # addresses wrap around
 
     def name(self, token: str) -> Reg | Special | Sym | Imm:
         found = self.scope.find(token)
@@ -165,8 +184,17 @@ def parse_number(token: str) -> Imm:
     if match := re.fullmatch(r"0[dD]([0-9a-fA-F]{16})", token):
         return Imm(int(match.group(1), 16), "f64")
     plain = token.rstrip("U")
+    if len(plain) > LONGEST_NUMBER:
+        raise ValueError("too long")
     if re.fullmatch(r"0[0-7]+", plain):
-        return Imm(int(plain, 8))
+        return integer(plain, 8)
     if "." in plain or re.fullmatch(r"\d+[eE][-+]?\d+", plain):
         return Imm(struct.unpack("<Q", struct.pack("<d", float(plain)))[0], "f64")
-    return Imm(int(plain, 0))
+    return integer(plain, 0)
+
+
+def integer(digits: str, base: int) -> Imm:
+    value = int(digits, base)
+    if value >= 2 * SIGNED:
+        raise ValueError("more than 64 bits")
+    return Imm(value)

@@ -17,6 +17,7 @@ from functools import lru_cache
 from lapidist.machine.faults import PtxError, Site
 from lapidist.machine.operands import OperandParser, Scope, parse_number
 from lapidist.machine.ptx import TYPE_BYTES, Instruction, Kernel, Parameter, Reg, Sym, Variable, flatten
+from lapidist.visible import brief, visible
 
 
 @lru_cache(maxsize=64)
@@ -27,7 +28,8 @@ def parse_kernel(text: str, entry: str) -> Kernel:
 
 # ---- reading the module ----
 
-COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+BLANKS = {ord(blank): " " for blank in "\r\v\f"}
+COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
 LINE_DIRECTIVE = re.compile(r"\.(version|target|address_size|file|loc)\b[^\n]*")
 LINKAGE = re.compile(r"\.(visible|extern|weak|common)\b")
 FUNCTION = re.compile(r"\.(entry|func)\b")
@@ -37,13 +39,17 @@ LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
 FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
 LOC = re.compile(r"\.loc\s+(\d+\s+\d+\s+\d+)(?:.*inlined_at\s+(\d+\s+\d+\s+\d+))?")
 MOST_REGISTERS = 1 << 20
-MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "const": 64 << 10, "global": 1 << 32}  # of a variable
+MOST_ALIGNMENT = 1 << 16
+# Of a variable; of a parameter, or all of a kernel's together.
+MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "const": 64 << 10, "global": 1 << 32, "param": 32764}
+MOST_DIGITS = 18  # of an extent or alignment: more are no number that fits anywhere
 
 
 class ModuleParser:
     """Splits the text into module variables and kernel bodies, keeping line numbers."""
 
     def __init__(self, text: str) -> None:
+        text = visible(text.translate(BLANKS))  # names of files reach terminals
         self.lines = text.splitlines()
         self.files = {int(number): name.rsplit("/", 1)[-1] for number, name in FILE.findall(text)}
         # Comments become blanks of the same length: offsets and lines stay right.
@@ -61,7 +67,7 @@ class ModuleParser:
     def error(self, position: int, problem: str) -> PtxError:
         line = self.line_of(position)
         shown = self.lines[line - 1].strip() if line <= len(self.lines) else ""
-        return PtxError(f"PTX line {line}: {problem}: {shown!r}")
+        return PtxError(f"PTX line {line}: {problem}: {brief(shown)!r}")
 
     def scan(self) -> None:
         """Walk the module's top level."""
@@ -99,7 +105,10 @@ class ModuleParser:
             known = ", ".join(self.entries) or "none"
             raise PtxError(f"entry: the module has no kernel {entry!r}; it has: {known}")
         header, brace, end = self.entries[entry]
-        kernel = Kernel(entry, self.target, parameters=parse_parameters(header))
+        kernel = Kernel(entry, self.target, parameters=parse_parameters(header, self, brace - len(header)))
+        if kernel.parameter_bytes > MOST_BYTES["param"]:
+            rule = f"a kernel has at most {MOST_BYTES['param']} bytes of parameters, {entry} {kernel.parameter_bytes}"
+            raise self.error(brace - len(header), rule)
         kernel.most_threads = math.prod(block_rule(header, "maxntid") or (0,))
         kernel.required_block = block_rule(header, "reqntid")
         BodyParser(self, kernel).parse(brace + 1, end)
@@ -145,21 +154,43 @@ def block_rule(header: str, directive: str) -> tuple[int, ...]:
     return tuple([*extents, 1, 1][:3]) if extents else ()
 
 
-def parse_parameters(header: str) -> dict[str, Parameter]:
+def whole(digits: str, what: str, module: ModuleParser, position: int) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise module.error(position, f"{what} has at most {MOST_DIGITS} digits")
+    return int(digits)
+
+
+def alignment(attributes: str, default: int, module: ModuleParser, position: int) -> int:
+    match = re.search(r"\.align\s+([0-9]+)", attributes)
+    found = whole(match.group(1), "an alignment", module, position) if match else default
+    if not 1 <= found <= MOST_ALIGNMENT or found & (found - 1):
+        raise module.error(position, f"an alignment is a power of two up to {MOST_ALIGNMENT}, got {found}")
+    return found
+
+
+def parse_parameters(header: str, module: ModuleParser, position: int) -> dict[str, Parameter]:
     """Offsets follow the ABI: each parameter at its own alignment."""
-    parameters, end = {}, 0
-    for match in re.finditer(r"\.param\s+([^,()]*?)([\w$]+)\s*(?:\[(\d+)\])?\s*(?=[,)])", header):
-        attributes, name, count = match.groups()
-        kinds = [word for word in re.findall(r"\.(\w+)", attributes) if word in TYPE_BYTES]
-        if not kinds:
-            raise PtxError(f"parameter {name}: no known type in {attributes.strip()!r}")
+    parameters: dict[str, Parameter] = {}
+    end = 0
+    for declared in header.partition("(")[2].partition(")")[0].split(","):
+        words = re.findall(r"\.\w+|[\w$]+|\S", declared)  # .param .align 64 .b8 name [128]
+        if not words and not parameters:
+            continue
+        if words[-1:] == ["]"] and words[-3:-2] == ["["] and words[-2].isdecimal():
+            count, words = words[-2], words[:-3]
+        else:
+            count = "1"
+        kinds = [word[1:] for word in words if word[1:] in TYPE_BYTES and word[0] == "."]
+        if words[:1] != [".param"] or not kinds or not re.fullmatch(r"[\w$]+", words[-1]):
+            raise module.error(
+                position, f"a parameter needs .param, a type that the machine knows and a name, got {brief(' '.join(words))!r}"
+            )
+        attributes = "" if ".ptr" in words else " ".join(words)  # .ptr: what is pointed to is aligned so
         size = TYPE_BYTES[kinds[0]]
-        pointed = re.search(r"\.ptr\b", attributes)
-        explicit = None if pointed else re.search(r"\.align\s+(\d+)", attributes)
-        align = int(explicit.group(1)) if explicit else size
+        align = alignment(attributes, size, module, position)
         start = -(-end // align) * align
-        parameters[name] = Parameter(name, start, size * int(count or 1), kinds[0])
-        end = start + size * int(count or 1)
+        end = start + size * whole(count, "an extent", module, position)
+        parameters[words[-1]] = Parameter(words[-1], start, end - start, kinds[0])
     return parameters
 
 
@@ -169,12 +200,12 @@ def parse_variables(text: str, module: ModuleParser, position: int) -> list[Vari
     if match is None:
         raise module.error(position, "not a variable declaration")
     space, rest = match.groups()
-    align = re.search(r"\.align\s+(\d+)", rest)
     vector = re.search(r"\.v([24])\b", rest)
     kinds = [word for word in re.findall(r"\.(\w+)", rest.split("=")[0]) if word in TYPE_BYTES]
     if not kinds:
         raise module.error(position, "a variable without a known type")
     size = TYPE_BYTES[kinds[0]] * (int(vector.group(1)) if vector else 1)
+    align = alignment(rest, size, module, position)
     names = re.sub(r"\.align\s+\d+|\.attribute\([^)]*\)|\.\w+", " ", rest.split("=")[0], flags=0)
     try:
         data, pointers = parse_initialiser(rest.partition("=")[2], kinds[0])
@@ -184,11 +215,13 @@ def parse_variables(text: str, module: ModuleParser, position: int) -> list[Vari
     for name, dims in re.findall(r"([\w$%]+)\s*((?:\[\s*\d*\s*\])*)", names):
         count = 1
         for dim in re.findall(r"\[\s*(\d*)\s*\]", dims):
-            count *= int(dim or 0)
+            count *= whole(dim or "0", "an extent", module, position)
+        if len(data) > size * count and dims.replace(" ", "") != "[]":
+            raise module.error(position, f"{name} has {size * count} bytes, its initial value {len(data)}")
         if size * count > MOST_BYTES.get(space, size * count):
             most = f"a .{space} variable has at most {MOST_BYTES[space]} bytes"
             raise module.error(position, f"{most}, {name} {size * count}")
-        variables.append(Variable(name, space, int(align.group(1)) if align else size, size * count, data, pointers))
+        variables.append(Variable(name, space, align, max(size * count, len(data)), data, pointers))
     return variables
 
 
@@ -293,7 +326,9 @@ class BodyParser:
                 kernel.labels[text[6:]] = len(kernel.instructions)
             elif text.startswith(".branchtargets"):
                 # The label that names the table stands just before it.
-                name = next(reversed(kernel.labels))
+                name = next(reversed(kernel.labels), None)
+                if name is None:
+                    raise self.module.error(position, "a table of branch targets without a label before it")
                 targets = re.findall(r"[\w$%]+", text.removeprefix(".branchtargets"))
                 kernel.branch_tables[name] = tuple(scope.find(target) or target for target in targets)
             else:

@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, Trap
+from lapidist.errors import LapidistError
+from lapidist.machine.blocks import Block
+from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, PtxError, Trap
 from lapidist.machine.lanes import Cohort, Lanes, indices, part_of
 from lapidist.machine.state import Machine, nothing
 from lapidist.machine.warp import BarrierRequest, reduced
@@ -162,7 +164,10 @@ class Scheduler:
         if self.m.steps > self.budget:
             rule = f"the kernel ran {self.budget} blocks of code and did not end; a larger budget= lets it go on"
             raise self.m.fault(BudgetExceeded, rule, block.start, lanes)
-        result = program.function(number)(self.m, lanes, cohort.registers)
+        try:
+            result = program.function(number)(self.m, lanes, cohort.registers)
+        except (LookupError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
+            raise self.refused(block, error) from error
         self.warp_runs[number] += lanes.warps
         self.lane_runs[number] += lanes.n
         kind = block.kind
@@ -180,6 +185,13 @@ class Scheduler:
             self.retry(cohort, lanes, result, number)
         else:
             self.jump_table(cohort, lanes, result, block.table, block.stop - 1)
+
+    def refused(self, block: Block, error: Exception) -> LapidistError:
+        """Operands whose number, type or form an opcode does not take, where that showed only as NumPy met them."""
+        if isinstance(error, LapidistError):
+            return error
+        first, last = self.m.site(block.start), self.m.site(block.stop - 1)
+        return PtxError(f"{first}: from here to line {last.line}, operands do not fit their opcode ({error})")
 
     def fork(self, cohort: Cohort, lanes: Lanes, number: int) -> tuple[Cohort, Lanes]:
         """Warps that stay away from the others (a producer, the consumers) get registers of their own: no more gathering."""
@@ -269,6 +281,9 @@ class Scheduler:
             return
         released: list[tuple[Cohort, Lanes, int]] = []
         numbers = np.broadcast_to(request.number, (lanes.n,))
+        if (numbers > 15).any():
+            rule = f"a block has barriers 0 to 15, got {int(numbers.max())}"
+            raise self.m.fault(BarrierMisuse, rule, request.site, lanes, int(np.argmax(numbers > 15)))
         keys = lanes.slot * 16 + numbers
         for key in np.unique(keys).tolist():
             narrowed = lanes.where(keys == key)

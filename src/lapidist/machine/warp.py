@@ -13,7 +13,7 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import Divergence, PtxError
 from lapidist.machine.lanes import Lanes
-from lapidist.machine.ptx import Instruction, Operand, Pair, Reg
+from lapidist.machine.ptx import Imm, Instruction, Operand, Pair, Reg
 
 if TYPE_CHECKING:
     from lapidist.machine.state import Machine
@@ -245,6 +245,8 @@ def emit_barrier(b: Builder, i: Instruction, mods: Mods) -> None:
         return
     action = mods.choose("sync", "arrive")
     number, count = i.operands[0], i.operands[1] if len(i.operands) > 1 else None
+    if isinstance(number, Imm) and not 0 <= number.value <= 15:
+        raise PtxError(f"{i.site}: a block has barriers 0 to 15")
     shown = "None" if count is None else b.read(count, "u4")
     b.result = f"BarrierRequest({action!r}, {b.read(number, 'u4')}, {shown}, {b.index}, {aligned})"
 
