@@ -143,3 +143,10 @@ def test_processes_change_nothing() -> None:
 def test_what_is_missing_is_told() -> None:
     assert CliRunner().invoke(app, ["fuzz", "--device", "gpu"]).exit_code == 3
     assert isinstance(CliRunner().invoke(app, ["fuzz", "--device", "moon"]).exception, ArgumentError)
+
+
+def test_a_process_that_dies_is_told_and_replaced(capfd: pytest.CaptureFixture[str]) -> None:
+    """Here each dies of arrays of a framework that nobody knows."""
+    found = list(in_processes(Run("host", 1, ("none",)), Extent(16, None), 2))
+    assert sorted((outcome.number, outcome.words) for outcome in found) == [(at, "the process has died") for at in (0, 4, 8, 12)]
+    capfd.readouterr()

@@ -143,7 +143,7 @@ def arena_of(framework: str, place: str, views: Iterable[View]) -> Arena:
         return TorchArena(views, "cuda" if place == "gpu" else "cpu")
     if framework == "jax":
         return JaxArena(views, place)
-    return CupyArena(views) if framework == "cupy" else NumpyArena(views)
+    return {"numpy": NumpyArena, "cupy": CupyArena}[framework](views)
 
 
 def fetched(array: Any, dtype: str) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +19,13 @@ from lapidist.scaling import K_BLOCK
 Shape = tuple[int, ...]
 MATRICES = ("a", "b", "c", "out")
 SCALAR_TYPES = {"float16": "float32"}  # alpha and beta in arrays, where sums have another type
+
+
+OF_TORCH: dict[str, Callable[[Any], Any]] = {
+    "gradient": lambda tensor: tensor.detach().requires_grad_(),
+    "negated": lambda tensor: importlib.import_module("torch")._neg_view(tensor),
+    "elsewhere": lambda tensor: tensor.cpu(),
+}
 
 
 @dataclass(frozen=True)
@@ -228,13 +237,13 @@ def arguments(call: Call, arena: Arena) -> dict[str, Any]:
 
 def changed(call: Call, given: dict[str, Any]) -> dict[str, Any]:
     """In lists, the first array."""
-    name = {"read-only out": "out", "gradient": "a", "elsewhere": "b"}[call.changed]
+    name = {"read-only out": "out", "elsewhere": "b"}.get(call.changed, "a")
     first = given[name][0] if call.kind.many else given[name]
     if call.changed == "read-only out":
         first = first.view()
         first.flags.writeable = False
     else:
-        first = first.detach().requires_grad_() if call.changed == "gradient" else first.cpu()
+        first = OF_TORCH[call.changed](first)
     found = {**given, name: [first, *given[name][1:]] if call.kind.many else first}
     return {**found, "c": found["out"]} if call.kind.c == "out" else found
 

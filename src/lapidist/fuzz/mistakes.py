@@ -1,4 +1,7 @@
-"""Bad input: one mistake put into a call that is right without it, and whether it must be refused."""
+"""Bad input: one mistake put into a call that is right without it, and whether it must be refused.
+
+One of them is no mistake: a tensor whose numbers mean their negatives.
+"""
 
 from __future__ import annotations
 
@@ -169,6 +172,13 @@ def with_gradient(rng: Generator, call: Call, place: str) -> Call | None:
     return replace(call, changed="gradient", expected="refused", words="a requires a gradient")
 
 
+def negated(rng: Generator, call: Call, place: str) -> Call | None:
+    known = call.kind.framework == "torch" and call.kind.function != "pointers" and call.kind.alpha != "zero"
+    if not known or call.kind.a not in ("float16", "bfloat16", "float32", "float64"):
+        return None
+    return replace(call, changed="negated", words="a means its negative")
+
+
 def elsewhere(rng: Generator, call: Call, place: str) -> Call | None:
     """b in host memory, a on a GPU."""
     if place != "gpu" or call.kind.framework != "torch" or call.kind.function == "pointers":
@@ -236,6 +246,7 @@ MISTAKES: tuple[Mistake, ...] = (
     odd_value,
     not_writable,
     with_gradient,
+    negated,
     elsewhere,
     for_8_bit_floats,
     indices_beyond,

@@ -42,6 +42,8 @@ def expected_of(call: Call, arena: Arena, number: int, whole: bool) -> Expected:
     before = {name: arena.seen(arena.image, views[min(number, len(views) - 1)]) for name, views in call.views.items()}
     a = taken(matrix(before["a"], kind.vectors, "a", kind.trans_a), before.get("gather_a"), -2)
     b = taken(matrix(before["b"], kind.vectors, "b", kind.trans_b), before.get("gather_b"), -1)
+    if call.changed == "negated" and number == 0:
+        a = -a
     if kind.by_numpy:
         return by_numpy(a, b, kind.out)
     alpha, beta = (before[name].item() if name in before else getattr(call, name) for name in ("alpha", "beta"))
