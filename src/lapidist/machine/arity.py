@@ -5,10 +5,10 @@ from __future__ import annotations
 COUNTS = {
     (0, 0): "ret exit trap brkpt griddepcontrol",
     (1, 1): "bra activemask",
-    (2, 2): "neg abs not cnot cvta mov rcp sqrt rsqrt ex2 lg2 sin cos tanh popc clz brev bfind testp isspacep brx movmatrix mapa",
-    (2, 3): "ld ldu st cvt vote ldmatrix stmatrix elect mapa getctarank",
+    (2, 2): "neg abs not cnot cvta mov rcp sqrt rsqrt ex2 lg2 sin cos tanh popc clz brev bfind testp isspacep brx movmatrix",
+    (2, 3): "ld ldu st cvt vote ldmatrix stmatrix elect",
     (2, 4): "red",
-    (3, 3): "add sub mul div rem and or xor min max copysign shl shr match redux set",
+    (3, 3): "mapa add sub mul div rem and or xor min max copysign shl shr match redux set",
     (3, 4): "setp",
     (3, 5): "atom",
     (4, 4): "mad fma sad shf bfe selp slct prmt dp4a",
