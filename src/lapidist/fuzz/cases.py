@@ -12,7 +12,7 @@ import numpy as np
 from lapidist.fuzz.arenas import Arena, arena_of
 from lapidist.fuzz.calls import MATRICES, Call, arguments, draw_call, perform
 from lapidist.fuzz.doses import DOSES, GROUP
-from lapidist.fuzz.judging import REFUSED, WRONG, judge_error, judge_result
+from lapidist.fuzz.judging import EITHER, REFUSED, WRONG, judge_error, judge_result
 from lapidist.fuzz.kinds import Generator, draw_kind, one_of
 from lapidist.fuzz.mistakes import mistaken
 from lapidist.fuzz.values import fill
@@ -73,7 +73,7 @@ def shows_in_a_run(call: Call, changed: Call) -> bool:
     """Whether a plan for the right call meets what is wrong: it is passed the matrices alone."""
     others = [{name: views for name, views in each.views.items() if name not in MATRICES} for each in (call, changed)]
     same = changed.options == call.options and others[0] == others[1] and not changed.beyond
-    return same and (changed.expected == REFUSED or not others[0])
+    return same and (changed.expected == REFUSED or (changed.expected == EITHER and not others[0]))
 
 
 def outcome(rng: Generator, number: int, call: Call, arena: Arena, plans: dict[str, Any]) -> Outcome:

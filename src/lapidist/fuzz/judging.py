@@ -15,7 +15,7 @@ from lapidist.fuzz.calls import Call
 from lapidist.fuzz.layouts import Array
 from lapidist.fuzz.references import as_product, compared, expected_of
 
-RIGHT, REFUSED, WRONG = "right", "refused", "WRONG"
+RIGHT, REFUSED, EITHER, WRONG = "right", "refused", "either", "WRONG"
 REFUSALS = (ShapeError, StrideError, DTypeError, ArgumentError, DeviceError, RefusalError)
 NAMES = {*signature(api.gemm).parameters, "alignment", "shape", "strides"}
 

@@ -45,8 +45,9 @@ ODD_VALUES: dict[str, tuple[Any, ...]] = {
 OF_MATMUL = ("out_dtype", "acc_dtype", "precision", "promote", "device", "scale_a", "scale_b")
 
 
-def mistaken(rng: Generator, call: Call, place: str) -> Call | None:
-    return one_of(rng, MISTAKES)(rng, call, place)
+def mistaken(rng: Generator, call: Call, place: str) -> Call:
+    """With one that applies; an odd value always does."""
+    return one_of(rng, MISTAKES)(rng, call, place) or mistaken(rng, call, place)
 
 
 def wrong(call: Call, words: str, changed: Mapping[str, View], expected: str = "refused") -> Call:
@@ -151,7 +152,7 @@ def other_c(rng: Generator, call: Call, place: str) -> Call | None:
     return wrong(call, "c is larger", {"c": reshaped(view, (*view.shape[:-2], *(extent + 2 for extent in view.shape[-2:])))})
 
 
-def odd_value(rng: Generator, call: Call, place: str) -> Call | None:
+def odd_value(rng: Generator, call: Call, place: str) -> Call:
     known = OF_MATMUL if call.kind.function == "matmul" else tuple(ODD_VALUES)
     if place == "host":  # there is no use for it
         known = tuple(name for name in known if name != "workspace")
