@@ -113,3 +113,10 @@ def test_numbers_of_a_run_are_whole(name: str, value: object) -> None:
         run_ptx(EMPTY, "k", (1, 1, 1), (32, 1, 1), {}, **{name: value})  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="launch: must be a Launch"):
         run(3)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["ptx_text", "entry", "args", "memory", "shared_bytes"])
+def test_what_run_ptx_is_given_has_a_type(name: str) -> None:
+    given = {"ptx_text": EMPTY, "entry": "k", "grid": (1, 1, 1), "block": (32, 1, 1), "args": {}, name: 3.5}
+    with pytest.raises(ArgumentError, match=f"{name}: must be .*; got"):
+        run_ptx(**given)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
 from lapidist.machine.footprint import DEFAULT_MEMORY
 from lapidist.machine.parse import parse_kernel
 from lapidist.machine.ptx import Kernel, Parameter
-from lapidist.machine.run import DEFAULT_BUDGET, Report, require_plain, run
+from lapidist.machine.run import DEFAULT_BUDGET, Report, require_plain, require_whole, run
 
 Argument = np.ndarray | int | float | bytes | TensorMap | np.generic
 
@@ -65,6 +65,15 @@ def make_launch(
     cluster: Dim3 = (1, 1, 1),
     memory: Sequence[np.ndarray] = (),
 ) -> Launch:
+    for name, given, kind, words in (
+        ("ptx_text", ptx_text, str, "the text of a PTX module"),
+        ("entry", entry, str, "the name of a kernel in it"),
+        ("args", args, Mapping, "a dict of values by name or position"),
+        ("memory", memory, Sequence, "a list of arrays"),
+    ):
+        if not isinstance(given, kind):
+            raise ArgumentError(f"{name}: must be {words}; got {type(given).__name__}. Pass one")
+    require_whole("shared_bytes", shared_bytes, least=0)
     kernel = parse_kernel(ptx_text, entry)
     chosen = match_arguments(kernel, args)
     data = bytearray(kernel.parameter_bytes)
