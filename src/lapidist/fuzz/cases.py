@@ -72,7 +72,7 @@ def outcomes(run: Run, group: int, last: int) -> Iterator[Outcome]:
 def shows_in_a_run(call: Call, changed: Call) -> bool:
     """Whether a plan for the right call meets what is wrong: it is passed the matrices alone."""
     others = [{name: views for name, views in each.views.items() if name not in MATRICES} for each in (call, changed)]
-    same = changed.options == call.options and others[0] == others[1] and not changed.beyond
+    same = repr(changed.options) == repr(call.options) and others[0] == others[1] and not changed.beyond
     return same and (changed.expected == REFUSED or (changed.expected == EITHER and not others[0]))
 
 
