@@ -118,17 +118,15 @@ def types_apart(rng: Generator, call: Call, place: str) -> Call | None:
 def other_output(rng: Generator, call: Call, place: str) -> Call | None:
     if "out" not in call.views or call.kind.c == "out":
         return None
-    view, how = call.view("out"), one_of(rng, ("shape", "more", "repeated", *(() if place == "host" else ("type",))))
+    view, how = call.view("out"), one_of(rng, ("shape", "more", "repeated", *(("type",) if place == "gpu" else ())))
     if how == "shape":
         shape = (*view.shape[:-1], view.shape[-1] + 2) if view.shape else (2,)
         return wrong(call, "out is larger", {"out": reshaped(view, shape)})
     if how == "more":
         broadcast = place == "host" and call.kind.function == "matmul"  # as numpy.matmul does with it
-        return (
-            None
-            if call.kind.permuted or broadcast
-            else wrong(call, "out has a dimension more", {"out": reshaped(view, (1, *view.shape))})
-        )
+        if broadcast or call.kind.permuted or call.kind.function == "pointers":
+            return None
+        return wrong(call, "out has a dimension more", {"out": reshaped(view, (1, *view.shape))})
     if how == "type":
         dtype = "int32" if call.kind.sums != "int32" else "float32"
         return wrong(call, f"out is {dtype}", {"out": reshaped(view, view.shape, dtype)})
@@ -174,7 +172,7 @@ def with_gradient(rng: Generator, call: Call, place: str) -> Call | None:
 
 
 def negated(rng: Generator, call: Call, place: str) -> Call | None:
-    known = call.kind.framework == "torch" and call.kind.function != "pointers" and call.kind.alpha != "zero"
+    known = call.kind.framework == "torch" and not call.kind.many and call.kind.alpha != "zero"
     if not known or call.kind.a not in ("float16", "bfloat16", "float32", "float64"):
         return None
     return replace(call, changed="negated", words="a means its negative")
