@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lapidist
-from lapidist.arrays import HOST, Operand, contiguous_strides, empty, framework_of, on_host, operand_of
 from lapidist.errors import DTypeError
+from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, empty, framework_of, on_host, operand_of
 
 
 def of(array: Any) -> Operand:

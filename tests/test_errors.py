@@ -11,8 +11,8 @@ import pytest
 
 import lapidist
 from lapidist import checks, driver, errors, prepare
-from lapidist.arrays import HOST, Operand
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError, RefusalError, ShapeError, StrideError
+from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.hopper import tile
 
 F32 = np.float32

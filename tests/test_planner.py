@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from lapidist import hopper_time
-from lapidist.arrays import HOST, Operand
 from lapidist.config import Config
 from lapidist.device import CHIPS, Device
 from lapidist.dtypes import MATHS, element_of
 from lapidist.errors import ArgumentError, RefusalError
+from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.hopper import tile
 from lapidist.kernel import Kernel
 from lapidist.kernels import BY_NAME, KERNELS, kernel_named

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lapidist import checks
-from lapidist.arrays import HOST, Operand, operand_of
+from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.problem import Matrix, Problem
 
 # ---- arrays with any strides, inside a buffer of their own ----

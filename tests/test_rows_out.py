@@ -11,9 +11,9 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.dtypes import element_of, numpy_dtype
+from lapidist.frameworks.arrays import operand_of
 from lapidist.hopper import tile
 from lapidist.hopper_operands import copies_out
 from on_gpu import whole as whole_on_gpu

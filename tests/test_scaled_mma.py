@@ -9,11 +9,11 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import FP8
 from lapidist.errors import RefusalError
+from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels import kernel_named
 from lapidist.planner import choose
 from lapidist.plans import make_plan

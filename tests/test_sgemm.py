@@ -9,8 +9,8 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import Operand, operand_of
 from lapidist.device import CHIPS
+from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.kernels import kernel_named
 from lapidist.plans import make_plan
 from lapidist.problem import Problem

@@ -9,9 +9,9 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.device import chip
+from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels import kernel_named
 from lapidist.plans import Scratch, make_plan
 from lapidist.problem import Problem

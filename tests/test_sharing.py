@@ -11,9 +11,9 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import operand_of
 from lapidist.device import chip
 from lapidist.form import Form, Wishes
+from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, Scratch, make_plan
 from lapidist.problem import Problem

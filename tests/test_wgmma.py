@@ -12,10 +12,10 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import FP8, TYPES, element_of, numpy_dtype
+from lapidist.frameworks.arrays import operand_of
 from lapidist.hopper import WGMMA_FAMILY, deepest, tile
 from lapidist.hopper_operands import loaded_lines, packed_bytes, rows_of_stage
 from lapidist.kernels import kernel_named

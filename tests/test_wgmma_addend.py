@@ -9,9 +9,9 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.dtypes import TYPES
+from lapidist.frameworks.arrays import operand_of
 from lapidist.hopper import WGMMA_FAMILY, tile
 from test_wgmma import lying, operands, whole
 

@@ -10,8 +10,8 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import operand_of
 from lapidist.config import Config
+from lapidist.frameworks.arrays import operand_of
 from lapidist.hopper import WGMMA_FAMILY
 from lapidist.hopper_knobs import tile
 from test_wgmma import check, lying, multiply, operands, whole

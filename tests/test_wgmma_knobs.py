@@ -11,9 +11,9 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.device import chip
+from lapidist.frameworks.arrays import operand_of
 from lapidist.hopper import WGMMA_FAMILY
 from lapidist.hopper_knobs import CLUSTERS, tile
 from lapidist.kernels import kernel_named

@@ -10,7 +10,7 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import operand_of
+from lapidist.frameworks.arrays import operand_of
 from lapidist.hopper import tile
 from test_wgmma import check, lying, operands, whole
 

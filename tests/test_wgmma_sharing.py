@@ -13,10 +13,10 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
+from lapidist.frameworks.arrays import operand_of
 from lapidist.hopper import WGMMA_FAMILY, tile
 from lapidist.hopper_sharing import schedules
 from lapidist.kernels import kernel_named

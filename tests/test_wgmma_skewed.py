@@ -11,8 +11,8 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import operand_of
 from lapidist.config import Config
+from lapidist.frameworks.arrays import operand_of
 from lapidist.hopper import tile
 from test_wgmma import check, whole
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from lapidist.arguments import Arguments
-from lapidist.arrays import Operand
 from lapidist.dtypes import size_of
 from lapidist.errors import StrideError
+from lapidist.frameworks.arrays import Operand
 
 Lines = np.ndarray[Any, Any]  # (first byte, one past the last, number of the product) of each line of memory, sorted
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from lapidist import checks
-from lapidist.arrays import HOST, Operand, contiguous_strides, handed_over, operand_of, tell_written
 from lapidist.dtypes import numpy_dtype
 from lapidist.form import Form
-from lapidist.host_arrays import is_odd, native, promoted, write
+from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, handed_over, operand_of, tell_written
+from lapidist.frameworks.host_arrays import is_odd, native, promoted, write
 from lapidist.modes import NOWHERE, Places
 from lapidist.problem import Problem
 from lapidist.scaling import Scaling

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.arrays import HOST, Operand, operand_of
 from lapidist.dtypes import FP8, MIXED, OPERANDS, PRECISIONS, TF32, accumulators_of, number_type, outputs_of, size_of
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
-from lapidist.host_arrays import casts, is_odd, multiplied_by_numpy
+from lapidist.frameworks.arrays import HOST, Operand, operand_of
+from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy
 
 BY_NUMPY = "; NumPy multiplies host arrays of it, without device="
 

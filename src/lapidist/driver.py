@@ -9,10 +9,10 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
-from lapidist.arrays import Operand
 from lapidist.device import STATIC_SHARED, Device, chip, known_as
 from lapidist.dtypes import TYPES
 from lapidist.errors import DeviceError, LaunchError
+from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Binary, TensorMap
 
 MINIMUM_DRIVER = 13000  # CUDA 13.0: cubins from NVRTC 13.x need an R580 driver or newer

@@ -15,11 +15,11 @@ from typing import Any
 from lapidist import checks
 from lapidist.apart import require_calls_apart
 from lapidist.arguments import Arguments
-from lapidist.arrays import HOST, Operand, handed_over, on_host
 from lapidist.config import Config
 from lapidist.driver import query_device
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.form import Form
+from lapidist.frameworks.arrays import HOST, Operand, handed_over, on_host
 from lapidist.gpu_kernel import Addresses, GpuKernel
 from lapidist.host import multiply
 from lapidist.kernel import Kernel

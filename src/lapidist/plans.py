@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.arrays import Operand
 from lapidist.compiler import compile_kernel
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import LapidistError, LaunchError
+from lapidist.frameworks.arrays import Operand
 from lapidist.hopper_operands import read_once
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named

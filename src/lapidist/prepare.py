@@ -9,11 +9,11 @@ import numpy as np
 
 from lapidist import checks
 from lapidist.arguments import Arguments
-from lapidist.arrays import HOST, Operand, empty, on_host, operand_of, stream_of
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.driver import query_device, require_gpu, upload
 from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import HOST, Operand, empty, on_host, operand_of, stream_of
 from lapidist.gpu_kernel import Addresses, GpuKernel
 from lapidist.host import multiply
 from lapidist.kernel import Kernel

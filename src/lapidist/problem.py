@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from lapidist.arrays import HOST, Operand, contiguous_strides
 from lapidist.dtypes import TF32, accumulators_of, element_of, math_of, outputs_of, size_of
+from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
 from lapidist.modes import PLAIN, Modes
 from lapidist.scaling import AS_THEY_ARE, Scaling
 

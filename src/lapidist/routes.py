@@ -15,11 +15,11 @@ import numpy as np
 
 from lapidist import checks
 from lapidist.arguments import Arguments
-from lapidist.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
 from lapidist.dtypes import number_type
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.form import Form, is_array
-from lapidist.host_arrays import native
+from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
+from lapidist.frameworks.host_arrays import native
 from lapidist.modes import INDEX_TYPES, OF_ALL, OF_EACH, Group, Modes, Places
 from lapidist.problem import MATRIX, Problem, alignment_of
 

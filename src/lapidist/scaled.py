@@ -17,9 +17,9 @@ import numpy as np
 
 from lapidist import checks
 from lapidist.arguments import Arguments
-from lapidist.arrays import Operand, on_host, operand_of
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.form import Form, is_array
+from lapidist.frameworks.arrays import Operand, on_host, operand_of
 from lapidist.modes import Places
 from lapidist.scaling import K_BLOCK, LINES, ONE, SQUARES, STRIPS, UNSCALED, Scale, Scaling
 

@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lapidist.arrays import empty, stream_of, torch_dtype
 from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import empty, stream_of, torch_dtype
 
 if TYPE_CHECKING:
     from lapidist.arguments import Arguments
-    from lapidist.arrays import Operand
+    from lapidist.frameworks.arrays import Operand
     from lapidist.prepare import Prepared
 
 Again = Callable[[Any, Any, Any, Any, Any], Any]  # (a, b, c, out, stream) -> out, or None: the long way must look

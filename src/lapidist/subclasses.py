@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from lapidist.arguments import Arguments
-from lapidist.arrays import framework_of
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
 from lapidist.form import Form
+from lapidist.frameworks.arrays import framework_of
 
 
 def is_plain(array: Any) -> bool:

@@ -10,8 +10,8 @@ from snippets import kernel
 
 import lapidist
 from lapidist import machine
-from lapidist.arrays import operand_of
 from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import operand_of
 from lapidist.hopper import tile
 from lapidist.launch import Launch
 from lapidist.machine.faults import Race

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lapidist.arrays import operand_of
 from lapidist.device import chip
 from lapidist.errors import RefusalError
+from lapidist.frameworks.arrays import operand_of
 from lapidist.kernel import Kernel
 from lapidist.launch import Launch
 from lapidist.machine import run

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.arrays import operand_of
 from lapidist.bench.cases import Case
 from lapidist.bench.contenders import Contender, Facts, KernelContender, facts_of, problem_of
 from lapidist.bench.record import Conditions, Record
 from lapidist.device import Device, chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
+from lapidist.frameworks.arrays import operand_of
 from lapidist.plans import Plan, make_plan
 from lapidist.verify import judge
 from lapidist.warm import build_all, builds_of

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lapidist.arrays import operand_of, stream_of
 from lapidist.bench.cases import Case
 from lapidist.bench.climb import Keep, progress, seen_between
 from lapidist.bench.conditions import gather
@@ -22,6 +21,7 @@ from lapidist.compiler import compile_kernel
 from lapidist.device import Device
 from lapidist.driver import check, load_binary, load_driver, query_device
 from lapidist.dtypes import FP8, element_of
+from lapidist.frameworks.arrays import operand_of, stream_of
 from lapidist.launch import Launch, Memory, ParameterBlock
 from lapidist.verify import Verdict, judge
 

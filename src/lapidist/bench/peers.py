@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lapidist.arrays import operand_of, stream_of
 from lapidist.bench.cases import Case
 from lapidist.bench.contenders import Call, Contender, Facts
 from lapidist.bench.frameworks import Framework
@@ -23,6 +22,7 @@ from lapidist.cache_folder import cache_directory, make_directory
 from lapidist.device import Device
 from lapidist.dtypes import FP8, element_of, size_of
 from lapidist.errors import DeviceError
+from lapidist.frameworks.arrays import operand_of, stream_of
 
 CUTLASS_SOURCE = Path(__file__).parent / "cutlass_simt.cu"
 NVCC_SECONDS = 600

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lapidist.arrays import operand_of
 from lapidist.config import Config
 from lapidist.device import Device, chip
 from lapidist.dtypes import TF32, TYPES, element_of, numpy_dtype, outputs_of
 from lapidist.errors import RefusalError
+from lapidist.frameworks.arrays import operand_of
 from lapidist.kernel import Kernel
 from lapidist.launch import Launch
 from lapidist.plans import Plan, make_plan

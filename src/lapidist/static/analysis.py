@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from lapidist.arrays import HOST, Operand
 from lapidist.config import Config
 from lapidist.device import CHIPS, Device
 from lapidist.dtypes import MATHS, TF32, element_of
 from lapidist.errors import ArgumentError, RefusalError
+from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernel import Kernel
 from lapidist.launch import Binary
 from lapidist.plans import compiled

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.arrays import HOST, Operand, on_host, operand_of
 from lapidist.dtypes import OPERANDS, numpy_dtype
 from lapidist.errors import DTypeError
+from lapidist.frameworks.arrays import HOST, Operand, on_host, operand_of
 
 KINDS = "biufcO"  # booleans, integers, floats, complex numbers, objects: what NumPy multiplies
 

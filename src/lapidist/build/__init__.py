@@ -1,0 +1,1 @@
+"""CUDA C++ to binaries, and the cache of those."""

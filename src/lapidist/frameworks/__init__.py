@@ -1,0 +1,1 @@
+"""How each framework's arrays, streams and outputs are read."""
