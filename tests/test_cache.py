@@ -26,7 +26,7 @@ from lapidist.device import chip
 from lapidist.errors import ArgumentError, LaunchError
 from lapidist.launch import Binary
 from lapidist.plans import make_plan
-from lapidist.problem import dense_problem
+from lapidist.problems.problem import dense_problem
 
 SOURCE = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2.0f; }'
 OTHER = SOURCE.replace("2.0f", "3.0f")

@@ -25,7 +25,7 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.hopper_knobs import tile
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.rules.facts import Facts
 from lapidist.rules.rule import Columns, allowed, refusal
 from lapidist.verify import judge

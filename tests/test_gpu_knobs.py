@@ -15,7 +15,7 @@ from lapidist.hopper_knobs import CLUSTERS, HALF_PATCHED, TILE_ROWS, tile
 from lapidist.planner import as_computed
 from lapidist.plans import make_plan
 from lapidist.prepare import query_device
-from lapidist.problem import dense_problem
+from lapidist.problems.problem import dense_problem
 from lapidist.verify import judge
 from lapidist.warm import build_all, builds_of
 from on_gpu import laid_out, whole

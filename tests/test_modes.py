@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.modes import Group, Modes, Places, members
+from lapidist.problems.modes import Group, Modes, Places, members
 from lapidist.verify import judge
 
 Array = np.ndarray[Any, Any]

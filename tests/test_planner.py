@@ -18,7 +18,7 @@ from lapidist.kernel import Kernel
 from lapidist.kernels import BY_NAME, KERNELS, kernel_named
 from lapidist.planner import LESSON, as_computed, candidates, choose, predict, traffic_bytes
 from lapidist.plans import make_plan
-from lapidist.problem import Problem, dense_problem
+from lapidist.problems.problem import Problem, dense_problem
 from lapidist.sharing import Sharing
 from typed import TYPED, TYPED_IDS
 

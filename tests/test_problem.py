@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from lapidist import checks
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
-from lapidist.problem import Matrix, Problem
+from lapidist.problems.problem import Matrix, Problem
 
 # ---- arrays with any strides, inside a buffer of their own ----
 

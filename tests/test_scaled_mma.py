@@ -17,7 +17,7 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels import kernel_named
 from lapidist.planner import choose
 from lapidist.plans import make_plan
-from lapidist.scaling import STRIPS
+from lapidist.problems.scaling import STRIPS
 from lapidist.verify import judge
 from scale_cases import FORMS, PAIRS, factors
 from typed import fresh, poisoned, whole

@@ -13,7 +13,7 @@ from lapidist.device import CHIPS
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.kernels import kernel_named
 from lapidist.plans import make_plan
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.sgemm_operands import packed, packed_bytes
 from lapidist.sharing import Sharing
 

@@ -16,7 +16,7 @@ from lapidist.form import Form, Wishes
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, Scratch, make_plan
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.routes import RoutedArguments
 from lapidist.schedule import Schedule, TileGrid, data_parallel, stream_k
 from lapidist.sharing import Sharing

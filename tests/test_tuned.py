@@ -25,7 +25,7 @@ from lapidist.device import Device, chip
 from lapidist.kernels import kernel_named
 from lapidist.planner import candidates
 from lapidist.plans import make_plan
-from lapidist.problem import Problem, dense_problem
+from lapidist.problems.problem import Problem, dense_problem
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.tuned import MOST_BYTES, Winner, database_path, keep, look_up, problem_key, require_writable
 

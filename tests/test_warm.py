@@ -26,7 +26,7 @@ from lapidist.errors import LaunchError
 from lapidist.form import Factors, Form
 from lapidist.kernels import kernel_named
 from lapidist.plans import make_plan
-from lapidist.problem import dense_problem
+from lapidist.problems.problem import dense_problem
 from lapidist.routes import RoutedArguments
 from lapidist.scaled import ScaledArguments
 from lapidist.static.listing import ptx_lines

@@ -18,7 +18,7 @@ from lapidist.hopper import WGMMA_FAMILY
 from lapidist.hopper_knobs import CLUSTERS, tile
 from lapidist.kernels import kernel_named
 from lapidist.planner import choose
-from lapidist.problem import dense_problem
+from lapidist.problems.problem import dense_problem
 from test_wgmma import Array, check, lying, multiply, operands, whole
 
 H200 = chip("h200")

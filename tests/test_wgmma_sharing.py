@@ -21,7 +21,7 @@ from lapidist.hopper import WGMMA_FAMILY, tile
 from lapidist.hopper_sharing import schedules
 from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, Scratch, make_plan
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.schedule import TileGrid, data_parallel, stream_k
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.verify import judge

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     )
     from lapidist.kernels import KERNELS, kernel_named
     from lapidist.lists import ArrayGemm
-    from lapidist.pointers import Pointers
     from lapidist.prepare import Gemm
+    from lapidist.problems.pointers import Pointers
 
 __version__ = "0.1.0"
 
@@ -46,7 +46,7 @@ _HOME = {
         "StrideError",
     ),
     "lists": ("ArrayGemm",),
-    "pointers": ("Pointers",),
+    "problems.pointers": ("Pointers",),
     "prepare": ("Gemm",),
     "kernels": ("KERNELS", "kernel_named"),
 }

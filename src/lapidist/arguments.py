@@ -11,9 +11,9 @@ from lapidist.dtypes import numpy_dtype
 from lapidist.form import Form
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, handed_over, operand_of, tell_written
 from lapidist.frameworks.host_arrays import is_odd, native, promoted, write
-from lapidist.modes import NOWHERE, Places
-from lapidist.problem import Problem
-from lapidist.scaling import Scaling
+from lapidist.problems.modes import NOWHERE, Places
+from lapidist.problems.problem import Problem
+from lapidist.problems.scaling import Scaling
 
 
 class Arguments:

@@ -14,9 +14,9 @@ from typing import Any
 from lapidist.driver import check, encode_tensor_map, gpu_count, load_binary, load_driver, primary_context
 from lapidist.errors import LaunchError
 from lapidist.launch import MOST_PAIRS, ParameterBlock
-from lapidist.modes import NOWHERE, Places
 from lapidist.placement import order_of
 from lapidist.plans import Plan
+from lapidist.problems.modes import NOWHERE, Places
 from lapidist.workspaces import owned, stream_key
 
 MAPS_KEPT = 256

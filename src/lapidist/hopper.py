@@ -39,7 +39,7 @@ from lapidist.hopper_operands import (
 from lapidist.hopper_sharing import schedules, streamed_schedules
 from lapidist.hopper_time import block_costs, rung_seconds, seconds
 from lapidist.kernel import Kernel, Tuned, Types
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.rules import hopper as rules
 from lapidist.rules.hopper import INTEGERS
 from lapidist.signatures import (

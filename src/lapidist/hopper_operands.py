@@ -9,8 +9,8 @@ from math import prod
 from lapidist.config import Config
 from lapidist.dtypes import TF32, size_of
 from lapidist.launch import TensorMap
-from lapidist.problem import Matrix, Problem
-from lapidist.scaling import SQUARES, STRIPS, Scaling
+from lapidist.problems.problem import Matrix, Problem
+from lapidist.problems.scaling import SQUARES, STRIPS, Scaling
 from lapidist.signatures import TMA_ALIGNMENT
 
 TURNED = ("float16", "bfloat16")  # wgmma also reads these with neighbours along m or n

@@ -13,7 +13,7 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import size_of
 from lapidist.hopper_sharing import BAND
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.schedule import TileGrid
 
 LONG = 0.3e-3  # seconds at the limit of the unit; of shorter products 2000 were measured one by one, and fitted by a sum

@@ -30,8 +30,8 @@ from lapidist.hopper_operands import (
 )
 from lapidist.hopper_power import powered_seconds
 from lapidist.hopper_sharing import cost_of, few_of_clusters, handing_on, rounds
-from lapidist.problem import Problem
-from lapidist.scaling import STRIPS
+from lapidist.problems.problem import Problem
+from lapidist.problems.scaling import STRIPS
 from lapidist.schedule import CostModel, Schedule, TileGrid
 
 CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.dtypes import TF32, TYPES
-from lapidist.scaling import K_BLOCK
+from lapidist.problems.scaling import K_BLOCK
 
 Array = np.ndarray[Any, Any]
 

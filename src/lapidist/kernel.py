@@ -10,8 +10,8 @@ from math import prod
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
-from lapidist.modes import PLAIN
-from lapidist.problem import Problem
+from lapidist.problems.modes import PLAIN
+from lapidist.problems.problem import Problem
 from lapidist.rules.blocks import ALONE, EVERY, INT_LIMIT, ORDERED, loaders
 from lapidist.rules.facts import Facts
 from lapidist.rules.rule import Rule, refusal

@@ -24,9 +24,7 @@ from lapidist.gpu_kernel import Addresses, GpuKernel
 from lapidist.host import multiply
 from lapidist.kernel import Kernel
 from lapidist.launch import ARRAYS_AT_ONCE
-from lapidist.modes import IN_LAUNCH, IN_MEMORY, Modes
 from lapidist.plans import Plan, Scratch, make_plan, room_of
-from lapidist.pointers import Pointers
 from lapidist.prepare import (
     MACHINE,
     OPEN,
@@ -39,7 +37,9 @@ from lapidist.prepare import (
     require_no_choice,
     require_stream,
 )
-from lapidist.problem import GRID_BATCH_LIMIT, Problem
+from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, Modes
+from lapidist.problems.pointers import Pointers
+from lapidist.problems.problem import GRID_BATCH_LIMIT, Problem
 from lapidist.sharing import Sharing
 
 KERNELS_KEPT = 256

@@ -12,7 +12,7 @@ from lapidist.dtypes import size_of
 from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule
 from lapidist.sharing import PLANNED, Sharing
 from lapidist.signatures import inputs_on_16_bytes, least_alignment, vector_width

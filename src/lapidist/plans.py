@@ -18,9 +18,9 @@ from lapidist.hopper_operands import read_once
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
-from lapidist.modes import NOWHERE, Places, members
 from lapidist.planner import Candidate, as_computed, choose, exactly
-from lapidist.problem import VECTOR_BYTES, Offsets, Problem
+from lapidist.problems.modes import NOWHERE, Places, members
+from lapidist.problems.problem import VECTOR_BYTES, Offsets, Problem
 from lapidist.schedule import Schedule
 from lapidist.schedule.divisors import device_words
 from lapidist.sharing import PLANNED, Sharing

@@ -18,9 +18,9 @@ from lapidist.gpu_kernel import Addresses, GpuKernel
 from lapidist.host import multiply
 from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
-from lapidist.modes import NOWHERE, Places
 from lapidist.plans import Plan, Scratch, make_plan, room_of
-from lapidist.problem import Offsets, Problem
+from lapidist.problems.modes import NOWHERE, Places
+from lapidist.problems.problem import Offsets, Problem
 from lapidist.routes import RoutedArguments
 from lapidist.scaled import ScaledArguments
 from lapidist.sharing import AUTO, PLANNED, Sharing

@@ -20,8 +20,8 @@ from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.form import Form, is_array
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
-from lapidist.modes import INDEX_TYPES, OF_ALL, OF_EACH, Group, Modes, Places
-from lapidist.problem import MATRIX, Problem, alignment_of
+from lapidist.problems.modes import INDEX_TYPES, OF_ALL, OF_EACH, Group, Modes, Places
+from lapidist.problems.problem import MATRIX, Problem, alignment_of
 
 
 class RoutedArguments(Arguments):

@@ -20,8 +20,8 @@ from lapidist.arguments import Arguments
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.form import Form, is_array
 from lapidist.frameworks.arrays import Operand, on_host, operand_of
-from lapidist.modes import Places
-from lapidist.scaling import K_BLOCK, LINES, ONE, SQUARES, STRIPS, UNSCALED, Scale, Scaling
+from lapidist.problems.modes import Places
+from lapidist.problems.scaling import K_BLOCK, LINES, ONE, SQUARES, STRIPS, UNSCALED, Scale, Scaling
 
 Array = np.ndarray[Any, Any]
 

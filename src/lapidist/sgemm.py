@@ -8,7 +8,7 @@ from lapidist.config import Config
 from lapidist.dtypes import TYPES, size_of
 from lapidist.hopper_operands import along_k
 from lapidist.kernel import Kernel, Types
-from lapidist.problem import Matrix, Problem
+from lapidist.problems.problem import Matrix, Problem
 from lapidist.rules import fma as rules
 from lapidist.sgemm_operands import maps, packed, packed_bytes, scratch, turned
 from lapidist.sgemm_sharing import seconds, shared_by

@@ -15,7 +15,7 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.kernel import Schedules
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.schedule import Schedule, TileGrid, data_parallel, split_k, stream_k
 from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.sgemm_operands import packed, packed_bytes

@@ -14,8 +14,8 @@ from typing import Any
 from lapidist.config import Config
 from lapidist.dtypes import TYPES, size_of
 from lapidist.launch import ParameterBlock, TensorMap
-from lapidist.modes import IN_LAUNCH, IN_MEMORY, PLAIN, Modes
-from lapidist.problem import GRID_BATCH_LIMIT, VECTOR_BYTES, Matrix, Problem
+from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, PLAIN, Modes
+from lapidist.problems.problem import GRID_BATCH_LIMIT, VECTOR_BYTES, Matrix, Problem
 
 SCALARS = {"float16": "f32", "float32": "f32", "float64": "f64", "int32": "i32"}  # alpha and beta, by the accumulator
 OPERANDS = "ABCD"  # a parameter of kind "pointer" or "tensormap" carries the operand's letter as its name

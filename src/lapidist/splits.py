@@ -11,7 +11,7 @@ from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, Device
 from lapidist.errors import ArgumentError
 from lapidist.kernel import Kernel
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule, TileGrid, split_k, stream_k
 from lapidist.schedule.costs import Load, load_of
 from lapidist.schedule.units import CLUSTER_MOST

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lapidist.config import Config
 from lapidist.dtypes import FP8, MATHS, TF32, element_of, size_of
 from lapidist.kernel import Kernel, Tuned, Types
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.rules import tensor as rules
 from lapidist.rules.facts import fragment
 from lapidist.rules.tensor import FRAGMENTS_N

@@ -73,7 +73,7 @@ def warm(
     from lapidist.bench.outputs import Outputs
     from lapidist.bench.warming import alone_rows, conditions_of, row_of, warm_type
     from lapidist.dtypes import math_named
-    from lapidist.problem import dense_problem
+    from lapidist.problems.problem import dense_problem
     from lapidist.warm import anything, ordinary
 
     require_layout(layout)

@@ -29,8 +29,8 @@ from lapidist.compiler import cache_directory
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, LapidistError
-from lapidist.modes import PLAIN
-from lapidist.problem import Matrix, Problem
+from lapidist.problems.modes import PLAIN
+from lapidist.problems.problem import Matrix, Problem
 from lapidist.sharing import Sharing
 
 FILE_FORMAT = 1

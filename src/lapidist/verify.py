@@ -40,7 +40,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lapidist.dtypes import FP8, TF32, TYPES, math_of
-from lapidist.scaling import K_BLOCK
+from lapidist.problems.scaling import K_BLOCK
 
 LAMBDA = 8.0
 DEPTH, TF32_DEPTH, FP8_DEPTH = 16, 4, 32  # products of one step; wmma takes tf32 in steps of 4, mma.sync and wgmma of 8

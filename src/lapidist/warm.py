@@ -17,7 +17,7 @@ from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, make_plan
-from lapidist.problem import Problem, dense_problem
+from lapidist.problems.problem import Problem, dense_problem
 
 LAYOUTS = ("rr", "rc", "cr")  # of A and B: as they come, a layer times its weights, a gradient of weights
 ROWS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)

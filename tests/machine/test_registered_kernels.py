@@ -12,7 +12,7 @@ from lapidist.kernel import Kernel
 from lapidist.launch import Launch
 from lapidist.machine import run
 from lapidist.plans import make_plan
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from typed import TYPED, TYPED_IDS, output_of, poisoned, precision_of, whole
 
 SHAPES = (((100, 72, 48), 0.0), ((136, 144, 80), 1.0))

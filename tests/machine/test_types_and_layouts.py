@@ -19,7 +19,7 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels import kernel_named
 from lapidist.machine import run
 from lapidist.plans import make_plan
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.verify import judge
 from typed import fresh, poisoned, precision_of, whole
 

@@ -15,7 +15,7 @@ from lapidist.errors import ArgumentError, LapidistError
 from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
 from lapidist.plans import Plan, make_plan
-from lapidist.problem import Problem, dense_problem
+from lapidist.problems.problem import Problem, dense_problem
 from lapidist.sharing import PLANNED, Sharing
 
 LIBRARY = "lapidist"  # whatever kernel the planner chooses

@@ -14,7 +14,7 @@ from lapidist.bench.record import Conditions, Record
 from lapidist.device import Device
 from lapidist.dtypes import math_named
 from lapidist.errors import ArgumentError
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.warm import Build, Built, build_again, build_all, builds_of, compilers, plans_of
 
 MODE, ALONE = "warm", "warm, alone"

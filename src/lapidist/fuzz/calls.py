@@ -14,7 +14,7 @@ from lapidist.fuzz.arenas import Arena
 from lapidist.fuzz.doses import Dose, batch_extents, extents
 from lapidist.fuzz.kinds import Generator, Kind, one_of
 from lapidist.fuzz.layouts import PLAIN, Layout, View, lay, transposed
-from lapidist.scaling import K_BLOCK
+from lapidist.problems.scaling import K_BLOCK
 
 Shape = tuple[int, ...]
 MATRICES = ("a", "b", "c", "out")

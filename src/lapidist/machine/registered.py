@@ -14,7 +14,7 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernel import Kernel
 from lapidist.launch import Launch
 from lapidist.plans import Plan, make_plan
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.schedule import stream_k
 from lapidist.sharing import PLANNED, Sharing
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from lapidist.dtypes import TF32, size_of
 from lapidist.hopper_operands import along_k, by_registers, copies_out, turned_d
-from lapidist.problem import VECTOR_BYTES, Problem
+from lapidist.problems.problem import VECTOR_BYTES, Problem
 from lapidist.signatures import Signature
 
 

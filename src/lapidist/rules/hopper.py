@@ -18,10 +18,10 @@ from lapidist.hopper_operands import (
     start_anywhere,
     warpgroups,
 )
+from lapidist.problems.scaling import K_BLOCK, SQUARES, STRIPS
 from lapidist.rules.blocks import INT_LIMIT
 from lapidist.rules.facts import Facts
 from lapidist.rules.rule import Rule, either, one_of, parts
-from lapidist.scaling import K_BLOCK, SQUARES, STRIPS
 from lapidist.signatures import TMA_ALIGNMENT
 
 SUMS, SUMS_OF_THREE = 192, 96  # registers of a thread for sums and what it turns; the compiler wants the others

@@ -16,7 +16,7 @@ from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernel import Kernel
 from lapidist.launch import Binary
 from lapidist.plans import compiled
-from lapidist.problem import Problem
+from lapidist.problems.problem import Problem
 from lapidist.static.listing import KINDS, Line, ptx_lines, sass_lines
 from lapidist.static.loops import main_loop
 from lapidist.static.rounds import loads_ahead, operand_waits, pauses

@@ -18,7 +18,7 @@ from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.kernels import KERNELS, kernel_named
 from lapidist.plans import Plan, make_plan
-from lapidist.problem import Problem, dense_problem
+from lapidist.problems.problem import Problem, dense_problem
 
 SHAPES = {"aligned": (512, 384, 256), "ragged": (509, 381, 253)}
 LAYOUTS = ("rr", "rc", "cr", "cc")

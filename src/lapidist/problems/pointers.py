@@ -12,7 +12,7 @@ import numpy as np
 from lapidist.dtypes import name_of, numpy_dtype, size_of
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
-from lapidist.problem import VECTOR_BYTES
+from lapidist.problems.problem import VECTOR_BYTES
 
 APART = 1 << 56  # between stand-ins: no two operands overlap as far as anyone knows
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 from lapidist.dtypes import TF32, accumulators_of, element_of, math_of, outputs_of, size_of
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
-from lapidist.modes import PLAIN, Modes
-from lapidist.scaling import AS_THEY_ARE, Scaling
+from lapidist.problems.modes import PLAIN, Modes
+from lapidist.problems.scaling import AS_THEY_ARE, Scaling
 
 VECTOR_BYTES = 16  # the widest load: alignment beyond it buys nothing
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
