@@ -15,7 +15,7 @@ from lapidist.bench.contenders import problem_of
 from lapidist.device import chip
 from lapidist.kernels import kernel_named
 from lapidist.plans import make_plan
-from lapidist.sharing import Sharing
+from lapidist.schedule.sharing import Sharing
 from lapidist.static.listing import sass_lines
 
 SHAPE = (203, 331, 517)

@@ -19,7 +19,7 @@ from lapidist.kernels import BY_NAME, KERNELS, kernel_named
 from lapidist.planner import LESSON, as_computed, candidates, choose, predict, traffic_bytes
 from lapidist.plans import make_plan
 from lapidist.problems.problem import Problem, dense_problem
-from lapidist.sharing import Sharing
+from lapidist.schedule.sharing import Sharing
 from typed import TYPED, TYPED_IDS
 
 H200, A100, V100 = CHIPS["h200"], CHIPS["a100"], CHIPS["v100"]

@@ -14,8 +14,8 @@ from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.kernels import kernel_named
 from lapidist.plans import make_plan
 from lapidist.problems.problem import Problem
+from lapidist.schedule.sharing import Sharing
 from lapidist.sgemm_operands import packed, packed_bytes
-from lapidist.sharing import Sharing
 
 H200 = CHIPS["h200"]
 

@@ -15,7 +15,7 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels import kernel_named
 from lapidist.plans import Scratch, make_plan
 from lapidist.problems.problem import Problem
-from lapidist.sharing import Sharing
+from lapidist.schedule.sharing import Sharing
 from lapidist.verify import judge
 from on_gpu import check_on_streams_and_in_graphs
 

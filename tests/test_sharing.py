@@ -19,7 +19,7 @@ from lapidist.plans import Plan, Scratch, make_plan
 from lapidist.problems.problem import Problem
 from lapidist.routes import RoutedArguments
 from lapidist.schedule import Schedule, TileGrid, data_parallel, stream_k
-from lapidist.sharing import Sharing
+from lapidist.schedule.sharing import Sharing
 from lapidist.verify import judge
 
 Array = np.ndarray[Any, Any]

@@ -31,7 +31,7 @@ from lapidist.errors import ArgumentError
 from lapidist.kernels import kernel_named
 from lapidist.schedule import TileGrid, split_k, stream_k
 from lapidist.schedule.costs import Load, load_of
-from lapidist.sharing import Sharing
+from lapidist.schedule.sharing import Sharing
 from lapidist.splits import busiest, options, resident
 from lapidist.static.analysis import resources
 

@@ -26,7 +26,7 @@ from lapidist.kernels import kernel_named
 from lapidist.planner import candidates
 from lapidist.plans import make_plan
 from lapidist.problems.problem import Problem, dense_problem
-from lapidist.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing import PLANNED, Sharing
 from lapidist.tuned import MOST_BYTES, Winner, database_path, keep, look_up, problem_key, require_writable
 
 CARD = replace(chip("h200"), name="NVIDIA H200")  # as the driver calls it

@@ -23,7 +23,7 @@ from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, Scratch, make_plan
 from lapidist.problems.problem import Problem
 from lapidist.schedule import TileGrid, data_parallel, stream_k
-from lapidist.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing import PLANNED, Sharing
 from lapidist.verify import judge
 from on_gpu import check_on_streams_and_in_graphs
 

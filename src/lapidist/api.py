@@ -30,7 +30,7 @@ from lapidist.prepare import (
 from lapidist.routes import RoutedArguments
 from lapidist.scaled import ScaledArguments
 from lapidist.schedule import Schedule
-from lapidist.sharing import AUTO, Sharing
+from lapidist.schedule.sharing import AUTO, Sharing
 from lapidist.steady import Again, sketch, steady
 from lapidist.subclasses import as_array, is_asked, is_plain, product
 

@@ -15,7 +15,7 @@ from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.schedule import Raster, Schedule, TileGrid, data_parallel, split_k, stream_k
 from lapidist.schedule.grid import ceil_div, most_peers
-from lapidist.sharing import Sharing, fitting
+from lapidist.schedule.sharing import Sharing, fitting
 
 BAND = 8  # rows of clusters that the kernel itself visits together
 WEIGHED = 2, 3, 4, 8  # each is a build; 5 and 6 peers were within a few percent of these

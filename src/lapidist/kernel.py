@@ -17,7 +17,7 @@ from lapidist.rules.facts import Facts
 from lapidist.rules.rule import Rule, refusal
 from lapidist.schedule import CostModel, Raster, Schedule, TileGrid
 from lapidist.schedule.grid import ROW_MAJOR
-from lapidist.sharing import Sharing
+from lapidist.schedule.sharing import Sharing
 from lapidist.signatures import Signature
 
 EVEN_ROUNDS = 4  # from so many on, few multiprocessors idle where blocks have the same number of tiles each

@@ -40,7 +40,7 @@ from lapidist.prepare import (
 from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, Modes
 from lapidist.problems.pointers import Pointers
 from lapidist.problems.problem import GRID_BATCH_LIMIT, Problem
-from lapidist.sharing import Sharing
+from lapidist.schedule.sharing import Sharing
 
 KERNELS_KEPT = 256
 LISTED = (list, tuple, Pointers)  # what stands for many matrices

@@ -14,7 +14,7 @@ from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule
-from lapidist.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing import PLANNED, Sharing
 from lapidist.signatures import inputs_on_16_bytes, least_alignment, vector_width
 from lapidist.splits import busiest, costs_of, handing_on, options, refuse_cluster, resident, worth
 

@@ -23,7 +23,7 @@ from lapidist.problems.modes import NOWHERE, Places, members
 from lapidist.problems.problem import VECTOR_BYTES, Offsets, Problem
 from lapidist.schedule import Schedule
 from lapidist.schedule.divisors import device_words
-from lapidist.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing import PLANNED, Sharing
 from lapidist.signatures import OPERANDS, constants
 from lapidist.tuned import ignored_record, look_up
 

@@ -23,7 +23,7 @@ from lapidist.problems.modes import NOWHERE, Places
 from lapidist.problems.problem import Offsets, Problem
 from lapidist.routes import RoutedArguments
 from lapidist.scaled import ScaledArguments
-from lapidist.sharing import AUTO, PLANNED, Sharing
+from lapidist.schedule.sharing import AUTO, PLANNED, Sharing
 from lapidist.steady import Again, steady, stream_handle
 
 MACHINE, ON_HOST = "machine", ("host", "cpu")

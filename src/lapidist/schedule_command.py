@@ -34,7 +34,7 @@ def schedule(
     from lapidist.errors import ArgumentError
     from lapidist.schedule import TileGrid, data_parallel, split_k, stream_k
     from lapidist.schedule.grid import ceil_div
-    from lapidist.sharing import REDUCTIONS
+    from lapidist.schedule.sharing import REDUCTIONS
     from lapidist.timeline import as_data, as_text, compare, draw, of_kernel, parse_costs, parse_tile
     from lapidist.writable import require_writable
 

@@ -18,8 +18,8 @@ from lapidist.kernel import Schedules
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Schedule, TileGrid, data_parallel, split_k, stream_k
 from lapidist.schedule.grid import ceil_div, most_peers
+from lapidist.schedule.sharing import Sharing, fitting
 from lapidist.sgemm_operands import packed, packed_bytes
-from lapidist.sharing import Sharing, fitting
 from lapidist.signatures import vector_width
 
 MOST_TURNS = 4

@@ -31,7 +31,7 @@ from lapidist.device import Device
 from lapidist.errors import ArgumentError, LapidistError
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Matrix, Problem
-from lapidist.sharing import Sharing
+from lapidist.schedule.sharing import Sharing
 
 FILE_FORMAT = 1
 SWITCH = "LAPIDIST_TUNED"

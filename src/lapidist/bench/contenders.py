@@ -16,7 +16,7 @@ from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
 from lapidist.plans import Plan, make_plan
 from lapidist.problems.problem import Problem, dense_problem
-from lapidist.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing import PLANNED, Sharing
 
 LIBRARY = "lapidist"  # whatever kernel the planner chooses
 PEERS = ("cublas", "cublas_exact", "padded", "cutlass")  # peers.py has them

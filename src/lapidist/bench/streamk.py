@@ -27,8 +27,8 @@ from lapidist.kernel import Kernel
 from lapidist.kernels import kernel_named
 from lapidist.plans import Plan, make_plan
 from lapidist.schedule import CostModel, Schedule, calibrate, probes, split_k, stream_k
+from lapidist.schedule.sharing import PLANNED, Sharing
 from lapidist.schedule.units import CLUSTER_MOST
-from lapidist.sharing import PLANNED, Sharing
 from lapidist.splits import resident
 from lapidist.verify import expect
 from lapidist.warm import build_all, builds_of

@@ -17,7 +17,7 @@ from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.planner import Candidate, choose
 from lapidist.schedule import Schedule
-from lapidist.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing import PLANNED, Sharing
 from lapidist.tuned import Winner, keep, problem_key
 from lapidist.warm import build_all, builds_of
 

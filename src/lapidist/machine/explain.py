@@ -19,7 +19,7 @@ from lapidist.machine.counters import Counts, Traffic
 from lapidist.machine.registered import Shape, product_of
 from lapidist.machine.resources import ALONE, Limit, Pace, Residence, clock_held, code_of, pace_of, residence_of, resources
 from lapidist.machine.run import run
-from lapidist.sharing import Sharing
+from lapidist.schedule.sharing import Sharing
 from lapidist.static import Static
 
 Progress = Callable[[int, int], None]

@@ -16,7 +16,7 @@ from lapidist.launch import Launch
 from lapidist.plans import Plan, make_plan
 from lapidist.problems.problem import Problem
 from lapidist.schedule import stream_k
-from lapidist.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing import PLANNED, Sharing
 
 Array = np.ndarray
 Shape = tuple[int, int, int]

@@ -15,7 +15,7 @@ from lapidist.kernel import Kernel
 from lapidist.kernels import KERNELS, kernel_named
 from lapidist.machine.mutants import Case, Mutant, Survey, Variant, Whole, break_each, mutants_of, run_whole
 from lapidist.machine.registered import MACHINE_CHIP, product_of
-from lapidist.sharing import PLANNED
+from lapidist.schedule.sharing import PLANNED
 
 ROWS, COLUMNS, TAIL = 72, 136, 8
 # Elements that the last vector of a row has no column for, by launch: where it has one, each check holds something back.
