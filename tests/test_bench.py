@@ -24,7 +24,7 @@ from lapidist.bench.views import in_order, latest, main_case, roofline, sweep
 from lapidist.config import Config
 from lapidist.dtypes import MATHS
 from lapidist.errors import ArgumentError
-from lapidist.kernels import RUNGS
+from lapidist.kernels.registry import RUNGS
 
 FLOAT_RUNGS = [kernel for kernel in RUNGS if "float32" in kernel.types.maths]
 REQUIRED = ["kernel", "kind", "device", "dtype", "layout", "m", "n", "k", "seconds", "tflops"]

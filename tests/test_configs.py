@@ -22,12 +22,12 @@ import lapidist
 from lapidist.config import Config
 from lapidist.dtypes import FP8, element_of
 from lapidist.errors import ArgumentError, RefusalError
-from lapidist.hopper_knobs import tile
-from lapidist.kernel import Kernel
-from lapidist.kernels import KERNELS, kernel_named
+from lapidist.kernels.registry import KERNELS, kernel_named
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.rule import Columns, allowed, refusal
+from lapidist.kernels.wgmma.configs import tile
 from lapidist.problems.problem import Problem
-from lapidist.rules.facts import Facts
-from lapidist.rules.rule import Columns, allowed, refusal
 from lapidist.verify import judge
 from typed import aligned, fresh, laid_for, output_of, poisoned, precision_of, whole
 

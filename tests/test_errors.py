@@ -13,7 +13,7 @@ import lapidist
 from lapidist import checks, driver, errors, prepare
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError, RefusalError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand
-from lapidist.hopper import tile
+from lapidist.kernels.wgmma.family import tile
 
 F32 = np.float32
 

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.kernel import Kernel
-from lapidist.kernels import KERNELS, kernel_named
-from lapidist.signatures import LADDER_B_ROWS, TMA
+from lapidist.kernels.registry import KERNELS, kernel_named
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.signatures import LADDER_B_ROWS, TMA
 from lapidist.verify import judge
 from on_gpu import laid_out, normal, poisoned, rows_on_16_bytes, whole
 from typed import takes

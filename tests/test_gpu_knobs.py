@@ -10,8 +10,8 @@ import pytest
 import lapidist
 from lapidist.config import Config
 from lapidist.dtypes import FP8
-from lapidist.hopper import MATHS, WGMMA_FAMILY
-from lapidist.hopper_knobs import CLUSTERS, HALF_PATCHED, TILE_ROWS, tile
+from lapidist.kernels.wgmma.configs import CLUSTERS, HALF_PATCHED, TILE_ROWS, tile
+from lapidist.kernels.wgmma.family import MATHS, WGMMA_FAMILY
 from lapidist.planner import as_computed
 from lapidist.plans import make_plan
 from lapidist.prepare import query_device

@@ -9,9 +9,9 @@ import pytest
 
 import lapidist
 from lapidist.dtypes import FP8
-from lapidist.hopper import WGMMA_FAMILY
-from lapidist.rules.tensor import PROMOTED_SUMS
-from lapidist.tensorcores import MMA_FAMILY
+from lapidist.kernels.mma import MMA_FAMILY
+from lapidist.kernels.rules.tensor import PROMOTED_SUMS
+from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from lapidist.verify import judge
 from on_gpu import laid_out, normal, poisoned
 from scale_cases import PAIRS, factors

@@ -9,8 +9,8 @@ import pytest
 
 import lapidist
 from lapidist.config import Config
-from lapidist.hopper import WGMMA_FAMILY
-from lapidist.hopper_knobs import CLUSTERS, tile
+from lapidist.kernels.wgmma.configs import CLUSTERS, tile
+from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from lapidist.verify import judge
 from on_gpu import check_on_streams_and_in_graphs, whole
 

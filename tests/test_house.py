@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lapidist.compiler import CUDA_SOURCES
-from lapidist.kernel import Kernel
-from lapidist.kernels import DETOURS, RUNGS
+from lapidist.kernels.registry import DETOURS, RUNGS
+from lapidist.kernels.row import Kernel
 
 ROOT = Path(__file__).parent.parent
 HOST_FILES = sorted((ROOT / "src").rglob("*.py"))

@@ -11,16 +11,16 @@ from lapidist.compiler import CUDA_SOURCES, compile_kernel
 from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, chip
 from lapidist.errors import ArgumentError, RefusalError
-from lapidist.hopper_sharing import BAND
-from lapidist.kernel import Kernel
-from lapidist.kernels import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUNGS, kernel_named
+from lapidist.kernels.mma import MMA_FAMILY
+from lapidist.kernels.registry import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUNGS, kernel_named
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.sgemm.family import SGEMM
+from lapidist.kernels.wgmma.sharing import BAND
 from lapidist.launch import MOST_PAIRS
 from lapidist.planner import as_computed
 from lapidist.plans import make_plan
-from lapidist.sgemm import SGEMM
 from lapidist.static import Static, analyse, binary_of, sample_problem
 from lapidist.static.analysis import resources
-from lapidist.tensorcores import MMA_FAMILY
 from typed import TYPED, TYPED_IDS
 
 SHARED_LIMIT = 227 * 1024

@@ -9,9 +9,9 @@ import pytest
 
 import lapidist
 from lapidist.config import Config
-from lapidist.kernel import Kernel
-from lapidist.kernels import KERNELS, kernel_named
-from lapidist.signatures import MMA, SIMT
+from lapidist.kernels.registry import KERNELS, kernel_named
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.signatures import MMA, SIMT
 from lapidist.verify import judge
 from typed import TYPED, TYPED_IDS, aligned, fresh, laid_for, output_of, poisoned, precision_of, rows_on_16_bytes, takes, whole
 

@@ -16,8 +16,8 @@ from lapidist.arguments import Arguments
 from lapidist.errors import LaunchError
 from lapidist.form import Form
 from lapidist.gpu_kernel import GpuKernel
-from lapidist.kernel import Kernel
-from lapidist.kernels import KERNELS, kernel_named
+from lapidist.kernels.registry import KERNELS, kernel_named
+from lapidist.kernels.row import Kernel
 from lapidist.launch import Launch, ParameterBlock
 from lapidist.static import binary_of, sample_problem
 from typed import TYPED, TYPED_IDS

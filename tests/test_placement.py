@@ -12,7 +12,7 @@ import pytest
 import lapidist
 from lapidist import machine
 from lapidist.frameworks.arrays import operand_of
-from lapidist.hopper import tile
+from lapidist.kernels.wgmma.family import tile
 from lapidist.launch import MOST_PAIRS
 from lapidist.placement import further, groups_of, order_of, probed
 from test_wgmma import check, whole

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from lapidist.kernels.registry.wgmma import time as hopper_time
 
-from lapidist import hopper_time
 from lapidist.config import Config
 from lapidist.device import CHIPS, Device
 from lapidist.dtypes import MATHS, element_of
 from lapidist.errors import ArgumentError, RefusalError
 from lapidist.frameworks.arrays import HOST, Operand
-from lapidist.hopper import tile
-from lapidist.kernel import Kernel
-from lapidist.kernels import BY_NAME, KERNELS, kernel_named
+from lapidist.kernels.registry import BY_NAME, KERNELS, kernel_named
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.wgmma.family import tile
 from lapidist.planner import LESSON, as_computed, candidates, choose, predict, traffic_bytes
 from lapidist.plans import make_plan
 from lapidist.problems.problem import Problem, dense_problem

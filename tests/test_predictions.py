@@ -10,7 +10,7 @@ import pytest
 from lapidist.bench.predictions import H200, PUBLISHED, Seen, comparison, measured, predictions_of
 from lapidist.bench.record import Record, read_runs
 from lapidist.device import chip
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
 from lapidist.machine.explain import Explanation, cause, explain, explain_kernel, recoded
 from lapidist.machine.registered import product_of
 from lapidist.machine.resources import AHEAD, APART, BY_TURNS, Limit, Residence, clock_held, code_of, pace_of, residence_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lapidist.device import CHIPS
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
 from lapidist.plans import compiled
 from lapidist.static import analyse, binary_of

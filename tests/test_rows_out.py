@@ -14,8 +14,8 @@ from lapidist import machine
 from lapidist.config import Config
 from lapidist.dtypes import element_of, numpy_dtype
 from lapidist.frameworks.arrays import operand_of
-from lapidist.hopper import tile
-from lapidist.hopper_operands import copies_out
+from lapidist.kernels.wgmma.family import tile
+from lapidist.kernels.wgmma.operands import copies_out
 from on_gpu import whole as whole_on_gpu
 from typed import precision_of
 

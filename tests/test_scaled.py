@@ -14,7 +14,7 @@ from lapidist import machine
 from lapidist.dtypes import FP8, numpy_dtype
 from lapidist.errors import ArgumentError, DTypeError, LapidistError, RefusalError, ShapeError
 from lapidist.frameworks.arrays import operand_of
-from lapidist.hopper import tile
+from lapidist.kernels.wgmma.family import tile
 from lapidist.launch import Launch
 from lapidist.machine.equivalents import source_lines
 from lapidist.machine.faults import Race

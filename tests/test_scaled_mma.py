@@ -14,7 +14,7 @@ from lapidist.device import chip
 from lapidist.dtypes import FP8
 from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import operand_of
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
 from lapidist.planner import choose
 from lapidist.plans import make_plan
 from lapidist.problems.scaling import STRIPS

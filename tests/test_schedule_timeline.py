@@ -15,9 +15,9 @@ from lapidist.bench.cases import Case
 from lapidist.bench.contenders import problem_of
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
-from lapidist.hopper import WGMMA_FAMILY
-from lapidist.hopper_sharing import handing_on
-from lapidist.hopper_time import seconds
+from lapidist.kernels.wgmma.family import WGMMA_FAMILY
+from lapidist.kernels.wgmma.sharing import handing_on
+from lapidist.kernels.wgmma.time import seconds
 from lapidist.schedule import CostModel, TileGrid, data_parallel, simulate, split_k, stream_k
 from lapidist.schedule_command import schedule
 from lapidist.timeline import as_data, bars, cells, compare, draw, name, of_kernel, parse_costs, round_step

@@ -11,11 +11,11 @@ import lapidist
 from lapidist import machine
 from lapidist.device import CHIPS
 from lapidist.frameworks.arrays import Operand, operand_of
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.sgemm.operands import packed, packed_bytes
 from lapidist.plans import make_plan
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing import Sharing
-from lapidist.sgemm_operands import packed, packed_bytes
 
 H200 = CHIPS["h200"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from lapidist.config import Config
 from lapidist.errors import ArgumentError, RefusalError
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
 from lapidist.static import analyse, analysis, binary_of, listing, sample_problem
 from lapidist.static.analysis import device_of, products_per_cycle

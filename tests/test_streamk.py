@@ -28,7 +28,7 @@ from lapidist.bench.streamk import (
 )
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
 from lapidist.schedule import TileGrid, split_k, stream_k
 from lapidist.schedule.costs import Load, load_of
 from lapidist.schedule.sharing import Sharing

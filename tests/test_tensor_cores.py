@@ -12,8 +12,8 @@ import pytest
 
 from lapidist import machine
 from lapidist.compiler import compile_kernel
+from lapidist.kernels.signatures import LADDER_PARAMETERS, SIMT_PARAMETERS
 from lapidist.launch import Launch, Memory, ParameterBlock
-from lapidist.signatures import LADDER_PARAMETERS, SIMT_PARAMETERS
 
 Array = np.ndarray[Any, Any]
 ELEMENTS = {

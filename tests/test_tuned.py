@@ -22,7 +22,7 @@ from lapidist.bench.record import Record
 from lapidist.bench.tuning import Found, fastest, regret_words, sharing_of, ways_of, winner_of, worth_measuring
 from lapidist.config import Config
 from lapidist.device import Device, chip
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
 from lapidist.planner import candidates
 from lapidist.plans import make_plan
 from lapidist.problems.problem import Problem, dense_problem

@@ -24,7 +24,7 @@ from lapidist.compiler import cache_directory
 from lapidist.device import chip
 from lapidist.errors import LaunchError
 from lapidist.form import Factors, Form
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
 from lapidist.plans import make_plan
 from lapidist.problems.problem import dense_problem
 from lapidist.routes import RoutedArguments

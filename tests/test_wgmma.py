@@ -16,9 +16,9 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import FP8, TYPES, element_of, numpy_dtype
 from lapidist.frameworks.arrays import operand_of
-from lapidist.hopper import WGMMA_FAMILY, deepest, tile
-from lapidist.hopper_operands import loaded_lines, packed_bytes, rows_of_stage
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.wgmma.family import WGMMA_FAMILY, deepest, tile
+from lapidist.kernels.wgmma.operands import loaded_lines, packed_bytes, rows_of_stage
 from lapidist.verify import judge
 from typed import aligned, fresh, poisoned, rows_on_16_bytes
 

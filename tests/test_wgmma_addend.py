@@ -12,7 +12,7 @@ from lapidist import machine
 from lapidist.config import Config
 from lapidist.dtypes import TYPES
 from lapidist.frameworks.arrays import operand_of
-from lapidist.hopper import WGMMA_FAMILY, tile
+from lapidist.kernels.wgmma.family import WGMMA_FAMILY, tile
 from test_wgmma import lying, operands, whole
 
 # How C lies in memory, and what the kernel is told of that where D has rows.

@@ -12,8 +12,8 @@ import lapidist
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.frameworks.arrays import operand_of
-from lapidist.hopper import WGMMA_FAMILY
-from lapidist.hopper_knobs import tile
+from lapidist.kernels.wgmma.configs import tile
+from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from test_wgmma import check, lying, multiply, operands, whole
 
 FLOATS = {"out_dtype": "float32"}

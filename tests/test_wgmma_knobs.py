@@ -14,9 +14,9 @@ from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.frameworks.arrays import operand_of
-from lapidist.hopper import WGMMA_FAMILY
-from lapidist.hopper_knobs import CLUSTERS, tile
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.wgmma.configs import CLUSTERS, tile
+from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from lapidist.planner import choose
 from lapidist.problems.problem import dense_problem
 from test_wgmma import Array, check, lying, multiply, operands, whole

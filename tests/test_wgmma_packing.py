@@ -11,7 +11,7 @@ import pytest
 import lapidist
 from lapidist import machine
 from lapidist.frameworks.arrays import operand_of
-from lapidist.hopper import tile
+from lapidist.kernels.wgmma.family import tile
 from test_wgmma import check, lying, operands, whole
 
 

@@ -17,9 +17,9 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.frameworks.arrays import operand_of
-from lapidist.hopper import WGMMA_FAMILY, tile
-from lapidist.hopper_sharing import schedules
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.wgmma.family import WGMMA_FAMILY, tile
+from lapidist.kernels.wgmma.sharing import schedules
 from lapidist.plans import Plan, Scratch, make_plan
 from lapidist.problems.problem import Problem
 from lapidist.schedule import TileGrid, data_parallel, stream_k

@@ -13,7 +13,7 @@ import lapidist
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.frameworks.arrays import operand_of
-from lapidist.hopper import tile
+from lapidist.kernels.wgmma.family import tile
 from test_wgmma import check, whole
 
 Array = np.ndarray[Any, Any]

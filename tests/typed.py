@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from lapidist.dtypes import TF32, TYPES, element_of, numpy_dtype
-from lapidist.kernel import Kernel
-from lapidist.kernels import KERNELS
-from lapidist.signatures import LADDER_B_ROWS, TMA
+from lapidist.kernels.registry import KERNELS
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.signatures import LADDER_B_ROWS, TMA
 
 Array = np.ndarray[Any, Any]
 TYPED = [(kernel, math) for kernel in KERNELS for math in kernel.types.maths]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         ShapeError,
         StrideError,
     )
-    from lapidist.kernels import KERNELS, kernel_named
+    from lapidist.kernels.registry import KERNELS, kernel_named
     from lapidist.lists import ArrayGemm
     from lapidist.prepare import Gemm
     from lapidist.problems.pointers import Pointers
@@ -48,7 +48,7 @@ _HOME = {
     "lists": ("ArrayGemm",),
     "problems.pointers": ("Pointers",),
     "prepare": ("Gemm",),
-    "kernels": ("KERNELS", "kernel_named"),
+    "kernels.registry": ("KERNELS", "kernel_named"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -15,7 +15,7 @@ from lapidist.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
 from lapidist.frameworks.arrays import HOST, framework_of, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
 from lapidist.host import product_at_once
-from lapidist.kernel import Kernel
+from lapidist.kernels.row import Kernel
 from lapidist.lists import LISTED, ArrayGemm, batch_of, both_empty
 from lapidist.prepare import (
     ON_HOST,

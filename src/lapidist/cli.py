@@ -163,7 +163,7 @@ def static(
     """What the compiler made of a kernel: its mix, registers, spills."""
     from lapidist import device, static
     from lapidist.dtypes import math_named
-    from lapidist.kernels import kernel_named
+    from lapidist.kernels.registry import kernel_named
 
     if hashes:
         from lapidist.static.hashes import lines

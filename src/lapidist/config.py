@@ -53,7 +53,7 @@ class Config(Knobs):
     """Tiles per level in elements (block bm x bn x bk, warp wm x wn, thread tm x tn) and buffers in the K pipeline.
 
     Zero means that the kernel has no such level. The device code knows the same numbers as BM, BN, ... For kernels on wgmma
-    `lapidist.hopper.tile` makes one of the knobs that are free (docs/knobs.md).
+    `lapidist.kernels.wgmma.family.tile` makes one of the knobs that are free (docs/knobs.md).
     """
 
     bm: int

@@ -22,7 +22,7 @@ from lapidist.form import Form
 from lapidist.frameworks.arrays import HOST, Operand, handed_over, on_host
 from lapidist.gpu_kernel import Addresses, GpuKernel
 from lapidist.host import multiply
-from lapidist.kernel import Kernel
+from lapidist.kernels.row import Kernel
 from lapidist.launch import ARRAYS_AT_ONCE
 from lapidist.plans import Plan, Scratch, make_plan, room_of
 from lapidist.prepare import (

@@ -18,7 +18,7 @@ from typing import Any
 from lapidist.compiler import compile_kernel
 from lapidist.driver import check, current_device, load_binary, load_driver
 from lapidist.errors import LapidistError
-from lapidist.hopper_sharing import BAND
+from lapidist.kernels.wgmma.sharing import BAND
 from lapidist.launch import MOST_PAIRS
 from lapidist.plans import Plan
 

@@ -10,12 +10,12 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import size_of
 from lapidist.errors import ArgumentError, RefusalError
-from lapidist.kernel import Kernel
-from lapidist.kernels import KERNELS
+from lapidist.kernels.registry import KERNELS
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.signatures import inputs_on_16_bytes, least_alignment, vector_width
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule
 from lapidist.schedule.sharing import PLANNED, Sharing
-from lapidist.signatures import inputs_on_16_bytes, least_alignment, vector_width
 from lapidist.splits import busiest, costs_of, handing_on, options, refuse_cluster, resident, worth
 
 LESSON = 1.2  # rungs and detours were not measured on every shape: they are taken where they promise more than the model may err

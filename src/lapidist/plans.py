@@ -14,9 +14,10 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import LapidistError, LaunchError
 from lapidist.frameworks.arrays import Operand
-from lapidist.hopper_operands import read_once
-from lapidist.kernel import Kernel
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.signatures import OPERANDS, constants
+from lapidist.kernels.wgmma.operands import read_once
 from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
 from lapidist.planner import Candidate, as_computed, choose, exactly
 from lapidist.problems.modes import NOWHERE, Places, members
@@ -24,7 +25,6 @@ from lapidist.problems.problem import VECTOR_BYTES, Offsets, Problem
 from lapidist.schedule import Schedule
 from lapidist.schedule.divisors import device_words
 from lapidist.schedule.sharing import PLANNED, Sharing
-from lapidist.signatures import OPERANDS, constants
 from lapidist.tuned import ignored_record, look_up
 
 # What takes longer gains nothing by starting early, and may lose: its blocks take the places that others leave, in any order, and

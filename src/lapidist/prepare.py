@@ -16,8 +16,8 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, empty, on_host, operand_of, stream_of
 from lapidist.gpu_kernel import Addresses, GpuKernel
 from lapidist.host import multiply
-from lapidist.kernel import Kernel
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.row import Kernel
 from lapidist.plans import Plan, Scratch, make_plan, room_of
 from lapidist.problems.modes import NOWHERE, Places
 from lapidist.problems.problem import Offsets, Problem

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, Device
 from lapidist.errors import ArgumentError
-from lapidist.kernel import Kernel
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.signatures import least_alignment
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule, TileGrid, split_k, stream_k
 from lapidist.schedule.costs import Load, load_of
 from lapidist.schedule.units import CLUSTER_MOST
-from lapidist.signatures import least_alignment
 
 # Tiles are shared where that is predicted to take less than this part of the time of a block a tile: kernels that ask a
 # schedule run up to 6 % slower, those of elements that pass through registers up to 20 %, and the model errs.

@@ -15,7 +15,7 @@ from lapidist.compile_worker import Order, compile_all, compile_one
 from lapidist.compiler import key_of
 from lapidist.device import Device
 from lapidist.errors import LapidistError
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
 from lapidist.plans import Plan, make_plan
 from lapidist.problems.problem import Problem, dense_problem
 

@@ -9,7 +9,7 @@ import pytest
 from snippets import kernel, run_body
 
 from lapidist.device import chip
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
 from lapidist.machine import Counts, run
 from lapidist.machine.counters import pieces, wavefronts
 from lapidist.machine.explain import along, difference, explain, explain_kernel

@@ -12,7 +12,7 @@ import lapidist
 from lapidist import machine
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import operand_of
-from lapidist.hopper import tile
+from lapidist.kernels.wgmma.family import tile
 from lapidist.launch import Launch
 from lapidist.machine.faults import Race
 from lapidist.machine.foreign import make_launch

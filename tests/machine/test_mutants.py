@@ -12,7 +12,7 @@ from snippets import kernel
 from lapidist.bench import machine_runs
 from lapidist.bench.machine_page import mutants_block
 from lapidist.compiler import CUDA_SOURCES
-from lapidist.kernels import KERNELS, kernel_named
+from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.machine.equivalents import RULES, Rule, read_source
 from lapidist.machine.mutants import Cut, Survey, Unbroken, Verdict, merged, mutants, survey
 from lapidist.machine.specimens import CLUSTERS, MANY, Specimen, case_of, config_of, mutants_for, specimens

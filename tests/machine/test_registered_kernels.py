@@ -8,7 +8,7 @@ import pytest
 from lapidist.device import chip
 from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import operand_of
-from lapidist.kernel import Kernel
+from lapidist.kernels.row import Kernel
 from lapidist.launch import Launch
 from lapidist.machine import run
 from lapidist.plans import make_plan

@@ -16,7 +16,7 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import FP8, MATHS, TF32, element_of, numpy_dtype, outputs_of
 from lapidist.frameworks.arrays import operand_of
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
 from lapidist.machine import run
 from lapidist.plans import make_plan
 from lapidist.problems.problem import Problem

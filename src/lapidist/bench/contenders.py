@@ -12,8 +12,8 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import element_of, size_of
 from lapidist.errors import ArgumentError, LapidistError
-from lapidist.kernel import Kernel
-from lapidist.kernels import KERNELS, kernel_named
+from lapidist.kernels.registry import KERNELS, kernel_named
+from lapidist.kernels.row import Kernel
 from lapidist.plans import Plan, make_plan
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.schedule.sharing import PLANNED, Sharing

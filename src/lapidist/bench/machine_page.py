@@ -13,7 +13,7 @@ from lapidist.bench.predictions import page
 from lapidist.bench.record import Record, Run
 from lapidist.bench.views import RUNG_NUMBER, label, latest
 from lapidist.dtypes import MATHS, short_name
-from lapidist.kernels import KERNELS
+from lapidist.kernels.registry import KERNELS
 from lapidist.machine.mutants import KINDS, Survey, merged
 from lapidist.machine.specimens import specimens
 

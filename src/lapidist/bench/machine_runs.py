@@ -24,8 +24,8 @@ from lapidist.bench.predictions import climbable, conditions_of, has_instruction
 from lapidist.bench.record import Conditions, Record, row_of, run_name, write_run
 from lapidist.device import Device, chip
 from lapidist.errors import ArgumentError
-from lapidist.kernel import Kernel
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.row import Kernel
 from lapidist.machine.explain import COUNTED_AT, Explanation, next_step
 from lapidist.machine.mutants import NOTHING_RUN, Cut, Survey, Verdict, Whole, merged, of_whole
 from lapidist.machine.registered import MACHINE_CHIP

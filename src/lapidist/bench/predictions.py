@@ -12,8 +12,8 @@ from lapidist.bench.record import Conditions, Record, Run
 from lapidist.bench.views import RUNG_NUMBER, label, latest
 from lapidist.device import Device, chip
 from lapidist.dtypes import short_name
-from lapidist.kernel import Kernel
-from lapidist.kernels import RUNGS
+from lapidist.kernels.registry import RUNGS
+from lapidist.kernels.row import Kernel
 from lapidist.machine.explain import COUNTED_AT, Explanation, explain_kernel
 from lapidist.machine.waiting import bar_of_blocks
 

@@ -20,7 +20,7 @@ from lapidist.bench.withdrawn import section as withdrawn
 from lapidist.bench.worklog import worklog
 from lapidist.dtypes import short_name
 from lapidist.errors import ArgumentError
-from lapidist.kernels import KERNELS
+from lapidist.kernels.registry import KERNELS
 
 MEASURED = re.compile(r"^// Measured:.*$", re.MULTILINE)
 HEADLINE_MODE = "sustained"

@@ -23,8 +23,8 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.driver import query_device
 from lapidist.errors import ArgumentError, LapidistError
-from lapidist.kernel import Kernel
-from lapidist.kernels import kernel_named
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.row import Kernel
 from lapidist.plans import Plan, make_plan
 from lapidist.schedule import CostModel, Schedule, calibrate, probes, split_k, stream_k
 from lapidist.schedule.sharing import PLANNED, Sharing

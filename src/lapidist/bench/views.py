@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lapidist.bench.cases import SQUARES, SWEEP_K
 from lapidist.bench.record import Conditions, Record, Run
 from lapidist.dtypes import MATHS
-from lapidist.kernels import KERNELS, RUNGS
+from lapidist.kernels.registry import KERNELS, RUNGS
 
 RUNG_NUMBER = {kernel.name: place for place, kernel in enumerate(RUNGS, 1)}
 IDEAS = {kernel.name: kernel.idea for kernel in KERNELS}

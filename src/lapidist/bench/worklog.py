@@ -11,8 +11,8 @@ from lapidist.bench.tables import number, percent
 from lapidist.bench.views import UNIT_WORDS
 from lapidist.compiler import CUDA_SOURCES
 from lapidist.dtypes import short_name
-from lapidist.kernel import Kernel
-from lapidist.kernels import RUNGS, kernel_named
+from lapidist.kernels.registry import RUNGS, kernel_named
+from lapidist.kernels.row import Kernel
 
 KERNEL_BLOCK = re.compile(r"<!-- kernel:(\w+) -->\n.*?<!-- kernel:end -->", re.DOTALL)
 RUNG_BLOCK = re.compile(r"<!-- rung:(\w+) -->\n.*?<!-- rung:end -->", re.DOTALL)

@@ -10,7 +10,7 @@ import numpy as np
 
 from lapidist.dtypes import FP8, MIXED, OPERANDS, TF32, TYPES, math_of, outputs_of
 from lapidist.fuzz.layouts import PLAIN, Layout
-from lapidist.kernels import KERNELS
+from lapidist.kernels.registry import KERNELS
 
 T = TypeVar("T")
 Generator = np.random.Generator

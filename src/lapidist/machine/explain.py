@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 
 from lapidist.device import Device
 from lapidist.dtypes import element_of, outputs_of, size_of
-from lapidist.kernel import Kernel
+from lapidist.kernels.row import Kernel
 from lapidist.launch import Launch
 from lapidist.machine.counters import Counts, Traffic
 from lapidist.machine.registered import Shape, product_of
@@ -257,7 +257,7 @@ def count(launch: Launch, on_progress: Progress | None = None) -> Counts:
 
 def next_step(kernel: Kernel, math: str, device: Device) -> tuple[str, list[str]] | None:
     """The rung after this one in the same math, and what it changes on a chip; None behind the last."""
-    from lapidist.kernels import RUNGS
+    from lapidist.kernels.registry import RUNGS
 
     rungs = [rung for rung in RUNGS if math in rung.types.maths]
     if kernel not in rungs[:-1]:

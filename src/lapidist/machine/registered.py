@@ -11,7 +11,7 @@ from lapidist.device import Device, chip
 from lapidist.dtypes import TF32, TYPES, element_of, numpy_dtype, outputs_of
 from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import operand_of
-from lapidist.kernel import Kernel
+from lapidist.kernels.row import Kernel
 from lapidist.launch import Launch
 from lapidist.plans import Plan, make_plan
 from lapidist.problems.problem import Problem

@@ -10,9 +10,9 @@ from itertools import islice
 
 from lapidist.config import Config
 from lapidist.device import chip
-from lapidist.hopper_operands import SKEWED_ROWS
-from lapidist.kernel import Kernel
-from lapidist.kernels import KERNELS, kernel_named
+from lapidist.kernels.registry import KERNELS, kernel_named
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.wgmma.operands import SKEWED_ROWS
 from lapidist.machine.mutants import Case, Mutant, Survey, Variant, Whole, break_each, mutants_of, run_whole
 from lapidist.machine.registered import MACHINE_CHIP, product_of
 from lapidist.schedule.sharing import PLANNED

@@ -13,7 +13,7 @@ from lapidist.device import CHIPS, Device
 from lapidist.dtypes import MATHS, TF32, element_of
 from lapidist.errors import ArgumentError, RefusalError
 from lapidist.frameworks.arrays import HOST, Operand
-from lapidist.kernel import Kernel
+from lapidist.kernels.row import Kernel
 from lapidist.launch import Binary
 from lapidist.plans import compiled
 from lapidist.problems.problem import Problem

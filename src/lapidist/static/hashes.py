@@ -16,7 +16,7 @@ from typing import NamedTuple
 from lapidist.compiler import compile_kernel
 from lapidist.device import Device
 from lapidist.errors import LapidistError
-from lapidist.kernels import KERNELS, kernel_named
+from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.plans import Plan, make_plan
 from lapidist.problems.problem import Problem, dense_problem
 

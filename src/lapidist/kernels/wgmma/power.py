@@ -12,7 +12,7 @@ from math import prod
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import size_of
-from lapidist.hopper_sharing import BAND
+from lapidist.kernels.wgmma.sharing import BAND
 from lapidist.problems.problem import Problem
 from lapidist.schedule import TileGrid
 

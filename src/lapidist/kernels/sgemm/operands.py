@@ -7,10 +7,10 @@ from math import prod
 
 from lapidist.config import Config
 from lapidist.dtypes import size_of
-from lapidist.hopper_operands import FLAG_BYTES, Lines, along_k, batch_steps, line, packed_step, starts_on_16
+from lapidist.kernels.signatures import TMA_ALIGNMENT
+from lapidist.kernels.wgmma.operands import FLAG_BYTES, Lines, along_k, batch_steps, line, packed_step, starts_on_16
 from lapidist.launch import TensorMap
 from lapidist.problems.problem import Matrix, Problem
-from lapidist.signatures import TMA_ALIGNMENT
 
 SWIZZLE = 128  # of tiles whose rows lie along k
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.errors import ArgumentError
-from lapidist.hopper import WGMMA_FAMILY, WGMMA_RUNGS
-from lapidist.kernel import FMA_TYPES, Kernel
-from lapidist.rules import fma as rules
-from lapidist.sgemm import SGEMM, SOURCE_ORDER, tma_shared
-from lapidist.sgemm_sharing import seconds, shared_by
-from lapidist.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA
-from lapidist.tensorcores import MMA_FAMILY, MMA_RUNGS, TENSOR_DETOURS, WMMA_RUNGS
+from lapidist.kernels.mma import MMA_FAMILY, MMA_RUNGS, TENSOR_DETOURS, WMMA_RUNGS
+from lapidist.kernels.row import FMA_TYPES, Kernel
+from lapidist.kernels.rules import fma as rules
+from lapidist.kernels.sgemm.family import SGEMM, SOURCE_ORDER, tma_shared
+from lapidist.kernels.sgemm.sharing import seconds, shared_by
+from lapidist.kernels.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA
+from lapidist.kernels.wgmma.family import WGMMA_FAMILY, WGMMA_RUNGS
 
 
 def rung(number: int, name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from lapidist.dtypes import TF32, size_of
-from lapidist.hopper_operands import along_k, by_registers, copies_out, turned_d
+from lapidist.kernels.signatures import Signature
+from lapidist.kernels.wgmma.operands import along_k, by_registers, copies_out, turned_d
 from lapidist.problems.problem import VECTOR_BYTES, Problem
-from lapidist.signatures import Signature
 
 
 def fragment(math: str) -> tuple[int, int, int]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lapidist.config import Config, Knobs
-from lapidist.rules.facts import Facts
+from lapidist.kernels.rules.facts import Facts
 
 Predicate = Callable[[Any, Facts], Any]  # of a Config or of Columns: a truth value, or an array of them
 Words = Callable[[Config, Facts], str]

@@ -6,10 +6,10 @@ from typing import Any
 
 from lapidist.device import STATIC_SHARED
 from lapidist.dtypes import size_of
+from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.fma import WARPS, WARPS_FILL
+from lapidist.kernels.rules.rule import Rule, power_of_two
 from lapidist.problems.scaling import K_BLOCK
-from lapidist.rules.facts import Facts
-from lapidist.rules.fma import WARPS, WARPS_FILL
-from lapidist.rules.rule import Rule, power_of_two
 
 PROMOTED_SUMS = 64 * 32  # of a warp: they are held twice
 FRAGMENTS_M, FRAGMENTS_N = 2, 4  # of a warp of rung 17

@@ -7,8 +7,12 @@ from dataclasses import fields
 from typing import Any
 
 from lapidist.config import Config
-from lapidist.hopper_knobs import CLUSTERS, COLUMNS, HALF_PATCHED, MOST_COLUMNS, TILE_ROWS, rows_of_warp
-from lapidist.hopper_operands import (
+from lapidist.kernels.rules.blocks import INT_LIMIT
+from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.rule import Rule, either, one_of, parts
+from lapidist.kernels.signatures import TMA_ALIGNMENT
+from lapidist.kernels.wgmma.configs import CLUSTERS, COLUMNS, HALF_PATCHED, MOST_COLUMNS, TILE_ROWS, rows_of_warp
+from lapidist.kernels.wgmma.operands import (
     PATCH_BYTES,
     PATCH_ROWS,
     ROW_BYTES,
@@ -19,10 +23,6 @@ from lapidist.hopper_operands import (
     warpgroups,
 )
 from lapidist.problems.scaling import K_BLOCK, SQUARES, STRIPS
-from lapidist.rules.blocks import INT_LIMIT
-from lapidist.rules.facts import Facts
-from lapidist.rules.rule import Rule, either, one_of, parts
-from lapidist.signatures import TMA_ALIGNMENT
 
 SUMS, SUMS_OF_THREE = 192, 96  # registers of a thread for sums and what it turns; the compiler wants the others
 PLAIN_SUMS = 208  # where D leaves by the copy engine, and nothing else passes through registers

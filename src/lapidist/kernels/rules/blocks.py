@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist.rules.facts import Facts
-from lapidist.rules.rule import Rule, parts
+from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.rule import Rule, parts
 
 BLOCK_LIMIT = 1024
 GRID_LIMIT = INT_LIMIT = 2**31 - 1

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from lapidist.config import Config
 from lapidist.dtypes import TYPES, size_of
-from lapidist.hopper_operands import along_k
-from lapidist.kernel import Kernel, Types
+from lapidist.kernels.row import Kernel, Types
+from lapidist.kernels.rules import fma as rules
+from lapidist.kernels.sgemm.operands import maps, packed, packed_bytes, scratch, turned
+from lapidist.kernels.sgemm.sharing import seconds, shared_by
+from lapidist.kernels.signatures import OPERANDS, SCHEDULE, SIZES, Signature, batched, columns_together, epilogue, vector_width
+from lapidist.kernels.wgmma.operands import along_k
 from lapidist.problems.problem import Matrix, Problem
-from lapidist.rules import fma as rules
-from lapidist.sgemm_operands import maps, packed, packed_bytes, scratch, turned
-from lapidist.sgemm_sharing import seconds, shared_by
-from lapidist.signatures import OPERANDS, SCHEDULE, SIZES, Signature, batched, columns_together, epilogue, vector_width
 
 # The assembler keeps the fmas as the source orders them. Left free it mixes those of several k, and how many then find two
 # operands in one register bank, 30 to 100 of 512, depends on code far from the loop: 5 % of the speed.

@@ -8,10 +8,10 @@ from math import prod
 
 from lapidist.config import Config
 from lapidist.dtypes import TF32, size_of
+from lapidist.kernels.signatures import TMA_ALIGNMENT
 from lapidist.launch import TensorMap
 from lapidist.problems.problem import Matrix, Problem
 from lapidist.problems.scaling import SQUARES, STRIPS, Scaling
-from lapidist.signatures import TMA_ALIGNMENT
 
 TURNED = ("float16", "bfloat16")  # wgmma also reads these with neighbours along m or n
 ROW_BYTES = 128  # of a slab: of a tile's row, or of a turned one's k

@@ -10,8 +10,24 @@ from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.dtypes import FP8, TF32, element_of
-from lapidist.hopper_knobs import HALF_PATCHED, tile
-from lapidist.hopper_operands import (
+from lapidist.kernels.row import Kernel, Tuned, Types
+from lapidist.kernels.rules import hopper as rules
+from lapidist.kernels.rules.hopper import INTEGERS
+from lapidist.kernels.signatures import (
+    LAYOUT_WORDS,
+    OPERANDS,
+    SCALES,
+    SCHEDULE,
+    SIZES,
+    TMA_ALIGNMENT,
+    Signature,
+    batched,
+    epilogue,
+    refuse_layouts,
+    tensor_types,
+)
+from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
+from lapidist.kernels.wgmma.operands import (
     BESIDE_ROW,
     PATCH_ROWS,
     ROW_BYTES,
@@ -36,25 +52,9 @@ from lapidist.hopper_operands import (
     turned_d,
     wgmma_shared,
 )
-from lapidist.hopper_sharing import schedules, streamed_schedules
-from lapidist.hopper_time import block_costs, rung_seconds, seconds
-from lapidist.kernel import Kernel, Tuned, Types
+from lapidist.kernels.wgmma.sharing import schedules, streamed_schedules
+from lapidist.kernels.wgmma.time import block_costs, rung_seconds, seconds
 from lapidist.problems.problem import Problem
-from lapidist.rules import hopper as rules
-from lapidist.rules.hopper import INTEGERS
-from lapidist.signatures import (
-    LAYOUT_WORDS,
-    OPERANDS,
-    SCALES,
-    SCHEDULE,
-    SIZES,
-    TMA_ALIGNMENT,
-    Signature,
-    batched,
-    epilogue,
-    refuse_layouts,
-    tensor_types,
-)
 
 MATHS = (*TURNED, TF32, *INTEGERS, *FP8)
 

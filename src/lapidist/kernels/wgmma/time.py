@@ -11,7 +11,7 @@ from math import ceil, inf, prod
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import size_of
-from lapidist.hopper_operands import (
+from lapidist.kernels.wgmma.operands import (
     L2_LINE,
     PATCH_ROWS,
     SECTOR,
@@ -28,8 +28,8 @@ from lapidist.hopper_operands import (
     turned,
     warpgroups,
 )
-from lapidist.hopper_power import powered_seconds
-from lapidist.hopper_sharing import cost_of, few_of_clusters, handing_on, rounds
+from lapidist.kernels.wgmma.power import powered_seconds
+from lapidist.kernels.wgmma.sharing import cost_of, few_of_clusters, handing_on, rounds
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import STRIPS
 from lapidist.schedule import CostModel, Schedule, TileGrid

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.dtypes import FP8, MATHS, TF32, element_of, size_of
-from lapidist.kernel import Kernel, Tuned, Types
+from lapidist.kernels.row import Kernel, Tuned, Types
+from lapidist.kernels.rules import tensor as rules
+from lapidist.kernels.rules.facts import fragment
+from lapidist.kernels.rules.tensor import FRAGMENTS_N
+from lapidist.kernels.signatures import MMA, TENSOR, Signature
 from lapidist.problems.problem import Problem
-from lapidist.rules import tensor as rules
-from lapidist.rules.facts import fragment
-from lapidist.rules.tensor import FRAGMENTS_N
 from lapidist.schedule import Raster
-from lapidist.signatures import MMA, TENSOR, Signature
 
 WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64", "int8", "uint8"), outputs=True, half_sums=True)
 FLOAT_WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64"), outputs=True, half_sums=True)

@@ -10,15 +10,15 @@ from math import prod
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
+from lapidist.kernels.rules.blocks import ALONE, EVERY, INT_LIMIT, ORDERED, loaders
+from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.rule import Rule, refusal
+from lapidist.kernels.signatures import Signature
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem
-from lapidist.rules.blocks import ALONE, EVERY, INT_LIMIT, ORDERED, loaders
-from lapidist.rules.facts import Facts
-from lapidist.rules.rule import Rule, refusal
 from lapidist.schedule import CostModel, Raster, Schedule, TileGrid
 from lapidist.schedule.grid import ROW_MAJOR
 from lapidist.schedule.sharing import Sharing
-from lapidist.signatures import Signature
 
 EVEN_ROUNDS = 4  # from so many on, few multiprocessors idle where blocks have the same number of tiles each
 PACKED_BYTES = 16384  # that are worth a block to pack them

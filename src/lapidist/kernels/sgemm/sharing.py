@@ -14,13 +14,13 @@ from math import inf, prod
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
-from lapidist.kernel import Schedules
+from lapidist.kernels.row import Schedules
+from lapidist.kernels.sgemm.operands import packed, packed_bytes
+from lapidist.kernels.signatures import vector_width
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Schedule, TileGrid, data_parallel, split_k, stream_k
 from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.sharing import Sharing, fitting
-from lapidist.sgemm_operands import packed, packed_bytes
-from lapidist.signatures import vector_width
 
 MOST_TURNS = 4
 PEERS = (2, 3, 4, 6, 8, 11, 16, 22, 32, 44)  # of a tile, that are weighed

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from lapidist.device import STATIC_SHARED
-from lapidist.rules.facts import Facts
-from lapidist.rules.rule import Rule
+from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.rule import Rule
 
 SIMT_PAD = 4  # elements behind each line of a tile, as gemm/simt.cu has it
 BOX = 256  # elements a side, at most, that the copy engine brings at once

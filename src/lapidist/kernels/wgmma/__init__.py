@@ -1,0 +1,1 @@
+"""Hopper's warpgroup matrix multiply."""
