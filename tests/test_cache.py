@@ -18,10 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from lapidist import cache, cache_folder, compiler, gpu_kernel
-from lapidist.cache_folder import cache_directory
-from lapidist.compile_worker import Order, compile_all
-from lapidist.compiler import cache_key, compile_options, compile_source
+from lapidist import gpu_kernel
+from lapidist.build import cache, compiler
+from lapidist.build import folder as cache_folder
+from lapidist.build.compiler import cache_key, compile_options, compile_source
+from lapidist.build.folder import cache_directory
+from lapidist.build.workers import Order, compile_all
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, LaunchError
 from lapidist.launch import Binary
@@ -311,7 +313,7 @@ def test_no_room_even_for_a_temporary_folder(
 TEMPORARY = """
 import os, sys
 from pathlib import Path
-from lapidist.cache_folder import cache_directory
+from lapidist.build.folder import cache_directory
 if child := os.fork():
     folder = cache_directory()
     os.waitpid(child, 0)
@@ -385,7 +387,7 @@ def test_threads_that_want_one_kernel_compile_it_once(folder: Path, monkeypatch:
 FORKED = """
 import os, signal, sys, threading
 from lapidist import compiler
-from lapidist.compiler import compile_options, compile_source
+from lapidist.build.compiler import compile_options, compile_source
 def build(number):
     text = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= %d.0f; }' % number
     return compile_source(text, "twice", compile_options({}, "sm_90a"), "sm_90a", "twice.cu").cubin

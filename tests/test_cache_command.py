@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lapidist import cache
+from lapidist.build import cache
 from lapidist.cli import app
 from lapidist.errors import ArgumentError
 
@@ -105,7 +105,7 @@ def test_a_misspelt_limit_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_who_has_no_home_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lapidist import cache_folder
+    from lapidist.build import folder as cache_folder
 
     monkeypatch.setattr(cache_folder, "chosen_directory", lambda: None)
     with pytest.raises(ArgumentError, match="LAPIDIST_CACHE_DIR: must name a folder"):

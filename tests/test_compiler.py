@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from lapidist import cache as kept
-from lapidist import compiler
-from lapidist.compiler import cache_key, compile_kernel, compile_options, compile_source, compile_to_ptx
+from lapidist.build import cache as kept
+from lapidist.build import compiler
+from lapidist.build.compiler import cache_key, compile_kernel, compile_options, compile_source, compile_to_ptx
 from lapidist.errors import CompileError, DeviceError
 from lapidist.launch import Binary
 
@@ -188,7 +188,7 @@ def test_another_process_sees_a_whole_entry_or_none(cache: Path, monkeypatch: py
 
 PROGRAM = """
 import hashlib, sys, time
-from lapidist.compiler import compile_options, compile_source
+from lapidist.build.compiler import compile_options, compile_source
 while time.time() < float(sys.argv[2]): pass
 binary = compile_source(sys.argv[1], "twice", compile_options({}, "sm_90a"), "sm_90a", "twice.cu")
 print(hashlib.sha256(binary.cubin + binary.ptx.encode()).hexdigest())

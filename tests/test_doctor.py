@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lapidist import compiler, doctor, driver
+from lapidist import doctor, driver
+from lapidist.build import compiler
 
 
 @pytest.fixture(autouse=True)

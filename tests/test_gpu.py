@@ -433,7 +433,7 @@ def test_the_second_gpu(torch: Any) -> None:
 
 def test_a_fresh_process_finds_the_cached_kernel(tmp_path: Any) -> None:
     program = (
-        "import numpy, lapidist, lapidist.compiler as c, sys\n"
+        "import numpy, lapidist, lapidist.build.compiler as c, sys\n"
         "if sys.argv[1] == 'warm': c.run_nvrtc = None\n"
         "a = numpy.ones((50, 60), 'float32')\n"
         "assert (lapidist.matmul(a, a.T.copy(), device='gpu') == 60).all()\n"

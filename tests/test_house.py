@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lapidist.compiler import CUDA_SOURCES
+from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.kernels.registry import DETOURS, RUNGS
 from lapidist.kernels.row import Kernel
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from lapidist.compiler import CUDA_SOURCES, compile_kernel
+from lapidist.build.compiler import CUDA_SOURCES, compile_kernel
 from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, chip
 from lapidist.errors import ArgumentError, RefusalError

@@ -62,7 +62,7 @@ def test_offsets_and_kinds_are_those_of_the_compiled_kernel(kernel: Kernel, dtyp
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_the_names_are_those_of_the_source(kernel: Kernel) -> None:
     """M, N, K, ... in the order of the kernel's own parameter list."""
-    from lapidist.compiler import CUDA_SOURCES
+    from lapidist.build.compiler import CUDA_SOURCES
 
     text = (CUDA_SOURCES / kernel.source).read_text()
     listed = re.search(rf"\b{kernel.entry}\((.*?)\)\s*{{", text, re.S)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from lapidist.compiler import compile_options, compile_to_ptx
+from lapidist.build.compiler import compile_options, compile_to_ptx
 from lapidist.launch import PARAMETER_KINDS
 from lapidist.machine import run_ptx
 from lapidist.schedule import Schedule, TileGrid, WorkUnit, split_k, stream_k

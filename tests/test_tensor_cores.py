@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lapidist import machine
-from lapidist.compiler import compile_kernel
+from lapidist.build.compiler import compile_kernel
 from lapidist.kernels.signatures import LADDER_PARAMETERS, SIMT_PARAMETERS
 from lapidist.launch import Launch, Memory, ParameterBlock
 

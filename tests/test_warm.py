@@ -11,7 +11,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lapidist import compile_worker
 from lapidist.arguments import Arguments
 from lapidist.bench import climb
 from lapidist.bench.cases import Case
@@ -19,8 +18,9 @@ from lapidist.bench.climb import Work, compile_first, compile_only
 from lapidist.bench.contenders import KernelContender
 from lapidist.bench.prose import warm_section
 from lapidist.bench.record import read_runs
+from lapidist.build import workers as compile_worker
+from lapidist.build.compiler import cache_directory
 from lapidist.cli import app
-from lapidist.compiler import cache_directory
 from lapidist.device import chip
 from lapidist.errors import LaunchError
 from lapidist.form import Factors, Form

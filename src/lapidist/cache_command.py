@@ -24,8 +24,8 @@ def cache(
 
     LAPIDIST_CACHE_DIR says where, LAPIDIST_CACHE_BYTES (512M, 2G, ...) how much.
     """
-    from lapidist.cache import limit_bytes
-    from lapidist.cache_folder import chosen_directory, objection
+    from lapidist.build.cache import limit_bytes
+    from lapidist.build.folder import chosen_directory, objection
 
     if tuned and not clear:
         raise ArgumentError("--tuned: is about what --clear removes; got it alone. Add --clear")
@@ -39,7 +39,7 @@ def cache(
 
 
 def cleared(folder: Path, tuned: bool) -> dict[str, Any]:
-    from lapidist.cache import clear
+    from lapidist.build.cache import clear
 
     gone = clear(folder)
     if tuned:
@@ -49,7 +49,7 @@ def cleared(folder: Path, tuned: bool) -> dict[str, Any]:
 
 
 def kept_in(folder: Path) -> dict[str, Any]:
-    from lapidist.cache import entries
+    from lapidist.build.cache import entries
 
     kept = entries(folder)
     oldest = datetime.fromtimestamp(kept[0].used).date().isoformat() if kept else None

@@ -11,9 +11,9 @@ from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 
-from lapidist.cache import entries
-from lapidist.cache_folder import chosen_directory, make_directory, objection
-from lapidist.compiler import NVRTC_HINT, include_paths, load_nvrtc, nvrtc_version
+from lapidist.build.cache import entries
+from lapidist.build.compiler import NVRTC_HINT, include_paths, load_nvrtc, nvrtc_version
+from lapidist.build.folder import chosen_directory, make_directory, objection
 from lapidist.errors import DeviceError
 
 DRIVER_HINT = "sudo apt install nvidia-driver-580   (release 580 or newer; elsewhere: https://www.nvidia.com/drivers)"

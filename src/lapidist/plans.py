@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.compiler import compile_kernel
+from lapidist.build.compiler import compile_kernel
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import LapidistError, LaunchError

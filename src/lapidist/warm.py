@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from lapidist.cache import entry_path, read
-from lapidist.compile_worker import Order, compile_all, compile_one
-from lapidist.compiler import key_of
+from lapidist.build.cache import entry_path, read
+from lapidist.build.compiler import key_of
+from lapidist.build.workers import Order, compile_all, compile_one
 from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.kernels.registry import kernel_named

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lapidist.compiler import compile_options, compile_to_ptx
+from lapidist.build.compiler import compile_options, compile_to_ptx
 from lapidist.launch import Binary
 from lapidist.machine import Report, run_ptx
 

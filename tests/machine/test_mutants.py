@@ -11,7 +11,7 @@ from snippets import kernel
 
 from lapidist.bench import machine_runs
 from lapidist.bench.machine_page import mutants_block
-from lapidist.compiler import CUDA_SOURCES
+from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.machine.equivalents import RULES, Rule, read_source
 from lapidist.machine.mutants import Cut, Survey, Unbroken, Verdict, merged, mutants, survey

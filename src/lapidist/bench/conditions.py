@@ -125,7 +125,7 @@ def commit() -> str | None:
 
 
 def nvrtc() -> str | None:
-    from lapidist.compiler import nvrtc_version
+    from lapidist.build.compiler import nvrtc_version
 
     with suppress(LapidistError):
         return "{}.{}".format(*nvrtc_version())

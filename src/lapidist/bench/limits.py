@@ -17,7 +17,7 @@ from lapidist.bench.conditions import gather
 from lapidist.bench.contenders import Call, Facts
 from lapidist.bench.measure import Entry, Inputs, Protocol, Stage, record_of
 from lapidist.bench.record import Conditions, Record
-from lapidist.compiler import compile_kernel
+from lapidist.build.compiler import compile_kernel
 from lapidist.device import Device
 from lapidist.driver import check, load_binary, load_driver, query_device
 from lapidist.dtypes import FP8, element_of

@@ -18,7 +18,7 @@ from typing import Any
 from lapidist.bench.cases import Case
 from lapidist.bench.contenders import Call, Contender, Facts
 from lapidist.bench.frameworks import Framework
-from lapidist.cache_folder import cache_directory, make_directory
+from lapidist.build.folder import cache_directory, make_directory
 from lapidist.device import Device
 from lapidist.dtypes import FP8, element_of, size_of
 from lapidist.errors import DeviceError

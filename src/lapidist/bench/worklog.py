@@ -9,7 +9,7 @@ from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Record, Run
 from lapidist.bench.tables import number, percent
 from lapidist.bench.views import UNIT_WORDS
-from lapidist.compiler import CUDA_SOURCES
+from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.dtypes import short_name
 from lapidist.kernels.registry import RUNGS, kernel_named
 from lapidist.kernels.row import Kernel

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lapidist.compiler import CUDA_SOURCES
+from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.machine.ptx import Instruction
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from multiprocessing import get_context
 from typing import NamedTuple
 
-from lapidist.compiler import compile_kernel
+from lapidist.build.compiler import compile_kernel
 from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.kernels.registry import KERNELS, kernel_named

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from lapidist.cache_folder import OTHERS_WRITE, ROOT, VARIABLE, cache_directory, make_directory, warn_once
+from lapidist.build.folder import OTHERS_WRITE, ROOT, VARIABLE, cache_directory, make_directory, warn_once
 from lapidist.errors import ArgumentError
 from lapidist.launch import Binary
 

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from lapidist.cache_folder import VARIABLE, cache_directory
-from lapidist.compiler import compile_kernel, include_paths, load_nvrtc
+from lapidist.build.compiler import compile_kernel, include_paths, load_nvrtc
+from lapidist.build.folder import VARIABLE, cache_directory
 from lapidist.errors import LapidistError
 
-MODULE = "lapidist.compile_worker"  # this one, whatever it is called when it runs
+MODULE = "lapidist.build.workers"  # this one, whatever it is called when it runs
 
 
 class Order(NamedTuple):

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 
-from lapidist import cache as kept
-from lapidist.cache_folder import cache_directory as cache_directory  # tuned.py asks here
+from lapidist.build import cache as kept
+from lapidist.build.folder import cache_directory as cache_directory  # tuned.py asks here
 from lapidist.errors import CompileError, DeviceError
 from lapidist.launch import Binary
 
-CUDA_SOURCES = Path(__file__).parent / "cuda"
+CUDA_SOURCES = Path(__file__).parents[1] / "cuda"
 NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13.0,<14"'
 
 
