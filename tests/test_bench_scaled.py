@@ -16,7 +16,7 @@ from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import operand_of
-from lapidist.plans import make_plan
+from lapidist.planning.plans import make_plan
 from lapidist.scaled import scale_of
 
 

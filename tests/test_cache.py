@@ -27,7 +27,7 @@ from lapidist.build.workers import Order, compile_all
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, LaunchError
 from lapidist.launch import Binary
-from lapidist.plans import make_plan
+from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import dense_problem
 
 SOURCE = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= 2.0f; }'
@@ -182,7 +182,7 @@ def test_what_only_the_driver_refuses(monkeypatch: pytest.MonkeyPatch, folder: P
     bad = plan.binary
     (path,) = folder.glob("*.bin")
     path.write_bytes(cache.encode(path.stem, replace(bad, cubin=bad.cubin + b"nonsense")))
-    compiler_memory = sys.modules["lapidist.plans"].compiled
+    compiler_memory = sys.modules["lapidist.planning.plans"].compiled
     compiler_memory.cache_clear()
 
     def load(binary: Binary, ordinal: int, shared_bytes: int) -> Binary:

@@ -14,7 +14,7 @@ from lapidist.bench.cases import Case
 from lapidist.bench.contenders import problem_of
 from lapidist.device import chip
 from lapidist.kernels.registry import kernel_named
-from lapidist.plans import make_plan
+from lapidist.planning.plans import make_plan
 from lapidist.schedule.sharing import Sharing
 from lapidist.static.listing import sass_lines
 

@@ -13,7 +13,7 @@ from lapidist.bench.frameworks import Torch
 from lapidist.bench.measure import SHORT, TUNE, Stage
 from lapidist.bench.peers import Padded
 from lapidist.bench.tuning import run
-from lapidist.tuned import SWITCH, look_up
+from lapidist.planning.tuned import SWITCH, look_up
 from lapidist.verify import judge
 
 pytestmark = pytest.mark.gpu

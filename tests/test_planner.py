@@ -16,8 +16,8 @@ from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.registry import BY_NAME, KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.wgmma.family import tile
-from lapidist.planner import LESSON, as_computed, candidates, choose, predict, traffic_bytes
-from lapidist.plans import make_plan
+from lapidist.planning.planner import LESSON, as_computed, candidates, choose, predict, traffic_bytes
+from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.schedule.sharing import Sharing
 from typed import TYPED, TYPED_IDS

@@ -9,13 +9,13 @@ import pytest
 from lapidist.device import CHIPS
 from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
-from lapidist.plans import compiled
+from lapidist.planning.plans import compiled
+from lapidist.planning.warm import builds_of, ordinary, plans_of
 from lapidist.static import analyse, binary_of
 from lapidist.static.encoding import rests_of
 from lapidist.static.listing import Line, sass_line, sass_lines
 from lapidist.static.loops import main_loop
 from lapidist.static.rounds import SHARED_LATENCY, loads_ahead, operand_waits, pauses
-from lapidist.warm import builds_of, ordinary, plans_of
 
 
 def fma(a: int, b: int, c: int, kept: str = "") -> Line:

@@ -15,8 +15,8 @@ from lapidist.dtypes import FP8
 from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
-from lapidist.planner import choose
-from lapidist.plans import make_plan
+from lapidist.planning.planner import choose
+from lapidist.planning.plans import make_plan
 from lapidist.problems.scaling import STRIPS
 from lapidist.verify import judge
 from scale_cases import FORMS, PAIRS, factors

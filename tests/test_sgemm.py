@@ -13,7 +13,7 @@ from lapidist.device import CHIPS
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.sgemm.operands import packed, packed_bytes
-from lapidist.plans import make_plan
+from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing import Sharing
 

@@ -13,7 +13,7 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
-from lapidist.plans import Scratch, make_plan
+from lapidist.planning.plans import Scratch, make_plan
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing import Sharing
 from lapidist.verify import judge

@@ -15,7 +15,7 @@ from lapidist.device import chip
 from lapidist.form import Form, Wishes
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
-from lapidist.plans import Plan, Scratch, make_plan
+from lapidist.planning.plans import Plan, Scratch, make_plan
 from lapidist.problems.problem import Problem
 from lapidist.routes import RoutedArguments
 from lapidist.schedule import Schedule, TileGrid, data_parallel, stream_k

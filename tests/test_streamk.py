@@ -29,10 +29,10 @@ from lapidist.bench.streamk import (
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import kernel_named
+from lapidist.planning.splits import busiest, options, resident
 from lapidist.schedule import TileGrid, split_k, stream_k
 from lapidist.schedule.costs import Load, load_of
 from lapidist.schedule.sharing import Sharing
-from lapidist.splits import busiest, options, resident
 from lapidist.static.analysis import resources
 
 H200 = chip("h200")
@@ -176,7 +176,7 @@ def test_as_many_blocks_fit_as_the_planner_counts_on(place: int, shape: tuple[in
 def test_old_chips_have_no_clusters() -> None:
     from lapidist.bench.contenders import problem_of
     from lapidist.errors import RefusalError
-    from lapidist.plans import make_plan
+    from lapidist.planning.plans import make_plan
 
     problem, simt = problem_of(Case(128, 128, 1024), False), kernel_named("simt")
     with pytest.raises(RefusalError, match=r"'cluster' needs compute capability 9\.0"):

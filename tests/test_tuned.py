@@ -23,11 +23,11 @@ from lapidist.bench.tuning import Found, fastest, regret_words, sharing_of, ways
 from lapidist.config import Config
 from lapidist.device import Device, chip
 from lapidist.kernels.registry import kernel_named
-from lapidist.planner import candidates
-from lapidist.plans import make_plan
+from lapidist.planning.planner import candidates
+from lapidist.planning.plans import make_plan
+from lapidist.planning.tuned import MOST_BYTES, Winner, database_path, keep, look_up, problem_key, require_writable
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.schedule.sharing import PLANNED, Sharing
-from lapidist.tuned import MOST_BYTES, Winner, database_path, keep, look_up, problem_key, require_writable
 
 CARD = replace(chip("h200"), name="NVIDIA H200")  # as the driver calls it
 SIMT = kernel_named("simt")

@@ -25,12 +25,12 @@ from lapidist.device import chip
 from lapidist.errors import LaunchError
 from lapidist.form import Factors, Form
 from lapidist.kernels.registry import kernel_named
-from lapidist.plans import make_plan
+from lapidist.planning.plans import make_plan
+from lapidist.planning.warm import LAYERS, LAYOUTS, ROWS, Build, anything, build_all, builds_of, ordinary, path_of, plans_of
 from lapidist.problems.problem import dense_problem
 from lapidist.routes import RoutedArguments
 from lapidist.scaled import ScaledArguments
 from lapidist.static.listing import ptx_lines
-from lapidist.warm import LAYERS, LAYOUTS, ROWS, Build, anything, build_all, builds_of, ordinary, path_of, plans_of
 
 H200 = chip("h200")
 MOST_BUILDS = 84  # of a type: at 0.4 seconds each, one core has them in little more than half a minute

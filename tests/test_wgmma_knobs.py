@@ -17,7 +17,7 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.configs import CLUSTERS, tile
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
-from lapidist.planner import choose
+from lapidist.planning.planner import choose
 from lapidist.problems.problem import dense_problem
 from test_wgmma import Array, check, lying, multiply, operands, whole
 

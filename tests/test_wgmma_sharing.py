@@ -20,7 +20,7 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY, tile
 from lapidist.kernels.wgmma.sharing import schedules
-from lapidist.plans import Plan, Scratch, make_plan
+from lapidist.planning.plans import Plan, Scratch, make_plan
 from lapidist.problems.problem import Problem
 from lapidist.schedule import TileGrid, data_parallel, stream_k
 from lapidist.schedule.sharing import PLANNED, Sharing

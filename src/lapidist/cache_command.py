@@ -58,14 +58,14 @@ def kept_in(folder: Path) -> dict[str, Any]:
 
 
 def database(folder: Path) -> Path:
-    from lapidist.tuned import database_path
+    from lapidist.planning.tuned import database_path
 
     return folder / database_path().name
 
 
 def tuned_in(folder: Path) -> dict[str, int] | str:
     """How many problems of each chip, or why nobody can tell."""
-    from lapidist.tuned import Unusable, parse
+    from lapidist.planning.tuned import Unusable, parse
 
     path = database(folder)
     if not path.is_file():

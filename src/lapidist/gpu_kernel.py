@@ -15,7 +15,7 @@ from lapidist.driver import check, encode_tensor_map, gpu_count, load_binary, lo
 from lapidist.errors import LaunchError
 from lapidist.launch import MOST_PAIRS, ParameterBlock
 from lapidist.placement import order_of
-from lapidist.plans import Plan
+from lapidist.planning.plans import Plan
 from lapidist.problems.modes import NOWHERE, Places
 from lapidist.workspaces import owned, stream_key
 

@@ -24,7 +24,7 @@ from lapidist.gpu_kernel import Addresses, GpuKernel
 from lapidist.host import multiply
 from lapidist.kernels.row import Kernel
 from lapidist.launch import ARRAYS_AT_ONCE
-from lapidist.plans import Plan, Scratch, make_plan, room_of
+from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
 from lapidist.prepare import (
     MACHINE,
     OPEN,

@@ -20,7 +20,7 @@ from lapidist.driver import check, current_device, load_binary, load_driver
 from lapidist.errors import LapidistError
 from lapidist.kernels.wgmma.sharing import BAND
 from lapidist.launch import MOST_PAIRS
-from lapidist.plans import Plan
+from lapidist.planning.plans import Plan
 
 WORTH_SECONDS = 20e-6  # of a launch: then the chip is asked, once
 GPC_CLUSTERS = 8, 6  # blocks of a cluster, which all lie in one GPC; those of one size overlap with those of the other

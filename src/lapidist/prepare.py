@@ -18,7 +18,7 @@ from lapidist.gpu_kernel import Addresses, GpuKernel
 from lapidist.host import multiply
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
-from lapidist.plans import Plan, Scratch, make_plan, room_of
+from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
 from lapidist.problems.modes import NOWHERE, Places
 from lapidist.problems.problem import Offsets, Problem
 from lapidist.routes import RoutedArguments

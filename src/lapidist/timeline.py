@@ -80,7 +80,7 @@ class OfKernel(NamedTuple):
 def of_kernel(name: str, case: Case) -> OfKernel:
     from lapidist.bench.contenders import problem_of
     from lapidist.kernels.registry import kernel_named
-    from lapidist.planner import block_costs
+    from lapidist.planning.planner import block_costs
 
     row, problem, device = kernel_named(name), problem_of(case, False), chip("h200")
     if not row.signature.scheduled:

@@ -33,7 +33,7 @@ def tune(
     from lapidist.bench.tuning import regret_words, run
     from lapidist.driver import require_gpu
     from lapidist.dtypes import math_named
-    from lapidist.tuned import database_path, require_writable
+    from lapidist.planning.tuned import database_path, require_writable
 
     require_layout(layout)
     cases = [products.parse_mnk(one, dtype) for one in mnk or ()]
@@ -73,8 +73,8 @@ def warm(
     from lapidist.bench.outputs import Outputs
     from lapidist.bench.warming import alone_rows, conditions_of, row_of, warm_type
     from lapidist.dtypes import math_named
+    from lapidist.planning.warm import anything, ordinary
     from lapidist.problems.problem import dense_problem
-    from lapidist.warm import anything, ordinary
 
     require_layout(layout)
     outputs = Outputs(False, None, None, None, record, "warm-" + dtype.replace(",", "-"))

@@ -11,7 +11,7 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.row import Kernel
 from lapidist.launch import Launch
 from lapidist.machine import run
-from lapidist.plans import make_plan
+from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import Problem
 from typed import TYPED, TYPED_IDS, output_of, poisoned, precision_of, whole
 

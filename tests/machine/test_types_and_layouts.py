@@ -18,7 +18,7 @@ from lapidist.dtypes import FP8, MATHS, TF32, element_of, numpy_dtype, outputs_o
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.machine import run
-from lapidist.plans import make_plan
+from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import Problem
 from lapidist.verify import judge
 from typed import fresh, poisoned, precision_of, whole

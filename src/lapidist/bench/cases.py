@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lapidist.dtypes import TF32, element_of, math_named, outputs_of, size_of
 from lapidist.errors import ArgumentError
-from lapidist.warm import LAYERS
+from lapidist.planning.warm import LAYERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,9 @@ from lapidist.device import Device, chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
 from lapidist.frameworks.arrays import operand_of
-from lapidist.plans import Plan, make_plan
+from lapidist.planning.plans import Plan, make_plan
+from lapidist.planning.warm import build_all, builds_of
 from lapidist.verify import judge
-from lapidist.warm import build_all, builds_of
 
 SWEEP_KERNELS = (
     "coalesced",

@@ -14,7 +14,7 @@ from lapidist.dtypes import element_of, size_of
 from lapidist.errors import ArgumentError, LapidistError
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
-from lapidist.plans import Plan, make_plan
+from lapidist.planning.plans import Plan, make_plan
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.schedule.sharing import PLANNED, Sharing
 

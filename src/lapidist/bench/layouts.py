@@ -18,7 +18,7 @@ from lapidist.bench.peers import Vendor
 from lapidist.bench.record import Conditions, Record
 from lapidist.bench.tables import percent
 from lapidist.dtypes import FP8, short_name
-from lapidist.warm import build_all, builds_of, plans_of
+from lapidist.planning.warm import build_all, builds_of, plans_of
 
 MODE = "layouts"
 MATHS = ("bfloat16", "float16", "tf32", "int8", FP8[0])

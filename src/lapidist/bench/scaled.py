@@ -18,11 +18,11 @@ from lapidist.bench.views import shape_of
 from lapidist.device import Device
 from lapidist.doctor import TORCH_HINT
 from lapidist.errors import ArgumentError, DeviceError
+from lapidist.planning.warm import build_all, builds_of, plans_of
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.problems.scaling import K_BLOCK, LINES, ONE, STRIPS, Scale, Scaling
 from lapidist.problems.scaling import SQUARES as SQUARE_BLOCKS
 from lapidist.verify import judge
-from lapidist.warm import build_all, builds_of, plans_of
 
 MODE = "scaled"
 MATH = "float8_e4m3fn"

@@ -25,13 +25,13 @@ from lapidist.driver import query_device
 from lapidist.errors import ArgumentError, LapidistError
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
-from lapidist.plans import Plan, make_plan
+from lapidist.planning.plans import Plan, make_plan
+from lapidist.planning.splits import resident
+from lapidist.planning.warm import build_all, builds_of
 from lapidist.schedule import CostModel, Schedule, calibrate, probes, split_k, stream_k
 from lapidist.schedule.sharing import PLANNED, Sharing
 from lapidist.schedule.units import CLUSTER_MOST
-from lapidist.splits import resident
 from lapidist.verify import expect
-from lapidist.warm import build_all, builds_of
 
 SPLITS = range(2, 17)
 GRAPH_SECONDS, CALLS_MOST, TURNS = 0.002, 200, 2

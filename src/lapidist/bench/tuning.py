@@ -15,11 +15,11 @@ from lapidist.bench.peers import find_peers
 from lapidist.bench.record import Conditions, Record
 from lapidist.device import Device
 from lapidist.errors import LapidistError
-from lapidist.planner import Candidate, choose
+from lapidist.planning.planner import Candidate, choose
+from lapidist.planning.tuned import Winner, keep, problem_key
+from lapidist.planning.warm import build_all, builds_of
 from lapidist.schedule import Schedule
 from lapidist.schedule.sharing import PLANNED, Sharing
-from lapidist.tuned import Winner, keep, problem_key
-from lapidist.warm import build_all, builds_of
 
 REACH = 4.0  # what the model takes for so much slower than the best is not measured
 EACH = 2  # candidates of every kernel are, whatever the model says

@@ -14,8 +14,8 @@ from lapidist.bench.record import Conditions, Record
 from lapidist.device import Device
 from lapidist.dtypes import math_named
 from lapidist.errors import ArgumentError
+from lapidist.planning.warm import Build, Built, build_again, build_all, builds_of, compilers, plans_of
 from lapidist.problems.problem import Problem
-from lapidist.warm import Build, Built, build_again, build_all, builds_of, compilers, plans_of
 
 MODE, ALONE = "warm", "warm, alone"
 LONGEST, TURNS = 4, 3  # so many are compiled again when no other compiler runs, so often: compilers at once slow each other

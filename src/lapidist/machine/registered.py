@@ -13,7 +13,7 @@ from lapidist.errors import RefusalError
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.row import Kernel
 from lapidist.launch import Launch
-from lapidist.plans import Plan, make_plan
+from lapidist.planning.plans import Plan, make_plan
 from lapidist.problems.problem import Problem
 from lapidist.schedule import stream_k
 from lapidist.schedule.sharing import PLANNED, Sharing

@@ -17,7 +17,7 @@ from lapidist.build.compiler import compile_kernel
 from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.kernels.registry import KERNELS, kernel_named
-from lapidist.plans import Plan, make_plan
+from lapidist.planning.plans import Plan, make_plan
 from lapidist.problems.problem import Problem, dense_problem
 
 SHAPES = {"aligned": (512, 384, 256), "ragged": (509, 381, 253)}

@@ -13,10 +13,10 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels.registry import KERNELS
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.signatures import inputs_on_16_bytes, least_alignment, vector_width
+from lapidist.planning.splits import busiest, costs_of, handing_on, options, refuse_cluster, resident, worth
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule
 from lapidist.schedule.sharing import PLANNED, Sharing
-from lapidist.splits import busiest, costs_of, handing_on, options, refuse_cluster, resident, worth
 
 LESSON = 1.2  # rungs and detours were not measured on every shape: they are taken where they promise more than the model may err
 TIE = 1.0025  # between configs of a kernel the model knows no smaller differences

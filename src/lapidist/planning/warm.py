@@ -16,7 +16,7 @@ from lapidist.build.workers import Order, compile_all, compile_one
 from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.kernels.registry import kernel_named
-from lapidist.plans import Plan, make_plan
+from lapidist.planning.plans import Plan, make_plan
 from lapidist.problems.problem import Problem, dense_problem
 
 LAYOUTS = ("rr", "rc", "cr")  # of A and B: as they come, a layer times its weights, a gradient of weights

@@ -19,13 +19,13 @@ from lapidist.kernels.row import Kernel
 from lapidist.kernels.signatures import OPERANDS, constants
 from lapidist.kernels.wgmma.operands import read_once
 from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
-from lapidist.planner import Candidate, as_computed, choose, exactly
+from lapidist.planning.planner import Candidate, as_computed, choose, exactly
+from lapidist.planning.tuned import ignored_record, look_up
 from lapidist.problems.modes import NOWHERE, Places, members
 from lapidist.problems.problem import VECTOR_BYTES, Offsets, Problem
 from lapidist.schedule import Schedule
 from lapidist.schedule.divisors import device_words
 from lapidist.schedule.sharing import PLANNED, Sharing
-from lapidist.tuned import ignored_record, look_up
 
 # What takes longer gains nothing by starting early, and may lose: its blocks take the places that others leave, in any order, and
 # neighbours in D no longer ask for the same lines of A and B from neighbouring multiprocessors at the same time. With few rows

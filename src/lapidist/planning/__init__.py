@@ -1,0 +1,1 @@
+"""Which kernel and config a problem is given, and why."""
