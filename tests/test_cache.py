@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from lapidist import gpu_kernel
+from lapidist.backends.gpu import launcher as gpu_kernel
 from lapidist.build import cache, compiler
 from lapidist.build import folder as cache_folder
 from lapidist.build.compiler import cache_key, compile_options, compile_source

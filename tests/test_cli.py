@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lapidist import cli, driver
+from lapidist import cli
+from lapidist.backends.gpu import driver
 from lapidist.bench import plots
 from lapidist.bench.cases import Part
 from lapidist.errors import DeviceError

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lapidist import doctor, driver
+from lapidist.backends.gpu import doctor, driver
 from lapidist.build import compiler
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist import checks, driver, errors, prepare
+from lapidist import checks, errors, prepare
+from lapidist.backends.gpu import driver
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError, RefusalError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.wgmma.family import tile

@@ -13,9 +13,9 @@ import pytest
 
 from lapidist import prepare
 from lapidist.arguments import Arguments
+from lapidist.backends.gpu.launcher import GpuKernel
 from lapidist.errors import LaunchError
 from lapidist.form import Form
-from lapidist.gpu_kernel import GpuKernel
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.launch import Launch, ParameterBlock

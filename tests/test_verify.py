@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import lapidist
+from lapidist.backends.host import rounded_to_tf32
 from lapidist.dtypes import MATHS, TF32, element_of, numpy_dtype, outputs_of
-from lapidist.host import rounded_to_tf32
 from lapidist.machine.sums import tensor_sum
 from lapidist.verify import judge
 from typed import fresh, precision_of

@@ -8,13 +8,13 @@ import numpy as np
 
 from lapidist import checks
 from lapidist.arguments import Arguments
+from lapidist.backends.host import product_at_once
 from lapidist.config import Config
 from lapidist.dtypes import IEEE, name_of
 from lapidist.errors import ArgumentError
 from lapidist.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
 from lapidist.frameworks.arrays import HOST, framework_of, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
-from lapidist.host import product_at_once
 from lapidist.kernels.row import Kernel
 from lapidist.lists import LISTED, ArrayGemm, batch_of, both_empty
 from lapidist.prepare import (

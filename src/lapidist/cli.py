@@ -279,7 +279,7 @@ def run_ptx(
 @app.command()
 def doctor() -> None:
     """What was found on this computer, and how to get what is missing."""
-    from lapidist import doctor
+    from lapidist.backends.gpu import doctor
 
     raise typer.Exit(doctor.run())
 
@@ -326,7 +326,7 @@ def sweep_works(climbed: Case) -> list[Work]:
 
 def present(place: int | str) -> int | str:
     """The first GPU for "gpu", which stays a word where there is none."""
-    from lapidist.driver import gpu_count
+    from lapidist.backends.gpu.driver import gpu_count
 
     return 0 if place == "gpu" and gpu_count() else place
 
@@ -350,8 +350,8 @@ def require_rounds(rounds: int | None) -> int | None:
 
 def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, outputs: Outputs, drawn: str = "") -> None:
     """Measure where it can be done; without a GPU say so, and do what is left."""
+    from lapidist.backends.gpu.driver import require_gpu
     from lapidist.bench import climb as runs
-    from lapidist.driver import require_gpu
 
     outputs.require_writable()
     if isinstance(place, int):
@@ -373,8 +373,8 @@ def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, 
 
 def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -> None:
     """Host costs, the limits of the units, all layouts, or 8-bit floats with factors, a part of them: of a GPU only."""
+    from lapidist.backends.gpu.driver import require_gpu
     from lapidist.bench import launches, layouts, limits, scaled
-    from lapidist.driver import require_gpu
 
     outputs.require_writable()
     if place == "machine":

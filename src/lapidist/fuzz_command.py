@@ -110,7 +110,7 @@ def installed(framework: str, device: str) -> bool:
 
 def absent(device: str, framework: str | None) -> str:
     """What is needed and not here."""
-    from lapidist.driver import gpu_count
+    from lapidist.backends.gpu.driver import gpu_count
 
     if device == "gpu" and not gpu_count():
         return "--device: no GPU was found; lapidist doctor says why. Choose host or machine"

@@ -15,13 +15,13 @@ from typing import Any
 from lapidist import checks
 from lapidist.apart import require_calls_apart
 from lapidist.arguments import Arguments
+from lapidist.backends.gpu.driver import query_device
+from lapidist.backends.gpu.launcher import Addresses, GpuKernel
+from lapidist.backends.host import multiply
 from lapidist.config import Config
-from lapidist.driver import query_device
 from lapidist.errors import ArgumentError, ShapeError
 from lapidist.form import Form
 from lapidist.frameworks.arrays import HOST, Operand, handed_over, on_host
-from lapidist.gpu_kernel import Addresses, GpuKernel
-from lapidist.host import multiply
 from lapidist.kernels.row import Kernel
 from lapidist.launch import ARRAYS_AT_ONCE
 from lapidist.planning.plans import Plan, Scratch, make_plan, room_of

@@ -9,13 +9,13 @@ import numpy as np
 
 from lapidist import checks
 from lapidist.arguments import Arguments
+from lapidist.backends.gpu.driver import query_device, require_gpu, upload
+from lapidist.backends.gpu.launcher import Addresses, GpuKernel
+from lapidist.backends.host import multiply
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.driver import query_device, require_gpu, upload
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, empty, on_host, operand_of, stream_of
-from lapidist.gpu_kernel import Addresses, GpuKernel
-from lapidist.host import multiply
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
@@ -326,6 +326,6 @@ def require_stream(stream: Any) -> None:
 def finish_for(framework: str, stream: int) -> None:
     """JAX has no stream to order with: its arrays are used as soon as they exist, so the work must be done by then."""
     if framework == "jax":
-        from lapidist.driver import synchronize
+        from lapidist.backends.gpu.driver import synchronize
 
         synchronize(stream)

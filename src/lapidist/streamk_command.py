@@ -19,10 +19,10 @@ def streamk(
     record: Annotated[Path | None, typer.Option("--record", help="keep the Records in this folder", metavar="DIR")] = None,
 ) -> None:
     """Measure Stream-K beside data-parallel tiles, split-K and cuBLAS."""
+    from lapidist.backends.gpu.driver import require_gpu
     from lapidist.bench.cases import parse_mnk
     from lapidist.bench.outputs import Outputs
     from lapidist.bench.streamk import check_name, run
-    from lapidist.driver import require_gpu
 
     check_name(what)  # before a folder is made for it, or a GPU looked for
     outputs = Outputs(as_json, None, None, None, record, f"streamk-{what}-{dtype}-{skip}")

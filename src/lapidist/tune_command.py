@@ -28,10 +28,10 @@ def tune(
     """Measure the planner's candidates, and keep the fastest."""
     from dataclasses import replace
 
+    from lapidist.backends.gpu.driver import require_gpu
     from lapidist.bench import cases as products
     from lapidist.bench.outputs import Outputs
     from lapidist.bench.tuning import regret_words, run
-    from lapidist.driver import require_gpu
     from lapidist.dtypes import math_named
     from lapidist.planning.tuned import database_path, require_writable
 
@@ -105,8 +105,8 @@ def require_layout(layout: str) -> None:
 
 def device_named(name: str | None):  # type: ignore[no-untyped-def]
     """A chip by name; else the GPU that is here, else an H200."""
+    from lapidist.backends.gpu.driver import gpu_count, query_device
     from lapidist.device import chip
-    from lapidist.driver import gpu_count, query_device
 
     if name is not None:
         return chip(name)

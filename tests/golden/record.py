@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from cases import Case, all_cases
 
-from lapidist.driver import check, encode_tensor_map, load_driver, primary_context
+from lapidist.backends.gpu.driver import check, encode_tensor_map, load_driver, primary_context
 
 DEFAULT = Path(__file__).parent / "h200.npz"
 

@@ -75,7 +75,7 @@ class Gauge:
 
 def pci_bus(ordinal: int) -> str:
     """NVML numbers the GPUs of the host, CUDA those it may see: the bus is what both know."""
-    from lapidist.driver import check, load_driver
+    from lapidist.backends.gpu.driver import check, load_driver
 
     driver = load_driver()
     device = check(driver.cuDeviceGet(ordinal), "cuDeviceGet")
@@ -134,7 +134,7 @@ def nvrtc() -> str | None:
 
 def driver_versions() -> tuple[str | None, str | None]:
     """The kernel module's release and the CUDA version it gives."""
-    from lapidist.driver import check, load_driver
+    from lapidist.backends.gpu.driver import check, load_driver
 
     release = None
     with suppress(OSError, IndexError):

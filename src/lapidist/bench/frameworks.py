@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, Protocol
 
-from lapidist.doctor import CUPY_HINT, TORCH_HINT
+from lapidist.backends.gpu.doctor import CUPY_HINT, TORCH_HINT
 from lapidist.dtypes import FP8, TF32
 from lapidist.errors import DeviceError
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from lapidist.backends.gpu.doctor import TORCH_HINT
 from lapidist.bench.cases import Case
 from lapidist.bench.climb import Keep
 from lapidist.bench.conditions import gather
 from lapidist.bench.measure import BURST, Stage
 from lapidist.bench.record import Conditions, Record
-from lapidist.doctor import TORCH_HINT
 from lapidist.errors import DeviceError
 from lapidist.verify import judge
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lapidist.backends.gpu.driver import check, load_binary, load_driver, query_device
 from lapidist.bench.cases import Case
 from lapidist.bench.climb import Keep, progress, seen_between
 from lapidist.bench.conditions import gather
@@ -19,7 +20,6 @@ from lapidist.bench.measure import Entry, Inputs, Protocol, Stage, record_of
 from lapidist.bench.record import Conditions, Record
 from lapidist.build.compiler import compile_kernel
 from lapidist.device import Device
-from lapidist.driver import check, load_binary, load_driver, query_device
 from lapidist.dtypes import FP8, element_of
 from lapidist.frameworks.arrays import operand_of, stream_of
 from lapidist.launch import Launch, Memory, ParameterBlock

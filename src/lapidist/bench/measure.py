@@ -15,13 +15,13 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from lapidist.backends.gpu.driver import query_device, require_gpu
 from lapidist.bench.cases import Case
 from lapidist.bench.conditions import Gauge, Seen
 from lapidist.bench.contenders import Call, Contender, Facts
 from lapidist.bench.frameworks import Framework, find_framework
 from lapidist.bench.record import Record
 from lapidist.device import Device
-from lapidist.driver import query_device, require_gpu
 from lapidist.verify import Expected, Verdict, expect
 
 CALLS_LIMIT = 2000

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lapidist.backends.gpu.doctor import MATPLOTLIB_HINT
 from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Conditions, Record
 from lapidist.bench.views import Point, Series, in_math, in_order, label, main_case, maths_in, on, roofline, roofs, squares, sweep
-from lapidist.doctor import MATPLOTLIB_HINT
 from lapidist.dtypes import short_name
 from lapidist.errors import ArgumentError, DeviceError
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lapidist.backends.gpu.doctor import TORCH_HINT
 from lapidist.bench.cases import WHOLE, Case, Part
 from lapidist.bench.climb import Keep, progress, seen_between
 from lapidist.bench.conditions import gather
@@ -16,7 +17,6 @@ from lapidist.bench.record import Conditions, Record
 from lapidist.bench.tables import percent, time_words
 from lapidist.bench.views import shape_of
 from lapidist.device import Device
-from lapidist.doctor import TORCH_HINT
 from lapidist.errors import ArgumentError, DeviceError
 from lapidist.planning.warm import build_all, builds_of, plans_of
 from lapidist.problems.problem import Problem, dense_problem

@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from lapidist import api
+from lapidist.backends.gpu.driver import query_device
 from lapidist.bench.cases import LEAST, MOST, Case, corpus
 from lapidist.bench.climb import Keep, now_and_then
 from lapidist.bench.conditions import gather
@@ -21,7 +22,6 @@ from lapidist.bench.contenders import problem_of
 from lapidist.bench.record import Conditions, Record
 from lapidist.config import Config
 from lapidist.device import Device
-from lapidist.driver import query_device
 from lapidist.errors import ArgumentError, LapidistError
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel

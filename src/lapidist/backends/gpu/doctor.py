@@ -118,7 +118,7 @@ def find_disassembler() -> str:
 
 
 def find_driver() -> str:
-    from lapidist.driver import load_driver
+    from lapidist.backends.gpu.driver import load_driver
 
     try:
         version = load_driver().cuDriverGetVersion()[1]
@@ -128,7 +128,7 @@ def find_driver() -> str:
 
 
 def find_gpu() -> str:
-    from lapidist.driver import gpu_count, query_device
+    from lapidist.backends.gpu.driver import gpu_count, query_device
 
     devices = [query_device(ordinal) for ordinal in range(gpu_count())]
     if not devices:

@@ -14,7 +14,7 @@ import os
 import threading
 from typing import Any
 
-from lapidist.driver import check
+from lapidist.backends.gpu.driver import check
 
 SMALLEST_BYTES = 1 << 16
 PER_THREAD_STREAM = 2  # one handle, and a stream of its own for each thread

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+from lapidist.backends.gpu.driver import check, current_device, load_binary, load_driver
 from lapidist.build.compiler import compile_kernel
-from lapidist.driver import check, current_device, load_binary, load_driver
 from lapidist.errors import LapidistError
 from lapidist.kernels.wgmma.sharing import BAND
 from lapidist.launch import MOST_PAIRS

@@ -11,13 +11,13 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from lapidist.driver import check, encode_tensor_map, gpu_count, load_binary, load_driver, primary_context
+from lapidist.backends.gpu.driver import check, encode_tensor_map, gpu_count, load_binary, load_driver, primary_context
+from lapidist.backends.gpu.placement import order_of
+from lapidist.backends.gpu.workspaces import owned, stream_key
 from lapidist.errors import LaunchError
 from lapidist.launch import MOST_PAIRS, ParameterBlock
-from lapidist.placement import order_of
 from lapidist.planning.plans import Plan
 from lapidist.problems.modes import NOWHERE, Places
-from lapidist.workspaces import owned, stream_key
 
 MAPS_KEPT = 256
 Addresses = tuple[int, int]

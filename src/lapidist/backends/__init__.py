@@ -1,0 +1,1 @@
+"""What runs a plan: a GPU, or NumPy on the host."""

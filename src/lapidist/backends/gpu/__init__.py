@@ -1,0 +1,1 @@
+"""A plan on an NVIDIA GPU, through its driver."""
