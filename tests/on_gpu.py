@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lapidist.calls.prepared import Gemm
 from lapidist.dtypes import TYPES, element_of
-from lapidist.prepare import Gemm
 from lapidist.verify import judge
 
 

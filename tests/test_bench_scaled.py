@@ -12,12 +12,12 @@ from lapidist import api
 from lapidist.bench.cases import WHOLE, Part
 from lapidist.bench.record import Record
 from lapidist.bench.scaled import FORMS, KINDS, MATH, MODE, SHAPES, Form, ScaledCase, pairs_of, scaled_sections
+from lapidist.calls.scaled import scale_of
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import operand_of
 from lapidist.planning.plans import make_plan
-from lapidist.scaled import scale_of
 
 
 def rand(*shape: int, device: str) -> Any:

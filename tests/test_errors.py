@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist import checks, errors, prepare
+from lapidist import errors
 from lapidist.backends.gpu import driver
+from lapidist.calls import checks
+from lapidist.calls import prepared as prepare
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError, RefusalError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.wgmma.family import tile

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import lapidist.prepare
+import lapidist.calls.prepared
 from lapidist.cli import app
 from lapidist.errors import ArgumentError
 from lapidist.fuzz.cases import Outcome, Run, outcomes
@@ -109,7 +109,7 @@ SABOTAGES = {
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda each: each.__name__)
 def test_a_broken_multiply_is_found(sabotage: Callable[[Multiply], Multiply], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lapidist.prepare, "multiply", sabotage(lapidist.prepare.multiply))
+    monkeypatch.setattr(lapidist.calls.prepared, "multiply", sabotage(lapidist.calls.prepared.multiply))
     found = wrong(cases(HOST, 200))
     assert sum(SABOTAGES[sabotage] in words for words in found) >= 3
 
@@ -124,7 +124,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = CliRunner().invoke(app, ["fuzz", "--cases", "30", "--seed", "7"])
     assert ended.exit_code == 0
     assert ended.stdout.startswith("30 cases on host, seed 7: ")
-    monkeypatch.setattr(lapidist.prepare, "multiply", raise_an_index_error(lapidist.prepare.multiply))
+    monkeypatch.setattr(lapidist.calls.prepared, "multiply", raise_an_index_error(lapidist.calls.prepared.multiply))
     ended = CliRunner().invoke(app, ["fuzz", "--cases", "30", "--seed", "7"])
     assert ended.exit_code == 1
     line = ended.stdout.splitlines()[0]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import lapidist
+from lapidist.calls.prepared import query_device
 from lapidist.config import Config
 from lapidist.dtypes import FP8
 from lapidist.kernels.wgmma.configs import CLUSTERS, HALF_PATCHED, TILE_ROWS, tile
@@ -15,7 +16,6 @@ from lapidist.kernels.wgmma.family import MATHS, WGMMA_FAMILY
 from lapidist.planning.planner import as_computed
 from lapidist.planning.plans import make_plan
 from lapidist.planning.warm import build_all, builds_of
-from lapidist.prepare import query_device
 from lapidist.problems.problem import dense_problem
 from lapidist.verify import judge
 from on_gpu import laid_out, whole

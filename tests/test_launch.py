@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lapidist import prepare
-from lapidist.arguments import Arguments
 from lapidist.backends.gpu.launcher import GpuKernel
+from lapidist.calls import prepared as prepare
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.form import Form
 from lapidist.errors import LaunchError
-from lapidist.form import Form
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.launch import Launch, ParameterBlock

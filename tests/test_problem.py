@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lapidist import checks
+from lapidist.calls import checks
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.problems.problem import Matrix, Problem
 

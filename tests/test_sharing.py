@@ -11,13 +11,13 @@ import pytest
 
 import lapidist
 from lapidist import machine
+from lapidist.calls.form import Form, Wishes
+from lapidist.calls.routed import RoutedArguments
 from lapidist.device import chip
-from lapidist.form import Form, Wishes
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.plans import Plan, Scratch, make_plan
 from lapidist.problems.problem import Problem
-from lapidist.routes import RoutedArguments
 from lapidist.schedule import Schedule, TileGrid, data_parallel, stream_k
 from lapidist.schedule.sharing import Sharing
 from lapidist.verify import judge

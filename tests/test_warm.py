@@ -11,7 +11,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lapidist.arguments import Arguments
 from lapidist.bench import climb
 from lapidist.bench.cases import Case
 from lapidist.bench.climb import Work, compile_first, compile_only
@@ -20,16 +19,17 @@ from lapidist.bench.prose import warm_section
 from lapidist.bench.record import read_runs
 from lapidist.build import workers as compile_worker
 from lapidist.build.compiler import cache_directory
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.form import Factors, Form
+from lapidist.calls.routed import RoutedArguments
+from lapidist.calls.scaled import ScaledArguments
 from lapidist.cli import app
 from lapidist.device import chip
 from lapidist.errors import LaunchError
-from lapidist.form import Factors, Form
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.plans import make_plan
 from lapidist.planning.warm import LAYERS, LAYOUTS, ROWS, Build, anything, build_all, builds_of, ordinary, path_of, plans_of
 from lapidist.problems.problem import dense_problem
-from lapidist.routes import RoutedArguments
-from lapidist.scaled import ScaledArguments
 from lapidist.static.listing import ptx_lines
 
 H200 = chip("h200")

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lapidist.api import gemm, gemm_lists, matmul, plan
+    from lapidist.calls.lists import ArrayGemm
+    from lapidist.calls.prepared import Gemm
     from lapidist.config import Config
     from lapidist.device import CHIPS, Device
     from lapidist.errors import (
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
         StrideError,
     )
     from lapidist.kernels.registry import KERNELS, kernel_named
-    from lapidist.lists import ArrayGemm
-    from lapidist.prepare import Gemm
     from lapidist.problems.pointers import Pointers
 
 __version__ = "0.1.0"
@@ -45,9 +45,9 @@ _HOME = {
         "ShapeError",
         "StrideError",
     ),
-    "lists": ("ArrayGemm",),
+    "calls.lists": ("ArrayGemm",),
     "problems.pointers": ("Pointers",),
-    "prepare": ("Gemm",),
+    "calls.prepared": ("Gemm",),
     "kernels.registry": ("KERNELS", "kernel_named"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}

@@ -6,18 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from lapidist import checks
-from lapidist.arguments import Arguments
 from lapidist.backends.host import product_at_once
-from lapidist.config import Config
-from lapidist.dtypes import IEEE, name_of
-from lapidist.errors import ArgumentError
-from lapidist.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
-from lapidist.frameworks.arrays import HOST, framework_of, on_host, operand_of
-from lapidist.frameworks.host_arrays import native
-from lapidist.kernels.row import Kernel
-from lapidist.lists import LISTED, ArrayGemm, batch_of, both_empty
-from lapidist.prepare import (
+from lapidist.calls import checks
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
+from lapidist.calls.lists import LISTED, ArrayGemm, batch_of, both_empty
+from lapidist.calls.prepared import (
     ON_HOST,
     Choices,
     Gemm,
@@ -27,12 +21,18 @@ from lapidist.prepare import (
     require_no_choice,
     require_stream,
 )
-from lapidist.routes import RoutedArguments
-from lapidist.scaled import ScaledArguments
+from lapidist.calls.repeated import Again, sketch, steady
+from lapidist.calls.routed import RoutedArguments
+from lapidist.calls.scaled import ScaledArguments
+from lapidist.calls.subclasses import as_array, is_asked, is_plain, product
+from lapidist.config import Config
+from lapidist.dtypes import IEEE, name_of
+from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import HOST, framework_of, on_host, operand_of
+from lapidist.frameworks.host_arrays import native
+from lapidist.kernels.row import Kernel
 from lapidist.schedule import Schedule
 from lapidist.schedule.sharing import AUTO, Sharing
-from lapidist.steady import Again, sketch, steady
-from lapidist.subclasses import as_array, is_asked, is_plain, product
 
 PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
 _prepared: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from lapidist import checks
+from lapidist.calls import checks
+from lapidist.calls.form import Form
 from lapidist.dtypes import numpy_dtype
-from lapidist.form import Form
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, handed_over, operand_of, tell_written
 from lapidist.frameworks.host_arrays import is_odd, native, promoted, write
 from lapidist.problems.modes import NOWHERE, Places

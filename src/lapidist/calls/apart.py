@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.arguments import Arguments
+from lapidist.calls.arguments import Arguments
 from lapidist.dtypes import size_of
 from lapidist.errors import StrideError
 from lapidist.frameworks.arrays import Operand

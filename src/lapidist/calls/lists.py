@@ -12,20 +12,14 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from lapidist import checks
-from lapidist.apart import require_calls_apart
-from lapidist.arguments import Arguments
 from lapidist.backends.gpu.driver import query_device
 from lapidist.backends.gpu.launcher import Addresses, GpuKernel
 from lapidist.backends.host import multiply
-from lapidist.config import Config
-from lapidist.errors import ArgumentError, ShapeError
-from lapidist.form import Form
-from lapidist.frameworks.arrays import HOST, Operand, handed_over, on_host
-from lapidist.kernels.row import Kernel
-from lapidist.launch import ARRAYS_AT_ONCE
-from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
-from lapidist.prepare import (
+from lapidist.calls import checks
+from lapidist.calls.apart import require_calls_apart
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.form import Form
+from lapidist.calls.prepared import (
     MACHINE,
     OPEN,
     Choices,
@@ -37,6 +31,12 @@ from lapidist.prepare import (
     require_no_choice,
     require_stream,
 )
+from lapidist.config import Config
+from lapidist.errors import ArgumentError, ShapeError
+from lapidist.frameworks.arrays import HOST, Operand, handed_over, on_host
+from lapidist.kernels.row import Kernel
+from lapidist.launch import ARRAYS_AT_ONCE
+from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
 from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, Modes
 from lapidist.problems.pointers import Pointers
 from lapidist.problems.problem import GRID_BATCH_LIMIT, Problem

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from lapidist import checks
-from lapidist.arguments import Arguments
+from lapidist.calls import checks
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.form import Form, is_array
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
-from lapidist.form import Form, is_array
 from lapidist.frameworks.arrays import Operand, on_host, operand_of
 from lapidist.problems.modes import Places
 from lapidist.problems.scaling import K_BLOCK, LINES, ONE, SQUARES, STRIPS, UNSCALED, Scale, Scaling

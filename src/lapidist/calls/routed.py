@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from lapidist import checks
-from lapidist.arguments import Arguments
+from lapidist.calls import checks
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.form import Form, is_array
 from lapidist.dtypes import number_type
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
-from lapidist.form import Form, is_array
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
 from lapidist.problems.modes import INDEX_TYPES, OF_ALL, OF_EACH, Group, Modes, Places

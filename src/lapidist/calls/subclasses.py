@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.arguments import Arguments
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.form import Form
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
-from lapidist.form import Form
 from lapidist.frameworks.arrays import framework_of
 
 

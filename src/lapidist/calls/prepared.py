@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lapidist import checks
-from lapidist.arguments import Arguments
 from lapidist.backends.gpu.driver import query_device, require_gpu, upload
 from lapidist.backends.gpu.launcher import Addresses, GpuKernel
 from lapidist.backends.host import multiply
+from lapidist.calls import checks
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.repeated import Again, steady, stream_handle
+from lapidist.calls.routed import RoutedArguments
+from lapidist.calls.scaled import ScaledArguments
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
@@ -21,10 +24,7 @@ from lapidist.kernels.row import Kernel
 from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
 from lapidist.problems.modes import NOWHERE, Places
 from lapidist.problems.problem import Offsets, Problem
-from lapidist.routes import RoutedArguments
-from lapidist.scaled import ScaledArguments
 from lapidist.schedule.sharing import AUTO, PLANNED, Sharing
-from lapidist.steady import Again, steady, stream_handle
 
 MACHINE, ON_HOST = "machine", ("host", "cpu")
 

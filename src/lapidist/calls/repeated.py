@@ -14,9 +14,9 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import empty, stream_of, torch_dtype
 
 if TYPE_CHECKING:
-    from lapidist.arguments import Arguments
+    from lapidist.calls.arguments import Arguments
+    from lapidist.calls.prepared import Prepared
     from lapidist.frameworks.arrays import Operand
-    from lapidist.prepare import Prepared
 
 Again = Callable[[Any, Any, Any, Any, Any], Any]  # (a, b, c, out, stream) -> out, or None: the long way must look
 Sketch = Any  # hashable

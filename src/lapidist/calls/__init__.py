@@ -1,0 +1,1 @@
+"""What a caller asked, checked, and made ready to run."""
