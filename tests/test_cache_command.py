@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lapidist.build import cache
-from lapidist.cli import app
+from lapidist.commands.cli import app
 from lapidist.errors import ArgumentError
 
 KEYS = [digit * 64 for digit in "0123"]

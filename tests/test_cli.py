@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lapidist import cli
 from lapidist.backends.gpu import driver
 from lapidist.bench import plots
 from lapidist.bench.cases import Part
+from lapidist.commands import cli
 from lapidist.errors import DeviceError
 
 
@@ -187,9 +187,7 @@ def test_a_plot_is_drawn_without_a_display(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_module_runs_and_imports_lazily() -> None:
-    code = (
-        "import sys, lapidist.cli; print(any(name in sys.modules for name in ('numpy', 'cuda.bindings', 'matplotlib', 'torch')))"
-    )
+    code = "import sys, lapidist.commands.cli; print(any(name in sys.modules for name in ('numpy', 'cuda.bindings', 'matplotlib', 'torch')))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
     help_ = subprocess.run([sys.executable, "-m", "lapidist", "--help"], capture_output=True, text=True, check=True)

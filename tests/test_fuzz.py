@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 import lapidist.calls.prepared
-from lapidist.cli import app
+from lapidist.commands.cli import app
 from lapidist.errors import ArgumentError
 from lapidist.fuzz.cases import Outcome, Run, outcomes
 from lapidist.fuzz.doses import GROUP

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typer.testing import CliRunner
 
-from lapidist import cli
+from lapidist.commands import cli
 from lapidist.device import CHIPS
 from lapidist.static.hashes import REFUSED, cases, hash_of, hashed
 

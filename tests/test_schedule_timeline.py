@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from lapidist import cli
 from lapidist.bench.cases import Case
 from lapidist.bench.contenders import problem_of
+from lapidist.commands import cli
+from lapidist.commands.schedule import schedule
+from lapidist.commands.timeline import as_data, bars, cells, compare, draw, name, of_kernel, parse_costs, round_step
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from lapidist.kernels.wgmma.sharing import handing_on
 from lapidist.kernels.wgmma.time import seconds
 from lapidist.schedule import CostModel, TileGrid, data_parallel, simulate, split_k, stream_k
-from lapidist.schedule_command import schedule
-from lapidist.timeline import as_data, bars, cells, compare, draw, name, of_kernel, parse_costs, round_step
 
 SVG = "{http://www.w3.org/2000/svg}"
 SMALL = stream_k(TileGrid(3, 3, 32), sms=4)

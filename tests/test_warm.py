@@ -23,7 +23,7 @@ from lapidist.calls.arguments import Arguments
 from lapidist.calls.form import Factors, Form
 from lapidist.calls.routed import RoutedArguments
 from lapidist.calls.scaled import ScaledArguments
-from lapidist.cli import app
+from lapidist.commands.cli import app
 from lapidist.device import chip
 from lapidist.errors import LaunchError
 from lapidist.kernels.registry import kernel_named

@@ -1,6 +1,6 @@
 """`python -m lapidist`"""
 
-from lapidist.cli import main
+from lapidist.commands.cli import main
 
 if __name__ == "__main__":
     main()

@@ -22,6 +22,7 @@ from lapidist.bench.climb import Step, progress
 from lapidist.bench.conditions import gather, nvrtc
 from lapidist.bench.predictions import climbable, conditions_of, has_instructions, predict
 from lapidist.bench.record import Conditions, Record, row_of, run_name, write_run
+from lapidist.commands.writable import require_folder
 from lapidist.device import Device, chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import kernel_named
@@ -30,7 +31,6 @@ from lapidist.machine.explain import COUNTED_AT, Explanation, next_step
 from lapidist.machine.mutants import NOTHING_RUN, Cut, Survey, Verdict, Whole, merged, of_whole
 from lapidist.machine.registered import MACHINE_CHIP
 from lapidist.machine.specimens import Specimen, broken_part, extent_of, specimens, whole_part
-from lapidist.writable import require_folder
 
 LADDER = "ladder"
 SHARE = 1  # mutants that a process breaks at a time: one that nobody finds takes long

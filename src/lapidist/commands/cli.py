@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lapidist.cache_command import cache
+from lapidist.commands.cache import cache
+from lapidist.commands.fuzz import fuzz
+from lapidist.commands.schedule import schedule
+from lapidist.commands.streamk import streamk
+from lapidist.commands.tune import tune, warm
 from lapidist.errors import ArgumentError, LapidistError
-from lapidist.fuzz_command import fuzz
-from lapidist.schedule_command import schedule
-from lapidist.streamk_command import streamk
-from lapidist.tune_command import tune, warm
 from lapidist.visible import visible
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def report(
 ) -> None:
     """Write every published number from the Records under results/."""
     from lapidist.bench import report as writer
-    from lapidist.writable import require_writable
+    from lapidist.commands.writable import require_writable
 
     if html is not None:
         require_writable("--html", html)
