@@ -11,9 +11,9 @@ from lapidist.bench.predictions import H200, PUBLISHED, Seen, comparison, measur
 from lapidist.bench.record import Record, read_runs
 from lapidist.device import chip
 from lapidist.kernels.registry import kernel_named
-from lapidist.machine.explain import Explanation, cause, explain, explain_kernel, recoded
-from lapidist.machine.registered import product_of
-from lapidist.machine.resources import AHEAD, APART, BY_TURNS, Limit, Residence, clock_held, code_of, pace_of, residence_of
+from lapidist.machine.study.explain import Explanation, cause, explain, explain_kernel, recoded
+from lapidist.machine.study.registered import product_of
+from lapidist.machine.study.resources import AHEAD, APART, BY_TURNS, Limit, Residence, clock_held, code_of, pace_of, residence_of
 from lapidist.static import listing
 
 ROOT = Path(__file__).parent.parent

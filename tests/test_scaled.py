@@ -16,10 +16,10 @@ from lapidist.errors import ArgumentError, DTypeError, LapidistError, RefusalErr
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.wgmma.family import tile
 from lapidist.launch import Launch
-from lapidist.machine.equivalents import source_lines
 from lapidist.machine.faults import Race
-from lapidist.machine.mutants import mutants
-from lapidist.machine.parse import parse_kernel
+from lapidist.machine.ptx.parse import parse_kernel
+from lapidist.machine.study.equivalents import source_lines
+from lapidist.machine.study.mutants import mutants
 from lapidist.verify import judge
 from scale_cases import FORMS, PAIRS, factors
 from typed import fresh, poisoned, whole

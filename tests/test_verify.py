@@ -10,7 +10,7 @@ import pytest
 import lapidist
 from lapidist.backends.host import rounded_to_tf32
 from lapidist.dtypes import MATHS, TF32, element_of, numpy_dtype, outputs_of
-from lapidist.machine.sums import tensor_sum
+from lapidist.machine.instructions.sums import tensor_sum
 from lapidist.verify import judge
 from typed import fresh, precision_of
 

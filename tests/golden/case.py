@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lapidist.launch import TensorMap
-from lapidist.machine.copies import box_positions, element_size, swizzled
+from lapidist.machine.instructions.copies import box_positions, element_size, swizzled
 
 HEADER = """.version 9.0
 .target sm_90a

@@ -14,8 +14,8 @@ from snippets import HEADER, kernel
 
 from lapidist.errors import LapidistError
 from lapidist.machine import PtxError, run_ptx
-from lapidist.machine.parse import parse_kernel
 from lapidist.machine.program import compile_program
+from lapidist.machine.ptx.parse import parse_kernel
 
 FOREIGN = sorted((Path(__file__).parent / "foreign").glob("*.ptx"))
 SMALL = {"budget": 100, "memory_budget": 1 << 26, "shared_bytes": 1024}

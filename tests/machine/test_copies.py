@@ -13,7 +13,6 @@ from snippets import compiled, kernel, run_body
 from lapidist.errors import ArgumentError
 from lapidist.launch import TensorMap
 from lapidist.machine import Report, run_ptx
-from lapidist.machine.copies import swizzled
 from lapidist.machine.faults import (
     BarrierMisuse,
     Deadlock,
@@ -24,6 +23,7 @@ from lapidist.machine.faults import (
     Race,
     Uninitialised,
 )
+from lapidist.machine.instructions.copies import swizzled
 
 MODES: list[dict[str, object]] = [{}, *({"sanitize": True, "seed": seed} for seed in range(3))]
 

@@ -11,10 +11,10 @@ from snippets import kernel, run_body
 from lapidist.device import chip
 from lapidist.kernels.registry import kernel_named
 from lapidist.machine import Counts, run
-from lapidist.machine.counters import pieces, wavefronts
-from lapidist.machine.explain import along, difference, explain, explain_kernel
 from lapidist.machine.foreign import make_launch
-from lapidist.machine.resources import Limit, Residence
+from lapidist.machine.study.counters import pieces, wavefronts
+from lapidist.machine.study.explain import along, difference, explain, explain_kernel
+from lapidist.machine.study.resources import Limit, Residence
 
 LANE = np.arange(32)
 ALL = np.ones((1, 32), bool)

@@ -225,8 +225,8 @@ def _counts_of(report: Any) -> dict[str, Any]:
 
 def _bound_of(report: Any, plan: Plan, case: Case) -> str | None:
     """What would bound this kernel on the chip that the machine plays, at this size, and what to do about it."""
-    from lapidist.machine.explain import explain
-    from lapidist.machine.resources import residence_of
+    from lapidist.machine.study.explain import explain
+    from lapidist.machine.study.resources import residence_of
 
     if report.counts is None:
         return None

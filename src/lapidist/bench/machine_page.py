@@ -14,8 +14,8 @@ from lapidist.bench.record import Record, Run
 from lapidist.bench.views import RUNG_NUMBER, label, latest
 from lapidist.dtypes import MATHS, short_name
 from lapidist.kernels.registry import KERNELS
-from lapidist.machine.mutants import KINDS, Survey, merged
-from lapidist.machine.specimens import specimens
+from lapidist.machine.study.mutants import KINDS, Survey, merged
+from lapidist.machine.study.specimens import specimens
 
 MISSED_SHOWN = 4
 KIND_WORDS = {

@@ -27,10 +27,10 @@ from lapidist.device import Device, chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
-from lapidist.machine.explain import COUNTED_AT, Explanation, next_step
-from lapidist.machine.mutants import NOTHING_RUN, Cut, Survey, Verdict, Whole, merged, of_whole
-from lapidist.machine.registered import MACHINE_CHIP
-from lapidist.machine.specimens import Specimen, broken_part, extent_of, specimens, whole_part
+from lapidist.machine.study.explain import COUNTED_AT, Explanation, next_step
+from lapidist.machine.study.mutants import NOTHING_RUN, Cut, Survey, Verdict, Whole, merged, of_whole
+from lapidist.machine.study.registered import MACHINE_CHIP
+from lapidist.machine.study.specimens import Specimen, broken_part, extent_of, specimens, whole_part
 
 LADDER = "ladder"
 SHARE = 1  # mutants that a process breaks at a time: one that nobody finds takes long

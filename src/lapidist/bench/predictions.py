@@ -14,7 +14,7 @@ from lapidist.device import Device, chip
 from lapidist.dtypes import short_name
 from lapidist.kernels.registry import RUNGS
 from lapidist.kernels.row import Kernel
-from lapidist.machine.explain import COUNTED_AT, Explanation, explain_kernel
+from lapidist.machine.study.explain import COUNTED_AT, Explanation, explain_kernel
 from lapidist.machine.waiting import bar_of_blocks
 
 MODE = "predicted"

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from lapidist.machine.arity import ARITY
-from lapidist.machine.blocks import Block
 from lapidist.machine.faults import PtxError
-from lapidist.machine.ptx import (
+from lapidist.machine.ptx.blocks import Block
+from lapidist.machine.ptx.values import (
     TYPE_BYTES,
     Addr,
     Imm,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Launch
-from lapidist.machine.clocks import LEVELS, MOST_WARPS
 from lapidist.machine.codegen import storage
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.program import Program
+from lapidist.machine.sanitize.clocks import LEVELS, MOST_WARPS
 
 DEFAULT_MEMORY = 4 << 30
 LANE_BYTES = 128  # who a lane is, and where its block, warp and thread are kept

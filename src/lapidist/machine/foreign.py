@@ -11,8 +11,8 @@ import numpy as np
 from lapidist.errors import ArgumentError
 from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
 from lapidist.machine.footprint import DEFAULT_MEMORY
-from lapidist.machine.parse import parse_kernel
-from lapidist.machine.ptx import Kernel, Parameter
+from lapidist.machine.ptx.parse import parse_kernel
+from lapidist.machine.ptx.values import Kernel, Parameter
 from lapidist.machine.run import DEFAULT_BUDGET, Report, require_plain, require_whole, run
 
 Argument = np.ndarray | int | float | bytes | TensorMap | np.generic

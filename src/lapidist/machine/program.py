@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.machine.blocks import Block, build_blocks
 from lapidist.machine.codegen import NAMESPACE, Builder, storage
 from lapidist.machine.faults import PtxError
 from lapidist.machine.lazily import lazily
-from lapidist.machine.parse import parse_kernel
-from lapidist.machine.ptx import Instruction, Kernel, Sym
+from lapidist.machine.ptx.blocks import Block, build_blocks
+from lapidist.machine.ptx.parse import parse_kernel
+from lapidist.machine.ptx.values import Instruction, Kernel, Sym
 
 
 @dataclass

@@ -13,7 +13,8 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch, TensorMap
-from lapidist.machine import (
+from lapidist.machine.footprint import DEFAULT_MEMORY, remembered, require_room
+from lapidist.machine.instructions import (
     access,
     alu,
     bulk,
@@ -29,18 +30,17 @@ from lapidist.machine import (
     wgmma,
     wmma,
 )
-from lapidist.machine.blocks import is_ordered_load
-from lapidist.machine.copies import element_size
-from lapidist.machine.counters import Counter, Counts, collect
-from lapidist.machine.footprint import DEFAULT_MEMORY, remembered, require_room
-from lapidist.machine.fuzz import FuzzedScheduler
+from lapidist.machine.instructions.copies import element_size
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
-from lapidist.machine.merging import merged_loads
 from lapidist.machine.program import Program, compile_program
-from lapidist.machine.sanitizer import Sanitizer, smallest_access
+from lapidist.machine.ptx.blocks import is_ordered_load
+from lapidist.machine.ptx.merging import merged_loads
+from lapidist.machine.sanitize.fuzz import FuzzedScheduler
+from lapidist.machine.sanitize.sanitizer import Sanitizer, smallest_access
 from lapidist.machine.scheduler import Scheduler
 from lapidist.machine.state import Machine
+from lapidist.machine.study.counters import Counter, Counts, collect
 
 # The emitters register themselves; naming the modules keeps the imports.
 INSTRUCTION_SETS = (access, alu, bulk, calls, convert, floats, flow, mbarrier, moves, remote, tensorcore, warp, wgmma, wmma)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lapidist.errors import LapidistError
-from lapidist.machine.blocks import Block
 from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, PtxError, Trap
+from lapidist.machine.instructions.warp import BarrierRequest, reduced
 from lapidist.machine.lanes import Cohort, Lanes, indices, part_of
+from lapidist.machine.ptx.blocks import Block
 from lapidist.machine.state import Machine, nothing
-from lapidist.machine.warp import BarrierRequest, reduced
 
 Array = np.ndarray
 AGE_LIMIT = 64

@@ -9,10 +9,11 @@ from typing import TypeVar
 import numpy as np
 
 from lapidist.launch import TensorMap
-from lapidist.machine.copies import Copies
 from lapidist.machine.faults import Deadlock, MachineFault, OutOfBounds, Site, Thread
+from lapidist.machine.instructions.copies import Copies
+from lapidist.machine.instructions.mbarrier import MBarriers
+from lapidist.machine.instructions.wgmma import Products
 from lapidist.machine.lanes import Geometry, Lanes
-from lapidist.machine.mbarrier import MBarriers
 from lapidist.machine.memory import (
     PARAM_WINDOW,
     GlobalMemory,
@@ -27,7 +28,6 @@ from lapidist.machine.memory import (
     shared_at,
 )
 from lapidist.machine.program import Program
-from lapidist.machine.wgmma import Products
 
 Array = np.ndarray
 POLL_LIMIT = 20_000

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from lapidist.launch import Binary
-from lapidist.machine.parse import parse_kernel
-from lapidist.machine.ptx import TYPE_BYTES, Instruction, Sym
+from lapidist.machine.ptx.parse import parse_kernel
+from lapidist.machine.ptx.values import TYPE_BYTES, Instruction, Sym
 from lapidist.static.encoding import INSTRUCTION_BYTES, rests_of
 
 DISASSEMBLER_SECONDS = 60

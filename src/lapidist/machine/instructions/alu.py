@@ -1,0 +1,309 @@
+"""Integer arithmetic and bit fields of one lane."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
+from lapidist.machine.faults import PtxError
+from lapidist.machine.instructions.floats import FLOATS, float_operation
+from lapidist.machine.ptx.values import TYPE_BYTES, Imm, Instruction, Operand
+
+Array = np.ndarray
+
+INTEGER_TEXT = {
+    "add": "{0} + {1}",
+    "sub": "{0} - {1}",
+    "and": "{0} & {1}",
+    "or": "{0} | {1}",
+    "xor": "{0} ^ {1}",
+    "min": "np.minimum({0}, {1})",
+    "max": "np.maximum({0}, {1})",
+    "rem": "remainder({0}, {1})",
+    "div": "quotient({0}, {1})",
+    "neg": "-{0}",
+    "abs": "np.abs({0})",
+    "not": "~{0}",
+    "cnot": "({0} == 0)",
+}
+
+
+@runtime
+def quotient(a: Array, b: Array) -> Array:
+    """Integer division towards zero; by zero gives all ones, as the chip does."""
+    safe = np.where(b == 0, b.dtype.type(1), b)
+    signs = np.sign(a) * np.sign(safe)
+    found = a // safe if a.dtype.kind == "u" else signs * (np.abs(a) // np.abs(safe))
+    return np.where(b == 0, a.dtype.type(0) - a.dtype.type(1) if a.dtype.kind == "i" else ~a.dtype.type(0), found).astype(a.dtype)
+
+
+@runtime
+def remainder(a: Array, b: Array) -> Array:
+    """The sign of a; by zero gives all ones, as the chip does."""
+    left = a - quotient(a, b) * b
+    return left if b.all() else np.where(b == 0, ~np.zeros(1, b.dtype), left)
+
+
+def integer_type(i: Instruction, mods: Mods) -> str:
+    kind = mods.type()
+    if kind[0] not in "bsu" or kind in FLOATS:
+        raise PtxError(f"{i.site}: needs a type of integers or bits, not .{kind}")
+    return kind
+
+
+@opcode("add", "sub", "mul", "div", "min", "max", "neg", "abs")
+def emit_arithmetic(b: Builder, i: Instruction, mods: Mods) -> None:
+    kind = next((name for name in mods.rest if name in TYPE_BYTES), "")
+    if kind in FLOATS:
+        float_operation(b, i, mods, mods.type())
+    elif i.opcode == "mul":
+        emit_multiply(b, i, mods)
+    else:
+        emit_integer(b, i, mods)
+
+
+@opcode("and", "or", "xor", "not", "cnot", "rem")
+def emit_integer(b: Builder, i: Instruction, mods: Mods) -> None:
+    clamped = mods.flag("sat")
+    kind = "pred" if "pred" in mods.rest else integer_type(i, mods)
+    mods.flag("pred")
+    code = code_of(kind)
+    # Wrap-around needs no sign; unsigned views spare a conversion.
+    if i.opcode in ("add", "sub", "and", "or", "xor", "not") and not clamped and kind != "pred":
+        code = "u" + code[1:]
+    values = [b.read(operand, code) for operand in i.operands[1:]]
+    text = INTEGER_TEXT[i.opcode].format(*values)
+    if clamped:
+        wide = [f"{value}.astype(i8)" for value in values]
+        text = f"np.clip({INTEGER_TEXT[i.opcode].format(*wide)}, -0x80000000, 0x7FFFFFFF).astype(i4)"
+    elif i.opcode == "cnot":
+        text = f"{text}.astype({code})"
+    b.assign(i.operands[0], text, code)
+
+
+def widened(code: str) -> str:
+    return code[0] + str(2 * int(code[1:]))
+
+
+@runtime
+def high_product(a: Array, b: Array) -> Array:
+    """Upper half of the product."""
+    size = a.dtype.itemsize
+    if size < 8:
+        wide = np.dtype(f"{a.dtype.kind}{2 * size}")
+        return ((a.astype(wide) * b.astype(wide)) >> wide.type(8 * size)).astype(a.dtype)
+    high = unsigned_high(a.view("u8"), b.view("u8"))
+    if a.dtype.kind == "i":
+        zero = np.uint64(0)
+        high = high - np.where(a < 0, b.view("u8"), zero) - np.where(b < 0, a.view("u8"), zero)
+    return high.view(a.dtype)
+
+
+def unsigned_high(a: Array, b: Array) -> Array:
+    half, mask = np.uint64(32), np.uint64(0xFFFFFFFF)
+    a0, a1, b0, b1 = a & mask, a >> half, b & mask, b >> half
+    middle = a1 * b0 + ((a0 * b0) >> half)
+    lower = (middle & mask) + a0 * b1
+    return a1 * b1 + (middle >> half) + (lower >> half)
+
+
+def product(b: Builder, part: str, kind: str, first: Operand, second: Operand) -> tuple[str, str]:
+    """Expression and NumPy code of an integer product."""
+    code = code_of(kind)
+    if part == "lo":
+        code = "u" + code[1:]
+        return f"{b.read(first, code)} * {b.read(second, code)}", code
+    x, y = b.read(first, code), b.read(second, code)
+    if part == "hi":
+        return f"high_product({x}, {y})", code
+    wide = widened(code)
+    return f"{x}.astype({wide}) * {y}.astype({wide})", wide
+
+
+def emit_multiply(b: Builder, i: Instruction, mods: Mods) -> None:
+    part = mods.choose("lo", "hi", "wide")
+    text, code = product(b, part, integer_type(i, mods), i.operands[1], i.operands[2])
+    b.assign(i.operands[0], text, code)
+
+
+@opcode("mad")
+def emit_mad(b: Builder, i: Instruction, mods: Mods) -> None:
+    part = mods.choose("lo", "hi", "wide")
+    text, code = product(b, part, integer_type(i, mods), i.operands[1], i.operands[2])
+    b.assign(i.operands[0], f"{text} + {b.read(i.operands[3], code)}", code)
+
+
+@opcode("mul24", "mad24")
+def emit_24(b: Builder, i: Instruction, mods: Mods) -> None:
+    raise PtxError(f"{i.site}: 24-bit multiplication is not supported; no compiler for sm_80 and up emits it")
+
+
+@opcode("sad")
+def emit_sad(b: Builder, i: Instruction, mods: Mods) -> None:
+    code = code_of(integer_type(i, mods))
+    x, y, z = (b.read(operand, code) for operand in i.operands[1:])
+    b.assign(i.operands[0], f"{z} + np.where({x} < {y}, {y} - {x}, {x} - {y})", code)
+
+
+@opcode("shl", "shr")
+def emit_shift(b: Builder, i: Instruction, mods: Mods) -> None:
+    """Amounts beyond the width give zeros (or signs), which NumPy does too."""
+    code = code_of(integer_type(i, mods))
+    if i.opcode == "shl":
+        code = "u" + code[1:]
+    amount = i.operands[2]
+    if isinstance(amount, Imm):
+        by = b.program.constant(np.array([min(amount.value % (1 << 32), 64)], code))
+    else:
+        by = f"{b.read(amount, 'u4')}.astype({code})" if code != "u4" else b.read(amount, "u4")
+        by = f"np.minimum({b.read(amount, 'u4')}, 64).astype({code})" if code[1:] in ("1", "2") else by
+    operator = "<<" if i.opcode == "shl" else ">>"
+    b.assign(i.operands[0], f"{b.read(i.operands[1], code)} {operator} {by}", code)
+
+
+@opcode("shf")
+def emit_funnel(b: Builder, i: Instruction, mods: Mods) -> None:
+    direction, mode = mods.choose("l", "r"), mods.choose("wrap", "clamp")
+    mods.type()
+    low, high, amount = (b.read(operand, "u4") for operand in i.operands[1:])
+    by = f"({amount} & 31)" if mode == "wrap" else f"np.minimum({amount}, 32)"
+    both = f"(({high}.astype(u8) << 32) | {low})"
+    text = f"(({both} << {by}) >> 32)" if direction == "l" else f"({both} >> {by})"
+    b.assign(i.operands[0], f"{text}.astype(u4)", "u4")
+
+
+@runtime
+def bit_field(value: Array, start: Array, length: Array) -> Array:
+    """bfe: the field, extended by its top bit if signed."""
+    bits = 8 * value.dtype.itemsize
+    unsigned = np.dtype(f"u{value.dtype.itemsize}")
+    start, length = (start & np.uint32(255)).astype("i8"), (length & np.uint32(255)).astype("i8")
+    found = shifted(value.view(unsigned), start, bits, right=True)
+    mask = shifted(np.array([~unsigned.type(0)]), bits - np.minimum(length, bits), bits, right=True)
+    found = found & mask
+    if value.dtype.kind == "u":
+        return found
+    top = np.minimum(start + length - 1, bits - 1)
+    negative = (shifted(value.view(unsigned), np.maximum(top, 0), bits, right=True) & unsigned.type(1)) == 1
+    # Bits past the value's own top are copies of its sign.
+    return np.where(negative & (length > 0), found | ~keep_below(mask, start, bits), found).astype(unsigned).view(value.dtype)
+
+
+def keep_below(mask: Array, start: Array, bits: int) -> Array:
+    """The bits of the field that really come from the value."""
+    full = np.array([~mask.dtype.type(0)])
+    return mask & shifted(full, start, bits, right=True)
+
+
+def shifted(value: Array, by: Array, bits: int, right: bool) -> Array:
+    by = np.clip(by, 0, bits).astype(value.dtype)
+    return value >> by if right else value << by
+
+
+@runtime
+def bit_insert(field: Array, into: Array, start: Array, length: Array) -> Array:
+    bits, unsigned = 8 * field.dtype.itemsize, field.dtype
+    start, length = (start & np.uint32(255)).astype("i8"), (length & np.uint32(255)).astype("i8")
+    ones = shifted(np.array([~unsigned.type(0)]), bits - np.minimum(length, bits), bits, right=True)
+    mask = shifted(ones, start, bits, right=False)
+    return (into & ~mask) | (shifted(field, start, bits, right=False) & mask)
+
+
+@opcode("bfe", "bfi")
+def emit_bit_field(b: Builder, i: Instruction, mods: Mods) -> None:
+    code = code_of(integer_type(i, mods))
+    values = [b.read(operand, code) for operand in i.operands[1:-2]]
+    where = [b.read(operand, "u4") for operand in i.operands[-2:]]
+    function = "bit_field" if i.opcode == "bfe" else "bit_insert"
+    b.assign(i.operands[0], f"{function}({', '.join(values + where)})", code)
+
+
+@runtime
+def reverse_bits(value: Array) -> Array:
+    octets = value.view("u1").reshape(value.shape[0], -1)
+    turned = np.packbits(np.unpackbits(octets, axis=1, bitorder="little")[:, ::-1], axis=1, bitorder="little")
+    return np.ascontiguousarray(turned).view(value.dtype).reshape(-1)
+
+
+@runtime
+def leading_zeros(value: Array) -> Array:
+    """Zero bits above the highest one."""
+    bits = np.full(value.shape, 8 * value.dtype.itemsize, "u4")
+    rest = value.copy()
+    while rest.any():
+        bits -= (rest != 0).astype("u4")
+        rest = rest >> rest.dtype.type(1)
+    return bits
+
+
+@opcode("brev", "clz", "popc")
+def emit_bit_count(b: Builder, i: Instruction, mods: Mods) -> None:
+    code = "u" + code_of(integer_type(i, mods))[1:]
+    function = {"brev": "reverse_bits", "clz": "leading_zeros", "popc": "np.bitwise_count"}[i.opcode]
+    text = f"{function}({b.read(i.operands[1], code)})"
+    b.assign(i.operands[0], text if i.opcode == "brev" else f"{text}.astype(u4)", code if i.opcode == "brev" else "u4")
+
+
+@opcode("bfind")
+def emit_bfind(b: Builder, i: Instruction, mods: Mods) -> None:
+    amount = mods.flag("shiftamt")
+    code = code_of(integer_type(i, mods))
+    value = b.read(i.operands[1], code)
+    if code[0] == "i":
+        value = f"np.where({value} < 0, ~{value}, {value}).view(u{code[1:]})"
+    top = 8 * int(code[1:]) - 1
+    zeros = f"leading_zeros({value})"
+    text = f"np.where({zeros} > {top}, 0xFFFFFFFF, {zeros if amount else f'{top} - {zeros}'}).astype(u4)"
+    b.assign(i.operands[0], text, "u4")
+
+
+@opcode("lop3")
+def emit_lop3(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.type()
+    table = i.operands[4]
+    if not isinstance(table, Imm) or mods.rest:
+        raise PtxError(f"{i.site}: lop3 needs an immediate table and no boolean operation")
+    a, c, d = (b.read(operand, "u4") for operand in i.operands[1:4])
+    terms = []
+    for row in range(8):
+        if table.value >> row & 1:
+            factors = [value if row >> bit & 1 else f"~{value}" for value, bit in ((a, 2), (c, 1), (d, 0))]
+            terms.append("(" + " & ".join(factors) + ")")
+    b.assign(i.operands[0], " | ".join(terms) or "np.zeros(1, u4)", "u4")
+
+
+@runtime
+def permute(a: Array, b: Array, selector: Array) -> Array:
+    """prmt: four bytes chosen among eight; bit 3 of a choice copies the sign over the byte."""
+    both = a.astype("u8") | (b.astype("u8") << np.uint64(32))
+    result = np.zeros(1, "u4")
+    for place in range(4):
+        choice = (selector >> np.uint32(4 * place)) & np.uint32(15)
+        octet = ((both >> ((choice & np.uint32(7)).astype("u8") * np.uint64(8))) & np.uint64(255)).astype("u4")
+        octet = np.where(choice & np.uint32(8), np.where(octet & np.uint32(128), np.uint32(255), np.uint32(0)), octet)
+        result = result | (octet << np.uint32(8 * place))
+    return result.astype("u4")
+
+
+@opcode("prmt")
+def emit_prmt(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.type()
+    a, c, selector = (b.read(operand, "u4") for operand in i.operands[1:])
+    b.assign(i.operands[0], f"permute({a}, {c}, {selector})", "u4")
+
+
+@runtime
+def dot4(a: Array, b: Array, c: Array, a_code: str, b_code: str) -> Array:
+    total = c.astype("i8")
+    for place in range(4):
+        shift = np.uint32(8 * place)
+        total = total + (a >> shift).astype("u1").view(a_code).astype("i8") * (b >> shift).astype("u1").view(b_code).astype("i8")
+    return total.astype("u4")
+
+
+@opcode("dp4a")
+def emit_dp4a(b: Builder, i: Instruction, mods: Mods) -> None:
+    kinds = [mods.type(), mods.type()]
+    a, c, d = (b.read(operand, "u4") for operand in i.operands[1:])
+    codes = ", ".join(repr(kind[0].replace("s", "i") + "1") for kind in kinds)
+    b.assign(i.operands[0], f"dot4({a}, {c}, {d}.view({'i4' if 's32' in kinds else 'u4'}), {codes})", "u4")

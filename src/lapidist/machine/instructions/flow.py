@@ -1,0 +1,61 @@
+"""Control flow and the instructions that only hint: they leave their answer to the scheduler, or nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lapidist.machine.codegen import Builder, Mods, opcode, runtime
+from lapidist.machine.faults import Trap
+from lapidist.machine.lanes import Lanes
+from lapidist.machine.ptx.values import Instruction
+
+
+@opcode("bra")
+def emit_branch(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.flag("uni")
+    b.result = b.guard() if i.predicate is not None else "None"
+
+
+@opcode("brx.idx")
+def emit_table(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.flag("uni")
+    b.result = b.read(i.operands[0], "u4")
+
+
+@opcode("ret", "exit")
+def emit_exit(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.flag("uni")
+    b.result = b.guard() if i.predicate is not None else b.program.constant(np.array([True]))
+
+
+@opcode("trap")
+def emit_trap(b: Builder, i: Instruction, mods: Mods) -> None:
+    with b.guarded() as lanes:
+        b.line(f"spring_trap(m, {lanes}, {b.index})")
+
+
+@runtime
+def spring_trap(m, g: Lanes, site: int) -> None:  # type: ignore[no-untyped-def]
+    raise m.fault(Trap, "the kernel executed trap", site, g)
+
+
+@opcode("griddepcontrol")
+def emit_launch_order(b: Builder, i: Instruction, mods: Mods) -> None:
+    """The launch before has ended when a run begins; only the sanitizer asks whether a kernel counts on that."""
+    mods.flag("launch_dependents")
+    if mods.flag("wait"):
+        with b.guarded() as lanes:
+            b.line(f"m.launch_waited({lanes})")
+
+
+@opcode("nanosleep", "setmaxnreg", "brkpt", "pmevent")
+def emit_nothing(b: Builder, i: Instruction, mods: Mods) -> None:
+    """No effect on results: time and register budgets are not modelled."""
+    mods.flag("u32", "inc", "dec", "sync", "aligned", "mask")
+
+
+@opcode("createpolicy")
+def emit_policy(b: Builder, i: Instruction, mods: Mods) -> None:
+    """A cache policy is a number that only hints read."""
+    mods.rest.clear()
+    b.assign(i.operands[0], b.program.constant(np.zeros(1, np.uint64)), "u8")

@@ -1,0 +1,186 @@
+"""Tensor core instructions of one warp: mma.sync, ldmatrix, stmatrix, movmatrix (wmma has a module of its own).
+
+How products are summed is in `sums`; the float32 result is truncated, as the chip does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lapidist.machine.codegen import Builder, Mods, opcode, runtime
+from lapidist.machine.faults import Divergence, PtxError
+from lapidist.machine.instructions.access import offset_of
+from lapidist.machine.instructions.fragments import a_map, as_bits, b_map, c_map, read_matrix, write_matrix
+from lapidist.machine.instructions.sums import tensor_sum
+from lapidist.machine.lanes import Lanes
+from lapidist.machine.memory import Address
+from lapidist.machine.ptx.shapes import matrix_shape
+from lapidist.machine.ptx.values import Instruction, Operand, Vec
+
+if TYPE_CHECKING:
+    from lapidist.machine.state import Machine
+
+Array = np.ndarray
+FORMATS = ("f16", "bf16", "tf32", "f64", "f32", "s8", "u8", "e4m3", "e5m2", "b1", "s32")
+REGISTER_CODES = {"f32": "f4", "f64": "f8"}
+MMA_SHAPES = {
+    "f16": {(16, 8, 8), (16, 8, 16)},
+    "bf16": {(16, 8, 8), (16, 8, 16)},
+    "tf32": {(16, 8, 4), (16, 8, 8)},
+    "f64": {(8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16)},
+    "s8": {(8, 8, 16), (16, 8, 16), (16, 8, 32)},
+    "u8": {(8, 8, 16), (16, 8, 16), (16, 8, 32)},
+    "e4m3": {(16, 8, 16), (16, 8, 32)},
+    "e5m2": {(16, 8, 16), (16, 8, 32)},
+}
+
+
+def take_formats(mods: Mods) -> list[str]:
+    """The element types among the modifiers, in order."""
+    found = [name for name in mods.rest if name in FORMATS]
+    mods.rest = [name for name in mods.rest if name not in FORMATS]
+    return found
+
+
+def items(operand: Operand) -> tuple[Operand, ...]:
+    if isinstance(operand, Vec):
+        return operand.items
+    return (operand,)
+
+
+def operand_lists(b: Builder, i: Instruction, codes: list[str]) -> str:
+    """A, B and C of a product, each as a list of registers; `codes` are those of D, A, B and C."""
+    lists = zip(i.operands[1:4], codes[1:], strict=True)
+    return ", ".join("[" + ", ".join(b.read(item, code) for item in items(operand)) + "]" for operand, code in lists)
+
+
+def whole_warps(m: Machine, g: Lanes, site: int) -> None:
+    if not g.whole:
+        raise m.fault(Divergence, "a matrix instruction needs all 32 lanes of its warp", site, g)
+
+
+# ---- mma.sync ----
+
+
+@opcode("mma.sync")
+def emit_mma(b: Builder, i: Instruction, mods: Mods) -> None:
+    shape = matrix_shape(i)
+    mods.flag("aligned", "row", "col", f"m{shape[0]}n{shape[1]}k{shape[2]}" if shape else "")
+    clamped = mods.flag("satfinite")
+    if mods.flag("sp", "sp::ordered_metadata"):
+        raise PtxError(f"{i.site}: sparse mma is not supported")
+    kinds = take_formats(mods)
+    if shape is None or len(kinds) != 4 or shape not in MMA_SHAPES.get(kinds[1], set()):
+        raise PtxError(f"{i.site}: this shape and these types of mma are not known")
+    codes = [REGISTER_CODES.get(kind, "u4") for kind in kinds]
+    with b.guarded() as lanes:
+        text = f"multiply(m, {lanes}, {shape}, {kinds}, {operand_lists(b, i, codes)}, {clamped}, {b.index})"
+        b.assign_many(items(i.operands[0]), text, codes[0])
+
+
+@runtime
+def multiply(
+    m: Machine,
+    g: Lanes,
+    shape: tuple[int, int, int],
+    kinds: list[str],
+    a: list[Array],
+    b: list[Array],
+    c: list[Array],
+    clamped: bool,
+    site: int,
+) -> list[Array]:
+    whole_warps(m, g, site)
+    rows, columns, depth = shape
+    first = read_matrix(g, as_bits(a), kinds[1], a_map(rows, depth, kinds[1]))
+    second = read_matrix(g, as_bits(b), kinds[2], b_map(depth, columns, kinds[2]))
+    third = read_matrix(g, as_bits(c), kinds[3], c_map(rows, columns))
+    total = tensor_sum(first, second, third, (kinds[0], kinds[1]), m.chip_sums)
+    if clamped:
+        total = np.clip(total, -(2.0**31), 2.0**31 - 1)
+    return write_matrix(g, total, kinds[0], c_map(rows, columns))
+
+
+# ---- ldmatrix and stmatrix: 8x8 tiles of 16-bit elements; lane l gives the address of row l % 8 of tile l / 8 ----
+
+
+def tiles_of(i: Instruction, mods: Mods) -> tuple[int, bool]:
+    mods.flag("sync", "aligned", "shared", "shared::cta")
+    if mods.choose("m8n8", "m16n16", "m8n16", "m16n8") != "m8n8" or mods.choose("b16", "b8", "b8x16") != "b16":
+        raise PtxError(f"{i.site}: only tiles of m8n8 and b16 are known")
+    return int(mods.choose("x1", "x2", "x4")[1]), mods.flag("trans")
+
+
+@opcode("ldmatrix")
+def emit_ldmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
+    count, turned = tiles_of(i, mods)
+    with b.guarded() as lanes:
+        address = row_addresses(b, i.operands[1], count)
+        b.assign_many(
+            items(i.operands[0]),
+            f"load_tiles(m, {lanes}, {address}, {offset_of(i.operands[1])}, {count}, {turned}, {b.index})",
+            "u4",
+        )
+
+
+@opcode("stmatrix")
+def emit_stmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
+    count, turned = tiles_of(i, mods)
+    with b.guarded() as lanes:
+        address = row_addresses(b, i.operands[0], count)
+        values = ", ".join(b.read(item, "u4") for item in items(i.operands[1]))
+        b.line(f"store_tiles(m, {lanes}, {address}, {offset_of(i.operands[0])}, {count}, {turned}, {b.index}, [{values}])")
+
+
+def row_addresses(b: Builder, operand: Operand, count: int) -> str:
+    """Only the first 8 * count lanes give addresses; those of the others are ignored."""
+    if count == 4:
+        return b.address(operand, "shared")
+    key, base = b.base(operand)
+    return b.once(("rows", count, *key), f"rows_at(m, {b.lanes}, {base}, {8 * count}, {b.index})", "a")
+
+
+@runtime
+def rows_at(m: Machine, g: Lanes, base: Array, count: int, site: int) -> Address:
+    lanes = g.where(g.lane < count)
+    assert lanes is not None
+    return m.shared_at(lanes, np.broadcast_to(base, (g.n,)) if lanes is g else np.broadcast_to(base, (g.n,))[lanes.within], site)
+
+
+@runtime
+def load_tiles(m: Machine, g: Lanes, address: Address, offset: int, count: int, turned: bool, site: int) -> list[Array]:
+    whole_warps(m, g, site)
+    rows = np.broadcast_to(address.load(offset, np.dtype("c16"), site), (g.warps * 8 * count,))
+    tiles = np.ascontiguousarray(rows).view("u2").reshape(g.warps, count, 8, 8)
+    if turned:
+        tiles = np.ascontiguousarray(tiles.swapaxes(2, 3))
+    words = tiles.view("u4").reshape(g.warps, count, 32)
+    return [g.flat(words[:, number]) for number in range(count)]
+
+
+@runtime
+def store_tiles(
+    m: Machine, g: Lanes, address: Address, offset: int, count: int, turned: bool, site: int, values: list[Array]
+) -> None:
+    whole_warps(m, g, site)
+    words = np.stack([g.dense(value) for value in values], axis=1)
+    tiles = np.ascontiguousarray(words).view("u2").reshape(g.warps, count, 8, 8)
+    if turned:
+        tiles = np.ascontiguousarray(tiles.swapaxes(2, 3))
+    address.store(offset, site, tiles.reshape(-1).view("c16"))
+
+
+@opcode("movmatrix")
+def emit_movmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.flag("sync", "aligned", "m8n8", "trans", "b16")
+    with b.guarded() as lanes:
+        b.assign(i.operands[0], f"turn_tile(m, {lanes}, {b.read(i.operands[1], 'u4')}, {b.index})", "u4")
+
+
+@runtime
+def turn_tile(m: Machine, g: Lanes, value: Array, site: int) -> Array:
+    whole_warps(m, g, site)
+    tile = np.ascontiguousarray(g.dense(value)).view("u2").reshape(g.warps, 8, 8)
+    return g.flat(np.ascontiguousarray(tile.swapaxes(1, 2)).view("u4").reshape(g.warps, 32))

@@ -1,0 +1,272 @@
+"""What the lanes of a warp and the warps of a block do together: shuffles, votes, barriers.
+
+A collective works on rows of 32 lanes. A lane that the member mask names must be here, unless it has exited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
+from lapidist.machine.faults import Divergence, PtxError
+from lapidist.machine.lanes import Lanes
+from lapidist.machine.ptx.values import Imm, Instruction, Operand, Pair, Reg
+
+if TYPE_CHECKING:
+    from lapidist.machine.state import Machine
+
+Array = np.ndarray
+LANE = np.arange(32)
+BIT = np.uint32(1) << LANE.astype(np.uint32)
+
+
+def mask_bits(rows: Array) -> Array:
+    """(warps, 32) booleans to one 32-bit mask a warp."""
+    return (rows * BIT).sum(axis=1, dtype=np.uint32)
+
+
+@runtime
+def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
+    """(warps, 32): who takes part. All lanes here must name the same set, and all lanes named must be here."""
+    present = g.present
+    masks = g.dense(mask)
+    named = (masks[:, :, None] >> LANE.astype(np.uint32)) & np.uint32(1) if mask.shape[0] > 1 else None
+    if named is None:
+        wanted = np.broadcast_to((mask[0] & BIT) != 0, present.shape)
+    else:
+        # Rows of a warp may hold several disjoint masks; each lane must be in its own.
+        own = mask_bits(present)[:, None]
+        wanted = (np.bitwise_or.reduce(np.where(present, masks, 0), axis=1)[:, None] & BIT) != 0
+        if ((masks & ~own)[present] & ~m.exited_mask(g)[g.row if not g.whole else np.repeat(np.arange(g.warps), 32)]).any():
+            missing_member(m, g, wanted & ~present, site)
+    absent = wanted & ~present
+    if absent.any() and (absent & ~m.exited_rows(g)).any():
+        missing_member(m, g, absent & ~m.exited_rows(g), site)
+    return wanted & present
+
+
+@runtime
+def meet(m: Machine, g: Lanes, mask: Array, site: int) -> None:
+    """bar.warp.sync orders memory; shuffles, votes and matrix instructions wait for the warp and do not."""
+    members(m, g, mask, site)
+    m.warp_barrier(g)
+
+
+def missing_member(m: Machine, g: Lanes, absent: Array, site: int) -> None:
+    row, lane = np.argwhere(absent)[0]
+    position = int(np.flatnonzero(g.row == row)[0])
+    rule = f"the member mask names lane {lane}, which is not at this instruction with the others"
+    raise m.fault(Divergence, rule, site, g, position)
+
+
+# ---- shuffles ----
+
+
+@runtime
+def shuffle(
+    m: Machine, g: Lanes, mode: str, value: Array, by: Array, clamp: Array, mask: Array, site: int
+) -> tuple[Array, Array]:
+    """(values, in range). A lane out of range keeps its own value."""
+    members(m, g, mask, site)
+    by, clamp = g.dense(by).astype(np.int64), g.dense(clamp).astype(np.int64)
+    segment, limit = (clamp >> 8) & 31, clamp & 31
+    top = (LANE & segment) | (limit & ~segment)
+    low = LANE & segment
+    by = by & 31
+    source = {"up": LANE - by, "down": LANE + by, "bfly": LANE ^ by, "idx": low | (by & ~segment)}[mode]
+    inside = source >= top if mode == "up" else source <= top
+    source = np.where(inside, source, LANE) & 31
+    rows = np.take_along_axis(g.dense(value), source, axis=1)
+    return g.flat(rows), g.flat(inside)
+
+
+@opcode("shfl.sync")
+def emit_shuffle(b: Builder, i: Instruction, mods: Mods) -> None:
+    mode = mods.choose("up", "down", "bfly", "idx")
+    mods.type()
+    with b.guarded() as lanes:
+        value, by, clamp, mask = (b.read(operand, "u4") for operand in i.operands[1:5])
+        assign_pair(b, i.operands[0], f"shuffle(m, {lanes}, {mode!r}, {value}, {by}, {clamp}, {mask}, {b.index})")
+
+
+def assign_pair(b: Builder, target: Operand, text: str) -> None:
+    """A word and a predicate to d|p, or only the word to d."""
+    found = b.new()
+    b.line(f"{found} = {text}")
+    b.assign(target.first if isinstance(target, Pair) else target, f"{found}[0]", "u4")
+    if isinstance(target, Pair):
+        b.assign(target.second, f"{found}[1]", "b1")
+
+
+# ---- votes and matches ----
+
+
+@runtime
+def vote(m: Machine, g: Lanes, mode: str, flags: Array, mask: Array, site: int) -> Array:
+    taking_part = members(m, g, mask, site)
+    rows = g.dense(flags)
+    true = mask_bits(rows & taking_part)
+    whole = mask_bits(taking_part)
+    answer = {"ballot": true, "any": true != 0, "all": true == whole, "uni": (true == 0) | (true == whole)}[mode]
+    return g.flat(np.repeat(answer[:, None], 32, axis=1))
+
+
+@opcode("vote.sync")
+def emit_vote(b: Builder, i: Instruction, mods: Mods) -> None:
+    mode = mods.choose("ballot", "any", "all", "uni")
+    code = code_of(mods.type())
+    with b.guarded() as lanes:
+        text = f"vote(m, {lanes}, {mode!r}, {b.read(i.operands[1], 'b1')}, {b.read(i.operands[2], 'u4')}, {b.index})"
+        b.assign(i.operands[0], text, code)
+
+
+@opcode("activemask")
+def emit_activemask(b: Builder, i: Instruction, mods: Mods) -> None:
+    mods.type()
+    with b.guarded() as lanes:
+        b.assign(i.operands[0], f"active_mask({lanes})", "u4")
+
+
+@runtime
+def active_mask(g: Lanes) -> Array:
+    return g.flat(np.repeat(mask_bits(g.present)[:, None], 32, axis=1))
+
+
+@runtime
+def match(m: Machine, g: Lanes, mode: str, value: Array, mask: Array, site: int) -> tuple[Array, Array]:
+    taking_part = members(m, g, mask, site)
+    rows = g.dense(value)
+    same = (rows[:, :, None] == rows[:, None, :]) & taking_part[:, None, :]
+    if mode == "any":
+        return g.flat((same * BIT).sum(axis=2, dtype=np.uint32)), np.array([True])
+    whole = (same | ~taking_part[:, None, :]).all(axis=2) & taking_part
+    return g.flat(np.where(whole, mask_bits(taking_part)[:, None], np.uint32(0))), g.flat(whole)
+
+
+@opcode("match")
+def emit_match(b: Builder, i: Instruction, mods: Mods) -> None:
+    mode = mods.choose("any", "all")
+    mods.flag("sync")
+    code = code_of(mods.type())
+    with b.guarded() as lanes:
+        value, mask = b.read(i.operands[1], code), b.read(i.operands[2], "u4")
+        assign_pair(b, i.operands[0], f"match(m, {lanes}, {mode!r}, {value}, {mask}, {b.index})")
+
+
+@runtime
+def elect(m: Machine, g: Lanes, mask: Array, site: int) -> tuple[Array, Array]:
+    """(leader, am I the leader): the lowest member, as the chip does."""
+    taking_part = members(m, g, mask, site)
+    leader = np.argmax(taking_part, axis=1)
+    return g.flat(np.repeat(leader[:, None].astype("u4"), 32, axis=1)), g.flat(leader[:, None] == LANE)
+
+
+@opcode("elect.sync")
+def emit_elect(b: Builder, i: Instruction, mods: Mods) -> None:
+    if not isinstance(i.operands[0], Pair):
+        raise PtxError(f"{i.site}: elect needs two destinations, d|p")
+    with b.guarded() as lanes:
+        assign_pair(b, i.operands[0], f"elect(m, {lanes}, {b.read(i.operands[1], 'u4')}, {b.index})")
+
+
+@runtime
+def reduce_warp(m: Machine, g: Lanes, operation: str, value: Array, mask: Array, site: int) -> Array:
+    taking_part = members(m, g, mask, site)
+    function = {
+        "add": np.add,
+        "min": np.minimum,
+        "max": np.maximum,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+    }
+    limits = np.iinfo(value.dtype)
+    neutral = {"min": limits.max, "max": limits.min, "and": limits.max}.get(operation, 0)
+    rows = np.where(taking_part, g.dense(value), value.dtype.type(neutral))
+    total = function[operation].reduce(rows, axis=1).astype(value.dtype)
+    return g.flat(np.repeat(total[:, None], 32, axis=1))
+
+
+@opcode("redux.sync")
+def emit_redux(b: Builder, i: Instruction, mods: Mods) -> None:
+    operation = mods.choose("add", "min", "max", "and", "or", "xor")
+    kind = mods.type()
+    code = code_of(kind)
+    if code[0] == "f":
+        raise PtxError(f"{i.site}: redux of floats is not known")
+    with b.guarded() as lanes:
+        text = f"reduce_warp(m, {lanes}, {operation!r}, {b.read(i.operands[1], code)}, {b.read(i.operands[2], 'u4')}, {b.index})"
+        b.assign(i.operands[0], text, code)
+
+
+# ---- barriers of a block and of a cluster ----
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierRequest:
+    """What the scheduler is asked at the end of a block: per lane a barrier id; `count` None means all threads."""
+
+    action: str  # "sync", "arrive", "cluster arrive", "cluster wait"
+    number: Array
+    count: Array | None
+    site: int
+    aligned: bool = True
+    # bar.red: what each lane brings, how it is reduced, and the register that gets the result.
+    value: Array | None = None
+    operation: str = ""
+    register: int = -1
+
+
+runtime(BarrierRequest)
+
+
+@opcode("bar", "barrier")
+def emit_barrier(b: Builder, i: Instruction, mods: Mods) -> None:
+    aligned = i.opcode == "bar" or "aligned" in mods.rest
+    if mods.flag("cluster"):
+        action = "cluster " + mods.choose("arrive", "wait")
+        order = mods.choose("release", "acquire", "relaxed", default="")
+        mods.flag("aligned")
+        b.result = (
+            f"BarrierRequest({action + ' ' + order!r}, {b.program.constant(np.array([0], 'u4'))}, None, {b.index}, {aligned})"
+        )
+        return
+    mods.flag("cta", "aligned")
+    if mods.flag("warp"):
+        mods.flag("sync")
+        with b.guarded() as lanes:
+            b.line(f"meet(m, {lanes}, {b.read(i.operands[0], 'u4')}, {b.index})")
+        return
+    if mods.flag("red"):
+        emit_reducing_barrier(b, i, mods, aligned)
+        return
+    action = mods.choose("sync", "arrive")
+    number, count = i.operands[0], i.operands[1] if len(i.operands) > 1 else None
+    if isinstance(number, Imm) and not 0 <= number.value <= 15:
+        raise PtxError(f"{i.site}: a block has barriers 0 to 15")
+    shown = "None" if count is None else b.read(count, "u4")
+    b.result = f"BarrierRequest({action!r}, {b.read(number, 'u4')}, {shown}, {b.index}, {aligned})"
+
+
+def emit_reducing_barrier(b: Builder, i: Instruction, mods: Mods, aligned: bool) -> None:
+    """The scheduler writes the result when the barrier opens."""
+    operation = mods.choose("popc", "and", "or")
+    mods.type()
+    target, number, *counts, flag = i.operands
+    if not isinstance(target, Reg):
+        raise PtxError(f"{i.site}: the destination must be a register")
+    shown = b.read(counts[0], "u4") if counts else "None"
+    slot = b.program.slots[target.name]
+    request = f"'sync', {b.read(number, 'u4')}, {shown}, {b.index}, {aligned}, {b.read(flag, 'b1')}, {operation!r}, {slot}"
+    b.result = f"BarrierRequest({request})"
+
+
+def reduced(operation: str, parts: list[Array]) -> Array:
+    """One value for all who wait at a bar.red."""
+    if operation == "popc":
+        return np.array([sum(int(part.sum()) for part in parts)], np.uint32)
+    whole = [bool(part.all() if operation == "and" else part.any()) for part in parts]
+    return np.array([all(whole) if operation == "and" else any(whole)])

@@ -1,0 +1,349 @@
+"""PTX text to instructions.
+
+The grammar covers what compilers emit: nested scopes (inline asm), several statements on a line, vectors, tensor
+coordinates, initialised module variables, `.loc`. Names are resolved here: a register or label declared in an inner
+scope gets a name of its own, so the later passes see one flat list.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from bisect import bisect_right
+from dataclasses import replace
+from functools import lru_cache
+
+from lapidist.machine.faults import PtxError, Site
+from lapidist.machine.ptx.operands import OperandParser, Scope, parse_number
+from lapidist.machine.ptx.values import TYPE_BYTES, Instruction, Kernel, Parameter, Reg, Sym, Variable, flatten
+from lapidist.visible import brief, visible
+
+
+@lru_cache(maxsize=64)
+def parse_kernel(text: str, entry: str) -> Kernel:
+    """The kernel `entry` of a PTX module, with the module's variables that it uses."""
+    return ModuleParser(text).kernel(entry)
+
+
+# ---- reading the module ----
+
+BLANKS = {ord(blank): " " for blank in "\r\v\f"}
+COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.S)
+LINE_DIRECTIVE = re.compile(r"\.(version|target|address_size|file|loc)\b[^\n]*")
+LINKAGE = re.compile(r"\.(visible|extern|weak|common)\b")
+FUNCTION = re.compile(r"\.(entry|func)\b")
+REGISTER = re.compile(r"\.reg\b\s*((?:\.\w+\s*)+)(.*)", re.S)
+VARIABLE = re.compile(r"\.(global|const|shared|local|param)\b(.*)", re.S)
+LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
+FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
+LOC = re.compile(r"\.loc\s+(\d+\s+\d+\s+\d+)(?:.*inlined_at\s+(\d+\s+\d+\s+\d+))?")
+MOST_REGISTERS = 1 << 20
+MOST_ALIGNMENT = 1 << 16
+# Of a variable; of a parameter, or all of a kernel's together.
+MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "const": 64 << 10, "global": 1 << 32, "param": 32764}
+MOST_DIGITS = 18  # of an extent or alignment: more are no number that fits anywhere
+
+
+class ModuleParser:
+    """Splits the text into module variables and kernel bodies, keeping line numbers."""
+
+    def __init__(self, text: str) -> None:
+        text = visible(text.translate(BLANKS))  # names of files reach terminals
+        self.lines = text.splitlines()
+        self.files = {int(number): name.rsplit("/", 1)[-1] for number, name in FILE.findall(text)}
+        # Comments become blanks of the same length: offsets and lines stay right.
+        self.text = COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+        self.starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
+        self.variables: dict[str, Variable] = {}
+        self.entries: dict[str, tuple[str, int, int]] = {}
+        target = re.search(r"\.target\s+(\w+)", self.text)
+        self.target = target.group(1) if target else "sm_80"
+        self.scan()
+
+    def line_of(self, position: int) -> int:
+        return bisect_right(self.starts, position)
+
+    def error(self, position: int, problem: str) -> PtxError:
+        line = self.line_of(position)
+        shown = self.lines[line - 1].strip() if line <= len(self.lines) else ""
+        return PtxError(f"PTX line {line}: {problem}: {brief(shown)!r}")
+
+    def scan(self) -> None:
+        """Walk the module's top level."""
+        position = 0
+        while (position := self.skip_blank(position)) < len(self.text):
+            if match := LINE_DIRECTIVE.match(self.text, position) or LINKAGE.match(self.text, position):
+                position = match.end()
+            elif self.text.startswith(".section", position):
+                position = self.matching(self.find("{", position)) + 1
+            elif FUNCTION.match(self.text, position):
+                position = self.scan_function(position)
+            elif VARIABLE.match(self.text, position):
+                end = self.find(";", position)
+                for variable in parse_variables(self.text[position:end], self, position):
+                    self.variables[variable.name] = variable
+                position = end + 1
+            else:
+                raise self.error(position, "not a module-level directive")
+
+    def scan_function(self, position: int) -> int:
+        """Remember where an entry's header and body are; functions are only skipped."""
+        brace, semicolon = self.text.find("{", position), self.text.find(";", position)
+        if brace < 0 or 0 <= semicolon < brace:
+            if semicolon < 0:
+                raise self.error(position, "a function without body or ';'")
+            return semicolon + 1
+        end = self.matching(brace)
+        header = self.text[position:brace]
+        if match := re.match(r"\.entry\s+([\w$]+)", header):
+            self.entries[match.group(1)] = (header, brace, end)
+        return end + 1
+
+    def kernel(self, entry: str) -> Kernel:
+        if entry not in self.entries:
+            known = ", ".join(self.entries) or "none"
+            raise PtxError(f"entry: the module has no kernel {entry!r}; it has: {known}")
+        header, brace, end = self.entries[entry]
+        kernel = Kernel(entry, self.target, parameters=parse_parameters(header, self, brace - len(header)))
+        if kernel.parameter_bytes > MOST_BYTES["param"]:
+            rule = f"a kernel has at most {MOST_BYTES['param']} bytes of parameters, {entry} {kernel.parameter_bytes}"
+            raise self.error(brace - len(header), rule)
+        kernel.most_threads = math.prod(block_rule(header, "maxntid") or (0,))
+        kernel.required_block = block_rule(header, "reqntid")
+        BodyParser(self, kernel).parse(brace + 1, end)
+        used = {item.name for i in kernel.instructions for op in i.operands for item in flatten(op) if isinstance(item, Sym)}
+        for name in self.with_pointers(used):
+            kernel.variables.setdefault(name, self.variables[name])
+        return kernel
+
+    def with_pointers(self, names: set[str]) -> list[str]:
+        """Module variables among `names`, in order of declaration, with those that their initial values point to."""
+        wanted, queue = set(), [name for name in names if name in self.variables]
+        while queue:
+            name = queue.pop()
+            if name not in wanted:
+                wanted.add(name)
+                queue += [target for _, target in self.variables[name].pointers if target in self.variables]
+        return [name for name in self.variables if name in wanted]
+
+    def skip_blank(self, position: int) -> int:
+        while position < len(self.text) and self.text[position].isspace():
+            position += 1
+        return position
+
+    def find(self, what: str, position: int) -> int:
+        found = self.text.find(what, position)
+        if found < 0:
+            raise self.error(position, f"no {what!r} closes this")
+        return found
+
+    def matching(self, brace: int) -> int:
+        depth = 0
+        for match in re.compile(r"[{}]").finditer(self.text, brace):
+            depth += 1 if match.group() == "{" else -1
+            if depth == 0:
+                return match.start()
+        raise self.error(brace, "no '}' closes this")
+
+
+def block_rule(header: str, directive: str) -> tuple[int, ...]:
+    """The extents of a block that a directive behind the parameters names, x, y and z; () without it."""
+    match = re.search(rf"\.{directive}\s+(\d+(?:\s*,\s*\d+)*)", header)
+    extents = [int(number) for number in match.group(1).split(",")] if match else []
+    return tuple([*extents, 1, 1][:3]) if extents else ()
+
+
+def whole(digits: str, what: str, module: ModuleParser, position: int) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise module.error(position, f"{what} has at most {MOST_DIGITS} digits")
+    return int(digits)
+
+
+def alignment(attributes: str, default: int, module: ModuleParser, position: int) -> int:
+    match = re.search(r"\.align\s+([0-9]+)", attributes)
+    found = whole(match.group(1), "an alignment", module, position) if match else default
+    if not 1 <= found <= MOST_ALIGNMENT or found & (found - 1):
+        raise module.error(position, f"an alignment is a power of two up to {MOST_ALIGNMENT}, got {found}")
+    return found
+
+
+def parse_parameters(header: str, module: ModuleParser, position: int) -> dict[str, Parameter]:
+    """Offsets follow the ABI: each parameter at its own alignment."""
+    parameters: dict[str, Parameter] = {}
+    end = 0
+    for declared in header.partition("(")[2].partition(")")[0].split(","):
+        words = re.findall(r"\.\w+|[\w$]+|\S", declared)  # .param .align 64 .b8 name [128]
+        if not words and not parameters:
+            continue
+        if words[-1:] == ["]"] and words[-3:-2] == ["["] and words[-2].isdecimal():
+            count, words = words[-2], words[:-3]
+        else:
+            count = "1"
+        kinds = [word[1:] for word in words if word[1:] in TYPE_BYTES and word[0] == "."]
+        if words[:1] != [".param"] or not kinds or not re.fullmatch(r"[\w$]+", words[-1]):
+            raise module.error(
+                position, f"a parameter needs .param, a type that the machine knows and a name, got {brief(' '.join(words))!r}"
+            )
+        attributes = "" if ".ptr" in words else " ".join(words)  # .ptr: what is pointed to is aligned so
+        size = TYPE_BYTES[kinds[0]]
+        align = alignment(attributes, size, module, position)
+        start = -(-end // align) * align
+        end = start + size * whole(count, "an extent", module, position)
+        parameters[words[-1]] = Parameter(words[-1], start, end - start, kinds[0])
+    return parameters
+
+
+def parse_variables(text: str, module: ModuleParser, position: int) -> list[Variable]:
+    """`.shared .align 4 .b8 name[64], other;` and its like in every space."""
+    match = VARIABLE.match(text)
+    if match is None:
+        raise module.error(position, "not a variable declaration")
+    space, rest = match.groups()
+    vector = re.search(r"\.v([24])\b", rest)
+    kinds = [word for word in re.findall(r"\.(\w+)", rest.split("=")[0]) if word in TYPE_BYTES]
+    if not kinds:
+        raise module.error(position, "a variable without a known type")
+    size = TYPE_BYTES[kinds[0]] * (int(vector.group(1)) if vector else 1)
+    align = alignment(rest, size, module, position)
+    names = re.sub(r"\.align\s+\d+|\.attribute\([^)]*\)|\.\w+", " ", rest.split("=")[0], flags=0)
+    try:
+        data, pointers = parse_initialiser(rest.partition("=")[2], kinds[0])
+    except ValueError as error:
+        raise module.error(position, f"the initial value is not a number ({error})") from error
+    variables = []
+    for name, dims in re.findall(r"([\w$%]+)\s*((?:\[\s*\d*\s*\])*)", names):
+        count = 1
+        for dim in re.findall(r"\[\s*(\d*)\s*\]", dims):
+            count *= whole(dim or "0", "an extent", module, position)
+        if len(data) > size * count and dims.replace(" ", "") != "[]":
+            raise module.error(position, f"{name} has {size * count} bytes, its initial value {len(data)}")
+        if size * count > MOST_BYTES.get(space, size * count):
+            most = f"a .{space} variable has at most {MOST_BYTES[space]} bytes"
+            raise module.error(position, f"{most}, {name} {size * count}")
+        variables.append(Variable(name, space, align, max(size * count, len(data)), data, pointers))
+    return variables
+
+
+def parse_initialiser(text: str, kind: str) -> tuple[bytes, tuple[tuple[int, str], ...]]:
+    """The bytes of `= {1, 2}` or `= 5`, and (offset, name) of the addresses among them."""
+    data, pointers = b"", []
+    size = TYPE_BYTES[kind]
+    for token in re.findall(r"generic\(\s*[\w$]+\s*\)|-?[\w$.]+", text.replace("{", " ").replace("}", " ")):
+        if name := re.fullmatch(r"generic\(\s*([\w$]+)\s*\)|([A-Za-z_$][\w$]*)", token):
+            pointers.append((len(data), name.group(1) or name.group(2)))
+            data += bytes(size)
+            continue
+        value = parse_number(token.lstrip("-"))
+        bits = value.value if not token.startswith("-") else -value.value
+        if value.kind == "f64" and kind == "f32":
+            bits = struct.unpack("<I", struct.pack("<f", struct.unpack("<d", struct.pack("<Q", bits))[0]))[0]
+        data += (bits % (1 << 8 * size)).to_bytes(size, "little")
+    return data, tuple(pointers)
+
+
+# ---- reading a body ----
+
+
+class BodyParser:
+    """Statements of one kernel body, first split, then resolved once all labels of a scope are known."""
+
+    def __init__(self, module: ModuleParser, kernel: Kernel) -> None:
+        self.module, self.kernel = module, kernel
+        self.source = ""
+        self.inlined_at: dict[str, str | None] = {}  # by file, line and column
+        self.scopes = 0
+
+    def parse(self, position: int, end: int) -> None:
+        scope = Scope(None, 0)
+        statements: list[tuple[Scope, str, int, str]] = []
+        text = self.module.text
+        while (position := self.module.skip_blank(position)) < end:
+            if text[position] == "{":
+                self.scopes += 1
+                scope, position = Scope(scope, self.scopes), position + 1
+            elif text[position] == "}":
+                if scope.parent is None:
+                    raise self.module.error(position, "'}' without '{'")
+                scope, position = scope.parent, position + 1
+            elif match := LINE_DIRECTIVE.match(text, position):
+                self.read_loc(match.group())
+                position = match.end()
+            elif match := LABEL.match(text, position):
+                statements.append((scope, "label " + scope.declare(match.group(1)), position, ""))
+                position = match.end()
+            else:
+                stop = self.module.find(";", position)
+                self.statement(scope, text[position:stop], position, statements)
+                position = stop + 1
+        self.resolve(statements)
+
+    def read_loc(self, text: str) -> None:
+        """The line, and those that it was inlined at: each stands in a directive of its own shortly before."""
+        if match := LOC.match(text):
+            here, outer = match.groups()
+            self.inlined_at[here] = outer
+            chain = [here]
+            while (outer := self.inlined_at.get(chain[-1])) and outer not in chain:
+                chain.append(outer)
+            self.source = ", inlined at ".join(self.line_of(place) for place in chain)
+
+    def line_of(self, place: str) -> str:
+        number, line, _ = place.split()
+        return f"{self.module.files.get(int(number), '?')}:{line}"
+
+    def statement(self, scope: Scope, text: str, position: int, statements: list[tuple[Scope, str, int, str]]) -> None:
+        """Declarations take effect at once; instructions wait until all labels are known."""
+        if match := REGISTER.match(text):
+            self.declare_registers(scope, match, position)
+        elif VARIABLE.match(text):
+            for variable in parse_variables(text, self.module, position):
+                if variable.space == "param":  # an argument or result of a call: each thread has its own
+                    variable = replace(variable, space="local")
+                self.kernel.variables[scope.declare(variable.name)] = variable
+        elif text.startswith(".pragma") or not text.strip():
+            pass
+        else:
+            statements.append((scope, text.strip(), position, self.source))
+
+    def declare_registers(self, scope: Scope, match: re.Match[str], position: int) -> None:
+        kind = match.group(1).split()[-1].lstrip(".")
+        if kind not in TYPE_BYTES:
+            raise self.module.error(position, f"unknown register type .{kind}")
+        for item in match.group(2).split(","):
+            base, _, count = item.strip().partition("<")
+            number = count.rstrip("> ")
+            if count and not (number.isdigit() and int(number) <= MOST_REGISTERS):
+                raise self.module.error(position, f"{item.strip()} is not NAME<COUNT> with at most {MOST_REGISTERS} registers")
+            names = [base] if not count else [f"{base}{n}" for n in range(int(number))]
+            for name in names:
+                self.kernel.registers[scope.declare(name)] = kind
+
+    def resolve(self, statements: list[tuple[Scope, str, int, str]]) -> None:
+        kernel = self.kernel
+        for scope, text, position, source in statements:
+            if text.startswith("label "):
+                kernel.labels[text[6:]] = len(kernel.instructions)
+            elif text.startswith(".branchtargets"):
+                # The label that names the table stands just before it.
+                name = next(reversed(kernel.labels), None)
+                if name is None:
+                    raise self.module.error(position, "a table of branch targets without a label before it")
+                targets = re.findall(r"[\w$%]+", text.removeprefix(".branchtargets"))
+                kernel.branch_tables[name] = tuple(scope.find(target) or target for target in targets)
+            else:
+                kernel.instructions.append(self.instruction(scope, text, position, source))
+
+    def instruction(self, scope: Scope, text: str, position: int, source: str) -> Instruction:
+        shown = " ".join(text.split())
+        site = Site(self.kernel.name, self.module.line_of(position), shown + ";", source)
+        match = re.match(r"(?:@(!?)\s*([\w$%]+)\s+)?([a-z]\w*)((?:(?:\.|::)\w+)*)\s*(.*)", shown, re.S)
+        if match is None:
+            raise PtxError(f"{site}: not an instruction")
+        negated, guard, opcode, mods, rest = match.groups()
+        parser = OperandParser(rest, scope, self.kernel, site)
+        predicate = parser.name(guard) if guard else None
+        if predicate is not None and not isinstance(predicate, Reg):
+            raise PtxError(f"{site}: the guard {guard} is not a declared predicate")
+        modifiers = tuple(re.findall(r"\.(\w+(?:::\w+)*)", mods))
+        return Instruction(opcode, modifiers, parser.all(), predicate, bool(negated), site)

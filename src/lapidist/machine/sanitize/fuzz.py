@@ -1,0 +1,153 @@
+"""The fuzzed schedule: every warp on its own, random priorities, blocks in shuffled order in a rolling set of slots.
+
+The warp with the highest priority sprints; priorities are redrawn every few dozen picks. That puts long distances
+between warps, which lockstep never does, and finds missing barriers; a warp passed over too often runs next, so
+spinning warps cannot starve the one they wait for. A seed replays a schedule.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lapidist.machine.lanes import Cohort, Lanes
+from lapidist.machine.sanitize.lazy import LazyCopies
+from lapidist.machine.sanitize.lazy_products import LazyProducts
+from lapidist.machine.sanitize.sanitizer import Sanitizer
+from lapidist.machine.scheduler import AGE_LIMIT, Barrier, Scheduler
+from lapidist.machine.state import Machine
+
+Array = np.ndarray
+REDRAW = 40
+ENGINE_CHANCE = 0.02
+AHEAD_CHANCE = 0.25
+
+
+class FuzzedScheduler(Scheduler):
+    def __init__(self, machine: Machine, sanitizer: Sanitizer, seed: int, budget: int) -> None:
+        self.random = np.random.default_rng(seed)
+        size = machine.geometry.cluster_size
+        clusters = self.random.permutation(machine.geometry.blocks // size)
+        super().__init__(machine, (clusters[:, None] * size + np.arange(size)).reshape(-1).tolist(), budget)
+        self.sanitizer = sanitizer
+        self.lazy = LazyCopies(sanitizer)
+        machine.copies = self.lazy
+        machine.products = LazyProducts(sanitizer)
+        self.free = list(range(machine.slots // size))
+        self.living: dict[int, int] = {}
+        self.winner: Cohort | None = None
+        self.picks = self.drawn = self.redrawn = 0
+
+    # -- residency --
+
+    def admit(self) -> bool:
+        """A cluster starts as soon as one has ended."""
+        if not self.pending or not self.free:
+            return False
+        size, geometry = self.m.geometry.cluster_size, self.m.geometry
+        while self.pending and self.free:
+            place = self.free.pop(int(self.random.integers(len(self.free))))
+            blocks, self.pending = self.pending[:size], self.pending[size:]
+            slots = np.arange(place * size, place * size + size)
+            self.begin(slots, np.array(blocks))
+            self.on_progress(geometry.blocks - len(self.pending), geometry.blocks)
+            self.living[place] = size * geometry.warps
+            for slot, block in zip(slots.tolist(), blocks, strict=True):
+                for start in range(0, geometry.threads, 32):
+                    threads = np.arange(start, min(start + 32, geometry.threads))
+                    same = np.ones(len(threads), np.int64)
+                    self.start(Cohort(same * slot, same * block, threads, geometry, self.registers()))
+        return True
+
+    def retire(self, cohort: Cohort) -> None:
+        before = len(self.cohorts)
+        super().retire(cohort)
+        if len(self.cohorts) < before:
+            place = int(cohort.slot[0]) // self.m.geometry.cluster_size
+            self.living[place] -= 1
+            if self.living[place] == 0:
+                self.free.append(place)
+                self.admit()
+
+    def leave(self, cohort: Cohort, lanes: Lanes, leaving: Array, after: int) -> None:
+        gone = lanes.where(leaving)
+        if gone is not None:
+            self.lazy.leave(gone)
+        super().leave(cohort, lanes, leaving, after)
+
+    def run(self) -> None:
+        self.admit()
+        super().run()
+        self.sanitizer.finish()
+
+    def step(self, cohort: Cohort, number: int) -> None:
+        lanes, _ = cohort.groups[number]
+        self.sanitizer.suspects.enter(lanes, self.m.program.blocks[number])
+        super().step(cohort, number)
+
+    @property
+    def together(self) -> bool:
+        """Even a single warp comes to a barrier one by one: the clocks want to know."""
+        return False
+
+    # -- choice --
+
+    def choose(self) -> tuple[Cohort, int] | None:
+        self.picks += 1
+        if self.lazy.engine and self.random.random() < ENGINE_CHANCE:
+            self.run_engine()
+            self.wake()
+        # The winner sprints: it stays until it waits or priorities are redrawn.
+        if self.winner is None or not self.winner.groups or self.picks - self.drawn >= REDRAW:
+            self.draw()
+        return None if self.winner is None else (self.winner, self.place_in(self.winner))
+
+    def draw(self) -> None:
+        """The ready warp with the highest priority; first those that were passed over too often."""
+        ready = [cohort for cohort in self.cohorts if cohort.groups]
+        since, self.drawn = self.picks - self.drawn, self.picks
+        for cohort in ready:
+            cohort.passed += since
+        if self.picks - self.redrawn >= REDRAW:
+            self.redrawn = self.picks
+            for cohort, priority in zip(self.cohorts, self.random.random(len(self.cohorts)).tolist(), strict=True):
+                cohort.priority = priority
+        self.winner = max(ready, key=rank) if ready else None
+        if self.winner is not None:
+            self.winner.passed = 0
+
+    def place_in(self, cohort: Cohort) -> int:
+        """The lanes furthest behind, now and then others: nothing makes lanes that parted meet but what waits for the whole
+        warp. Lanes that spin let the others go on after a while."""
+        for number, (_, since) in cohort.groups.items():
+            if self.m.steps - since > AGE_LIMIT * (4 + len(self.cohorts)) and self.may_go(cohort, number):
+                return number
+        if len(cohort.groups) > 1 and self.random.random() < AHEAD_CHANCE:
+            free = [number for number in cohort.groups if not self.turn(cohort, number)[0]]
+            if free:
+                return free[int(self.random.integers(len(free)))]
+        return min(cohort.groups, key=lambda number: self.turn(cohort, number))
+
+    # -- asynchronous work --
+
+    def run_engine(self) -> None:
+        """One piece of asynchronous work happens, any of those under way."""
+        self.lazy.engine.pop(int(self.random.integers(len(self.lazy.engine))))()
+
+    def progress(self) -> bool:
+        if self.lazy.engine:
+            self.run_engine()
+            return True
+        return super().progress()
+
+    # -- clocks --
+
+    def barrier_arrival(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
+        self.sanitizer.barrier_arrival(barrier, lanes, relaxed)
+
+    def barrier_complete(self, barrier: Barrier) -> None:
+        self.sanitizer.barrier_complete(barrier)
+
+
+def rank(cohort: Cohort) -> float:
+    """Its drawn priority; beyond all of them once it was passed over too often."""
+    return cohort.passed if cohort.passed > AGE_LIMIT * 4 else cohort.priority

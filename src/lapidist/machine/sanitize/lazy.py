@@ -1,0 +1,325 @@
+"""Asynchronous work done as late as its waits allow, so that a missing wait shows.
+
+A copy's destination is marked from issue on; it lands when its thread waits for its group, or, if an mbarrier reports
+it, at a moment that the schedule draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lapidist.machine.faults import Race
+from lapidist.machine.instructions.copies import Copies, Transfer, box_positions, clip_box, element_size, swizzled
+from lapidist.machine.instructions.remote import RemoteStore
+from lapidist.machine.lanes import Cohort, Lanes
+from lapidist.machine.memory import Address, Region
+from lapidist.machine.sanitize.clocks import Message
+from lapidist.machine.sanitize.ordered import PLAIN, Scopes, warp_number
+from lapidist.machine.sanitize.sanitizer import Sanitizer
+
+Array = np.ndarray
+
+
+@dataclass(slots=True)
+class PendingCopy:
+    """One cp.async of some lanes: what is to be read where, and in which of its thread's groups each lane's part is."""
+
+    g: Lanes
+    index: Array  # lanes within the cohort
+    group: Array
+    target: Array
+    source: Array
+    size: int
+    taken: Array
+    site: int
+
+
+@dataclass
+class Queue:
+    """Asynchronous work of one warp: `group` is the number of the open group of each lane."""
+
+    group: Array
+    copies: list[PendingCopy] = field(default_factory=list)
+    bulk_group: Array = field(default_factory=lambda: np.zeros(0))
+    bulk: list[tuple[int, int, Transfer, Message]] = field(default_factory=list)
+
+
+class LazyCopies(Copies):
+    def __init__(self, sanitizer: Sanitizer) -> None:
+        super().__init__(sanitizer.m)
+        self.s = sanitizer
+        self.queues: dict[int, Queue] = {}
+        # Work that an mbarrier reports: it may happen at any moment.
+        self.engine: list[Callable[[], None]] = []
+
+    def queue(self, cohort: Cohort) -> Queue:
+        return self.queues.setdefault(id(cohort), Queue(np.zeros(cohort.n, np.int64), bulk_group=np.zeros(cohort.n, np.int64)))
+
+    # -- cp.async --
+
+    def copy(self, target: Address, target_offset: int, source: Address, source_offset: int, size: int, site: int) -> None:
+        source.find(source_offset, size, site)
+        source.check_aligned(source_offset, size, site)
+        self.pend(target, target_offset, source.own.astype(np.int64) + source_offset, size, np.array([size]), site)
+        counted(self, source, source_offset, size, site, "load")
+
+    def copy_part(
+        self, target: Address, target_offset: int, source: tuple[Array, int], size: int, taken: Array, site: int
+    ) -> None:
+        base, source_offset = source
+        lanes = target.g.where(np.broadcast_to(taken, (target.g.n,)) > 0)
+        if lanes is not None:
+            some = base if len(base) == 1 or lanes is target.g else base[np.broadcast_to(taken, (target.g.n,)) > 0]
+            address = self.m.global_at(lanes, some, site)
+            address.find(source_offset, 1, site)
+            address.check_aligned(source_offset, size, site)
+        self.pend(target, target_offset, base.astype(np.int64) + source_offset, size, taken, site)
+
+    def pend(self, target: Address, offset: int, source: Array, size: int, taken: Array, site: int) -> None:
+        target.find(offset, size, site)
+        target.check_aligned(offset, size, site)
+        counted(self, target, offset, size, site, "store")
+        g = target.g
+        self.s.launches.check(g, site)
+        positions = np.broadcast_to(target.base + offset, (g.n,))
+        self.s.touch_shared(g, positions, size, site, "store")
+        self.s.begin_landing(positions, size)
+        index = np.arange(g.cohort.n) if g.index is None else g.index
+        queue = self.queue(g.cohort)
+        everyone = (g.n,)
+        queue.copies.append(
+            PendingCopy(
+                g,
+                index,
+                queue.group[index],
+                positions,
+                np.broadcast_to(source, everyone),
+                size,
+                np.broadcast_to(taken, everyone),
+                site,
+            )
+        )
+
+    def commit(self, g: Lanes) -> None:
+        self.queue(g.cohort).group[slice(None) if g.index is None else g.index] += 1
+
+    def wait(self, g: Lanes, pending: int, site: int) -> None:
+        queue = self.queue(g.cohort)
+        last = np.full(g.cohort.n, -1)
+        chosen = slice(None) if g.index is None else g.index
+        # wait_all also covers copies that were never committed.
+        all_of_them = "wait_all" in self.m.program.kernel.instructions[site].mods
+        last[chosen] = queue.group[chosen] - (0 if all_of_them else pending + 1)
+        self.finish(queue, last)
+
+    def finish(self, queue: Queue, last: Array) -> None:
+        """Land every copy whose group is at most its lane's `last`."""
+        left = []
+        for copy in queue.copies:
+            ready = copy.group <= last[copy.index]
+            if ready.any():
+                self.land_copy(copy, ready)
+            if not ready.all():
+                left.append(keep(copy, ~ready))
+        queue.copies = left
+
+    def land_copy(self, copy: PendingCopy, ready: Array) -> None:
+        for target, source, taken, lane in zip(
+            copy.target[ready].tolist(),
+            copy.source[ready].tolist(),
+            copy.taken[ready].tolist(),
+            np.flatnonzero(ready).tolist(),
+            strict=True,
+        ):
+            part = slice(target, target + copy.size)
+            self.m.shared_bytes[part] = 0
+            if taken:
+                transfer = Transfer(copy.g, lane, copy.site, (target,), taken, True, source)
+                region, data = self.global_bytes(transfer, source, taken)
+                self.s.touch_global(copy.g, np.array([source]), taken, copy.site, "load", PLAIN, region)
+                self.m.shared_bytes[target : target + taken] = data
+        positions = copy.target[ready]
+        self.s.end_landing(positions, copy.size)
+        self.s.touch_shared(Lanes(copy.g.cohort, copy.index[ready]), positions, copy.size, copy.site, "store")
+
+    def arrive(self, g: Lanes, address: Address, offset: int, extra: bool, site: int) -> None:
+        """The barrier hears of these lanes when their copies have landed."""
+        queue = self.queue(g.cohort)
+        last = np.full(g.cohort.n, -1)
+        chosen = slice(None) if g.index is None else g.index
+        last[chosen] = queue.group[chosen]
+        positions = self.m.mbarriers.positions(address, offset, site)
+        if extra:
+            for position in positions.tolist():
+                self.m.mbarriers.find(position, address.g, site).pending += 1
+
+        def happen() -> None:
+            self.finish(queue, last)
+            self.m.mbarriers.arrive(address, offset, np.array([1]), None, False, site)
+
+        self.engine.append(happen)
+
+    # -- stores into other blocks --
+
+    def send(self, store: RemoteStore) -> None:
+        """A store is under way until its bytes are reported; a reduction may come in between others at any time."""
+        g, warp = store.address.g, warp_number(store.address.g)
+        for barrier in store.barriers.tolist():
+            self.s.check_made(g, 0, barrier, store.site)
+        if store.operation:
+            level = Scopes.level("cluster")
+            self.s.touch_shared(g, store.positions, store.nbytes, store.site, "atomic", level)
+        else:
+            self.s.touch_shared(g, store.positions, store.nbytes, store.site, "store")
+            self.s.begin_landing(store.positions, store.nbytes)
+        message = self.s.clocks.message(warp)
+        self.s.clocks.tick(warp)
+
+        def happen() -> None:
+            if not store.operation:
+                self.s.end_landing(store.positions, store.nbytes)
+            for barrier in store.barriers.tolist():
+                self.told_of(barrier, g, store.site).join(message)
+            store.land()
+
+        self.engine.append(happen)
+
+    # -- bulk copies --
+
+    def issue(self, t: Transfer) -> None:
+        s, warp = self.s, warp_number(t.g)
+        for barrier in t.barriers:
+            s.check_made(t.g, t.lane, barrier, t.site, proxy=True)
+        if not t.from_shared:
+            s.launches.check(t.g, t.site)
+        pieces = self.pieces(t)
+        if t.to_shared:
+            for start in t.shared:
+                s.touch_shared(t.g.one(t.lane), start - t.shared[0] + pieces, 16, t.site, "store", generic=False)
+                s.begin_landing(start - t.shared[0] + pieces, 16)
+        else:
+            self.check_source(t, pieces)
+        message = s.clocks.message(warp)
+        s.clocks.tick(warp)
+        if t.to_shared:
+            self.engine.append(lambda: self.arrive_bytes(t, pieces, message))
+        else:
+            queue, lane = self.queue(t.g.cohort), int(t.lane if t.g.index is None else t.g.index[t.lane])
+            queue.bulk.append((lane, int(queue.bulk_group[lane]), t, message))
+
+    def pieces(self, t: Transfer) -> Array:
+        """Positions of the 16-byte pieces in shared memory, in the first destination."""
+        start = t.shared[0]
+        if t.map is None:
+            return start + np.arange(0, t.nbytes, 16)
+        low = start & 1023
+        return start - low + swizzled(box_positions(t.map, element_size(t.map.dtype), low), t.map.swizzle)
+
+    def check_source(self, t: Transfer, pieces: Array) -> None:
+        """A store reads shared memory: written, ordered, behind a proxy fence, and left alone until waited for."""
+        pieces = self.inside_pieces(t, pieces)
+        self.s.touch_shared(t.g.one(t.lane), pieces, 16, t.site, "load")
+        self.s.check_lanes_met(t.g.one(t.lane), pieces, 16, t.site)
+        self.s.proxies.check_shared(t.g, t.lane, pieces, 16, t.site)
+        self.s.begin_reading(pieces, 16)
+
+    def inside_pieces(self, t: Transfer, pieces: Array) -> Array:
+        """What lies outside the matrix is not read."""
+        if t.map is None:
+            return pieces
+        size = element_size(t.map.dtype)
+        box = np.zeros(t.map.box[::-1], bool)
+        box[clip_box(t.map, t)[1]] = True
+        return pieces[box.reshape(-1, 16 // size).any(axis=1)]
+
+    def arrive_bytes(self, t: Transfer, pieces: Array, message: Message) -> None:
+        for start in t.shared:
+            self.s.end_landing(start - t.shared[0] + pieces, 16)
+        for barrier in t.barriers:
+            self.told_of(barrier, t.g, t.site, t.lane).join(message)
+        self.touch_matrix(t, "load")
+        self.land(t)
+
+    def told_of(self, barrier: int, g: Lanes, site: int, lane: int = 0) -> Message:
+        """What the phase under way has brought; of a barrier that its block may not have initialised yet."""
+        return self.s.arrivals[self.m.mbarriers.find(barrier, g, site, lane).address]
+
+    def touch_matrix(self, t: Transfer, what: str) -> None:
+        """Tell the race detector about the global side."""
+        level = Scopes.level("gpu") if t.operation else PLAIN
+        if t.from_shared:
+            return
+        starts, nbytes = (np.array([t.address]), t.nbytes) if t.map is None else matrix_rows(t)
+        for region, rows in self.by_region(starts):
+            positions = (rows[:, None] + np.arange(0, nbytes, self.s.grain)).reshape(-1)
+            self.s.touch_global(t.g.one(t.lane), positions, self.s.grain, t.site, what, level, region, generic=False)
+            if what == "load":
+                self.s.proxies.check_global(t.g, t.lane, positions, t.site, region)
+
+    def by_region(self, starts: Array) -> list[tuple[Region | None, Array]]:
+        """The rows of a box, together where one region has them all."""
+        first = self.m.globals.find(int(starts[0])) if len(starts) else None
+        if first is not None and first.start <= int(starts.min()) and int(starts.max()) < first.end:
+            return [(first, starts)]
+        return [(self.m.globals.find(start), starts[row : row + 1]) for row, start in enumerate(starts.tolist())]
+
+    def commit_bulk(self, g: Lanes) -> None:
+        self.queue(g.cohort).bulk_group[slice(None) if g.index is None else g.index] += 1
+
+    def wait_bulk(self, g: Lanes, pending: int, reading: bool, site: int) -> None:
+        queue = self.queue(g.cohort)
+        lanes = set(range(g.cohort.n) if g.index is None else g.index.tolist())
+        left = []
+        for entry in queue.bulk:
+            lane, group, t, _ = entry
+            if lane in lanes and group <= queue.bulk_group[lane] - 1 - pending:
+                self.land_store(t, site)
+            else:
+                left.append(entry)
+        queue.bulk = left
+
+    def land_store(self, t: Transfer, site: int) -> None:
+        """Its source was read until now, by the lane that waited: others must meet that lane before they write there."""
+        pieces = self.inside_pieces(t, self.pieces(t))
+        self.s.end_reading(pieces, 16)
+        self.s.touch_shared(t.g.one(t.lane), pieces, 16, site, "load")
+        self.touch_matrix(t, "store")
+        self.land(t)
+
+    def leave(self, g: Lanes) -> None:
+        """Lanes exit: a bulk store that still reads their block's shared memory would read someone else's."""
+        queue = self.queues.get(id(g.cohort))
+        if queue is None or not queue.bulk:
+            return
+        lanes = set(range(g.cohort.n) if g.index is None else g.index.tolist())
+        for lane, _, t, _ in queue.bulk:
+            if lane in lanes:
+                rule = "a thread exits while its bulk store still reads shared memory; cp.async.bulk.wait_group is missing"
+                raise self.m.fault(Race, rule, t.site, t.g, t.lane, t.shared[0] % self.m.shared_stride)
+
+
+def counted(copies: LazyCopies, address: Address, offset: int, size: int, site: int, what: str) -> None:
+    """Count an access without the race check, which happens elsewhere."""
+    copies.m.count(address, offset, size, site, what)
+
+
+def keep(copy: PendingCopy, left: Array) -> PendingCopy:
+    return PendingCopy(
+        copy.g, copy.index[left], copy.group[left], copy.target[left], copy.source[left], copy.size, copy.taken[left], copy.site
+    )
+
+
+def matrix_rows(t: Transfer) -> tuple[Array, int]:
+    """Where the runs of global memory start that a tensor copy touches, and their bytes."""
+    assert t.map is not None
+    size = element_size(t.map.dtype)
+    inside, _ = clip_box(t.map, t)
+    if any(low >= high for low, high in inside):
+        return np.zeros(0, np.int64), 0
+    starts = np.array([t.map.address + inside[0][0] * size])
+    for (low, high), stride in zip(inside[1:], t.map.strides, strict=True):
+        starts = (starts[:, None] + np.arange(low, high) * stride).reshape(-1)
+    return starts, (inside[0][1] - inside[0][0]) * size

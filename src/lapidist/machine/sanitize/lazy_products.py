@@ -1,0 +1,95 @@
+"""wgmma done at its wait: results are NaN until then, sources are marked as being read.
+
+Registers pass by reference through moves, so filling the result arrays in place reaches every copy of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from lapidist.machine.faults import MissingProxyFence
+from lapidist.machine.instructions.tensorcore import whole_warps
+from lapidist.machine.instructions.wgmma import PIECE, PendingProduct, Products, a_positions, b_positions, compute
+from lapidist.machine.lanes import Lanes
+from lapidist.machine.sanitize.ordered import warp_number
+from lapidist.machine.sanitize.sanitizer import Sanitizer
+
+Array = np.ndarray
+
+
+@dataclass
+class ProductQueue:
+    """The wgmmas of one warp. `made` are result arrays, whose reuse as D needs no fence."""
+
+    fenced: bool = False
+    group: int = 0
+    pending: list[tuple[int, PendingProduct, list[Array], Array]] = field(default_factory=list)
+    made: dict[int, Array] = field(default_factory=dict)
+
+
+class LazyProducts(Products):
+    def __init__(self, sanitizer: Sanitizer) -> None:
+        super().__init__(sanitizer.m)
+        self.s = sanitizer
+        self.queues: dict[int, ProductQueue] = {}
+
+    def queue(self, g: Lanes) -> ProductQueue:
+        return self.queues.setdefault(warp_number(g), ProductQueue())
+
+    def issue(self, p: PendingProduct) -> list[Array]:
+        whole_warps(self.m, p.g, p.site)
+        queue = self.queue(p.g)
+        self.check_fence(p, queue)
+        positions = self.tiles(p)
+        self.s.products_read(p.g, positions, PIECE, p.site)
+        self.s.proxies.check_shared(p.g, 0, positions, PIECE, p.site)
+        self.s.begin_reading(positions, PIECE)
+        form = (self.count(p), p.g.n)
+        results = list(np.full(form, np.nan, "f4") if p.what.kinds[0] == "f32" else np.full(form, 0x7FFF7FFF, "u4"))
+        queue.made.update((id(array), array) for array in results)
+        queue.pending.append((queue.group, p, results, positions))
+        return results
+
+    @staticmethod
+    def count(p: PendingProduct) -> int:
+        return p.what.n // (4 if p.what.kinds[0] == "f16" else 2)
+
+    def check_fence(self, p: PendingProduct, queue: ProductQueue) -> None:
+        """Registers that other instructions wrote need a wgmma.fence before a wgmma touches them; those of sums that start anew
+        too, for something was in them before."""
+        fresh = [array for array in (*p.c, *p.a_registers) if id(array) not in queue.made]
+        if (fresh or not p.c) and not queue.fenced:
+            uses = "reads" if fresh else "writes"
+            rule = f"wgmma {uses} registers that other instructions used, without wgmma.fence since the last wait"
+            raise self.m.fault(MissingProxyFence, rule, p.site, p.g)
+
+    def tiles(self, p: PendingProduct) -> Array:
+        """Positions of all pieces that it reads, of B and of A."""
+        second = b_positions(self.m, p, 0).reshape(-1)
+        if p.a_registers:
+            return second
+        return np.concatenate([second, a_positions(self.m, p, 0, int(p.g.thread[0]) // 32 % 4).reshape(-1)])
+
+    def fence(self, g: Lanes) -> None:
+        self.queue(g).fenced = True
+
+    def commit(self, g: Lanes) -> None:
+        self.queue(g).group += 1
+
+    def wait(self, g: Lanes, pending: int) -> None:
+        queue = self.queue(g)
+        left = []
+        for entry in queue.pending:
+            group, p, results, positions = entry
+            if group >= queue.group - pending:
+                left.append(entry)
+                continue
+            self.s.end_reading(positions, PIECE)
+            self.s.products_read(p.g, positions, PIECE, p.site)
+            for target, value in zip(results, compute(self.m, p), strict=True):
+                target[:] = value
+        queue.pending = left
+        queue.fenced = False
+        self.s.clocks.products_done(warp_number(g))

@@ -1,0 +1,105 @@
+"""Ordered accesses and fences: what a warp publishes at a place in memory, and who may take it in.
+
+What a release publishes reaches only those inside its scope, and an acquire takes in only what comes from inside its own:
+two blocks that talk at block scope have not talked. So a message lies at its place once for each scope that it reaches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lapidist.machine.lanes import Geometry, Lanes
+from lapidist.machine.memory import Address
+from lapidist.machine.sanitize.clocks import GLOBAL, SHARED, Clocks, Message
+
+if TYPE_CHECKING:
+    from lapidist.machine.state import Machine
+
+Array = np.ndarray
+PLAIN = 0  # the level of an access that is not ordered at all
+SCOPES = ("cta", "cluster", "gpu")
+OTHER_NAMES = {"gl": "gpu", "sys": "gpu"}
+
+
+class Scopes:
+    """Levels 1, 2, 3: block, cluster, GPU. `spans` are the warps of each; neighbours by number share one."""
+
+    def __init__(self, geometry: Geometry) -> None:
+        block = geometry.warps
+        self.spans = np.array([1, block, block * geometry.cluster_size, block * geometry.blocks])
+
+    @staticmethod
+    def level(name: str) -> int:
+        return SCOPES.index(OTHER_NAMES.get(name, name)) + 1
+
+    def share(self, levels: Array, warp: int, others: Array) -> Array:
+        """Whether a warp lies with each of the others in one scope of the level given for it; none does at level 0."""
+        spans = self.spans[levels]
+        return (levels > PLAIN) & (others // spans == warp // spans)
+
+
+class Ordered:
+    """The messages in memory."""
+
+    def __init__(self, m: Machine, clocks: Clocks) -> None:
+        self.m, self.clocks, self.scopes = m, clocks, Scopes(m.geometry)
+        # By place (global addresses, and below 0 shared positions), then by level and number of the scope.
+        self.places: dict[int, dict[tuple[int, int], Message]] = {}
+        self.writers: dict[int, int] = {}
+        self.site, self.level = -1, PLAIN
+
+    def level_of(self, site: int) -> int:
+        """The scope of the access that an instruction is about to do."""
+        return self.level if site == self.site else PLAIN
+
+    def order(self, warp: int, address: object, offset: int, kind: str, scope: str, site: int) -> None:
+        """An ordered access takes in what it acquires and publishes what it releases."""
+        self.site, self.level = site, self.scopes.level(scope)
+        if not isinstance(address, Address):
+            return
+        opcode = self.m.program.kernel.instructions[site].opcode
+        for position in np.unique(address.base.astype(np.int64) + offset).tolist():
+            place = position if address.space == "global" else -1 - position
+            if opcode in ("ld", "atom"):
+                self.take(warp, place, kind in ("acquire", "acq_rel"))
+            if opcode == "st" and self.writers.get(place, warp) != warp:
+                # A plain store, unlike an atomic, ends what others published there.
+                self.places.pop(place, None)
+            if opcode in ("st", "red", "atom"):
+                self.writers[place] = warp
+                self.give(warp, place, kind in ("release", "acq_rel"))
+        if kind in ("release", "acq_rel"):
+            self.clocks.tick(warp)
+
+    def take(self, warp: int, place: int, acquires: bool) -> None:
+        messages = self.places.get(place, {})
+        for level in range(1, self.level + 1):
+            message = messages.get((level, warp // int(self.scopes.spans[level])))
+            if message is not None and acquires:
+                self.clocks.receive(warp, message)
+            elif message is not None:
+                self.clocks.see(warp, message, level)
+
+    def give(self, warp: int, place: int, releases: bool) -> None:
+        messages = self.places.setdefault(place, {})
+        for level in range(1, self.level + 1):
+            message = self.clocks.message(warp)
+            if not releases:
+                message.known = message.fenced[level - 1].copy()
+            messages.setdefault((level, warp // int(self.scopes.spans[level])), self.clocks.empty()).join(message)
+
+    def fence(self, warp: int, kind: str) -> None:
+        if "mbarrier_init" in kind or "proxy.async.shared" in kind:
+            self.clocks.proxy_fence(warp, SHARED)
+        elif "proxy.async" in kind:
+            self.clocks.proxy_fence(warp, *((GLOBAL,) if "global" in kind else (SHARED, GLOBAL)))
+        if "proxy" not in kind:
+            names = [name for name in kind.split(".") if name in SCOPES or name in OTHER_NAMES]
+            self.clocks.fence(warp, self.scopes.level(names[0] if names else "gpu"))
+
+
+def warp_number(g: Lanes) -> int:
+    """The group's warp in the whole launch."""
+    return int(g.cohort.block[0]) * g.cohort.geometry.warps + int(g.cohort.warp[0])

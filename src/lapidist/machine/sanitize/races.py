@@ -1,0 +1,139 @@
+"""Races: two accesses to one place, one of them a write, that no clock orders, by two warps or by two lanes of one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lapidist.machine.faults import Race
+from lapidist.machine.lanes import Lanes
+from lapidist.machine.sanitize.clocks import Clocks
+from lapidist.machine.sanitize.ordered import PLAIN, Scopes, warp_number
+from lapidist.machine.sanitize.shadow import Shadow
+from lapidist.machine.sanitize.suspects import Suspects
+from lapidist.machine.state import Machine
+
+Array = np.ndarray
+
+
+@dataclass(slots=True)
+class Access:
+    """What lanes of a warp do ("load", "store", "atomic") to some bytes each: positions in a shadow, one a lane, one for all, or
+    those of a whole copy. `level` is the scope of an ordered access; what the copy engine does is not `generic`."""
+
+    shadow: Shadow
+    g: Lanes
+    positions: Array
+    size: int
+    site: int
+    what: str
+    level: int = PLAIN
+    generic: bool = True
+
+    @property
+    def done(self) -> str:
+        return "read" if self.what == "load" else "written"
+
+
+class Races:
+    """Looks at the last accesses of each place. In the shadow of shared memory every warp of a cluster has a column, and behind
+    those its tensor core."""
+
+    def __init__(self, m: Machine, clocks: Clocks, shared: Shadow, scopes: Scopes, suspects: Suspects) -> None:
+        self.m, self.clocks, self.shared, self.scopes, self.suspects = m, clocks, shared, scopes, suspects
+        self.columns = m.geometry.warps * m.geometry.cluster_size
+
+    # -- who --
+
+    def column(self, warp: int) -> int:
+        return warp % self.columns
+
+    def own_columns(self, warp: int) -> list[int]:
+        """Its own, and its tensor core's."""
+        return list(range(self.column(warp), self.shared.readers, self.columns))
+
+    def agents(self, warp: int) -> Array:
+        """Whose the columns are: the warps of this warp's cluster, then their tensor cores."""
+        first = warp // self.columns * self.columns + np.arange(self.columns)
+        return np.concatenate([first, first + self.clocks.warps])[: self.shared.readers]
+
+    def name(self, agent: int) -> str:
+        warp, core = agent % self.clocks.warps, "the tensor core of " if agent >= self.clocks.warps else ""
+        geometry = self.m.geometry
+        return f"{core}warp {warp % geometry.warps} of block {geometry.block_index(warp // geometry.warps)}"
+
+    # -- accesses --
+
+    def look(self, access: Access, at: Array) -> None:
+        """An access to these grains: does it race with an earlier one? Then it is the last one there."""
+        shadow, g, level, warp = access.shadow, access.g, access.level, warp_number(access.g)
+        now = self.clocks.now(warp)
+        self.clocks.touch(warp, g.lane)
+        self.check_writes(access, at, warp)
+        lanes = shadow.lanes_of(g, access.positions, access.size) if access.generic else None
+        if lanes is not None and not level:
+            self.check_lanes(access, at, lanes)
+        if access.what != "load" and not (level and access.what == "atomic"):
+            self.check_reads(access, at, warp)
+        if level and access.what != "store":
+            shadow.note_seen(at, warp, now, level, self.scopes)
+        if access.what != "load":
+            shadow.note_write(at, warp, now, access.site, level, access.generic, lanes)
+        elif not level:
+            shadow.note_read(at, self.column(warp), warp, now, access.site, lanes)
+
+    def look_at_products(self, access: Access, at: Array) -> None:
+        """Tensor cores read for themselves: lanes that wait for them may say that it is done."""
+        warp = warp_number(access.g)
+        self.check_writes(access, at, warp)
+        column, moment = self.own_columns(warp)[1], self.clocks.product_moment(warp)
+        access.shadow.note_read(at, column, self.clocks.warps + warp, moment, access.site, None)
+
+    def check_writes(self, access: Access, at: Array, warp: int) -> None:
+        shadow, first = access.shadow, warp // self.columns * self.columns
+        near = slice(first, first + self.columns) if shadow.readers else slice(None)
+        found = shadow.racing_write(at, warp, near, self.clocks, access.level, self.scopes)
+        if found >= 0:
+            who, where = self.name(int(shadow.writer[at[found]])), self.line(shadow.write_site[at[found]])
+            self.report(access, found, f"{access.done} here, and written by {who} at PTX line {where}")
+
+    def check_reads(self, access: Access, at: Array, warp: int) -> None:
+        shadow = access.shadow
+        agents = self.agents(warp) if shadow.readers else None
+        found, reader = shadow.racing_read(at, self.own_columns(warp), warp, self.clocks, agents)
+        if found >= 0:
+            story = f"written here, and read by {self.name(reader)} at PTX line {self.line(shadow.read_site[at[found]])}"
+            self.report(access, found, story, reader, int(at[found]))
+
+    def check_lanes(self, access: Access, at: Array, lanes: Array) -> None:
+        """Lanes of one warp are ordered where it meets: at bar.warp.sync and at barriers of the block."""
+        shadow, warp = access.shadow, warp_number(access.g)
+        met = int(self.clocks.met[warp])
+        found = shadow.racing_lane(at, warp, lanes, met)
+        if found >= 0:
+            lane, where = shadow.lane[at[found]], self.line(shadow.write_site[at[found]])
+            self.report(access, found, f"{access.done} here, and written by lane {lane} of this warp at PTX line {where}")
+        if access.what == "load":
+            return
+        found = shadow.racing_read_lane(at, self.column(warp) if shadow.readers else 0, warp, lanes, met)
+        if found >= 0:
+            lane, where = shadow.read_lane[at[found]], self.line(shadow.read_site[at[found]])
+            story = f"written here, and read by lane {lane} of this warp at PTX line {where}"
+            self.report(access, found, story, warp, int(at[found]))
+
+    # -- reports --
+
+    def line(self, site: int) -> int:
+        return self.m.site(int(site)).line
+
+    def report(self, access: Access, found: int, story: str, reader: int = -1, grain: int = 0) -> None:
+        """Raise the race; one with a read whose value is still unused waits for that use."""
+        lane = found // max(access.size // access.shadow.grain, 1)
+        address, space = int(access.positions[lane]), "global"
+        if access.shadow is self.shared:
+            address, space = address % self.m.shared_stride, "shared"
+        rule = f"a race on {space} memory: {story}; nothing orders the two"
+        fault = self.m.fault(Race, rule, access.site, access.g, lane, address)
+        if access.shadow is not self.shared or not self.suspects.blame(reader, grain, fault):
+            raise fault

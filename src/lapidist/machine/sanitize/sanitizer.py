@@ -1,0 +1,322 @@
+"""What sanitize mode watches: races, uninitialised reads, missing waits and proxy fences, unreset semaphores.
+
+It is fed by every access path through the machine's hooks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lapidist.machine.codegen import code_of
+from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised, Unreset
+from lapidist.machine.instructions.mbarrier import MBarrier
+from lapidist.machine.lanes import Lanes
+from lapidist.machine.memory import Address, MixedAddress, Region
+from lapidist.machine.program import Program
+from lapidist.machine.ptx.values import TYPE_BYTES
+from lapidist.machine.sanitize.clocks import CLUSTER, SHARED, Clocks, Message
+from lapidist.machine.sanitize.launches import LaunchOrder
+from lapidist.machine.sanitize.ordered import PLAIN, Ordered, warp_number
+from lapidist.machine.sanitize.proxies import Proxies
+from lapidist.machine.sanitize.races import Access, Races
+from lapidist.machine.sanitize.shadow import LANDING, WRITTEN, Shadow
+from lapidist.machine.sanitize.suspects import Reading, Suspects, mask_of
+from lapidist.machine.scheduler import Barrier
+from lapidist.machine.state import Machine
+
+Array = np.ndarray
+# Ranges by these names must be zero again if they were zero before.
+SELF_RESETTING = ("workspace", "semaphore", "flag")
+
+
+def smallest_access(program: Program, smallest: int) -> int:
+    """Bytes of the narrowest access in the kernel to memory that is shared: races are looked for at that grain."""
+    for i in program.kernel.instructions:
+        if i.opcode in ("ld", "st", "atom", "red") and not {"param", "local"} & set(i.mods):
+            kinds = [mod for mod in i.mods if mod in TYPE_BYTES]
+            smallest = min([smallest, *(int(code_of(kind)[1:]) for kind in kinds)])
+            if "f16x2" in kinds or "bf16x2" in kinds:
+                smallest = min(smallest, 2)
+    return smallest
+
+
+class Sanitizer:
+    def __init__(self, m: Machine, grain: int) -> None:
+        geometry = m.geometry
+        self.m, self.geometry = m, geometry
+        total = geometry.blocks * geometry.warps
+        products = any(i.opcode == "wgmma" for i in m.program.kernel.instructions)
+        self.clocks = Clocks(total, products)
+        self.grain = grain
+        size = len(m.shared_bytes)
+        columns = geometry.warps * geometry.cluster_size
+        self.shared = Shadow(size, self.grain, self.clocks.agents, columns * (2 if products else 1))
+        self.readers_under_way = 0
+        self.local_valid = np.zeros(len(m.local_bytes), bool)
+        self.globals: dict[int, Shadow] = {}
+        self.arrivals: dict[int, Message] = {}  # per mbarrier, of the phase under way
+        self.completed: dict[int, Message] = {}
+        self.speakers: dict[tuple[int, int], Array] = {}  # lanes that arrived in that phase, by mbarrier and warp
+        self.made: dict[int, tuple[int, int]] = {}  # mbarrier: (warp, moment) of its init
+        self.block_messages: dict[int, Message] = {}  # per barrier object
+        self.ordered = Ordered(m, self.clocks)
+        self.suspects = Suspects(m.program, self.shared)
+        self.races = Races(m, self.clocks, self.shared, self.ordered.scopes, self.suspects)
+        self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
+        self.launches = LaunchOrder(m, self.clocks)
+        self.zero_before = [
+            r for r in m.globals.regions if r.name.lower().startswith(SELF_RESETTING) and not region_bytes(r).any()
+        ]
+        self.hook()
+
+    def hook(self) -> None:
+        """Take the machine's hooks; the counter's stay in front."""
+        m, count = self.m, self.m.observe
+
+        def observe(address: Address, offset: int, size: int, site: int, what: str) -> None:
+            count(address, offset, size, site, what)
+            self.observe(address, offset, size, site, what)
+
+        m.observe, m.order, m.fence, m.launch_waited = observe, self.order, self.fence, self.launches.wait
+        m.stored, m.warp_barrier = self.check_lanes_agree, self.warp_meets
+        m.barrier_made, m.barrier_signal = self.barrier_made, self.barrier_signal
+        m.barrier_phase, m.barrier_seen, m.block_started = self.barrier_phase, self.barrier_seen, self.block_started
+
+    # -- accesses --
+
+    def block_started(self, slots: Array) -> None:
+        for slot in slots.tolist():
+            start, stop = slot * self.m.shared_stride, (slot + 1) * self.m.shared_stride
+            self.shared.reset(start, stop)
+            places = slice(
+                slot * self.geometry.threads * self.m.local_stride, (slot + 1) * self.geometry.threads * self.m.local_stride
+            )
+            self.local_valid[places] = False
+            for table in (self.arrivals, self.completed, self.made):
+                for position in [p for p in table if start <= p < stop]:
+                    del table[position]  # type: ignore[attr-defined]
+
+    def observe(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+        level = self.ordered.level_of(site)
+        if address.space == "shared" and what == "load" and self.suspects.ahead_of_use(site):
+            self.load_ahead(address.g, address.base + offset, size, site, level)
+        elif address.space == "shared":
+            self.touch_shared(address.g, address.base + offset, size, site, what, level)
+        elif address.space == "local":
+            self.touch_local(address, offset, size, site, what)
+        elif address.space == "global":
+            own = address.own.astype(np.int64) + offset
+            self.launches.check(address.g, site)
+            self.touch_global(address.g, own, size, site, what, level, self.m.globals.find(int(own[0])))
+
+    def touch_shared(
+        self, g: Lanes, positions: Array, size: int, site: int, what: str, level: int = PLAIN, generic: bool = True
+    ) -> None:
+        at = self.shared.grains(positions, size)
+        state = self.shared.state[at]
+        if what != "store" and not (state == WRITTEN).all():
+            self.report_unwritten(g, positions, state, size, site)
+        if what != "load":
+            self.check_busy(g, positions, at, state, size, site)
+            self.shared.state[at] = WRITTEN
+        self.races.look(Access(self.shared, g, positions, size, site, what, level, generic), at)
+
+    def load_ahead(self, g: Lanes, positions: Array, size: int, site: int, level: int) -> None:
+        """A load whose value is used later, or never: what is wrong with it is held back until then."""
+        warp, grains = warp_number(g), self.shared.grains(positions, size).reshape(len(positions), -1)
+        column, moment = self.races.column(warp), self.clocks.now(warp)
+        before = self.shared.read[grains, column]
+        faults = self.held_back(g, positions, size, site, level)
+        if faults and g.n > 1:
+            rows = np.broadcast_to(positions, (g.n,))
+            faults = {}
+            for lane in range(g.n):
+                faults |= self.held_back(g.one(lane), rows[lane : lane + 1], size, site, level)
+        self.suspects.add(g, site, Reading(g.lane, grains, column, moment, before, faults, mask_of(g)))
+
+    def held_back(self, g: Lanes, positions: Array, size: int, site: int, level: int) -> dict[int, MachineFault]:
+        try:
+            self.touch_shared(g, positions, size, site, "load", level)
+        except MachineFault as fault:
+            return {int(g.lane[0]): fault}
+        return {}
+
+    def lane_of(self, found: Array, size: int) -> int:
+        """Which lane the first marked grain belongs to."""
+        return int(np.argmax(found)) // max(size // self.grain, 1)
+
+    def report_unwritten(self, g: Lanes, positions: Array, state: Array, size: int, site: int) -> None:
+        lane = self.lane_of(state != WRITTEN, size)
+        under_way = state[int(np.argmax(state != WRITTEN))] == LANDING
+        rule = (
+            "a read of shared memory whose asynchronous copy was not waited for"
+            if under_way
+            else "a read of shared memory that no one wrote"
+        )
+        raise self.m.fault(Uninitialised, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
+
+    def check_busy(self, g: Lanes, positions: Array, at: Array, state: Array, size: int, site: int) -> None:
+        """Nobody may write where asynchronous work still writes or reads."""
+        busy, rule = state == LANDING, "a write where an asynchronous copy is still to land"
+        if not busy.any() and self.readers_under_way:
+            busy, rule = (
+                self.shared.reading[at] > 0,
+                "a write into the source of an asynchronous operation that was not waited for",
+            )
+        if busy.any():
+            lane = self.lane_of(busy, size)
+            raise self.m.fault(Race, rule, site, g, lane, int(positions[lane]) % self.m.shared_stride)
+
+    # -- asynchronous work marks its place --
+
+    def begin_landing(self, positions: Array, size: int) -> None:
+        self.shared.state[self.shared.grains(positions, size)] = LANDING
+
+    def end_landing(self, positions: Array, size: int) -> None:
+        self.shared.state[self.shared.grains(positions, size)] = WRITTEN
+
+    def begin_reading(self, positions: Array, size: int) -> None:
+        self.readers_under_way += 1
+        self.shared.reading[self.shared.grains(positions, size)] += 1  # once, however many of its pieces lie there
+
+    def end_reading(self, positions: Array, size: int) -> None:
+        self.readers_under_way -= 1
+        self.shared.reading[self.shared.grains(positions, size)] -= 1
+
+    def check_lanes_agree(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
+        """Lanes of one instruction that write different values to one place: which one stays is not defined."""
+        if all(len(value) == 1 for value in values):
+            return
+        places, first, which = np.unique(address.base, return_index=True, return_inverse=True)
+        if len(places) == address.g.n:
+            return
+        for value in values:
+            bits = np.broadcast_to(value, (address.g.n,)).view(f"u{value.dtype.itemsize}") if value.dtype.kind != "c" else value
+            unequal = bits != bits[first][which if len(address.base) > 1 else np.zeros(address.g.n, np.int64)]
+            if unequal.any():
+                lane = int(np.argmax(unequal))
+                rule = "lanes of one instruction write different values to one place"
+                raise self.m.fault(Race, rule, site, address.g, lane, int(address.own[min(lane, len(address.own) - 1)]) + offset)
+
+    def touch_local(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+        octets = ((address.base + offset)[:, None] + np.arange(size)).reshape(-1)
+        if what == "store":
+            self.local_valid[octets] = True
+        elif not self.local_valid[octets].all():
+            lane = int(np.argmin(self.local_valid[octets])) // size
+            raise self.m.fault(
+                Uninitialised, "a read of local memory that this thread never wrote", site, address.g, lane, offset
+            )
+
+    def touch_global(
+        self, g: Lanes, own: Array, size: int, site: int, what: str, level: int, region: Region | None, generic: bool = True
+    ) -> None:
+        if region is None:
+            return
+        inside = (own >= region.start) & (own + size <= region.end)
+        shadow = self.globals.get(region.start)
+        if shadow is None:
+            nbytes = region.end - (region.start & -16)
+            shadow = self.globals[region.start] = Shadow(nbytes, self.grain, self.clocks.agents)
+        positions = own[inside] - (region.start & -16)
+        if not inside.all() and len(own) == g.n:
+            g = Lanes(g.cohort, np.flatnonzero(inside) if g.index is None else g.index[inside])
+        self.races.look(Access(shadow, g, positions, size, site, what, level, generic), shadow.grains(positions, size))
+
+    def products_read(self, g: Lanes, positions: Array, size: int, site: int) -> None:
+        at = self.shared.grains(positions, size)
+        state = self.shared.state[at]
+        if not (state == WRITTEN).all():
+            self.report_unwritten(g, positions, state, size, site)
+        self.races.look_at_products(Access(self.shared, g, positions, size, site, "load"), at)
+
+    def check_lanes_met(self, g: Lanes, positions: Array, size: int, site: int) -> None:
+        """One lane makes the engine read what others of its warp wrote: they must have met since."""
+        at = self.shared.grains(positions, size)
+        self.races.check_lanes(Access(self.shared, g, positions, size, site, "load"), at, np.full(len(at), g.lane[0]))
+
+    # -- fences and ordered accesses --
+
+    def order(self, address: Address | MixedAddress, offset: int, kind: str, scope: str, site: int) -> None:
+        self.m.poll(site)
+        g = address.g if isinstance(address, Address) else address.parts[0][1].g
+        self.ordered.order(warp_number(g), address, offset, kind, scope, site)
+
+    def fence(self, g: Lanes, kind: str, site: int) -> None:
+        self.ordered.fence(warp_number(g), kind)
+
+    def warp_meets(self, g: Lanes) -> None:
+        self.clocks.meet(warp_number(g))
+
+    # -- barriers of blocks and clusters --
+
+    def barrier_arrival(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
+        warp = warp_number(lanes)
+        message = self.clocks.message(warp)
+        if relaxed:  # at a barrier of the cluster: it publishes what a fence of that scope did
+            message.known, message.lanes = message.fenced[CLUSTER].copy(), {}
+        self.block_messages.setdefault(id(barrier), self.clocks.empty()).join(message)
+        self.clocks.tick(warp)
+
+    def barrier_complete(self, barrier: Barrier) -> None:
+        message = self.block_messages.pop(id(barrier))
+        for cohort, _, _ in barrier.waiting:
+            self.clocks.receive(warp_number(cohort.all), message)
+            self.clocks.meet(warp_number(cohort.all))
+
+    # -- mbarriers --
+
+    def barrier_made(self, g: Lanes, positions: Array, site: int) -> None:
+        warp = warp_number(g)
+        for position in positions.tolist():
+            self.made[position] = warp, self.clocks.now(warp)
+            for table in (self.arrivals, self.completed):
+                table[position] = self.clocks.empty()
+
+    def check_made(self, g: Lanes, lane: int, position: int, site: int, proxy: bool = False) -> None:
+        """An mbarrier is used only after its init is ordered before; by the copy engine only behind a fence."""
+        if position not in self.made:
+            return
+        warp, moment = self.made[position]
+        mine = warp_number(g)
+        if warp != mine and self.clocks.known[mine, warp] < moment:
+            rule = f"an mbarrier is used, and initialised by {self.races.name(warp)}; nothing orders the two"
+            raise self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride)
+        if proxy and self.clocks.proxied[mine, SHARED, warp] < moment:
+            rule = "the copy engine uses an mbarrier whose init has no fence.mbarrier_init or fence.proxy.async behind it"
+            raise self.m.fault(MissingProxyFence, rule, site, g, lane, position % self.m.shared_stride)
+
+    def barrier_signal(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
+        warp = warp_number(g)
+        self.check_made(g, int(np.argmax(mine)), barrier.address, site)
+        # Lanes that parted arrive one after another: the last ones speak for all that have.
+        spoke = self.speakers.setdefault((barrier.address, warp), np.zeros(32, bool))
+        spoke[g.lane[mine]] = True
+        self.arrivals[barrier.address].join(self.clocks.message_of(warp, np.flatnonzero(spoke)))
+        self.clocks.tick(warp)
+
+    def barrier_phase(self, barrier: MBarrier) -> None:
+        """What arrivals of the phase brought is now for those who wait."""
+        self.completed[barrier.address].join(self.arrivals[barrier.address])
+        self.arrivals[barrier.address] = self.clocks.empty()
+        self.speakers = {key: spoke for key, spoke in self.speakers.items() if key[0] != barrier.address}
+
+    def barrier_seen(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
+        self.check_made(g, int(np.argmax(mine)), barrier.address, site)
+        self.clocks.receive(warp_number(g), self.completed[barrier.address])
+
+    # -- the end --
+
+    def finish(self) -> None:
+        for region in self.zero_before:
+            left = np.flatnonzero(region_bytes(region))
+            if len(left):
+                rule = f"{region.name} was zero when the kernel began and is not when it ends (byte {left[0]})"
+                raise self.m.fault(
+                    Unreset, rule, len(self.m.program.kernel.instructions) - 1, None, 0, region.start + int(left[0])
+                )
+
+
+def region_bytes(region: Region) -> Array:
+    view, origin = region.view(np.dtype("u1"))
+    return view[region.start - origin : region.end - origin]

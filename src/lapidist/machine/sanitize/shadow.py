@@ -1,0 +1,161 @@
+"""Who touched each piece of memory last, and when: the material of race reports."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lapidist.machine.lanes import Lanes
+from lapidist.machine.sanitize.clocks import Clocks
+from lapidist.machine.sanitize.ordered import Scopes
+
+Array = np.ndarray
+UNWRITTEN, WRITTEN, LANDING = 0, 1, 2
+
+
+class Shadow:
+    """Last write and reads of each grain (1, 2 or 4 bytes: the smallest access of the kernel).
+
+    With `readers` > 0 every reader has a column of its own (shared memory, where a block's warps are few); otherwise
+    the last two different readers are kept.
+    """
+
+    def __init__(self, nbytes: int, grain: int, agents: int, readers: int = 0) -> None:
+        count = -(-nbytes // grain)
+        self.grain, self.readers = grain, readers
+        self.ever_written = False
+        # The last moment at which each agent wrote or read anything here: mostly that alone says that there is no race.
+        self.last_write, self.last_read = np.zeros(agents, np.int32), np.zeros(agents, np.int32)
+        self.writer = np.full(count, -1, np.int32)
+        self.written = np.zeros(count, np.int32)
+        self.write_site = np.zeros(count, np.int32)
+        self.level = np.zeros(count, np.int8)  # the scope of an ordered write; 0 for a plain one
+        self.generic = np.zeros(count, bool)
+        # The lane of the last write and read, -1 where it was no single one; and whose lane read.
+        self.lane = np.full(count, -1, np.int8)
+        self.read_lane = np.full(count, -1, np.int8)
+        self.read_warp = np.full(count, -1, np.int32)
+        self.read = np.zeros((readers or 2, count), np.int32).T  # column after column: mostly one reader notes many grains
+        self.reader = np.full((count, 2), -1, np.int32) if not readers else None
+        self.read_site = np.zeros(count, np.int32)
+        # Per grain, who saw its last write with an ordered access, and when; and which write that was.
+        self.seen: dict[int, tuple[int, int, dict[int, int]]] = {}
+        # What the bytes hold (UNWRITTEN, WRITTEN, LANDING), and how many asynchronous operations still read them.
+        self.state = np.zeros(count if readers else 0, np.uint8)
+        self.reading = np.zeros(count if readers else 0, np.int16)
+
+    def reset(self, start: int, stop: int) -> None:
+        """Forget a byte range: a new block owns it."""
+        part = slice(start // self.grain, -(-stop // self.grain))
+        self.writer[part] = -1
+        self.read[part] = 0
+        self.state[part] = UNWRITTEN
+        self.reading[part] = 0
+
+    def grains(self, positions: Array, size: int) -> Array:
+        """Grain numbers that accesses of `size` bytes at these byte positions touch."""
+        first = positions // self.grain
+        if size <= self.grain:
+            return first
+        return (first[:, None] + np.arange(size // self.grain)).reshape(-1)
+
+    def racing_write(self, at: Array, warp: int, near: slice, clocks: Clocks, level: int, scopes: Scopes) -> int:
+        """Index into `at` of a write that the warp is not ordered after, or -1. `near` are the warps that may have written.
+
+        Ordered accesses whose scopes hold both do not race each other. Nor is a write in a race with what comes after
+        someone's ordered read of it.
+        """
+        known = clocks.known[warp]
+        if not (self.last_write[near] > known[near]).any():
+            return -1
+        writer = self.writer[at]
+        racing = (writer >= 0) & (writer != warp) & (self.written[at] > known[writer])
+        if level and racing.any():
+            racing &= ~scopes.share(np.minimum(self.level[at], level), warp, writer)
+        for found in np.flatnonzero(racing).tolist():
+            grain = int(at[found])
+            if not (
+                self.was_seen(grain, warp, known)
+                or clocks.knows(warp, int(writer[found]), int(self.lane[grain]), int(self.written[grain]))
+            ):
+                return found
+        return -1
+
+    def racing_lane(self, at: Array, warp: int, lanes: Array, met: int) -> int:
+        """Index into `at` of what another lane of the warp wrote since the warp last met, or -1."""
+        if self.last_write[warp] <= met:
+            return -1
+        racing = (self.writer[at] == warp) & (self.written[at] > met) & (self.lane[at] >= 0) & (self.lane[at] != lanes)
+        return int(np.argmax(racing)) if racing.any() else -1
+
+    def racing_read_lane(self, at: Array, column: int, warp: int, lanes: Array, met: int) -> int:
+        """Index into `at` of what another lane of the warp read since the warp last met, or -1."""
+        if self.last_read[warp] <= met:
+            return -1
+        racing = (self.read_warp[at] == warp) & (self.read[at, column] > met)
+        racing &= (self.read_lane[at] >= 0) & (self.read_lane[at] != lanes)
+        return int(np.argmax(racing)) if racing.any() else -1
+
+    def lanes_of(self, g: Lanes, positions: Array, size: int) -> Array | None:
+        """The lane of each grain, where every lane has a position of its own."""
+        each = max(size // self.grain, 1) * len(positions)
+        return np.repeat(g.lane, each // g.n) if g.n in (1, len(positions)) else None
+
+    def was_seen(self, grain: int, warp: int, known: Array) -> bool:
+        """Whether the warp is ordered after some ordered read of the last write."""
+        writer, written, readers = self.seen.get(grain, (-1, -1, {}))
+        same = writer == self.writer[grain] and written == self.written[grain]
+        return same and any(warp == reader or known[reader] >= moment for reader, moment in readers.items())
+
+    def note_seen(self, at: Array, warp: int, now: int, level: int, scopes: Scopes) -> None:
+        """An ordered read: the ordered writes that it finds come before all that comes after it."""
+        writer = self.writer[at]
+        mutual = scopes.share(np.minimum(self.level[at], level), warp, np.maximum(writer, 0))
+        for grain in np.unique(at[mutual & (writer >= 0) & (writer != warp)]).tolist():
+            write = int(self.writer[grain]), int(self.written[grain])
+            found = self.seen.get(grain)
+            readers = found[2] if found and found[:2] == write else {}
+            self.seen[grain] = *write, {**readers, warp: readers.get(warp, now)}
+
+    def racing_read(self, at: Array, own: list[int], warp: int, clocks: Clocks, agents: Array | None) -> tuple[int, int]:
+        """(index into `at`, reader) of a read that the warp is not ordered after, or (-1, -1). With a column for each reader,
+        `own` are the warp's and `agents` whose they all are."""
+        known = clocks.known[warp]
+        near = slice(None) if agents is None else agents
+        if not (self.last_read[near] > known[near]).any():
+            return -1, -1
+        read = self.read[at]
+        if agents is not None:
+            reader = np.broadcast_to(agents, read.shape)
+            racing = read > known[agents]
+            racing[:, own] = False
+        else:
+            assert self.reader is not None
+            reader = self.reader[at]
+            racing = (reader >= 0) & (reader != warp) & (read > known[reader])
+        if not racing.any():
+            return -1, -1
+        for found, place in np.argwhere(racing).tolist():
+            who, grain = int(reader[found, place]), int(at[found])
+            lane = int(self.read_lane[grain]) if self.read_warp[grain] == who else -1
+            if not clocks.knows(warp, who, lane, int(read[found, place])):
+                return found, who
+        return -1, -1
+
+    def note_write(self, at: Array, warp: int, now: int, site: int, level: int, generic: bool, lanes: Array | None) -> None:
+        self.ever_written = True
+        self.last_write[warp] = now
+        self.writer[at], self.written[at], self.write_site[at] = warp, now, site
+        self.level[at], self.generic[at] = level, generic
+        self.lane[at] = -1 if lanes is None else lanes
+
+    def note_read(self, at: Array, column: int, agent: int, now: int, site: int, lanes: Array | None) -> None:
+        self.last_read[agent] = now
+        self.read_site[at] = site
+        self.read_lane[at], self.read_warp[at] = -1 if lanes is None else lanes, agent
+        if self.reader is None:
+            self.read[at, column] = now
+            return
+        other = self.reader[at, 0] != agent
+        moved = at[other]
+        self.reader[moved, 1], self.read[moved, 1] = self.reader[moved, 0], self.read[moved, 0]
+        self.reader[at, 0], self.read[at, 0] = agent, now

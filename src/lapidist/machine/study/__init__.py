@@ -1,0 +1,1 @@
+"""Counts and what follows from them; mutants."""

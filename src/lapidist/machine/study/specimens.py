@@ -1,0 +1,200 @@
+"""The project's own kernels as the survey of mutants takes them: small matrices with a tail in both directions, on few
+multiprocessors, so that persistent blocks come to a second tile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from itertools import islice
+
+from lapidist.config import Config
+from lapidist.device import chip
+from lapidist.kernels.registry import KERNELS, kernel_named
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.wgmma.operands import SKEWED_ROWS
+from lapidist.machine.study.mutants import Case, Mutant, Survey, Variant, Whole, break_each, mutants_of, run_whole
+from lapidist.machine.study.registered import MACHINE_CHIP, product_of
+from lapidist.schedule.sharing import PLANNED
+
+ROWS, COLUMNS, TAIL = 72, 136, 8
+# Elements that the last vector of a row has no column for, by launch: where it has one, each check holds something back.
+SPARE = 0, 0, 7, 7, 3, 0, 0
+WHOLE = 3  # the launch in which kernels on tensor cores have a tile that is whole: some load it by a loop of its own
+UNROLLED = 4
+SHARERS = 2, 11, 3  # of four tiles: two tiles each; three in one; the first block has one for itself and begins the next
+CLUSTERS = 1, 2  # that are resident, and work on four tiles: one comes to all of them; each reads what the other packed
+FEW = 4  # the launch with few rows: of others' tiles all rows are there, and a lane has always something to pack
+MANY = 5, 6  # the launches in which two warpgroups of one cluster fill each stage and each patch of D again, a step for each tile
+PATCHES = 4  # of a warp, at most
+LAYOUTS = ("rr", "rc", "cr")
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """One way to compile and launch a kernel. `ragged`: lines off 16 bytes; `smallest`: the config of the smallest tile in place
+    of the first; `exchanged`: the smallest tile of B'A' = D'; `shared`: compiled for blocks that share tiles; `ping_pong`: for
+    warpgroups that have a tile each; `skewed`: rows of A that start anywhere are shifted, not packed."""
+
+    kernel: str
+    math: str
+    layouts: str = "rr"
+    ragged: bool = False
+    smallest: bool = False
+    exchanged: bool = False
+    shared: bool = False
+    ping_pong: bool = False
+    skewed: bool = False
+
+    def __str__(self) -> str:
+        how = [self.layouts] if self.layouts != "rr" else []
+        ways = {
+            "ragged": self.ragged,
+            "smallest tile": self.smallest,
+            "A and B exchanged": self.exchanged,
+            "Stream-K": self.shared,
+            "ping-pong": self.ping_pong,
+            "rows of A shifted": self.skewed,
+        }
+        how += [word for word, given in ways.items() if given]
+        return ", ".join([self.kernel, *how])
+
+
+def specimens(names: Iterable[str] | None, maths: Iterable[str]) -> Iterator[Specimen]:
+    """Each registered kernel in the first of these maths that it multiplies in, and every way to run it; production kernels on
+    tensor cores also in every other math. What differs in more than its tile is tried with the smallest."""
+    chosen, wanted = None if names is None else set(names), tuple(maths)
+    for kernel in KERNELS:
+        taken = [math for math in wanted if math in kernel.types.maths]
+        if taken and (chosen is None or kernel.name in chosen):
+            yield from ways_of(kernel, taken[0])
+            if on_tensor_cores(kernel):
+                yield from (Specimen(kernel.name, math, smallest=True) for math in taken[1:])
+                exchanging = (math for math in taken if any(each.exchanged for each, _ in kernel.configs_for(math)))
+                yield from (Specimen(kernel.name, math, exchanged=True) for math in exchanging)
+
+
+def on_tensor_cores(kernel: Kernel) -> bool:
+    return kernel.kind == "production" and kernel.unit != "fma"
+
+
+def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
+    small = len(kernel.configs_for(math)) > 1
+    always_shared = kernel.signature.scheduled and kernel.persistent and not on_tensor_cores(kernel)
+    if small or not always_shared:
+        yield Specimen(kernel.name, math)
+    if small and not always_shared:
+        yield from (
+            Specimen(kernel.name, math, each, smallest=True) for each in (LAYOUTS if on_tensor_cores(kernel) else LAYOUTS[:1])
+        )
+    if kernel.scratch is not None:
+        yield Specimen(kernel.name, math, "rc", ragged=True, smallest=small)
+    if kernel.signature.scheduled:
+        yield Specimen(kernel.name, math, smallest=small, shared=True)
+    if kernel.free_order:
+        yield Specimen(kernel.name, math, smallest=small, ping_pong=True)
+    if any(config.skewed for config, _ in kernel.configs_for(math)):
+        yield Specimen(kernel.name, math, "rc", ragged=True, smallest=True, skewed=True)
+
+
+def config_of(specimen: Specimen) -> Config:
+    configs = [config for config, _ in kernel_named(specimen.kernel).configs_for(specimen.math)]
+    if specimen.smallest or specimen.exchanged:  # the last of them
+        kind = specimen.exchanged, specimen.skewed
+        alike = [each for each in reversed(configs) if (each.exchanged, each.skewed) == kind]
+        return replace(min(alike, key=lambda config: config.bm * config.bn), ping_pong=specimen.ping_pong)
+    return replace(configs[0], ping_pong=specimen.ping_pong)
+
+
+# ---- to cases ----
+
+
+@cache
+def mutants_for(specimen: Specimen) -> list[Mutant]:
+    return mutants_of(case_of(specimen))
+
+
+def extent_of(specimen: Specimen) -> tuple[int, int]:
+    """How many launches and mutants there are; these three are what one of several processes does."""
+    return len(case_of(specimen).variants), len(mutants_for(specimen))
+
+
+def whole_part(specimen: Specimen, seed: int) -> Whole:
+    return run_whole(case_of(specimen), (seed,))
+
+
+def broken_part(specimen: Specimen, share: slice, whole: Whole, seeds: range) -> Survey:
+    return break_each(case_of(specimen), mutants_for(specimen)[share], whole, seeds)
+
+
+@cache
+def case_of(specimen: Specimen) -> Case:
+    """C = A B and C = A B + C, with up to three steps of k less, for every remainder of a loop unrolled by four, and with less
+    than a step, of few rows and of many tiles; on two clusters or one, and shared by few blocks or many."""
+    kernel = kernel_named(specimen.kernel)
+    config = config_of(specimen)
+    several = bool(kernel.persistent or specimen.shared)
+    longest = depth_for(config, several)
+    less = [number * config.bk for number in range(UNROLLED)]
+    depths = [*(longest - each if longest > each else longest for each in less), TAIL]
+    ways = [(number, depth, 0) for number, depth in enumerate(depths)]
+    if several and kernel.unit != "fma":
+        ways += [(number, TAIL, 0) for number in MANY]
+    if specimen.shared:  # the same code may take whole tiles as well
+        ways = [each for way in ways for each in ((*way[:2], SHARERS[way[0] % 3]), way)]
+    first = variant_of(specimen, kernel, config, *ways[0])
+    variants = [first]
+    for way in ways[1:]:
+        # Where few rows or a short vector take other code, there are none.
+        small = way[0] == FEW and not (specimen.shared or specimen.skewed)
+        forms = ((few, spare) for few in (small, False) for spare in (SPARE[way[0]], 0))
+        made = (variant_of(specimen, kernel, config, *way, *form) for form in forms)
+        variants += islice((each for each in made if each.launch.binary.ptx == first.launch.binary.ptx), 1)
+    return Case(str(specimen), specimen.math, tuple(variants))
+
+
+def variant_of(
+    specimen: Specimen,
+    kernel: Kernel,
+    config: Config,
+    number: int,
+    depth: int,
+    sharers: int,
+    few: bool = False,
+    spare: int = 0,
+) -> Variant:
+    rows, columns, beta = ROWS, COLUMNS, 0.0 if specimen.skewed else float(number % 2)
+    if kernel.persistent or specimen.shared:
+        rows, columns = config.bm * config.cluster_m + TAIL, config.bn * config.cluster_n + TAIL
+        rows = ROWS if kernel.unit == "fma" else rows  # two tiles: 256 x 128 sums take long
+        if number in MANY:
+            more = max(config.stages, PATCHES)
+            if config.exchanged:  # few lines of what the tensor cores take as A are code of their own
+                rows += more * config.bm * config.cluster_m
+            else:
+                columns += more * config.bn * config.cluster_n
+    elif number == WHOLE and kernel.unit != "fma":
+        rows, columns = max(rows, config.bm + TAIL), max(columns, config.bn + TAIL)
+    if specimen.skewed:  # with every remainder of eight rows
+        rows = max(rows, SKEWED_ROWS) + number
+    if few:
+        rows = TAIL
+    if not specimen.ragged and any(name == "d_map" for name, _ in kernel.signature.parameters):
+        spare = 0  # the copy engine writes D in whole pieces of 16 bytes
+    shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)
+    device = replace(chip(MACHINE_CHIP), sms=CLUSTERS[number % 2] * config.cluster)
+    deal, addend = sharers or PLANNED, not specimen.skewed
+    product = product_of(kernel, specimen.math, shape, specimen.layouts, device, config, deal, spare, addend)
+    launch = product.launch(beta)
+    waits = bool(product.plan.workspace_bytes)
+    right = partial(product.right, product.wanted(beta))
+    return Variant(launch, partial(product.reset, launch, beta), right, launch.grid[0] if waits else None)
+
+
+def depth_for(config: Config, several: bool) -> int:
+    """Enough steps of k to go twice around the pipeline and through an unrolled loop, and a tail. Blocks that work on several
+    tiles go around with two of them, the second of which has all that an unrolled loop leaves over."""
+    steps = 2 * max(config.stages, 1) + UNROLLED
+    if several:
+        steps = -(-config.stages // UNROLLED) * UNROLLED + UNROLLED - 1
+    return max(72, (steps - 1) * config.bk + TAIL)
