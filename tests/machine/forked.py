@@ -6,6 +6,7 @@ import os
 import threading
 
 import numpy as np
+
 from snippets import run_body
 
 BODY = """

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
 from snippets import lanes
 
 U4 = np.arange(32, dtype="u4")

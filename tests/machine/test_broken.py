@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import compiled
 
 from lapidist.machine import run_ptx
 from lapidist.machine.faults import BarrierMisuse, MachineFault, MissingProxyFence, OutOfBounds, Race, Uninitialised
+from snippets import compiled
 
 STEPS, SEEDS = 7, range(6)
 ROWS = np.arange(STEPS * 256, dtype="f4").reshape(STEPS, 256) % 31

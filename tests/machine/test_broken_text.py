@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from broken_text import ODD, TOKEN, broken, change
-from snippets import HEADER, kernel
 
 from lapidist.errors import LapidistError
 from lapidist.machine import PtxError, run_ptx
 from lapidist.machine.program import compile_program
 from lapidist.machine.ptx.parse import parse_kernel
+from snippets import HEADER, kernel
 
 FOREIGN = sorted((Path(__file__).parent / "foreign").glob("*.ptx"))
 SMALL = {"budget": 100, "memory_budget": 1 << 26, "shared_bytes": 1024}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from snippets import HEADER, kernel, run_body
 
 from lapidist.machine import PtxError, run_ptx
 from lapidist.machine.faults import AssertionFailed, OutOfBounds, Trap
 from lapidist.machine.instructions.printf import pieces_of, show
+from snippets import HEADER, kernel, run_body
 
 TELL = (Path(__file__).parent / "foreign" / "nvcc_tell.ptx").read_text()
 SCHEDULES = [{}, {"sanitize": True, "seed": 0}]

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from snippets import compiled, kernel, run_body
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import TensorMap
@@ -24,6 +23,7 @@ from lapidist.machine.faults import (
     Uninitialised,
 )
 from lapidist.machine.instructions.copies import swizzled
+from snippets import compiled, kernel, run_body
 
 MODES: list[dict[str, object]] = [{}, *({"sanitize": True, "seed": seed} for seed in range(3))]
 

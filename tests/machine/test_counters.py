@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from snippets import kernel, run_body
 
 from lapidist.device import chip
 from lapidist.kernels.registry import kernel_named
@@ -15,6 +14,7 @@ from lapidist.machine.foreign import make_launch
 from lapidist.machine.study.counters import pieces, wavefronts
 from lapidist.machine.study.explain import along, difference, explain, explain_kernel
 from lapidist.machine.study.resources import Limit, Residence
+from snippets import kernel, run_body
 
 LANE = np.arange(32)
 ALL = np.ones((1, 32), bool)

@@ -6,7 +6,6 @@ import time
 
 import numpy as np
 import pytest
-from snippets import HEADER, kernel, lanes, run_body
 
 from lapidist.errors import ArgumentError
 from lapidist.machine import MachineFault, PtxError, run, run_ptx
@@ -24,6 +23,7 @@ from lapidist.machine.faults import (
 )
 from lapidist.machine.foreign import make_launch
 from lapidist.machine.waiting import bar_of_blocks
+from snippets import HEADER, kernel, lanes, run_body
 
 T = np.arange(32)
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from snippets import HEADER, kernel, run_body
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Memory
 from lapidist.machine import run, run_ptx
 from lapidist.machine.faults import BudgetExceeded
 from lapidist.machine.foreign import make_launch
+from snippets import HEADER, kernel, run_body
 
 EMPTY = f"{HEADER}.visible .entry k() {{ ret; }}"
 LARGEST_GRID = (2**31 - 1, 65535, 65535)

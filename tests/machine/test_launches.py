@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from snippets import kernel
 
 import lapidist
 from lapidist import machine
@@ -16,6 +15,7 @@ from lapidist.kernels.wgmma.family import tile
 from lapidist.launch import Launch
 from lapidist.machine.faults import Race
 from lapidist.machine.foreign import make_launch
+from snippets import kernel
 
 LOAD = "ld.global.b32 %r1, [%in];"
 STORE = "mad.wide.u32 %rd1, %t, 4, %out; st.global.b32 [%rd1], %t;"

@@ -7,7 +7,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 import pytest
-from snippets import kernel
 
 from lapidist.bench import machine_runs
 from lapidist.bench.machine_page import mutants_block
@@ -16,6 +15,7 @@ from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.machine.study.equivalents import RULES, Rule, read_source
 from lapidist.machine.study.mutants import Cut, Survey, Unbroken, Verdict, merged, mutants, survey
 from lapidist.machine.study.specimens import CLUSTERS, MANY, Specimen, case_of, config_of, mutants_for, specimens
+from snippets import kernel
 
 BODY = """
     .shared .align 8 .b64 m; mov.u32 %r1, m; setp.eq.u32 %p1, %t, 0;

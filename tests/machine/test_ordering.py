@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import run_body
 
 from lapidist.machine.faults import Race
+from snippets import run_body
 
 SEEDS = range(4)
 DATA, FLAG, RESULT = "[%in]", "[%out]", "[%out+8]"

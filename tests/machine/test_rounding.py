@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+
 from snippets import lanes
 
 TINY = {"f4": 2.0**-149, "f8": 2.0**-1074}

@@ -8,12 +8,12 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 import pytest
-from snippets import compiled, lanes, run_body
 
 from lapidist.launch import Launch, Memory, TensorMap
 from lapidist.machine import run, run_ptx
 from lapidist.machine.faults import Divergence, MissingProxyFence, Race
 from lapidist.machine.foreign import make_launch
+from snippets import compiled, lanes, run_body
 
 MODES: list[dict[str, object]] = [{}, *({"sanitize": True, "seed": seed} for seed in range(2))]
 LANE = np.arange(32)

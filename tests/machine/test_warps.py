@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from snippets import run_body
 
 from lapidist.machine.faults import Race
+from snippets import run_body
 
 SEEDS = range(6)
 SHARED = ".shared .align 16 .b8 s[1024]; mov.u32 %r1, s; and.b32 %r2, %t, 31; mad.lo.u32 %r3, %r2, 4, %r1;"

@@ -12,7 +12,7 @@ import lapidist
 from lapidist import machine
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.wgmma.family import tile
-from test_wgmma import check, lying, operands, whole
+from wgmma_products import check, lying, operands, whole
 
 
 @pytest.mark.parametrize("b_layout", ["row", "col"])

@@ -1,7 +1,7 @@
 """Configs that a caller puts together: each is refused in words, or right in the machine; none is left to the compiler.
 
-`LAPIDIST_CONFIG_EXAMPLES=200 python -m pytest -n 2 tests/test_configs.py -k drawn` draws so many for each kernel, others in each
-run; without it each kernel has a few, always the same ones, since every example compiles.
+`LAPIDIST_CONFIG_EXAMPLES=200 python -m pytest -n 2 tests/kernels/test_configs.py -k drawn` draws so many for each kernel,
+others in each run; without it each kernel has a few, always the same ones, since every example compiles.
 """
 
 from __future__ import annotations

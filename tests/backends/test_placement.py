@@ -15,7 +15,7 @@ from lapidist.backends.gpu.placement import further, groups_of, order_of, probed
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.wgmma.family import tile
 from lapidist.launch import MOST_PAIRS
-from test_wgmma import check, whole
+from wgmma_products import check, whole
 
 GPCS = 4, 9, 9, 8, 8, 8, 8, 8, 4  # pairs that each holds
 

@@ -14,7 +14,7 @@ from lapidist import machine
 from lapidist.config import Config
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.wgmma.family import tile
-from test_wgmma import check, whole
+from wgmma_products import check, whole
 
 Array = np.ndarray[Any, Any]
 SMALL, PAIR, TALL = tile("bfloat16", 64, 32, 3), tile("bfloat16", 128, 48, 3, (2, 1)), tile("bfloat16", 128, 64, 2)

@@ -15,7 +15,7 @@ import lapidist
 from lapidist.errors import ArgumentError, DTypeError, LapidistError, ShapeError, StrideError
 from numpy_differences import DIFFERENCES
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "numerics.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "numerics.md"
 ONES = np.ones((2, 2))
 
 

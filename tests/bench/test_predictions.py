@@ -16,7 +16,7 @@ from lapidist.machine.study.registered import product_of
 from lapidist.machine.study.resources import AHEAD, APART, BY_TURNS, Limit, Residence, clock_held, code_of, pace_of, residence_of
 from lapidist.static import listing
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RUNS = read_runs(ROOT / "results")
 # Apart: a hot card lowers its clock. Rung 11 in fp32 differs by 2.4 % between two runs; in tf32 at 4096^3 rung 22 was 2 % faster
 # than 21 in one run, and 5 % slower in the next.

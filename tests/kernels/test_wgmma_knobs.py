@@ -19,7 +19,7 @@ from lapidist.kernels.wgmma.configs import CLUSTERS, tile
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from lapidist.planning.planner import choose
 from lapidist.problems.problem import dense_problem
-from test_wgmma import Array, check, lying, multiply, operands, whole
+from wgmma_products import Array, check, lying, multiply, operands, whole
 
 H200 = chip("h200")
 NAMES = {"r": "row", "c": "col"}

@@ -13,7 +13,7 @@ from lapidist.config import Config
 from lapidist.dtypes import TYPES
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY, tile
-from test_wgmma import lying, operands, whole
+from wgmma_products import lying, operands, whole
 
 # How C lies in memory, and what the kernel is told of that where D has rows.
 LYING: dict[str, tuple[Any, int]] = {

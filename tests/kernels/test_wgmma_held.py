@@ -14,7 +14,7 @@ from lapidist.config import Config
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
-from test_wgmma import check, lying, multiply, operands, whole
+from wgmma_products import check, lying, multiply, operands, whole
 
 FLOATS = {"out_dtype": "float32"}
 WAYS: list[tuple[str, Config, dict[str, Any], int]] = [

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from lapidist.kernels.registry.wgmma import time as hopper_time
 
 from lapidist.config import Config
 from lapidist.device import CHIPS, Device
@@ -15,6 +14,7 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.registry import BY_NAME, KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
+from lapidist.kernels.wgmma import time as hopper_time
 from lapidist.kernels.wgmma.family import tile
 from lapidist.planning.planner import LESSON, as_computed, candidates, choose, predict, traffic_bytes
 from lapidist.planning.plans import make_plan

@@ -10,7 +10,7 @@ from lapidist.bench.record import read_runs
 from lapidist.bench.report import publish
 from lapidist.device import chip
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def test_published_numbers_are_those_of_the_records() -> None:
