@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from lapidist.machine.arity import ARITY
 from lapidist.machine.faults import PtxError
+from lapidist.machine.ptx.arity import ARITY
 from lapidist.machine.ptx.blocks import Block
 from lapidist.machine.ptx.values import (
     TYPE_BYTES,
