@@ -22,7 +22,7 @@ from lapidist.bench.climb import Step, progress
 from lapidist.bench.conditions import gather, nvrtc
 from lapidist.bench.predictions import climbable, conditions_of, has_instructions, predict
 from lapidist.bench.record import Conditions, Record, row_of, run_name, write_run
-from lapidist.commands.writable import require_folder
+from lapidist.writable import require_folder
 from lapidist.device import Device, chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import kernel_named

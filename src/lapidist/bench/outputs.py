@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lapidist.bench.record import Conditions, Record, run_name, write_csv, write_lines, write_run
-from lapidist.commands.writable import require_folder, require_writable
+from lapidist.writable import require_folder, require_writable
 
 
 @dataclass(frozen=True, slots=True)

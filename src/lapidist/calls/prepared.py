@@ -197,7 +197,7 @@ class Gemm(Prepared):
 
     `execute(a, b, c=None, out=None, *, stream=None)` runs it on arrays that have the shapes, strides, types and alignment
     that were planned, and returns the output. The first call checks every rule; on torch tensors the next ones only look
-    whether anything but the memory changed (steady.py). Arrays of factors, indices, alpha and beta belong to the plan.
+    whether anything but the memory changed (repeated.py). Arrays of factors, indices, alpha and beta belong to the plan.
     """
 
     def __init__(self, arguments: Arguments, choices: Choices = OPEN) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.form import Form
+from lapidist.calls.prepared import multiply_on_host
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import framework_of
@@ -56,9 +57,7 @@ def product(a: Any, b: Any, out: Any) -> Any:
     first, second = np.asarray(a), np.asarray(b)
     checked = Arguments(first, second, None, out, Form(vectors=True))
     if out is not None:
-        from lapidist.api import matmul
-
-        return matmul(first, second, out, device="host")
+        return multiply_on_host(checked)
     sums, dtype = numpy_dtype(checked.accumulator), numpy_dtype(checked.out_dtype)
     with np.errstate(over="ignore"):
         result = np.matmul(a, b, dtype=sums)

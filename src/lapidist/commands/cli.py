@@ -143,7 +143,7 @@ def report(
 ) -> None:
     """Write every published number from the Records under results/."""
     from lapidist.bench import report as writer
-    from lapidist.commands.writable import require_writable
+    from lapidist.writable import require_writable
 
     if html is not None:
         require_writable("--html", html)

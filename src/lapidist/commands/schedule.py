@@ -32,7 +32,7 @@ def schedule(
     """
     from lapidist.bench.cases import parse_mnk
     from lapidist.commands.timeline import as_data, as_text, compare, draw, of_kernel, parse_costs, parse_tile
-    from lapidist.commands.writable import require_writable
+    from lapidist.writable import require_writable
     from lapidist.errors import ArgumentError
     from lapidist.schedule import TileGrid, data_parallel, split_k, stream_k
     from lapidist.schedule.grid import ceil_div

@@ -25,7 +25,7 @@ struct Batch {
   __device__ __forceinline__ int matrices() const { return inners() * (outer_step ? outer : 1); }
 };
 
-// Elements from line to line of the copy: lines of the L2, sectors where they are short (hopper_operands.py has the same rule).
+// Elements from line to line of the copy: lines of the L2, sectors where they are short (operands.py of wgmma has the same rule).
 template <typename Element> __device__ __forceinline__ i64 packed_step(int length) {
   const int chunk = static_cast<int>((length >= static_cast<int>(128 / sizeof(Element)) ? 128 : 32) / sizeof(Element));
   return static_cast<i64>(ceil_div(length, chunk)) * chunk;

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lapidist.commands.writable import require_writable
+from lapidist.writable import require_writable
 from lapidist.errors import ArgumentError
 from lapidist.machine.footprint import DEFAULT_MEMORY
 from lapidist.machine.run import require_plain

@@ -146,7 +146,7 @@ class Problem:
         scaling: Scaling = AS_THEY_ARE,
         one_alpha: bool = False,
     ) -> Problem:
-        """Operands must fit together already (prepare.py checks them and names the argument that does not)."""
+        """Operands must fit together already (arguments.py checks them and names the argument that does not)."""
         batch = d.shape[:-2]
         in_place = c is not None and (c.pointer, c.strides) == (d.pointer, d.strides)
         problem = Problem(
