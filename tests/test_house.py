@@ -161,3 +161,78 @@ def test_make_and_ci_do_the_same() -> None:
         "lapidist climb",
     ):
         assert word in makefile
+
+
+# ---- the tree ----
+
+PACKAGE = ROOT / "src" / "lapidist"
+TOP_FILES, TEST_FILES = 14, 6
+# From what a person calls down to what everything stands on: each part imports only those below it.
+LAYERS = (
+    "__main__", "commands", "bench", "fuzz", "__init__", "api", "calls", "backends", "machine.study", "static", "planning",
+    "machine", "kernels", "schedule", "verify", "problems", "frameworks", "build", "launch", "config", "device", "dtypes",
+    "visible", "writable", "errors",
+)  # fmt: skip
+MODULES = {
+    ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path for path in PACKAGE.rglob("*.py")
+}
+
+
+def imports(path: Path) -> set[str]:
+    """Of the project's own modules, late ones too; what is imported for types alone is no dependency."""
+    found = set()
+    pending: list[ast.AST] = [ast.parse(path.read_text())]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lapidist":
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}".removeprefix("lapidist.")
+                found.add(
+                    full if full in MODULES else (node.module or "").removeprefix("lapidist").removeprefix(".") or "__init__"
+                )
+        pending.extend(ast.iter_child_nodes(node))
+    return found
+
+
+def layer(module: str) -> str:
+    parts = module.split(".")
+    return next(each for each in (module, ".".join(parts[:2]), parts[0]) if each in LAYERS)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_go_down(module: str) -> None:
+    own = LAYERS.index(layer(module))
+    up = [other for other in imports(MODULES[module]) if LAYERS.index(layer(other)) < own]
+    # The door of the command line and of the package: `lapidist` itself is where public names are found.
+    assert [other for other in up if other != "__init__"] == []
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    graph = {module: {other for other in imports(path) if other in MODULES} - {module} for module, path in MODULES.items()}
+    while True:
+        leaves = {module for module, others in graph.items() if not others & graph.keys()}
+        if not leaves:
+            break
+        graph = {module: others for module, others in graph.items() if module not in leaves}
+    # What is left is a circle, or leads to one.
+    assert sorted(graph) == []
+
+
+def test_folders_stay_small_at_the_top() -> None:
+    assert len(list(PACKAGE.glob("*.py"))) <= TOP_FILES
+    assert len(list((ROOT / "tests").glob("*.py"))) <= TEST_FILES
+
+
+def test_no_module_bears_the_name_of_a_public_callable() -> None:
+    """Importing it would put the module in the callable's place."""
+    import lapidist
+
+    callables = {name for name in lapidist.__all__ if callable(getattr(lapidist, name))}
+    assert callables & {path.stem for path in PACKAGE.iterdir()} == set()
+
+
+def test_tests_share_by_support_alone() -> None:
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        assert not re.search(r"^from test_\w+ import", path.read_text(), re.M), relative(path)

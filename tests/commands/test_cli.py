@@ -13,7 +13,7 @@ import pytest
 from lapidist.backends.gpu import driver
 from lapidist.bench import plots
 from lapidist.bench.cases import Part
-from lapidist.commands import cli
+from lapidist.commands import cli, works
 from lapidist.errors import DeviceError
 
 
@@ -343,6 +343,6 @@ def test_parts_of_a_survey_are_counted_from_one() -> None:
 
 
 def test_products_may_be_named_one_after_the_other() -> None:
-    cases = cli.chosen_cases(None, ["7,8,9", "1,2,3"], None, "fp16", Part())
+    cases = works.chosen_cases(None, ["7,8,9", "1,2,3"], None, "fp16", Part())
     assert [case.extents for case in cases] == [(7, 8, 9), (1, 2, 3)]
-    assert cli.chosen_cases(["sweep"], ["7,8,9"], None, "fp32", Part())[-1].extents == (7, 8, 9)
+    assert works.chosen_cases(["sweep"], ["7,8,9"], None, "fp32", Part())[-1].extents == (7, 8, 9)

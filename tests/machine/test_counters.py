@@ -10,8 +10,8 @@ import pytest
 from lapidist.device import chip
 from lapidist.kernels.registry import kernel_named
 from lapidist.machine import Counts, run
+from lapidist.machine.counters import pieces, wavefronts
 from lapidist.machine.foreign import make_launch
-from lapidist.machine.study.counters import pieces, wavefronts
 from lapidist.machine.study.explain import along, difference, explain, explain_kernel
 from lapidist.machine.study.resources import Limit, Residence
 from snippets import kernel, run_body

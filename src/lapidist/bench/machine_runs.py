@@ -22,7 +22,6 @@ from lapidist.bench.climb import Step, progress
 from lapidist.bench.conditions import gather, nvrtc
 from lapidist.bench.predictions import climbable, conditions_of, has_instructions, predict
 from lapidist.bench.record import Conditions, Record, row_of, run_name, write_run
-from lapidist.writable import require_folder
 from lapidist.device import Device, chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import kernel_named
@@ -31,6 +30,7 @@ from lapidist.machine.study.explain import COUNTED_AT, Explanation, next_step
 from lapidist.machine.study.mutants import NOTHING_RUN, Cut, Survey, Verdict, Whole, merged, of_whole
 from lapidist.machine.study.registered import MACHINE_CHIP
 from lapidist.machine.study.specimens import Specimen, broken_part, extent_of, specimens, whole_part
+from lapidist.writable import require_folder
 
 LADDER = "ladder"
 SHARE = 1  # mutants that a process breaks at a time: one that nobody finds takes long

@@ -32,11 +32,11 @@ def schedule(
     """
     from lapidist.bench.cases import parse_mnk
     from lapidist.commands.timeline import as_data, as_text, compare, draw, of_kernel, parse_costs, parse_tile
-    from lapidist.writable import require_writable
     from lapidist.errors import ArgumentError
     from lapidist.schedule import TileGrid, data_parallel, split_k, stream_k
     from lapidist.schedule.grid import ceil_div
     from lapidist.schedule.sharing import REDUCTIONS
+    from lapidist.writable import require_writable
 
     if streamed and splits is not None:
         raise ArgumentError(f"--split-k: must be left away where --stream-k is given; got {splits}. Give one of them")

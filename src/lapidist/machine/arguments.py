@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from lapidist.writable import require_writable
 from lapidist.errors import ArgumentError
 from lapidist.machine.footprint import DEFAULT_MEMORY
 from lapidist.machine.run import require_plain
+from lapidist.writable import require_writable
 
 NEW_ARRAY = re.compile(r"(?P<dtype>[a-z]+\d*)\[(?P<shape>\d+(,\d+)*)\](:(?P<fill>random|zeros|ones))?")
 FORMS = "a number, a .npy file, or a new array such as float32[64,64], float32[100]:random or int32[8]:ones"

@@ -13,6 +13,7 @@ import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch, TensorMap
+from lapidist.machine.counters import Counter, Counts, collect
 from lapidist.machine.footprint import DEFAULT_MEMORY, remembered, require_room
 from lapidist.machine.instructions import (
     access,
@@ -40,7 +41,6 @@ from lapidist.machine.sanitize.fuzz import FuzzedScheduler
 from lapidist.machine.sanitize.sanitizer import Sanitizer, smallest_access
 from lapidist.machine.scheduler import Scheduler
 from lapidist.machine.state import Machine
-from lapidist.machine.study.counters import Counter, Counts, collect
 
 # The emitters register themselves; naming the modules keeps the imports.
 INSTRUCTION_SETS = (access, alu, bulk, calls, convert, floats, flow, mbarrier, moves, remote, tensorcore, warp, wgmma, wmma)

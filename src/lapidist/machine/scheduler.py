@@ -7,13 +7,13 @@ parted meet again. A group passed over for long runs next, so spinning lanes can
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from lapidist.errors import LapidistError
+from lapidist.machine.barrier import Barrier
 from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, PtxError, Trap
-from lapidist.machine.instructions.warp import BarrierRequest, reduced
+from lapidist.machine.instructions.warp import BarrierRequest
 from lapidist.machine.lanes import Cohort, Lanes, indices, part_of
 from lapidist.machine.ptx.blocks import Block
 from lapidist.machine.state import Machine, nothing
@@ -22,26 +22,6 @@ Array = np.ndarray
 AGE_LIMIT = 64
 # A group becomes a cohort of its own after so many blocks of code apart, if it is large enough to be worth it.
 FORK_AFTER, FORK_LANES = 24, 256
-
-
-@dataclass
-class Barrier:
-    """One barrier of one block (or of one cluster): who has come, who waits."""
-
-    expected: int
-    arrived: int = 0
-    site: int = 0
-    waiting: list[tuple[Cohort, Lanes, int]] = field(default_factory=list)
-    brought: list[tuple[Cohort, Lanes, BarrierRequest, Array]] = field(default_factory=list)
-
-    def deliver(self) -> None:
-        """bar.red: write the reduced value into each lane's register."""
-        if not self.brought:
-            return
-        value = reduced(self.brought[0][2].operation, [flags for _, _, _, flags in self.brought])
-        for cohort, lanes, request, _ in self.brought:
-            old = cohort.registers[request.register]
-            cohort.registers[request.register] = value if lanes.index is None else lanes.put(old, value)
 
 
 class Scheduler:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from lapidist.machine.barrier import Barrier
 from lapidist.machine.lanes import Cohort, Lanes
 from lapidist.machine.sanitize.lazy import LazyCopies
 from lapidist.machine.sanitize.lazy_products import LazyProducts
 from lapidist.machine.sanitize.sanitizer import Sanitizer
-from lapidist.machine.scheduler import AGE_LIMIT, Barrier, Scheduler
+from lapidist.machine.scheduler import AGE_LIMIT, Scheduler
 from lapidist.machine.state import Machine
 
 Array = np.ndarray

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from lapidist.machine.barrier import Barrier
 from lapidist.machine.codegen import code_of
 from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised, Unreset
 from lapidist.machine.instructions.mbarrier import MBarrier
@@ -21,7 +22,6 @@ from lapidist.machine.sanitize.proxies import Proxies
 from lapidist.machine.sanitize.races import Access, Races
 from lapidist.machine.sanitize.shadow import LANDING, WRITTEN, Shadow
 from lapidist.machine.sanitize.suspects import Reading, Suspects, mask_of
-from lapidist.machine.scheduler import Barrier
 from lapidist.machine.state import Machine
 
 Array = np.ndarray

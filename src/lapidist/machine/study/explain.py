@@ -15,8 +15,8 @@ from lapidist.device import Device
 from lapidist.dtypes import element_of, outputs_of, size_of
 from lapidist.kernels.row import Kernel
 from lapidist.launch import Launch
+from lapidist.machine.counters import Counts, Traffic
 from lapidist.machine.run import run
-from lapidist.machine.study.counters import Counts, Traffic
 from lapidist.machine.study.registered import Shape, product_of
 from lapidist.machine.study.resources import ALONE, Limit, Pace, Residence, clock_held, code_of, pace_of, residence_of, resources
 from lapidist.schedule.sharing import Sharing

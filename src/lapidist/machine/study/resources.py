@@ -11,8 +11,8 @@ from math import prod
 
 from lapidist.device import Device
 from lapidist.dtypes import size_of
+from lapidist.machine.counters import SECTOR, Counts
 from lapidist.machine.program import compile_program
-from lapidist.machine.study.counters import SECTOR, Counts
 from lapidist.planning.plans import Plan
 from lapidist.static.analysis import SCHEDULERS, WARP, Static, count
 from lapidist.static.listing import ptx_lines, sass_lines
