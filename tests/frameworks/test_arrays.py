@@ -160,3 +160,12 @@ def test_an_array_that_speaks_dlpack_on_the_host() -> None:
 def test_looking_at_an_array_imports_no_framework() -> None:
     of(np.zeros((2, 2), np.float32))
     assert not {"torch", "cupy", "jax"} & set(sys.modules)
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+@pytest.mark.parametrize("name", ["a", "b", "out"])
+def test_types_of_no_size_are_refused(name: str, device: str | None) -> None:
+    given = {"a": np.ones((3, 3), np.float32), "b": np.ones((3, 3), np.float32), "out": np.ones((3, 3), np.float32)}
+    for dtype in ("V0", "S0", "U0"):
+        with pytest.raises(DTypeError, match=f"{name}: "):
+            lapidist.gemm(**{**given, name: np.empty((3, 3), dtype)}, device=device)

@@ -158,6 +158,8 @@ def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
     if isinstance(array, np.ma.MaskedArray):
         raise DTypeError(f"{name}: must be a plain array; a masked one would lose its mask. Fill it first with .filled()")
     size = array.dtype.itemsize
+    if not size:
+        raise DTypeError(f"{name}: must hold numbers; got {array.dtype.str!r}, whose elements have no size. Convert it first")
     if not array.dtype.isnative:
         raise DTypeError(
             f"{name}: must have this computer's byte order; got {array.dtype.str!r}. "

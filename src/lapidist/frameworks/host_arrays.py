@@ -19,7 +19,7 @@ KINDS = "biufcO"  # booleans, integers, floats, complex numbers, objects: what N
 def is_native(array: np.ndarray[Any, Any]) -> bool:
     """Whether elements are in this computer's byte order, and steps between them are whole elements."""
     size = array.itemsize
-    return array.dtype.isnative and not any(stride % size for stride in array.strides)
+    return array.dtype.isnative and not any(stride % size for stride in array.strides if size)
 
 
 def native(array: Any) -> Any:
