@@ -36,6 +36,7 @@ from lapidist.schedule.sharing import AUTO, Sharing
 
 PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
 _prepared: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
+UNCHOSEN = Choices(sharing=Sharing())
 _again: dict[Any, Again] = {}  # by what is told at once of a call: what served the last one like it
 
 
@@ -66,18 +67,27 @@ def matmul(
     a (column of b), or one for 1 x 128 or 128 x 128 elements along k (scaled.py lists the shapes). promote=True lets no sum of
     theirs stay in the tensor core, which keeps 14 bits of it, for more than 128 of k; factors that change along k imply it.
     """
-    require_place(device)
-    wanted = types_wanted(out_dtype, acc_dtype, precision, promote)
-    if wanted is AS_USUAL and device is stream is scale_a is scale_b is None and type(a) is type(b) is np.ndarray:
-        result = product_at_once(a, b, out)
+    if out_dtype is acc_dtype is promote is scale_a is scale_b is device is None and precision is IEEE:
+        again = _again.get((sketch(a), sketch(b)))
+        if again is not None:
+            result = again(a, b, None, out, stream)
+        else:
+            result = product_at_once(a, b, out) if stream is None and type(a) is type(b) is np.ndarray else None
         if result is not None:
             return result
-    factors = Factors(scale_a, scale_b)
+    require_place(device)
+    wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     if factors.any:
         scaled = ScaledArguments(a, b, None, out, Form(vectors=True, wanted=wanted, factors=factors))
         return run(None, scaled, Choices(device), stream)
-    key = sketch(a), sketch(b), wanted, device
-    again = _again.get(key)
+    return matmul_as_asked(a, b, out, wanted, device, stream)
+
+
+def matmul_as_asked(a: Any, b: Any, out: Any, wanted: Wanted, device: int | str | None, stream: Any) -> Any:
+    """The types or the place were chosen, or nothing like this call was multiplied before."""
+    plain = wanted is AS_USUAL and device is None
+    key: Any = (sketch(a), sketch(b)) if plain else (sketch(a), sketch(b), wanted, device)
+    again = None if plain else _again.get(key)
     if again is not None:
         result = again(a, b, None, out, stream)
         if result is not None:
@@ -136,28 +146,49 @@ def gemm(
     row and its knobs; `schedule` ("data_parallel", "stream_k" or a Schedule), `split_k`, `reduction` and `avail_sms` say how
     blocks share the work. `workspace`: at least plan(...).workspace_bytes of zeros, fit for the next call with the same plan.
     """
-    sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
-    choices = checked(Choices(device, kernel, config, sharing, workspace))
+    if (
+        mode is scale_a is promote is scale_b is kernel is gather_a is config is gather_b is None
+        and reduction is scatter_d is avail_sms is workspace is device is out_dtype is acc_dtype is None
+        and (precision is IEEE and schedule is split_k is AUTO and deterministic is True and permuted is check_indices is False)
+    ):
+        result = gemm_again(a, b, c, out, (alpha, beta, trans_a, trans_b), stream)
+        if result is not None:
+            return result
+    choices = checked(Choices(device, kernel, config, Sharing(schedule, split_k, reduction, avail_sms, deterministic), workspace))
     wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
     form = Form(trans_a, trans_b, False, *numbers_in(alpha, beta, device), wanted, wishes, factors)
+    return gemm_as_asked(a, b, c, out, form, choices, mode, stream)
+
+
+def gemm_again(a: Any, b: Any, c: Any, out: Any, numbers: tuple[Any, ...], stream: Any) -> Any:
+    """`numbers`: alpha and beta, and how A and B lie. None: the long way must look."""
+    if not numbers[2].__class__ is numbers[3].__class__ is bool:
+        return None
+    try:
+        again = _again.get((sketch(a), sketch(b), sketch(c), c is out, numbers))
+    except TypeError:  # alpha or beta is an array
+        return None
+    return None if again is None else again(a, b, c, out, stream)
+
+
+def gemm_as_asked(a: Any, b: Any, c: Any, out: Any, form: Form, choices: Choices, mode: str | None, stream: Any) -> Any:
+    """Something was chosen, or nothing like this call was multiplied before."""
     if is_array_batch(mode, a, b):
         form = array_form(form)
         if both_empty(a, b):
             return []
         batch = batch_of(a, b, c, out, form)
         return ArrayGemm(batch, form, choices).run(batch, stream)
-    if workspace is not None or form.routed or factors.any:
+    if choices.workspace is not None or form.routed or form.factors.any:
         return run(None, arguments_of(a, b, c, out, form), choices, stream)
-    return gemm_of_matrices(a, b, c, out, of_numbers(form), choices, stream)
-
-
-def gemm_of_matrices(a: Any, b: Any, c: Any, out: Any, form: Form, choices: Choices, stream: Any) -> Any:
-    """Where strides and two numbers say it all."""
+    form = of_numbers(form)
     checks.require_flag("trans_a", form.trans_a, checks.BLAS_FLAGS)
     checks.require_flag("trans_b", form.trans_b, checks.BLAS_FLAGS)
-    key = sketch(a), sketch(b), sketch(c), c is out, form, choices
-    again = _again.get(key)
+    plain = choices == UNCHOSEN and form.wanted is AS_USUAL
+    asked = (form.alpha, form.beta, form.trans_a, form.trans_b) if plain else (form, choices)
+    key = sketch(a), sketch(b), sketch(c), c is out, asked
+    again = None if plain else _again.get(key)
     if again is not None:
         result = again(a, b, c, out, stream)
         if result is not None:
