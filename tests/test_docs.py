@@ -31,3 +31,15 @@ def test_a_session_prints_what_the_page_says(page: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
     assert [target for target in targets if "//" not in target and target and not (page.parent / target).exists()] == []
+
+
+def test_the_map_for_contributors_names_what_there_is() -> None:
+    """Every path stands in the tree; every kind of thing has its row."""
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| a") or line.startswith("| something")]
+    assert len(rows) >= 12
+    for what, *cells in rows:
+        named = [path for cell in cells for path in re.findall(r"`([^`]+)`", cell)]
+        assert named, what
+        for path in named:
+            assert (ROOT / path).exists(), (what.strip(), path)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import lapidist
@@ -61,3 +62,41 @@ def test_the_version_is_written_once() -> None:
     assert 'dynamic = ["version"]' in project
     assert '[tool.hatch.version]\npath = "src/lapidist/__init__.py"' in project
     assert re.fullmatch(r"\d+\.\d+\.\d+", lapidist.__version__)
+
+
+TYPED = """
+import lapidist
+
+class Tensor:
+    shape: tuple[int, ...] = ()
+
+reveal_type(lapidist.matmul(Tensor(), Tensor()))
+reveal_type(lapidist.gemm(Tensor(), Tensor(), schedule="stream_k"))
+reveal_type(lapidist.gemm([Tensor()], [Tensor()]))
+lapidist.gemm("x", 3)
+lapidist.gemm(Tensor(), Tensor(), schedule="bogus")
+lapidist.plan(Tensor(), Tensor(), precision="half")
+"""
+
+
+def test_types_are_those_of_the_arrays_and_of_what_may_be_asked(tmp_path: Path) -> None:
+    from mypy import api
+
+    file = tmp_path / "typed.py"
+    file.write_text(TYPED)
+    told = api.run([str(file), "--config-file", str(Path(__file__).parent.parent / "pyproject.toml")])[0]
+    assert re.findall(r'typed.py:\d+: note: Revealed type is "(?:typed\.|builtins\.)?([^"]*)"', told) == [
+        "Tensor",
+        "Tensor",
+        "list[typed.Tensor]",
+    ]
+    wrong = re.findall(r"typed.py:(\d+): error", told)
+    assert sorted(set(wrong)) == ["10", "11", "12"], told
+
+
+def test_plans_tell_in_a_line_what_they_are() -> None:
+    a = np.ones((30, 40), np.float32)
+    assert repr(lapidist.plan(a, a.T)) == "<lapidist.Gemm 30 x 30 x 40 float32, layouts rcr, by NumPy on the host>"
+    on_machine = repr(lapidist.plan(a, a.T, device="machine"))
+    assert re.fullmatch(r"<lapidist.Gemm 30 x 30 x 40 float32, layouts rcr, by \w+ .* on the machine>", on_machine)
+    assert repr(lapidist.plan([a], [a.T])).startswith("<lapidist.ArrayGemm of 30 x 30 x 40 float32")

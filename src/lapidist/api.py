@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,35 +26,49 @@ from lapidist.calls.routed import RoutedArguments
 from lapidist.calls.scaled import ScaledArguments
 from lapidist.calls.subclasses import as_array, is_asked, is_plain, product
 from lapidist.config import Config
-from lapidist.dtypes import IEEE, name_of
+from lapidist.dtypes import IEEE, Precision, name_of
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, framework_of, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
 from lapidist.kernels.row import Kernel
+from lapidist.problems.pointers import Pointers
 from lapidist.schedule import Schedule
-from lapidist.schedule.sharing import AUTO, Sharing
+from lapidist.schedule.sharing import AUTO, Reduction, ScheduleName, Sharing
 
 PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
 _prepared: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
+Mode = Literal["gemm", "batched", "array"]
+
+
+class HasShape(Protocol):
+    """An array of any framework."""
+
+    @property
+    def shape(self) -> Any: ...
+
+
+Array = TypeVar("Array")
+Matrices = TypeVar("Matrices", bound=HasShape | list[Any] | tuple[Any, ...] | Pointers)
+
 UNCHOSEN = Choices(sharing=Sharing())
 _again: dict[Any, Again] = {}  # by what is told at once of a call: what served the last one like it
 
 
 def matmul(
-    a: Any,
+    a: Array,
     b: Any,
     /,
     out: Any = None,
     *,
     out_dtype: Any = None,
     acc_dtype: Any = None,
-    precision: str = "ieee",
+    precision: Precision = "ieee",
     scale_a: Any = None,
     scale_b: Any = None,
     promote: bool | None = None,
     stream: Any = None,
     device: int | str | None = None,
-) -> Any:
+) -> Array:
     """a @ b as numpy.matmul has it: vectors, broadcast batches, any strides.
 
     Arrays of torch, CuPy or JAX run on their GPU, on their framework's current stream; host arrays run in NumPy, or on
@@ -101,7 +115,7 @@ def matmul_as_asked(a: Any, b: Any, out: Any, wanted: Wanted, device: int | str 
 
 
 def gemm(
-    a: Any,
+    a: Matrices,
     b: Any,
     c: Any = None,
     *,
@@ -112,7 +126,7 @@ def gemm(
     trans_b: bool = False,
     out_dtype: Any = None,
     acc_dtype: Any = None,
-    precision: str = "ieee",
+    precision: Precision = "ieee",
     scale_a: Any = None,
     scale_b: Any = None,
     promote: bool | None = None,
@@ -121,18 +135,18 @@ def gemm(
     scatter_d: Any = None,
     permuted: bool = False,
     check_indices: bool = False,
-    mode: str | None = None,
+    mode: Mode | None = None,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
-    schedule: str | Schedule = AUTO,
-    split_k: int | str = AUTO,
-    reduction: str | None = None,
+    schedule: ScheduleName | Schedule = AUTO,
+    split_k: int | Literal["auto"] = AUTO,
+    reduction: Reduction | None = None,
     deterministic: bool = True,
     avail_sms: int | None = None,
     workspace: Any = None,
     stream: Any = None,
     device: int | str | None = None,
-) -> Any:
+) -> Matrices:
     """out = alpha op(a) op(b) + beta c, in BLAS terms.
 
     beta = 0 never reads c, alpha = 0 never reads a and b. c has the output's type, broadcasts to it and may be the output
@@ -202,7 +216,7 @@ def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -
 
 
 def plan(
-    a: Any,
+    a: HasShape | list[Any] | tuple[Any, ...] | Pointers,
     b: Any,
     c: Any = None,
     *,
@@ -213,7 +227,7 @@ def plan(
     trans_b: bool = False,
     out_dtype: Any = None,
     acc_dtype: Any = None,
-    precision: str = "ieee",
+    precision: Precision = "ieee",
     scale_a: Any = None,
     scale_b: Any = None,
     promote: bool | None = None,
@@ -222,12 +236,12 @@ def plan(
     scatter_d: Any = None,
     permuted: bool = False,
     check_indices: bool = False,
-    mode: str | None = None,
+    mode: Mode | None = None,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
-    schedule: str | Schedule = AUTO,
-    split_k: int | str = AUTO,
-    reduction: str | None = None,
+    schedule: ScheduleName | Schedule = AUTO,
+    split_k: int | Literal["auto"] = AUTO,
+    reduction: Reduction | None = None,
     deterministic: bool = True,
     avail_sms: int | None = None,
     workspace: Any = None,

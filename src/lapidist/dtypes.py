@@ -7,14 +7,15 @@ rounded to 10 bits behind the leading one. A *math* is the type in which product
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from lapidist.errors import ArgumentError, DTypeError
 
-TF32 = "tf32"
-IEEE = "ieee"
+Precision = Literal["ieee", "tf32"]
+TF32: Final = "tf32"
+IEEE: Final = "ieee"
 PRECISIONS = (IEEE, TF32)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lapidist.dtypes import TF32, element_of, math_named, outputs_of, size_of
+from lapidist.dtypes import TF32, Precision, element_of, math_named, outputs_of, size_of
 from lapidist.errors import ArgumentError
 from lapidist.planning.warm import LAYERS
 
@@ -40,7 +40,7 @@ class Case:
         return outputs_of(self.dtype, self.dtype)[0]
 
     @property
-    def precision(self) -> str:
+    def precision(self) -> Precision:
         return TF32 if self.math == TF32 else "ieee"
 
     @property

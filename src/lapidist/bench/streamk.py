@@ -29,7 +29,7 @@ from lapidist.planning.plans import Plan, make_plan
 from lapidist.planning.splits import resident
 from lapidist.planning.warm import build_all, builds_of
 from lapidist.schedule import CostModel, Schedule, calibrate, probes, split_k, stream_k
-from lapidist.schedule.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing import PLANNED, Reduction, Sharing
 from lapidist.schedule.units import CLUSTER_MOST
 from lapidist.verify import expect
 
@@ -84,7 +84,7 @@ def table_ways(case: Case, device: Device) -> list[Way]:
     """Basic data-parallel, Stream-K as it chooses, split-K, and Stream-K made to do the same as the others."""
     kernel = family(case.math, device)
     config = one_tile(kernel, case.math)
-    parallel = "cluster" if kernel.schedules else "separate"
+    parallel: Reduction = "cluster" if kernel.schedules else "separate"
     grid = kernel.tile_grid(problem_of(case, False), config)
     ways = [
         Way("cublas"),

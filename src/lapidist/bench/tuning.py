@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from lapidist.bench.cases import Case
 from lapidist.bench.climb import progress
@@ -19,7 +20,7 @@ from lapidist.planning.planner import Candidate, choose
 from lapidist.planning.tuned import Winner, keep, problem_key
 from lapidist.planning.warm import build_all, builds_of
 from lapidist.schedule import Schedule
-from lapidist.schedule.sharing import PLANNED, Sharing
+from lapidist.schedule.sharing import PLANNED, Reduction, Sharing
 
 REACH = 4.0  # what the model takes for so much slower than the best is not measured
 EACH = 2  # candidates of every kernel are, whatever the model says
@@ -93,7 +94,7 @@ def sharing_of(schedule: Schedule | None) -> Sharing:
     if schedule is None:
         return PLANNED
     if schedule.kind == "split-K":
-        return Sharing(split_k=schedule.sk_blocks // schedule.sk_tiles, reduction=schedule.reduction)
+        return Sharing(split_k=schedule.sk_blocks // schedule.sk_tiles, reduction=cast("Reduction", schedule.reduction))
     return Sharing("stream_k") if schedule.sk_blocks else UNSHARED
 
 

@@ -30,6 +30,7 @@ from lapidist.calls.prepared import (
     output_of,
     require_no_choice,
     require_stream,
+    told_place,
 )
 from lapidist.config import Config
 from lapidist.errors import ArgumentError, ShapeError
@@ -84,6 +85,10 @@ class ArrayGemm:
     @property
     def workspace_bytes(self) -> int:
         return sum(self._room)
+
+    def __repr__(self) -> str:
+        name = self.plan.kernel.name if self.plan else "NumPy"
+        return f"<lapidist.ArrayGemm of {self.problem}, by {name} on {told_place(self.place)}>"
 
     def __str__(self) -> str:
         return str(self.plan) if self.plan else f"{self.problem} on the host, by NumPy"

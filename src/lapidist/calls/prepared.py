@@ -205,6 +205,11 @@ class Gemm(Prepared):
         self._kind, self._form = type(arguments), arguments.form
         self._again: Again | None = None
 
+    def __repr__(self) -> str:
+        """In a line what str() gives reasons for."""
+        name = self.plan.kernel.name if self.plan else "NumPy"
+        return f"<lapidist.Gemm {self.problem}, by {name}{f' {self.config}' if self.config else ''} on {told_place(self.place)}>"
+
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         """On other arrays of the geometry that was planned."""
         again = self._again
@@ -276,6 +281,12 @@ def require_no_choice(choices: Choices) -> None:
             f"{asked}: the blocks of a kernel share work, and host arrays are multiplied by NumPy; got split_k or a schedule. "
             'Add device="machine" or device="gpu"'
         )
+
+
+def told_place(place: int | str) -> str:
+    if place == HOST:
+        return "the host"
+    return "the machine" if place == MACHINE else f"GPU {place}"
 
 
 def place_for(arguments: Arguments, choices: Choices) -> int | str:

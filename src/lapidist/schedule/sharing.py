@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Final, Literal
 
 from lapidist.errors import ArgumentError
 from lapidist.schedule import CostModel, Raster, Schedule, TileGrid, data_parallel, split_k, stream_k
 
-AUTO = "auto"
+ScheduleName = Literal["auto", "data_parallel", "stream_k"]
+Reduction = Literal["turnstile", "separate", "cluster", "atomic"]
+AUTO: Final = "auto"
 KINDS = (AUTO, "data_parallel", "stream_k")
 REDUCTIONS = ("turnstile", "separate", "cluster", "atomic")
 
@@ -21,9 +24,9 @@ def is_word(value: object, words: tuple[str, ...]) -> bool:
 class Sharing:
     """None and "auto" leave it to the planner. Hashable: a part of the key under which plans are remembered."""
 
-    schedule: str | Schedule = AUTO
-    split_k: int | str = AUTO
-    reduction: str | None = None
+    schedule: ScheduleName | Schedule = AUTO
+    split_k: int | Literal["auto"] = AUTO
+    reduction: Reduction | None = None
     avail_sms: int | None = None
     deterministic: bool = True
 
