@@ -82,7 +82,7 @@ def matmul(
     theirs stay in the tensor core, which keeps 14 bits of it, for more than 128 of k; factors that change along k imply it.
     """
     if out_dtype is acc_dtype is promote is scale_a is scale_b is device is None and precision is IEEE:
-        again = _again.get((sketch(a), sketch(b)))
+        again = _again.get((sketch(a), sketch(b), sketch(out)))
         if again is not None:
             result = again(a, b, None, out, stream)
         else:
@@ -100,7 +100,7 @@ def matmul(
 def matmul_as_asked(a: Any, b: Any, out: Any, wanted: Wanted, device: int | str | None, stream: Any) -> Any:
     """The types or the place were chosen, or nothing like this call was multiplied before."""
     plain = wanted is AS_USUAL and device is None
-    key: Any = (sketch(a), sketch(b)) if plain else (sketch(a), sketch(b), wanted, device)
+    key: Any = (sketch(a), sketch(b), sketch(out), *(() if plain else (wanted, device)))
     again = None if plain else _again.get(key)
     if again is not None:
         result = again(a, b, None, out, stream)
@@ -180,7 +180,7 @@ def gemm_again(a: Any, b: Any, c: Any, out: Any, numbers: tuple[Any, ...], strea
     if not numbers[2].__class__ is numbers[3].__class__ is bool:
         return None
     try:
-        again = _again.get((sketch(a), sketch(b), sketch(c), c is out, numbers))
+        again = _again.get((sketch(a), sketch(b), sketch(c), sketch(out), c is out, numbers))
     except TypeError:  # alpha or beta is an array
         return None
     return None if again is None else again(a, b, c, out, stream)
@@ -201,7 +201,7 @@ def gemm_as_asked(a: Any, b: Any, c: Any, out: Any, form: Form, choices: Choices
     checks.require_flag("trans_b", form.trans_b, checks.BLAS_FLAGS)
     plain = choices == UNCHOSEN and form.wanted is AS_USUAL
     asked = (form.alpha, form.beta, form.trans_a, form.trans_b) if plain else (form, choices)
-    key = sketch(a), sketch(b), sketch(c), c is out, asked
+    key = sketch(a), sketch(b), sketch(c), sketch(out), c is out, asked
     again = None if plain else _again.get(key)
     if again is not None:
         result = again(a, b, c, out, stream)
