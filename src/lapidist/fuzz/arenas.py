@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -18,7 +19,7 @@ REGION = 256  # bytes: what frameworks align their arrays to
 POISON = 0xFF  # NaN in every floating type
 
 
-class Arena:
+class Arena(ABC):
     """`image` is what `load` copies in; regions lie apart, and what lies between them is poison."""
 
     def __init__(self, views: Iterable[View]) -> None:
@@ -41,14 +42,14 @@ class Arena:
         """In which a framework with streams works on one of its own."""
         return nullcontext()
 
-    def load(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def load(self) -> None: ...
 
-    def fetch(self) -> Array:
-        raise NotImplementedError
+    @abstractmethod
+    def fetch(self) -> Array: ...
 
-    def array(self, view: View) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def array(self, view: View) -> Any: ...
 
 
 class NumpyArena(Arena):
