@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from lapidist.backends.host import product_at_once
+from lapidist.backends.host import gemm_at_once, product_at_once
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
@@ -179,6 +179,8 @@ def gemm_again(a: Any, b: Any, c: Any, out: Any, numbers: tuple[Any, ...], strea
     """`numbers`: alpha and beta, and how A and B lie. None: the long way must look."""
     if not numbers[2].__class__ is numbers[3].__class__ is bool:
         return None
+    if type(a) is type(b) is np.ndarray:
+        return gemm_at_once(a, b, c, out, numbers) if stream is None else None
     try:
         again = _again.get((sketch(a), sketch(b), sketch(c), sketch(out), c is out, numbers))
     except TypeError:  # alpha or beta is an array

@@ -53,6 +53,9 @@ def multiply(
         out[...] = within_bounds(result, out.dtype.name)
 
 
+LEAST, MOST = 1e-30, 1e30  # of alpha and beta that surely are what they are in float32
+
+
 def product_at_once(a: Array, b: Array, out: Any) -> Any:
     """numpy.matmul, where there is nothing to add to it. None: the long way, which has words for what is wrong, must look."""
     dtype = a.dtype
@@ -64,6 +67,39 @@ def product_at_once(a: Array, b: Array, out: Any) -> Any:
         return np.matmul(a, b, out=out)
     except ValueError:
         return None
+
+
+def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...]) -> Any:
+    """The same for plain matrices of gemm; `numbers`: alpha and beta, and whether A and B are transposed."""
+    alpha, beta, trans_a, trans_b = numbers
+    if not (a.ndim == b.ndim == 2 and type(alpha) in (int, float) and type(beta) in (int, float)):
+        return None
+    dtype = a.dtype
+    scale, share = float(alpha), float(beta)
+    if not (a.size and LEAST < abs(scale) < MOST and (share == 0 or LEAST < abs(share) < MOST)):
+        return None  # what is zero, or rounds to it, does not read its operands; what is too large is refused
+    if out is not None and (type(out) is not np.ndarray or any(np.may_share_memory(out, each) for each in (a, b))):
+        return None
+    left, right = a.T if trans_a else a, b.T if trans_b else b
+    if scale == 1 and share == 0:
+        return product_at_once(left, right, out)
+    if share and not (type(c) is np.ndarray and c.dtype is dtype and c.shape == (len(left), right.shape[1])):
+        return None
+    if out is not None and not (out.flags.carray and out.dtype is dtype and out.shape == (len(left), right.shape[1])):
+        return None
+    if share and out is not None and c is not out and np.may_share_memory(c, out):
+        return None
+    result = product_at_once(left, right, None)
+    if result is None:
+        return None
+    if scale != 1:
+        result *= dtype.type(scale)
+    if share:
+        result += dtype.type(share) * c
+    if out is None:
+        return result
+    out[...] = result
+    return out
 
 
 def number(value: float, working: np.dtype[Any]) -> Any:
