@@ -74,10 +74,9 @@ def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...])
     alpha, beta, trans_a, trans_b = numbers
     if not (a.ndim == b.ndim == 2 and type(alpha) in (int, float) and type(beta) in (int, float)):
         return None
-    dtype = a.dtype
-    scale, share = float(alpha), float(beta)
-    if not (a.size and LEAST < abs(scale) < MOST and (share == 0 or LEAST < abs(share) < MOST)):
+    if not (a.size and LEAST < abs(alpha) < MOST and (beta == 0 or LEAST < abs(beta) < MOST)):
         return None  # what is zero, or rounds to it, does not read its operands; what is too large is refused
+    dtype, scale, share = a.dtype, float(alpha), float(beta)
     if out is not None and (type(out) is not np.ndarray or any(np.may_share_memory(out, each) for each in (a, b))):
         return None
     left, right = a.T if trans_a else a, b.T if trans_b else b
