@@ -14,6 +14,7 @@ from lapidist.kernels.registry import KERNELS
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.signatures import inputs_on_16_bytes, least_alignment, vector_width
 from lapidist.planning.splits import busiest, costs_of, handing_on, options, refuse_cluster, resident, worth
+from lapidist.problems.facts import fact
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Schedule
 from lapidist.schedule.sharing import PLANNED, Sharing
@@ -95,8 +96,18 @@ def candidates(problem: Problem, device: Device, kernels: tuple[Kernel, ...], sh
 
 def as_computed(problem: Problem, config: Config) -> Problem:
     """As the kernel has it."""
-    problem = problem.exchanged() if config.exchanged else problem
-    return replace(problem, skewed=True) if config.skewed else problem
+    problem = exchanged(problem) if config.exchanged else problem
+    return shifted(problem) if config.skewed else problem
+
+
+@fact
+def exchanged(problem: Problem) -> Problem:
+    return problem.exchanged()
+
+
+@fact
+def shifted(problem: Problem) -> Problem:
+    return replace(problem, skewed=True)
 
 
 def weigh(problem: Problem, device: Device, kernel: Kernel, config: Config, efficiency: float, sharing: Sharing) -> Candidate:

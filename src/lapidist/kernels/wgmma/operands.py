@@ -10,6 +10,7 @@ from lapidist.config import Config
 from lapidist.dtypes import TF32, size_of
 from lapidist.kernels.signatures import TMA_ALIGNMENT
 from lapidist.launch import TensorMap
+from lapidist.problems.facts import fact
 from lapidist.problems.problem import Matrix, Problem
 from lapidist.problems.scaling import SQUARES, STRIPS, Scaling
 
@@ -48,28 +49,33 @@ def line(matrix: Matrix, by_rows: bool) -> tuple[int, int, int]:
     return matrix.cols, matrix.rows, matrix.col_stride
 
 
+@fact
 def lines_of(problem: Problem) -> tuple[Lines, Lines]:
     """The lines of A and of B, as they lie."""
     return line(problem.a, along_k(problem.a, True)), line(problem.b, not along_k(problem.b, False))
 
 
+@fact
 def turned(problem: Problem) -> tuple[bool, bool]:
     """Whether tiles of A, and of B, have neighbours along m or n in shared memory: where wgmma reads them so."""
     a, b = transposed(problem)
     return not along_k(problem.a, True) and not a, not along_k(problem.b, False) and not b
 
 
+@fact
 def transposed(problem: Problem) -> tuple[bool, bool]:
     """Whether A, and B, are packed with k touching because wgmma reads this type no other way. A never is: it takes its way
     through registers."""
     return False, problem.math not in TURNED and not along_k(problem.b, False)
 
 
+@fact
 def by_registers(problem: Problem) -> bool:
     """Whether A is turned while it is loaded into registers: then wgmma takes it from there."""
     return problem.math not in TURNED and turned(problem)[0]
 
 
+@fact
 def packed_lines(problem: Problem) -> tuple[Lines, Lines]:
     """The lines of A and of B as the copy engine finds them: packed ones start on 16 bytes."""
     found = []
@@ -90,6 +96,7 @@ def starts_on_16(matrix: Matrix, lines: tuple[int, int, int], size: int) -> bool
     return count == 1 or (step > 0 and step * size % TMA_ALIGNMENT == 0)
 
 
+@fact
 def start_anywhere(problem: Problem) -> tuple[bool, bool]:
     """Whether the copy engine refuses A, and B, as they lie."""
     (a, b), (turn_a, turn_b) = lines_of(problem), transposed(problem)
@@ -97,6 +104,7 @@ def start_anywhere(problem: Problem) -> tuple[bool, bool]:
     return turn_a or not starts_on_16(problem.a, a, size), turn_b or not starts_on_16(problem.b, b, size)
 
 
+@fact
 def packed(problem: Problem) -> tuple[bool, bool]:
     """Whether A, and B, are copied to lines that start on 16 bytes first."""
     a, b = start_anywhere(problem)
@@ -110,6 +118,7 @@ def packed_step(length: int, size: int) -> int:
     return -(-length // chunk) * chunk
 
 
+@fact
 def packed_bytes(problem: Problem) -> tuple[int, int]:
     """Of all matrices of a batch, where it does not share one."""
     found = []
@@ -119,6 +128,7 @@ def packed_bytes(problem: Problem) -> tuple[int, int]:
     return found[0], found[1]
 
 
+@fact
 def scratch(problem: Problem) -> tuple[int, int]:
     """Bytes of flags and of packed operands in the workspace."""
     total = sum(packed_bytes(problem))
@@ -131,6 +141,7 @@ def scratch(problem: Problem) -> tuple[int, int]:
 MOST_FEW_ROWS = 112  # each 16 of them compile a kernel of their own
 
 
+@fact
 def few_rows(problem: Problem) -> int | None:
     """So many rows, in 16s, hold all of A that there is: less than a tile may have."""
     rows = -(-problem.m // 16) * 16
@@ -183,6 +194,7 @@ def by_group(problem: Problem, config: Config, peers: int = 1) -> bool:
     return turned_d(problem) and size_of(problem.out_dtype) == 2 and alone
 
 
+@fact
 def turned_d(problem: Problem) -> bool:
     """Whether columns of D touch: where A and B are exchanged, or D has no more than one."""
     if not problem.d.lies("row"):
@@ -291,16 +303,19 @@ def output_map(problem: Problem, config: Config, address: int, ranks: int, peers
     return TensorMap(address, problem.out_dtype, tuple(extents), tuple(steps), box, width * size)
 
 
+@fact
 def copies_out(problem: Problem) -> bool:
     """Whether the copy engine may write D."""
     return made_of_16(problem.d, line(problem.d, not turned_d(problem)), size_of(problem.out_dtype))
 
 
+@fact
 def rows_copied_out(problem: Problem) -> bool:
     """Likewise, to a kernel that knows rows of D alone."""
     return copies_out(problem) and not turned_d(problem)
 
 
+@fact
 def c_by_elements(problem: Problem) -> dict[str, object]:
     """Where C cannot come as D leaves, in pieces of 16 bytes. One line of it may stand for all."""
     if problem.c is None:
