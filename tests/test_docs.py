@@ -6,10 +6,20 @@ import doctest
 import re
 from pathlib import Path
 
+import ml_dtypes
+import numpy as np
 import pytest
+
+import lapidist
+from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.hopper import FAMILY as RULES
+from lapidist.kernels.rules.rule import refusal
+from lapidist.kernels.wgmma.family import FAMILY, tile
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PLAIN = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / f"{name}.md" for name in ("glossary", "knobs"))]
+LONGEST, LONG_SHARE = 25, 0.02  # words of a sentence, and the share of sentences that may have more
 SESSIONS = [page for page in PAGES if "\n>>> " in page.read_text()]
 
 
@@ -31,6 +41,64 @@ def test_a_session_prints_what_the_page_says(page: Path) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
     assert [target for target in targets if "//" not in target and target and not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_into_pages_find_their_anchors(page: Path) -> None:
+    """An anchor is a heading's, or a tag of its own."""
+    text = page.read_text()
+    links = [target.partition("#") for target in re.findall(r"\]\(([^)\s]+)\)", text) if "//" not in target and "#" in target]
+    assert [
+        (file, anchor) for file, _, anchor in links if anchor not in anchors((page.parent / file).read_text() if file else text)
+    ] == []
+
+
+def anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings} | set(
+        re.findall(r'<a id="([^"]+)">', text)
+    )
+
+
+def test_the_glossary_is_sorted_and_short() -> None:
+    entries = re.findall(r'^- <a id="[^"]+"></a>\*\*(.+?)\.\*\* (.+)$', (ROOT / "docs" / "glossary.md").read_text(), re.M)
+    names = [re.sub(r"[^a-z0-9]", "", name.lower()) for name, _ in entries]
+    assert len(names) > 60
+    assert names == sorted(names)
+    assert [name for name, words in entries if len(sentences(words)) > 2] == []
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.name)
+def test_sentences_are_short(page: Path) -> None:
+    found = sentences(page.read_text())
+    long = [sentence for sentence in found if len(sentence.split()) > LONGEST]
+    assert len(long) <= LONG_SHARE * len(found), long
+
+
+def sentences(text: str) -> list[str]:
+    """Of paragraphs and items of lists: without code, tables, headings, and what `lapidist report` writes."""
+    text = re.sub(r"<!-- (\S+):begin -->.*?<!-- \1:end -->|^```.*?^```|<[^>]+>", "", text, flags=re.S | re.M)
+    text = re.sub(r"`[^`]+`", "code", re.sub(r"\]\([^)\s]+\)", "]", text))
+    kept = [line for line in text.splitlines() if not line.startswith(("|", "#", "    "))]
+    blocks = re.split(r"\n\s*\n|^\s*- ", "\n".join(kept), flags=re.M)
+    return [each for block in blocks for each in re.split(r"(?<=[.!?])[*)]*\s+", " ".join(block.split())) if each]
+
+
+def test_the_widest_tiles_are_those_that_the_rules_take() -> None:
+    """The table of docs/knobs.md: rows, then columns at most by TMA store, by direct store and in ping-pong."""
+    table = re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", (ROOT / "docs" / "knobs.md").read_text(), re.M)
+    for row in table:
+        rows, *said = map(int, row)
+        assert [widest(rows, 512), widest(rows, 511), widest(rows, 512, ping_pong=True)] == said, rows
+    assert [row[0] for row in table] == ["64", "128", "192", "256"]
+
+
+def widest(rows: int, n: int, ping_pong: bool = False) -> int:
+    """Where rows of D have 511 elements, TMA cannot store them."""
+    a, b = np.zeros((512, 512), ml_dtypes.bfloat16), np.zeros((512, 512), ml_dtypes.bfloat16)[:, :n]
+    facts = Facts(lapidist.plan(a, b, device="machine").plan.problem, FAMILY)
+    taken = [n for n in range(16, 272, 16) if not refusal(RULES, tile("bfloat16", rows, n, 2, ping_pong=ping_pong), facts)]
+    return max(taken)
 
 
 def test_the_map_for_contributors_names_what_there_is() -> None:
