@@ -11,7 +11,7 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
 from lapidist.kernels.rules.blocks import ALONE, EVERY, INT_LIMIT, ORDERED, loaders
-from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.facts import facts_of
 from lapidist.kernels.rules.rule import Rule, refusal
 from lapidist.kernels.signatures import Signature
 from lapidist.problems.modes import PLAIN
@@ -199,7 +199,7 @@ class Kernel:
             return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
         if problem.modes != PLAIN and not self.signature.moded:
             return f"it takes matrices as they lie; these have {problem.modes}"
-        broken = refusal(self.all_rules, config, Facts(problem, self.signature))
+        broken = refusal(self.all_rules, config, facts_of(problem, self.signature))
         if broken:
             return broken
         needed = self.shared_bytes(config, problem)

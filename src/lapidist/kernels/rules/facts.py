@@ -8,6 +8,7 @@ from functools import cached_property
 from lapidist.dtypes import TF32, size_of
 from lapidist.kernels.signatures import Signature
 from lapidist.kernels.wgmma.operands import along_k, by_registers, copies_out, turned_d
+from lapidist.problems.facts import fact
 from lapidist.problems.problem import VECTOR_BYTES, Problem
 
 
@@ -80,3 +81,17 @@ class Facts:
     @cached_property
     def a_along_k(self) -> bool:
         return along_k(self.problem.a, True)
+
+
+@fact
+def facts_for(problem: Problem) -> dict[int, Facts]:
+    return {}
+
+
+def facts_of(problem: Problem, signature: Signature) -> Facts:
+    """The same for all configs that are weighed. Signatures are the registry's, which stay."""
+    known = facts_for(problem)
+    found = known.get(id(signature))
+    if found is None:
+        found = known[id(signature)] = Facts(problem, signature)
+    return found
