@@ -13,10 +13,18 @@ FULL     := .venv-full
 FULL_DEV := $(FULL)/.installed
 FULL_PIP := $(FULL)/bin/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test full frameworks check format doctor clean
+# A minute of what a change breaks first: rules of the house, arguments, problems, schedules, the machine's arithmetic.
+SMOKE := tests/test_house.py tests/test_docs.py tests/test_dtypes.py tests/test_verify.py tests/problems \
+         tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_apart.py tests/backends/test_host.py \
+         tests/machine/test_alu.py tests/machine/test_flow.py
+
+.PHONY: demo smoke test full frameworks check format doctor clean
 
 demo: $(BASE)       ## climb the ladder: on the GPU if there is one
 	$(BIN)/lapidist climb
+
+smoke: check        ## what a change needs first, in a minute
+	$(BIN)/python -m pytest -n auto -m "not gpu and not frameworks" $(SMOKE)
 
 test: check         ## lint, types, then every test that needs no GPU
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not gpu and not frameworks"
