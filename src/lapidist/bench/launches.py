@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from lapidist.backends.gpu.doctor import TORCH_HINT
 from lapidist.bench.cases import Case
@@ -64,41 +64,57 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
 # ---- launches ----
 
 
+class Contestant(NamedTuple):
+    """A form of call, and the call of torch that does the same, by name; torch's own have None."""
+
+    call: Callable[[], Any]
+    peer: str | None
+    worst: float  # of its errors, over the bound
+
+
 def launch_costs(stage: Stage) -> list[Record]:
-    calls, verdicts = contestants(stage)
-    costs: dict[str, list[float]] = {name: [] for name in calls}
+    found = contestants(stage)
+    costs: dict[str, list[float]] = {name: [] for name in found}
     warm = time.perf_counter() + WARM_SECONDS
     while time.perf_counter() < warm:
-        for call in calls.values():
-            batch_seconds(call, stage)
+        for each in found.values():
+            batch_seconds(each.call, stage)
     for _ in range(BATCHES):
-        for name, call in calls.items():
-            costs[name].append(batch_seconds(call, stage))
-    vendor = median(costs["torch.mm"])
+        for name, each in found.items():
+            costs[name].append(batch_seconds(each.call, stage))
     rows = []
     for name, seconds in costs.items():
-        middle = median(seconds)
-        row = blank(stage, name, CASE, middle, "peer" if name.startswith("torch") else "host", verdicts[name])
-        rows.append(replace(row, ratio=vendor / middle, seconds_min=min(seconds), seconds_max=max(seconds), calls=BATCH))
+        middle, peer = median(seconds), found[name].peer
+        row = blank(stage, name, CASE, middle, "peer" if peer is None else "host", found[name].worst)
+        ratio = median(costs[peer or name]) / middle
+        rows.append(replace(row, ratio=ratio, seconds_min=min(seconds), seconds_max=max(seconds), calls=BATCH))
     return rows
 
 
-def contestants(stage: Stage) -> tuple[dict[str, Callable[[], object]], dict[str, float]]:
-    """The calls, and the largest error over its bound that each made."""
+def contestants(stage: Stage) -> dict[str, Contestant]:
+    """Each judged once."""
     import torch
 
     import lapidist
 
     inputs = stage.inputs(CASE)
-    a, b, c = inputs.a[0], inputs.b[0], inputs.c[0]
-    plan = lapidist.plan(a, b, out=c)
-    calls: dict[str, Callable[[], Any]] = {
-        "torch.mm": lambda: torch.mm(a, b, out=c),
-        "plan.execute": lambda: plan.execute(a, b, None, c),
-        "matmul": lambda: lapidist.matmul(a, b),
-        "torch.mm, new output": lambda: torch.mm(a, b),
+    a, b, out = inputs.a[0], inputs.b[0], inputs.c[0]
+    c = torch.randn_like(out)
+    plan, of_c = lapidist.plan(a, b, out=out), {"c": c, "beta": 1.0}
+
+    def judged(call: Callable[[], Any], peer: str | None = None, **more: Any) -> Contestant:
+        return Contestant(call, peer, judge(call(), a, b, **more).worst)
+
+    return {
+        "torch.mm": judged(lambda: torch.mm(a, b, out=out)),
+        "torch.mm, new output": judged(lambda: torch.mm(a, b)),
+        "torch.addmm": judged(lambda: torch.addmm(c, a, b, out=out), **of_c),
+        "plan.execute": judged(lambda: plan.execute(a, b, None, out), "torch.mm"),
+        "matmul(out)": judged(lambda: lapidist.matmul(a, b, out=out), "torch.mm"),
+        "matmul": judged(lambda: lapidist.matmul(a, b), "torch.mm, new output"),
+        "gemm(out)": judged(lambda: lapidist.gemm(a, b, out=out), "torch.mm"),
+        "gemm(c, out)": judged(lambda: lapidist.gemm(a, b, c, beta=1.0, out=out), "torch.addmm", **of_c),
     }
-    return calls, {name: judge(call(), a, b).worst for name, call in calls.items()}
 
 
 def batch_seconds(call: Callable[[], object], stage: Stage) -> float:

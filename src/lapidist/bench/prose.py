@@ -188,9 +188,13 @@ def host_section(records: Sequence[Record]) -> list[str]:
         "median": lambda r: time_words(r.seconds),
         "least": lambda r: time_words(r.seconds_min),
         "most": lambda r: time_words(r.seconds_max),
-        "torch.mm's time over it": lambda r: number(r.ratio, ".2f"),
+        "torch's time over it": lambda r: number(r.ratio, ".2f"),
     }
-    return [f"## What the host pays\n\n{table(columns, records)}"]
+    told = (
+        "`matmul(out)` and `gemm(out)` are beside `torch.mm` with its `out`, `matmul` beside one that makes it, and C beside "
+        "`torch.addmm`."
+    )
+    return [f"## What the host pays\n\n{told}\n\n{table(columns, records)}"]
 
 
 def warm_section(records: Sequence[Record]) -> list[str]:
