@@ -18,7 +18,7 @@ from lapidist.kernels.wgmma.family import FAMILY, tile
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PLAIN = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / f"{name}.md" for name in ("glossary", "knobs"))]
+PLAIN = [ROOT / "CONTRIBUTING.md", *(ROOT / "docs" / f"{name}.md" for name in ("glossary", "knobs", "machine"))]
 LONGEST, LONG_SHARE = 25, 0.02  # words of a sentence, and the share of sentences that may have more
 SESSIONS = [page for page in PAGES if "\n>>> " in page.read_text()]
 
@@ -70,7 +70,15 @@ def test_the_glossary_is_sorted_and_short() -> None:
 
 @pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.name)
 def test_sentences_are_short(page: Path) -> None:
-    found = sentences(page.read_text())
+    require_short(page.read_text())
+
+
+def test_sentences_are_short_before_the_tables_of_stream_k() -> None:
+    require_short((ROOT / "docs" / "stream-k.md").read_text().partition("\n## ")[0])
+
+
+def require_short(text: str) -> None:
+    found = sentences(text)
     long = [sentence for sentence in found if len(sentence.split()) > LONGEST]
     assert len(long) <= LONG_SHARE * len(found), long
 

@@ -18,32 +18,46 @@ from lapidist.dtypes import element_of, short_name
 INTRODUCTION = """# Stream-K, measured
 
 Written by `lapidist report` from the Records under `results/`; `lapidist streamk table|corpus|costs --record results` makes
-them. Stream-K gives full waves of tiles to one block each and shares the rest evenly among as many blocks as the chip holds.
-Where the cost model sees less gain than it may err, every tile stays with one block: Stream-K is data-parallel then.
+them. Terms are in the [glossary](glossary.md).
 
-What the first corpus taught, whose worst shapes lost a quarter: blocks that share a multiprocessor share its rate, so what
-counts is the busiest multiprocessor, not waves of blocks; operands that are loaded element by element take registers, and
-where fewer blocks fit than the schedule counts on, some start when the others are done; and a kernel that asks a schedule
-runs up to a tenth slower in its main loop, since what the next tile needs lives beside the sums.
+[Stream-K](glossary.md#stream-k) gives full [waves](glossary.md#wave) of tiles to one block each. It shares the rest evenly among
+as many blocks as the chip holds. Where the cost model predicts a gain smaller than its own error, every tile stays with one
+block. Stream-K is then [data-parallel](glossary.md#data-parallel).
 
-What `sgemm` taught, whose tiles of 256 x 128 leave a chip with one tile, or none, for each multiprocessor more often than not:
-to hand the sums of a tile from one block to the next takes as long as a whole step along k, so where a tile has more than a few
-peers all leave theirs at once, and then take a part each to bring together. How many parts matters more than how much each
-reads: beginning one costs more than a further row of every thread's sums, so there are as many as blocks and no more. The same
-tile lying on its side fits other edges for nothing. Half the tile, two blocks of it on a multiprocessor, was to leave less at
-the edges and to fill one block's waits with the other's work; its loop ran a sixth slower, and it is gone. Rows of D that start
-anywhere leave by way of shared memory: written from where the sums lie, every fourth element of a line was touched at a time.
+**Lessons of the first corpus**, whose worst shapes lost a quarter:
 
-`simt` is predicted too fast where five and more peers hand sums on in turn. To charge them what they cost was tried on 48 shapes
-and gained nothing in the mean: products went to clusters of five and of seven blocks, which find no room together.
+- Blocks on one SM share its speed. So the busiest SM counts, not the number of waves.
+- Operands that are loaded element by element take registers, so fewer blocks fit than the schedule counts on. Some blocks then
+  start only when others have ended.
+- A kernel that takes its tiles from a schedule has a main loop that is up to a tenth slower. The state of the next tile occupies
+  registers beside the sums.
 
-What the Hopper kernel taught: of its large tiles the way out takes as long as many steps along k, above all where rows of D
-start anywhere, so the peers of a tile that are a cluster gain by sharing it even where k is short. They do so by sending whole
-patches of sums to the one that stores them, as those of an unshared tile are stored: a peer's memory is written faster than it
-is read, and stores from registers, two elements at a time, had eaten the gain. Clusters whose operands are packed first had
-packed them with the blocks of their tiles alone; those without a tile help now. Turnstiles pay only where k is long, since blocks
-that are out of step no longer find each other's lines on their way from the L2; shared tiles are taken where the model promises
-more than it errs.
+**Lessons of `sgemm`.** Its tiles are 256 x 128, so there is often no more than one for each SM.
+
+- Handing the sums of a tile to the next block takes as long as a whole step along k. So if a tile has more than a few
+  [peers](glossary.md#peer), all of them write their partial sums at once. Then each peer adds up its part of the tile.
+- The number of parts matters more than the size of each. To begin a part costs more than one further row of every thread's
+  sums. So there are as many parts as blocks, and no more.
+- The same tile with rows and columns exchanged fits other edges, at no cost.
+- Half the tile, with two blocks an SM, was tried too. It was meant to waste less at the edges, and to overlap
+  one block's waits with the other's work. Its loop was a sixth slower, and it was removed.
+- Rows of D that start anywhere are stored by way of shared memory. Direct stores from registers touch every fourth element of a
+  line at a time.
+
+**Where `simt` is mispredicted.** Its prediction is too fast where five or more peers hand sums on in turn. Charging their true
+cost was tried on 48 shapes and gained nothing on average. Products then went to clusters of five and of seven blocks, which do
+not fit on the chip together.
+
+**Lessons of `wgmma`:**
+
+- The [epilogue](glossary.md#epilogue) of a large tile takes as long as many steps along k. This is so above all where rows of D
+  start anywhere. So peers in a cluster gain from sharing a tile even where k is short.
+- The peers send whole [patches](glossary.md#patch) of sums to the one that stores them. It stores them like those of an unshared
+  tile. A peer's memory is faster to write than to read, and direct stores, two elements at a time, had cost the gain.
+- Clusters whose operands are [packed](glossary.md#packed) first had packed them only with the blocks that have tiles. Now blocks
+  without a tile help.
+- [Turnstiles](glossary.md#turnstile) pay only where k is long. Blocks at different places of k no longer find each other's data
+  in the L2. Tiles are shared where the model predicts a gain larger than its error.
 """
 RIVALS = {
     "data_parallel": "the same kernel and tile, data-parallel",
