@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lapidist.calls.lists import ArrayGemm
     from lapidist.calls.prepared import Gemm
     from lapidist.config import Config
+    from lapidist.contractions import einsum, tensordot
     from lapidist.device import CHIPS, Device
     from lapidist.errors import (
         ArgumentError,
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 _HOME = {
     "api": ("gemm", "gemm_lists", "matmul", "plan"),
     "config": ("Config",),
+    "contractions": ("einsum", "tensordot"),
     "device": ("CHIPS", "Device"),
     "errors": (
         "ArgumentError",
@@ -69,11 +71,13 @@ __all__ = [
     "RefusalError",
     "ShapeError",
     "StrideError",
+    "einsum",
     "gemm",
     "gemm_lists",
     "kernel_named",
     "matmul",
     "plan",
+    "tensordot",
 ]
 
 

@@ -1,0 +1,249 @@
+"""einsum and tensordot of two operands, where the contraction is a GEMM, or a batch of them: views, then matmul."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from lapidist.api import is_on_host, matmul, require_place
+from lapidist.calls import checks
+from lapidist.calls.subclasses import as_array
+from lapidist.calls.subscripts import EXAMPLE, Label, Subscripts, fitted, paired, parsed, require_two
+from lapidist.dtypes import Precision
+from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import HOST, operand_of
+from lapidist.frameworks.host_arrays import is_odd, native
+from lapidist.frameworks.views import empty_beside, is_one, permuted, require_views, reshaped, strides_of
+
+Array = TypeVar("Array")
+Sizes = tuple[int, ...]
+Layout = tuple[Sizes, Sizes]  # shape and strides
+
+
+def einsum(
+    spec: str,
+    a: Array,
+    b: Any = None,
+    *more: Any,
+    out: Any = None,
+    out_dtype: Any = None,
+    acc_dtype: Any = None,
+    precision: Precision = "ieee",
+    stream: Any = None,
+    device: int | str | None = None,
+) -> Array:
+    """numpy.einsum of two operands: "ij,jk", "bij,bjk->bik", "bhqd,bhkd->bhqk", "...ij,...jk->...ik".
+
+    Letters of both operands and the output are batches, letters of both operands alone are summed, the others are rows and
+    columns: one GEMM, or a batch of them, by `matmul`, whose arguments the others are. Letters of a kind become one dimension.
+    Where an operand's strides do not allow that, its framework copies it first, on its current stream; JAX copies what it
+    transposes too. A new result may be a view with its dimensions in another order, as NumPy's may. `out` is written where
+    it lies if its strides allow, else by a copy. Refused is what is no GEMM: a sum over one operand, diagonals, and more or
+    fewer than two operands. Only what "..." stands for is broadcast.
+    """
+    if not isinstance(spec, str):
+        raise ArgumentError(f"spec: must be a string, {EXAMPLE}; got {type(spec).__name__}. Name each dimension with a letter")
+    if more:
+        require_two(spec, 2 + len(more))
+    require_two(spec, 1 + spec.partition("->")[0].count(","))
+    require_place(device)
+    first, second = array_of(a, "a", device), array_of(b, "b", device)
+    subscripts = parsed(spec, len(first.shape), len(second.shape))
+    how = {"out_dtype": out_dtype, "acc_dtype": acc_dtype, "precision": precision, "stream": stream, "device": device}
+    return contracted(subscripts, first, second, out, how)  # type: ignore[no-any-return]
+
+
+def tensordot(
+    a: Array,
+    b: Any,
+    axes: Any = 2,
+    *,
+    out: Any = None,
+    out_dtype: Any = None,
+    acc_dtype: Any = None,
+    precision: Precision = "ieee",
+    stream: Any = None,
+    device: int | str | None = None,
+) -> Array:
+    """numpy.tensordot: a sum over a's last and b's first `axes` dimensions, or over two lists of them that meet in pairs.
+
+    One GEMM, by `matmul`, whose arguments the others are; arrays are viewed and copied as by `einsum`.
+    """
+    require_place(device)
+    first, second = array_of(a, "a", device), array_of(b, "b", device)
+    subscripts = paired(axes, tuple(first.shape), tuple(second.shape))
+    how = {"out_dtype": out_dtype, "acc_dtype": acc_dtype, "precision": precision, "stream": stream, "device": device}
+    return contracted(subscripts, first, second, out, how)  # type: ignore[no-any-return]
+
+
+def array_of(array: Any, name: str, device: object) -> Any:
+    """What views are made of. NumPy's subclasses are seen as the arrays they are, as by its einsum."""
+    if is_on_host(device):
+        array = as_array(array, name)
+    array = native(plain(array))
+    operand_of(array, name)
+    require_views(array, name)
+    return array
+
+
+def plain(array: Any) -> Any:
+    return np.asarray(array) if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) else array
+
+
+def layout_of(array: Any) -> Layout:
+    return tuple(array.shape), strides_of(array)
+
+
+# ---- which dimensions become which ----
+
+
+class Groups(NamedTuple):
+    """Labels in the order in which they become one dimension; those of a batch stay apart."""
+
+    batch: tuple[Label, ...]
+    rows: tuple[Label, ...]
+    columns: tuple[Label, ...]
+    summed: tuple[Label, ...]
+
+
+class Arrangement(NamedTuple):
+    """How arrays are seen: each in an order of dimensions, then in a shape of batch, rows and columns."""
+
+    a: tuple[Sizes, Sizes]
+    b: tuple[Sizes, Sizes]
+    copies: bool  # of a or b
+    out: tuple[Sizes, Sizes]
+    out_copies: bool  # a given output cannot be seen so
+    apart: Sizes  # the product's dimensions before they became one
+    back: Sizes  # their order in the result
+
+    @property
+    def result_shape(self) -> Sizes:
+        return tuple(self.apart[at] for at in self.back)
+
+
+@lru_cache(maxsize=4096)
+def arrangement(given: Subscripts, a: Layout, b: Layout, out_strides: Sizes | None) -> Arrangement:
+    """The one that copies the fewest elements."""
+    subscripts, sizes = fitted(given, a[0], b[0])
+    in_a, in_b = steps(subscripts.a, a[1]), steps(subscripts.b, b[1])
+    in_out = steps(subscripts.out, out_strides) if out_strides is not None else {}
+
+    def copies(groups: Groups) -> tuple[int, int, int]:
+        """Elements of a, b and a given output."""
+        of_out = 0 if out_strides is None else copied(sizes, in_out, groups.rows, groups.columns)
+        of_b = copied(sizes, in_b, groups.summed, groups.columns)
+        return copied(sizes, in_a, groups.rows, groups.summed), of_b, of_out
+
+    best = min(orders(subscripts, in_a, in_b, in_out), key=lambda groups: sum(copies(groups)))
+    of_a, of_b, of_out = copies(best)
+    dimensions = (*best.batch, *best.rows, *best.columns)
+    batch, rows, columns, summed = (extents(sizes, group) for group in best)
+    return Arrangement(
+        a=(places(subscripts.a, (*best.batch, *best.rows, *best.summed)), (*batch, prod(rows), prod(summed))),
+        b=(places(subscripts.b, (*best.batch, *best.summed, *best.columns)), (*batch, prod(summed), prod(columns))),
+        copies=bool(of_a or of_b),
+        out=(places(subscripts.out, dimensions), (*batch, prod(rows), prod(columns))),
+        out_copies=bool(of_out),
+        apart=extents(sizes, dimensions),
+        back=places(dimensions, subscripts.out),
+    )
+
+
+def orders(subscripts: Subscripts, in_a: dict[Label, int], in_b: dict[Label, int], in_out: dict[Label, int]) -> Iterator[Groups]:
+    """A group is one dimension in the order in which it lies in memory, or in none; two arrays may disagree on it."""
+    rows = {in_memory(subscripts.rows, array): None for array in (in_out, in_a)}
+    columns = {in_memory(subscripts.columns, array): None for array in (in_out, in_b)}
+    summed = {in_memory(subscripts.summed, array): None for array in (in_a, in_b)}
+    return (Groups(subscripts.batch, *groups) for groups in product(rows, columns, summed))
+
+
+def in_memory(group: tuple[Label, ...], strides: dict[Label, int]) -> tuple[Label, ...]:
+    """Longest steps first; as they are named, in an array that is not there yet."""
+    return tuple(sorted(group, key=lambda label: -abs(strides.get(label, 0))))
+
+
+def copied(sizes: dict[Label, int], strides: dict[Label, int], *groups: tuple[Label, ...]) -> int:
+    """The elements of an array, if one of the groups is not one dimension there."""
+    elements = prod(sizes[label] for label in strides)
+    whole = not elements or all(is_one(extents(sizes, group), tuple(strides[label] for label in group)) for group in groups)
+    return 0 if whole else elements
+
+
+def steps(labels: tuple[Label | None, ...], strides: Sizes) -> dict[Label, int]:
+    return {label: stride for label, stride in zip(labels, strides, strict=True) if label is not None}
+
+
+def extents(sizes: dict[Label, int], labels: tuple[Label, ...]) -> Sizes:
+    return tuple(sizes[label] for label in labels)
+
+
+def places(labels: tuple[Label | None, ...], wanted: tuple[Label, ...]) -> Sizes:
+    """Where the wanted labels are; first, dimensions without one, which have one element."""
+    return (*(at for at, label in enumerate(labels) if label is None), *(labels.index(label) for label in wanted))
+
+
+# ---- the product ----
+
+
+def contracted(subscripts: Subscripts, a: Any, b: Any, out: Any, how: dict[str, Any]) -> Any:
+    target: Any = None if out is None else output_of(out)
+    strides = strides_of(target) if out is not None and len(target.shape) == len(subscripts.out) else None
+    plan = arrangement(subscripts, layout_of(a), layout_of(b), strides)
+    if out is not None:
+        require_output(target, a, plan.result_shape)
+    aside = out is not None and (plan.out_copies or not is_written_directly(target, plan))
+    if how["stream"] is not None and (plan.copies or aside):
+        raise ArgumentError(
+            f"stream: must be left away where {'out' if aside else 'a or b'} is copied, which its framework does on its own "
+            f"current stream; got {how['stream']!r}. Make that stream the framework's current one"
+        )
+    first, second = (reshaped(permuted(x, order), shape) for x, (order, shape) in ((a, plan.a), (b, plan.b)))
+    if out is None:
+        return as_result(permuted(reshaped(matmul(first, second, **how), plan.apart), plan.back))
+    if not aside:
+        matmul(first, second, view_of(target, plan), **how)
+    else:
+        result = matmul(first, second, empty_beside(target, plan.out[1]), **how)
+        target[...] = permuted(reshaped(result, plan.apart), plan.back)
+    return out
+
+
+def as_result(result: Any) -> Any:
+    """NumPy's arrays without dimensions are scalars."""
+    return result[()] if isinstance(result, np.ndarray) and not result.shape else result
+
+
+def view_of(out: Any, plan: Arrangement) -> Any:
+    order, shape = plan.out
+    return reshaped(permuted(out, order), shape)
+
+
+def is_written_directly(out: Any, plan: Arrangement) -> bool:
+    """Whether matmul takes it as it lies: on a GPU, rows or columns must be contiguous."""
+    if isinstance(out, np.ndarray):
+        return True
+    view = operand_of(view_of(out, plan), "out")
+    return view.device == HOST or checks.lines_touch(view)
+
+
+def output_of(out: Any) -> Any:
+    out = plain(out)
+    if not is_odd(out):
+        operand_of(out, "out")
+    require_views(out, "out")
+    return out
+
+
+def require_output(out: Any, a: Any, shape: Sizes) -> None:
+    """Before anything is copied or launched."""
+    if is_odd(out):
+        checks.require_writable_array("out", out)
+        checks.require_shape_of_output(tuple(out.shape), shape)
+    else:
+        checks.require_output(operand_of(out, "out"), operand_of(a, "a"), shape, free_strides=True)
