@@ -82,11 +82,11 @@ def matmul(
     theirs stay in the tensor core, which keeps 14 bits of it, for more than 128 of k; factors that change along k imply it.
     """
     if out_dtype is acc_dtype is promote is scale_a is scale_b is device is None and precision is IEEE:
-        again = _again.get((sketch(a), sketch(b), sketch(out)))
-        if again is not None:
-            result = again(a, b, None, out, stream)
+        if type(a) is type(b) is np.ndarray:
+            result = product_at_once(a, b, out) if stream is None else None
         else:
-            result = product_at_once(a, b, out) if stream is None and type(a) is type(b) is np.ndarray else None
+            again = _again.get(sketch(a, b, out))
+            result = None if again is None else again(a, b, None, out, stream)
         if result is not None:
             return result
     require_place(device)
@@ -99,8 +99,8 @@ def matmul(
 
 def matmul_as_asked(a: Any, b: Any, out: Any, wanted: Wanted, device: int | str | None, stream: Any) -> Any:
     """The types or the place were chosen, or nothing like this call was multiplied before."""
-    plain = wanted is AS_USUAL and device is None
-    key: Any = (sketch(a), sketch(b), sketch(out), *(() if plain else (wanted, device)))
+    plain, told = wanted is AS_USUAL and device is None, sketch(a, b, out)
+    key = told if plain or told is None else (told, wanted, device)
     again = None if plain else _again.get(key)
     if again is not None:
         result = again(a, b, None, out, stream)
@@ -182,7 +182,7 @@ def gemm_again(a: Any, b: Any, c: Any, out: Any, numbers: tuple[Any, ...], strea
     if type(a) is type(b) is np.ndarray:
         return gemm_at_once(a, b, c, out, numbers) if stream is None else None
     try:
-        again = _again.get((sketch(a), sketch(b), sketch(c), sketch(out), c is out, numbers))
+        again = _again.get((sketch(a, b, out), c is out, numbers))
     except TypeError:  # alpha or beta is an array
         return None
     return None if again is None else again(a, b, c, out, stream)
@@ -202,8 +202,8 @@ def gemm_as_asked(a: Any, b: Any, c: Any, out: Any, form: Form, choices: Choices
     checks.require_flag("trans_a", form.trans_a, checks.BLAS_FLAGS)
     checks.require_flag("trans_b", form.trans_b, checks.BLAS_FLAGS)
     plain = choices == UNCHOSEN and form.wanted is AS_USUAL
-    asked = (form.alpha, form.beta, form.trans_a, form.trans_b) if plain else (form, choices)
-    key = sketch(a), sketch(b), sketch(c), sketch(out), c is out, asked
+    told, numbers = sketch(a, b, out), (form.alpha, form.beta, form.trans_a, form.trans_b)
+    key = None if told is None else (told, c is out, numbers if plain else (form, choices))
     again = None if plain else _again.get(key)
     if again is not None:
         result = again(a, b, c, out, stream)
@@ -354,7 +354,7 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
         return multiply_on_host(arguments)
     ready = prepared(arguments, place, choices)
     result = ready.run(arguments, stream)
-    again = None if key is None or None in key[:2] else steady(ready, arguments)
+    again = None if key is None else steady(ready, arguments)
     if again is not None:
         remember(_again, key, again)
     return result

@@ -42,35 +42,29 @@ def stream_handle(stream: Any) -> int:
 
 # ---- which of the prepared calls it may be ----
 
-_sketches: dict[type, Callable[[Any], Sketch]] = {}  # by the classes of frameworks, never those of users
 
-
-def sketch(array: Any) -> Sketch:
-    """What is told at once of an array that `steady` can serve; None of others."""
-    if array is None:
-        return None
-    look = _sketches.get(type(array)) or sketch_for(type(array))
-    return None if look is None else look(array)
-
-
-def sketch_for(kind: type) -> Callable[[Any], Sketch] | None:
-    torch, cupy = sys.modules.get("torch"), sys.modules.get("cupy")
-    if torch is not None:
-        _sketches.update({torch.Tensor: sketch_of_torch, torch.nn.Parameter: sketch_of_torch})
-    if cupy is not None:
-        _sketches[cupy.ndarray] = sketch_of_cupy
-    return _sketches.get(kind)
-
-
-def sketch_of_torch(tensor: Any) -> Sketch:
+def sketch(a: Any, b: Any, out: Any) -> Sketch:
+    """What is told at once of the arrays of a call that `steady` can serve; None of others."""
     try:
-        return tensor.shape, tensor.dtype, tensor.is_contiguous()
-    except RuntimeError:  # what torch calls sparse, nested, ...: the long way says that
+        flat = None if out is None else out.is_contiguous()
+        return a.shape, b.shape, a.dtype, a.is_contiguous(), b.is_contiguous(), flat
+    except (AttributeError, RuntimeError):  # no tensors, or what torch calls sparse, nested, ...
+        return sketch_of_cupy(a, b, out)
+
+
+def sketch_of_cupy(a: Any, b: Any, out: Any) -> Sketch:
+    cupy = sys.modules.get("cupy")
+    if cupy is None or not type(a) is type(b) is cupy.ndarray:
         return None
+    flat = out.flags.c_contiguous if type(out) is cupy.ndarray else None
+    return a.shape, b.shape, a.dtype, a.flags.c_contiguous, b.flags.c_contiguous, flat
 
 
-def sketch_of_cupy(array: Any) -> Sketch:
-    return array.shape, array.dtype, array.flags.c_contiguous
+def plain_tensors() -> tuple[type, type]:
+    """Those whose attributes mean what they say: subclasses may mean anything by them."""
+    import torch
+
+    return torch.Tensor, torch.nn.Parameter
 
 
 # ---- the call itself ----
@@ -90,7 +84,7 @@ def steady_torch(ready: Prepared, arguments: Arguments) -> Again | None:
     import torch
 
     tensors = tensors_of(arguments)
-    if ready.kernel is None or any(sketch(tensor) is None or tensor.is_neg() for tensor in tensors):
+    if ready.kernel is None or any(type(tensor) not in plain_tensors() or tensor.is_neg() for tensor in tensors):
         return None
     ordinal, shape, dtype = ready.like.device, arguments.result_shape, torch_dtype(arguments.out_dtype)
     own_type = dtype is tensors[0].dtype
@@ -225,11 +219,12 @@ def compared_by_parts(*tensors: Any) -> Alike:
 
 def compared(tensor: Any) -> Alike:
     dtype, device, shape, same = tensor.dtype, tensor.device, tensor.shape, same_strides(tensor)
+    plain = plain_tensors()
     wants_gradient = tensor.requires_grad
 
     def alike(other: Any) -> bool:
         return (
-            type(other) in _sketches
+            type(other) in plain
             and other.shape == shape
             and same(other)
             and other.dtype is dtype
