@@ -15,7 +15,7 @@ from lapidist.calls import checks
 from lapidist.calls.subclasses import as_array
 from lapidist.calls.subscripts import EXAMPLE, Label, Subscripts, fitted, paired, parsed, require_two
 from lapidist.dtypes import Precision
-from lapidist.errors import ArgumentError
+from lapidist.errors import ArgumentError, ShapeError
 from lapidist.frameworks.arrays import HOST, operand_of
 from lapidist.frameworks.host_arrays import is_odd, native
 from lapidist.frameworks.views import empty_beside, is_one, permuted, require_views, reshaped, strides_of
@@ -83,6 +83,8 @@ def tensordot(
 
 def array_of(array: Any, name: str, device: object) -> Any:
     """What views are made of. NumPy's subclasses are seen as the arrays they are, as by its einsum."""
+    if type(array) is np.ndarray:
+        return native(array)  # matmul checks the rest: to look at an array of NumPy's takes longer than to multiply a small one
     if is_on_host(device):
         array = as_array(array, name)
     array = native(plain(array))
@@ -140,6 +142,7 @@ def arrangement(given: Subscripts, a: Layout, b: Layout, out_strides: Sizes | No
         of_b = copied(sizes, in_b, groups.summed, groups.columns)
         return copied(sizes, in_a, groups.rows, groups.summed), of_b, of_out
 
+    require_few_dimensions(len(subscripts.batch) + 2, len(subscripts.out))
     best = min(orders(subscripts, in_a, in_b, in_out), key=lambda groups: sum(copies(groups)))
     of_a, of_b, of_out = copies(best)
     dimensions = (*best.batch, *best.rows, *best.columns)
@@ -153,6 +156,15 @@ def arrangement(given: Subscripts, a: Layout, b: Layout, out_strides: Sizes | No
         apart=extents(sizes, dimensions),
         back=places(dimensions, subscripts.out),
     )
+
+
+def require_few_dimensions(*numbers: int) -> None:
+    """What NumPy's arrays have at most: those of a batch and a matrix, and those of the result."""
+    if max(numbers) > checks.MOST_DIMENSIONS:
+        raise ShapeError(
+            f"a, b: must have at most {checks.MOST_DIMENSIONS} dimensions in the output, and 2 fewer in a batch; "
+            f"got {max(numbers)}. Reshape them"
+        )
 
 
 def orders(subscripts: Subscripts, in_a: dict[Label, int], in_b: dict[Label, int], in_out: dict[Label, int]) -> Iterator[Groups]:
@@ -198,20 +210,26 @@ def contracted(subscripts: Subscripts, a: Any, b: Any, out: Any, how: dict[str, 
     if out is not None:
         require_output(target, a, plan.result_shape)
     aside = out is not None and (plan.out_copies or not is_written_directly(target, plan))
-    if how["stream"] is not None and (plan.copies or aside):
-        raise ArgumentError(
-            f"stream: must be left away where {'out' if aside else 'a or b'} is copied, which its framework does on its own "
-            f"current stream; got {how['stream']!r}. Make that stream the framework's current one"
-        )
-    first, second = (reshaped(permuted(x, order), shape) for x, (order, shape) in ((a, plan.a), (b, plan.b)))
+    require_no_copy_on_another_stream(how["stream"], plan.copies, aside)
+    first, second = seen(a, plan.a), seen(b, plan.b)
     if out is None:
-        return as_result(permuted(reshaped(matmul(first, second, **how), plan.apart), plan.back))
-    if not aside:
-        matmul(first, second, view_of(target, plan), **how)
-    else:
-        result = matmul(first, second, empty_beside(target, plan.out[1]), **how)
-        target[...] = permuted(reshaped(result, plan.apart), plan.back)
+        return as_result(told_apart(matmul(first, second, **how), plan))
+    stack = empty_beside(target, plan.out[1]) if aside else seen(target, plan.out)
+    matmul(first, second, stack, **how)
+    if aside:
+        target[...] = told_apart(stack, plan)
     return out
+
+
+def seen(array: Any, how: tuple[Sizes, Sizes]) -> Any:
+    """As a stack of matrices."""
+    order, shape = how
+    return reshaped(permuted(array, order), shape)
+
+
+def told_apart(stack: Any, plan: Arrangement) -> Any:
+    """The product with every dimension of the result back in its place."""
+    return permuted(reshaped(stack, plan.apart), plan.back)
 
 
 def as_result(result: Any) -> Any:
@@ -219,16 +237,19 @@ def as_result(result: Any) -> Any:
     return result[()] if isinstance(result, np.ndarray) and not result.shape else result
 
 
-def view_of(out: Any, plan: Arrangement) -> Any:
-    order, shape = plan.out
-    return reshaped(permuted(out, order), shape)
+def require_no_copy_on_another_stream(stream: Any, operands: bool, out: bool) -> None:
+    if stream is not None and (operands or out):
+        raise ArgumentError(
+            f"stream: must be left away where {'out' if out else 'a or b'} is copied, which its framework does on its own "
+            f"current stream; got {stream!r}. Make that stream the framework's current one"
+        )
 
 
 def is_written_directly(out: Any, plan: Arrangement) -> bool:
     """Whether matmul takes it as it lies: on a GPU, rows or columns must be contiguous."""
     if isinstance(out, np.ndarray):
         return True
-    view = operand_of(view_of(out, plan), "out")
+    view = operand_of(seen(out, plan.out), "out")
     return view.device == HOST or checks.lines_touch(view)
 
 

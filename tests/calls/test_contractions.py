@@ -287,6 +287,14 @@ def test_sizes_that_do_not_match_are_refused(spec: str, a: Any, b: Any, words: s
         lapidist.einsum(spec, np.ones(a), np.ones(b))
 
 
+def test_more_dimensions_than_arrays_have_are_refused() -> None:
+    deep = np.ones((1,) * 63)
+    with pytest.raises(ShapeError, match=r"a, b: must have at most 64 dimensions.*got 65"):
+        lapidist.einsum("...,...->...", deep, deep)
+    with pytest.raises(ShapeError, match=r"a, b: must have at most 64 dimensions.*got 126"):
+        lapidist.tensordot(deep, deep, 0)
+
+
 @pytest.mark.parametrize(
     ("axes", "error", "words"),
     [
