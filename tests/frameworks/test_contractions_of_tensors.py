@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import lapidist
+from contraction_cases import Case, cases, lying
 from lapidist import contractions
 from lapidist.errors import ArgumentError, StrideError
 
@@ -32,6 +35,31 @@ def test_torch_has_the_same_einsum(torch: Any, spec: str, device: str) -> None:
     out = torch.full(expected.shape[::-1], torch.nan).permute(tuple(range(expected.ndim))[::-1])
     assert lapidist.einsum(spec, a, b, out=out, device=device) is out
     assert torch.equal(out, expected)
+
+
+@settings(deadline=None)  # the first example imports torch
+@given(cases(backwards=False), st.data())
+def test_tensors_of_any_layout(case: Case, data: st.DataObject) -> None:
+    import torch
+
+    a, b = torch.from_numpy(case.a), torch.from_numpy(case.b)
+    expected = torch.from_numpy(np.asarray(np.einsum(case.spec, case.a, case.b)))
+    assert torch.equal(lapidist.einsum(case.spec, a, b), expected)
+    out = torch.from_numpy(lying(data.draw, np.full(case.shape, np.nan), (1, 1, 2)))
+    assert lapidist.einsum(case.spec, a, b, out=out) is out
+    assert torch.equal(out, expected)
+
+
+@settings(deadline=None, max_examples=30)  # JAX compiles for every shape
+@given(cases(), st.booleans())
+def test_jax_arrays_of_any_letters(case: Case, spelled: bool) -> None:
+    import jax
+
+    spec = case.spec if spelled else case.spec.partition("->")[0]
+    a, b = (jax.numpy.asarray(each, dtype="float32") for each in (case.a, case.b))
+    result = lapidist.einsum(spec, a, b)
+    np.testing.assert_array_equal(result, np.einsum(spec, case.a, case.b))
+    assert isinstance(result, jax.Array)
 
 
 def test_torch_has_the_same_tensordot(torch: Any) -> None:
