@@ -169,9 +169,9 @@ PACKAGE = ROOT / "src" / "lapidist"
 TOP_FILES, TEST_FILES = 14, 6
 # From what a person calls down to what everything stands on: each part imports only those below it.
 LAYERS = (
-    "__main__", "commands", "bench", "fuzz", "__init__", "contractions", "api", "calls", "backends", "machine.study",
-    "static", "planning", "machine", "kernels", "schedule", "verify", "problems", "frameworks", "build", "launch", "config",
-    "device", "dtypes", "visible", "writable", "errors",
+    "__main__", "commands", "bench", "fuzz", "torch", "__init__", "contractions", "api", "calls", "backends",
+    "machine.study", "static", "planning", "machine", "kernels", "schedule", "verify", "problems", "frameworks", "build",
+    "launch", "config", "device", "dtypes", "visible", "writable", "errors",
 )  # fmt: skip
 MODULES = {
     ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__"): path for path in PACKAGE.rglob("*.py")

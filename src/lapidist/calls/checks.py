@@ -121,7 +121,7 @@ def require_output_type(wanted: str | None, out: Any, a: Operand, b: Operand) ->
 def require_type_of_output(c: Operand, dtype: str) -> None:
     if c.dtype != dtype:
         raise DTypeError(
-            f"c: element type must be that of the output, {dtype}; got {c.dtype}. "
+            f"{c.name}: element type must be that of the output, {dtype}; got {c.dtype}. "
             "Convert it (.astype or .to), or ask for its type with out_dtype"
         )
 
@@ -177,7 +177,7 @@ def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
     missing = len(shape) - len(c.shape)
     own = (1,) * missing + c.shape
     if missing < 0 or any(extent not in (1, wanted) for extent, wanted in zip(own, shape, strict=True)):
-        raise ShapeError(f"c: must broadcast to the output's shape {shape}; got {c.shape}. Reshape it or slice it to fit")
+        raise ShapeError(f"{c.name}: must broadcast to the output's shape {shape}; got {c.shape}. Reshape it or slice it to fit")
     strides = (0,) * missing + c.strides
     return c.viewed(shape, tuple(s if e == w else 0 for e, w, s in zip(own, shape, strides, strict=True)))
 

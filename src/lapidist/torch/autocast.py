@@ -1,0 +1,21 @@
+"""Operands as torch.autocast wants them for a product: floats in its type, float64 and integers as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def in_autocast(*tensors: Any) -> tuple[Any, ...]:
+    first = tensors[0]
+    kind = first.device.type if isinstance(first, torch.Tensor) else None
+    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(tensor.to(dtype) if is_cast(tensor, kind) else tensor for tensor in tensors)
+
+
+def is_cast(tensor: Any, kind: str) -> bool:
+    eligible = isinstance(tensor, torch.Tensor) and tensor.device.type == kind
+    return bool(eligible and tensor.is_floating_point() and tensor.dtype is not torch.float64)

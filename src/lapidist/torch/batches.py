@@ -1,0 +1,65 @@
+"""torch.vmap over the operators: what is mapped over becomes a batch dimension, in front of those that are there.
+
+`ops`: the operators as torch.ops has them, or ours, which transforms further out go through.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lapidist.torch.outlines import without
+
+Dims = tuple[int | None, ...]
+Batched = tuple[Any, int]  # a result, and where its mapped dimension is
+
+
+def in_front(tensor: Any, dim: int | None) -> Any:
+    return tensor if dim is None else tensor.movedim(dim, 0)
+
+
+def rank(tensor: Any, dim: int | None) -> int:
+    """Dimensions that the mapped function sees."""
+    return int(tensor.ndim) - (dim is not None)
+
+
+def filled(tensor: Any, dim: int | None, wanted: int) -> Any:
+    """The mapped dimension stays in front, and single ones follow it, until what is mapped has `wanted` dimensions."""
+    return tensor if dim is None else tensor[(slice(None),) + (None,) * (wanted - rank(tensor, dim))]
+
+
+def gemm_in_front(ops: Any, size: int, dims: Dims, a: Any, b: Any, c: Any, *how: Any) -> Any:
+    """Of arrays that have their mapped dimensions in front."""
+    wanted = max(rank(a, dims[0]), rank(b, dims[1]))
+    if dims[0] is dims[1] is None:  # c alone is mapped over
+        a, dims = a.expand(size, *a.shape), (0, *dims[1:])
+    a, b = filled(a, dims[0], wanted), filled(b, dims[1], wanted)
+    c = None if c is None else filled(c, dims[2], wanted)
+    return ops.gemm(a, b, c, *how)
+
+
+def map_gemm(ops: Any, info: Any, dims: Any, a: Any, b: Any, c: Any = None, *how: Any) -> Batched:
+    dims = (*dims, None)[:3]
+    a, b, c = (None if each is None else in_front(each, dim) for each, dim in zip((a, b, c), dims, strict=True))
+    return gemm_in_front(ops, info.batch_size, dims, a, b, c, *how), 0
+
+
+def map_matmul(ops: Any, info: Any, dims: Any, a: Any, b: Any) -> Batched:
+    row, column = rank(a, dims[0]) == 1, rank(b, dims[1]) == 1
+    a, b = in_front(a, dims[0]), in_front(b, dims[1])
+    a, b = a.unsqueeze(-2) if row else a, b.unsqueeze(-1) if column else b
+    wanted = max(rank(a, dims[0]), rank(b, dims[1]))
+    product = ops.matmul(filled(a, dims[0], wanted), filled(b, dims[1], wanted))
+    return without(product, row=row, column=column), 0
+
+
+def map_linear(ops: Any, info: Any, dims: Any, input: Any, weight: Any, bias: Any = None) -> Batched:
+    dims = (*dims, None)[:3]
+    if dims[1] is dims[2] is None:
+        return ops.linear(in_front(input, dims[0]), weight, bias), 0
+    row, column = rank(input, dims[0]) == 1, rank(weight, dims[1]) == 1
+    input, weight = in_front(input, dims[0]), in_front(weight, dims[1])
+    input, weight = input.unsqueeze(-2) if row else input, weight.unsqueeze(-2) if column else weight
+    bias = None if bias is None else in_front(bias, dims[2])
+    beta = 0.0 if bias is None else 1.0
+    product = gemm_in_front(ops, info.batch_size, dims, input, weight, bias, 1.0, beta, False, True)
+    return without(product, row=row, column=column), 0
