@@ -192,6 +192,19 @@ def test_an_operand_whose_groups_do_not_merge_is_copied(multiplied: list[Any], s
     assert np.shares_memory(b, multiplied[1]) == ("b" not in copied)
 
 
+def test_the_fewest_elements_are_copied(multiplied: list[Any]) -> None:
+    """Sums go in the order of the operand that need not be copied; rows and columns of a new result in that of its operand."""
+    broken, turned = numbers((4, 6, 2, 5), 1)[:, :3], numbers((5, 2, 7), 2).swapaxes(0, 1)
+    same(lapidist.einsum("iapq,pqk->iak", broken, turned), np.einsum("iapq,pqk->iak", broken, turned))
+    assert [np.shares_memory(broken, multiplied[0]), np.shares_memory(turned, multiplied[1])] == [False, True]
+    same(lapidist.einsum("pqk,iapq->iak", turned, broken), np.einsum("pqk,iapq->iak", turned, broken))
+    assert [np.shares_memory(turned, multiplied[0]), np.shares_memory(broken, multiplied[1])] == [True, False]
+    a, b = numbers((3, 4, 6), 1).swapaxes(0, 1), numbers((6, 5, 2), 2).swapaxes(1, 2)
+    same(lapidist.einsum("mnj,jkl->mnkl", a, b), np.einsum("mnj,jkl->mnkl", a, b))
+    assert np.shares_memory(a, multiplied[0])
+    assert np.shares_memory(b, multiplied[1])
+
+
 def test_copies_need_the_frameworks_stream() -> None:
     a, b = numbers((4, 6, 6), 1)[:, :3], numbers((6, 2), 2)
     with pytest.raises(ArgumentError, match=r"stream: must be left away where a or b is copied.*current"):
