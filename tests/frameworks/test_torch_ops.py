@@ -8,6 +8,7 @@ import unittest
 import weakref
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -254,6 +255,34 @@ def test_meta_and_fake_tensors_have_shapes_alone(torch: Any, lt: Any) -> None:
     assert (d.shape, d.dtype, d.device.type) == ((3,), torch.float32, "cuda")
 
 
+def test_graphs_of_every_tracer_hold_the_operators(torch: Any, lt: Any) -> None:
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x, w = torch.randn(2, 3, 4), torch.randn(5, 4)
+    traced = make_fx(lambda y: lt.linear(y, w))(x)
+    assert torch.ops.lapidist.linear.default in [node.target for node in traced.graph.nodes]
+    scripted = torch.jit.trace(lambda y: lt.linear(y, w), x)
+    assert "lapidist::linear" in str(scripted.graph)
+    mapped = torch.compile(torch.vmap(lambda y: lt.linear(y, w)), fullgraph=True, backend="aot_eager")
+    for call in (traced, scripted, mapped):
+        torch.testing.assert_close(call(2 * x), 2 * x @ w.T)
+
+
+def test_what_is_not_recorded_goes_past_the_operators(torch: Any, lt: Any, monkeypatch: Any) -> None:
+    from lapidist.torch import operators
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("torch saw it")
+
+    monkeypatch.setattr(operators.Operator, "__call__", refuse)
+    a = torch.nn.Parameter(torch.ones(3, 3))
+    with torch.no_grad():
+        assert torch.equal(lt.matmul(a, a), lt.gemm(a, a))
+        assert torch.equal(lt.linear(a, a, a[0]), torch.full((3, 3), 4.0))
+    with pytest.raises(AssertionError, match="torch saw it"):
+        lt.matmul(a, a)
+
+
 # ---- autocast ----
 
 
@@ -370,3 +399,11 @@ def test_a_linear_layer_has_the_state_of_torchs(torch: Any, lt: Any) -> None:
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(5, 4)
     torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_the_page_shows_what_runs(lt: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "torch.md").read_text()
+    code = page.partition("```python\n")[2].partition("```")[0]
+    names: dict[str, Any] = {}
+    exec(code.replace("fullgraph=True", "fullgraph=True, backend='aot_eager'"), names)  # the default looks for a C++ compiler
+    assert names["d"].shape == (64, 64)
