@@ -172,3 +172,13 @@ def test_gathered_rows_that_touch_start_anywhere(rng: np.random.Generator) -> No
     a, b = rng.standard_normal((1, 8)).astype(np.float16).T, rng.standard_normal((1, 145)).astype(np.float16)
     rows = np.array([3, 5], np.int32)
     assert judge(lapidist.gemm(a, b, gather_a=rows, device="machine"), a[rows], b).ok
+
+
+@pytest.mark.parametrize("n", [9, 10, 43])
+def test_new_outputs_of_gathered_rows_start_anywhere(rng: np.random.Generator, n: int) -> None:
+    """Rows of a narrower type than the operands' start on fewer bytes than those."""
+    a, b = rng.standard_normal((3, 4, 18)).astype(np.float32), rng.standard_normal((3, 18, n)).astype(np.float32)
+    rows = rng.integers(0, 4, (3, 1)).astype(np.int32)
+    for more in ({}, {"precision": "tf32"}):
+        d = lapidist.gemm(a, b, gather_a=rows, out_dtype="bfloat16", device="machine", **more)
+        assert judge(d, rows_of(a, rows), b, **more).ok

@@ -147,17 +147,18 @@ class RoutedArguments(Arguments):
             one_alpha=self.alpha == 1 and "alpha" not in self.scalars,
         )
         # Which operand is which no longer matters.
-        bits = min(alignment_of(operand, within) for operand, within in self._neighbours() if operand is not None)
+        bits = min(alignment_of(operand, within) for operand, within in self._neighbours(plain) if operand is not None)
         first, second, last = (replace(matrix, alignment=bits) for matrix in (problem.a, problem.b, problem.d))
         return replace(problem, a=first, b=second, d=last, c=problem.c and replace(problem.c, alignment=bits))
 
-    def _neighbours(self) -> list[tuple[Operand | None, tuple[int, ...]]]:
+    def _neighbours(self, plain: Operand) -> list[tuple[Operand | None, tuple[int, ...]]]:
         """Each operand with the dimensions along which neighbours stay neighbours: not those of which any row may be taken,
         nor those from group to group."""
         rows = (-1,) if "scatter_d" in self.index else MATRIX
         a = (self.a, (-1,) if "gather_a" in self.index else MATRIX)
         b = (self.b, (-2,) if "gather_b" in self.index else MATRIX)
-        return [a, b, (self.c, rows), (self.out, (-1, -3) if self.wishes.permuted else rows)]
+        d = (plain, MATRIX) if self.out is None else (self.out, (-1, -3) if self.wishes.permuted else rows)
+        return [a, b, (self.c, rows), d]
 
     def plain_output(self) -> Operand:
         """The output as m x n elements: what steps between rows and columns of one group."""

@@ -118,7 +118,10 @@ def types_apart(rng: Generator, call: Call, place: str) -> Call | None:
 def other_output(rng: Generator, call: Call, place: str) -> Call | None:
     if "out" not in call.views or call.kind.c == "out":
         return None
-    view, how = call.view("out"), one_of(rng, ("shape", "more", "repeated", *(("type",) if place == "gpu" else ())))
+    view, how = (
+        call.view("out"),
+        one_of(rng, ("shape", "more", "repeated", *(("type",) if place == "gpu" and call.kind.framework != "numpy" else ()))),
+    )
     if how == "shape":
         if call.kind.permuted and 0 in view.shape:
             return None  # groups of any extent make no columns, if there are none of them
