@@ -18,7 +18,7 @@ from lapidist.bench.contenders import KernelContender
 from lapidist.bench.prose import warm_section
 from lapidist.bench.record import read_runs
 from lapidist.build import workers as compile_worker
-from lapidist.build.compiler import cache_directory
+from lapidist.build.folder import cache_directory
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.form import Factors, Form
 from lapidist.calls.routed import RoutedArguments

@@ -14,7 +14,6 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from lapidist.build import cache as kept
-from lapidist.build.folder import cache_directory as cache_directory  # tuned.py asks here
 from lapidist.errors import CompileError, DeviceError
 from lapidist.launch import Binary
 

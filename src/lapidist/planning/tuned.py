@@ -24,8 +24,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lapidist.build.compiler import cache_directory
-from lapidist.build.folder import make_directory
+from lapidist.build.folder import cache_directory, make_directory
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, LapidistError
