@@ -14,6 +14,8 @@ FULL_DEV := $(FULL)/.installed
 FULL_PIP := $(FULL)/bin/python -m pip install --quiet --disable-pip-version-check
 
 # A minute of what a change breaks first: rules of the house, arguments, problems, schedules, the machine's arithmetic.
+DEVICE_CODE = $(shell find src/lapidist/cuda -name '*.cu' -o -name '*.cuh')
+
 SMOKE := tests/test_house.py tests/test_docs.py tests/test_dtypes.py tests/test_verify.py tests/problems \
          tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_apart.py tests/backends/test_host.py \
          tests/machine/test_alu.py tests/machine/test_flow.py
@@ -37,11 +39,13 @@ frameworks: $(FULL_DEV)
 check: $(DEV)
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
+	$(BIN)/clang-format --dry-run --Werror $(DEVICE_CODE)
 	$(BIN)/mypy
 
 format: $(DEV)
 	$(BIN)/ruff check --fix src tests
 	$(BIN)/ruff format src tests
+	$(BIN)/clang-format -i $(DEVICE_CODE)
 
 doctor: $(BASE)     ## what was found on this computer
 	$(BIN)/lapidist doctor

@@ -1,4 +1,6 @@
-"""One cache of binaries for the whole run, in a folder of its own: nothing stale is read and nothing is left behind."""
+"""One cache of binaries for the whole run, in a folder of its own: nothing stale is read and nothing is left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ import pytest
 import lapidist
 
 _folder = tempfile.TemporaryDirectory(prefix="lapidist-tests-")
-os.environ.setdefault("LAPIDIST_CACHE_DIR", _folder.name)  # set one yourself and a second run compiles nothing
+# set one yourself and a second run compiles nothing
+os.environ.setdefault("LAPIDIST_CACHE_DIR", _folder.name)
 # For workers, of which there is one a core: NumPy's threads would wait for each other's cores, and spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -38,13 +41,17 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.fixture
 def torch(request: pytest.FixtureRequest) -> Any:
-    """torch, whose random numbers are fresh for each test, too. Tests on a GPU that find none have not run: they fail."""
+    """torch, whose random numbers are fresh for each test, too. Tests on a GPU that find none have not run:
+    they fail.
+    """
     torch = importlib.import_module("torch")
     torch.manual_seed(zlib.crc32(request.node.nodeid.encode()))
     return torch
 
 
-@pytest.fixture(params=[("host", None), ("machine", "simt"), ("machine", "mma")], ids=lambda where: where[1] or where[0])
+@pytest.fixture(
+    params=[("host", None), ("machine", "simt"), ("machine", "mma")], ids=lambda where: where[1] or where[0]
+)
 def place(request: pytest.FixtureRequest) -> dict[str, Any]:
     """The host, and real kernels in the machine."""
     return dict(zip(("device", "kernel"), request.param, strict=True))

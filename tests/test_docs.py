@@ -1,4 +1,6 @@
-"""What the docs show happens: every session in README.md and docs/, as printed; and the links between the pages."""
+"""What the docs show happens: every session in README.md and docs/, as printed; and the links between the
+pages.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +43,24 @@ def test_a_session_prints_what_the_page_says(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
-    assert [target for target in targets if "//" not in target and target and not (page.parent / target).exists()] == []
+    assert [
+        target for target in targets if "//" not in target and target and not (page.parent / target).exists()
+    ] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_into_pages_find_their_anchors(page: Path) -> None:
     """An anchor is a heading's, or a tag of its own."""
     text = page.read_text()
-    links = [target.partition("#") for target in re.findall(r"\]\(([^)\s]+)\)", text) if "//" not in target and "#" in target]
+    links = [
+        target.partition("#")
+        for target in re.findall(r"\]\(([^)\s]+)\)", text)
+        if "//" not in target and "#" in target
+    ]
     assert [
-        (file, anchor) for file, _, anchor in links if anchor not in anchors((page.parent / file).read_text() if file else text)
+        (file, anchor)
+        for file, _, anchor in links
+        if anchor not in anchors((page.parent / file).read_text() if file else text)
     ] == []
 
 
@@ -62,7 +72,9 @@ def anchors(text: str) -> set[str]:
 
 
 def test_the_glossary_is_sorted_and_short() -> None:
-    entries = re.findall(r'^- <a id="[^"]+"></a>\*\*(.+?)\.\*\* (.+)$', (ROOT / "docs" / "glossary.md").read_text(), re.M)
+    entries = re.findall(
+        r'^- <a id="[^"]+"></a>\*\*(.+?)\.\*\* (.+)$', (ROOT / "docs" / "glossary.md").read_text(), re.M
+    )
     names = [re.sub(r"[^a-z0-9]", "", name.lower()) for name, _ in entries]
     assert len(names) > 60
     assert names == sorted(names)
@@ -90,12 +102,18 @@ def sentences(text: str) -> list[str]:
     text = re.sub(r"`[^`]+`", "code", re.sub(r"\]\([^)\s]+\)", "]", text))
     kept = [line for line in text.splitlines() if not line.startswith(("|", "#", "    "))]
     blocks = re.split(r"\n\s*\n|^\s*- ", "\n".join(kept), flags=re.M)
-    return [each for block in blocks for each in re.split(r"(?<=[.!?])[*)]*\s+", " ".join(block.split())) if each]
+    return [
+        each for block in blocks for each in re.split(r"(?<=[.!?])[*)]*\s+", " ".join(block.split())) if each
+    ]
 
 
 def test_the_widest_tiles_are_those_that_the_rules_take() -> None:
-    """The table of docs/knobs.md: rows, then columns at most by TMA store, by direct store and in ping-pong."""
-    table = re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", (ROOT / "docs" / "knobs.md").read_text(), re.M)
+    """The table of docs/knobs.md: rows, then columns at most by TMA store, by direct store and in
+    ping-pong.
+    """
+    table = re.findall(
+        r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", (ROOT / "docs" / "knobs.md").read_text(), re.M
+    )
     for row in table:
         rows, *said = map(int, row)
         assert [widest(rows, 512), widest(rows, 511), widest(rows, 512, ping_pong=True)] == said, rows
@@ -106,14 +124,22 @@ def widest(rows: int, n: int, ping_pong: bool = False) -> int:
     """Where rows of D have 511 elements, TMA cannot store them."""
     a, b = np.zeros((512, 512), ml_dtypes.bfloat16), np.zeros((512, 512), ml_dtypes.bfloat16)[:, :n]
     facts = Facts(lapidist.plan(a, b, device="machine").plan.problem, FAMILY)
-    taken = [n for n in range(16, 272, 16) if not refusal(RULES, tile("bfloat16", rows, n, 2, ping_pong=ping_pong), facts)]
+    taken = [
+        n
+        for n in range(16, 272, 16)
+        if not refusal(RULES, tile("bfloat16", rows, n, 2, ping_pong=ping_pong), facts)
+    ]
     return max(taken)
 
 
 def test_the_map_for_contributors_names_what_there_is() -> None:
     """Every path stands in the tree; every kind of thing has its row."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    rows = [line.split("|")[1:-1] for line in text.splitlines() if line.startswith("| a") or line.startswith("| something")]
+    rows = [
+        line.split("|")[1:-1]
+        for line in text.splitlines()
+        if line.startswith("| a") or line.startswith("| something")
+    ]
     assert len(rows) >= 12
     for what, *cells in rows:
         named = [path for cell in cells for path in re.findall(r"`([^`]+)`", cell)]

@@ -1,4 +1,6 @@
-"""Element types: the table agrees with NumPy's and ml_dtypes' own facts, names are found, what goes together is said."""
+"""Element types: the table agrees with NumPy's and ml_dtypes' own facts, names are found, what goes together
+is said.
+"""
 
 from __future__ import annotations
 
@@ -83,11 +85,16 @@ def test_other_names_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "name"),
     [
-        ("bf16", "bfloat16"), ("bfloat16", "bfloat16"), (np.float16, "float16"), (np.dtype("int8"), "int8"),
+        ("bf16", "bfloat16"),
+        ("bfloat16", "bfloat16"),
+        (np.float16, "float16"),
+        (np.dtype("int8"), "int8"),
         ("e5m2", "float8_e5m2"),
-               (ml_dtypes.bfloat16, "bfloat16"), (np.dtype(ml_dtypes.float8_e4m3fn), "float8_e4m3fn"), (np.int32, "int32"),
+        (ml_dtypes.bfloat16, "bfloat16"),
+        (np.dtype(ml_dtypes.float8_e4m3fn), "float8_e4m3fn"),
+        (np.int32, "int32"),
     ],
-)  # fmt: skip
+)
 def test_types_come_as_strings_or_objects(dtype: object, name: str) -> None:
     assert name_of(dtype, "out_dtype") == name
 
@@ -111,11 +118,19 @@ def test_what_is_no_type_is_refused() -> None:
 @pytest.mark.parametrize(
     ("spelling", "name"),
     [
-        ("f4", "float32"), ("<f8", "float64"), ("half", "float16"), (float, "float64"), (np.float32, "float32"),
-        (np.dtype("f2"), "float16"), (np.zeros(0, "i1").dtype, "int8"), (ml_dtypes.bfloat16, "bfloat16"),
-        (np.dtype(ml_dtypes.float8_e5m2), "float8_e5m2"), ("fp16", "float16"), ("complex64", "complex64"),
+        ("f4", "float32"),
+        ("<f8", "float64"),
+        ("half", "float16"),
+        (float, "float64"),
+        (np.float32, "float32"),
+        (np.dtype("f2"), "float16"),
+        (np.zeros(0, "i1").dtype, "int8"),
+        (ml_dtypes.bfloat16, "bfloat16"),
+        (np.dtype(ml_dtypes.float8_e5m2), "float8_e5m2"),
+        ("fp16", "float16"),
+        ("complex64", "complex64"),
     ],
-)  # fmt: skip
+)
 def test_a_type_may_be_spelled_as_numpy_has_it(spelling: Any, name: str) -> None:
     assert name_of(spelling, "out_dtype") == name
 

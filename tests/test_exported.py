@@ -14,7 +14,9 @@ import lapidist
 
 
 def test_all_is_sorted_and_complete() -> None:
-    assert lapidist.__all__ == sorted(lapidist.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name))
+    assert lapidist.__all__ == sorted(
+        lapidist.__all__, key=lambda name: (not name.isupper(), not name[0].isupper(), name)
+    )
     assert set(lapidist.__all__) == set(lapidist._MODULE_OF)
     assert dir(lapidist) == sorted(lapidist.__all__)
 
@@ -32,7 +34,11 @@ def test_every_name_is_there_and_says_what_it_is(name: str) -> None:
 def test_every_error_is_exported() -> None:
     from lapidist import errors
 
-    raised = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    raised = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, Exception)
+    }
     assert raised <= set(lapidist.__all__)
 
 
@@ -44,7 +50,11 @@ def test_other_names_are_attribute_errors() -> None:
 def loaded_by(statement: str) -> set[str]:
     """The top-level modules that a fresh interpreter has loaded after a statement."""
     program = f"import sys\n{statement}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
-    return set(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split())
+    return set(
+        subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, check=True
+        ).stdout.split()
+    )
 
 
 def test_import_loads_nothing_heavy() -> None:
@@ -52,7 +62,10 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 def test_multiplying_on_the_host_loads_no_gpu_library() -> None:
-    statement = "import numpy, lapidist; lapidist.matmul(numpy.ones((2, 2), 'float32'), numpy.ones((2, 2), 'float32'))"
+    statement = (
+        "import numpy, lapidist; lapidist.matmul(numpy.ones((2, 2), 'float32'), numpy.ones((2, 2),"
+        " 'float32'))"
+    )
     assert not {"torch", "cupy", "jax", "typer", "rich"} & loaded_by(statement)
 
 
@@ -96,7 +109,12 @@ def test_types_are_those_of_the_arrays_and_of_what_may_be_asked(tmp_path: Path) 
 
 def test_plans_tell_in_a_line_what_they_are() -> None:
     a = np.ones((30, 40), np.float32)
-    assert repr(lapidist.plan(a, a.T)) == "<lapidist.Gemm 30 x 30 x 40 float32, layouts rcr, by NumPy on the host>"
+    assert (
+        repr(lapidist.plan(a, a.T))
+        == "<lapidist.Gemm 30 x 30 x 40 float32, layouts rcr, by NumPy on the host>"
+    )
     on_machine = repr(lapidist.plan(a, a.T, device="machine"))
-    assert re.fullmatch(r"<lapidist.Gemm 30 x 30 x 40 float32, layouts rcr, by \w+ .* on the machine>", on_machine)
+    assert re.fullmatch(
+        r"<lapidist.Gemm 30 x 30 x 40 float32, layouts rcr, by \w+ .* on the machine>", on_machine
+    )
     assert repr(lapidist.plan([a], [a.T])).startswith("<lapidist.ArrayGemm of 30 x 30 x 40 float32")

@@ -50,7 +50,9 @@ def test_one_lost_product_is_seen(rng: np.random.Generator, math: str) -> None:
     a, b = fresh(rng, (4, 512), math), fresh(rng, (512, 4), math)
     lost = a.astype("f8").copy()
     lost[2, 100] = 0
-    output = numpy_dtype("float64" if math == "float64" else outputs_of(element_of(math).name, element_of(math).name)[0])
+    output = numpy_dtype(
+        "float64" if math == "float64" else outputs_of(element_of(math).name, element_of(math).name)[0]
+    )
     output = np.dtype(np.float32) if output.itemsize < 4 else output
     d = (lost @ b.astype("f8")).astype(output)
     size = abs(a[2, 100].astype("f8") * b[100].astype("f8"))

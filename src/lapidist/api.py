@@ -1,4 +1,6 @@
-"""The public calls: matmul, gemm and plan. The first two remember what they prepared, so a shape is planned once."""
+"""The public calls: matmul, gemm and plan. The first two remember what they prepared, so a shape is planned
+once.
+"""
 
 from __future__ import annotations
 
@@ -71,16 +73,17 @@ def matmul(
 ) -> Array:
     """a @ b as numpy.matmul has it: vectors, broadcast batches, any strides.
 
-    Arrays of torch, CuPy or JAX run on their GPU, on their framework's current stream; host arrays run in NumPy, or on
-    `device` ("gpu", a GPU's number, "machine"). NumPy also takes the types that no kernel does, two types, lists and
-    subclasses. Returns `out`, or a new array of a's framework, of `out_dtype`: the operands' own type, but int32 for 8-bit
-    integers and float32 for 8-bit floats unless told otherwise. `acc_dtype` is what sums are kept in ("float16" for float16);
-    precision="tf32" lets tensor cores round float32 factors to 10 bits.
+    Arrays of torch, CuPy or JAX run on their GPU, on their framework's current stream; host arrays run in
+    NumPy, or on `device` ("gpu", a GPU's number, "machine"). NumPy also takes the types that no kernel does,
+    two types, lists and subclasses. Returns `out`, or a new array of a's framework, of `out_dtype`: the
+    operands' own type, but int32 for 8-bit integers and float32 for 8-bit floats unless told otherwise.
+    `acc_dtype` is what sums are kept in ("float16" for float16); precision="tf32" lets tensor cores round
+    float32 factors to 10 bits.
 
-    Of 8-bit floats, `scale_a` and `scale_b` multiply a and b: numbers, or float32 arrays of one element, one for each row of
-    a (column of b), or one for 1 x 128 or 128 x 128 elements along k (scaled.py lists the shapes). promote=True lets no sum of
-    theirs stay in the tensor core, which keeps 14 bits of it, for more than 128 of k; factors that change along k imply it.
-    """
+    Of 8-bit floats, `scale_a` and `scale_b` multiply a and b: numbers, or float32 arrays of one element, one
+    for each row of a (column of b), or one for 1 x 128 or 128 x 128 elements along k (scaled.py lists the
+    shapes). promote=True lets no sum of theirs stay in the tensor core, which keeps 14 bits of it, for more
+    than 128 of k; factors that change along k imply it."""
     if out_dtype is acc_dtype is promote is scale_a is scale_b is device is None and precision is IEEE:
         if type(a) is type(b) is np.ndarray:
             result = product_at_once(a, b, out) if stream is None else None
@@ -149,26 +152,35 @@ def gemm(
 ) -> Matrices:
     """out = alpha op(a) op(b) + beta c, in BLAS terms.
 
-    beta = 0 never reads c, alpha = 0 never reads a and b. c has the output's type, broadcasts to it and may be the output
-    itself. `out_dtype`, `acc_dtype`, `precision`, `scale_a`, `scale_b` and `promote` are matmul's. With 8-bit integers alpha
-    and beta are whole numbers.
-    `gather_a` and `gather_b` are indices of a's rows and b's columns, `scatter_d` of the rows of out (and c) that take the
-    result, in every matrix of a batch or, with the batch's dimensions before them, each for one; `check_indices` looks at
-    them all. `permuted`: out has four dimensions (m1, m0, n1, n0) after those of a batch, of any strides. alpha and beta may
-    be arrays of one element. `mode` says what is passed, and is checked: "gemm", one pair of matrices; "batched", stacks of
-    them; "array", lists of arrays or Pointers, of which c, out and the result are too. `kernel` and `config` name a registry
-    row and its knobs; `schedule` ("data_parallel", "stream_k" or a Schedule), `split_k`, `reduction` and `avail_sms` say how
-    blocks share the work. `workspace`: at least plan(...).workspace_bytes of zeros, fit for the next call with the same plan.
-    """
+    beta = 0 never reads c, alpha = 0 never reads a and b. c has the output's type, broadcasts to it and may
+    be the output itself. `out_dtype`, `acc_dtype`, `precision`, `scale_a`, `scale_b` and `promote` are
+    matmul's. With 8-bit integers alpha and beta are whole numbers. `gather_a` and `gather_b` are indices of
+    a's rows and b's columns, `scatter_d` of the rows of out (and c) that take the result, in every matrix of
+    a batch or, with the batch's dimensions before them, each for one; `check_indices` looks at them all.
+    `permuted`: out has four dimensions (m1, m0, n1, n0) after those of a batch, of any strides. alpha and
+    beta may be arrays of one element. `mode` says what is passed, and is checked: "gemm", one pair of
+    matrices; "batched", stacks of them; "array", lists of arrays or Pointers, of which c, out and the result
+    are too. `kernel` and `config` name a registry row and its knobs; `schedule` ("data_parallel", "stream_k"
+    or a Schedule), `split_k`, `reduction` and `avail_sms` say how blocks share the work. `workspace`: at
+    least plan(...).workspace_bytes of zeros, fit for the next call with the same plan."""
     if (
         mode is scale_a is promote is scale_b is kernel is gather_a is config is gather_b is None
         and reduction is scatter_d is avail_sms is workspace is device is out_dtype is acc_dtype is None
-        and (precision is IEEE and schedule is split_k is AUTO and deterministic is True and permuted is check_indices is False)
+        and (
+            precision is IEEE
+            and schedule is split_k is AUTO
+            and deterministic is True
+            and permuted is check_indices is False
+        )
     ):
         result = gemm_again(a, b, c, out, (alpha, beta, trans_a, trans_b), stream)
         if result is not None:
             return result
-    choices = checked(Choices(device, kernel, config, Sharing(schedule, split_k, reduction, avail_sms, deterministic), workspace))
+    choices = checked(
+        Choices(
+            device, kernel, config, Sharing(schedule, split_k, reduction, avail_sms, deterministic), workspace
+        )
+    )
     wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
     form = Form(trans_a, trans_b, False, *numbers_in(alpha, beta, device), wanted, wishes, factors)
@@ -188,7 +200,9 @@ def gemm_again(a: Any, b: Any, c: Any, out: Any, numbers: tuple[Any, ...], strea
     return None if again is None else again(a, b, c, out, stream)
 
 
-def gemm_as_asked(a: Any, b: Any, c: Any, out: Any, form: Form, choices: Choices, mode: str | None, stream: Any) -> Any:
+def gemm_as_asked(
+    a: Any, b: Any, c: Any, out: Any, form: Form, choices: Choices, mode: str | None, stream: Any
+) -> Any:
     """Something was chosen, or nothing like this call was multiplied before."""
     if is_array_batch(mode, a, b):
         form = array_form(form)
@@ -249,7 +263,9 @@ def plan(
     workspace: Any = None,
     device: int | str | None = None,
 ) -> Gemm | ArrayGemm:
-    """What gemm would run on these arrays. print() it for the reasons; `.execute(a, b, c, out)` runs it again and again."""
+    """What gemm would run on these arrays. print() it for the reasons; `.execute(a, b, c, out)` runs it again
+    and again.
+    """
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
     choices = checked(Choices(device, kernel, config, sharing, workspace))
     wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
@@ -266,8 +282,8 @@ def arguments_of(a: Any, b: Any, c: Any, out: Any, form: Form) -> Arguments:
     checks.require_flag("check_indices", form.wishes.check_indices)
     if form.factors.any and form.routed:
         raise ArgumentError(
-            "scale_a, scale_b: matrices with factors are neither gathered, scattered nor permuted, their alpha and beta are "
-            "numbers; got both. Leave one away"
+            "scale_a, scale_b: matrices with factors are neither gathered, scattered nor permuted, their"
+            " alpha and beta are numbers; got both. Leave one away"
         )
     if form.routed:
         return RoutedArguments(a, b, c, out, form)
@@ -276,7 +292,9 @@ def arguments_of(a: Any, b: Any, c: Any, out: Any, form: Form) -> Arguments:
 
 def of_numbers(form: Form) -> Form:
     """With alpha and beta as Python has them."""
-    return form._replace(alpha=checks.require_scalar("alpha", form.alpha), beta=checks.require_scalar("beta", form.beta))
+    return form._replace(
+        alpha=checks.require_scalar("alpha", form.alpha), beta=checks.require_scalar("beta", form.beta)
+    )
 
 
 def is_array_batch(mode: object, a: Any, b: Any) -> bool:
@@ -292,9 +310,14 @@ def array_form(form: Form) -> Form:
     checks.require_flag("check_indices", form.wishes.check_indices)
     checks.require_flag("permuted", form.wishes.permuted)
     asked = {**form.wishes._asdict(), "scale_a": form.factors.a, "scale_b": form.factors.b}
-    for name in (name for name, value in asked.items() if value is not None and value is not False and name != "check_indices"):
+    for name in (
+        name
+        for name, value in asked.items()
+        if value is not None and value is not False and name != "check_indices"
+    ):
         raise ArgumentError(
-            f"{name}: belongs to arrays that are passed themselves; got lists of them, or Pointers. Leave it away"
+            f"{name}: belongs to arrays that are passed themselves; got lists of them, or Pointers. Leave it"
+            " away"
         )
     return of_numbers(form)
 
@@ -316,7 +339,9 @@ def is_on_host(device: object) -> bool:
 
 
 def numbers_in(alpha: Any, beta: Any, device: object) -> tuple[Any, Any]:
-    """Where host arrays are multiplied, arrays of NumPy's or JAX' without dimensions are numbers; anything else as it is."""
+    """Where host arrays are multiplied, arrays of NumPy's or JAX' without dimensions are numbers; anything
+    else as it is.
+    """
     return (number_in("alpha", alpha), number_in("beta", beta)) if is_on_host(device) else (alpha, beta)
 
 
@@ -329,7 +354,9 @@ def number_in(name: str, value: Any) -> Any:
 
 def require_place(device: object) -> None:
     if device is not None and (isinstance(device, bool) or not isinstance(device, (int, str))):
-        raise ArgumentError(f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it away')
+        raise ArgumentError(
+            f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it away'
+        )
 
 
 def checked(choices: Choices) -> Choices:
@@ -337,10 +364,13 @@ def checked(choices: Choices) -> Choices:
     kernel, config = choices.kernel, choices.config
     require_place(choices.device)
     if config is not None and not isinstance(config, Config):
-        raise ArgumentError(f"config: must be a lapidist.Config; got {config!r}. For example Config(64, 64, 16, 32, 32, 8, 4)")
+        raise ArgumentError(
+            f"config: must be a lapidist.Config; got {config!r}. For example Config(64, 64, 16, 32, 32, 8, 4)"
+        )
     if kernel is not None and (isinstance(kernel, bool) or not isinstance(kernel, (str, int, Kernel))):
         raise ArgumentError(
-            f"kernel: must be a kernel's name or a rung's number; got {kernel!r}. Leave it away to let the planner choose"
+            f"kernel: must be a kernel's name or a rung's number; got {kernel!r}. Leave it away to let the"
+            " planner choose"
         )
     return choices
 
@@ -361,7 +391,9 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
 
 
 def prepared(arguments: Arguments, place: int | str, choices: Choices) -> Prepared:
-    """The multiplication prepared for this problem. What holds addresses of indices or a workspace serves one call."""
+    """The multiplication prepared for this problem. What holds addresses of indices or a workspace serves one
+    call.
+    """
     if choices.workspace is not None or arguments.form.routed:
         return Prepared(arguments, place, choices)
     key = arguments.problem(), arguments.alpha, arguments.beta, place, choices, arguments.a.framework

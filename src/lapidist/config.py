@@ -50,11 +50,12 @@ class Knobs:
 
 @dataclass(frozen=True, slots=True)
 class Config(Knobs):
-    """Tiles per level in elements (block bm x bn x bk, warp wm x wn, thread tm x tn) and buffers in the K pipeline.
+    """Tiles per level in elements (block bm x bn x bk, warp wm x wn, thread tm x tn) and buffers in the K
+    pipeline.
 
-    Zero means that the kernel has no such level. The device code knows the same numbers as BM, BN, ... For kernels on wgmma
-    `lapidist.kernels.wgmma.family.tile` makes one of the knobs that are free (docs/knobs.md).
-    """
+    Zero means that the kernel has no such level. The device code knows the same numbers as BM, BN, ... For
+    kernels on wgmma `lapidist.kernels.wgmma.family.tile` makes one of the knobs that are free
+    (docs/knobs.md)."""
 
     bm: int
     bn: int
@@ -69,21 +70,29 @@ class Config(Knobs):
     cluster_n: int = 1  # blocks that lie side by side and share A
     exchanged: bool = False  # D' = B' A' is computed: A's rows become columns of the tile
     ping_pong: bool = False  # two warpgroups have a tile each, by turns
-    raster: int = 0  # rows of tiles, or of clusters, in a band that is walked column by column; 0: the kernel's own choice
+    # rows of tiles, or of clusters, in a band that is walked column by column; 0: the kernel's own choice
+    raster: int = 0
     along_m: bool = False  # bands are columns of tiles, walked row by row
-    skewed: bool = False  # rows of A that start anywhere are not packed, but shifted on their way through registers
+    skewed: bool = (
+        False  # rows of A that start anywhere are not packed, but shifted on their way through registers
+    )
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value, whole = getattr(self, each.name), each.type == "int"
             if type(value) is not (int if whole else bool):
-                rule, way_out = ("a whole number", "Call int() on it") if whole else ("True or False", "Leave it away for False")
+                rule, way_out = (
+                    ("a whole number", "Call int() on it")
+                    if whole
+                    else ("True or False", "Leave it away for False")
+                )
                 raise ArgumentError(f"config: {each.name} must be {rule}; got {value!r}. {way_out}")
         tiles = ("bm", "bn") if self.by_warps else ("bm", "bn", "tm", "tn")
         for name, least in (*dict.fromkeys(tiles, 1).items(), *LEAST.items()):
             if getattr(self, name) < least:
                 raise ArgumentError(
-                    f"config: {name} must be at least {least}; got {getattr(self, name)}. See lapidist.KERNELS for examples"
+                    f"config: {name} must be at least {least}; got {getattr(self, name)}. See"
+                    " lapidist.KERNELS for examples"
                 )
 
     def defines(self) -> dict[str, object]:
@@ -112,7 +121,13 @@ class Config(Knobs):
         if self.cluster > 1:
             parts.append(f"clusters of {self.cluster_m}x{self.cluster_n}")
         if self.raster or self.along_m:
-            parts.append("bands" + (f" of {self.raster}" if self.raster else "") + (" along m" if self.along_m else ""))
-        flags = ("ping-pong", self.ping_pong), ("A and B exchanged", self.exchanged), ("rows of A shifted", self.skewed)
+            parts.append(
+                "bands" + (f" of {self.raster}" if self.raster else "") + (" along m" if self.along_m else "")
+            )
+        flags = (
+            ("ping-pong", self.ping_pong),
+            ("A and B exchanged", self.exchanged),
+            ("rows of A shifted", self.skewed),
+        )
         parts += [words for words, chosen in flags if chosen]
         return ", ".join(parts)

@@ -1,4 +1,6 @@
-"""einsum and tensordot of two operands, where the contraction is a GEMM, or a batch of them: views, then matmul."""
+"""einsum and tensordot of two operands, where the contraction is a GEMM, or a batch of them: views, then
+matmul.
+"""
 
 from __future__ import annotations
 
@@ -39,22 +41,30 @@ def einsum(
 ) -> Array:
     """numpy.einsum of two operands: "ij,jk", "bij,bjk->bik", "bhqd,bhkd->bhqk", "...ij,...jk->...ik".
 
-    Letters of both operands and the output are batches, letters of both operands alone are summed, the others are rows and
-    columns: one GEMM, or a batch of them, by `matmul`, whose arguments the others are. Letters of a kind become one dimension.
-    Where an operand's strides do not allow that, its framework copies it first, on its current stream; JAX copies what it
-    transposes too. A new result may be a view with its dimensions in another order, as NumPy's may. `out` is written where
-    it lies if its strides allow, else by a copy. Refused is what is no GEMM: a sum over one operand, diagonals, and more or
-    fewer than two operands. Only what "..." stands for is broadcast.
-    """
+    Letters of both operands and the output are batches, letters of both operands alone are summed, the others
+    are rows and columns: one GEMM, or a batch of them, by `matmul`, whose arguments the others are. Letters
+    of a kind become one dimension. Where an operand's strides do not allow that, its framework copies it
+    first, on its current stream; JAX copies what it transposes too. A new result may be a view with its
+    dimensions in another order, as NumPy's may. `out` is written where it lies if its strides allow, else by
+    a copy. Refused is what is no GEMM: a sum over one operand, diagonals, and more or fewer than two
+    operands. Only what "..." stands for is broadcast."""
     if not isinstance(spec, str):
-        raise ArgumentError(f"spec: must be a string, {EXAMPLE}; got {type(spec).__name__}. Name each dimension with a letter")
+        raise ArgumentError(
+            f"spec: must be a string, {EXAMPLE}; got {type(spec).__name__}. Name each dimension with a letter"
+        )
     if more:
         require_two(spec, 2 + len(more))
     require_two(spec, 1 + spec.partition("->")[0].count(","))
     require_place(device)
     first, second = array_of(a, "a", device), array_of(b, "b", device)
     subscripts = parsed(spec, len(first.shape), len(second.shape))
-    how = {"out_dtype": out_dtype, "acc_dtype": acc_dtype, "precision": precision, "stream": stream, "device": device}
+    how = {
+        "out_dtype": out_dtype,
+        "acc_dtype": acc_dtype,
+        "precision": precision,
+        "stream": stream,
+        "device": device,
+    }
     return contracted(subscripts, first, second, out, how)  # type: ignore[no-any-return]
 
 
@@ -70,21 +80,29 @@ def tensordot(
     stream: Any = None,
     device: int | str | None = None,
 ) -> Array:
-    """numpy.tensordot: a sum over a's last and b's first `axes` dimensions, or over two lists of them that meet in pairs.
+    """numpy.tensordot: a sum over a's last and b's first `axes` dimensions, or over two lists of them that
+    meet in pairs.
 
     One GEMM, by `matmul`, whose arguments the others are; arrays are viewed and copied as by `einsum`.
     """
     require_place(device)
     first, second = array_of(a, "a", device), array_of(b, "b", device)
     subscripts = paired(axes, tuple(first.shape), tuple(second.shape))
-    how = {"out_dtype": out_dtype, "acc_dtype": acc_dtype, "precision": precision, "stream": stream, "device": device}
+    how = {
+        "out_dtype": out_dtype,
+        "acc_dtype": acc_dtype,
+        "precision": precision,
+        "stream": stream,
+        "device": device,
+    }
     return contracted(subscripts, first, second, out, how)  # type: ignore[no-any-return]
 
 
 def array_of(array: Any, name: str, device: object) -> Any:
     """What views are made of. NumPy's subclasses are seen as the arrays they are, as by its einsum."""
     if type(array) is np.ndarray:
-        return native(array)  # matmul checks the rest: to look at an array of NumPy's takes longer than to multiply a small one
+        # matmul checks the rest: to look at an array of NumPy's takes longer than to multiply a small one
+        return native(array)
     if is_on_host(device):
         array = as_array(array, name)
     array = native(plain(array))
@@ -94,7 +112,11 @@ def array_of(array: Any, name: str, device: object) -> Any:
 
 
 def plain(array: Any) -> Any:
-    return np.asarray(array) if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray) else array
+    return (
+        np.asarray(array)
+        if isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray)
+        else array
+    )
 
 
 def layout_of(array: Any) -> Layout:
@@ -149,7 +171,10 @@ def arrangement(given: Subscripts, a: Layout, b: Layout, out_strides: Sizes | No
     batch, rows, columns, summed = (extents(sizes, group) for group in best)
     return Arrangement(
         a=(places(subscripts.a, (*best.batch, *best.rows, *best.summed)), (*batch, prod(rows), prod(summed))),
-        b=(places(subscripts.b, (*best.batch, *best.summed, *best.columns)), (*batch, prod(summed), prod(columns))),
+        b=(
+            places(subscripts.b, (*best.batch, *best.summed, *best.columns)),
+            (*batch, prod(summed), prod(columns)),
+        ),
         copies=bool(of_a or of_b),
         out=(places(subscripts.out, dimensions), (*batch, prod(rows), prod(columns))),
         out_copies=bool(of_out),
@@ -162,13 +187,17 @@ def require_few_dimensions(*numbers: int) -> None:
     """What NumPy's arrays have at most: those of a batch and a matrix, and those of the result."""
     if max(numbers) > checks.MOST_DIMENSIONS:
         raise ShapeError(
-            f"a, b: must have at most {checks.MOST_DIMENSIONS} dimensions in the output, and 2 fewer in a batch; "
-            f"got {max(numbers)}. Reshape them"
+            f"a, b: must have at most {checks.MOST_DIMENSIONS} dimensions in the output, and 2 fewer in a"
+            f" batch; got {max(numbers)}. Reshape them"
         )
 
 
-def orders(subscripts: Subscripts, in_a: dict[Label, int], in_b: dict[Label, int], in_out: dict[Label, int]) -> Iterator[Groups]:
-    """A group is one dimension in the order in which it lies in memory, or in none; two arrays may disagree on it."""
+def orders(
+    subscripts: Subscripts, in_a: dict[Label, int], in_b: dict[Label, int], in_out: dict[Label, int]
+) -> Iterator[Groups]:
+    """A group is one dimension in the order in which it lies in memory, or in none; two arrays may disagree
+    on it.
+    """
     rows = {in_memory(subscripts.rows, array): None for array in (in_out, in_a)}
     columns = {in_memory(subscripts.columns, array): None for array in (in_out, in_b)}
     summed = {in_memory(subscripts.summed, array): None for array in (in_a, in_b)}
@@ -183,7 +212,9 @@ def in_memory(group: tuple[Label, ...], strides: dict[Label, int]) -> tuple[Labe
 def copied(sizes: dict[Label, int], strides: dict[Label, int], *groups: tuple[Label, ...]) -> int:
     """The elements of an array, if one of the groups is not one dimension there."""
     elements = prod(sizes[label] for label in strides)
-    whole = not elements or all(is_one(extents(sizes, group), tuple(strides[label] for label in group)) for group in groups)
+    whole = not elements or all(
+        is_one(extents(sizes, group), tuple(strides[label] for label in group)) for group in groups
+    )
     return 0 if whole else elements
 
 
@@ -197,7 +228,10 @@ def extents(sizes: dict[Label, int], labels: tuple[Label, ...]) -> Sizes:
 
 def places(labels: tuple[Label | None, ...], wanted: tuple[Label, ...]) -> Sizes:
     """Where the wanted labels are; first, dimensions without one, which have one element."""
-    return (*(at for at, label in enumerate(labels) if label is None), *(labels.index(label) for label in wanted))
+    return (
+        *(at for at, label in enumerate(labels) if label is None),
+        *(labels.index(label) for label in wanted),
+    )
 
 
 # ---- the product ----
@@ -240,8 +274,8 @@ def as_result(result: Any) -> Any:
 def require_no_copy_on_another_stream(stream: Any, operands: bool, out: bool) -> None:
     if stream is not None and (operands or out):
         raise ArgumentError(
-            f"stream: must be left away where {'out' if out else 'a or b'} is copied, which its framework does on its own "
-            f"current stream; got {stream!r}. Make that stream the framework's current one"
+            f"stream: must be left away where {'out' if out else 'a or b'} is copied, which its framework"
+            f" does on its own current stream; got {stream!r}. Make that stream the framework's current one"
         )
 
 

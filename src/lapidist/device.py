@@ -1,4 +1,6 @@
-"""Facts of a chip, as plain numbers. A Device can be made without the chip: for planning, for the machine, for tests."""
+"""Facts of a chip, as plain numbers. A Device can be made without the chip: for planning, for the machine,
+for tests.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,27 @@ from lapidist.dtypes import FP8, TF32
 from lapidist.errors import ArgumentError
 
 # Tensor-core rates against half; and whose measured limit stands for a math that has none of its own.
-TENSOR_RATES = {"float16": 1.0, "bfloat16": 1.0, TF32: 0.5, "int8": 2.0, "uint8": 2.0, **dict.fromkeys(FP8, 2.0)}
+TENSOR_RATES = {
+    "float16": 1.0,
+    "bfloat16": 1.0,
+    TF32: 0.5,
+    "int8": 2.0,
+    "uint8": 2.0,
+    **dict.fromkeys(FP8, 2.0),
+}
 SAME_RATE = {"float16": "float32", "bfloat16": "float16", "uint8": "int8", "float8_e5m2": "float8_e4m3fn"}
-STATIC_SHARED = 48 * 1024  # bytes of shared memory without opt-in, on every chip: what a kernel itself may declare
-CLUSTERS = {3: 39, 4: 30, 5: 22, 6: 17, 8: 15}  # of so many blocks, that an H200 holds: its GPCs have 16 or 18 SMs
+# bytes of shared memory without opt-in, on every chip: what a kernel itself may declare
+STATIC_SHARED = 48 * 1024
+# of so many blocks, that an H200 holds: its GPCs have 16 or 18 SMs
+CLUSTERS = {3: 39, 4: 30, 5: 22, 6: 17, 8: 15}
 HOPPER_MMA_SHARE = 0.6  # what mma.sync reaches of wgmma's rate, as measured on an H200
 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU model. `limits` holds TFLOP/s that were measured on it with operands that never leave registers or tiles."""
+    """One GPU model. `limits` holds TFLOP/s that were measured on it with operands that never leave registers
+    or tiles.
+    """
 
     name: str
     capability: tuple[int, int]
@@ -45,17 +58,35 @@ class Device:
 
     @property
     def units(self) -> tuple[str, ...]:
-        """What can multiply: CUDA cores; tensor cores as every chip since Ampere drives them; as Hopper alone does."""
-        return ("fma", *(("mma",) if self.capability >= (8, 0) else ()), *(("wgmma",) if self.capability[0] == 9 else ()))
+        """What can multiply: CUDA cores; tensor cores as every chip since Ampere drives them; as Hopper alone
+        does.
+        """
+        return (
+            "fma",
+            *(("mma",) if self.capability >= (8, 0) else ()),
+            *(("wgmma",) if self.capability[0] == 9 else ()),
+        )
 
     def peak_tflops(self, math: str, unit: str = "fma") -> float:
-        """Lanes times clock; 0 where the unit does not multiply in that math. CUDA cores sum half in float, on those lanes."""
+        """Lanes times clock; 0 where the unit does not multiply in that math. CUDA cores sum half in float,
+        on those lanes.
+        """
         if unit == "fma":
-            lanes = self.fp64_lanes if math == "float64" else float(self.fp32_lanes) if math in ("float16", "float32") else 0.0
+            lanes = (
+                self.fp64_lanes
+                if math == "float64"
+                else float(self.fp32_lanes)
+                if math in ("float16", "float32")
+                else 0.0
+            )
         elif math == "float64":
             lanes = self.tensor_fp64_lanes if unit == "mma" else 0.0
         else:
-            lanes = self.tensor_lanes * TENSOR_RATES.get(math, 0.0) * (HOPPER_MMA_SHARE if self._halved(unit) else 1.0)
+            lanes = (
+                self.tensor_lanes
+                * TENSOR_RATES.get(math, 0.0)
+                * (HOPPER_MMA_SHARE if self._halved(unit) else 1.0)
+            )
             lanes *= math not in FP8 or self.capability >= (8, 9)
         return self.sms * lanes * 2 * self.clock_mhz * 1e6 / 1e12
 
@@ -72,21 +103,28 @@ class Device:
         return max(self.unit_limit(unit, math) for unit in self.units)
 
     def clusters_resident(self, blocks: int) -> int:
-        """Clusters of so many blocks, one block an SM, that the chip holds at once: each lies within one of its parts."""
+        """Clusters of so many blocks, one block an SM, that the chip holds at once: each lies within one of
+        its parts.
+        """
         return min(self.sms // blocks, CLUSTERS.get(blocks, 0)) if blocks > 2 else self.sms // blocks
 
     def blocks_resident(self, threads: int, registers: int, shared_bytes: int) -> int:
-        """How many blocks of a kernel fit on one SM together. Registers are given out to warps in units of 256."""
+        """How many blocks of a kernel fit on one SM together. Registers are given out to warps in units of
+        256.
+        """
         warps = -(-threads // 32)
         registers_per_warp = -(-registers * 32 // 256) * 256
-        by_registers = self.registers_per_sm // (registers_per_warp * warps) if registers else self.blocks_per_sm
+        by_registers = (
+            self.registers_per_sm // (registers_per_warp * warps) if registers else self.blocks_per_sm
+        )
         by_shared = self.shared_per_sm // (shared_bytes + 1024) if shared_bytes else self.blocks_per_sm
         return max(0, min(self.blocks_per_sm, self.threads_per_sm // threads, by_registers, by_shared))
 
 
 KIB = 1024
-# Measured by `lapidist bench --limits` (results/h200-20261121T142121-bench-limits.jsonl): random normal operands in registers,
-# wgmma's in shared memory, sustained. Where its row saw less than 1980 MHz, power was the limit.
+# Measured by `lapidist bench --limits` (results/h200-20261121T142121-bench-limits.jsonl): random normal
+# operands in registers, wgmma's in shared memory, sustained. Where its row saw less than 1980 MHz, power was
+# the limit.
 H200_LIMITS = {
     ("fma", "float32"): 65.9,
     ("fma", "float64"): 30.4,
@@ -105,12 +143,38 @@ H200_LIMITS = {
     ("wgmma", "float8_e5m2"): 1698.0,
 }
 H100 = Device(
-    "H100", (9, 0), 132, 1980, 128, 64, 227 * KIB, 228 * KIB, 2048, 50 << 20, 3350.0, tensor_lanes=2048, tensor_fp64_lanes=128
+    "H100",
+    (9, 0),
+    132,
+    1980,
+    128,
+    64,
+    227 * KIB,
+    228 * KIB,
+    2048,
+    50 << 20,
+    3350.0,
+    tensor_lanes=2048,
+    tensor_fp64_lanes=128,
 )
 CHIPS = {
-    "v100": Device("V100", (7, 0), 80, 1530, 64, 32, 96 * KIB, 96 * KIB, 2048, 6 << 20, 900.0, tensor_lanes=512),
+    "v100": Device(
+        "V100", (7, 0), 80, 1530, 64, 32, 96 * KIB, 96 * KIB, 2048, 6 << 20, 900.0, tensor_lanes=512
+    ),
     "a100": Device(
-        "A100", (8, 0), 108, 1410, 64, 32, 163 * KIB, 164 * KIB, 2048, 40 << 20, 1555.0, tensor_lanes=1024, tensor_fp64_lanes=64
+        "A100",
+        (8, 0),
+        108,
+        1410,
+        64,
+        32,
+        163 * KIB,
+        164 * KIB,
+        2048,
+        40 << 20,
+        1555.0,
+        tensor_lanes=1024,
+        tensor_fp64_lanes=64,
     ),
     "rtx4090": Device(
         "RTX 4090",

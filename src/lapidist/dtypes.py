@@ -1,8 +1,9 @@
-"""The element types, one row each: what a type is called, how large it is, what it is summed in, what results it may have.
+"""The element types, one row each: what a type is called, how large it is, what it is summed in, what results
+it may have.
 
-Names are those of NumPy and ml_dtypes. "tf32" is no type of an array: it is a way to multiply float32, whose factors are
-rounded to 10 bits behind the leading one. A *math* is the type in which products are formed: a type's name, or "tf32".
-"""
+Names are those of NumPy and ml_dtypes. "tf32" is no type of an array: it is a way to multiply float32, whose
+factors are rounded to 10 bits behind the leading one. A *math* is the type in which products are formed: a
+type's name, or "tf32"."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ class ElementType:
     tensor_map: str  # what the driver calls it; types it has no name for travel as bytes
     roundoff: float = 0.0  # half a unit in the last place of 1; zero for integers
     spacing: float = 0.0  # of the smallest numbers
-    bounds: tuple[float, float] | None = None  # results beyond become the nearer one; None: they become infinite or wrap around
+    bounds: tuple[float, float] | None = (
+        None  # results beyond become the nearer one; None: they become infinite or wrap around
+    )
 
 
 FLOAT_RESULTS = ("float32", "bfloat16", "float16")
@@ -41,15 +44,39 @@ E4M3_RESULTS, E5M2_RESULTS = (*FLOAT_RESULTS, "float8_e4m3fn"), (*FLOAT_RESULTS,
 TYPES = {
     row.name: row
     for row in (
-        ElementType("float16", "fp16", 2, "half", ("float32", "float16"), HALF_RESULTS, "FLOAT16", 2**-11, 2**-24),
-        ElementType("bfloat16", "bf16", 2, "__nv_bfloat16", ("float32",), BF16_RESULTS, "BFLOAT16", 2**-8, 2**-133),
+        ElementType(
+            "float16", "fp16", 2, "half", ("float32", "float16"), HALF_RESULTS, "FLOAT16", 2**-11, 2**-24
+        ),
+        ElementType(
+            "bfloat16", "bf16", 2, "__nv_bfloat16", ("float32",), BF16_RESULTS, "BFLOAT16", 2**-8, 2**-133
+        ),
         ElementType("float32", "fp32", 4, "float", ("float32",), FLOAT_RESULTS, "FLOAT32", 2**-24, 2**-149),
         ElementType("float64", "fp64", 8, "double", ("float64",), ("float64",), "FLOAT64", 2**-53, 2**-1074),
         ElementType("int8", "int8", 1, "int8", ("int32",), ("int32", "int8"), "UINT8", bounds=(-128, 127)),
         ElementType("uint8", "uint8", 1, "uint8", ("int32",), ("int32", "uint8"), "UINT8", bounds=(0, 255)),
-        ElementType("float8_e4m3fn", "e4m3", 1, "__nv_fp8_e4m3", ("float32",), E4M3_RESULTS, "UINT8", 2**-4, 2**-9, (-448, 448)),
         ElementType(
-            "float8_e5m2", "e5m2", 1, "__nv_fp8_e5m2", ("float32",), E5M2_RESULTS, "UINT8", 2**-3, 2**-16, (-57344, 57344)
+            "float8_e4m3fn",
+            "e4m3",
+            1,
+            "__nv_fp8_e4m3",
+            ("float32",),
+            E4M3_RESULTS,
+            "UINT8",
+            2**-4,
+            2**-9,
+            (-448, 448),
+        ),
+        ElementType(
+            "float8_e5m2",
+            "e5m2",
+            1,
+            "__nv_fp8_e5m2",
+            ("float32",),
+            E5M2_RESULTS,
+            "UINT8",
+            2**-3,
+            2**-16,
+            (-57344, 57344),
         ),
         ElementType("int32", "int32", 4, "int", (), (), "INT32"),
     )
@@ -76,7 +103,11 @@ def math_of(dtype: str, precision: str) -> str:
 
 def math_named(text: str, argument: str = "--dtype") -> str:
     """A math by its name or its short one: fp16, bf16, tf32, int8, float32, ..."""
-    names = {TF32: TF32, **{row.short: row.name for row in TYPES.values()}, **{name: name for name in OPERANDS}}
+    names = {
+        TF32: TF32,
+        **{row.short: row.name for row in TYPES.values()},
+        **{name: name for name in OPERANDS},
+    }
     found = names.get(text) if isinstance(text, str) else None  # a JSON file may have anything here
     if found not in MATHS:
         shorts = ", ".join(element_of(math).short if math != TF32 else TF32 for math in MATHS)
@@ -89,8 +120,12 @@ def short_name(math: str) -> str:
 
 
 def name_of(dtype: Any, argument: str) -> str:
-    """The name of a type: our short ones, any spelling that NumPy knows, or torch's, JAX's and ml_dtypes' own objects."""
-    text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
+    """The name of a type: our short ones, any spelling that NumPy knows, or torch's, JAX's and ml_dtypes' own
+    objects.
+    """
+    text = (
+        dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype).rpartition(".")[2]
+    )
     short = {row.short: row.name for row in TYPES.values()}
     name = short.get(text, text)
     if name in TYPES:
@@ -98,9 +133,14 @@ def name_of(dtype: Any, argument: str) -> str:
     try:
         found = np.dtype(dtype if hasattr(dtype, "dtype") or isinstance(dtype, type) else name)
     except TypeError:
-        raise DTypeError(f"{argument}: must be one of {', '.join(TYPES)}; got {dtype!r}. Name one of them") from None
+        raise DTypeError(
+            f"{argument}: must be one of {', '.join(TYPES)}; got {dtype!r}. Name one of them"
+        ) from None
     if not found.isnative:
-        raise DTypeError(f"{argument}: must be in this computer's byte order; got {dtype!r}. Convert the result, or pass out=")
+        raise DTypeError(
+            f"{argument}: must be in this computer's byte order; got {dtype!r}. Convert the result, or pass"
+            " out="
+        )
     return found.name
 
 
@@ -114,14 +154,18 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def outputs_of(dtype: str, b_dtype: str) -> tuple[str, ...]:
-    """What a product of two types may be written as, the default first. Types that only NumPy multiplies give themselves."""
+    """What a product of two types may be written as, the default first. Types that only NumPy multiplies give
+    themselves.
+    """
     if dtype not in OPERANDS:
         return (dtype,)
     return tuple(name for name in TYPES[dtype].outputs if name in TYPES[b_dtype].outputs)
 
 
 def accumulators_of(dtype: str) -> tuple[str, ...]:
-    """What its products may be summed in, the default first. Types that only NumPy multiplies are summed in themselves."""
+    """What its products may be summed in, the default first. Types that only NumPy multiplies are summed in
+    themselves.
+    """
     return TYPES[dtype].accumulators if dtype in OPERANDS else (dtype,)
 
 

@@ -1,9 +1,8 @@
 """What one kernel run needs, as plain values: the GPU driver and the machine read the same Launch.
 
-A Launch knows nothing of frameworks or arrays. Its arguments are the bytes of the kernel's parameter space, laid out
-as the CUDA ABI does it (each parameter at its natural alignment). Tensor maps are kept as what they mean; the driver
-encodes them into the parameter bytes, the machine reads them as they are.
-"""
+A Launch knows nothing of frameworks or arrays. Its arguments are the bytes of the kernel's parameter space,
+laid out as the CUDA ABI does it (each parameter at its natural alignment). Tensor maps are kept as what they
+mean; the driver encodes them into the parameter bytes, the machine reads them as they are."""
 
 from __future__ import annotations
 
@@ -16,8 +15,9 @@ Dim3 = tuple[int, int, int]
 ARRAYS_AT_ONCE = 64  # in a launch: lists of pointers travel as kernel parameters
 MOST_PAIRS = 72  # of blocks of a launch, each with an entry in their order
 
-# kind of a parameter: (struct code, bytes, alignment). A tensor map is 128 opaque bytes, passed by value; a schedule is
-# schedule.cuh's Schedule, ints and divisors of two words; a workspace is two pointers, to the flags and to the partial sums.
+# kind of a parameter: (struct code, bytes, alignment). A tensor map is 128 opaque bytes, passed by value; a
+# schedule is schedule.cuh's Schedule, ints and divisors of two words; a workspace is two pointers, to the
+# flags and to the partial sums.
 PARAMETER_KINDS = {
     "pointer": ("Q", 8, 8),
     "i32": ("i", 4, 4),
@@ -37,8 +37,8 @@ PARAMETER_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Binary:
-    """A compiled kernel. PTX is what the machine runs, the cubin what the GPU runs; both come from one compilation. For the
-    machine alone there may be no cubin, and no log of the assembler."""
+    """A compiled kernel. PTX is what the machine runs, the cubin what the GPU runs; both come from one
+    compilation. For the machine alone there may be no cubin, and no log of the assembler."""
 
     entry: str
     architecture: str
@@ -65,7 +65,9 @@ class TensorMap:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A range of addresses that the launch may touch, and the object that owns it (host memory for the machine)."""
+    """A range of addresses that the launch may touch, and the object that owns it (host memory for the
+    machine).
+    """
 
     name: str
     address: int
@@ -75,7 +77,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One kernel run. `grid` counts blocks (not clusters); `tensor_maps` pairs a byte offset in `arguments` with a map."""
+    """One kernel run. `grid` counts blocks (not clusters); `tensor_maps` pairs a byte offset in `arguments`
+    with a map.
+    """
 
     binary: Binary
     grid: Dim3
@@ -86,7 +90,8 @@ class Launch:
     tensor_maps: tuple[tuple[int, TensorMap], ...] = ()
     memory: tuple[Memory, ...] = ()
     cooperative: bool = False  # all blocks are on the chip at once, and may wait for each other
-    overlaps: bool = False  # blocks may start while the launch before still runs; they wait before they touch global memory
+    # blocks may start while the launch before still runs; they wait before they touch global memory
+    overlaps: bool = False
 
 
 class ParameterBlock:
@@ -104,7 +109,9 @@ class ParameterBlock:
         self.nbytes = end
 
     def pack(self, values: Mapping[str, Any]) -> bytearray:
-        """The parameter bytes. A parameter without a value (a pointer or map yet to come) is zero; a struct's is a tuple."""
+        """The parameter bytes. A parameter without a value (a pointer or map yet to come) is zero; a struct's
+        is a tuple.
+        """
         block = bytearray(self.nbytes)
         for name, kind in self.parameters:
             if name in values:

@@ -1,37 +1,40 @@
 """Is a result right? One reference (float64), one bound for each element, derived here and nowhere else.
 
-    |d - ref| <= E + u_out (|ref| + E) + h_out,   E = e + 2 u S + h (n |alpha| + 2),   S = |alpha| |A| |B| + |beta| |C|
+    |d - ref| <= E + u_out (|ref| + E) + h_out,
+    E = e + 2 u S + h (n |alpha| + 2),   S = |alpha| |A| |B| + |beta| |C|
 
-e bounds the errors of the sum, 2 u S those of alpha and beta, u_out that of the output, h and h_out what underflows. Integers
-have no bound: they must be equal. All of e is relative to P = |alpha| |A| |B|, R = |alpha| sqrt(A^2 B^2) (squares element by
-element), or the exact product itself:
+e bounds the errors of the sum, 2 u S those of alpha and beta, u_out that of the output, h and h_out what
+underflows. Integers have no bound: they must be equal. All of e is relative to P = |alpha| |A| |B|, R =
+|alpha| sqrt(A^2 B^2) (squares element by element), or the exact product itself:
 
-Fused multiply-adds, round to nearest. Each of k is off by at most u P: k u P together. Rounding errors of fresh random data
-are independent and of mean zero, so the sum of k of them exceeds lambda sqrt(k) u P with probability 2 exp(-lambda^2 / 2)
-(Higham and Mary 2019, "A new approach to probabilistic rounding error analysis"): lambda = 8 lets one element in 4e13 fail.
-So e = u min(k, 8 sqrt(k)) P. It is sharp enough to see one lost product: that is off by about P / k, and the bound lies
-below it up to k = 16000 in float.
+Fused multiply-adds, round to nearest. Each of k is off by at most u P: k u P together. Rounding errors of
+fresh random data are independent and of mean zero, so the sum of k of them exceeds lambda sqrt(k) u P with
+probability 2 exp(-lambda^2 / 2) (Higham and Mary 2019, "A new approach to probabilistic rounding error
+analysis"): lambda = 8 lets one element in 4e13 fail. So e = u min(k, 8 sqrt(k)) P. It is sharp enough to see
+one lost product: that is off by about P / k, and the bound lies below it up to k = 16000 in float.
 
-Tensor cores. A step sums D products and the old sum: each is cut off below 2^-25 of the largest, the result below
-2^-23 of itself (machine/sums.py; found on an H200). Cuts of the sums all point towards zero, so n = k / D steps are
-off by n (2^-23 + 2^-25) P; cuts of the products point both ways: 8 sqrt(k) 2^-25 P. In 16 bits (D = 16) it sees one lost
-product up to k = 10000. wgmma keeps 2^-13 of 8-bit floats. With P that would say nothing, so there the sums are bounded by
-what they reach when the order is random: |product| + 4 R. Sums in half are rounded to nearest once a step. Promoted
-sums leave the tensor core every 128 of k: there the bound is that of each 128, added up; the rest is fused multiply-adds.
+Tensor cores. A step sums D products and the old sum: each is cut off below 2^-25 of the largest, the result
+below 2^-23 of itself (machine/sums.py; found on an H200). Cuts of the sums all point towards zero, so n = k /
+D steps are off by n (2^-23 + 2^-25) P; cuts of the products point both ways: 8 sqrt(k) 2^-25 P. In 16 bits (D
+= 16) it sees one lost product up to k = 10000. wgmma keeps 2^-13 of 8-bit floats. With P that would say
+nothing, so there the sums are bounded by what they reach when the order is random: |product| + 4 R. Sums in
+half are rounded to nearest once a step. Promoted sums leave the tensor core every 128 of k: there the bound
+is that of each 128, added up; the rest is fused multiply-adds.
 
-Factors of A and B are parts of the reference's A and B, and of P and R; their products with each other and with the sums are
-three roundings, 3 u P.
+Factors of A and B are parts of the reference's A and B, and of P and R; their products with each other and
+with the sums are three roundings, 3 u P.
 
-Underflow. A rounding whose result is subnormal is off by up to half of their spacing in place of u times itself: h. Of n
-roundings of a sum (k; one a step where sums are in half) each may be one: fused ones, or those of products alone, since a sum
-that is subnormal is exact. A cut loses up to 2 h, but once a step of four products or more. alpha and beta C are one more each.
-Sums of 8-bit floats lose nothing, their products are 2^-32 and more: there n is more than what factors multiply, as long as
-two factors' product is no subnormal. h_out is the whole spacing of D's subnormals. The float64 reference underflows as float64
-does, so there is no saying what float64 should lose.
+Underflow. A rounding whose result is subnormal is off by up to half of their spacing in place of u times
+itself: h. Of n roundings of a sum (k; one a step where sums are in half) each may be one: fused ones, or
+those of products alone, since a sum that is subnormal is exact. A cut loses up to 2 h, but once a step of
+four products or more. alpha and beta C are one more each. Sums of 8-bit floats lose nothing, their products
+are 2^-32 and more: there n is more than what factors multiply, as long as two factors' product is no
+subnormal. h_out is the whole spacing of D's subnormals. The float64 reference underflows as float64 does, so
+there is no saying what float64 should lose.
 
-tf32 keeps 10 bits of each factor: rounded by our kernels, cut off by the copy engine's, so each product is off by up to
-2^-9, 2^-10 on average: 2^-10 |product| + 8 2^-10 R. A subnormal factor loses up to 2^-136: 2^-136 times the other ones' sum.
-"""
+tf32 keeps 10 bits of each factor: rounded by our kernels, cut off by the copy engine's, so each product is
+off by up to 2^-9, 2^-10 on average: 2^-10 |product| + 8 2^-10 R. A subnormal factor loses up to 2^-136:
+2^-136 times the other ones' sum."""
 
 from __future__ import annotations
 
@@ -43,10 +46,13 @@ from lapidist.dtypes import FP8, TF32, TYPES, math_of
 from lapidist.problems.scaling import K_BLOCK
 
 LAMBDA = 8.0
-DEPTH, TF32_DEPTH, FP8_DEPTH = 16, 4, 32  # products of one step; wmma takes tf32 in steps of 4, mma.sync and wgmma of 8
+# products of one step; wmma takes tf32 in steps of 4, mma.sync and wgmma of 8
+DEPTH, TF32_DEPTH, FP8_DEPTH = (16, 4, 32)
 CUT, SUM_CUT, FP8_CUT = 2.0**-25, 2.0**-23, 2.0**-13
 TF32_SPACING = 2.0**-136  # of its smallest numbers
-WRONG = 1e30  # what has to be equal and is not; torch makes floats of bools, and a float holds no more than 3e38
+WRONG = (
+    1e30  # what has to be equal and is not; torch makes floats of bools, and a float holds no more than 3e38
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +81,7 @@ class Sums:
         return -(-k // DEPTH) if self.accumulator == "float16" else k
 
     def error(self, k: int, product: Any, p: Any, r: Any, reached: Any) -> Any:
-        """e, from |product|, P, R and what sums reach inside; a term counts where the unit may have made its error."""
+        """e, from |product|, P, R and what sums reach inside; each term counts where the unit may err so."""
         u = TYPES[self.accumulator].roundoff
         found = tf32_error(product, p, r) if self.math == TF32 else 0.0
         if self.accumulator == "float16":
@@ -126,7 +132,9 @@ class Expected:
         return worst_of((error != 0) * WRONG if self.bound is None else error / self.bound)
 
 
-def judge(d: Any, a: Any, b: Any, c: Any = None, alpha: float = 1.0, beta: float = 0.0, **more: Any) -> Verdict:
+def judge(
+    d: Any, a: Any, b: Any, c: Any = None, alpha: float = 1.0, beta: float = 0.0, **more: Any
+) -> Verdict:
     """Compare D with the float64 product, as `expect` has it."""
     return expect(a, b, c, alpha, beta, out_dtype=d.dtype, **more).judge(d)
 
@@ -147,10 +155,11 @@ def expect(
     scale_b: Any = None,
     promoted: bool = False,
 ) -> Expected:
-    """What D of a type must be. Arrays are all NumPy or all torch; `exact` asks for equality (integer values).
+    """What D of a type must be. Arrays are all NumPy or all torch; `exact` asks for equality (integer
+    values).
 
-    `scale_a` and `scale_b` are the caller's factors, `promoted` what it asked for: factors that change along k imply it.
-    """
+    `scale_a` and `scale_b` are the caller's factors, `promoted` what it asked for: factors that change along
+    k imply it."""
     dtype, output = name_of(a.dtype), TYPES[name_of(out_dtype)]
     sums = Sums(math_of(dtype, precision), accumulator or TYPES[dtype].accumulators[0], unit, promoted)
     a64, b64 = with_factors(to_float64(a), scale_a, False), with_factors(to_float64(b), scale_b, True)
@@ -169,18 +178,29 @@ def expect(
     numbers = TYPES["float64" if sums.accumulator == "float64" else "float32"]  # that alpha and beta are of
     scaled = 3 * numbers.roundoff * p if scale_a is not None or scale_b is not None else 0.0
     lost = abs(alpha) * underflow(sums, a64, b64) + numbers.spacing
-    bound = sums.error(a.shape[-1], abs(product), p, r, reached) + 2 * numbers.roundoff * (p + abs(c64)) + scaled + lost
+    bound = (
+        sums.error(a.shape[-1], abs(product), p, r, reached)
+        + 2 * numbers.roundoff * (p + abs(c64))
+        + scaled
+        + lost
+    )
     return Expected(reference, bound + output.roundoff * (abs(reference) + bound) + output.spacing)
 
 
 def underflow(sums: Sums, a: Any, b: Any) -> Any:
     """What is lost of one sum below the smallest normal number, in the type of sums and in tf32's factors."""
     lost = TYPES[sums.accumulator].spacing * sums.roundings(a.shape[-1]) / 2
-    return lost + TF32_SPACING * (abs(a).sum(-1)[..., None] + abs(b).sum(-2)[..., None, :]) if sums.math == TF32 else lost
+    return (
+        lost + TF32_SPACING * (abs(a).sum(-1)[..., None] + abs(b).sum(-2)[..., None, :])
+        if sums.math == TF32
+        else lost
+    )
 
 
 def with_factors(matrix: Any, factors: Any, by_columns: bool) -> Any:
-    """A times its factors, which are one, one a row, or one for each 128 of k and row or 128 rows; B's are as if turned."""
+    """A times its factors, which are one, one a row, or one for each 128 of k and row or 128 rows; B's are as
+    if turned.
+    """
     if factors is None:
         return matrix
     if not hasattr(factors, "shape") or not len(factors.shape):

@@ -7,13 +7,21 @@ KEPT = "\n\t"
 
 def visible(text: str, kept: str = KEPT) -> str:
     """Control characters, and all others that cannot be printed, one for one as signs; `kept` ones stay."""
-    return text if text.isprintable() else "".join(each if each.isprintable() or each in kept else sign(each) for each in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(each if each.isprintable() or each in kept else sign(each) for each in text)
+    )
 
 
 def sign(character: str) -> str:
     """Unicode has pictures of the ASCII control characters."""
     number = ord(character)
-    return chr(0x2421 if number == 0x7F else 0x2400 + number) if number < 0x20 or number == 0x7F else "\N{REPLACEMENT CHARACTER}"
+    return (
+        chr(0x2421 if number == 0x7F else 0x2400 + number)
+        if number < 0x20 or number == 0x7F
+        else "\N{REPLACEMENT CHARACTER}"
+    )
 
 
 def brief(text: str, most: int = 400) -> str:

@@ -18,12 +18,16 @@ def require_writable(option: str, path: Path) -> None:
         rule = f"must lie in a folder that exists; {str(path.parent)!r} does not"
         raise ArgumentError(f"{option}: {rule}. Make it, or choose another")
     if problem:
-        raise ArgumentError(f"{option}: must be writable; {str(path)!r} is not ({problem}). Choose another place")
+        raise ArgumentError(
+            f"{option}: must be writable; {str(path)!r} is not ({problem}). Choose another place"
+        )
 
 
 def require_folder(option: str, folder: Path) -> None:
     if not is_folder(folder):
-        raise ArgumentError(f"{option}: must be a folder that exists; {str(folder)!r} is none. Make it, or choose another")
+        raise ArgumentError(
+            f"{option}: must be a folder that exists; {str(folder)!r} is none. Make it, or choose another"
+        )
     try:
         with tempfile.TemporaryFile(dir=folder):
             pass
@@ -33,7 +37,9 @@ def require_folder(option: str, folder: Path) -> None:
 
 
 def try_to_write(path: Path) -> str:
-    """What the system says against it. Only opening tells: permissions do not stop root, a file system does."""
+    """What the system says against it. Only opening tells: permissions do not stop root, a file system
+    does.
+    """
     try:
         there = path.exists()
         if there and not path.is_file():  # opening a pipe waits for its reader

@@ -25,7 +25,9 @@ def report(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, str]]:
     found = {}
     for part in doctor.PARTS:
         start = text.index(f" {part.name:<14} ")
-        found[part.name] = text[text.rindex("\n", 0, start) + 1 if "\n" in text[:start] else 0 : text.index("\n", start)]
+        found[part.name] = text[
+            text.rindex("\n", 0, start) + 1 if "\n" in text[:start] else 0 : text.index("\n", start)
+        ]
         following = text[text.index("\n", start) + 1 :]
         if following.startswith(" " * 23):
             found[part.name] += following.partition("\n")[0]
@@ -35,7 +37,16 @@ def report(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, str]]:
 def test_a_whole_base_is_healthy(capsys: pytest.CaptureFixture[str]) -> None:
     status, found = report(capsys)
     assert status == 0
-    for name in ("Python", "NumPy", "cuda-bindings", "cuda-core", "NVRTC", "CUDA headers", "disassembler", "cache folder"):
+    for name in (
+        "Python",
+        "NumPy",
+        "cuda-bindings",
+        "cuda-core",
+        "NVRTC",
+        "CUDA headers",
+        "disassembler",
+        "cache folder",
+    ):
         assert found[name].startswith("ok "), found[name]
     assert sys.version.split()[0] in found["Python"]
     assert "libnvrtc" in found["NVRTC"]
@@ -84,7 +95,9 @@ def test_no_nvrtc(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert 'pip install "nvidia-cuda-nvrtc>=13.0,<14"' in found["NVRTC"]
 
 
-def test_no_headers(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_no_headers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from cuda import pathfinder
 
     for answer in (None, str(tmp_path)):  # not found, and found without the header
@@ -93,7 +106,10 @@ def test_no_headers(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
         status, found = report(capsys)
         assert status == 1
         assert found["CUDA headers"].startswith("MISSING")
-        assert 'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13.0,<14"' in found["CUDA headers"]
+        assert (
+            'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13.0,<14"'
+            in found["CUDA headers"]
+        )
     compiler.include_paths.cache_clear()
 
 

@@ -1,4 +1,6 @@
-"""The host's path: NumPy's BLAS with the semantics of the kernels, and the rules that hold wherever a product runs."""
+"""The host's path: NumPy's BLAS with the semantics of the kernels, and the rules that hold wherever a product
+runs.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def poisoned(shape: tuple[int, ...], dtype: str = "float32") -> Array:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (3, 5, 7), (33, 65, 31), (64, 64, 64), (1, 200, 9), (200, 1, 9), (5, 5, 1)])
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(1, 1, 1), (3, 5, 7), (33, 65, 31), (64, 64, 64), (1, 200, 9), (200, 1, 9), (5, 5, 1)]
+)
 def test_products(rng: np.random.Generator, dtype: str, m: int, n: int, k: int) -> None:
     a, b, c = normal(rng, (m, k), dtype), normal(rng, (k, n), dtype), normal(rng, (m, n), dtype)
     out = poisoned((m, n), dtype)
@@ -108,10 +112,17 @@ def test_8_bit_floats_saturate_and_keep_nan() -> None:
 
 
 def test_tf32_rounds_its_factors() -> None:
-    """1 + 2^-11 lies halfway between two neighbours of 10 bits and goes to the even one; 1 + 3 2^-12 lies above."""
-    one, a = np.ones((1, 1), np.float32), np.array([[1 + 2.0**-11], [1 + 3 * 2.0**-12], [np.inf], [NAN], [-1 - 2.0**-10]], "f4")
+    """1 + 2^-11 lies halfway between two neighbours of 10 bits and goes to the even one; 1 + 3 2^-12 lies
+    above.
+    """
+    one, a = (
+        np.ones((1, 1), np.float32),
+        np.array([[1 + 2.0**-11], [1 + 3 * 2.0**-12], [np.inf], [NAN], [-1 - 2.0**-10]], "f4"),
+    )
     rounded = lapidist.matmul(a, one, precision="tf32")
-    np.testing.assert_array_equal(rounded, np.array([[1], [1 + 2.0**-10], [np.inf], [NAN], [-1 - 2.0**-10]], "f4"))
+    np.testing.assert_array_equal(
+        rounded, np.array([[1], [1 + 2.0**-10], [np.inf], [NAN], [-1 - 2.0**-10]], "f4")
+    )
     assert lapidist.matmul(a, one)[0, 0] == a[0, 0]
 
 
@@ -164,7 +175,8 @@ def test_nan_in_a_and_b_is_passed_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [((0, 3), (3, 4)), ((4, 3), (3, 0)), ((0, 0), (0, 0)), ((0, 2, 3), (3, 4)), ((2, 0, 3, 0), (0, 5))]
+    ("a", "b"),
+    [((0, 3), (3, 4)), ((4, 3), (3, 0)), ((0, 0), (0, 0)), ((0, 2, 3), (3, 4)), ((2, 0, 3, 0), (0, 5))],
 )
 def test_empty_outputs(a: tuple[int, ...], b: tuple[int, ...]) -> None:
     left, right = np.ones(a, np.float32), np.ones(b, np.float32)
@@ -186,7 +198,9 @@ def test_empty_outputs(a: tuple[int, ...], b: tuple[int, ...]) -> None:
         ((2, 1, 4, 5), (5,)),
     ],
 )
-def test_vectors_are_taken_as_numpy_takes_them(rng: np.random.Generator, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+def test_vectors_are_taken_as_numpy_takes_them(
+    rng: np.random.Generator, a: tuple[int, ...], b: tuple[int, ...]
+) -> None:
     left, right = rng.integers(-9, 9, a).astype(np.float32), rng.integers(-9, 9, b).astype(np.float32)
     expected = np.matmul(left, right)
     result = lapidist.matmul(left, right)
@@ -206,21 +220,28 @@ def test_batches_broadcast_as_numpy_broadcasts_them(data: st.DataObject) -> None
     batch = data.draw(batch_shapes)
 
     def of(rows: int, cols: int) -> Array:
-        kept = [extent if data.draw(st.booleans()) else 1 for extent in batch][data.draw(st.integers(0, len(batch))) :]
+        kept = [extent if data.draw(st.booleans()) else 1 for extent in batch][
+            data.draw(st.integers(0, len(batch))) :
+        ]
         return np.random.default_rng(rows).integers(-9, 9, (*kept, rows, cols)).astype(np.float32)
 
     m, n, k = (data.draw(st.integers(1, 4)) for _ in range(3))
     a, b = of(m, k), of(k, n)
     expected = np.matmul(a, b)
     assert np.array_equal(lapidist.matmul(a, b), expected)
-    c = np.broadcast_to(np.float32(3), data.draw(st.sampled_from([(n,), (1, n), (m, 1), (m, n), (1, 1), expected.shape])))
+    c = np.broadcast_to(
+        np.float32(3), data.draw(st.sampled_from([(n,), (1, n), (m, 1), (m, n), (1, 1), expected.shape]))
+    )
     assert np.array_equal(lapidist.gemm(a, b, c, alpha=2, beta=-1), 2 * expected - 3)
 
 
 @pytest.mark.parametrize(("trans_a", "trans_b"), [(True, False), (False, True), (True, True)])
 def test_transposes(rng: np.random.Generator, trans_a: bool, trans_b: bool) -> None:
     a, b = normal(rng, (2, 4, 6)), normal(rng, (2, 6, 5))
-    given_a, given_b = (a.swapaxes(1, 2).copy() if trans_a else a), (b.swapaxes(1, 2).copy() if trans_b else b)
+    given_a, given_b = (
+        (a.swapaxes(1, 2).copy() if trans_a else a),
+        (b.swapaxes(1, 2).copy() if trans_b else b),
+    )
     assert judge(lapidist.gemm(given_a, given_b, trans_a=trans_a, trans_b=trans_b), a, b).ok
 
 
@@ -242,7 +263,9 @@ def test_c_may_be_the_output(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("device", [None, "machine"])
-@pytest.mark.parametrize("view", [np.s_[2:6, 1:6], np.s_[6:2:-1, 1:6], np.s_[::3, ::2]], ids=["inside", "reversed", "spread"])
+@pytest.mark.parametrize(
+    "view", [np.s_[2:6, 1:6], np.s_[6:2:-1, 1:6], np.s_[::3, ::2]], ids=["inside", "reversed", "spread"]
+)
 def test_out_may_be_part_of_a_larger_array(rng: np.random.Generator, view: Any, device: str | None) -> None:
     a, b = normal(rng, (4, 6)), normal(rng, (6, 5))
     base = poisoned((10, 10))
@@ -285,7 +308,9 @@ def test_a_plan_runs_again_on_other_arrays(rng: np.random.Generator) -> None:
     assert judge(out, a, b, alpha=2.0).ok
 
 
-def test_many_geometries_are_forgotten_and_still_right(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_geometries_are_forgotten_and_still_right(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from lapidist import api
 
     monkeypatch.setattr(api, "PREPARED_LIMIT", 3)

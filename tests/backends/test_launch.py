@@ -67,16 +67,25 @@ def test_the_names_are_those_of_the_source(kernel: Kernel) -> None:
     text = (CUDA_SOURCES / kernel.source).read_text()
     listed = re.search(rf"\b{kernel.entry}\((.*?)\)\s*{{", text, re.S)
     assert listed is not None
-    macros = " LISTS", " SCALES_PARAMETER"  # empty but where a problem is given as lists of arrays, or with factors
+    # empty but where a problem is given as lists of arrays, or with factors
+    macros = (" LISTS", " SCALES_PARAMETER")
     listing = listed[1].removesuffix(macros[1]).removesuffix(macros[0])
     names = [re.search(r"(\w+)\s*$", part)[1] for part in listing.split(",")]  # type: ignore[index]
-    same = {"A": {"A", "a_map"}, "B": {"B", "b_map"}, "D": {"C", "D"}, "ldd": {"ldc", "ldd"}, "b_col": {"ldb", "b_col"}}
+    same = {
+        "A": {"A", "a_map"},
+        "B": {"B", "b_map"},
+        "D": {"C", "D"},
+        "ldd": {"ldc", "ldd"},
+        "b_col": {"ldb", "b_col"},
+    }
     for name, (own, _) in zip(names, kernel.signature.parameters, strict=True):
         assert name in same.get(own, {own})
 
 
 def test_natural_alignment_leaves_gaps() -> None:
-    block = ParameterBlock([("a", "i32"), ("b", "pointer"), ("c", "f32"), ("d", "tensormap"), ("e", "i32"), ("f", "f64")])
+    block = ParameterBlock(
+        [("a", "i32"), ("b", "pointer"), ("c", "f32"), ("d", "tensormap"), ("e", "i32"), ("f", "f64")]
+    )
     assert block.offsets == {"a": 0, "b": 8, "c": 16, "d": 64, "e": 192, "f": 200}
     assert block.nbytes == 208
 
@@ -161,8 +170,12 @@ def test_tensor_maps_stand_at_their_parameters() -> None:
 def test_a_launch_that_failed_half_way_is_prepared_anew() -> None:
     """Maps that could not be encoded must not be taken for those of the pointers that stand beside them."""
     launched: list[list[int]] = []
-    block = SimpleNamespace(a=0, b=1, c=2, d=3, words=[0] * 4, config=SimpleNamespace(hStream=None), arguments=None, address=0)
-    driver = SimpleNamespace(CUstream=int, cuLaunchKernelEx=lambda *_: launched.append([*block.words, *block.maps]) or (0,))
+    block = SimpleNamespace(
+        a=0, b=1, c=2, d=3, words=[0] * 4, config=SimpleNamespace(hStream=None), arguments=None, address=0
+    )
+    driver = SimpleNamespace(
+        CUstream=int, cuLaunchKernelEx=lambda *_: launched.append([*block.words, *block.maps]) or (0,)
+    )
     kernel = object.__new__(GpuKernel)
     kernel.plan, kernel._function = SimpleNamespace(workspace_bytes=0), None  # type: ignore[assignment]
     kernel._local, kernel._map_places = SimpleNamespace(block=block), {"A": 0}  # type: ignore[assignment]
@@ -189,7 +202,9 @@ def test_a_launch_that_failed_half_way_is_prepared_anew() -> None:
 
 def test_new_pointers_cost_less_than_a_microsecond() -> None:
     """Beyond the launch itself: the least of many turns, since other programs may hold one up."""
-    block = SimpleNamespace(a=0, b=1, c=2, d=3, words=[0] * 4, config=SimpleNamespace(hStream=None), arguments=None, address=0)
+    block = SimpleNamespace(
+        a=0, b=1, c=2, d=3, words=[0] * 4, config=SimpleNamespace(hStream=None), arguments=None, address=0
+    )
     driver = SimpleNamespace(CUstream=int, cuLaunchKernelEx=lambda *_: (0,))
     kernel = object.__new__(GpuKernel)
     kernel.plan, kernel._function = SimpleNamespace(workspace_bytes=0), None  # type: ignore[assignment]

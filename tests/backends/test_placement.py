@@ -1,4 +1,6 @@
-"""Pairs of blocks and the GPCs they lie in: the order of their tiles; any order is right; a GPU's own is found."""
+"""Pairs of blocks and the GPCs they lie in: the order of their tiles; any order is right; a GPU's own is
+found.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def test_groups_are_what_clusters_have_in_common() -> None:
 @pytest.mark.parametrize("cluster", [(2, 1), (1, 2)])
 def test_any_order_is_right(cluster: tuple[int, int]) -> None:
     a, b = whole((1100, 72), 1, "bfloat16"), whole((72, 96), 2, "bfloat16")
-    plan = lapidist.plan(a, b, kernel="wgmma", config=tile("bfloat16", 64, 16, 2, cluster), device="machine").plan
+    plan = lapidist.plan(
+        a, b, kernel="wgmma", config=tile("bfloat16", 64, 16, 2, cluster), device="machine"
+    ).plan
     assert plan is not None
     d = np.zeros((1100, 96), a.dtype)
     launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)

@@ -1,4 +1,6 @@
-"""What was aimed at beside what was reached: from the right rows, the least of several with its place, and the verdict."""
+"""What was aimed at beside what was reached: from the right rows, the least of several with its place, and
+the verdict.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,14 @@ from lapidist.bench.contenders import LIBRARY
 from lapidist.bench.record import Conditions, Record, Run
 from lapidist.bench.views import squares
 
-CONDITIONS = Conditions("2026-11-21T12:00:00+00:00", "lapidist bench", "NVIDIA H200", mode="short", protocol="short")
+CONDITIONS = Conditions(
+    "2026-11-21T12:00:00+00:00", "lapidist bench", "NVIDIA H200", mode="short", protocol="short"
+)
 
 
-def row(case: Case, seconds: float, ratio: float | None = None, mode: str = "sustained", kernel: str = LIBRARY) -> Record:
+def row(
+    case: Case, seconds: float, ratio: float | None = None, mode: str = "sustained", kernel: str = LIBRARY
+) -> Record:
     kind, tflops = ("production" if kernel == LIBRARY else "peer"), case.flops / seconds / 1e12
     head = (kernel, kind, "NVIDIA H200", case.math, case.layouts(False), *case.extents)
     return Record(*head, seconds, tflops, ratio, 0.5, 0.1, True, mode)
@@ -36,11 +42,16 @@ def test_squares_count_from_2048_up() -> None:
 
 
 def test_the_same_launch_under_its_own_name_counts_as_another_turn() -> None:
-    """Of the kernel that was chosen, as it was chosen, and of the same product: no other config, no other layout."""
+    """Of the kernel that was chosen, as it was chosen, and of the same product: no other config, no other
+    layout.
+    """
     case = Case(8192, 8192, 8192, "bfloat16")
     chosen = replace(row(case, 1e-3, 1.06), config="wgmma: 128x256x64")
     twin = replace(row(case, 1e-3, 1.02, kernel="wgmma"), config="128x256x64")
-    others = [replace(twin, **other) for other in ({"config": "128x192x64"}, {"layout": "rcr"}, {"dtype": "float16"})]
+    others = [
+        replace(twin, **other)
+        for other in ({"config": "128x192x64"}, {"layout": "rcr"}, {"dtype": "float16"})
+    ]
     others += [row(Case(size, size, size, "bfloat16"), 1e-3, 1.0) for size in SQUARES if size != 8192]
 
     def cells(*rows: Record) -> list[str]:
@@ -56,7 +67,13 @@ def test_decode_is_the_slowest_stream_of_weights() -> None:
     shapes = [(1, 8192, 8192, 31.2e-6), (64, 8192, 8192, 40e-6), (256, 8192, 8192, 90e-6)]
     rows = [row(Case(m, n, k, "bfloat16", "rc"), seconds, 1.0) for m, n, k, seconds in shapes]
     text = aims_section(rows, [])[0]
-    assert line(text, "weights, up to 64 rows, bf16") == ["4.2 TB/s", "3.355 TB/s", "", "missed", "64 rows, 8192 x 8192"]
+    assert line(text, "weights, up to 64 rows, bf16") == [
+        "4.2 TB/s",
+        "3.355 TB/s",
+        "",
+        "missed",
+        "64 rows, 8192 x 8192",
+    ]
     assert line(aims_section(rows[:1], [])[0], "weights, up to 64 rows, bf16")[3] == "met"
 
 
@@ -68,7 +85,12 @@ def test_ragged_products_in_the_geometric_mean_and_at_worst() -> None:
         records += [row(case, 1e-5, factor, "short"), row(case, 1e-5 * factor, 1.0, "short", "cublas")]
         records.append(row(case, 2e-5, None, "short", "padded"))
     text = aims_section([], [Run("one.jsonl", CONDITIONS, tuple(records))])[0]
-    assert line(text, "2 ragged products, bf16, short turns, geometric mean")[:4] == ["2.5x", "2.000x", "", "missed"]
+    assert line(text, "2 ragged products, bf16, short turns, geometric mean")[:4] == [
+        "2.5x",
+        "2.000x",
+        "",
+        "missed",
+    ]
     assert line(text, "the least of them") == ["0.95x", "0.500x", "", "missed", "129x131x133"]
     assert line(text, "those with every side over 2048, geometric mean")[:4] == ["4x", "8.000x", "", "met"]
 

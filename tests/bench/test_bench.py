@@ -1,4 +1,6 @@
-"""The bench without a GPU: cases, Records, the order of turns, the report writer, the page. test_gpu_bench.py measures."""
+"""The bench without a GPU: cases, Records, the order of turns, the report writer, the page. test_gpu_bench.py
+measures.
+"""
 
 from __future__ import annotations
 
@@ -40,24 +42,49 @@ CONDITIONS = Conditions(
 
 
 def row(
-    kernel: str, tflops: float | None, kind: str = "rung", shape: tuple[int, int, int] = (4096,) * 3, **more: object
+    kernel: str,
+    tflops: float | None,
+    kind: str = "rung",
+    shape: tuple[int, int, int] = (4096,) * 3,
+    **more: object,
 ) -> Record:
     m, n, k = shape
     seconds = 2 * m * n * k / tflops / 1e12 if tflops else None
     ratio = tflops / 50 if tflops else None
     share = tflops / 66 if tflops else None
     record = Record(
-        kernel, kind, "NVIDIA H200", "float32", "rrr", m, n, k, seconds, tflops, ratio, share, 0.01, True, "sustained"
+        kernel,
+        kind,
+        "NVIDIA H200",
+        "float32",
+        "rrr",
+        m,
+        n,
+        k,
+        seconds,
+        tflops,
+        ratio,
+        share,
+        0.01,
+        True,
+        "sustained",
     )
     return replace(record, bytes_per_flop=0.03125, **more)
 
 
 def ladder(speed: float = 40.0) -> list[Record]:
     """All rungs of float, each a little faster, rung 4 slower than rung 3; one failure; cuBLAS."""
-    rows = [row(kernel.name, speed * (place + 1) / len(FLOAT_RUNGS)) for place, kernel in enumerate(FLOAT_RUNGS)]
+    rows = [
+        row(kernel.name, speed * (place + 1) / len(FLOAT_RUNGS)) for place, kernel in enumerate(FLOAT_RUNGS)
+    ]
     rows[3] = row(FLOAT_RUNGS[3].name, 0.5)
     rows[6] = replace(row(FLOAT_RUNGS[6].name, None), ok=False, error="RefusalError: why | not\nmore")
-    return [row("cublas", 50.0, "peer"), *rows, row("unroll_4", 31.0, "detour"), row("unroll_8", 32.0, "detour")]
+    return [
+        row("cublas", 50.0, "peer"),
+        *rows,
+        row("unroll_4", 31.0, "detour"),
+        row("unroll_8", 32.0, "detour"),
+    ]
 
 
 # ---- cases ----
@@ -77,7 +104,9 @@ def test_cases_come_from_lists_options_and_files(tmp_path: Path) -> None:
     assert len(named(("ladder", "squares"), "float32")) == len(LISTS["ladder"]) + len(LISTS["squares"])
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", "[[1, 2]]", "[[1, 2, 0]]", '[["a", 2, 3]]', "[[true, 2, 3]]", "not json"])
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", "[[1, 2]]", "[[1, 2, 0]]", '[["a", 2, 3]]', "[[true, 2, 3]]", "not json"]
+)
 def test_a_bad_file_of_cases_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "cases.json"
     file.write_text(text)
@@ -136,12 +165,17 @@ def test_a_case_knows_its_types() -> None:
 
 
 def test_choosing_contenders() -> None:
-    assert [each.name for each in choose(None, False, "float32", production=False)] == [kernel.name for kernel in FLOAT_RUNGS]
+    assert [each.name for each in choose(None, False, "float32", production=False)] == [
+        kernel.name for kernel in FLOAT_RUNGS
+    ]
     assert [each.name for each in choose("2, lapidist", False, "float32")] == ["coalesced", "lapidist"]
     assert any(each.kind == "detour" for each in choose(None, True, "float32"))
     with pytest.raises(ArgumentError, match=r"--kernels: must be one of .*'nonsense'.*lapidist"):
         choose("nonsense", False, "float32")
-    with pytest.raises(ArgumentError, match=r"--kernels: names our kernels; got 'cublas'.*measured beside them.*Leave it away"):
+    with pytest.raises(
+        ArgumentError,
+        match=r"--kernels: names our kernels; got 'cublas'.*measured beside them.*Leave it away",
+    ):
         choose("2,cublas", False, "float32")
 
 
@@ -218,13 +252,22 @@ def test_a_later_run_replaces_what_it_measured_again(tmp_path: Path) -> None:
 
 
 def test_times_are_written_in_the_unit_that_fits() -> None:
-    assert [time_words(x) for x in (2.0, 0.0275, 7.1e-6, 4e-9, None)] == ["2 s", "27.5 ms", "7.1 us", "4 ns", "-"]
+    assert [time_words(x) for x in (2.0, 0.0275, 7.1e-6, 4e-9, None)] == [
+        "2 s",
+        "27.5 ms",
+        "7.1 us",
+        "4 ns",
+        "-",
+    ]
 
 
 def test_the_command_of_a_run_names_no_place_on_a_computer() -> None:
     from lapidist.bench.conditions import command_line
 
-    assert command_line(["climb", "--size", "64", "--record", "/home/someone/out"]) == "lapidist climb --size 64 --record out"
+    assert (
+        command_line(["climb", "--size", "64", "--record", "/home/someone/out"])
+        == "lapidist climb --size 64 --record out"
+    )
 
 
 # ---- views ----
@@ -232,7 +275,11 @@ def test_the_command_of_a_run_names_no_place_on_a_computer() -> None:
 
 def test_views_pick_the_ladder_the_sweep_and_the_roofline() -> None:
     sizes = (128, 1024, 8192)
-    swept = [row(name, 10.0 + size / 1000, shape=(size, size, 1024)) for size in sizes for name in ("coalesced", "cublas")]
+    swept = [
+        row(name, 10.0 + size / 1000, shape=(size, size, 1024))
+        for size in sizes
+        for name in ("coalesced", "cublas")
+    ]
     records = [*ladder(), *swept, row("coalesced", 3.0, shape=(777, 777, 1024), k=1023)]
     assert main_case(records) == (4096, 4096, 4096)
     assert [(each.kernel, len(each.points)) for each in sweep(records)] == [("cublas", 3), ("coalesced", 3)]
@@ -259,12 +306,16 @@ def checkout(tmp_path: Path) -> Path:
 def test_the_report_writes_page_readme_and_headers(checkout: Path) -> None:
     assert report.publish(checkout, check=False) == 0
     readme = (checkout / "README.md").read_text()
-    assert readme.startswith("before\n<!-- ladder:begin -->\n4096^3, float32, NVIDIA H200, sustained, 2026-01-02:")
+    assert readme.startswith(
+        "before\n<!-- ladder:begin -->\n4096^3, float32, NVIDIA H200, sustained, 2026-01-02:"
+    )
     assert readme.endswith("<!-- ladder:end -->\nafter\n")
     assert "| 02 coalesced | " in readme
     cuda = checkout / "src" / "lapidist" / "cuda"
     expected = "// Measured: 4096^3: 5.33 TFLOP/s, 10.7 % of cuBLAS (H200, results/h200-one.jsonl)"
-    assert (cuda / "ladder" / "02_coalesced.cu").read_text() == f"// Lesson:   x\n{expected}\n// more\nkernel\n"
+    assert (
+        cuda / "ladder" / "02_coalesced.cu"
+    ).read_text() == f"// Lesson:   x\n{expected}\n// more\nkernel\n"
     assert "// Measured: -\n" in (cuda / "ladder" / "07_vector_loads.cu").read_text()
     both = (cuda / "detours" / "inner_unroll.cu").read_text()
     assert "unroll_4 31.0, unroll_8 32.0 TFLOP/s, 62.0, 64.0 % of cuBLAS" in both
@@ -316,14 +367,25 @@ def test_no_records_is_an_error_with_a_way_out(tmp_path: Path) -> None:
 
 
 def types_rows() -> list[Record]:
-    """Half and double on four squares: mma.sync at 60 % of cuBLAS in half, ahead of it in double; no peer in e5m2."""
+    """Half and double on four squares: mma.sync at 60 % of cuBLAS in half, ahead of it in double; no peer in
+    e5m2.
+    """
     rows = []
     for kind, vendor, ours in (("float16", 600.0, 360.0), ("float64", 60.0, 63.0)):
-        entered = (("cublas", "peer", vendor), ("mma_multistage", "rung", ours), ("wmma_shared", "rung", ours / 2))
+        entered = (
+            ("cublas", "peer", vendor),
+            ("mma_multistage", "rung", ours),
+            ("wmma_shared", "rung", ours / 2),
+        )
         for size in LISTS["types"]:
             timed = [(row(name, tflops, role, size), tflops / vendor) for name, role, tflops in entered]
-            rows += [replace(each, dtype=kind, ratio=ratio, unit="mma", unit_share=0.5) for each, ratio in timed]
-    alone = [replace(row("mma_multistage", 300.0, "rung", size), dtype="float8_e5m2", ratio=None) for size in LISTS["types"]]
+            rows += [
+                replace(each, dtype=kind, ratio=ratio, unit="mma", unit_share=0.5) for each, ratio in timed
+            ]
+    alone = [
+        replace(row("mma_multistage", 300.0, "rung", size), dtype="float8_e5m2", ratio=None)
+        for size in LISTS["types"]
+    ]
     return [*rows, *alone]
 
 
@@ -331,11 +393,17 @@ def test_each_type_has_one_table_of_all_squares(checkout: Path) -> None:
     write_run(checkout / "results" / "h200-two.jsonl", CONDITIONS, types_rows())
     report.publish(checkout, check=False)
     text = (checkout / "docs" / "performance.md").read_text()
-    assert "| kernel | 1024^3 | 2048^3 | 4096^3 | 8192^3 | at best, % of limit | % of its unit | MHz | W |" in text
+    assert (
+        "| kernel | 1024^3 | 2048^3 | 4096^3 | 8192^3 | at best, % of limit | % of its unit | MHz | W |"
+        in text
+    )
     assert "| 18 mma_multistage | 360.0 (60.0) | 360.0 (60.0) | 360.0 (60.0) | 360.0 (60.0) |" in text
     half, double = text.index("## Squares, fp16"), text.index("## Squares, fp64")
     assert "None is faster than cuBLAS on any size." in text[half:double]
-    assert "Faster than cuBLAS: 18 mma_multistage at 1024^3, 2048^3, 4096^3, 8192^3. Slower at every size: 17" in text[double:]
+    assert (
+        "Faster than cuBLAS: 18 mma_multistage at 1024^3, 2048^3, 4096^3, 8192^3. Slower at every size: 17"
+        in text[double:]
+    )
     assert "cuBLAS has no such product." in text[text.index("## Squares, e5m2") :]
 
 
@@ -358,23 +426,33 @@ def test_the_worklog_quotes_tensor_cores_in_half_and_their_limits(checkout: Path
     report.publish(checkout, check=False)
     text = log.read_text()
     assert "| mma.sync | fp16 | 615.0 |" in text
-    assert "4096^3 360 TFLOP/s, 60.0 % of cuBLAS, 50.0 % of the limit of mma.sync, 2.00x the rung before" in text
+    assert (
+        "4096^3 360 TFLOP/s, 60.0 % of cuBLAS, 50.0 % of the limit of mma.sync, 2.00x the rung before" in text
+    )
     assert "At 4096^3 in other types, TFLOP/s and % of cuBLAS: fp64 63 (105.0), e5m2 300 (-)." in text
     assert re.search(r"^- mma, .*: not yet\.$", text, re.M)
 
 
 def test_a_page_of_several_types_has_plots_for_each() -> None:
     text = page(CONDITIONS, types_rows())
-    for title in ("The ladder at 4096^3, fp16", "Speed against size, m = n = k, fp64", "The ladder at 4096^3, e5m2"):
+    for title in (
+        "The ladder at 4096^3, fp16",
+        "Speed against size, m = n = k, fp64",
+        "The ladder at 4096^3, e5m2",
+    ):
         assert f"<h2>{title}</h2>" in text
 
 
 def test_names_beside_points_move_to_the_margin_where_they_would_meet() -> None:
-    """Two columns of points before the ridge (16 flops a byte), the names of one beside those of the other."""
+    """Two columns of points before the ridge (16 flops a byte), the names of one beside those of the
+    other.
+    """
 
     def places(*points: tuple[str, float, float]) -> dict[str, float]:
         drawn = svg.roofline(points, {"unit": 64.0}, 4.0, "Roofline")
-        return {name: float(re.search(rf'<text x="([\d.]+)"[^>]*>{name}<', drawn)[1]) for name, _, _ in points}  # type: ignore[index]
+        return {
+            name: float(re.search(rf'<text x="([\d.]+)"[^>]*>{name}<', drawn)[1]) for name, _, _ in points
+        }  # type: ignore[index]
 
     margin = svg.WIDTH - 170
     met = places(("first", 8.0, 20.0), ("second", 10.0, 21.0))
@@ -386,7 +464,11 @@ def test_names_beside_points_move_to_the_margin_where_they_would_meet() -> None:
 def test_a_roofline_has_a_roof_for_each_unit() -> None:
     limits = {"fma": {"float16": 66.0}, "mma": {"float16": 615.0}, "wgmma": {"float16": 819.0}}
     text = page(replace(CONDITIONS, chip={"dram_gbps": 4670.0, "unit_tflops": limits}), types_rows())
-    for words in ("limit of CUDA cores, 66 TFLOP/s", "limit of mma.sync, 615 TFLOP/s", "limit of wgmma, 819 TFLOP/s"):
+    for words in (
+        "limit of CUDA cores, 66 TFLOP/s",
+        "limit of mma.sync, 615 TFLOP/s",
+        "limit of wgmma, 819 TFLOP/s",
+    ):
         assert words in text
 
 
@@ -394,7 +476,11 @@ def test_a_roofline_has_a_roof_for_each_unit() -> None:
 
 
 def test_the_page_needs_nothing_but_itself() -> None:
-    swept = [row(name, 10.0, shape=(size, size, 1024)) for size in (128, 512, 2048) for name in ("coalesced", "cublas")]
+    swept = [
+        row(name, 10.0, shape=(size, size, 1024))
+        for size in (128, 512, 2048)
+        for name in ("coalesced", "cublas")
+    ]
     text = page(CONDITIONS, [*ladder(), *swept])
     assert text.count("<svg") == text.count("</svg>") == 3
     assert not re.search(r"""(src|href)\s*=|url\(|@import|<script|https?://""", text)
@@ -409,7 +495,9 @@ def test_what_records_say_cannot_become_markup() -> None:
 
 
 def test_a_page_of_nothing_timed_shows_counts() -> None:
-    counted = [replace(row("coalesced", None), ffma_share=0.25, error="not run", mode="static", device="none")]
+    counted = [
+        replace(row("coalesced", None), ffma_share=0.25, error="not run", mode="static", device="none")
+    ]
     text = page(replace(CONDITIONS, device="none", mode="static"), counted)
     assert "Nothing was timed" in text
     assert "25.0 %" in text

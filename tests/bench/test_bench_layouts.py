@@ -1,4 +1,6 @@
-"""The bench of layouts: every case lies as it says for both rivals, and the table has each beside the one whose k touches."""
+"""The bench of layouts: every case lies as it says for both rivals, and the table has each beside the one
+whose k touches.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def test_both_take_every_layout_as_it_is(math: str) -> None:
     for contender in pair_of(math, SimpleNamespace(framework=SimpleNamespace(capturable=True))):  # type: ignore[arg-type]
         assert [case.layouts(contender.columns)[:2] for case in here] == [case.layout for case in here]
     lies = {case.layout: problem_of(case, False) for case in here}
-    assert {layout: (p.a.layout[0], p.b.layout[0]) for layout, p in lies.items()} == {each: tuple(each) for each in LAYOUTS}
+    assert {layout: (p.a.layout[0], p.b.layout[0]) for layout, p in lies.items()} == {
+        each: tuple(each) for each in LAYOUTS
+    }
 
 
 def test_the_table_compares_with_the_layout_whose_k_touches() -> None:

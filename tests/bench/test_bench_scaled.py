@@ -1,4 +1,6 @@
-"""The bench of 8-bit floats with factors: forms that the library takes, and the table that the report writes of them."""
+"""The bench of 8-bit floats with factors: forms that the library takes, and the table that the report writes
+of them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,17 @@ import pytest
 from lapidist import api
 from lapidist.bench.cases import WHOLE, Part
 from lapidist.bench.record import Record
-from lapidist.bench.scaled import FORMS, KINDS, MATH, MODE, SHAPES, Form, ScaledCase, pairs_of, scaled_sections
+from lapidist.bench.scaled import (
+    FORMS,
+    KINDS,
+    MATH,
+    MODE,
+    SHAPES,
+    Form,
+    ScaledCase,
+    pairs_of,
+    scaled_sections,
+)
 from lapidist.calls.scaled import scale_of
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
@@ -39,7 +51,9 @@ def test_what_is_compiled_ahead_is_what_runs(form: Form) -> None:
     scale_a, scale_b = form.factors(SimpleNamespace(rand=rand), case)
     a, b = np.zeros((case.m, case.k), numpy_dtype(MATH)), np.zeros((case.n, case.k), numpy_dtype(MATH)).T
     out = np.zeros((case.m, case.n), numpy_dtype(case.out_dtype))
-    runs = api.plan(a, b, out=out, scale_a=scale_a, scale_b=scale_b, promote=form.promoted, device="machine").plan
+    runs = api.plan(
+        a, b, out=out, scale_a=scale_a, scale_b=scale_b, promote=form.promoted, device="machine"
+    ).plan
     assert runs is not None
     assert make_plan(form.problem(case), chip("h200")).problem_macros == runs.problem_macros
 
@@ -61,7 +75,9 @@ def row(kernel: str, kind: str, seconds: float, ratio: float) -> Record:
 
 def test_the_table_has_each_form_beside_its_own_rival() -> None:
     form = FORMS[4].name
-    text = scaled_sections([row(f"cublas, {form}", "peer", 130e-6, 1.0), row(f"lapidist, {form}", "production", 100e-6, 1.3)])[0]
+    text = scaled_sections(
+        [row(f"cublas, {form}", "peer", 130e-6, 1.0), row(f"lapidist, {form}", "production", 100e-6, 1.3)]
+    )[0]
     assert f"| 4096x4096x4096 | {form} | 100 us | 1374.4 | 1057.2 | 130.0 | wgmma: 128x128x128 |" in text
     assert FORMS[0].name not in text
     assert scaled_sections([]) == []

@@ -1,4 +1,6 @@
-"""The corpus of ragged shapes and the layers without a GPU: which products, and the sections that their Records become."""
+"""The corpus of ragged shapes and the layers without a GPU: which products, and the sections that their
+Records become.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,43 @@ import pytest
 
 from lapidist.bench.cases import CORPUS_COUNT, LISTS, Case, Part, corpus, named
 from lapidist.bench.contenders import LIBRARY, problem_of
-from lapidist.bench.corpora import corpora, corpus_plots, corpus_sections, gain_cells, layer_sections, layers, planner_sections
+from lapidist.bench.corpora import (
+    corpora,
+    corpus_plots,
+    corpus_sections,
+    gain_cells,
+    layer_sections,
+    layers,
+    planner_sections,
+)
 from lapidist.bench.measure import MANY_BURST, MANY_SUSTAINED, PROTOCOLS, SHORT, SUSTAINED, Inputs
 from lapidist.bench.record import Conditions, Record, Run
 
 CONDITIONS = Conditions(
-    "2026-11-21T12:00:00+00:00", "lapidist bench corpus", "NVIDIA H200", mode="short", protocol="seed 7; short"
+    "2026-11-21T12:00:00+00:00",
+    "lapidist bench corpus",
+    "NVIDIA H200",
+    mode="short",
+    protocol="seed 7; short",
 )
 
 
 def row(kernel: str, case: Case, seconds: float, ratio: float | None = None, mode: str = "short") -> Record:
     kind, tflops = ("production" if kernel == LIBRARY else "peer"), case.flops / seconds / 1e12
     head = (kernel, kind, "NVIDIA H200", case.math, case.layouts(False), *case.extents)
-    return Record(*head, seconds, tflops, ratio, 0.5, 0.1, True, mode, clock_mhz=1700.0, power_w=650.0, config="wgmma: tiles")
+    return Record(
+        *head,
+        seconds,
+        tflops,
+        ratio,
+        0.5,
+        0.1,
+        True,
+        mode,
+        clock_mhz=1700.0,
+        power_w=650.0,
+        config="wgmma: tiles",
+    )
 
 
 def test_a_part_of_a_list() -> None:
@@ -93,9 +119,13 @@ def run() -> Run:
 def test_the_corpus_in_numbers(run: Run) -> None:
     (section,) = corpus_sections([run])
     assert "A corpus of 2 ragged shapes, bf16" in section
-    assert "| short | all | lapidist against cuBLAS | 1.90 | 0.90 | 4.00 | 4.00 | 50.0 % | 50.0 % | 2 | 1700 | 650 |" in section
     assert (
-        "| every side over 2048 | lapidist against cuBLAS | 4.00 | 4.00 | 4.00 | 4.00 | 100.0 % | 100.0 % | 1 | 1700 |" in section
+        "| short | all | lapidist against cuBLAS | 1.90 | 0.90 | 4.00 | 4.00 | 50.0 % | 50.0 % | 2 | 1700 |"
+        " 650 |" in section
+    )
+    assert (
+        "| every side over 2048 | lapidist against cuBLAS | 4.00 | 4.00 | 4.00 | 4.00 | 100.0 % | 100.0 % | 1"
+        " | 1700 |" in section
     )
     assert "| every side over 2048 | lapidist against padding by hand | 2.00 |" in section
     assert "| all | padding by hand against cuBLAS | 0.77 | 0.30 |" in section
@@ -105,17 +135,26 @@ def test_the_corpus_in_numbers(run: Run) -> None:
 
 
 def test_a_corpus_sustained_and_in_bursts(run: Run) -> None:
-    """Both in one table, and short turns nowhere; the sustained rows come first, wherever one of them is shown alone."""
+    """Both in one table, and short turns nowhere; the sustained rows come first, wherever one of them is
+    shown alone.
+    """
 
     def another(mode: str, slower: float) -> Run:
-        rows = [replace(record, mode=mode, seconds=(record.seconds or 0.0) * slower) for record in run.records if record.m != 9]
+        rows = [
+            replace(record, mode=mode, seconds=(record.seconds or 0.0) * slower)
+            for record in run.records
+            if record.m != 9
+        ]
         rows = [replace(record, power_w=300.0) if mode == "corpus burst" else record for record in rows]
         return replace(run, name=f"{mode}.jsonl", records=tuple(rows))
 
     runs = [run, another(MANY_BURST.mode, 2.0), another(MANY_SUSTAINED.mode, 3.0)]
     (section,) = corpus_sections(runs)
     assert "| sustained | all | lapidist against cuBLAS | 1.90 | 0.90 |" in section
-    assert "| burst | all | lapidist against cuBLAS | 1.90 | 0.90 | 4.00 | 4.00 | 50.0 % | 50.0 % | 2 | 1700 | 300 |" in section
+    assert (
+        "| burst | all | lapidist against cuBLAS | 1.90 | 0.90 | 4.00 | 4.00 | 50.0 % | 50.0 % | 2 | 1700 |"
+        " 300 |" in section
+    )
     assert "| short |" not in section
     assert "| 200x300x401 | 3 s |" in section
     assert section.count("From `results/") == 2
@@ -130,7 +169,9 @@ def test_turns_of_a_corpus() -> None:
 
 
 def test_the_aligned_neighbour(run: Run) -> None:
-    """A ragged product beside the one with its sides rounded up: each one's speed, and no row of the neighbour in the corpus."""
+    """A ragged product beside the one with its sides rounded up: each one's speed, and no row of the
+    neighbour in the corpus.
+    """
     case = Case(3000, 3001, 3003, "bfloat16")
     assert case.neighbour == Case(3000, 3008, 3008, "bfloat16")
     assert Case(5, 8, 9, "float32").neighbour.extents == (8, 8, 12)
@@ -138,7 +179,10 @@ def test_the_aligned_neighbour(run: Run) -> None:
     rows = [row("cublas", case.neighbour, 0.5), row(LIBRARY, case.neighbour, 0.5, 1.0)]
     (section,) = corpus_sections([replace(run, records=(*run.records, *rows))])
     share = 0.5 * case.flops / case.neighbour.flops
-    assert f"| every side over 2048 | lapidist | {share:.2f} | {share:.2f} | {share:.2f} | {share:.2f} | 0.0 % | 1 |" in section
+    assert (
+        f"| every side over 2048 | lapidist | {share:.2f} | {share:.2f} | {share:.2f} | {share:.2f} | 0.0 %"
+        " | 1 |" in section
+    )
     assert f"| all | cuBLAS | {share / 4:.2f} |" in section
     assert "A corpus of 2 ragged shapes" in section
     assert "neighbour" not in corpus_sections([run])[0]
@@ -146,7 +190,12 @@ def test_the_aligned_neighbour(run: Run) -> None:
 
 def test_wrong_results_are_counted(run: Run) -> None:
     wrong = replace(
-        run, records=(*run.records[:2], replace(run.records[2], ok=False, seconds=None, ratio=None), *run.records[3:])
+        run,
+        records=(
+            *run.records[:2],
+            replace(run.records[2], ok=False, seconds=None, ratio=None),
+            *run.records[3:],
+        ),
     )
     assert "1 of 6 results were wrong or refused" in corpus_sections([wrong])[0]
 
@@ -165,7 +214,10 @@ def test_the_planners_choices_beside_the_fastest() -> None:
     for shape, times in (((100, 100, 100), (3e-6, 2e-6, 9e-6)), ((200, 100, 100), (4e-6, 5e-6))):
         case = Case(*shape, "bfloat16")
         rows += [row("cublas", case, 1e-6, mode="tune")]
-        rows += [replace(row(f"way {place}", case, time, mode="tune"), kind="production") for place, time in enumerate(times)]
+        rows += [
+            replace(row(f"way {place}", case, time, mode="tune"), kind="production")
+            for place, time in enumerate(times)
+        ]
     (section,) = planner_sections([Run("h200-tune.jsonl", CONDITIONS, tuple(rows))])
     assert "On 2 products the planner's own choice took 25.0 % longer" in section
     assert "| 100^3 | way 0 | 3 us | way 1 | 2 us | 50.0 |" in section
@@ -175,11 +227,21 @@ def test_the_planners_choices_beside_the_fastest() -> None:
 
 def test_layers_as_a_table() -> None:
     case = Case(16, 8192, 8192, "bfloat16", "rc")
-    rows = [row(LIBRARY, case, 32e-6, 1.1, "sustained"), row(LIBRARY, case, 30e-6, 1.2, "burst"), row("cublas", case, 35e-6)]
+    rows = [
+        row(LIBRARY, case, 32e-6, 1.1, "sustained"),
+        row(LIBRARY, case, 30e-6, 1.2, "burst"),
+        row("cublas", case, 35e-6),
+    ]
     (section,) = layer_sections(rows)
-    wanted = "| 8192 x 8192 | 16 | 32 us | 67.1 | 4.19 | 110.0 | 1700 | 650 | 30 us | 71.6 | 4.47 | 120.0 | 1700 | 650 |"
+    wanted = (
+        "| 8192 x 8192 | 16 | 32 us | 67.1 | 4.19 | 110.0 | 1700 | 650 | 30 us | 71.6 | 4.47 | 120.0 | 1700 |"
+        " 650 |"
+    )
     assert wanted in section
-    other = [row(LIBRARY, replace(case, layout="rr"), 32e-6, 1.1, "sustained"), row("wgmma", case, 32e-6, 1.1, "sustained")]
+    other = [
+        row(LIBRARY, replace(case, layout="rr"), 32e-6, 1.1, "sustained"),
+        row("wgmma", case, 32e-6, 1.1, "sustained"),
+    ]
     assert layers(other) == []
     square = row(LIBRARY, Case(8192, 8192, 8192, "float8_e4m3fn", "rc"), 1e-3, 1.1, "sustained")
     assert layers([square]) == []  # a square of the 8-bit types, whose B lies so anyway

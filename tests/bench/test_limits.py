@@ -1,4 +1,6 @@
-"""The micro-kernels that measure units: right in the machine, in every type, and judged by what they should have summed."""
+"""The micro-kernels that measure units: right in the machine, in every type, and judged by what they should
+have summed.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_a_micro_kernel_sums_what_it_counts(unit: Unit) -> None:
     assert not judge_limit(unit, arrays, 4).ok, "a product too few must be seen"
     assert counts is not None
     case = unit.case(1, 3)
-    assert counts.flops + counts.tensor_flops >= case.flops, "it does all the multiply-adds that its speed is computed from"
+    assert counts.flops + counts.tensor_flops >= case.flops, (
+        "it does all the multiply-adds that its speed is computed from"
+    )
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: f"{unit.unit}-{unit.math}")
@@ -52,7 +56,8 @@ def test_every_unit_of_the_chip_is_measured_in_every_type_it_has() -> None:
     twins = {"uint8": "int8"}  # multiplied by the same lanes
     for unit in H200.units:
         for math in MATHS:
-            if H200.peak_tflops(math, unit) and not (unit == "fma" and math == "float16"):  # half is multiplied as float there
+            # half is multiplied as float there
+            if H200.peak_tflops(math, unit) and not (unit == "fma" and math == "float16"):
                 assert (unit, twins.get(math, math)) in measured
 
 

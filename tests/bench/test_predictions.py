@@ -13,13 +13,23 @@ from lapidist.device import chip
 from lapidist.kernels.registry import kernel_named
 from lapidist.machine.study.explain import Explanation, cause, explain, explain_kernel, recoded
 from lapidist.machine.study.registered import product_of
-from lapidist.machine.study.resources import AHEAD, APART, BY_TURNS, Limit, Residence, clock_held, code_of, pace_of, residence_of
+from lapidist.machine.study.resources import (
+    AHEAD,
+    APART,
+    BY_TURNS,
+    Limit,
+    Residence,
+    clock_held,
+    code_of,
+    pace_of,
+    residence_of,
+)
 from lapidist.static import listing
 
 ROOT = Path(__file__).parents[2]
 RUNS = read_runs(ROOT / "results")
-# Apart: a hot card lowers its clock. Rung 11 in fp32 differs by 2.4 % between two runs; in tf32 at 4096^3 rung 22 was 2 % faster
-# than 21 in one run, and 5 % slower in the next.
+# Apart: a hot card lowers its clock. Rung 11 in fp32 differs by 2.4 % between two runs; in tf32 at 4096^3
+# rung 22 was 2 % faster than 21 in one run, and 5 % slower in the next.
 CLEARLY = 1.06
 RR = (256, 256, 256)
 
@@ -30,7 +40,9 @@ def ladders() -> list[tuple[str, dict[str, float], dict[str, Seen]]]:
     for (name, math, shape), rows in predictions_of(RUNS).items():
         others = [ladder.seen for ladder in PUBLISHED if (ladder.chip, ladder.shape) == (name, shape)]
         seen = measured(RUNS, math, shape) if name == H200 else others[0]
-        found.append((f"{name} {math} {shape[0]}", {kernel: row.seconds or 0.0 for kernel, row in rows.items()}, seen))
+        found.append(
+            (f"{name} {math} {shape[0]}", {kernel: row.seconds or 0.0 for kernel, row in rows.items()}, seen)
+        )
     return found
 
 
@@ -58,7 +70,9 @@ def test_predictions_are_near() -> None:
 
 def test_a_second_buffer_costs_registers_of_one_bank() -> None:
     """Rung 12 halves the barriers of 11, and is slower for what the assembler makes of it."""
-    (counted, before), (halved, after) = (explain_kernel(kernel_named(name), chip("h200"), RR, "float32") for name in (11, 12))
+    (counted, before), (halved, after) = (
+        explain_kernel(kernel_named(name), chip("h200"), RR, "float32") for name in (11, 12)
+    )
     assert halved.barriers == pytest.approx(counted.barriers / 2, rel=0.05)
     assert before.bound.name == after.bound.name == "issue slots"
     assert after.seconds > 1.05 * before.seconds
@@ -68,7 +82,9 @@ def test_a_second_buffer_costs_registers_of_one_bank() -> None:
 
 def test_what_the_assembler_makes_is_told() -> None:
     before, after = (code_of(product_of(kernel_named(name), "float32", RR).plan) for name in (11, 12))
-    assert any("late for registers for 512 multiplications" in line for line in recoded(before, after, chip("h200")))
+    assert any(
+        "late for registers for 512 multiplications" in line for line in recoded(before, after, chip("h200"))
+    )
     assert recoded(before, before, chip("h200")) == recoded(before, after, chip("v100")) == []
     other = code_of(product_of(kernel_named("wmma_shared"), "float16", RR).plan)
     assert recoded(before, other, chip("h200")) == []
@@ -123,16 +139,21 @@ def test_more_blocks_overlap_better() -> None:
 def test_sharing_tiles_costs_handing_sums_on() -> None:
     device = chip("h200")
     whole, shared = (
-        Residence(tiles=133, persistent=True, balanced=balanced, partial_bytes=1 << 17) for balanced in (False, True)
+        Residence(tiles=133, persistent=True, balanced=balanced, partial_bytes=1 << 17)
+        for balanced in (False, True)
     )
     assert whole.idle(device) > 1.9
     assert shared.idle(device) == 1.0
-    assert shared.start_and_end(device) - whole.start_and_end(device) == pytest.approx(2 * (1 << 17) * 132 / 7.9e12)
+    assert shared.start_and_end(device) - whole.start_and_end(device) == pytest.approx(
+        2 * (1 << 17) * 132 / 7.9e12
+    )
 
 
 def test_idle_multiprocessors_cost_nothing_where_power_holds_the_others_back() -> None:
     h200 = chip("h200")
-    assert clock_held(h200, ("wgmma", "float16"), 1.0) == pytest.approx(830 / h200.peak_tflops("float16", "wgmma"))
+    assert clock_held(h200, ("wgmma", "float16"), 1.0) == pytest.approx(
+        830 / h200.peak_tflops("float16", "wgmma")
+    )
     assert clock_held(h200, ("wgmma", "float16"), 0.0) == 1.0
     assert clock_held(h200, ("fma", "float32"), 1.0) == clock_held(h200, ("mma", "float8_e4m3fn"), 1.0) == 1.0
 
@@ -151,7 +172,9 @@ def explanation(seconds: float, **limits: float) -> Explanation:
 
 
 def test_a_small_product_waits_more_than_it_works() -> None:
-    """16 tiles of 64 x 64 for 132 SMs: an SM's time is that of one tile, eight times its share of the work."""
+    """16 tiles of 64 x 64 for 132 SMs: an SM's time is that of one tile, eight times its share of the
+    work.
+    """
     _, small = explain_kernel(kernel_named("thread_tile"), chip("h200"), RR, "float32")
     assert small.waiting.seconds > 0.8 * small.seconds
     assert "16 blocks for 132 SMs" in str(small)
@@ -163,7 +186,9 @@ def test_what_shares_a_path_is_told_together() -> None:
     both = explanation(2.0, shared_memory=1.0, issue_slots=0.9, global_requests=0.5)
     assert "bound by shared memory and global requests, 75% of that time" in str(both)
     assert "bound by shared memory, 50%" in str(explanation(2.0, shared_memory=1.0, global_requests=0.01))
-    assert "bound by issue slots, 80%" in str(explanation(1.0, issue_slots=0.8, global_requests=0.5, shared_memory=0.1))
+    assert "bound by issue slots, 80%" in str(
+        explanation(1.0, issue_slots=0.8, global_requests=0.5, shared_memory=0.1)
+    )
 
 
 def test_units_that_wait_are_told_what_for() -> None:
@@ -176,7 +201,9 @@ def test_units_that_wait_are_told_what_for() -> None:
 
 
 def rung(name: str, seconds: float) -> Record:
-    return Record(name, "rung", H200, "float32", "rrr", 64, 64, 64, seconds, 1.0, None, None, None, True, "predicted")
+    return Record(
+        name, "rung", H200, "float32", "rrr", 64, 64, 64, seconds, 1.0, None, None, None, True, "predicted"
+    )
 
 
 def test_the_page_tells_right_pairs_from_ties_and_wrong_ones() -> None:

@@ -19,6 +19,8 @@ def test_published_numbers_are_those_of_the_records() -> None:
 
 def test_the_limits_of_the_h200_are_measured_ones() -> None:
     """As the newest Records have them; shares in later Records refer to these numbers."""
-    runs = [run for run in read_runs(ROOT / "results") if any(record.kind == "limit" for record in run.records)]
+    runs = [
+        run for run in read_runs(ROOT / "results") if any(record.kind == "limit" for record in run.records)
+    ]
     measured = {(record.unit, record.dtype): record.tflops for record in runs[-1].records}
     assert chip("h200").limits == pytest.approx(measured, rel=0.005)

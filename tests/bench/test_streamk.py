@@ -52,7 +52,9 @@ def test_every_way_can_be_planned(math: str) -> None:
     case = Case(1024, 1152, 4096, math)
     plans = {way.name: way.plan(case, H200) for way in (*table_ways(case, H200), *corpus_ways(math, H200))}
     assert plans.pop("cublas") is None
-    kinds = {name: plan.schedule.kind if plan.schedule else "data-parallel" for name, plan in plans.items() if plan}
+    kinds = {
+        name: plan.schedule.kind if plan.schedule else "data-parallel" for name, plan in plans.items() if plan
+    }
     assert kinds["data_parallel"] == kinds["stream_k as data_parallel"] == "data-parallel"
     assert kinds["stream_k"] == "Stream-K"
     assert kinds["split_k  4"] == "split-K"
@@ -107,7 +109,10 @@ def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
     names = ("cublas", "stream_k", "family", "lapidist", "data_parallel", "best_tile")
     for hour, skipped in enumerate((0, 5, 0)):
         drawn = corpus(3 if skipped else 5, 3, "float32", skipped)
-        own = {each: rows_of(each, {name: each.flops / 4e13 * draw.uniform(0.8, 1.25) for name in names}) for each in drawn}
+        own = {
+            each: rows_of(each, {name: each.flops / 4e13 * draw.uniform(0.8, 1.25) for name in names})
+            for each in drawn
+        }
         measured |= own
         path, date = tmp_path / f"h200-2026010{hour + 1}T000000-streamk.jsonl", f"2026-01-0{hour + 1}"
         part = Conditions(date, "lapidist streamk", "H200", mode=MODE_CORPUS, protocol="short")
@@ -151,8 +156,12 @@ def test_the_busiest_multiprocessor() -> None:
 
 
 def test_few_tiles_are_split_and_many_are_not() -> None:
-    small = next(way for way in corpus_ways("float32", H200) if way.name == "family").plan(Case(256, 256, 4096), H200)
-    large = next(way for way in corpus_ways("float32", H200) if way.name == "family").plan(Case(8192, 8192, 512), H200)
+    small = next(way for way in corpus_ways("float32", H200) if way.name == "family").plan(
+        Case(256, 256, 4096), H200
+    )
+    large = next(way for way in corpus_ways("float32", H200) if way.name == "family").plan(
+        Case(8192, 8192, 512), H200
+    )
     assert small is not None
     assert large is not None
     assert small.schedule is not None
@@ -164,13 +173,17 @@ def test_few_tiles_are_split_and_many_are_not() -> None:
 @pytest.mark.parametrize("shape", [(512, 768, 640), (517, 771, 643)], ids=["by fours", "one by one"])
 @pytest.mark.parametrize("place", [0, 2, 3])
 def test_as_many_blocks_fit_as_the_planner_counts_on(place: int, shape: tuple[int, int, int]) -> None:
-    """With fewer, some of the blocks that share tiles would start when the others are done: a corpus lost a quarter so."""
+    """With fewer, some of the blocks that share tiles would start when the others are done: a corpus lost a
+    quarter so.
+    """
     simt = kernel_named("simt")
     config = simt.configs_for("float32")[place][0]
     plan = Way("probe", simt, config, Sharing(split_k=2, reduction="turnstile")).plan(Case(*shape), H200)
     assert plan is not None
     registers, shared, _ = resources(plan.binary)
-    assert H200.blocks_resident(config.threads, registers, shared) >= resident(simt, config, plan.problem, H200)
+    assert H200.blocks_resident(config.threads, registers, shared) >= resident(
+        simt, config, plan.problem, H200
+    )
 
 
 def test_old_chips_have_no_clusters() -> None:

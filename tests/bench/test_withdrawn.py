@@ -13,11 +13,15 @@ from lapidist.errors import ArgumentError
 
 
 def record(kernel: str, config: str = "") -> Record:
-    return Record(kernel, "rung", "H200", "float32", "rrr", 8, 8, 8, 1.0, 1.0, 1.0, 0.5, 0.1, True, config=config)
+    return Record(
+        kernel, "rung", "H200", "float32", "rrr", 8, 8, 8, 1.0, 1.0, 1.0, 0.5, 0.1, True, config=config
+    )
 
 
 RUN = Run(
-    "a.jsonl", Conditions("2026-01-01", "climb", "H200"), (record("wrong"), record("lapidist", "wrong: 8x8"), record("right"))
+    "a.jsonl",
+    Conditions("2026-01-01", "climb", "H200"),
+    (record("wrong"), record("lapidist", "wrong: 8x8"), record("right")),
 )
 
 
@@ -41,5 +45,7 @@ def test_the_file_is_read_and_a_wrong_one_is_named(tmp_path: Path) -> None:
     path.write_text(json.dumps([{"run": "a.jsonl", "kernel": "wrong", "reason": "why"}]))
     assert read_withdrawals(tmp_path) == [Withdrawal("a.jsonl", "wrong", "why")]
     path.write_text('[{"run": "a.jsonl"}]')
-    with pytest.raises(ArgumentError, match=r"withdrawn\.json: must be a list of objects with run, kernel and reason"):
+    with pytest.raises(
+        ArgumentError, match=r"withdrawn\.json: must be a list of objects with run, kernel and reason"
+    ):
         read_withdrawals(tmp_path)

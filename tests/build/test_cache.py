@@ -1,4 +1,6 @@
-"""The cache under attack: whatever lies in its folder, and whatever the disk refuses, a call gets its own kernel."""
+"""The cache under attack: whatever lies in its folder, and whatever the disk refuses, a call gets its own
+kernel.
+"""
 
 from __future__ import annotations
 
@@ -230,11 +232,20 @@ def as_tmp_is(folder: Path) -> str:
     return f"Make {folder}/lapidist and name that"
 
 
-OPENED = (open_to_all, open_to_a_group, open_above, as_tmp_is, a_file, *((of_another,) if os.geteuid() == 0 else ()))
+OPENED = (
+    open_to_all,
+    open_to_a_group,
+    open_above,
+    as_tmp_is,
+    a_file,
+    *((of_another,) if os.geteuid() == 0 else ()),
+)
 
 
 @pytest.mark.parametrize("opened", OPENED, ids=lambda opened: opened.__name__)
-def test_a_folder_that_is_not_ours_alone(opened: Callable[[Path], str], folder: Path, told: Callable[[], list[str]]) -> None:
+def test_a_folder_that_is_not_ours_alone(
+    opened: Callable[[Path], str], folder: Path, told: Callable[[], list[str]]
+) -> None:
     good = build()
     (path,) = folder.iterdir()
     path.write_bytes(cache.encode(path.stem, replace(good, log="planted")))
@@ -327,7 +338,9 @@ else:
 def test_a_temporary_folder_goes_with_its_process(folder: Path) -> None:
     folder.mkdir(mode=0o700)
     folder.chmod(0o777)
-    answer = subprocess.run([sys.executable, "-c", TEMPORARY], capture_output=True, text=True, check=True, timeout=60)
+    answer = subprocess.run(
+        [sys.executable, "-c", TEMPORARY], capture_output=True, text=True, check=True, timeout=60
+    )
     first, second = answer.stdout.split()
     assert first != second
     assert not Path(first).exists()
@@ -337,7 +350,10 @@ def test_a_temporary_folder_goes_with_its_process(folder: Path) -> None:
 def test_compilers_in_other_processes_use_the_same_temporary_folder(folder: Path) -> None:
     folder.mkdir(mode=0o700)
     folder.chmod(0o777)
-    orders = [Order("ladder/02_coalesced.cu", "coalesced", {"BM": 32, "BN": 32}, name, ()) for name in ("sm_80", "sm_90a")]
+    orders = [
+        Order("ladder/02_coalesced.cu", "coalesced", {"BM": 32, "BN": 32}, name, ())
+        for name in ("sm_80", "sm_90a")
+    ]
     assert [answer.error for answer in compile_all(orders, 2)] == [None, None]
     assert names(cache_directory()) == {f"{compiler.key_of(*order)}.bin" for order in orders}
     assert names(folder) == set()
@@ -409,7 +425,9 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_child_forked_while_threads_compile_compiles_too(folder: Path) -> None:
-    answer = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=120)
+    answer = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True, timeout=120
+    )
     assert answer.returncode == 0, answer.stderr
 
 
@@ -466,19 +484,24 @@ def test_a_limit_of_nothing_keeps_nothing(folder: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("text", "nbytes"), [("", 1 << 30), ("1000", 1000), ("2K", 2048), ("1.5m", 3 << 19), (" 3G ", 3 << 30), ("0", 0)]
+    ("text", "nbytes"),
+    [("", 1 << 30), ("1000", 1000), ("2K", 2048), ("1.5m", 3 << 19), (" 3G ", 3 << 30), ("0", 0)],
 )
 def test_a_limit_with_a_suffix(text: str, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAPIDIST_CACHE_BYTES", text)
     assert cache.limit_bytes() == nbytes
 
 
-@pytest.mark.parametrize("text", ["lots", "-1", "1T", "1 M", "nan", "1e9", "12MB", "٣", "K", "1_000", "9" * 400])
+@pytest.mark.parametrize(
+    "text", ["lots", "-1", "1T", "1 M", "nan", "1e9", "12MB", "٣", "K", "1_000", "9" * 400]
+)
 def test_a_misspelt_limit_is_told_and_the_call_goes_on(
     text: str, folder: Path, monkeypatch: pytest.MonkeyPatch, told: Callable[[], list[str]]
 ) -> None:
     monkeypatch.setenv("LAPIDIST_CACHE_BYTES", text)
-    with pytest.raises(ArgumentError, match=r"^LAPIDIST_CACHE_BYTES: must be a number of bytes.*Write for example 512M"):
+    with pytest.raises(
+        ArgumentError, match=r"^LAPIDIST_CACHE_BYTES: must be a number of bytes.*Write for example 512M"
+    ):
         cache.limit_bytes()
     build(), build(OTHER)
     assert len(names(folder)) == 2
@@ -488,7 +511,9 @@ def test_a_misspelt_limit_is_told_and_the_call_goes_on(
 
 def test_old_leftovers_of_killed_writers_go(folder: Path) -> None:
     build()
-    old, new, foreign = (folder / name for name in (f"{key()}.abc_1234.part", f"{key()}.abc_5678.part", "thesis.part"))
+    old, new, foreign = (
+        folder / name for name in (f"{key()}.abc_1234.part", f"{key()}.abc_5678.part", "thesis.part")
+    )
     for path in (old, new, foreign):
         path.touch()
     aged(old, 1)

@@ -1,4 +1,6 @@
-"""The compiler and its cache: an entry is whole or absent, and whatever happens to the disk the call succeeds."""
+"""The compiler and its cache: an entry is whole or absent, and whatever happens to the disk the call
+succeeds.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,12 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def uncached() -> Iterator[None]:
     """What the compiler remembers about NVRTC and the headers is forgotten before and after."""
-    remembered = (compiler.load_nvrtc, compiler.nvrtc_version, compiler.include_paths, compiler.header_fingerprint)
+    remembered = (
+        compiler.load_nvrtc,
+        compiler.nvrtc_version,
+        compiler.include_paths,
+        compiler.header_fingerprint,
+    )
     for function in remembered:
         function.cache_clear()
     yield
@@ -108,7 +115,9 @@ def test_the_second_call_reads_what_the_first_wrote(cache: Path, monkeypatch: py
     assert build() == first
 
 
-def test_the_key_depends_on_everything_that_changes_the_binary(monkeypatch: pytest.MonkeyPatch, uncached: None) -> None:
+def test_the_key_depends_on_everything_that_changes_the_binary(
+    monkeypatch: pytest.MonkeyPatch, uncached: None
+) -> None:
     keys = {
         "as it is": cache_key(SOURCE, "twice", OPTIONS),
         "source": cache_key(SOURCE + " ", "twice", OPTIONS),
@@ -123,7 +132,9 @@ def test_the_key_depends_on_everything_that_changes_the_binary(monkeypatch: pyte
     assert all(re.fullmatch(r"[0-9a-f]{64}", key) for key in keys.values())
 
 
-def test_the_key_depends_on_the_headers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uncached: None) -> None:
+def test_the_key_depends_on_the_headers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uncached: None
+) -> None:
     monkeypatch.setattr(compiler, "CUDA_SOURCES", tmp_path)
     header = tmp_path / "deep" / "one.cuh"
     header.parent.mkdir()
@@ -140,7 +151,9 @@ def test_include_paths_are_no_part_of_the_key(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 5, 18, 40, 0.5, -1], ids=str)
-def test_a_truncated_entry_is_compiled_again_and_repaired(cache: Path, monkeypatch: pytest.MonkeyPatch, keep: float) -> None:
+def test_a_truncated_entry_is_compiled_again_and_repaired(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, keep: float
+) -> None:
     first = build()
     path = cache / entries(cache)[0]
     whole = path.read_bytes()
@@ -151,7 +164,9 @@ def test_a_truncated_entry_is_compiled_again_and_repaired(cache: Path, monkeypat
 
 
 @pytest.mark.parametrize("where", [3, 30, 60, -1])
-def test_a_damaged_entry_is_compiled_again_and_repaired(cache: Path, monkeypatch: pytest.MonkeyPatch, where: int) -> None:
+def test_a_damaged_entry_is_compiled_again_and_repaired(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, where: int
+) -> None:
     first = build()
     path = cache / entries(cache)[0]
     whole = path.read_bytes()
@@ -200,7 +215,9 @@ def test_two_processes_compile_the_same_kernel_at_once(cache: Path) -> None:
 
     start = str(time.time() + 1.5)
     command = [sys.executable, "-c", PROGRAM, SOURCE, start]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    running = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
     results = [process.communicate(timeout=60) for process in running]
     assert [process.returncode for process in running] == [0, 0], results
     assert results[0][0] == results[1][0]

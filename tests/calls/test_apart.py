@@ -26,7 +26,9 @@ def normal(rng: np.random.Generator, *shape: int) -> Any:
 
 @PLACES
 @pytest.mark.parametrize("name", ["a", "b", "c", "out"])
-def test_an_output_that_another_product_uses_is_refused(rng: np.random.Generator, device: str, name: str) -> None:
+def test_an_output_that_another_product_uses_is_refused(
+    rng: np.random.Generator, device: str, name: str
+) -> None:
     given = {name: [normal(rng, 6, 6) for _ in range(3)] for name in ("a", "b", "c", "out")}
     given[name][2] = given["out"][0]
     before = given["out"][0].copy()
@@ -37,7 +39,9 @@ def test_an_output_that_another_product_uses_is_refused(rng: np.random.Generator
 
 @PLACES
 @pytest.mark.parametrize("where", ["columns", "rows", "tiles", "every other row"])
-def test_outputs_side_by_side_in_one_buffer_are_taken(rng: np.random.Generator, device: str, where: str) -> None:
+def test_outputs_side_by_side_in_one_buffer_are_taken(
+    rng: np.random.Generator, device: str, where: str
+) -> None:
     board = np.zeros((12, 12), np.float32)
     views = {
         "columns": [board[:6, :6], board[:6, 6:]],
@@ -113,7 +117,9 @@ def test_an_output_over_what_is_read_beside_a_and_b_is_refused(device: str, name
     kind: Any = ml_dtypes.float8_e4m3fn if factors else np.float32
     a, out = np.ones((8, 8), kind), np.zeros((8, 8), np.float32)
     over = out.reshape(-1)[8:16]
-    given: dict[str, Any] = {name: over if factors else over[:1] if name in ("alpha", "beta") else over.view(np.int32)}
+    given: dict[str, Any] = {
+        name: over if factors else over[:1] if name in ("alpha", "beta") else over.view(np.int32)
+    }
     given |= {"c": np.zeros((8, 8), np.float32)} if name == "beta" else {}
     with pytest.raises(StrideError, match=f"out: must not overlap {name}"):
         lapidist.gemm(a, a.T, out=out, device=device, **given)
@@ -124,13 +130,20 @@ def test_an_output_over_what_is_read_beside_a_and_b_is_refused(device: str, name
 
 
 @PLACES
-@pytest.mark.parametrize("way", ["matmul", "matmul(out)", "gemm", "gemm(c, out)", "factors", "lists", "plan", "plan of lists"])
+@pytest.mark.parametrize(
+    "way", ["matmul", "matmul(out)", "gemm", "gemm(c, out)", "factors", "lists", "plan", "plan of lists"]
+)
 def test_arrays_die_with_their_call(device: str, way: str) -> None:
     import ml_dtypes
 
     def called() -> tuple[list[weakref.ref[Any]], Any]:
         kind: Any = ml_dtypes.float8_e4m3fn if way == "factors" else np.float32
-        a, b, c, out = np.ones((5, 4), kind), np.ones((4, 6), kind), np.ones((5, 6), np.float32), np.ones((5, 6), np.float32)
+        a, b, c, out = (
+            np.ones((5, 4), kind),
+            np.ones((4, 6), kind),
+            np.ones((5, 6), np.float32),
+            np.ones((5, 6), np.float32),
+        )
         scale = np.ones(1, np.float32)
         kept: Any = None
         if way == "matmul":

@@ -1,4 +1,6 @@
-"""einsum and tensordot against NumPy's, in whole numbers that float64 holds exactly; views instead of copies; refusals."""
+"""einsum and tensordot against NumPy's, in whole numbers that float64 holds exactly; views instead of copies;
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def test_tensordot_is_numpys(data: st.DataObject) -> None:
     a = lying(data.draw, numbers(tuple((of_a + summed)[at] for at in first), 1))
     b = lying(data.draw, numbers(tuple((of_b + summed)[at] for at in second), 2))
     axes_a = [first.index(len(of_a) + at) for at in range(len(summed))]
-    axes_b = [second.index(len(of_b) + at) - data.draw(st.sampled_from([0, b.ndim])) for at in range(len(summed))]
+    axes_b = [
+        second.index(len(of_b) + at) - data.draw(st.sampled_from([0, b.ndim])) for at in range(len(summed))
+    ]
     expected = np.asarray(np.tensordot(a, b, (axes_a, axes_b)))
     result = lapidist.tensordot(a, b, (axes_a, axes_b))
     np.testing.assert_array_equal(result, expected)
@@ -75,7 +79,9 @@ def test_tensordot_is_numpys(data: st.DataObject) -> None:
     np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.parametrize("axes", [0, 1, 2, (1, 0), ([0, 2], [1, 0]), np.int64(1), ((-1,), (0,)), np.array([[2], [0]])], ids=repr)
+@pytest.mark.parametrize(
+    "axes", [0, 1, 2, (1, 0), ([0, 2], [1, 0]), np.int64(1), ((-1,), (0,)), np.array([[2], [0]])], ids=repr
+)
 def test_axes_in_each_of_numpys_forms(axes: Any) -> None:
     a, b = numbers((3, 3, 3), 1), numbers((3, 3, 3), 2)
     np.testing.assert_array_equal(lapidist.tensordot(a, b, axes), np.tensordot(a, b, axes))
@@ -84,11 +90,16 @@ def test_axes_in_each_of_numpys_forms(axes: Any) -> None:
 # ---- types, places and what passes through ----
 
 
-@pytest.mark.parametrize("spec", ["bhqd,bhkd->bhqk", "bqhd,bkhd->bqhk", "abij,cdij->cabd", "i,j->ji", "ij,ij->"])
+@pytest.mark.parametrize(
+    "spec", ["bhqd,bhkd->bhqk", "bqhd,bkhd->bqhk", "abij,cdij->cabd", "i,j->ji", "ij,ij->"]
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
 def test_kernels_in_the_machine_take_the_same_views(spec: str, dtype: Any) -> None:
     sizes = dict(zip("abcdhijkq", (2, 3, 2, 4, 3, 5, 4, 6, 5), strict=True))
-    a, b = (numbers(tuple(sizes[letter] for letter in term), 3).astype(dtype) for term in spec.split("->")[0].split(","))
+    a, b = (
+        numbers(tuple(sizes[letter] for letter in term), 3).astype(dtype)
+        for term in spec.split("->")[0].split(",")
+    )
     expected = np.einsum(spec, a.astype(np.float64), b.astype(np.float64))
     result = lapidist.einsum(spec, a, b, device="machine")
     np.testing.assert_array_equal(result, expected)
@@ -162,7 +173,9 @@ VIEWED = [
 
 
 @pytest.mark.parametrize(("spec", "a_lies", "b_lies", "out_lies"), VIEWED, ids=[row[0] for row in VIEWED])
-def test_nothing_is_copied_where_strides_allow(multiplied: list[Any], spec: str, a_lies: str, b_lies: str, out_lies: str) -> None:
+def test_nothing_is_copied_where_strides_allow(
+    multiplied: list[Any], spec: str, a_lies: str, b_lies: str, out_lies: str
+) -> None:
     sizes = dict(zip("abcdhijkqx", (2, 3, 2, 4, 3, 5, 4, 6, 5, 3), strict=True))
     terms = spec.replace("->", ",").split(",")
     arrays = []
@@ -177,14 +190,22 @@ def test_nothing_is_copied_where_strides_allow(multiplied: list[Any], spec: str,
         assert np.shares_memory(given_array, seen)
 
 
-@pytest.mark.parametrize(("spec", "copied"), [("iaj,jk->aik", "a"), ("ij,kjl->ikl", "b"), ("iaj,jbk->bika", "ab")])
-def test_an_operand_whose_groups_do_not_merge_is_copied(multiplied: list[Any], spec: str, copied: str) -> None:
+@pytest.mark.parametrize(
+    ("spec", "copied"), [("iaj,jk->aik", "a"), ("ij,kjl->ikl", "b"), ("iaj,jbk->bika", "ab")]
+)
+def test_an_operand_whose_groups_do_not_merge_is_copied(
+    multiplied: list[Any], spec: str, copied: str
+) -> None:
     sizes = dict(zip("abijkl", (3, 2, 4, 5, 6, 2), strict=True))
     terms = spec.split("->")[0].split(",")
     wide = [numbers(tuple(2 * sizes[letter] for letter in term), 1) for term in terms]
     steps = [2 if name in copied else 1 for name in "ab"]
     a, b = (
-        x[tuple(slice(None, 2 * sizes[letter], step) if step == 2 else slice(sizes[letter]) for letter in term)]
+        x[
+            tuple(
+                slice(None, 2 * sizes[letter], step) if step == 2 else slice(sizes[letter]) for letter in term
+            )
+        ]
         for x, term, step in zip(wide, terms, steps, strict=True)
     )
     same(lapidist.einsum(spec, a, b), np.einsum(spec, a, b))
@@ -193,7 +214,9 @@ def test_an_operand_whose_groups_do_not_merge_is_copied(multiplied: list[Any], s
 
 
 def test_the_fewest_elements_are_copied(multiplied: list[Any]) -> None:
-    """Sums go in the order of the operand that need not be copied; rows and columns of a new result in that of its operand."""
+    """Sums go in the order of the operand that need not be copied; rows and columns of a new result in that
+    of its operand.
+    """
     broken, turned = numbers((4, 6, 2, 5), 1)[:, :3], numbers((5, 2, 7), 2).swapaxes(0, 1)
     same(lapidist.einsum("iapq,pqk->iak", broken, turned), np.einsum("iapq,pqk->iak", broken, turned))
     assert [np.shares_memory(broken, multiplied[0]), np.shares_memory(turned, multiplied[1])] == [False, True]
@@ -264,7 +287,12 @@ def test_operands_are_two() -> None:
         ("ij,jk", (3, 4), (5, 3), r"b: 'j' must have one size.*4 there.*5 there"),
         ("ij,jk", (3, 1), (5, 3), r"b: 'j' must have one size"),
         ("bij,bjk->bik", (2, 3, 4), (1, 4, 3), r"b: 'b' must have one size"),
-        ("...ij,...jk", (2, 3, 4), (3, 4, 3), r"b: the dimension 1 from the last of '\.\.\.' must have sizes that broadcast"),
+        (
+            "...ij,...jk",
+            (2, 3, 4),
+            (3, 4, 3),
+            r"b: the dimension 1 from the last of '\.\.\.' must have sizes that broadcast",
+        ),
     ],
 )
 def test_sizes_that_do_not_match_are_refused(spec: str, a: Any, b: Any, words: str) -> None:
@@ -338,7 +366,9 @@ class Stranger:
 
 
 def test_arrays_of_no_framework_are_refused() -> None:
-    with pytest.raises(DTypeError, match=r"b: must be an array of NumPy, torch, CuPy or JAX.*got Stranger.*from_dlpack"):
+    with pytest.raises(
+        DTypeError, match=r"b: must be an array of NumPy, torch, CuPy or JAX.*got Stranger.*from_dlpack"
+    ):
         lapidist.einsum("ij,jk", SQUARE, Stranger())
     with pytest.raises(LapidistError, match=r"a: .*masked"):
         lapidist.einsum("ij,jk", np.ma.masked_array(SQUARE), SQUARE)

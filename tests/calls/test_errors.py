@@ -1,4 +1,6 @@
-"""Bad input: each message names argument, rule, value and way out; nothing is written, nothing is launched."""
+"""Bad input: each message names argument, rule, value and way out; nothing is written, nothing is
+launched.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from lapidist import errors
 from lapidist.backends.gpu import driver
 from lapidist.calls import checks
 from lapidist.calls import prepared as prepare
-from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError, RefusalError, ShapeError, StrideError
+from lapidist.errors import (
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    LapidistError,
+    RefusalError,
+    ShapeError,
+    StrideError,
+)
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.wgmma.family import tile
 
@@ -35,17 +45,26 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "inner extents": (
         lambda: lapidist.matmul(ones(4, 6), ones(7, 5)),
         ShapeError,
-        r"b: must have as many rows as a has columns; a is \(4, 6\) \(k = 6\), b is \(7, 5\) \(k = 7\)\. Transpose .*\.T",
+        (
+            r"b: must have as many rows as a has columns; a is \(4, 6\) \(k = 6\), b is \(7, 5\) \(k = 7\)\."
+            r" Transpose .*\.T"
+        ),
     ),
     "inner extents after transposing": (
         lambda: lapidist.gemm(ones(4, 6), ones(6, 5), trans_b=True),
         ShapeError,
-        r"b: must have as many rows as a has columns; a is \(4, 6\) \(k = 6\), b is \(6, 5\) \(k = 5\)\. Transpose .*trans_b",
+        (
+            r"b: must have as many rows as a has columns; a is \(4, 6\) \(k = 6\), b is \(6, 5\) \(k = 5\)\."
+            r" Transpose .*trans_b"
+        ),
     ),
     "batches": (
         lambda: lapidist.matmul(ones(2, 4, 6), ones(3, 6, 5)),
         ShapeError,
-        r"b: batch dimensions must broadcast with those of a; a has \(2,\), b has \(3,\)\. Make each pair equal",
+        (
+            r"b: batch dimensions must broadcast with those of a; a has \(2,\), b has \(3,\)\. Make each pair"
+            r" equal"
+        ),
     ),
     "vector to gemm": (
         lambda: lapidist.gemm(ones(6), ones(6, 5)),
@@ -80,7 +99,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "element type": (
         lambda: lapidist.matmul(ones(4, 6, dtype="int32"), ones(6, 5, dtype="int32"), device="machine"),
         DTypeError,
-        r"a: element type must be one of float16, .*float8_e5m2; got int32\. Convert it first; NumPy .*, without device=",
+        (
+            r"a: element type must be one of float16, .*float8_e5m2; got int32\. Convert it first; NumPy .*,"
+            r" without device="
+        ),
     ),
     "element type that NumPy does not multiply": (
         lambda: lapidist.matmul(ones(4, 6), np.ones((6, 5), "m8[s]")),
@@ -95,7 +117,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "two element types": (
         lambda: lapidist.matmul(ones(4, 6), ones(6, 5, dtype="float64"), device="machine"),
         DTypeError,
-        r"b: element type must be that of a, float32; got float64\. .*Convert a to float64, which keeps every number",
+        (
+            r"b: element type must be that of a, float32; got float64\. .*Convert a to float64, which keeps"
+            r" every number"
+        ),
     ),
     "element type of c": (
         lambda: lapidist.gemm(ones(4, 6), ones(6, 5), ones(4, 5, dtype="float16"), beta=1),
@@ -105,20 +130,31 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "element type of out": (
         lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=ones(4, 5, dtype="int64")),
         DTypeError,
-        r"out: element type must be float32 or bfloat16 or float16 for operands of float32; got int64\. Pass an array of",
+        (
+            r"out: element type must be float32 or bfloat16 or float16 for operands of float32; got int64\."
+            r" Pass an array of"
+        ),
     ),
     "two types of one size": (
         lambda: lapidist.matmul(ones(4, 6, dtype="float16"), ones(6, 5).astype(ml_dtypes.bfloat16)),
         DTypeError,
-        r"b: element type must be that of a, float16; got bfloat16\. No chip multiplies .*Convert both to float32, which keeps",
+        (
+            r"b: element type must be that of a, float16; got bfloat16\. No chip multiplies .*Convert both to"
+            r" float32, which keeps"
+        ),
     ),
     "integers with floats": (
         lambda: lapidist.matmul(ones(4, 6, dtype="int8"), ones(6, 5, dtype="float16"), device="machine"),
         DTypeError,
-        r"b: element type must be that of a, int8; got float16\. .*Convert a to float16, which keeps every number",
+        (
+            r"b: element type must be that of a, int8; got float16\. .*Convert a to float16, which keeps"
+            r" every number"
+        ),
     ),
     "a result that no kernel writes": (
-        lambda: lapidist.matmul(ones(4, 6, dtype="float64"), ones(6, 5, dtype="float64"), out_dtype="float32"),
+        lambda: lapidist.matmul(
+            ones(4, 6, dtype="float64"), ones(6, 5, dtype="float64"), out_dtype="float32"
+        ),
         DTypeError,
         r"out_dtype: must be float64 for operands of float64; got float32\. Ask for float64 and convert it",
     ),
@@ -128,16 +164,25 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"out_dtype: must be int32 for operands of int8 and uint8; got int8\. Ask for int32 and convert it",
     ),
     "out of another type than asked for": (
-        lambda: lapidist.matmul(ones(4, 6, dtype="float16"), ones(6, 5, dtype="float16"), out=ones(4, 5), out_dtype="fp16"),
+        lambda: lapidist.matmul(
+            ones(4, 6, dtype="float16"), ones(6, 5, dtype="float16"), out=ones(4, 5), out_dtype="fp16"
+        ),
         DTypeError,
         r"out: element type must be float16 for operands of float16; got float32\. Pass an array of float16",
     ),
     "c of another type than the result": (
         lambda: lapidist.gemm(
-            ones(4, 6, dtype="float16"), ones(6, 5, dtype="float16"), ones(4, 5, dtype="float16"), beta=1, out_dtype="float32"
+            ones(4, 6, dtype="float16"),
+            ones(6, 5, dtype="float16"),
+            ones(4, 5, dtype="float16"),
+            beta=1,
+            out_dtype="float32",
         ),
         DTypeError,
-        r"c: element type must be that of the output, float32; got float16\. Convert it .*or ask for its type with out_dtype",
+        (
+            r"c: element type must be that of the output, float32; got float16\. Convert it .*or ask for its"
+            r" type with out_dtype"
+        ),
     ),
     "sums in a type that is not offered": (
         lambda: lapidist.matmul(ones(4, 6), ones(6, 5), acc_dtype="float64"),
@@ -147,7 +192,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "tf32 of other types": (
         lambda: lapidist.matmul(ones(4, 6, dtype="float16"), ones(6, 5, dtype="float16"), precision="tf32"),
         ArgumentError,
-        r'precision: "tf32" is a way to multiply float32; a is float16\. Leave it away, or convert a and b to float32',
+        (
+            r'precision: "tf32" is a way to multiply float32; a is float16\. Leave it away, or convert a and'
+            r" b to float32"
+        ),
     ),
     "a precision that is none": (
         lambda: lapidist.matmul(ones(4, 6), ones(6, 5), precision="high"),
@@ -157,10 +205,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "a fraction of integers": (
         lambda: lapidist.gemm(ones(4, 6, dtype="int8"), ones(6, 5, dtype="int8"), alpha=0.5),
         ArgumentError,
-        r"alpha: must be a whole number of 32 bits for integers, whose sums are int32; got 0\.5\. Multiply with 1 and scale",
+        (
+            r"alpha: must be a whole number of 32 bits for integers, whose sums are int32; got 0\.5\."
+            r" Multiply with 1 and scale"
+        ),
     ),
     "beta beyond int32": (
-        lambda: lapidist.gemm(ones(4, 6, dtype="int8"), ones(6, 5, dtype="int8"), ones(4, 5, dtype="int32"), beta=2**31),
+        lambda: lapidist.gemm(
+            ones(4, 6, dtype="int8"), ones(6, 5, dtype="int8"), ones(4, 5, dtype="int32"), beta=2**31
+        ),
         ArgumentError,
         r"beta: must be a whole number of 32 bits",
     ),
@@ -177,7 +230,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "a list of numbers for a batch": (
         lambda: lapidist.gemm([[1.0, 2.0]], [[3.0], [4.0]]),
         ArgumentError,
-        r"a: gemm takes a list for a batch of matrices, each an array; got a list of lists\. .*numpy\.asarray",
+        (
+            r"a: gemm takes a list for a batch of matrices, each an array; got a list of lists\."
+            r" .*numpy\.asarray"
+        ),
     ),
     "lists that are no array": (
         lambda: lapidist.matmul([[1.0, 2.0], [3.0]], ones(2, 2)),
@@ -185,7 +241,9 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"a: must be one array; NumPy makes none of this list .*inhomogeneous",
     ),
     "too many dimensions": (
-        lambda: checks.require_matrix(Operand("b", 4096, (1,) * 65, (1,) * 65, "float32", HOST, "torch", None), True),
+        lambda: checks.require_matrix(
+            Operand("b", 4096, (1,) * 65, (1,) * 65, "float32", HOST, "torch", None), True
+        ),
         ShapeError,
         r"b: must have at most 64 dimensions; got 65\. Reshape its batch",
     ),
@@ -225,17 +283,26 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"out: must not overlap c: .*Pass a separate array",
     ),
     "strides of out": (
-        lambda: checks.require_output(Operand("out", 0, (4, 5), (80, 2), "float32", 0, "torch", None), on_gpu("a"), (4, 5)),
+        lambda: checks.require_output(
+            Operand("out", 0, (4, 5), (80, 2), "float32", 0, "torch", None), on_gpu("a"), (4, 5)
+        ),
         StrideError,
-        r"out: rows or columns must be contiguous .*got strides \(80, 2\)\. Write into a contiguous array and copy from it",
+        (
+            r"out: rows or columns must be contiguous .*got strides \(80, 2\)\. Write into a contiguous array"
+            r" and copy from it"
+        ),
     ),
     "out repeats memory": (
-        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=np.lib.stride_tricks.as_strided(np.ones(5, F32), (4, 5), (0, 4))),
+        lambda: lapidist.matmul(
+            ones(4, 6), ones(6, 5), out=np.lib.stride_tricks.as_strided(np.ones(5, F32), (4, 5), (0, 4))
+        ),
         StrideError,
         r"out: each element must have its own memory; strides \(0, 1\) repeat some\. Pass a fresh array",
     ),
     "out overlaps itself": (
-        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), out=np.lib.stride_tricks.as_strided(np.ones(50, F32), (4, 5), (16, 4))),
+        lambda: lapidist.matmul(
+            ones(4, 6), ones(6, 5), out=np.lib.stride_tricks.as_strided(np.ones(50, F32), (4, 5), (16, 4))
+        ),
         StrideError,
         r"out: each element must have its own memory; strides \(4, 1\) repeat some",
     ),
@@ -264,7 +331,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         ArgumentError,
         r'device: must be "gpu", a GPU\'s number, "machine" or "host"; got \'tpu\'',
     ),
-    "negative device": (lambda: lapidist.matmul(ones(4, 6), ones(6, 5), device=-2), ArgumentError, r"device: must be .*got -2"),
+    "negative device": (
+        lambda: lapidist.matmul(ones(4, 6), ones(6, 5), device=-2),
+        ArgumentError,
+        r"device: must be .*got -2",
+    ),
     "unknown kernel": (
         lambda: lapidist.gemm(ones(4, 6), ones(6, 5), kernel="fastest", device="machine"),
         ArgumentError,
@@ -278,7 +349,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "kernel that does not take it": (
         lambda: lapidist.gemm(ones(2, 4, 6), ones(2, 6, 5), kernel="coalesced", device="machine"),
         RefusalError,
-        r"kernel: coalesced does not take 4 x 5 x 6 x 2 batches float32.*it multiplies one pair of .*batch of \(2,\).*leave it",
+        (
+            r"kernel: coalesced does not take 4 x 5 x 6 x 2 batches float32.*it multiplies one pair of"
+            r" .*batch of \(2,\).*leave it"
+        ),
     ),
 }
 
@@ -297,12 +371,17 @@ def test_a_refusal_names_argument_rule_value_and_way_out(case: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"a": ones(4, 7)}, {"b": ones(6, 5, dtype="float64"), "device": "machine"}, {"beta": 1.0},
-        {"c": ones(3, 3), "beta": 1.0}, {"alpha": "two"},
-        {"device": "abacus"}, {"device": "machine", "kernel": "none"}, {"device": "machine", "config": lapidist.Config(8, 8)},
+        {"a": ones(4, 7)},
+        {"b": ones(6, 5, dtype="float64"), "device": "machine"},
+        {"beta": 1.0},
+        {"c": ones(3, 3), "beta": 1.0},
+        {"alpha": "two"},
+        {"device": "abacus"},
+        {"device": "machine", "kernel": "none"},
+        {"device": "machine", "config": lapidist.Config(8, 8)},
     ],
     ids=lambda wrong: ",".join(wrong),
-)  # fmt: skip
+)
 def test_nothing_is_written_when_refused(wrong: dict[str, Any]) -> None:
     out = np.full((4, 5), np.nan, F32)
     with pytest.raises(LapidistError):
@@ -328,7 +407,8 @@ def test_a_plan_refuses_another_geometry_of_the_machine() -> None:
         (ones(4, 6, dtype="float64"), ones(6, 5, dtype="float64")),
     ):
         with pytest.raises(
-            ArgumentError, match=r"a, b, c, out: must have the geometry that was planned, 4 x 5 x 6 .*Make a new plan"
+            ArgumentError,
+            match=r"a, b, c, out: must have the geometry that was planned, 4 x 5 x 6 .*Make a new plan",
         ):
             plan.execute(a, b)
 
@@ -342,7 +422,9 @@ def on_gpu(name: str, ordinal: int = 0) -> Operand:
 
 def test_arrays_in_two_places() -> None:
     here = Operand("a", 4096, (4, 4), (4, 1), "float32", HOST, "numpy", None)
-    with pytest.raises(DeviceError, match=r"b: must be where a is, host memory; it is in GPU 1\. Move one of them"):
+    with pytest.raises(
+        DeviceError, match=r"b: must be where a is, host memory; it is in GPU 1\. Move one of them"
+    ):
         checks.require_same_device(on_gpu("b", 1), here)
     with pytest.raises(DeviceError, match=r"c: must be where a is, GPU 0; it is in GPU 1"):
         checks.require_same_device(on_gpu("c", 1), on_gpu("a"))
@@ -350,12 +432,17 @@ def test_arrays_in_two_places() -> None:
 
 @pytest.mark.parametrize("device", ["machine", "host"])
 def test_the_machine_takes_no_gpu_arrays(device: str) -> None:
-    with pytest.raises(ArgumentError, match=rf"device: '{device}' takes arrays in host memory; these are on GPU 0\. Copy them"):
+    with pytest.raises(
+        ArgumentError,
+        match=rf"device: '{device}' takes arrays in host memory; these are on GPU 0\. Copy them",
+    ):
         prepare.choose_place(0, device)
 
 
 def test_arrays_stay_on_their_gpu() -> None:
-    with pytest.raises(ArgumentError, match=r"device: the arrays are on GPU 0, not 1\. Leave device away or move them"):
+    with pytest.raises(
+        ArgumentError, match=r"device: the arrays are on GPU 0, not 1\. Leave device away or move them"
+    ):
         prepare.choose_place(0, 1)
 
 
@@ -381,7 +468,10 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch, device: int | str) -> None:
     without_gpu(monkeypatch)
     out = np.full((4, 5), np.nan, F32)
-    with pytest.raises(DeviceError, match=r"device: no usable NVIDIA driver or GPU \(Failure finding libcuda.*lapidist doctor"):
+    with pytest.raises(
+        DeviceError,
+        match=r"device: no usable NVIDIA driver or GPU \(Failure finding libcuda.*lapidist doctor",
+    ):
         lapidist.matmul(ones(4, 6), ones(6, 5), out=out, device=device)
     assert np.isnan(out).all()
     assert driver.gpu_count() == 0
@@ -391,14 +481,17 @@ def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch, device: int | 
 def test_a_gpu_number_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "load_driver", lambda: None)
     monkeypatch.setattr(driver, "gpu_count", lambda: 2)
-    with pytest.raises(DeviceError, match=r"device: GPU 2 was asked for, but the driver sees 2\. Choose one below 2"):
+    with pytest.raises(
+        DeviceError, match=r"device: GPU 2 was asked for, but the driver sees 2\. Choose one below 2"
+    ):
         driver.require_gpu(2)
     driver.require_gpu(1)
 
 
 def test_a_driver_that_is_too_old() -> None:
     with pytest.raises(
-        DeviceError, match=r"driver: CUDA 13\.0 is needed, this one gives 12\.4\. Install an NVIDIA driver of release 580"
+        DeviceError,
+        match=r"driver: CUDA 13\.0 is needed, this one gives 12\.4\. Install an NVIDIA driver of release 580",
     ):
         driver.require_driver_version(12040)
     driver.require_driver_version(13000)
@@ -407,7 +500,9 @@ def test_a_driver_that_is_too_old() -> None:
 
 @pytest.mark.parametrize("stream", ["first", 1.5, object()])
 def test_a_stream_that_is_none(stream: object) -> None:
-    with pytest.raises(ArgumentError, match=r"stream: must be a raw handle or a torch, CuPy or cuda\.core stream; got "):
+    with pytest.raises(
+        ArgumentError, match=r"stream: must be a raw handle or a torch, CuPy or cuda\.core stream; got "
+    ):
         prepare.choose_stream(stream, "numpy", 0)
 
 
@@ -459,7 +554,9 @@ def test_a_long_log_is_cut_in_the_message_only() -> None:
 @pytest.mark.parametrize("name", ["alpha", "beta"])
 def test_a_scalar_beyond_the_accumulator(name: str) -> None:
     a = np.ones((2, 2), np.float32)
-    with pytest.raises(lapidist.ArgumentError, match=rf"{name}: must fit float32, at most 3\.403e\+38 in size; got 1e\+300"):
+    with pytest.raises(
+        lapidist.ArgumentError, match=rf"{name}: must fit float32, at most 3\.403e\+38 in size; got 1e\+300"
+    ):
         lapidist.gemm(a, a, a, **{name: 1e300})
     assert lapidist.gemm(a.astype(np.float64), a.astype(np.float64), alpha=1e300)[0, 0] == 2e300
 
@@ -481,7 +578,10 @@ A, B = np.ones((6, 4), np.float32), np.ones((4, 5), np.float32)
         (lambda: lapidist.Config(64, 64, ping_pong=1), r"config: ping_pong must be True or False; got 1"),  # type: ignore[arg-type]
         (lambda: tile("bf16", 128, 80, 4, (2,)), r"cluster: must be a pair, .*; got \(2,\)"),  # type: ignore[arg-type]
         (lambda: tile("bf16", 128, 80, "4"), r"config: stages must be a whole number; got '4'"),  # type: ignore[arg-type]
-        (lambda: lapidist.plan(A, B, kernel="padded_tile"), r"kernel: host arrays are multiplied by NumPy; got padded_tile"),
+        (
+            lambda: lapidist.plan(A, B, kernel="padded_tile"),
+            r"kernel: host arrays are multiplied by NumPy; got padded_tile",
+        ),
         (lambda: lapidist.plan(A, B, kernel="nothing"), r"kernel: must be one of"),
         (lambda: lapidist.matmul(np.float32(1), B), r"a: must be an array; got float32"),
         (lambda: lapidist.matmul(np.array(1, np.float32), B), r"a: must have at least 1 dimension"),
@@ -496,8 +596,12 @@ def test_what_a_newcomer_tried(call: Callable[[], Any], message: str) -> None:
 
 
 def test_arrays_that_start_between_elements_are_refused_before_a_kernel_sees_them() -> None:
-    shifted = np.frombuffer(b"x" + np.ones(24, np.float32).tobytes(), np.uint8)[1:].view(np.float32).reshape(6, 4)
-    with pytest.raises(StrideError, match=r"a: must start on a multiple of its element's 4 bytes; it starts 1 beyond one"):
+    shifted = (
+        np.frombuffer(b"x" + np.ones(24, np.float32).tobytes(), np.uint8)[1:].view(np.float32).reshape(6, 4)
+    )
+    with pytest.raises(
+        StrideError, match=r"a: must start on a multiple of its element's 4 bytes; it starts 1 beyond one"
+    ):
         lapidist.matmul(shifted, B, device="machine")
     assert np.array_equal(lapidist.matmul(shifted, B), shifted @ B)
 

@@ -1,4 +1,6 @@
-"""Gathered, scattered and permuted products, and alpha and beta in memory: on the host and by the real kernels in the machine."""
+"""Gathered, scattered and permuted products, and alpha and beta in memory: on the host and by the real
+kernels in the machine.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,27 @@ def half(rng: np.random.Generator, *shape: int) -> Array:
 
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
-def test_rows_are_gathered_and_scattered(rng: np.random.Generator, gemm: Any, orders: str, index: Any) -> None:
+def test_rows_are_gathered_and_scattered(
+    rng: np.random.Generator, gemm: Any, orders: str, index: Any
+) -> None:
     """Repeated and out of order; rows that no index names stay as they are."""
     a, b = ordered(half(rng, 90, 40), orders[0]), ordered(half(rng, 40, 70), orders[0])
     rows, cols = rng.integers(0, 90, 33).astype(index), rng.integers(0, 70, 45).astype(index)
     to = rng.permutation(60)[:33].astype(index)
     out = ordered(half(rng, 60, 45), orders[1])
     before = out.copy()
-    gemm(a, b, out, alpha=0.5, beta=2.0, out=out, gather_a=rows, gather_b=cols, scatter_d=to, check_indices=True)
+    gemm(
+        a,
+        b,
+        out,
+        alpha=0.5,
+        beta=2.0,
+        out=out,
+        gather_a=rows,
+        gather_b=cols,
+        scatter_d=to,
+        check_indices=True,
+    )
     assert judge(out[to], a[rows], b[:, cols], before[to], 0.5, 2.0).ok
     others = np.setdiff1d(np.arange(60), to)
     assert np.array_equal(out[others], before[others])
@@ -40,7 +55,9 @@ def test_rows_are_gathered_and_scattered(rng: np.random.Generator, gemm: Any, or
 
 @pytest.mark.parametrize("orders", ["CC", "FC", "CF"])
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_same_rows_of_every_matrix_of_a_batch(rng: np.random.Generator, gemm: Any, shared: bool, orders: str) -> None:
+def test_the_same_rows_of_every_matrix_of_a_batch(
+    rng: np.random.Generator, gemm: Any, shared: bool, orders: str
+) -> None:
     """B may be one matrix for all: then rows are not stacked, since indices name those of one A."""
     a, b = half(rng, 3, 40, 30), half(rng, *(() if shared else (3,)), 30, 50)
     a = a if orders[0] == "C" else a.swapaxes(-1, -2).copy().swapaxes(-1, -2)
@@ -81,7 +98,11 @@ def test_scalars_in_memory(rng: np.random.Generator, gemm: Any) -> None:
 
 
 def test_zero_in_memory_reads_nothing(gemm: Any) -> None:
-    nan, ones, zero = np.full((8, 8), np.nan, np.float16), np.ones((8, 8), np.float16), np.zeros(1, np.float32)
+    nan, ones, zero = (
+        np.full((8, 8), np.nan, np.float16),
+        np.ones((8, 8), np.float16),
+        np.zeros(1, np.float32),
+    )
     assert (gemm(nan, nan, ones, alpha=zero, beta=3.0) == 3).all()
     assert (gemm(ones, ones, nan, alpha=1.0, beta=zero) == 8).all()
 
@@ -98,7 +119,9 @@ def test_a_plan_reads_indices_when_it_runs(rng: np.random.Generator) -> None:
 def test_modes_with_shared_tiles(rng: np.random.Generator) -> None:
     a, b, rows = half(rng, 40, 300), half(rng, 300, 20), rng.integers(0, 40, 70).astype(np.int32)
     for reduction in ("turnstile", "separate", "cluster"):
-        found = lapidist.gemm(a, b, gather_a=rows, kernel="simt", split_k=3, reduction=reduction, device="machine")
+        found = lapidist.gemm(
+            a, b, gather_a=rows, kernel="simt", split_k=3, reduction=reduction, device="machine"
+        )
         assert judge(found, a[rows], b).ok
 
 
@@ -129,7 +152,10 @@ def test_more_arrays_than_a_launch_takes(rng: np.random.Generator) -> None:
     [
         ([np.ones((9, 5), np.float32)], "b: must have as many arrays as a, 2; got 1"),
         (np.ones((2, 9, 5), np.float32), "b: must be a list of arrays, as a is; got ndarray"),
-        ([np.ones((9, 5), np.float32), np.ones((9, 6), np.float32)], "a, b, c, out: must have the same shapes.* number 1 is"),
+        (
+            [np.ones((9, 5), np.float32), np.ones((9, 6), np.float32)],
+            "a, b, c, out: must have the same shapes.* number 1 is",
+        ),
     ],
     ids=["short", "array", "unequal"],
 )
@@ -177,17 +203,37 @@ TO_ONE = np.array([ONE.ctypes.data], np.int64)
     ("b", "more", "message"),
     [
         ([ONE], {}, "b: must be Pointers, as a is; got list"),
-        (lapidist.Pointers(np.repeat(TO_ONE, 2), (8, 8), "float32"), {}, "b: must have as many arrays as a, 1; got 2"),
-        (lapidist.Pointers(TO_ONE.astype(np.int32), (8, 8), "float32"), {}, "b: addresses must be of int64; got int32"),
-        (lapidist.Pointers(TO_ONE.reshape(1, 1), (8, 8), "float32"), {}, "b: addresses must be one contiguous dimension"),
+        (
+            lapidist.Pointers(np.repeat(TO_ONE, 2), (8, 8), "float32"),
+            {},
+            "b: must have as many arrays as a, 1; got 2",
+        ),
+        (
+            lapidist.Pointers(TO_ONE.astype(np.int32), (8, 8), "float32"),
+            {},
+            "b: addresses must be of int64; got int32",
+        ),
+        (
+            lapidist.Pointers(TO_ONE.reshape(1, 1), (8, 8), "float32"),
+            {},
+            "b: addresses must be one contiguous dimension",
+        ),
         (
             lapidist.Pointers(TO_ONE + 2, (8, 8), "float32"),
             {"check_indices": True},
             "b: addresses must be .* multiples of 4; got",
         ),
         (lapidist.Pointers(TO_ONE, (7, 8), "float32"), {}, "b: must have as many rows as a has columns"),
-        (lapidist.Pointers(TO_ONE, (8, 8), "float32"), {"out": None}, "out: must be given where matrices are given by"),
-        (lapidist.Pointers(TO_ONE, (8, 8), "float32"), {"gather_a": TO_ONE}, "gather_a: belongs to arrays that are passed"),
+        (
+            lapidist.Pointers(TO_ONE, (8, 8), "float32"),
+            {"out": None},
+            "out: must be given where matrices are given by",
+        ),
+        (
+            lapidist.Pointers(TO_ONE, (8, 8), "float32"),
+            {"gather_a": TO_ONE},
+            "gather_a: belongs to arrays that are passed",
+        ),
     ],
     ids=lambda value: value[:40] if isinstance(value, str) else "",  # addresses are never the same
 )
@@ -206,7 +252,11 @@ def test_pointers_that_say_nonsense(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("mode", "a", "message"),
     [
-        ("batched", ONE, "mode: 'batched' is for stacks of matrices; got one pair of matrices. Pass those, or mode='gemm'"),
+        (
+            "batched",
+            ONE,
+            "mode: 'batched' is for stacks of matrices; got one pair of matrices. Pass those, or mode='gemm'",
+        ),
         ("gemm", ONE[None], "mode: 'gemm' is for one pair of matrices; got stacks of matrices"),
         ("array", ONE, "mode: 'array' is for lists of arrays, or Pointers; got one pair of matrices"),
         ("gemm", [ONE], "mode: 'gemm' is for one pair of matrices; got lists of arrays"),
@@ -223,7 +273,8 @@ def test_a_mode_is_what_is_passed(mode: str, a: Any, message: str) -> None:
 def test_complex_numbers_are_refused_in_words_where_kernels_run() -> None:
     a = np.ones((3, 3), np.complex64)
     with pytest.raises(
-        lapidist.DTypeError, match=r"a: element type must be real: no kernel .* complex numbers, conjugated or not; got complex64"
+        lapidist.DTypeError,
+        match=r"a: element type must be real: no kernel .* complex numbers, conjugated or not; got complex64",
     ):
         lapidist.gemm(a, a, device="machine")
 
@@ -239,7 +290,10 @@ NINE = np.arange(9, dtype=np.int32)
         ({"gather_a": NINE.astype(np.float32)}, "gather_a: must be of int32 or int64; got float32"),
         ({"gather_a": [1, 2]}, "gather_a: must be an array of int32 or int64; got list"),
         ({"gather_a": NINE[::2]}, "gather_a: must be one contiguous dimension, or .*; got shape .* strides"),
-        ({"gather_a": NINE, "gather_b": NINE.astype(np.int64)}, "gather_b: must have the type of gather_a, int32; got int64"),
+        (
+            {"gather_a": NINE, "gather_b": NINE.astype(np.int64)},
+            "gather_b: must have the type of gather_a, int32; got int64",
+        ),
         ({"gather_a": NINE + 1, "check_indices": True}, "gather_a: indices must lie between 0 and 8; got 9"),
         ({"gather_b": NINE - 1, "check_indices": True}, "gather_b: indices must lie between 0 and 8; got -1"),
         ({"scatter_d": NINE}, "out: must be given where the output is permuted or scattered; got None"),
@@ -254,15 +308,32 @@ NINE = np.arange(9, dtype=np.int32)
             "scatter_d: indices must lie between 0 and 8; got 9",
         ),
         (
-            {"scatter_d": NINE, "out": np.zeros((12, 9), np.float32), "c": np.zeros((9, 9), np.float32), "beta": 1.0},
+            {
+                "scatter_d": NINE,
+                "out": np.zeros((12, 9), np.float32),
+                "c": np.zeros((9, 9), np.float32),
+                "beta": 1.0,
+            },
             r"c: must have out's shape \(12, 9\) where rows are scattered; got \(9, 9\)",
         ),
-        ({"permuted": True, "out": np.zeros((3, 3, 9), np.float32)}, r"out: where permuted, must have four dimensions"),
-        ({"permuted": True, "out": np.zeros((3, 3, 2, 4), np.float32)}, r"out: where permuted, .* the product's \(9, 9\)"),
+        (
+            {"permuted": True, "out": np.zeros((3, 3, 9), np.float32)},
+            r"out: where permuted, must have four dimensions",
+        ),
+        (
+            {"permuted": True, "out": np.zeros((3, 3, 2, 4), np.float32)},
+            r"out: where permuted, .* the product's \(9, 9\)",
+        ),
         ({"permuted": True, "scatter_d": NINE}, "permuted: an output is either permuted or scattered"),
-        ({"alpha": np.ones(2, np.float32)}, r"alpha: must be a number or an array of one element; got shape \(2,\)"),
+        (
+            {"alpha": np.ones(2, np.float32)},
+            r"alpha: must be a number or an array of one element; got shape \(2,\)",
+        ),
         ({"alpha": np.ones(1, complex)}, "alpha: must be a real number; got complex"),
-        ({"gather_a": NINE, "kernel": "coalesced"}, "it takes matrices as they lie; these have rows of A gathered"),
+        (
+            {"gather_a": NINE, "kernel": "coalesced"},
+            "it takes matrices as they lie; these have rows of A gathered",
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -276,7 +347,12 @@ def test_turned_around() -> None:
     """D' = B' A': rows become columns."""
     modes = Modes(gather_a=True, scatter_rows=True, groups=(Group(2, 3, 4), Group(5, 6, 7)))
     turned = modes.transposed()
-    assert (turned.gather_a, turned.gather_b, turned.scatter_rows, turned.scatter_cols) == (False, True, False, True)
+    assert (turned.gather_a, turned.gather_b, turned.scatter_rows, turned.scatter_cols) == (
+        False,
+        True,
+        False,
+        True,
+    )
     assert turned.groups == (Group(5, 6, 7), Group(2, 3, 4))
     assert turned.transposed() == modes
     assert Places(1, 2, 3, 4, 5, 6, 7, 8).in_order_of(True) == (2, 1, 4, 3, 5, 6, 8, 7)

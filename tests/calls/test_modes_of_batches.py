@@ -1,4 +1,6 @@
-"""Batches whose matrices have indices of their own, permuted outputs in batches, workspaces of array batches."""
+"""Batches whose matrices have indices of their own, permuted outputs in batches, workspaces of array
+batches.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,16 @@ def rows_of(matrices: Array, index: Array) -> Array:
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize("orders", ["CC", "CF", "FC"])
 @pytest.mark.parametrize("batch", [1, 3])
-def test_each_matrix_has_its_own_indices(rng: np.random.Generator, gemm: Any, batch: int, orders: str, index: Any) -> None:
+def test_each_matrix_has_its_own_indices(
+    rng: np.random.Generator, gemm: Any, batch: int, orders: str, index: Any
+) -> None:
     """Repeated and out of order; rows that none of a matrix's indices names stay as they are."""
     a, b, out = half(rng, batch, 40, 30), half(rng, batch, 30, 50), half(rng, batch, 25, 17)
     a, out = (array if order == "C" else turned(array) for array, order in zip((a, out), orders, strict=True))
-    rows, cols = rng.integers(0, 40, (batch, 21)).astype(index), rng.integers(0, 50, (batch, 17)).astype(index)
+    rows, cols = (
+        rng.integers(0, 40, (batch, 21)).astype(index),
+        rng.integers(0, 50, (batch, 17)).astype(index),
+    )
     to = np.stack([rng.permutation(25)[:21] for _ in range(batch)]).astype(index)
     before = out.copy()
     gemm(a, b, out, beta=-1.0, out=out, gather_a=rows, gather_b=cols, scatter_d=to, check_indices=True)
@@ -46,7 +53,9 @@ def test_each_matrix_has_its_own_indices(rng: np.random.Generator, gemm: Any, ba
 
 
 def test_one_array_by_the_indices_of_many(rng: np.random.Generator, gemm: Any) -> None:
-    """Tokens that lie once, for each expert those that it takes; what all share stays one array of indices."""
+    """Tokens that lie once, for each expert those that it takes; what all share stays one array of
+    indices.
+    """
     tokens, experts = half(rng, 40, 30), half(rng, 4, 30, 20)
     rows, cols = rng.integers(0, 40, (4, 9)), rng.permutation(20)[:11]
     found = gemm(tokens, experts, gather_a=rows, gather_b=cols)
@@ -80,7 +89,9 @@ def test_no_indices_at_all_may_lie_anyhow(gemm: Any) -> None:
     assert gemm(a, b, gather_b=none).shape == (2, 0, 5, 16)
 
 
-@pytest.mark.parametrize("more", [{"split_k": 3}, {"schedule": "stream_k"}, {"split_k": 2, "reduction": "cluster"}], ids=str)
+@pytest.mark.parametrize(
+    "more", [{"split_k": 3}, {"schedule": "stream_k"}, {"split_k": 2, "reduction": "cluster"}], ids=str
+)
 @pytest.mark.parametrize("kernel", ["simt", "mma"])
 def test_own_indices_with_shared_tiles(rng: np.random.Generator, kernel: str, more: dict[str, Any]) -> None:
     a, b = half(rng, 3, 40, 300), half(rng, 300, 24)
@@ -92,8 +103,12 @@ def test_own_indices_with_shared_tiles(rng: np.random.Generator, kernel: str, mo
 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("axes", [(0, 1, 3, 2, 4), (1, 0, 2, 3, 4), (4, 2, 3, 1, 0)])
-def test_permuted_outputs_in_batches(rng: np.random.Generator, gemm: Any, axes: tuple[int, ...], shared: bool) -> None:
-    """A contiguous array whose dimensions, the batch among them, lie in another order. Rows in groups are not stacked."""
+def test_permuted_outputs_in_batches(
+    rng: np.random.Generator, gemm: Any, axes: tuple[int, ...], shared: bool
+) -> None:
+    """A contiguous array whose dimensions, the batch among them, lie in another order. Rows in groups are not
+    stacked.
+    """
     a, b, c = half(rng, 3, 48, 30), half(rng, *(() if shared else (3,)), 30, 20), half(rng, 3, 48, 20)
     shape = (3, 6, 8, 5, 4)
     out = np.full([shape[axis] for axis in axes], np.nan, np.float16).transpose(np.argsort(axes))
@@ -119,15 +134,27 @@ TWICE = np.stack([NINE, NINE])
             {"gather_a": np.stack([NINE] * 3)},
             r"gather_a: must be one dimension for all .* dimensions \(2,\) .* got shape \(3, 9\)",
         ),
-        ({"gather_a": TWICE[None]}, r"gather_a: must be one dimension for all matrices, .* got shape \(1, 2, 9\)"),
-        ({"gather_a": np.asfortranarray(TWICE)}, "gather_a: must be one contiguous dimension, or a row .* strides .* Copy it"),
+        (
+            {"gather_a": TWICE[None]},
+            r"gather_a: must be one dimension for all matrices, .* got shape \(1, 2, 9\)",
+        ),
+        (
+            {"gather_a": np.asfortranarray(TWICE)},
+            "gather_a: must be one contiguous dimension, or a row .* strides .* Copy it",
+        ),
         ({"gather_a": TWICE + 1, "check_indices": True}, "gather_a: indices must lie between 0 and 8; got 9"),
         (
             {"scatter_d": TWICE[:, :4].copy(), "out": np.zeros((2, 9, 9), np.float32)},
             "scatter_d: must name a row of out for each of the 9",
         ),
-        ({"permuted": True, "out": np.zeros((3, 3, 3, 3, 3), np.float32)}, r"out: where permuted, .* of the batch, \(2,\); got"),
-        ({"permuted": True, "out": np.zeros((2, 3, 3, 9), np.float32)}, r"out: where permuted, .* of the batch, \(2,\); got"),
+        (
+            {"permuted": True, "out": np.zeros((3, 3, 3, 3, 3), np.float32)},
+            r"out: where permuted, .* of the batch, \(2,\); got",
+        ),
+        (
+            {"permuted": True, "out": np.zeros((2, 3, 3, 9), np.float32)},
+            r"out: where permuted, .* of the batch, \(2,\); got",
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -141,7 +168,10 @@ def test_what_does_not_fit_a_batch(asked: dict[str, Any], message: str) -> None:
 def test_own_indices_are_for_one_launch() -> None:
     a, b = np.ones((2, 2, 2, 4, 4), np.float32).transpose(2, 1, 0, 3, 4), np.ones((4, 4), np.float32)
     rows = np.zeros((2, 2, 2, 4), np.int32)
-    with pytest.raises(lapidist.ArgumentError, match=r"gather_a, .*: indices of each matrix are for a batch .* got \(2, 2, 2\)"):
+    with pytest.raises(
+        lapidist.ArgumentError,
+        match=r"gather_a, .*: indices of each matrix are for a batch .* got \(2, 2, 2\)",
+    ):
         lapidist.gemm(a, b, gather_a=rows, device="machine")
     assert (lapidist.gemm(a, b, gather_a=rows) == 4).all()  # NumPy takes any
 
@@ -153,14 +183,20 @@ def test_array_batches_take_a_workspace(rng: np.random.Generator) -> None:
     own = np.zeros(plan.workspace_bytes // 4 + 64, np.int32)
     own = own[-own.ctypes.data % 256 // 4 :]  # starts where workspaces must
     assert plan.workspace_bytes > 0
-    assert all(judge(d, x, y).ok for d, x, y in zip(lapidist.gemm(a, b, workspace=own, **asked), a, b, strict=True))
-    with pytest.raises(lapidist.ArgumentError, match=r"workspace: must hold the plan's \d+ bytes; got 16. Pass a larger one"):
+    assert all(
+        judge(d, x, y).ok for d, x, y in zip(lapidist.gemm(a, b, workspace=own, **asked), a, b, strict=True)
+    )
+    with pytest.raises(
+        lapidist.ArgumentError, match=r"workspace: must hold the plan's \d+ bytes; got 16. Pass a larger one"
+    ):
         lapidist.plan(a, b, workspace=np.zeros(4, np.int32), **asked)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", "int8"])
 @pytest.mark.parametrize(("rows", "k", "cols"), [(5, 16, 1), (1, 16, 7), (17, 1, 1)])
-def test_matrices_that_interleave_start_anywhere(rng: np.random.Generator, dtype: str, rows: int, k: int, cols: int) -> None:
+def test_matrices_that_interleave_start_anywhere(
+    rng: np.random.Generator, dtype: str, rows: int, k: int, cols: int
+) -> None:
     """The batch is what touches in memory, so no matrix but the first starts on 16 bytes."""
     a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((rows, k, 4), (k, cols, 4)))
     first, second = a.transpose(2, 0, 1), b.transpose(2, 0, 1)
@@ -177,7 +213,10 @@ def test_gathered_rows_that_touch_start_anywhere(rng: np.random.Generator) -> No
 @pytest.mark.parametrize("n", [9, 10, 43])
 def test_new_outputs_of_gathered_rows_start_anywhere(rng: np.random.Generator, n: int) -> None:
     """Rows of a narrower type than the operands' start on fewer bytes than those."""
-    a, b = rng.standard_normal((3, 4, 18)).astype(np.float32), rng.standard_normal((3, 18, n)).astype(np.float32)
+    a, b = (
+        rng.standard_normal((3, 4, 18)).astype(np.float32),
+        rng.standard_normal((3, 18, n)).astype(np.float32),
+    )
     rows = rng.integers(0, 4, (3, 1)).astype(np.int32)
     for more in ({}, {"precision": "tf32"}):
         d = lapidist.gemm(a, b, gather_a=rows, out_dtype="bfloat16", device="machine", **more)

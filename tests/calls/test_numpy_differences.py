@@ -1,4 +1,6 @@
-"""The table of what differs from NumPy on purpose, in docs/numerics.md: each row holds, and names what NumPy's tests say."""
+"""The table of what differs from NumPy on purpose, in docs/numerics.md: each row holds, and names what
+NumPy's tests say.
+"""
 
 from __future__ import annotations
 
@@ -119,7 +121,12 @@ def tuples() -> None:
 
 
 def keywords() -> None:
-    for more in ({"dtype": "float32"}, {"casting": "unsafe"}, {"order": "F"}, {"axes": [(0, 1), (0, 1), (0, 1)]}):
+    for more in (
+        {"dtype": "float32"},
+        {"casting": "unsafe"},
+        {"order": "F"},
+        {"axes": [(0, 1), (0, 1), (0, 1)]},
+    ):
         np.matmul(ONES, ONES, **more)  # type: ignore[call-overload]
         with pytest.raises(TypeError, match="unexpected keyword"):
             lapidist.matmul(ONES, ONES, **more)

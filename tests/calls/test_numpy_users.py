@@ -64,14 +64,30 @@ def test_products_of_int32_are_exact() -> None:
 def test_alpha_of_integers_is_a_whole_number_that_a_float_tells_apart() -> None:
     a = np.ones((1, 1), np.int64)
     assert lapidist.gemm(a, a, alpha=2**53)[0, 0] == 2**53
-    for dtype, alpha, rule in (("i8", 2**53 + 2, "-9.* to 9007199254740992"), ("u2", -1, "0 to 65535"), ("?", 2, "0 to 1")):
-        with pytest.raises(lapidist.ArgumentError, match=f"alpha: must be a whole number from {rule} for integers"):
+    for dtype, alpha, rule in (
+        ("i8", 2**53 + 2, "-9.* to 9007199254740992"),
+        ("u2", -1, "0 to 65535"),
+        ("?", 2, "0 to 1"),
+    ):
+        with pytest.raises(
+            lapidist.ArgumentError, match=f"alpha: must be a whole number from {rule} for integers"
+        ):
             lapidist.gemm(a.astype(dtype), a.astype(dtype), alpha=alpha)
 
 
 @pytest.mark.parametrize(
     ("left", "right"),
-    [("f4", "f8"), ("f2", "f4"), ("i4", "f4"), ("i1", "i2"), ("u8", "i8"), ("i1", "f2"), ("?", "f4"), ("F", "f8"), ("O", "f4")],
+    [
+        ("f4", "f8"),
+        ("f2", "f4"),
+        ("i4", "f4"),
+        ("i1", "i2"),
+        ("u8", "i8"),
+        ("i1", "f2"),
+        ("?", "f4"),
+        ("F", "f8"),
+        ("O", "f4"),
+    ],
 )
 def test_two_types_are_multiplied_in_the_one_that_numpy_finds(left: str, right: str) -> None:
     a, b = numbers((3, 4), left), numbers((4, 2), right)
@@ -104,7 +120,9 @@ def test_swapped_bytes_of_what_only_numpy_multiplies(dtype: str) -> None:
 
 
 def scattered(rng: np.random.Generator, array: Array) -> Array:
-    """The same numbers in memory of another kind: every other one, backwards, by columns, swapped, between elements."""
+    """The same numbers in memory of another kind: every other one, backwards, by columns, swapped, between
+    elements.
+    """
     if array.dtype != object and rng.random() < 0.3:
         array = array.astype(array.dtype.newbyteorder())
     kind = rng.integers(5)
@@ -125,9 +143,15 @@ def test_any_two_arrays_are_multiplied_as_numpy_does(seed: int) -> None:
     rng = np.random.default_rng(seed)
     (m, n, k), batch = rng.integers(0, 5, 3), tuple(rng.integers(1, 3, rng.integers(0, 3)))
     left = (*batch[rng.integers(0, len(batch) + 1) :], m, k) if rng.random() < 0.8 else (k,)
-    right = (*batch[rng.integers(0, len(batch) + 1) :], k + (rng.random() < 0.1), n) if rng.random() < 0.8 else (k,)
+    right = (
+        (*batch[rng.integers(0, len(batch) + 1) :], k + (rng.random() < 0.1), n)
+        if rng.random() < 0.8
+        else (k,)
+    )
     a, b, o = (rng.choice(list("efd" + ONLY_NUMPYS.replace("q", "").replace("Q", ""))) for _ in range(3))
-    first, second = (scattered(rng, rng.integers(0, 4, shape).astype(letter)) for shape, letter in ((left, a), (right, b)))
+    first, second = (
+        scattered(rng, rng.integers(0, 4, shape).astype(letter)) for shape, letter in ((left, a), (right, b))
+    )
     try:
         expected = np.matmul(first, second)
     except ValueError:
@@ -150,11 +174,15 @@ def test_any_two_arrays_are_multiplied_as_numpy_does(seed: int) -> None:
 def test_lists_are_arrays() -> None:
     same(lapidist.matmul([[1.0, 2.0]], [[3.0], [4.0]]), np.array([[11.0]]))
     same(lapidist.matmul([1, 2], (3, 4)), np.int64(11))
-    same(lapidist.matmul(numbers((2, 3), "f4"), numbers((3, 2), "f4").tolist()), np.matmul(numbers((2, 3)), numbers((3, 2))))
+    same(
+        lapidist.matmul(numbers((2, 3), "f4"), numbers((3, 2), "f4").tolist()),
+        np.matmul(numbers((2, 3)), numbers((3, 2))),
+    )
 
 
 @pytest.mark.parametrize(
-    ("dtype", "device"), [*((dtype, None) for dtype in ("f2", "f4", "f8", "i1", "i8", "O")), ("f4", "machine"), ("i1", "machine")]
+    ("dtype", "device"),
+    [*((dtype, None) for dtype in ("f2", "f4", "f8", "i1", "i8", "O")), ("f4", "machine"), ("i1", "machine")],
 )
 def test_vector_by_vector_is_a_scalar(dtype: str, device: str | None) -> None:
     a = numbers((5,), dtype)
@@ -167,7 +195,12 @@ def test_vector_by_vector_is_a_scalar(dtype: str, device: str | None) -> None:
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4", "F"])
 def test_subclasses_come_out_as_numpy_has_them(dtype: str) -> None:
     a, b = numbers((3, 4), dtype), numbers((4, 2), dtype)
-    for left, right in ((a.view(Named), b), (a, b.view(Named)), (a[0].view(Named), b), (a[0].view(Named), b[:, 0])):
+    for left, right in (
+        (a.view(Named), b),
+        (a, b.view(Named)),
+        (a[0].view(Named), b),
+        (a[0].view(Named), b[:, 0]),
+    ):
         same(lapidist.matmul(left, right), np.matmul(left, right))
 
 
@@ -178,7 +211,9 @@ def test_subclasses_of_small_integers_are_multiplied_in_our_types() -> None:
 
 def test_a_class_of_its_own_takes_over() -> None:
     class Taker:
-        def __array_ufunc__(self, function: Callable[..., Any], method: str, *inputs: Any, **more: Any) -> str:
+        def __array_ufunc__(
+            self, function: Callable[..., Any], method: str, *inputs: Any, **more: Any
+        ) -> str:
             return f"{function.__name__} of {len(inputs)}"
 
     assert lapidist.matmul(np.ones((2, 2)), Taker()) == "matmul of 2"
@@ -189,7 +224,9 @@ def test_what_wraps_results_wraps_them() -> None:
         def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
             return numbers((2, 2))
 
-        def __array_wrap__(self, result: Array, context: Any = None, return_scalar: bool = False) -> tuple[str, Array]:
+        def __array_wrap__(
+            self, result: Array, context: Any = None, return_scalar: bool = False
+        ) -> tuple[str, Array]:
             return "wrapped", result
 
     word, result = lapidist.matmul(Wrapper(), numbers((2, 3)))
@@ -273,7 +310,9 @@ def test_what_numpy_does_at_once_is_checked_all_the_same() -> None:
 # ---- alpha and beta ----
 
 
-@pytest.mark.parametrize("two", [2, 2.0, Fraction(2), np.int8(2), np.float16(2), np.array(2), np.array(2.0), np.longdouble(2)])
+@pytest.mark.parametrize(
+    "two", [2, 2.0, Fraction(2), np.int8(2), np.float16(2), np.array(2), np.array(2.0), np.longdouble(2)]
+)
 def test_alpha_is_any_real_number(two: Any) -> None:
     a, c = numbers((3, 3), "f4"), numbers((3, 3), "f4")
     expected = 2 * (a @ a) + 2 * c

@@ -1,4 +1,6 @@
-"""NumPy's own tests of matmul, out of the installed wheel, with ours in its place: on the host, and in the machine."""
+"""NumPy's own tests of matmul, out of the installed wheel, with ours in its place: on the host, and in the
+machine.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def on_host(a: Any, b: Any, out: Any = None) -> Any:
 def in_machine(a: Any, b: Any, out: Any = None) -> Any:
     """In the machine, where kernels take the types."""
     names = {getattr(getattr(array, "dtype", None), "name", None) for array in (a, b)}
-    return lapidist.matmul(a, b, out, device="machine" if len(names) == 1 and names <= set(OPERANDS) else None)
+    return lapidist.matmul(
+        a, b, out, device="machine" if len(names) == 1 and names <= set(OPERANDS) else None
+    )
 
 
 class Instead:
@@ -63,7 +67,9 @@ def test_the_list_is_for_this_numpy() -> None:
 
 
 @pytest.mark.parametrize("product", [on_host, in_machine], ids=["host", "machine"])
-@pytest.mark.parametrize("number", range(len(CASES)), ids=lambda number: f"{CASES[number][1]}-{CASES[number][2]}")
+@pytest.mark.parametrize(
+    "number", range(len(CASES)), ids=lambda number: f"{CASES[number][1]}-{CASES[number][2]}"
+)
 def test_numpys_own(monkeypatch: pytest.MonkeyPatch, number: int, product: Callable[..., Any]) -> None:
     kind, name, types, given = CASES[number]
     monkeypatch.setattr(suite, "np", Instead(product))

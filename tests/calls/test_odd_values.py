@@ -1,4 +1,6 @@
-"""Values that no argument may have: each is refused in words that name the argument, on the host and in the machine."""
+"""Values that no argument may have: each is refused in words that name the argument, on the host and in the
+machine.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,22 @@ ODD: dict[str, Any] = {
     "array": np.array([1, 2]),
     "true": True,
 }
-ARGUMENTS = ("mode", "kernel", "config", "schedule", "split_k", "reduction", "deterministic", "avail_sms", "device", "precision")
+ARGUMENTS = (
+    "mode",
+    "kernel",
+    "config",
+    "schedule",
+    "split_k",
+    "reduction",
+    "deterministic",
+    "avail_sms",
+    "device",
+    "precision",
+)
 ARGUMENTS += ("out_dtype", "acc_dtype", "promote", "workspace", "stream")
 OF_MATMUL = ("device", "precision", "out_dtype", "acc_dtype", "promote", "stream")
-SENSIBLE = {("deterministic", "true"), ("avail_sms", "huge"), ("workspace", "array")}  # the array may be all that a plan needs
+# the array may be all that a plan needs
+SENSIBLE = {("deterministic", "true"), ("avail_sms", "huge"), ("workspace", "array")}
 WRONG = [(name, odd) for name in ARGUMENTS for odd in ODD if (name, odd) not in SENSIBLE]
 PLACES = (None, "machine")
 SIZE = 4
@@ -92,7 +106,9 @@ def test_a_stream_that_carries_no_handle(handle: object, out: np.ndarray[Any, An
 
 def test_a_workspace_of_references(out: np.ndarray[Any, Any]) -> None:
     """What a kernel writes there would be taken for objects."""
-    require_refusal("workspace: must be an array", lapidist.gemm, out, workspace=np.zeros(512, object), device="machine")
+    require_refusal(
+        "workspace: must be an array", lapidist.gemm, out, workspace=np.zeros(512, object), device="machine"
+    )
 
 
 @pytest.mark.parametrize(

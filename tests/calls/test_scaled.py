@@ -1,4 +1,6 @@
-"""8-bit floats with factors and promoted sums, on the host and in the machine: one meaning in both; and what is refused."""
+"""8-bit floats with factors and promoted sums, on the host and in the machine: one meaning in both; and what
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ def test_every_form_in_the_machine(rng: np.random.Generator, a_form: str, b_form
     """Whole numbers and powers of two: nothing is rounded, whatever the order of multiplication."""
     left, right = FP8 if order == "C" else FP8[::-1]
     a, b = whole(rng, (M, K), left), whole(rng, (K, N), right)
-    scale_a, scale_b = factors(rng, a_form, M, K, whole=True), factors(rng, b_form, N, K, of_b=True, whole=True)
+    scale_a, scale_b = (
+        factors(rng, a_form, M, K, whole=True),
+        factors(rng, b_form, N, K, of_b=True, whole=True),
+    )
     out = np.asarray(poisoned((M, N), "float32"), order=order)
     lapidist.gemm(a, b, scale_a=scale_a, scale_b=scale_b, out=out, kernel="wgmma", device="machine")
     assert judge(out, a, b, scale_a=scale_a, scale_b=scale_b, exact=True).ok
@@ -61,7 +66,10 @@ def test_every_form_in_the_machine(rng: np.random.Generator, a_form: str, b_form
 def test_random_factors_with_alpha_beta_and_other_results(rng: np.random.Generator, output: str) -> None:
     a, b = fresh(rng, (70, 300), E4M3), fresh(rng, (300, 96), E5M2)
     c = fresh(rng, (70, 96), output)
-    scales = {"scale_a": factors(rng, "strips", 70, 300), "scale_b": factors(rng, "squares", 96, 300, of_b=True)}
+    scales = {
+        "scale_a": factors(rng, "strips", 70, 300),
+        "scale_b": factors(rng, "squares", 96, 300, of_b=True),
+    }
     for device in ("host", "machine"):
         d = lapidist.gemm(a, b, c, alpha=-1.5, beta=0.5, out_dtype=output, device=device, **scales)
         assert judge(d, a, b, c, -1.5, 0.5, promoted=True, **scales).ok, device
@@ -71,9 +79,17 @@ def test_random_factors_with_alpha_beta_and_other_results(rng: np.random.Generat
 def test_factors_in_any_layout_and_with_any_strides(rng: np.random.Generator, layouts: str) -> None:
     """Operands that are packed first, and factors that step backwards and over others."""
     a, b = whole(rng, (33, 150), E4M3), whole(rng, (150, 40), E4M3)
-    scale_a, scale_b = factors(rng, "strips", 66, 150, whole=True)[::-2], factors(rng, "strips", 40, 150, True, True)
-    lying = [np.asarray(array, order="C" if letter == "r" else "F") for array, letter in zip((a, b), layouts, strict=True)]
-    d = lapidist.gemm(*lying, scale_a=scale_a, scale_b=np.asfortranarray(scale_b), kernel="wgmma", device="machine")
+    scale_a, scale_b = (
+        factors(rng, "strips", 66, 150, whole=True)[::-2],
+        factors(rng, "strips", 40, 150, True, True),
+    )
+    lying = [
+        np.asarray(array, order="C" if letter == "r" else "F")
+        for array, letter in zip((a, b), layouts, strict=True)
+    ]
+    d = lapidist.gemm(
+        *lying, scale_a=scale_a, scale_b=np.asfortranarray(scale_b), kernel="wgmma", device="machine"
+    )
     assert judge(d, a, b, scale_a=scale_a.copy(), scale_b=scale_b, exact=True).ok
 
 
@@ -86,10 +102,14 @@ def test_promotion_keeps_what_the_tensor_core_loses(rng: np.random.Generator) ->
     a, b = a.astype(numpy_dtype(E4M3)), b.astype(numpy_dtype(E4M3))
     judged = {}
     for promote in (True, False):
-        gemm = lapidist.plan(a, b, promote=promote, kernel="wgmma", schedule="data_parallel", device="machine")
+        gemm = lapidist.plan(
+            a, b, promote=promote, kernel="wgmma", schedule="data_parallel", device="machine"
+        )
         d = poisoned((64, 32), "float32")
         assert gemm.plan is not None
-        launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
+        launch = gemm.plan.launch(
+            operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0
+        )
         machine.run(launch, chip_sums=True)
         judged[promote] = judge(d, a, b, unit="wgmma", promoted=True)
     assert judged[True].ok
@@ -117,7 +137,9 @@ def test_every_kernel_that_sums_in_floats_takes_promotion(rng: np.random.Generat
     ],
     ids=str,
 )
-def test_no_race_in_any_order(rng: np.random.Generator, config: Any, forms: tuple[str, str], seed: int) -> None:
+def test_no_race_in_any_order(
+    rng: np.random.Generator, config: Any, forms: tuple[str, str], seed: int
+) -> None:
     """Sanitized, products as late as their waits allow; factors have not a row more than they need."""
     launch, d, inputs = launched(rng, config, forms)
     machine.run(launch, sanitize=True, seed=seed, counting=False)
@@ -129,15 +151,22 @@ def test_no_race_in_any_order(rng: np.random.Generator, config: Any, forms: tupl
     [("all lanes have read theirs", 4, 4), ("lanes that have more to bring arrive with the others", 2, 0)],
 )
 def test_whose_reads_an_arrival_covers(rng: np.random.Generator, words: str, orders: int, found: int) -> None:
-    """One lane gives a stage back: that its products are done does not say that other lanes have read their factors. A lane
-    that brings factors arrives for itself, wherever the others are."""
+    """One lane gives a stage back: that its products are done does not say that other lanes have read their
+    factors. A lane that brings factors arrives for itself, wherever the others are."""
     launch, _, _ = launched(rng, tile(E4M3, 64, 32, 2), ("strips", "squares"))
     kernel = parse_kernel(launch.binary.ptx, launch.binary.entry)
     lines = {i.site.line for i in kernel.instructions if any(words in text for _, text in source_lines(i))}
-    broken = [mutant.ptx for mutant in mutants(launch.binary.ptx, launch.binary.entry) if mutant.line in lines]
+    broken = [
+        mutant.ptx for mutant in mutants(launch.binary.ptx, launch.binary.entry) if mutant.line in lines
+    ]
     assert broken
     for ptx in broken:
-        assert sum(races(replace(launch, binary=replace(launch.binary, ptx=ptx)), seed) for seed in range(orders)) == found
+        assert (
+            sum(
+                races(replace(launch, binary=replace(launch.binary, ptx=ptx)), seed) for seed in range(orders)
+            )
+            == found
+        )
 
 
 def races(launch: Launch, seed: int) -> bool:
@@ -148,14 +177,21 @@ def races(launch: Launch, seed: int) -> bool:
     return False
 
 
-def launched(rng: np.random.Generator, config: Any, forms: tuple[str, str]) -> tuple[Launch, Array, dict[str, Any]]:
+def launched(
+    rng: np.random.Generator, config: Any, forms: tuple[str, str]
+) -> tuple[Launch, Array, dict[str, Any]]:
     """More than a tile in both directions: the launch, D, and what it is judged by."""
     m, n, k = config.bm + 9, 2 * config.bn + 16, 272
     a, b = whole(rng, (m, k), E4M3), whole(rng, (n, k), E4M3).T
     scales: dict[str, Any] = {}
     if forms[0] != "none":
-        scales = {"scale_a": factors(rng, forms[0], m, k, whole=True), "scale_b": factors(rng, forms[1], n, k, True, True)}
-    gemm = lapidist.plan(a, b, promote=along_k(*forms) or None, kernel="wgmma", config=config, device="machine", **scales)
+        scales = {
+            "scale_a": factors(rng, forms[0], m, k, whole=True),
+            "scale_b": factors(rng, forms[1], n, k, True, True),
+        }
+    gemm = lapidist.plan(
+        a, b, promote=along_k(*forms) or None, kernel="wgmma", config=config, device="machine", **scales
+    )
     d = poisoned((m, n), "float32")
     extras = tuple(operand_of(array, name) for name, array in scales.items())
     operands = operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out")
@@ -164,14 +200,28 @@ def launched(rng: np.random.Generator, config: Any, forms: tuple[str, str]) -> t
     return launch, d, {"a": a, "b": b, **scales}
 
 
-@pytest.mark.parametrize("sharing", [{"split_k": 2}, {"split_k": 2, "reduction": "cluster"}, {"schedule": "stream_k"}], ids=str)
+@pytest.mark.parametrize(
+    "sharing", [{"split_k": 2}, {"split_k": 2, "reduction": "cluster"}, {"schedule": "stream_k"}], ids=str
+)
 def test_blocks_that_share_a_tile(rng: np.random.Generator, sharing: dict[str, Any]) -> None:
-    """Each promotes its part of k with that part's factors; who finishes the tile takes those of lines, once."""
+    """Each promotes its part of k with that part's factors; who finishes the tile takes those of lines,
+    once.
+    """
     a, b = whole(rng, (140, 1100), E4M3), whole(rng, (1100, 70), E4M3)
     for form, of_b in (("strips", "squares"), ("lines", "line")):
-        scales = {"scale_a": factors(rng, form, 140, 1100, whole=True), "scale_b": factors(rng, of_b, 70, 1100, True, True)}
+        scales = {
+            "scale_a": factors(rng, form, 140, 1100, whole=True),
+            "scale_b": factors(rng, of_b, 70, 1100, True, True),
+        }
         d = lapidist.gemm(
-            a, b, kernel="wgmma", config=tile(E4M3, 128, 64, 3), device="machine", promote=True, **sharing, **scales
+            a,
+            b,
+            kernel="wgmma",
+            config=tile(E4M3, 128, 64, 3),
+            device="machine",
+            promote=True,
+            **sharing,
+            **scales,
         )
         assert judge(d, a, b, exact=True, **scales).ok, form
 
@@ -199,7 +249,9 @@ def test_a_prepared_product_takes_other_factors(rng: np.random.Generator, device
 
 @pytest.mark.parametrize("device", ["host", "machine"])
 @pytest.mark.parametrize(("alpha", "k"), [(0.0, 130), (1.0, 0)])
-def test_factors_are_not_read_where_a_and_b_are_not(rng: np.random.Generator, device: str, alpha: float, k: int) -> None:
+def test_factors_are_not_read_where_a_and_b_are_not(
+    rng: np.random.Generator, device: str, alpha: float, k: int
+) -> None:
     a, b = whole(rng, (20, k), E4M3), whole(rng, (k, 16), E4M3)
     nothing = np.full(20, np.nan, np.float32)
     assert (lapidist.gemm(a, b, alpha=alpha, scale_a=nothing, device=device) == 0).all()
@@ -228,23 +280,33 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "shape of scale_a": (
         lambda: lapidist.matmul(A, B, scale_a=ones(3, 200)),
         ShapeError,
-        r"scale_a: must be one factor, or of shape \(200,\), \(200, 1\), \(200, 3\) or \(2, 3\) .* for 200 rows of a and "
+        r"scale_a: must be one factor, or of shape \(200,\), \(200, 1\), \(200, 3\) or \(2, 3\) .* for 200"
+        r" rows of a and "
         r"k = 300; got \(3, 200\)\. Reshape it",
     ),
     "shape of scale_b": (
         lambda: lapidist.matmul(A, B, scale_b=ones(4, 3)),
         ShapeError,
-        r"scale_b: must be one factor, or of shape \(500,\), \(1, 500\), \(3, 500\) or \(3, 4\) .* 500 columns of b .*\(4, 3\)",
+        (
+            r"scale_b: must be one factor, or of shape \(500,\), \(1, 500\), \(3, 500\) or \(3, 4\) .* 500"
+            r" columns of b .*\(4, 3\)"
+        ),
     ),
     "k for m": (
         lambda: lapidist.matmul(A, B, scale_a=ones(300)),
         ShapeError,
-        r"scale_a: must be one factor, or of shape \(200,\), .* for 200 rows of a and k = 300; got \(300,\)\. Reshape it",
+        (
+            r"scale_a: must be one factor, or of shape \(200,\), .* for 200 rows of a and k = 300; got"
+            r" \(300,\)\. Reshape it"
+        ),
     ),
     "one dimension too many": (
         lambda: lapidist.matmul(A, B, scale_b=ones(1, 3, 500)),
         ShapeError,
-        r"scale_b: must be one factor, or of shape .* for 500 columns of b and k = 300; got \(1, 3, 500\)\. Reshape it",
+        (
+            r"scale_b: must be one factor, or of shape .* for 500 columns of b and k = 300; got \(1, 3,"
+            r" 500\)\. Reshape it"
+        ),
     ),
     "a list": (
         lambda: lapidist.matmul(A, B, scale_a=[1.0, 2.0]),
@@ -289,7 +351,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "rows of a batch": (
         lambda: lapidist.matmul(eights(2, 4, 8), eights(2, 8, 4), scale_a=ones(4)),
         ShapeError,
-        r"scale_a: of a batch, all matrices have one factor, .* got shape \(4,\) for a product of shape \(2, 4, 4\)",
+        (
+            r"scale_a: of a batch, all matrices have one factor, .* got shape \(4,\) for a product of shape"
+            r" \(2, 4, 4\)"
+        ),
     ),
     "factors and gathered rows": (
         lambda: lapidist.gemm(A, B, scale_a=2.0, gather_a=np.zeros(3, np.int32)),
@@ -312,12 +377,19 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
         r"it keeps sums of float8_e4m3fn in the tensor core; these shall be promoted",
     ),
     "too large a tile": (
-        lambda: lapidist.gemm(A, B, promote=True, kernel="wgmma", config=tile(E4M3, 128, 256, 4), device="machine"),
+        lambda: lapidist.gemm(
+            A, B, promote=True, kernel="wgmma", config=tile(E4M3, 128, 256, 4), device="machine"
+        ),
         RefusalError,
-        r"promoted sums are held twice, beside a factor a column: a thread has room for 200; this tile gives it 256",
+        (
+            r"promoted sums are held twice, beside a factor a column: a thread has room for 200; this tile"
+            r" gives it 256"
+        ),
     ),
     "a tile across three blocks": (
-        lambda: lapidist.gemm(A, B, scale_b=ones(3, 4), kernel="wgmma", config=tile(E4M3, 128, 176, 4), device="machine"),
+        lambda: lapidist.gemm(
+            A, B, scale_b=ones(3, 4), kernel="wgmma", config=tile(E4M3, 128, 176, 4), device="machine"
+        ),
         RefusalError,
         r"a tile meets at most two factors along its columns, 128 columns each; one of 176 may meet three",
     ),

@@ -25,7 +25,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("LAPIDIST_CACHE_BYTES", raising=False)
     for key in KEYS[:2]:
         (folder / f"{key}.bin").write_bytes(ENTRY)
-    (folder / "tuned.json").write_text(json.dumps({"format": 1, "chips": {"NVIDIA H200": {"one": {}, "two": {}}}}))
+    (folder / "tuned.json").write_text(
+        json.dumps({"format": 1, "chips": {"NVIDIA H200": {"one": {}, "two": {}}}})
+    )
     return folder
 
 
@@ -51,7 +53,9 @@ def test_it_shows_what_is_kept(folder: Path, capsys: pytest.CaptureFixture[str])
     assert found["objection"] is None
 
 
-def test_a_folder_that_is_not_there(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(folder / "none"))
     found = as_json(capsys, "--clear")
     assert (found["kernels"], found["removed"], found["tuned"]) == (0, 0, {})
@@ -69,7 +73,9 @@ def test_a_broken_database_is_told(folder: Path, capsys: pytest.CaptureFixture[s
     assert "tuned.json  it cannot be read (JSONDecodeError" in answer(capsys)
 
 
-def test_clearing_touches_nothing_else(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clearing_touches_nothing_else(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_bytes(ENTRY)
     (folder / f"{KEYS[2]}.bin").symlink_to(elsewhere)
@@ -80,7 +86,14 @@ def test_clearing_touches_nothing_else(folder: Path, tmp_path: Path, capsys: pyt
     (folder / f"{'a' * 64}.bin").write_bytes(b"lapidist-binary-2\n of an earlier format")
     (folder / f"{'b' * 64}.bin").touch()
     (folder / f"{KEYS[0]}.abcd_123.part").write_bytes(b"half")
-    left = {f"{KEYS[2]}.bin", f"{KEYS[3]}.bin", f"{'e' * 64}.bin", f"{'f' * 64}.bin", "thesis.bin", "tuned.json"}
+    left = {
+        f"{KEYS[2]}.bin",
+        f"{KEYS[3]}.bin",
+        f"{'e' * 64}.bin",
+        f"{'f' * 64}.bin",
+        "thesis.bin",
+        "tuned.json",
+    }
     found = as_json(capsys, "--clear")
     assert found["removed"] == 4
     assert {path.name for path in folder.iterdir()} == left
@@ -99,7 +112,9 @@ def test_tuned_is_about_clearing(folder: Path) -> None:
 
 def test_a_misspelt_limit_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LAPIDIST_CACHE_BYTES", "plenty")
-    with pytest.raises(ArgumentError, match=r"^LAPIDIST_CACHE_BYTES: must be a number of bytes.*got 'plenty'"):
+    with pytest.raises(
+        ArgumentError, match=r"^LAPIDIST_CACHE_BYTES: must be a number of bytes.*got 'plenty'"
+    ):
         app(["cache", "--clear"], standalone_mode=False)
     assert len(list(folder.iterdir())) == 3
 

@@ -54,7 +54,10 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         (["climb", "--csv", "/nowhere/rows.csv"], ["--csv", "folder that exists", "/nowhere"]),
         (["climb", "--html", "/"], ["--html", "is a folder"]),
         (["climb", "--plot", "ladder.txt"], ["--plot", ".svg", "ladder.txt"]),
-        (["schedule", "--mnk", "64,64,64", "--kernel", "wgmma"], ["--kernel", "wgmma", "float32", "Name another type"]),
+        (
+            ["schedule", "--mnk", "64,64,64", "--kernel", "wgmma"],
+            ["--kernel", "wgmma", "float32", "Name another type"],
+        ),
         (["bench", "squars"], ["LISTS", "squares", "'squars'"]),
         (["bench", "--file", "/nowhere.json"], ["--file", "/nowhere.json"]),
         (["bench", "--launch", "--device", "machine"], ["--device", "machine"]),
@@ -65,7 +68,10 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_wrong_argument_is_one_line_and_exit_code_2(
-    arguments: list[str], words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    words: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(arguments, monkeypatch) == 2
     answer = capsys.readouterr()
@@ -134,7 +140,13 @@ def test_the_machine_judges_and_counts(
     html, csv, folder = tmp_path / "page.html", tmp_path / "rows.csv", tmp_path / "kept"
     folder.mkdir()
     outputs = ["--html", str(html), "--csv", str(csv), "--record", str(folder), "--json"]
-    assert run(["climb", "--device", "machine", "--mnk", "40,36,20", "--kernels", "2,8,b_transposed", *outputs], monkeypatch) == 0
+    assert (
+        run(
+            ["climb", "--device", "machine", "--mnk", "40,36,20", "--kernels", "2,8,b_transposed", *outputs],
+            monkeypatch,
+        )
+        == 0
+    )
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["layout"] for row in rows] == ["rrr", "rrr", "rcr"]
     for row in rows:
@@ -148,14 +160,27 @@ def test_the_machine_judges_and_counts(
 
 
 @pytest.mark.parametrize(
-    ("short", "math", "out"), [("bf16", "bfloat16", "bfloat16"), ("tf32", "tf32", "float32"), ("int8", "int8", "int32")]
+    ("short", "math", "out"),
+    [("bf16", "bfloat16", "bfloat16"), ("tf32", "tf32", "float32"), ("int8", "int8", "int32")],
 )
 def test_the_machine_climbs_in_other_types(
     short: str, math: str, out: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert (
         run(
-            ["climb", "--device", "machine", "--size", "40", "--dtype", short, "--kernels", "16,17,18,mma", "--json"], monkeypatch
+            [
+                "climb",
+                "--device",
+                "machine",
+                "--size",
+                "40",
+                "--dtype",
+                short,
+                "--kernels",
+                "16,17,18,mma",
+                "--json",
+            ],
+            monkeypatch,
         )
         == 0
     )
@@ -170,7 +195,13 @@ def test_the_machine_climbs_in_other_types(
 def test_a_kernel_that_lacks_the_type_is_a_row_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["climb", "--device", "machine", "--size", "16", "--dtype", "e4m3", "--kernels", "16", "--json"], monkeypatch) == 0
+    assert (
+        run(
+            ["climb", "--device", "machine", "--size", "16", "--dtype", "e4m3", "--kernels", "16", "--json"],
+            monkeypatch,
+        )
+        == 0
+    )
     row = json.loads(capsys.readouterr().out)
     assert not row["ok"]
     assert "the type is float8_e4m3fn" in row["error"]
@@ -179,7 +210,11 @@ def test_a_kernel_that_lacks_the_type_is_a_row_with_the_reason(
 def test_a_plot_is_drawn_without_a_display(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "ladder.svg"
     assert (
-        run(["climb", "--device", "machine", "--size", "32", "--kernels", "2", "--plot", str(file), "--json"], monkeypatch) == 0
+        run(
+            ["climb", "--device", "machine", "--size", "32", "--kernels", "2", "--plot", str(file), "--json"],
+            monkeypatch,
+        )
+        == 0
     )
     first = file.read_text()
     assert "<svg" in first
@@ -191,7 +226,9 @@ def test_the_module_runs_and_imports_lazily() -> None:
     code = f"import sys, lapidist.commands.cli; print(any(name in sys.modules for name in ({heavy})))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
-    help_ = subprocess.run([sys.executable, "-m", "lapidist", "--help"], capture_output=True, text=True, check=True)
+    help_ = subprocess.run(
+        [sys.executable, "-m", "lapidist", "--help"], capture_output=True, text=True, check=True
+    )
     for command in ("climb", "bench", "report", "static", "doctor"):
         assert command in help_.stdout
 
@@ -208,7 +245,8 @@ SAXPY = """.version 8.0
     mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x; mov.u32 %r4, %tid.x; mad.lo.u32 %r5, %r2, %r3, %r4;
     setp.ge.u32 %p1, %r5, %r1; @%p1 bra done;
     mad.wide.u32 %rd3, %r5, 4, %rd1; mad.wide.u32 %rd4, %r5, 4, %rd2;
-    ld.global.f32 %f2, [%rd3]; ld.global.f32 %f3, [%rd4]; fma.rn.f32 %f3, %f1, %f2, %f3; st.global.f32 [%rd4], %f3;
+    ld.global.f32 %f2, [%rd3]; ld.global.f32 %f3, [%rd4]; fma.rn.f32 %f3, %f1, %f2, %f3; st.global.f32
+    [%rd4], %f3;
 done:
     ret;
 }
@@ -229,8 +267,19 @@ def module(tmp_path: Path) -> str:
 def test_run_ptx_runs_a_foreign_kernel_on_arrays(module: str, tmp_path: Path) -> None:
     x = np.arange(100, dtype=np.float32)
     np.save(tmp_path / "x.npy", x)
-    values = ["--arg", "n=100", "--arg", "a=2", "--arg", f"x={tmp_path}/x.npy", "--arg", "y=float32[100]:ones"]
-    found = in_a_process("run-ptx", module, "--entry", "saxpy", "--block", "128", *values, "--save", f"y={tmp_path}/y.npy")
+    values = [
+        "--arg",
+        "n=100",
+        "--arg",
+        "a=2",
+        "--arg",
+        f"x={tmp_path}/x.npy",
+        "--arg",
+        "y=float32[100]:ones",
+    ]
+    found = in_a_process(
+        "run-ptx", module, "--entry", "saxpy", "--block", "128", *values, "--save", f"y={tmp_path}/y.npy"
+    )
     assert found.returncode == 0, found.stderr
     assert np.array_equal(np.load(tmp_path / "y.npy"), 2 * x + 1)
     assert "fma f32" in found.stdout
@@ -243,12 +292,18 @@ def test_run_ptx_runs_a_foreign_kernel_on_arrays(module: str, tmp_path: Path) ->
         (["--arg", "n=five"], "--arg: a value is a number, a .npy file, or a new array"),
         (["--arg", "n=nowhere.npy"], "--arg: must be a file of one array of numbers; 'nowhere.npy' is not"),
         (["--arg", "x=float32[99999999999]"], "--arg: a new array must have at most 4,294,967,296 bytes"),
-        (["--arg", "x=float32[99999999999999999999]"], "--arg: a new array must have at most 4,294,967,296 bytes"),
+        (
+            ["--arg", "x=float32[99999999999999999999]"],
+            "--arg: a new array must have at most 4,294,967,296 bytes",
+        ),
         (["--arg", "x=object[3]"], "--arg object[3]: must be an array of plain numbers; got dtype object"),
         (["--arg", "²=3"], "args: '²' is no parameter"),
         (["--grid", "²"], "--grid: must be one to three positive numbers, X,Y,Z; got '²'"),
         (["--grid", "9" * 5000], "--grid: must be one to three positive numbers"),
-        (["--arg", "x=float32[1]", "--save", "x=/proc/none.npy"], "--save: must be writable; '/proc/none.npy' is not"),
+        (
+            ["--arg", "x=float32[1]", "--save", "x=/proc/none.npy"],
+            "--save: must be writable; '/proc/none.npy' is not",
+        ),
         (
             ["--arg", "x=float32[1]", "--save", "x=/nowhere/x.npy"],
             "--save: must lie in a folder that exists; '/nowhere' does not",
@@ -287,11 +342,15 @@ def test_run_ptx_has_budgets(module: str) -> None:
     values = ["--arg", "n=0", "--arg", "a=2", "--arg", "x=float32[1]", "--arg", "y=float32[1]"]
     launch = ["run-ptx", module, "--entry", "saxpy", *values, "--grid", "2147483647"]
     assert "ran 50 blocks of code and did not end" in in_a_process(*launch, "--budget", "50").stderr
-    assert "memory_budget: must hold what 512 resident blocks" in in_a_process(*launch, "--memory-budget", "1000").stderr
+    assert (
+        "memory_budget: must hold what 512 resident blocks"
+        in in_a_process(*launch, "--memory-budget", "1000").stderr
+    )
 
 
 @pytest.mark.parametrize(
-    "options", [["--csv", "/proc/x.csv"], ["--html", "/proc/x.html"], ["--record", "/proc"], ["--csv", "/sys"]]
+    "options",
+    [["--csv", "/proc/x.csv"], ["--html", "/proc/x.html"], ["--record", "/proc"], ["--csv", "/sys"]],
 )
 def test_places_that_cannot_be_written_are_refused_before_the_work(options: list[str]) -> None:
     found = in_a_process("climb", "--device", "machine", "--size", "4096", *options)
@@ -302,7 +361,11 @@ def test_places_that_cannot_be_written_are_refused_before_the_work(options: list
 
 def test_a_nested_file_of_cases_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cases.json"
-    for text in ("[" * 100_000, "[[" + "[" * 500 + "]" * 500 + "]]", '[{"m": 1, "n": 1, "k": 1, "dtype": []}]'):
+    for text in (
+        "[" * 100_000,
+        "[[" + "[" * 500 + "]" * 500 + "]]",
+        '[{"m": 1, "n": 1, "k": 1, "dtype": []}]',
+    ):
         path.write_text(text)
         found = in_a_process("bench", "--file", str(path))
         assert found.returncode == 2
@@ -310,8 +373,19 @@ def test_a_nested_file_of_cases_is_refused(tmp_path: Path) -> None:
         assert len(found.stderr) < 1000
 
 
-def test_run_ptx_keeps_what_was_written_before_a_fault_and_tells_the_seed(module: str, tmp_path: Path) -> None:
-    values = ["--arg", "a=2", "--arg", "x=float32[100]:ones", "--arg", "y=float32[100]", "--save", f"y={tmp_path}/y.npy"]
+def test_run_ptx_keeps_what_was_written_before_a_fault_and_tells_the_seed(
+    module: str, tmp_path: Path
+) -> None:
+    values = [
+        "--arg",
+        "a=2",
+        "--arg",
+        "x=float32[100]:ones",
+        "--arg",
+        "y=float32[100]",
+        "--save",
+        f"y={tmp_path}/y.npy",
+    ]
     launch = ["run-ptx", module, "--entry", "saxpy", "--block", "32", "--grid", "5", "--sanitize", *values]
     whole = in_a_process(*launch, "--arg", "n=100")
     assert whole.returncode == 0, whole.stderr

@@ -58,9 +58,15 @@ def flip_an_element(multiply: Multiply) -> Multiply:
 def write_outside(multiply: Multiply) -> Multiply:
     def outside(a: Any, b: Any, c: Any, out: Any, *more: Any) -> None:
         multiply(a, b, c, out, *more)
-        if out.ndim == 2 and len(out) > 1 and out.strides[0] > out.shape[1] * out.itemsize == out.shape[1] * out.strides[1]:
+        if (
+            out.ndim == 2
+            and len(out) > 1
+            and out.strides[0] > out.shape[1] * out.itemsize == out.shape[1] * out.strides[1]
+        ):
             whole = out.view(f"u{out.itemsize}")
-            np.lib.stride_tricks.as_strided(whole, (1, out.shape[1] + 1), out.strides)[0, -1] = 0  # between two rows
+            np.lib.stride_tricks.as_strided(whole, (1, out.shape[1] + 1), out.strides)[0, -1] = (
+                0  # between two rows
+            )
 
     return outside
 
@@ -108,7 +114,9 @@ SABOTAGES = {
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda each: each.__name__)
-def test_a_broken_multiply_is_found(sabotage: Callable[[Multiply], Multiply], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_multiply_is_found(
+    sabotage: Callable[[Multiply], Multiply], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(lapidist.calls.prepared, "multiply", sabotage(lapidist.calls.prepared.multiply))
     found = wrong(cases(HOST, 200))
     assert sum(SABOTAGES[sabotage] in words for words in found) >= 3
@@ -124,7 +132,9 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = CliRunner().invoke(app, ["fuzz", "--cases", "30", "--seed", "7"])
     assert ended.exit_code == 0
     assert ended.stdout.startswith("30 cases on host, seed 7: ")
-    monkeypatch.setattr(lapidist.calls.prepared, "multiply", raise_an_index_error(lapidist.calls.prepared.multiply))
+    monkeypatch.setattr(
+        lapidist.calls.prepared, "multiply", raise_an_index_error(lapidist.calls.prepared.multiply)
+    )
     ended = CliRunner().invoke(app, ["fuzz", "--cases", "30", "--seed", "7"])
     assert ended.exit_code == 1
     line = ended.stdout.splitlines()[0]
@@ -148,5 +158,7 @@ def test_what_is_missing_is_told() -> None:
 def test_a_process_that_dies_is_told_and_replaced(capfd: pytest.CaptureFixture[str]) -> None:
     """Here each dies of arrays of a framework that nobody knows."""
     found = list(in_processes(Run("host", 1, ("none",)), Extent(16, None), 2))
-    assert sorted((outcome.number, outcome.words) for outcome in found) == [(at, "the process has died") for at in (0, 4, 8, 12)]
+    assert sorted((outcome.number, outcome.words) for outcome in found) == [
+        (at, "the process has died") for at in (0, 4, 8, 12)
+    ]
     capfd.readouterr()

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 
 import lapidist
 from lapidist.errors import DTypeError
-from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, empty, framework_of, on_host, operand_of
+from lapidist.frameworks.arrays import (
+    HOST,
+    Operand,
+    contiguous_strides,
+    empty,
+    framework_of,
+    on_host,
+    operand_of,
+)
 
 
 def of(array: Any) -> Operand:
@@ -87,7 +95,9 @@ def test_on_host_is_the_callers_own_memory() -> None:
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 0, 3), (4, 1, 3)])
 def test_contiguous_strides(shape: tuple[int, ...]) -> None:
-    assert contiguous_strides(shape) == tuple(s // 4 for s in np.empty(shape, np.float32).strides) or 0 in shape
+    assert (
+        contiguous_strides(shape) == tuple(s // 4 for s in np.empty(shape, np.float32).strides) or 0 in shape
+    )
 
 
 def test_a_new_array_is_like_the_old_one() -> None:
@@ -119,13 +129,21 @@ def test_bytes_in_another_order_are_refused() -> None:
 
 def test_strides_of_broken_elements_are_refused() -> None:
     records = np.zeros(4, np.dtype([("x", "f4"), ("y", "i2")]))
-    with pytest.raises(DTypeError, match=r"a: strides must be whole elements of 4 bytes; got \(6,\) bytes.*ascontiguousarray"):
+    with pytest.raises(
+        DTypeError, match=r"a: strides must be whole elements of 4 bytes; got \(6,\) bytes.*ascontiguousarray"
+    ):
         of(records["x"])
 
 
 @pytest.mark.parametrize(
     ("module", "framework"),
-    [("torch", "torch"), ("cupy", "cupy"), ("cupy._core.core", "cupy"), ("jaxlib._jax", "jax"), ("dask.array", "other")],
+    [
+        ("torch", "torch"),
+        ("cupy", "cupy"),
+        ("cupy._core.core", "cupy"),
+        ("jaxlib._jax", "jax"),
+        ("dask.array", "other"),
+    ],
 )
 def test_frameworks_are_told_by_their_type(module: str, framework: str) -> None:
     assert framework_of(type("Array", (), {"__module__": module})()) == framework
@@ -165,7 +183,11 @@ def test_looking_at_an_array_imports_no_framework() -> None:
 @pytest.mark.parametrize("device", [None, "machine"])
 @pytest.mark.parametrize("name", ["a", "b", "out"])
 def test_types_of_no_size_are_refused(name: str, device: str | None) -> None:
-    given = {"a": np.ones((3, 3), np.float32), "b": np.ones((3, 3), np.float32), "out": np.ones((3, 3), np.float32)}
+    given = {
+        "a": np.ones((3, 3), np.float32),
+        "b": np.ones((3, 3), np.float32),
+        "out": np.ones((3, 3), np.float32),
+    }
     for dtype in ("V0", "S0", "U0"):
         with pytest.raises(DTypeError, match=f"{name}: "):
             lapidist.gemm(**{**given, name: np.empty((3, 3), dtype)}, device=device)

@@ -1,4 +1,6 @@
-"""einsum and tensordot of torch tensors and JAX arrays: views of the caller's memory, results of the caller's framework."""
+"""einsum and tensordot of torch tensors and JAX arrays: views of the caller's memory, results of the caller's
+framework.
+"""
 
 from __future__ import annotations
 

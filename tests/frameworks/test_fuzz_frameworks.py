@@ -1,4 +1,6 @@
-"""A fixed dose of random calls on tensors of torch and on arrays of JAX, in host memory and in the machine."""
+"""A fixed dose of random calls on tensors of torch and on arrays of JAX, in host memory and in the
+machine.
+"""
 
 from __future__ import annotations
 

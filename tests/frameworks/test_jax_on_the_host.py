@@ -56,8 +56,12 @@ def test_types_of_jax(a: Any, b: Any, dtype: str) -> None:
     assert result.dtype == ("float32" if "8" in dtype else dtype)
 
 
-@pytest.mark.parametrize(("left", "right"), [("int32", "float32"), ("bfloat16", "float16"), ("int8", "bfloat16")])
-def test_two_types_are_multiplied_in_the_one_that_jax_finds(a: Any, b: Any, jax: Any, left: str, right: str) -> None:
+@pytest.mark.parametrize(
+    ("left", "right"), [("int32", "float32"), ("bfloat16", "float16"), ("int8", "bfloat16")]
+)
+def test_two_types_are_multiplied_in_the_one_that_jax_finds(
+    a: Any, b: Any, jax: Any, left: str, right: str
+) -> None:
     result = lapidist.matmul(a.astype(left), b.astype(right))
     same(result.astype("float32"), PRODUCT)
     assert result.dtype == jax.numpy.promote_types(left, right)

@@ -1,4 +1,6 @@
-"""lapidist.torch on the CPU: operators, gradients, transforms, torch.compile, torch.export, autocast, layers."""
+"""lapidist.torch on the CPU: operators, gradients, transforms, torch.compile, torch.export, autocast,
+layers.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def stock(torch: Any, name: str, how: tuple[Any, ...]) -> Callable[..., Any]:
         d = alpha * torch.matmul(a.mT if trans_a else a, b.mT if trans_b else b)
         return d if c is None else d + beta * c
 
-    def linear(x: Any, w: Any, b: Any = None) -> Any:  # torch.func does not take torch's own with a weight of one dimension
+    def linear(
+        x: Any, w: Any, b: Any = None
+    ) -> Any:  # torch.func does not take torch's own with a weight of one dimension
         return gemm(x, w, b, beta=1.0) if w.ndim == 1 else torch.nn.functional.linear(x, w, b)
 
     return {"matmul": torch.matmul, "linear": linear, "gemm": gemm}[name]
@@ -103,7 +107,9 @@ def test_results_and_gradients_are_torchs(torch: Any, lt: Any, name: str, shapes
 
 
 @EACH
-def test_gradients_are_right_to_the_second_order(torch: Any, lt: Any, name: str, shapes: Any, how: Any) -> None:
+def test_gradients_are_right_to_the_second_order(
+    torch: Any, lt: Any, name: str, shapes: Any, how: Any
+) -> None:
     call, given = public(lt, name, how), tensors(torch, shapes)
     assert torch.autograd.gradcheck(call, given, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(call, given)
@@ -111,7 +117,9 @@ def test_gradients_are_right_to_the_second_order(torch: Any, lt: Any, name: str,
 
 @pytest.mark.parametrize(("name", "module"), [("matmul", "matmul"), ("linear", "nn.functional.linear")])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_torchs_own_samples(torch: Any, lt: Any, monkeypatch: Any, name: str, module: str, dtype: str) -> None:
+def test_torchs_own_samples(
+    torch: Any, lt: Any, monkeypatch: Any, name: str, module: str, dtype: str
+) -> None:
     if "expecttest" not in sys.modules:  # torch's list of operators asks for its TestCase and nothing else
         monkeypatch.setitem(sys.modules, "expecttest", SimpleNamespace(TestCase=unittest.TestCase))
     known = importlib.import_module("torch.testing._internal.common_methods_invocations").op_db
@@ -138,7 +146,10 @@ def close(torch: Any, found: Any, exact: Any) -> None:
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "int8", "uint8"])
 def test_types_whose_results_are_others(torch: Any, lt: Any, dtype: str) -> None:
-    a, b = torch.randint(0, 3, (3, 4)).to(getattr(torch, dtype)), torch.randint(0, 3, (4, 5)).to(getattr(torch, dtype))
+    a, b = (
+        torch.randint(0, 3, (3, 4)).to(getattr(torch, dtype)),
+        torch.randint(0, 3, (4, 5)).to(getattr(torch, dtype)),
+    )
     torch.library.opcheck(torch.ops.lapidist.matmul.default, (a, b), test_utils="test_faketensor")
     d = lt.matmul(a, b)
     assert d.dtype is (torch.float32 if "float" in dtype else torch.int32)
@@ -156,7 +167,9 @@ def test_results_never_share_memory_with_what_was_given(torch: Any, lt: Any) -> 
     for name, shapes, how in CASES:
         given = tensors(torch, shapes)
         result = getattr(torch.ops.lapidist, name)(*given, *how)
-        assert result.untyped_storage().data_ptr() not in {x.untyped_storage().data_ptr() for x in given if x is not None} - {0}
+        assert result.untyped_storage().data_ptr() not in {
+            x.untyped_storage().data_ptr() for x in given if x is not None
+        } - {0}
 
 
 @pytest.mark.parametrize("name", ["matmul", "gemm", "linear"])
@@ -181,7 +194,11 @@ def test_vmap_is_a_loop(torch: Any, lt: Any, name: str, shapes: Any, how: Any) -
     for mapped in product([True, False], repeat=len(there)):
         if not any(mapped):
             continue
-        given = tensors(torch, [(*shape, 6) if each else shape for shape, each in zip(there, mapped, strict=True)], grad=False)
+        given = tensors(
+            torch,
+            [(*shape, 6) if each else shape for shape, each in zip(there, mapped, strict=True)],
+            grad=False,
+        )
         dims = tuple(-1 if each else None for each in mapped)
         each = [[x.select(-1, i) if m else x for x, m in zip(given, mapped, strict=True)] for i in range(6)]
         expected = torch.stack([public(lt, name, how)(*one) for one in each])
@@ -229,7 +246,9 @@ def test_compiled_calls_are_one_graph_for_every_length(torch: Any, lt: Any) -> N
         torch._dynamo.mark_dynamic(x, 0)
         ours, plain = compiled(x, w, b), call(x, w, b)
         torch.testing.assert_close(ours, plain)
-        torch.testing.assert_close(torch.autograd.grad(ours.sum(), (w, b)), torch.autograd.grad(plain.sum(), (w, b)))
+        torch.testing.assert_close(
+            torch.autograd.grad(ours.sum(), (w, b)), torch.autograd.grad(plain.sum(), (w, b))
+        )
     assert counter.frame_count == 1
 
 
@@ -237,7 +256,9 @@ def test_exported_programs_hold_the_operators(torch: Any, lt: Any) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.ReLU(), torch.nn.Linear(5, 3))
     expected = model(x := torch.randn(6, 4))
     with lt.swap(model):
-        exported = torch.export.export(model, (torch.randn(2, 4),), dynamic_shapes=({0: torch.export.Dim("m")},))
+        exported = torch.export.export(
+            model, (torch.randn(2, 4),), dynamic_shapes=({0: torch.export.Dim("m")},)
+        )
     called = [node.target for node in exported.graph.nodes if node.op == "call_function"]
     assert called.count(torch.ops.lapidist.linear.default) == 2
     torch.testing.assert_close(exported.module()(x), expected)
@@ -250,7 +271,8 @@ def test_meta_and_fake_tensors_have_shapes_alone(torch: Any, lt: Any) -> None:
     assert lt.matmul(a, b).shape == lt.gemm(a, b).shape == lt.linear(a, b.mT, b[0]).shape == (2, 3, 5)
     with FakeTensorMode():
         d = lt.matmul(
-            torch.empty(3, 4, dtype=torch.float8_e5m2, device="cuda"), torch.empty(4, dtype=torch.float8_e5m2, device="cuda")
+            torch.empty(3, 4, dtype=torch.float8_e5m2, device="cuda"),
+            torch.empty(4, dtype=torch.float8_e5m2, device="cuda"),
         )
     assert (d.shape, d.dtype, d.device.type) == ((3,), torch.float32, "cuda")
 
@@ -297,36 +319,62 @@ def test_autocast_is_torchs(torch: Any, lt: Any, name: str, compiled: bool) -> N
             found, expected = ours(*given), theirs(*given)
         torch.testing.assert_close(found, expected)
         direction = torch.randn_like(expected)
-        torch.testing.assert_close(torch.autograd.grad(found, given, direction), torch.autograd.grad(expected, given, direction))
+        torch.testing.assert_close(
+            torch.autograd.grad(found, given, direction), torch.autograd.grad(expected, given, direction)
+        )
 
 
 # ---- errors ----
 
 MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Any], Any]]] = {
     "inner": (lapidist.ShapeError, "b: must have as many rows", lambda x, lt: lt.matmul(x(3, 4), x(3, 4))),
-    "batch": (lapidist.ShapeError, "b: batch dimensions must", lambda x, lt: lt.matmul(x(2, 3, 4), x(3, 4, 3))),
+    "batch": (
+        lapidist.ShapeError,
+        "b: batch dimensions must",
+        lambda x, lt: lt.matmul(x(2, 3, 4), x(3, 4, 3)),
+    ),
     "scalar": (lapidist.ShapeError, "a: must have at least 1", lambda x, lt: lt.matmul(x(), x(3, 4))),
     "vector": (lapidist.ShapeError, "a: must have at least 2", lambda x, lt: lt.gemm(x(3), x(3, 4))),
-    "types": (lapidist.DTypeError, "b: element type must be that of a", lambda x, lt: lt.matmul(x(3, 3), x(3, 3).double())),
-    "complex": (lapidist.DTypeError, "a: element type must be real", lambda x, lt: lt.matmul(x(3, 3) * 1j, x(3, 3) * 1j)),
+    "types": (
+        lapidist.DTypeError,
+        "b: element type must be that of a",
+        lambda x, lt: lt.matmul(x(3, 3), x(3, 3).double()),
+    ),
+    "complex": (
+        lapidist.DTypeError,
+        "a: element type must be real",
+        lambda x, lt: lt.matmul(x(3, 3) * 1j, x(3, 3) * 1j),
+    ),
     "no c": (lapidist.ArgumentError, "beta: must be 0", lambda x, lt: lt.gemm(x(3, 3), x(3, 3), beta=1.0)),
     "c": (lapidist.ShapeError, "c: must broadcast", lambda x, lt: lt.gemm(x(3, 3), x(3, 3), x(4), beta=1.0)),
-    "features": (lapidist.ShapeError, "weight: must have as many columns", lambda x, lt: lt.linear(x(3, 4), x(4, 5))),
+    "features": (
+        lapidist.ShapeError,
+        "weight: must have as many columns",
+        lambda x, lt: lt.linear(x(3, 4), x(4, 5)),
+    ),
     "weight": (lapidist.ShapeError, "weight: must have 1 or 2", lambda x, lt: lt.linear(x(3, 4), x(2, 5, 4))),
     "bias": (lapidist.ShapeError, "bias: must broadcast", lambda x, lt: lt.linear(x(3, 4), x(5, 4), x(4))),
-    "bias' type": (lapidist.DTypeError, "bias: element type", lambda x, lt: lt.linear(x(3, 4), x(5, 4), x(5).double())),
+    "bias' type": (
+        lapidist.DTypeError,
+        "bias: element type",
+        lambda x, lt: lt.linear(x(3, 4), x(5, 4), x(5).double()),
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", ["plain", "with gradients", "meta", "fake"])
 @pytest.mark.parametrize("case", MISTAKES)
-def test_mistakes_are_told_in_words_before_there_are_numbers(torch: Any, lt: Any, case: str, kind: str) -> None:
+def test_mistakes_are_told_in_words_before_there_are_numbers(
+    torch: Any, lt: Any, case: str, kind: str
+) -> None:
     from contextlib import nullcontext
 
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     def make(*shape: int) -> Any:
-        return torch.ones(shape, requires_grad=kind == "with gradients", device="meta" if kind == "meta" else "cpu")
+        return torch.ones(
+            shape, requires_grad=kind == "with gradients", device="meta" if kind == "meta" else "cpu"
+        )
 
     error, words, call = MISTAKES[case]
     with FakeTensorMode() if kind == "fake" else nullcontext(), pytest.raises(error, match=words):
@@ -405,5 +453,6 @@ def test_the_page_shows_what_runs(lt: Any) -> None:
     page = (Path(__file__).parents[2] / "docs" / "torch.md").read_text()
     code = page.partition("```python\n")[2].partition("```")[0]
     names: dict[str, Any] = {}
-    exec(code.replace("fullgraph=True", "fullgraph=True, backend='aot_eager'"), names)  # the default looks for a C++ compiler
+    # the default looks for a C++ compiler
+    exec(code.replace("fullgraph=True", "fullgraph=True, backend='aot_eager'"), names)
     assert names["d"].shape == (64, 64)

@@ -1,4 +1,6 @@
-"""torch tensors on the CPU: what they mean is multiplied, autograd hears of writes, what has no memory is refused in words."""
+"""torch tensors on the CPU: what they mean is multiplied, autograd hears of writes, what has no memory is
+refused in words.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def test_negative_bits_keep_their_sign(torch: Any, device: str, name: str) -> No
         torch.testing.assert_close(d, given["a"] @ given["b"] + 0.5 * given["c"])
     assert torch.equal(given[name], before)
     if name != "c":
-        torch.testing.assert_close(lapidist.matmul(given["a"], given["b"], device=device), given["a"] @ given["b"])
+        torch.testing.assert_close(
+            lapidist.matmul(given["a"], given["b"], device=device), given["a"] @ given["b"]
+        )
 
 
 @PLACES

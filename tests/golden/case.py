@@ -1,4 +1,6 @@
-"""One recorded case: a PTX kernel for one block (or one cluster), its input bytes, and what of its output counts."""
+"""One recorded case: a PTX kernel for one block (or one cluster), its input bytes, and what of its output
+counts.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,10 @@ HEADER = """.version 9.0
 .address_size 64
 .visible .entry k(.param .align 64 .b8 map[128], .param .u64 in, .param .u64 out)
 {
-    .reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .reg .b64 %in, %out, %map; .reg .b32 %t;
-    ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.b64 %map, map; cvta.param.u64 %map, %map; mov.u32 %t, %tid.x;
+    .reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .reg .b64 %in, %out, %map;
+    .reg .b32 %t;
+    ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.b64 %map, map; cvta.param.u64 %map, %map;
+    mov.u32 %t, %tid.x;
 """
 CLUSTERS = ".explicitcluster\n.reqnctapercluster "
 KIND_OF_BYTES = {2: "b16", 4: "b32", 8: "b64"}
@@ -25,8 +29,9 @@ KIND_OF_BYTES = {2: "b16", 4: "b32", 8: "b64"}
 
 @dataclass(frozen=True)
 class Case:
-    """`ulps` is 0 where the machine must agree bit for bit; else how far its results, floats of the code `floats`, may be
-    from the chip's when it sums quickly, in units of the last place of the largest result."""
+    """`ulps` is 0 where the machine must agree bit for bit; else how far its results, floats of the code
+    `floats`, may be from the chip's when it sums quickly, in units of the last place of the largest
+    result."""
 
     name: str
     body: str
@@ -50,7 +55,9 @@ class Case:
 
     @property
     def compared(self) -> np.ndarray | slice:
-        """Which output bytes count: between the rows of a box narrower than its swizzle lies what was there before."""
+        """Which output bytes count: between the rows of a box narrower than its swizzle lies what was there
+        before.
+        """
         inner = self.tensor.box[0] * element_size(self.tensor.dtype) if self.tensor else 0
         if self.tensor is None or self.writes or inner >= self.tensor.swizzle:
             return slice(None)
@@ -61,7 +68,13 @@ class Case:
     @property
     def digest(self) -> str:
         text = " ".join(self.ptx.split())
-        form = self.tensor and (self.tensor.dtype, self.tensor.shape, self.tensor.strides, self.tensor.box, self.tensor.swizzle)
+        form = self.tensor and (
+            self.tensor.dtype,
+            self.tensor.shape,
+            self.tensor.strides,
+            self.tensor.box,
+            self.tensor.swizzle,
+        )
         return hashlib.sha256(text.encode() + self.source.tobytes() + repr(form).encode()).hexdigest()
 
 
@@ -73,7 +86,13 @@ def random_for(name: str) -> np.random.Generator:
 
 
 def lane_case(
-    name: str, text: str, sources: list[np.ndarray], outs: list[str], threads: int = 32, ulps: int = 0, floats: str = "f4"
+    name: str,
+    text: str,
+    sources: list[np.ndarray],
+    outs: list[str],
+    threads: int = 32,
+    ulps: int = 0,
+    floats: str = "f4",
 ) -> Case:
     """`text` computes d0, d1, ... from a0, a1, ...; element t of each source goes to thread t."""
     lines, offset = [], 0

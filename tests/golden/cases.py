@@ -1,4 +1,5 @@
-"""Small kernels whose results are recorded on a GPU and replayed in the machine: arithmetic, warps, matrices, tensor maps.
+"""Small kernels whose results are recorded on a GPU and replayed in the machine: arithmetic, warps, matrices,
+tensor maps.
 
 Inputs come from a fixed seed, so a recording holds outputs only, and the digest of what made them.
 """
@@ -87,7 +88,13 @@ BINARY = {
     "lop3.b32 d0, a0, a1, a0, 0x2d;": "u4",
     "dp4a.s32.u32 d0, a0, a1, a0;": "u4",
 }
-TERNARY = {"fma.rn.f32": "f4", "fma.rn.f64": "f8", "fma.rn.f16x2": "h2", "fma.rn.bf16x2": "h2", "fma.rn.ftz.f32": "f4"}
+TERNARY = {
+    "fma.rn.f32": "f4",
+    "fma.rn.f64": "f8",
+    "fma.rn.f16x2": "h2",
+    "fma.rn.bf16x2": "h2",
+    "fma.rn.ftz.f32": "f4",
+}
 
 
 def operands(form: str, number: int, random: np.random.Generator, count: int) -> list[np.ndarray]:
@@ -96,7 +103,10 @@ def operands(form: str, number: int, random: np.random.Generator, count: int) ->
     if form == "h2":
         return [(random.standard_normal(2 * count) * 8).astype("f2").view("u4") for _ in range(number)]
     found = [random.integers(0, 1 << 32, count, dtype="u8").astype("u4") for _ in range(number)]
-    return [found[0], *(np.where(np.arange(count) % 2, values, values % 40).astype("u4") for values in found[1:])]
+    return [
+        found[0],
+        *(np.where(np.arange(count) % 2, values, values % 40).astype("u4") for values in found[1:]),
+    ]
 
 
 def arithmetic() -> Iterator[Case]:
@@ -106,8 +116,14 @@ def arithmetic() -> Iterator[Case]:
         if source[0] == "f":
             data = awkward(source, count, random)
         else:
-            data = random.integers(0, 1 << 16 if source == "u2" else 1 << 32, count, dtype="u8").astype(source)
-            data = np.arange(count, dtype="u2") * 257 if "e4m3x2 d0, a0;" in text or "e5m2x2 d0, a0;" in text else data
+            data = random.integers(0, 1 << 16 if source == "u2" else 1 << 32, count, dtype="u8").astype(
+                source
+            )
+            data = (
+                np.arange(count, dtype="u2") * 257
+                if "e4m3x2 d0, a0;" in text or "e5m2x2 d0, a0;" in text
+                else data
+            )
         yield lane_case(text.split()[0], text, [data], [out], count)
     for text, form in BINARY.items():
         yield lane_case(text.rstrip(";"), text, operands(form, 2, random_for(text), count), ["u4"], count)
@@ -120,13 +136,21 @@ def arithmetic() -> Iterator[Case]:
 
 def warp_instructions() -> Iterator[Case]:
     random = random_for("warp")
-    values, by = random.integers(0, 1 << 32, 32, dtype="u8").astype("u4"), random.integers(0, 40, 32).astype("u4")
+    values, by = (
+        random.integers(0, 1 << 32, 32, dtype="u8").astype("u4"),
+        random.integers(0, 40, 32).astype("u4"),
+    )
     for mode in ("up", "down", "bfly", "idx"):
         for clamp in ("0x1f", "0x0", "0x181f", "0x1807", "0x1c03"):
             text = f"shfl.sync.{mode}.b32 d0|%p1, a0, a1, {clamp}, -1; selp.u32 d1, 1, 0, %p1;"
             yield lane_case(f"shfl {mode} {clamp}", text, [values, by], ["u4", "u4"])
     yield lane_case("match any", "match.any.sync.b32 d0, a0, -1;", [by % np.uint32(5)], ["u4"])
-    yield lane_case("match all", "match.all.sync.b32 d0|%p1, a0, -1; selp.u32 d1, 1, 0, %p1;", [by * np.uint32(0)], ["u4", "u4"])
+    yield lane_case(
+        "match all",
+        "match.all.sync.b32 d0|%p1, a0, -1; selp.u32 d1, 1, 0, %p1;",
+        [by * np.uint32(0)],
+        ["u4", "u4"],
+    )
     yield lane_case("elect", "elect.sync d0|%p1, -1; selp.u32 d1, 1, 0, %p1;", [], ["u4", "u4"])
     for operation in ("add.s32", "min.s32", "max.u32", "xor.b32"):
         yield lane_case(f"redux {operation}", f"redux.sync.{operation} d0, a0, -1;", [values], ["u4"])
@@ -138,8 +162,16 @@ MMA = [
     *((shape, "f32", kind, kind) for kind in ("f16", "bf16") for shape in ((16, 8, 8), (16, 8, 16))),
     *((shape, "f16", "f16", "f16") for shape in ((16, 8, 8), (16, 8, 16))),
     *((shape, "f32", "tf32", "tf32") for shape in ((16, 8, 4), (16, 8, 8))),
-    *((shape, "s32", a, b) for a, b in (("s8", "s8"), ("u8", "s8")) for shape in ((8, 8, 16), (16, 8, 16), (16, 8, 32))),
-    *((shape, "f32", a, b) for a, b in (("e4m3", "e4m3"), ("e5m2", "e4m3")) for shape in ((16, 8, 32), (16, 8, 16))),
+    *(
+        (shape, "s32", a, b)
+        for a, b in (("s8", "s8"), ("u8", "s8"))
+        for shape in ((8, 8, 16), (16, 8, 16), (16, 8, 32))
+    ),
+    *(
+        (shape, "f32", a, b)
+        for a, b in (("e4m3", "e4m3"), ("e5m2", "e4m3"))
+        for shape in ((16, 8, 32), (16, 8, 16))
+    ),
     ((16, 8, 32), "f16", "e4m3", "e4m3"),
     *((shape, "f64", "f64", "f64") for shape in ((8, 8, 4), (16, 8, 4), (16, 8, 8), (16, 8, 16))),
 ]
@@ -148,17 +180,27 @@ MMA = [
 def mma_case(shape: tuple[int, int, int], d: str, a: str, b: str, fill: Fill, ulps: int) -> Case:
     m, n, k = shape
     wide = 8 if d == "f64" else 4
-    counts = [m * n // 32 * (2 if d == "f16" else wide) // wide, m * k * SIZES[a] // 32 // wide, n * k * SIZES[b] // 32 // wide]
+    counts = [
+        m * n // 32 * (2 if d == "f16" else wide) // wide,
+        m * k * SIZES[a] // 32 // wide,
+        n * k * SIZES[b] // 32 // wide,
+    ]
     name = f"mma.sync.aligned.m{m}n{n}k{k}.row.col.{d}.{a}.{b}.{d}"
     random = random_for(name)
     sources = [
-        fill(kind, 32 * wide, random).view(f"u{wide}") for kind, count in ((a, counts[1]), (b, counts[2])) for _ in range(count)
+        fill(kind, 32 * wide, random).view(f"u{wide}")
+        for kind, count in ((a, counts[1]), (b, counts[2]))
+        for _ in range(count)
     ]
     zero = "0d0000000000000000" if d == "f64" else "0f00000000" if d == "f32" else "0"
     register = {"f64": "f64", "f32": "f32"}.get(d, "b32")
     lists = [
         ", ".join(f"{letter}{n}" for n in numbers)
-        for letter, numbers in (("e", range(counts[0])), ("a", range(counts[1])), ("a", range(counts[1], counts[1] + counts[2])))
+        for letter, numbers in (
+            ("e", range(counts[0])),
+            ("a", range(counts[1])),
+            ("a", range(counts[1], counts[1] + counts[2])),
+        )
     ]
     moves = " ".join(f"mov.b{8 * wide} d{n}, e{n};" for n in range(counts[0]))
     zeros = f".reg .{register} z; mov.{register} z, {zero};"
@@ -166,7 +208,12 @@ def mma_case(shape: tuple[int, int, int], d: str, a: str, b: str, fill: Fill, ul
     multiply = f"{name} {{{lists[0]}}}, {{{lists[1]}}}, {{{lists[2]}}}, {{{sums}}};"
     text = f"{zeros} .reg .{register} e<{counts[0]}>; {multiply} {moves}"
     return lane_case(
-        f"{name}{' rounding' if ulps else ''}", text, sources, [f"u{wide}"] * counts[0], ulps=ulps, floats=FLOATS.get(d, "f4")
+        f"{name}{' rounding' if ulps else ''}",
+        text,
+        sources,
+        [f"u{wide}"] * counts[0],
+        ulps=ulps,
+        floats=FLOATS.get(d, "f4"),
     )
 
 
@@ -181,18 +228,22 @@ def matrices() -> Iterator[Case]:
     for count in (1, 2, 4):
         for turned in ("", ".trans"):
             names = ", ".join(f"%r{10 + n}" for n in range(count))
-            text = f""".shared .align 128 .b8 s[512]; {copy_in} st.shared.v4.u32 [%r2], {{%r3, %r4, %r5, %r6}}; bar.sync 0;
+            text = f""".shared .align 128 .b8 s[512];
+            {copy_in} st.shared.v4.u32 [%r2], {{%r3, %r4, %r5, %r6}}; bar.sync 0;
                 ldmatrix.sync.aligned.m8n8.x{count}{turned}.shared.b16 {{{names}}}, [%r2];
                 mad.wide.u32 %rd2, %t, {4 * count}, %out;
                 {" ".join(f"st.global.u32 [%rd2+{4 * n}], %r{10 + n};" for n in range(count))}"""
             yield Case(f"ldmatrix x{count}{turned}", text, tiles, 128 * count)
             sources = ", ".join(f"%r{3 + n}" for n in range(count))
-            text = f""".shared .align 128 .b8 s[512]; {copy_in} st.shared.v4.u32 [%r2], {{%r3, %r4, %r5, %r6}}; bar.sync 0;
+            text = f""".shared .align 128 .b8 s[512];
+            {copy_in} st.shared.v4.u32 [%r2], {{%r3, %r4, %r5, %r6}}; bar.sync 0;
                 stmatrix.sync.aligned.m8n8.x{count}{turned}.shared.b16 [%r2], {{{sources}}}; bar.sync 0;
                 ld.shared.v4.u32 {{%r10, %r11, %r12, %r13}}, [%r2]; mad.wide.u32 %rd2, %t, 16, %out;
                 st.global.v4.u32 [%rd2], {{%r10, %r11, %r12, %r13}};"""
             yield Case(f"stmatrix x{count}{turned}", text, tiles, 512)
-    yield lane_case("movmatrix", "movmatrix.sync.aligned.m8n8.trans.b16 d0, a0;", [tiles[:128].view("u4")], ["u4"])
+    yield lane_case(
+        "movmatrix", "movmatrix.sync.aligned.m8n8.trans.b16 d0, a0;", [tiles[:128].view("u4")], ["u4"]
+    )
 
 
 # ---- wgmma: shared memory is full of small integers, so any descriptor reads numbers ----
@@ -218,10 +269,15 @@ def wgmma_case(
     ulps: int = 0,
     times: int = 1,
 ) -> Case:
-    """A from 0, B from 16 KiB of a 32 KiB buffer; `forms` are the swizzles of A and B. `times` products are summed."""
+    """A from 0, B from 16 KiB of a 32 KiB buffer; `forms` are the swizzles of A and B. `times` products are
+    summed.
+    """
     k = WGMMA_DEPTH[a]
     name = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b}"
-    full = f"{name} swizzles {forms} turned {turned}{' registers' if in_registers else ''}{' rounding' if ulps else ''}"
+    full = (
+        f"{name} swizzles {forms} turned"
+        f" {turned}{' registers' if in_registers else ''}{' rounding' if ulps else ''}"
+    )
     full += f" {times} times" if times > 1 else ""
     random = random_for(full)
     data = fill(a, SHARED, random)
@@ -231,7 +287,13 @@ def wgmma_case(
     sides = []
     for (atom, near, far), turn, form in zip(strides, turned, forms, strict=True):
         leading, stride = (
-            (far, atom) if turn and form else (near, 512) if not turn and not form else (16, atom) if not turn else (256, 1024)
+            (far, atom)
+            if turn and form
+            else (near, 512)
+            if not turn and not form
+            else (16, atom)
+            if not turn
+            else (256, 1024)
         )
         sides.append((leading, stride))
     count = n // (4 if d == "f16" else 2)
@@ -247,13 +309,15 @@ def wgmma_case(
         .shared .align 1024 .b8 s[{SHARED}]; .reg .{kind} e<{count}>; .reg .b32 a<4>;
         mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; mad.wide.u32 %rd1, %t, 16, %in; mov.u32 %r7, 0;
         L: ld.global.v4.u32 {{%r3, %r4, %r5, %r6}}, [%rd1]; st.shared.v4.u32 [%r2], {{%r3, %r4, %r5, %r6}};
-        add.u64 %rd1, %rd1, 2048; add.u32 %r2, %r2, 2048; add.u32 %r7, %r7, 2048; setp.lt.u32 %p1, %r7, {SHARED}; @%p1 bra L;
+        add.u64 %rd1, %rd1, 2048; add.u32 %r2, %r2, 2048; add.u32 %r7, %r7, 2048;
+        setp.lt.u32 %p1, %r7, {SHARED}; @%p1 bra L;
         mad.wide.u32 %rd1, %t, 16, %in; ld.global.v4.b32 {{a0, a1, a2, a3}}, [%rd1];
         {" ".join(f"mov.b32 e{number}, {zero};" for number in range(count))}
         fence.proxy.async; bar.sync 0; shr.u32 %r8, %r1, 4; cvt.u64.u32 %rd3, %r8; setp.eq.u32 %p2, 0, 0;
         add.u64 %rd5, %rd3, {descriptor(0, *sides[0], forms[0])};
         add.u64 %rd6, %rd3, {descriptor(SHARED // 2, *sides[1], forms[1])};
-        wgmma.fence.sync.aligned; {next_step.join([f"{name} {{{names}}}, {first}, %rd6, %p2{scales}{majors};"] * times)}
+        wgmma.fence.sync.aligned;
+        {next_step.join([f"{name} {{{names}}}, {first}, %rd6, %p2{scales}{majors};"] * times)}
         wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
         mad.wide.u32 %rd2, %t, {4 * count}, %out; {stores}"""
     return Case(full, text, data, 128 * 4 * count, 128, None, ulps, FLOATS.get(d, "f4"))
@@ -295,7 +359,8 @@ def tensor_case(
     """A box loaded into shared memory, then shared memory as it lies."""
     size = np.dtype(dtype).itemsize
     nbytes = size * int(np.prod(box))
-    room = max(nbytes // box[0] // size * swizzle, nbytes, 1024)  # a row narrower than the swizzle takes its width
+    # a row narrower than the swizzle takes its width
+    room = max(nbytes // box[0] // size * swizzle, nbytes, 1024)
     strides = tuple(int(stride) for stride in (np.cumprod(shape) * size)[:-1])
     data = random_for(name).integers(0, 256, size * int(np.prod(shape)), dtype="u1")
     text = f"""
@@ -307,7 +372,8 @@ def tensor_case(
             [%r1], [%map, {{{", ".join(map(str, corner))}}}], [%r2];
         W: bar.sync 0; L: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra L;
         mov.u32 %r4, %t;
-        C: shl.b32 %r6, %r4, 2; add.u32 %r5, %r1, %r6; ld.shared.u32 %r7, [%r5]; cvt.u64.u32 %rd2, %r6; add.u64 %rd3, %out, %rd2;
+        C: shl.b32 %r6, %r4, 2; add.u32 %r5, %r1, %r6; ld.shared.u32 %r7, [%r5]; cvt.u64.u32 %rd2, %r6;
+        add.u64 %rd3, %out, %rd2;
         st.global.u32 [%rd3], %r7; add.u32 %r4, %r4, 32; setp.lt.u32 %p3, %r4, {nbytes // 4}; @%p3 bra C;"""
     return Case(name, text, data, nbytes, 32, TensorMap(0, dtype, shape, strides, box, swizzle))
 
@@ -317,7 +383,9 @@ def tensors() -> Iterator[Case]:
         width = (swizzle or 64) // 2
         yield tensor_case(f"tma swizzle {swizzle}", "float16", (64, 48), (width, 16), (8, 4), swizzle)
         if swizzle > 32:
-            yield tensor_case(f"tma swizzle {swizzle} narrow", "float16", (64, 48), (width // 2, 16), (8, 4), swizzle)
+            yield tensor_case(
+                f"tma swizzle {swizzle} narrow", "float16", (64, 48), (width // 2, 16), (8, 4), swizzle
+            )
     yield tensor_case("tma border", "float32", (20, 10), (16, 8), (12, -3), 0)
     yield tensor_case("tma outside", "float32", (20, 10), (16, 8), (40, 0), 0)
     yield tensor_case("tma 1d", "float32", (100,), (64,), (60,), 0)
@@ -327,12 +395,27 @@ def tensors() -> Iterator[Case]:
 
 def accumulating() -> Iterator[Case]:
     """Sums that start from an accumulator of another size: it is aligned with the products."""
-    for shape, kind in (((16, 8, 16), "f16"), ((16, 8, 16), "bf16"), ((16, 8, 8), "tf32"), ((16, 8, 32), "e4m3")):
+    for shape, kind in (
+        ((16, 8, 16), "f16"),
+        ((16, 8, 16), "bf16"),
+        ((16, 8, 8), "tf32"),
+        ((16, 8, 32), "e4m3"),
+    ):
         yield accumulating_mma(shape, kind)
     for shape in ((16, 8, 4), (16, 8, 16)):
         yield accumulating_mma(shape, "f64")
     for kind in ("f16", "bf16", "tf32", "e4m3"):
-        yield wgmma_case(64, "f32", kind, kind, (128, 128), (0, 0), fill=rough, ulps=1 << 15 if kind == "e4m3" else 8, times=5)
+        yield wgmma_case(
+            64,
+            "f32",
+            kind,
+            kind,
+            (128, 128),
+            (0, 0),
+            fill=rough,
+            ulps=1 << 15 if kind == "e4m3" else 8,
+            times=5,
+        )
 
 
 def accumulating_mma(shape: tuple[int, int, int], kind: str) -> Case:
@@ -352,7 +435,10 @@ def accumulating_mma(shape: tuple[int, int, int], kind: str) -> Case:
         for to, names in (("e", [f"a{count + n}" for n in range(4)]), ("d", [f"e{n}" for n in range(4)]))
     ]
     sums = "e0, e1, e2, e3"
-    text = f".reg .{d} e<4>; {moves[0]} {name} {{{sums}}}, {{{lists[0]}}}, {{{lists[1]}}}, {{{sums}}}; {moves[1]}"
+    text = (
+        f".reg .{d} e<4>; {moves[0]} {name} {{{sums}}}, {{{lists[0]}}}, {{{lists[1]}}}, {{{sums}}};"
+        f" {moves[1]}"
+    )
     return lane_case(f"{name} accumulating", text, sources, [code] * 4, ulps=16, floats=FLOATS[d])
 
 
@@ -363,10 +449,16 @@ def integer_limits() -> Iterator[Case]:
         random = random_for(name)
         sources = [random.integers(0, 256, 128, dtype="u1").view("u4") for _ in range(6)]
         sources += [
-            (values + edge).astype("u4") for edge in (0x7FFFE000, 0x80000000) for values in random.integers(0, 8192, (2, 32))
+            (values + edge).astype("u4")
+            for edge in (0x7FFFE000, 0x80000000)
+            for values in random.integers(0, 8192, (2, 32))
         ]
-        text = f".reg .b32 e<4>; {name} {{e0, e1, e2, e3}}, {{a0, a1, a2, a3}}, {{a4, a5}}, {{a6, a7, a8, a9}}; "
-        yield lane_case(f"{name} limits", text + " ".join(f"mov.b32 d{n}, e{n};" for n in range(4)), sources, ["u4"] * 4)
+        text = (
+            f".reg .b32 e<4>; {name} {{e0, e1, e2, e3}}, {{a0, a1, a2, a3}}, {{a4, a5}}, {{a6, a7, a8, a9}}; "
+        )
+        yield lane_case(
+            f"{name} limits", text + " ".join(f"mov.b32 d{n}, e{n};" for n in range(4)), sources, ["u4"] * 4
+        )
 
 
 ATOMICS = {
@@ -390,7 +482,8 @@ def atomics() -> Iterator[Case]:
         code = "u8" if form == "f8" else "u4"
         sources = [values.view(code) for values in operands(form, 2, random_for(name), 32)]
         text = (
-            f"mad.wide.u32 %rd3, %t, {code[1]}, %in; atom.global.{name} d0, [%rd3], a1; ld.global.b{8 * int(code[1])} d1, [%rd3];"
+            f"mad.wide.u32 %rd3, %t, {code[1]}, %in; atom.global.{name} d0, [%rd3], a1;"
+            f" ld.global.b{8 * int(code[1])} d1, [%rd3];"
         )
         yield lane_case(f"atom.{name}", text, sources, [code] * 2)
 

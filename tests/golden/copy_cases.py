@@ -1,5 +1,5 @@
-"""What the copy engine writes: tensor stores and reductions, bulk reductions, copies to several blocks of a cluster; and what
-addresses of shared memory look like there."""
+"""What the copy engine writes: tensor stores and reductions, bulk reductions, copies to several blocks of a
+cluster; and what addresses of shared memory look like there."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def store_kernel(room: int, out_bytes: int, action: str) -> str:
     return f"""
         .shared .align 1024 .b8 s[{room}]; mov.u32 %r1, s; mov.u32 %r4, %t;
         A: shl.b32 %r6, %r4, 2; cvt.u64.u32 %rd2, %r6; add.u64 %rd3, %in, %rd2; add.u64 %rd4, %out, %rd2;
-        ld.global.u32 %r7, [%rd3]; st.global.u32 [%rd4], %r7; add.u32 %r4, %r4, 32; setp.lt.u32 %p3, %r4, {out_bytes // 4};
+        ld.global.u32 %r7, [%rd3]; st.global.u32 [%rd4], %r7; add.u32 %r4, %r4, 32;
+        setp.lt.u32 %p3, %r4, {out_bytes // 4};
         @%p3 bra A;
         mov.u32 %r4, %t;
         B: shl.b32 %r6, %r4, 2; cvt.u64.u32 %rd2, %r6; add.u64 %rd3, %in, %rd2; add.u32 %r5, %r1, %r6;
@@ -101,14 +102,18 @@ def multicast(mask: int) -> Case:
             [%r1], [%map, {{32, 0}}], [%r2], %mask;
         C: shl.b32 %r10, 1, %r9; and.b32 %r10, %r10, {mask}; setp.eq.u32 %p1, %r10, 0; @%p1 bra E;
         D: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra D;
-        E: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned; mad.wide.u32 %out, %r9, {room}, %out; mov.u32 %r4, %t;
-        F: shl.b32 %r6, %r4, 2; add.u32 %r5, %r1, %r6; ld.shared.u32 %r7, [%r5]; cvt.u64.u32 %rd2, %r6; add.u64 %rd3, %out, %rd2;
+        E: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
+        mad.wide.u32 %out, %r9, {room}, %out; mov.u32 %r4, %t;
+        F: shl.b32 %r6, %r4, 2; add.u32 %r5, %r1, %r6; ld.shared.u32 %r7, [%r5]; cvt.u64.u32 %rd2, %r6;
+        add.u64 %rd3, %out, %rd2;
         st.global.u32 [%rd3], %r7; add.u32 %r4, %r4, 32; setp.lt.u32 %p3, %r4, {room // 4}; @%p3 bra F;"""
     return Case(f"tma multicast {mask:02b}", text, data, 2 * room, 32, tensor, cluster=2)
 
 
 def remote() -> Case:
-    """Each of four blocks stores into its neighbour's shared memory and arrives there; ranks and addresses are shown."""
+    """Each of four blocks stores into its neighbour's shared memory and arrives there; ranks and addresses
+    are shown.
+    """
     text = """
         .shared .align 16 .b8 s[128]; .shared .align 8 .b64 m;
         mov.u32 %r1, s; mov.u32 %r2, m; mov.u32 %r9, %cluster_ctarank; setp.ne.u32 %p1, %t, 0; @%p1 bra A;
@@ -120,21 +125,36 @@ def remote() -> Case:
         mad.lo.u32 %r15, %t, 4, %r11; st.shared::cluster.u32 [%r15], %r14;
         mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%r12];
         B: mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 %p2, [%r2], 0; @!%p2 bra B;
-        mad.lo.u32 %r15, %t, 4, %r1; ld.shared.u32 %r16, [%r15]; mad.lo.u32 %r17, %r9, 32, %t; mad.wide.u32 %rd3, %r17, 4, %out;
+        mad.lo.u32 %r15, %t, 4, %r1; ld.shared.u32 %r16, [%r15]; mad.lo.u32 %r17, %r9, 32, %t;
+        mad.wide.u32 %rd3, %r17, 4, %out;
         st.global.u32 [%rd3], %r16; barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
     return Case("distributed shared memory", text, np.zeros(8, np.uint8), 512, cluster=4)
 
 
-# What each thread shows: of its own variable (%r1, generic %rd5) and the same in block `thread % 4` (%r5, %rd6); %r4 has no rank.
+# What each thread shows: of its own variable (%r1, generic %rd5) and the same in block `thread % 4` (%r5,
+# %rd6); %r4 has no rank.
 ADDRESSES = (
-    *("mov.u32 %r16, %r1;", "mov.u32 %r16, %r5;", "mapa.shared::cluster.u32 %r16, %r4, %r3;", "cvt.u32.u64 %r16, %rd5;"),
+    *(
+        "mov.u32 %r16, %r1;",
+        "mov.u32 %r16, %r5;",
+        "mapa.shared::cluster.u32 %r16, %r4, %r3;",
+        "cvt.u32.u64 %r16, %rd5;",
+    ),
     *("cvt.u32.u64 %r16, %rd6;", "cvta.to.shared.u64 %rd7, %rd6; cvt.u32.u64 %r16, %rd7;"),
     *(f"getctarank.shared::cluster.u32 %r16, {address};" for address in ("%r1", "%r4", "%r5")),
-    *(f"isspacep.{space} %p2, %rd6; selp.u32 %r16, 1, 0, %p2;" for space in ("shared", "shared::cta", "shared::cluster")),
+    *(
+        f"isspacep.{space} %p2, %rd6; selp.u32 %r16, 1, 0, %p2;"
+        for space in ("shared", "shared::cta", "shared::cluster")
+    ),
     "mapa.shared::cluster.u32 %r16, %r1, 7;",
 )
 READS = (
-    *("ld.shared.u32 %r16, [%r1];", "ld.shared.u32 %r16, [s];", "ld.u32 %r16, [%rd5];", "ld.u32 %r16, [%rd6];"),
+    *(
+        "ld.shared.u32 %r16, [%r1];",
+        "ld.shared.u32 %r16, [s];",
+        "ld.u32 %r16, [%rd5];",
+        "ld.u32 %r16, [%rd6];",
+    ),
     *(f"ld.shared::cluster.u32 %r16, [{address}];" for address in ("%r1", "%r4", "%r5")),
 )
 
@@ -145,13 +165,21 @@ def addresses(cluster: int) -> Case:
     width = 4 * len(shown)
     stores = " ".join(f"{text} st.global.u32 [%rd3+{4 * number}], %r16;" for number, text in enumerate(shown))
     text = f"""
-        .shared .align 16 .b8 s[128]; mov.u32 %r1, s; mov.u32 %r9, %cluster_ctarank; setp.ne.u32 %p1, %t, 0; @%p1 bra A;
+        .shared .align 16 .b8 s[128]; mov.u32 %r1, s; mov.u32 %r9, %cluster_ctarank; setp.ne.u32 %p1, %t, 0;
+        @%p1 bra A;
         add.u32 %r2, %r9, 100; st.shared.u32 [%r1], %r2;
         A: barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;
         and.b32 %r3, %t, 3; and.b32 %r4, %r1, 0xffffff; mapa.shared::cluster.u32 %r5, %r1, %r3;
-        cvta.shared.u64 %rd5, s; mapa.u64 %rd6, %rd5, %r3; mad.lo.u32 %r17, %r9, 32, %t; mad.wide.u32 %rd3, %r17, {width}, %out;
+        cvta.shared.u64 %rd5, s; mapa.u64 %rd6, %rd5, %r3; mad.lo.u32 %r17, %r9, 32, %t;
+        mad.wide.u32 %rd3, %r17, {width}, %out;
         {stores} barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;"""
-    return Case(f"shared addresses in a cluster of {cluster}", text, np.zeros(8, np.uint8), 32 * width * cluster, cluster=cluster)
+    return Case(
+        f"shared addresses in a cluster of {cluster}",
+        text,
+        np.zeros(8, np.uint8),
+        32 * width * cluster,
+        cluster=cluster,
+    )
 
 
 def copy_cases() -> Iterator[Case]:
@@ -159,12 +187,21 @@ def copy_cases() -> Iterator[Case]:
         width = (swizzle or 64) // 2
         yield tensor_store(f"tma store swizzle {swizzle}", "float16", (64, 32), (width, 16), (8, 4), swizzle)
     yield tensor_store("tma store border", "float32", (20, 10), (16, 8), (12, 5), 0)
-    for dtype, length, gap in (("float32", 17, 7), ("float32", 18, 2), ("float16", 17, 7), ("bfloat16", 23, 9)):
-        yield tensor_store(f"tma store row of {length} {dtype}", dtype, (length, 6), (16, 4), (16, 1), 0, "", gap)
+    for dtype, length, gap in (
+        ("float32", 17, 7),
+        ("float32", 18, 2),
+        ("float16", 17, 7),
+        ("bfloat16", 23, 9),
+    ):
+        yield tensor_store(
+            f"tma store row of {length} {dtype}", dtype, (length, 6), (16, 4), (16, 1), 0, "", gap
+        )
     yield tensor_store("tma reduce add row of 17", "float32", (17, 6), (16, 4), (16, 1), 0, "add", 7)
     yield tensor_store("tma store 4d", "float32", (8, 3, 4, 3), (4, 2, 2, 4), (4, 1, 3, 0), 0)
     for dtype, operation, kind in REDUCTIONS:
-        yield tensor_store(f"tma reduce {operation} {dtype} {kind}", dtype, (24, 9), (16, 8), (16, 2), 0, operation)
+        yield tensor_store(
+            f"tma reduce {operation} {dtype} {kind}", dtype, (24, 9), (16, 8), (16, 2), 0, operation
+        )
         yield bulk_reduction(dtype, operation, kind)
     yield from (multicast(mask) for mask in (0b10, 0b11))
     yield remote()

@@ -1,9 +1,8 @@
 """Record what the chip answers: python tests/golden/record.py [FILE]
 
-Needs an NVIDIA GPU of compute capability 9.0 and a driver that knows PTX 9.0 (release 580 or newer). Every case runs once;
-one that the driver refuses is reported and left out. Takes half a minute, after which FILE
-(tests/golden/h200.npz unless named) holds the output bytes and digest of each case.
-"""
+Needs an NVIDIA GPU of compute capability 9.0 and a driver that knows PTX 9.0 (release 580 or newer). Every
+case runs once; one that the driver refuses is reported and left out. Takes half a minute, after which FILE
+(tests/golden/h200.npz unless named) holds the output bytes and digest of each case."""
 
 from __future__ import annotations
 
@@ -33,7 +32,13 @@ def run_on_gpu(driver: Any, case: Case) -> np.ndarray:
         data = np.ascontiguousarray(case.source)
         check(driver.cuMemcpyHtoD(source, data.ctypes.data, data.nbytes), "cuMemcpyHtoD")
         check(driver.cuMemcpyHtoD(out, result.ctypes.data, result.nbytes), "cuMemcpyHtoD")
-        start(driver, check(driver.cuModuleGetFunction(module, b"k"), "cuModuleGetFunction"), case, int(source), int(out))
+        start(
+            driver,
+            check(driver.cuModuleGetFunction(module, b"k"), "cuModuleGetFunction"),
+            case,
+            int(source),
+            int(out),
+        )
         check(driver.cuMemcpyDtoH(result.ctypes.data, out, result.nbytes), "cuMemcpyDtoH")
     finally:
         driver.cuMemFree(source)
@@ -47,13 +52,17 @@ def start(driver: Any, function: Any, case: Case, source: int, out: int) -> None
     encoded = (
         bytes(128)
         if case.tensor is None
-        else encode_tensor_map(replace(case.tensor, address=(out if case.writes else source) + case.tensor.address))
+        else encode_tensor_map(
+            replace(case.tensor, address=(out if case.writes else source) + case.tensor.address)
+        )
     )
     map_bytes = (ctypes.c_char * 128).from_buffer_copy(encoded)
     pointers = ctypes.c_uint64(source), ctypes.c_uint64(out)
     parameters = (ctypes.c_void_p * 3)(*(ctypes.addressof(value) for value in (map_bytes, *pointers)))
     check(
-        driver.cuLaunchKernel(function, case.cluster, 1, 1, case.threads, 1, 1, 0, 0, ctypes.addressof(parameters), 0),
+        driver.cuLaunchKernel(
+            function, case.cluster, 1, 1, case.threads, 1, 1, 0, 0, ctypes.addressof(parameters), 0
+        ),
         f"cuLaunchKernel of {case.name}",
     )
     check(driver.cuCtxSynchronize(), f"cuCtxSynchronize after {case.name}")

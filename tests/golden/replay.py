@@ -16,16 +16,24 @@ def run_on_machine(case: Case, chip_sums: bool = True) -> np.ndarray:
     out = np.full(case.out_bytes, 0xEE, np.uint8)
     source = case.source.copy()  # atomics change it
     viewed = out if case.writes else source
-    tensor = bytes(128) if case.tensor is None else replace(case.tensor, address=viewed.ctypes.data + case.tensor.address)
+    tensor = (
+        bytes(128)
+        if case.tensor is None
+        else replace(case.tensor, address=viewed.ctypes.data + case.tensor.address)
+    )
     blocks = (case.cluster, 1, 1)
-    launch = make_launch(case.ptx, "k", blocks, (case.threads, 1, 1), {"map": tensor, "in": source, "out": out}, cluster=blocks)
+    launch = make_launch(
+        case.ptx, "k", blocks, (case.threads, 1, 1), {"map": tensor, "in": source, "out": out}, cluster=blocks
+    )
     memory = (*launch.memory, Memory("source", source.ctypes.data, source.nbytes, source))
     run(replace(launch, memory=memory), chip_sums=chip_sums)
     return out
 
 
 def distance(case: Case, mine: np.ndarray, chip: np.ndarray) -> float:
-    """0 if equal (any NaN equals any other); else in ulps of the largest result, or infinite where bits had to agree."""
+    """0 if equal (any NaN equals any other); else in ulps of the largest result, or infinite where bits had
+    to agree.
+    """
     if any(same_numbers(mine, chip, code) for code in ("u1", "f4", "f2", "f8")):
         return 0.0
     if case.ulps == 0:

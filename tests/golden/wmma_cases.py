@@ -1,4 +1,6 @@
-"""Which lane and register of a wmma fragment holds what: loads, stores and products of every type, shape and order."""
+"""Which lane and register of a wmma fragment holds what: loads, stores and products of every type, shape and
+order.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ SHAPES: dict[str, tuple[Shape, ...]] = {
     "tf32": ((16, 16, 8),),
     "f64": ((8, 8, 4),),
 }
-SUMS = {"f16": ("f32", "f16"), "bf16": ("f32",), "tf32": ("f32",), "s8": ("s32",), "u8": ("s32",), "f64": ("f64",)}
+SUMS = {
+    "f16": ("f32", "f16"),
+    "bf16": ("f32",),
+    "tf32": ("f32",),
+    "s8": ("s32",),
+    "u8": ("s32",),
+    "f64": ("f64",),
+}
 BYTES = {**SIZES, "f32": 4, "s32": 4}
 ORDERS = ("row", "col")
 
@@ -64,7 +73,9 @@ def span_of(role: str, kind: str, shape: Shape, order: str) -> int:
 
 def store_registers(letter: str, count: int, kind: str) -> str:
     wide = width(kind)
-    stores = " ".join(f"st.global.{register_type(kind)} [%rd2+{wide * n}], {letter}{n};" for n in range(count))
+    stores = " ".join(
+        f"st.global.{register_type(kind)} [%rd2+{wide * n}], {letter}{n};" for n in range(count)
+    )
     return f"mad.wide.u32 %rd2, %t, {wide * count}, %out; {stores} add.u64 %out, %out, {32 * wide * count};"
 
 
@@ -79,7 +90,9 @@ def load_text(role: str, kind: str, shape: Shape, order: str, letter: str, offse
 
 
 def load_case(role: str, kind: str, shape: Shape, order: str) -> Case:
-    """Memory counts its elements; where they do not fit a byte, the low bytes are loaded and then the high ones."""
+    """Memory counts its elements; where they do not fit a byte, the low bytes are loaded and then the high
+    ones.
+    """
     count, span = registers(role, kind, shape), span_of(role, kind, shape, order)
     numbers = np.arange(span // BYTES[kind])
     code = f"u{BYTES[kind]}"
@@ -88,7 +101,12 @@ def load_case(role: str, kind: str, shape: Shape, order: str) -> Case:
     for plane in range(len(planes)):
         text += load_text(role, kind, shape, order, "x", span * plane) + store_registers("x", count, kind)
     data = np.concatenate([plane.astype(code) for plane in planes]).view("u1")
-    return Case(f"wmma.load.{role}.{order}.{size_name(shape)}.{kind}", text, data, 32 * width(kind) * count * len(planes))
+    return Case(
+        f"wmma.load.{role}.{order}.{size_name(shape)}.{kind}",
+        text,
+        data,
+        32 * width(kind) * count * len(planes),
+    )
 
 
 def store_case(kind: str, shape: Shape, order: str) -> Case:
@@ -100,7 +118,9 @@ def store_case(kind: str, shape: Shape, order: str) -> Case:
     loads = " ".join(f"ld.global.{register_type(kind)} x{n}, [%rd1+{wide * n}];" for n in range(count))
     text = f"""{declared("x", count, kind)} mad.wide.u32 %rd1, %t, {wide * count}, %in; {loads}
         {name} [%out], {named("x", count)}, {pitch_of("d", kind, shape, order)};"""
-    return Case(name.replace(".sync.aligned", "").replace(".global", ""), text, data, span_of("d", kind, shape, order))
+    return Case(
+        name.replace(".sync.aligned", "").replace(".global", ""), text, data, span_of("d", kind, shape, order)
+    )
 
 
 def mma_name(kind: str, d: str, c: str, shape: Shape, orders: tuple[str, str]) -> str:
@@ -117,14 +137,24 @@ def register_case(kind: str, d: str, c: str, shape: Shape, orders: tuple[str, st
     for role, own, letter in roles:
         text += declared(letter, registers(role, own, shape), own)
         for number in range(registers(role, own, shape)):
-            fill = random.integers(-9, 9, 32).astype({"f32": "f4", "s32": "i4"}[own]) if own in ("f32", "s32") else None
-            sources.append((small(own, 32 * width(own), random) if fill is None else fill).view(f"u{width(own)}"))
+            fill = (
+                random.integers(-9, 9, 32).astype({"f32": "f4", "s32": "i4"}[own])
+                if own in ("f32", "s32")
+                else None
+            )
+            sources.append(
+                (small(own, 32 * width(own), random) if fill is None else fill).view(f"u{width(own)}")
+            )
             text += f"mov.b{8 * width(own)} {letter}{number}, a{place};"
             place += 1
     count = registers("d", d, shape)
     lists = ", ".join(named(letter, registers(role, own, shape)) for role, own, letter in roles)
-    text += f"{name} {named('w', count)}, {lists};" + " ".join(f"mov.b{8 * width(d)} d{n}, w{n};" for n in range(count))
-    return lane_case(f"{name} of registers", text, sources, [f"u{width(d)}"] * count, floats=FLOATS.get(d, "f4"))
+    text += f"{name} {named('w', count)}, {lists};" + " ".join(
+        f"mov.b{8 * width(d)} d{n}, w{n};" for n in range(count)
+    )
+    return lane_case(
+        f"{name} of registers", text, sources, [f"u{width(d)}"] * count, floats=FLOATS.get(d, "f4")
+    )
 
 
 def product_case(kind: str, d: str, shape: Shape, rounding: bool) -> Case:
@@ -135,19 +165,33 @@ def product_case(kind: str, d: str, shape: Shape, rounding: bool) -> Case:
     for role, own, letter, order in (("a", kind, "x", "row"), ("b", kind, "y", "col"), ("c", d, "z", "row")):
         span = span_of(role, own, shape, order)
         plain = random.standard_normal(span // 4) if rounding else random.integers(-99, 99, span // 4)
-        content = plain.astype("f4" if own == "f32" else "i4").view("u1") if own in ("f32", "s32") else fill(own, span, random)
-        text += declared(letter, registers(role, own, shape), own) + load_text(role, own, shape, order, letter, offset)
+        content = (
+            plain.astype("f4" if own == "f32" else "i4").view("u1")
+            if own in ("f32", "s32")
+            else fill(own, span, random)
+        )
+        text += declared(letter, registers(role, own, shape), own) + load_text(
+            role, own, shape, order, letter, offset
+        )
         data.append(content)
         offset += span
     lists = ", ".join(
-        named(letter, registers(role, own, shape)) for role, own, letter in (("a", kind, "x"), ("b", kind, "y"), ("c", d, "z"))
+        named(letter, registers(role, own, shape))
+        for role, own, letter in (("a", kind, "x"), ("b", kind, "y"), ("c", d, "z"))
     )
     w = named("w", registers("d", d, shape))
     text += f"{mma_name(kind, d, d, shape, ('row', 'col'))} {w}, {lists};"
     text += f"wmma.store.d.sync.aligned.row.{size_name(shape)}.global.{d} [%out], {w}, {shape[1]};"
     ulps = 16 if rounding else 0
     return Case(
-        f"{name} in memory", text, np.concatenate(data), shape[0] * shape[1] * BYTES[d], 32, None, ulps, FLOATS.get(d, "f4")
+        f"{name} in memory",
+        text,
+        np.concatenate(data),
+        shape[0] * shape[1] * BYTES[d],
+        32,
+        None,
+        ulps,
+        FLOATS.get(d, "f4"),
     )
 
 
@@ -162,6 +206,8 @@ def wmma_cases() -> Iterator[Case]:
                 yield product_case(kind, d, shape, False)
                 if d != "s32":
                     yield product_case(kind, d, shape, True)
-                yield from (register_case(kind, d, d, shape, (first, second)) for first in ORDERS for second in ORDERS)
+                yield from (
+                    register_case(kind, d, d, shape, (first, second)) for first in ORDERS for second in ORDERS
+                )
     yield register_case("f16", "f16", "f32", LARGE[0], ("row", "row"))
     yield register_case("f16", "f32", "f16", LARGE[0], ("row", "row"))

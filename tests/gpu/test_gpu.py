@@ -1,4 +1,5 @@
-"""On a GPU, with torch: every kernel at awkward sizes, every layout, streams, graphs, threads, and the other frameworks.
+"""On a GPU, with torch: every kernel at awkward sizes, every layout, streams, graphs, threads, and the other
+frameworks.
 
 Run with `pytest -m gpu`. Outputs start as NaN; `verify.judge` decides.
 """
@@ -26,7 +27,8 @@ pytestmark = pytest.mark.gpu
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX shares the GPU with torch here
 
 DTYPES = ["float16", "float32", "float64"]
-FLOAT_KERNELS = [kernel for kernel in KERNELS if "float32" in kernel.types.maths]  # test_gpu_types.py has the others
+# test_gpu_types.py has the others
+FLOAT_KERNELS = [kernel for kernel in KERNELS if "float32" in kernel.types.maths]
 TYPED = [(kernel, dtype) for kernel in FLOAT_KERNELS for dtype in DTYPES if dtype in kernel.types.maths]
 SIZES = [
     (1, 1, 1),
@@ -63,7 +65,9 @@ def named(value: Kernel | str | int) -> str:
     [(*typed, *size) for typed in TYPED for size in SIZES if takes(typed[0], *size)],
     ids=named,
 )
-def test_every_kernel_at_awkward_sizes(torch: Any, kernel: Kernel, dtype: str, m: int, n: int, k: int) -> None:
+def test_every_kernel_at_awkward_sizes(
+    torch: Any, kernel: Kernel, dtype: str, m: int, n: int, k: int
+) -> None:
     a, b = fitting(kernel, normal(torch, m, k, dtype=dtype), normal(torch, k, n, dtype=dtype))
     out = poisoned(torch, m, n, dtype=dtype)
     assert lapidist.gemm(a, b, out=out, kernel=kernel.name) is out
@@ -134,10 +138,18 @@ def test_layouts(torch: Any, dtype: str, a_layout: str, b_layout: str, out_layou
 
 @pytest.mark.parametrize(
     ("a", "b"),
-    [((3, 40, 30), (3, 30, 50)), ((3, 40, 30), (30, 50)), ((40, 30), (3, 30, 50)), ((2, 3, 40, 30), (2, 3, 30, 50)),
-     ((2, 1, 40, 30), (3, 30, 50)), ((2, 1, 3, 40, 30), (4, 1, 30, 50)), ((300, 1, 8), (300, 8, 1)),
-     ((0, 4, 5), (5, 6)), ((3, 0, 5), (5, 6))],
-)  # fmt: skip
+    [
+        ((3, 40, 30), (3, 30, 50)),
+        ((3, 40, 30), (30, 50)),
+        ((40, 30), (3, 30, 50)),
+        ((2, 3, 40, 30), (2, 3, 30, 50)),
+        ((2, 1, 40, 30), (3, 30, 50)),
+        ((2, 1, 3, 40, 30), (4, 1, 30, 50)),
+        ((300, 1, 8), (300, 8, 1)),
+        ((0, 4, 5), (5, 6)),
+        ((3, 0, 5), (5, 6)),
+    ],
+)
 def test_batches_broadcast(torch: Any, a: tuple[int, ...], b: tuple[int, ...]) -> None:
     left, right = normal(torch, *a), normal(torch, *b)
     result = lapidist.matmul(left, right)
@@ -146,7 +158,8 @@ def test_batches_broadcast(torch: Any, a: tuple[int, ...], b: tuple[int, ...]) -
 
 
 @pytest.mark.parametrize(
-    ("a", "b"), [((60,), (60, 50)), ((40, 60), (60,)), ((60,), (60,)), ((2, 40, 60), (60,)), ((60,), (2, 60, 50))]
+    ("a", "b"),
+    [((60,), (60, 50)), ((40, 60), (60,)), ((60,), (60,)), ((2, 40, 60), (60,)), ((60,), (2, 60, 50))],
 )
 def test_vectors(torch: Any, a: tuple[int, ...], b: tuple[int, ...]) -> None:
     left, right = whole(torch, "float32", *a), whole(torch, "float32", *b)
@@ -214,10 +227,16 @@ def test_a_plan_refuses_another_geometry(torch: Any) -> None:
     plan.execute(a, b)
     plan.execute(a, b)  # the short way now
     out = poisoned(torch, 200, 300)
-    others = [(a[:100], b), (a, normal(torch, 300, 100).T), (a.double(), b.double()), (normal(torch, 200, 101)[:, 1:], b)]
+    others = [
+        (a[:100], b),
+        (a, normal(torch, 300, 100).T),
+        (a.double(), b.double()),
+        (normal(torch, 200, 101)[:, 1:], b),
+    ]
     for left, right in others:
         with pytest.raises(
-            lapidist.LapidistError, match=r"must have the geometry that was planned|out: must have shape|element type"
+            lapidist.LapidistError,
+            match=r"must have the geometry that was planned|out: must have shape|element type",
         ):
             plan.execute(left, right, None, out)
     assert out.isnan().all()
@@ -289,7 +308,10 @@ def test_many_threads(torch: Any) -> None:
         generator = torch.Generator("cuda").manual_seed(seed)
         with torch.cuda.stream(torch.cuda.Stream()):
             for _ in range(40):
-                a, b = (torch.randn(*shape, device="cuda", generator=generator) for shape in ((150, 120), (120, 170)))
+                a, b = (
+                    torch.randn(*shape, device="cuda", generator=generator)
+                    for shape in ((150, 120), (120, 170))
+                )
                 out = torch.full((150, 170), float("nan"), device="cuda")
                 plan.execute(a, b, None, out)
                 verdict = judge(out, a, b, alpha=1.5)
@@ -337,7 +359,10 @@ def test_host_arrays_on_the_gpu(rng: np.random.Generator, dtype: str) -> None:
 def test_cupy(torch: Any) -> None:
     import cupy
 
-    a, b = cupy.random.standard_normal((90, 70)).astype("float32"), cupy.random.standard_normal((70, 110)).astype("float32")
+    a, b = (
+        cupy.random.standard_normal((90, 70)).astype("float32"),
+        cupy.random.standard_normal((70, 110)).astype("float32"),
+    )
     result = lapidist.matmul(a, b)
     assert isinstance(result, cupy.ndarray)
     assert judge(result.get(), a.get(), b.get()).ok
@@ -393,7 +418,9 @@ def test_gpu_arrays_stay_on_the_gpu(torch: Any, device: str) -> None:
 
 def test_a_gpu_that_is_not_there(torch: Any) -> None:
     count = torch.cuda.device_count()
-    with pytest.raises(lapidist.DeviceError, match=f"device: GPU {count} was asked for, but the driver sees {count}"):
+    with pytest.raises(
+        lapidist.DeviceError, match=f"device: GPU {count} was asked for, but the driver sees {count}"
+    ):
         lapidist.matmul(np.ones((4, 4), np.float32), np.ones((4, 4), np.float32), device=count)
 
 

@@ -1,4 +1,6 @@
-"""On a GPU: batches whose matrices have indices of their own, permuted outputs in batches, workspaces of array batches."""
+"""On a GPU: batches whose matrices have indices of their own, permuted outputs in batches, workspaces of
+array batches.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from on_gpu import normal
 
 pytestmark = pytest.mark.gpu
 
-FAMILIES = [("simt", "float32"), ("simt", "float16"), ("mma", "float16"), ("mma", "bfloat16"), ("mma", "float64")]
+FAMILIES = [
+    ("simt", "float32"),
+    ("simt", "float16"),
+    ("mma", "float16"),
+    ("mma", "bfloat16"),
+    ("mma", "float64"),
+]
 
 
 @pytest.mark.parametrize("split_k", [1, 3])
@@ -25,7 +33,8 @@ def test_each_matrix_has_its_own_indices(torch: Any, kernel: str, dtype: str, sp
     out = torch.full((7, 200, 110), float("nan"), device="cuda", dtype=a.dtype)
     asked: dict[str, Any] = {"gather_a": rows, "scatter_d": to, "kernel": kernel, "split_k": split_k}
     lapidist.gemm(a, b, out=out, check_indices=True, **asked)
-    plan = lapidist.plan(a, b, out=out, **asked)  # without a look at all indices, which a capture would forbid
+    # without a look at all indices, which a capture would forbid
+    plan = lapidist.plan(a, b, out=out, **asked)
     scattered = torch.stack([matrix[own] for matrix, own in zip(out, to, strict=True)])
     assert judge(scattered, a[rows], b).ok
     assert torch.isnan(out).sum() == 7 * 70 * 110
@@ -40,7 +49,9 @@ def test_each_matrix_has_its_own_indices(torch: Any, kernel: str, dtype: str, sp
 
 
 def test_permuted_outputs_in_batches(torch: Any) -> None:
-    """Batch x tokens x heads to batch x heads x tokens, with shared weights: groups of rows are not stacked."""
+    """Batch x tokens x heads to batch x heads x tokens, with shared weights: groups of rows are not
+    stacked.
+    """
     a, b = normal(torch, 3, 6 * 80, 300), normal(torch, 300, 5 * 64)
     out = torch.full((3, 6, 5, 80, 64), float("nan"), device="cuda").permute(0, 1, 3, 2, 4)
     lapidist.gemm(a, b, out=out, permuted=True)
@@ -49,13 +60,17 @@ def test_permuted_outputs_in_batches(torch: Any) -> None:
 
 @pytest.mark.parametrize("kernel", ["simt", "mma"])
 def test_array_batches_with_workspaces_on_two_streams(torch: Any, kernel: str) -> None:
-    """Launches overlap; then a graph of one of them is replayed beside the other. Flags are zero again afterwards."""
+    """Launches overlap; then a graph of one of them is replayed beside the other. Flags are zero again
+    afterwards.
+    """
     a, b = ([normal(torch, *shape, dtype="float16") for _ in range(70)] for shape in ((60, 900), (900, 90)))
     asked: dict[str, Any] = {"mode": "array", "kernel": kernel, "split_k": 4, "reduction": "turnstile"}
     needed = lapidist.plan(a, b, **asked).workspace_bytes
     spaces = [torch.zeros(needed, dtype=torch.uint8, device="cuda") for _ in range(2)]
     outs = [[torch.full_like(x[:, :1].expand(60, 90), float("nan")).contiguous() for x in a] for _ in spaces]
-    plans = [lapidist.plan(a, b, out=out, workspace=own, **asked) for own, out in zip(spaces, outs, strict=True)]
+    plans = [
+        lapidist.plan(a, b, out=out, workspace=own, **asked) for own, out in zip(spaces, outs, strict=True)
+    ]
     streams = [torch.cuda.Stream() for _ in plans]
     torch.cuda.synchronize()
     for _ in range(20):

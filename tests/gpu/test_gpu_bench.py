@@ -75,7 +75,9 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
             return lambda index: None
 
     with Stage(0, replace(BURST, rounds=1)) as stage:
-        _, wrong = stage.measure(Case(64, 64, 64), (Vendor(stage.framework, "float32"), Lazy(None, "float32")))
+        _, wrong = stage.measure(
+            Case(64, 64, 64), (Vendor(stage.framework, "float32"), Lazy(None, "float32"))
+        )
     assert not wrong.ok
     assert wrong.seconds is None
     assert "wrong result" in (wrong.error or "")

@@ -16,9 +16,13 @@ from on_gpu import fresh, normal, poisoned
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("form", ["new", "out", "out by columns", "in place", "c", "c and out", "vectors", "batch"])
+@pytest.mark.parametrize(
+    "form", ["new", "out", "out by columns", "in place", "c", "c and out", "vectors", "batch"]
+)
 def test_every_form_again_and_again(torch: Any, form: str) -> None:
-    """Three turns: the long way, and twice the short one; with new memory each time, and numbers that change."""
+    """Three turns: the long way, and twice the short one; with new memory each time, and numbers that
+    change.
+    """
     for _ in range(3):
         a, b = normal(torch, 40, 72), normal(torch, 72, 24)
         if form == "batch":
@@ -49,7 +53,14 @@ def test_every_form_again_and_again(torch: Any, form: str) -> None:
 def test_layouts_types_and_alignments_by_turns(torch: Any) -> None:
     """What one call was prepared for does not serve the next one of other strides, types or addresses."""
     x = normal(torch, 48, 48)
-    kinds = [x, x.T, x.half(), x.bfloat16(), normal(torch, 48, 49)[:, 1:], normal(torch, 48 * 48 + 1)[1:].view(48, 48)]
+    kinds = [
+        x,
+        x.T,
+        x.half(),
+        x.bfloat16(),
+        normal(torch, 48, 49)[:, 1:],
+        normal(torch, 48 * 48 + 1)[1:].view(48, 48),
+    ]
     for _ in range(3):
         for a in kinds:
             for b in (a, a.T):
@@ -168,7 +179,11 @@ def test_cupy_again_and_again(torch: Any) -> None:
     for _ in range(3):
         a, b = cupy.random.randn(40, 24, dtype="float32"), cupy.random.randn(24, 32, dtype="float32")
         out = cupy.full((40, 32), cupy.nan, dtype="float32")
-        for made in (lapidist.matmul(a, b), lapidist.matmul(a, b, out=out), lapidist.gemm(a, b, out, beta=0.0, out=out)):
+        for made in (
+            lapidist.matmul(a, b),
+            lapidist.matmul(a, b, out=out),
+            lapidist.gemm(a, b, out, beta=0.0, out=out),
+        ):
             assert judge(torch.from_dlpack(made), torch.from_dlpack(a), torch.from_dlpack(b)).ok
         with pytest.raises(StrideError, match="out: must not overlap a"):
             lapidist.matmul(a[:, :24], b[:, :24], out=a)

@@ -1,4 +1,6 @@
-"""einsum and tensordot on a GPU: views of the caller's memory, outputs of any strides, the framework's stream."""
+"""einsum and tensordot on a GPU: views of the caller's memory, outputs of any strides, the framework's
+stream.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from lapidist.errors import ArgumentError
 from on_gpu import poisoned, whole
 
 pytestmark = pytest.mark.gpu
-SPECS = ["ij,jk->ki", "bqhd,bkhd->bhqk", "bhqk,bkhd->bqhd", "...ij,...jk->...ik", "abij,cdji->cabd", "i,j->ji", "ij,ij->"]
+SPECS = [
+    "ij,jk->ki",
+    "bqhd,bkhd->bhqk",
+    "bhqk,bkhd->bqhd",
+    "...ij,...jk->...ik",
+    "abij,cdji->cabd",
+    "i,j->ji",
+    "ij,ij->",
+]
 SIZES = dict(zip("abcdhijkq", (2, 3, 2, 40, 3, 50, 64, 72, 56), strict=True))
 
 
@@ -29,7 +39,9 @@ def test_einsum_is_torchs(torch: Any, spec: str, math: str) -> None:
     assert torch.equal(result.double(), expected)
     for step in (1, 2):  # a corner, and gaps along all dimensions: neither is a matrix that kernels write
         base = torch.full([2 * size for size in expected.shape], torch.nan, dtype=result.dtype, device="cuda")
-        out = base[tuple(slice(None, size * step, step) for size in expected.shape)] if expected.ndim else base
+        out = (
+            base[tuple(slice(None, size * step, step) for size in expected.shape)] if expected.ndim else base
+        )
         assert lapidist.einsum(spec, a, b, out=out) is out
         assert torch.equal(out.double(), expected)
 
@@ -53,7 +65,11 @@ def test_copies_are_made_on_the_frameworks_stream(torch: Any) -> None:
 
 
 def test_views_can_be_captured_in_a_graph(torch: Any) -> None:
-    a, b, out = whole(torch, "float32", 2, 50, 3, 64), whole(torch, "float32", 2, 40, 3, 64), poisoned(torch, 2, 3, 50, 40)
+    a, b, out = (
+        whole(torch, "float32", 2, 50, 3, 64),
+        whole(torch, "float32", 2, 40, 3, 64),
+        poisoned(torch, 2, 3, 50, 40),
+    )
     lapidist.einsum("bqhd,bkhd->bhqk", a, b, out=out)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

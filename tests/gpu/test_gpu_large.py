@@ -1,4 +1,6 @@
-"""On a GPU: operands and results of wgmma with more than 2^31 elements, aligned and not, whose ends lie beyond 32 bits."""
+"""On a GPU: operands and results of wgmma with more than 2^31 elements, aligned and not, whose ends lie
+beyond 32 bits.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def _room(torch: Any) -> Any:
     with (Path(tempfile.gettempdir()) / "lapidist-large.lock").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         free = torch.cuda.mem_get_info()[0]
-        assert free >= 24 << 30, f"{free >> 30} GB of GPU memory are free: run the others with -m 'gpu and not large'"
+        assert free >= 24 << 30, (
+            f"{free >> 30} GB of GPU memory are free: run the others with -m 'gpu and not large'"
+        )
         yield
         torch.cuda.empty_cache()
 
@@ -43,7 +47,9 @@ def small(torch: Any, *shape: int) -> Any:
 @pytest.mark.parametrize("columns", [False, True], ids=["rows", "columns"])
 @pytest.mark.parametrize("odd", [0, 1], ids=["aligned", "packed"])
 def test_of_a_and_of_b(torch: Any, odd: int, columns: bool) -> None:
-    """B = A': the same memory, and each the longest that there is, along m, n and, by columns, from line to line of k."""
+    """B = A': the same memory, and each the longest that there is, along m, n and, by columns, from line to
+    line of k.
+    """
     a = large(torch, odd, columns)
     other = small(torch, a.shape[1], 24)
     plan = lapidist.plan(a, other, kernel="wgmma")

@@ -1,4 +1,6 @@
-"""On a GPU: launches that start beside the last one read what it wrote, and write where it read, as if it had ended first."""
+"""On a GPU: launches that start beside the last one read what it wrote, and write where it read, as if it had
+ended first.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,9 @@ WAYS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("m", [5, 64, 300])
 @pytest.mark.parametrize("way", WAYS, ids=str)
 def test_a_chain_in_two_buffers(torch: Any, way: dict[str, Any], m: int, n: int) -> None:
-    """Each product reads the buffer that the last one wrote and overwrites the one that it read: the same bits as one at a time,
-    on a stream and in a graph. Where operands are packed, all blocks of a launch meet as well."""
+    """Each product reads the buffer that the last one wrote and overwrites the one that it read: the same
+    bits as one at a time, on a stream and in a graph. Where operands are packed, all blocks of a launch meet
+    as well."""
     start = torch.randn(m, n, device="cuda").half()
     weights = [(torch.randn(n, n, device="cuda") / n**0.5).half() for _ in range(3)]
     buffers = torch.empty_like(start), torch.empty_like(start)
@@ -59,7 +62,9 @@ def test_a_chain_in_two_buffers(torch: Any, way: dict[str, Any], m: int, n: int)
 
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 def test_weights_that_the_launch_ahead_writes(torch: Any, layout: str) -> None:
-    """Of few rows, weights go to the L2 before the launch ahead has ended: what it writes until then must be multiplied."""
+    """Of few rows, weights go to the L2 before the launch ahead has ended: what it writes until then must be
+    multiplied.
+    """
     n, rounds = 8192, 6
     x = torch.randn(16, n, device="cuda").half()
     left, right = (torch.randn(rounds, n, 64, device="cuda").half() for _ in range(2))
@@ -90,7 +95,10 @@ def test_weights_that_the_launch_ahead_writes(torch: Any, layout: str) -> None:
 
 def test_between_kernels_of_others(torch: Any) -> None:
     """torch's kernels before and after know nothing of launches that overlap."""
-    x, weights = torch.randn(32, 2048, device="cuda").half(), (torch.randn(2048, 2048, device="cuda") / 45).half()
+    x, weights = (
+        torch.randn(32, 2048, device="cuda").half(),
+        (torch.randn(2048, 2048, device="cuda") / 45).half(),
+    )
     out, total = torch.empty_like(x), torch.zeros(32, 2048, device="cuda")
     plan = lapidist.plan(x, weights, out=out, kernel="wgmma")
     wanted = torch.zeros_like(total)

@@ -1,5 +1,5 @@
-"""On a GPU: operands whose rows do not start on 16 bytes, packed by blocks that wait for each other; launch after launch, on
-several streams at once, in graphs."""
+"""On a GPU: operands whose rows do not start on 16 bytes, packed by blocks that wait for each other; launch
+after launch, on several streams at once, in graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ import lapidist
 pytestmark = pytest.mark.gpu
 
 # One block of work or many, a tile's peers in a cluster, lines of less than a piece and of many chunks.
-EXTENTS = [(305, 182, 3422), (131, 77, 135), (1001, 514, 65), (9, 2001, 1003), (2763, 1353, 259), (4099, 67, 9), (64, 3, 5)]
+EXTENTS = [
+    (305, 182, 3422),
+    (131, 77, 135),
+    (1001, 514, 65),
+    (9, 2001, 1003),
+    (2763, 1353, 259),
+    (4099, 67, 9),
+    (64, 3, 5),
+]
 
 
 def lines(torch: Any, rows: int, cols: int, dtype: str, by_rows: bool, gap: int) -> Any:
@@ -22,10 +30,14 @@ def lines(torch: Any, rows: int, cols: int, dtype: str, by_rows: bool, gap: int)
     return values if by_rows else values.T
 
 
-@pytest.mark.parametrize("layouts", [(True, True), (True, False), (False, True), (False, False)], ids=["rr", "rc", "cr", "cc"])
+@pytest.mark.parametrize(
+    "layouts", [(True, True), (True, False), (False, True), (False, False)], ids=["rr", "rc", "cr", "cc"]
+)
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 @pytest.mark.parametrize("extents", EXTENTS, ids=str)
-def test_lines_that_start_anywhere(torch: Any, extents: tuple[int, int, int], dtype: str, layouts: tuple[bool, bool]) -> None:
+def test_lines_that_start_anywhere(
+    torch: Any, extents: tuple[int, int, int], dtype: str, layouts: tuple[bool, bool]
+) -> None:
     m, n, k = extents
     for gap in (0, 1, 5):
         a, b = lines(torch, m, k, dtype, layouts[0], gap), lines(torch, k, n, dtype, layouts[1], gap)
@@ -34,8 +46,8 @@ def test_lines_that_start_anywhere(torch: Any, extents: tuple[int, int, int], dt
 
 
 def test_launch_after_launch_on_streams_and_in_graphs(torch: Any) -> None:
-    """Each stream and each graph has a workspace of its own, whose flags every launch leaves as it found them. Its blocks meet
-    whatever other streams want, the more urgent ones too."""
+    """Each stream and each graph has a workspace of its own, whose flags every launch leaves as it found
+    them. Its blocks meet whatever other streams want, the more urgent ones too."""
     streams = [torch.cuda.Stream(priority=priority) for priority in (0, -1, 0)]
     plans, products, graphs = [], [], []
     for m, n, k in EXTENTS:

@@ -1,4 +1,6 @@
-"""On a GPU, with torch: 8-bit floats with factors in every form, promoted sums, pairs of types; and batches that are packed."""
+"""On a GPU, with torch: 8-bit floats with factors in every form, promoted sums, pairs of types; and batches
+that are packed.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def on_gpu(torch: Any, scale: Any) -> Any:
 @pytest.mark.parametrize("kernel", ["wgmma", "mma"])
 @pytest.mark.parametrize("output", ["float32", "bfloat16"])
 @pytest.mark.parametrize(("a_form", "b_form"), PAIRS)
-def test_every_form(torch: Any, rng: np.random.Generator, a_form: str, b_form: str, output: str, kernel: str) -> None:
+def test_every_form(
+    torch: Any, rng: np.random.Generator, a_form: str, b_form: str, output: str, kernel: str
+) -> None:
     for left, right in (FP8, FP8[::-1]):
         a, b = normal(torch, M, K, dtype=left), normal(torch, N, K, dtype=right).T
         scales = {
@@ -35,7 +39,9 @@ def test_every_form(torch: Any, rng: np.random.Generator, a_form: str, b_form: s
             "scale_b": on_gpu(torch, factors(rng, b_form, N, K, of_b=True)),
         }
         d = lapidist.gemm(a, b, out_dtype=output, kernel=kernel, **scales)
-        assert judge(d, a, b, promoted={a_form, b_form} & {"strips", "squares"} != set(), unit=kernel, **scales).ok
+        assert judge(
+            d, a, b, promoted={a_form, b_form} & {"strips", "squares"} != set(), unit=kernel, **scales
+        ).ok
 
 
 TILES = [config for config, _ in WGMMA_FAMILY.configs_for(FP8[0])]
@@ -43,7 +49,9 @@ TILES = [config for config, _ in WGMMA_FAMILY.configs_for(FP8[0])]
 
 @pytest.mark.parametrize("config", TILES, ids=str)
 def test_every_tile(torch: Any, rng: np.random.Generator, config: Any) -> None:
-    """Those with registers for two sets of sums, shared memory for factors, and two of these along a row; the others refuse."""
+    """Those with registers for two sets of sums, shared memory for factors, and two of these along a row; the
+    others refuse.
+    """
     a, b = normal(torch, M, K, dtype=FP8[0]), normal(torch, N, K, dtype=FP8[0]).T
     scales = {
         "scale_a": on_gpu(torch, factors(rng, "strips", M, K)),
@@ -64,13 +72,20 @@ def test_every_tile(torch: Any, rng: np.random.Generator, config: Any) -> None:
 @pytest.mark.parametrize("sharing", [{}, {"split_k": 3}, {"schedule": "stream_k"}], ids=str)
 @pytest.mark.parametrize("config", [config for config, _ in MMA_FAMILY.configs_for(FP8[0])], ids=str)
 @pytest.mark.parametrize("layouts", ["rr", "cr", "cc", "ss"])
-def test_every_tile_of_mma(torch: Any, rng: np.random.Generator, config: Any, layouts: str, sharing: dict[str, Any]) -> None:
-    """With C, in every layout, lines on 16 bytes and (strided) elsewhere; those with too few registers promote nothing."""
+def test_every_tile_of_mma(
+    torch: Any, rng: np.random.Generator, config: Any, layouts: str, sharing: dict[str, Any]
+) -> None:
+    """With C, in every layout, lines on 16 bytes and (strided) elsewhere; those with too few registers
+    promote nothing.
+    """
     fits = config.wm * config.wn <= PROMOTED_SUMS
     forms = ("strips", "squares") if fits else ("lines", "line")
     a, b = (normal(torch, 2 * rows, 2 * cols, dtype=FP8[0])[::2, ::2] for rows, cols in ((M, K), (K, N)))
     if layouts != "ss":
-        a, b = (laid_out(each.contiguous(), {"r": "row", "c": "col"}[by]) for each, by in zip((a, b), layouts, strict=True))
+        a, b = (
+            laid_out(each.contiguous(), {"r": "row", "c": "col"}[by])
+            for each, by in zip((a, b), layouts, strict=True)
+        )
     scales = {
         "scale_a": on_gpu(torch, factors(rng, forms[0], M, K)),
         "scale_b": on_gpu(torch, factors(rng, forms[1], N, K, of_b=True)),
@@ -91,16 +106,23 @@ def test_what_wgmma_refuses_is_multiplied_by_mma(torch: Any, rng: np.random.Gene
 
 def test_promotion_keeps_what_the_tensor_core_loses(torch: Any) -> None:
     a, b = (torch.rand(*shape, device="cuda").to(torch.float8_e4m3fn) for shape in ((256, 8192), (256, 8192)))
-    kept, promoted = (lapidist.gemm(a, b.T, promote=each, kernel="wgmma", schedule="data_parallel") for each in (False, True))
+    kept, promoted = (
+        lapidist.gemm(a, b.T, promote=each, kernel="wgmma", schedule="data_parallel")
+        for each in (False, True)
+    )
     assert judge(promoted, a, b.T, promoted=True, unit="wgmma").ok
     assert not judge(kept, a, b.T, promoted=True, unit="wgmma").ok  # 1.9 times the bound on an H200
 
 
 @pytest.mark.parametrize("kernel", [None, "mma"])
-def test_in_a_graph_with_factors_that_change(torch: Any, rng: np.random.Generator, kernel: str | None) -> None:
+def test_in_a_graph_with_factors_that_change(
+    torch: Any, rng: np.random.Generator, kernel: str | None
+) -> None:
     a, b = normal(torch, M, K, dtype=FP8[0]), normal(torch, N, K, dtype=FP8[0]).T
-    scale_a, scale_b = (on_gpu(torch, factors(rng, form, size, K, of_b)) for form, size, of_b in
-                        (("strips", M, False), ("squares", N, True)))  # fmt: skip
+    scale_a, scale_b = (
+        on_gpu(torch, factors(rng, form, size, K, of_b))
+        for form, size, of_b in (("strips", M, False), ("squares", N, True))
+    )
     out = torch.empty(M, N, device="cuda", dtype=torch.bfloat16)
     plan = lapidist.plan(a, b, out=out, scale_a=scale_a, scale_b=scale_b, kernel=kernel)
     plan.execute(a, b, out=out)
@@ -118,7 +140,10 @@ def test_a_prepared_product_takes_other_factors(torch: Any, rng: np.random.Gener
     a, b = normal(torch, 130, K, dtype=FP8[0]), normal(torch, 96, K, dtype=FP8[1]).T
     out = torch.empty(96, 130, device="cuda").T  # as D' = B' A'
     for form in ("strips", "strips", "line", "line", "number"):
-        scale_a, scale_b = on_gpu(torch, factors(rng, form, 130, K)), on_gpu(torch, factors(rng, "squares", 96, K, of_b=True))
+        scale_a, scale_b = (
+            on_gpu(torch, factors(rng, form, 130, K)),
+            on_gpu(torch, factors(rng, "squares", 96, K, of_b=True)),
+        )
         for d in (
             lapidist.matmul(a, b, scale_a=scale_a, scale_b=scale_b),
             lapidist.gemm(a, b, scale_a=scale_a, scale_b=scale_b, out=out),

@@ -1,4 +1,6 @@
-"""On a GPU: shared tiles, workspaces and modes, with every type and layout, again and again, on streams and in graphs."""
+"""On a GPU: shared tiles, workspaces and modes, with every type and layout, again and again, on streams and
+in graphs.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from on_gpu import normal, poisoned
 
 pytestmark = pytest.mark.gpu
 
-FAMILIES = [(kernel, dtype) for kernel in ("simt", "mma") for dtype in ("float16", "float32", "float64", "bfloat16")]
+FAMILIES = [
+    (kernel, dtype) for kernel in ("simt", "mma") for dtype in ("float16", "float32", "float64", "bfloat16")
+]
 FAMILIES = [pair for pair in FAMILIES if pair not in (("simt", "bfloat16"), ("mma", "float32"))]
 WAYS = [
     {"split_k": 3},
@@ -54,7 +58,10 @@ def test_layouts(torch: Any, kernel: str, way: dict[str, Any], layouts: str) -> 
     def laid(matrix: Any, letter: str) -> Any:
         return matrix if letter == "r" else matrix.T.contiguous().T
 
-    a, b = laid(normal(torch, 203, 517, dtype="float16"), layouts[0]), laid(normal(torch, 517, 331, dtype="float16"), layouts[1])
+    a, b = (
+        laid(normal(torch, 203, 517, dtype="float16"), layouts[0]),
+        laid(normal(torch, 517, 331, dtype="float16"), layouts[1]),
+    )
     out = laid(poisoned(torch, 203, 331, dtype="float16"), layouts[2])
     lapidist.gemm(a, b, out=out, kernel=kernel, **way)
     assert judge(out, a, b).ok
@@ -84,7 +91,9 @@ def test_a_thousand_launches_back_to_back(torch: Any, way: dict[str, Any]) -> No
 
 def test_streams_have_workspaces_of_their_own(torch: Any) -> None:
     streams = [torch.cuda.Stream() for _ in range(4)]
-    inputs = [(normal(torch, 256, 1500), normal(torch, 1500, 256), poisoned(torch, 256, 256)) for _ in streams]
+    inputs = [
+        (normal(torch, 256, 1500), normal(torch, 1500, 256), poisoned(torch, 256, 256)) for _ in streams
+    ]
     plan = lapidist.plan(*inputs[0][:2], kernel="simt", split_k=6, reduction="turnstile")
     torch.cuda.synchronize()
     for _ in range(100):
@@ -153,7 +162,9 @@ def test_memory_stays_flat(torch: Any) -> None:
 @pytest.mark.parametrize("way", [{}, {"split_k": 3}], ids=words)
 @pytest.mark.parametrize("out_layout", ["row", "col"])
 @pytest.mark.parametrize(("kernel", "dtype"), FAMILIES)
-def test_rows_are_gathered_and_scattered(torch: Any, kernel: str, dtype: str, out_layout: str, way: dict[str, Any]) -> None:
+def test_rows_are_gathered_and_scattered(
+    torch: Any, kernel: str, dtype: str, out_layout: str, way: dict[str, Any]
+) -> None:
     a, b = normal(torch, 900, 320, dtype=dtype), normal(torch, 320, 700, dtype=dtype)
     rows, cols = torch.randint(0, 900, (333,), device="cuda"), torch.randint(0, 700, (250,), device="cuda")
     to = torch.randperm(600, device="cuda")[:333]
@@ -178,7 +189,11 @@ def test_outputs_are_permuted(torch: Any) -> None:
 
 def test_scalars_are_read_when_the_kernel_runs(torch: Any) -> None:
     a, b, c = normal(torch, 90, 300), normal(torch, 300, 70), normal(torch, 90, 70)
-    alpha, beta, out = torch.tensor(2.0, device="cuda"), torch.tensor([0.5], device="cuda"), poisoned(torch, 90, 70)
+    alpha, beta, out = (
+        torch.tensor(2.0, device="cuda"),
+        torch.tensor([0.5], device="cuda"),
+        poisoned(torch, 90, 70),
+    )
     plan = lapidist.plan(a, b, c, alpha=alpha, beta=beta, out=out)
     for value in (2.0, -3.0):
         alpha.fill_(value)
@@ -213,10 +228,14 @@ def test_addresses_in_device_memory(torch: Any, kernel: str, dtype: str, split_k
         addresses = torch.tensor([matrix.data_ptr() for matrix in matrices], device="cuda")
         return lapidist.Pointers(addresses, tuple(matrices[0].shape), dtype, alignment=16)
 
-    a, b, c = ([normal(torch, *shape, dtype=dtype) for _ in range(300)] for shape in ((60, 200), (200, 88), (60, 88)))
+    a, b, c = (
+        [normal(torch, *shape, dtype=dtype) for _ in range(300)] for shape in ((60, 200), (200, 88), (60, 88))
+    )
     out = [poisoned(torch, 60, 88, dtype=dtype) for _ in a]
     given = [listed(matrices) for matrices in (a, b, c, out)]
-    plan = lapidist.plan(*given[:3], out=given[3], alpha=0.5, beta=2.0, mode="array", kernel=kernel, split_k=split_k)
+    plan = lapidist.plan(
+        *given[:3], out=given[3], alpha=0.5, beta=2.0, mode="array", kernel=kernel, split_k=split_k
+    )
     plan.execute(*given)
     assert all(judge(d, x, y, z, 0.5, 2.0).ok for d, x, y, z in zip(out, a, b, c, strict=True))
     torch.cuda.synchronize()

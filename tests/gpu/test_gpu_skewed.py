@@ -1,4 +1,6 @@
-"""On a GPU: rows of A that start anywhere, shifted on their way through registers: every place inside of 16 bytes, exactly."""
+"""On a GPU: rows of A that start anywhere, shifted on their way through registers: every place inside of 16
+bytes, exactly.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from on_gpu import check_on_streams_and_in_graphs, whole
 
 pytestmark = pytest.mark.gpu
 OWN = [config for config, _ in WGMMA_FAMILY.configs_for("bfloat16") if config.skewed]
-MORE = [tile("bfloat16", bm, bn, 3, cluster, skewed=True) for bm, bn in ((64, 48), (128, 80)) for cluster in CLUSTERS]
+MORE = [
+    tile("bfloat16", bm, bn, 3, cluster, skewed=True)
+    for bm, bn in ((64, 48), (128, 80))
+    for cluster in CLUSTERS
+]
 PITCHES = (1003, 1002, 1004, 1008)  # eight places of a row inside of 16 bytes, four, two, one
 NAN = float("nan")
 
@@ -30,9 +36,13 @@ def rows_from(values: Any, first: int, pitch: int) -> Any:
     return full[:, :cols]
 
 
-def operands(torch: Any, m: int, n: int, k: int, first: int, pitch: int, dtype: str = "bfloat16") -> tuple[Any, Any]:
+def operands(
+    torch: Any, m: int, n: int, k: int, first: int, pitch: int, dtype: str = "bfloat16"
+) -> tuple[Any, Any]:
     """Numbers so small that no sum is beyond what 8 bits hold."""
-    return rows_from(whole(torch, dtype, m, k).clamp(-1, 1), first, pitch), whole(torch, dtype, k, n).clamp(0, 1)
+    return rows_from(whole(torch, dtype, m, k).clamp(-1, 1), first, pitch), whole(torch, dtype, k, n).clamp(
+        0, 1
+    )
 
 
 def between(torch: Any, m: int, n: int, dtype: str) -> Any:
@@ -51,7 +61,9 @@ def check(torch: Any, a: Any, b: Any, config: Config | None, output: str, **more
 @pytest.mark.parametrize("pitch", PITCHES)
 @pytest.mark.parametrize("config", [*OWN, *MORE], ids=str)
 def test_every_place_in_16_bytes(torch: Any, config: Config, pitch: int) -> None:
-    """By every tile that plans choose and others; ragged in all extents, more tiles than the chip has multiprocessors."""
+    """By every tile that plans choose and others; ragged in all extents, more tiles than the chip has
+    multiprocessors.
+    """
     for first in (0, 3) if pitch == PITCHES[0] else (pitch % 8 or 2,):
         check(torch, *operands(torch, 9003, 389, 997, first, pitch), config, "bfloat16")
 
@@ -65,10 +77,18 @@ def test_the_first_row_starts_anywhere_too(torch: Any, dtype: str, first: int) -
         check(torch, *operands(torch, m, n, k, first, 101, dtype), config, "float32" if first % 2 else dtype)
 
 
-@pytest.mark.parametrize("sharing", [{"split_k": 2, "reduction": "cluster"}, {"split_k": 3}, {"schedule": "stream_k"}], ids=str)
+@pytest.mark.parametrize(
+    "sharing", [{"split_k": 2, "reduction": "cluster"}, {"split_k": 3}, {"schedule": "stream_k"}], ids=str
+)
 def test_blocks_that_share_a_tile(torch: Any, sharing: dict[str, Any]) -> None:
     for m, n in ((1003, 61), (2001, 389)):
-        check(torch, *operands(torch, m, n, 2999, 1, 3001), replace(OWN[0], cluster_m=1, cluster_n=1), "float32", **sharing)
+        check(
+            torch,
+            *operands(torch, m, n, 2999, 1, 3001),
+            replace(OWN[0], cluster_m=1, cluster_n=1),
+            "float32",
+            **sharing,
+        )
 
 
 def test_the_planners_choice_and_what_it_takes_with_c(torch: Any) -> None:

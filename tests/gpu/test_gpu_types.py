@@ -1,4 +1,6 @@
-"""On a GPU, with torch: tensor-core kernels in every type, every type in every layout, mixes, results and sums in other types."""
+"""On a GPU, with torch: tensor-core kernels in every type, every type in every layout, mixes, results and
+sums in other types.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,16 @@ from typed import TYPED, output_of, precision_of
 pytestmark = pytest.mark.gpu
 
 SIZES = [(33, 35, 37), (257, 511, 129), (16, 16, 0), (384, 640, 1024)]
-ON_TENSOR_CORES = [(kernel, math) for kernel, math in TYPED if kernel.unit != "fma"]  # test_gpu.py has the others
+# test_gpu.py has the others
+ON_TENSOR_CORES = [(kernel, math) for kernel, math in TYPED if kernel.unit != "fma"]
 WRITING = [(kernel, math) for kernel, math in TYPED if kernel.kind == "production" and kernel.types.outputs]
 IDS = [f"{kernel.name}-{math}" for kernel, math in ON_TENSOR_CORES]
 
 
 def fitting(kernel: Kernel, matrix: Any, is_b: bool = False) -> Any:
-    """The same numbers, as Hopper's rungs take them: lines on 16 bytes, and k touching in all but the 16-bit types."""
+    """The same numbers, as Hopper's rungs take them: lines on 16 bytes, and k touching in all but the 16-bit
+    types.
+    """
     if kernel.unit != "wgmma" or kernel.kind != "rung":
         return matrix
     return rows_on_16_bytes(matrix.T).T if is_b and matrix.element_size() != 2 else rows_on_16_bytes(matrix)
@@ -45,7 +50,10 @@ def test_every_kernel_at_awkward_sizes(torch: Any, kernel: Kernel, math: str) ->
 @pytest.mark.parametrize(("kernel", "math"), ON_TENSOR_CORES, ids=IDS)
 def test_every_kernel_scales(torch: Any, kernel: Kernel, math: str) -> None:
     precision, output = precision_of(math), output_of(math, own=not kernel.types.outputs)
-    a, b = fitting(kernel, fresh(torch, math, 150, 84)), fitting(kernel, fresh(torch, math, 84, 196), is_b=True)
+    a, b = (
+        fitting(kernel, fresh(torch, math, 150, 84)),
+        fitting(kernel, fresh(torch, math, 84, 196), is_b=True),
+    )
     c = whole(torch, math, 150, 196).to(getattr(torch, output))
     for alpha, beta in ((1, 0), (-3, 2), (0, 2), (2, 1)):
         out = fitting(kernel, c.clone() if beta else poisoned(torch, 150, 196, dtype=output))
@@ -55,7 +63,9 @@ def test_every_kernel_scales(torch: Any, kernel: Kernel, math: str) -> None:
 
 @pytest.mark.parametrize(("kernel", "math"), ON_TENSOR_CORES, ids=IDS)
 def test_integers_are_exact(torch: Any, kernel: Kernel, math: str) -> None:
-    """Sums of at most 60 products of at most 16; bfloat16 holds whole numbers up to 256 only, so there B is zeros and ones."""
+    """Sums of at most 60 products of at most 16; bfloat16 holds whole numbers up to 256 only, so there B is
+    zeros and ones.
+    """
     a, b = whole(torch, math, 300, 60), whole(torch, math, 60, 260)
     a, b = fitting(kernel, a), fitting(kernel, b.clamp(0, 1) if b.dtype is torch.bfloat16 else b, is_b=True)
     out = fitting(kernel, poisoned(torch, 300, 260, dtype=output_of(math, own=not kernel.types.outputs)))
@@ -65,8 +75,14 @@ def test_integers_are_exact(torch: Any, kernel: Kernel, math: str) -> None:
 
 # ---- the library's own choice: every type in every layout ----
 
-LAYOUTS = [("row", "row", "col"), ("row", "col", "row"), ("col", "row", "offset"), ("col", "col", "row"),
-           ("strided", "offset", "row"), ("offset", "strided", "col")]  # fmt: skip
+LAYOUTS = [
+    ("row", "row", "col"),
+    ("row", "col", "row"),
+    ("col", "row", "offset"),
+    ("col", "col", "row"),
+    ("strided", "offset", "row"),
+    ("offset", "strided", "col"),
+]
 
 
 @pytest.mark.parametrize("layouts", LAYOUTS, ids="-".join)
@@ -85,8 +101,17 @@ def test_layouts(torch: Any, math: str, layouts: tuple[str, str, str]) -> None:
 @pytest.mark.parametrize("math", MATHS)
 def test_nothing_that_blas_takes_is_refused(torch: Any, math: str) -> None:
     """Odd strides, single rows and columns, vectors, broadcast and stacked batches."""
-    shapes = [((1, 77), (77, 1)), ((1, 77), (77, 33)), ((33, 77), (77, 1)), ((33, 1), (1, 31)), ((5, 33, 17), (17, 9)),
-              ((2, 1, 33, 17), (3, 17, 9)), ((7,), (7, 5)), ((5, 7), (7,)), ((300, 1, 8), (300, 8, 1))]  # fmt: skip
+    shapes = [
+        ((1, 77), (77, 1)),
+        ((1, 77), (77, 33)),
+        ((33, 77), (77, 1)),
+        ((33, 1), (1, 31)),
+        ((5, 33, 17), (17, 9)),
+        ((2, 1, 33, 17), (3, 17, 9)),
+        ((7,), (7, 5)),
+        ((5, 7), (7,)),
+        ((300, 1, 8), (300, 8, 1)),
+    ]
     for left, right in shapes:
         a, b = fresh(torch, math, *left), fresh(torch, math, *right)
         result = lapidist.matmul(a, b, precision=precision_of(math))
@@ -110,13 +135,19 @@ def test_results_in_every_type_that_is_offered(torch: Any, math: str) -> None:
         assert torch.equal(result.view(torch.uint8), again.view(torch.uint8))
 
 
-@pytest.mark.parametrize(("kernel", "math"), WRITING, ids=[f"{kernel.name}-{math}" for kernel, math in WRITING])
+@pytest.mark.parametrize(
+    ("kernel", "math"), WRITING, ids=[f"{kernel.name}-{math}" for kernel, math in WRITING]
+)
 def test_families_write_every_type(torch: Any, kernel: Kernel, math: str) -> None:
     """With C, by rows that start on vectors and others."""
     precision, dtype = precision_of(math), element_of(math).name
     for output in outputs_of(dtype, dtype):
         for m, n, k in ((300, 272, 160), (131, 77, 93)):
-            a, b, c = fresh(torch, math, m, k), fresh(torch, math, k, n), whole(torch, math, m, n).to(getattr(torch, output))
+            a, b, c = (
+                fresh(torch, math, m, k),
+                fresh(torch, math, k, n),
+                whole(torch, math, m, n).to(getattr(torch, output)),
+            )
             out = poisoned(torch, m, n, dtype=output)
             lapidist.gemm(a, b, c, alpha=-3, beta=2, out=out, kernel=kernel, precision=precision)
             assert judge(out, a, b, c, -3, 2, precision=precision, unit=kernel.unit).ok, (output, m)
@@ -140,7 +171,10 @@ def test_two_types_at_once(torch: Any, left: str, right: str) -> None:
 
 def test_two_types_that_no_chip_multiplies(torch: Any) -> None:
     a, b = fresh(torch, "float16", 8, 8), fresh(torch, "bfloat16", 8, 8)
-    with pytest.raises(lapidist.DTypeError, match=r"b: element type must be that of a, float16; got bfloat16.*both to float32"):
+    with pytest.raises(
+        lapidist.DTypeError,
+        match=r"b: element type must be that of a, float16; got bfloat16.*both to float32",
+    ):
         lapidist.matmul(a, b)
 
 
@@ -201,7 +235,10 @@ def test_jax(dtype: str) -> None:
     rng = np.random.default_rng(0)
     import typed
 
-    a, b = jax.numpy.asarray(typed.fresh(rng, (90, 70), dtype)), jax.numpy.asarray(typed.fresh(rng, (70, 110), dtype))
+    a, b = (
+        jax.numpy.asarray(typed.fresh(rng, (90, 70), dtype)),
+        jax.numpy.asarray(typed.fresh(rng, (70, 110), dtype)),
+    )
     result = lapidist.matmul(a, b)
     assert isinstance(result, jax.Array)
     assert judge(np.asarray(result), np.asarray(a), np.asarray(b)).ok

@@ -1,8 +1,9 @@
-"""Configs that a caller puts together: each is refused in words, or right in the machine; none is left to the compiler.
+"""Configs that a caller puts together: each is refused in words, or right in the machine; none is left to the
+compiler.
 
-`LAPIDIST_CONFIG_EXAMPLES=200 python -m pytest -n 2 tests/kernels/test_configs.py -k drawn` draws so many for each kernel,
-others in each run; without it each kernel has a few, always the same ones, since every example compiles.
-"""
+`LAPIDIST_CONFIG_EXAMPLES=200 python -m pytest -n 2 tests/kernels/test_configs.py -k drawn` draws so many for
+each kernel, others in each run; without it each kernel has a few, always the same ones, since every example
+compiles."""
 
 from __future__ import annotations
 
@@ -49,7 +50,9 @@ Array = np.ndarray[Any, Any]
 
 
 def columns_of(kernel: Kernel, math: str) -> Columns:
-    """Knobs that often fit each other: warps of lanes, blocks of warps, and what the kernel's own configs have."""
+    """Knobs that often fit each other: warps of lanes, blocks of warps, and what the kernel's own configs
+    have.
+    """
     rng = np.random.default_rng(list(f"{kernel.name} {math}".encode()))
 
     def some(*values: int) -> Array:
@@ -75,7 +78,9 @@ def columns_of(kernel: Kernel, math: str) -> Columns:
     for each in fields(Config):
         taken = np.array([getattr(config, each.name) for config in own])[from_own]
         keeps = rng.random(WEIGHED) < (0.4 if each.name in drawn else 0.9)
-        drawn[each.name] = np.where(keeps, taken, drawn.get(each.name, some(0, 1) if each.type == "bool" else some(1, 2, 4)))
+        drawn[each.name] = np.where(
+            keeps, taken, drawn.get(each.name, some(0, 1) if each.type == "bool" else some(1, 2, 4))
+        )
     square = rng.random(WEIGHED) < 0.3
     drawn["bn"], drawn["bk"] = (np.where(square, drawn["bm"], drawn[name]) for name in ("bn", "bk"))
     if kernel.unit == "wgmma":
@@ -106,8 +111,16 @@ def fitting(kernel: Kernel, math: str) -> tuple[Config, ...]:
 
 def square(kernel: Kernel, math: str) -> Problem:
     """Whose B lies as the kernel wants it."""
-    a, b = laid_for(kernel, fresh(np.random.default_rng(0), (64, 64), math), fresh(np.random.default_rng(1), (64, 64), math))
-    how: dict[str, Any] = {"precision": precision_of(math), "out_dtype": output_named(kernel, math), "device": "machine"}
+    a, b = laid_for(
+        kernel,
+        fresh(np.random.default_rng(0), (64, 64), math),
+        fresh(np.random.default_rng(1), (64, 64), math),
+    )
+    how: dict[str, Any] = {
+        "precision": precision_of(math),
+        "out_dtype": output_named(kernel, math),
+        "device": "machine",
+    }
     return lapidist.plan(a, b, kernel=kernel, **how).problem
 
 
@@ -131,10 +144,14 @@ def configs(kernel: Kernel, math: str) -> st.SearchStrategy[Config]:
     known = st.sampled_from(fitting(kernel, math))
 
     def changed(config: Config) -> st.SearchStrategy[Config]:
-        one = st.sampled_from([*anything]).flatmap(lambda name: st.builds(lambda value: {name: value}, anything[name]))
+        one = st.sampled_from([*anything]).flatmap(
+            lambda name: st.builds(lambda value: {name: value}, anything[name])
+        )
         return one.map(lambda knob: replaced(config, knob))
 
-    return st.one_of(known, known, known.flatmap(changed), known.flatmap(changed), st.builds(Config, **anything))
+    return st.one_of(
+        known, known, known.flatmap(changed), known.flatmap(changed), st.builds(Config, **anything)
+    )
 
 
 def replaced(config: Config, knobs: dict[str, Any]) -> Config:
@@ -146,7 +163,9 @@ def replaced(config: Config, knobs: dict[str, Any]) -> Config:
 
 
 class Product(NamedTuple):
-    """What a config is tried on: how A and B lie ("": as the kernel wants them), D's type ("": the usual one)."""
+    """What a config is tried on: how A and B lie ("": as the kernel wants them), D's type ("": the usual
+    one).
+    """
 
     math: str
     config: Config
@@ -164,7 +183,11 @@ def products(draw: st.DrawFn, kernel: Kernel) -> Product:
     config = draw(configs(kernel, math))
     extents, depths = st.sampled_from([1, 7, 16, 33, 64, 67, 130]), st.sampled_from([1, 16, 33, 64, 100, 260])
     shape = draw(st.tuples(extents, extents, depths))
-    lies = draw(st.sampled_from(["rr", "rc", "cr", "cc", "start anywhere"])) if kernel.kind == "production" else ""
+    lies = (
+        draw(st.sampled_from(["rr", "rc", "cr", "cc", "start anywhere"]))
+        if kernel.kind == "production"
+        else ""
+    )
     output = draw(st.sampled_from(["", "", *(element_of(math).outputs if kernel.types.outputs else ())]))
     promote = draw(st.sampled_from([None, None, True])) if kernel.types.promoted and math in FP8 else None
     sharing = draw(st.sampled_from(SHARINGS)) if kernel.signature.scheduled else {}
@@ -196,14 +219,19 @@ def refused_or_right(kernel: Kernel, product: Product) -> bool:
     how |= {"precision": precision_of(product.math), "promote": product.promote}
     shape, output = product.shape[:2], product.output or output_named(kernel, product.math)
     c = aligned(whole(np.random.default_rng(7), shape, product.math).astype(poisoned((), output).dtype))
-    out = c if kernel.kind != "production" and product.beta else aligned(poisoned(shape, output))  # rungs update C in place
+    # rungs update C in place
+    out = c if kernel.kind != "production" and product.beta else aligned(poisoned(shape, output))
     before, added = c.copy(), {"c": c, "beta": product.beta} if product.beta else {}
     try:
         lapidist.plan(a, b, out=out, **added, **how)
     except (RefusalError, ArgumentError):
         return False
     lapidist.gemm(a, b, out=out, **added, **how)
-    rules: dict[str, Any] = {"precision": how["precision"], "unit": kernel.unit, "promoted": bool(product.promote)}
+    rules: dict[str, Any] = {
+        "precision": how["precision"],
+        "unit": kernel.unit,
+        "promoted": bool(product.promote),
+    }
     assert judge(out, a, b, before, 1.0, product.beta, **rules).ok
     return True
 
@@ -233,33 +261,90 @@ def test_what_is_drawn_is_refused_or_right(kernel: Kernel) -> None:
 @pytest.mark.parametrize(
     ("name", "math", "config", "words"),
     [
-        ("uncoalesced", "float32", Config(16, 32), "a warp is 32 rows of the tile: bm is a multiple; it is 16"),
+        (
+            "uncoalesced",
+            "float32",
+            Config(16, 32),
+            "a warp is 32 rows of the tile: bm is a multiple; it is 16",
+        ),
         ("coalesced", "float32", Config(32, 32, tm=8), "its block has bm x bn = 1024 threads"),
         ("shared_tile", "float32", Config(32, 32, 32, tm=1, tn=9), "its block has bm x bn = 1024 threads"),
         ("shared_tile", "float32", Config(32, 32, 16), "bm, bn and bk are equal; they are 32, 32, 16"),
         ("thread_column", "float32", Config(32, 32, 32, tm=4, tn=2), "a thread has tm elements of a column"),
         ("vector_loads", "float32", Config(6, 6, 6, tn=4), "bm x bk and bk x bn are four times the threads"),
         ("vector_loads", "float64", Config(64, 64, 64, tn=4), "take 67584 bytes of static shared memory"),
-        ("thread_tile", "float32", Config(48, 48, 6, tm=4, tn=8), "bk and bn are multiples of 4; they are 6 and 48"),
+        (
+            "thread_tile",
+            "float32",
+            Config(48, 48, 6, tm=4, tn=8),
+            "bk and bn are multiples of 4; they are 6 and 48",
+        ),
         ("unroll_8", "float32", Config(32, 32, 4, tm=8, tn=4), "goes 8 steps at a time"),
-        ("warp_tile", "float32", Config(64, 64, 8, 32, 32, 4, 4), "a warp has 32 lanes, an even number both ways"),
-        ("async_pipeline", "float64", Config(128, 128, 8, 32, 64, 8, 8, stages=4), "the stages of A and B take 66560 bytes"),
-        ("tma_producer", "float32", Config(64, 512, 32, 64, 64, 16, 8, stages=3, producers=128), "no more; they are 64 and 512"),
-        ("tma_producer", "float32", Config(256, 128, 32, 67, 64, 16, 8, stages=3, producers=128), "4 tm, 8 tn = 64, 64"),
-        ("sgemm", "float32", Config(129, 256, 32, 64, 64, 16, 8, stages=3, producers=128), "fill the block's; it is 129x256"),
-        ("wmma_simple", "float16", Config(128, 64, 0, 16, 16, 0, 0), "of 32 warps take 65536 bytes of static shared memory"),
-        ("wmma_shared", "float16", Config(128, 128, 64, 32, 32, 0, 0), "the block has 512 threads in place of 256"),
+        (
+            "warp_tile",
+            "float32",
+            Config(64, 64, 8, 32, 32, 4, 4),
+            "a warp has 32 lanes, an even number both ways",
+        ),
+        (
+            "async_pipeline",
+            "float64",
+            Config(128, 128, 8, 32, 64, 8, 8, stages=4),
+            "the stages of A and B take 66560 bytes",
+        ),
+        (
+            "tma_producer",
+            "float32",
+            Config(64, 512, 32, 64, 64, 16, 8, stages=3, producers=128),
+            "no more; they are 64 and 512",
+        ),
+        (
+            "tma_producer",
+            "float32",
+            Config(256, 128, 32, 67, 64, 16, 8, stages=3, producers=128),
+            "4 tm, 8 tn = 64, 64",
+        ),
+        (
+            "sgemm",
+            "float32",
+            Config(129, 256, 32, 64, 64, 16, 8, stages=3, producers=128),
+            "fill the block's; it is 129x256",
+        ),
+        (
+            "wmma_simple",
+            "float16",
+            Config(128, 64, 0, 16, 16, 0, 0),
+            "of 32 warps take 65536 bytes of static shared memory",
+        ),
+        (
+            "wmma_shared",
+            "float16",
+            Config(128, 128, 64, 32, 32, 0, 0),
+            "the block has 512 threads in place of 256",
+        ),
         ("mma", "int8", Config(64, 64, 128, 32, 32, 8, 16, stages=3), "tm, tn are 0, 0; they are 8, 16"),
-        ("mma", "float16", Config(64, 60, 32, 32, 20, 0, 0, stages=3), "wm is 16, 32, 64, …, wn 16, 32, …; they are 32 and 20"),
-        ("mma", "float16", Config(64, 96, 32, 32, 32, 0, 0, stages=3), "rows of B's tile have 16, 32, 64, … bytes"),
+        (
+            "mma",
+            "float16",
+            Config(64, 60, 32, 32, 20, 0, 0, stages=3),
+            "wm is 16, 32, 64, …, wn 16, 32, …; they are 32 and 20",
+        ),
+        (
+            "mma",
+            "float16",
+            Config(64, 96, 32, 32, 32, 0, 0, stages=3),
+            "rows of B's tile have 16, 32, 64, … bytes",
+        ),
         ("simt", "float32", Config(64, 64, 16, 32, 32, 4, 4), "wm, wn are 16, 32; they are 32, 32"),
         ("simt", "float32", Config(64, 64, 0, 32, 32, 8, 4), "bk is 1 or more; it is 0"),
         ("simt", "float32", Config(64, 64, 3, 32, 32, 8, 4), "every thread moves as many vectors of A"),
         ("simt", "float32", Config(9, 9, 9, 9, 9, 9, 9), "tm and tn are multiples of 4; they are 9 and 9"),
     ],
     ids=str,
-)  # fmt: skip
-def test_what_no_kernel_was_written_for_is_refused_in_words(name: str, math: str, config: Config, words: str) -> None:
+)
+def test_what_no_kernel_was_written_for_is_refused_in_words(
+    name: str, math: str, config: Config, words: str
+) -> None:
     """Of these some gave wrong numbers and some a fault; the others were left to the compiler."""
     kernel = kernel_named(name)
     a, b = operands(kernel, math, (64, 64, 128), "")
@@ -281,14 +366,21 @@ def test_columns_of_bytes_are_stored_by_whole_warps() -> None:
     config = Config(64, 64, 64, 32, 16, 0, 0, stages=3)
     assert refused_or_right(kernel_named("mma"), Product("int8", config, (64, 64, 128), "rr"))
     with pytest.raises(RefusalError, match="wn is a multiple of 32, twice a vector; it is 16"):
-        lapidist.plan(a, b, kernel="mma", config=config, out=aligned(np.zeros((64, 64), np.int8)), device="machine")
+        lapidist.plan(
+            a, b, kernel="mma", config=config, out=aligned(np.zeros((64, 64), np.int8)), device="machine"
+        )
 
 
 def test_a_band_is_counted_in_32_bits() -> None:
     a, b = operands(kernel_named("wgmma"), "bfloat16", (130, 130, 64), "rr")
     for raster in (2**31 // 3, 2**31, 2**40):
-        with pytest.raises(RefusalError, match=rf"tiles of a band are counted in 32 bits: raster is \d+ at most; it is {raster}"):
-            lapidist.gemm(a, b, kernel="wgmma", config=tile("bfloat16", 64, 32, 2, raster=raster), device="machine")
+        with pytest.raises(
+            RefusalError,
+            match=rf"tiles of a band are counted in 32 bits: raster is \d+ at most; it is {raster}",
+        ):
+            lapidist.gemm(
+                a, b, kernel="wgmma", config=tile("bfloat16", 64, 32, 2, raster=raster), device="machine"
+            )
     wide = tile("bfloat16", 64, 32, 2, raster=2**31 // 5)
     assert refused_or_right(kernel_named("wgmma"), Product("bfloat16", wide, (130, 130, 64), "rr"))
 

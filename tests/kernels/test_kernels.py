@@ -47,7 +47,9 @@ def test_a_rung_answers_to_its_number() -> None:
 
 @pytest.mark.parametrize("name", ["0", "99", "-1", "", "naive", "LARGE_TILE"])
 def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(ArgumentError, match=r"kernel: must be one of uncoalesced, .* or a rung's number; got "):
+    with pytest.raises(
+        ArgumentError, match=r"kernel: must be one of uncoalesced, .* or a rung's number; got "
+    ):
         kernel_named(name)
 
 
@@ -68,7 +70,11 @@ def test_host_and_device_say_the_same_number(source: str, says: str, known: int)
 
 def test_every_source_is_registered_and_every_row_has_its_source() -> None:
     """But the micro-kernels and the probe of where blocks lie: they multiply nothing of the caller's."""
-    sources = {str(path.relative_to(CUDA_SOURCES)) for path in CUDA_SOURCES.rglob("*.cu") if path.parent.name != "limits"}
+    sources = {
+        str(path.relative_to(CUDA_SOURCES))
+        for path in CUDA_SOURCES.rglob("*.cu")
+        if path.parent.name != "limits"
+    }
     assert sources == {kernel.source for kernel in KERNELS} | {"placement.cu"}
 
 
@@ -84,9 +90,9 @@ def test_kinds() -> None:
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)
 def test_one_entry_by_the_files_name(kernel: Kernel) -> None:
     text = (CUDA_SOURCES / kernel.source).read_text()
-    assert re.findall(r'extern\s+"C"\s+__global__\s+(?:CLUSTERED\s+)?void\s+__launch_bounds__\([^;{]*?\)\s+(\w+)\(', text) == [
-        kernel.entry
-    ]
+    assert re.findall(
+        r'extern\s+"C"\s+__global__\s+(?:CLUSTERED\s+)?void\s+__launch_bounds__\([^;{]*?\)\s+(\w+)\(', text
+    ) == [kernel.entry]
 
 
 # ---- what the compiler makes of them ----
@@ -101,7 +107,9 @@ def test_every_kernel_compiles_for_every_type(kernel: Kernel, math: str) -> None
         registers, shared, _ = resources(binary)
         assert 0 < registers * config.threads <= 65536
         assert shared <= STATIC_SHARED
-        assert all(shared + kernel.shared_bytes(each, as_computed(sample, each)) <= SHARED_LIMIT for each in configs)
+        assert all(
+            shared + kernel.shared_bytes(each, as_computed(sample, each)) <= SHARED_LIMIT for each in configs
+        )
         multiplies(kernel, math, binary.ptx)
 
 
@@ -128,12 +136,14 @@ def test_every_kernel_compiles_for_the_oldest_chip_it_promises(kernel: Kernel) -
     assert f".target {architecture}" in binary_of(kernel, kernel.config_for(math), math, architecture).ptx
 
 
-@pytest.mark.parametrize("kernel", [kernel for kernel in KERNELS if "float32" in kernel.types.maths], ids=named)
+@pytest.mark.parametrize(
+    "kernel", [kernel for kernel in KERNELS if "float32" in kernel.types.maths], ids=named
+)
 def test_nothing_spills_in_float(kernel: Kernel) -> None:
     """Aligned; without alignment the addresses of single elements may cost a rung some, in newer compilers.
 
-    sgemm keeps the order of the source, and newer compilers then spill where it hands sums on between tiles; never in its loop.
-    """
+    sgemm keeps the order of the source, and newer compilers then spill where it hands sums on between tiles;
+    never in its loop."""
     for config, _ in kernel.configs_for("float32"):
         for aligned in (True, False) if kernel.kind == "production" else (True,):
             found = analyse(kernel, config, "float32", "sm_90a", aligned=aligned)
@@ -148,7 +158,8 @@ def share(name: str, dtype: str = "float32") -> Static:
 def test_the_ladder_climbs_in_the_share_of_multiply_adds() -> None:
     """Each of these rungs exists to spend fewer instructions on anything else."""
     climbed = [
-        share(name).ffma_share for name in ("coalesced", "hoisted_indices", "padded_tile", "thread_column", "vector_loads")
+        share(name).ffma_share
+        for name in ("coalesced", "hoisted_indices", "padded_tile", "thread_column", "vector_loads")
     ]
     assert climbed == sorted(climbed)
     assert share("thread_tile").ffma_share > share("vector_loads").ffma_share
@@ -196,10 +207,15 @@ def test_a_config_prints_what_it_is() -> None:
 
 
 def test_tiles_of_simt_that_static_shared_memory_does_not_hold_are_refused() -> None:
-    """As the compiler would, but in words, and before it runs: a kernel may declare 2 x 24 x 200 floats, and not 2 x 32 x 200."""
+    """As the compiler would, but in words, and before it runs: a kernel may declare 2 x 24 x 200 floats, and
+    not 2 x 32 x 200.
+    """
     kernel = kernel_named("simt")
     problem, device = sample_problem(kernel, "float32"), chip("h200")
     assert kernel.refuse(problem, replace(kernel.config, bk=24), device) is None
-    words = f"two tiles each of A and B take 51200 bytes of static shared memory, of which a kernel has {STATIC_SHARED}"
+    words = (
+        "two tiles each of A and B take 51200 bytes of static shared memory, of which a kernel has"
+        f" {STATIC_SHARED}"
+    )
     with pytest.raises(RefusalError, match=words):
         make_plan(problem, device, kernel, replace(kernel.config, bk=32))

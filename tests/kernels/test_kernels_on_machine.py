@@ -1,4 +1,6 @@
-"""Every kernel, run in the machine on small awkward problems, against the float64 product; outputs start as NaN."""
+"""Every kernel, run in the machine on small awkward problems, against the float64 product; outputs start as
+NaN.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,28 @@ from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.signatures import MMA, SIMT
 from lapidist.verify import judge
-from typed import TYPED, TYPED_IDS, aligned, fresh, laid_for, output_of, poisoned, precision_of, rows_on_16_bytes, takes, whole
+from typed import (
+    TYPED,
+    TYPED_IDS,
+    aligned,
+    fresh,
+    laid_for,
+    output_of,
+    poisoned,
+    precision_of,
+    rows_on_16_bytes,
+    takes,
+    whole,
+)
 
 Array = np.ndarray[Any, Any]
 WITH_C = 30, 20, 40  # one size: kernels that follow the alignment of their operands are compiled once
 SIZES = [(1, 1, 1), (33, 35, 37), (130, 132, 36), (5, 200, 3), (40, 3, 65), (16, 16, 0)]
 
 
-def operands(kernel: Kernel, m: int, n: int, k: int, math: str, rng: np.random.Generator) -> tuple[Array, Array]:
+def operands(
+    kernel: Kernel, m: int, n: int, k: int, math: str, rng: np.random.Generator
+) -> tuple[Array, Array]:
     """A and B of a kind that the kernel takes."""
     return laid_for(kernel, fresh(rng, (m, k), math), fresh(rng, (k, n), math))
 
@@ -60,20 +76,38 @@ def test_every_type(rng: np.random.Generator, kernel: Kernel, math: str) -> None
 def test_alpha_and_beta(rng: np.random.Generator, kernel: Kernel, math: str) -> None:
     m, n, k = WITH_C
     a, b = operands(kernel, m, n, k, math, rng)
-    c = aligned(whole(rng, (m, n), math).astype(poisoned((0, 0), output_of(math, own=not kernel.types.outputs)).dtype))
+    c = aligned(
+        whole(rng, (m, n), math).astype(poisoned((0, 0), output_of(math, own=not kernel.types.outputs)).dtype)
+    )
     alpha, beta = (-3, 2) if math in ("int8", "uint8") else (-0.5, 1.25)
     out = c.copy()
-    lapidist.gemm(a, b, out, alpha=alpha, beta=beta, out=out, kernel=kernel.name, precision=precision_of(math), device="machine")
+    lapidist.gemm(
+        a,
+        b,
+        out,
+        alpha=alpha,
+        beta=beta,
+        out=out,
+        kernel=kernel.name,
+        precision=precision_of(math),
+        device="machine",
+    )
     assert judge(out, a, b, c, alpha, beta, precision=precision_of(math), unit=kernel.unit).ok
 
 
 @pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
-def test_integers_are_exact_and_nan_in_c_is_not_read(rng: np.random.Generator, kernel: Kernel, math: str) -> None:
+def test_integers_are_exact_and_nan_in_c_is_not_read(
+    rng: np.random.Generator, kernel: Kernel, math: str
+) -> None:
     m, n, k = WITH_C
     a, b = laid_for(kernel, whole(rng, (m, k), math), whole(rng, (k, n), math))
     out = aligned(poisoned((m, n), output_of(math, own=not kernel.types.outputs)))
-    lapidist.gemm(a, b, out, beta=0, out=out, kernel=kernel.name, precision=precision_of(math), device="machine")
-    assert judge(out, a, b, exact=True, precision=precision_of(math)).ok == (math != "bfloat16" or abs(out).max() <= 256)
+    lapidist.gemm(
+        a, b, out, beta=0, out=out, kernel=kernel.name, precision=precision_of(math), device="machine"
+    )
+    assert judge(out, a, b, exact=True, precision=precision_of(math)).ok == (
+        math != "bfloat16" or abs(out).max() <= 256
+    )
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)
@@ -116,8 +150,12 @@ def test_layouts(rng: np.random.Generator, a_layout: str, b_layout: str, out_lay
 
 @pytest.mark.parametrize("extent", [35, 36])
 @pytest.mark.parametrize(("name", "math"), [("simt", "float32"), ("mma", "tf32")])
-def test_rows_that_end_inside_of_a_vector(rng: np.random.Generator, name: str, math: str, extent: int) -> None:
-    """Rows start on 16 bytes, and k has whole steps: vectors everywhere. Memory ends where the last row does."""
+def test_rows_that_end_inside_of_a_vector(
+    rng: np.random.Generator, name: str, math: str, extent: int
+) -> None:
+    """Rows start on 16 bytes, and k has whole steps: vectors everywhere. Memory ends where the last row
+    does.
+    """
     a, b = fresh(rng, (extent, 64), math), fresh(rng, (64, extent), math)
     how: dict[str, str] = {"precision": precision_of(math), "unit": kernel_named(name).unit}
     for left, right in ((aligned(a), rows_on_16_bytes(b)), (rows_on_16_bytes(a.T).T, aligned(b))):
@@ -125,12 +163,18 @@ def test_rows_that_end_inside_of_a_vector(rng: np.random.Generator, name: str, m
         assert judge(result, left, right, **how).ok
 
 
-PRODUCTION_CONFIGS = [(name, math, config) for name in ("simt", "mma") for math in kernel_named(name).types.maths
-                      for config, _ in kernel_named(name).configs_for(math)]  # fmt: skip
+PRODUCTION_CONFIGS = [
+    (name, math, config)
+    for name in ("simt", "mma")
+    for math in kernel_named(name).types.maths
+    for config, _ in kernel_named(name).configs_for(math)
+]
 
 
 @pytest.mark.parametrize(("name", "math", "chosen"), PRODUCTION_CONFIGS, ids=str)
-def test_every_config_of_the_production_kernels(rng: np.random.Generator, name: str, math: str, chosen: Config) -> None:
+def test_every_config_of_the_production_kernels(
+    rng: np.random.Generator, name: str, math: str, chosen: Config
+) -> None:
     a, b = fresh(rng, (70, 33), math), fresh(rng, (33, 66), math)
     plan = lapidist.plan(a, b, kernel=name, config=chosen, precision=precision_of(math), device="machine")
     assert plan.config == chosen
@@ -139,9 +183,16 @@ def test_every_config_of_the_production_kernels(rng: np.random.Generator, name: 
 
 @pytest.mark.parametrize(
     ("a", "b"),
-    [((3, 9, 7), (3, 7, 8)), ((3, 9, 7), (7, 8)), ((9, 7), (3, 7, 8)), ((2, 3, 9, 7), (2, 3, 7, 8)), ((2, 1, 9, 7), (3, 7, 8)),
-     ((2, 3, 9, 7), (3, 7, 8)), ((4, 1, 5), (4, 5, 1))],
-)  # fmt: skip
+    [
+        ((3, 9, 7), (3, 7, 8)),
+        ((3, 9, 7), (7, 8)),
+        ((9, 7), (3, 7, 8)),
+        ((2, 3, 9, 7), (2, 3, 7, 8)),
+        ((2, 1, 9, 7), (3, 7, 8)),
+        ((2, 3, 9, 7), (3, 7, 8)),
+        ((4, 1, 5), (4, 5, 1)),
+    ],
+)
 def test_batches(rng: np.random.Generator, a: tuple[int, ...], b: tuple[int, ...]) -> None:
     left, right = rng.standard_normal(a).astype(np.float32), rng.standard_normal(b).astype(np.float32)
     result = lapidist.matmul(left, right, device="machine")

@@ -1,5 +1,5 @@
-"""Rows of D that start anywhere: every place in a sector, tiles that rows leave in one patch and in many, all widths of elements;
-what lies between the rows stays as it was."""
+"""Rows of D that start anywhere: every place in a sector, tiles that rows leave in one patch and in many, all
+widths of elements; what lies between the rows stays as it was."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def numpy_of(math: str) -> Any:
 
 
 def rows_at(rows: int, cols: int, dtype: Any, pitch: int, skew: int) -> tuple[Array, Array]:
-    """A matrix of 77 whose first element lies `skew` elements behind a sector's start, and all of its memory."""
+    """A matrix of 77 whose first element lies `skew` elements behind a sector's start, and all of its
+    memory.
+    """
     raw = np.zeros((rows * pitch + 3 * SECTOR) * np.dtype(dtype).itemsize, np.uint8)
     start = -raw.ctypes.data % SECTOR + skew * np.dtype(dtype).itemsize
     full = raw[start:][: rows * pitch * np.dtype(dtype).itemsize].view(dtype).reshape(rows, pitch)
@@ -44,7 +46,9 @@ def rows_at(rows: int, cols: int, dtype: Any, pitch: int, skew: int) -> tuple[Ar
 Extents = tuple[int, int, int]
 
 
-def check(math: str, config: Config, extents: Extents, pitch: int, skew: int, beta: float = 0.0, **more: Any) -> None:
+def check(
+    math: str, config: Config, extents: Extents, pitch: int, skew: int, beta: float = 0.0, **more: Any
+) -> None:
     m, n, k = extents
     a, b, out = whole((m, k), 1, math), whole((k, n), 2, math), numpy_dtype(OUT[math])
     d, memory = rows_at(m, n, out, pitch, skew)
@@ -56,7 +60,12 @@ def check(math: str, config: Config, extents: Extents, pitch: int, skew: int, be
     gemm = lapidist.plan(a, b, c, out=d, kernel="wgmma", config=config, device="machine", **more)
     assert gemm.plan is not None
     assert not copies_out(gemm.plan.problem)
-    operands = operand_of(a, "a"), operand_of(b, "b"), None if c is None else operand_of(c, "c"), operand_of(d, "out")
+    operands = (
+        operand_of(a, "a"),
+        operand_of(b, "b"),
+        None if c is None else operand_of(c, "c"),
+        operand_of(d, "out"),
+    )
     machine.run(gemm.plan.launch(*operands, 2.0, beta), sanitize=True, seed=skew, counting=False)
     exact = 2.0 * (a.astype("f8") @ b.astype("f8")) + 3 * beta
     np.testing.assert_array_equal(d.astype("f8"), exact)
@@ -65,7 +74,9 @@ def check(math: str, config: Config, extents: Extents, pitch: int, skew: int, be
 
 @pytest.mark.parametrize("skew", range(16))
 def test_every_place_in_a_sector(skew: int) -> None:
-    """Two patches a row, the last one cut, with an odd pitch: rows at all places; with an even one at some."""
+    """Two patches a row, the last one cut, with an odd pitch: rows at all places; with an even one at
+    some.
+    """
     check("bfloat16", tile("bfloat16", 64, 128, 2), (20, 100 + skew, 30), 131 + 2 * skew, skew)
     check("bfloat16", tile("bfloat16", 64, 128, 2), (20, 100 + skew, 30), 134, skew + 1)
 
@@ -76,7 +87,8 @@ def test_widths_around_pieces_patches_and_tiles(n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("math", "columns"), [(math, columns) for math in OUT for columns in (32, 48, 64, 160) if math != "int8" or columns != 48]
+    ("math", "columns"),
+    [(math, columns) for math in OUT for columns in (32, 48, 64, 160) if math != "int8" or columns != 48],
 )
 def test_patches_of_every_width_in_every_width_of_elements(math: str, columns: int) -> None:
     """Tiles of bytes are counted in 32 columns."""
@@ -103,7 +115,9 @@ def test_every_way_to_a_tile(config: Config, more: dict[str, Any]) -> None:
 @pytest.mark.parametrize("skew", [0, 3, 9])
 @pytest.mark.parametrize("math", ["bfloat16", "float16"])
 def test_pieces_by_twos_beside_many_sums(math: str, skew: int) -> None:
-    """A thread with 192 sums has registers for two pieces at a time, of the four that are its own in a patch."""
+    """A thread with 192 sums has registers for two pieces at a time, of the four that are its own in a
+    patch.
+    """
     by_turns = replace(tile(math, 128, 192, 2), wm=32, ping_pong=True)
     check(math, by_turns, (150, 203, 20), 205, skew)
 
@@ -118,11 +132,15 @@ def test_rows_that_start_on_16_bytes_and_end_inside(math: str, n: int, pitch: in
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("out", "n", "pitch"), [("bfloat16", 25, 32), ("float32", 25, 28), ("bfloat16", 1, 8), ("float32", 130, 136)]
+    ("out", "n", "pitch"),
+    [("bfloat16", 25, 32), ("float32", 25, 28), ("bfloat16", 1, 8), ("float32", 130, 136)],
 )
 def test_what_lies_behind_rows_on_a_gpu(torch: Any, out: str, n: int, pitch: int) -> None:
     m, k, dtype = 70, 90, getattr(torch, out)
-    a, b = whole_on_gpu(torch, "bfloat16", m, k).clamp(-1, 1), whole_on_gpu(torch, "bfloat16", k, n).clamp(-1, 1)
+    a, b = (
+        whole_on_gpu(torch, "bfloat16", m, k).clamp(-1, 1),
+        whole_on_gpu(torch, "bfloat16", k, n).clamp(-1, 1),
+    )
     memory = torch.full((m, pitch), 77.0, device="cuda", dtype=dtype)
     lapidist.gemm(a, b, out=memory[:, :n], kernel="wgmma")
     assert torch.equal(memory[:, :n].double(), (a.double() @ b.double()).to(dtype).double())
@@ -135,8 +153,15 @@ def test_what_lies_behind_rows_on_a_gpu(torch: Any, out: str, n: int, pitch: int
 def test_on_a_gpu(torch: Any, out: str, skew: int) -> None:
     """Many tiles, launched twice without a pause."""
     m, n, k, dtype = 1500, 1283 + skew, 90, getattr(torch, out)
-    a, b = whole_on_gpu(torch, "bfloat16", m, k).clamp(-1, 1), whole_on_gpu(torch, "bfloat16", k, n).clamp(-1, 1)
-    configs = [tile("bfloat16", 64, 32, 4), tile("bfloat16", 128, 256, 3), tile("bfloat16", 256, 192, 2, (1, 2))]
+    a, b = (
+        whole_on_gpu(torch, "bfloat16", m, k).clamp(-1, 1),
+        whole_on_gpu(torch, "bfloat16", k, n).clamp(-1, 1),
+    )
+    configs = [
+        tile("bfloat16", 64, 32, 4),
+        tile("bfloat16", 128, 256, 3),
+        tile("bfloat16", 256, 192, 2, (1, 2)),
+    ]
     configs.append(replace(tile("bfloat16", 128, 128, 4), wm=32, ping_pong=True))
     for config in configs:
         memory = torch.full((m * (n + 3) + SECTOR,), 77.0, device="cuda", dtype=dtype)

@@ -1,4 +1,6 @@
-"""8-bit floats with factors and promoted sums on mma.sync, in the machine: for chips beside Hopper, and what wgmma refuses."""
+"""8-bit floats with factors and promoted sums on mma.sync, in the machine: for chips beside Hopper, and what
+wgmma refuses.
+"""
 
 from __future__ import annotations
 
@@ -35,21 +37,33 @@ M, N, K = 140, 72, 400
 def test_every_form(rng: np.random.Generator, a_form: str, b_form: str, order: Any) -> None:
     left, right = FP8 if order == "C" else FP8[::-1]
     a, b = whole(rng, (M, K), left), whole(rng, (K, N), right)
-    scales = {"scale_a": factors(rng, a_form, M, K, whole=True), "scale_b": factors(rng, b_form, N, K, True, True)}
+    scales = {
+        "scale_a": factors(rng, a_form, M, K, whole=True),
+        "scale_b": factors(rng, b_form, N, K, True, True),
+    }
     out = np.asarray(poisoned((M, N), "float32"), order=order)
-    lapidist.gemm(a, b, out=out, kernel=MMA, config=SMALL if order == "C" else HALF_STEPS, device="machine", **scales)
+    lapidist.gemm(
+        a, b, out=out, kernel=MMA, config=SMALL if order == "C" else HALF_STEPS, device="machine", **scales
+    )
     assert judge(out, a, b, exact=True, **scales).ok
 
 
 @pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "ss"])
 def test_lines_of_any_length_and_factors_with_any_strides(rng: np.random.Generator, layouts: str) -> None:
-    """Elements that pass through registers, and strided ones, which wgmma refuses: the planner turns to mma by itself."""
+    """Elements that pass through registers, and strided ones, which wgmma refuses: the planner turns to mma
+    by itself.
+    """
     a, b = whole(rng, (2 * 33, 2 * 150), E4M3)[::2, ::2], whole(rng, (2 * 150, 2 * 41), E5M2)[::2, ::2]
     if layouts != "ss":
-        a, b = (np.asarray(array, order="C" if letter == "r" else "F") for array, letter in zip((a, b), layouts, strict=True))
+        a, b = (
+            np.asarray(array, order="C" if letter == "r" else "F")
+            for array, letter in zip((a, b), layouts, strict=True)
+        )
     scale_a = factors(rng, "strips", 66, 150, whole=True)[::-2]
     scale_b = np.asfortranarray(factors(rng, "strips", 41, 150, True, True))
-    gemm = lapidist.plan(a, b, scale_a=scale_a, scale_b=scale_b, kernel=None if layouts == "ss" else MMA, device="machine")
+    gemm = lapidist.plan(
+        a, b, scale_a=scale_a, scale_b=scale_b, kernel=None if layouts == "ss" else MMA, device="machine"
+    )
     assert gemm.plan is not None
     assert gemm.plan.kernel is MMA
     assert judge(gemm.execute(a, b), a, b, scale_a=scale_a.copy(), scale_b=scale_b, exact=True).ok
@@ -57,32 +71,56 @@ def test_lines_of_any_length_and_factors_with_any_strides(rng: np.random.Generat
 
 def test_random_factors_with_alpha_beta_and_other_results(rng: np.random.Generator) -> None:
     a, b = fresh(rng, (70, 300), E4M3), fresh(rng, (300, 96), E5M2)
-    scales = {"scale_a": factors(rng, "strips", 70, 300), "scale_b": factors(rng, "squares", 96, 300, of_b=True)}
+    scales = {
+        "scale_a": factors(rng, "strips", 70, 300),
+        "scale_b": factors(rng, "squares", 96, 300, of_b=True),
+    }
     for output in ("bfloat16", E4M3):
         right = b if output == "bfloat16" else b.astype(a.dtype)
         c = fresh(rng, (70, 96), output)
-        d = lapidist.gemm(a, right, c, alpha=-1.5, beta=0.5, out_dtype=output, kernel=MMA, device="machine", **scales)
+        d = lapidist.gemm(
+            a, right, c, alpha=-1.5, beta=0.5, out_dtype=output, kernel=MMA, device="machine", **scales
+        )
         assert judge(d, a, right, c, -1.5, 0.5, promoted=True, unit="mma", **scales).ok, output
 
 
-@pytest.mark.parametrize("sharing", [{"split_k": 2}, {"split_k": 3, "reduction": "separate"}, {"schedule": "stream_k"}], ids=str)
+@pytest.mark.parametrize(
+    "sharing", [{"split_k": 2}, {"split_k": 3, "reduction": "separate"}, {"schedule": "stream_k"}], ids=str
+)
 def test_blocks_that_share_a_tile(rng: np.random.Generator, sharing: dict[str, Any]) -> None:
-    """Each promotes its part of k with that part's factors; who finishes the tile takes those of lines, once."""
+    """Each promotes its part of k with that part's factors; who finishes the tile takes those of lines,
+    once.
+    """
     a, b = whole(rng, (80, 900), E4M3), whole(rng, (900, 70), E4M3)
     for form, of_b, config in (("strips", "squares", HALF_STEPS), ("lines", "line", SMALL)):
-        scales = {"scale_a": factors(rng, form, 80, 900, whole=True), "scale_b": factors(rng, of_b, 70, 900, True, True)}
-        d = lapidist.gemm(a, b, kernel=MMA, config=config, device="machine", promote=True, **sharing, **scales)
+        scales = {
+            "scale_a": factors(rng, form, 80, 900, whole=True),
+            "scale_b": factors(rng, of_b, 70, 900, True, True),
+        }
+        d = lapidist.gemm(
+            a, b, kernel=MMA, config=config, device="machine", promote=True, **sharing, **scales
+        )
         assert judge(d, a, b, exact=True, **scales).ok, form
 
 
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("forms", [("strips", "squares"), ("squares", "strips"), ("lines", "line")], ids="-".join)
-def test_no_race_and_nothing_read_outside(rng: np.random.Generator, forms: tuple[str, str], seed: int) -> None:
+@pytest.mark.parametrize(
+    "forms", [("strips", "squares"), ("squares", "strips"), ("lines", "line")], ids="-".join
+)
+def test_no_race_and_nothing_read_outside(
+    rng: np.random.Generator, forms: tuple[str, str], seed: int
+) -> None:
     """Factors have not a row more than they need."""
     m, n, k = SMALL.bm + 9, SMALL.bn + 24, 272
     a, b = whole(rng, (m, k), E4M3), whole(rng, (n, k), E4M3).T
-    scales = {"scale_a": factors(rng, forms[0], m, k, whole=True), "scale_b": factors(rng, forms[1], n, k, True, True)}
-    gemm, d = lapidist.plan(a, b, kernel=MMA, config=SMALL, device="machine", **scales), poisoned((m, n), "float32")
+    scales = {
+        "scale_a": factors(rng, forms[0], m, k, whole=True),
+        "scale_b": factors(rng, forms[1], n, k, True, True),
+    }
+    gemm, d = (
+        lapidist.plan(a, b, kernel=MMA, config=SMALL, device="machine", **scales),
+        poisoned((m, n), "float32"),
+    )
     extras = tuple(operand_of(array, name) for name, array in scales.items())
     assert gemm.plan is not None
     operands = operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out")
@@ -93,7 +131,9 @@ def test_no_race_and_nothing_read_outside(rng: np.random.Generator, forms: tuple
 
 def test_a_batch_takes_one_factor(rng: np.random.Generator) -> None:
     a, b = whole(rng, (3, 20, 48), E4M3), whole(rng, (3, 16, 48), E4M3).swapaxes(1, 2)
-    d = lapidist.gemm(a, b, scale_a=np.float32([[0.5]]), scale_b=4, promote=True, kernel=MMA, device="machine")
+    d = lapidist.gemm(
+        a, b, scale_a=np.float32([[0.5]]), scale_b=4, promote=True, kernel=MMA, device="machine"
+    )
     assert judge(d, a, b, 2 * np.zeros_like(d), 2.0, exact=True).ok
 
 
@@ -102,9 +142,14 @@ def test_a_batch_takes_one_factor(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("a_form", FORMS)
 def test_ada_multiplies_with_factors(rng: np.random.Generator, a_form: str) -> None:
-    """By the 8-bit instruction of its own, which wgmma's chip does not have: the planner's choice, run in the machine."""
+    """By the 8-bit instruction of its own, which wgmma's chip does not have: the planner's choice, run in the
+    machine.
+    """
     a, b = whole(rng, (70, 150), E4M3), whole(rng, (150, 40), E5M2)
-    scales = {"scale_a": factors(rng, a_form, 70, 150, whole=True), "scale_b": factors(rng, "squares", 40, 150, True, True)}
+    scales = {
+        "scale_a": factors(rng, a_form, 70, 150, whole=True),
+        "scale_b": factors(rng, "squares", 40, 150, True, True),
+    }
     d = poisoned((70, 40), "float32")
     gemm = lapidist.plan(a, b, out=d, device="machine", **scales)
     assert choose(gemm.problem, chip("rtx4090"))[0].kernel is MMA
@@ -132,12 +177,20 @@ def test_chips_without_8_bit_floats_say_so(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        (Config(128, 128, 128, 64, 64, 0, 0, stages=3), r"held twice: a warp has room for 2048; this tile gives it 4096"),
-        (Config(64, 64, 256, 32, 32, 0, 0, stages=3), r"leave the tensor core every 128 of k, .* of this tile has 256"),
+        (
+            Config(128, 128, 128, 64, 64, 0, 0, stages=3),
+            r"held twice: a warp has room for 2048; this tile gives it 4096",
+        ),
+        (
+            Config(64, 64, 256, 32, 32, 0, 0, stages=3),
+            r"leave the tensor core every 128 of k, .* of this tile has 256",
+        ),
     ],
     ids=["registers", "steps"],
 )
-def test_tiles_that_do_not_suit_promotion_are_refused(rng: np.random.Generator, config: Config, words: str) -> None:
+def test_tiles_that_do_not_suit_promotion_are_refused(
+    rng: np.random.Generator, config: Config, words: str
+) -> None:
     a, b = whole(rng, (200, 300), E4M3), whole(rng, (300, 500), E4M3)
     with pytest.raises(RefusalError, match=words):
         lapidist.gemm(a, b, promote=True, kernel=MMA, config=config, device="machine")

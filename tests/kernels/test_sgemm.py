@@ -20,8 +20,12 @@ from lapidist.schedule.sharing import Sharing
 H200 = CHIPS["h200"]
 
 
-def matrix(rng: np.random.Generator, rows: int, cols: int, layout: str, pad: int = 0, skew: int = 0) -> np.ndarray:
-    """Small integers, with NaN all around; lines are `pad` elements further apart than long, the first one starts `skew` late."""
+def matrix(
+    rng: np.random.Generator, rows: int, cols: int, layout: str, pad: int = 0, skew: int = 0
+) -> np.ndarray:
+    """Small integers, with NaN all around; lines are `pad` elements further apart than long, the first one
+    starts `skew` late.
+    """
     lines, length = (rows, cols) if layout == "row" else (cols, rows)
     step = length + pad
     room = np.full(lines * step + skew + 4, np.nan, np.float32)
@@ -54,13 +58,23 @@ def test_layouts_and_alignments(
     a, b = matrix(rng, m, k, layouts[0], pad, skew), matrix(rng, k, n, layouts[1], pad, skew)
     c = matrix(rng, m, n, "row")
     assert np.array_equal(lapidist.gemm(a, b, device="machine", kernel="sgemm"), a @ b)
-    assert np.array_equal(lapidist.gemm(a, b, c, alpha=2.0, beta=0.5, device="machine", kernel="sgemm"), 2 * (a @ b) + c / 2)
+    assert np.array_equal(
+        lapidist.gemm(a, b, c, alpha=2.0, beta=0.5, device="machine", kernel="sgemm"), 2 * (a @ b) + c / 2
+    )
 
 
-@pytest.mark.parametrize(("n", "sharing"), [(131, {}), (259, {"split_k": 2}), (129, {"split_k": 2, "reduction": "separate"})])
+@pytest.mark.parametrize(
+    ("n", "sharing"), [(131, {}), (259, {"split_k": 2}), (129, {"split_k": 2, "reduction": "separate"})]
+)
 def test_rows_of_d_that_start_anywhere(rng: np.random.Generator, n: int, sharing: dict[str, Any]) -> None:
-    """Each leaves through a warp's patch of shared memory, row after row: sanitized, with elements between that must stay NaN."""
-    a, b, d = matrix(rng, 70, 40, "row"), matrix(rng, 40, n, "row", pad=-n % 4), matrix(rng, 70, n, "row", 2, 1)
+    """Each leaves through a warp's patch of shared memory, row after row: sanitized, with elements between
+    that must stay NaN.
+    """
+    a, b, d = (
+        matrix(rng, 70, 40, "row"),
+        matrix(rng, 40, n, "row", pad=-n % 4),
+        matrix(rng, 70, n, "row", 2, 1),
+    )
     gemm = lapidist.plan(a, b, out=d, kernel="sgemm", device="machine", **sharing)
     launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
     machine.run(launch, sanitize=True, seed=n, residency=launch.grid[0], counting=False)
@@ -77,7 +91,9 @@ def test_blocks_share_tiles_of_packed_operands(rng: np.random.Generator) -> None
     assert plan.cooperative
     assert (
         plan.workspace_bytes
-        == plan.partials_offset + plan.kernel.scratch_of(plan.problem)[1] + plan.schedule.slots * 256 * 128 * 4
+        == plan.partials_offset
+        + plan.kernel.scratch_of(plan.problem)[1]
+        + plan.schedule.slots * 256 * 128 * 4
     )
     assert np.array_equal(lapidist.gemm(a, b, device="machine", kernel="sgemm"), a @ b)
 
@@ -118,23 +134,33 @@ def test_large_products_come_here_and_small_ones_do_not() -> None:
         (3, 4, 32, "data-parallel", "none"),  # a single step
     ],
 )
-def test_what_waves_leave_over_is_shared(tiles_m: int, tiles_n: int, k: int, kind: str, reduction: str) -> None:
+def test_what_waves_leave_over_is_shared(
+    tiles_m: int, tiles_n: int, k: int, kind: str, reduction: str
+) -> None:
     """Where that takes less time by the model, which is never more than a block a tile takes."""
     m, n = tiles_m * 256, tiles_n * 128
     problem = Problem.of(fake((m, k), (k, 1)), fake((k, n), (n, 1)), None, fake((m, n), (n, 1)))
     kernel = kernel_named("sgemm")
-    plan, whole = (make_plan(problem, H200, kernel, kernel.config, way) for way in (Sharing(), Sharing("data_parallel")))
+    plan, whole = (
+        make_plan(problem, H200, kernel, kernel.config, way) for way in (Sharing(), Sharing("data_parallel"))
+    )
     assert plan.schedule is not None
     assert (plan.schedule.kind, plan.schedule.reduction) == (kind, reduction)
     assert plan.predicted_seconds <= whole.predicted_seconds
     assert plan.cooperative == (reduction == "separate")  # its blocks wait for each other
 
 
-@pytest.mark.parametrize(("name", "reduction"), [("sgemm", "cluster"), ("sgemm", "atomic"), ("tma_producer", "separate")])
+@pytest.mark.parametrize(
+    ("name", "reduction"), [("sgemm", "cluster"), ("sgemm", "atomic"), ("tma_producer", "separate")]
+)
 def test_ways_to_share_that_a_kernel_lacks(name: str, reduction: str) -> None:
     a = np.ones((64, 64), np.float32)
-    with pytest.raises(lapidist.RefusalError, match=f"reduction: this kernel's blocks share tiles by .*; got '{reduction}'"):
-        lapidist.gemm(a, a, kernel=name, split_k=2, reduction=reduction, deterministic=False, device="machine")
+    with pytest.raises(
+        lapidist.RefusalError, match=f"reduction: this kernel's blocks share tiles by .*; got '{reduction}'"
+    ):
+        lapidist.gemm(
+            a, a, kernel=name, split_k=2, reduction=reduction, deterministic=False, device="machine"
+        )
 
 
 def test_stream_k_on_one_multiprocessor_is_data_parallel() -> None:
@@ -149,7 +175,11 @@ def test_stream_k_on_one_multiprocessor_is_data_parallel() -> None:
 @pytest.mark.parametrize(("m", "n", "k"), [(2304, 3000, 1000), (1031, 2053, 517), (5000, 64, 4100)])
 def test_on_the_gpu(torch: Any, layouts: tuple[str, str], m: int, n: int, k: int) -> None:
     def random(rows: int, cols: int, layout: str):  # type: ignore[no-untyped-def]
-        return torch.randn(rows, cols, device="cuda") if layout == "row" else torch.randn(cols, rows, device="cuda").T
+        return (
+            torch.randn(rows, cols, device="cuda")
+            if layout == "row"
+            else torch.randn(cols, rows, device="cuda").T
+        )
 
     a, b = random(m, k, layouts[0]), random(k, n, layouts[1])
     plan = lapidist.plan(a, b, kernel="sgemm")
@@ -162,4 +192,6 @@ def test_on_the_gpu(torch: Any, layouts: tuple[str, str], m: int, n: int, k: int
 
 def test_refusals() -> None:
     strided = Problem.of(fake((64, 64), (128, 2)), fake((64, 64), (64, 1)), None, fake((64, 64), (64, 1)))
-    assert "A must have neighbours that touch" in str(kernel_named("sgemm").refuse(strided, kernel_named("sgemm").config, H200))
+    assert "A must have neighbours that touch" in str(
+        kernel_named("sgemm").refuse(strided, kernel_named("sgemm").config, H200)
+    )

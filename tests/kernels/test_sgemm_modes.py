@@ -1,4 +1,6 @@
-"""gemm/sgemm.cu beyond one pair of matrices: batches, lists, picked rows, scattered and permuted outputs; shared tiles."""
+"""gemm/sgemm.cu beyond one pair of matrices: batches, lists, picked rows, scattered and permuted outputs;
+shared tiles.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,13 @@ def turned(array: Array) -> Array:
     ],
 )
 def test_batches(
-    rng: np.random.Generator, a_batch: tuple[int, ...], b_batch: tuple[int, ...], m: int, n: int, k: int, beta: float
+    rng: np.random.Generator,
+    a_batch: tuple[int, ...],
+    b_batch: tuple[int, ...],
+    m: int,
+    n: int,
+    k: int,
+    beta: float,
 ) -> None:
     a, b = whole(rng, *a_batch, m, k), whole(rng, *b_batch, k, n)
     c = whole(rng, *np.broadcast_shapes(a_batch, b_batch), m, n)
@@ -65,7 +73,9 @@ def test_lists_and_addresses(rng: np.random.Generator) -> None:
     a, b, c = ([whole(rng, *shape) for _ in range(3)] for shape in shapes)
     wanted = [2 * (x @ y) - z for x, y, z in zip(a, b, c, strict=True)]
     for split in (1, 2):
-        found = lapidist.gemm_lists(a, b, c, alpha=2.0, beta=-1.0, kernel="sgemm", device="machine", split_k=split)
+        found = lapidist.gemm_lists(
+            a, b, c, alpha=2.0, beta=-1.0, kernel="sgemm", device="machine", split_k=split
+        )
         assert all(np.array_equal(x, y) for x, y in zip(found, wanted, strict=True))
     out = [np.zeros_like(each) for each in c]
     gemm(*(pointers(each) for each in (a, b, c)), out=pointers(out), alpha=2.0, beta=-1.0)
@@ -88,7 +98,10 @@ def test_lists_of_nothing_go_elsewhere() -> None:
 @pytest.mark.parametrize("orders", ["CCC", "FCF", "CFC"])
 def test_rows_are_gathered_and_scattered(rng: np.random.Generator, orders: Any) -> None:
     """Repeated and out of order; rows that no index names stay as they are."""
-    a, b = (np.array(whole(rng, *shape), order=order) for shape, order in zip(((90, 40), (40, 70)), orders, strict=False))
+    a, b = (
+        np.array(whole(rng, *shape), order=order)
+        for shape, order in zip(((90, 40), (40, 70)), orders, strict=False)
+    )
     out = np.array(whole(rng, 60, 45), order=orders[2])
     rows, cols, to = rng.integers(0, 90, 33), rng.integers(0, 70, 45), rng.permutation(60)[:33]
     wanted = out.copy()
@@ -117,14 +130,22 @@ def test_scalars_in_memory(rng: np.random.Generator) -> None:
 
 WAYS = {
     "turnstile": {"split_k": 3, "reduction": "turnstile"},
-    "separate": {"split_k": 3, "reduction": "separate", "avail_sms": 10},  # few blocks: some bring several rows together
+    "separate": {
+        "split_k": 3,
+        "reduction": "separate",
+        "avail_sms": 10,
+    },  # few blocks: some bring several rows together
     "stream": {"schedule": "stream_k", "reduction": "separate"},
 }
 
 
 @pytest.mark.parametrize(("way", "n", "k", "seed"), [("turnstile", 20, 68, 1), ("separate", 131, 67, 3)])
-def test_batches_share_tiles_in_any_order(rng: np.random.Generator, way: str, n: int, k: int, seed: int) -> None:
-    """Sanitized; odd ones are packed first. Twice on one workspace, whose flags must have reset themselves."""
+def test_batches_share_tiles_in_any_order(
+    rng: np.random.Generator, way: str, n: int, k: int, seed: int
+) -> None:
+    """Sanitized; odd ones are packed first. Twice on one workspace, whose flags must have reset
+    themselves.
+    """
     a, b, d = whole(rng, 2, 20, k), whole(rng, 2, k, n), np.zeros((2, 20, n), np.float32)
     operands = operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out")
     kernel = kernel_named("sgemm")
@@ -133,7 +154,11 @@ def test_batches_share_tiles_in_any_order(rng: np.random.Generator, way: str, n:
     for _ in range(2):
         d.fill(99)
         machine.run(
-            plan.launch(*operands, 1.0, 0.0, workspace=scratch), residency=plan.grid[0], sanitize=True, seed=seed, counting=False
+            plan.launch(*operands, 1.0, 0.0, workspace=scratch),
+            residency=plan.grid[0],
+            sanitize=True,
+            seed=seed,
+            counting=False,
         )
         scratch.require_zero_flags()
         assert np.array_equal(d, a @ b)
@@ -151,7 +176,8 @@ def test_other_tiles(rng: np.random.Generator, config: Config) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    ("m", "n", "k", "config"), [(300, 260, 512, CONFIGS[0]), (129, 515, 1027, CONFIGS[0]), (129, 515, 1027, CONFIGS[1])]
+    ("m", "n", "k", "config"),
+    [(300, 260, 512, CONFIGS[0]), (129, 515, 1027, CONFIGS[0]), (129, 515, 1027, CONFIGS[1])],
 )
 def test_batches_on_the_gpu(torch: Any, m: int, n: int, k: int, config: Config) -> None:
     a, b, c = (torch.randn(*shape, device="cuda") for shape in ((2, 3, m, k), (3, k, n), (2, 3, m, n)))
@@ -168,7 +194,9 @@ def test_batches_on_the_gpu(torch: Any, m: int, n: int, k: int, config: Config) 
 @pytest.mark.parametrize("way", WAYS)
 def test_again_and_again_on_streams_and_in_graphs(torch: Any, way: str) -> None:
     """The same bits from hundreds of launches, from two streams at once, and from a graph."""
-    inputs = [tuple(torch.randn(*shape, device="cuda") for shape in ((300, 2048), (2048, 385))) for _ in range(2)]
+    inputs = [
+        tuple(torch.randn(*shape, device="cuda") for shape in ((300, 2048), (2048, 385))) for _ in range(2)
+    ]
     plan = lapidist.plan(*inputs[0], kernel="sgemm", **WAYS[way])
     outs = [torch.empty(300, 385, device="cuda") for _ in inputs]
     check_on_streams_and_in_graphs(torch, plan, inputs, outs, times=200)
@@ -181,7 +209,11 @@ def test_lists_on_the_gpu(torch: Any) -> None:
     assert all(judge(*each).ok for each in zip(found, a, b, strict=True))
     out = [torch.full((200, 300), float("nan"), device="cuda") for _ in a]
     lists = [
-        lapidist.Pointers(torch.tensor([each.data_ptr() for each in arrays], device="cuda"), tuple(arrays[0].shape), "float32")
+        lapidist.Pointers(
+            torch.tensor([each.data_ptr() for each in arrays], device="cuda"),
+            tuple(arrays[0].shape),
+            "float32",
+        )
         for arrays in (a, b, out)
     ]
     lapidist.gemm(*lists[:2], out=lists[2], kernel="sgemm")
@@ -192,8 +224,12 @@ def test_lists_on_the_gpu(torch: Any) -> None:
 @pytest.mark.parametrize("layouts", ["rr", "cc"])
 def test_modes_on_the_gpu(torch: Any, layouts: str) -> None:
     a, b = (torch.randn(500, 400, device="cuda"), torch.randn(400, 700, device="cuda"))
-    a, b = (each if layout == "r" else each.T.contiguous().T for each, layout in zip((a, b), layouts, strict=True))
-    rows, cols = (torch.randint(0, extent, (count,), device="cuda") for extent, count in ((500, 333), (700, 450)))
+    a, b = (
+        each if layout == "r" else each.T.contiguous().T for each, layout in zip((a, b), layouts, strict=True)
+    )
+    rows, cols = (
+        torch.randint(0, extent, (count,), device="cuda") for extent, count in ((500, 333), (700, 450))
+    )
     to = torch.randperm(600, device="cuda")[:333]
     out = torch.randn(600, 450, device="cuda")
     before, left = out.clone(), torch.ones(600, dtype=torch.bool, device="cuda")

@@ -1,4 +1,6 @@
-"""The tensor-core kernels in the machine, in every type they take: exact on small whole numbers, ragged, NaN around them."""
+"""The tensor-core kernels in the machine, in every type they take: exact on small whole numbers, ragged, NaN
+around them.
+"""
 
 from __future__ import annotations
 
@@ -82,13 +84,19 @@ def in_gaps(values: Array, leading: int) -> Array:
 
 
 def run(
-    binary: Any, parameters: list[tuple[str, str]], values: dict[str, Any], arrays: dict[str, Array], grid: int, shape: Shape
+    binary: Any,
+    parameters: list[tuple[str, str]],
+    values: dict[str, Any],
+    arrays: dict[str, Array],
+    grid: int,
+    shape: Shape,
 ) -> None:
     pointers = {name: array.ctypes.data for name, array in arrays.items()}
     block = ParameterBlock(parameters).pack({**values, **pointers})
     memory = tuple(Memory(name, array.ctypes.data, array.nbytes, array) for name, array in arrays.items())
     machine.run(
-        Launch(binary, (grid, 1, 1), (shape.threads, 1, 1), bytes(block), shape.shared_bytes, memory=memory), counting=False
+        Launch(binary, (grid, 1, 1), (shape.threads, 1, 1), bytes(block), shape.shared_bytes, memory=memory),
+        counting=False,
     )
 
 
@@ -126,15 +134,27 @@ RUNGS = [
 def test_rungs(source: str, element: str, aligned: int) -> None:
     entry = source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_")
     shape = mma_shape(element) if entry == "mma_multistage" else wmma_shape(element, entry != "wmma_simple")
-    binary = compile_kernel(source, entry, {"ELEMENT": element, "ALIGNED": aligned}, "sm_90a", assembled=False)
+    binary = compile_kernel(
+        source, entry, {"ELEMENT": element, "ALIGNED": aligned}, "sm_90a", assembled=False
+    )
     for (m, n, k), (alpha, beta) in zip(SHAPES, ((2, -3), (1, 0), (2, -3)), strict=True):
         a, b, c = operands(element, m, n, k, beta)
-        leading = [x.shape[1] + 1 if not aligned else -(-x.shape[1] * x.itemsize // 16) * 16 // x.itemsize for x in (a, b, c)]
+        leading = [
+            x.shape[1] + 1 if not aligned else -(-x.shape[1] * x.itemsize // 16) * 16 // x.itemsize
+            for x in (a, b, c)
+        ]
         arrays = {name: in_gaps(x, ld) for name, x, ld in zip("ABD", (a, b, c), leading, strict=True)}
         values = {"M": m, "N": n, "K": k, "alpha": alpha, "beta": beta}
         values |= dict(zip(("lda", "ldb", "ldd"), leading, strict=True))
         tiles = -(-m // shape.bm) * -(-n // shape.bn)
-        run(binary, typed(LADDER_PARAMETERS, element), values, arrays, min(tiles, 2) if entry in PERSISTENT else tiles, shape)
+        run(
+            binary,
+            typed(LADDER_PARAMETERS, element),
+            values,
+            arrays,
+            min(tiles, 2) if entry in PERSISTENT else tiles,
+            shape,
+        )
         check(arrays["D"][:, :n], a, b, c, alpha, beta, element)
 
 
@@ -161,18 +181,32 @@ def test_production_family(element: str, layouts: str, vector_bytes: int) -> Non
     a_layout, b_layout = ({"r": "row", "c": "col"}[letter] for letter in layouts)
     size = np.dtype(ELEMENTS[element]).itemsize
     vector, depth = max(1, vector_bytes // size), 128 // size
-    contiguous = {"A_CONTIGUOUS": 1 if a_layout == "row" else 2, "B_CONTIGUOUS": 2 if b_layout == "row" else 1}
+    contiguous = {
+        "A_CONTIGUOUS": 1 if a_layout == "row" else 2,
+        "B_CONTIGUOUS": 2 if b_layout == "row" else 1,
+    }
     vectors = {"A_VECTOR": vector, "B_VECTOR": vector, "D_VECTOR": 1}
     defines = {"ELEMENT": element, "BK": depth, **PRODUCTION_TILE, **contiguous, **vectors}
     binary = compile_kernel("gemm/mma.cu", "mma", defines, "sm_90a", assembled=False)
-    m, n, k = (64, 64, 4 * depth) if layouts in ("rr", "cc") else (70, 65, 4 * depth + 5)  # whole tiles only; the rest too
+    # whole tiles only; the rest too
+    m, n, k = (64, 64, 4 * depth) if layouts in ("rr", "cc") else (70, 65, 4 * depth + 5)
     alpha, beta = 2, -3
     a, b, c = operands(element, m, n, k, beta)
     a_memory, a_row, a_col = laid_out(a, a_layout, vector)
     b_memory, b_row, b_col = laid_out(b, b_layout, vector)
     c_memory, c_row, c_col = laid_out(c, "col", 1)
     d_memory = in_gaps(np.zeros_like(c), n + 1)
-    values = {"M": m, "N": n, "K": k, "alpha": alpha, "beta": beta, "batch": 1, "d_row": n + 1, "c_row": c_row, "c_col": c_col}
+    values = {
+        "M": m,
+        "N": n,
+        "K": k,
+        "alpha": alpha,
+        "beta": beta,
+        "batch": 1,
+        "d_row": n + 1,
+        "c_row": c_row,
+        "c_col": c_col,
+    }
     values |= {"a_row": a_row, "a_col": a_col, "b_row": b_row, "b_col": b_col}
     arrays = {"A": a_memory, "B": b_memory, "C": c_memory, "D": d_memory}
     shape = Shape(64, 64, 128, 3 * (64 + 64) * 128)

@@ -1,4 +1,6 @@
-"""The wgmma kernels in the machine: every type and layout, ragged, packed, batched, in clusters, fuzzed; and what they refuse."""
+"""The wgmma kernels in the machine: every type and layout, ragged, packed, batched, in clusters, fuzzed; and
+what they refuse.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def test_rungs_read_b_by_rows_where_wgmma_can(kernel: str) -> None:
 
 
 @pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
-@pytest.mark.parametrize(("math", "gap"), [("bfloat16", 0), ("bfloat16", 1), ("float16", 3), ("int8", 5), ("tf32", 1)])
+@pytest.mark.parametrize(
+    ("math", "gap"), [("bfloat16", 0), ("bfloat16", 1), ("float16", 3), ("int8", 5), ("tf32", 1)]
+)
 def test_the_family_in_every_layout(math: str, gap: int, layouts: str) -> None:
     """With a gap no line starts on 16 bytes: all blocks pack the operands, and D leaves by plain stores."""
     names = {"r": "row", "c": "col"}
@@ -70,7 +74,9 @@ def test_results_of_every_type_with_c(math: str, out: str) -> None:
     assert d.dtype == numpy_dtype(out)
     exact = 2.0 * (a.astype("f8") @ b.astype("f8")) - 3.0 * c.astype("f8")
     low, high = TYPES[out].bounds or (-np.inf, np.inf)
-    np.testing.assert_allclose(d.astype("f8"), exact.clip(low, high), rtol=TYPES[out].roundoff, atol=2 * TYPES[out].spacing)
+    np.testing.assert_allclose(
+        d.astype("f8"), exact.clip(low, high), rtol=TYPES[out].roundoff, atol=2 * TYPES[out].spacing
+    )
 
 
 @pytest.mark.parametrize(("left", "right"), [("int8", "uint8"), ("uint8", "int8"), FP8, FP8[::-1]])
@@ -84,14 +90,22 @@ def test_two_types_at_once(left: str, right: str) -> None:
 @pytest.mark.parametrize("batch", [(3,), (2, 3)])
 def test_batches(batch: tuple[int, ...]) -> None:
     a, b = whole((*batch, 40, 72), 1, "float16"), whole((72, 24), 2, "float16")
-    many = np.stack([whole((72, 24), seed, "float16") for seed in range(int(np.prod(batch)))]).reshape(*batch, 72, 24)
+    many = np.stack([whole((72, 24), seed, "float16") for seed in range(int(np.prod(batch)))]).reshape(
+        *batch, 72, 24
+    )
     check(multiply(a, many, kernel="wgmma"), a, many)
     check(multiply(a, b, kernel="wgmma"), a, b)
 
 
-@pytest.mark.parametrize(("math", "layouts"), [("bfloat16", "rr"), ("bfloat16", "cc"), ("int8", "rr"), ("tf32", "cr")])
-@pytest.mark.parametrize(("a_batch", "b_batch"), [((3,), (3,)), ((), (3,)), ((2, 3), (3,)), ((2, 3), (2, 1)), ((2, 3), (2, 3))])
-def test_batches_that_are_packed(math: str, layouts: str, a_batch: tuple[int, ...], b_batch: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("math", "layouts"), [("bfloat16", "rr"), ("bfloat16", "cc"), ("int8", "rr"), ("tf32", "cr")]
+)
+@pytest.mark.parametrize(
+    ("a_batch", "b_batch"), [((3,), (3,)), ((), (3,)), ((2, 3), (3,)), ((2, 3), (2, 1)), ((2, 3), (2, 3))]
+)
+def test_batches_that_are_packed(
+    math: str, layouts: str, a_batch: tuple[int, ...], b_batch: tuple[int, ...]
+) -> None:
     """Every matrix of its own is packed, one that the batch shares once."""
     names = {"r": "row", "c": "col"}
     dtype = "float32" if math == "tf32" else math
@@ -100,28 +114,39 @@ def test_batches_that_are_packed(math: str, layouts: str, a_batch: tuple[int, ..
     d = multiply(lying(a, names[layouts[0]], 3), lying(b, names[layouts[1]], 3), kernel="wgmma", **more)
     check(d, a, b)
     packs = [int(np.prod(batch)) for batch in (a_batch, b_batch)]
-    problem = lapidist.plan(lying(a, "row", 3), lying(b, "row", 3), kernel="wgmma", device="machine", **more).problem
-    rows, step = {"bfloat16": (70, 96), "int8": (41, 96), "tf32": (41, 384)}[math]  # of B, packed with k touching but in bf16
+    problem = lapidist.plan(
+        lying(a, "row", 3), lying(b, "row", 3), kernel="wgmma", device="machine", **more
+    ).problem
+    # of B, packed with k touching but in bf16
+    rows, step = {"bfloat16": (70, 96), "int8": (41, 96), "tf32": (41, 384)}[math]
     assert packed_bytes(problem)[1] == packs[1] * rows * step
 
 
-@pytest.mark.parametrize("shapes", [((9, 1, 8), (9, 8, 1)), ((9, 1, 1), (9, 1, 1)), ((9, 8, 1), (9, 1, 16))], ids=str)
+@pytest.mark.parametrize(
+    "shapes", [((9, 1, 8), (9, 8, 1)), ((9, 1, 1), (9, 1, 1)), ((9, 8, 1), (9, 1, 16))], ids=str
+)
 def test_matrices_of_one_element_may_be_neighbours(shapes: tuple[tuple[int, ...], ...]) -> None:
     """The copy engine refuses steps that are no multiples of 16 bytes, also from matrix to matrix."""
     a, b = (np.arange(np.prod(shape), dtype=np.float16).reshape(shape) % 7 for shape in shapes)
     plan = lapidist.plan(a, b, kernel="wgmma", device="machine").plan
     assert plan is not None
-    maps = plan.kernel.signature.tensor_maps(plan.problem, plan.config, dict.fromkeys(("A", "B", "D", "workspace"), 0))
+    maps = plan.kernel.signature.tensor_maps(
+        plan.problem, plan.config, dict.fromkeys(("A", "B", "D", "workspace"), 0)
+    )
     assert all(stride % 16 == 0 for each in maps.values() for stride in each.strides)
     assert np.array_equal(lapidist.gemm(a, b, kernel="wgmma", device="machine"), a @ b)
 
 
 @pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
 def test_operands_without_elements_need_no_address(layouts: str) -> None:
-    """Boxes of theirs are loaded all the same, for the zeros outside, and the chip looks at what the map points to."""
+    """Boxes of theirs are loaded all the same, for the zeros outside, and the chip looks at what the map
+    points to.
+    """
     names = {"r": "row", "c": "col"}
     a, b = whole((16, 0), 1, "bfloat16"), whole((0, 24), 2, "bfloat16")
-    plan = lapidist.plan(lying(a, names[layouts[0]]), lying(b, names[layouts[1]]), kernel="wgmma", device="machine").plan
+    plan = lapidist.plan(
+        lying(a, names[layouts[0]]), lying(b, names[layouts[1]]), kernel="wgmma", device="machine"
+    ).plan
     assert plan is not None
     at = {"A": 0, "B": 0, "D": 4098, "workspace": 0}
     maps = plan.kernel.signature.tensor_maps(plan.problem, plan.config, at)
@@ -132,7 +157,9 @@ def test_operands_without_elements_need_no_address(layouts: str) -> None:
 @pytest.mark.parametrize("gap", [0, 3, None], ids=["none", "gaps", "over each other"])
 @pytest.mark.parametrize("k", [1, 7, 9, 33, 257, 301])
 def test_lines_of_any_length_are_packed(k: int, gap: int | None, dtype: str) -> None:
-    """Of less than a piece to more than a warp takes at once; next to each other, apart, as windows of one another."""
+    """Of less than a piece to more than a warp takes at once; next to each other, apart, as windows of one
+    another.
+    """
     memory = whole((1501 * (k + 5),), 1, dtype)
     step = (5 if gap is None else k + gap) * memory.itemsize
     a = np.lib.stride_tricks.as_strided(memory[1:], (1500, k), (step, memory.itemsize))
@@ -149,10 +176,20 @@ def test_odd_extents(extents: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize(
     ("m", "bm", "bn", "room"),
-    [(1, 64, 64, 16), (17, 64, 64, 32), (48, 64, 96, 48), (3, 64, 32, 32), (80, 128, 64, 80), (7, 128, 48, 80), (80, 64, 64, 64)],
+    [
+        (1, 64, 64, 16),
+        (17, 64, 64, 32),
+        (48, 64, 96, 48),
+        (3, 64, 32, 32),
+        (80, 128, 64, 80),
+        (7, 128, 48, 80),
+        (80, 64, 64, 64),
+    ],
 )
 def test_few_rows_are_loaded_alone(m: int, bm: int, bn: int, room: int) -> None:
-    """wgmma reads whole tiles all the same: the others are zeros, or lie in B of the same stage, and go nowhere."""
+    """wgmma reads whole tiles all the same: the others are zeros, or lie in B of the same stage, and go
+    nowhere.
+    """
     config = tile("bfloat16", bm, bn, 3)
     a, b = whole((m, 328), 1, "bfloat16"), whole((328, 200), 2, "bfloat16")
     for second in (b, lying(b, "col")):
@@ -169,13 +206,23 @@ def test_few_rows_are_loaded_alone(m: int, bm: int, bn: int, room: int) -> None:
 @pytest.mark.parametrize(
     ("shape", "config", "loaded"),
     [
-        ((130, 24), tile("bfloat16", 128, 32, 3), (128, 24)),  # all columns of B in one tile, whose rest is zero
-        ((75, 152), replace(tile("bfloat16", 64, 80, 3), exchanged=True), (64, 75)),  # of activations, where these are B
+        (
+            (130, 24),
+            tile("bfloat16", 128, 32, 3),
+            (128, 24),
+        ),  # all columns of B in one tile, whose rest is zero
+        (
+            (75, 152),
+            replace(tile("bfloat16", 64, 80, 3), exchanged=True),
+            (64, 75),
+        ),  # of activations, where these are B
         ((3, 40), replace(tile("bfloat16", 128, 128, 3), wm=32, ping_pong=True), (3, 40)),
     ],
     ids=str,
 )
-def test_one_tile_of_columns_is_loaded_alone(shape: tuple[int, int], config: Config, loaded: tuple[int, int]) -> None:
+def test_one_tile_of_columns_is_loaded_alone(
+    shape: tuple[int, int], config: Config, loaded: tuple[int, int]
+) -> None:
     m, n = shape
     a, b = whole((m, 328), 1, "bfloat16"), lying(whole((328, n), 2, "bfloat16"), "col")
     gemm = lapidist.plan(a, b, kernel="wgmma", config=config, device="machine")
@@ -183,7 +230,9 @@ def test_one_tile_of_columns_is_loaded_alone(shape: tuple[int, int], config: Con
     assert loaded_lines(gemm.plan.problem, config) == loaded
     d = np.full((m, n), np.nan, ml_dtypes.bfloat16)
     machine.run(
-        gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0), sanitize=True, seed=m
+        gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0),
+        sanitize=True,
+        seed=m,
     )
     check(d, a, b, alpha=1.0)
 
@@ -207,7 +256,10 @@ FUZZED: list[tuple[str, Config, int]] = [
 def test_no_race_in_any_order(kernel: str, config: Config, gap: int, seed: int) -> None:
     """Sanitized, copies and products as late as their waits allow. Blocks that pack wait for all others."""
     m, n, k = 2 * config.bm + 8, config.bn + 8 - gap, 200 - gap
-    a, b = lying(whole((m, k), 1, "bfloat16"), "row", 2 * gap), lying(whole((k, n), 2, "bfloat16"), "row", 2 * gap)
+    a, b = (
+        lying(whole((m, k), 1, "bfloat16"), "row", 2 * gap),
+        lying(whole((k, n), 2, "bfloat16"), "row", 2 * gap),
+    )
     gemm = lapidist.plan(a, b, kernel=kernel, config=config, device="machine")
     assert gemm.plan is not None
     d = np.zeros((m, n), ml_dtypes.bfloat16)
@@ -217,9 +269,13 @@ def test_no_race_in_any_order(kernel: str, config: Config, gap: int, seed: int) 
 
 
 def test_descriptors_leave_the_rank_of_their_block_out() -> None:
-    """It would lie where they say how far slabs of a turned tile are apart: the second block's columns from 64 on are others."""
+    """It would lie where they say how far slabs of a turned tile are apart: the second block's columns from
+    64 on are others.
+    """
     a, b = whole((128, 64), 1, "bfloat16"), whole((64, 128), 2, "bfloat16")
-    plan = lapidist.plan(a, b, kernel="wgmma", config=tile("bfloat16", 64, 128, 2, (2, 1)), device="machine").plan
+    plan = lapidist.plan(
+        a, b, kernel="wgmma", config=tile("bfloat16", 64, 128, 2, (2, 1)), device="machine"
+    ).plan
     assert plan is not None
     wrong = []
     for mask in ("16383", "-1"):
@@ -252,7 +308,10 @@ def test_results_of_4_bytes_come_to_patches_without_conflicts(math: str) -> None
 @pytest.mark.parametrize("math", ["float8_e4m3fn", "bfloat16"])
 def test_rungs_write_rows_of_a_single_column(name: str, math: str) -> None:
     """A column of D whose elements touch is one that the family lets leave as such; rungs know rows alone."""
-    a, b = (rows_on_16_bytes(fresh(np.random.default_rng(seed), shape, math)) for seed, shape in ((1, (48, 32)), (2, (1, 32))))
+    a, b = (
+        rows_on_16_bytes(fresh(np.random.default_rng(seed), shape, math))
+        for seed, shape in ((1, (48, 32)), (2, (1, 32)))
+    )
     out = aligned(poisoned((48, 1), "float32"))
     lapidist.gemm(a, b.T, out=out, kernel=name, device="machine")
     assert judge(out, a, b.T, unit="wgmma").ok
@@ -274,7 +333,9 @@ def test_other_chips_and_too_much_shared_memory_are_refused() -> None:
 
 
 def test_every_config_fits_with_the_largest_patches() -> None:
-    """128 x 256: a stage is 16 + 32 KB and 32 bytes of barriers are rounded in; eight warps have two patches of 2 KB."""
+    """128 x 256: a stage is 16 + 32 KB and 32 bytes of barriers are rounded in; eight warps have two patches
+    of 2 KB.
+    """
     assert deepest(128, 256) == 4
     assert deepest(256, 192) == 3
     assert deepest(64, 32) == 12

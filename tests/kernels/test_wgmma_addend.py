@@ -1,4 +1,6 @@
-"""beta C in wgmma: the ways in which C comes to the patches of D, by every way that these leave. In the machine, sanitized."""
+"""beta C in wgmma: the ways in which C comes to the patches of D, by every way that these leave. In the
+machine, sanitized.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,13 @@ WAYS: list[tuple[str, str, Config, dict[str, Any]]] = [
 @pytest.mark.parametrize(("way", "odd"), [*((way, 0) for way in LYING), ("as D", 1), ("columns", 1)])
 @pytest.mark.parametrize(("math", "out", "config", "more"), WAYS, ids=str)
 def test_c_that_lies_so(
-    way: str, math: str, out: str, config: Config, more: dict[str, Any], odd: int, monkeypatch: pytest.MonkeyPatch
+    way: str,
+    math: str,
+    out: str,
+    config: Config,
+    more: dict[str, Any],
+    odd: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Odd extents leave by hand, which columns do not. One cluster has all tiles."""
     if odd and config.exchanged:
@@ -50,13 +58,19 @@ def test_c_that_lies_so(
     lie, told = LYING[way]
     (a, b, _), c, d = operands(math, m, n, k), lie(whole((m, n), 3, out)), whole((m, n), 4, out)
     b = lying(b, "col")
-    gemm = lapidist.plan(a, b, c, alpha=2.0, beta=-3.0, kernel="wgmma", config=config, device="machine", out_dtype=out, **more)
+    gemm = lapidist.plan(
+        a, b, c, alpha=2.0, beta=-3.0, kernel="wgmma", config=config, device="machine", out_dtype=out, **more
+    )
     assert gemm.plan is not None
     assert odd or dict(gemm.plan.problem_macros).get("C_BY_ELEMENTS", 0) == told
     for beta in (-3.0, 0.0)[: 2 if way == "as D" else 1]:
         given = c if beta else np.full_like(c, np.nan if TYPES[out].roundoff else 77)  # not read
-        launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), operand_of(given, "c"), operand_of(d, "out"), 2.0, beta)
+        launch = gemm.plan.launch(
+            operand_of(a, "a"), operand_of(b, "b"), operand_of(given, "c"), operand_of(d, "out"), 2.0, beta
+        )
         machine.run(launch, sanitize=True, seed=m, counting=False)
         exact = 2.0 * (a.astype("f8") @ b.astype("f8")) + (beta * c.astype("f8") if beta else 0.0)
         low, high = TYPES[out].bounds or (-np.inf, np.inf)
-        np.testing.assert_allclose(d.astype("f8"), exact.clip(low, high), rtol=TYPES[out].roundoff, atol=2 * TYPES[out].spacing)
+        np.testing.assert_allclose(
+            d.astype("f8"), exact.clip(low, high), rtol=TYPES[out].roundoff, atol=2 * TYPES[out].spacing
+        )

@@ -1,4 +1,6 @@
-"""Tiles whose last patches wait in registers and leave beside the next tile's products: as many as there is room for."""
+"""Tiles whose last patches wait in registers and leave beside the next tile's products: as many as there is
+room for.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ WAYS: list[tuple[str, Config, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("math", "config", "more", "steps"), WAYS, ids=lambda value: str(value))
-def test_tile_after_tile(math: str, config: Config, more: dict[str, Any], steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tile_after_tile(
+    math: str, config: Config, more: dict[str, Any], steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One cluster has them all, sanitized."""
     monkeypatch.setattr(type(WGMMA_FAMILY), "grid", lambda *_: (config.cluster, 1, 1))
     dtype = "float32" if math == "tf32" else math
@@ -44,7 +48,9 @@ def test_tile_after_tile(math: str, config: Config, more: dict[str, Any], steps:
     k = steps * config.bk - 16
     a, b = whole((m, k), 1, dtype), lying(whole((k, n), 2, dtype), "col")
     precision, alpha = "tf32" if math == "tf32" else "ieee", 1.0 + steps % 2  # compiled for one, or for any
-    gemm = lapidist.plan(a, b, alpha=alpha, kernel="wgmma", config=config, device="machine", precision=precision, **more)
+    gemm = lapidist.plan(
+        a, b, alpha=alpha, kernel="wgmma", config=config, device="machine", precision=precision, **more
+    )
     assert gemm.plan is not None
     d = np.zeros((m, n), gemm.plan.problem.out_dtype if math != "bfloat16" or more else ml_dtypes.bfloat16)
     launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), alpha, 0.0)
@@ -63,7 +69,14 @@ def test_d_of_one_column() -> None:
     a, b = whole((200, 136), 1, "float16"), whole((136, 1), 2, "float16")
     for c in (None, whole((200, 1), 3, "float16")):
         check(
-            multiply(a, b, c, kernel="wgmma", beta=-3.0 if c is not None else 0.0, config=tile("float16", 128, 48, 2)),
+            multiply(
+                a,
+                b,
+                c,
+                kernel="wgmma",
+                beta=-3.0 if c is not None else 0.0,
+                config=tile("float16", 128, 48, 2),
+            ),
             a,
             b,
             c,
@@ -73,7 +86,9 @@ def test_d_of_one_column() -> None:
 
 @pytest.mark.parametrize("more", [{}, {"schedule": "stream_k"}], ids=str)
 def test_columns_of_d_by_a_warpgroup(more: dict[str, Any]) -> None:
-    """Two blocks of 256 rows, odd extents; whole tiles, and tiles that are shared. With C, columns leave warp by warp."""
+    """Two blocks of 256 rows, odd extents; whole tiles, and tiles that are shared. With C, columns leave warp
+    by warp.
+    """
     a, b = whole((72, 136), 1, "float16"), whole((136, 520), 2, "float16")
     config = tile("float16", 256, 48, 2, (2, 1), exchanged=True)
     for c in (None, whole((72, 520), 3, "float16"), lying(whole((72, 520), 3, "float16"), "col")):
@@ -103,22 +118,37 @@ def test_208_columns() -> None:
     ids=str,
 )
 def test_200_columns(math: str, more: dict[str, Any]) -> None:
-    """The last patch of a row begins inside of the one before it. More than one tile; D ends inside of the last one."""
+    """The last patch of a row begins inside of the one before it. More than one tile; D ends inside of the
+    last one.
+    """
     asked = dict(more)
     exchanged = asked.pop("exchanged", False)
     m, n = (432, 520) if exchanged else (520, 432)
     a, b, precision = operands(math, m, n, 272)
     config = tile(math, 256, 200, 3, (2, 1), exchanged=exchanged)
-    check(multiply(a, b if exchanged else lying(b, "col"), kernel="wgmma", config=config, **precision, **asked), a, b)
+    check(
+        multiply(a, b if exchanged else lying(b, "col"), kernel="wgmma", config=config, **precision, **asked),
+        a,
+        b,
+    )
 
 
 def test_columns_that_leave_twice_meet_nothing() -> None:
-    a, b, c = whole((520, 136), 1, "bfloat16"), whole((136, 432), 2, "bfloat16"), whole((520, 432), 3, "bfloat16")
+    a, b, c = (
+        whole((520, 136), 1, "bfloat16"),
+        whole((136, 432), 2, "bfloat16"),
+        whole((520, 432), 3, "bfloat16"),
+    )
     config = tile("bfloat16", 256, 200, 2, (2, 1))
     with pytest.raises(lapidist.RefusalError, match="of 200 columns eight leave twice: they would meet C"):
         multiply(a, b, c, kernel="wgmma", beta=1.0, config=config)
     bytewise = a.astype(ml_dtypes.float8_e5m2), lying(b.astype(ml_dtypes.float8_e5m2), "col")
     with pytest.raises(lapidist.RefusalError, match="tiles of 200 bytes begin elsewhere"):
-        multiply(*bytewise, kernel="wgmma", out_dtype="float8_e5m2", config=tile("float8_e5m2", 256, 200, 2, (2, 1)))
+        multiply(
+            *bytewise,
+            kernel="wgmma",
+            out_dtype="float8_e5m2",
+            config=tile("float8_e5m2", 256, 200, 2, (2, 1)),
+        )
     with pytest.raises(lapidist.RefusalError, match="D by the copy engine"):
         multiply(a[:, :135], b[:135, :431], kernel="wgmma", config=tile("bfloat16", 128, 200, 2, (2, 1)))

@@ -1,4 +1,6 @@
-"""Knobs of wgmma beyond its tiles: A and B exchanged, ping-pong; and operands that are turned on their way through registers."""
+"""Knobs of wgmma beyond its tiles: A and B exchanged, ping-pong; and operands that are turned on their way
+through registers.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,13 @@ def test_fewer_blocks_than_multiprocessors(config: Config, grid: int, more: dict
 def test_exchanged_in_every_layout(math: str, layouts: str) -> None:
     a, b, more = operands(math, 40, 136, 208)
     config = exchanged(math, 128, 48, 2)
-    check(multiply(lying(a, NAMES[layouts[0]]), lying(b, NAMES[layouts[1]]), kernel="wgmma", config=config, **more), a, b)
+    check(
+        multiply(
+            lying(a, NAMES[layouts[0]]), lying(b, NAMES[layouts[1]]), kernel="wgmma", config=config, **more
+        ),
+        a,
+        b,
+    )
 
 
 @pytest.mark.parametrize("extents", [(1, 136, 72), (17, 72, 64), (65, 8, 8), (130, 264, 0)])
@@ -93,7 +101,8 @@ def test_exchanged_with_c_and_in_another_type() -> None:
     for c in (whole((70, 136), 3, "bfloat16"), lying(whole((70, 136), 3, "bfloat16"), "col")):
         check(multiply(a, b, c, kernel="wgmma", beta=-3.0, config=config), a, b, c, -3.0)
     check(multiply(a, b, kernel="wgmma", config=config, out_dtype="float32"), a, b)
-    by_columns = np.zeros((70, 136), ml_dtypes.bfloat16, order="F")  # exchanged once by the caller, back by the config
+    # exchanged once by the caller, back by the config
+    by_columns = np.zeros((70, 136), ml_dtypes.bfloat16, order="F")
     with pytest.raises(lapidist.RefusalError, match="leaves by the copy engine alone"):
         multiply(a, b, kernel="wgmma", config=config, out=by_columns)
 
@@ -103,13 +112,18 @@ def test_exchanged_batches_and_factors() -> None:
     check(multiply(a, b, kernel="wgmma", config=exchanged("float16", 64, 48, 2)), a, b)
     a, b = whole((40, 256), 1, "float8_e4m3fn"), whole((256, 136), 2, "float8_e4m3fn")
     scale_a, scale_b = np.full((40, 1), 2.0, "f4"), np.linspace(1, 2, 136, dtype="f4").reshape(1, 136)
-    more: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b, "config": exchanged("float8_e4m3fn", 64, 48, 2)}
+    more: dict[str, Any] = {
+        "scale_a": scale_a,
+        "scale_b": scale_b,
+        "config": exchanged("float8_e4m3fn", 64, 48, 2),
+    }
     d = lapidist.gemm(a, lying(b, "col"), kernel="wgmma", device="machine", out_dtype="float32", **more)
     np.testing.assert_allclose(d, (a.astype("f8") @ b.astype("f8")) * scale_a * scale_b, rtol=2**-20)
 
 
 @pytest.mark.parametrize(
-    ("sharing", "math"), [({"schedule": "stream_k"}, "bfloat16"), ({"split_k": 2}, "bfloat16"), ({"split_k": 2}, "tf32")]
+    ("sharing", "math"),
+    [({"schedule": "stream_k"}, "bfloat16"), ({"split_k": 2}, "bfloat16"), ({"split_k": 2}, "tf32")],
 )
 def test_exchanged_tiles_are_shared(sharing: dict[str, Any], math: str) -> None:
     a, b, more = operands(math, 40, 136, 520)
@@ -135,7 +149,9 @@ TURNED = [
 
 @pytest.mark.parametrize(("math", "config"), TURNED, ids=str)
 def test_turned_in_registers(math: str, config: Config) -> None:
-    """A by columns as it is; B by rows in A's place. Nothing is packed, and no order of events gives another result."""
+    """A by columns as it is; B by rows in A's place. Nothing is packed, and no order of events gives another
+    result.
+    """
     m, n, k = config.bm + 16, config.bn + 16, 3 * config.bk + 16
     a, b, more = operands(math, m, n, k)
     check(run(lying(a, "col"), lying(b, "col"), config, n, **more), a, b, alpha=1.0)
@@ -213,7 +229,9 @@ def test_ping_pong_in_any_order(config: Config, seed: int) -> None:
 
 @pytest.mark.parametrize("blocks", [1, 2])
 def test_ping_pong_takes_turns_over_many_tiles(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each tile has more steps than two rounds of the stages: who comes too early finds them full, of another tile."""
+    """Each tile has more steps than two rounds of the stages: who comes too early finds them full, of another
+    tile.
+    """
     monkeypatch.setattr(type(WGMMA_FAMILY), "grid", lambda *_: (blocks, 1, 1))
     a, b = whole((136, 584), 1, "float16"), whole((584, 72), 2, "float16")
     check(run(a, b, ping_pong("float16", 64, 32, 3), blocks), a, b, alpha=1.0)
@@ -236,8 +254,8 @@ def test_ping_pong_takes_turns_over_many_tiles(blocks: int, monkeypatch: pytest.
     ids=str,
 )
 def test_boxes_that_lie_outside_altogether(config: Config, layouts: str) -> None:
-    """Extents of little more than a tile: most blocks of the last clusters have nothing, and some boxes of the others. What they
-    bring in its place starts on 16 bytes, where operands are packed too."""
+    """Extents of little more than a tile: most blocks of the last clusters have nothing, and some boxes of
+    the others. What they bring in its place starts on 16 bytes, where operands are packed too."""
     for over in (8, 1) if not config.exchanged else (8,):  # D leaves by the copy engine alone
         m, n = (config.bm + over, config.bn + over)[:: -1 if config.exchanged else 1]
         a, b = whole((m, 200), 1, "bfloat16"), whole((200, n), 2, "bfloat16")
@@ -253,23 +271,63 @@ def test_boxes_that_lie_outside_altogether(config: Config, layouts: str) -> None
         ("bfloat16", "rr", tile("bfloat16", 96, 64, 2), "bm is 64, 128, 192 or 256; it is 96"),
         ("bfloat16", "rr", tile("bfloat16", 320, 64, 2), "bm is 64, 128, 192 or 256; it is 320"),
         ("bfloat16", "rr", tile("bfloat16", 64, 24, 2), "bn is a multiple of 16 up to 256, or 200; it is 24"),
-        ("bfloat16", "rr", tile("bfloat16", 64, 272, 2), "bn is a multiple of 16 up to 256, or 200; it is 272"),
+        (
+            "bfloat16",
+            "rr",
+            tile("bfloat16", 64, 272, 2),
+            "bn is a multiple of 16 up to 256, or 200; it is 272",
+        ),
         ("bfloat16", "rr", tile("float8_e5m2", 64, 32, 2), "bk is 64 of bfloat16; it is 128"),
-        ("bfloat16", "rr", replace(tile("bfloat16", 128, 64, 2), wm=32), "are 16, 64, 0, 0; they are 32, 64, 0, 0"),
-        ("bfloat16", "rr", replace(tile("bfloat16", 128, 64, 2), wn=32), "are 16, 64, 0, 0; they are 16, 32, 0, 0"),
+        (
+            "bfloat16",
+            "rr",
+            replace(tile("bfloat16", 128, 64, 2), wm=32),
+            "are 16, 64, 0, 0; they are 32, 64, 0, 0",
+        ),
+        (
+            "bfloat16",
+            "rr",
+            replace(tile("bfloat16", 128, 64, 2), wn=32),
+            "are 16, 64, 0, 0; they are 16, 32, 0, 0",
+        ),
         ("bfloat16", "rr", tile("bfloat16", 128, 64, 1), "it takes 2 at least; it is 1"),
         ("bfloat16", "rr", tile("bfloat16", 128, 64, 2, producers=32), "producers are 128; they are 32"),
-        ("bfloat16", "rr", tile("bfloat16", 128, 64, 2, (3, 1)), "clusters are 1x1, 2x1, 1x2, 2x2, 4x1 blocks"),
+        (
+            "bfloat16",
+            "rr",
+            tile("bfloat16", 128, 64, 2, (3, 1)),
+            "clusters are 1x1, 2x1, 1x2, 2x2, 4x1 blocks",
+        ),
         ("bfloat16", "rr", tile("bfloat16", 128, 64, 2, (16, 1)), "larger ones find no place; got 16x1"),
-        ("int8", "rc", tile("int8", 256, 200, 2, (2, 1)), "8-bit integers by columns in 16s; this tile has 200"),
+        (
+            "int8",
+            "rc",
+            tile("int8", 256, 200, 2, (2, 1)),
+            "8-bit integers by columns in 16s; this tile has 200",
+        ),
         ("bfloat16", "rr", tile("bfloat16", 256, 200, 2), "tiles of 200 columns are those of clusters"),
         ("bfloat16", "rr", tile("bfloat16", 256, 256, 2), "registers for its sums; this tile gives it 256"),
-        ("bfloat16", "rr", tile("bfloat16", 256, 192, 4), "bytes of shared memory; H200 gives a block 232448"),
+        (
+            "bfloat16",
+            "rr",
+            tile("bfloat16", 256, 192, 4),
+            "bytes of shared memory; H200 gives a block 232448",
+        ),
         ("int8", "rc", tile("int8", 64, 16, 2), None),
-        ("bfloat16", "rr", tile("bfloat16", 192, 208, 2), "has 96 registers for its sums; this tile gives it 104"),
+        (
+            "bfloat16",
+            "rr",
+            tile("bfloat16", 192, 208, 2),
+            "has 96 registers for its sums; this tile gives it 104",
+        ),
         ("tf32", "cc", tile("tf32", 256, 128, 2), "gives it 128, and A takes 96 on its way through them"),
         ("int8", "cc", tile("int8", 64, 64, 2), "tiles are counted in 128 of its rows; this one has 64"),
-        ("bfloat16", "rr", replace(tile("bfloat16", 128, 64, 2), ping_pong=True), "are 32, 64, 0, 0; they are 16, 64, 0, 0"),
+        (
+            "bfloat16",
+            "rr",
+            replace(tile("bfloat16", 128, 64, 2), ping_pong=True),
+            "are 32, 64, 0, 0; they are 16, 64, 0, 0",
+        ),
         ("int8", "rc", exchanged("int8", 64, 64, 2), None),
     ],
 )
@@ -280,7 +338,9 @@ def test_refusals(math: str, layouts: str, config: Config, reason: str | None) -
 
 
 @pytest.mark.parametrize(
-    "reserved", [{"bm": 64}, {"cluster_m": 1}, {"stages": 1}, {"bn": 192, "wn": 192}, {"producers": 0}], ids=str
+    "reserved",
+    [{"bm": 64}, {"cluster_m": 1}, {"stages": 1}, {"bn": 192, "wn": 192}, {"producers": 0}],
+    ids=str,
 )
 def test_a_rung_is_one_config(reserved: dict[str, int]) -> None:
     """Of the others some would wait without end, and clusters of one block be compiled as pairs."""
@@ -292,7 +352,10 @@ def test_a_rung_is_one_config(reserved: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("name", ["mma", "simt", "sgemm", "mma_multistage"])
 def test_other_families_have_no_clusters(name: str) -> None:
-    kernel, problem = kernel_named(name), dense_problem(512, 512, 512, "float32" if name == "sgemm" else "float16", "rr")
+    kernel, problem = (
+        kernel_named(name),
+        dense_problem(512, 512, 512, "float32" if name == "sgemm" else "float16", "rr"),
+    )
     config = kernel.config_for(problem.math)
     assert "no clusters to choose" in (kernel.refuse(problem, replace(config, cluster_m=2), H200) or "")
     assert "no thread multiplies" in (kernel.refuse(problem, replace(config, bm=1, producers=32), H200) or "")
@@ -310,9 +373,14 @@ def test_a_tile_is_of_a_type_by_any_of_its_names() -> None:
 def test_knobs_belong_to_the_family() -> None:
     a, b = whole((64, 64), 1, "bfloat16"), whole((64, 64), 2, "bfloat16")
     rung = kernel_named("wgmma_persistent")
-    with pytest.raises(lapidist.RefusalError, match="neither ping-pong nor bands to choose nor A and B exchanged"):
+    with pytest.raises(
+        lapidist.RefusalError, match="neither ping-pong nor bands to choose nor A and B exchanged"
+    ):
         multiply(a, b, kernel="wgmma_persistent", config=replace(rung.config_for("bfloat16"), exchanged=True))
     with pytest.raises(lapidist.LapidistError, match="in ping-pong blocks take whole tiles"):
         multiply(a, b, kernel="wgmma", config=ping_pong("bfloat16", 64, 32, 3), split_k=2)
-    with pytest.raises(lapidist.LapidistError, match="in ping-pong blocks take whole tiles, every so many-th; got avail_sms=4"):
+    with pytest.raises(
+        lapidist.LapidistError,
+        match="in ping-pong blocks take whole tiles, every so many-th; got avail_sms=4",
+    ):
         multiply(a, b, kernel="wgmma", config=ping_pong("bfloat16", 64, 32, 3), avail_sms=4)

@@ -18,7 +18,9 @@ from wgmma_products import check, lying, operands, whole
 @pytest.mark.parametrize("b_layout", ["row", "col"])
 @pytest.mark.parametrize(("m", "n", "k"), [(61, 31, 3003), (61, 32, 331), (64, 29, 35), (5, 3, 9)], ids=str)
 def test_shares_of_every_size(m: int, n: int, k: int, b_layout: str) -> None:
-    """Several stretches a warp, or fewer than it could; both operands or one; matrices that have ends alone."""
+    """Several stretches a warp, or fewer than it could; both operands or one; matrices that have ends
+    alone.
+    """
     a, b = whole((m, k), 1, "bfloat16"), lying(whole((k, n), 2, "bfloat16"), b_layout)
     config = tile("bfloat16", 64, 32, 2)
     gemm = lapidist.plan(a, b, kernel="wgmma", config=config, device="machine")
@@ -33,7 +35,9 @@ def test_shares_of_every_size(m: int, n: int, k: int, b_layout: str) -> None:
 
 
 def test_blocks_of_the_next_launch_find_place_beside_these() -> None:
-    """Half of the registers and of shared memory are theirs; and each multiprocessor has one block, with a tile or without."""
+    """Half of the registers and of shared memory are theirs; and each multiprocessor has one block, with a
+    tile or without.
+    """
     a, b = whole((131, 77), 1, "bfloat16"), whole((77, 331), 2, "bfloat16")
     gemm = lapidist.plan(a, b, kernel="wgmma", config=tile("bfloat16", 64, 32, 2), device="machine")
     assert gemm.plan is not None
@@ -48,7 +52,9 @@ def test_blocks_of_the_next_launch_find_place_beside_these() -> None:
 @pytest.mark.parametrize(("m", "n", "k"), [(61, 131, 333), (64, 29, 35), (5, 3, 9)], ids=str)
 @pytest.mark.parametrize("math", ["int8", "float8_e4m3fn", "tf32"])
 def test_turned(math: str, m: int, n: int, k: int) -> None:
-    """Squares of as many lines as a piece has elements, or half as many; pieces in which the matrix begins or ends come apart."""
+    """Squares of as many lines as a piece has elements, or half as many; pieces in which the matrix begins or
+    ends come apart.
+    """
     a, b, more = operands(math, m, n, k)
     gemm = lapidist.plan(a, b, kernel="wgmma", config=tile(math, 64, 32, 2), device="machine", **more)
     assert gemm.plan is not None

@@ -1,4 +1,6 @@
-"""gemm/wgmma.cu with blocks that share tiles: in the machine in every type, packed, in clusters, fuzzed; and on a GPU."""
+"""gemm/wgmma.cu with blocks that share tiles: in the machine in every type, packed, in clusters, fuzzed; and
+on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ MATHS = tuple(SMALL)
 def streamed(blocks: int, tiles: int | None = None) -> Way:
     """The last tiles shared by so many persistent blocks."""
     return lambda grid: Sharing(
-        stream_k(grid, sms=blocks, sk_tiles=min(grid.tiles, tiles or grid.tiles), sk_blocks=blocks, persistent=True)
+        stream_k(
+            grid, sms=blocks, sk_tiles=min(grid.tiles, tiles or grid.tiles), sk_blocks=blocks, persistent=True
+        )
     )
 
 
@@ -52,18 +56,29 @@ WAYS: dict[str, Way] = {
 
 def padded(rows: int, cols: int, seed: int, dtype: str, gap: int) -> Array:
     """Small integers, lines `gap` elements further apart than long."""
-    return np.random.default_rng(seed).integers(-4, 5, (rows, cols + gap)).astype(numpy_dtype(dtype))[:, :cols]
+    return (
+        np.random.default_rng(seed).integers(-4, 5, (rows, cols + gap)).astype(numpy_dtype(dtype))[:, :cols]
+    )
 
 
 def planned(a: Array, b: Array, c: Array | None, d: Array, config: Config, way: Way, math: str = "") -> Plan:
-    operands = operand_of(a, "a"), operand_of(b, "b"), None if c is None else operand_of(c, "c"), operand_of(d, "out")
+    operands = (
+        operand_of(a, "a"),
+        operand_of(b, "b"),
+        None if c is None else operand_of(c, "c"),
+        operand_of(d, "out"),
+    )
     problem = Problem.of(*operands, precision="tf32" if math == "tf32" else "ieee")
-    return make_plan(problem, chip("h200"), WGMMA_FAMILY, config, way(WGMMA_FAMILY.tile_grid(problem, config)))
+    return make_plan(
+        problem, chip("h200"), WGMMA_FAMILY, config, way(WGMMA_FAMILY.tile_grid(problem, config))
+    )
 
 
 def test_rows_that_are_shifted_are_shared_by_turnstile_only_where_that_is_asked_for() -> None:
     """Those kernels take longest to compile, and hardly one is the fastest."""
-    skewed = next(config for config, _ in WGMMA_FAMILY.configs_for("bfloat16") if config.skewed and config.cluster == 1)
+    skewed = next(
+        config for config, _ in WGMMA_FAMILY.configs_for("bfloat16") if config.skewed and config.cluster == 1
+    )
     grid, device = TileGrid(40, 5, 64), chip("h200")
 
     def reductions(config: Config, sharing: Sharing) -> set[str]:
@@ -76,9 +91,16 @@ def test_rows_that_are_shifted_are_shared_by_turnstile_only_where_that_is_asked_
 
 
 def run_twice(plan: Plan, a: Array, b: Array, c: Array | None, d: Array, **more: Any) -> None:
-    """Back to back on one workspace: flags must have reset themselves. alpha and beta are applied once, by who finishes."""
+    """Back to back on one workspace: flags must have reset themselves. alpha and beta are applied once, by
+    who finishes.
+    """
     scratch = Scratch(plan)
-    operands = operand_of(a, "a"), operand_of(b, "b"), None if c is None else operand_of(c, "c"), operand_of(d, "out")
+    operands = (
+        operand_of(a, "a"),
+        operand_of(b, "b"),
+        None if c is None else operand_of(c, "c"),
+        operand_of(d, "out"),
+    )
     exact = 2.0 * (a.astype("f8") @ b.astype("f8")) - (0.0 if c is None else 3.0 * c.astype("f8"))
     for _ in range(2):
         d.fill(99)
@@ -121,9 +143,15 @@ def test_awkward_shapes(m: int, n: int, k: int, config: Config, way: Way) -> Non
 def test_peers_share_patches_unevenly(bn: int, splits: int) -> None:
     """More peers than a warp has patches, and fewer; the last peers have none."""
     config = tile("bfloat16", 128, bn, 3)
-    a, b, c = padded(150, 600, 1, "bfloat16", 0), padded(600, bn + 8, 2, "bfloat16", 0), padded(150, bn + 8, 3, "bfloat16", 0)
+    a, b, c = (
+        padded(150, 600, 1, "bfloat16", 0),
+        padded(600, bn + 8, 2, "bfloat16", 0),
+        padded(150, bn + 8, 3, "bfloat16", 0),
+    )
     d = np.zeros(c.shape, ml_dtypes.bfloat16)
-    run_twice(planned(a, b, c, d, config, lambda grid: Sharing(split_k=splits, reduction="cluster")), a, b, c, d)
+    run_twice(
+        planned(a, b, c, d, config, lambda grid: Sharing(split_k=splits, reduction="cluster")), a, b, c, d
+    )
 
 
 def test_blocks_without_a_tile_help_clusters_to_pack() -> None:
@@ -148,7 +176,9 @@ def test_blocks_without_a_tile_help_clusters_to_pack() -> None:
     ],
 )
 def test_no_race_and_no_wait_without_end(config: Config, gap: int, way: Way, seed: int) -> None:
-    """Sanitized, in any order, copies and products as late as their waits allow; with a gap, operands are packed first."""
+    """Sanitized, in any order, copies and products as late as their waits allow; with a gap, operands are
+    packed first.
+    """
     m, n, k = 2 * config.bm - 8, config.bn + 8 - gap, 328 - gap
     a, b = padded(m, k, 1, "bfloat16", 2 * gap), padded(k, n, 2, "bfloat16", 2 * gap)
     d = np.zeros((m, n), ml_dtypes.bfloat16)
@@ -199,7 +229,13 @@ def plan_of(m: int, n: int, k: int, **asked: Any) -> Plan:
 
 def test_a_cluster_counts_as_one_block() -> None:
     config = PAIRS[0]
-    plan = plan_of(1024, 96, 640, config=config, schedule=stream_k(TileGrid(4, 2, 10), sms=5, sk_blocks=5, persistent=True))
+    plan = plan_of(
+        1024,
+        96,
+        640,
+        config=config,
+        schedule=stream_k(TileGrid(4, 2, 10), sms=5, sk_blocks=5, persistent=True),
+    )
     assert plan.grid == (10, 1, 1)
     assert "5 blocks launched, " in str(plan)
     assert "to it a cluster of 2x1 is one block" in str(plan)
@@ -219,7 +255,11 @@ def test_few_tiles_and_a_long_k_are_shared_and_full_waves_are_not() -> None:
     [
         ((2048, 2048, 2048), "wgmma", r"Stream-K is predicted to take [0-9.]+ us, whole tiles [0-9.]+ us$"),
         ((4224, 8192, 2048), "wgmma", "no tiles are left over full waves whose sharing would pay"),
-        ((2048, 2048, 2048), "wgmma_streamk", r"Stream-K is predicted to take [0-9.]+ us, whole tiles [0-9.]+ us$"),
+        (
+            (2048, 2048, 2048),
+            "wgmma_streamk",
+            r"Stream-K is predicted to take [0-9.]+ us, whole tiles [0-9.]+ us$",
+        ),
         ((256, 256, 8192), "wgmma", ""),
     ],
 )
@@ -246,14 +286,23 @@ def test_packed_operands_and_partial_sums_lie_in_one_workspace() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"split_k": 2, "reduction": "separate"}, "share tiles by 'turnstile' or in a 'cluster'; got 'separate'"),
-        ({"split_k": 2, "reduction": "cluster", "config": PAIRS[0]}, "has clusters of its own or too few stages"),
+        (
+            {"split_k": 2, "reduction": "separate"},
+            "share tiles by 'turnstile' or in a 'cluster'; got 'separate'",
+        ),
+        (
+            {"split_k": 2, "reduction": "cluster", "config": PAIRS[0]},
+            "has clusters of its own or too few stages",
+        ),
         (
             {"split_k": 2, "reduction": "cluster", "config": SMALL["bfloat16"], "n": 4001},
             "are packed first, all on the chip at once",
         ),
         ({"split_k": 99}, "split_k: must not be larger than the iterations along k"),
-        ({"schedule": data_parallel(TileGrid(9, 9, 9))}, "schedule: must be made for the tiles of the kernel"),
+        (
+            {"schedule": data_parallel(TileGrid(9, 9, 9))},
+            "schedule: must be made for the tiles of the kernel",
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -270,7 +319,14 @@ GPU_WAYS: list[dict[str, Any]] = [
     {"schedule": "stream_k"},
     {"schedule": "stream_k", "avail_sms": 7, "reduction": "turnstile"},
 ]
-GPU_SHAPES = [(1, 8, 704), (130, 104, 1032), (257, 511, 777), (64, 2000, 904), (40, 40, 5000), (1100, 1300, 264)]
+GPU_SHAPES = [
+    (1, 8, 704),
+    (130, 104, 1032),
+    (257, 511, 777),
+    (64, 2000, 904),
+    (40, 40, 5000),
+    (1100, 1300, 264),
+]
 
 
 @pytest.mark.gpu
@@ -278,7 +334,9 @@ GPU_SHAPES = [(1, 8, 704), (130, 104, 1032), (257, 511, 777), (64, 2000, 904), (
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_on_the_gpu(torch: Any, dtype: str, way: dict[str, Any]) -> None:
     for m, n, k in GPU_SHAPES:
-        a, b, c = (torch.randn(*shape, device="cuda").to(getattr(torch, dtype)) for shape in ((m, k), (k, n), (m, n)))
+        a, b, c = (
+            torch.randn(*shape, device="cuda").to(getattr(torch, dtype)) for shape in ((m, k), (k, n), (m, n))
+        )
         try:
             plan = lapidist.plan(a, b, c, alpha=-0.5, beta=2.0, kernel="wgmma", **way)
         except lapidist.RefusalError as error:
@@ -295,7 +353,10 @@ def test_on_the_gpu(torch: Any, dtype: str, way: dict[str, Any]) -> None:
 @pytest.mark.parametrize("way", GPU_WAYS, ids=str)
 def test_again_and_again_on_streams_and_in_graphs(torch: Any, way: dict[str, Any]) -> None:
     """The same bits from a thousand launches, from two streams at once, and from a graph."""
-    inputs = [tuple(torch.randn(*shape, device="cuda").half() for shape in ((256, 2048), (2048, 384))) for _ in range(2)]
+    inputs = [
+        tuple(torch.randn(*shape, device="cuda").half() for shape in ((256, 2048), (2048, 384)))
+        for _ in range(2)
+    ]
     plan = lapidist.plan(*inputs[0], kernel="wgmma", **way)
     outs = [torch.empty(256, 384, device="cuda").half() for _ in inputs]
     check_on_streams_and_in_graphs(torch, plan, inputs, outs, times=500)

@@ -6,7 +6,21 @@ import random
 import re
 
 TOKEN = re.compile(r"[\w$%]+|\s+|.", re.S)
-ODD = ["0", "-1", "18446744073709551616", "9" * 30, "9" * 5000, "0x", "0f3F", "1e999", ".align 0", "²", "\x1b[31m", "\u202e", "é"]
+ODD = [
+    "0",
+    "-1",
+    "18446744073709551616",
+    "9" * 30,
+    "9" * 5000,
+    "0x",
+    "0f3F",
+    "1e999",
+    ".align 0",
+    "²",
+    "\x1b[31m",
+    "\u202e",
+    "é",
+]
 ODD += [
     "{",
     "}",
@@ -33,7 +47,21 @@ ODD += [
     "$",
     '"',
 ]
-ODD += [".reg .b32 %r<3>;", ".param", ".v4", ".b128", ".f16x2", ".pred", ".u8", ".s64", ".f32", ".f64", ".b16", ".sat", ".shared"]
+ODD += [
+    ".reg .b32 %r<3>;",
+    ".param",
+    ".v4",
+    ".b128",
+    ".f16x2",
+    ".pred",
+    ".u8",
+    ".s64",
+    ".f32",
+    ".f64",
+    ".b16",
+    ".sat",
+    ".shared",
+]
 ODD += [
     ".local",
     ".global",
@@ -47,7 +75,16 @@ ODD += [
     "[" * 3000,
     "%tid.x",
 ]
-ODD += ["trap;", "bra L;", "call.uni vprintf, (a, b);", "brx.idx %r1, x;", "bar.sync 99;", "WARP_SZ", "generic(x)", ".entry k()"]
+ODD += [
+    "trap;",
+    "bra L;",
+    "call.uni vprintf, (a, b);",
+    "brx.idx %r1, x;",
+    "bar.sync 99;",
+    "WARP_SZ",
+    "generic(x)",
+    ".entry k()",
+]
 
 
 def change(pieces: list[str], draw: random.Random) -> None:

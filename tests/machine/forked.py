@@ -1,4 +1,6 @@
-"""A child of a process in which other threads run the machine runs it too. `python forked.py` ends, with status 0."""
+"""A child of a process in which other threads run the machine runs it too. `python forked.py` ends, with
+status 0.
+"""
 
 from __future__ import annotations
 

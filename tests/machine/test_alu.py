@@ -67,8 +67,12 @@ def test_integer_instructions(text: str, values: tuple[int, int], expected: int)
 def test_wide_products_and_high_64() -> None:
     assert lanes("mul.wide.s32 d, a0, a1;", [u4(-3), u4(7)], "i8")[0] == -21
     a, b = np.full(32, 0xFFFFFFFFFFFFFFF1, "u8"), np.full(32, 0xABCDEF0123456789, "u8")
-    assert int(lanes("mul.hi.u64 d, a0, a1;", [a, b], "u8")[0]) == 0xFFFFFFFFFFFFFFF1 * 0xABCDEF0123456789 >> 64
-    assert int(lanes("mul.hi.s64 d, a0, a1;", [a, b], "i8")[0]) == (-15 * (0xABCDEF0123456789 - (1 << 64))) >> 64
+    assert (
+        int(lanes("mul.hi.u64 d, a0, a1;", [a, b], "u8")[0]) == 0xFFFFFFFFFFFFFFF1 * 0xABCDEF0123456789 >> 64
+    )
+    assert (
+        int(lanes("mul.hi.s64 d, a0, a1;", [a, b], "i8")[0]) == (-15 * (0xABCDEF0123456789 - (1 << 64))) >> 64
+    )
 
 
 def rounded(value: Fraction, digits: int) -> float:
@@ -93,7 +97,8 @@ def test_fma_is_fused(kind: str, dtype: str, digits: int) -> None:
     c = (-(a * b)).astype(dtype) + c * np.finfo(dtype).eps.astype(dtype)
     got = lanes(f"fma.rn.{kind} d, a0, a1, a2;", [a, b, c], dtype, threads=256)
     wanted = [
-        rounded(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)), digits) for x, y, z in zip(a, b, c, strict=True)
+        rounded(Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)), digits)
+        for x, y, z in zip(a, b, c, strict=True)
     ]
     assert got.tolist() == wanted
 
@@ -127,7 +132,9 @@ CONVERSIONS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "source", "result", "expected"), CONVERSIONS, ids=[c[0] for c in CONVERSIONS])
+@pytest.mark.parametrize(
+    ("text", "source", "result", "expected"), CONVERSIONS, ids=[c[0] for c in CONVERSIONS]
+)
 def test_conversions(text: str, source: np.ndarray, result: str, expected: float) -> None:
     assert lanes(text, [source], result)[3] == expected
 
@@ -136,8 +143,8 @@ def test_fp8_comes_back() -> None:
     codes = np.arange(256, dtype="u2")
     finite = codes[(codes & 0x7F) != 0x7F]
     back = lanes(
-        ".reg .b32 w; .reg .b16 l, h; .reg .f32 x; cvt.rn.f16x2.e4m3x2 w, a0; mov.b32 {l, h}, w; cvt.f32.f16 x, l;"
-        "cvt.rn.satfinite.e4m3x2.f32 d, x, x;",
+        ".reg .b32 w; .reg .b16 l, h; .reg .f32 x; cvt.rn.f16x2.e4m3x2 w, a0; mov.b32 {l, h}, w; cvt.f32.f16"
+        " x, l;cvt.rn.satfinite.e4m3x2.f32 d, x, x;",
         [finite],
         "u2",
         threads=len(finite),
@@ -165,13 +172,16 @@ def test_float_comparisons_with_nan(name: str, expected: list[int]) -> None:
 
 
 def test_guarded_instructions_keep_the_old_value() -> None:
-    got = lanes(".reg .pred p; setp.lt.u32 p, %t, 4; mov.u32 d, 7; @p add.u32 d, d, %t; @!p mov.u32 d, 9;", [], "u4")
+    got = lanes(
+        ".reg .pred p; setp.lt.u32 p, %t, 4; mov.u32 d, 7; @p add.u32 d, d, %t; @!p mov.u32 d, 9;", [], "u4"
+    )
     assert got[:6].tolist() == [7, 8, 9, 10, 9, 9]
 
 
 def test_packing_and_unpacking() -> None:
     got = lanes(
-        ".reg .b64 w; .reg .b32 l, h; mov.b64 w, {a0, a1}; shr.u64 w, w, 16; mov.b64 {l, h}, w; mov.b32 d, l;",
+        ".reg .b64 w; .reg .b32 l, h; mov.b64 w, {a0, a1}; shr.u64 w, w, 16; mov.b64 {l, h}, w; mov.b32"
+        " d, l;",
         [u4(0x11112222), u4(0x33334444)],
         "u4",
     )

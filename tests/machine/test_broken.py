@@ -1,4 +1,6 @@
-"""A Hopper pipeline with one thing wrong at a time: what is found, and that the report says where and by whom."""
+"""A Hopper pipeline with one thing wrong at a time: what is found, and that the report says where and by
+whom.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,14 @@ import numpy as np
 import pytest
 
 from lapidist.machine import run_ptx
-from lapidist.machine.faults import BarrierMisuse, MachineFault, MissingProxyFence, OutOfBounds, Race, Uninitialised
+from lapidist.machine.faults import (
+    BarrierMisuse,
+    MachineFault,
+    MissingProxyFence,
+    OutOfBounds,
+    Race,
+    Uninitialised,
+)
 from snippets import compiled
 
 STEPS, SEEDS = 7, range(6)
@@ -16,7 +25,15 @@ ROWS = np.arange(STEPS * 256, dtype="f4").reshape(STEPS, 256) % 31
 def run_pipeline(fault: int, **mode: object) -> np.ndarray:
     sums = np.full((2, STEPS, 256), np.nan, "f4")
     binary = compiled("pipeline.cu", "pipeline", FAULT=fault)
-    run_ptx(binary.ptx, "pipeline", (2, 1, 1), (160, 1, 1), {0: ROWS, 1: sums, 2: STEPS}, cluster=(2, 1, 1), **mode)  # type: ignore[arg-type]
+    run_ptx(
+        binary.ptx,
+        "pipeline",
+        (2, 1, 1),
+        (160, 1, 1),
+        {0: ROWS, 1: sums, 2: STEPS},
+        cluster=(2, 1, 1),
+        **mode,
+    )  # type: ignore[arg-type]
     return sums
 
 
@@ -31,10 +48,16 @@ BROKEN: dict[str, tuple[tuple[type[MachineFault], ...], str]] = {
     "waits for the other parity": ((Uninitialised,), "not waited for|no one wrote"),
     "reads before the wait": ((Uninitialised,), "not waited for|no one wrote"),
     "no proxy fence before the store": ((MissingProxyFence,), r"without fence\.proxy\.async"),
-    "loads before the stage is free": ((BarrierMisuse,), "1 arrivals at an mbarrier whose phase waits for 0 of 1"),
+    "loads before the stage is free": (
+        (BarrierMisuse,),
+        "1 arrivals at an mbarrier whose phase waits for 0 of 1",
+    ),
     "writes what a store still reads": ((Race,), "source of an asynchronous operation"),
     "leaves before the others arrive": ((OutOfBounds,), "which has exited"),
-    "loads before the others' barriers are there": ((BarrierMisuse, Race), "no mbarrier was initialised|nothing orders"),
+    "loads before the others' barriers are there": (
+        (BarrierMisuse, Race),
+        "no mbarrier was initialised|nothing orders",
+    ),
 }
 
 
@@ -51,5 +74,13 @@ def test_each_fault_is_found_and_placed(fault: int, name: str) -> None:
     with pytest.raises(kinds, match=words):
         raise found[0]
     for each in found:
-        for part in ("kernel pipeline, PTX line", "pipeline.cu:", "block (", "warp", "lane", "address 0x", "seed="):
+        for part in (
+            "kernel pipeline, PTX line",
+            "pipeline.cu:",
+            "block (",
+            "warp",
+            "lane",
+            "address 0x",
+            "seed=",
+        ):
             assert part in str(each)

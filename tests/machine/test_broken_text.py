@@ -1,4 +1,6 @@
-"""Text that is no PTX is refused in words: what was found by breaking kernels at random, and some of that again."""
+"""Text that is no PTX is refused in words: what was found by breaking kernels at random, and some of that
+again.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,10 @@ def test_broken_modules(path: Path) -> None:
 
 START = """
     .shared .align 16 .b8 place[1024]; .reg .b16 %rs<9>;
-    mov.u32 %r1, %tid.x; mov.u64 %rd1, %in; mov.u32 %r2, place; setp.lt.u32 %p1, %r1, 9; mov.b32 %r4, -1; mov.b64 %rd5, -1;
-    mul.wide.u32 %rd3, %r1, 4; add.u64 %rd3, %rd3, %rd1; mbarrier.init.shared.b64 [%r2], 1; cvt.rn.f32.u32 %f1, %r1;
+    mov.u32 %r1, %tid.x; mov.u64 %rd1, %in; mov.u32 %r2, place; setp.lt.u32 %p1, %r1, 9; mov.b32 %r4, -1;
+    mov.b64 %rd5, -1;
+    mul.wide.u32 %rd3, %r1, 4; add.u64 %rd3, %rd3, %rd1; mbarrier.init.shared.b64 [%r2], 1; cvt.rn.f32.u32
+    %f1, %r1;
 """
 
 
@@ -90,14 +94,20 @@ def entry(parameters: str) -> str:
         (entry(".param .align 0 .b8 p[4]"), "an alignment is a power of two up to 65536, got 0"),
         (entry(".param .align 3 .b8 p[4]"), "an alignment is a power of two up to 65536, got 3"),
         (entry(f".param .align {'9' * 5000} .b8 p[4]"), "an alignment has at most 18 digits"),
-        (entry(".param .b8 p[1000000000000]"), "a kernel has at most 32764 bytes of parameters, k 1000000000000"),
+        (
+            entry(".param .b8 p[1000000000000]"),
+            "a kernel has at most 32764 bytes of parameters, k 1000000000000",
+        ),
         (entry(f".param .b8 p[{'9' * 5000}]"), "an extent has at most 18 digits"),
         (entry(".param .nothing p"), "a parameter needs .param, a type that the machine knows and a name"),
         (body(".shared .align 0 .b8 x[4];"), "an alignment is a power of two"),
         (body(f"mov.b32 %r1, {'(' * 5000}%r2{')' * 5000};"), "brackets more than 4 deep"),
         (body(f"mov.b32 %r1, {'{' * 5000}%r2{'}' * 5000};"), "brackets more than 4 deep"),
         (body(f"ld.global.u32 %r1, {'[%rd1, ' * 5000}"), "brackets more than 4 deep"),
-        (kernel(".branchtargets A, B;").replace(".reg .b64 %in", ".branchtargets A; .reg .b64 %in"), "without a label before it"),
+        (
+            kernel(".branchtargets A, B;").replace(".reg .b64 %in", ".branchtargets A; .reg .b64 %in"),
+            "without a label before it",
+        ),
         (body("ld.global.u32 %r1, [%in+18446744073709551616];"), "is not a number"),
         (body("ld.global.u32 %r1, [%in+18446744073709551615+18446744073709551615];"), "outside all memory"),
         (body(f"mov.u64 %rd1, {'9' * 5000};"), "is not a number"),
@@ -108,18 +118,26 @@ def entry(parameters: str) -> str:
         (body("atom.global.cas.b32 %r2, [%in], %r5;"), "cas needs 2 values behind the address"),
         (body("shr.f32 %r1, %r2, 3;"), "needs a type of integers or bits, not .f32"),
         (body("and.f64 %fd1, %fd2, %fd3;"), "needs a type of integers or bits, not .f64"),
-        (body("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r5, %r6}, [%r5];"), "needs 1 registers in braces|shared memory"),
+        (
+            body("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r5, %r6}, [%r5];"),
+            "needs 1 registers in braces|shared memory",
+        ),
         (body("bar.sync 99;"), "a block has barriers 0 to 15"),
         (body("bar.sync %t;"), "a block has barriers 0 to 15, got 31|waits for"),
         (
             body("mov.u32 %r1, variable;").replace(".visible", ".global .b8 variable[4]; .visible", 1),
             "the address of variable has 64 bits",
         ),
-        (kernel("mov.u64 %rd1, few;", ".global .b8 few[2] = {1, 2, 3};"), "few has 2 bytes, its initial value 3"),
+        (
+            kernel("mov.u64 %rd1, few;", ".global .b8 few[2] = {1, 2, 3};"),
+            "few has 2 bytes, its initial value 3",
+        ),
     ],
 )
 def test_what_breaking_found(text: str, words: str) -> None:
-    arguments = {number: np.zeros(64, "u1") if number < 2 else 0 for number in range(2 if ".u64 in" in text else 1)}
+    arguments = {
+        number: np.zeros(64, "u1") if number < 2 else 0 for number in range(2 if ".u64 in" in text else 1)
+    }
     with pytest.raises(LapidistError, match=words) as caught:
         run_ptx(text, "k", (1, 1, 1), (32, 1, 1), arguments)
     assert len(str(caught.value)) < 20_000
@@ -127,7 +145,9 @@ def test_what_breaking_found(text: str, words: str) -> None:
 
 def test_an_array_without_extent_is_as_long_as_its_initial_value() -> None:
     out = np.zeros(1, "u4")
-    text = kernel("ld.global.u8 %r1, [three+2]; st.global.u32 [%out], %r1;", ".global .b8 three[] = {1, 2, 3};")
+    text = kernel(
+        "ld.global.u8 %r1, [three+2]; st.global.u32 [%out], %r1;", ".global .b8 three[] = {1, 2, 3};"
+    )
     run_ptx(text, "k", (1, 1, 1), (1, 1, 1), {"in": 0, "out": out})
     assert out == 3
 

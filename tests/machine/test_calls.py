@@ -1,4 +1,6 @@
-"""What a kernel says and how it stops: printf, assert, trap, as nvcc compiles them, and small PTX beside that."""
+"""What a kernel says and how it stops: printf, assert, trap, as nvcc compiles them, and small PTX beside
+that.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_a_failed_assert_is_a_fault_that_says_what_and_where(schedule: dict[str,
         tell("tell", [x, 0], **schedule)
     said = str(caught.value)
     assert re.search(
-        r"tell\.cu:7: void tell\(const float \*, int\): assertion `x\[i\] >= 0.0f && \"no roots of these\"` failed", said
+        r"tell\.cu:7: void tell\(const float \*, int\): assertion `x\[i\] >= 0.0f && \"no roots of these\"`"
+        r" failed",
+        said,
     )
     assert caught.value.thread.lane == 5
 
@@ -86,7 +90,13 @@ def test_what_a_kernel_prints_cannot_steer_the_terminal(capsys: pytest.CaptureFi
         st.global.u32 [%out], %r1;
     """
     out = np.ones(1, "u4")
-    run_body(body, np.zeros(1, "u4"), out, threads=1, declarations=".global .align 1 .b8 escape[5] = {27, 99, 33, 10};" + PRINT)
+    run_body(
+        body,
+        np.zeros(1, "u4"),
+        out,
+        threads=1,
+        declarations=".global .align 1 .b8 escape[5] = {27, 99, 33, 10};" + PRINT,
+    )
     assert capsys.readouterr().out == "␛c!\n"
     assert out == 0  # arguments
 
@@ -96,9 +106,17 @@ def test_what_a_kernel_prints_cannot_steer_the_terminal(capsys: pytest.CaptureFi
     [
         ("%5d|%-5d|%05d|%+d|% d", [42, 42, -42, 42, 42], "   42|42   |-0042|+42| 42"),
         ("%.3d|%6.3d|%06.3d|%.0d", [5, -5, 5, 0], "005|  -005|   005|"),
-        ("%u|%lu|%x|%#X|%#o|%o", [-1 % 2**32, 2**64 - 1, 255, 255, 8, 8], "4294967295|18446744073709551615|ff|0XFF|010|10"),
+        (
+            "%u|%lu|%x|%#X|%#o|%o",
+            [-1 % 2**32, 2**64 - 1, 255, 255, 8, 8],
+            "4294967295|18446744073709551615|ff|0XFF|010|10",
+        ),
         ("%#06x|%#x|%hhd|%hd|%hu", [255, 0, 255, 65535, -1], "0x00ff|0|-1|-1|65535"),
-        ("%f|%.0f|%10.3f|%-8.1e|%+g", [1.5, 2.5, -3.14159, 12345.678, 1e-5], "1.500000|2|    -3.142|1.2e+04 |+1e-05"),
+        (
+            "%f|%.0f|%10.3f|%-8.1e|%+g",
+            [1.5, 2.5, -3.14159, 12345.678, 1e-5],
+            "1.500000|2|    -3.142|1.2e+04 |+1e-05",
+        ),
         ("%05.1f|%05f|%F|%#.0f", [-2.25, np.inf, np.nan, 3.0], "-02.2|  inf|NAN|3."),
         ("%a|%A|%a", [1.0, -0.5, 0.1], "0x1p+0|-0X1P-1|0x1.999999999999ap-4"),
         ("%s|%8s|%-8s|%.2s", ["text"] * 4, "text|    text|text    |te"),
@@ -127,7 +145,11 @@ def test_braces_around_one_register(pair: str) -> None:
 def test_the_address_of_a_parameter(bits: int) -> None:
     register = "%r1" if bits == 32 else "%rd3"
     source, out = np.arange(4, dtype="u4"), np.zeros(1, "u8")
-    run_body(f"mov.b{bits} {register}, out; ld.param.u64 %rd4, [{register}]; st.global.u64 [%rd4], %rd4;", source, out)
+    run_body(
+        f"mov.b{bits} {register}, out; ld.param.u64 %rd4, [{register}]; st.global.u64 [%rd4], %rd4;",
+        source,
+        out,
+    )
     assert out == out.ctypes.data
     generic = "mov.b64 %rd3, out; cvta.param.u64 %rd3, %rd3; ld.u64 %rd4, [%rd3]; st.global.u64 [%rd4], 7;"
     run_body(generic, source, out)

@@ -34,11 +34,19 @@ def mode(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 def cluster_run(
-    entry: str, grid: int, mode: dict[str, object], threads: int = 64, cluster: int = 2, arrive: str = "", **arrays: object
+    entry: str,
+    grid: int,
+    mode: dict[str, object],
+    threads: int = 64,
+    cluster: int = 2,
+    arrive: str = "",
+    **arrays: object,
 ) -> Report:
     binary = compiled("cluster.cu", entry, **({"ARRIVE": f'"{arrive}"'} if arrive else {}))
     arguments = dict(enumerate(arrays.values()))
-    return run_ptx(binary.ptx, entry, (grid, 1, 1), (threads, 1, 1), arguments, cluster=(cluster, 1, 1), **mode)  # type: ignore[arg-type]
+    return run_ptx(
+        binary.ptx, entry, (grid, 1, 1), (threads, 1, 1), arguments, cluster=(cluster, 1, 1), **mode
+    )  # type: ignore[arg-type]
 
 
 def test_distributed_shared_memory(mode: dict[str, object]) -> None:
@@ -82,7 +90,9 @@ REDUCED = {  # threads e, e + 8, ... e + 56 meet at element e, which was zero
 
 
 @pytest.mark.parametrize("operation", REDUCED)
-def test_reductions_that_report_to_a_barrier_of_another_block(mode: dict[str, object], operation: str) -> None:
+def test_reductions_that_report_to_a_barrier_of_another_block(
+    mode: dict[str, object], operation: str
+) -> None:
     value, expected = REDUCED[operation]
     out = np.zeros((2, 8), "i4")
     binary = compiled("cluster.cu", "tally", REDUCTION=f'"{operation}"')
@@ -101,7 +111,16 @@ def test_reductions_that_report_to_a_barrier_of_another_block(mode: dict[str, ob
 def test_remote_stores_by_the_rules_only(fault: int, kind: type[MachineFault], words: str) -> None:
     binary = compiled("cluster.cu", "post", FAULT=fault)
     with pytest.raises(kind, match=words):
-        run_ptx(binary.ptx, "post", (2, 1, 1), (64, 1, 1), {0: np.zeros(512, "i4")}, cluster=(2, 1, 1), sanitize=True, seed=1)
+        run_ptx(
+            binary.ptx,
+            "post",
+            (2, 1, 1),
+            (64, 1, 1),
+            {0: np.zeros(512, "i4")},
+            cluster=(2, 1, 1),
+            sanitize=True,
+            seed=1,
+        )
 
 
 def test_multicast_with_a_border(mode: dict[str, object]) -> None:
@@ -110,7 +129,9 @@ def test_multicast_with_a_border(mode: dict[str, object]) -> None:
     binary = compiled("cluster.cu", "multicast")
     tensor = TensorMap(source.ctypes.data, "float32", (24, 20), (96,), (16, 16))
     arguments = {0: tensor, 1: out}
-    run_ptx(binary.ptx, "multicast", (2, 1, 1), (64, 1, 1), arguments, cluster=(2, 1, 1), memory=[source], **mode)  # type: ignore[arg-type]
+    run_ptx(
+        binary.ptx, "multicast", (2, 1, 1), (64, 1, 1), arguments, cluster=(2, 1, 1), memory=[source], **mode
+    )  # type: ignore[arg-type]
     expected = np.zeros((16, 16))
     expected[:12, 4:] = source[8:20, :12]
     assert (out == expected).all()
@@ -124,8 +145,14 @@ def test_bulk_copies_and_reductions(mode: dict[str, object]) -> None:
 
 
 def test_a_turnstile_needs_all_its_blocks_resident(mode: dict[str, object]) -> None:
-    parts, total, flag = np.random.default_rng(0).standard_normal((5, 64)).astype("f4"), np.zeros(64, "f4"), np.zeros(1, "i4")
-    cluster_run("turnstile", 5, {**mode, "residency": 5}, cluster=1, total=total, parts=parts, flag=flag, blocks=5)
+    parts, total, flag = (
+        np.random.default_rng(0).standard_normal((5, 64)).astype("f4"),
+        np.zeros(64, "f4"),
+        np.zeros(1, "i4"),
+    )
+    cluster_run(
+        "turnstile", 5, {**mode, "residency": 5}, cluster=1, total=total, parts=parts, flag=flag, blocks=5
+    )
     expected = np.zeros(64, "f4")
     for part in parts:
         expected = expected * np.float32(0.5) + part
@@ -134,7 +161,12 @@ def test_a_turnstile_needs_all_its_blocks_resident(mode: dict[str, object]) -> N
 
 
 def test_a_turnstile_without_room_is_a_deadlock() -> None:
-    arrays = {"total": np.zeros(64, "f4"), "parts": np.zeros((5, 64), "f4"), "flag": np.full(1, 4, "i4"), "blocks": 5}
+    arrays = {
+        "total": np.zeros(64, "f4"),
+        "parts": np.zeros((5, 64), "f4"),
+        "flag": np.full(1, 4, "i4"),
+        "blocks": 5,
+    }
     with pytest.raises(Deadlock, match="resident"):
         cluster_run("turnstile", 5, {"residency": 2}, cluster=1, **arrays)
 
@@ -149,7 +181,8 @@ def test_counting_barriers(mode: dict[str, object]) -> None:
 # ---- cp.async ----
 
 CP_ASYNC = """
-    .shared .align 16 .b8 s[1024]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; mad.wide.u32 %rd1, %t, 16, %in;
+    .shared .align 16 .b8 s[1024]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; mad.wide.u32 %rd1, %t, 16,
+    %in;
     {copy} cp.async.commit_group; {wait}
     ld.shared.v4.u32 {{%r3, %r4, %r5, %r6}}, [%r2]; mad.wide.u32 %rd2, %t, 16, %out;
     st.global.v4.u32 [%rd2], {{%r3, %r4, %r5, %r6}};"""
@@ -174,23 +207,39 @@ def test_cp_async_fills_up_with_zeros_and_does_not_touch_what_it_skips(mode: dic
 def test_cp_async_starts_on_its_size_however_little_it_reads(mode: dict[str, object]) -> None:
     """An H200 brings wrong numbers, and says nothing."""
     copy = "add.u64 %rd1, %rd1, 8; mov.u32 %r7, 4; cp.async.cg.shared.global [%r2], [%rd1], 16, %r7;"
-    with pytest.raises(Misaligned, match="access of 16 bytes at a global address that is not a multiple of it"):
-        run_body(CP_ASYNC.format(copy=copy, wait="cp.async.wait_all;"), np.zeros(256, "u4"), np.zeros(256, "u4"), **mode)
+    with pytest.raises(
+        Misaligned, match="access of 16 bytes at a global address that is not a multiple of it"
+    ):
+        run_body(
+            CP_ASYNC.format(copy=copy, wait="cp.async.wait_all;"),
+            np.zeros(256, "u4"),
+            np.zeros(256, "u4"),
+            **mode,
+        )
 
 
 @pytest.mark.parametrize("wait", ["", "cp.async.wait_group 1;"])
 def test_a_copy_not_waited_for_is_found(wait: str) -> None:
     with pytest.raises(Uninitialised, match="not waited for"):
-        run_body(CP_ASYNC.format(copy=WHOLE, wait=wait), np.arange(128, dtype="u4"), np.zeros(128, "u4"), sanitize=True, seed=0)
+        run_body(
+            CP_ASYNC.format(copy=WHOLE, wait=wait),
+            np.arange(128, dtype="u4"),
+            np.zeros(128, "u4"),
+            sanitize=True,
+            seed=0,
+        )
 
 
 def test_cp_async_may_report_to_an_mbarrier(mode: dict[str, object]) -> None:
     body = """
-        .shared .align 8 .b64 m; mov.u32 %r9, m; setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r9], 32;
+        .shared .align 8 .b64 m; mov.u32 %r9, m; setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r9],
+        32;
         bar.sync 0;""" + CP_ASYNC.format(
         copy=WHOLE,
-        wait="cp.async.mbarrier.arrive.noinc.shared.b64 [%r9]; "
-        "W: mbarrier.try_wait.parity.shared.b64 %p2, [%r9], 0; @!%p2 bra W;",
+        wait=(
+            "cp.async.mbarrier.arrive.noinc.shared.b64 [%r9]; "
+            "W: mbarrier.try_wait.parity.shared.b64 %p2, [%r9], 0; @!%p2 bra W;"
+        ),
     )
     source, out = np.arange(128, dtype="u4"), np.zeros(128, "u4")
     run_body(body, source, out, **mode)
@@ -200,13 +249,16 @@ def test_cp_async_may_report_to_an_mbarrier(mode: dict[str, object]) -> None:
 # ---- bulk stores and their fences ----
 
 STORE = """
-    .shared .align 128 .b8 s[512]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; st.shared.v4.u32 [%r2], {{%t, %t, %t, %t}};
+    .shared .align 128 .b8 s[512]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 16, %r1; st.shared.v4.u32 [%r2], {{%t,
+    %t, %t, %t}};
     {fence} bar.sync 0; setp.eq.u32 %p1, %t, 0; @!%p1 bra E;
     cp.async.bulk.global.shared::cta.bulk_group [%out], [%r1], 512; cp.async.bulk.commit_group; {wait}
     E: {after}"""
 
 
-def store_case(fence: str = "fence.proxy.async;", wait: str = "cp.async.bulk.wait_group 0;", after: str = "") -> str:
+def store_case(
+    fence: str = "fence.proxy.async;", wait: str = "cp.async.bulk.wait_group 0;", after: str = ""
+) -> str:
     return STORE.format(fence=fence, wait=wait, after=after)
 
 
@@ -233,9 +285,17 @@ def test_bulk_stores_done_wrong(kind: type[Exception], case: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "size", "place"),
-    [(None, 64, "%in"), (None, 0, "%in"), (Misaligned, 24, "%in"), (Misaligned, 16, "%in + 8"), (OutOfBounds, 80, "%in")],
+    [
+        (None, 64, "%in"),
+        (None, 0, "%in"),
+        (Misaligned, 24, "%in"),
+        (Misaligned, 16, "%in + 8"),
+        (OutOfBounds, 80, "%in"),
+    ],
 )
-def test_bulk_prefetches_stay_inside(kind: type[Exception] | None, size: int, place: str, mode: dict[str, object]) -> None:
+def test_bulk_prefetches_stay_inside(
+    kind: type[Exception] | None, size: int, place: str, mode: dict[str, object]
+) -> None:
     """Nobody sees what they fetch, so nothing else would tell."""
     body = f"mov.u32 %r1, {size}; cp.async.bulk.prefetch.L2.global [{place}], %r1;"
     with pytest.raises(kind) if kind else nullcontext():
@@ -244,7 +304,9 @@ def test_bulk_prefetches_stay_inside(kind: type[Exception] | None, size: int, pl
 
 @pytest.mark.parametrize("seed", range(4))
 def test_who_waited_for_a_bulk_store_speaks_for_itself_alone(seed: int) -> None:
-    """The others may fill its source again once they have met that lane; a vote waits for it, but orders no memory."""
+    """The others may fill its source again once they have met that lane; a vote waits for it, but orders no
+    memory.
+    """
     vote = "vote.sync.ballot.b32 %r7, %p1, -1;"
     met, voted = (store_case(after=f"{meet} st.shared.u32 [%r2], 7;") for meet in ("bar.warp.sync -1;", vote))
     run_body(met, np.zeros(2, "u4"), np.zeros((32, 4), "u4"), sanitize=True, seed=seed)
@@ -256,7 +318,9 @@ def test_who_waited_for_a_bulk_store_speaks_for_itself_alone(seed: int) -> None:
 
 
 def test_swizzles_by_hand() -> None:
-    """Row r of 128 bytes: piece p goes to p ^ (r % 8); with 64 bytes every second row pair counts, with 32 every fourth."""
+    """Row r of 128 bytes: piece p goes to p ^ (r % 8); with 64 bytes every second row pair counts, with 32
+    every fourth.
+    """
     rows = np.arange(0, 1024, 16).reshape(8, 8)
     assert (swizzled(rows, 128) // 16 % 8 == np.arange(8)[None, :] ^ np.arange(8)[:, None]).all()
     assert (swizzled(rows, 64) // 16 % 8 == np.arange(8)[None, :] ^ (np.arange(8)[:, None] % 4)).all()
@@ -269,10 +333,12 @@ TENSOR = """
     mov.b64 %map, map; mov.u32 %r1, s; mov.u32 %r2, m; setp.eq.u32 %p1, %t, 0; @!%p1 bra W;
     mbarrier.init.shared.b64 [%r2], 1; fence.mbarrier_init.release.cluster;
     mbarrier.arrive.expect_tx.shared.b64 _, [%r2], {nbytes};
-    cp.async.bulk.tensor.{dims}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%map, {{{corner}}}], [%r2];
+    cp.async.bulk.tensor.{dims}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r1], [%map,
+    {{{corner}}}], [%r2];
     W: bar.sync 0; L: mbarrier.try_wait.parity.shared.b64 %p2, [%r2], 0; @!%p2 bra L;
     mad.lo.u32 %r3, %t, {each}, %r1; mad.wide.u32 %rd1, %t, {each}, %out; mov.u32 %r4, 0;
-    C: add.u32 %r5, %r3, %r4; cvt.u64.u32 %rd2, %r4; add.u64 %rd3, %rd1, %rd2; ld.shared.u8 %h1, [%r5]; st.global.u8 [%rd3], %h1;
+    C: add.u32 %r5, %r3, %r4; cvt.u64.u32 %rd2, %r4; add.u64 %rd3, %rd1, %rd2; ld.shared.u8 %h1, [%r5];
+    st.global.u8 [%rd3], %h1;
     add.u32 %r4, %r4, 1; setp.lt.u32 %p3, %r4, {each}; @%p3 bra C;"""
 
 
@@ -285,13 +351,19 @@ def load_box(
     dtype: str = "",
     **mode: object,
 ) -> np.ndarray:
-    """A tensor copy of a box (innermost extent first) as the bytes that arrive in shared memory, `room` of them."""
+    """A tensor copy of a box (innermost extent first) as the bytes that arrive in shared memory, `room` of
+    them.
+    """
     size = source.itemsize
     for extent in box:
         size *= extent
     out = np.full(room or size, 0xEE, "u1")
     body = TENSOR.format(nbytes=size, dims=len(box), corner=", ".join(map(str, corner)), each=len(out) // 32)
-    text = kernel(body).replace(".param .u64 in,", ".param .align 64 .b8 map[128],").replace("ld.param.u64 %in, [in];", "")
+    text = (
+        kernel(body)
+        .replace(".param .u64 in,", ".param .align 64 .b8 map[128],")
+        .replace("ld.param.u64 %in, [in];", "")
+    )
     name, strides = dtype or source.dtype.name, source.strides[::-1][1:]
     tensor = TensorMap(source.ctypes.data, name, source.shape[::-1], strides, box, swizzle)
     run_ptx(text, "k", (1, 1, 1), (32, 1, 1), {"map": tensor, "out": out}, memory=[source], **mode)  # type: ignore[arg-type]
@@ -321,7 +393,9 @@ def test_tensor_loads_in_three_dimensions_over_every_edge(mode: dict[str, object
     assert (got == np.pad(source, ((0, 4), (1, 4), (4, 8)))[1:5, 0:4, 0:8]).all()
 
 
-@pytest.mark.parametrize(("corner", "kind"), [((1, 0), Misaligned), ((-2, 0), Misaligned), ((2, 3), Misaligned)])
+@pytest.mark.parametrize(
+    ("corner", "kind"), [((1, 0), Misaligned), ((-2, 0), Misaligned), ((2, 3), Misaligned)]
+)
 def test_a_tensor_copy_starts_at_sixteen_bytes(corner: tuple[int, int], kind: type[MachineFault]) -> None:
     with pytest.raises(kind, match="16 bytes"):
         load_box(np.zeros((32, 64), "f4"), (16, 8), corner)
@@ -333,9 +407,14 @@ def test_a_tensor_store_hangs_over_the_far_borders_only(corner: tuple[int, int],
     tensor = TensorMap(target.ctypes.data, "float32", (64, 32), (256,), (16, 8))
     body = f""".shared .align 128 .b8 s[512]; .reg .b64 %map; mov.b64 %map, map; mov.u32 %r1, s;
         setp.eq.u32 %p1, %t, 0; @!%p1 bra E;
-        cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%map, {{{corner[0]}, {corner[1]}}}], [%r1];
+        cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%map, {{{corner[0]}, {corner[1]}}}],
+        [%r1];
         cp.async.bulk.commit_group; cp.async.bulk.wait_group 0; E:"""
-    text = kernel(body).replace(".param .u64 in,", ".param .align 64 .b8 map[128],").replace("ld.param.u64 %in, [in];", "")
+    text = (
+        kernel(body)
+        .replace(".param .u64 in,", ".param .align 64 .b8 map[128],")
+        .replace("ld.param.u64 %in, [in];", "")
+    )
     arguments = {"map": tensor, "out": target}
     if refused:
         with pytest.raises(OutOfBounds, match="far borders"):
@@ -368,7 +447,11 @@ def test_a_tensor_map_must_be_the_launch_s_own() -> None:
 )
 def test_maps_that_the_driver_refuses_are_refused(change: dict[str, Any], words: str) -> None:
     good = TensorMap(0, "float32", (64, 64), (256,), (32, 8), 128)
-    text = kernel("").replace(".param .u64 in,", ".param .align 64 .b8 map[128],").replace("ld.param.u64 %in, [in];", "")
+    text = (
+        kernel("")
+        .replace(".param .u64 in,", ".param .align 64 .b8 map[128],")
+        .replace("ld.param.u64 %in, [in];", "")
+    )
     with pytest.raises(ArgumentError, match=words):
         run_ptx(text, "k", (1, 1, 1), (32, 1, 1), {"map": replace(good, **change), "out": np.zeros(1, "u4")})
 

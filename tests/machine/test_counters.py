@@ -73,12 +73,14 @@ def test_absent_lanes_cost_nothing() -> None:
 
 
 BODY = """
-    .shared .align 16 .b8 s[8192]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 128, %r1; mad.wide.u32 %rd1, %t, 4, %in;
+    .shared .align 16 .b8 s[8192]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 128, %r1; mad.wide.u32 %rd1, %t, 4,
+    %in;
     mov.u32 %r5, 0; mov.f32 %f2, 0f00000000;
     L: ld.global.f32 %f1, [%rd1]; st.shared.f32 [%r2], %f1; fma.rn.f32 %f2, %f1, %f1, %f2;
     add.u32 %r5, %r5, 1; setp.lt.u32 %p1, %r5, 5; @%p1 bra L;
     bar.sync 0; setp.lt.u32 %p2, %t, 7; @!%p2 bra E;
-    mov.u32 %r6, %ctaid.x; mad.lo.u32 %r6, %r6, 64, %t; mad.wide.u32 %rd2, %r6, 4, %out; st.global.f32 [%rd2], %f2; E:"""
+    mov.u32 %r6, %ctaid.x; mad.lo.u32 %r6, %r6, 64, %t; mad.wide.u32 %rd2, %r6, 4, %out; st.global.f32
+    [%rd2], %f2; E:"""
 
 
 def counted(**options: object) -> Counts:
@@ -91,10 +93,23 @@ def counted(**options: object) -> Counts:
 def test_a_kernel_counted_by_hand(exact: bool) -> None:
     """Three blocks of two warps, five rounds; seven lanes of each block store."""
     counts = counted(exact_counts=exact)
-    assert counts.instructions["fma f32"] == counts.instructions["load global"] == counts.instructions["store shared"] == 30
+    assert (
+        counts.instructions["fma f32"]
+        == counts.instructions["load global"]
+        == counts.instructions["store shared"]
+        == 30
+    )
     assert counts.flops == 2 * 64 * 5 * 3
-    assert (counts.global_load.requests, counts.global_load.nbytes, counts.global_load.turns) == (30, 30 * 128, 120)
-    assert (counts.global_store.requests, counts.global_store.nbytes, counts.global_store.turns) == (3, 3 * 28, 3)
+    assert (counts.global_load.requests, counts.global_load.nbytes, counts.global_load.turns) == (
+        30,
+        30 * 128,
+        120,
+    )
+    assert (counts.global_store.requests, counts.global_store.nbytes, counts.global_store.turns) == (
+        3,
+        3 * 28,
+        3,
+    )
     assert (counts.shared_store.requests, counts.shared_store.turns) == (30, 30 * 32)
     assert counts.barriers == 3
     assert counts.divergent_branches == 1  # lanes of all blocks part together
@@ -117,7 +132,8 @@ def test_counts_read_well() -> None:
 
 
 COPY = """
-    .shared .align 16 .b8 s[128]; mov.u32 %r1, s; mad.lo.u32 %r1, %t, 4, %r1; mad.wide.u32 %rd1, %t, {stride}, %in;
+    .shared .align 16 .b8 s[128]; mov.u32 %r1, s; mad.lo.u32 %r1, %t, 4, %r1; mad.wide.u32 %rd1, %t,
+    {stride}, %in;
     cp.async.ca.shared.global [%r1], [%rd1], 4; cp.async.wait_all; bar.sync 0; ld.shared.u32 %r3, [%r1];
     mad.wide.u32 %rd2, %t, 4, %out; st.global.u32 [%rd2], %r3;
 """
@@ -125,8 +141,12 @@ COPY = """
 
 @pytest.mark.parametrize(("stride", "turns", "sectors"), [(4, 1, 4), (32, 8, 32), (128, 32, 32)])
 def test_a_copy_brings_each_line_in_a_turn_of_its_own(stride: int, turns: int, sectors: int) -> None:
-    """32 words from that many lines of 128 bytes, to neighbouring banks; none of them takes the way to the registers."""
-    counts = run_body(COPY.format(stride=stride), np.zeros(1024, "f4"), np.zeros(32, "f4"), exact_counts=True).counts
+    """32 words from that many lines of 128 bytes, to neighbouring banks; none of them takes the way to the
+    registers.
+    """
+    counts = run_body(
+        COPY.format(stride=stride), np.zeros(1024, "f4"), np.zeros(32, "f4"), exact_counts=True
+    ).counts
     assert counts is not None
     assert counts.shared_store.turns == turns
     assert (counts.global_load.turns, counts.global_load.lines) == (sectors, 0)
@@ -147,20 +167,27 @@ def test_the_bound_is_the_slowest_resource() -> None:
 
 def test_bigger_work_takes_longer_and_a_bigger_chip_less() -> None:
     counts = counted(exact_counts=True)
-    seconds = [explain(counts, chip(name), scale=scale).seconds for name, scale in (("h200", 1e6), ("v100", 1e6), ("v100", 1e7))]
+    seconds = [
+        explain(counts, chip(name), scale=scale).seconds
+        for name, scale in (("h200", 1e6), ("v100", 1e6), ("v100", 1e7))
+    ]
     assert seconds[0] < seconds[1] < seconds[2]
 
 
 def test_idle_multiprocessors_are_paid_for() -> None:
     counts = counted(exact_counts=True)
-    full, half = (explain(counts, chip("v100"), scale=1e9, residence=Residence(tiles)).seconds for tiles in (160, 81))
+    full, half = (
+        explain(counts, chip("v100"), scale=1e9, residence=Residence(tiles)).seconds for tiles in (160, 81)
+    )
     assert half == pytest.approx(full * 160 / 81, rel=1e-3)
 
 
 def test_counts_go_on_along_a_line() -> None:
     """100 before the loop and 10 a step: counted after 4 and after 8 steps."""
     counts = counted()
-    short, long = (replace(counts, flops=flops, instructions={"fma f32": flops, "control": 7}) for flops in (140, 180))
+    short, long = (
+        replace(counts, flops=flops, instructions={"fma f32": flops, "control": 7}) for flops in (140, 180)
+    )
     assert along(short, long, 0.0).flops == 140
     assert along(short, long, -1.0).instructions == {"fma f32": 100, "control": 7}
     assert along(short, long, 15.0).flops == 100 + 10 * 64
@@ -169,7 +196,10 @@ def test_counts_go_on_along_a_line() -> None:
 
 def test_work_outside_the_loop_hides_behind_other_blocks_only() -> None:
     counts = counted(exact_counts=True)
-    alone, among_four = (explain(counts, chip("v100"), scale=1e6, outside=counts, residence=Residence(blocks=n)) for n in (1, 4))
+    alone, among_four = (
+        explain(counts, chip("v100"), scale=1e6, outside=counts, residence=Residence(blocks=n))
+        for n in (1, 4)
+    )
     assert alone.seconds == pytest.approx(4 * among_four.seconds, rel=1e-2)
 
 
@@ -192,7 +222,9 @@ def by_name(limit: Limit) -> str:
     return limit.name
 
 
-@pytest.mark.parametrize(("name", "math", "unit"), [("thread_tile", "float32", "fma"), ("wmma_shared", "float16", "mma")])
+@pytest.mark.parametrize(
+    ("name", "math", "unit"), [("thread_tile", "float32", "fma"), ("wmma_shared", "float16", "mma")]
+)
 def test_a_registered_kernel_is_counted_small_and_explained_large(name: str, math: str, unit: str) -> None:
     row, device = kernel_named(name), chip("h200")
     counts, small = explain_kernel(row, device, (256, 256, 256), math)
@@ -202,7 +234,8 @@ def test_a_registered_kernel_is_counted_small_and_explained_large(name: str, mat
     assert {"DRAM", "issue slots"} <= {limit.name for limit in large.limits}
     assert ("tensor cores" in {limit.name for limit in large.limits}) == (unit == "mma")
     assert large.peak_flops == device.unit_limit(unit, math) * 1e12
-    assert small.seconds < large.seconds < 128 * small.seconds  # the small product leaves most of the chip idle
+    # the small product leaves most of the chip idle
+    assert small.seconds < large.seconds < 128 * small.seconds
     for one, other in zip(sorted(small.limits, key=by_name), sorted(large.limits, key=by_name), strict=True):
         assert one.name in ("DRAM", "L2") or other.seconds == pytest.approx(128 * one.seconds)
 
@@ -210,7 +243,11 @@ def test_a_registered_kernel_is_counted_small_and_explained_large(name: str, mat
 def test_difference_names_what_changed() -> None:
     before = counted()
     after = run_body(
-        BODY.replace("%t, 128, %r1", "%t, 4, %r1"), np.zeros(64, "f4"), np.zeros(192, "f4"), grid=3, threads=64
+        BODY.replace("%t, 128, %r1", "%t, 4, %r1"),
+        np.zeros(64, "f4"),
+        np.zeros(192, "f4"),
+        grid=3,
+        threads=64,
     ).counts
     assert after is not None
     assert difference(before, before) == []
@@ -223,7 +260,8 @@ def test_difference_names_what_changed() -> None:
 ROW = """
     .shared .align 16 .b8 s[8192]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, {pitch}, %r1; st.shared.u32 [%r2], %t;
     st.shared.u32 [%r2+4], %t; st.shared.u32 [%r2+8], %t; st.shared.u32 [%r2+12], %t; bar.sync 0;
-    ld.shared.u32 %r3, [%r2]; ld.shared.u32 %r4, [%r2+4]; ld.shared.u32 %r5, [%r2+8]; {between} ld.shared.u32 %r6, [%r2+12];
+    ld.shared.u32 %r3, [%r2]; ld.shared.u32 %r4, [%r2+4]; ld.shared.u32 %r5, [%r2+8]; {between} ld.shared.u32
+    %r6, [%r2+12];
     add.u32 %r3, %r3, %r4; add.u32 %r3, %r3, %r5; add.u32 %r3, %r3, %r6; mad.wide.u32 %rd1, %t, 4, %out;
     st.global.u32 [%rd1], %r3;"""
 
@@ -237,9 +275,13 @@ ROW = """
         (128, "st.shared.u32 [%r1+4096], %t;", 3, 512 // 3),  # a store between: two, one, one
     ],
 )
-def test_neighbouring_loads_count_as_the_assembler_joins_them(pitch: int, between: str, requests: int, nbytes: int) -> None:
+def test_neighbouring_loads_count_as_the_assembler_joins_them(
+    pitch: int, between: str, requests: int, nbytes: int
+) -> None:
     text = kernel(ROW.format(pitch=pitch, between=between))
-    launch = make_launch(text, "k", (1, 1, 1), (32, 1, 1), {"in": np.zeros(1, "u4"), "out": np.zeros(32, "u4")})
+    launch = make_launch(
+        text, "k", (1, 1, 1), (32, 1, 1), {"in": np.zeros(1, "u4"), "out": np.zeros(32, "u4")}
+    )
     plain, merged = run(launch).counts, run(launch, merge_loads=True).counts
     assert plain is not None
     assert merged is not None

@@ -49,7 +49,12 @@ def test_lanes_part_and_meet() -> None:
 
 @pytest.mark.parametrize(
     ("mode", "source"),
-    [("up", np.where(T >= 3, T - 3, T)), ("down", np.where(T < 29, T + 3, T)), ("bfly", T ^ 3), ("idx", np.full(32, 3))],
+    [
+        ("up", np.where(T >= 3, T - 3, T)),
+        ("down", np.where(T < 29, T + 3, T)),
+        ("bfly", T ^ 3),
+        ("idx", np.full(32, 3)),
+    ],
 )
 def test_shuffles(mode: str, source: np.ndarray) -> None:
     clamp = 0 if mode == "up" else 31
@@ -66,11 +71,17 @@ def test_votes_and_matches() -> None:
     assert lanes(odd + "vote.sync.ballot.b32 d, p, 0xffff;", [], "u4", threads=16)[0] == 0xAAAA
     assert lanes("shr.u32 %r1, %t, 3; match.any.sync.b32 d, %r1, -1;", [], "u4")[17] == 0xFF0000
     assert lanes("redux.sync.add.s32 d, %t, -1;", [], "u4")[0] == 31 * 16
-    assert lanes(".reg .pred p; elect.sync %r1|p, 0xfff0; selp.u32 d, 1, 0, p;", [], "u4").tolist() == [0] * 4 + [1] + [0] * 27
+    assert (
+        lanes(".reg .pred p; elect.sync %r1|p, 0xfff0; selp.u32 d, 1, 0, p;", [], "u4").tolist()
+        == [0] * 4 + [1] + [0] * 27
+    )
 
 
 def test_a_shuffle_that_a_lane_misses_is_a_fault() -> None:
-    text = ".reg .pred p; mov.u32 d, 0; setp.ge.u32 p, %t, 16; @p bra OUT; shfl.sync.idx.b32 d, %t, 0, 31, -1; OUT: bar.sync 0;"
+    text = (
+        ".reg .pred p; mov.u32 d, 0; setp.ge.u32 p, %t, 16; @p bra OUT; shfl.sync.idx.b32 d, %t, 0, 31, -1;"
+        " OUT: bar.sync 0;"
+    )
     with pytest.raises(Divergence, match="lane 16"):
         lanes(text, [], "u4")
 
@@ -96,7 +107,8 @@ def test_local_memory_is_each_lane_s_own() -> None:
 def test_generic_addresses_may_mix_spaces() -> None:
     """Even lanes read shared memory, odd ones global memory, with one instruction."""
     body = """
-        .shared .align 4 .b8 s[128]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 4, %r1; add.u32 %r3, %t, 1000; st.shared.u32 [%r2], %r3;
+        .shared .align 4 .b8 s[128]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 4, %r1; add.u32 %r3, %t, 1000;
+        st.shared.u32 [%r2], %r3;
         cvt.u64.u32 %rd3, %r2; cvta.shared.u64 %rd3, %rd3; mad.wide.u32 %rd4, %t, 4, %in;
         and.b32 %r4, %t, 1; setp.eq.u32 %p1, %r4, 0; selp.b64 %rd5, %rd3, %rd4, %p1; ld.u32 d, [%rd5];"""
     got = lanes(body, [np.arange(32, dtype="u4")], "u4")
@@ -106,7 +118,10 @@ def test_generic_addresses_may_mix_spaces() -> None:
 def test_atomics_serve_lanes_one_after_another() -> None:
     out = np.zeros(4, "u4")
     run_body(
-        "and.b32 %r1, %t, 3; mad.wide.u32 %rd1, %r1, 4, %out; red.global.add.u32 [%rd1], %t;", np.zeros(2, "u4"), out, threads=64
+        "and.b32 %r1, %t, 3; mad.wide.u32 %rd1, %r1, 4, %out; red.global.add.u32 [%rd1], %t;",
+        np.zeros(2, "u4"),
+        out,
+        threads=64,
     )
     assert out.tolist() == [sum(t for t in range(64) if t % 4 == place) for place in range(4)]
     seen = lanes("mov.u64 %rd2, %in; atom.global.inc.u32 d, [%rd2], 9;", [np.zeros(32, "u4")], "u4")
@@ -136,11 +151,17 @@ FAULTS = [
     (BudgetExceeded, "L: bra L;", "budget"),
     (Deadlock, "setp.lt.u32 %p1, %t, 32; @%p1 bar.sync 0;", "32 of 64 threads at bar 0"),
     (BarrierMisuse, "bar.sync 1, 40;", "multiple of 32"),
-    (BarrierMisuse, ".shared .align 8 .b64 m; mov.u32 %r1, m; mbarrier.arrive.shared.b64 _, [%r1];", "no mbarrier"),
+    (
+        BarrierMisuse,
+        ".shared .align 8 .b64 m; mov.u32 %r1, m; mbarrier.arrive.shared.b64 _, [%r1];",
+        "no mbarrier",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("kind", "body", "words"), FAULTS, ids=[f"{kind.__name__}-{n}" for n, (kind, _, _) in enumerate(FAULTS)])
+@pytest.mark.parametrize(
+    ("kind", "body", "words"), FAULTS, ids=[f"{kind.__name__}-{n}" for n, (kind, _, _) in enumerate(FAULTS)]
+)
 def test_faults_name_their_place(kind: type[MachineFault], body: str, words: str) -> None:
     out = np.zeros(64, "u4")
     with pytest.raises(kind, match=words) as caught:
@@ -152,7 +173,10 @@ def test_faults_name_their_place(kind: type[MachineFault], body: str, words: str
 
 def test_a_fault_names_block_warp_lane_and_address() -> None:
     out = np.zeros(96, "u4")
-    body = "mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 64, %t; mad.wide.u32 %rd1, %r2, 4, %out; st.global.u32 [%rd1], %t;"
+    body = (
+        "mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 64, %t; mad.wide.u32 %rd1, %r2, 4, %out; st.global.u32"
+        " [%rd1], %t;"
+    )
     with pytest.raises(OutOfBounds) as caught:
         run_body(body, np.zeros(4, "u4"), out, grid=2, threads=64)
     fault = caught.value
@@ -162,7 +186,8 @@ def test_a_fault_names_block_warp_lane_and_address() -> None:
 
 def test_a_mbarrier_that_nobody_completes_is_a_deadlock_that_says_what_is_missing() -> None:
     body = """
-        .shared .align 8 .b64 m; mov.u32 %r1, m; setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r1], 3; bar.sync 0;
+        .shared .align 8 .b64 m; mov.u32 %r1, m; setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r1],
+        3; bar.sync 0;
         @%p1 mbarrier.arrive.shared.b64 _, [%r1];
         W: mbarrier.try_wait.parity.shared.b64 %p2, [%r1], 0; @!%p2 bra W;"""
     with pytest.raises(Deadlock, match="2 of 3 arrivals"):
@@ -172,7 +197,8 @@ def test_a_mbarrier_that_nobody_completes_is_a_deadlock_that_says_what_is_missin
 RACE = """
     .shared .align 4 .b8 s[256]; mov.u32 %r1, s; mad.lo.u32 %r2, %t, 4, %r1; st.shared.u32 [%r2], %t;
     {0}
-    xor.b32 %r3, %r2, 128; ld.shared.u32 %r4, [%r3]; mad.wide.u32 %rd1, %t, 4, %out; st.global.u32 [%rd1], %r4;"""
+    xor.b32 %r3, %r2, 128; ld.shared.u32 %r4, [%r3]; mad.wide.u32 %rd1, %t, 4, %out; st.global.u32 [%rd1],
+    %r4;"""
 
 
 def test_a_missing_barrier_is_found_and_a_present_one_is_not() -> None:
@@ -189,7 +215,9 @@ def test_a_seed_replays_its_schedule() -> None:
 
     def order(seed: int) -> list[int]:
         out = np.zeros(9, "u4")
-        body = "setp.eq.u32 %p1, %t, 0; @!%p1 bra E; mov.u32 %r1, %ctaid.x; atom.global.add.u32 %r2, [%out], 1;"
+        body = (
+            "setp.eq.u32 %p1, %t, 0; @!%p1 bra E; mov.u32 %r1, %ctaid.x; atom.global.add.u32 %r2, [%out], 1;"
+        )
         body += "mad.wide.u32 %rd1, %r1, 4, %out; st.global.u32 [%rd1+4], %r2; E:"
         run_body(body, np.zeros(2, "u4"), out, grid=8, sanitize=True, seed=seed)
         return out[1:].tolist()
@@ -222,7 +250,16 @@ def test_messages_through_global_memory(form: tuple[str, str, str, str], sound: 
     found = 0
     for seed in range(3):
         try:
-            run_body(text, np.zeros(1, "u4"), np.zeros(2, "u4"), grid=2, threads=1, sanitize=True, seed=seed, residency=2)
+            run_body(
+                text,
+                np.zeros(1, "u4"),
+                np.zeros(2, "u4"),
+                grid=2,
+                threads=1,
+                sanitize=True,
+                seed=seed,
+                residency=2,
+            )
         except Race:
             found += 1
     assert found == (0 if sound else 3)
@@ -241,7 +278,13 @@ def test_uninitialised_local_and_shared_memory() -> None:
             seed=0,
         )
     with pytest.raises(Uninitialised, match="no one wrote"):
-        run_body(SHARED_READ + "st.global.u32 [%out], %r2;", np.zeros(2, "u4"), np.zeros(2, "u4"), sanitize=True, seed=0)
+        run_body(
+            SHARED_READ + "st.global.u32 [%out], %r2;",
+            np.zeros(2, "u4"),
+            np.zeros(2, "u4"),
+            sanitize=True,
+            seed=0,
+        )
 
 
 def test_a_read_counts_once_its_value_is_used() -> None:
@@ -256,15 +299,27 @@ def test_a_read_counts_once_its_value_is_used() -> None:
     )
     with pytest.raises(Uninitialised):
         run_body(
-            SHARED_READ + "bar.sync 0; st.global.u32 [%out], %r2;", np.zeros(2, "u4"), np.zeros(2, "u4"), sanitize=True, seed=0
+            SHARED_READ + "bar.sync 0; st.global.u32 [%out], %r2;",
+            np.zeros(2, "u4"),
+            np.zeros(2, "u4"),
+            sanitize=True,
+            seed=0,
         )
 
 
 def test_a_workspace_that_is_left_dirty_is_a_fault() -> None:
-    text = kernel("red.global.add.u32 [%out], 1;").replace("out)", "workspace)").replace("[out]", "[workspace]")
+    text = (
+        kernel("red.global.add.u32 [%out], 1;").replace("out)", "workspace)").replace("[out]", "[workspace]")
+    )
     with pytest.raises(Unreset, match="workspace"):
         run_ptx(
-            text, "k", (1, 1, 1), (32, 1, 1), {"in": np.zeros(1, "u4"), "workspace": np.zeros(1, "u4")}, sanitize=True, seed=1
+            text,
+            "k",
+            (1, 1, 1),
+            (32, 1, 1),
+            {"in": np.zeros(1, "u4"), "workspace": np.zeros(1, "u4")},
+            sanitize=True,
+            seed=1,
         )
 
 
@@ -335,7 +390,8 @@ def test_scopes_comments_and_several_statements_a_line() -> None:
 def test_blocks_of_any_size_see_their_special_registers() -> None:
     body = """
         mov.u32 %r1, %ctaid.y; mov.u32 %r2, %nctaid.x; mov.u32 %r3, %ctaid.x; mad.lo.u32 %r4, %r1, %r2, %r3;
-        mov.u32 %r5, %tid.y; mov.u32 %r6, %ntid.x; mad.lo.u32 %r7, %r5, %r6, %t; mov.u32 %r8, %laneid; mov.u32 %r9, %warpid;
+        mov.u32 %r5, %tid.y; mov.u32 %r6, %ntid.x; mad.lo.u32 %r7, %r5, %r6, %t; mov.u32 %r8, %laneid;
+        mov.u32 %r9, %warpid;
         mad.lo.u32 %r10, %r9, 32, %r8; mad.lo.u32 %r11, %r4, 35, %r7; mad.wide.u32 %rd1, %r11, 4, %out;
         st.global.u32 [%rd1], %r10;"""
     out = np.zeros((6, 35), "u4")
@@ -346,7 +402,9 @@ def test_blocks_of_any_size_see_their_special_registers() -> None:
 def test_progress_is_told() -> None:
     told: list[tuple[int, int]] = []
     text = kernel("mov.u32 %r1, %ctaid.x; mad.wide.u32 %rd1, %r1, 4, %out; st.global.u32 [%rd1], %r1;")
-    launch = make_launch(text, "k", (10, 1, 1), (1, 1, 1), {"in": np.zeros(1, "u4"), "out": np.zeros(10, "u4")})
+    launch = make_launch(
+        text, "k", (10, 1, 1), (1, 1, 1), {"in": np.zeros(1, "u4"), "out": np.zeros(10, "u4")}
+    )
     run(launch, residency=4, on_progress=lambda started, blocks: told.append((started, blocks)))
     assert told == [(4, 10), (8, 10), (10, 10)]
 
@@ -377,7 +435,8 @@ def test_ranges_that_overlap_are_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "value", "sound"), [("%in", "%t", False), ("%in", "7", True), ("%rd2", "%r2", False), ("%rd2", "%r1", True)]
+    ("address", "value", "sound"),
+    [("%in", "%t", False), ("%in", "7", True), ("%rd2", "%r2", False), ("%rd2", "%r1", True)],
 )
 def test_lanes_that_write_one_place_must_agree(address: str, value: str, sound: bool) -> None:
     """%rd2 and %r1 belong to pairs of lanes, %r2 to single ones."""
@@ -391,7 +450,8 @@ def test_lanes_that_write_one_place_must_agree(address: str, value: str, sound: 
 
 
 RELEASE = """
-    .shared .align 8 .b64 m; .shared .align 4 .b8 s[256]; mov.u32 %r1, m; mov.u32 %r2, s; mad.lo.u32 %r3, %t, 4, %r2;
+    .shared .align 8 .b64 m; .shared .align 4 .b8 s[256]; mov.u32 %r1, m; mov.u32 %r2, s; mad.lo.u32 %r3, %t,
+    4, %r2;
     setp.eq.u32 %p1, %t, 0; @%p1 mbarrier.init.shared.b64 [%r1], 1; st.shared.u32 [%r3], %t; bar.sync 0;
     setp.ge.u32 %p2, %t, 32; @%p2 bra OTHER;
     ld.shared.u32 %r4, [%r3]; {0} mad.wide.u32 %rd1, %t, 4, %out; st.global.u32 [%rd1], %r4;
@@ -403,7 +463,13 @@ RELEASE = """
 def test_lanes_of_a_warp_need_a_barrier_between_a_store_and_another_s_load() -> None:
     for seed in range(3):
         exchange = RACE.replace("128", "64")  # with a lane of the same warp
-        run_body(exchange.format("bar.warp.sync -1;"), np.zeros(1, "u4"), np.zeros(32, "u4"), sanitize=True, seed=seed)
+        run_body(
+            exchange.format("bar.warp.sync -1;"),
+            np.zeros(1, "u4"),
+            np.zeros(32, "u4"),
+            sanitize=True,
+            seed=seed,
+        )
         with pytest.raises(Race, match="of this warp"):
             run_body(exchange.format(""), np.zeros(1, "u4"), np.zeros(32, "u4"), sanitize=True, seed=seed)
 
@@ -420,7 +486,14 @@ def test_a_lane_that_arrives_for_its_warp_needs_a_syncwarp() -> None:
             seed=seed,
         )
         with pytest.raises(Race, match="read by warp 0"):
-            run_body(RELEASE.replace("{0}", ""), np.zeros(1, "u4"), np.zeros(64, "u4"), threads=64, sanitize=True, seed=seed)
+            run_body(
+                RELEASE.replace("{0}", ""),
+                np.zeros(1, "u4"),
+                np.zeros(64, "u4"),
+                threads=64,
+                sanitize=True,
+                seed=seed,
+            )
 
 
 PATIENCE = """
@@ -442,7 +515,8 @@ def test_polling_is_a_deadlock_only_if_nobody_does_anything_else(monkeypatch: py
 
 
 HALVES = """
-    .shared .align 8 .b64 m; .shared .align 4 .b8 s[128]; mov.u32 %r1, m; mov.u32 %r2, s; setp.eq.u32 %p1, %t, 0;
+    .shared .align 8 .b64 m; .shared .align 4 .b8 s[128]; mov.u32 %r1, m; mov.u32 %r2, s; setp.eq.u32 %p1,
+    %t, 0;
     @%p1 mbarrier.init.shared.b64 [%r1], 32; bar.sync 0; and.b32 %r3, %t, 31; mad.lo.u32 %r3, %r3, 4, %r2;
     setp.ge.u32 %p2, %t, 32; @%p2 bra OTHER; and.b32 %r4, %t, 1; setp.eq.u32 %p3, %r4, 0; @%p3 bra EVEN;
     st.shared.u32 [%r3], %t; bra ODD; ODD: mbarrier.arrive.shared.b64 _, [%r1]; bra END;
@@ -460,8 +534,11 @@ def test_lanes_that_parted_may_arrive_each_for_itself() -> None:
 
 @pytest.mark.parametrize("mode", [{}, {"sanitize": True, "seed": 1}], ids=["plain", "sanitized"])
 def test_arrivals_that_a_block_leaves_behind_are_not_the_next_ones(mode: dict[str, object]) -> None:
-    """A warp arrives at a barrier that nobody waits at; the block behind it in its slot waits there for all of its own."""
-    body = """mov.u32 %r1, %ctaid.x; setp.ge.u32 %p2, %t, 32; setp.eq.u32 %p1, %r1, 0; @!%p1 bra SYNC; @%p2 bra E;
+    """A warp arrives at a barrier that nobody waits at; the block behind it in its slot waits there for all
+    of its own.
+    """
+    body = """mov.u32 %r1, %ctaid.x; setp.ge.u32 %p2, %t, 32; setp.eq.u32 %p1, %r1, 0; @!%p1 bra SYNC; @%p2
+    bra E;
         bar.arrive 1, 64; bra E; SYNC: bar.sync 1, 64; E: mad.lo.u32 %r2, %r1, 64, %t;
         mad.wide.u32 %rd1, %r2, 4, %out; st.global.u32 [%rd1], 1;"""
     out = np.zeros(256, "u4")

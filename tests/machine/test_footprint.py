@@ -38,7 +38,8 @@ def test_memory_has_a_budget() -> None:
     text = kernel(".local .b8 large[524288]; st.local.u8 [large], 1;")
     arguments = {"in": 0, "out": 0}
     with pytest.raises(
-        ArgumentError, match=r"memory_budget: must hold what 16 resident .* \(local memory 8,589,934,592.*residency="
+        ArgumentError,
+        match=r"memory_budget: must hold what 16 resident .* \(local memory 8,589,934,592.*residency=",
     ):
         run_ptx(text, "k", (16, 1, 1), (1024, 1, 1), arguments)
     run_ptx(text, "k", (16, 1, 1), (8, 1, 1), arguments, residency=1)
@@ -53,11 +54,22 @@ def test_memory_has_a_budget() -> None:
         run_ptx(large, "k", (1, 1, 1), (32, 1, 1), arguments)
     with pytest.raises(ArgumentError, match="the sanitizer's memory"):
         run_ptx(
-            small, "k", (1, 1, 1), (32, 1, 1), {"in": np.zeros(1 << 20, "u1"), "out": out}, sanitize=True, memory_budget=1 << 22
+            small,
+            "k",
+            (1, 1, 1),
+            (32, 1, 1),
+            {"in": np.zeros(1 << 20, "u1"), "out": out},
+            sanitize=True,
+            memory_budget=1 << 22,
         )
 
 
-OBJECTS = [np.array([{}, []], object), np.array(["text"]), np.zeros(2, [("number", "f4"), ("any", object)]), np.zeros(2, "M8[s]")]
+OBJECTS = [
+    np.array([{}, []], object),
+    np.array(["text"]),
+    np.zeros(2, [("number", "f4"), ("any", object)]),
+    np.zeros(2, "M8[s]"),
+]
 
 
 @pytest.mark.parametrize("array", OBJECTS, ids=["objects", "text", "a field of objects", "dates"])
@@ -75,7 +87,9 @@ def test_only_plain_numbers_are_memory(array: np.ndarray) -> None:
 @pytest.mark.parametrize("view", [np.s_[::-1], np.s_[::2], np.s_[1::3], np.s_[-1::-4]])
 def test_memory_is_without_gaps_and_forwards(view: slice) -> None:
     x, out = np.zeros(64, "u1"), np.zeros(1, "u4")
-    with pytest.raises(ArgumentError, match=r"memory\[0\]: must be an array without gaps, forwards; got strides"):
+    with pytest.raises(
+        ArgumentError, match=r"memory\[0\]: must be an array without gaps, forwards; got strides"
+    ):
         run_body("ret;", out, out, memory=[x[view]])
     with pytest.raises(ArgumentError, match="in: must be an array without gaps, forwards"):
         run_body("ret;", x[view], out)
@@ -87,7 +101,9 @@ def test_memory_is_without_gaps_and_forwards(view: slice) -> None:
 def test_a_child_runs_the_machine_though_threads_of_its_parent_did() -> None:
     script = Path(__file__).parent / "forked.py"
     paths = os.pathsep.join(["src", str(script.parent), *sys.path])
-    started = subprocess.Popen([sys.executable, script], env={**os.environ, "PYTHONPATH": paths}, start_new_session=True)
+    started = subprocess.Popen(
+        [sys.executable, script], env={**os.environ, "PYTHONPATH": paths}, start_new_session=True
+    )
     try:
         assert started.wait(timeout=120) == 0
     finally:
@@ -102,7 +118,10 @@ def test_a_child_runs_the_machine_though_threads_of_its_parent_did() -> None:
 def test_extents_are_three_whole_numbers(grid: object) -> None:
     for name in ("grid", "block", "cluster"):
         extents = {"grid": (1, 1, 1), "block": (32, 1, 1), "cluster": (1, 1, 1), name: grid}
-        with pytest.raises(ArgumentError, match=f"{name}: must be a tuple of three whole numbers, along x, y and z, from 1 to"):
+        with pytest.raises(
+            ArgumentError,
+            match=f"{name}: must be a tuple of three whole numbers, along x, y and z, from 1 to",
+        ):
             run(replace(make_launch(EMPTY, "k", (1, 1, 1), (1, 1, 1), {}), **extents))  # type: ignore[arg-type]
 
 

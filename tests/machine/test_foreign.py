@@ -1,4 +1,6 @@
-"""PTX as other compilers write it: the dialects of Triton (LLVM) and Numba (NVVM), written here for the tests."""
+"""PTX as other compilers write it: the dialects of Triton (LLVM) and Numba (NVVM), written here for the
+tests.
+"""
 
 from __future__ import annotations
 
@@ -119,8 +121,11 @@ NUMBA = """
 	mov.u32 %r1, %tid.x; cvt.u64.u32 %rd5, %r1; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x;
 	mul.wide.u32 %rd6, %r2, %r3; add.s64 %rd7, %rd6, %rd5;
 	setp.le.s64 %p1, %rd3, %rd7; @%p1 bra BB0_2;
-	shr.s64 %rd8, %rd7, 63; and.b64 %rd9, %rd8, %rd3; add.s64 %rd10, %rd9, %rd7; mul.lo.s64 %rd11, %rd10, %rd4;
-	cvta.to.global.u64 %rd12, %rd1; add.s64 %rd13, %rd12, %rd11; cvta.to.global.u64 %rd14, %rd2; add.s64 %rd15, %rd14, %rd11;
+	shr.s64 %rd8, %rd7, 63; and.b64 %rd9, %rd8, %rd3; add.s64 %rd10, %rd9, %rd7; mul.lo.s64 %rd11, %rd10,
+	%rd4;
+	cvta.to.global.u64 %rd12, %rd1; add.s64 %rd13, %rd12, %rd11; cvta.to.global.u64 %rd14, %rd2; add.s64
+	%rd15,
+	%rd14, %rd11;
 	ld.global.f32 %f2, [%rd13]; ld.global.f32 %f3, [%rd15];
 	cvt.f64.f32 %fd1, %f2; cvt.f64.f32 %fd2, %f3; fma.rn.f32 %f4, %f1, %f2, %f3; st.global.f32 [%rd15], %f4;
 BB0_2:
@@ -134,7 +139,16 @@ def test_triton_s_dialect(seed: int | None) -> None:
     rows = np.random.default_rng(0).integers(-9, 10, (6, 400)).astype("f4")
     sums = np.zeros(6, "f4")
     arguments = {"row_sums_param_0": rows, "row_sums_param_1": sums, "row_sums_param_2": 400}
-    run_ptx(TRITON, "row_sums", (6, 1, 1), (128, 1, 1), arguments, shared_bytes=16, sanitize=seed is not None, seed=seed)
+    run_ptx(
+        TRITON,
+        "row_sums",
+        (6, 1, 1),
+        (128, 1, 1),
+        arguments,
+        shared_bytes=16,
+        sanitize=seed is not None,
+        seed=seed,
+    )
     assert (sums == rows.sum(axis=1)).all()
 
 
@@ -142,7 +156,15 @@ def test_triton_s_dialect(seed: int | None) -> None:
 def test_numba_s_dialect(seed: int | None) -> None:
     x, y = np.arange(100, dtype="f4"), np.ones(100, "f4")
     name = "_ZN6cudapy8__main__5saxpy$241Ef5ArrayIfLi1E1C7mutable7alignedE"
-    run_ptx(NUMBA, name, (2, 1, 1), (64, 1, 1), {0: 2.0, 1: x, 2: y, 3: 100, 4: 4}, sanitize=seed is not None, seed=seed)
+    run_ptx(
+        NUMBA,
+        name,
+        (2, 1, 1),
+        (64, 1, 1),
+        {0: 2.0, 1: x, 2: y, 3: 100, 4: 4},
+        sanitize=seed is not None,
+        seed=seed,
+    )
     assert (y == 2 * np.arange(100) + 1).all()
 
 
@@ -169,12 +191,18 @@ def test_arguments_say_what_they_need() -> None:
 @pytest.mark.parametrize(
     ("directive", "block", "words"),
     [
-        (".maxntid 64, 1, 1", (128, 1, 1), "block: k was compiled for at most 64 threads, got 128; use a smaller block"),
+        (
+            ".maxntid 64, 1, 1",
+            (128, 1, 1),
+            "block: k was compiled for at most 64 threads, got 128; use a smaller block",
+        ),
         (".maxntid 8, 8", (32, 4, 1), "at most 64 threads, got 128"),
         (".reqntid 128", (64, 1, 1), r"block: k was compiled for blocks of \(128, 1, 1\), got \(64, 1, 1\)"),
     ],
 )
-def test_a_block_must_be_what_the_kernel_was_compiled_for(directive: str, block: tuple[int, int, int], words: str) -> None:
+def test_a_block_must_be_what_the_kernel_was_compiled_for(
+    directive: str, block: tuple[int, int, int], words: str
+) -> None:
     text = f".version 8.4\n.target sm_80\n.address_size 64\n.visible .entry k()\n{directive}\n{{ ret; }}\n"
     with pytest.raises(ArgumentError, match=words):
         run_ptx(text, "k", (1, 1, 1), block, {})

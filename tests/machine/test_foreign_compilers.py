@@ -1,4 +1,6 @@
-"""Kernels that nvcc, Triton and Numba compiled (their sources lie beside the PTX in `foreign`), run as they came."""
+"""Kernels that nvcc, Triton and Numba compiled (their sources lie beside the PTX in `foreign`), run as they
+came.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,14 @@ def text_of(name: str) -> tuple[str, str]:
     return text, entry
 
 
-def run_file(name: str, grid: tuple[int, int], block: tuple[int, int], arguments: list[object], shared: int, mode: Modes) -> None:
+def run_file(
+    name: str,
+    grid: tuple[int, int],
+    block: tuple[int, int],
+    arguments: list[object],
+    shared: int,
+    mode: Modes,
+) -> None:
     text, entry = text_of(name)
     numbered = dict(enumerate(arguments))
     run_ptx(text, entry, (*grid, 1), (*block, 1), numbered, shared_bytes=shared, **mode)  # type: ignore[arg-type]
@@ -37,7 +46,9 @@ def run_file(name: str, grid: tuple[int, int], block: tuple[int, int], arguments
 SCRATCH = [0, 0]
 
 
-@pytest.mark.parametrize(("name", "height", "shared"), [("triton_product_80", 32, 8192), ("triton_product_90", 64, 18432)])
+@pytest.mark.parametrize(
+    ("name", "height", "shared"), [("triton_product_80", 32, 8192), ("triton_product_90", 64, 18432)]
+)
 def test_triton_multiplies(name: str, height: int, shared: int, mode: Modes) -> None:
     """mma.sync behind cp.async on Ampere, wgmma on Hopper."""
     m, n, k = 70, 48, 80

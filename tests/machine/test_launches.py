@@ -19,14 +19,19 @@ from snippets import kernel
 
 LOAD = "ld.global.b32 %r1, [%in];"
 STORE = "mad.wide.u32 %rd1, %t, 4, %out; st.global.b32 [%rd1], %t;"
-COPY = "mov.u32 %r2, buffer; mad.lo.u32 %r2, %t, 4, %r2; cp.async.ca.shared.global [%r2], [%in], 4; cp.async.wait_all;"
+COPY = (
+    "mov.u32 %r2, buffer; mad.lo.u32 %r2, %t, 4, %r2; cp.async.ca.shared.global [%r2], [%in], 4;"
+    " cp.async.wait_all;"
+)
 WAIT = "griddepcontrol.wait;"
 FIRST_LANES = "setp.ge.u32 %p1, %t, 32; "
 IN_TIME = {
     "waited": WAIT + LOAD + STORE,
     "next launch let go": "griddepcontrol.launch_dependents;" + WAIT + STORE,
     "only fetched ahead": "prefetch.global.L2 [%in];" + WAIT + COPY,
-    "whole stretches only fetched ahead": "mov.u32 %r1, 16; cp.async.bulk.prefetch.L2.global [%in], %r1;" + WAIT + LOAD + STORE,
+    "whole stretches only fetched ahead": (
+        "mov.u32 %r1, 16; cp.async.bulk.prefetch.L2.global [%in], %r1;" + WAIT + LOAD + STORE
+    ),
     "another warp waited, and met this one": FIRST_LANES + f"@%p1 bra met; {WAIT} met: bar.sync 0; {LOAD}",
 }
 EARLY = {
@@ -40,7 +45,9 @@ EARLY = {
 
 def overlapping(body: str) -> Launch:
     text = kernel(body, ".shared .align 16 .b8 buffer[256];")
-    launch = make_launch(text, "k", (1, 1, 1), (64, 1, 1), {"in": np.ones(4, np.int32), "out": np.zeros(64, np.int32)})
+    launch = make_launch(
+        text, "k", (1, 1, 1), (64, 1, 1), {"in": np.ones(4, np.int32), "out": np.zeros(64, np.int32)}
+    )
     return replace(launch, overlaps=True)
 
 
@@ -54,7 +61,8 @@ def test_what_comes_behind_the_wait_is_in_time(body: str) -> None:
 def test_what_comes_before_the_wait_is_early(body: str) -> None:
     with pytest.raises(Race, match=r"touched before griddepcontrol\.wait"):
         machine.run(overlapping(EARLY[body]), sanitize=True, seed=1)
-    machine.run(replace(overlapping(EARLY[body]), overlaps=False), sanitize=True, seed=1)  # nobody else is at it
+    # nobody else is at it
+    machine.run(replace(overlapping(EARLY[body]), overlaps=False), sanitize=True, seed=1)
 
 
 def test_a_product_waits_before_it_reads() -> None:
@@ -73,6 +81,7 @@ def test_a_product_waits_before_it_reads() -> None:
 
 def test_what_is_no_launch_is_refused_by_name() -> None:
     with pytest.raises(
-        ArgumentError, match=r"launch: must be a Launch, as Plan.launch makes it; got 3\. For other PTX take run_ptx"
+        ArgumentError,
+        match=r"launch: must be a Launch, as Plan.launch makes it; got 3\. For other PTX take run_ptx",
     ):
         machine.run(3)  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""The mutation suite: what it breaks, and what is found. The whole survey is `lapidist mutants`; here one kernel of each kind."""
+"""The mutation suite: what it breaks, and what is found. The whole survey is `lapidist mutants`; here one
+kernel of each kind.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.machine.study.equivalents import RULES, Rule, read_source
 from lapidist.machine.study.mutants import Cut, Survey, Unbroken, Verdict, merged, mutants, survey
-from lapidist.machine.study.specimens import CLUSTERS, MANY, Specimen, case_of, config_of, mutants_for, specimens
+from lapidist.machine.study.specimens import (
+    CLUSTERS,
+    MANY,
+    Specimen,
+    case_of,
+    config_of,
+    mutants_for,
+    specimens,
+)
 from snippets import kernel
 
 BODY = """
@@ -41,7 +51,9 @@ def test_shares_and_misses_are_reported() -> None:
         Verdict("k", "float32", "barrier", 9, "bar.sync 0;", None, None),
         Verdict("k", "float32", "barrier", 12, "bar.sync 0;", None, None, "nobody reads on"),
     ]
-    result = merged([Survey(verdicts, [Unbroken("k", "float32", 0, (), 2)]), Survey([], [Unbroken("k", "float32", 4)])])
+    result = merged(
+        [Survey(verdicts, [Unbroken("k", "float32", 0, (), 2)]), Survey([], [Unbroken("k", "float32", 4)])]
+    )
     assert result.share("barrier") == (1, 1, 3)
     assert (result.clean_runs, result.unreached, result.false_alarms) == (4, 2, [])
     assert "| barrier | 1 of 2 | 1 | 50% |" in str(result)
@@ -58,8 +70,12 @@ def test_a_rule_speaks_of_a_line_that_is_there(rule: Rule) -> None:
 
 @pytest.mark.parametrize("name", ["thread_tile", "async_pipeline"])
 def test_broken_kernels_are_found_and_sound_ones_are_not(name: str) -> None:
-    """Barriers, waits, arrivals and fences only: the bounds checks of an unrolled epilogue are many and alike."""
-    result = survey([case_of(Specimen(name, "float32"))], seeds=2, kinds=("barrier", "wait", "arrival", "fence"))
+    """Barriers, waits, arrivals and fences only: the bounds checks of an unrolled epilogue are many and
+    alike.
+    """
+    result = survey(
+        [case_of(Specimen(name, "float32"))], seeds=2, kinds=("barrier", "wait", "arrival", "fence")
+    )
     assert result.false_alarms == []
     assert result.verdicts
     assert [verdict for verdict in result.verdicts if verdict.missed] == []
@@ -78,18 +94,26 @@ def test_every_registered_kernel_is_a_specimen() -> None:
 def test_a_kernel_takes_every_way_to_run_it(specimen: Specimen) -> None:
     variants, config = case_of(specimen).variants, config_of(specimen)
     assert len(variants) >= 5 + len(MANY)
-    assert (config.exchanged, config.ping_pong, config.skewed) == (specimen.exchanged, specimen.ping_pong, specimen.skewed)
+    assert (config.exchanged, config.ping_pong, config.skewed) == (
+        specimen.exchanged,
+        specimen.ping_pong,
+        specimen.skewed,
+    )
 
 
 def test_persistent_blocks_come_to_a_second_tile() -> None:
     """Else nothing that they reuse would be in anybody's way."""
     variants = case_of(Specimen("wgmma_persistent", "float16")).variants
     config = kernel_named("wgmma_persistent").config_for("float16")
-    assert {variant.launch.grid[0] for variant in variants} == {clusters * config.cluster for clusters in CLUSTERS}
+    assert {variant.launch.grid[0] for variant in variants} == {
+        clusters * config.cluster for clusters in CLUSTERS
+    }
 
 
 @pytest.mark.parametrize("stop", [Empty, KeyboardInterrupt])
-def test_a_survey_that_is_stopped_keeps_what_was_found(stop: type[BaseException], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_survey_that_is_stopped_keeps_what_was_found(
+    stop: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In its first kernel: after how much there is to do, the unbroken runs, and two mutants."""
     begun, ahead = Specimen("thread_tile", "float32"), Specimen("padded_tile", "float32")
     runs = len(case_of(begun).variants)
@@ -115,7 +139,10 @@ def test_a_survey_that_is_stopped_keeps_what_was_found(stop: type[BaseException]
 
 def test_the_page_takes_no_survey_of_a_kernel_that_is_cut(tmp_path: Path) -> None:
     def publish(day: int, cut: list[Cut], count: int) -> None:
-        verdicts = [Verdict("thread_tile", "float32", "barrier", line, "bar.sync 0;", "Race", 0) for line in range(count)]
+        verdicts = [
+            Verdict("thread_tile", "float32", "barrier", line, "bar.sync 0;", "Race", 0)
+            for line in range(count)
+        ]
         found = Survey(verdicts, [Unbroken("thread_tile", "float32", 5)], cut)
         stored = {"conditions": {"nvrtc": "13.0"}, **found.as_json()}
         (tmp_path / f"machine-2026010{day}T000000-mutants.json").write_text(json.dumps(stored))
@@ -126,7 +153,9 @@ def test_the_page_takes_no_survey_of_a_kernel_that_is_cut(tmp_path: Path) -> Non
 
 
 def test_kernels_are_surveyed_one_after_the_other() -> None:
-    """What becomes ready later goes behind the pieces of the kernels before it, also where theirs come last."""
+    """What becomes ready later goes behind the pieces of the kernels before it, also where theirs come
+    last.
+    """
     first, second = Specimen("thread_tile", "float32"), Specimen("padded_tile", "float32")
     work = machine_runs.Work([first, second], seeds=2)
     assert [piece[0] for piece in (work.take(), work.take()) if piece] == [first, second]

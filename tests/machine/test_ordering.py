@@ -1,8 +1,7 @@
 """Messages through memory: what release, acquire, fences and scopes order, and what stays a race.
 
-Agents are blocks of one thread, or warps of one block. Agent 0 writes data and raises the flag; the last agent waits for the
-flag, reads the data and puts the flag back with a plain store.
-"""
+Agents are blocks of one thread, or warps of one block. Agent 0 writes data and raises the flag; the last
+agent waits for the flag, reads the data and puts the flag back with a plain store."""
 
 from __future__ import annotations
 
@@ -21,7 +20,11 @@ RESET = f"st.global.u32 {FLAG}, 0;"
 
 def wait(load: str, value: int = 1) -> str:
     """Until the flag has a value; `load` is a load, or an atomic that changes nothing."""
-    read = f"{load}.global.u32 %r2, {FLAG};" if load.startswith("ld") else f"{load}.global.max.u32 %r2, {FLAG}, 0;"
+    read = (
+        f"{load}.global.u32 %r2, {FLAG};"
+        if load.startswith("ld")
+        else f"{load}.global.max.u32 %r2, {FLAG}, 0;"
+    )
     return f"W{value}: {read} setp.ne.u32 %p2, %r2, {value}; @%p2 bra W{value};"
 
 
@@ -115,9 +118,13 @@ def test_what_is_written_behind_the_flag_is_not_part_of_the_message() -> None:
     assert races(writer.removeprefix(PUBLISH) + PUBLISH, reader) == len(SEEDS)
 
 
-@pytest.mark.parametrize(("store", "found"), [("red.relaxed.gpu", 0), ("atom.relaxed.gpu", 0), ("st.relaxed.gpu", len(SEEDS))])
+@pytest.mark.parametrize(
+    ("store", "found"), [("red.relaxed.gpu", 0), ("atom.relaxed.gpu", 0), ("st.relaxed.gpu", len(SEEDS))]
+)
 def test_an_atomic_hands_a_message_on_and_a_store_ends_it(store: str, found: int) -> None:
-    """Agent 1 changes the flag again; the reader takes in what agent 0 published only if the change read it."""
+    """Agent 1 changes the flag again; the reader takes in what agent 0 published only if the change read
+    it.
+    """
     writer, _ = message(SOUND[0])
     between = f"{wait('ld.relaxed.gpu')} {raise_flag(store, 2)}"
     reader = f"{wait('ld.relaxed.gpu', 2)} ld.acquire.gpu.global.u32 %r2, {FLAG}; {USE} {RESET}"
@@ -141,13 +148,18 @@ def test_putting_the_flag_back_needs_to_have_seen_it() -> None:
 def test_another_warp_may_put_the_flag_back_behind_a_barrier() -> None:
     """Warp 1 of the second block has not seen the flag itself."""
     second = (
-        f"setp.ge.u32 %p3, %t, 32; @%p3 bra B; {wait('ld.acquire.gpu')} B: {{barrier}} setp.lt.u32 %p3, %t, 32; @%p3 bra END;"
+        f"setp.ge.u32 %p3, %t, 32; @%p3 bra B; {wait('ld.acquire.gpu')} B: {{barrier}} setp.lt.u32 %p3, %t,"
+        " 32; @%p3 bra END;"
     )
-    body = "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0; @!%p1 bra A; setp.ne.u32 %p4, %t, 0; @%p4 bra END;"
+    body = (
+        "mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0; @!%p1 bra A; setp.ne.u32 %p4, %t, 0; @%p4 bra END;"
+    )
     body += f"{PUBLISH} {raise_flag('red.release.gpu')} bra END; A: {second} {RESET} END:"
     for seed in SEEDS:
         arrays = np.zeros(4, "u4"), np.zeros(4, "u4")
-        run_body(body.replace("{barrier}", "bar.sync 0;"), *arrays, 2, 64, sanitize=True, seed=seed, residency=2)
+        run_body(
+            body.replace("{barrier}", "bar.sync 0;"), *arrays, 2, 64, sanitize=True, seed=seed, residency=2
+        )
         with pytest.raises(Race):
             run_body(body.replace("{barrier}", ""), *arrays, 2, 64, sanitize=True, seed=seed, residency=2)
 

@@ -1,4 +1,6 @@
-"""Every registered kernel in the machine: plain in every type, sanitized with a fuzzed schedule at a small tail size."""
+"""Every registered kernel in the machine: plain in every type, sanitized with a fuzzed schedule at a small
+tail size.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from lapidist.problems.problem import Problem
 from typed import TYPED, TYPED_IDS, output_of, poisoned, precision_of, whole
 
 SHAPES = (((100, 72, 48), 0.0), ((136, 144, 80), 1.0))
-# On CUDA cores a type changes nothing but widths, behind the copy engine little; for mma.sync it changes who reads what.
+# On CUDA cores a type changes nothing but widths, behind the copy engine little; for mma.sync it changes who
+# reads what.
 ONE_MATH = {"fma": "float32", "wgmma": "float16"}
 SOUND = [(kernel, math) for kernel, math in TYPED if math == ONE_MATH.get(kernel.unit, math)]
 
@@ -36,11 +39,17 @@ def product(
         d = poisoned((m, n), output)
     operands = operand_of(a, "a"), operand_of(b, "b"), operand_of(d, "out")
     c = operand_of(d, "c") if beta else None
-    plan = make_plan(Problem.of(operands[0], operands[1], c, operands[2], precision=precision_of(math)), chip("h200"), kernel)
+    plan = make_plan(
+        Problem.of(operands[0], operands[1], c, operands[2], precision=precision_of(math)),
+        chip("h200"),
+        kernel,
+    )
     return plan.launch(operands[0], operands[1], c, operands[2], 1.0, beta), d, expected.astype(d.dtype)
 
 
-def any_layout(kernel: Kernel, math: str, m: int, n: int, k: int, beta: float) -> tuple[Launch, np.ndarray, np.ndarray]:
+def any_layout(
+    kernel: Kernel, math: str, m: int, n: int, k: int, beta: float
+) -> tuple[Launch, np.ndarray, np.ndarray]:
     for column_major in (False, True):
         try:
             return product(kernel, math, m, n, k, beta, column_major)

@@ -17,7 +17,22 @@ LARGE = {kind: float(np.finfo(kind).max) for kind in TINY}
 def edges(kind: str) -> list[float]:
     one, tiny, large = 1 + float(np.finfo(kind).eps), TINY[kind], LARGE[kind]
     normal = float(np.finfo(kind).tiny)
-    positive = [0.0, 1.0, one, 3.0, 1 / 3, tiny, 3 * tiny, normal, normal - tiny, large, large / 2, math.inf, 12582913.0, 252.0]
+    positive = [
+        0.0,
+        1.0,
+        one,
+        3.0,
+        1 / 3,
+        tiny,
+        3 * tiny,
+        normal,
+        normal - tiny,
+        large,
+        large / 2,
+        math.inf,
+        12582913.0,
+        252.0,
+    ]
     return [*positive, *(-x for x in positive), math.nan]
 
 
@@ -26,11 +41,13 @@ def operands(kind: str, count: int, most: int) -> list[np.ndarray]:
     random = np.random.default_rng(7)
     grids = np.meshgrid(*[np.array(edges(kind))] * count)
     crossed = [
-        random.permutation(grid.reshape(-1).astype(kind)) if count > 2 else grid.reshape(-1).astype(kind) for grid in grids
+        random.permutation(grid.reshape(-1).astype(kind)) if count > 2 else grid.reshape(-1).astype(kind)
+        for grid in grids
     ]
     powers = random.integers(-40, 40, (count, most))
     drawn = [np.ldexp(random.standard_normal(most), each).astype(kind) for each in powers]
-    drawn[-1][::3] = np.nextafter(-drawn[0] * (drawn[1] if count > 2 else 1), np.inf, dtype=kind)[::3]  # sums that nearly cancel
+    # sums that nearly cancel
+    drawn[-1][::3] = np.nextafter(-drawn[0] * (drawn[1] if count > 2 else 1), np.inf, dtype=kind)[::3]
     return [np.concatenate([edge[:most], each]) for edge, each in zip(crossed, drawn, strict=True)]
 
 
@@ -60,12 +77,18 @@ def bounds(value: Fraction, kind: str) -> tuple[float, float]:
 
 
 def wanted(operation: str, mode: str, values: list[float], kind: str, near: float) -> float:
-    """`near` is what rounding to nearest gives: it says what is no number, and the sign of an exact zero but for rm."""
+    """`near` is what rounding to nearest gives: it says what is no number, and the sign of an exact zero but
+    for rm.
+    """
     if not all(map(math.isfinite, values)) or (operation == "div" and values[1] == 0):
         return near
     value = exact(operation, values)
     if value == 0:
-        product = [math.copysign(1, values[0]) * math.copysign(1, values[1]), values[2]] if operation == "fma" else values[:2]
+        product = (
+            [math.copysign(1, values[0]) * math.copysign(1, values[1]), values[2]]
+            if operation == "fma"
+            else values[:2]
+        )
         signs = [math.copysign(1, x) for x in product]
         if operation == "sub":
             signs[1] = -signs[1]
@@ -92,7 +115,11 @@ def test_directed_rounding(operation: str, kind: str, mode: str) -> None:
     for lane, (got, nearest) in enumerate(zip(found, near, strict=True)):
         values = [float(source[lane]) for source in kept]
         want = wanted(operation, mode, values, kind, nearest)
-        same = math.isnan(got) if math.isnan(want) else got == want and math.copysign(1, got) == math.copysign(1, want)
+        same = (
+            math.isnan(got)
+            if math.isnan(want)
+            else got == want and math.copysign(1, got) == math.copysign(1, want)
+        )
         assert same, (values, got, want)
 
 
@@ -107,7 +134,10 @@ def test_directed_roots_and_inverses(kind: str) -> None:
             assert upper in (lower, np.nextafter(np.array(lower, kind), np.inf, dtype=kind))
     found = lanes(f"rcp.rz.f{bits} d, a0;", [values], kind)
     assert (
-        found == lanes(f"div.rz.f{bits} d, 0{'f3F800000' if kind == 'f4' else 'd3FF0000000000000'}, a0;", [values], kind)
+        found
+        == lanes(
+            f"div.rz.f{bits} d, 0{'f3F800000' if kind == 'f4' else 'd3FF0000000000000'}, a0;", [values], kind
+        )
     ).all()
 
 
@@ -121,6 +151,8 @@ def test_directed_conversions(source: str, to: str) -> None:
         values = (drawn * (2**30 + 1 if source[1] == "8" else 1)).astype(source)
     types = f"f{8 * int(to[1])}.{source[0].replace('i', 's')}{8 * int(source[1])}"
     for mode in ("rm", "rp", "rz"):
-        for value, got in zip(values.tolist(), lanes(f"cvt.{mode}.{types} d, a0;", [values], to).tolist(), strict=True):
+        for value, got in zip(
+            values.tolist(), lanes(f"cvt.{mode}.{types} d, a0;", [values], to).tolist(), strict=True
+        ):
             lower, upper = bounds(Fraction(value), to)
             assert got == {"rm": lower, "rp": upper, "rz": lower if value > 0 else upper}[mode]

@@ -25,26 +25,39 @@ def mode(request: pytest.FixtureRequest) -> dict[str, object]:
 
 
 def one_element(
-    name: str, registers: tuple[int, int, int, int], a_at: tuple[int, int, int], b_at: tuple[int, int, int], result: str
+    name: str,
+    registers: tuple[int, int, int, int],
+    a_at: tuple[int, int, int],
+    b_at: tuple[int, int, int],
+    result: str,
 ) -> list[np.ndarray]:
-    """mma with a single one in A and in B, given as (lane, register, bits); the D registers that come back."""
+    """mma with a single one in A and in B, given as (lane, register, bits); the D registers that come
+    back.
+    """
     d, a, b, c = registers
     kind = {"f4": "f32", "u4": "b32", "f8": "f64"}[result]
     wide = "b64" if result == "f8" else "b32"
     zero = {"f4": "0f00000000", "u4": "0", "f8": "0d0000000000000000"}[result]
     lines = [
-        f".reg .{wide} a<{a}>, b<{b}>;"
-        if False
-        else f".reg .{wide if wide == 'b32' else 'f64'} a<{a}>, b<{b}>; .reg .{kind} e<{d}>;"
+        (
+            f".reg .{wide} a<{a}>, b<{b}>;"
+            if False
+            else f".reg .{wide if wide == 'b32' else 'f64'} a<{a}>, b<{b}>; .reg .{kind} e<{d}>;"
+        )
     ]
     for letter, count, (lane, register, bits) in (("a", a, a_at), ("b", b, b_at)):
         for number in range(count):
             value = bits if number == register else 0
             if wide == "b64":
-                lines.append(f"setp.eq.u32 %p1, %t, {lane}; selp.f64 {letter}{number}, 0d{value:016x}, 0d{0:016x}, %p1;")
+                lines.append(
+                    f"setp.eq.u32 %p1, %t, {lane}; selp.f64 {letter}{number}, 0d{value:016x}, 0d{0:016x},"
+                    " %p1;"
+                )
             else:
                 lines.append(f"setp.eq.u32 %p1, %t, {lane}; selp.b32 {letter}{number}, {value}, 0, %p1;")
-    names = [", ".join(f"{letter}{n}" for n in range(count)) for letter, count in (("e", d), ("a", a), ("b", b))]
+    names = [
+        ", ".join(f"{letter}{n}" for n in range(count)) for letter, count in (("e", d), ("a", a), ("b", b))
+    ]
     lines.append(f"{name} {{{names[0]}}}, {{{names[1]}}}, {{{names[2]}}}, {{{', '.join([zero] * c)}}};")
     found = []
     for number in range(d):
@@ -52,17 +65,54 @@ def one_element(
     return found
 
 
-# A[row, k] and B[k, column] as the PTX ISA's tables place them; D must be one at [row, column] only.
-# f16 k16: A register 3 holds row g + 8, columns 2t + 8: lane 6 (g = 1, t = 2), upper half: A[9, 13]. B register 1 of
+# A[row, k] and B[k, column] as the PTX ISA's tables place them; D must be one at [row, column] only. f16 k16:
+# A register 3 holds row g + 8, columns 2t + 8: lane 6 (g = 1, t = 2), upper half: A[9, 13]. B register 1 of
 # lane 30 (g = 7, t = 2), upper half: B[13, 7]. D[9, 7]: g = 1, t = 3, register 3.
 CASES = [
-    ("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32", (4, 4, 2, 4), (6, 3, 0x3C000000), (30, 1, 0x3C000000), "f4", (7, 3)),
-    ("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", (4, 2, 1, 4), (6, 1, 0x3F800000), (30, 0, 0x3F800000), "f4", (7, 3)),
-    # tf32 k8: register 2 holds row g, column t + 4: lane 6: A[1, 6]; B register 1 of lane 30: B[6, 7]. D[1, 7]: register 1.
-    ("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", (4, 4, 2, 4), (6, 2, 0x3F800000), (30, 1, 0x3F800000), "f4", (7, 1)),
-    # s8 k32: register 2 holds row g, columns 4t + 16: lane 6, byte 1: A[1, 25]; B register 1, byte 1: B[25, 7].
-    ("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", (4, 4, 2, 4), (6, 2, 0x0100), (30, 1, 0x0100), "u4", (7, 1)),
-    ("mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32", (4, 4, 2, 4), (6, 2, 0x3800), (30, 1, 0x3800), "f4", (7, 1)),
+    (
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32",
+        (4, 4, 2, 4),
+        (6, 3, 0x3C000000),
+        (30, 1, 0x3C000000),
+        "f4",
+        (7, 3),
+    ),
+    (
+        "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32",
+        (4, 2, 1, 4),
+        (6, 1, 0x3F800000),
+        (30, 0, 0x3F800000),
+        "f4",
+        (7, 3),
+    ),
+    # tf32 k8: register 2 holds row g, column t + 4: lane 6: A[1, 6]; B register 1 of lane 30: B[6, 7]. D[1,
+    # 7]: register 1.
+    (
+        "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32",
+        (4, 4, 2, 4),
+        (6, 2, 0x3F800000),
+        (30, 1, 0x3F800000),
+        "f4",
+        (7, 1),
+    ),
+    # s8 k32: register 2 holds row g, columns 4t + 16: lane 6, byte 1: A[1, 25]; B register 1, byte 1: B[25,
+    # 7].
+    (
+        "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32",
+        (4, 4, 2, 4),
+        (6, 2, 0x0100),
+        (30, 1, 0x0100),
+        "u4",
+        (7, 1),
+    ),
+    (
+        "mma.sync.aligned.m16n8k32.row.col.f32.e4m3.e4m3.f32",
+        (4, 4, 2, 4),
+        (6, 2, 0x3800),
+        (30, 1, 0x3800),
+        "f4",
+        (7, 1),
+    ),
     # f64 m8n8k4: A[g, t], B[t, g], D[g, 2t + j].
     (
         "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64",
@@ -75,7 +125,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "registers", "a", "b", "result", "place"), CASES, ids=[c[0][17:] for c in CASES])
+@pytest.mark.parametrize(
+    ("name", "registers", "a", "b", "result", "place"), CASES, ids=[c[0][17:] for c in CASES]
+)
 def test_mma_lane_layouts(
     name: str,
     registers: tuple[int, int, int, int],
@@ -90,9 +142,13 @@ def test_mma_lane_layouts(
 
 
 def test_mma_sums_are_truncated() -> None:
-    """1 + 2^-24 + 2^-24 rounds to 1 + 2^-23 exactly; 1 + 3 * 2^-25 truncates to 1 (to nearest it would be 1 + 2^-23)."""
-    body = """.reg .b32 a, b; .reg .f32 e<4>; setp.eq.u32 %p1, %t, 0; selp.b32 a, 0x00003c00, 0, %p1; mov.b32 b, 0x00000{0};
-        mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {{e0, e1, e2, e3}}, {{a, 0}}, {{b}}, {{0f3f800000, 0f0, 0f0, 0f0}};
+    """1 + 2^-24 + 2^-24 rounds to 1 + 2^-23 exactly; 1 + 3 * 2^-25 truncates to 1 (to nearest it would be 1 +
+    2^-23).
+    """
+    body = """.reg .b32 a, b; .reg .f32 e<4>; setp.eq.u32 %p1, %t, 0; selp.b32 a, 0x00003c00, 0, %p1; mov.b32
+    b, 0x00000{0};
+        mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {{e0, e1, e2, e3}}, {{a, 0}}, {{b}}, {{0f3f800000,
+        0f0, 0f0, 0f0}};
         mov.f32 d, e0;"""
     body = body.replace("0f0,", "0f00000000,").replace("0f0}", "0f00000000}")
     assert lanes(body.format("002"), [], "f4")[0] == np.float32(1 + 2.0**-23)  # the half 2^-23
@@ -100,16 +156,20 @@ def test_mma_sums_are_truncated() -> None:
 
 
 def test_ldmatrix_and_stmatrix() -> None:
-    """Row r of tile i comes from lane 8i + r; register i of lane l holds its row l / 4, elements 2 (l % 4) and one more."""
+    """Row r of tile i comes from lane 8i + r; register i of lane l holds its row l / 4, elements 2 (l % 4)
+    and one more.
+    """
     body = """
         .shared .align 16 .b8 s[512]; .shared .align 16 .b8 u[512]; mov.u32 %r1, s; mov.u32 %r2, u;
         mad.lo.u32 %r3, %t, 16, %r1; mad.lo.u32 %r4, %t, 16, %r2; mad.wide.u32 %rd1, %t, 16, %in;
-        ld.global.v4.u32 {%r5, %r6, %r7, %r8}, [%rd1]; st.shared.v4.u32 [%r3], {%r5, %r6, %r7, %r8}; bar.warp.sync -1;
+        ld.global.v4.u32 {%r5, %r6, %r7, %r8}, [%rd1]; st.shared.v4.u32 [%r3], {%r5, %r6, %r7, %r8};
+        bar.warp.sync -1;
         ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r10, %r11, %r12, %r13}, [%r3];
         ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%r14, %r15}, [%r3];
         stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%r4], {%r10, %r11, %r12, %r13}; bar.warp.sync -1;
         ld.shared.v4.u32 {%r20, %r21, %r22, %r23}, [%r4];
-        mad.wide.u32 %rd2, %t, 40, %out; st.global.v2.u32 [%rd2], {%r10, %r11}; st.global.v2.u32 [%rd2+8], {%r12, %r13};
+        mad.wide.u32 %rd2, %t, 40, %out; st.global.v2.u32 [%rd2], {%r10, %r11}; st.global.v2.u32 [%rd2+8],
+        {%r12, %r13};
         st.global.v2.u32 [%rd2+16], {%r14, %r15}; st.global.v2.u32 [%rd2+24], {%r20, %r21};
         st.global.v2.u32 [%rd2+32], {%r22, %r23};"""
     tiles = np.arange(256, dtype="u2").reshape(4, 8, 8)
@@ -127,7 +187,8 @@ def test_ldmatrix_and_stmatrix() -> None:
 def test_matrix_instructions_need_the_whole_warp() -> None:
     with pytest.raises(Divergence):
         run_body(
-            ".shared .align 16 .b8 s[512]; mov.u32 %r1, s; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r2}, [%r1];",
+            ".shared .align 16 .b8 s[512]; mov.u32 %r1, s; ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r2},"
+            " [%r1];",
             np.zeros(2, "u4"),
             np.zeros(2, "u4"),
             threads=20,
@@ -154,14 +215,25 @@ def test_mma_kernel_with_cp_async_and_ldmatrix(mode: dict[str, object]) -> None:
     assert (c == a.astype("f4") @ b.astype("f4")).all()
 
 
-def wgmma_launch(turned: int, ptx_change: tuple[str, str] = ("", ""), k: int = 192) -> tuple[Launch, np.ndarray, np.ndarray]:
+def wgmma_launch(
+    turned: int, ptx_change: tuple[str, str] = ("", ""), k: int = 192
+) -> tuple[Launch, np.ndarray, np.ndarray]:
     m, n = 128, 64
-    a, b, c = integers((m, k), ml_dtypes.bfloat16, 1), integers((k, n), ml_dtypes.bfloat16, 2), np.full((m, n), np.nan, "f4")
+    a, b, c = (
+        integers((m, k), ml_dtypes.bfloat16, 1),
+        integers((k, n), ml_dtypes.bfloat16, 2),
+        np.full((m, n), np.nan, "f4"),
+    )
     stored = b if turned else np.ascontiguousarray(b.T)
-    maps = [TensorMap(x.ctypes.data, "bfloat16", x.shape[::-1], (x.strides[0],), (64, 64), 128) for x in (a, stored)]
+    maps = [
+        TensorMap(x.ctypes.data, "bfloat16", x.shape[::-1], (x.strides[0],), (64, 64), 128)
+        for x in (a, stored)
+    ]
     binary = compiled("wgmma.cu", "multiply", B_TURNED=turned)
     ptx = binary.ptx.replace(*ptx_change) if ptx_change[0] else binary.ptx
-    launch = make_launch(ptx, "multiply", (1, 2, 1), (160, 1, 1), {0: maps[0], 1: maps[1], 2: c, 3: n, 4: k}, 33_000)
+    launch = make_launch(
+        ptx, "multiply", (1, 2, 1), (160, 1, 1), {0: maps[0], 1: maps[1], 2: c, 3: n, 4: k}, 33_000
+    )
     memory = tuple(Memory(name, x.ctypes.data, x.nbytes, x) for name, x in (("a", a), ("b", stored)))
     return replace(launch, memory=launch.memory + memory), c, a.astype("f4") @ b.astype("f4")
 
@@ -187,12 +259,14 @@ BITS = """
     .shared .align 128 .b8 s[2304]; .reg .b64 %da, %db; .reg .b32 %q<4>, %a<4>;
     mov.u32 %r1, s; mad.wide.u32 %rd1, %t, 16, %in; mad.lo.u32 %r2, %t, 16, %r1; setp.lt.u32 %p1, %t, 16;
     ld.global.v4.u32 {%q0, %q1, %q2, %q3}, [%rd1]; st.shared.v4.u32 [%r2], {%q0, %q1, %q2, %q3};
-    @%p1 ld.global.v4.u32 {%q0, %q1, %q2, %q3}, [%rd1+2048]; @%p1 st.shared.v4.u32 [%r2+2048], {%q0, %q1, %q2, %q3};
+    @%p1 ld.global.v4.u32 {%q0, %q1, %q2, %q3}, [%rd1+2048]; @%p1 st.shared.v4.u32 [%r2+2048], {%q0, %q1,
+    %q2, %q3};
     fence.proxy.async; bar.sync 0;
     shr.u32 %r3, %r1, 4; cvt.u64.u32 %da, %r3; or.b64 %da, %da, 0x0000001000080000; add.u64 %db, %da, 128;
     shr.u32 %r5, %t, 5; shr.u32 %r6, %t, 2; and.b32 %r6, %r6, 7; and.b32 %r7, %t, 3;
     mad.lo.u32 %r9, %r5, 512, %r1; mad.lo.u32 %r9, %r6, 16, %r9; mad.lo.u32 %r9, %r7, 4, %r9;
-    ld.shared.u32 %a0, [%r9]; ld.shared.u32 %a1, [%r9+256]; ld.shared.u32 %a2, [%r9+128]; ld.shared.u32 %a3, [%r9+384];
+    ld.shared.u32 %a0, [%r9]; ld.shared.u32 %a1, [%r9+256]; ld.shared.u32 %a2, [%r9+128]; ld.shared.u32 %a3,
+    [%r9+384];
     wgmma.fence.sync.aligned; setp.eq.u32 %p2, 0, 1;
     wgmma.mma_async.sync.aligned.m64n8k256.s32.b1.b1.and.popc {%q0, %q1, %q2, %q3}, FIRST, %db, %p2;
     wgmma.commit_group.sync.aligned; wgmma.wait_group.sync.aligned 0;
@@ -204,7 +278,9 @@ BITS = """
 @pytest.mark.parametrize("first", ["%da", "{%a0, %a1, %a2, %a3}"])
 def test_sums_that_start_anew_need_a_fence_too(first: str) -> None:
     body = BITS.replace("FIRST", first).replace("wgmma.fence.sync.aligned;", "")
-    with pytest.raises(MissingProxyFence, match=r"registers that other instructions used, without wgmma\.fence"):
+    with pytest.raises(
+        MissingProxyFence, match=r"registers that other instructions used, without wgmma\.fence"
+    ):
         run_body(body, np.zeros(2304, "u1"), np.zeros((64, 8), "i4"), threads=128, sanitize=True, seed=0)
 
 

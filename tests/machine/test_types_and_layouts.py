@@ -1,4 +1,5 @@
-"""The tensor-core family in the machine: types by layouts and awkward shapes, by the public calls; sanitized in fuzzed order.
+"""The tensor-core family in the machine: types by layouts and awkward shapes, by the public calls; sanitized
+in fuzzed order.
 
 Each pair compiles a kernel, so each meets one shape here; `test_tensor_cores.py` has every vector width.
 """
@@ -26,7 +27,11 @@ from typed import fresh, poisoned, precision_of, whole
 Array = np.ndarray[Any, Any]
 MMA = kernel_named("mma")
 TENSOR_MATHS = [math for math in MATHS if math in MMA.types.maths]
-LAYOUTS = {("row", "col", "row"): (33, 65, 47), ("col", "row", "col"): (5, 40, 1), ("strided", "offset", "row"): (40, 1, 70)}
+LAYOUTS = {
+    ("row", "col", "row"): (33, 65, 47),
+    ("col", "row", "col"): (5, 40, 1),
+    ("strided", "offset", "row"): (40, 1, 70),
+}
 
 
 def small(math: str) -> Config:
@@ -40,7 +45,9 @@ def laid_out(array: Array, layout: str) -> Array:
     if layout == "row":
         return array
     rows, cols = array.shape
-    spread = np.zeros((2 * rows, 3 * cols) if layout == "strided" else (rows + 1, cols + 3)).astype(array.dtype)
+    spread = np.zeros((2 * rows, 3 * cols) if layout == "strided" else (rows + 1, cols + 3)).astype(
+        array.dtype
+    )
     spread = spread[::2, ::3] if layout == "strided" else spread[1:, 3:]
     spread[...] = array
     return spread
@@ -48,23 +55,39 @@ def laid_out(array: Array, layout: str) -> Array:
 
 @pytest.mark.parametrize("layouts", LAYOUTS, ids="-".join)
 @pytest.mark.parametrize("math", TENSOR_MATHS)
-def test_every_type_in_every_layout(rng: np.random.Generator, math: str, layouts: tuple[str, str, str]) -> None:
+def test_every_type_in_every_layout(
+    rng: np.random.Generator, math: str, layouts: tuple[str, str, str]
+) -> None:
     m, n, k = LAYOUTS[layouts]
     a, b = laid_out(fresh(rng, (m, k), math), layouts[0]), laid_out(fresh(rng, (k, n), math), layouts[1])
     out = laid_out(poisoned((m, n), element_of(math).outputs[0]), layouts[2])
-    lapidist.gemm(a, b, out=out, kernel=MMA, config=small(math), precision=precision_of(math), device="machine")
+    lapidist.gemm(
+        a, b, out=out, kernel=MMA, config=small(math), precision=precision_of(math), device="machine"
+    )
     assert judge(out, a, b, precision=precision_of(math), unit="mma").ok
 
 
-@pytest.mark.parametrize(("math", "layouts"), list(zip(TENSOR_MATHS, cycle(list(LAYOUTS)[::-1]), strict=False)))
-def test_no_race_and_nothing_read_outside(rng: np.random.Generator, math: str, layouts: tuple[str, str, str]) -> None:
+@pytest.mark.parametrize(
+    ("math", "layouts"), list(zip(TENSOR_MATHS, cycle(list(LAYOUTS)[::-1]), strict=False))
+)
+def test_no_race_and_nothing_read_outside(
+    rng: np.random.Generator, math: str, layouts: tuple[str, str, str]
+) -> None:
     a, b = laid_out(whole(rng, (40, 70), math), layouts[0]), laid_out(whole(rng, (70, 33), math), layouts[1])
-    out = poisoned((40, 33), "float64" if math == "float64" else outputs_of(element_of(math).name, element_of(math).name)[0])
+    out = poisoned(
+        (40, 33),
+        "float64" if math == "float64" else outputs_of(element_of(math).name, element_of(math).name)[0],
+    )
     operands = [operand_of(array, name) for array, name in ((a, "a"), (b, "b"), (out, "out"))]
     problem = Problem.of(operands[0], operands[1], None, operands[2], precision=precision_of(math))
     plan = make_plan(problem, chip("h200"), MMA, small(math))
     for seed in (3, 4):
-        run(plan.launch(operands[0], operands[1], None, operands[2], 1.0, 0.0), sanitize=True, seed=seed, counting=False)
+        run(
+            plan.launch(operands[0], operands[1], None, operands[2], 1.0, 0.0),
+            sanitize=True,
+            seed=seed,
+            counting=False,
+        )
     assert judge(out, a, b, exact=math != "bfloat16", precision=precision_of(math), unit="mma").ok
 
 
@@ -89,7 +112,9 @@ def test_cuda_cores_write_every_type_too(rng: np.random.Generator, dtype: str, c
         assert judge(result, a, b, c, -2, 3, unit="fma").ok, output
 
 
-@pytest.mark.parametrize(("kernel", "output"), [("mma", "float32"), ("mma_multistage", "float16"), ("wmma_shared", "float32")])
+@pytest.mark.parametrize(
+    ("kernel", "output"), [("mma", "float32"), ("mma_multistage", "float16"), ("wmma_shared", "float32")]
+)
 def test_sums_in_half(rng: np.random.Generator, kernel: str, output: str) -> None:
     a, b = fresh(rng, (33, 200), "float16"), fresh(rng, (200, 35), "float16")
     result = lapidist.gemm(a, b, acc_dtype="float16", out_dtype=output, kernel=kernel, device="machine")

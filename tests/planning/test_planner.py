@@ -1,4 +1,6 @@
-"""The planner: what is refused says why, what is left is weighed, the best is taken; printing it explains the choice."""
+"""The planner: what is refused says why, what is left is weighed, the best is taken; printing it explains the
+choice.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,11 @@ def test_every_kernel_takes_a_plain_large_product(kernel: Kernel, math: str) -> 
     for config, efficiency in kernel.configs_for(math):
         assert 0 < efficiency <= 1
         plain = sample_problem(kernel, math)
-        columns = dense_problem(plain.m, plain.n, plain.k, math, "rc")  # 64 rows of A in 8 bits cannot be turned
-        taken = any(kernel.refuse(as_computed(each, config), config, H200) is None for each in (plain, columns))
+        # 64 rows of A in 8 bits cannot be turned
+        columns = dense_problem(plain.m, plain.n, plain.k, math, "rc")
+        taken = any(
+            kernel.refuse(as_computed(each, config), config, H200) is None for each in (plain, columns)
+        )
         assert taken != config.skewed  # rows that start anywhere alone
 
 
@@ -60,16 +65,30 @@ def typed(dtype: str, b: str | None = None, out: str | None = None, n: int = 64,
 
 
 def test_types_are_refused_by_name() -> None:
-    assert refusal("simt", typed("bfloat16")) == "it multiplies float16, float32, float64; the type is bfloat16"
-    assert refusal("sgemm", typed("float32", out="float16")) == "it writes its operands' type, float32; D is float16"
+    assert (
+        refusal("simt", typed("bfloat16")) == "it multiplies float16, float32, float64; the type is bfloat16"
+    )
+    assert (
+        refusal("sgemm", typed("float32", out="float16"))
+        == "it writes its operands' type, float32; D is float16"
+    )
     assert refusal("simt", typed("float32", out="float16")) == ""
-    assert refusal("simt", typed("float16", accumulator="float16")) == "it sums float16 in float32, not in float16"
+    assert (
+        refusal("simt", typed("float16", accumulator="float16"))
+        == "it sums float16 in float32, not in float16"
+    )
     assert refusal("mma", typed("float32")).endswith("float8_e5m2, tf32; the type is float32")
-    assert refusal("wmma_shared", typed("float8_e5m2", out="float32")).endswith("uint8; the type is float8_e5m2")
+    assert refusal("wmma_shared", typed("float8_e5m2", out="float32")).endswith(
+        "uint8; the type is float8_e5m2"
+    )
     mixed = typed("int8", "uint8", "int32")
     assert refusal("wmma_shared", mixed) == "it multiplies operands of one type; these are int8 and uint8"
     assert refusal("mma", mixed) == refusal("mma_multistage", mixed) == ""
-    assert refusal("mma", typed("float32", precision="tf32")) == refusal("mma", typed("float16", accumulator="float16")) == ""
+    assert (
+        refusal("mma", typed("float32", precision="tf32"))
+        == refusal("mma", typed("float16", accumulator="float16"))
+        == ""
+    )
 
 
 def test_types_that_a_chip_lacks_are_refused() -> None:
@@ -80,20 +99,27 @@ def test_types_that_a_chip_lacks_are_refused() -> None:
 
 
 def test_the_devices_shared_memory_decides_between_the_wmma_kernels() -> None:
-    """Two sizes of wmma_shared: beyond 64 KB, and within; a chip that has neither is left with wmma_simple."""
+    """Two sizes of wmma_shared: beyond 64 KB, and within; a chip that has neither is left with
+    wmma_simple.
+    """
     names, problem = ("wmma_simple", "wmma_shared"), typed("float16", n=4096)
     kernels = tuple(kernel_named(name) for name in names)
 
     def left_on(shared_kib: int) -> list[tuple[str, int]]:
         chip = replace(H200, shared_per_block=shared_kib * 1024)
-        return [(row.kernel.name, row.config.bk) for row in candidates(problem, chip, kernels) if row.refusal is None]
+        return [
+            (row.kernel.name, row.config.bk)
+            for row in candidates(problem, chip, kernels)
+            if row.refusal is None
+        ]
 
     assert left_on(227) == [("wmma_simple", 0), ("wmma_shared", 64), ("wmma_shared", 128)]
     assert left_on(64) == [("wmma_simple", 0), ("wmma_shared", 64)]
     assert left_on(32) == [("wmma_simple", 0)]
     deep = kernels[1].configs_for("float16")[1][0]
-    assert refusal("wmma_shared", problem, replace(H200, shared_per_block=65536), deep) == (
-        "its buffers take 69632 bytes of shared memory; H200 gives a block 65536"
+    assert (
+        refusal("wmma_shared", problem, replace(H200, shared_per_block=65536), deep)
+        == "its buffers take 69632 bytes of shared memory; H200 gives a block 65536"
     )
 
 
@@ -107,7 +133,9 @@ def test_every_type_has_a_kernel_in_every_layout(math: str, layouts: str, n: int
     for output in element.outputs:
         for accumulator in element.accumulators:
             precision = "tf32" if math == "tf32" else "ieee"
-            problem = Problem.of(a, b, None, fake((n, n), None, output), accumulator=accumulator, precision=precision)
+            problem = Problem.of(
+                a, b, None, fake((n, n), None, output), accumulator=accumulator, precision=precision
+            )
             assert choose(problem, H200)[0].refusal is None
 
 
@@ -116,8 +144,12 @@ def test_layouts_are_refused_by_name() -> None:
     row, col, every = fake((n, n)), fake((n, n), (1, n)), fake((n, n), (2 * n, 2))
     assert refusal("coalesced", Problem.of(col, row, None, row)) == "A must be row-major; it is column-major"
     assert refusal("coalesced", Problem.of(row, col, None, row)) == "B must be row-major; it is column-major"
-    assert refusal("coalesced", Problem.of(every, row, None, row)).startswith("A must be row-major; it is strided (")
-    assert refusal("b_transposed", Problem.of(row, row, None, row)) == "B must be column-major; it is row-major"
+    assert refusal("coalesced", Problem.of(every, row, None, row)).startswith(
+        "A must be row-major; it is strided ("
+    )
+    assert (
+        refusal("b_transposed", Problem.of(row, row, None, row)) == "B must be column-major; it is row-major"
+    )
     assert refusal("b_transposed", Problem.of(row, col, None, row)) == ""
     assert refusal("simt", Problem.of(col, every, None, row)) == ""
     assert "D must have neighbours that touch" in refusal("simt", Problem.of(row, row, None, every))
@@ -131,19 +163,26 @@ def test_batches_are_refused_where_there_is_one_product() -> None:
 
 def test_a_separate_c_is_refused_where_c_is_updated_in_place() -> None:
     a, c = fake((8, 8)), Operand("c", 4096, (8, 8), (8, 1), "float32", HOST, "numpy", None)
-    assert refusal("large_tile", Problem.of(a, a, c, fake((8, 8)))) == "it updates C in place; here C and D are different arrays"
+    assert (
+        refusal("large_tile", Problem.of(a, a, c, fake((8, 8))))
+        == "it updates C in place; here C and D are different arrays"
+    )
     assert refusal("large_tile", Problem.of(a, a, a, a)) == ""
 
 
 def test_batches_that_need_three_steps_are_refused() -> None:
     shape, strides = (2, 2, 2, 8, 8), (1024, 300, 130, 8, 1)
     problem = Problem.of(fake(shape, strides), fake(shape, strides), None, fake(shape, strides))
-    assert refusal("simt", problem) == "it steps through two batch dimensions; these strides leave 3: (2, 2, 2)"
+    assert (
+        refusal("simt", problem) == "it steps through two batch dimensions; these strides leave 3: (2, 2, 2)"
+    )
 
 
 def test_batches_beyond_the_grid_are_refused() -> None:
     shape, strides = (70000, 8, 8), (100, 8, 1)
-    words = refusal("simt", Problem.of(fake(shape, strides), fake(shape, strides), None, fake(shape, strides)))
+    words = refusal(
+        "simt", Problem.of(fake(shape, strides), fake(shape, strides), None, fake(shape, strides))
+    )
     assert words == "a grid has at most 65535 blocks along y and z; the batch is (70000,)"
 
 
@@ -156,14 +195,26 @@ def test_chips_that_lack_the_instructions_are_refused() -> None:
 
 def test_rows_that_the_copy_engine_cannot_step_through_are_refused() -> None:
     def with_rows(stride: int, rows: int = 64, cols: int = 16) -> str:
-        return refusal("tma_producer", Problem.of(fake((rows, cols), (stride, 1)), fake((cols, 64)), None, fake((rows, 64))))
+        return refusal(
+            "tma_producer",
+            Problem.of(fake((rows, cols), (stride, 1)), fake((cols, 64)), None, fake((rows, 64))),
+        )
 
     assert with_rows(16) == ""
-    assert with_rows(18) == "the copy engine needs A's pointer and row stride in multiples of 16 bytes; they are multiples of 8"
-    assert with_rows(1) == "the copy engine needs A's pointer and row stride in multiples of 16 bytes; they are multiples of 4"
+    assert (
+        with_rows(18)
+        == "the copy engine needs A's pointer and row stride in multiples of 16 bytes; they are multiples"
+        " of 8"
+    )
+    assert (
+        with_rows(1)
+        == "the copy engine needs A's pointer and row stride in multiples of 16 bytes; they are multiples"
+        " of 4"
+    )
     assert (
         with_rows(1, cols=1)
-        == "the copy engine needs A's pointer and row stride in multiples of 16 bytes; they are multiples of 4"
+        == "the copy engine needs A's pointer and row stride in multiples of 16 bytes; they are multiples"
+        " of 4"
     )
     assert with_rows(0) == "the copy engine steps forward from row to row; A's row stride is 0"
     assert with_rows(-16) == "the copy engine steps forward from row to row; A's row stride is -16"
@@ -185,11 +236,15 @@ def test_extents_beyond_32_bits_are_refused() -> None:
 def test_grids_beyond_the_limit_are_refused() -> None:
     wide = 2**31 - 1
     problem = Problem.of(fake((wide, 8)), fake((8, wide)), None, fake((wide, wide)))
-    assert "a grid has at most 2147483647 blocks; 32x32, thread 1x1 would need " in refusal("coalesced", problem)
+    assert "a grid has at most 2147483647 blocks; 32x32, thread 1x1 would need " in refusal(
+        "coalesced", problem
+    )
 
 
 def test_configs_beyond_the_chip_are_refused() -> None:
-    words = refusal("tma_producer", square(512), H200, Config(256, 128, 32, 64, 64, 16, 8, stages=8, producers=128))
+    words = refusal(
+        "tma_producer", square(512), H200, Config(256, 128, 32, 64, 64, 16, 8, stages=8, producers=128)
+    )
     assert "bytes of shared memory; H200 gives a block 232448" in words
     assert "a block has at most 1024 threads; 64x64, thread 1x1 would need 4096" in refusal(
         "coalesced", square(64), H200, Config(64, 64)
@@ -197,10 +252,18 @@ def test_configs_beyond_the_chip_are_refused() -> None:
 
 
 def test_more_clusters_than_find_room_are_not_launched() -> None:
-    """They would run when the others are done; where operands are packed, the others would wait for them for ever."""
+    """They would run when the others are done; where operands are packed, the others would wait for them for
+    ever.
+    """
     kernel = kernel_named("wgmma")
     for n, cluster in ((4096, (2, 2)), (4095, (4, 1))):
-        plan = make_plan(square(n, "bfloat16"), H200, kernel, tile("bfloat16", 64, 64, 4, cluster), Sharing("data_parallel"))
+        plan = make_plan(
+            square(n, "bfloat16"),
+            H200,
+            kernel,
+            tile("bfloat16", 64, 64, 4, cluster),
+            Sharing("data_parallel"),
+        )
         assert plan.grid == (120, 1, 1)
     assert [H200.clusters_resident(blocks) for blocks in (1, 2, 4, 7)] == [132, 66, 30, 0]
 
@@ -238,7 +301,9 @@ def test_no_kernel_left_lists_every_reason_once() -> None:
     with pytest.raises(RefusalError, match=r"no kernel takes .* on V100") as caught:
         choose(square(64), V100)
     names, reasons = zip(*(line.split(": ", 1) for line in str(caught.value).splitlines()[1:]), strict=True)
-    assert {name for each in names for name in each.strip().split(", ")} == {kernel.name for kernel in KERNELS}
+    assert {name for each in names for name in each.strip().split(", ")} == {
+        kernel.name for kernel in KERNELS
+    }
     assert len(set(reasons)) == len(reasons)
     first = kernel_named(names[0].strip().split(", ")[0])
     assert first.kind == "production"  # what would be chosen says first why not
@@ -248,7 +313,9 @@ def test_peers_of_a_cluster_need_room_for_their_sums_where_the_operands_were() -
     """A tile of 128 x 256 floats, and three stages of (128 + 256) x 32 halves."""
     mma, problem = kernel_named("mma"), dense_problem(300, 300, 300, "float16")
     config = replace(mma.config_for("float16"), bm=128, bn=256, bk=32, wm=64, wn=64, stages=3)
-    with pytest.raises(RefusalError, match=r"'cluster' needs 131072 bytes .* there are 73728\. Take 'separate'"):
+    with pytest.raises(
+        RefusalError, match=r"'cluster' needs 131072 bytes .* there are 73728\. Take 'separate'"
+    ):
         make_plan(problem, H200, mma, config, Sharing(split_k=2, reduction="cluster"))
     assert make_plan(problem, H200, mma, None, Sharing(split_k=2, reduction="cluster")).cluster == 2
 
@@ -270,7 +337,10 @@ def test_small_products_get_small_tiles() -> None:
 
 def test_prediction_grows_with_the_work_and_never_beats_the_chip() -> None:
     kernel = kernel_named("warp_tile")
-    times = [predict(square(n), H200, kernel, kernel.config, kernel.efficiency) for n in (0, 1, 512, 1024, 4096, 8192)]
+    times = [
+        predict(square(n), H200, kernel, kernel.config, kernel.efficiency)
+        for n in (0, 1, 512, 1024, 4096, 8192)
+    ]
     assert times == sorted(times)
     assert square(8192).flops / times[-1] <= H200.limit_tflops("float32") * 1e12
 
@@ -327,10 +397,14 @@ def test_a_persistent_kernel_takes_one_block_an_sm_and_shares_what_fills_no_wave
 
 
 def test_rounds_of_many_tiles_are_even_where_power_is_the_limit() -> None:
-    """256 and 1024 pairs of tiles are 3.9 and 15.5 rounds of 66: 64 need no more either. Of 3 rounds, all take what they can."""
+    """256 and 1024 pairs of tiles are 3.9 and 15.5 rounds of 66: 64 need no more either. Of 3 rounds, all
+    take what they can.
+    """
     kernel, config = kernel_named("wgmma"), tile("bfloat16", 128, 256, 4, (2, 1))
     sharing = Sharing("data_parallel")
-    grids = {n: make_plan(square(n, "bfloat16"), H200, kernel, config, sharing).grid for n in (3072, 4096, 8192)}
+    grids = {
+        n: make_plan(square(n, "bfloat16"), H200, kernel, config, sharing).grid for n in (3072, 4096, 8192)
+    }
     assert grids == {3072: (132, 1, 1), 4096: (128, 1, 1), 8192: (128, 1, 1)}
 
 
@@ -344,7 +418,9 @@ def test_a_config_of_the_callers_passes_the_same_rules() -> None:
 
 
 def test_what_the_source_forbids_is_told_before_it_is_compiled() -> None:
-    with pytest.raises(RefusalError, match=r"a warp is 4 x 8 lanes, each with tm x tn results: .*; they are 32, 32"):
+    with pytest.raises(
+        RefusalError, match=r"a warp is 4 x 8 lanes, each with tm x tn results: .*; they are 32, 32"
+    ):
         make_plan(square(512), H200, kernel_named("simt"), Config(64, 64, 16, 32, 32, 4, 4))
 
 
@@ -352,7 +428,8 @@ def test_what_the_source_forbids_is_told_before_it_is_compiled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "architecture"), [("a100", "sm_80"), ("rtx4090", "sm_89"), ("h100", "sm_90a"), ("h200", "sm_90a")]
+    ("name", "architecture"),
+    [("a100", "sm_80"), ("rtx4090", "sm_89"), ("h100", "sm_90a"), ("h200", "sm_90a")],
 )
 def test_architectures(name: str, architecture: str) -> None:
     assert CHIPS[name].architecture == architecture
@@ -367,8 +444,14 @@ def test_peaks() -> None:
 
 
 def test_limits_are_those_of_the_best_unit() -> None:
-    assert H200.limit_tflops("float16") == H200.unit_limit("wgmma", "float16") > H200.unit_limit("mma", "float16")
-    assert H200.limit_tflops("float64") == H200.unit_limit("mma", "float64") > H200.unit_limit("fma", "float64")
+    assert (
+        H200.limit_tflops("float16")
+        == H200.unit_limit("wgmma", "float16")
+        > H200.unit_limit("mma", "float16")
+    )
+    assert (
+        H200.limit_tflops("float64") == H200.unit_limit("mma", "float64") > H200.unit_limit("fma", "float64")
+    )
     assert H200.unit_limit("mma", "uint8") == H200.unit_limit("mma", "int8")  # one rate for both
     assert (H200.unit_limit("fma", "bfloat16"), H200.unit_limit("wgmma", "float64")) == (0.0, 0.0)
     assert A100.limit_tflops("float16") == pytest.approx(312, abs=1)
@@ -396,7 +479,12 @@ def test_occupancy(threads: int, registers: int, shared: int, blocks: int) -> No
 
 @pytest.mark.parametrize(
     ("product", "chip"),
-    [("NVIDIA H200", "h200"), ("NVIDIA GeForce RTX 4090", "rtx4090"), ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA B200", None)],
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA B200", None),
+    ],
 )
 def test_products_are_recognised(product: str, chip: str | None) -> None:
     from lapidist.device import known_as
@@ -411,7 +499,11 @@ def hopper_seconds(
     m: int, n: int, k: int, math: str = "bfloat16", layout: str = "rc", tile: tuple[int, int] = (128, 256)
 ) -> float:
     wgmma = kernel_named("wgmma")
-    configs = [config for config, _ in wgmma.configs_for(math) if ((config.bm, config.bn), config.cluster) == (tile, 1)]
+    configs = [
+        config
+        for config, _ in wgmma.configs_for(math)
+        if ((config.bm, config.bn), config.cluster) == (tile, 1)
+    ]
     return hopper_time.seconds(dense_problem(m, n, k, math, layout), configs[0], H200)
 
 
@@ -423,9 +515,12 @@ def test_lines_that_straddle_cost_more_than_those_that_do_not() -> None:
 
 
 def test_lines_that_straddle_are_loaded_by_clusters_of_four() -> None:
-    """Each block orders half of its tile; where all lines start on the L2's there is nothing to gain by that."""
+    """Each block orders half of its tile; where all lines start on the L2's there is nothing to gain by
+    that.
+    """
     straddling, straight = (
-        choose(dense_problem(m, n, k, "bfloat16"), H200)[0] for m, n, k in ((1496, 1016, 2680), (1536, 1024, 2688))
+        choose(dense_problem(m, n, k, "bfloat16"), H200)[0]
+        for m, n, k in ((1496, 1016, 2680), (1536, 1024, 2688))
     )
     assert straddling.config.cluster == 4
     assert straight.config.cluster == 1
@@ -445,14 +540,18 @@ def test_small_tiles_are_bound_by_their_steps() -> None:
 
 
 def test_what_is_stored_by_hand_takes_longer() -> None:
-    assert hopper_seconds(6144, 5120, 64, tile=(128, 192)) < 0.7 * hopper_seconds(6144, 5121, 64, tile=(128, 192))
+    assert hopper_seconds(6144, 5120, 64, tile=(128, 192)) < 0.7 * hopper_seconds(
+        6144, 5121, 64, tile=(128, 192)
+    )
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(8192, 8192, 8192), (4096, 4096, 4096), (16, 8192, 8192)])
 def test_predictions_are_near_what_was_measured(m: int, n: int, k: int) -> None:
     """1.39 ms, 176 us and 38 us for the best tile of bfloat16 on an H200."""
     measured = {8192: 1390e-6, 4096: 176e-6, 16: 38e-6}[m]
-    assert make_plan(dense_problem(m, n, k, "bfloat16", "rc"), H200).predicted_seconds == pytest.approx(measured, rel=0.2)
+    assert make_plan(dense_problem(m, n, k, "bfloat16", "rc"), H200).predicted_seconds == pytest.approx(
+        measured, rel=0.2
+    )
 
 
 @pytest.mark.parametrize(
@@ -466,6 +565,8 @@ def test_predictions_are_near_what_was_measured(m: int, n: int, k: int) -> None:
         ((8192, 8192, 8192), "int8", (128, 224), 2),  # which has no 200 columns
     ],
 )
-def test_tiles_of_layers(extents: tuple[int, int, int], math: str, tile: tuple[int, int], cluster: int) -> None:
+def test_tiles_of_layers(
+    extents: tuple[int, int, int], math: str, tile: tuple[int, int], cluster: int
+) -> None:
     config = choose(dense_problem(*extents, math, "rc"), H200)[0].config
     assert ((config.bm, config.bn), config.cluster) == (tile, cluster)

@@ -19,13 +19,29 @@ from lapidist.bench.cases import Case
 from lapidist.bench.contenders import KernelContender, problem_of
 from lapidist.bench.measure import TUNE
 from lapidist.bench.record import Record
-from lapidist.bench.tuning import Found, fastest, regret_words, sharing_of, ways_of, winner_of, worth_measuring
+from lapidist.bench.tuning import (
+    Found,
+    fastest,
+    regret_words,
+    sharing_of,
+    ways_of,
+    winner_of,
+    worth_measuring,
+)
 from lapidist.config import Config
 from lapidist.device import Device, chip
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.planner import candidates
 from lapidist.planning.plans import make_plan
-from lapidist.planning.tuned import MOST_BYTES, Winner, database_path, keep, look_up, problem_key, require_writable
+from lapidist.planning.tuned import (
+    MOST_BYTES,
+    Winner,
+    database_path,
+    keep,
+    look_up,
+    problem_key,
+    require_writable,
+)
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.schedule.sharing import PLANNED, Sharing
 
@@ -67,7 +83,9 @@ def test_a_plan_takes_it_and_says_so() -> None:
     assert (plan.kernel.name, plan.config) == ("simt", SMALL)
     assert plan.schedule is not None
     assert plan.schedule.sk_blocks == 3 * plan.schedule.sk_tiles
-    assert "tuned     5 us measured on 2026-11-21 (lapidist tune); the model's own choice took 9 us" in str(plan)
+    assert "tuned     5 us measured on 2026-11-21 (lapidist tune); the model's own choice took 9 us" in str(
+        plan
+    )
     assert len(plan.considered) > 10  # what the model weighed is still told
 
 
@@ -85,7 +103,9 @@ def test_the_switch_leaves_the_file_unread(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_other_chips_and_the_machine_do_not_see_it() -> None:
-    """The machine plays a chip by its short name: its results must not depend on what this computer measured."""
+    """The machine plays a chip by its short name: its results must not depend on what this computer
+    measured.
+    """
     remember(product(), a_winner())
     assert look_up(product(), chip("h200")) == (None, "")
 
@@ -140,7 +160,9 @@ def set_aside() -> dict[str, bytes]:
 def test_a_broken_file_is_set_aside_with_a_warning(content: str) -> None:
     raw = content.encode(errors="surrogateescape")
     database_path().write_bytes(raw)
-    with pytest.warns(RuntimeWarning, match=r"tuned\.json is ignored: .* It is .*tuned\.json\.broken-1 now") as told:
+    with pytest.warns(
+        RuntimeWarning, match=r"tuned\.json is ignored: .* It is .*tuned\.json\.broken-1 now"
+    ) as told:
         plan = make_plan(product(), CARD)
     assert len(told) == 1
     assert str(told[0].message) == plan.tuned
@@ -240,7 +262,9 @@ def test_a_record_of_nonsense_is_ignored_with_one_warning(entry: Any) -> None:
     records[problem_key(product())] = entry if whole else {**records[problem_key(product())], **entry}
     database_path().write_text(json.dumps(content))
     os.utime(database_path(), ns=(1, 1))
-    with pytest.warns(RuntimeWarning, match="Run lapidist tune for that product again, or remove the record") as told:
+    with pytest.warns(
+        RuntimeWarning, match="Run lapidist tune for that product again, or remove the record"
+    ) as told:
         plan = make_plan(product(), CARD)
     assert [str(each.message) for each in told] == [plan.tuned]
     for part in ("NVIDIA H200", problem_key(product()), str(database_path())):
@@ -307,7 +331,11 @@ def test_processes_at_once_lose_nothing() -> None:
     here = str(Path(__file__).parent)
     running = [subprocess.Popen([sys.executable, "-c", program, here, str(number)]) for number in (1, 2, 3)]
     assert [process.wait() for process in running] == [0, 0, 0]
-    assert all(look_up(product(100 * number + index), CARD)[0] == a_winner() for number in (1, 2, 3) for index in range(4))
+    assert all(
+        look_up(product(100 * number + index), CARD)[0] == a_winner()
+        for number in (1, 2, 3)
+        for index in range(4)
+    )
 
 
 def test_writers_at_once_lose_nothing() -> None:
@@ -351,7 +379,23 @@ def test_a_schedule_is_asked_for_as_it_was_weighed() -> None:
 
 def row(seconds: float | None, ok: bool = True) -> Record:
     case = Case(64, 64, 64)
-    return Record("simt", "production", "GPU", case.math, "rrr", 64, 64, 64, seconds, None, None, None, None, ok, TUNE.mode)
+    return Record(
+        "simt",
+        "production",
+        "GPU",
+        case.math,
+        "rrr",
+        64,
+        64,
+        64,
+        seconds,
+        None,
+        None,
+        None,
+        None,
+        ok,
+        TUNE.mode,
+    )
 
 
 def test_a_gain_within_the_noise_is_none() -> None:
@@ -367,7 +411,9 @@ def test_a_winner_says_what_it_beat() -> None:
     way = KernelContender(SIMT, "float32", SMALL)
     winner = winner_of(way, row(4e-6), row(8e-6), "2026-11-21T10:00:00+00:00")
     assert winner == Winner("simt", SMALL, PLANNED, 4e-6, 8e-6, "2026-11-21")
-    assert "4 us by simt; 8 us by simt, the planner's own choice" in str(Found(Case(64, 64, 64), row(8e-6), row(4e-6)))
+    assert "4 us by simt; 8 us by simt, the planner's own choice" in str(
+        Found(Case(64, 64, 64), row(8e-6), row(4e-6))
+    )
     found = [Found(Case(64, 64, 64), row(8e-6), row(4e-6)), Found(Case(64, 64, 64), row(8e-6), None)]
     assert "took 50.0% longer than the fastest on average, 100.0% at worst" in regret_words(found)
     assert "is the fastest" in str(Found(Case(64, 64, 64), row(8e-6), None))

@@ -1,4 +1,6 @@
-"""Compiling ahead of need: which configurations, that they are the ones plans use, and what the command says."""
+"""Compiling ahead of need: which configurations, that they are the ones plans use, and what the command
+says.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,18 @@ from lapidist.device import chip
 from lapidist.errors import LaunchError
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.plans import make_plan
-from lapidist.planning.warm import LAYERS, LAYOUTS, ROWS, Build, anything, build_all, builds_of, ordinary, path_of, plans_of
+from lapidist.planning.warm import (
+    LAYERS,
+    LAYOUTS,
+    ROWS,
+    Build,
+    anything,
+    build_all,
+    builds_of,
+    ordinary,
+    path_of,
+    plans_of,
+)
 from lapidist.problems.problem import dense_problem
 from lapidist.static.listing import ptx_lines
 
@@ -67,7 +80,9 @@ def test_few_configurations_serve_ordinary_products(math: str) -> None:
     ],
 )
 def test_kernels_stay_short(m: int, n: int, k: int, math: str, layouts: str, most: int) -> None:
-    """The longest of each kind: what grows beyond takes NVRTC more than a second. A timer would tell how busy the computer is."""
+    """The longest of each kind: what grows beyond takes NVRTC more than a second. A timer would tell how busy
+    the computer is.
+    """
     binary = make_plan(dense_problem(m, n, k, math, layouts), H200).unassembled
     divisions = len(re.findall(r"\b(?:div|rem)\.[us]32", binary.ptx))
     assert len(ptx_lines(binary)) + DIVISION * divisions < most
@@ -78,11 +93,16 @@ def test_without_c_there_is_no_code_for_it(math: str) -> None:
     """C, and an alpha other than one, which `lapidist warm` does not ask for, bring one other build each."""
     problem = dense_problem(2048, 2048, 2048, math)
     times_alpha, with_c = replace(problem, one_alpha=False), replace(problem, c=problem.d)
-    plain, times, added = (dict(make_plan(each, H200).problem_macros) for each in (problem, times_alpha, with_c))
+    plain, times, added = (
+        dict(make_plan(each, H200).problem_macros) for each in (problem, times_alpha, with_c)
+    )
     assert plain == {**added, "ADDEND": 0, "ALPHA": 0}
     assert times == {**added, "ADDEND": 0}
     assert not {"ADDEND", "ALPHA"} & set(added)
-    assert make_plan(replace(with_c, one_alpha=False), H200).problem_macros == make_plan(with_c, H200).problem_macros
+    assert (
+        make_plan(replace(with_c, one_alpha=False), H200).problem_macros
+        == make_plan(with_c, H200).problem_macros
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +131,9 @@ def test_a_plan_for_an_alpha_of_one_takes_no_other() -> None:
     problem = dense_problem(2048, 2048, 2048, "bfloat16")
     plan = make_plan(problem, H200)
     assert plan.constants(1.0, 0.0)["alpha"] == 1
-    with pytest.raises(LaunchError, match=r"alpha: this plan was made for 1, and its kernel knows no other; got 2\.0"):
+    with pytest.raises(
+        LaunchError, match=r"alpha: this plan was made for 1, and its kernel knows no other; got 2\.0"
+    ):
         plan.constants(2.0, 0.0)
     assert make_plan(replace(problem, c=problem.d), H200).constants(2.0, 1.0)["alpha"] == 2
 
@@ -126,7 +148,9 @@ def test_ordinary_products_have_every_layout_and_ragged_ones() -> None:
 
 
 def test_a_chip_without_the_unit_gets_what_it_can_run() -> None:
-    assert {build.architecture for build in builds_of(plans_of(ordinary("float32"), chip("a100")))} == {"sm_80"}
+    assert {build.architecture for build in builds_of(plans_of(ordinary("float32"), chip("a100")))} == {
+        "sm_80"
+    }
     assert plans_of(ordinary("float8_e5m2"), chip("a100")) == []
     assert "wgmma" not in {build.kernel for build in builds_of(plans_of(ordinary("float16"), chip("a100")))}
 
@@ -134,12 +158,17 @@ def test_a_chip_without_the_unit_gets_what_it_can_run() -> None:
 def small_builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Build]:
     """Two that compile fast, in a cache of their own."""
     monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path))
-    plans = [make_plan(dense_problem(64, 64, 64, "float32"), H200, kernel_named(name)) for name in ("coalesced", "shared_tile")]
+    plans = [
+        make_plan(dense_problem(64, 64, 64, "float32"), H200, kernel_named(name))
+        for name in ("coalesced", "shared_tile")
+    ]
     return builds_of([*plans, *plans])
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_what_was_built_is_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> None:
+def test_what_was_built_is_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, processes: int
+) -> None:
     builds = small_builds(tmp_path, monkeypatch)
     assert len(builds) == 2
     built = build_all(builds, processes)
@@ -172,14 +201,20 @@ def test_random_products_are_odd_and_even() -> None:
     odd = [problem for problem in problems if problem.k % 2]
     assert len(problems) == 61
     assert len(odd) == 30
-    assert {problem.layouts for problem in problems if problem not in odd} == {f"{layout}r" for layout in LAYOUTS}
-    assert all(problem.a.alignment >= 16 and problem.b.alignment >= 16 for problem in problems if problem not in odd)
+    assert {problem.layouts for problem in problems if problem not in odd} == {
+        f"{layout}r" for layout in LAYOUTS
+    }
+    assert all(
+        problem.a.alignment >= 16 and problem.b.alignment >= 16 for problem in problems if problem not in odd
+    )
 
 
 def test_a_bench_compiles_all_before_it_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     builds = small_builds(tmp_path, monkeypatch)
     case = Case(64, 64, 64)
-    compile_first([Work(case, tuple(KernelContender(kernel_named(build.kernel), case.math) for build in builds))], H200)
+    compile_first(
+        [Work(case, tuple(KernelContender(kernel_named(build.kernel), case.math) for build in builds))], H200
+    )
     assert all(path_of(build).exists() for build in builds)
 
 
@@ -188,17 +223,35 @@ def test_without_a_gpu_a_bench_compiles_as_many_at_once(monkeypatch: pytest.Monk
     asked: list[Build] = []
     monkeypatch.setattr(climb, "build_all", asked.extend)
     contenders = [
-        KernelContender(kernel_named(name), "float32", disassembled=name == "coalesced") for name in ("uncoalesced", "coalesced")
+        KernelContender(kernel_named(name), "float32", disassembled=name == "coalesced")
+        for name in ("uncoalesced", "coalesced")
     ]
     _, rows = compile_only([Work(Case(64, 64, 64), tuple(contenders))])
     assert [build.kernel for build in asked] == ["uncoalesced", "coalesced"]
     assert [row.ffma_share is None for row in rows] == [True, False]
 
 
-def test_the_command_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path))
-    arguments = ["warm", "--dtype", "fp32", "--mnk", "100,100,100", "--mnk", "101,101,101", "--chip", "a100", "--jobs", "1"]
-    for words, folder in (("1 were compiled, 0 were there", "first"), ("0 were compiled, 1 were there", "second")):
+    arguments = [
+        "warm",
+        "--dtype",
+        "fp32",
+        "--mnk",
+        "100,100,100",
+        "--mnk",
+        "101,101,101",
+        "--chip",
+        "a100",
+        "--jobs",
+        "1",
+    ]
+    for words, folder in (
+        ("1 were compiled, 0 were there", "first"),
+        ("0 were compiled, 1 were there", "second"),
+    ):
         (tmp_path / folder).mkdir()
         with pytest.raises(SystemExit) as stopped:
             app([*arguments, "--record", str(tmp_path / folder)])
@@ -228,7 +281,20 @@ def test_products_with_c_have_kernels_of_their_own(tmp_path: Path, monkeypatch: 
         folder = tmp_path / f"records{len(more)}"
         folder.mkdir()
         with pytest.raises(SystemExit):
-            app(["warm", "--dtype", "bf16", "--mnk", "100,104,96", "--chip", "h200", "--record", str(folder), *more])
+            app(
+                [
+                    "warm",
+                    "--dtype",
+                    "bf16",
+                    "--mnk",
+                    "100,104,96",
+                    "--chip",
+                    "h200",
+                    "--record",
+                    str(folder),
+                    *more,
+                ]
+            )
         (run,) = read_runs(folder)
         found[len(more)], alone = run.records
         assert alone.kernel == "the longest of 1 plans" + (" with C" if more else "")

@@ -1,4 +1,6 @@
-"""Problem: what it says about memory must be what the arrays are, whatever their strides, however it was folded."""
+"""Problem: what it says about memory must be what the arrays are, whatever their strides, however it was
+folded.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,12 @@ from lapidist.problems.problem import Matrix, Problem
 # ---- arrays with any strides, inside a buffer of their own ----
 
 
-def strided(draw: Any, shape: tuple[int, ...], fresh: bool = False) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(buffer, view of `shape` in it): dimensions in any order, with gaps, some stepped backwards, some repeated."""
+def strided(
+    draw: Any, shape: tuple[int, ...], fresh: bool = False
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """(buffer, view of `shape` in it): dimensions in any order, with gaps, some stepped backwards, some
+    repeated.
+    """
     order = draw(st.permutations(range(len(shape))))
     strides, step = [0] * len(shape), 1
     for dim in order:
@@ -36,7 +42,9 @@ def strided(draw: Any, shape: tuple[int, ...], fresh: bool = False) -> tuple[np.
     return buffer, np.lib.stride_tricks.as_strided(buffer[offset:], shape, bytes_of)
 
 
-def read(buffer: np.ndarray[Any, Any], pointer: int, matrix: Matrix, batch: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def read(
+    buffer: np.ndarray[Any, Any], pointer: int, matrix: Matrix, batch: tuple[int, ...]
+) -> np.ndarray[Any, Any]:
     """The matrices of a batch, by index arithmetic alone: what a kernel does with pointer and strides."""
     start = (pointer - buffer.ctypes.data) // 4
     result = np.zeros((*batch, matrix.rows, matrix.cols), np.float32)
@@ -70,7 +78,11 @@ def products(draw: Any) -> tuple[Any, ...]:
         kept = tuple(extent if draw(st.booleans()) else 1 for extent in batch)
         return kept[draw(st.integers(0, len(batch))) :]
 
-    shapes = ((*some_of(), m, k), (*some_of(), k, n), (*some_of(), *draw(st.sampled_from([(m, n), (1, n), (m, 1), (1, 1)]))))
+    shapes = (
+        (*some_of(), m, k),
+        (*some_of(), k, n),
+        (*some_of(), *draw(st.sampled_from([(m, n), (1, n), (m, 1), (1, 1)]))),
+    )
     inputs = [strided(draw, shape) for shape in shapes]
     full = np.broadcast_shapes(shapes[0][:-2], shapes[1][:-2])
     inputs[2] = inputs[2] if np.broadcast_shapes(full, shapes[2][:-2]) == full else strided(draw, (m, n))
@@ -89,7 +101,9 @@ def test_a_kernel_that_follows_the_problem_computes_the_product(arrays: Any) -> 
         buffer[...] = numbers.integers(-8, 9, buffer.shape)
     c = None if c_pair is None else c_pair[1]
     expected = out_buffer.copy()
-    view = np.lib.stride_tricks.as_strided(expected[element_offset(out_buffer, out) :], out.shape, out.strides)
+    view = np.lib.stride_tricks.as_strided(
+        expected[element_offset(out_buffer, out) :], out.shape, out.strides
+    )
     view[...] = np.matmul(a, b) + (0 if c is None else 3 * c)
 
     operands = [operand_of(array, name) for array, name in ((a, "a"), (b, "b"), (out, "out"))]
@@ -125,8 +139,12 @@ def element_offset(buffer: np.ndarray[Any, Any], view: np.ndarray[Any, Any]) -> 
 def test_every_row_starts_on_the_alignment(arrays: Any, shift: int) -> None:
     """Rows of a row-major matrix and columns of a column-major one start where the alignment says."""
     (_, a), (_, b), _, (_, out) = arrays
-    operands = [Operand(name, 4096 + 4 * shift, x.shape, tuple(s // 4 for s in x.strides), "float32", HOST, "numpy", x)
-                for name, x in (("a", a), ("b", b), ("out", out))]  # fmt: skip
+    operands = [
+        Operand(
+            name, 4096 + 4 * shift, x.shape, tuple(s // 4 for s in x.strides), "float32", HOST, "numpy", x
+        )
+        for name, x in (("a", a), ("b", b), ("out", out))
+    ]
     problem = Problem.of(operands[0], operands[1], None, operands[2])
     for matrix in (problem.a, problem.b, problem.d):
         assert matrix.alignment in (4, 8, 16)
@@ -134,7 +152,11 @@ def test_every_row_starts_on_the_alignment(arrays: Any, shift: int) -> None:
         if matrix.layout == "col":
             lines, step, length = (matrix.cols, matrix.col_stride, matrix.rows)
         for index in np.ndindex(*problem.batch):
-            start = 4096 + 4 * shift + 4 * sum(i * stride for i, stride in zip(index, matrix.batch_strides, strict=True))
+            start = (
+                4096
+                + 4 * shift
+                + 4 * sum(i * stride for i, stride in zip(index, matrix.batch_strides, strict=True))
+            )
             assert start % matrix.alignment == 0, (matrix, index)
         if matrix.layout == "strided" or length < 2:  # nothing that could be moved together
             continue
@@ -172,11 +194,21 @@ def test_a_transposed_matrix_has_the_other_layout(strides: tuple[int, int], flip
 @pytest.mark.parametrize(
     ("dtype", "pointer", "leading", "alignment"),
     [
-        ("float32", 0, 8, 16), ("float32", 4, 8, 4), ("float32", 8, 8, 8), ("float32", 0, 6, 8), ("float32", 0, 7, 4),
-        ("float32", 48, 8, 16), ("float16", 0, 8, 16), ("float16", 0, 9, 2), ("float16", 2, 8, 2), ("float16", 0, 12, 8),
-        ("float64", 0, 8, 16), ("float64", 0, 7, 8), ("float64", 8, 8, 8),
+        ("float32", 0, 8, 16),
+        ("float32", 4, 8, 4),
+        ("float32", 8, 8, 8),
+        ("float32", 0, 6, 8),
+        ("float32", 0, 7, 4),
+        ("float32", 48, 8, 16),
+        ("float16", 0, 8, 16),
+        ("float16", 0, 9, 2),
+        ("float16", 2, 8, 2),
+        ("float16", 0, 12, 8),
+        ("float64", 0, 8, 16),
+        ("float64", 0, 7, 8),
+        ("float64", 8, 8, 8),
     ],
-)  # fmt: skip
+)
 def test_alignment(dtype: str, pointer: int, leading: int, alignment: int) -> None:
     """float32 rows of 7 start every 28 bytes: on 4. float16 rows of 12 every 24: on 8."""
     assert Matrix.of(fake((5, 5), (leading, 1), dtype, pointer), ()).alignment == alignment
@@ -185,7 +217,8 @@ def test_alignment(dtype: str, pointer: int, leading: int, alignment: int) -> No
 def test_alignment_counts_steps_between_matrices_of_a_batch() -> None:
     assert Matrix.of(fake((3, 4, 4), (17, 4, 1)), (3,)).alignment == 4
     assert Matrix.of(fake((1, 4, 4), (17, 4, 1)), (3,)).alignment == 16  # never stepped
-    assert Matrix.of(fake((4, 64, 1), (1, 4, 4)), (4,)).alignment == 4  # what touches are matrices, which nobody loads together
+    # what touches are matrices, which nobody loads together
+    assert Matrix.of(fake((4, 64, 1), (1, 4, 4)), (4,)).alignment == 4
     assert Matrix.of(fake((4, 1, 1), (1, 1, 1)), (4,)).alignment == 4
 
 
@@ -203,14 +236,22 @@ def test_a_column_major_output_is_computed_transposed() -> None:
 
 
 def test_even_batches_collapse_to_one() -> None:
-    a, b, d = fake((2, 3, 4, 4), (48, 16, 4, 1)), fake((2, 3, 4, 4), (48, 16, 4, 1)), fake((2, 3, 4, 4), (48, 16, 4, 1))
+    a, b, d = (
+        fake((2, 3, 4, 4), (48, 16, 4, 1)),
+        fake((2, 3, 4, 4), (48, 16, 4, 1)),
+        fake((2, 3, 4, 4), (48, 16, 4, 1)),
+    )
     problem = problem_of(a, b, d)
     assert problem.batch == (6,)
     assert problem.a.batch_strides == (16,)
 
 
 def test_uneven_batches_stay_apart() -> None:
-    a, b, d = fake((2, 3, 4, 4), (100, 16, 4, 1)), fake((2, 3, 4, 4), (48, 16, 4, 1)), fake((2, 3, 4, 4), (48, 16, 4, 1))
+    a, b, d = (
+        fake((2, 3, 4, 4), (100, 16, 4, 1)),
+        fake((2, 3, 4, 4), (48, 16, 4, 1)),
+        fake((2, 3, 4, 4), (48, 16, 4, 1)),
+    )
     assert problem_of(a, b, d).batch == (2, 3)
 
 
@@ -251,7 +292,9 @@ def test_strides_beyond_32_bits_survive() -> None:
 
 def test_flops_count_the_whole_batch() -> None:
     problem = problem_of(
-        fake((2, 3, 4, 5), (99, 20, 5, 1)), fake((2, 3, 5, 7), (105, 35, 7, 1)), fake((2, 3, 4, 7), (84, 28, 7, 1))
+        fake((2, 3, 4, 5), (99, 20, 5, 1)),
+        fake((2, 3, 5, 7), (105, 35, 7, 1)),
+        fake((2, 3, 4, 7), (84, 28, 7, 1)),
     )
     assert problem.flops == 2.0 * 6 * 4 * 5 * 7
 
@@ -259,7 +302,12 @@ def test_flops_count_the_whole_batch() -> None:
 def test_types_are_those_of_the_operands_and_trade_places_with_them() -> None:
     a, b = fake((3, 5), (5, 1), "int8"), fake((5, 7), (7, 1), "uint8")
     problem = problem_of(a, b, fake((3, 7), (7, 1), "int32"))
-    assert (problem.dtype, problem.b_dtype, problem.out_dtype, problem.accumulator) == ("int8", "uint8", "int32", "int32")
+    assert (problem.dtype, problem.b_dtype, problem.out_dtype, problem.accumulator) == (
+        "int8",
+        "uint8",
+        "int32",
+        "int32",
+    )
     assert problem.element_bytes == (1, 1, 4, 4)
     turned = problem_of(a, b, fake((3, 7), (1, 3), "int32"))
     assert turned.transposed
@@ -275,7 +323,15 @@ def test_a_math_is_a_type_or_tf32() -> None:
 
 def test_it_prints_its_types() -> None:
     def words(dtype: str, out: str, **more: str) -> str:
-        return str(Problem.of(fake((3, 5), (5, 1), dtype), fake((5, 7), (7, 1), dtype), None, fake((3, 7), (7, 1), out), **more))
+        return str(
+            Problem.of(
+                fake((3, 5), (5, 1), dtype),
+                fake((5, 7), (7, 1), dtype),
+                None,
+                fake((3, 7), (7, 1), out),
+                **more,
+            )
+        )
 
     assert "3 x 7 x 5 int8 -> int32, layouts" in words("int8", "int32")
     assert "float32 as tf32, layouts" in words("float32", "float32", precision="tf32")
@@ -306,7 +362,11 @@ def test_a_long_batch_is_cut() -> None:
     a, b = np.empty((140000, 1, 2), np.float32), np.empty((140000, 2, 1), np.float32)
     out = np.empty((140000, 1, 1), np.float32)
     parts = Problem.of(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(out, "out")).parts()
-    assert [(part.batch, skipped[0]) for part, skipped in parts] == [((65535,), 0), ((65535,), 131070), ((8930,), 262140)]
+    assert [(part.batch, skipped[0]) for part, skipped in parts] == [
+        ((65535,), 0),
+        ((65535,), 131070),
+        ((8930,), 262140),
+    ]
 
 
 def test_a_single_row_or_column_lies_either_way() -> None:

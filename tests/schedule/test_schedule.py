@@ -1,4 +1,6 @@
-"""Schedules by proof: every product computed once, nobody waits in vain, memory as promised, in random cases."""
+"""Schedules by proof: every product computed once, nobody waits in vain, memory as promised, in random
+cases.
+"""
 
 from __future__ import annotations
 
@@ -93,14 +95,20 @@ def test_rasters_by_hand() -> None:
 
 
 def play(schedule: Schedule, resident: int, choose: random.Random) -> list[tuple[int, WorkUnit]]:
-    """Blocks dispatched in order into `resident` places; who moves next is random. Returns (launch index, unit) as handed on."""
+    """Blocks dispatched in order into `resident` places; who moves next is random. Returns (launch index,
+    unit) as handed on.
+    """
     flags: Counter[int] = Counter()
     places: list[tuple[int, list[WorkUnit]]] = []
     handed, waiting = [], [(index, units) for index, units in enumerate(work(schedule))]
     while waiting or places:
         while waiting and len(places) < resident:
             places.append(waiting.pop(0))
-        able = [place for place in places if not place[1] or flags[place[1][0].flag] >= schedule.arrivals_needed(place[1][0])]
+        able = [
+            place
+            for place in places
+            if not place[1] or flags[place[1][0].flag] >= schedule.arrivals_needed(place[1][0])
+        ]
         assert able, f"{len(places)} blocks wait for each other in {schedule}"
         index, units = place = choose.choice(able)
         if not units:
@@ -113,7 +121,9 @@ def play(schedule: Schedule, resident: int, choose: random.Random) -> list[tuple
             assert flags[unit.flag] == schedule.arrivals_needed(unit)
             flags[unit.flag] = 0
         elif unit.peers > 1:
-            for flag in range(unit.flag, unit.flag + (schedule.fragments if schedule.reduction == "separate" else 1)):
+            for flag in range(
+                unit.flag, unit.flag + (schedule.fragments if schedule.reduction == "separate" else 1)
+            ):
                 assert 0 <= flag < schedule.flags
                 flags[flag] += 1
     assert not +flags, "a flag is left raised for the next launch"
@@ -148,7 +158,10 @@ def test_order_of_sums(case: tuple[Schedule, int], seed: int) -> None:
 def test_waits_are_on_lower_indices_or_residents(case: tuple[Schedule, int]) -> None:
     schedule, resident = case
     launched_by = {
-        (unit.tile, unit.peer): index for index, units in enumerate(work(schedule)) for unit in units if unit.fragment < 0
+        (unit.tile, unit.peer): index
+        for index, units in enumerate(work(schedule))
+        for unit in units
+        if unit.fragment < 0
     }
     for index, units in enumerate(work(schedule)):
         for unit in units:
@@ -159,7 +172,9 @@ def test_waits_are_on_lower_indices_or_residents(case: tuple[Schedule, int]) -> 
 
 
 def test_too_many_persistent_blocks_are_found_out() -> None:
-    schedule = replace(stream_k(TileGrid(1, 3, 40), sms=4, sk_tiles=3, sk_blocks=16, persistent=True), launched=8)
+    schedule = replace(
+        stream_k(TileGrid(1, 3, 40), sms=4, sk_tiles=3, sk_blocks=16, persistent=True), launched=8
+    )
     with pytest.raises(ArgumentError, match="wait for ones that are not resident"):
         simulate(schedule, 2)
 
@@ -173,7 +188,9 @@ def test_big_blocks_come_first_and_have_one_more(case: tuple[Schedule, int]) -> 
     schedule, _ = case
     if schedule.sk_blocks:
         start = schedule.dp_blocks if schedule.dp_first else 0
-        sizes = [sum(u.iterations for u in schedule.units(start + block)) for block in range(schedule.sk_blocks)]
+        sizes = [
+            sum(u.iterations for u in schedule.units(start + block)) for block in range(schedule.sk_blocks)
+        ]
         assert max(sizes) - min(sizes) <= 1
         assert sizes == sorted(sizes, reverse=True)
         assert sum(sizes) == schedule.sk_tiles * schedule.grid.iterations
@@ -181,7 +198,9 @@ def test_big_blocks_come_first_and_have_one_more(case: tuple[Schedule, int]) -> 
 
 @many
 @given(schedules())
-def test_shared_tiles_are_walked_backwards_from_the_one_that_others_finish(case: tuple[Schedule, int]) -> None:
+def test_shared_tiles_are_walked_backwards_from_the_one_that_others_finish(
+    case: tuple[Schedule, int],
+) -> None:
     schedule, _ = case
     for block in range(schedule.blocks):
         shared = [unit for unit in schedule.units(block) if unit.peers > 1 and unit.fragment < 0]
@@ -195,7 +214,9 @@ def test_shared_tiles_are_walked_backwards_from_the_one_that_others_finish(case:
 
 @many
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 40), st.integers(1, 3))
-def test_one_sm_is_the_data_parallel_kernel(tiles_m: int, tiles_n: int, iterations: int, occupancy: int) -> None:
+def test_one_sm_is_the_data_parallel_kernel(
+    tiles_m: int, tiles_n: int, iterations: int, occupancy: int
+) -> None:
     grid = TileGrid(tiles_m, tiles_n, iterations)
     assert stream_k(grid, sms=132, avail_sms=1, occupancy=occupancy) == data_parallel(grid)
     assert stream_k(grid, sms=132, avail_sms=1, sk_tiles=1, occupancy=occupancy) == data_parallel(grid)
@@ -204,11 +225,18 @@ def test_one_sm_is_the_data_parallel_kernel(tiles_m: int, tiles_n: int, iteratio
 
 @pytest.mark.parametrize("dp_first", [False, True])
 def test_hybrid_by_hand(dp_first: bool) -> None:
-    """Ten tiles on four SMs: one full wave alone, the other full wave and the two left over shared by four blocks."""
-    schedule = stream_k(TileGrid(2, 5, 8), sms=4, dp_first=dp_first, costs=CostModel(1, 1, 1, 1), sk_tiles=6, sk_blocks=4)
+    """Ten tiles on four SMs: one full wave alone, the other full wave and the two left over shared by four
+    blocks.
+    """
+    schedule = stream_k(
+        TileGrid(2, 5, 8), sms=4, dp_first=dp_first, costs=CostModel(1, 1, 1, 1), sk_tiles=6, sk_blocks=4
+    )
     assert (schedule.dp_tiles, schedule.dp_blocks, schedule.blocks) == (4, 4, 8)
     first, base = (4, 4) if dp_first else (0, 0)
-    shared = [[(u.tile - base, u.k_begin, u.k_end, u.peer, u.peers) for u in schedule.units(first + b)] for b in range(4)]
+    shared = [
+        [(u.tile - base, u.k_begin, u.k_end, u.peer, u.peers) for u in schedule.units(first + b)]
+        for b in range(4)
+    ]
     assert shared == [
         [(1, 0, 4, 0, 2), (0, 0, 8, 0, 1)],
         [(2, 0, 8, 0, 1), (1, 4, 8, 1, 2)],
@@ -224,7 +252,9 @@ def test_splits_that_divide_evenly_become_regions() -> None:
 
 
 def test_first_wave_takes_what_is_left_of_the_waves() -> None:
-    """Three waves of tiles and one of shared blocks at an occupancy of three: the first wave takes a second tile."""
+    """Three waves of tiles and one of shared blocks at an occupancy of three: the first wave takes a second
+    tile.
+    """
     schedule = stream_k(TileGrid(1, 14, 20), sms=4, occupancy=3, costs=FREE, sk_tiles=2, sk_blocks=4)
     assert schedule.first_wave_tiles == 2
     assert [[u.tile for u in schedule.units(4 + block)] for block in range(8)] == [
@@ -246,14 +276,23 @@ def test_first_wave_takes_no_more_tiles_than_there_are_waves() -> None:
 
 def test_remap_pairs_shared_blocks_with_whole_tiles() -> None:
     schedule = stream_k(
-        TileGrid(1, 10, 20), sms=4, occupancy=2, costs=FREE, sk_tiles=2, sk_blocks=4, remap=True, semi_persistent=False
+        TileGrid(1, 10, 20),
+        sms=4,
+        occupancy=2,
+        costs=FREE,
+        sk_tiles=2,
+        sk_blocks=4,
+        remap=True,
+        semi_persistent=False,
     )
     assert schedule.remap
     assert schedule.blocks == 16
     assert [schedule.block_of_launch(index) for index in range(10)] == [0, 4, 1, 5, 2, 6, 3, 7, 8, 9]
 
 
-@pytest.mark.parametrize("where", [{"occupancy": 1}, {"occupancy": 2, "avail_sms": 3}, {"occupancy": 2, "persistent": True}])
+@pytest.mark.parametrize(
+    "where", [{"occupancy": 1}, {"occupancy": 2, "avail_sms": 3}, {"occupancy": 2, "persistent": True}]
+)
 def test_remap_stays_off_where_it_could_lock_up(where: dict[str, int]) -> None:
     assert not stream_k(TileGrid(1, 10, 20), sms=4, sk_tiles=2, sk_blocks=4, remap=True, **where).remap  # type: ignore[arg-type]
 
@@ -270,7 +309,9 @@ def test_slots_are_private_and_within_the_workspace(case: tuple[Schedule, int]) 
     for units in work(schedule):
         for unit in units:
             if unit.peers > 1 and unit.fragment < 0:
-                owners[unit.slot].add((unit.tile, unit.peer) if schedule.reduction == "separate" else (unit.tile,))
+                owners[unit.slot].add(
+                    (unit.tile, unit.peer) if schedule.reduction == "separate" else (unit.tile,)
+                )
     for units in work(schedule):
         for unit in (unit for unit in units if unit.fragment >= 0):
             read = {schedule.peer_slot(unit, peer): (unit.tile, peer) for peer in range(unit.peers)}
@@ -284,7 +325,9 @@ def test_slots_are_private_and_within_the_workspace(case: tuple[Schedule, int]) 
 
 
 def test_workspace_does_not_grow_with_the_problem() -> None:
-    small, large = (stream_k(TileGrid(side, side, 64), sms=132, costs=FREE).workspace_bytes(1) for side in (12, 99))
+    small, large = (
+        stream_k(TileGrid(side, side, 64), sms=132, costs=FREE).workspace_bytes(1) for side in (12, 99)
+    )
     assert 0 < large <= 2 * small
 
 
@@ -306,12 +349,27 @@ def test_workspace_too_small() -> None:
         (lambda g: stream_k(g, sms=8, avail_sms=0), "avail_sms: must be at least 1; got 0"),
         (lambda g: stream_k(g, sms=0), "sms: must be at least 1; got 0"),
         (lambda g: stream_k(g, sms=8, occupancy=0), "occupancy: must be at least 1; got 0"),
-        (lambda g: stream_k(g, sms=8, reduction="none"), "reduction: must be one of atomic, turnstile, separate"),
+        (
+            lambda g: stream_k(g, sms=8, reduction="none"),
+            "reduction: must be one of atomic, turnstile, separate",
+        ),
         (lambda g: stream_k(g, sms=8, sk_tiles=13), "sk_tiles: must be between 1 and 12, the tiles; got 13"),
-        (lambda g: stream_k(g, sms=8, sk_tiles=2, sk_blocks=17), "sk_blocks: must be between 1 and 16, the iterations; got 17"),
-        (lambda g: stream_k(g, sms=8, sk_tiles=6, sk_blocks=6, regions=4), "regions: must divide sk_tiles, 6; got 4"),
-        (lambda g: stream_k(g, sms=8, sk_tiles=3, sk_blocks=4, fragments=0), "fragments: must be at least 1; got 0"),
-        (lambda g: Schedule("mine", g, sk_tiles=3, sk_blocks=4), "reduction: must not be 'none' where blocks share tiles"),
+        (
+            lambda g: stream_k(g, sms=8, sk_tiles=2, sk_blocks=17),
+            "sk_blocks: must be between 1 and 16, the iterations; got 17",
+        ),
+        (
+            lambda g: stream_k(g, sms=8, sk_tiles=6, sk_blocks=6, regions=4),
+            "regions: must divide sk_tiles, 6; got 4",
+        ),
+        (
+            lambda g: stream_k(g, sms=8, sk_tiles=3, sk_blocks=4, fragments=0),
+            "fragments: must be at least 1; got 0",
+        ),
+        (
+            lambda g: Schedule("mine", g, sk_tiles=3, sk_blocks=4),
+            "reduction: must not be 'none' where blocks share tiles",
+        ),
         (lambda g: TileGrid(1, -1, 1), "tiles_n: must be at least 0; got -1"),
         (lambda g: TileGrid(70000, 70000, 1), "tiles: at most 2147483647 in one launch; got 4900000000"),
         (lambda g: TileGrid.of(8, 8, 8, 0, 8, 8), "bm: must be at least 1; got 0"),
@@ -333,7 +391,10 @@ def test_nothing_to_do_launches_nothing() -> None:
 
 def test_printing_explains_the_choice() -> None:
     text = str(stream_k(TileGrid.of(1024, 1152, 4096, 128, 128, 32), sms=132))
-    assert "72 tiles shared by 132 blocks: 108 big blocks of 70, others of 69 iterations; reduction turnstile" in text
+    assert (
+        "72 tiles shared by 132 blocks: 108 big blocks of 70, others of 69 iterations; reduction turnstile"
+        in text
+    )
     assert "because 72 tiles leave 72 over in waves of 132" in text
 
 

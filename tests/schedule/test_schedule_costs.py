@@ -1,4 +1,6 @@
-"""What sharing costs: the model that picks the number of blocks, its constants from measurements, and the simulated times."""
+"""What sharing costs: the model that picks the number of blocks, its constants from measurements, and the
+simulated times.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,14 @@ def test_the_choice_is_no_worse_than_any_other(tiles: int, iterations: int, sms:
     found = Search(grid, sms, 1, 2, costs).best()
     if found is not None:
         most = min(sms, iterations)
-        others = [Search(grid, sms, 1, 2, costs, 1.0, found.tiles, blocks).best() for blocks in range(1, most + 1)]
-        assert all(found.cost <= other.cost for other in others if other is not None and other.blocks > min(sms - 1, found.tiles))
+        others = [
+            Search(grid, sms, 1, 2, costs, 1.0, found.tiles, blocks).best() for blocks in range(1, most + 1)
+        ]
+        assert all(
+            found.cost <= other.cost
+            for other in others
+            if other is not None and other.blocks > min(sms - 1, found.tiles)
+        )
 
 
 def test_the_last_full_wave_is_shared_too_where_that_saves_peers() -> None:
@@ -65,7 +73,9 @@ def test_the_last_full_wave_is_shared_too_where_that_saves_peers() -> None:
 def test_chosen_blocks_are_long_enough_and_fit_beside_the_others(
     tiles: int, depth: int, sms: int, occupancy: int, least: int
 ) -> None:
-    schedule = stream_k(TileGrid(1, tiles, depth), sms=sms, occupancy=occupancy, min_iterations=least, costs=FREE)
+    schedule = stream_k(
+        TileGrid(1, tiles, depth), sms=sms, occupancy=occupancy, min_iterations=least, costs=FREE
+    )
     if schedule.sk_blocks:
         waves = -(-schedule.sk_blocks // sms) + schedule.dp_tiles // sms % occupancy
         assert schedule.normal_iterations >= least
@@ -83,7 +93,9 @@ def test_fit_finds_the_costs_again(rng: np.random.Generator) -> None:
 
 
 def test_fit_holds_costs_at_zero() -> None:
-    found = fit([Measurement(i, p, 1e-6 * i + (0 if p == 1 else 1e-9)) for i in (10, 20, 40) for p in (1, 2, 3)])
+    found = fit(
+        [Measurement(i, p, 1e-6 * i + (0 if p == 1 else 1e-9)) for i in (10, 20, 40) for p in (1, 2, 3)]
+    )
     assert found.peer >= 0
     assert found.fixup >= 0
 
@@ -118,7 +130,9 @@ def test_blocks_beside_each_other_hide_each_others_waits() -> None:
 
 
 def test_a_balanced_launch_is_left_data_parallel() -> None:
-    """Eight tiles on two SMs that hold three blocks each: two waves of blocks, but as much to do for either SM."""
+    """Eight tiles on two SMs that hold three blocks each: two waves of blocks, but as much to do for either
+    SM.
+    """
     costs = CostModel(alongside=0.8)
     assert stream_k(TileGrid(1, 8, 50), sms=2, occupancy=3, costs=costs).kind == "data-parallel"
     assert stream_k(TileGrid(1, 9, 50), sms=2, occupancy=3, costs=costs).kind == "Stream-K"
@@ -157,11 +171,15 @@ def test_simulation_keeps_the_work(case: tuple[Schedule, int], occupancy: int, s
 def test_simulation_by_hand() -> None:
     costs = CostModel(start=2, fixup=8, iteration=1, peer=3)
     assert simulate(data_parallel(TileGrid(1, 5, 10)), 2, costs=costs).end == 3 * 12
-    assert simulate(data_parallel(TileGrid(1, 4, 10)), 2, occupancy=2, costs=costs).end == pytest.approx(2 * 12)
+    assert simulate(data_parallel(TileGrid(1, 4, 10)), 2, occupancy=2, costs=costs).end == pytest.approx(
+        2 * 12
+    )
     # Blocks go to empty SMs first.
     assert simulate(data_parallel(TileGrid(1, 2, 10)), 2, occupancy=2, costs=costs).end == 12
     # Two blocks share the rate of one SM until the smaller one, of six iterations, is done at 12.
-    assert simulate(split_k(TileGrid(1, 1, 13), 2), 1, occupancy=2, costs=CostModel(0, 0, 1, 0)).end == pytest.approx(13)
+    assert simulate(
+        split_k(TileGrid(1, 1, 13), 2), 1, occupancy=2, costs=CostModel(0, 0, 1, 0)
+    ).end == pytest.approx(13)
     # Two blocks of five: one hands on at 15, the other takes in from there on.
     line = simulate(split_k(TileGrid(1, 1, 10), 2), 2, costs=costs)
     assert line.end == 2 + 5 + 8 + 3

@@ -1,4 +1,6 @@
-"""schedule.cuh against schedule/units.py: the units of thousands of random schedules, and sums that need the flags."""
+"""schedule.cuh against schedule/units.py: the units of thousands of random schedules, and sums that need the
+flags.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,18 @@ def words_of(schedule: Schedule) -> list[int]:
 
 
 def record(schedule: Schedule, unit: WorkUnit) -> list[int]:
-    own = [unit.tile, unit.row, unit.column, unit.batch, unit.k_begin, unit.k_end, unit.peer, unit.peers, unit.slot, unit.flag]
+    own = [
+        unit.tile,
+        unit.row,
+        unit.column,
+        unit.batch,
+        unit.k_begin,
+        unit.k_end,
+        unit.peer,
+        unit.peers,
+        unit.slot,
+        unit.flag,
+    ]
     peer = 0 if unit.fragment < 0 else unit.peers - 1
     needed, finishes = schedule.arrivals_needed(unit), int(schedule.finishes(unit))
     return [*own, unit.fragment, needed, finishes, schedule.peer_slot(unit, peer)]
@@ -67,7 +80,9 @@ def test_a_product_and_a_shift_divide(whole: int, number: int) -> None:
 
 
 def draw_clusters(generator: random.Random) -> Schedule:
-    grid = TileGrid(generator.randint(1, 5), generator.randint(1, 5), generator.randint(8, 20), generator.randint(1, 2))
+    grid = TileGrid(
+        generator.randint(1, 5), generator.randint(1, 5), generator.randint(8, 20), generator.randint(1, 2)
+    )
     return split_k(grid, generator.randint(2, 8), reduction="cluster")
 
 
@@ -89,7 +104,12 @@ def test_units_are_equal_to_python() -> None:
     start = (np.cumsum(counts) - counts).astype(np.int32)
     found_counts = np.full(len(which), -1, np.int32)
     records = np.full((int(counts.sum()), WORDS), -99, np.int32)
-    arrays = [np.array([words_of(s) for s in schedules], np.int32), np.array(which, np.int32), np.array(index, np.int32), start]
+    arrays = [
+        np.array([words_of(s) for s in schedules], np.int32),
+        np.array(which, np.int32),
+        np.array(index, np.int32),
+        start,
+    ]
     arguments = dict(enumerate([len(which), *arrays, found_counts, records]))
     run_ptx(ptx("schedule_units"), "schedule_units", (-(-len(which) // 128), 1, 1), (128, 1, 1), arguments)
     wrong = np.flatnonzero(found_counts != counts)
@@ -103,29 +123,49 @@ def test_units_are_equal_to_python() -> None:
 
 
 def sum_tiles(
-    schedule: Schedule, values: np.ndarray, flags: np.ndarray, slots: np.ndarray, residency: int, seed: int | None = None
+    schedule: Schedule,
+    values: np.ndarray,
+    flags: np.ndarray,
+    slots: np.ndarray,
+    residency: int,
+    seed: int | None = None,
 ) -> np.ndarray:
-    """With a seed: under fuzzed scheduling with the race detector, which starts blocks in any order, so all are resident.
+    """With a seed: under fuzzed scheduling with the race detector, which starts blocks in any order, so all
+    are resident.
 
-    Without: blocks start in the order of their index, as the hardware does it; then one resident block must do.
-    """
+    Without: blocks start in the order of their index, as the hardware does it; then one resident block must
+    do."""
     result = np.full((schedule.grid.tiles, 64), np.nan, np.float32)
     packed = np.array(words_of(schedule), np.int32).tobytes()
     grid = (schedule.launch_blocks, 1, 1)
     arguments = {0: packed, 1: flags, 2: slots, 3: values, 4: result}
     binary, fuzzed = ptx("schedule_sum"), seed is not None
-    run_ptx(binary, "schedule_sum", grid, (64, 1, 1), arguments, sanitize=fuzzed, seed=seed, residency=residency)
+    run_ptx(
+        binary, "schedule_sum", grid, (64, 1, 1), arguments, sanitize=fuzzed, seed=seed, residency=residency
+    )
     return result
 
 
 def workspace(schedule: Schedule) -> tuple[np.ndarray, np.ndarray]:
     """Exactly as much as the schedule says (the machine refuses empty arrays), flags zero, sums poisoned."""
-    return np.zeros(max(schedule.flags, 1), np.int32), np.full((max(schedule.slots, 1), 64), np.nan, np.float32)
+    return np.zeros(max(schedule.flags, 1), np.int32), np.full(
+        (max(schedule.slots, 1), 64), np.nan, np.float32
+    )
 
 
 SUMS = [
-    ("stream", lambda reduction: stream_k(TileGrid(2, 2, 9), sms=3, reduction=reduction, fragments=2, sk_tiles=4, sk_blocks=7)),
-    ("hybrid", lambda reduction: stream_k(TileGrid(3, 3, 8), sms=4, reduction=reduction, fragments=2, sk_tiles=5, sk_blocks=4)),
+    (
+        "stream",
+        lambda reduction: stream_k(
+            TileGrid(2, 2, 9), sms=3, reduction=reduction, fragments=2, sk_tiles=4, sk_blocks=7
+        ),
+    ),
+    (
+        "hybrid",
+        lambda reduction: stream_k(
+            TileGrid(3, 3, 8), sms=4, reduction=reduction, fragments=2, sk_tiles=5, sk_blocks=4
+        ),
+    ),
     ("split", lambda reduction: split_k(TileGrid(1, 3, 8), 4, reduction=reduction, fragments=4)),
 ]
 
@@ -156,7 +196,9 @@ def test_ordered_reductions_give_the_same_bits(reduction: str, rng: np.random.Ge
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_persistent_blocks_sum_right(reduction: str, rng: np.random.Generator) -> None:
-    schedule = stream_k(TileGrid(3, 3, 8), sms=4, reduction=reduction, fragments=2, sk_tiles=5, sk_blocks=4, persistent=True)
+    schedule = stream_k(
+        TileGrid(3, 3, 8), sms=4, reduction=reduction, fragments=2, sk_tiles=5, sk_blocks=4, persistent=True
+    )
     values = rng.integers(-8, 9, (9, 8, 64)).astype(np.float32)
     flags, slots = workspace(schedule)
     found = sum_tiles(schedule, values, flags, slots, schedule.launch_blocks, 6)

@@ -14,7 +14,17 @@ from lapidist.bench.cases import Case
 from lapidist.bench.contenders import problem_of
 from lapidist.commands import cli
 from lapidist.commands.schedule import schedule
-from lapidist.commands.timeline import as_data, bars, cells, compare, draw, name, of_kernel, parse_costs, round_step
+from lapidist.commands.timeline import (
+    as_data,
+    bars,
+    cells,
+    compare,
+    draw,
+    name,
+    of_kernel,
+    parse_costs,
+    round_step,
+)
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
@@ -47,7 +57,9 @@ def test_text_and_predictions(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     assert "72 tiles shared by 132 blocks" in printed
     assert "uncalibrated" in printed
-    lines = [line for line in printed.splitlines() if line.startswith(("Stream-K ", "data-parallel ", "split-K "))]
+    lines = [
+        line for line in printed.splitlines() if line.startswith(("Stream-K ", "data-parallel ", "split-K "))
+    ]
     assert [line[:14].strip() for line in lines][:3] == ["Stream-K", "data-parallel", "split-K 2"]
     assert lines[1].endswith("1.00x")
     assert float(lines[0].split()[-1].rstrip("x")) > 1.4
@@ -64,7 +76,9 @@ def test_what_was_chosen_is_listed_once(capsys: pytest.CaptureFixture[str]) -> N
 def test_data_holds_every_iteration() -> None:
     found = compare(SMALL, 4, 1, CostModel())
     data: dict[str, Any] = json.loads(json.dumps(as_data(found)))
-    assert sum(span["k_end"] - span["k_begin"] for span in data["spans"] if span["kind"] == "compute") == 9 * 32
+    assert (
+        sum(span["k_end"] - span["k_begin"] for span in data["spans"] if span["kind"] == "compute") == 9 * 32
+    )
     assert data["predictions"][0]["time"] == max(span["end"] for span in data["spans"])
     assert data["schedule"]["sk_tiles"] == SMALL.sk_tiles
     assert data["workspace"]["slots"] == SMALL.slots
@@ -96,7 +110,9 @@ def test_nothing_is_drawn_for_an_empty_product() -> None:
     ElementTree.fromstring(draw(found, "empty"))
 
 
-@pytest.mark.parametrize(("least", "step"), [(0.9, 1), (1, 1), (1.1, 2), (3, 5), (6, 10), (0.012, 0.02), (0, 0)])
+@pytest.mark.parametrize(
+    ("least", "step"), [(0.9, 1), (1, 1), (1.1, 2), (3, 5), (6, 10), (0.012, 0.02), (0, 0)]
+)
 def test_ticks_are_round(least: float, step: float) -> None:
     assert round_step(least) == pytest.approx(step)
 
@@ -121,12 +137,19 @@ def test_wrong_arguments(options: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [(["--stream-k"], 0), (["--split-k", "2"], 0), (["--stream-k", "--split-k", "2"], 2), (["--rows", "-1"], 2)],
+    [
+        (["--stream-k"], 0),
+        (["--split-k", "2"], 0),
+        (["--stream-k", "--split-k", "2"], 2),
+        (["--rows", "-1"], 2),
+    ],
 )
 def test_the_command(
     arguments: list[str], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["lapidist", "schedule", "--mnk", "256,384,512", "--sms", "4", *arguments])
+    monkeypatch.setattr(
+        "sys.argv", ["lapidist", "schedule", "--mnk", "256,384,512", "--sms", "4", *arguments]
+    )
     with pytest.raises(SystemExit) as exit_:
         cli.main()
     assert int(exit_.value.code or 0) == code
@@ -146,7 +169,9 @@ def test_a_kernel_brings_its_tile_and_its_costs(capsys: pytest.CaptureFixture[st
         schedule("1500,700,4096", kernel="warp_tile")
 
 
-def test_a_cluster_is_drawn_as_one_block_on_all_of_its_multiprocessors(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_is_drawn_as_one_block_on_all_of_its_multiprocessors(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     schedule("4096,4096,4096", kernel="wgmma", dtype="bf16", rows=6)
     printed = capsys.readouterr().out
     assert "16 x 16 tiles" in printed
@@ -156,7 +181,9 @@ def test_a_cluster_is_drawn_as_one_block_on_all_of_its_multiprocessors(capsys: p
 
 
 def test_wgmma_brings_the_costs_that_its_planner_weighs() -> None:
-    """What is handed on by turnstile costs the same in the drawing and in the model: for two peers, and for each further one."""
+    """What is handed on by turnstile costs the same in the drawing and in the model: for two peers, and for
+    each further one.
+    """
     case = Case(1024, 1152, 4096, "bfloat16")
     words, grid, cluster, per_sm, costs = of_kernel("wgmma", case)
     config = WGMMA_FAMILY.config_for("bfloat16")
@@ -169,4 +196,6 @@ def test_wgmma_brings_the_costs_that_its_planner_weighs() -> None:
 
 
 def test_costs_are_microseconds() -> None:
-    assert parse_costs("2,3,0.5,1") == CostModel(2e-6, 3e-6, 0.5e-6, 1e-6, "seconds", "given on the command line")
+    assert parse_costs("2,3,0.5,1") == CostModel(
+        2e-6, 3e-6, 0.5e-6, 1e-6, "seconds", "given on the command line"
+    )

@@ -1,4 +1,6 @@
-"""Kernels whose blocks share tiles, in the machine: results, flags, workspaces, races, and what is refused."""
+"""Kernels whose blocks share tiles, in the machine: results, flags, workspaces, races, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def stream(blocks: int, reduction: str = "turnstile", fragments: int = 1) -> Cal
 
     def of(grid: TileGrid) -> Sharing:
         tiles = min(grid.tiles, grid.tiles % 5 + 5)
-        schedule = stream_k(grid, sms=5, sk_tiles=tiles, sk_blocks=blocks, reduction=reduction, fragments=fragments)
+        schedule = stream_k(
+            grid, sms=5, sk_tiles=tiles, sk_blocks=blocks, reduction=reduction, fragments=fragments
+        )
         return Sharing(schedule, deterministic=reduction != "atomic")
 
     return of
@@ -55,7 +59,12 @@ ORDERED = [way for way in WAYS if "atomic" not in way]
 
 
 def planned(a: Array, b: Array, c: Array | None, d: Array, way: str | Callable[[TileGrid], Sharing]) -> Plan:
-    problem = Problem.of(operand_of(a, "a"), operand_of(b, "b"), None if c is None else operand_of(c, "c"), operand_of(d, "out"))
+    problem = Problem.of(
+        operand_of(a, "a"),
+        operand_of(b, "b"),
+        None if c is None else operand_of(c, "c"),
+        operand_of(d, "out"),
+    )
     config = SMALL if a.itemsize <= 4 else SIMT.config_for(problem.dtype)
     of = WAYS[way] if isinstance(way, str) else way
     return make_plan(problem, chip("h200"), SIMT, config, of(SIMT.tile_grid(problem, config)))
@@ -64,7 +73,9 @@ def planned(a: Array, b: Array, c: Array | None, d: Array, way: str | Callable[[
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("way", WAYS)
 def test_shared_tiles_come_out_right(rng: np.random.Generator, way: str, dtype: str) -> None:
-    """Ragged everywhere, k no multiple of the block; alpha and beta must be applied once, by the block that finishes."""
+    """Ragged everywhere, k no multiple of the block; alpha and beta must be applied once, by the block that
+    finishes.
+    """
     a, b = rng.standard_normal((70, 290)).astype(dtype), rng.standard_normal((290, 99)).astype(dtype)
     c, out = rng.standard_normal((70, 99)).astype(dtype), np.full((70, 99), np.nan, dtype)
     plan = planned(a, b, c, out, way)
@@ -82,26 +93,39 @@ def test_shared_tiles_come_out_right(rng: np.random.Generator, way: str, dtype: 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("way", WAYS)
 def test_no_race_and_no_wait_without_end(rng: np.random.Generator, way: str, seed: int) -> None:
-    a, b = rng.integers(-4, 5, (40, 160)).astype(np.float32), rng.integers(-4, 5, (160, 70)).astype(np.float32)
+    a, b = (
+        rng.integers(-4, 5, (40, 160)).astype(np.float32),
+        rng.integers(-4, 5, (160, 70)).astype(np.float32),
+    )
     out = np.full((40, 70), np.nan, np.float32)
     plan = planned(a, b, None, out, way)
     launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(out, "out"), 1.0, 0.0)
-    machine.run(launch, sanitize=True, seed=seed, residency=launch.grid[0], counting=False)  # fuzzed: blocks start in any order
+    # fuzzed: blocks start in any order
+    machine.run(launch, sanitize=True, seed=seed, residency=launch.grid[0], counting=False)
     assert judge(out, a, b, exact=True).ok
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_one_resident_block_is_enough(rng: np.random.Generator, way: str) -> None:
-    a, b = rng.standard_normal((40, 160)).astype(np.float32), rng.standard_normal((160, 70)).astype(np.float32)
+    a, b = (
+        rng.standard_normal((40, 160)).astype(np.float32),
+        rng.standard_normal((160, 70)).astype(np.float32),
+    )
     out = np.full((40, 70), np.nan, np.float32)
     plan = planned(a, b, None, out, way)
-    machine.run(plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(out, "out"), 1.0, 0.0), residency=1)
+    machine.run(
+        plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(out, "out"), 1.0, 0.0),
+        residency=1,
+    )
     assert judge(out, a, b).ok
 
 
 @pytest.mark.parametrize("way", ORDERED)
 def test_ordered_reductions_give_the_same_bits(rng: np.random.Generator, way: str) -> None:
-    a, b = rng.standard_normal((40, 290)).astype(np.float32), rng.standard_normal((290, 70)).astype(np.float32)
+    a, b = (
+        rng.standard_normal((40, 290)).astype(np.float32),
+        rng.standard_normal((290, 70)).astype(np.float32),
+    )
     found = set()
     for residency in (1, 3, 1000):
         out = np.full((40, 70), np.nan, np.float32)
@@ -113,8 +137,12 @@ def test_ordered_reductions_give_the_same_bits(rng: np.random.Generator, way: st
 
 
 @pytest.mark.parametrize("asked", [{"split_k": 2}, {"split_k": 3, "reduction": "separate"}], ids=str)
-@pytest.mark.parametrize("shapes", [((2, 3, 20, 90), (3, 90, 40)), ((3, 20, 90), (90, 40)), ((5, 20, 90), (5, 90, 40))], ids=str)
-def test_batches(rng: np.random.Generator, shapes: tuple[tuple[int, ...], ...], asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "shapes", [((2, 3, 20, 90), (3, 90, 40)), ((3, 20, 90), (90, 40)), ((5, 20, 90), (5, 90, 40))], ids=str
+)
+def test_batches(
+    rng: np.random.Generator, shapes: tuple[tuple[int, ...], ...], asked: dict[str, Any]
+) -> None:
     a, b = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
     out = np.full((*a.shape[:-1], 40), np.nan, np.float32)
     lapidist.gemm(a, b, out=out, kernel="simt", config=SMALL, device="machine", **asked)
@@ -132,7 +160,9 @@ AWKWARD = {
 }
 
 
-@pytest.mark.parametrize("asked", [{"schedule": "stream_k"}, {"schedule": "stream_k", "avail_sms": 3}, {}], ids=str)
+@pytest.mark.parametrize(
+    "asked", [{"schedule": "stream_k"}, {"schedule": "stream_k", "avail_sms": 3}, {}], ids=str
+)
 @pytest.mark.parametrize("kernel", ["simt", "mma"])
 @pytest.mark.parametrize("shape", AWKWARD)
 def test_awkward_shapes(rng: np.random.Generator, shape: str, kernel: str, asked: dict[str, Any]) -> None:
@@ -148,7 +178,10 @@ def test_awkward_shapes(rng: np.random.Generator, shape: str, kernel: str, asked
 @pytest.mark.parametrize("way", ["split serial", "stream", "stream parallel"])
 def test_no_race_where_rows_are_picked(rng: np.random.Generator, way: str) -> None:
     """Repeated rows of A, columns of B out of order, rows of D scattered; blocks start in any order."""
-    a, b = rng.integers(-4, 5, (50, 160)).astype(np.float32), rng.integers(-4, 5, (160, 90)).astype(np.float32)
+    a, b = (
+        rng.integers(-4, 5, (50, 160)).astype(np.float32),
+        rng.integers(-4, 5, (160, 90)).astype(np.float32),
+    )
     rows, cols, to = rng.integers(0, 50, 40), rng.permutation(90)[:70], rng.permutation(60)[:40]
     out = np.full((60, 70), np.nan, np.float32)
     arguments = RoutedArguments(a, b, None, out, Form(wishes=Wishes(rows, cols, to)))
@@ -163,7 +196,10 @@ def test_no_race_where_rows_are_picked(rng: np.random.Generator, way: str) -> No
 
 def test_a_schedule_of_the_callers_own(rng: np.random.Generator) -> None:
     """Persistent blocks, reductions in fragments, blocks that walk many tiles."""
-    a, b = rng.standard_normal((100, 200)).astype(np.float32), rng.standard_normal((200, 90)).astype(np.float32)
+    a, b = (
+        rng.standard_normal((100, 200)).astype(np.float32),
+        rng.standard_normal((200, 90)).astype(np.float32),
+    )
     grid = TileGrid.of(100, 90, 200, 32, 32, 32)
     schedules = [
         stream_k(grid, sms=5, sk_tiles=7, sk_blocks=4, dp_first=True),
@@ -193,7 +229,9 @@ def test_a_plan_tells_its_workspace() -> None:
 
 def test_split_of_one_is_the_plain_kernel() -> None:
     a, b = np.zeros((64, 128), np.float32), np.zeros((128, 64), np.float32)
-    plans = [lapidist.plan(a, b, kernel="simt", device="machine", split_k=split).plan for split in (1, "auto")]
+    plans = [
+        lapidist.plan(a, b, kernel="simt", device="machine", split_k=split).plan for split in (1, "auto")
+    ]
     assert plans[0] is not None
     assert not plans[0].scheduled
 
@@ -207,7 +245,10 @@ def test_split_of_one_is_the_plain_kernel() -> None:
         ({"split_k": 0}, r'split_k: must be "auto" or a number of at least 1; got 0'),
         ({"split_k": 2.0}, r"split_k: must be .* got 2.0"),
         ({"split_k": 2, "schedule": "stream_k"}, "split_k: is a schedule of its own"),
-        ({"schedule": "best"}, "schedule: must be one of auto, data_parallel, stream_k or a .*Schedule; got 'best'"),
+        (
+            {"schedule": "best"},
+            "schedule: must be one of auto, data_parallel, stream_k or a .*Schedule; got 'best'",
+        ),
         (
             {"split_k": 2, "reduction": "tree"},
             "reduction: must be one of turnstile, .*, atomic, or None; got 'tree'",
@@ -215,11 +256,23 @@ def test_split_of_one_is_the_plain_kernel() -> None:
         ({"split_k": 2, "reduction": "atomic"}, "reduction: 'atomic' adds in any order.*deterministic=False"),
         ({"schedule": "stream_k", "avail_sms": 0}, "avail_sms: must be at least 1; got 0"),
         ({"deterministic": 1}, "deterministic: must be True or False; got 1"),
-        ({"split_k": 9, "kernel": "simt"}, "split_k: must not be larger than the iterations along k, .*; got 9"),
-        ({"split_k": 9, "reduction": "cluster", "kernel": "simt", "config": SMALL}, "a cluster has at most 8 blocks; got 9"),
-        ({"schedule": "stream_k", "reduction": "cluster", "avail_sms": 3}, "'cluster' is for a split-K of all tiles"),
+        (
+            {"split_k": 9, "kernel": "simt"},
+            "split_k: must not be larger than the iterations along k, .*; got 9",
+        ),
+        (
+            {"split_k": 9, "reduction": "cluster", "kernel": "simt", "config": SMALL},
+            "a cluster has at most 8 blocks; got 9",
+        ),
+        (
+            {"schedule": "stream_k", "reduction": "cluster", "avail_sms": 3},
+            "'cluster' is for a split-K of all tiles",
+        ),
         ({"split_k": 2, "kernel": "warp_tile"}, "takes neither split_k nor a schedule"),
-        ({"schedule": data_parallel(TileGrid(9, 9, 9)), "kernel": "simt"}, "schedule: must be made for the tiles of the kernel"),
+        (
+            {"schedule": data_parallel(TileGrid(9, 9, 9)), "kernel": "simt"},
+            "schedule: must be made for the tiles of the kernel",
+        ),
     ],
     ids=lambda value: str(value)[:40],
 )
@@ -260,7 +313,9 @@ def test_a_flag_left_up_is_reported() -> None:
     plan = planned(a, b, None, np.zeros((64, 64), np.float32), split(2))
     scratch = Scratch(plan)
     scratch.flags[1] = 3
-    with pytest.raises(lapidist.LaunchError, match="workspace: flags must be zero after a launch; flag 1 is 3"):
+    with pytest.raises(
+        lapidist.LaunchError, match="workspace: flags must be zero after a launch; flag 1 is 3"
+    ):
         scratch.require_zero_flags()
 
 

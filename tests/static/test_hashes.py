@@ -42,7 +42,11 @@ def test_the_list_names_every_kernel_type_and_form() -> None:
 
 
 def test_a_kernel_is_hashed_as_it_is_compiled_for_the_problem() -> None:
-    listed = [case for case in cases(["mma"]) if case.math == "int8" and not case.batched and case.shape == "aligned"]
+    listed = [
+        case
+        for case in cases(["mma"])
+        if case.math == "int8" and not case.batched and case.shape == "aligned"
+    ]
     found = {hashed(case, CHIPS["h200"]) for case in listed if case.layout in ("rc", "cr")}
     assert len(found) >= 3  # of two layouts, and with C
     assert REFUSED not in found

@@ -1,4 +1,6 @@
-"""How long a round of a loop takes beyond its instructions: registers of one bank, the warp's own pauses, loads ahead."""
+"""How long a round of a loop takes beyond its instructions: registers of one bank, the warp's own pauses,
+loads ahead.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from lapidist.static.rounds import SHARED_LATENCY, loads_ahead, operand_waits, p
 
 def fma(a: int, b: int, c: int, kept: str = "") -> Line:
     """FFMA of registers; `kept` names those with .reuse, as "a"."""
-    sources = ",".join(f"R{register}{'.reuse' * (name in kept)}" for name, register in zip("abc", (a, b, c), strict=True))
+    sources = ",".join(
+        f"R{register}{'.reuse' * (name in kept)}" for name, register in zip("abc", (a, b, c), strict=True)
+    )
     return sass_line({"opcode": "FFMA", "operands": f"R{c},{sources}"})
 
 
@@ -30,13 +34,22 @@ LOAD = sass_line({"opcode": "LDS.128", "operands": "R40,[R60]"})
 @pytest.mark.parametrize(
     ("loop", "waits"),
     [
-        ([fma(0, 1, 2)], 1),  # three reads, two of the even bank: each starts a cycle after the one before was served
+        (
+            [fma(0, 1, 2)],
+            1,
+        ),  # three reads, two of the even bank: each starts a cycle after the one before was served
         ([fma(0, 2, 4)], 2),  # all three of one bank
         ([fma(0, 2, 0)], 1),  # a register read twice is fetched once
         ([fma(0, 2, 4, kept="a")] * 2, 2),  # R0 stays in the cache: two reads of the bank
-        ([fma(0, 1, 2, kept="a"), fma(0, 3, 4, kept="a")], 0),  # R0 is cached: each fetches one of either bank
+        (
+            [fma(0, 1, 2, kept="a"), fma(0, 3, 4, kept="a")],
+            0,
+        ),  # R0 is cached: each fetches one of either bank
         ([fma(0, 1, 2, kept="a"), fma(0, 3, 5, kept="a")], 1),  # one even and three odd ones in two cycles
-        ([fma(0, 2, 4, kept="ab"), fma(0, 2, 6, kept="ab"), fma(0, 2, 8, kept="ab")], 0),  # only the sums are fetched
+        (
+            [fma(0, 2, 4, kept="ab"), fma(0, 2, 6, kept="ab"), fma(0, 2, 8, kept="ab")],
+            0,
+        ),  # only the sums are fetched
         ([fma(0, 2, 4, kept="ab"), LOAD], 1),  # a load empties the cache, but has a cycle of its own
         ([LOAD, LOAD], 0),
     ],
@@ -101,8 +114,8 @@ def test_a_file_that_is_no_cubin_says_nothing() -> None:
 
 
 def test_what_makes_rung_12_slow_is_in_its_registers() -> None:
-    """A H200's profiler saw dispatch stalls of 64, 69, 117, 67 and 46 cycles a round, and 155 in rung 9, on the instructions
-    behind which no other warp was chosen; this counts all."""
+    """A H200's profiler saw dispatch stalls of 64, 69, 117, 67 and 46 cycles a round, and 155 in rung 9, on
+    the instructions behind which no other warp was chosen; this counts all."""
     seen = {
         "transposed_a": 64,
         "warp_tile": 69,
@@ -116,8 +129,9 @@ def test_what_makes_rung_12_slow_is_in_its_registers() -> None:
 
 
 def test_no_round_of_sgemm_waits_for_registers_of_one_bank() -> None:
-    """Where its sums lie depends on code far from the loop: of every plan of ordinary products, with C and without, a warp's
-    round of 550 cycles loses a few at most. With half of the products 166 late, a whole one took a quarter longer."""
+    """Where its sums lie depends on code far from the loop: of every plan of ordinary products, with C and
+    without, a warp's round of 550 cycles loses a few at most. With half of the products 166 late, a whole one
+    took a quarter longer."""
     products = ordinary("float32")
     both = [each for product in products for each in (product, replace(product, c=product.d))]
     builds = [build for build in builds_of(plans_of(both, CHIPS["h200"])) if build.kernel == "sgemm"]

@@ -1,4 +1,6 @@
-"""The static analyser: loops found where they are, instructions put in their class, counts that follow from the source."""
+"""The static analyser: loops found where they are, instructions put in their class, counts that follow from
+the source.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def code(text: str) -> list[Line]:
         (". f ?4 >1 f ?1 x", {1, 2, 3, 4, 5}),  # two ways back are one loop
         ("f ?3 >0 x >4 f >4", {0, 1, 2}),  # what cannot be reached does not count
     ],
-)  # fmt: skip
+)
 def test_main_loop(text: str, loop: set[int] | None) -> None:
     assert main_loop(code(text)) == (None if loop is None else frozenset(loop))
 
@@ -128,7 +130,9 @@ def test_a_tensor_core_instruction_says_how_many_multiply_adds_it_does(opcode: s
 
 def test_sass_jumps() -> None:
     assert sass_line({"opcode": "BRA", "operands": "0x40"}) == Line("BRA", "branch", 0, 4, False)
-    assert sass_line({"opcode": "BRA", "operands": "0x40", "predicate": "@P0"}) == Line("BRA", "branch", 0, 4, True)
+    assert sass_line({"opcode": "BRA", "operands": "0x40", "predicate": "@P0"}) == Line(
+        "BRA", "branch", 0, 4, True
+    )
     assert sass_line({"opcode": "BRA", "operands": "P1,0x40"}) == Line("BRA", "branch", 0, 4, True)
     assert sass_line({"opcode": "BSSY", "operands": "B0,0x40"}) == Line("BSSY", "branch", 0, None, True)
     assert not sass_line({"opcode": "EXIT"}).falls
@@ -210,7 +214,9 @@ def from_ptx(name: str, dtype: str = "float32") -> analysis.Static:
         ("double_buffer", 8 * 64, 8 * 4),
     ],
 )
-def test_multiply_adds_and_shared_loads_follow_from_the_tile(count: object, name: str, fmas: int, loads: int | None) -> None:
+def test_multiply_adds_and_shared_loads_follow_from_the_tile(
+    count: object, name: str, fmas: int, loads: int | None
+) -> None:
     found = count(name)  # type: ignore[operator]
     assert found.looped
     assert found.ffma == fmas
@@ -268,14 +274,18 @@ def test_alignment_widens_the_loads() -> None:
 
 @pytest.mark.parametrize(("math", "depth"), [("float16", 16), ("tf32", 8), ("int8", 32)])
 def test_the_multistage_loop_multiplies_a_warp_tile(math: str, depth: int) -> None:
-    """64 x 64 sums of a warp, 128 bytes of k: 32 products of 16 x 8 for each depth, and a read of A and B each."""
+    """64 x 64 sums of a warp, 128 bytes of k: 32 products of 16 x 8 for each depth, and a read of A and B
+    each.
+    """
     row = kernel_named("mma_multistage")
     found = analyse(row, None, math, "sm_90a")
     bk = row.config_for(math).bk
     assert found.mix["mma"] == 32 * bk // depth
     if math == "float16":
         assert found.widths["ldsm"] == {16: (4 + 4) * bk // depth}
-    assert found.tensor_cycles == pytest.approx(64 * 64 * bk * 4 / products_per_cycle(device_of("sm_90a"), "mma", math))
+    assert found.tensor_cycles == pytest.approx(
+        64 * 64 * bk * 4 / products_per_cycle(device_of("sm_90a"), "mma", math)
+    )
     assert 0 < found.multiply_share < 1
 
 
@@ -288,11 +298,10 @@ def test_units_and_their_shares_are_told() -> None:
 
 def test_resources_are_what_ptxas_reports() -> None:
     log = (
-        "ptxas info    : Compiling entry function 'other' for 'sm_90a'\n"
-        "ptxas info    : Used 8 registers, 1 bytes smem\n"
-        "ptxas info    : Compiling entry function 'k' for 'sm_90a'\n"
-        "ptxas         .     24 bytes stack frame, 20 bytes spill stores, 12 bytes spill loads\n"
-        "ptxas info    : Used 96 registers, used 1 barriers, 24 bytes cumulative stack size, 8704 bytes smem\n"
+        "ptxas info    : Compiling entry function 'other' for 'sm_90a'\nptxas info    : Used 8 registers, 1"
+        " bytes smem\nptxas info    : Compiling entry function 'k' for 'sm_90a'\nptxas         .     24 bytes"
+        " stack frame, 20 bytes spill stores, 12 bytes spill loads\nptxas info    : Used 96 registers, used 1"
+        " barriers, 24 bytes cumulative stack size, 8704 bytes smem\n"
     )
     assert analysis.resources(Binary("k", "sm_90a", "", b"", log)) == (96, 8704, 32)
     assert analysis.resources(Binary("k", "sm_90a", "", b"", "")) == (0, 0, 0)
@@ -318,7 +327,9 @@ def test_the_description_says_everything() -> None:
     ):
         assert part in text
     assert "32 x 128 bit" in text
-    shares = [float(word[:-1]) for line in text.splitlines()[4:] for word in line.split()[-8:] if word.endswith("%")]
+    shares = [
+        float(word[:-1]) for line in text.splitlines()[4:] for word in line.split()[-8:] if word.endswith("%")
+    ]
     assert shares
     assert all(line == line.rstrip() for line in text.splitlines())
 
@@ -326,7 +337,9 @@ def test_the_description_says_everything() -> None:
 def test_a_kernel_without_a_loop_is_counted_whole() -> None:
     kernel = kernel_named("coalesced")
     lines = (Line("FFMA", "fma"), Line("NOP", "other"), Line("EXIT", "branch", falls=False))
-    found = analysis.count(kernel, kernel.config, "float32", "sm_90a", True, Binary("coalesced", "sm_90a", "", b"", ""), lines)
+    found = analysis.count(
+        kernel, kernel.config, "float32", "sm_90a", True, Binary("coalesced", "sm_90a", "", b"", ""), lines
+    )
     assert not found.looped
     assert found.mix == {"fma": 1, "branch": 1}
     assert "whole kernel" in found.describe()
@@ -341,7 +354,9 @@ def test_a_config_of_ones_own() -> None:
 
 
 def test_chips_that_cannot_run_it_are_refused() -> None:
-    with pytest.raises(RefusalError, match=r"architecture: tma_producer needs compute capability 9\.0; got 'sm_80'"):
+    with pytest.raises(
+        RefusalError, match=r"architecture: tma_producer needs compute capability 9\.0; got 'sm_80'"
+    ):
         analyse(kernel_named("tma_producer"), None, "float32", "sm_80")
 
 
@@ -354,5 +369,7 @@ def test_architectures_have_a_form(architecture: str) -> None:
 def test_types_are_named() -> None:
     with pytest.raises(ArgumentError, match=r"dtype: must be one of float16, bfloat16, .*tf32; got 'int4'"):
         sample_problem(kernel_named("coalesced"), "int4")
-    with pytest.raises(RefusalError, match=r"coalesced takes no int8 problem .*: it multiplies float16, float32, float64"):
+    with pytest.raises(
+        RefusalError, match=r"coalesced takes no int8 problem .*: it multiplies float16, float32, float64"
+    ):
         sample_problem(kernel_named("coalesced"), "int8")

@@ -1,4 +1,6 @@
-"""Contractions of two arrays as hypothesis draws them: any letters, orders, sizes and layouts, in small whole numbers."""
+"""Contractions of two arrays as hypothesis draws them: any letters, orders, sizes and layouts, in small whole
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def lying(draw: st.DrawFn, values: Array, steps_allowed: Sequence[int] = (1, 1, 
     """The same numbers, in any order in memory, with gaps and backwards."""
     order = draw(st.permutations(range(values.ndim)))
     steps = [draw(st.sampled_from(steps_allowed)) for _ in order]
-    base = np.full([values.shape[at] * abs(step) for at, step in zip(order, steps, strict=True)], -99, values.dtype)
+    base = np.full(
+        [values.shape[at] * abs(step) for at, step in zip(order, steps, strict=True)], -99, values.dtype
+    )
     view = base[(*(slice(None, None, step) for step in steps), ...)].transpose(np.argsort(order))
     view[...] = values
     return view
@@ -40,8 +44,14 @@ def cases(draw: st.DrawFn, backwards: bool = True) -> Case:
     allowed = (1, 1, 1, 2, -1) if backwards else (1, 1, 2)
     kinds = draw(st.lists(st.sampled_from(sorted(KINDS)), max_size=6))
     letters = dict(zip("pqxYbc", kinds, strict=False))
-    sizes = {letter: draw(st.integers(0, 5)) if draw(st.booleans()) else draw(st.integers(1, 3)) for letter in letters}
+    sizes = {
+        letter: draw(st.integers(0, 5)) if draw(st.booleans()) else draw(st.integers(1, 3))
+        for letter in letters
+    }
     terms = {which: [letter for letter, kind in letters.items() if which in KINDS[kind]] for which in "abo"}
     a, b, out = ("".join(draw(st.permutations(terms[which]))) for which in "abo")
-    arrays = [lying(draw, numbers(tuple(sizes[letter] for letter in term), at), allowed) for at, term in enumerate((a, b))]
+    arrays = [
+        lying(draw, numbers(tuple(sizes[letter] for letter in term), at), allowed)
+        for at, term in enumerate((a, b))
+    ]
     return Case(f"{a},{b}->{out}", arrays[0], arrays[1], tuple(sizes[letter] for letter in out))

@@ -1,4 +1,5 @@
-"""Which of NumPy's own tests of matmul fail with ours in its place, on purpose. A test that is listed and passes is an error.
+"""Which of NumPy's own tests of matmul fail with ours in its place, on purpose. A test that is listed and
+passes is an error.
 
 Each reason is a row of the table in docs/numerics.md.
 """
@@ -7,7 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-LISTED_FOR = ("2.4.6", "2.2.6")  # the versions of NumPy that the dev extra pins: their tests are the ones that are named here
+# the versions of NumPy that the dev extra pins: their tests are the ones that are named here
+LISTED_FOR = ("2.4.6", "2.2.6")
 
 
 class Difference(NamedTuple):

@@ -1,4 +1,6 @@
-"""For tests on a GPU: tensors of any type and layout, outputs that must be overwritten, one plan on streams and in graphs."""
+"""For tests on a GPU: tensors of any type and layout, outputs that must be overwritten, one plan on streams
+and in graphs.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,16 @@ def fresh(torch: Any, math: str, *shape: int) -> Any:
 
 def whole(torch: Any, math: str, *shape: int) -> Any:
     """Small whole numbers, whose products and sums are exact in every type."""
-    return torch.randint(0 if math == "uint8" else -4, 5, shape, device="cuda").to(getattr(torch, element_of(math).name))
+    return torch.randint(0 if math == "uint8" else -4, 5, shape, device="cuda").to(
+        getattr(torch, element_of(math).name)
+    )
 
 
 def poisoned(torch: Any, *shape: int, dtype: str = "float32") -> Any:
     """What must be overwritten: NaN, or a number that no product here gives."""
-    return torch.full(shape, float("nan") if TYPES[dtype].roundoff else 99.0, device="cuda").to(getattr(torch, dtype))
+    return torch.full(shape, float("nan") if TYPES[dtype].roundoff else 99.0, device="cuda").to(
+        getattr(torch, dtype)
+    )
 
 
 def rows_on_16_bytes(matrix: Any) -> Any:
@@ -41,7 +47,9 @@ def rows_on_16_bytes(matrix: Any) -> Any:
 
 
 def laid_out(matrix: Any, layout: str) -> Any:
-    """The same matrices, "row" by row, "col" by column, "strided" in both dimensions, or "offset" in larger ones."""
+    """The same matrices, "row" by row, "col" by column, "strided" in both dimensions, or "offset" in larger
+    ones.
+    """
     if layout == "col":
         return matrix.transpose(-1, -2).contiguous().transpose(-1, -2)
     rows, cols = matrix.shape[-2:]
@@ -55,7 +63,9 @@ def laid_out(matrix: Any, layout: str) -> Any:
     return spread
 
 
-def check_on_streams_and_in_graphs(torch: Any, plan: Gemm, inputs: list[tuple[Any, Any]], outs: list[Any], times: int) -> None:
+def check_on_streams_and_in_graphs(
+    torch: Any, plan: Gemm, inputs: list[tuple[Any, Any]], outs: list[Any], times: int
+) -> None:
     """The same bits from many launches, a stream for each pair of inputs, all at once; and from a graph."""
     streams = [torch.cuda.Stream() for _ in inputs]
     torch.cuda.synchronize()

@@ -20,7 +20,9 @@ PAIRS = (
 )
 
 
-def factors(rng: np.random.Generator, form: str, lines: int, k: int, of_b: bool = False, whole: bool = False) -> Any:
+def factors(
+    rng: np.random.Generator, form: str, lines: int, k: int, of_b: bool = False, whole: bool = False
+) -> Any:
     """Between 1/4 and 4: powers of two, or anything."""
     blocks = -(-k // 128)
     shapes = {"number": (), "one": (1,), "line": (lines,), "lines": (lines, 1), "strips": (lines, blocks)}

@@ -1,4 +1,6 @@
-"""Random schedules, drawn with any function that picks an int between two bounds: hypothesis for proofs, a generator for bulk."""
+"""Random schedules, drawn with any function that picks an int between two bounds: hypothesis for proofs, a
+generator for bulk.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,16 @@ from collections.abc import Callable
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from lapidist.schedule import CostModel, Raster, Schedule, TileGrid, WorkUnit, data_parallel, split_k, stream_k
+from lapidist.schedule import (
+    CostModel,
+    Raster,
+    Schedule,
+    TileGrid,
+    WorkUnit,
+    data_parallel,
+    split_k,
+    stream_k,
+)
 
 Pick = Callable[[int, int], int]
 REDUCTIONS = ("turnstile", "atomic", "separate")

@@ -13,7 +13,8 @@ from lapidist.machine import Report, run_ptx
 SOURCES = Path(__file__).parent / "sources"
 HEADER = ".version 9.0\n.target sm_90a\n.address_size 64\n"
 REGISTERS = """
-    .reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<40>; .reg .f32 %f<40>; .reg .b64 %rd<20>; .reg .f64 %fd<20>;
+    .reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<40>; .reg .f32 %f<40>; .reg .b64 %rd<20>; .reg .f64
+    %fd<20>;
     .reg .b64 %in, %out; .reg .b32 %t;
     ld.param.u64 %in, [in]; ld.param.u64 %out, [out]; mov.u32 %t, %tid.x;
 """
@@ -21,13 +22,27 @@ REGISTERS = """
 
 def kernel(body: str, declarations: str = "") -> str:
     """A module with one kernel `k(in, out)`; %t is the thread, %in and %out the pointers."""
-    return f"{HEADER}{declarations}\n.visible .entry k(.param .u64 in, .param .u64 out)\n{{{REGISTERS}\n{body}\nret;\n}}\n"
+    return (
+        f"{HEADER}{declarations}\n.visible .entry k(.param .u64 in, .param .u64"
+        f" out)\n{{{REGISTERS}\n{body}\nret;\n}}\n"
+    )
 
 
-def lanes(body: str, sources: list[np.ndarray], result: str, threads: int = 32, **options: object) -> np.ndarray:
+def lanes(
+    body: str, sources: list[np.ndarray], result: str, threads: int = 32, **options: object
+) -> np.ndarray:
     """Run `body` with register a0, a1, ... = element t of each source; it leaves its result in register d."""
     loads, declared = [], []
-    kinds = {"u4": "b32", "i4": "b32", "f4": "f32", "u8": "b64", "i8": "b64", "f8": "f64", "u2": "b16", "f2": "b16"}
+    kinds = {
+        "u4": "b32",
+        "i4": "b32",
+        "f4": "f32",
+        "u8": "b64",
+        "i8": "b64",
+        "f8": "f64",
+        "u2": "b16",
+        "f2": "b16",
+    }
     stacked = (
         np.concatenate([np.ascontiguousarray(source).view(np.uint8).reshape(-1) for source in sources])
         if sources
@@ -48,7 +63,13 @@ def lanes(body: str, sources: list[np.ndarray], result: str, threads: int = 32, 
 
 
 def run_body(
-    body: str, source: np.ndarray, out: np.ndarray, grid: int = 1, threads: int = 32, declarations: str = "", **options: object
+    body: str,
+    source: np.ndarray,
+    out: np.ndarray,
+    grid: int = 1,
+    threads: int = 32,
+    declarations: str = "",
+    **options: object,
 ) -> Report:
     text = kernel(body, declarations)
     return run_ptx(text, "k", (grid, 1, 1), (threads, 1, 1), {"in": source, "out": out}, **options)  # type: ignore[arg-type]

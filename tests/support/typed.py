@@ -17,7 +17,9 @@ TYPED_IDS = [f"{kernel.name}-{math}" for kernel, math in TYPED]
 
 
 def takes(kernel: Kernel, m: int, n: int, k: int) -> bool:
-    """Whether a kernel can be given the product: B by columns cannot be told from B by rows where it has one of either."""
+    """Whether a kernel can be given the product: B by columns cannot be told from B by rows where it has one
+    of either.
+    """
     return kernel.signature is not LADDER_B_ROWS or min(k, n) > 1
 
 
@@ -68,7 +70,9 @@ def rows_on_16_bytes(array: Array) -> Array:
 
 
 def laid_for(kernel: Kernel, a: Array, b: Array) -> tuple[Array, Array]:
-    """The same numbers as the kernel takes them: Hopper's rungs with lines on 16 bytes, along k in all but 16-bit types."""
+    """The same numbers as the kernel takes them: Hopper's rungs with lines on 16 bytes, along k in all but
+    16-bit types.
+    """
     hopper = kernel.unit == "wgmma" and kernel.kind == "rung"
     if hopper and b.itemsize != 2:
         return rows_on_16_bytes(a), rows_on_16_bytes(b.T).T

@@ -27,12 +27,16 @@ def lying(values: Array, layout: str, gap: int = 0) -> Array:
     return found if layout == "row" else found.swapaxes(-1, -2)
 
 
-def multiply(a: Array, b: Array, c: Array | None = None, *, kernel: str, beta: float = 0.0, **more: Any) -> Array:
+def multiply(
+    a: Array, b: Array, c: Array | None = None, *, kernel: str, beta: float = 0.0, **more: Any
+) -> Array:
     result: Array = lapidist.gemm(a, b, c, alpha=2.0, beta=beta, kernel=kernel, device="machine", **more)
     return result
 
 
-def check(d: Array, a: Array, b: Array, c: Array | None = None, beta: float = 0.0, alpha: float = 2.0) -> None:
+def check(
+    d: Array, a: Array, b: Array, c: Array | None = None, beta: float = 0.0, alpha: float = 2.0
+) -> None:
     exact = alpha * (a.astype("f8") @ b.astype("f8")) + (0.0 if c is None else beta * c.astype("f8"))
     np.testing.assert_allclose(d.astype("f8"), exact, rtol=2**-7 if d.dtype.itemsize == 2 else 0)
 

@@ -13,7 +13,8 @@ Array = np.ndarray[Any, Any]
 
 
 FLOAT, DOUBLE = np.dtype("float32"), np.dtype("float64")
-Factors = tuple[Array | None, Array | None]  # (rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)
+# (rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)
+Factors = tuple[Array | None, Array | None]
 
 
 def multiply(
@@ -27,14 +28,22 @@ def multiply(
     precision: str,
     factors: Factors | None = None,
 ) -> None:
-    """out = alpha a b + beta c. Small floats are summed in float; beta = 0 never reads c; alpha = 0 never reads a and b."""
+    """out = alpha a b + beta c. Small floats are summed in float; beta = 0 never reads c; alpha = 0 never
+    reads a and b.
+    """
     if accumulator == "int32" and a.dtype.itemsize == 1:
         multiply_integers(a, b, c, out, int(alpha), int(beta))
         return
     working = np.dtype("float32" if accumulator == "float16" else accumulator)
     if alpha == 0 or a.shape[-1] == 0:
         result = np.zeros(out.shape, working)
-    elif alpha == 1 and beta == 0 and a.dtype == out.dtype == working and precision != TF32 and out.flags.c_contiguous:
+    elif (
+        alpha == 1
+        and beta == 0
+        and a.dtype == out.dtype == working
+        and precision != TF32
+        and out.flags.c_contiguous
+    ):
         np.matmul(a, b, out=out)
         return
     else:
@@ -57,7 +66,9 @@ LEAST, MOST = 1e-30, 1e30  # of alpha and beta that surely are what they are in 
 
 
 def product_at_once(a: Array, b: Array, out: Any) -> Any:
-    """numpy.matmul, where there is nothing to add to it. None: the long way, which has words for what is wrong, must look."""
+    """numpy.matmul, where there is nothing to add to it. None: the long way, which has words for what is
+    wrong, must look.
+    """
     dtype = a.dtype
     if dtype is not b.dtype or not (dtype is FLOAT or dtype is DOUBLE):
         return None
@@ -77,14 +88,18 @@ def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...])
     if not (a.size and LEAST < abs(alpha) < MOST and (beta == 0 or LEAST < abs(beta) < MOST)):
         return None  # what is zero, or rounds to it, does not read its operands; what is too large is refused
     dtype, scale, share = a.dtype, float(alpha), float(beta)
-    if out is not None and (type(out) is not np.ndarray or any(np.may_share_memory(out, each) for each in (a, b))):
+    if out is not None and (
+        type(out) is not np.ndarray or any(np.may_share_memory(out, each) for each in (a, b))
+    ):
         return None
     left, right = a.T if trans_a else a, b.T if trans_b else b
     if scale == 1 and share == 0:
         return product_at_once(left, right, out)
     if share and not (type(c) is np.ndarray and c.dtype is dtype and c.shape == (len(left), right.shape[1])):
         return None
-    if out is not None and not (out.flags.carray and out.dtype is dtype and out.shape == (len(left), right.shape[1])):
+    if out is not None and not (
+        out.flags.carray and out.dtype is dtype and out.shape == (len(left), right.shape[1])
+    ):
         return None
     if share and out is not None and c is not out and np.may_share_memory(c, out):
         return None
@@ -121,11 +136,15 @@ def scaled_product(a: Array, b: Array, of_a: Array | None, of_b: Array | None) -
 
 
 def multiply_integers(a: Array, b: Array, c: Array | None, out: Array, alpha: int, beta: int) -> None:
-    """Every step modulo 2^32, as the kernels do it. BLAS has no integers: float64 holds sums of up to 2^37 products exactly."""
+    """Every step modulo 2^32, as the kernels do it. BLAS has no integers: float64 holds sums of up to 2^37
+    products exactly.
+    """
     if alpha == 0 or a.shape[-1] == 0:
         result = np.zeros(out.shape, np.int64)
     else:
-        result = alpha * np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(np.int32).astype(np.int64)
+        result = alpha * np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(np.int64).astype(
+            np.int32
+        ).astype(np.int64)
     if beta != 0 and c is not None:
         result = result + beta * c.astype(np.int64)
     out[...] = within_bounds(result.astype(np.int32), out.dtype.name)

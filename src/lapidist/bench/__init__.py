@@ -1,1 +1,3 @@
-"""The bench: one protocol, measured beside the vendor's library, and the program that writes every published number."""
+"""The bench: one protocol, measured beside the vendor's library, and the program that writes every published
+number.
+"""

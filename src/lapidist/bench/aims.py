@@ -1,4 +1,6 @@
-"""What the kernels on wgmma were meant to reach on an H200, beside what the newest Records say: met or missed."""
+"""What the kernels on wgmma were meant to reach on an H200, beside what the newest Records say: met or
+missed.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from lapidist.bench.views import in_math, shape_of, squares
 from lapidist.dtypes import FP8, short_name
 
 MAIN = 8192
-OF_SQUARES = {"bfloat16": 1.05, "float16": 1.05, "tf32": 1.10, FP8[0]: 1.10, "int8": 1.5}  # times cuBLAS at 8192^3, sustained
+# times cuBLAS at 8192^3, sustained
+OF_SQUARES = {"bfloat16": 1.05, "float16": 1.05, "tf32": 1.10, FP8[0]: 1.10, "int8": 1.5}
 NO_SQUARE_UNDER, FROM = 0.97, 2048
 OF_WEIGHTS = 4.2  # TB/s
 RAGGED = "bfloat16", "float16"
@@ -24,7 +27,9 @@ OF_RAGGED, NO_RAGGED_UNDER, OF_LARGE_RAGGED = 2.5, 0.95, 4.0
 
 
 class Aim(NamedTuple):
-    """`worst`: where, if it is a least of several. `again`: what the kernel that was chosen reached under its own name."""
+    """`worst`: where, if it is a least of several. `again`: what the kernel that was chosen reached under its
+    own name.
+    """
 
     words: str
     wanted: float
@@ -36,7 +41,14 @@ class Aim(NamedTuple):
     @property
     def cells(self) -> list[str]:
         again = "" if self.again is None else f"{self.again:.3f}{self.unit}"
-        return [self.words, f"{self.wanted:g}{self.unit}", f"{self.reached:.3f}{self.unit}", again, self.verdict, self.worst]
+        return [
+            self.words,
+            f"{self.wanted:g}{self.unit}",
+            f"{self.reached:.3f}{self.unit}",
+            again,
+            self.verdict,
+            self.worst,
+        ]
 
     @property
     def verdict(self) -> str:
@@ -53,8 +65,9 @@ def aims_section(records: Sequence[Record], runs: Sequence[Run]) -> list[str]:
         return []
     heads = ["aim", "wanted", "reached", "again", "", "worst at"]
     words = (
-        "The planner's choice, sustained, beside cuBLAS in the same run; again: the kernel that it chose, under its own name, so "
-        "what another turn of the same launch gave. What limits where an aim is missed: docs/ladder.md."
+        "The planner's choice, sustained, beside cuBLAS in the same run; again: the kernel that it chose,"
+        " under its own name, so what another turn of the same launch gave. What limits where an aim is"
+        " missed: docs/ladder.md."
     )
     lines = [row_of(heads), rule(heads), *(row_of(aim.cells) for aim in found)]
     return [f"## Aims on Hopper\n\n{words}\n\n" + "\n".join(lines) + "\n"]
@@ -72,24 +85,45 @@ def of_squares(records: Sequence[Record], others: Sequence[Record]) -> Iterator[
             if large:
                 least = min(large, key=lambda record: record.ratio or 0.0)
                 title = f"no square from {FROM} up, {short_name(kind)}"
-                yield Aim(title, NO_SQUARE_UNDER, least.ratio or 0.0, "x", f"{least.m}^3", same_launch(least, others))
+                yield Aim(
+                    title,
+                    NO_SQUARE_UNDER,
+                    least.ratio or 0.0,
+                    "x",
+                    f"{least.m}^3",
+                    same_launch(least, others),
+                )
 
 
 def same_launch(chosen: Record, others: Sequence[Record]) -> float | None:
     def problem(record: Record) -> tuple[object, ...]:
         return shape_of(record), record.dtype, record.layout
 
-    same = (each for each in others if problem(each) == problem(chosen) and f"{each.kernel}: {each.config}" == chosen.config)
+    same = (
+        each
+        for each in others
+        if problem(each) == problem(chosen) and f"{each.kernel}: {each.config}" == chosen.config
+    )
     return next((each.ratio for each in same), None)
 
 
 def of_decode(records: Sequence[Record]) -> Iterator[Aim]:
     """Weights that are read, of a transformer's layers with few rows."""
-    rows = [r for r in records if shape_of(r) in LISTS["layers"] and r.m <= DECODE and r.layout == "rcr" and r.seconds]
+    rows = [
+        r
+        for r in records
+        if shape_of(r) in LISTS["layers"] and r.m <= DECODE and r.layout == "rcr" and r.seconds
+    ]
     for kind in dict.fromkeys(record.dtype for record in rows):
         least = min(in_math(rows, kind), key=weights_read)
         where = f"{least.m} rows, {least.n} x {least.k}"
-        yield Aim(f"weights, up to {DECODE} rows, {short_name(kind)}", OF_WEIGHTS, weights_read(least), " TB/s", where)
+        yield Aim(
+            f"weights, up to {DECODE} rows, {short_name(kind)}",
+            OF_WEIGHTS,
+            weights_read(least),
+            " TB/s",
+            where,
+        )
 
 
 def of_ragged(runs: Sequence[Run]) -> Iterator[Aim]:
@@ -98,12 +132,16 @@ def of_ragged(runs: Sequence[Run]) -> Iterator[Aim]:
         mode = next(iter(found.get(kind, ())), None)
         if mode is not None:
             turns = "" if MODES[mode] == "sustained" else f", {MODES[mode]} turns"
-            yield from of_corpus(f"{short_name(kind)}{turns}", by_shape([record for record, _ in found[kind][mode]]))
+            yield from of_corpus(
+                f"{short_name(kind)}{turns}", by_shape([record for record, _ in found[kind][mode]])
+            )
 
 
 def of_corpus(what: str, groups: Group) -> Iterator[Aim]:
     large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
-    by_shapes = {shape: gain for shape, rows in groups.items() for gain in gains({shape: rows}, LIBRARY, "cublas")}
+    by_shapes = {
+        shape: gain for shape, rows in groups.items() for gain in gains({shape: rows}, LIBRARY, "cublas")
+    }
     of_large = gains(large, LIBRARY, "cublas")
     if by_shapes:
         title = f"{len(by_shapes)} ragged products, {what}, geometric mean"
@@ -111,4 +149,6 @@ def of_corpus(what: str, groups: Group) -> Iterator[Aim]:
         yield Aim(title, OF_RAGGED, geomean(list(by_shapes.values())), "x")
         yield Aim("the least of them", NO_RAGGED_UNDER, by_shapes[worst], "x", shape_words(*worst))
     if of_large:
-        yield Aim(f"those with every side over {LARGE}, geometric mean", OF_LARGE_RAGGED, geomean(of_large), "x")
+        yield Aim(
+            f"those with every side over {LARGE}, geometric mean", OF_LARGE_RAGGED, geomean(of_large), "x"
+        )

@@ -17,8 +17,8 @@ from lapidist.planning.warm import LAYERS
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One product: C[m, n] = A[m, k] B[k, n], alpha 1, beta 0; C by rows. `math` is a type, or tf32; `layout`: whether A and
-    B lie by r(ows) or c(olumns)."""
+    """One product: C[m, n] = A[m, k] B[k, n], alpha 1, beta 0; C by rows. `math` is a type, or tf32;
+    `layout`: whether A and B lie by r(ows) or c(olumns)."""
 
     m: int
     n: int
@@ -106,7 +106,9 @@ def shape_words(m: int, n: int, k: int) -> str:
 
 
 def case_of(m: int, n: int, k: int, dtype: str, argument: str) -> Case:
-    """A Case whose values were checked; `argument` is what the message calls them. `dtype` as the command line spells it."""
+    """A Case whose values were checked; `argument` is what the message calls them. `dtype` as the command
+    line spells it.
+    """
     math = math_named(dtype)
     for name, extent in (("m", m), ("n", n), ("k", k)):
         if not isinstance(extent, int) or isinstance(extent, bool) or not 1 <= extent < 2**31:
@@ -121,12 +123,16 @@ def parse_mnk(text: str, dtype: str) -> Case:
     try:
         m, n, k = (int(part) for part in parts)
     except ValueError:
-        raise ArgumentError(f"--mnk: must be three whole numbers M,N,K; got {text!r}. Write for example 4096,4096,1024") from None
+        raise ArgumentError(
+            f"--mnk: must be three whole numbers M,N,K; got {text!r}. Write for example 4096,4096,1024"
+        ) from None
     return case_of(m, n, k, dtype, "--mnk")
 
 
 def corpus(count: int, seed: int, math_name: str, skipped: int = 0) -> list[Case]:
-    """m, n and k each log-uniform, ragged as they fall; the first of those that the seed gives, after `skipped`."""
+    """m, n and k each log-uniform, ragged as they fall; the first of those that the seed gives, after
+    `skipped`.
+    """
     draw = random.Random(seed)
 
     def extent() -> int:
@@ -137,7 +143,9 @@ def corpus(count: int, seed: int, math_name: str, skipped: int = 0) -> list[Case
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Of long lists: so many cases, after those skipped, so that several GPUs share a list; the seed is of the corpus."""
+    """Of long lists: so many cases, after those skipped, so that several GPUs share a list; the seed is of
+    the corpus.
+    """
 
     count: int | None = None
     skip: int = 0
@@ -162,7 +170,9 @@ def named(names: Iterable[str], dtype: str, part: Part = WHOLE) -> list[Case]:
         elif name in LISTS:
             cases += [Case(m, n, k, math_named(dtype), LAYOUTS.get(name, "rr")) for m, n, k in LISTS[name]]
         else:
-            raise ArgumentError(f"LISTS: must be among {', '.join((*LISTS, CORPUS))}; got {name!r}. Or give --mnk or --file")
+            raise ArgumentError(
+                f"LISTS: must be among {', '.join((*LISTS, CORPUS))}; got {name!r}. Or give --mnk or --file"
+            )
     return cases[part.skip :][: part.count]
 
 
@@ -171,9 +181,14 @@ def read_cases(path: Path, dtype: str) -> list[Case]:
     try:
         entries = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError) as error:
-        raise ArgumentError(f"--file: must be a readable JSON file; {str(path)!r} is not ({error}). Correct it") from error
+        raise ArgumentError(
+            f"--file: must be a readable JSON file; {str(path)!r} is not ({error}). Correct it"
+        ) from error
     if not isinstance(entries, list) or not entries:
-        raise ArgumentError(f"--file: must hold a list of at least one case; got {type(entries).__name__}. Write [[m, n, k], …]")
+        raise ArgumentError(
+            f"--file: must hold a list of at least one case; got {type(entries).__name__}. Write [[m, n,"
+            " k], …]"
+        )
     return [_case_of_entry(entry, dtype) for entry in entries]
 
 
@@ -183,4 +198,7 @@ def _case_of_entry(entry: object, dtype: str) -> Case:
     if isinstance(entry, list) and len(entry) == 3:
         m, n, k = entry
         return case_of(m, n, k, dtype, "--file")
-    raise ArgumentError(f'--file: a case must be [m, n, k] or {{"m": …, "n": …, "k": …}}; got {reprlib.repr(entry)}. Correct it')
+    raise ArgumentError(
+        f'--file: a case must be [m, n, k] or {{"m": …, "n": …, "k": …}}; got {reprlib.repr(entry)}.'
+        " Correct it"
+    )

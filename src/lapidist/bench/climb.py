@@ -51,7 +51,8 @@ class Work:
 Step = Callable[[str], None]  # told what was done
 KEEP_SECONDS = 5.0  # the file is written anew each time
 LINE_SECONDS = 10.0  # where no bar can be drawn, at most so often a line
-Keep = Callable[[Conditions, Sequence[Record]], None]  # told what there is so far: a run may be stopped half way
+# told what there is so far: a run may be stopped half way
+Keep = Callable[[Conditions, Sequence[Record]], None]
 
 
 def now_and_then(keep: Keep) -> Keep:
@@ -104,8 +105,8 @@ def lines_of_progress(total: int, title: str, start: float) -> Step:
 def on_gpu(
     works: Sequence[Work], ordinal: int, mode: str, rounds: int | None, keep: Keep, drawn: str = ""
 ) -> tuple[Conditions, list[Record]]:
-    """Every case with its contenders, cuBLAS beside them in the same process. `keep` sees now and then what there is;
-    `drawn` tells where the cases are from."""
+    """Every case with its contenders, cuBLAS beside them in the same process. `keep` sees now and then what
+    there is; `drawn` tells where the cases are from."""
     from lapidist.bench.conditions import gather
     from lapidist.bench.measure import PROTOCOLS, Stage, steps
     from lapidist.bench.peers import Padded, find_peers
@@ -123,7 +124,14 @@ def on_gpu(
         conditions = gather(stage.device, stage.device.name, protocol.mode, f"{drawn}{protocol}", **details)
         by_hand = {math: (Padded(stage.framework, math),) for math in maths}
         entered = [
-            (work.case, (*peers[work.case.math][0], *(by_hand[work.case.math] if work.padded else ()), *work.contenders))
+            (
+                work.case,
+                (
+                    *peers[work.case.math][0],
+                    *(by_hand[work.case.math] if work.padded else ()),
+                    *work.contenders,
+                ),
+            )
             for work in works
         ]
         compile_first(works, stage.device)
@@ -138,31 +146,44 @@ def on_gpu(
 
 
 def compile_first(works: Sequence[Work], device: Device) -> None:
-    """All that will run, many at once: what is measured is not the compiler. Errors are told where they are met again."""
+    """All that will run, many at once: what is measured is not the compiler. Errors are told where they are
+    met again.
+    """
     plans = []
     for work in works:
         for contender in work.contenders:
             with suppress(LapidistError):
-                plans += [contender.planned(work.case, device)] if isinstance(contender, KernelContender) else []
+                plans += (
+                    [contender.planned(work.case, device)] if isinstance(contender, KernelContender) else []
+                )
     build_all(builds_of(plans))
 
 
 def seen_between(before: Any, after: Any) -> dict[str, Any]:
     """Two looks at the chip, for the conditions."""
-    return {name: {each: getattr(seen, each) for each in seen.__slots__} for name, seen in (("before", before), ("after", after))}
+    return {
+        name: {each: getattr(seen, each) for each in seen.__slots__}
+        for name, seen in (("before", before), ("after", after))
+    }
 
 
 # ---- without one ----
 
 
 def in_machine(works: Sequence[Work], rounds: int = 1) -> tuple[Conditions, list[Record]]:
-    """The same kernels in the PTX machine: are they right, and what do they do; its wall time says nothing about a chip.
+    """The same kernels in the PTX machine: are they right, and what do they do; its wall time says nothing
+    about a chip.
 
     The first of `rounds` includes the translation to Python.
     """
     from lapidist.bench.conditions import gather
 
-    conditions = gather(chip(MACHINE_CHIP), "machine", "machine", f"{rounds} run{'s' if rounds > 1 else ''} in the PTX machine")
+    conditions = gather(
+        chip(MACHINE_CHIP),
+        "machine",
+        "machine",
+        f"{rounds} run{'s' if rounds > 1 else ''} in the PTX machine",
+    )
     return conditions, _without_gpu(works, partial(run_in_machine, rounds=rounds), "machine")
 
 
@@ -171,9 +192,15 @@ def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
     from lapidist import api, machine
 
     a = random_matrix(case.m, case.k, case.dtype)
-    b = random_matrix(case.n, case.k, case.dtype).T if contender.columns else random_matrix(case.k, case.n, case.dtype)
+    b = (
+        random_matrix(case.n, case.k, case.dtype).T
+        if contender.columns
+        else random_matrix(case.k, case.n, case.dtype)
+    )
     c = poisoned_matrix(case.m, case.n, case.out_dtype)
-    plan = api.plan(a, b, out=c, kernel=_kernel_name(contender), device="machine", precision=case.precision).plan
+    plan = api.plan(
+        a, b, out=c, kernel=_kernel_name(contender), device="machine", precision=case.precision
+    ).plan
     assert plan is not None
     facts = facts_of(plan, plan.device, chosen=_kernel_name(contender) is None, disassembled=False)
     launch = plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(c, "out"), 1.0, 0.0)
@@ -181,8 +208,16 @@ def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
     report, times = reports[-1], sorted(report.seconds for report in reports)
     seconds = times[len(times) // 2]
     verdict = judge(c, a, b, precision=case.precision, unit=facts.unit)
-    row = replace(blank(case, contender, "machine", "machine", facts), **_counts_of(report), note=_bound_of(report, plan, case))
-    error = None if verdict.ok else f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound"
+    row = replace(
+        blank(case, contender, "machine", "machine", facts),
+        **_counts_of(report),
+        note=_bound_of(report, plan, case),
+    )
+    error = (
+        None
+        if verdict.ok
+        else f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound"
+    )
     worst = verdict.worst if math.isfinite(verdict.worst) else None
     row = replace(row, seconds=seconds, seconds_min=times[0], seconds_max=times[-1], replays=rounds)
     return replace(row, tflops=case.flops / seconds / 1e12, worst=worst, ok=verdict.ok, error=error)
@@ -224,7 +259,9 @@ def _counts_of(report: Any) -> dict[str, Any]:
 
 
 def _bound_of(report: Any, plan: Plan, case: Case) -> str | None:
-    """What would bound this kernel on the chip that the machine plays, at this size, and what to do about it."""
+    """What would bound this kernel on the chip that the machine plays, at this size, and what to do about
+    it.
+    """
     from lapidist.machine.study.explain import explain
     from lapidist.machine.study.resources import residence_of
 
@@ -232,7 +269,9 @@ def _bound_of(report: Any, plan: Plan, case: Case) -> str | None:
         return None
     device = chip(MACHINE_CHIP)
     residence, unit = residence_of(plan, (plan.problem.m, plan.problem.n), device), plan.kernel.unit
-    answer = explain(report.counts, device, residence=residence, compulsory_bytes=case.set_bytes, math=case.math, unit=unit)
+    answer = explain(
+        report.counts, device, residence=residence, compulsory_bytes=case.set_bytes, math=case.math, unit=unit
+    )
     return f"{answer.bound.name}; next: {answer.advice}"
 
 

@@ -1,4 +1,6 @@
-"""What held while a run was measured: versions, chip, and the clocks, power and temperature that were seen. Nothing is set."""
+"""What held while a run was measured: versions, chip, and the clocks, power and temperature that were seen.
+Nothing is set.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Seen:
 
 
 class Gauge:
-    """Reads the sensors of one GPU: by NVML where pynvml is installed (under a millisecond), else by nvidia-smi."""
+    """Reads the sensors of one GPU: by NVML where pynvml is installed (under a millisecond), else by
+    nvidia-smi.
+    """
 
     def __init__(self, ordinal: int) -> None:
         self.ordinal = ordinal
@@ -85,7 +89,12 @@ def pci_bus(ordinal: int) -> str:
 
 def smi(ordinal: int) -> Seen:
     try:
-        query = ["nvidia-smi", f"--id={pci_bus(ordinal)}", f"--query-gpu={','.join(SMI_FIELDS)}", "--format=csv,noheader,nounits"]
+        query = [
+            "nvidia-smi",
+            f"--id={pci_bus(ordinal)}",
+            f"--query-gpu={','.join(SMI_FIELDS)}",
+            "--format=csv,noheader,nounits",
+        ]
         answer = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
         clock, power, temperature = (float(part) for part in answer.strip().split(","))
     except (OSError, subprocess.SubprocessError, ValueError, LapidistError):
@@ -104,21 +113,27 @@ def version_of(package: str) -> str | None:
 
 
 def command_line(arguments: list[str]) -> str:
-    """What was asked for; of paths only the last part, since where a computer keeps its files says nothing."""
+    """What was asked for; of paths only the last part, since where a computer keeps its files says
+    nothing.
+    """
     return " ".join(["lapidist", *(Path(one).name if one.startswith("/") else one for one in arguments)])
 
 
 @lru_cache(maxsize=1)
 def commit() -> str | None:
-    """The commit of a source checkout, with + when its sources were changed since. A copy without git is told by
-    LAPIDIST_COMMIT."""
+    """The commit of a source checkout, with + when its sources were changed since. A copy without git is told
+    by LAPIDIST_COMMIT."""
     if os.environ.get("LAPIDIST_COMMIT"):
         return os.environ["LAPIDIST_COMMIT"]
     here = Path(lapidist.__file__).resolve().parent
     git = ["git", "-C", str(here)]
     try:
-        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10, check=True)
-        changed = subprocess.run([*git, "status", "--porcelain", "."], capture_output=True, text=True, timeout=10, check=True)
+        head = subprocess.run(
+            [*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, timeout=10, check=True
+        )
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "."], capture_output=True, text=True, timeout=10, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
@@ -138,7 +153,9 @@ def driver_versions() -> tuple[str | None, str | None]:
 
     release = None
     with suppress(OSError, IndexError):
-        release = Path("/proc/driver/nvidia/version").read_text().split("Kernel Module")[1].split("  ")[1].strip()
+        release = (
+            Path("/proc/driver/nvidia/version").read_text().split("Kernel Module")[1].split("  ")[1].strip()
+        )
     with suppress(LapidistError):
         number = check(load_driver().cuDriverGetVersion(), "cuDriverGetVersion")
         return release or smi_release(), f"{number // 1000}.{number % 1000 // 10}"
@@ -168,7 +185,8 @@ def gather(device: Device, place: str, mode: str, protocol: str, **more: Any) ->
         "dram_gbps": device.dram_gbps,
         "limit_tflops": {math: device.limit_tflops(math) for math in MATHS},
         "unit_tflops": {
-            unit: {math: limit for math in MATHS if (limit := device.unit_limit(unit, math))} for unit in device.units
+            unit: {math: limit for math in MATHS if (limit := device.unit_limit(unit, math))}
+            for unit in device.units
         },
     }
     return Conditions(

@@ -1,4 +1,6 @@
-"""Who is measured: our kernels, each a name and `prepare`, as the peers have it; and what the compiler made of them."""
+"""Who is measured: our kernels, each a name and `prepare`, as the peers have it; and what the compiler made
+of them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Call = Callable[[int], object]
 
 
 class Contender(Protocol):
-    """`prepare` takes lists of arrays, one of each for an input set, and returns what starts the case on set i."""
+    """`prepare` takes lists of arrays, one of each for an input set, and returns what starts the case on set
+    i.
+    """
 
     @property
     def name(self) -> str: ...
@@ -95,22 +99,30 @@ class KernelContender:
 
     def facts(self, device: Device) -> Facts:
         chosen = self.kernel is None
-        return facts_of(self.plan, device, chosen=chosen, disassembled=self.disassembled) if self.plan else Facts()
+        return (
+            facts_of(self.plan, device, chosen=chosen, disassembled=self.disassembled)
+            if self.plan
+            else Facts()
+        )
 
 
 def b_by_columns(kernel: Kernel | None, math: str) -> bool:
-    """Whether B lies column by column: where a kernel takes nothing else, and of the 8-bit types, as the vendor's library has
-    it, where it is taken."""
+    """Whether B lies column by column: where a kernel takes nothing else, and of the 8-bit types, as the
+    vendor's library has it, where it is taken."""
     bytewise = size_of(element_of(math).name) == 1
     if kernel is None or math not in kernel.types.maths:
         return bytewise
-    by_rows, by_columns = (kernel.signature.refuse(problem_of(Case(128, 128, 128, math), columns)) for columns in (False, True))
+    by_rows, by_columns = (
+        kernel.signature.refuse(problem_of(Case(128, 128, 128, math), columns)) for columns in (False, True)
+    )
     return by_rows is not None or (bytewise and by_columns is None)
 
 
 def problem_of(case: Case, columns: bool) -> Problem:
     """The problem of a case without its arrays: aligned, dense."""
-    return dense_problem(case.m, case.n, case.k, case.math, case.layout[0] + ("c" if columns else case.layout[1]))
+    return dense_problem(
+        case.m, case.n, case.k, case.math, case.layout[0] + ("c" if columns else case.layout[1])
+    )
 
 
 def facts_of(plan: Plan, device: Device, chosen: bool = False, disassembled: bool = True) -> Facts:
@@ -127,7 +139,9 @@ def facts_of(plan: Plan, device: Device, chosen: bool = False, disassembled: boo
         shared_bytes=shared,
         blocks_per_sm=blocks,
         warps_per_sm=blocks * -(-threads // 32),
-        ffma_share=multiply_share(plan.kernel, plan.config, plan.problem.math, device) if disassembled else None,
+        ffma_share=(
+            multiply_share(plan.kernel, plan.config, plan.problem.math, device) if disassembled else None
+        ),
         bytes_per_flop=bytes_per_flop(plan.config, plan.problem.dtype),
     )
 
@@ -138,7 +152,9 @@ def _number_before(log: str, words: str) -> int | None:
 
 
 def multiply_share(kernel: Kernel, config: Config, math: str, device: Device) -> float | None:
-    """Of the main loop's instructions, the share that multiplies and adds; None where nothing can count them."""
+    """Of the main loop's instructions, the share that multiplies and adds; None where nothing can count
+    them.
+    """
     from lapidist.static import analyse
 
     try:
@@ -152,21 +168,33 @@ def bytes_per_flop(config: Config, dtype: str) -> float:
     size = size_of(dtype)
     if not config.bk and not config.by_warps:
         return float(size)
-    rows, cols = (config.bm, config.bn) if config.bk else (config.wm, config.wn)  # without shared memory a warp asks for itself
+    # without shared memory a warp asks for itself
+    rows, cols = (config.bm, config.bn) if config.bk else (config.wm, config.wn)
     return (rows + cols) * size / (2.0 * rows * cols)
 
 
-def choose(names: str | None, detours: bool, math: str, disassembled: bool = True, production: bool = True) -> list[Contender]:
-    """The kernels of a climb: rungs (and detours and production kernels) that take this type, or those that `names` lists."""
+def choose(
+    names: str | None, detours: bool, math: str, disassembled: bool = True, production: bool = True
+) -> list[Contender]:
+    """The kernels of a climb: rungs (and detours and production kernels) that take this type, or those that
+    `names` lists.
+    """
     if names is not None:
-        chosen = [contender_named(name.strip(), math, disassembled) for name in names.split(",") if name.strip()]
+        chosen = [
+            contender_named(name.strip(), math, disassembled) for name in names.split(",") if name.strip()
+        ]
         if not chosen:
-            raise ArgumentError(f"--kernels: must name at least one kernel; got {names!r}. Leave it away for the whole ladder")
+            raise ArgumentError(
+                f"--kernels: must name at least one kernel; got {names!r}. Leave it away for the whole ladder"
+            )
         return chosen
     kinds = ("rung", *(("detour",) if detours else ()), *(("production",) if production else ()))
     takers = [kernel for kernel in KERNELS if math in kernel.types.maths]
     return [
-        KernelContender(kernel, math, disassembled=disassembled) for kind in kinds for kernel in takers if kernel.kind == kind
+        KernelContender(kernel, math, disassembled=disassembled)
+        for kind in kinds
+        for kernel in takers
+        if kernel.kind == kind
     ]
 
 
@@ -177,6 +205,13 @@ def contender_named(name: str, math: str, disassembled: bool = True) -> Contende
         return KernelContender(kernel_named(name), math, disassembled=disassembled)
     except ArgumentError as error:
         if name in PEERS:
-            rule = f"names our kernels; got {name!r}, which is no choice: cuBLAS is measured beside them in every run on a GPU"
-            raise ArgumentError(f"--kernels: {rule}, CUTLASS where CUTLASS_HOME names a checkout. Leave it away") from error
-        raise ArgumentError(f"--kernels: {str(error).removeprefix('kernel: ')}, or {LIBRARY} for the planner's choice") from error
+            rule = (
+                f"names our kernels; got {name!r}, which is no choice: cuBLAS is measured beside them in"
+                " every run on a GPU"
+            )
+            raise ArgumentError(
+                f"--kernels: {rule}, CUTLASS where CUTLASS_HOME names a checkout. Leave it away"
+            ) from error
+        raise ArgumentError(
+            f"--kernels: {str(error).removeprefix('kernel: ')}, or {LIBRARY} for the planner's choice"
+        ) from error

@@ -1,4 +1,6 @@
-"""Sections of docs/performance.md on many products at once: the ragged corpus, and the layers of a transformer."""
+"""Sections of docs/performance.md on many products at once: the ragged corpus, and the layers of a
+transformer.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from lapidist.bench.views import TIMED_MODES, latest, maths_in, shape_of
 from lapidist.dtypes import element_of, short_name
 
 Found = Sequence[tuple[Record, Run]]
-MODES = {"corpus sustained": "sustained", "corpus burst": "burst", "short": "short"}  # in words; the first is the main one
+# in words; the first is the main one
+MODES = {"corpus sustained": "sustained", "corpus burst": "burst", "short": "short"}
 TUNED, PADDED = "tune", "padded"
 RIVALS = {
     (LIBRARY, "cublas"): "lapidist against cuBLAS",
@@ -37,21 +40,25 @@ COLOURS = {"cublas": "#76b900", PADDED: "#3b6fb6", LIBRARY: "#d1495b"}
 
 
 def corpora(runs: Sequence[Run]) -> dict[str, dict[str, Found]]:
-    """Of each type and mode, the newest rows of every shape that the way by hand was measured on. Short turns, which are neither
-    sustained nor after a rest, only where there is nothing else."""
+    """Of each type and mode, the newest rows of every shape that the way by hand was measured on. Short
+    turns, which are neither sustained nor after a rest, only where there is nothing else."""
     rows = [(record, run) for record, run in latest(runs) if record.mode in MODES]
     shapes = {(record.mode, record.dtype, *shape_of(record)) for record, _ in rows if record.kernel == PADDED}
     kept = [(record, run) for record, run in rows if (record.mode, record.dtype, *shape_of(record)) in shapes]
     found: dict[str, dict[str, Found]] = {}
     for kind in maths_in(record for record, _ in kept):
-        of_mode = {mode: [each for each in kept if (each[0].mode, each[0].dtype) == (mode, kind)] for mode in MODES}
+        of_mode = {
+            mode: [each for each in kept if (each[0].mode, each[0].dtype) == (mode, kind)] for mode in MODES
+        }
         measured = {mode: rows for mode, rows in of_mode.items() if rows}
         found[kind] = {mode: rows for mode, rows in measured.items() if mode != "short" or len(measured) == 1}
     return found
 
 
 def neighbours(mode: str, kind: str, groups: Group, runs: Sequence[Run]) -> Group:
-    """Of the shapes whose sides rounded up were measured too: the rows of both, those of the neighbour named so."""
+    """Of the shapes whose sides rounded up were measured too: the rows of both, those of the neighbour named
+    so.
+    """
     rows = by_shape([record for record, _ in latest(runs) if (record.mode, record.dtype) == (mode, kind)])
     found = {}
     for shape, own in groups.items():
@@ -63,19 +70,34 @@ def neighbours(mode: str, kind: str, groups: Group, runs: Sequence[Run]) -> Grou
 
 def beside_neighbours(groups: Group) -> str:
     """What lines that do not start on 16 bytes cost: the neighbour's speed is 1."""
-    heads = ["shapes", "of the neighbour's speed", "geomean", "least", "median", "most", f"{SHARE_AIM} or more", "count"]
+    heads = [
+        "shapes",
+        "of the neighbour's speed",
+        "geomean",
+        "least",
+        "median",
+        "most",
+        f"{SHARE_AIM} or more",
+        "count",
+    ]
     lines = [row_of(heads), rule(heads)]
     large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
     for words, part in (("all", groups), (f"every side over {LARGE}", large)):
         for name, title in ((LIBRARY, LIBRARY), ("cublas", "cuBLAS")):
             pairs = [(rows.get(name), rows.get(f"{NEIGHBOUR}{name}")) for rows in part.values()]
-            values = [own.tflops / other.tflops for own, other in pairs if own and other and own.tflops and other.tflops]
+            values = [
+                own.tflops / other.tflops
+                for own, other in pairs
+                if own and other and own.tflops and other.tflops
+            ]
             if values:
                 cells = gain_cells(values)
                 good = sum(value >= SHARE_AIM for value in values) / len(values)
                 lines.append(row_of([words, title, *cells[:4], f"{percent(good)} %", cells[-1]]))
     return (
-        "The same products with every side rounded up to whole pieces of 16 bytes, flops a second:\n\n" + "\n".join(lines) + "\n"
+        "The same products with every side rounded up to whole pieces of 16 bytes, flops a second:\n\n"
+        + "\n".join(lines)
+        + "\n"
     )
 
 
@@ -85,19 +107,38 @@ def corpus_sections(runs: Sequence[Run]) -> list[str]:
 
 def corpus_plots(root: Path, runs: Sequence[Run]) -> dict[Path, str]:
     return {
-        root / "docs" / f"corpus-{short_name(kind)}.svg": scatter([record for record, _ in next(iter(found.values()))], COLOURS)
+        root / "docs" / f"corpus-{short_name(kind)}.svg": scatter(
+            [record for record, _ in next(iter(found.values()))], COLOURS
+        )
         for kind, found in corpora(runs).items()
     }
 
 
 def corpus_section(kind: str, found: Mapping[str, Found], runs: Sequence[Run]) -> str:
-    heads = ["turns", "shapes", "ours", "geomean", "least", "median", "most", f"{GOOD} or more", "faster", "count", "MHz", "W"]
+    heads = [
+        "turns",
+        "shapes",
+        "ours",
+        "geomean",
+        "least",
+        "median",
+        "most",
+        f"{GOOD} or more",
+        "faster",
+        "count",
+        "MHz",
+        "W",
+    ]
     lines = [row_of(heads), rule(heads)]
     for mode, rows in found.items():
         lines += gain_lines(MODES[mode], by_shape([record for record, _ in rows]))
     everyone = [each for rows in found.values() for each in rows]
     wrong = [record for record, _ in everyone if not record.ok]
-    failed = f"{len(wrong)} of {len(everyone)} results were wrong or refused." if wrong else "Every result was right."
+    failed = (
+        f"{len(wrong)} of {len(everyone)} results were wrong or refused."
+        if wrong
+        else "Every result was right."
+    )
     main, short = next(iter(found)), short_name(kind)
     groups = by_shape([record for record, _ in found[main]])
     words = f"Times of the second over those of the first; medians of the first's clock and power. {failed}"
@@ -131,7 +172,12 @@ def gain_cells(values: Sequence[float]) -> list[str]:
     ordered = sorted(values)
     numbers = [geomean(values), ordered[0], ordered[len(ordered) // 2], ordered[-1]]
     good, faster = (sum(value >= least for value in values) / len(values) for least in (GOOD, 1.0))
-    return [*(f"{value:.2f}" for value in numbers), f"{percent(good)} %", f"{percent(faster)} %", str(len(values))]
+    return [
+        *(f"{value:.2f}" for value in numbers),
+        f"{percent(good)} %",
+        f"{percent(faster)} %",
+        str(len(values)),
+    ]
 
 
 def worst_shapes(groups: Mapping[tuple[int, int, int], Mapping[str, Record]]) -> str:
@@ -140,7 +186,12 @@ def worst_shapes(groups: Mapping[tuple[int, int, int], Mapping[str, Record]]) ->
     heads = ["m x n x k", "time", "TFLOP/s", "% of cuBLAS", "MHz", "W", "chosen"]
     lines = [f"The {WORST} shapes that compare worst:", "", row_of(heads), rule(heads)]
     for record in sorted(ours, key=lambda each: each.ratio or 0.0)[:WORST]:
-        cells = [shape_words(*shape_of(record)), time_words(record.seconds), speed(record), percent(record.ratio)]
+        cells = [
+            shape_words(*shape_of(record)),
+            time_words(record.seconds),
+            speed(record),
+            percent(record.ratio),
+        ]
         lines.append(row_of([*cells, *seen_cells([record]), record.config or ""]))
     return "\n".join(lines) + "\n"
 
@@ -175,14 +226,22 @@ def planner_section(kind: str, found: Found) -> str:
     heads = ["m x n x k", "planned", "time", "fastest", "time ", "lost %"]
     lines = [row_of(heads), rule(heads)]
     for own, best in pairs[:WORST]:
-        cells = [shape_words(*shape_of(own)), own.kernel, time_words(own.seconds), best.kernel, time_words(best.seconds)]
+        cells = [
+            shape_words(*shape_of(own)),
+            own.kernel,
+            time_words(own.seconds),
+            best.kernel,
+            time_words(best.seconds),
+        ]
         lines.append(row_of([*cells, percent(lost_by(own, best))]))
     mean = math.fsum(lost_by(*pair) for pair in pairs) / max(1, len(pairs))
     words = (
-        f"On {len(pairs)} products the planner's own choice took {percent(mean)} % longer than the fastest of what "
-        f"`lapidist tune` measured; these are the {WORST} worst."
+        f"On {len(pairs)} products the planner's own choice took {percent(mean)} % longer than the fastest of"
+        f" what `lapidist tune` measured; these are the {WORST} worst."
     )
-    return "\n".join([f"## The planner's choices, {short_name(kind)}\n", words, "", *lines, "", *sources(found)])
+    return "\n".join(
+        [f"## The planner's choices, {short_name(kind)}\n", words, "", *lines, "", *sources(found)]
+    )
 
 
 def lost_by(own: Record, best: Record) -> float:
@@ -193,7 +252,9 @@ def lost_by(own: Record, best: Record) -> float:
 
 
 def layers(records: Sequence[Record]) -> list[Record]:
-    """Rows of the library and cuBLAS on layers, of the types in which more than the one square among them was measured."""
+    """Rows of the library and cuBLAS on layers, of the types in which more than the one square among them was
+    measured.
+    """
     rows = [
         record
         for record in records
@@ -206,7 +267,9 @@ def layers(records: Sequence[Record]) -> list[Record]:
 
 def layer_sections(records: Sequence[Record]) -> list[str]:
     rows = layers(records)
-    return [layer_section(kind, [record for record in rows if record.dtype == kind]) for kind in maths_in(rows)]
+    return [
+        layer_section(kind, [record for record in rows if record.dtype == kind]) for kind in maths_in(rows)
+    ]
 
 
 def layer_section(kind: str, records: Sequence[Record]) -> str:
@@ -223,8 +286,8 @@ def layer_section(kind: str, records: Sequence[Record]) -> str:
             cells = [cell for row in rows for cell in layer_cells(row)]
             lines.append(row_of([f"{shape[1]} x {shape[2]}", str(shape[0]), *cells, chosen]))
     words = (
-        "Activations of m rows times the weights of a transformer of 70 billion parameters, as torch's Linear keeps them. "
-        f"Up to m = {DECODE} the time is that of reading the weights."
+        "Activations of m rows times the weights of a transformer of 70 billion parameters, as torch's"
+        f" Linear keeps them. Up to m = {DECODE} the time is that of reading the weights."
     )
     return f"## Layers, {short_name(kind)}\n\n{words}\n\n" + "\n".join(lines) + "\n"
 

@@ -1,5 +1,6 @@
-// CUTLASS's SIMT SGEMM as a shared library for the bench: row-major A, B and C, one entry for each tile shape. The shapes
-// and stages are those of its own generator (GenerateSM80_Simt_f32): with 4-byte cp.async, so that any size is taken.
+// CUTLASS's SIMT SGEMM as a shared library for the bench: row-major A, B and C, one entry for each tile
+// shape. The shapes and stages are those of its own generator (GenerateSM80_Simt_f32): with 4-byte cp.async,
+// so that any size is taken.
 #include <cuda_runtime.h>
 
 #include "cutlass/gemm/device/gemm.h"
@@ -7,14 +8,16 @@
 using Row = cutlass::layout::RowMajor;
 
 template <int BM, int BN, int WM, int WN, int STAGES>
-using Sgemm = cutlass::gemm::device::Gemm<
-    float, Row, float, Row, float, Row, float, cutlass::arch::OpClassSimt, cutlass::arch::Sm80,
-    cutlass::gemm::GemmShape<BM, BN, 8>, cutlass::gemm::GemmShape<WM, WN, 8>, cutlass::gemm::GemmShape<1, 1, 1>,
-    cutlass::epilogue::thread::LinearCombination<float, 1, float, float>,
-    cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<8>, STAGES>;
+using Sgemm =
+    cutlass::gemm::device::Gemm<float, Row, float, Row, float, Row, float, cutlass::arch::OpClassSimt,
+                                cutlass::arch::Sm80, cutlass::gemm::GemmShape<BM, BN, 8>,
+                                cutlass::gemm::GemmShape<WM, WN, 8>, cutlass::gemm::GemmShape<1, 1, 1>,
+                                cutlass::epilogue::thread::LinearCombination<float, 1, float, float>,
+                                cutlass::gemm::threadblock::GemmIdentityThreadblockSwizzle<8>, STAGES>;
 
 template <class Gemm>
-int run(int m, int n, int k, const float* a, const float* b, float* c, float alpha, float beta, cudaStream_t stream) {
+int run(int m, int n, int k, const float* a, const float* b, float* c, float alpha, float beta,
+        cudaStream_t stream) {
   Gemm gemm;
   return int(gemm({{m, n, k}, {a, k}, {b, n}, {c, n}, {c, n}, {alpha, beta}}, nullptr, stream));
 }
@@ -38,8 +41,8 @@ static cudaStream_t last = nullptr;
 extern "C" int cutlass_config_count() { return sizeof(configs) / sizeof(configs[0]); }
 extern "C" const char* cutlass_config_name(int index) { return configs[index].name; }
 
-extern "C" int cutlass_sgemm(int index, int m, int n, int k, const float* a, const float* b, float* c, float alpha,
-                             float beta, cudaStream_t stream) {
+extern "C" int cutlass_sgemm(int index, int m, int n, int k, const float* a, const float* b, float* c,
+                             float alpha, float beta, cudaStream_t stream) {
   last = stream;
   return configs[index].entry(m, n, k, a, b, c, alpha, beta, stream);
 }

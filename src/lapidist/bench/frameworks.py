@@ -1,4 +1,6 @@
-"""torch or CuPy, whichever is there: they make the arrays of the bench and give access to the vendor's library."""
+"""torch or CuPy, whichever is there: they make the arrays of the bench and give access to the vendor's
+library.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ E5M2 = FP8[1]  # cuBLAS has no product of two: its B is e4m3, to which it is con
 
 
 class Framework(Protocol):
-    """The little that the bench needs of an array library on one GPU. From adopt to leave, all work goes to the given stream."""
+    """The little that the bench needs of an array library on one GPU. From adopt to leave, all work goes to
+    the given stream.
+    """
 
     name: str
     capturable: bool  # its vendor call, in a CUDA graph
@@ -28,7 +32,9 @@ class Framework(Protocol):
     def poisoned(self, rows: int, cols: int, dtype: str) -> Any: ...
     def poison(self, array: Any) -> None: ...
     def vendor(self, math: str) -> str: ...
-    def multiply(self, math: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], fast: bool = True) -> Call: ...
+    def multiply(
+        self, math: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], fast: bool = True
+    ) -> Call: ...
     def release(self) -> None: ...
 
 
@@ -72,11 +78,17 @@ class Torch:
         array.fill_(float("nan") if array.dtype.is_floating_point else self.torch.iinfo(array.dtype).min)
 
     def vendor(self, math: str) -> str:
-        how = {"int8": "torch._int_mm", **dict.fromkeys(FP8, "torch._scaled_mm"), TF32: "torch.mm with TF32 allowed"}
+        how = {
+            "int8": "torch._int_mm",
+            **dict.fromkeys(FP8, "torch._scaled_mm"),
+            TF32: "torch.mm with TF32 allowed",
+        }
         instead = ", B as e4m3" if math == E5M2 else ""
         return f"cuBLAS by {how.get(math, 'torch.mm')}{instead} (torch {self.torch.__version__})"
 
-    def multiply(self, math: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], fast: bool = True) -> Call:
+    def multiply(
+        self, math: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], fast: bool = True
+    ) -> Call:
         """`fast` is of fp8: sums stay in the tensor core, whose accumulator is shorter than a float."""
         if math == "uint8":
             raise DeviceError("peer cublas: torch gives no product of uint8; compare with int8")
@@ -98,7 +110,9 @@ class Torch:
     def precision(self, fp32: str) -> Iterator[None]:
         """torch's switches for a moment: float32 as asked, sums of halves in float to the end."""
         switches = self.torch.backends.cuda.matmul
-        wanted: dict[str, object] = {f"allow_{half}_reduced_precision_reduction": False for half in ("fp16", "bf16")}
+        wanted: dict[str, object] = {
+            f"allow_{half}_reduced_precision_reduction": False for half in ("fp16", "bf16")
+        }
         if hasattr(switches, "fp32_precision"):  # torch 2.9 on; it refuses to see both switches used
             wanted["fp32_precision"] = fp32
         else:
@@ -138,10 +152,14 @@ class CuPy:
     def random(self, rows: int, cols: int, dtype: str, seed: int, transposed: bool = False) -> Any:
         """Standard normal, in the types that CuPy multiplies by cuBLAS."""
         if dtype not in ("float16", "float32", "float64"):
-            raise DeviceError(f"framework: CuPy makes no {dtype} matrices for the bench. Install torch: {TORCH_HINT}")
+            raise DeviceError(
+                f"framework: CuPy makes no {dtype} matrices for the bench. Install torch: {TORCH_HINT}"
+            )
         shape = (cols, rows) if transposed else (rows, cols)
         random = self.cupy.random.default_rng(seed)
-        array = random.standard_normal(shape, dtype="float64" if dtype == "float64" else "float32").astype(dtype)
+        array = random.standard_normal(shape, dtype="float64" if dtype == "float64" else "float32").astype(
+            dtype
+        )
         return array.T if transposed else array
 
     def poisoned(self, rows: int, cols: int, dtype: str) -> Any:
@@ -153,9 +171,13 @@ class CuPy:
     def vendor(self, math: str) -> str:
         return f"cuBLAS by cupy.matmul (CuPy {self.cupy.__version__})"
 
-    def multiply(self, math: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], fast: bool = True) -> Call:
+    def multiply(
+        self, math: str, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any], fast: bool = True
+    ) -> Call:
         if math == TF32:
-            raise DeviceError(f"peer cublas: CuPy decides on TF32 at its import; torch does it by call: {TORCH_HINT}")
+            raise DeviceError(
+                f"peer cublas: CuPy decides on TF32 at its import; torch does it by call: {TORCH_HINT}"
+            )
         matmul = self.cupy.matmul
         return lambda index: matmul(a[index], b[index], out=c[index])
 
@@ -174,6 +196,6 @@ def find_framework() -> Framework:
         except (ImportError, OSError, RuntimeError) as error:
             tried.append(f"{make.__name__}: {str(error).splitlines()[0]}")
     raise DeviceError(
-        f"framework: the bench on a GPU needs torch or CuPy for its arrays and for cuBLAS; got neither ({'; '.join(tried)}). "
-        f"Install one with: {TORCH_HINT}, or: {CUPY_HINT}"
+        "framework: the bench on a GPU needs torch or CuPy for its arrays and for cuBLAS; got neither"
+        f" ({'; '.join(tried)}). Install one with: {TORCH_HINT}, or: {CUPY_HINT}"
     )

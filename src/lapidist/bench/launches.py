@@ -1,4 +1,6 @@
-"""What the host pays: a launch of a planned product, a call of matmul, the first call of a shape, the import."""
+"""What the host pays: a launch of a planned product, a call of matmul, the first call of a shape, the
+import.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,11 @@ CASE = Case(128, 128, 128)  # the kernel is done before the next call: the queue
 BATCH = 200  # calls between two synchronisations; the driver queues 1024
 BATCHES = 31
 STARTS = 3
-WARM_SECONDS = 1.0  # until the processor's clock and the GPU's have risen: before that the same calls take half as long again
+# until the processor's clock and the GPU's have risen: before that the same calls take half as long again
+WARM_SECONDS = 1.0
 PROTOCOL = (
-    f"after {WARM_SECONDS:.0f} s of the same, median of {BATCHES} batches of {BATCH} unsynchronised calls, turn by turn; "
-    f"first calls: median of {STARTS} new processes"
+    f"after {WARM_SECONDS:.0f} s of the same, median of {BATCHES} batches of {BATCH} unsynchronised calls,"
+    f" turn by turn; first calls: median of {STARTS} new processes"
 )
 
 FIRST_CALL = """
@@ -52,8 +55,12 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
     """Host costs on one GPU, torch.mm beside them."""
     with Stage(ordinal, BURST) as stage:
         if stage.framework.name != "torch":
-            raise DeviceError(f"--launch: compares with torch.mm; torch was not found. Install it with: {TORCH_HINT}")
-        conditions = gather(stage.device, stage.device.name, "host", PROTOCOL, vendor=stage.framework.vendor(CASE.math))
+            raise DeviceError(
+                f"--launch: compares with torch.mm; torch was not found. Install it with: {TORCH_HINT}"
+            )
+        conditions = gather(
+            stage.device, stage.device.name, "host", PROTOCOL, vendor=stage.framework.vendor(CASE.math)
+        )
         records: list[Record] = []
         for part in (launch_costs, first_calls, import_cost):
             records += part(stage)
@@ -87,7 +94,9 @@ def launch_costs(stage: Stage) -> list[Record]:
         middle, peer = median(seconds), found[name].peer
         row = blank(stage, name, CASE, middle, "peer" if peer is None else "host", found[name].worst)
         ratio = median(costs[peer or name]) / middle
-        rows.append(replace(row, ratio=ratio, seconds_min=min(seconds), seconds_max=max(seconds), calls=BATCH))
+        rows.append(
+            replace(row, ratio=ratio, seconds_min=min(seconds), seconds_max=max(seconds), calls=BATCH)
+        )
     return rows
 
 
@@ -156,7 +165,9 @@ def import_cost(stage: Stage) -> list[Record]:
 
 
 def in_process(code: str, cache: str | None, bytecode: str) -> list[float]:
-    """What a new process answers. `bytecode` keeps what Python compiles, as an installation does, so only one start pays it."""
+    """What a new process answers. `bytecode` keeps what Python compiles, as an installation does, so only one
+    start pays it.
+    """
     source = str(Path(__file__).resolve().parents[2])
     environment = {
         **os.environ,
@@ -167,9 +178,13 @@ def in_process(code: str, cache: str | None, bytecode: str) -> list[float]:
     if cache is not None:
         # NVRTC keeps a cache of its own in CUDA's: cold must mean both.
         environment |= {"LAPIDIST_CACHE_DIR": cache, "CUDA_CACHE_PATH": cache}
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
     if answer.returncode:
-        raise DeviceError(f"--launch: a new process failed; {answer.stderr.strip()[-200:]}. Run it by itself: {code}")
+        raise DeviceError(
+            f"--launch: a new process failed; {answer.stderr.strip()[-200:]}. Run it by itself: {code}"
+        )
     seconds: list[float] = json.loads(answer.stdout)
     return seconds
 
@@ -178,5 +193,19 @@ def blank(stage: Stage, name: str, case: Case, seconds: float, kind: str, worst:
     """A host row: seconds of the host, no speed."""
     ok = worst is None or worst <= 1.0
     return Record(
-        name, kind, stage.device.name, case.dtype, "rrr", case.m, case.n, case.k, seconds, None, None, None, worst, ok, "host"
+        name,
+        kind,
+        stage.device.name,
+        case.dtype,
+        "rrr",
+        case.m,
+        case.n,
+        case.k,
+        seconds,
+        None,
+        None,
+        None,
+        worst,
+        ok,
+        "host",
     )

@@ -1,7 +1,8 @@
-"""What it costs that A or B lies the other way: every type of wgmma in all four layouts, beside cuBLAS in the same; their table.
+"""What it costs that A or B lies the other way: every type of wgmma in all four layouts, beside cuBLAS in the
+same; their table.
 
-wgmma reads 16-bit types either way, others with neighbours along k only (A by rows, B by columns): there an operand is turned.
-"""
+wgmma reads 16-bit types either way, others with neighbours along k only (A by rows, B by columns): there an
+operand is turned."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from lapidist.planning.warm import build_all, builds_of, plans_of
 MODE = "layouts"
 MATHS = ("bfloat16", "float16", "tf32", "int8", FP8[0])
 SIZES = (1024, 4096)
-LAYOUTS = {"rc": "rows, columns", "rr": "rows, rows", "cc": "columns, columns", "cr": "columns, rows"}  # the first: k touches
+# the first: k touches
+LAYOUTS = {"rc": "rows, columns", "rr": "rows, rows", "cc": "columns, columns", "cr": "columns, rows"}
 VENDOR = "cublas"
 PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.3)  # 40 pairs
 
@@ -33,7 +35,9 @@ def cases() -> list[Case]:
 
 
 def pair_of(math: str, stage: Stage) -> tuple[Contender, Contender]:
-    """Both take B as the case has it, also in types that torch multiplies with B by columns only, or slowly."""
+    """Both take B as the case has it, also in types that torch multiplies with B by columns only, or
+    slowly.
+    """
     vendor, ours = Vendor(stage.framework, math), KernelContender(None, math)
     vendor.columns = ours.columns = False
     return vendor, ours
@@ -47,7 +51,9 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
         build_all(builds_of(plans_of([problem_of(case, False) for case in cases()], stage.device)))
         with progress(len(cases()) * steps(pair_of(MATHS[0], stage), PROTOCOL), MODE) as step:
             for case in cases():
-                records += [replace(row, mode=MODE) for row in stage.measure(case, pair_of(case.math, stage), step)]
+                records += [
+                    replace(row, mode=MODE) for row in stage.measure(case, pair_of(case.math, stage), step)
+                ]
                 conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
                 keep(conditions, records)
         return conditions, records
@@ -57,7 +63,11 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
 
 
 def layout_sections(records: Sequence[Record]) -> list[str]:
-    rows = {(record.kernel, record.dtype, record.m, record.layout[:2]): record for record in records if record.mode == MODE}
+    rows = {
+        (record.kernel, record.dtype, record.m, record.layout[:2]): record
+        for record in records
+        if record.mode == MODE
+    }
     if not rows:
         return []
     heads = ["type", "m = n = k", "", *LAYOUTS.values()]
@@ -69,9 +79,10 @@ def layout_sections(records: Sequence[Record]) -> list[str]:
                 if any(here.values()):
                     lines.append(row_of([short_name(math), str(size), kernel, *layout_cells(here)]))
     words = (
-        "By how A and B lie, sustained: TFLOP/s, and in brackets % of what the same library does where neighbours touch along k "
-        "(A by rows, B by columns). Of 16-bit types wgmma reads both ways. Of others one operand is turned on its way through "
-        "registers, or first copied, or the planner takes mma.sync, which reads both. cuBLAS by torch has not all of these."
+        "By how A and B lie, sustained: TFLOP/s, and in brackets % of what the same library does where"
+        " neighbours touch along k (A by rows, B by columns). Of 16-bit types wgmma reads both ways. Of"
+        " others one operand is turned on its way through registers, or first copied, or the planner takes"
+        " mma.sync, which reads both. cuBLAS by torch has not all of these."
     )
     return [f"## Layouts\n\n{words}\n\n" + "\n".join(lines) + "\n"]
 
@@ -84,6 +95,10 @@ def layout_cells(here: Mapping[str, Record | None]) -> list[str]:
         if record is None or not record.tflops:
             cells.append("-")
             continue
-        share = f" ({percent(record.tflops / first.tflops)})" if first and first.tflops and record is not first else ""
+        share = (
+            f" ({percent(record.tflops / first.tflops)})"
+            if first and first.tflops and record is not first
+            else ""
+        )
         cells.append(f"{speed(record)}{share}")
     return cells

@@ -1,8 +1,9 @@
-"""What each unit of a chip reaches when its operands never leave registers or shared memory: the 100 % of every share.
+"""What each unit of a chip reaches when its operands never leave registers or shared memory: the 100 % of
+every share.
 
-A micro-kernel adds the same products again and again: a group of threads (one, a warp, a warpgroup) owns D[group] =
-iterations * A[group] B[group]^T. It is judged like any product, then timed as the bench times kernels.
-"""
+A micro-kernel adds the same products again and again: a group of threads (one, a warp, a warpgroup) owns
+D[group] = iterations * A[group] B[group]^T. It is judged like any product, then timed as the bench times
+kernels."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ from lapidist.verify import Verdict, judge
 
 THREADS = 256
 CHECKED_ITERATIONS = 3
-MMA_DEPTHS = {"float16": 16, "bfloat16": 16, "tf32": 8, "int8": 32, **dict.fromkeys(FP8, 32)}  # 32 bytes of k; wgmma takes 128
+# 32 bytes of k; wgmma takes 128
+MMA_DEPTHS = {"float16": 16, "bfloat16": 16, "tf32": 8, "int8": 32, **dict.fromkeys(FP8, 32)}
 GROUP_THREADS = {"fma": 1, "mma": 32, "wgmma": 128}
 PARAMETERS = ParameterBlock([("iterations", "i32"), *((name, "pointer") for name in "ABD")])
 PROTOCOL = Protocol("sustained", rounds=1, turn_seconds=1.2, pause_seconds=0.0)
@@ -35,7 +37,9 @@ PROTOCOL = Protocol("sustained", rounds=1, turn_seconds=1.2, pause_seconds=0.0)
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One unit with one math. A group forms `rows` x `cols` sums, of `depth` products each, in one iteration."""
+    """One unit with one math. A group forms `rows` x `cols` sums, of `depth` products each, in one
+    iteration.
+    """
 
     unit: str
     math: str
@@ -43,7 +47,9 @@ class Unit:
     cols: int
     depth: int
     blocks_per_sm: int = 1
-    iterations: int = 16384  # milliseconds: the start and the end of a block, some 15 microseconds, weigh nothing
+    iterations: int = (
+        16384  # milliseconds: the start and the end of a block, some 15 microseconds, weigh nothing
+    )
     shared_bytes: int = 0
     # As a contender is known to the bench:
     kind: str = "limit"
@@ -77,7 +83,10 @@ UNITS = (
     *(Unit("fma", math, 8, 4, 1, blocks_per_sm=2, iterations=65536) for math in ("float32", "float64")),
     *(Unit("mma", math, 64, 64, depth) for math, depth in MMA_DEPTHS.items()),
     Unit("mma", "float64", 64, 32, 8),
-    *(Unit("wgmma", math, 64, 256, 4 * depth, shared_bytes=2 * (64 + 256) * 128) for math, depth in MMA_DEPTHS.items()),
+    *(
+        Unit("wgmma", math, 64, 256, 4 * depth, shared_bytes=2 * (64 + 256) * 128)
+        for math, depth in MMA_DEPTHS.items()
+    ),
 )
 
 
@@ -91,7 +100,12 @@ def launch_of(unit: Unit, device: Device, iterations: int, arrays: tuple[Any, An
     values = {"iterations": iterations, **{operand.name: operand.pointer for operand in operands}}
     memory = tuple(Memory(x.name, x.span[0], x.span[1] - x.span[0], x.owner) for x in operands)
     return Launch(
-        binary, (arrays[2].shape[0], 1, 1), (THREADS, 1, 1), bytes(PARAMETERS.pack(values)), unit.shared_bytes, memory=memory
+        binary,
+        (arrays[2].shape[0], 1, 1),
+        (THREADS, 1, 1),
+        bytes(PARAMETERS.pack(values)),
+        unit.shared_bytes,
+        memory=memory,
     )
 
 
@@ -107,11 +121,15 @@ def starter_of(launch: Launch, ordinal: int, stream: int) -> Call:
     driver, function = load_driver(), load_binary(launch.binary, ordinal, launch.shared_bytes)
     content = ctypes.create_string_buffer(launch.arguments, len(launch.arguments))
     start = ctypes.addressof(content)
-    places = (ctypes.c_void_p * len(PARAMETERS.offsets))(*(start + offset for offset in PARAMETERS.offsets.values()))
+    places = (ctypes.c_void_p * len(PARAMETERS.offsets))(
+        *(start + offset for offset in PARAMETERS.offsets.values())
+    )
     shape, queue = (*launch.grid, *launch.block), driver.CUstream(stream)
 
     def call(index: int) -> object:
-        answer = driver.cuLaunchKernel(function, *shape, launch.shared_bytes, queue, ctypes.addressof(places), 0)
+        answer = driver.cuLaunchKernel(
+            function, *shape, launch.shared_bytes, queue, ctypes.addressof(places), 0
+        )
         return content, check(answer, f"cuLaunchKernel of {launch.binary.entry}")
 
     return call
@@ -135,7 +153,9 @@ def measure(ordinal: int, keep: Keep, units: Sequence[Unit] = UNITS) -> tuple[Co
 
 
 def measure_unit(stage: Stage, unit: Unit) -> Record:
-    """Checked with a few iterations, timed with many. A chip that lacks the unit gives a row with the reason."""
+    """Checked with a few iterations, timed with many. A chip that lacks the unit gives a row with the
+    reason.
+    """
     blocks = stage.device.sms * unit.blocks_per_sm
     a, b, d = arrays = arrays_of(stage, unit, blocks)
     entry = Entry(unit, facts=unit.facts(stage.device))

@@ -38,21 +38,27 @@ def machine_blocks(root: Path, runs: Sequence[Run]) -> dict[str, str]:
 
 
 def mutants_block(results: Path) -> str:
-    """Of each kernel the newest survey; several runs may have shared the work. What is not launched like that any more is left
-    out, and what a run was stopped in."""
+    """Of each kernel the newest survey; several runs may have shared the work. What is not launched like that
+    any more is left out, and what a run was stopped in."""
     files = sorted(results.glob("*-mutants.json"), reverse=True)
     ways = {(str(each), each.math) for math in MATHS for each in specimens(None, [math])}
     parts, names, seen = [], [], set[tuple[str, str]]()
     for file in files:
         stored = json.loads(file.read_text())
         found = Survey.of_json(stored)
-        whole = {(each.kernel, each.math) for each in found.unbroken} - {(each.kernel, each.math) for each in found.cut}
+        whole = {(each.kernel, each.math) for each in found.unbroken} - {
+            (each.kernel, each.math) for each in found.cut
+        }
         fresh = (whole & ways) - seen
         if fresh:
             parts.append(only(found, fresh))
             names.append(f"`results/{file.name}` (PTX of NVRTC {stored['conditions']['nvrtc']})")
         seen |= fresh
-    return survey_text(merged(parts), seen) + f"\nFrom {', '.join(reversed(names))}.\n" if seen else "Not surveyed yet.\n"
+    return (
+        survey_text(merged(parts), seen) + f"\nFrom {', '.join(reversed(names))}.\n"
+        if seen
+        else "Not surveyed yet.\n"
+    )
 
 
 def only(found: Survey, wanted: set[tuple[str, str]]) -> Survey:
@@ -71,9 +77,9 @@ def survey_text(found: Survey, specimens: set[tuple[str, str]]) -> str:
     kernels = {kernel.partition(",")[0] for kernel, _ in specimens}
     maths = [short_name(math) for math in MATHS if any(each == math for _, each in specimens)]
     words = [
-        f"{len(kernels)} kernels, launched in {len(specimens)} ways ({', '.join(maths)}; layouts, sizes of tiles, lines off 16 "
-        f"bytes, Stream-K): {len(found.false_alarms)} false alarms in {found.clean_runs} runs of the unbroken ones. "
-        f"{found.unreached} places that no run comes to were left whole."
+        f"{len(kernels)} kernels, launched in {len(specimens)} ways ({', '.join(maths)}; layouts, sizes of"
+        f" tiles, lines off 16 bytes, Stream-K): {len(found.false_alarms)} false alarms in {found.clean_runs}"
+        f" runs of the unbroken ones. {found.unreached} places that no run comes to were left whole."
     ]
     absent = [kernel.name for kernel in KERNELS if kernel.name not in kernels]
     if absent:
@@ -98,8 +104,12 @@ def missed_lines(found: Survey) -> list[str]:
     lines = []
     for way, places in hidden.items():
         kernel, math, kind = way
-        first = ", ".join(map(str, sorted(places)[:MISSED_SHOWN])) + (", …" if len(places) > MISSED_SHOWN else "")
-        lines.append(f"- {kernel} in {short_name(math)}: {kind}, {len(places)} of {tried[way]}, PTX lines {first}")
+        first = ", ".join(map(str, sorted(places)[:MISSED_SHOWN])) + (
+            ", …" if len(places) > MISSED_SHOWN else ""
+        )
+        lines.append(
+            f"- {kernel} in {short_name(math)}: {kind}, {len(places)} of {tried[way]}, PTX lines {first}"
+        )
     return lines
 
 
@@ -108,7 +118,11 @@ def missed_lines(found: Survey) -> list[str]:
 
 def speed_block(runs: Sequence[Run]) -> str:
     """Seconds that the machine took for each kernel, by shape and math."""
-    found = [record for record, _ in latest(runs) if record.mode == "machine" and record.seconds and record.kernel in RUNG_NUMBER]
+    found = [
+        record
+        for record, _ in latest(runs)
+        if record.mode == "machine" and record.seconds and record.kernel in RUNG_NUMBER
+    ]
     if not found:
         return "Not timed yet.\n"
     columns = sorted({(record.dtype, record.m, record.n, record.k) for record in found}, key=column_rank)

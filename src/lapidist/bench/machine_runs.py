@@ -1,4 +1,6 @@
-"""What `lapidist explain` and `lapidist mutants` do: answers from the machine, on the terminal, as JSON, or kept as a file."""
+"""What `lapidist explain` and `lapidist mutants` do: answers from the machine, on the terminal, as JSON, or
+kept as a file.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,15 @@ def explain_command(name: str, device: Device, case: Case, as_json: bool, record
         require_folder("--record", record)
     kernels = climbable(device, case.math) if name == LADDER else [runnable(kernel_named(name), device)]
     if not kernels:
-        raise ArgumentError(f"--dtype: no rung multiplies {case.math} on {device.name}. Choose another type, or a newer chip")
+        raise ArgumentError(
+            f"--dtype: no rung multiplies {case.math} on {device.name}. Choose another type, or a newer chip"
+        )
     answers = [predict(kernel, device, case) for kernel in kernels]
     if as_json:
-        rows = [as_row(record_, answer, kernel, case, device) for kernel, (record_, answer) in zip(kernels, answers, strict=True)]
+        rows = [
+            as_row(record_, answer, kernel, case, device)
+            for kernel, (record_, answer) in zip(kernels, answers, strict=True)
+        ]
         print(json.dumps(rows if name == LADDER else rows[0]))
     elif name == LADDER:
         print_ladder(device, case, answers)
@@ -54,7 +61,9 @@ def explain_command(name: str, device: Device, case: Case, as_json: bool, record
     if record is not None:
         conditions = conditions_of(device)
         write_run(
-            record / run_name(conditions, f"explain-{case.shape.removesuffix('^3')}"), conditions, [row for row, _ in answers]
+            record / run_name(conditions, f"explain-{case.shape.removesuffix('^3')}"),
+            conditions,
+            [row for row, _ in answers],
         )
 
 
@@ -62,22 +71,32 @@ def runnable(kernel: Kernel, device: Device) -> Kernel:
     if not has_instructions(device, kernel):
         needs = "{}.{}".format(*kernel.capability)
         raise ArgumentError(
-            f"--chip: {kernel.name} needs compute capability {needs}; {device.name} is older. Choose a newer chip"
+            f"--chip: {kernel.name} needs compute capability {needs}; {device.name} is older. Choose a newer"
+            " chip"
         )
     return kernel
 
 
 def as_row(record: Record, answer: Explanation, kernel: Kernel, case: Case, device: Device) -> dict[str, Any]:
-    return {"kernel": kernel.name, "size": [record.m, record.n, record.k], "nvrtc": nvrtc(), **asdict(answer)} | {
-        "next": next_step(kernel, case.math, device)
-    }
+    return {
+        "kernel": kernel.name,
+        "size": [record.m, record.n, record.k],
+        "nvrtc": nvrtc(),
+        **asdict(answer),
+    } | {"next": next_step(kernel, case.math, device)}
 
 
 def print_ladder(device: Device, case: Case, answers: list[tuple[Record, Explanation]]) -> None:
-    print(f"{case.shape}, {case.math}, predicted for {device.name} from counts at {COUNTED_AT}^3, PTX of NVRTC {nvrtc()}")
+    print(
+        f"{case.shape}, {case.math}, predicted for {device.name} from counts at {COUNTED_AT}^3, PTX of NVRTC"
+        f" {nvrtc()}"
+    )
     for record, answer in answers:
         time, speed = f"{answer.seconds * 1e3:10.3f} ms", f"{record.tflops:8.2f} TFLOP/s"
-        print(f"  {record.kernel:20s}{time}{speed}{answer.share_of_peak:8.1%} of {record.unit}   bound by {answer.bound.name}")
+        print(
+            f"  {record.kernel:20s}{time}{speed}{answer.share_of_peak:8.1%} of {record.unit}   bound by"
+            f" {answer.bound.name}"
+        )
 
 
 def print_one(kernel: Kernel, case: Case, answer: Explanation, device: Device) -> None:
@@ -128,7 +147,9 @@ Piece = tuple[Specimen, Callable[..., Any], tuple[Any, ...]]
 
 
 class Work:
-    """A survey in pieces, kernel after kernel: how much there is to do, the unbroken runs one by one, then the mutants."""
+    """A survey in pieces, kernel after kernel: how much there is to do, the unbroken runs one by one, then
+    the mutants.
+    """
 
     def __init__(self, chosen: list[Specimen], seeds: int) -> None:
         self.seeds, self.ahead = seeds, [(each, extent_of, (each,)) for each in chosen]
@@ -160,8 +181,12 @@ class Work:
         if self.left[each]:
             return
         schedules, mutants = self.extent[each]
-        shares = [] if self.parts[each] else [slice(start, start + SHARE) for start in range(0, mutants, SHARE)]
-        self.begin(each, [(each, broken_part, (each, share, self.whole[each], schedules)) for share in shares])
+        shares = (
+            [] if self.parts[each] else [slice(start, start + SHARE) for start in range(0, mutants, SHARE)]
+        )
+        self.begin(
+            each, [(each, broken_part, (each, share, self.whole[each], schedules)) for share in shares]
+        )
         if not shares:
             self.finished.append(each)
 
@@ -186,7 +211,10 @@ class Work:
 def in_processes(chosen: list[Specimen], seeds: int, jobs: int, limit: float | None) -> Survey:
     """When the time is over, or at Ctrl-C, what is under way is dropped."""
     work, end = Work(chosen, seeds), time.monotonic() + (limit or threading.TIMEOUT_MAX / 2)
-    with get_context("spawn").Pool(jobs, initializer=ignore_interrupts) as pool, progress(len(chosen), "kernels") as step:
+    with (
+        get_context("spawn").Pool(jobs, initializer=ignore_interrupts) as pool,
+        progress(len(chosen), "kernels") as step,
+    ):
         with suppress(Empty, KeyboardInterrupt):
             work_off(work, pool, jobs, end, step)
         return work.survey()

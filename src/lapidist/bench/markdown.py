@@ -8,16 +8,8 @@ from lapidist.bench.record import Record
 from lapidist.bench.tables import number
 
 Columns = Mapping[str, Callable[[Record], str]]
-WORDS = (
-    "kernel",
-    "idea",
-    "chosen",
-    "L2",
-    "type",
-    "best kernel",
-    "planned",
-    "fastest",
-)  # columns of words; the others are numbers
+# columns of words; the others are numbers
+WORDS = ("kernel", "idea", "chosen", "L2", "type", "best kernel", "planned", "fastest")
 
 
 def speed(record: Record) -> str:
@@ -30,7 +22,11 @@ def row_of(cells: Sequence[str]) -> str:
 
 def rule(heads: Sequence[str]) -> str:
     """Words to the left, numbers to the right."""
-    return "|" + "|".join("---" if place == 0 or head in WORDS else "---:" for place, head in enumerate(heads)) + "|"
+    return (
+        "|"
+        + "|".join("---" if place == 0 or head in WORDS else "---:" for place, head in enumerate(heads))
+        + "|"
+    )
 
 
 def table(columns: Columns, records: Sequence[Record]) -> str:

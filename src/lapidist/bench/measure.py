@@ -1,9 +1,9 @@
 """The protocol: right first, then timed as graphs of many calls, turn by turn beside the vendor's library.
 
-A turn is one contender's replays without a gap. Sustained: each turn keeps the chip busy for more than half a second and
-only its second half counts, so clocks and power are those of the kernel itself. Burst: the chip idles before each turn,
-one replay warms up and one counts. Inputs rotate over sets that exceed three times the L2 together.
-"""
+A turn is one contender's replays without a gap. Sustained: each turn keeps the chip busy for more than half a
+second and only its second half counts, so clocks and power are those of the kernel itself. Burst: the chip
+idles before each turn, one replay warms up and one counts. Inputs rotate over sets that exceed three times
+the L2 together."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ class Protocol:
     pause_seconds: float
     looks: int = 99  # at the sensors, for each contender
     checks: int = 2  # of each contender's results: before it is timed, and after
-    replay_seconds: float = 0.01  # a graph is made this long: its launch and the two events around it weigh under 0.1 %
+    replay_seconds: float = (
+        0.01  # a graph is made this long: its launch and the two events around it weigh under 0.1 %
+    )
 
     def replays(self, replay_seconds: float) -> tuple[int, int]:
         """(not timed, timed) in one turn."""
@@ -63,10 +65,14 @@ class Protocol:
 
 SUSTAINED = Protocol("sustained", rounds=2, turn_seconds=0.55, pause_seconds=0.0)
 BURST = Protocol("burst", rounds=7, turn_seconds=0.0, pause_seconds=0.05)
-SHORT = Protocol("short", 3, turn_seconds=0.0, pause_seconds=0.0, looks=1, checks=1, replay_seconds=0.002)  # for hundreds
+# for hundreds
+SHORT = Protocol("short", 3, turn_seconds=0.0, pause_seconds=0.0, looks=1, checks=1, replay_seconds=0.002)
 TUNE = replace(SHORT, mode="tune")
-# For hundreds of products, one after the other: the chip is as busy, or as rested, with turns that are shorter.
-MANY_SUSTAINED = Protocol("corpus sustained", 2, turn_seconds=0.08, pause_seconds=0.0, looks=1, checks=1, replay_seconds=0.004)
+# For hundreds of products, one after the other: the chip is as busy, or as rested, with turns that are
+# shorter.
+MANY_SUSTAINED = Protocol(
+    "corpus sustained", 2, turn_seconds=0.08, pause_seconds=0.0, looks=1, checks=1, replay_seconds=0.004
+)
 MANY_BURST = replace(MANY_SUSTAINED, mode="corpus burst", rounds=3, turn_seconds=0.0, pause_seconds=0.05)
 PROTOCOLS = {each.mode: each for each in (SUSTAINED, BURST, SHORT, MANY_SUSTAINED, MANY_BURST)}
 
@@ -82,7 +88,8 @@ class Inputs:
     make_columns: Callable[[], list[Any]]
     by_columns: bool = False  # b lies so anyway
     columns: list[Any] = field(default_factory=list)
-    _expected: dict[object, Expected] = field(default_factory=dict)  # the last one: neighbours often ask for the same
+    # the last one: neighbours often ask for the same
+    _expected: dict[object, Expected] = field(default_factory=dict)
 
     def b_for(self, contender: Contender) -> list[Any]:
         if not contender.columns or self.by_columns:
@@ -103,7 +110,9 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class PlainCalls:
-    """In place of a graph, for a library that refuses to be captured: small products then show its host cost."""
+    """In place of a graph, for a library that refuses to be captured: small products then show its host
+    cost.
+    """
 
     call: Call
     calls: int
@@ -170,13 +179,17 @@ class Stage:
             [self.framework.poisoned(case.m, case.n, case.out_dtype) for _ in range(count)],
             rotated=count >= wanted,
             by_columns=turned_b,
-            make_columns=lambda: [make(case.k, case.n, case.dtype, seed + 3 * i + 2, transposed=True) for i in range(count)],
+            make_columns=lambda: [
+                make(case.k, case.n, case.dtype, seed + 3 * i + 2, transposed=True) for i in range(count)
+            ],
         )
 
     # ---- one contender ----
 
     def prepare(self, contender: Contender, case: Case, inputs: Inputs) -> Entry:
-        """Plan, run once on poisoned output, judge, and build the graph. Any failure becomes the row's error."""
+        """Plan, run once on poisoned output, judge, and build the graph. Any failure becomes the row's
+        error.
+        """
         entry = Entry(contender)
         try:
             entry.call = contender.prepare(case, inputs.a, inputs.b_for(contender), inputs.c)
@@ -193,13 +206,18 @@ class Stage:
         assert entry.call is not None
         self.framework.poison(inputs.c[index])
         entry.call(index)
-        self.keep_verdict(entry, inputs.expected(entry.contender, index, case, entry.facts.unit).judge(inputs.c[index]))
+        self.keep_verdict(
+            entry, inputs.expected(entry.contender, index, case, entry.facts.unit).judge(inputs.c[index])
+        )
 
     def keep_verdict(self, entry: Entry, verdict: Verdict) -> None:
         if entry.verdict is None or verdict.worst > entry.verdict.worst:
             entry.verdict = verdict
         if not verdict.ok:
-            entry.error = f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound; not timed"
+            entry.error = (
+                f"wrong result: the error at {verdict.where} is {verdict.worst:.3g} times its bound; not"
+                " timed"
+            )
 
     def time_of(self, work: Callable[[], object], times: int = 1) -> float:
         start = self.stream.record(options=self._timed)
@@ -253,8 +271,12 @@ class Stage:
 
     # ---- all of them ----
 
-    def measure(self, case: Case, contenders: Sequence[Contender], step: Callable[[str], None] = lambda _: None) -> list[Record]:
-        """Rows of every contender on one case; the first peer is the vendor's library that ratios refer to."""
+    def measure(
+        self, case: Case, contenders: Sequence[Contender], step: Callable[[str], None] = lambda _: None
+    ) -> list[Record]:
+        """Rows of every contender on one case; the first peer is the vendor's library that ratios refer
+        to.
+        """
         inputs = self.inputs(case)
         entries = []
         for contender in contenders:
@@ -290,10 +312,11 @@ class Stage:
 
 
 def turn_order(kinds: Sequence[str], rounds: int) -> list[int]:
-    """Indices: each contender once a round, and the vendor (the first peer) before every fourth of the others.
+    """Indices: each contender once a round, and the vendor (the first peer) before every fourth of the
+    others.
 
-    From round to round another one is the first: of two turns of the same kernel, the one behind a kernel that draws other power
-    was up to a twentieth slower, as the clock takes longer than half a turn to settle.
+    From round to round another one is the first: of two turns of the same kernel, the one behind a kernel
+    that draws other power was up to a twentieth slower, as the clock takes longer than half a turn to settle.
     """
     vendor = kinds.index("peer") if "peer" in kinds else None
     others = [index for index in range(len(kinds)) if index != vendor]
@@ -340,9 +363,17 @@ def record_of(stage: Stage, case: Case, entry: Entry, inputs: Inputs, vendor_sec
         replays=len(entry.seconds) if timed else None,
         calls=entry.calls or None,
         sets=len(inputs.a),
-        l2=f"rotated over {len(inputs.a)} sets" if inputs.rotated and len(inputs.a) > 1 else _l2_words(inputs.rotated),
+        l2=(
+            f"rotated over {len(inputs.a)} sets"
+            if inputs.rotated and len(inputs.a) > 1
+            else _l2_words(inputs.rotated)
+        ),
         **_facts_of_record(facts),
-        note=None if entry.contender.capturable else "timed as plain calls: the library refuses to be captured in a graph",
+        note=(
+            None
+            if entry.contender.capturable
+            else "timed as plain calls: the library refuses to be captured in a graph"
+        ),
         **_seen_of(entry.seen),
         error=entry.error,
     )

@@ -29,7 +29,9 @@ NVCC_SECONDS = 600
 
 
 class Vendor:
-    """cuBLAS, as the array library calls it. The 8-bit types it takes with k touching in both operands, or is slow."""
+    """cuBLAS, as the array library calls it. The 8-bit types it takes with k touching in both operands, or is
+    slow.
+    """
 
     kind = "peer"
 
@@ -43,13 +45,16 @@ class Vendor:
         return self.framework.multiply(case.math, a, b, c, self.fast)
 
     def facts(self, device: Device) -> Facts:
-        sums = {True: ", sums stay in the tensor core", False: ", sums leave the tensor core for floats"}[self.fast]
+        sums = {True: ", sums stay in the tensor core", False: ", sums leave the tensor core for floats"}[
+            self.fast
+        ]
         return Facts(config=f"its own choice{sums if self.math in FP8 else ''}")
 
 
 class Padded:
-    """What people do by hand where lines do not start on 16 bytes: copy A and B into aligned arrays with zeros around them,
-    multiply by cuBLAS, copy the part of the product that counts. The arrays are made once, outside of the time."""
+    """What people do by hand where lines do not start on 16 bytes: copy A and B into aligned arrays with
+    zeros around them, multiply by cuBLAS, copy the part of the product that counts. The arrays are made once,
+    outside of the time."""
 
     name = "padded"
     kind = "peer"
@@ -62,7 +67,10 @@ class Padded:
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         if self.framework.name != "torch":
             raise DeviceError("peer padded: pads torch's tensors. Install torch")
-        n, k = (-(-extent // chunk) * chunk for extent, chunk in ((case.n, self.chunk(c[0])), (case.k, self.chunk(a[0]))))
+        n, k = (
+            -(-extent // chunk) * chunk
+            for extent, chunk in ((case.n, self.chunk(c[0])), (case.k, self.chunk(a[0])))
+        )
         wide_a = None if k == case.k else self.zeros(a[0], case.m, k)
         wide_b = None if (n, k) == (case.n, case.k) else self.zeros(b[0], k, n)
         wide_c = None if n == case.n else self.zeros(c[0], case.m, n)
@@ -112,16 +120,23 @@ class Cutlass:
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         (m, k), n = a[0].shape, b[0].shape[1]
-        pointers = [tuple(operand_of(array, "set").pointer for array in triple) for triple in zip(a, b, c, strict=True)]
+        pointers = [
+            tuple(operand_of(array, "set").pointer for array in triple)
+            for triple in zip(a, b, c, strict=True)
+        ]
         place = operand_of(a[0], "a")
         stream = stream_of(place.framework, place.device)
 
         def start(config: int, index: int) -> None:
             pa, pb, pc = (ctypes.c_void_p(pointer) for pointer in pointers[index])
             scalars = ctypes.c_float(1.0), ctypes.c_float(0.0)
-            status = self.library.cutlass_sgemm(config, m, n, k, pa, pb, pc, *scalars, ctypes.c_void_p(stream))
+            status = self.library.cutlass_sgemm(
+                config, m, n, k, pa, pb, pc, *scalars, ctypes.c_void_p(stream)
+            )
             if status:
-                raise DeviceError(f"peer cutlass: config {config} answered status {status} for {m} x {n} x {k}")
+                raise DeviceError(
+                    f"peer cutlass: config {config} answered status {status} for {m} x {n} x {k}"
+                )
 
         best = self._fastest(start)
         return lambda index: start(best, index)
@@ -161,12 +176,24 @@ def find_cutlass() -> tuple[Path | None, str]:
 
 def build_cutlass(include: Path, device: Device) -> ctypes.CDLL:
     """nvcc once for a version of headers and source; the library stays in the cache folder."""
-    content = CUTLASS_SOURCE.read_bytes() + (include / "cutlass" / "version.h").read_bytes() + device.architecture.encode()
+    content = (
+        CUTLASS_SOURCE.read_bytes()
+        + (include / "cutlass" / "version.h").read_bytes()
+        + device.architecture.encode()
+    )
     target = cache_directory() / f"cutlass-{hashlib.sha256(content).hexdigest()[:16]}.so"
     if not target.exists():
         make_directory(target.parent)
         partial = target.with_suffix(f".{os.getpid()}")
-        options = ["-O3", "-std=c++17", f"-arch={device.architecture}", "-shared", "-Xcompiler", "-fPIC", f"-I{include}"]
+        options = [
+            "-O3",
+            "-std=c++17",
+            f"-arch={device.architecture}",
+            "-shared",
+            "-Xcompiler",
+            "-fPIC",
+            f"-I{include}",
+        ]
         command = ["nvcc", *options, "-o", str(partial), str(CUTLASS_SOURCE)]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=NVCC_SECONDS)
         os.replace(partial, target)
@@ -175,7 +202,10 @@ def build_cutlass(include: Path, device: Device) -> ctypes.CDLL:
 
 def find_peers(framework: Framework, device: Device, math: str) -> tuple[list[Contender], str]:
     """The vendor first, the optional ones after; and what to write about CUTLASS into the conditions."""
-    peers: list[Contender] = [Vendor(framework, math), *([Vendor(framework, math, fast=False)] if math in FP8 else [])]
+    peers: list[Contender] = [
+        Vendor(framework, math),
+        *([Vendor(framework, math, fast=False)] if math in FP8 else []),
+    ]
     include, words = find_cutlass()
     if include is None or math != "float32":
         return peers, words if include is None else "not measured: its SIMT peer is float32"

@@ -1,4 +1,6 @@
-"""Plots as files, by matplotlib: the ladder as bars, speed against size, the roofline; what the Records allow of these."""
+"""Plots as files, by matplotlib: the ladder as bars, speed against size, the roofline; what the Records allow
+of these.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,20 @@ from typing import Any
 from lapidist.backends.gpu.doctor import MATPLOTLIB_HINT
 from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Conditions, Record
-from lapidist.bench.views import Point, Series, in_math, in_order, label, main_case, maths_in, on, roofline, roofs, squares, sweep
+from lapidist.bench.views import (
+    Point,
+    Series,
+    in_math,
+    in_order,
+    label,
+    main_case,
+    maths_in,
+    on,
+    roofline,
+    roofs,
+    squares,
+    sweep,
+)
 from lapidist.dtypes import short_name
 from lapidist.errors import ArgumentError, DeviceError
 
@@ -26,7 +41,10 @@ def require_matplotlib(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        message = f"--plot: needs matplotlib, which was not found. Install it with: {MATPLOTLIB_HINT}, or use --html"
+        message = (
+            f"--plot: needs matplotlib, which was not found. Install it with: {MATPLOTLIB_HINT}, or use"
+            " --html"
+        )
         raise DeviceError(message) from error
 
 
@@ -56,7 +74,12 @@ def panels_of(conditions: Conditions, records: Sequence[Record]) -> list[tuple[f
         rows = in_math(records, math)
         climbed = in_order(on(rows, main_case(rows) or (0, 0, 0)))
         known, bandwidth = roofs(conditions, math), float(conditions.chip.get("dram_gbps", 0.0)) / 1000
-        panels.append((max(3.0, 0.28 * len(climbed)), partial(ladder_panel, climbed=climbed, known=known, conditions=conditions)))
+        panels.append(
+            (
+                max(3.0, 0.28 * len(climbed)),
+                partial(ladder_panel, climbed=climbed, known=known, conditions=conditions),
+            )
+        )
         for series, axis_name in ((squares(rows, least=3), "m = n = k"), (sweep(rows), "m = n, at k = 1024")):
             if series:
                 panels.append((4.6, partial(size_panel, series=series, math=math, axis_name=axis_name)))
@@ -65,12 +88,16 @@ def panels_of(conditions: Conditions, records: Sequence[Record]) -> list[tuple[f
     return panels
 
 
-def ladder_panel(axis: Any, climbed: Sequence[Record], known: Mapping[str, float], conditions: Conditions) -> None:
+def ladder_panel(
+    axis: Any, climbed: Sequence[Record], known: Mapping[str, float], conditions: Conditions
+) -> None:
     """Speed, or where nothing was timed the share of multiplying instructions."""
     timed = any(record.limit_share is not None for record in climbed)
     rows = [record for record in reversed(climbed) if record.tflops is not None or not timed]
     values = [(r.tflops if timed else 100 * (r.ffma_share or 0.0)) or 0.0 for r in rows]
-    bars = axis.barh([label(r.kernel) for r in rows], values, color=[KIND_COLOURS.get(r.kind, "#888888") for r in rows])
+    bars = axis.barh(
+        [label(r.kernel) for r in rows], values, color=[KIND_COLOURS.get(r.kind, "#888888") for r in rows]
+    )
     axis.bar_label(bars, [f"{value:.3g}" for value in values], padding=3, fontsize=8)
     for limit in known.values() if timed else ():
         axis.axvline(limit, color="#667085", linestyle="--", linewidth=1)
@@ -78,8 +105,14 @@ def ladder_panel(axis: Any, climbed: Sequence[Record], known: Mapping[str, float
     axis.margins(x=0.12)
     if rows:
         shape = shape_words(rows[0].m, rows[0].n, rows[0].k)
-        dashed = f"; dashed: {', '.join(f'{name} {limit:.4g}' for name, limit in known.items())}" if timed else ""
-        axis.set_title(f"{shape} {rows[0].dtype}, {conditions.device}, {conditions.mode}{dashed}", loc="left", fontsize=10)
+        dashed = (
+            f"; dashed: {', '.join(f'{name} {limit:.4g}' for name, limit in known.items())}" if timed else ""
+        )
+        axis.set_title(
+            f"{shape} {rows[0].dtype}, {conditions.device}, {conditions.mode}{dashed}",
+            loc="left",
+            fontsize=10,
+        )
 
 
 def size_panel(axis: Any, series: Sequence[Series], math: str, axis_name: str) -> None:
@@ -106,18 +139,28 @@ def joined(points: Sequence[Point]) -> list[tuple[str, Point]]:
     return groups
 
 
-def roofline_panel(axis: Any, climbed: Sequence[Record], known: Mapping[str, float], terabytes: float) -> None:
+def roofline_panel(
+    axis: Any, climbed: Sequence[Record], known: Mapping[str, float], terabytes: float
+) -> None:
     points = roofline(record for record in climbed if record.kind != "detour")
     most = 2 * max(p.intensity for p in points)
     ridge = min(known.values()) / terabytes
     for limit in known.values():
         start, corner = min(0.2, ridge), limit / terabytes
         axis.plot([start, corner, max(most, corner)], [start * terabytes, limit, limit], color="#667085")
-    axis.plot([p.intensity for p in points], [p.tflops for p in points], "o", markersize=5, color=KIND_COLOURS["rung"])
+    axis.plot(
+        [p.intensity for p in points],
+        [p.tflops for p in points],
+        "o",
+        markersize=5,
+        color=KIND_COLOURS["rung"],
+    )
     for names, p in joined(points):
         crowded = ridge <= p.intensity < max(each.intensity for each in points)
         side = ("right", -6) if crowded else ("left", 6)
-        axis.annotate(names, (p.intensity, p.tflops), (side[1], -3), textcoords="offset points", fontsize=8, ha=side[0])
+        axis.annotate(
+            names, (p.intensity, p.tflops), (side[1], -3), textcoords="offset points", fontsize=8, ha=side[0]
+        )
     axis.set_xscale("log", base=2)
     axis.set_yscale("log")
     axis.xaxis.set_major_formatter("{x:g}")

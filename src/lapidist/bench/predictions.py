@@ -1,4 +1,6 @@
-"""Times predicted from the machine's counts, as Records; and beside them what was measured, or published by others."""
+"""Times predicted from the machine's counts, as Records; and beside them what was measured, or published by
+others.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ OLDEST_COMPILED = (7, 5)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A measured time in milliseconds, those of the fastest and of the slowest replay, and the clock if it was looked at."""
+    """A measured time in milliseconds, those of the fastest and of the slowest replay, and the clock if it
+    was looked at.
+    """
 
     milliseconds: float
     least: float
@@ -105,7 +109,9 @@ def predict(kernel: Kernel, device: Device, case: Case) -> tuple[Record, Explana
 def conditions_of(device: Device) -> Conditions:
     from lapidist.bench.conditions import gather
 
-    return gather(device, device.name, MODE, f"the machine's counts at {COUNTED_AT}^3 and twice as deep, scaled")
+    return gather(
+        device, device.name, MODE, f"the machine's counts at {COUNTED_AT}^3 and twice as deep, scaled"
+    )
 
 
 def climbable(device: Device, math: str) -> list[Kernel]:
@@ -127,30 +133,47 @@ def predictions_of(runs: Sequence[Run]) -> dict[tuple[str, str, tuple[int, int, 
     for run in runs:
         for record in run.records:
             if record.mode == MODE:
-                found.setdefault((record.device, record.dtype, (record.m, record.n, record.k)), {})[record.kernel] = record
+                found.setdefault((record.device, record.dtype, (record.m, record.n, record.k)), {})[
+                    record.kernel
+                ] = record
     return found
 
 
 def page(runs: Sequence[Run]) -> str:
-    """Every ladder that was predicted and measured: on an H200 in each math, and those that others published."""
+    """Every ladder that was predicted and measured: on an H200 in each math, and those that others
+    published.
+    """
     predicted = predictions_of(runs)
     parts = []
-    for (device, math, shape), rows in sorted(predicted.items(), key=lambda item: (item[0][1] != "float32", item[0])):
+    for (device, math, shape), rows in sorted(
+        predicted.items(), key=lambda item: (item[0][1] != "float32", item[0])
+    ):
         if device == H200:
-            title = f"{shape_words(*shape)}, {short_name(math)}, one H200, measured sustained (docs/performance.md)"
+            title = (
+                f"{shape_words(*shape)}, {short_name(math)}, one H200, measured sustained"
+                " (docs/performance.md)"
+            )
             parts.append(comparison(title, rows, measured(runs, math, shape), "measured ms"))
     for ladder in PUBLISHED:
         rows = predicted.get((ladder.chip, "float32", ladder.shape), {})
-        title = f"{shape_words(*ladder.shape)}, fp32, {ladder.chip}, as published: other kernels with the same ideas"
+        title = (
+            f"{shape_words(*ladder.shape)}, fp32, {ladder.chip}, as published: other kernels with the same"
+            " ideas"
+        )
         parts.append(comparison(title, rows, ladder.seen, "published ms"))
-    return "\n".join(part for part in parts if part) + source_line(runs) if any(parts) else "Not predicted yet.\n"
+    return (
+        "\n".join(part for part in parts if part) + source_line(runs)
+        if any(parts)
+        else "Not predicted yet.\n"
+    )
 
 
 def measured(runs: Sequence[Run], math: str, shape: tuple[int, int, int]) -> dict[str, Seen]:
     return {
         record.kernel: seen_of(record.seconds, record)
         for record, _ in latest(runs)
-        if (record.mode, record.dtype, (record.m, record.n, record.k)) == ("sustained", math, shape) and record.seconds
+        if (record.mode, record.dtype, (record.m, record.n, record.k)) == ("sustained", math, shape)
+        and record.seconds
     }
 
 
@@ -160,7 +183,9 @@ def seen_of(seconds: float, record: Record) -> Seen:
 
 
 def comparison(title: str, predicted: dict[str, Record], seen: dict[str, Seen], head: str) -> str:
-    """One table, and how much of the order comes out right; empty if nothing was both predicted and measured."""
+    """One table, and how much of the order comes out right; empty if nothing was both predicted and
+    measured.
+    """
     names = sorted((name for name in predicted if name in seen), key=lambda name: RUNG_NUMBER.get(name, 99))
     if not names:
         return ""
@@ -169,23 +194,42 @@ def comparison(title: str, predicted: dict[str, Record], seen: dict[str, Seen], 
     for name in names:
         mine, theirs = (predicted[name].seconds or 0.0) * 1e3, seen[name].milliseconds
         lines.append(
-            row_of([label(name), predicted[name].note or "", f"{mine:.4g}", f"{theirs:.4g}", f"{mine / theirs - 1:+.0%}"])
+            row_of(
+                [
+                    label(name),
+                    predicted[name].note or "",
+                    f"{mine:.4g}",
+                    f"{theirs:.4g}",
+                    f"{mine / theirs - 1:+.0%}",
+                ]
+            )
         )
-    errors = sorted(abs((predicted[name].seconds or 0.0) * 1e3 / seen[name].milliseconds - 1) for name in names)
-    words = f"{order_of(names, predicted, seen, head.split()[0])} Median error {errors[len(errors) // 2]:.0%}."
-    return f"{title}:\n\n" + "\n".join(lines) + f"\n\n{words}{slowed(names, seen, predicted[names[0]].device)}\n"
+    errors = sorted(
+        abs((predicted[name].seconds or 0.0) * 1e3 / seen[name].milliseconds - 1) for name in names
+    )
+    words = (
+        f"{order_of(names, predicted, seen, head.split()[0])} Median error {errors[len(errors) // 2]:.0%}."
+    )
+    return (
+        f"{title}:\n\n" + "\n".join(lines) + f"\n\n{words}{slowed(names, seen, predicted[names[0]].device)}\n"
+    )
 
 
 def order_of(names: Sequence[str], predicted: dict[str, Record], seen: dict[str, Seen], kind: str) -> str:
     """How many pairs come out as they were measured, which are too close to tell, and which are wrong."""
     seconds = {name: predicted[name].seconds or 0.0 for name in names}
     pairs = list(combinations(names, 2))
-    astray = [(a, b) for a, b in pairs if (seen[a].milliseconds > seen[b].milliseconds) != (seconds[a] > seconds[b])]
+    astray = [
+        (a, b) for a, b in pairs if (seen[a].milliseconds > seen[b].milliseconds) != (seconds[a] > seconds[b])
+    ]
     ties = [pair for pair in astray if seen[pair[0]].tied(seen[pair[1]])]
     wrong = [pair for pair in astray if pair not in ties]
     words = f"Of {len(pairs)} pairs, {len(pairs) - len(astray)} come out in the {kind} order"
     if ties:
-        words += f"; {listed(ties)} the other way round, which the measurement does not decide (some of the faster kernel's"
+        words += (
+            f"; {listed(ties)} the other way round, which the measurement does not decide (some of the faster"
+            " kernel's"
+        )
         words += " replays took longer than some of the slower one's)"
     return words + (f"; {listed(wrong)} the other way round." if wrong else ".")
 
@@ -197,7 +241,11 @@ def listed(pairs: Sequence[tuple[str, str]]) -> str:
 def slowed(names: Sequence[str], seen: dict[str, Seen], device: str) -> str:
     """Where power held the clock down: predictions do not know of it."""
     full = chip(device).clock_mhz
-    low = [f"{RUNG_NUMBER.get(name, 0):02d} at {clock:.0f}" for name in names if (clock := seen[name].clock_mhz or full) < full]
+    low = [
+        f"{RUNG_NUMBER.get(name, 0):02d} at {clock:.0f}"
+        for name in names
+        if (clock := seen[name].clock_mhz or full) < full
+    ]
     return f" Measured below {full} MHz, for power: {', '.join(low)}." if low else ""
 
 

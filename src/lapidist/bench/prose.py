@@ -40,11 +40,11 @@ Found = Sequence[tuple[Record, Run]]
 
 INTRODUCTION = """# Performance
 
-Written by `lapidist report` from the Records under `results/`; not edited by hand. `% of cuBLAS` compares with the vendor's
-library in the same run, on the same card, with the same inputs. `% of limit` is the share of what the chip's best unit for
-the type reaches with operands that never leave registers or shared memory, `% of unit` the share of what the kernel's own unit
-does. `multiply %` counts, of the main loop's instructions, those that multiply and add. `error/bound` is the largest error
-over its bound (right up to 1).
+Written by `lapidist report` from the Records under `results/`; not edited by hand. `% of cuBLAS` compares
+with the vendor's library in the same run, on the same card, with the same inputs. `% of limit` is the share
+of what the chip's best unit for the type reaches with operands that never leave registers or shared memory,
+`% of unit` the share of what the kernel's own unit does. `multiply %` counts, of the main loop's
+instructions, those that multiply and add. `error/bound` is the largest error over its bound (right up to 1).
 """
 
 
@@ -73,7 +73,9 @@ def shapes_of(mode: str, kind: str, records: Sequence[Record]) -> list[str]:
     short = short_name(kind)
     shapes = climbed_shapes(records)
     for shape in shapes:
-        parts.append(ladder_section(f"The ladder at {shape_words(*shape)}, {short}, {mode}", on(records, shape)))
+        parts.append(
+            ladder_section(f"The ladder at {shape_words(*shape)}, {short}, {mode}", on(records, shape))
+        )
     series = sweep(records)
     if series:
         parts.append(sweep_section(f"m = n against speed at k = 1024, {short}, {mode}", series))
@@ -86,7 +88,9 @@ def shapes_of(mode: str, kind: str, records: Sequence[Record]) -> list[str]:
 
 
 def climbed_shapes(records: Sequence[Record]) -> list[Shape]:
-    """Where a good part of the ladder was climbed, smallest first; of the few rungs on tensor cores alone, the main shape."""
+    """Where a good part of the ladder was climbed, smallest first; of the few rungs on tensor cores alone,
+    the main shape.
+    """
     whole = sorted(ladder_cases(records, least=8), key=lambda shape: (math.prod(shape), shape))
     main = main_case(records)
     return whole or ([main] if main in ladder_cases(records, least=2) else [])
@@ -191,14 +195,16 @@ def host_section(records: Sequence[Record]) -> list[str]:
         "torch's time over it": lambda r: number(r.ratio, ".2f"),
     }
     told = (
-        "`matmul(out)` and `gemm(out)` are beside `torch.mm` with its `out`, `matmul` beside one that makes it, and C beside "
-        "`torch.addmm`."
+        "`matmul(out)` and `gemm(out)` are beside `torch.mm` with its `out`, `matmul` beside one that makes"
+        " it, and C beside `torch.addmm`."
     )
     return [f"## What the host pays\n\n{told}\n\n{table(columns, records)}"]
 
 
 def warm_section(records: Sequence[Record]) -> list[str]:
-    lists, alone = ([record for record in records if record.mode == mode] for mode in (warming.MODE, warming.ALONE))
+    lists, alone = (
+        [record for record in records if record.mode == mode] for mode in (warming.MODE, warming.ALONE)
+    )
     if not lists:
         return []
     columns: Columns = {
@@ -209,8 +215,9 @@ def warm_section(records: Sequence[Record]) -> list[str]:
         "the longest": lambda r: time_words(r.seconds_max),
     }
     head = (
-        "What plans of squares, of a transformer's layers and of ragged products use, into an empty cache (`lapidist warm`), and "
-        "of random products besides, where there are many plans (`--random`); with C, of those with beta C (`--with-c`). "
+        "What plans of squares, of a transformer's layers and of ragged products use, into an empty cache"
+        " (`lapidist warm`), and of random products besides, where there are many plans (`--random`); with C,"
+        " of those with beta C (`--with-c`). "
     )
     parts = [f"## Compiling ahead\n\n{head}{warming.list_words(lists)}\n\n{table(columns, lists)}"]
     if alone:
@@ -235,7 +242,10 @@ def failures_section(records: Sequence[Record]) -> list[str]:
     lines = []
     for record in failed:
         reason = (record.error or "").splitlines()[0]
-        lines.append(f"- {label(record.kernel)}, {shape_words(*shape_of(record))}, {short_name(record.dtype)}: {reason}")
+        lines.append(
+            f"- {label(record.kernel)}, {shape_words(*shape_of(record))}, {short_name(record.dtype)}:"
+            f" {reason}"
+        )
     return ["## Refused or failed\n\n" + "\n".join(lines) + "\n"]
 
 
@@ -248,9 +258,18 @@ def runs_section(runs: Sequence[Run]) -> str:
     lines = ["## Runs", ""]
     for run in runs:
         c = run.conditions
-        versions = [("driver", c.driver), ("CUDA", c.cuda), ("NVRTC", c.nvrtc), ("lapidist", c.lapidist), ("commit", c.commit)]
+        versions = [
+            ("driver", c.driver),
+            ("CUDA", c.cuda),
+            ("NVRTC", c.nvrtc),
+            ("lapidist", c.lapidist),
+            ("commit", c.commit),
+        ]
         known = ", ".join(f"{name} {value}" for name, value in versions if value)
-        lines.append(f"- `results/{run.name}`: {c.date}, {c.device}, {known}. {c.vendor or 'No vendor library'}. `{c.command}`")
+        lines.append(
+            f"- `results/{run.name}`: {c.date}, {c.device}, {known}. {c.vendor or 'No vendor library'}."
+            f" `{c.command}`"
+        )
         lines.append(f"  - {c.mode}: {c.protocol}. Inputs: {c.inputs}. {seen_words(run)}")
         if c.cutlass:
             lines.append(f"  - CUTLASS: {c.cutlass}.")

@@ -19,7 +19,8 @@ class Conditions:
     date: str  # UTC, ISO 8601
     command: str
     device: str
-    chip: dict[str, Any] = field(default_factory=dict)  # facts of the Device, with the limits its rows are held against
+    # facts of the Device, with the limits its rows are held against
+    chip: dict[str, Any] = field(default_factory=dict)
     driver: str | None = None
     cuda: str | None = None
     nvrtc: str | None = None
@@ -34,7 +35,9 @@ class Conditions:
     mode: str = ""
     protocol: str = ""
     seen: dict[str, Any] = field(default_factory=dict)  # clocks, power, temperature before and after
-    remark: str | None = None  # what the program could not know, such as who shared the host; added to the file by hand
+    remark: str | None = (
+        None  # what the program could not know, such as who shared the host; added to the file by hand
+    )
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,9 @@ def read_run(path: Path) -> Run:
     try:
         conditions = Conditions(**json.loads(lines[0])["conditions"])
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise ArgumentError(f"{path}: line 1 must hold the conditions of the run; {error}. Measure it again") from error
+        raise ArgumentError(
+            f"{path}: line 1 must hold the conditions of the run; {error}. Measure it again"
+        ) from error
     records = [_record_of(line, f"{path}: line {number}") for number, line in enumerate(lines[1:], 2)]
     return Run(path.name, conditions, tuple(records))
 

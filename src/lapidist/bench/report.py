@@ -1,10 +1,11 @@
-"""The program that writes every published number: docs/performance.md, the README's tables, the `Measured:` line of each
-rung. Its only source is the Records under results/; the same Records give the same files."""
+"""The program that writes every published number: docs/performance.md, the README's tables, the `Measured:`
+line of each rung. Its only source is the Records under results/; the same Records give the same files."""
 
 from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from lapidist.dtypes import short_name
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import KERNELS
 
-MEASURED = re.compile(r"^// Measured:.*$", re.MULTILINE)
+LINE = 110  # columns of a source file
+MEASURED = re.compile(r"^// Measured:.*(\n//           .*)*$", re.MULTILINE)
 HEADLINE_MODE = "sustained"
 
 Found = Sequence[tuple[Record, Run]]
@@ -36,7 +38,9 @@ def publish(root: Path, check: bool, html: Path | None = None) -> int:
         rule = "must hold Records in results/*.jsonl"
         raise ArgumentError(f"--root: {rule}; {str(root)!r} has none. Make them with climb --record")
     stale = [
-        (path, text) for path, text in documents(root, runs, withdrawals).items() if not path.exists() or path.read_text() != text
+        (path, text)
+        for path, text in documents(root, runs, withdrawals).items()
+        if not path.exists() or path.read_text() != text
     ]
     for path, text in stale:
         print(f"{'differs from the Records' if check else 'written'}: {path}", file=sys.stderr)
@@ -93,7 +97,9 @@ def with_block(text: str, name: str, table: str) -> str:
     if start < 0:
         return text
     if end < start:
-        raise ArgumentError(f"{begin}: must be followed by {stop}; the second is missing. Put it after the table")
+        raise ArgumentError(
+            f"{begin}: must be followed by {stop}; the second is missing. Put it after the table"
+        )
     return f"{text[:start]}{begin}\n{table}{text[end:]}"
 
 
@@ -117,14 +123,19 @@ def readme_table(rows: Found) -> str:
     }
     shape = shape_words(record.m, record.n, record.k)
     head = f"{shape}, {record.dtype}, {record.device}, {record.mode}, {run.conditions.date[:10]}:"
-    return f"{head}\n\n{markdown.table(columns, records)}\nFrom {', '.join(f'`results/{name}`' for name in sources)}.\n"
+    return (
+        f"{head}\n\n{markdown.table(columns, records)}\nFrom"
+        f" {', '.join(f'`results/{name}`' for name in sources)}.\n"
+    )
 
 
 # ---- kernel headers ----
 
 
 def measured_line(path: Path, found: Found) -> str:
-    """One line for all kernels that a source file holds, in the first of the types that they take and were measured in."""
+    """One line for all kernels that a source file holds, in the first of the types that they take and were
+    measured in.
+    """
     here = f"{path.parent.name}/{path.name}"
     names = [kernel.name for kernel in KERNELS if kernel.source == here]
     maths = maths_in(record for record, _ in found if record.kernel in names)
@@ -138,7 +149,9 @@ def measured_line(path: Path, found: Found) -> str:
     shares = ", ".join(percent(each.ratio) for each, _ in rows)
     shape, chip = shape_words(record.m, record.n, record.k), record.device.removeprefix("NVIDIA ")
     shape += "" if record.dtype == "float32" else f" in {short_name(record.dtype)}"
-    return f"// Measured: {shape}: {speeds} TFLOP/s, {shares} % of cuBLAS ({chip}, results/{run.name})"
+    words = f"// Measured: {shape}: {speeds} TFLOP/s, {shares} % of cuBLAS ({chip}, results/{run.name})"
+    lines = textwrap.wrap(words, LINE, subsequent_indent="//           ", break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def with_measured(source: str, line: str) -> str:

@@ -1,4 +1,6 @@
-"""8-bit floats as models use them: factors in four forms and promoted sums, beside cuBLAS with the same; and their table."""
+"""8-bit floats as models use them: factors in four forms and promoted sums, beside cuBLAS with the same; and
+their table.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,10 @@ class ScaledStage(Stage):
         entry.call(index)
         (scale_a, scale_b), ours = entry.contender.factors, entry.contender.kind != "peer"
         promoted = entry.contender.form.promoted and ours  # what cuBLAS does inside is its own
-        b, more = inputs.b_for(entry.contender)[index], {"scale_a": scale_a, "scale_b": scale_b, "promoted": promoted}
+        b, more = (
+            inputs.b_for(entry.contender)[index],
+            {"scale_a": scale_a, "scale_b": scale_b, "promoted": promoted},
+        )
         self.keep_verdict(entry, judge(inputs.c[index], inputs.a[index], b, unit=entry.facts.unit, **more))
 
 
@@ -142,7 +147,10 @@ def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, l
     pairs = pairs_of(part)
     with ScaledStage(ordinal, PROTOCOL) as stage:
         if stage.framework.name != "torch":
-            raise DeviceError(f"--scaled: compares with torch._scaled_mm; torch was not found. Install it with: {TORCH_HINT}")
+            raise DeviceError(
+                "--scaled: compares with torch._scaled_mm; torch was not found. Install it with:"
+                f" {TORCH_HINT}"
+            )
         before, torch = stage.gauge.look(), stage.framework.torch  # type: ignore[attr-defined]
         vendor = f"cuBLAS by torch._scaled_mm (torch {torch.__version__})"
         conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)
@@ -172,8 +180,9 @@ def scaled_sections(records: Sequence[Record]) -> list[str]:
     for shape in SHAPES:
         lines += [row_of(cells) for form in FORMS if (cells := form_cells(rows, form, shape))]
     words = (
-        "e4m3 with factors as `scale_a` and `scale_b` take them, results in bfloat16, sustained. Promoted: sums leave the tensor "
-        "core every 128 of k; factors along k imply it. Beside each, cuBLAS by `torch._scaled_mm` with the same factors."
+        "e4m3 with factors as `scale_a` and `scale_b` take them, results in bfloat16, sustained. Promoted:"
+        " sums leave the tensor core every 128 of k; factors along k imply it. Beside each, cuBLAS by"
+        " `torch._scaled_mm` with the same factors."
     )
     return [f"## 8-bit floats with factors\n\n{words}\n\n" + "\n".join(lines) + "\n"]
 
@@ -184,4 +193,12 @@ def form_cells(rows: Mapping[tuple[str, Any], Record], form: Form, shape: tuple[
         return []
     theirs = "-" if vendor is None or vendor.seconds is None else speed(vendor)
     size = "x".join(map(str, shape))
-    return [size, form.name, time_words(ours.seconds), speed(ours), theirs, percent(ours.ratio), ours.config or ""]
+    return [
+        size,
+        form.name,
+        time_words(ours.seconds),
+        speed(ours),
+        theirs,
+        percent(ours.ratio),
+        ours.config or "",
+    ]

@@ -1,4 +1,6 @@
-"""Types side by side: for each type one table of all square sizes, the limits of the units, and the summary of the README."""
+"""Types side by side: for each type one table of all square sizes, the limits of the units, and the summary
+of the README.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def type_sections(records: Sequence[Record], mode: str) -> list[str]:
 
 
 def type_section(title: str, series: Sequence[Series]) -> str:
-    """TFLOP/s and % of cuBLAS of every kernel on every size; shares at its best size; who won and who lost."""
+    """TFLOP/s and % of cuBLAS of every kernel on every size; shares at its best size; who won and who
+    lost.
+    """
     if not any(each.records[0].kind != "peer" for each in series):
         return ""
     ordered = sorted(series, key=place_of)
@@ -39,7 +43,9 @@ def type_section(title: str, series: Sequence[Series]) -> str:
         best = max(each.records, key=lambda record: record.tflops or 0.0)
         cells = [size_cell(at.get(size)) for size in sizes]
         seen = [number(best.clock_mhz, ".0f"), number(best.power_w, ".0f")]
-        lines.append(row_of([label(each.kernel), *cells, percent(best.limit_share), percent(best.unit_share), *seen]))
+        lines.append(
+            row_of([label(each.kernel), *cells, percent(best.limit_share), percent(best.unit_share), *seen])
+        )
     words = "TFLOP/s, and in brackets % of cuBLAS in the same run."
     if any(record.dtype == E5M2 and record.ratio is not None for each in series for record in each.records):
         words += " cuBLAS has no product of two e5m2: its B is e4m3."
@@ -62,7 +68,11 @@ def verdicts(series: Sequence[Series]) -> str:
     """Which of our kernels passed cuBLAS, and where; which never did."""
     won, lost = [], []
     for each in series:
-        compared = [record for record in each.records if record.ratio is not None and record.kind in ("rung", "production")]
+        compared = [
+            record
+            for record in each.records
+            if record.ratio is not None and record.kind in ("rung", "production")
+        ]
         sizes = [f"{record.m}^3" for record in compared if (record.ratio or 0.0) >= 1.0]
         if sizes:
             won.append(f"{label(each.kernel)} at {', '.join(sizes)}")
@@ -81,18 +91,24 @@ def limits_section(records: Sequence[Record]) -> list[str]:
     if not rows:
         return []
     words = (
-        "Micro-kernels that add the same products again and again, random normal operands in registers (wgmma: in shared\n"
-        "memory), for over a second (`lapidist bench --limits`). A limit is what a unit does under these conditions, power\n"
-        "included; a kernel's share of it is what the kernel loses by itself."
+        "Micro-kernels that add the same products again and again, random normal operands in registers"
+        " (wgmma: in shared\nmemory), for over a second (`lapidist bench --limits`). A limit is what a unit"
+        " does under these conditions, power\nincluded; a kernel's share of it is what the kernel loses by"
+        " itself."
     )
-    return [f"## Limits of the units, {rows[0].device.removeprefix('NVIDIA ')}\n\n{words}\n\n{limits_table(rows)}"]
+    return [
+        f"## Limits of the units, {rows[0].device.removeprefix('NVIDIA ')}\n\n{words}\n\n{limits_table(rows)}"
+    ]
 
 
 def limits_table(records: Sequence[Record]) -> str:
     rows = [record for record in records if record.kind == "limit" and record.tflops]
     if not rows:
         return "Not measured yet.\n"
-    return "\n".join([row_of(LIMIT_HEADS), rule(LIMIT_HEADS), *(row_of(limit_cells(row)) for row in rows)]) + "\n"
+    return (
+        "\n".join([row_of(LIMIT_HEADS), rule(LIMIT_HEADS), *(row_of(limit_cells(row)) for row in rows)])
+        + "\n"
+    )
 
 
 # ---- the README's summary ----
@@ -101,7 +117,10 @@ def limits_table(records: Sequence[Record]) -> str:
 def summary(records: Sequence[Record]) -> str:
     """For every type the best kernel of ours beside cuBLAS at two sizes."""
     rows = [
-        row for math in maths_in(records) for size in SUMMARY_SIZES if (row := summary_row(in_math(records, math), math, size))
+        row
+        for math in maths_in(records)
+        for size in SUMMARY_SIZES
+        if (row := summary_row(in_math(records, math), math, size))
     ]
     if not rows:
         return "Not measured yet.\n"
@@ -113,7 +132,11 @@ def summary_row(records: Sequence[Record], math: str, size: int) -> str:
     """cuBLAS as it was in the run of our best."""
     here = [record for record in records if record.m == record.n == record.k == size and record.tflops]
     layout = next((record.layout for record in here if record.kernel == "cublas"), "")
-    ours = [record for record in here if record.kind in ("rung", "production") and record.ratio and record.layout == layout]
+    ours = [
+        record
+        for record in here
+        if record.kind in ("rung", "production") and record.ratio and record.layout == layout
+    ]
     if not ours:
         return ""
     best = max(ours, key=lambda record: record.tflops or 0.0)

@@ -1,8 +1,8 @@
-"""Stream-K measured: the table that CUTLASS' example prints, a corpus of random shapes, and what sharing a tile costs.
+"""Stream-K measured: the table that CUTLASS' example prints, a corpus of random shapes, and what sharing a
+tile costs.
 
-Thousands of products have to fit, so each gets short turns: graphs of about 2 ms, two turns each, warm caches; every result
-is compared with the float64 product before it is timed.
-"""
+Thousands of products have to fit, so each gets short turns: graphs of about 2 ms, two turns each, warm
+caches; every result is compared with the float64 product before it is timed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ from lapidist.verify import expect
 SPLITS = range(2, 17)
 GRAPH_SECONDS, CALLS_MOST, TURNS = 0.002, 200, 2
 PROTOCOL = (
-    f"{TURNS} turns each, graphs of about {GRAPH_SECONDS * 1e3:g} ms, one replay to warm up, two timed; the least of the medians"
+    f"{TURNS} turns each, graphs of about {GRAPH_SECONDS * 1e3:g} ms, one replay to warm up, two timed; the"
+    " least of the medians"
 )
 MODE_TABLE, MODE_CORPUS, MODE_COSTS = "schedules", "corpus", "costs"
 WITHIN = 1.25  # of the least time predicted of any tile: slower ones are not timed
@@ -45,7 +46,9 @@ FAMILIES = {"float32": "simt"}  # where tensor cores multiply the type: wgmma on
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One way to run a product: by a kernel with a config and a schedule, or what the library or cuBLAS takes."""
+    """One way to run a product: by a kernel with a config and a schedule, or what the library or cuBLAS
+    takes.
+    """
 
     name: str
     kernel: Kernel | None = None
@@ -57,31 +60,45 @@ class Way:
         return "peer" if self.name == "cublas" else "production"
 
     def plan(self, case: Case, device: Device) -> Plan | None:
-        return None if self.kind == "peer" else make_plan(problem_of(case, False), device, self.kernel, self.config, self.sharing)
+        return (
+            None
+            if self.kind == "peer"
+            else make_plan(problem_of(case, False), device, self.kernel, self.config, self.sharing)
+        )
 
 
 def family(math_name: str, device: Device) -> Kernel:
     """The production kernel with schedules for a type."""
     wgmma = kernel_named("wgmma")
-    on_hopper = device.capability == wgmma.capability and math_name in wgmma.types.maths and math_name not in FAMILIES
+    on_hopper = (
+        device.capability == wgmma.capability and math_name in wgmma.types.maths and math_name not in FAMILIES
+    )
     return wgmma if on_hopper else kernel_named(FAMILIES.get(math_name, "mma"))
 
 
 def one_tile(kernel: Kernel, math_name: str) -> Config:
-    """What Stream-K and data-parallel are compared with: the first config that shares tiles and whose blocks are not clusters."""
+    """What Stream-K and data-parallel are compared with: the first config that shares tiles and whose blocks
+    are not clusters.
+    """
     return next(config for config in sharing_configs(kernel, math_name) if config.cluster == 1)
 
 
 def sharing_configs(kernel: Kernel, math_name: str) -> list[Config]:
-    """All whose blocks may share a tile: in ping-pong warpgroups have one each. Skewed ones take some ragged products alone."""
-    return [config for config, _ in kernel.configs_for(math_name) if not config.ping_pong and not config.skewed]
+    """All whose blocks may share a tile: in ping-pong warpgroups have one each. Skewed ones take some ragged
+    products alone.
+    """
+    return [
+        config for config, _ in kernel.configs_for(math_name) if not config.ping_pong and not config.skewed
+    ]
 
 
 # ---- what is compared ----
 
 
 def table_ways(case: Case, device: Device) -> list[Way]:
-    """Basic data-parallel, Stream-K as it chooses, split-K, and Stream-K made to do the same as the others."""
+    """Basic data-parallel, Stream-K as it chooses, split-K, and Stream-K made to do the same as the
+    others.
+    """
     kernel = family(case.math, device)
     config = one_tile(kernel, case.math)
     parallel: Reduction = "cluster" if kernel.schedules else "separate"
@@ -94,20 +111,37 @@ def table_ways(case: Case, device: Device) -> list[Way]:
     ]
     for splits in [splits for splits in SPLITS if splits <= grid.iterations]:
         as_split = stream_k(grid, sms=device.sms, sk_tiles=grid.tiles, sk_blocks=grid.tiles * splits)
-        ways.append(Way(f"split_k {splits:2d}", kernel, config, Sharing(split_k=splits, reduction="turnstile")))
+        ways.append(
+            Way(f"split_k {splits:2d}", kernel, config, Sharing(split_k=splits, reduction="turnstile"))
+        )
         if parallel == "separate" or splits <= CLUSTER_MOST:
-            ways.append(Way(f"split_k {splits:2d} parallel", kernel, config, Sharing(split_k=splits, reduction=parallel)))
+            ways.append(
+                Way(
+                    f"split_k {splits:2d} parallel",
+                    kernel,
+                    config,
+                    Sharing(split_k=splits, reduction=parallel),
+                )
+            )
         ways.append(Way(f"stream_k as split_k {splits:2d}", kernel, config, Sharing(as_split)))
     return ways
 
 
 def corpus_ways(math_name: str, device: Device) -> list[Way]:
-    """Stream-K and data-parallel with one tile; data-parallel with each tile, of which the best counts; the planner; cuBLAS."""
+    """Stream-K and data-parallel with one tile; data-parallel with each tile, of which the best counts; the
+    planner; cuBLAS.
+    """
     kernel = family(math_name, device)
     config = one_tile(kernel, math_name)
     others = [each for each, _ in kernel.configs_for(math_name) if each != config and not each.skewed]
     tiles = [Way(f"tile {each}", kernel, each, Sharing("data_parallel")) for each in (config, *others)]
-    return [Way("cublas"), Way("stream_k", kernel, config, Sharing("stream_k")), Way("family", kernel), *tiles, Way("lapidist")]
+    return [
+        Way("cublas"),
+        Way("stream_k", kernel, config, Sharing("stream_k")),
+        Way("family", kernel),
+        *tiles,
+        Way("lapidist"),
+    ]
 
 
 # ---- timing ----
@@ -129,7 +163,13 @@ class Timer:
         dtype = getattr(self.torch, case.dtype)
         make: Callable[..., Any] = self.torch.randn
         a, b = (make(shape, device="cuda", dtype=dtype) for shape in ((case.m, case.k), (case.k, case.n)))
-        return a, b, self.torch.full((case.m, case.n), math.nan, device="cuda", dtype=getattr(self.torch, case.out_dtype))
+        return (
+            a,
+            b,
+            self.torch.full(
+                (case.m, case.n), math.nan, device="cuda", dtype=getattr(self.torch, case.out_dtype)
+            ),
+        )
 
     def call(self, way: Way, case: Case, a: Any, b: Any, c: Any) -> tuple[Callable[[], object], Plan | None]:
         if way.kind == "peer":
@@ -171,7 +211,8 @@ class Timer:
     def measure(self, case: Case, ways: Sequence[Way], mode: str) -> list[Record]:
         """Every way on one case: judged, then timed turn by turn."""
         a, b, c = self.operands(case)
-        expected = expect(a, b, out_dtype=c.dtype, precision=case.precision)  # two products in float64: once for all ways
+        # two products in float64: once for all ways
+        expected = expect(a, b, out_dtype=c.dtype, precision=case.precision)
         rows, graphs = [], {}
         for way in ways:
             row = blank(way, case, self.device, mode)
@@ -181,12 +222,17 @@ class Timer:
                 call()
                 verdict = expected.judge(c)
                 row = replace(
-                    row, worst=verdict.worst if math.isfinite(verdict.worst) else None, ok=verdict.ok, config=words(plan)
+                    row,
+                    worst=verdict.worst if math.isfinite(verdict.worst) else None,
+                    ok=verdict.ok,
+                    config=words(plan),
                 )
                 if verdict.ok:
                     graphs[way.name] = self.graph(call)
                 else:
-                    row = replace(row, error=f"wrong result: {verdict.worst:.3g} times the bound at {verdict.where}")
+                    row = replace(
+                        row, error=f"wrong result: {verdict.worst:.3g} times the bound at {verdict.where}"
+                    )
             except LapidistError as error:
                 row = replace(row, error=f"{type(error).__name__}: {str(error).splitlines()[0]}")
             rows.append(row)
@@ -203,7 +249,9 @@ def words(plan: Plan | None) -> str | None:
         return None
     schedule = plan.schedule
     shared = (
-        f", {schedule.kind}, {schedule.sk_blocks} blocks for {schedule.sk_tiles} tiles" if schedule and schedule.sk_blocks else ""
+        f", {schedule.kind}, {schedule.sk_blocks} blocks for {schedule.sk_tiles} tiles"
+        if schedule and schedule.sk_blocks
+        else ""
     )
     return f"{plan.kernel.name} {plan.config}{shared}"
 
@@ -218,7 +266,9 @@ def timed(row: Record, case: Case, seconds: float | None, vendor: float | None, 
         return replace(row, ok=False)
     tflops = case.flops / seconds / 1e12
     ratio = vendor / seconds if vendor else None
-    return replace(row, seconds=seconds, tflops=tflops, ratio=ratio, limit_share=tflops / device.limit_tflops(case.math))
+    return replace(
+        row, seconds=seconds, tflops=tflops, ratio=ratio, limit_share=tflops / device.limit_tflops(case.math)
+    )
 
 
 # ---- runs ----
@@ -229,7 +279,9 @@ def check_name(what: str) -> None:
         raise ArgumentError(f"WHAT: must be table, corpus or costs; got {what!r}. Name one of them")
 
 
-def run(what: str, case: Case, count: int, seed: int, skipped: int, keep: Keep) -> tuple[Conditions, list[Record]]:
+def run(
+    what: str, case: Case, count: int, seed: int, skipped: int, keep: Keep
+) -> tuple[Conditions, list[Record]]:
     """`what` by name, in the case's type."""
     check_name(what)
     timer, keep = Timer(0), now_and_then(keep)
@@ -246,13 +298,22 @@ def run_table(timer: Timer, case: Case) -> tuple[Conditions, list[Record]]:
     return conditions_of(timer, MODE_TABLE, ""), timer.measure(case, ways, MODE_TABLE)
 
 
-def run_corpus(timer: Timer, count: int, seed: int, skipped: int, math_name: str, keep: Keep) -> tuple[Conditions, list[Record]]:
-    """The best data-parallel tile of each shape is kept, under the name best_tile, and the same tile as Stream-K's."""
+def run_corpus(
+    timer: Timer, count: int, seed: int, skipped: int, math_name: str, keep: Keep
+) -> tuple[Conditions, list[Record]]:
+    """The best data-parallel tile of each shape is kept, under the name best_tile, and the same tile as
+    Stream-K's.
+    """
     ways, cases = corpus_ways(math_name, timer.device), corpus(count, seed, math_name, skipped)
     chosen = [likely(ways, case, timer.device) for case in cases]
     warm_up([(way, case) for case, own in zip(cases, chosen, strict=True) for way in own], timer.device)
-    drawn = f"shapes {skipped + 1} to {skipped + count}, m, n and k log-uniform in [{LEAST}, {MOST}], seed {seed}"
-    tiles = f"of the data-parallel tiles the default one and those that the planner gives {WITHIN:g} times the least time at most"
+    drawn = (
+        f"shapes {skipped + 1} to {skipped + count}, m, n and k log-uniform in [{LEAST}, {MOST}], seed {seed}"
+    )
+    tiles = (
+        f"of the data-parallel tiles the default one and those that the planner gives {WITHIN:g} times the"
+        " least time at most"
+    )
     conditions, rows = conditions_of(timer, MODE_CORPUS, f"{drawn}; {tiles}"), list[Record]()
     for case, own in zip(cases, chosen, strict=True):
         rows += kept(timer.measure(case, own, MODE_CORPUS))
@@ -286,15 +347,21 @@ def run_costs(timer: Timer, math_name: str, keep: Keep) -> tuple[Conditions, lis
     kernel, device, rows = family(math_name, timer.device), timer.device, []
     conditions = conditions_of(timer, MODE_COSTS, "split-K by turnstile, one wave of blocks that are alike")
     configs = sharing_configs(kernel, math_name)
-    schedules = [(config, each) for config in configs for each, _ in probes(*places_of(device, kernel, config, math_name))]
+    schedules = [
+        (config, each)
+        for config in configs
+        for each, _ in probes(*places_of(device, kernel, config, math_name))
+    ]
     warm_up([probe_of(each, kernel, config, math_name) for config, each in schedules], device)
     for config in configs:
         costs = costs_of_config(timer, kernel, config, math_name)
         parts = (
-            f"start {costs.start:.3g} s, fixup {costs.fixup:.3g} s, iteration {costs.iteration:.3g} s, peer {costs.peer:.3g} s, "
-            f"alongside {costs.crowding:.3g} s"
+            f"start {costs.start:.3g} s, fixup {costs.fixup:.3g} s, iteration {costs.iteration:.3g} s, peer"
+            f" {costs.peer:.3g} s, alongside {costs.crowding:.3g} s"
         )
-        row = blank(Way(f"{kernel.name} {config}", kernel, config), Case(0, 0, 0, math_name), timer.device, MODE_COSTS)
+        row = blank(
+            Way(f"{kernel.name} {config}", kernel, config), Case(0, 0, 0, math_name), timer.device, MODE_COSTS
+        )
         rows.append(replace(row, seconds=costs.iteration, ok=True, config=str(config), note=parts))
         keep(conditions, rows)
     return conditions, rows
@@ -306,12 +373,16 @@ def costs_of_config(timer: Timer, kernel: Kernel, config: Config, math_name: str
         call, _ = timer.call(way, case, *timer.operands(case))
         return timer.turn(*timer.graph(call))
 
-    return calibrate(*places_of(timer.device, kernel, config, math_name), seconds_of, "fitted on " + timer.device.name)
+    return calibrate(
+        *places_of(timer.device, kernel, config, math_name), seconds_of, "fitted on " + timer.device.name
+    )
 
 
 def places_of(device: Device, kernel: Kernel, config: Config, math_name: str) -> tuple[int, int]:
     """Blocks that run beside each other, as schedules count them, and how many an SM holds."""
-    per_sm = resident(kernel, config, problem_of(Case(config.bm, config.bn, config.bk, math_name), False), device)
+    per_sm = resident(
+        kernel, config, problem_of(Case(config.bm, config.bn, config.bk, math_name), False), device
+    )
     return device.sms // config.cluster, per_sm
 
 
@@ -326,7 +397,9 @@ def probe_of(schedule: Schedule, kernel: Kernel, config: Config, math_name: str)
 
 
 def warm_up(todo: Sequence[tuple[Way, Case]], device: Device) -> None:
-    """Compile all kernels first, many at once: what is measured is not the compiler. What is refused is told where it is."""
+    """Compile all kernels first, many at once: what is measured is not the compiler. What is refused is told
+    where it is.
+    """
     plans = []
     for way, case in todo:
         with suppress(LapidistError):

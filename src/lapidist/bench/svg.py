@@ -36,7 +36,9 @@ def colour(place: int) -> str:
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Positions as near as may be to those wanted, in the same order, at least `gap` apart, between low and high."""
+    """Positions as near as may be to those wanted, in the same order, at least `gap` apart, between low and
+    high.
+    """
     order = sorted(range(len(wanted)), key=lambda index: wanted[index])
     placed: dict[int, float] = {}
     floor = low
@@ -78,7 +80,10 @@ def bars(rows: Sequence[Bar], marks: Sequence[tuple[str, float]], title: str) ->
         y = top + step * place
         parts.append(text(left - 10, y + 16, row.name, "end"))
         length = max(x(row.value) - left, 1.0)
-        parts.append(f'<rect x="{left}" y="{y + 3}" width="{length:.1f}" height="{step - 7}" rx="2" class="bar {row.css}"/>')
+        parts.append(
+            f'<rect x="{left}" y="{y + 3}" width="{length:.1f}" height="{step - 7}" rx="2" class="bar'
+            f' {row.css}"/>'
+        )
         values.append(text(x(row.value) + 6, y + 16, row.words, css="halo small"))
     for place, (name, value) in enumerate(marks):
         parts.append(line(x(value), top - 6, x(value), bottom, f"mark mark-{place}"))
@@ -151,7 +156,9 @@ def lines(series: Sequence[Named], roofs: Mapping[str, float], x_name: str, y_na
     parts = frame.axes(powers or xs, y_ticks, x_name, y_name)
     for name, limit in roofs.items():
         parts.append(line(frame.left, frame.y(limit), WIDTH - frame.right, frame.y(limit), "mark mark-1"))
-        parts.append(text(frame.left + 6, frame.y(limit) - 6, f"limit of {name}, {limit:.4g}", css="small muted halo"))
+        parts.append(
+            text(frame.left + 6, frame.y(limit) - 6, f"limit of {name}, {limit:.4g}", css="small muted halo")
+        )
     ends = spread([frame.y(points[-1][1]) for _, points in series], LABEL_GAP, frame.top + 6, frame.bottom)
     names = []
     for place, ((name, points), end) in enumerate(zip(series, ends, strict=True)):
@@ -163,14 +170,25 @@ def lines(series: Sequence[Named], roofs: Mapping[str, float], x_name: str, y_na
 
 
 def dot(x: float, y: float, radius: float, place: int, words: str) -> str:
-    return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" style="fill:{colour(place)}"><title>{escape(words)}</title></circle>'
+    return (
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}"'
+        f' style="fill:{colour(place)}"><title>{escape(words)}</title></circle>'
+    )
 
 
-def leader(x: float, y: float, label_y: float, name: str, place: int, margin: float | None = None) -> list[str]:
+def leader(
+    x: float, y: float, label_y: float, name: str, place: int, margin: float | None = None
+) -> list[str]:
     """A label beside a point or at the margin, with a thin line to it."""
     end = x + 14 if margin is None else margin
-    path = f'<polyline points="{x + 4:.1f},{y:.1f} {end:.1f},{label_y:.1f} {end + 4:.1f},{label_y:.1f}" class="leader"/>'
-    label = f'<text x="{end + 8:.1f}" y="{label_y + 4:.1f}" class="small halo" style="fill:{colour(place)}">{escape(name)}</text>'
+    path = (
+        f'<polyline points="{x + 4:.1f},{y:.1f} {end:.1f},{label_y:.1f} {end + 4:.1f},{label_y:.1f}"'
+        ' class="leader"/>'
+    )
+    label = (
+        f'<text x="{end + 8:.1f}" y="{label_y + 4:.1f}" class="small halo"'
+        f' style="fill:{colour(place)}">{escape(name)}</text>'
+    )
     return [path, label]
 
 
@@ -178,23 +196,40 @@ def leader(x: float, y: float, label_y: float, name: str, place: int, margin: fl
 
 
 def roofline(points: Sequence[Point], roofs: Mapping[str, float], terabytes: float, title: str) -> str:
-    """(name, flops a byte, TFLOP/s) under the roofs. Where points lie close, as they do right of the first ridge, the margin has
-    their names."""
+    """(name, flops a byte, TFLOP/s) under the roofs. Where points lie close, as they do right of the first
+    ridge, the margin has their names."""
     limit = max(roofs.values())
     low = min([x for _, x, _ in points] + [0.25])
     high = max([x for _, x, _ in points] + [64.0, limit / terabytes]) * 1.6
     y_ticks = round_numbers(min([y for _, _, y in points] + [1.0]) / 1.5, limit * 1.05)
     floor = y_ticks[0]
     frame = Frame((low / 1.3, high), (floor, y_ticks[-1]), log_y=True, height=460)
-    x_ticks = [2.0**power for power in range(math.ceil(math.log2(frame.x_range[0])), math.floor(math.log2(high)) + 1)]
+    x_ticks = [
+        2.0**power for power in range(math.ceil(math.log2(frame.x_range[0])), math.floor(math.log2(high)) + 1)
+    ]
     parts = frame.axes(x_ticks, y_ticks, "flop per byte that the blocks ask of global memory", "TFLOP/s")
     ridge = min(roofs.values()) / terabytes
     start = max(frame.x_range[0], floor / terabytes)
     for top in roofs.values():
         parts.append(roof(frame, ((start, start * terabytes), (top / terabytes, top), (high, top))))
     for name, top in roofs.items():
-        parts.append(text(frame.x(high) - 4, frame.y(top) - 7, f"limit of {name}, {top:.4g} TFLOP/s", "end", "small muted halo"))
-    parts.append(text(frame.x(start) + 10, frame.y(start * terabytes) + 22, f"DRAM, {terabytes:g} TB/s", css="small muted"))
+        parts.append(
+            text(
+                frame.x(high) - 4,
+                frame.y(top) - 7,
+                f"limit of {name}, {top:.4g} TFLOP/s",
+                "end",
+                "small muted halo",
+            )
+        )
+    parts.append(
+        text(
+            frame.x(start) + 10,
+            frame.y(start * terabytes) + 22,
+            f"DRAM, {terabytes:g} TB/s",
+            css="small muted",
+        )
+    )
     columns = sorted({x for _, x, _ in points})
     near = [[point for point in points if point[1] == x] for x in columns if x < ridge]
     close = min([ridge, *(left[0][1] for left, right in pairwise(near) if names_meet(frame, left, right))])

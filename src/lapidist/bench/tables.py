@@ -108,12 +108,13 @@ HEADS = (
 
 
 LEGEND = (
-    "limit: what the chip's best unit for this type reaches; unit: the same of the unit that the kernel uses; multiply: of the "
-    "main loop's instructions, those that multiply and add"
+    "limit: what the chip's best unit for this type reaches; unit: the same of the unit that the kernel uses;"
+    " multiply: of the main loop's instructions, those that multiply and add"
 )
 MACHINE_LEGEND = (
-    "sectors: 32 bytes each, touched by one load of a warp; turns: cycles that shared memory serves one load of a warp (1 is "
-    "free of bank conflicts for 4 bytes a lane, 4 for 16); multiply: of all instructions, those that multiply and add"
+    "sectors: 32 bytes each, touched by one load of a warp; turns: cycles that shared memory serves one load"
+    " of a warp (1 is free of bank conflicts for 4 bytes a lane, 4 for 16); multiply: of all instructions,"
+    " those that multiply and add"
 )
 
 
@@ -127,7 +128,9 @@ def show(console: Console, records: Sequence[Record]) -> None:
     if limits:
         show_limits(console, limits)
     products = [record for record in records if record.kind != "limit"]
-    for (m, n, k, dtype, device), group in groupby(products, key=lambda r: (r.m, r.n, r.k, r.dtype, r.device)):
+    for (m, n, k, dtype, device), group in groupby(
+        products, key=lambda r: (r.m, r.n, r.k, r.dtype, r.device)
+    ):
         rows = list(group)
         mode = "" if device == rows[0].mode else f", {rows[0].mode}"
         table = Table(title=f"{shape_words(m, n, k)} {dtype} on {device}{mode}", title_justify="left")
@@ -164,10 +167,14 @@ def show_limits(console: Console, limits: Sequence[Record]) -> None:
 
 def show_bounds(console: Console, rows: Sequence[Record]) -> None:
     """What the counts say of each kernel on the chip that the machine plays."""
-    console.print("\nWhat would bound each on an H200, by these counts (lapidist explain NAME has the arithmetic):")
+    console.print(
+        "\nWhat would bound each on an H200, by these counts (lapidist explain NAME has the arithmetic):"
+    )
     for record in rows:
         if record.note:
-            console.print(f"  {label(record.kernel):22s}{escape(record.note)}", highlight=False, soft_wrap=True)
+            console.print(
+                f"  {label(record.kernel):22s}{escape(record.note)}", highlight=False, soft_wrap=True
+            )
 
 
 def show_errors(console: Console, rows: Sequence[Record]) -> None:

@@ -50,7 +50,8 @@ def regret_words(found: Sequence[Found]) -> str:
     if not lost:
         return "nothing was timed"
     return (
-        f"the planner's own choices took {sum(lost) / len(lost):.1%} longer than the fastest on average, {max(lost):.1%} at worst"
+        f"the planner's own choices took {sum(lost) / len(lost):.1%} longer than the fastest on average,"
+        f" {max(lost):.1%} at worst"
     )
 
 
@@ -59,10 +60,14 @@ def regret(planned: Record, best: Record) -> float:
 
 
 def worth_measuring(case: Case, device: Device, most: int) -> list[KernelContender]:
-    """The planner's own choice first, then the best of each kernel, then others as far as the model finds them worth it."""
+    """The planner's own choice first, then the best of each kernel, then others as far as the model finds
+    them worth it.
+    """
     problem = problem_of(case, KernelContender(None, case.math).columns)
     own, weighed = choose(problem, device)
-    others = sorted((each for each in weighed if each.refusal is None and each is not own), key=lambda each: each.seconds)
+    others = sorted(
+        (each for each in weighed if each.refusal is None and each is not own), key=lambda each: each.seconds
+    )
     taken = Counter({own.kernel.name: 1})
     firsts, more = [own], []
     for each in others:
@@ -75,13 +80,22 @@ def worth_measuring(case: Case, device: Device, most: int) -> list[KernelContend
 
 
 def ways_of(candidate: Candidate, case: Case) -> list[KernelContender]:
-    """With the schedule that the model takes for the best and, where that shares tiles, a block a tile too."""
+    """With the schedule that the model takes for the best and, where that shares tiles, a block a tile
+    too.
+    """
     sharings = [sharing_of(candidate.schedule)]
     if sharings[0] not in (PLANNED, UNSHARED):
         sharings.append(UNSHARED)
     kernel, config = candidate.kernel, candidate.config
     return [
-        KernelContender(kernel, case.math, config, sharing, f"{kernel.name} {config}{words_of(sharing)}", disassembled=False)
+        KernelContender(
+            kernel,
+            case.math,
+            config,
+            sharing,
+            f"{kernel.name} {config}{words_of(sharing)}",
+            disassembled=False,
+        )
         for sharing in sharings
     ]
 
@@ -94,14 +108,20 @@ def sharing_of(schedule: Schedule | None) -> Sharing:
     if schedule is None:
         return PLANNED
     if schedule.kind == "split-K":
-        return Sharing(split_k=schedule.sk_blocks // schedule.sk_tiles, reduction=cast("Reduction", schedule.reduction))
+        return Sharing(
+            split_k=schedule.sk_blocks // schedule.sk_tiles, reduction=cast("Reduction", schedule.reduction)
+        )
     return Sharing("stream_k") if schedule.sk_blocks else UNSHARED
 
 
 def words_of(sharing: Sharing) -> str:
     if sharing == PLANNED:
         return ""
-    return f", {sharing.schedule}" if sharing.schedule != PLANNED.schedule else f", split {sharing.split_k} ({sharing.reduction})"
+    return (
+        f", {sharing.schedule}"
+        if sharing.schedule != PLANNED.schedule
+        else f", split {sharing.split_k} ({sharing.reduction})"
+    )
 
 
 def run(cases: Sequence[Case], ordinal: int, most: int) -> tuple[Conditions, list[Record], list[Found]]:
@@ -129,7 +149,9 @@ def run(cases: Sequence[Case], ordinal: int, most: int) -> tuple[Conditions, lis
 
 
 def with_prediction(row: Record, way: KernelContender) -> Record:
-    return row if way.plan is None else replace(row, note=f"predicted {way.plan.predicted_seconds * 1e6:.4g} us")
+    return (
+        row if way.plan is None else replace(row, note=f"predicted {way.plan.predicted_seconds * 1e6:.4g} us")
+    )
 
 
 def fastest(rows: Sequence[Record]) -> Record | None:

@@ -1,4 +1,6 @@
-"""What tables and plots show, picked from Records: the ladder on one case, speed against size, the roofline."""
+"""What tables and plots show, picked from Records: the ladder on one case, speed against size, the
+roofline.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def ladder_cases(records: Iterable[Record], least: int = 5) -> list[Shape]:
 
 def main_case(records: Sequence[Record]) -> Shape | None:
     """The shape that the ladder is shown on: 4096^3 when it is there, else the first with the most rungs."""
-    shapes = ladder_cases(records, least=1) or [shape_of(record) for record in records if record.kind not in NO_PRODUCTS]
+    shapes = ladder_cases(records, least=1) or [
+        shape_of(record) for record in records if record.kind not in NO_PRODUCTS
+    ]
     if not shapes:
         return None
     return (4096, 4096, 4096) if (4096, 4096, 4096) in shapes else shapes[0]
@@ -92,18 +96,26 @@ def sweep(records: Iterable[Record], least: int = 3) -> list[Series]:
 
 def squares(records: Iterable[Record], least: int = 2) -> list[Series]:
     """The same for m = n = k, at the sizes of the list of squares."""
-    return series_of((record for record in records if record.m == record.n == record.k and record.m in SQUARES), least)
+    return series_of(
+        (record for record in records if record.m == record.n == record.k and record.m in SQUARES), least
+    )
 
 
 def series_of(records: Iterable[Record], least: int) -> list[Series]:
-    """Of a kernel, in the layout that it was timed in on most sizes: a list of layers has one square in another."""
+    """Of a kernel, in the layout that it was timed in on most sizes: a list of layers has one square in
+    another.
+    """
     by_layout: dict[str, dict[str, dict[int, Record]]] = {}
     for record in records:
         if record.tflops is not None and record.mode in TIMED_MODES and record.kind not in NO_PRODUCTS:
             by_layout.setdefault(record.kernel, {}).setdefault(record.layout, {})[record.m] = record
     found = {kernel: max(layouts.values(), key=len) for kernel, layouts in by_layout.items()}
     names = sorted(found, key=lambda name: (name != "cublas", RUNG_NUMBER.get(name, 99), name))
-    return [Series(name, tuple(found[name][size] for size in sorted(found[name]))) for name in names if len(found[name]) >= least]
+    return [
+        Series(name, tuple(found[name][size] for size in sorted(found[name])))
+        for name in names
+        if len(found[name]) >= least
+    ]
 
 
 # ---- roofline ----

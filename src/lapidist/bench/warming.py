@@ -1,4 +1,6 @@
-"""What it costs to compile ahead: the configurations of a type, the time for all of them, and for the longest of them alone."""
+"""What it costs to compile ahead: the configurations of a type, the time for all of them, and for the longest
+of them alone.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from lapidist.planning.warm import Build, Built, build_again, build_all, builds_
 from lapidist.problems.problem import Problem
 
 MODE, ALONE = "warm", "warm, alone"
-LONGEST, TURNS = 4, 3  # so many are compiled again when no other compiler runs, so often: compilers at once slow each other
+# so many are compiled again when no other compiler runs, so often: compilers at once slow each other
+LONGEST, TURNS = (4, 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,16 @@ class Warmed:
     def __str__(self) -> str:
         counts = Counter(each.build.kernel for each in self.built).most_common()
         kernels = ", ".join(f"{count} of {name}" for name, count in counts)
-        head = f"{self.dtype}: {self.words} for {self.device.name} use {len(self.built)} configurations: {kernels}"
+        head = (
+            f"{self.dtype}: {self.words} for {self.device.name} use {len(self.built)} configurations:"
+            f" {kernels}"
+        )
         there = len(self.built) - len(self.fresh) - len(self.failed)
         lines = [head, f"  {len(self.fresh)} were compiled, {there} were there; {self.seconds:.1f} s"]
         if self.fresh:
-            lines.append(f"  the longest took {self.longest[0].seconds:.2f} s: {tile_words(self.longest[0].build)}")
+            lines.append(
+                f"  the longest took {self.longest[0].seconds:.2f} s: {tile_words(self.longest[0].build)}"
+            )
         return "\n".join(lines + [f"  {each.build.kernel}: {each.error}" for each in self.failed])
 
 
@@ -69,7 +77,9 @@ def warm_type(dtype: str, problems: Sequence[Problem], device: Device, jobs: int
     start = time.perf_counter()
     plans = plans_of(problems, device)
     if not plans:
-        raise ArgumentError(f"--chip: must be one that some kernel runs on; got {device.name} for {dtype}. Choose another")
+        raise ArgumentError(
+            f"--chip: must be one that some kernel runs on; got {device.name} for {dtype}. Choose another"
+        )
     processes = jobs or compilers()
     built = build_all(builds_of(plans), processes)
     with_c = all(problem.c is not None for problem in problems)
@@ -77,10 +87,14 @@ def warm_type(dtype: str, problems: Sequence[Problem], device: Device, jobs: int
 
 
 def row_of(warmed: Warmed) -> Record:
-    """A row without a product. What the cache had is not counted: only an empty one gives a Record worth keeping."""
+    """A row without a product. What the cache had is not counted: only an empty one gives a Record worth
+    keeping.
+    """
     name = f"{warmed.compilers} at once, for {warmed.words}"
     most = warmed.longest[0].seconds if warmed.fresh else None
-    return host_row(warmed, name, MODE, warmed.seconds, ok=not warmed.failed, seconds_max=most, calls=len(warmed.fresh))
+    return host_row(
+        warmed, name, MODE, warmed.seconds, ok=not warmed.failed, seconds_max=most, calls=len(warmed.fresh)
+    )
 
 
 def alone_rows(warmed: Warmed) -> list[Record]:
@@ -94,10 +108,16 @@ def alone_rows(warmed: Warmed) -> list[Record]:
     least, most = min(taken), max(taken)
     return [
         host_row(
-            warmed, f"the longest of {warmed.words}", ALONE, statistics.median(taken),
-            seconds_min=least, seconds_max=most, calls=TURNS, note=tile_words(built.build),
+            warmed,
+            f"the longest of {warmed.words}",
+            ALONE,
+            statistics.median(taken),
+            seconds_min=least,
+            seconds_max=most,
+            calls=TURNS,
+            note=tile_words(built.build),
         )
-    ]  # fmt: skip
+    ]
 
 
 def host_row(warmed: Warmed, name: str, mode: str, seconds: float, ok: bool = True, **more: Any) -> Record:
@@ -114,10 +134,12 @@ def list_words(records: Sequence[Record]) -> str:
     for at_once, plans, seconds in counts:
         if plans == shortest:
             most[at_once] = max(most.get(at_once, 0.0), seconds)
-    times = ", ".join(f"{seconds:.0f} s by {at_once} at once" for at_once, seconds in sorted(most.items(), reverse=True))
+    times = ", ".join(
+        f"{seconds:.0f} s by {at_once} at once" for at_once, seconds in sorted(most.items(), reverse=True)
+    )
     return (
-        f"A list is one type's, of {shortest} products, and takes {times} at most. What is not in it may use other "
-        "configurations, as the random products show: those are compiled where they are first met."
+        f"A list is one type's, of {shortest} products, and takes {times} at most. What is not in it may use"
+        " other configurations, as the random products show: those are compiled where they are first met."
     )
 
 
@@ -131,6 +153,9 @@ def alone_words(records: Sequence[Record]) -> str:
 
 
 def conditions_of(device: Device) -> Conditions:
-    again = f"then of each list the {LONGEST} that took longest again, one after another, {TURNS} times each: medians"
+    again = (
+        f"then of each list the {LONGEST} that took longest again, one after another, {TURNS} times each:"
+        " medians"
+    )
     protocol = f"NVRTC in a process for each compiler; the cache was empty where all were compiled; {again}"
     return gather(device, device.name, MODE, protocol)

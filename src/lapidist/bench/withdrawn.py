@@ -31,7 +31,9 @@ def read_withdrawals(directory: Path) -> list[Withdrawal]:
     try:
         return [Withdrawal(**entry) for entry in json.loads(path.read_text())]
     except (ValueError, TypeError) as error:
-        raise ArgumentError(f"{path}: must be a list of objects with run, kernel and reason; {error}") from error
+        raise ArgumentError(
+            f"{path}: must be a list of objects with run, kernel and reason; {error}"
+        ) from error
 
 
 def without(runs: Sequence[Run], withdrawals: Sequence[Withdrawal]) -> list[Run]:
@@ -40,7 +42,9 @@ def without(runs: Sequence[Run], withdrawals: Sequence[Withdrawal]) -> list[Run]
     def stands(record: Record, run: Run) -> bool:
         return not any(each.covers(record, run) for each in withdrawals)
 
-    return [replace(run, records=tuple(record for record in run.records if stands(record, run))) for run in runs]
+    return [
+        replace(run, records=tuple(record for record in run.records if stands(record, run))) for run in runs
+    ]
 
 
 def section(withdrawals: Sequence[Withdrawal]) -> str:

@@ -1,4 +1,6 @@
-"""The blocks of docs/ladder.md that are not prose: what a rung's file says, and what its Records say: times and counts."""
+"""The blocks of docs/ladder.md that are not prose: what a rung's file says, and what its Records say: times
+and counts.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def worklog(text: str, found: Found) -> str:
     """docs/ladder.md with its blocks as they should be."""
     text = RUNG_BLOCK.sub(lambda match: rung_block(match[1], found), text)
     text = KERNEL_BLOCK.sub(lambda match: kernel_block(match[1], found), text)
-    return COUNTS_BLOCK.sub(lambda _: f"<!-- counts:begin -->\n{counts_table(found)}<!-- counts:end -->", text)
+    return COUNTS_BLOCK.sub(
+        lambda _: f"<!-- counts:begin -->\n{counts_table(found)}<!-- counts:end -->", text
+    )
 
 
 def rung_block(name: str, found: Found) -> str:
@@ -38,7 +42,11 @@ def rung_block(name: str, found: Found) -> str:
     kernel = next(kernel for kernel in RUNGS if kernel.name == name)
     words = header_fields(kernel)
     lines = [f"**{number_of[name]:02d} {name}.** {words['Lesson']}", ""]
-    lines += [f"- Change: {words['Change']}", f"- Predicted: {words['Predicts']}", f"- Measured: {measured(kernel, found)}"]
+    lines += [
+        f"- Change: {words['Change']}",
+        f"- Predicted: {words['Predicts']}",
+        f"- Measured: {measured(kernel, found)}",
+    ]
     return f"<!-- rung:{name} -->\n" + "\n".join(lines) + "\n<!-- rung:end -->"
 
 
@@ -51,15 +59,24 @@ def kernel_block(name: str, found: Found) -> str:
 def header_fields(kernel: Kernel) -> dict[str, str]:
     """Lesson, Change and Predicts as the kernel's file has them, each as one line."""
     source = (CUDA_SOURCES / kernel.source).read_text()
-    return {match[1]: " ".join(match[2].replace("//", " ").split()) for match in HEADER_FIELD.finditer(source)}
+    return {
+        match[1]: " ".join(match[2].replace("//", " ").split()) for match in HEADER_FIELD.finditer(source)
+    }
 
 
 def measured(kernel: Kernel, found: Found) -> str:
-    """Speed, share of the vendor's and step from the rung before: on every shape that the ladder of float was climbed on; of
-    kernels on tensor cores, on every square of half, and in the other types at the main one."""
+    """Speed, share of the vendor's and step from the rung before: on every shape that the ladder of float was
+    climbed on; of kernels on tensor cores, on every square of half, and in the other types at the main
+    one."""
     if "float32" in kernel.types.maths:
-        rows = [r for r in rows_of(kernel.name, "float32", found) if RUNGS[0] is kernel or step_to(r, kernel, found)]
-        return "; ".join(speed_words(r) + step_to(r, kernel, found) for r in rows) + "." if rows else "not yet."
+        rows = [
+            r
+            for r in rows_of(kernel.name, "float32", found)
+            if RUNGS[0] is kernel or step_to(r, kernel, found)
+        ]
+        return (
+            "; ".join(speed_words(r) + step_to(r, kernel, found) for r in rows) + "." if rows else "not yet."
+        )
     halves = [r for r in rows_of(kernel.name, MAIN_TYPE, found) if r.m == r.n == r.k]
     others = [math for math in kernel.types.maths if math != MAIN_TYPE]
     rows = [r for math in others for r in rows_of(kernel.name, math, found) if r.m == r.n == r.k == MAIN_SIZE]
@@ -68,7 +85,9 @@ def measured(kernel: Kernel, found: Found) -> str:
         steps = "; ".join(speed_words(r) + step_to(r, kernel, found) for r in halves)
         sentences.append(f"in {short_name(MAIN_TYPE)} {steps}.")
     if rows:
-        types = ", ".join(f"{short_name(r.dtype)} {three_digits(r.tflops)} ({percent(r.ratio)})" for r in rows)
+        types = ", ".join(
+            f"{short_name(r.dtype)} {three_digits(r.tflops)} ({percent(r.ratio)})" for r in rows
+        )
         sentences.append(f"At {MAIN_SIZE}^3 in other types, TFLOP/s and % of cuBLAS: {types}.")
     return " ".join(sentences) or "not yet."
 
@@ -79,7 +98,9 @@ def three_digits(value: float | None) -> str:
 
 
 def speed_words(record: Record) -> str:
-    shares = f"{percent(record.ratio)} % of cuBLAS" if record.ratio is not None else "cuBLAS has no such product"
+    shares = (
+        f"{percent(record.ratio)} % of cuBLAS" if record.ratio is not None else "cuBLAS has no such product"
+    )
     if record.unit_share and record.m == MAIN_SIZE and record.unit != "fma":
         shares += f", {percent(record.unit_share)} % of the limit of {UNIT_WORDS[record.unit or '']}"
     return f"{shape_words(record.m, record.n, record.k)} {three_digits(record.tflops)} TFLOP/s, {shares}"
@@ -97,7 +118,11 @@ def step_to(record: Record, kernel: Kernel, found: Found) -> str:
 
 def rows_of(name: str, math: str, found: Found) -> list[Record]:
     """Sustained records of a kernel in one type, smallest shape first."""
-    rows = [r for r, _ in found if (r.kernel, r.mode, r.dtype) == (name, "sustained", math) and r.tflops is not None]
+    rows = [
+        r
+        for r, _ in found
+        if (r.kernel, r.mode, r.dtype) == (name, "sustained", math) and r.tflops is not None
+    ]
     return sorted(rows, key=lambda r: r.m * r.n * r.k)
 
 
@@ -105,8 +130,17 @@ def rows_of(name: str, math: str, found: Found) -> list[Record]:
 
 
 def counts_table(found: Found) -> str:
-    """For each fma of a warp: instructions, turns of shared memory, sectors of global memory, and what they allow."""
-    heads = ["rung", "instructions", "turns", "sectors", "fma slots that the turns leave", "that the instructions leave"]
+    """For each fma of a warp: instructions, turns of shared memory, sectors of global memory, and what they
+    allow.
+    """
+    heads = [
+        "rung",
+        "instructions",
+        "turns",
+        "sectors",
+        "fma slots that the turns leave",
+        "that the instructions leave",
+    ]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     sources = set()
     for position, kernel in enumerate(RUNGS, 1):

@@ -1,8 +1,8 @@
-"""Compiled binaries on disk: one file each, named by its key and bound to it by a digest, the least recently used go first.
+"""Compiled binaries on disk: one file each, named by its key and bound to it by a digest, the least recently
+used go first.
 
-Whatever lies in an entry's place (a part of one, another's, a link, a device, nonsense) is as good as nothing: the kernel is
-compiled anew. Whatever the disk refuses is told once, and the call goes on.
-"""
+Whatever lies in an entry's place (a part of one, another's, a link, a device, nonsense) is as good as
+nothing: the kernel is compiled anew. Whatever the disk refuses is told once, and the call goes on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ MOST_BYTES = 64 << 20  # of an entry, packed or not: the largest kernel has a hu
 ENTRY_NAME = re.compile(r"[0-9a-f]{64}\.bin")
 LEFTOVER_NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9_]{8}\.part")
 LEFTOVER_SECONDS = 3600.0  # writing takes milliseconds: the process behind an older one is dead
-TOUCH_SECONDS = 86400.0  # an entry's time says on which day it was used; a write for each load would cost more than it tells
+# an entry's time says on which day it was used; a write for each load would cost more than it tells
+TOUCH_SECONDS = 86400.0
 LIMIT = "LAPIDIST_CACHE_BYTES"
 DEFAULT_LIMIT = 1 << 30
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -52,7 +53,9 @@ def entry_path(key: str) -> Path:
 
 
 def read(key: str, entry: str, architecture: str) -> Binary | None:
-    """The binary kept under a key, or None where there is none that is whole, ours and a binary of this kernel."""
+    """The binary kept under a key, or None where there is none that is whole, ours and a binary of this
+    kernel.
+    """
     try:
         return decode(content_of(entry_path(key)), key, entry, architecture)
     except (OSError, ValueError, TypeError, KeyError, zlib.error, struct.error, RecursionError, MemoryError):
@@ -63,7 +66,11 @@ def content_of(path: Path) -> bytes:
     """Of a file that is ours. That it was used is written down, at most once a day."""
     with opened(path) as handle:
         found = os.fstat(handle)
-        if found.st_uid not in (os.geteuid(), ROOT) or found.st_mode & OTHERS_WRITE or found.st_size > MOST_BYTES:
+        if (
+            found.st_uid not in (os.geteuid(), ROOT)
+            or found.st_mode & OTHERS_WRITE
+            or found.st_size > MOST_BYTES
+        ):
             raise ValueError("another's, or no entry")
         with open(handle, "rb", closefd=False) as file:
             content = file.read(MOST_BYTES)
@@ -117,7 +124,9 @@ def unpacked(body: bytes) -> bytes:
 
 
 def require_kernel(binary: Binary) -> None:
-    """What can be told without a driver: PTX for the architecture with the entry in it, and an ELF of CUDA that is whole."""
+    """What can be told without a driver: PTX for the architecture with the entry in it, and an ELF of CUDA
+    that is whole.
+    """
     if not isinstance(binary.log, str) or f".target {binary.architecture}" not in binary.ptx:
         raise ValueError("no PTX of this architecture")
     if not re.search(rf"\.entry\s+{re.escape(binary.entry)}\b", binary.ptx):
@@ -131,7 +140,11 @@ def is_cubin(cubin: bytes, entry: str) -> bool:
     (machine,) = struct.unpack_from("<H", cubin, 18)
     (table,) = struct.unpack_from("<Q", cubin, 40)
     size, count = struct.unpack_from("<2H", cubin, 58)
-    whole = cubin[:5] == b"\x7fELF\x02" and machine == CUBIN_MACHINE and 0 < table <= table + size * count <= len(cubin)
+    whole = (
+        cubin[:5] == b"\x7fELF\x02"
+        and machine == CUBIN_MACHINE
+        and 0 < table <= table + size * count <= len(cubin)
+    )
     return whole and b".text." + entry.encode() + b"\0" in cubin
 
 
@@ -147,8 +160,8 @@ def write(key: str, binary: Binary) -> None:
         evict(path.parent, limit)
     except OSError as error:
         warn_once(
-            f"cache: what is compiled cannot be kept in {path.parent} ({error.strerror}), so each process compiles it. "
-            f"Make room there, or set {VARIABLE} to another folder"
+            f"cache: what is compiled cannot be kept in {path.parent} ({error.strerror}), so each process"
+            f" compiles it. Make room there, or set {VARIABLE} to another folder"
         )
 
 
@@ -240,5 +253,8 @@ def limit_bytes() -> int:
         return DEFAULT_LIMIT
     found = re.fullmatch(r"([0-9]{1,18}(?:\.[0-9]{1,18})?)([KMG]?)", text.upper(), re.ASCII)
     if found is None:
-        raise ArgumentError(f"{LIMIT}: must be a number of bytes, or of K, M or G of them; got {text!r}. Write for example 512M")
+        raise ArgumentError(
+            f"{LIMIT}: must be a number of bytes, or of K, M or G of them; got {text!r}. Write for example"
+            " 512M"
+        )
     return int(float(found[1]) * UNITS[found[2]])

@@ -1,7 +1,7 @@
 """CUDA C++ to Binary: NVRTC compiles at run time, cache.py keeps what it made.
 
-No nvcc, host compiler, driver or GPU is needed. One pass gives the PTX (for the machine and the static counts) and the
-cubin (for the GPU); without the assembler, the PTX alone, it takes three fifths of the time.
+No nvcc, host compiler, driver or GPU is needed. One pass gives the PTX (for the machine and the static
+counts) and the cubin (for the GPU); without the assembler, the PTX alone, it takes three fifths of the time.
 """
 
 from __future__ import annotations
@@ -21,10 +21,15 @@ CUDA_SOURCES = Path(__file__).parents[1] / "cuda"
 NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13.0,<14"'
 
 
-# Threads take turns: NVRTC has locks of its own, and with many threads inside its heap was found corrupted. A fork waits for
-# the turn under way, since a child would find these locks taken by threads that it does not have.
+# Threads take turns: NVRTC has locks of its own, and with many threads inside its heap was found corrupted. A
+# fork waits for the turn under way, since a child would find these locks taken by threads that it does not
+# have.
 _one_at_a_time = threading.RLock()
-os.register_at_fork(before=_one_at_a_time.acquire, after_in_parent=_one_at_a_time.release, after_in_child=_one_at_a_time.release)
+os.register_at_fork(
+    before=_one_at_a_time.acquire,
+    after_in_parent=_one_at_a_time.release,
+    after_in_child=_one_at_a_time.release,
+)
 
 
 def compile_kernel(
@@ -36,7 +41,8 @@ def compile_kernel(
     assembled: bool = True,
     anew: bool = False,
 ) -> Binary:
-    """Compile the file `source` (a path below lapidist/cuda) with `-D` defines and more options for `architecture` ("sm_90a").
+    """Compile the file `source` (a path below lapidist/cuda) with `-D` defines and more options for
+    `architecture` ("sm_90a").
 
     `anew`: whatever the cache has, which the driver refused.
     """
@@ -47,21 +53,34 @@ def compile_kernel(
     return compile_source(text, entry, options, architecture, source, anew)
 
 
-def key_of(source: str, entry: str, defines: Mapping[str, object], architecture: str, more: tuple[str, ...] = ()) -> str:
+def key_of(
+    source: str, entry: str, defines: Mapping[str, object], architecture: str, more: tuple[str, ...] = ()
+) -> str:
     """The name under which the cache has that binary, or would have it."""
-    return cache_key((CUDA_SOURCES / source).read_text(), entry, (*compile_options(defines, architecture), *more))
+    return cache_key(
+        (CUDA_SOURCES / source).read_text(), entry, (*compile_options(defines, architecture), *more)
+    )
 
 
 def compile_options(defines: Mapping[str, object], architecture: str) -> tuple[str, ...]:
     """What NVRTC is told, without the include paths: they are machine-dependent and no part of the cache key.
 
-    NVRTC's own cache is off: this one is ours, and an answer from there comes without ptxas' report in the log.
-    """
+    NVRTC's own cache is off: this one is ours, and an answer from there comes without ptxas' report in the
+    log."""
     macros = tuple(f"-D{name}={value}" for name, value in sorted(defines.items()))
-    return (f"--gpu-architecture={architecture}", "--std=c++17", "-lineinfo", "--ptxas-options=-v", "--no-cache", *macros)
+    return (
+        f"--gpu-architecture={architecture}",
+        "--std=c++17",
+        "-lineinfo",
+        "--ptxas-options=-v",
+        "--no-cache",
+        *macros,
+    )
 
 
-def compile_source(text: str, entry: str, options: tuple[str, ...], architecture: str, name: str, anew: bool = False) -> Binary:
+def compile_source(
+    text: str, entry: str, options: tuple[str, ...], architecture: str, name: str, anew: bool = False
+) -> Binary:
     """Compile CUDA C++ text, through the cache."""
     key = cache_key(text, entry, options)
     found = None if anew else kept.read(key, entry, architecture)
@@ -83,7 +102,11 @@ def compile_to_ptx(text: str, entry: str, options: tuple[str, ...], architecture
 
 def unassembled(options: tuple[str, ...]) -> tuple[str, ...]:
     """For an architecture that no chip has, NVRTC leaves the assembler out."""
-    return tuple(option.replace("=sm_", "=compute_", 1) for option in options if not option.startswith("--ptxas-options"))
+    return tuple(
+        option.replace("=sm_", "=compute_", 1)
+        for option in options
+        if not option.startswith("--ptxas-options")
+    )
 
 
 def cache_key(text: str, entry: str, options: tuple[str, ...]) -> str:
@@ -95,7 +118,9 @@ def cache_key(text: str, entry: str, options: tuple[str, ...]) -> str:
 
 @cache
 def header_fingerprint() -> str:
-    """All project headers together: a change in one of them outdates every entry, which costs seconds and is never wrong."""
+    """All project headers together: a change in one of them outdates every entry, which costs seconds and is
+    never wrong.
+    """
     digest = hashlib.sha256()
     for header in sorted(CUDA_SOURCES.rglob("*.cuh")):
         digest.update(header.name.encode() + header.read_bytes())
@@ -121,7 +146,9 @@ def load_nvrtc():  # type: ignore[no-untyped-def]
 
         nvrtc.nvrtcVersion()
     except (ImportError, RuntimeError, OSError) as error:
-        raise DeviceError(f"NVRTC: the run-time compiler was not found ({error}). Install it with: {NVRTC_HINT}") from error
+        raise DeviceError(
+            f"NVRTC: the run-time compiler was not found ({error}). Install it with: {NVRTC_HINT}"
+        ) from error
     return nvrtc
 
 
@@ -147,7 +174,9 @@ def run_nvrtc(text: str, entry: str, options: tuple[str, ...], architecture: str
         log = fetch(nvrtc, program, "ProgramLog").rstrip(b"\0").decode(errors="replace")
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             shown = " ".join(options)
-            raise CompileError(f"source {name!r}: NVRTC {nvrtc_version()} refused it ({status.name}); options: {shown}", log)
+            raise CompileError(
+                f"source {name!r}: NVRTC {nvrtc_version()} refused it ({status.name}); options: {shown}", log
+            )
         ptx = fetch(nvrtc, program, "PTX").rstrip(b"\0").decode()
         return Binary(entry, architecture, ptx, fetch(nvrtc, program, "CUBIN"), log)
     finally:

@@ -1,8 +1,8 @@
-"""Which folder keeps files between processes: the user's own, or a temporary one where others could write into that.
+"""Which folder keeps files between processes: the user's own, or a temporary one where others could write
+into that.
 
-What lies there is run, so it must be of this user alone. Root is trusted: it may change everything anyway, and images of
-containers are filled by it.
-"""
+What lies there is run, so it must be of this user alone. Root is trusted: it may change everything anyway,
+and images of containers are filled by it."""
 
 from __future__ import annotations
 
@@ -24,14 +24,19 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def cache_directory() -> Path:
-    """LAPIDIST_CACHE_DIR, else the user's cache folder; a temporary one where nobody has a home, or others may write there."""
+    """LAPIDIST_CACHE_DIR, else the user's cache folder; a temporary one where nobody has a home, or others
+    may write there.
+    """
     folder = chosen_directory()
     if folder is None:
         return temporary_directory()
     found = objection(folder)
     if found is None:
         return folder
-    warn_once(f"cache: {found}, or set {VARIABLE} to another folder. A temporary one serves until then, for this process")
+    warn_once(
+        f"cache: {found}, or set {VARIABLE} to another folder. A temporary one serves until then, for this"
+        " process"
+    )
     return temporary_directory()
 
 
@@ -47,7 +52,9 @@ def chosen_directory() -> Path | None:
 
 
 def objection(folder: Path) -> str | None:
-    """Why what lies in a folder may be another's, and what mends that. None for one that is ours, or is not there yet."""
+    """Why what lies in a folder may be another's, and what mends that. None for one that is ours, or is not
+    there yet.
+    """
     above = status(folder.parent)
     if above is not None and above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
         return f"{folder} is not used: everyone may put another in its place. Run chmod o-w {folder.parent}"
@@ -57,10 +64,13 @@ def objection(folder: Path) -> str | None:
     if not stat.S_ISDIR(found.st_mode):
         return f"{folder} is not used: it is no folder. Move it away"
     if found.st_uid not in (os.geteuid(), ROOT):
-        return f"{folder} is not used: it belongs to user {found.st_uid}. Run chown -R {os.geteuid()} {folder}"
+        return (
+            f"{folder} is not used: it belongs to user {found.st_uid}. Run chown -R {os.geteuid()} {folder}"
+        )
     if found.st_mode & OTHERS_WRITE:
         mode = stat.S_IMODE(found.st_mode)
-        shared = found.st_mode & stat.S_ISVTX or found.st_uid != os.geteuid()  # /tmp, say, which must stay as it is
+        # /tmp, say, which must stay as it is
+        shared = found.st_mode & stat.S_ISVTX or found.st_uid != os.geteuid()
         remedy = f"Make {folder / 'lapidist'} and name that" if shared else f"Run chmod go-w {folder}"
         return f"{folder} is not used: others may write there (mode {mode:o}). {remedy}"
     return None
@@ -87,7 +97,9 @@ def temporary_directory() -> Path:
     try:
         folder = Path(tempfile.mkdtemp(prefix="lapidist-"))
     except OSError as error:
-        warn_once(f"cache: no temporary folder can be made ({error}); what is compiled is kept in memory only")
+        warn_once(
+            f"cache: no temporary folder can be made ({error}); what is compiled is kept in memory only"
+        )
         return NOWHERE
     atexit.register(remove_own, folder, os.getpid())
     return folder

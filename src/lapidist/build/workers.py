@@ -1,8 +1,7 @@
 """Compilers in processes of their own: one build a line in, one answer a line out.
 
-In threads of one process phases of NVRTC wait for each other, so many gained little; and with sixteen of them its heap was found
-corrupted twice.
-"""
+In threads of one process phases of NVRTC wait for each other, so many gained little; and with sixteen of them
+its heap was found corrupted twice."""
 
 from __future__ import annotations
 
@@ -40,7 +39,9 @@ class Answer(NamedTuple):
 
 
 def compile_one(order: Order) -> Answer:
-    """Into the cache, here. What a process looks for once, the library and its headers, is no part of the seconds."""
+    """Into the cache, here. What a process looks for once, the library and its headers, is no part of the
+    seconds.
+    """
     start, error = time.perf_counter(), None
     try:
         load_nvrtc(), include_paths()
@@ -81,17 +82,23 @@ def asked(worker: subprocess.Popen[str], order: Order) -> Answer:
         line = worker.stdout.readline()
     except OSError:
         line = ""
-    return Answer(*json.loads(line)) if line else Answer(0.0, f"the compiler's process ended ({worker.wait()})")
+    return (
+        Answer(*json.loads(line)) if line else Answer(0.0, f"the compiler's process ended ({worker.wait()})")
+    )
 
 
 @contextmanager
 def workers(count: int) -> Iterator[list[subprocess.Popen[str]]]:
     """They find this package and the cache where this process does, and end with their input."""
-    found = {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path), VARIABLE: str(cache_directory())}
+    found = {
+        "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path),
+        VARIABLE: str(cache_directory()),
+    }
     environment = {**os.environ, **found}
     command = [sys.executable, "-m", MODULE]
     started = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) for _ in range(count)
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        for _ in range(count)
     ]
     try:
         yield started

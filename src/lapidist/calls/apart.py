@@ -12,7 +12,8 @@ from lapidist.dtypes import size_of
 from lapidist.errors import StrideError
 from lapidist.frameworks.arrays import Operand
 
-Lines = np.ndarray[Any, Any]  # (first byte, one past the last, number of the product) of each line of memory, sorted
+# (first byte, one past the last, number of the product) of each line of memory, sorted
+Lines = np.ndarray[Any, Any]
 
 
 def require_calls_apart(calls: Sequence[Arguments]) -> None:
@@ -24,7 +25,8 @@ def require_calls_apart(calls: Sequence[Arguments]) -> None:
         refuse("out", *written[shared[0] : shared[0] + 2, 2])
     for name in ("a", "b", "c"):
         read = lines_of([getattr(call, name) for call in calls])
-        first = np.searchsorted(written[:, 1], read[:, 0], side="right")  # the lines of outputs that a line that is read meets
+        # the lines of outputs that a line that is read meets
+        first = np.searchsorted(written[:, 1], read[:, 0], side="right")
         after = np.searchsorted(written[:, 0], read[:, 1])
         for line in np.flatnonzero(first < after):
             number, met = read[line, 2], written[first[line] : after[line], 2]
@@ -43,13 +45,15 @@ def require_copies_apart(arrays: Sequence[Any]) -> None:
 def refuse(name: str, number: int, other: int) -> None:
     """`other` is the product whose output it is."""
     raise StrideError(
-        f"out: must not share memory with another product of the lists; out[{other}] overlaps {name}[{number}]. "
-        "Pass separate arrays, or one list after the other"
+        f"out: must not share memory with another product of the lists; out[{other}] overlaps"
+        f" {name}[{number}]. Pass separate arrays, or one list after the other"
     )
 
 
 def lines_of(operands: Sequence[Operand | None]) -> Lines:
-    """The stretches of memory of all matrices; of a matrix without contiguous lines, with what lies in their gaps."""
+    """The stretches of memory of all matrices; of a matrix without contiguous lines, with what lies in their
+    gaps.
+    """
     alike: dict[Any, list[tuple[int, int]]] = {}
     for number, operand in enumerate(operands):
         if operand is not None and 0 not in operand.shape:

@@ -9,7 +9,14 @@ import numpy as np
 from lapidist.calls import checks
 from lapidist.calls.form import Form
 from lapidist.dtypes import numpy_dtype
-from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, handed_over, operand_of, tell_written
+from lapidist.frameworks.arrays import (
+    HOST,
+    Operand,
+    contiguous_strides,
+    handed_over,
+    operand_of,
+    tell_written,
+)
 from lapidist.frameworks.host_arrays import is_odd, native, promoted, write
 from lapidist.problems.modes import NOWHERE, Places
 from lapidist.problems.problem import Problem
@@ -17,7 +24,9 @@ from lapidist.problems.scaling import Scaling
 
 
 class Arguments:
-    """What a call multiplies: operands as the product takes them, and the types of result, sums and factors."""
+    """What a call multiplies: operands as the product takes them, and the types of result, sums and
+    factors.
+    """
 
     def __init__(self, a: Any, b: Any, c: Any, out: Any, form: Form) -> None:
         self.form, wanted = form, form.wanted
@@ -82,7 +91,9 @@ class Arguments:
         return fresh_output(self.result_shape, self.like, self.out_dtype)
 
     def _promote_vectors(self, vectors: bool) -> tuple[bool, bool]:
-        """matmul takes vectors as NumPy does: a row on the left, a column on the right, dropped from the result."""
+        """matmul takes vectors as NumPy does: a row on the left, a column on the right, dropped from the
+        result.
+        """
         row, col = len(self.a.shape) == 1, len(self.b.shape) == 1
         if vectors and row:
             self.a = self.a.viewed((1, *self.a.shape), (self.a.shape[0], *self.a.strides))
@@ -106,7 +117,9 @@ class Arguments:
         operand = operand_of(out, "out")
         checks.require_output(operand, self.a, self.result_shape, free_strides=operand.device == HOST)
         full = self.full(operand)
-        aside = operand.device == HOST and self.form.vectors and (full.overlaps(self.a) or full.overlaps(self.b))
+        aside = (
+            operand.device == HOST and self.form.vectors and (full.overlaps(self.a) or full.overlaps(self.b))
+        )
         if not aside:
             checks.require_no_overlap(full, self.a)
             checks.require_no_overlap(full, self.b)
@@ -118,7 +131,9 @@ class Arguments:
         return out.dtype == self.out_dtype and checks.lines_touch(out)
 
     def _beside(self, out: Any) -> Operand:
-        """A new array in place of a host array that kernels cannot write, or that would be written while it is read."""
+        """A new array in place of a host array that kernels cannot write, or that would be written while it
+        is read.
+        """
         checks.require_shape_of_output(out.shape, self.result_shape)
         self.given = out
         return operand_of(np.empty(tuple(out.shape), numpy_dtype(self.out_dtype)), "out")
@@ -175,5 +190,7 @@ class Arguments:
 
 
 def fresh_output(shape: tuple[int, ...], like: Operand, dtype: str) -> Operand:
-    """What a new output will look like, before it exists: frameworks align new arrays to 64 bytes and more, NumPy to 16."""
+    """What a new output will look like, before it exists: frameworks align new arrays to 64 bytes and more,
+    NumPy to 16.
+    """
     return Operand("out", 0, shape, contiguous_strides(shape), dtype, like.device, like.framework, None)

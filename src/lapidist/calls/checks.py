@@ -1,4 +1,6 @@
-"""The rules that arguments of gemm must keep. Each stands here once; each message names argument, rule, value, way out."""
+"""The rules that arguments of gemm must keep. Each stands here once; each message names argument, rule,
+value, way out.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from lapidist.dtypes import FP8, MIXED, OPERANDS, PRECISIONS, TF32, accumulators_of, number_type, outputs_of, size_of
+from lapidist.dtypes import (
+    FP8,
+    MIXED,
+    OPERANDS,
+    PRECISIONS,
+    TF32,
+    accumulators_of,
+    number_type,
+    outputs_of,
+    size_of,
+)
 from lapidist.errors import ArgumentError, DeviceError, DTypeError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand, operand_of
 from lapidist.frameworks.host_arrays import casts, is_odd, multiplied_by_numpy
@@ -26,28 +38,38 @@ def unsupported(operand: Operand) -> DTypeError | None:
     instead = BY_NUMPY if multiplied_by_numpy(operand) else ""
     if operand.dtype.startswith("complex"):
         return DTypeError(
-            f"{operand.name}: element type must be real: no kernel multiplies complex numbers, conjugated or not; "
-            f"got {operand.dtype}. "
-            f"Multiply real and imaginary parts: (ar br - ai bi) + i (ar bi + ai br); to conjugate, negate ai or bi{instead}"
+            f"{operand.name}: element type must be real: no kernel multiplies complex numbers, conjugated or"
+            f" not; got {operand.dtype}. Multiply real and imaginary parts: (ar br - ai bi) + i (ar bi + ai"
+            f" br); to conjugate, negate ai or bi{instead}"
         )
     if operand.dtype not in OPERANDS:
         return DTypeError(
-            f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert it first{instead}"
+            f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert"
+            f" it first{instead}"
         )
     return None
 
 
-MODES = {"gemm": "one pair of matrices", "batched": "stacks of matrices", "array": "lists of arrays, or Pointers"}
+MODES = {
+    "gemm": "one pair of matrices",
+    "batched": "stacks of matrices",
+    "array": "lists of arrays, or Pointers",
+}
 
 
 def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
     """What a caller says of a and b must be what they are."""
     if not isinstance(mode, str) or mode not in MODES:
-        raise ArgumentError(f"mode: must be one of {', '.join(MODES)}, or None; got {mode!r}. Leave it away: the arrays say it")
+        raise ArgumentError(
+            f"mode: must be one of {', '.join(MODES)}, or None; got {mode!r}. Leave it away: the arrays"
+            " say it"
+        )
     batched = any(getattr(array, "ndim", 2) > 2 for array in (a, b))
     found = "array" if listed else "batched" if batched else "gemm"
     if mode != found:
-        raise ArgumentError(f"mode: {mode!r} is for {MODES[mode]}; got {MODES[found]}. Pass those, or mode={found!r}")
+        raise ArgumentError(
+            f"mode: {mode!r} is for {MODES[mode]}; got {MODES[found]}. Pass those, or mode={found!r}"
+        )
 
 
 def types_apart(a: Operand, b: Operand) -> DTypeError | None:
@@ -55,8 +77,8 @@ def types_apart(a: Operand, b: Operand) -> DTypeError | None:
     if a.dtype == b.dtype or frozenset((a.dtype, b.dtype)) in MIXED:
         return None
     return DTypeError(
-        f"b: element type must be that of a, {a.dtype}; got {b.dtype}. No chip multiplies the two with each other. "
-        f"Convert {common_type(a, b)}, which keeps every number (.astype or .to)"
+        f"b: element type must be that of a, {a.dtype}; got {b.dtype}. No chip multiplies the two with each"
+        f" other. Convert {common_type(a, b)}, which keeps every number (.astype or .to)"
     )
 
 
@@ -70,13 +92,17 @@ def common_type(a: Operand, b: Operand) -> str:
 
 def require_precision(precision: object) -> None:
     if not isinstance(precision, str) or precision not in PRECISIONS:
-        raise ArgumentError(f'precision: must be "ieee" or "tf32"; got {precision!r}. Leave it away for all bits of the operands')
+        raise ArgumentError(
+            f'precision: must be "ieee" or "tf32"; got {precision!r}. Leave it away for all bits of the'
+            " operands"
+        )
 
 
 def require_precision_for(precision: str, a: Operand) -> None:
     if precision == TF32 and a.dtype != "float32":
         raise ArgumentError(
-            f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it away, or convert a and b to float32'
+            f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it away, or convert a and'
+            " b to float32"
         )
 
 
@@ -84,7 +110,10 @@ def require_accumulator(wanted: str | None, a: Operand) -> str:
     """The type that sums are kept in."""
     known = accumulators_of(a.dtype)
     if wanted is not None and wanted not in known:
-        raise DTypeError(f"acc_dtype: must be {' or '.join(known)} for {a.dtype}; got {wanted}. Leave it away for {known[0]}")
+        raise DTypeError(
+            f"acc_dtype: must be {' or '.join(known)} for {a.dtype}; got {wanted}. Leave it away for"
+            f" {known[0]}"
+        )
     return wanted or known[0]
 
 
@@ -106,14 +135,16 @@ def require_output_type(wanted: str | None, out: Any, a: Operand, b: Operand) ->
     given = None if out is None else out.dtype.name if is_odd(out) else operand_of(out, "out").dtype
     if wanted is not None and wanted not in known:
         raise DTypeError(
-            f"out_dtype: must be {' or '.join(known)} for operands of {operands}; got {wanted}. Ask for {known[0]} and convert it"
+            f"out_dtype: must be {' or '.join(known)} for operands of {operands}; got {wanted}. Ask for"
+            f" {known[0]} and convert it"
         )
     if wanted is None and given not in (None, *known) and a.device == HOST and casts(known[0], out):
         return known[0]
     if given is not None and (given not in known or wanted not in (None, given)):
         rule = wanted or " or ".join(known)
         raise DTypeError(
-            f"out: element type must be {rule} for operands of {operands}; got {given}. Pass an array of {wanted or known[0]}"
+            f"out: element type must be {rule} for operands of {operands}; got {given}. Pass an array of"
+            f" {wanted or known[0]}"
         )
     return given or wanted or known[0]
 
@@ -129,7 +160,8 @@ def require_type_of_output(c: Operand, dtype: str) -> None:
 def require_same_device(operand: Operand, a: Operand) -> None:
     if operand.device != a.device:
         raise DeviceError(
-            f"{operand.name}: must be where a is, {a.place}; it is in {operand.place}. Move one of them to the other's place"
+            f"{operand.name}: must be where a is, {a.place}; it is in {operand.place}. Move one of them to"
+            " the other's place"
         )
 
 
@@ -138,10 +170,14 @@ MOST_DIMENSIONS = 64  # of NumPy's arrays
 
 def require_matrix(operand: Operand, vectors: bool) -> None:
     if vectors and not operand.shape:
-        raise ShapeError(f"{operand.name}: must have at least 1 dimension; got an array without any. Multiply by a scalar with *")
+        raise ShapeError(
+            f"{operand.name}: must have at least 1 dimension; got an array without any. Multiply by a scalar"
+            " with *"
+        )
     if len(operand.shape) > MOST_DIMENSIONS:
         raise ShapeError(
-            f"{operand.name}: must have at most {MOST_DIMENSIONS} dimensions; got {len(operand.shape)}. Reshape its batch"
+            f"{operand.name}: must have at most {MOST_DIMENSIONS} dimensions; got {len(operand.shape)}."
+            " Reshape its batch"
         )
     if len(operand.shape) < 2:
         raise ShapeError(
@@ -155,8 +191,8 @@ def require_inner_match(a: Operand, b: Operand, given: tuple[tuple[int, ...], ..
     if a.shape[-1] != b.shape[-2]:
         turn = ".T or swapaxes" if vectors else "trans_a or trans_b"
         raise ShapeError(
-            f"b: must have as many rows as a has columns; a is {given[0]} (k = {a.shape[-1]}), b is {given[1]} "
-            f"(k = {b.shape[-2]}). Transpose one of them with {turn} if it lies the other way"
+            f"b: must have as many rows as a has columns; a is {given[0]} (k = {a.shape[-1]}), b is"
+            f" {given[1]} (k = {b.shape[-2]}). Transpose one of them with {turn} if it lies the other way"
         )
 
 
@@ -177,7 +213,10 @@ def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
     missing = len(shape) - len(c.shape)
     own = (1,) * missing + c.shape
     if missing < 0 or any(extent not in (1, wanted) for extent, wanted in zip(own, shape, strict=True)):
-        raise ShapeError(f"{c.name}: must broadcast to the output's shape {shape}; got {c.shape}. Reshape it or slice it to fit")
+        raise ShapeError(
+            f"{c.name}: must broadcast to the output's shape {shape}; got {c.shape}. Reshape it or slice it"
+            " to fit"
+        )
     strides = (0,) * missing + c.strides
     return c.viewed(shape, tuple(s if e == w else 0 for e, w, s in zip(own, shape, strides, strict=True)))
 
@@ -193,10 +232,13 @@ def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_stride
     require_writable(out)
     require_no_gradient(out)
     if not elements_apart(out):
-        raise StrideError(f"out: each element must have its own memory; strides {out.strides} repeat some. Pass a fresh array")
+        raise StrideError(
+            f"out: each element must have its own memory; strides {out.strides} repeat some. Pass a fresh"
+            " array"
+        )
     if not free_strides and not lines_touch(out):
         raise StrideError(
-            f"out: rows or columns must be contiguous (a stride of 1 in one of the last two dimensions); "
+            "out: rows or columns must be contiguous (a stride of 1 in one of the last two dimensions); "
             f"got strides {out.strides}. "
             "Write into a contiguous array and copy from it"
         )
@@ -208,7 +250,9 @@ def lines_touch(out: Operand) -> bool:
 
 
 def elements_apart(out: Operand) -> bool:
-    """Whether no two elements share memory: each dimension steps over all that the dimensions with smaller steps cover."""
+    """Whether no two elements share memory: each dimension steps over all that the dimensions with smaller
+    steps cover.
+    """
     covered = 0
     if 0 in out.shape:
         return True
@@ -224,7 +268,8 @@ def require_writable(out: Operand) -> None:
         raise ArgumentError(f"{out.name}: JAX arrays cannot be written to. Leave {out.name} away")
     if not out.writable and out.framework == "torch":
         raise ArgumentError(
-            f"{out.name}: must hold its numbers as they are; this tensor has torch's negative bit. Pass a fresh one"
+            f"{out.name}: must hold its numbers as they are; this tensor has torch's negative bit. Pass a"
+            " fresh one"
         )
     if not out.writable:
         raise ArgumentError(f"{out.name}: must be writable; this array is read-only. Pass a copy")
@@ -261,8 +306,8 @@ def workspace_of(given: object) -> Operand:
         plain = False
     if not plain:
         raise ArgumentError(
-            f"workspace: must be an array of plan(...).workspace_bytes zeros or more; got {type(given).__name__}. "
-            "Leave it away: the driver keeps one for each stream"
+            "workspace: must be an array of plan(...).workspace_bytes zeros or more; got"
+            f" {type(given).__name__}. Leave it away: the driver keeps one for each stream"
         )
     return operand
 
@@ -273,11 +318,14 @@ def require_workspace(workspace: Operand, a: Operand, needed: int) -> Operand:
     require_same_device(workspace, a)
     if end - start < needed:
         raise ArgumentError(
-            f"workspace: must hold the plan's {needed} bytes; got {end - start}. Pass a larger one, of zeros, or None"
+            f"workspace: must hold the plan's {needed} bytes; got {end - start}. Pass a larger one, of zeros,"
+            " or None"
         )
     size = end - start
     if size != math.prod(workspace.shape) * size_of(workspace.dtype) or workspace.pointer != start:
-        raise StrideError(f"workspace: must be contiguous; got strides {workspace.strides}. Pass a fresh array of zeros")
+        raise StrideError(
+            f"workspace: must be contiguous; got strides {workspace.strides}. Pass a fresh array of zeros"
+        )
     if workspace.pointer % WORKSPACE_ALIGNMENT:
         raise StrideError(
             f"workspace: must start on a multiple of {WORKSPACE_ALIGNMENT} bytes; "
@@ -289,16 +337,25 @@ def require_workspace(workspace: Operand, a: Operand, needed: int) -> Operand:
 
 def require_c_for_beta(beta: float, c: object) -> None:
     if beta != 0 and c is None:
-        raise ArgumentError(f"beta: must be 0 when there is no c; got {beta}. Pass c, or c=out to update the output in place")
+        raise ArgumentError(
+            f"beta: must be 0 when there is no c; got {beta}. Pass c, or c=out to update the output in place"
+        )
 
 
 def require_scalar(name: str, value: Any) -> float:
-    if isinstance(value, Real) or (isinstance(value, np.generic) and (value.dtype.kind == "b" or value.dtype.name in OPERANDS)):
+    if isinstance(value, Real) or (
+        isinstance(value, np.generic) and (value.dtype.kind == "b" or value.dtype.name in OPERANDS)
+    ):
         try:
             return float(value)
         except OverflowError:
-            raise ArgumentError(f"{name}: must fit a float64; got an integer beyond it. Scale the inputs instead") from None
-    raise ArgumentError(f"{name}: must be a real number; got {type(value).__name__}. Call float() on it, or .item() on an array")
+            raise ArgumentError(
+                f"{name}: must fit a float64; got an integer beyond it. Scale the inputs instead"
+            ) from None
+    raise ArgumentError(
+        f"{name}: must be a real number; got {type(value).__name__}. Call float() on it, or .item() on an"
+        " array"
+    )
 
 
 BLAS_FLAGS = "BLAS' 'N' is False, 'T' is True"
@@ -320,7 +377,9 @@ def require_whole_elements(operand: Operand) -> None:
 
 
 def require_in_range(name: str, value: float, accumulator: str) -> float:
-    """alpha or beta as it travels, in the accumulator's type; with sums in half, in float. What rounds to zero is zero."""
+    """alpha or beta as it travels, in the accumulator's type; with sums in half, in float. What rounds to
+    zero is zero.
+    """
     if value in (0.0, 1.0):
         return value
     dtype = number_type(accumulator)
@@ -331,7 +390,10 @@ def require_in_range(name: str, value: float, accumulator: str) -> float:
         return value
     largest = float(np.finfo(dtype).max)
     if abs(value) > largest:
-        raise ArgumentError(f"{name}: must fit {dtype}, at most {largest:.4g} in size; got {value:g}. Scale the inputs instead")
+        raise ArgumentError(
+            f"{name}: must fit {dtype}, at most {largest:.4g} in size; got {value:g}. Scale the inputs"
+            " instead"
+        )
     return float(dtype.type(value))
 
 
@@ -340,7 +402,11 @@ def require_whole(name: str, value: float, dtype: np.dtype[Any]) -> None:
     info = np.iinfo(dtype) if dtype.kind in "iu" else np.iinfo("uint8")
     low, high = (max(info.min, -(2**53)), min(info.max, 2**53)) if dtype.kind in "iu" else (0, 1)
     if not value.is_integer() or not low <= value <= high:
-        rule = f"a whole number of {8 * dtype.itemsize} bits" if dtype == np.int32 else f"a whole number from {low} to {high}"
+        rule = (
+            f"a whole number of {8 * dtype.itemsize} bits"
+            if dtype == np.int32
+            else f"a whole number from {low} to {high}"
+        )
         raise ArgumentError(
             f"{name}: must be {rule} for integers, whose sums are {dtype}; got {value:g}. "
             "Multiply with 1 and scale the result in a floating type"
@@ -361,5 +427,6 @@ def require_no_gradient(operand: Operand) -> None:
     forward = torch.autograd.forward_ad
     if forward._current_level >= 0 and forward.unpack_dual(operand.owner).tangent is not None:
         raise ArgumentError(
-            f"{operand.name}: has a tangent, which would be lost. Pass forward_ad.unpack_dual({operand.name}).primal"
+            f"{operand.name}: has a tangent, which would be lost. Pass"
+            f" forward_ad.unpack_dual({operand.name}).primal"
         )

@@ -1,4 +1,6 @@
-"""What a call asks for beside its arrays: the same for each product of a batch, and for each run of a plan."""
+"""What a call asks for beside its arrays: the same for each product of a batch, and for each run of a
+plan.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ AS_USUAL = Wanted()
 
 
 class Form(NamedTuple):
-    """`vectors`: one dimension stands for a row or a column, as matmul has it. `alpha` and `beta` as the caller gave them."""
+    """`vectors`: one dimension stands for a row or a column, as matmul has it. `alpha` and `beta` as the
+    caller gave them.
+    """
 
     trans_a: bool = False
     trans_b: bool = False

@@ -1,8 +1,8 @@
-"""Products of arrays that lie anywhere, but all in the same way: BLAS' "array" batches, of lists of arrays or of Pointers.
+"""Products of arrays that lie anywhere, but all in the same way: BLAS' "array" batches, of lists of arrays or
+of Pointers.
 
-The addresses of a list travel as kernel parameters, 64 products a launch: nothing is allocated or copied, and a graph may
-capture it. Pointers are read by the kernel.
-"""
+The addresses of a list travel as kernel parameters, 64 products a launch: nothing is allocated or copied, and
+a graph may capture it. Pointers are read by the kernel."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ LISTED = (list, tuple, Pointers)  # what stands for many matrices
 
 
 class ArrayGemm:
-    """out[i] = alpha op(a[i]) op(b[i]) + beta c[i], planned for matrices of one shape, one layout and one type.
+    """out[i] = alpha op(a[i]) op(b[i]) + beta c[i], planned for matrices of one shape, one layout and one
+    type.
 
-    `execute(a, b, c=None, out=None, *, stream=None)` runs it on so many matrices as these lists, or Pointers, hold.
-    """
+    `execute(a, b, c=None, out=None, *, stream=None)` runs it on so many matrices as these lists, or Pointers,
+    hold."""
 
     def __init__(self, batch: Listed | Pointed, form: Form, choices: Choices = OPEN) -> None:
         self._form, self.problem = form, batch.problem
@@ -119,13 +120,17 @@ class ArrayGemm:
         """More products than were planned may be more launches, and need more of a workspace."""
         of_kernel = ordinal, *self._choice, self._form.alpha, self._form.beta, self._own
         parts = [batch.part(start) for start in range(0, batch.count, batch.at_once)]
-        launches = [(ready, addresses) for problem, addresses in parts if (ready := kernel_for(problem, *of_kernel)) is not None]
+        launches = [
+            (ready, addresses)
+            for problem, addresses in parts
+            if (ready := kernel_for(problem, *of_kernel)) is not None
+        ]
         if self._own is not None:
             needed = room_of(ready.plan for ready, _ in launches)
             if any(more > planned for more, planned in zip(needed, self._room, strict=True)):
                 raise ArgumentError(
-                    f"workspace: was given for launches that need {self._room} bytes of flags and of room; these need {needed}. "
-                    "Plan for as many products as will be passed"
+                    f"workspace: was given for launches that need {self._room} bytes of flags and of room;"
+                    f" these need {needed}. Plan for as many products as will be passed"
                 )
         for ready, addresses in launches:
             ready.start_with("lists", struct.pack(f"={len(addresses)}Q", *addresses), stream)
@@ -143,7 +148,9 @@ def batch_of(a: Any, b: Any, c: Any, out: Any, form: Form) -> Listed | Pointed:
     kind, words = (Pointers, "Pointers") if isinstance(a, Pointers) else ((list, tuple), "a list of arrays")
     for name, values in (("a", a), ("b", b), ("c", c), ("out", out)):
         if (values is not None or name == "b") and not isinstance(values, kind):
-            raise ArgumentError(f"{name}: must be {words}, as a is; got {type(values).__name__}. Call gemm for one product")
+            raise ArgumentError(
+                f"{name}: must be {words}, as a is; got {type(values).__name__}. Call gemm for one product"
+            )
     return Pointed(a, b, c, out, form) if isinstance(a, Pointers) else Listed(a, b, c, out, form)
 
 
@@ -152,15 +159,18 @@ def require_list_of_arrays(name: str, values: Any) -> None:
     first = values[0] if isinstance(values, (list, tuple)) and values else None
     if isinstance(first, (int, float, complex, list, tuple)):
         raise ArgumentError(
-            f"{name}: gemm takes a list for a batch of matrices, each an array; got a list of {type(first).__name__}s. "
-            "Make one array of it with numpy.asarray"
+            f"{name}: gemm takes a list for a batch of matrices, each an array; got a list of"
+            f" {type(first).__name__}s. Make one array of it with numpy.asarray"
         )
 
 
 def require_as_many(counts: dict[str, int]) -> int:
     for name, count in counts.items():
         if count != counts["a"]:
-            raise ShapeError(f"{name}: must have as many arrays as a, {counts['a']}; got {count}. Pass one for each product")
+            raise ShapeError(
+                f"{name}: must have as many arrays as a, {counts['a']}; got {count}. Pass one for each"
+                " product"
+            )
     return counts["a"]
 
 
@@ -171,9 +181,19 @@ class Listed:
     extras: tuple[Operand, ...] = ()
 
     def __init__(
-        self, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any] | None, out: Sequence[Any] | None, form: Form
+        self,
+        a: Sequence[Any],
+        b: Sequence[Any],
+        c: Sequence[Any] | None,
+        out: Sequence[Any] | None,
+        form: Form,
     ) -> None:
-        given = {"a": a, "b": b, **({"c": c} if c is not None else {}), **({"out": out} if out is not None else {})}
+        given = {
+            "a": a,
+            "b": b,
+            **({"c": c} if c is not None else {}),
+            **({"out": out} if out is not None else {}),
+        }
         self.count = require_as_many({name: len(values) for name, values in given.items()})
         self.calls = []
         for i in range(self.count):
@@ -195,12 +215,16 @@ class Listed:
         return self.calls[start : start + self.at_once]
 
     def part(self, start: int) -> tuple[Problem, tuple[int, ...]]:
-        """What one launch computes, and the addresses of all its A, B, C and D, each list filled up to its full length."""
+        """What one launch computes, and the addresses of all its A, B, C and D, each list filled up to its
+        full length.
+        """
         rows, calls = [], self.listed(start)
         for call in calls:
             assert call.out is not None
             factors = (call.b, call.a) if self.problem.transposed else (call.a, call.b)
-            rows.append([*(operand.pointer for operand in factors), (call.c or call.out).pointer, call.out.pointer])
+            rows.append(
+                [*(operand.pointer for operand in factors), (call.c or call.out).pointer, call.out.pointer]
+            )
         padding = (0,) * (self.at_once - len(rows))
         addresses = tuple(address for column in zip(*rows, strict=True) for address in (*column, *padding))
         return in_a_batch(self.problem, len(calls)), addresses
@@ -215,13 +239,20 @@ class Pointed:
 
     at_once = GRID_BATCH_LIMIT
 
-    def __init__(self, a: Pointers, b: Pointers, c: Pointers | None, out: Pointers | None, form: Form) -> None:
+    def __init__(
+        self, a: Pointers, b: Pointers, c: Pointers | None, out: Pointers | None, form: Form
+    ) -> None:
         if out is None:
             raise ArgumentError(
-                "out: must be given where matrices are given by their addresses; got None. Pass Pointers to write to"
+                "out: must be given where matrices are given by their addresses; got None. Pass Pointers to"
+                " write to"
             )
         self._given, self._form, self.result = (a, b, c if form.beta else None, out), form, out
-        given = {name: each for name, each in zip(("a", "b", "c", "out"), self._given, strict=True) if each is not None}
+        given = {
+            name: each
+            for name, each in zip(("a", "b", "c", "out"), self._given, strict=True)
+            if each is not None
+        }
         if form.wishes.check_indices:
             for name, each in given.items():
                 each.check(name)
@@ -243,7 +274,9 @@ class Pointed:
     def listed(self, start: int) -> Sequence[Arguments]:
         """In host memory: what lies at the addresses."""
         names, part = ("a", "b", "c", "out"), slice(start, start + self.at_once)
-        a, b, c, out = (None if x is None else x.on_host(name)[part] for name, x in zip(names, self._given, strict=True))
+        a, b, c, out = (
+            None if x is None else x.on_host(name)[part] for name, x in zip(names, self._given, strict=True)
+        )
         assert a is not None
         assert b is not None
         return Listed(a, b, c, out, self._form).calls
@@ -253,7 +286,9 @@ class Pointed:
         a, b, out = (self._lists[name] for name in ("a", "b", "out"))
         first, second = (b, a) if self.problem.transposed else (a, b)
         lists = first, second, self._lists.get("c", out), out
-        return in_a_batch(self.problem, min(self.count - start, self.at_once)), tuple(each.pointer + 8 * start for each in lists)
+        return in_a_batch(self.problem, min(self.count - start, self.at_once)), tuple(
+            each.pointer + 8 * start for each in lists
+        )
 
     def on_host(self) -> None:
         for start in range(0, self.count, self.at_once):
@@ -271,15 +306,19 @@ def common_problem(calls: Sequence[Arguments]) -> Problem:
     for number, problem in enumerate(problems):
         if problem.unaligned() != problems[0].unaligned():
             raise ShapeError(
-                f"a, b, c, out: must have the same shapes, strides and types in each product; number 0 is {problems[0]}, "
-                f"number {number} is {problem}. Sort them into lists of their own"
+                "a, b, c, out: must have the same shapes, strides and types in each product; number 0 is"
+                f" {problems[0]}, number {number} is {problem}. Sort them into lists of their own"
             )
     if problems[0].batch:
-        raise ShapeError(f"a, b: lists are of matrices; got batches of {problems[0].batch}. Call gemm for each of them")
+        raise ShapeError(
+            f"a, b: lists are of matrices; got batches of {problems[0].batch}. Call gemm for each of them"
+        )
     bits = min(matrix.alignment for problem in problems for matrix in problem.matrices())
     first = problems[0]
     a, b, d = (replace(matrix, alignment=bits) for matrix in (first.a, first.b, first.d))
-    common = replace(first, a=a, b=b, d=d, c=first.c and replace(first.c, alignment=bits), modes=Modes(arrays=IN_LAUNCH))
+    common = replace(
+        first, a=a, b=b, d=d, c=first.c and replace(first.c, alignment=bits), modes=Modes(arrays=IN_LAUNCH)
+    )
     return replace(common, in_place=all(problem.in_place for problem in problems))
 
 
@@ -299,14 +338,24 @@ def kernel_for(
     return None if plan.is_empty else GpuKernel(plan, ordinal, alpha if problem.k else 0.0, beta, own)
 
 
-def on_the_machine(plan: Plan, calls: Sequence[Arguments], extras: tuple[Operand, ...], addresses: tuple[int, ...]) -> None:
+def on_the_machine(
+    plan: Plan, calls: Sequence[Arguments], extras: tuple[Operand, ...], addresses: tuple[int, ...]
+) -> None:
     from lapidist import machine
 
     if plan.is_empty:
         return
     first, scratch = calls[0], Scratch(plan)
     assert first.out is not None
-    others = [*extras, *(operand for call in calls[1:] for operand in (call.a, call.b, call.c, call.out) if operand is not None)]
+    others = [
+        *extras,
+        *(
+            operand
+            for call in calls[1:]
+            for operand in (call.a, call.b, call.c, call.out)
+            if operand is not None
+        ),
+    ]
     alpha = first.alpha if plan.problem.k else 0.0
     operands = first.a, first.b, first.c, first.out
     launch = plan.launch(*operands, alpha, first.beta, workspace=scratch, extras=tuple(others))

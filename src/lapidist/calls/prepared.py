@@ -1,4 +1,6 @@
-"""One multiplication made ready: arguments checked, place chosen, kernel planned and loaded; run again with new pointers."""
+"""One multiplication made ready: arguments checked, place chosen, kernel planned and loaded; run again with
+new pointers.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,8 @@ OPEN = Choices()
 
 
 class Part(NamedTuple):
-    """One launch of a multiplication: its plan, the kernel where it runs on a GPU, the elements to skip in A, B, C and D as the
-    plan has them."""
+    """One launch of a multiplication: its plan, the kernel where it runs on a GPU, the elements to skip in A,
+    B, C and D as the plan has them."""
 
     plan: Plan
     kernel: GpuKernel | None
@@ -57,11 +59,17 @@ class Part(NamedTuple):
 
 
 class Prepared:
-    """A multiplication planned for one geometry, ready to run on any arrays that have it. It holds none of a caller's."""
+    """A multiplication planned for one geometry, ready to run on any arrays that have it. It holds none of a
+    caller's.
+    """
 
     def __init__(self, arguments: Arguments, place: int | str, choices: Choices = OPEN) -> None:
         self.place, self.problem = place, arguments.problem()
-        self.shape, self.out_dtype, self.like = arguments.result_shape, arguments.out_dtype, arguments.like.alone()
+        self.shape, self.out_dtype, self.like = (
+            arguments.result_shape,
+            arguments.out_dtype,
+            arguments.like.alone(),
+        )
         self.beta = arguments.beta
         # With k = 0 nothing is multiplied: infinity or NaN in alpha must not meet the empty sum.
         self.alpha = arguments.alpha if self.problem.k else 0.0
@@ -82,10 +90,14 @@ class Prepared:
         parts = self.problem.parts()
         if len(parts) > 1 and self.problem.modes.of_each:
             raise ArgumentError(
-                "gather_a, gather_b, scatter_d: indices of each matrix are for a batch that one launch takes, of two dimensions "
-                f"at the most; got {self.problem.batch}. Multiply it in parts, or pass indices for all"
+                "gather_a, gather_b, scatter_d: indices of each matrix are for a batch that one launch"
+                f" takes, of two dimensions at the most; got {self.problem.batch}. Multiply it in parts, or"
+                " pass indices for all"
             )
-        plans = {problem: make_plan(problem, chip, *choices.of_kernel) for problem in dict.fromkeys(part for part, _ in parts)}
+        plans = {
+            problem: make_plan(problem, chip, *choices.of_kernel)
+            for problem in dict.fromkeys(part for part, _ in parts)
+        }
         flags, room = self._room = room_of(plans.values())
         own = None
         if choices.workspace is not None:
@@ -131,7 +143,9 @@ class Prepared:
     def __str__(self) -> str:
         if self.plan is None:
             return f"{self.shape} {self.problem.types} on the host, by NumPy"
-        several = f"\n  in {len(self.parts)} launches, the first of which is shown" if len(self.parts) > 1 else ""
+        several = (
+            f"\n  in {len(self.parts)} launches, the first of which is shown" if len(self.parts) > 1 else ""
+        )
         return str(self.plan) + several
 
     def start(self, a: int, b: int, c: int, d: int, stream: int, places: Places = NOWHERE) -> None:
@@ -164,7 +178,9 @@ class Prepared:
         else:
             c = arguments.c or target
             handle = choose_stream(stream, arguments.a.framework, self.place)
-            self.start(arguments.a.pointer, arguments.b.pointer, c.pointer, target.pointer, handle, arguments.places)
+            self.start(
+                arguments.a.pointer, arguments.b.pointer, c.pointer, target.pointer, handle, arguments.places
+            )
             finish_for(arguments.a.framework, handle)
         return arguments.deliver(result)
 
@@ -175,15 +191,20 @@ class Prepared:
             if not plan.is_empty:
                 scratch, numbers = Scratch(plan), (self.alpha, self.beta)
                 operands = arguments.a, arguments.b, arguments.c, out
-                launch = plan.launch(*operands, *numbers, skipped, scratch, arguments.places, arguments.extras)
+                launch = plan.launch(
+                    *operands, *numbers, skipped, scratch, arguments.places, arguments.extras
+                )
                 machine.run(launch, counting=False)
                 scratch.require_zero_flags()
 
     def _through_gpu(self, arguments: Arguments, out: Operand, stream: Any) -> None:
-        """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it is."""
+        """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it
+        is.
+        """
         if self._routed:
             raise ArgumentError(
-                "device: gathered, scattered, permuted and scaled host arrays are not copied to a GPU. Copy them there first"
+                "device: gathered, scattered, permuted and scaled host arrays are not copied to a GPU. Copy"
+                " them there first"
             )
         ordinal = int(self.place)
         handle = choose_stream(stream, "numpy", ordinal)
@@ -195,10 +216,10 @@ class Prepared:
 class Gemm(Prepared):
     """A planned multiplication.
 
-    `execute(a, b, c=None, out=None, *, stream=None)` runs it on arrays that have the shapes, strides, types and alignment
-    that were planned, and returns the output. The first call checks every rule; on torch tensors the next ones only look
-    whether anything but the memory changed (repeated.py). Arrays of factors, indices, alpha and beta belong to the plan.
-    """
+    `execute(a, b, c=None, out=None, *, stream=None)` runs it on arrays that have the shapes, strides, types
+    and alignment that were planned, and returns the output. The first call checks every rule; on torch
+    tensors the next ones only look whether anything but the memory changed (repeated.py). Arrays of factors,
+    indices, alpha and beta belong to the plan."""
 
     def __init__(self, arguments: Arguments, choices: Choices = OPEN) -> None:
         super().__init__(arguments, place_for(arguments, choices), choices)
@@ -208,7 +229,10 @@ class Gemm(Prepared):
     def __repr__(self) -> str:
         """In a line what str() gives reasons for."""
         name = self.plan.kernel.name if self.plan else "NumPy"
-        return f"<lapidist.Gemm {self.problem}, by {name}{f' {self.config}' if self.config else ''} on {told_place(self.place)}>"
+        return (
+            f"<lapidist.Gemm {self.problem}, by {name}{f' {self.config}' if self.config else ''} on"
+            f" {told_place(self.place)}>"
+        )
 
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
         """On other arrays of the geometry that was planned."""
@@ -221,8 +245,8 @@ class Gemm(Prepared):
         arguments = self._kind(a, b, c, out, self._form)
         if arguments.result_shape != self.shape or not self._fits(arguments.problem()):
             raise ArgumentError(
-                f"a, b, c, out: must have the geometry that was planned, {self.problem}; got {arguments.problem()} "
-                "(shape, strides or alignment differ). Make a new plan"
+                f"a, b, c, out: must have the geometry that was planned, {self.problem}; got"
+                f" {arguments.problem()} (shape, strides or alignment differ). Make a new plan"
             )
         result = self.run(arguments, stream)
         self._again = steady(self, arguments)
@@ -230,7 +254,9 @@ class Gemm(Prepared):
 
     def _fits(self, problem: Problem) -> bool:
         """Whether it is the planned problem. The host does not care about alignment."""
-        return problem == self.problem or (self.place == HOST and problem.unaligned() == self.problem.unaligned())
+        return problem == self.problem or (
+            self.place == HOST and problem.unaligned() == self.problem.unaligned()
+        )
 
 
 def output_of(arguments: Arguments) -> tuple[Any, Operand]:
@@ -262,24 +288,28 @@ def multiply_on_host(arguments: Arguments) -> Any:
 
 
 def require_no_choice(choices: Choices) -> None:
-    """On the host there is nothing to choose: a name that is right gets told so, one that is wrong is named."""
+    """On the host there is nothing to choose: a name that is right gets told so, one that is wrong is
+    named.
+    """
     kernel, config, sharing = choices.of_kernel
     if choices.workspace is not None:
         checks.workspace_of(choices.workspace)
     if kernel is not None:
         name = kernel.name
         raise ArgumentError(
-            f'kernel: host arrays are multiplied by NumPy; got {name}. Add device="machine" or device="gpu" to run it'
+            f'kernel: host arrays are multiplied by NumPy; got {name}. Add device="machine" or device="gpu"'
+            " to run it"
         )
     if config is not None:
         raise ArgumentError(
-            f"config: belongs to a kernel, and host arrays are multiplied by NumPy; got {config}. Add device= and kernel="
+            f"config: belongs to a kernel, and host arrays are multiplied by NumPy; got {config}. Add device="
+            " and kernel="
         )
     if sharing.asked_for:
         asked = "schedule" if sharing.split_k == AUTO else "split_k"
         raise ArgumentError(
-            f"{asked}: the blocks of a kernel share work, and host arrays are multiplied by NumPy; got split_k or a schedule. "
-            'Add device="machine" or device="gpu"'
+            f"{asked}: the blocks of a kernel share work, and host arrays are multiplied by NumPy; got"
+            ' split_k or a schedule. Add device="machine" or device="gpu"'
         )
 
 
@@ -298,20 +328,25 @@ def place_for(arguments: Arguments, choices: Choices) -> int | str:
 
 
 def choose_place(where: int, device: int | str | None) -> int | str:
-    """Where to run: on the arrays' own device, or as `device` says ("gpu", a GPU's number, "machine", "host" or "cpu")."""
+    """Where to run: on the arrays' own device, or as `device` says ("gpu", a GPU's number, "machine", "host"
+    or "cpu").
+    """
     if device is None:
         return where
     if device in (MACHINE, *ON_HOST):
         if where != HOST:
             raise ArgumentError(
-                f"device: {device!r} takes arrays in host memory; these are on GPU {where}. Copy them to the host"
+                f"device: {device!r} takes arrays in host memory; these are on GPU {where}. Copy them to the"
+                " host"
             )
         return MACHINE if device == MACHINE else HOST
     ordinal = 0 if device in ("gpu", "cuda") else device
     if not isinstance(ordinal, int) or ordinal < 0:
         raise ArgumentError(f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}')
     if where not in (HOST, ordinal):
-        raise ArgumentError(f"device: the arrays are on GPU {where}, not {ordinal}. Leave device away or move them")
+        raise ArgumentError(
+            f"device: the arrays are on GPU {where}, not {ordinal}. Leave device away or move them"
+        )
     require_gpu(ordinal)
     return ordinal
 
@@ -335,7 +370,9 @@ def require_stream(stream: Any) -> None:
 
 
 def finish_for(framework: str, stream: int) -> None:
-    """JAX has no stream to order with: its arrays are used as soon as they exist, so the work must be done by then."""
+    """JAX has no stream to order with: its arrays are used as soon as they exist, so the work must be done by
+    then.
+    """
     if framework == "jax":
         from lapidist.backends.gpu.driver import synchronize
 

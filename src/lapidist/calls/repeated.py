@@ -1,8 +1,7 @@
 """The repeated call: one look tells that nothing changed but the pointers, then the launch.
 
-This path is what a planned launch costs on the host, so it is written out flat: each attribute of a tensor costs 50 to
-100 nanoseconds, each Python call as much again.
-"""
+This path is what a planned launch costs on the host, so it is written out flat: each attribute of a tensor
+costs 50 to 100 nanoseconds, each Python call as much again."""
 
 from __future__ import annotations
 
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
     from lapidist.calls.prepared import Prepared
     from lapidist.frameworks.arrays import Operand
 
-Again = Callable[[Any, Any, Any, Any, Any], Any]  # (a, b, c, out, stream) -> out, or None: the long way must look
+# (a, b, c, out, stream) -> out, or None: the long way must look
+Again = Callable[[Any, Any, Any, Any, Any], Any]
 Sketch = Any  # hashable
 
 
@@ -71,7 +71,8 @@ def plain_tensors() -> tuple[type, type]:
 
 
 def steady(ready: Prepared, arguments: Arguments) -> Again | None:
-    """The call again, for arrays of the geometry of `arguments`, which passed every check; None: each must be checked.
+    """The call again, for arrays of the geometry of `arguments`, which passed every check; None: each must be
+    checked.
 
     Nothing of `arguments` is kept but numbers.
     """
@@ -84,7 +85,9 @@ def steady_torch(ready: Prepared, arguments: Arguments) -> Again | None:
     import torch
 
     tensors = tensors_of(arguments)
-    if ready.kernel is None or any(type(tensor) not in plain_tensors() or tensor.is_neg() for tensor in tensors):
+    if ready.kernel is None or any(
+        type(tensor) not in plain_tensors() or tensor.is_neg() for tensor in tensors
+    ):
         return None
     ordinal, shape, dtype = ready.like.device, arguments.result_shape, torch_dtype(arguments.out_dtype)
     own_type = dtype is tensors[0].dtype
@@ -95,9 +98,14 @@ def steady_torch(ready: Prepared, arguments: Arguments) -> Again | None:
     alike, alike_by_parts = compared_at_once(*tensors), compared_by_parts(*tensors)
     watched = any(tensor.requires_grad for tensor in tensors)
     tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
-    current_stream, start, count_write = torch._C._cuda_getCurrentRawStream, ready.kernel.start, torch._C._increment_version
+    current_stream, start, count_write = (
+        torch._C._cuda_getCurrentRawStream,
+        ready.kernel.start,
+        torch._C._increment_version,
+    )
     swap = ready.kernel.plan.problem.transposed
-    sound = (0, 0, 0, 0)  # the last addresses that were found aligned as planned, and the output apart from what is read
+    # the last addresses that were found aligned as planned, and the output apart from what is read
+    sound = (0, 0, 0, 0)
 
     def again(a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
         nonlocal sound
@@ -165,7 +173,11 @@ def steady_cupy(ready: Prepared, arguments: Arguments) -> Again | None:
         return None
     like, shape, dtype = arguments.a.alone(), arguments.result_shape, arguments.out_dtype
     made_anew, reads_c = arguments.out is None, arguments.c is not None
-    known = [geometry_of_cupy(operand.owner) for operand in (arguments.a, arguments.b, arguments.out) if operand is not None]
+    known = [
+        geometry_of_cupy(operand.owner)
+        for operand in (arguments.a, arguments.b, arguments.out)
+        if operand is not None
+    ]
     (a_low, a_high), (b_low, b_high), _ = distances(arguments)
     start, swap = ready.kernel.start, ready.kernel.plan.problem.transposed
 
@@ -196,11 +208,11 @@ Alike = Callable[..., bool]  # whether tensors have the geometry, type and devic
 
 
 def compared_at_once(*tensors: Any) -> Alike:
-    """The check that torch.compile guards its graphs with: 0.3 us for three tensors, where their attributes take 1.3 us.
+    """The check that torch.compile guards its graphs with: 0.3 us for three tensors, where their attributes
+    take 1.3 us.
 
-    It says no to much that is alike (a subclass, the same tensor twice, inference mode), and is no public part of torch:
-    where it is missing or other than expected, it says no to everything.
-    """
+    It says no to much that is alike (a subclass, the same tensor twice, inference mode), and is no public
+    part of torch: where it is missing or other than expected, it says no to everything."""
     try:
         from torch._C._dynamo.guards import TensorGuards
 
@@ -237,7 +249,9 @@ def compared(tensor: Any) -> Alike:
 
 
 def same_strides(tensor: Any) -> Callable[[Any], bool]:
-    """Whether another tensor of the same shape steps as this one does. For contiguous ones torch keeps the answer ready."""
+    """Whether another tensor of the same shape steps as this one does. For contiguous ones torch keeps the
+    answer ready.
+    """
     if tensor.is_contiguous():
         return type(tensor).is_contiguous
     strides = tensor.stride()
@@ -247,4 +261,6 @@ def same_strides(tensor: Any) -> Callable[[Any], bool]:
 def forbidden_distances(out: Operand, operand: Operand) -> tuple[int, int]:
     """The open interval of (out pointer - operand pointer), in bytes, in which the two would share memory."""
     (first, last), (other_first, other_last) = out.span, operand.span
-    return (other_first - operand.pointer) - (last - out.pointer), (other_last - operand.pointer) - (first - out.pointer)
+    return (other_first - operand.pointer) - (last - out.pointer), (other_last - operand.pointer) - (
+        first - out.pointer
+    )

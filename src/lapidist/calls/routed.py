@@ -1,7 +1,8 @@
-"""Gathered rows and columns, scattered rows, permuted outputs, alpha and beta in device memory: a call that asks for these.
+"""Gathered rows and columns, scattered rows, permuted outputs, alpha and beta in device memory: a call that
+asks for these.
 
-`RoutedArguments` are Arguments with the same rules; they know in addition where rows come from and go to. Index arrays and
-scalars are read when the kernel runs, so their contents may change between runs of a plan.
+`RoutedArguments` are Arguments with the same rules; they know in addition where rows come from and go to.
+Index arrays and scalars are read when the kernel runs, so their contents may change between runs of a plan.
 """
 
 from __future__ import annotations
@@ -31,17 +32,26 @@ class RoutedArguments(Arguments):
         self.wishes = wishes = form.wishes
         checks.require_flag("permuted", wishes.permuted)
         if wishes.permuted and wishes.scatter_d is not None:
-            raise ArgumentError("permuted: an output is either permuted or scattered; got both. Leave one of them away")
-        self.index = {name: index_of(getattr(wishes, name), name) for name in INDEXED if getattr(wishes, name) is not None}
+            raise ArgumentError(
+                "permuted: an output is either permuted or scattered; got both. Leave one of them away"
+            )
+        self.index = {
+            name: index_of(getattr(wishes, name), name)
+            for name in INDEXED
+            if getattr(wishes, name) is not None
+        }
         require_one_index_type(list(self.index.values()))
         super().__init__(a, b, c, out, form)
-        self.scalars = {name: self._scalar(name, getattr(form, name)) for name in NAMES if is_array(getattr(form, name))}
+        self.scalars = {
+            name: self._scalar(name, getattr(form, name)) for name in NAMES if is_array(getattr(form, name))
+        }
         for operand in self.extras:
             checks.require_same_device(operand, self.a)
         self._require_extras_apart()
         if out is None and (wishes.permuted or "scatter_d" in self.index):
             raise ArgumentError(
-                "out: must be given where the output is permuted or scattered; got None. Pass the array to write to"
+                "out: must be given where the output is permuted or scattered; got None. Pass the array to"
+                " write to"
             )
         self._check_index_shapes()
         self._check_indices()
@@ -49,19 +59,26 @@ class RoutedArguments(Arguments):
     def _numbers(self) -> tuple[float, float]:
         """1 stands for a number that kernels read from memory."""
         given = ((name, getattr(self.form, name)) for name in NAMES)
-        alpha, beta = (1.0 if is_array(value) else checks.require_scalar(name, value) for name, value in given)
+        alpha, beta = (
+            1.0 if is_array(value) else checks.require_scalar(name, value) for name, value in given
+        )
         return alpha, beta
 
     def _scalar(self, name: str, value: Any) -> Operand:
         operand = operand_of(native(value), name)
         dtype = number_type(self.accumulator).name
         if math.prod(operand.shape) != 1:
-            raise ShapeError(f"{name}: must be a number or an array of one element; got shape {operand.shape}. Take one element")
+            raise ShapeError(
+                f"{name}: must be a number or an array of one element; got shape {operand.shape}. Take one"
+                " element"
+            )
         if operand.dtype != dtype and operand.device == HOST:
             number = checks.require_scalar(name, on_host(operand).item())
             return operand_of(np.array(checks.require_in_range(name, number, self.accumulator), dtype), name)
         if operand.dtype != dtype:
-            raise DTypeError(f"{name}: an array must be {dtype}, as sums are scaled; got {operand.dtype}. Convert it")
+            raise DTypeError(
+                f"{name}: an array must be {dtype}, as sums are scaled; got {operand.dtype}. Convert it"
+            )
         return operand
 
     # ---- shapes ----
@@ -71,7 +88,9 @@ class RoutedArguments(Arguments):
         cols = self.index["gather_b"].shape[-1] if "gather_b" in self.index else self.b.shape[-1]
         scattered = self.index.get("scatter_d")
         if scattered is not None and scattered.shape[-1] != rows:
-            raise ShapeError(f"scatter_d: must name a row of out for each of the {rows} rows; got {scattered.shape[-1]}")
+            raise ShapeError(
+                f"scatter_d: must name a row of out for each of the {rows} rows; got {scattered.shape[-1]}"
+            )
         return rows, cols
 
     def _check_index_shapes(self) -> None:
@@ -79,8 +98,9 @@ class RoutedArguments(Arguments):
         for name, operand in self.index.items():
             if operand.shape[:-1] not in ((), batch):
                 raise ShapeError(
-                    f"{name}: must be one dimension for all matrices, or have the batch's dimensions {batch} before it, a row of "
-                    f"indices for each matrix; got shape {operand.shape}. Take one row, or broadcast a or b to that batch"
+                    f"{name}: must be one dimension for all matrices, or have the batch's dimensions {batch}"
+                    f" before it, a row of indices for each matrix; got shape {operand.shape}. Take one row,"
+                    " or broadcast a or b to that batch"
                 )
 
     def _check_c(self, c: Any) -> Operand:
@@ -97,16 +117,24 @@ class RoutedArguments(Arguments):
         operand = operand_of(out, "out")
         if operand.dtype != self.out_dtype:
             raise DTypeError(
-                f"out: element type must be {self.out_dtype} where rows are scattered or the output is permuted; "
-                f"got {operand.dtype}. Pass an array of {self.out_dtype}"
+                f"out: element type must be {self.out_dtype} where rows are scattered or the output is"
+                f" permuted; got {operand.dtype}. Pass an array of {self.out_dtype}"
             )
-        shape = permuted_shape(operand, self.shape) if self.wishes.permuted else scattered_shape(operand, self.shape)
-        checks.require_output(operand, self.a, shape, free_strides=self.wishes.permuted or operand.device == HOST)
+        shape = (
+            permuted_shape(operand, self.shape)
+            if self.wishes.permuted
+            else scattered_shape(operand, self.shape)
+        )
+        checks.require_output(
+            operand, self.a, shape, free_strides=self.wishes.permuted or operand.device == HOST
+        )
         for other in (self.a, self.b):
             checks.require_no_overlap(operand, other)
         if self.c is not None:
             if "scatter_d" in self.index and self.c.shape != operand.shape:
-                raise ShapeError(f"c: must have out's shape {operand.shape} where rows are scattered; got {self.c.shape}")
+                raise ShapeError(
+                    f"c: must have out's shape {operand.shape} where rows are scattered; got {self.c.shape}"
+                )
             checks.require_no_partial_overlap(operand, self.c)
         if self.wishes.permuted or checks.lines_touch(operand):
             return operand
@@ -115,7 +143,11 @@ class RoutedArguments(Arguments):
 
     def _check_indices(self) -> None:
         """Every index: on request where it costs a wait for the GPU, always in host memory."""
-        limits = {"gather_a": self.a.shape[-2], "gather_b": self.b.shape[-1], "scatter_d": self.out.shape[-2] if self.out else 0}
+        limits = {
+            "gather_a": self.a.shape[-2],
+            "gather_b": self.b.shape[-1],
+            "scatter_d": self.out.shape[-2] if self.out else 0,
+        }
         for name, operand in self.index.items():
             if not math.prod(operand.shape) or not (self.wishes.check_indices or operand.device == HOST):
                 continue
@@ -123,7 +155,9 @@ class RoutedArguments(Arguments):
             low, high = int(values.min()), int(values.max())
             if not (low >= 0 and high < limits[name]):
                 wrong = low if low < 0 else high
-                raise ArgumentError(f"{name}: indices must lie between 0 and {limits[name] - 1}; got {wrong}. Correct them")
+                raise ArgumentError(
+                    f"{name}: indices must lie between 0 and {limits[name] - 1}; got {wrong}. Correct them"
+                )
 
     # ---- what kernels are told ----
 
@@ -133,7 +167,10 @@ class RoutedArguments(Arguments):
         a = self.a.viewed((*self.a.shape[:-2], self.shape[-2], self.a.shape[-1]), self.a.strides)
         b = self.b.viewed((*self.b.shape[:-1], self.shape[-1]), self.b.strides)
         if self.alpha == 0:
-            a, b = a.viewed((*a.shape[:-1], 0), a.strides), b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides)
+            a, b = (
+                a.viewed((*a.shape[:-1], 0), a.strides),
+                b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides),
+            )
         modes = self.modes()
         problem = Problem.of(
             a,
@@ -147,13 +184,19 @@ class RoutedArguments(Arguments):
             one_alpha=self.alpha == 1 and "alpha" not in self.scalars,
         )
         # Which operand is which no longer matters.
-        bits = min(alignment_of(operand, within) for operand, within in self._neighbours(plain) if operand is not None)
-        first, second, last = (replace(matrix, alignment=bits) for matrix in (problem.a, problem.b, problem.d))
+        bits = min(
+            alignment_of(operand, within)
+            for operand, within in self._neighbours(plain)
+            if operand is not None
+        )
+        first, second, last = (
+            replace(matrix, alignment=bits) for matrix in (problem.a, problem.b, problem.d)
+        )
         return replace(problem, a=first, b=second, d=last, c=problem.c and replace(problem.c, alignment=bits))
 
     def _neighbours(self, plain: Operand) -> list[tuple[Operand | None, tuple[int, ...]]]:
-        """Each operand with the dimensions along which neighbours stay neighbours: not those of which any row may be taken,
-        nor those from group to group."""
+        """Each operand with the dimensions along which neighbours stay neighbours: not those of which any row
+        may be taken, nor those from group to group."""
         rows = (-1,) if "scatter_d" in self.index else MATRIX
         a = (self.a, (-1,) if "gather_a" in self.index else MATRIX)
         b = (self.b, (-2,) if "gather_b" in self.index else MATRIX)
@@ -166,7 +209,9 @@ class RoutedArguments(Arguments):
             return self.full(self.fresh())
         if not self.wishes.permuted:
             return self.out.viewed(self.shape, self.out.strides)
-        return self.out.viewed(self.shape, (*self.out.strides[:-4], self.out.strides[-3], self.out.strides[-1]))
+        return self.out.viewed(
+            self.shape, (*self.out.strides[:-4], self.out.strides[-3], self.out.strides[-1])
+        )
 
     def modes(self) -> Modes:
         groups = None
@@ -175,7 +220,8 @@ class RoutedArguments(Arguments):
             groups = Group(rows, row_step, row), Group(cols, col_step, col)
         index = next(iter(self.index.values())).dtype if self.index else "int32"
         gather_a, gather_b, scatter = (
-            (OF_ALL if len(self.index[name].shape) == 1 else OF_EACH) if name in self.index else 0 for name in INDEXED
+            (OF_ALL if len(self.index[name].shape) == 1 else OF_EACH) if name in self.index else 0
+            for name in INDEXED
         )
         more = {"index": index, "groups": groups, "scalars": bool(self.scalars)}
         return Modes(gather_a, gather_b, scatter, **more)  # type: ignore[arg-type]
@@ -224,22 +270,30 @@ INDEXED = ("gather_a", "gather_b", "scatter_d")
 
 def index_of(array: Any, name: str) -> Operand:
     if isinstance(array, Sequence):
-        raise DTypeError(f"{name}: must be an array of int32 or int64; got {type(array).__name__}. Make an array of it")
+        raise DTypeError(
+            f"{name}: must be an array of int32 or int64; got {type(array).__name__}. Make an array of it"
+        )
     operand = operand_of(array, name)
     if operand.dtype not in INDEX_TYPES:
-        raise DTypeError(f"{name}: must be of {' or '.join(INDEX_TYPES)}; got {operand.dtype}. Convert it first")
+        raise DTypeError(
+            f"{name}: must be of {' or '.join(INDEX_TYPES)}; got {operand.dtype}. Convert it first"
+        )
     steps = zip(operand.shape, operand.strides, contiguous_strides(operand.shape), strict=True)
-    apart = 0 not in operand.shape and any(extent > 1 and stride != wanted for extent, stride, wanted in steps)
+    apart = 0 not in operand.shape and any(
+        extent > 1 and stride != wanted for extent, stride, wanted in steps
+    )
     if not operand.shape or apart:
         raise ShapeError(
-            f"{name}: must be one contiguous dimension, or a row of indices for each matrix of a batch, one after another; got "
-            f"shape {operand.shape}, strides {operand.strides}. Copy it"
+            f"{name}: must be one contiguous dimension, or a row of indices for each matrix of a batch, one"
+            f" after another; got shape {operand.shape}, strides {operand.strides}. Copy it"
         )
     return operand
 
 
 def taken(matrix: Any, index: Any, axis: int) -> Any:
-    """Rows (axis -2) or columns of one matrix, or of each of a batch, by the same indices or by each one's own."""
+    """Rows (axis -2) or columns of one matrix, or of each of a batch, by the same indices or by each one's
+    own.
+    """
     if index.ndim == 1:
         return np.take(matrix, index, axis)
     each = np.broadcast_to(matrix, (*index.shape[:-1], *matrix.shape[-2:]))
@@ -250,7 +304,8 @@ def require_one_index_type(operands: list[Operand]) -> None:
     for operand in operands[1:]:
         if operand.dtype != operands[0].dtype:
             raise DTypeError(
-                f"{operand.name}: must have the type of {operands[0].name}, {operands[0].dtype}; got {operand.dtype}. Convert one"
+                f"{operand.name}: must have the type of {operands[0].name}, {operands[0].dtype}; got"
+                f" {operand.dtype}. Convert one"
             )
 
 
@@ -259,9 +314,9 @@ def permuted_shape(out: Operand, product: tuple[int, ...]) -> tuple[int, ...]:
     batch, (m1, m0, n1, n0) = out.shape[:-4], out.shape[-4:] if len(out.shape) >= 4 else (0,) * 4
     if (*batch, m1 * m0, n1 * n0) != product or len(out.shape) < 4:
         raise ShapeError(
-            f"out: where permuted, must have four dimensions (m1, m0, n1, n0) with m1 m0 and n1 n0 the product's {product[-2:]}, "
-            f"after those of the batch, {product[:-2]}; got {out.shape}. A permutation is its strides: permute a contiguous "
-            "array and pass the view"
+            "out: where permuted, must have four dimensions (m1, m0, n1, n0) with m1 m0 and n1 n0 the"
+            f" product's {product[-2:]}, after those of the batch, {product[:-2]}; got {out.shape}. A"
+            " permutation is its strides: permute a contiguous array and pass the view"
         )
     return out.shape
 
@@ -270,5 +325,8 @@ def scattered_shape(out: Operand, product: tuple[int, ...]) -> tuple[int, ...]:
     wanted = (*product[:-2], *out.shape[-2:-1], product[-1])
     if out.shape != wanted:
         batch = f"batches of {product[:-2]}, " if len(product) > 2 else ""
-        raise ShapeError(f"out: must have {batch}{product[-1]} columns and any number of rows to scatter to; got {out.shape}")
+        raise ShapeError(
+            f"out: must have {batch}{product[-1]} columns and any number of rows to scatter to; got"
+            f" {out.shape}"
+        )
     return out.shape

@@ -1,6 +1,8 @@
-"""A call with factors of A and B: numbers, or arrays that are read when the kernel runs, so their contents may change.
+"""A call with factors of A and B: numbers, or arrays that are read when the kernel runs, so their contents
+may change.
 
-`ScaledArguments` are Arguments with the same rules. A number is a part of alpha; an array is one of four, by its shape:
+`ScaledArguments` are Arguments with the same rules. A number is a part of alpha; an array is one of four, by
+its shape:
 
     one element              for the whole matrix
     (m,) or (m, 1)           one for each row of a; of b: (n,) or (1, n), one for each column
@@ -35,17 +37,24 @@ class ScaledArguments(Arguments):
         for name, operand in zip(NAMES, (self.a, self.b), strict=True):
             if getattr(factors, name[-1]) is not None:
                 checks.require_8_bit_floats(name, operand, "Multiply with alpha")
-        self.arrays = {name: self._factors_of(name, value) for name, value in zip(NAMES, factors, strict=True) if is_array(value)}
+        self.arrays = {
+            name: self._factors_of(name, value)
+            for name, value in zip(NAMES, factors, strict=True)
+            if is_array(value)
+        }
         self._require_extras_apart()
         if wanted.promote is not None and not wanted.promote and self.scaling().promoted:
             raise ArgumentError(
-                "promote: factors that change along k multiply promoted sums; got False. Leave it away, or give a factor a line"
+                "promote: factors that change along k multiply promoted sums; got False. Leave it away, or"
+                " give a factor a line"
             )
 
     def _numbers(self) -> tuple[float, float]:
         """Factors that are numbers are a part of alpha."""
         given = zip(NAMES, self.form.factors, strict=True)
-        numbers = (require_number(name, value) for name, value in given if value is not None and not is_array(value))
+        numbers = (
+            require_number(name, value) for name, value in given if value is not None and not is_array(value)
+        )
         return self.form.alpha * math.prod(numbers), self.form.beta
 
     def _factors_of(self, name: str, value: Any) -> Operand:
@@ -56,8 +65,8 @@ class ScaledArguments(Arguments):
         checks.require_whole_elements(operand)
         if len(self.shape) > 2 and math.prod(operand.shape) != 1:
             raise ShapeError(
-                f"{name}: of a batch, all matrices have one factor, a number or an array of one element; got shape "
-                f"{operand.shape} for a product of shape {self.shape}. Multiply one pair at a time"
+                f"{name}: of a batch, all matrices have one factor, a number or an array of one element; got"
+                f" shape {operand.shape} for a product of shape {self.shape}. Multiply one pair at a time"
             )
         scale_of(operand, *self._lines(name))
         return operand
@@ -70,7 +79,10 @@ class ScaledArguments(Arguments):
         """None where A and B are not read."""
         if self.alpha == 0 or self.a.shape[-1] == 0:
             return Scaling()
-        a, b = (scale_of(self.arrays[name], *self._lines(name)) if name in self.arrays else UNSCALED for name in NAMES)
+        a, b = (
+            scale_of(self.arrays[name], *self._lines(name)) if name in self.arrays else UNSCALED
+            for name in NAMES
+        )
         return Scaling(a, b, self.promoted or a.along_k or b.along_k)
 
     @property
@@ -102,7 +114,8 @@ NAMES = ("scale_a", "scale_b")
 def require_number(name: str, value: object) -> float:
     if not isinstance(value, (int, float, np.floating, np.integer)):
         raise ArgumentError(
-            f"{name}: must be a real number or a float32 array beside the operands; got {type(value).__name__}. Make it an array"
+            f"{name}: must be a real number or a float32 array beside the operands; got"
+            f" {type(value).__name__}. Make it an array"
         )
     number = checks.require_scalar(name, value)
     checks.require_in_range(name, number, "float32")
@@ -127,6 +140,7 @@ def scale_of(operand: Operand, lines: int, k: int) -> Scale:
     turn = slice(None) if of_a else slice(None, None, -1)
     wanted = [str((lines,)), *(str(each[turn]) for each in ((lines, 1), (lines, blocks), (squares, blocks)))]
     raise ShapeError(
-        f"{operand.name}: must be one factor, or of shape {', '.join(wanted[:-1])} or {wanted[-1]} (a line, 1 x {K_BLOCK}, "
-        f"{K_BLOCK} x {K_BLOCK}) for {lines} {'rows of a' if of_a else 'columns of b'} and k = {k}; got {shape}. Reshape it"
+        f"{operand.name}: must be one factor, or of shape {', '.join(wanted[:-1])} or {wanted[-1]} (a line, 1"
+        f" x {K_BLOCK}, {K_BLOCK} x {K_BLOCK}) for {lines} {'rows of a' if of_a else 'columns of b'} and k ="
+        f" {k}; got {shape}. Reshape it"
     )

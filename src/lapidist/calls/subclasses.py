@@ -1,4 +1,6 @@
-"""matmul of what NumPy makes arrays of, and of arrays that it asks what becomes of the result: lists, subclasses, wrappers."""
+"""matmul of what NumPy makes arrays of, and of arrays that it asks what becomes of the result: lists,
+subclasses, wrappers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,11 @@ from lapidist.frameworks.arrays import framework_of
 
 def is_plain(array: Any) -> bool:
     """What our own path takes: plain arrays of NumPy, and those of frameworks, wherever they are."""
-    return type(array) is np.ndarray or framework_of(array) in ("torch", "cupy", "jax") or isinstance(array, np.ma.MaskedArray)
+    return (
+        type(array) is np.ndarray
+        or framework_of(array) in ("torch", "cupy", "jax")
+        or isinstance(array, np.ma.MaskedArray)
+    )
 
 
 def as_array(array: Any, name: str) -> Any:
@@ -26,7 +32,9 @@ def as_array(array: Any, name: str) -> Any:
     try:
         return np.asarray(array)
     except ValueError as error:
-        raise ArgumentError(f"{name}: must be one array; NumPy makes none of this {type(array).__name__} ({error})") from error
+        raise ArgumentError(
+            f"{name}: must be one array; NumPy makes none of this {type(array).__name__} ({error})"
+        ) from error
 
 
 def becomes_array(array: Any) -> bool:

@@ -1,4 +1,6 @@
-"""Which dimensions of two operands are one: einsum's letters and tensordot's axes, checked, and the groups that a GEMM has."""
+"""Which dimensions of two operands are one: einsum's letters and tensordot's axes, checked, and the groups
+that a GEMM has.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ EXAMPLE = "for example 'ij,jk->ik'"
 
 
 class Subscripts(NamedTuple):
-    """The labels of each dimension. None: a dimension of one element that the other operand's is broadcast over."""
+    """The labels of each dimension. None: a dimension of one element that the other operand's is broadcast
+    over.
+    """
 
     a: tuple[Label | None, ...]
     b: tuple[Label | None, ...]
@@ -64,15 +68,21 @@ def require_notation(spec: str) -> None:
     unknown = re.sub(r"\.\.\.|->|,|[A-Za-z]|\s", "", spec)
     if unknown:
         raise ArgumentError(
-            f"spec: must be of letters a to z and A to Z, ',', '->' and '...'; got {unknown[0]!r} in {spec!r}. "
-            f"Name each dimension with a letter, {EXAMPLE}"
+            f"spec: must be of letters a to z and A to Z, ',', '->' and '...'; got {unknown[0]!r} in"
+            f" {spec!r}. Name each dimension with a letter, {EXAMPLE}"
         )
     if spec.count("->") > 1 or "," in spec.partition("->")[2]:
-        raise ArgumentError(f"spec: must have one output, behind the one '->'; got {spec!r}. Write it so, {EXAMPLE}")
+        raise ArgumentError(
+            f"spec: must have one output, behind the one '->'; got {spec!r}. Write it so, {EXAMPLE}"
+        )
 
 
 def require_two(spec: str, operands: int) -> None:
-    instead = "Contract them two by two" if operands > 2 else "Sums, diagonals and transposes of one array are its framework's"
+    instead = (
+        "Contract them two by two"
+        if operands > 2
+        else "Sums, diagonals and transposes of one array are its framework's"
+    )
     if operands != 2:
         raise ArgumentError(f"spec: must name two operands, {EXAMPLE}; got {operands} in {spec!r}. {instead}")
 
@@ -90,8 +100,8 @@ def labels_of(spec: str, term: str, name: str, dimensions: int) -> tuple[Label, 
     twice = sorted({letter for letter in letters if letters.count(letter) > 1})
     if twice:
         raise ArgumentError(
-            f"spec: must name each dimension of {name} differently; got {twice[0]!r} twice in {term!r}, which asks for a "
-            f"diagonal. Take it first: {name}.diagonal() puts it last"
+            f"spec: must name each dimension of {name} differently; got {twice[0]!r} twice in {term!r}, which"
+            f" asks for a diagonal. Take it first: {name}.diagonal() puts it last"
         )
     return (*before, *range(-missing, 0), *after)
 
@@ -100,7 +110,8 @@ def split_at_dots(spec: str, term: str) -> tuple[str, str, str]:
     before, dots, after = term.partition("...")
     if "." in after:
         raise ArgumentError(
-            f"spec: must have '...' at most once for each array; got {term!r} in {spec!r}. Leave one of them away"
+            f"spec: must have '...' at most once for each array; got {term!r} in {spec!r}. Leave one of them"
+            " away"
         )
     return before, dots, after
 
@@ -109,9 +120,14 @@ def output_labels(spec: str, output: str, terms: list[str], spread: tuple[Label,
     before, dots, after = split_at_dots(spec, output)
     for letter in before + after:
         if letter not in "".join(terms):
-            raise ArgumentError(f"spec: must name in the output what operands have; got {letter!r} in {spec!r}. Leave it away")
+            raise ArgumentError(
+                f"spec: must name in the output what operands have; got {letter!r} in {spec!r}. Leave it away"
+            )
         if output.count(letter) > 1:
-            raise ArgumentError(f"spec: must name each dimension of the output once; got {letter!r} twice in {spec!r}. Leave one")
+            raise ArgumentError(
+                f"spec: must name each dimension of the output once; got {letter!r} twice in {spec!r}."
+                " Leave one"
+            )
     if spread and not dots:
         raise ArgumentError(
             f"spec: must have '...' in the output too, where it stands for dimensions; got {spec!r}. "
@@ -126,8 +142,9 @@ def require_no_lone_sum(subscripts: Subscripts) -> None:
         for axis, label in enumerate(own):
             if label not in other and label not in subscripts.out:
                 raise ArgumentError(
-                    f"spec: must name each dimension in both operands or in the output; {label!r} is in {name} alone, "
-                    f"which asks for a sum of {name}. Sum it first, {name}.sum({axis}), and leave {label!r} away"
+                    f"spec: must name each dimension in both operands or in the output; {label!r} is in"
+                    f" {name} alone, which asks for a sum of {name}. Sum it first, {name}.sum({axis}), and"
+                    f" leave {label!r} away"
                 )
 
 
@@ -140,25 +157,30 @@ def paired(axes: Any, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> Sub
     first = normal(of_a, "a", len(a_shape))
     second = normal(of_b, "b", len(b_shape))
     if len(first) != len(second):
-        raise ArgumentError(f"axes: must name as many of a's as of b's; got {of_a} and {of_b}. Pair each with the one it meets")
+        raise ArgumentError(
+            f"axes: must name as many of a's as of b's; got {of_a} and {of_b}. Pair each with the one it"
+            " meets"
+        )
     for one, other in zip(first, second, strict=True):
         if a_shape[one] != b_shape[other]:
             raise ShapeError(
-                f"axes: dimensions that are summed must have one size; a is {a_shape}, {a_shape[one]} along {one}, "
-                f"b is {b_shape}, {b_shape[other]} along {other}. Pair each with the one it meets"
+                f"axes: dimensions that are summed must have one size; a is {a_shape}, {a_shape[one]} along"
+                f" {one}, b is {b_shape}, {b_shape[other]} along {other}. Pair each with the one it meets"
             )
     met = dict(zip(second, first, strict=True))
     b = tuple(met.get(axis, len(a_shape) + axis) for axis in range(len(b_shape)))
     a = tuple(range(len(a_shape)))
-    return Subscripts(a, b, (*(label for label in a if label not in b), *(label for label in b if label not in a)))
+    return Subscripts(
+        a, b, (*(label for label in a if label not in b), *(label for label in b if label not in a))
+    )
 
 
 def axes_of(axes: Any, a_dimensions: int, b_dimensions: int) -> tuple[list[Any], list[Any]]:
     if isinstance(axes, (int, np.integer)):
         if not 0 <= axes <= min(a_dimensions, b_dimensions):
             raise ArgumentError(
-                f"axes: must be from 0 to the dimensions of a and b, {a_dimensions} and {b_dimensions}; got {axes}. "
-                "Pass how many of a's last meet b's first, or two lists"
+                f"axes: must be from 0 to the dimensions of a and b, {a_dimensions} and {b_dimensions}; got"
+                f" {axes}. Pass how many of a's last meet b's first, or two lists"
             )
         return list(range(a_dimensions - int(axes), a_dimensions)), list(range(int(axes)))
     try:
@@ -179,12 +201,14 @@ def normal(axes: list[Any], name: str, dimensions: int) -> list[int]:
     for axis in axes:
         if not isinstance(axis, (int, np.integer)) or not -dimensions <= axis < dimensions:
             raise ArgumentError(
-                f"axes: must be dimensions of {name}, which has {dimensions}; got {axis!r}. Count from 0, or from -1 backwards"
+                f"axes: must be dimensions of {name}, which has {dimensions}; got {axis!r}. Count from 0, or"
+                " from -1 backwards"
             )
     found = [int(axis) % dimensions for axis in axes]
     if len(set(found)) < len(found):
         raise ArgumentError(
-            f"axes: must name each dimension of {name} once; got {axes}. Take the diagonal first if that is meant"
+            f"axes: must name each dimension of {name} once; got {axes}. Take the diagonal first if that is"
+            " meant"
         )
     return found
 
@@ -192,8 +216,12 @@ def normal(axes: list[Any], name: str, dimensions: int) -> list[int]:
 # ---- sizes ----
 
 
-def fitted(given: Subscripts, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> tuple[Subscripts, dict[Label, int]]:
-    """The size of each label. What "..." stands for is broadcast: a dimension of one element then has no label."""
+def fitted(
+    given: Subscripts, a_shape: tuple[int, ...], b_shape: tuple[int, ...]
+) -> tuple[Subscripts, dict[Label, int]]:
+    """The size of each label. What "..." stands for is broadcast: a dimension of one element then has no
+    label.
+    """
     in_a: dict[Any, int] = dict(zip(given.a, a_shape, strict=True))
     in_b: dict[Any, int] = dict(zip(given.b, b_shape, strict=True))
     sizes = {**in_b, **in_a}
@@ -202,9 +230,14 @@ def fitted(given: Subscripts, a_shape: tuple[int, ...], b_shape: tuple[int, ...]
         if not spread or 1 not in (in_a[label], in_b[label]):
             which = f"the dimension {-label} from the last of '...'" if spread else repr(label)
             rule = "sizes that broadcast" if spread else "one size"
+            way_out = (
+                "Make them equal or one of them 1"
+                if spread
+                else "Give it two letters if it is two dimensions"
+            )
             raise ShapeError(
-                f"b: {which} must have {rule} in a and b; a is {a_shape}, {in_a[label]} there, b is {b_shape}, {in_b[label]} "
-                f"there. {'Make them equal or one of them 1' if spread else 'Give it two letters if it is two dimensions'}"
+                f"b: {which} must have {rule} in a and b; a is {a_shape}, {in_a[label]} there, b is"
+                f" {b_shape}, {in_b[label]} there. {way_out}"
             )
         sizes[label] = in_b[label] if in_a[label] == 1 else in_a[label]
     a = tuple(label if in_a[label] == sizes[label] else None for label in given.a)  # type: ignore[index]

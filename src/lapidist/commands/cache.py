@@ -16,9 +16,13 @@ MB = 1e6
 
 
 def cache(
-    clear: Annotated[bool, typer.Option("--clear", help="remove the compiled kernels; nothing else in the folder")] = False,
+    clear: Annotated[
+        bool, typer.Option("--clear", help="remove the compiled kernels; nothing else in the folder")
+    ] = False,
     tuned: Annotated[bool, typer.Option("--tuned", help="with --clear: tuned.json, too")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object on stdout, in place of the lines")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="one JSON object on stdout, in place of the lines")
+    ] = False,
 ) -> None:
     """What is kept on disk: compiled kernels, and what was tuned.
 
@@ -31,10 +35,18 @@ def cache(
         raise ArgumentError("--tuned: is about what --clear removes; got it alone. Add --clear")
     folder = chosen_directory()
     if folder is None:
-        raise ArgumentError("LAPIDIST_CACHE_DIR: must name a folder for a user without a home; got none. Set it")
+        raise ArgumentError(
+            "LAPIDIST_CACHE_DIR: must name a folder for a user without a home; got none. Set it"
+        )
     limit = limit_bytes()  # a misspelt one is told before anything is removed
     removed = cleared(folder, tuned) if clear else {}
-    found = {"folder": str(folder), "objection": objection(folder), **removed, **kept_in(folder), "limit": limit}
+    found = {
+        "folder": str(folder),
+        "objection": objection(folder),
+        **removed,
+        **kept_in(folder),
+        "limit": limit,
+    }
     print(json.dumps(found) if as_json else in_words(found))
 
 
@@ -86,7 +98,9 @@ def in_words(found: dict[str, Any]) -> str:
     used = f", used since {found['oldest']}" if found["oldest"] else ""
     lines = {
         "folder": found["folder"],
-        "kernels": f"{found['kernels']}, {found['bytes'] / MB:.1f} MB of at most {found['limit'] / MB:.1f} MB{used}",
+        "kernels": (
+            f"{found['kernels']}, {found['bytes'] / MB:.1f} MB of at most {found['limit'] / MB:.1f} MB{used}"
+        ),
         "tuned.json": tuned,
     }
     if "removed" in found:

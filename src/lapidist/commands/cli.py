@@ -1,4 +1,6 @@
-"""The command line. Results go to stdout, progress and notes to stderr; a wrong argument is one line and exit code 2."""
+"""The command line. Results go to stdout, progress and notes to stderr; a wrong argument is one line and exit
+code 2.
+"""
 
 from __future__ import annotations
 
@@ -38,20 +40,31 @@ app = typer.Typer(
 GPU_SIZE = 4096
 MACHINE_SIZE = 256
 
-Size = Annotated[str | None, typer.Option(help="m = n = k; 4096 unless told, 256 in the machine", metavar="N")]
+Size = Annotated[
+    str | None, typer.Option(help="m = n = k; 4096 unless told, 256 in the machine", metavar="N")
+]
 Mnk = Annotated[str | None, typer.Option(help="in place of --size", metavar="M,N,K")]
 Type = Annotated[str, typer.Option("--dtype", help="fp32, tf32, fp64, fp16, bf16, int8, uint8, e4m3 or e5m2")]
 Place = Annotated[str, typer.Option("--device", help="gpu, machine, or a GPU's number")]
-Kernels = Annotated[str | None, typer.Option(help="names or rung numbers, separated by commas; lapidist is the planner's choice")]
+Kernels = Annotated[
+    str | None,
+    typer.Option(help="names or rung numbers, separated by commas; lapidist is the planner's choice"),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout, one a row, in place of the table")]
 Csv = Annotated[Path | None, typer.Option(help="write the rows to this CSV file")]
 Plot = Annotated[Path | None, typer.Option(help="draw to this file (.svg, .png, .pdf); needs matplotlib")]
 Html = Annotated[Path | None, typer.Option(help="write one self-contained HTML report")]
-Keep = Annotated[Path | None, typer.Option("--record", help="write a file of Records into this folder", metavar="DIR")]
-Sustained = Annotated[bool, typer.Option("--sustained/--burst", help="turns of over half a second, or short ones after a rest")]
+Keep = Annotated[
+    Path | None, typer.Option("--record", help="write a file of Records into this folder", metavar="DIR")
+]
+Sustained = Annotated[
+    bool, typer.Option("--sustained/--burst", help="turns of over half a second, or short ones after a rest")
+]
 
 
-Rounds = Annotated[int | None, typer.Option(help="turns for each kernel; 2 sustained, 7 in bursts, 1 in the machine")]
+Rounds = Annotated[
+    int | None, typer.Option(help="turns for each kernel; 2 sustained, 7 in bursts, 1 in the machine")
+]
 
 
 @app.command()
@@ -62,7 +75,9 @@ def climb(
     device: Place = "gpu",
     kernels: Kernels = None,
     detours: Annotated[bool, typer.Option(help="the ideas that lost, too")] = False,
-    sweep: Annotated[bool | None, typer.Option(help="also m = n = 128 … 16384, k = 1024, for some rungs; on with --html")] = None,
+    sweep: Annotated[
+        bool | None, typer.Option(help="also m = n = 128 … 16384, k = 1024, for some rungs; on with --html")
+    ] = None,
     as_json: Json = False,
     csv: Csv = None,
     plot: Plot = None,
@@ -83,22 +98,38 @@ def climb(
     works = [Work(case, climbers)]
     if (html is not None if sweep is None else sweep) and isinstance(place, int):
         works += sweep_works(case)
-    outputs = Outputs(as_json, csv, plot, html, record, f"climb-{short_name(case.math)}-{case.shape.removesuffix('^3')}")
+    outputs = Outputs(
+        as_json, csv, plot, html, record, f"climb-{short_name(case.math)}-{case.shape.removesuffix('^3')}"
+    )
     perform(works, place, "sustained" if sustained else "burst", require_rounds(rounds), outputs)
 
 
 @app.command()
 def bench(
-    lists: Annotated[list[str] | None, typer.Argument(help="ladder, sweep, squares, types, ragged, layers, corpus")] = None,
-    mnk: Annotated[list[str] | None, typer.Option(help="a product more, or alone; may be repeated", metavar="M,N,K")] = None,
+    lists: Annotated[
+        list[str] | None, typer.Argument(help="ladder, sweep, squares, types, ragged, layers, corpus")
+    ] = None,
+    mnk: Annotated[
+        list[str] | None, typer.Option(help="a product more, or alone; may be repeated", metavar="M,N,K")
+    ] = None,
     file: Annotated[Path | None, typer.Option(help="JSON: [[m, n, k], …]")] = None,
     dtype: Type = "fp32",
     device: Place = "gpu",
-    kernels: Annotated[str, typer.Option(help="names or numbers; lapidist is the planner's choice, ladder all")] = "lapidist",
-    launch: Annotated[bool, typer.Option("--launch", help="host costs instead: launches, first calls, import")] = False,
-    limits: Annotated[bool, typer.Option("--limits", help="each unit's own limit instead: fma, mma.sync, wgmma")] = False,
-    scaled: Annotated[bool, typer.Option("--scaled", help="8-bit floats with factors instead, in every form")] = False,
-    layouts: Annotated[bool, typer.Option("--layouts", help="the types of wgmma in all four layouts instead")] = False,
+    kernels: Annotated[
+        str, typer.Option(help="names or numbers; lapidist is the planner's choice, ladder all")
+    ] = "lapidist",
+    launch: Annotated[
+        bool, typer.Option("--launch", help="host costs instead: launches, first calls, import")
+    ] = False,
+    limits: Annotated[
+        bool, typer.Option("--limits", help="each unit's own limit instead: fma, mma.sync, wgmma")
+    ] = False,
+    scaled: Annotated[
+        bool, typer.Option("--scaled", help="8-bit floats with factors instead, in every form")
+    ] = False,
+    layouts: Annotated[
+        bool, typer.Option("--layouts", help="the types of wgmma in all four layouts instead")
+    ] = False,
     as_json: Json = False,
     csv: Csv = None,
     plot: Plot = None,
@@ -107,7 +138,9 @@ def bench(
     sustained: Sustained = True,
     short: Annotated[bool, typer.Option("--short", help="turns of 2 ms, for hundreds of products")] = False,
     rounds: Rounds = None,
-    count: Annotated[int | None, typer.Option(min=1, help="so many of the lists' products, or pairs; 300 of a corpus")] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="so many of the lists' products, or pairs; 300 of a corpus")
+    ] = None,
     skip: Annotated[int, typer.Option(min=0, help="leave out the first ones")] = 0,
     seed: Annotated[int, typer.Option(help="of the corpus: m, n, k log-uniform in [128, 8192]")] = 2301,
 ) -> None:
@@ -121,7 +154,9 @@ def bench(
     place = present(place_of(device))
     drawn, part = CORPUS in (lists or ()), Part(count, skip, seed)
     cases = chosen_cases(lists, mnk, file, dtype, Part() if scaled else part)
-    listed = "-".join([*(lists or ["cases"]), short_name(cases[0].math), *([str(skip)] if skip or drawn else [])])
+    listed = "-".join(
+        [*(lists or ["cases"]), short_name(cases[0].math), *([str(skip)] if skip or drawn else [])]
+    )
     modes = {"--launch": launch, "--limits": limits, "--scaled": scaled, "--layouts": layouts}
     instead = chosen_instead([name for name, given in modes.items() if given], lists or mnk or file)
     outputs = Outputs(as_json, csv, plot, html, record, f"bench-{instead or listed}")
@@ -132,13 +167,18 @@ def bench(
     aligned = [case.neighbour for case in cases[::NEIGHBOUR_EVERY] if drawn]
     everyone = [(case, drawn) for case in cases] + [(case, False) for case in aligned]
     few = not (short or drawn)  # of a few, machine code is read too
-    works = [Work(case, tuple(contenders.choose(names, False, case.math, few)), padded) for case, padded in everyone]
+    works = [
+        Work(case, tuple(contenders.choose(names, False, case.math, few)), padded)
+        for case, padded in everyone
+    ]
     return perform(works, place, mode, require_rounds(rounds), outputs, part.words if drawn else "")
 
 
 @app.command()
 def report(
-    check: Annotated[bool, typer.Option("--check", help="change nothing; exit 1 when a file differs from the Records")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="change nothing; exit 1 when a file differs from the Records")
+    ] = False,
     root: Annotated[Path, typer.Option(help="the checkout whose files are written")] = Path(),
     html: Html = None,
 ) -> None:
@@ -157,7 +197,8 @@ def static(
     dtype: Type = "fp32",
     chip: Annotated[str, typer.Option(help="v100, a100, rtx4090, h100, h200")] = "h200",
     hashes: Annotated[
-        bool, typer.Option("--hashes", help="hashes of the PTX, of this kernel or of all, over a list of problems")
+        bool,
+        typer.Option("--hashes", help="hashes of the PTX, of this kernel or of all, over a list of problems"),
     ] = False,
     processes: Annotated[int, typer.Option(help="compilers for --hashes")] = 1,
 ) -> None:
@@ -174,7 +215,10 @@ def static(
             print(line, flush=True)
         return
     if kernel is None:
-        raise ArgumentError("KERNEL: must be a kernel's name or a rung's number; got none. Name one, or ask for --hashes of all")
+        raise ArgumentError(
+            "KERNEL: must be a kernel's name or a rung's number; got none. Name one, or ask for --hashes"
+            " of all"
+        )
     row, math = kernel_named(kernel), math_named(dtype)
     print(static.analyse(row, None, math, device.chip(chip).architecture).describe())
 
@@ -192,7 +236,9 @@ app.command()(warm)
 
 @app.command()
 def explain(
-    kernel: Annotated[str, typer.Argument(help="a kernel's name, a rung's number, or ladder: a line for each rung")],
+    kernel: Annotated[
+        str, typer.Argument(help="a kernel's name, a rung's number, or ladder: a line for each rung")
+    ],
     size: Annotated[str | None, typer.Option(help="m = n = k; 256 unless told", metavar="N")] = None,
     mnk: Mnk = None,
     chip: Annotated[str, typer.Option(help="v100, a100, rtx4090, h100, h200")] = "h200",
@@ -212,14 +258,22 @@ def explain(
 
 @app.command()
 def mutants(
-    kernel: Annotated[str | None, typer.Option(help="names or numbers, separated by commas; all of them unless told")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="schedules for each mutant, and for each unbroken kernel")] = 4,
+    kernel: Annotated[
+        str | None, typer.Option(help="names or numbers, separated by commas; all of them unless told")
+    ] = None,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="schedules for each mutant, and for each unbroken kernel")
+    ] = 4,
     dtype: Annotated[
         str, typer.Option("--dtype", help="types: a kernel is broken in the first that it multiplies")
     ] = "fp32,fp16",
     jobs: Annotated[int, typer.Option(min=1, help="processes")] = 1,
-    part: Annotated[str, typer.Option(help="I/N: the I-th of N parts of the work, for several computers")] = "1/1",
-    limit: Annotated[float | None, typer.Option(min=1, help="seconds; what was found by then is kept, as at Ctrl-C")] = None,
+    part: Annotated[
+        str, typer.Option(help="I/N: the I-th of N parts of the work, for several computers")
+    ] = "1/1",
+    limit: Annotated[
+        float | None, typer.Option(min=1, help="seconds; what was found by then is kept, as at Ctrl-C")
+    ] = None,
     as_json: Json = False,
     record: Keep = None,
 ) -> None:
@@ -231,7 +285,9 @@ def mutants(
     from lapidist.dtypes import math_named
 
     maths = [math_named(part) for part in dtype.split(",")]
-    raise typer.Exit(int(bool(mutants_command(kernel, maths, seeds, jobs, part, limit, as_json, record).false_alarms)))
+    raise typer.Exit(
+        int(bool(mutants_command(kernel, maths, seeds, jobs, part, limit, as_json, record).false_alarms))
+    )
 
 
 @app.command("run-ptx")
@@ -241,13 +297,20 @@ def run_ptx(
     grid: Annotated[str, typer.Option(help="blocks: X,Y,Z")] = "1",
     block: Annotated[str, typer.Option(help="threads: X,Y,Z")] = "32",
     arg: Annotated[
-        list[str] | None, typer.Option(help="NAME=VALUE: a number, a .npy file, or e.g. float32[64,64]:random")
+        list[str] | None,
+        typer.Option(help="NAME=VALUE: a number, a .npy file, or e.g. float32[64,64]:random"),
     ] = None,
-    save: Annotated[list[str] | None, typer.Option(help="NAME=FILE.npy: an array argument, after the run or a fault")] = None,
+    save: Annotated[
+        list[str] | None, typer.Option(help="NAME=FILE.npy: an array argument, after the run or a fault")
+    ] = None,
     shared: Annotated[int, typer.Option(min=0, help="bytes of dynamic shared memory")] = 0,
     residency: Annotated[int | None, typer.Option(min=1, help="blocks that run at a time")] = None,
-    budget: Annotated[int | None, typer.Option(min=1, help="blocks of code to execute at most; 2 million unless told")] = None,
-    memory_budget: Annotated[int | None, typer.Option(min=1, help="bytes to take at most; 4 GiB unless told")] = None,
+    budget: Annotated[
+        int | None, typer.Option(min=1, help="blocks of code to execute at most; 2 million unless told")
+    ] = None,
+    memory_budget: Annotated[
+        int | None, typer.Option(min=1, help="bytes to take at most; 4 GiB unless told")
+    ] = None,
     sanitize: Annotated[bool, typer.Option(help="look for races, missing waits and fences; slower")] = False,
     seed: Annotated[int | None, typer.Option(help="of the fuzzed schedule; with --sanitize")] = None,
 ) -> None:
@@ -257,7 +320,9 @@ def run_ptx(
     from lapidist.machine.waiting import bar_of_blocks
 
     if seed is not None and not sanitize:
-        raise ArgumentError(f"--seed: is of the fuzzed schedule; got {seed} without --sanitize. Add --sanitize")
+        raise ArgumentError(
+            f"--seed: is of the fuzzed schedule; got {seed} without --sanitize. Add --sanitize"
+        )
     try:
         text = file.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -286,7 +351,9 @@ def doctor() -> None:
 
 
 def main() -> None:
-    """Entry point: errors that lapidist raises on purpose become one line, and so does what the system refuses."""
+    """Entry point: errors that lapidist raises on purpose become one line, and so does what the system
+    refuses.
+    """
     try:
         app()
     except (LapidistError, OSError) as error:

@@ -23,15 +23,21 @@ ABSENT = 3  # the exit code where a GPU or a framework is
 
 
 def fuzz(
-    seconds: Annotated[float | None, typer.Option(min=0, help="stop after so many; 60 where --cases is not given")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(min=0, help="stop after so many; 60 where --cases is not given")
+    ] = None,
     cases: Annotated[int | None, typer.Option(min=1, help="stop after so many")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="of all cases; a new one each time unless told")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="of all cases; a new one each time unless told")
+    ] = None,
     device: Annotated[str, typer.Option("--device", help="host, machine or gpu")] = "host",
     framework: Annotated[
         str | None, typer.Option(help="whose arrays: numpy, torch, cupy, jax; those that fit, unless told")
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="the same cases whatever their number")] = 1,
-    case: Annotated[int | None, typer.Option(min=0, help="this one only, and what it shares arrays and plan with")] = None,
+    case: Annotated[
+        int | None, typer.Option(min=0, help="this one only, and what it shares arrays and plan with")
+    ] = None,
 ) -> None:
     """Draw random calls and judge every one.
 
@@ -76,7 +82,10 @@ def repeat(run: Run, framework: str | None, number: int) -> int:
     from lapidist.fuzz.judging import WRONG
 
     *_, outcome = outcomes(run, number // GROUP, number)
-    print(f"{command_of(run, framework, number)}  # {outcome.verdict}: {outcome.words or call_of(run, number // GROUP)}")
+    print(
+        f"{command_of(run, framework, number)}  # {outcome.verdict}:"
+        f" {outcome.words or call_of(run, number // GROUP)}"
+    )
     return int(outcome.verdict == WRONG)
 
 

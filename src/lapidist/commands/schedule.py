@@ -11,25 +11,36 @@ import typer
 
 def schedule(
     mnk: Annotated[str, typer.Option(help="the product", metavar="M,N,K")],
-    streamed: Annotated[bool, typer.Option("--stream-k", help="full waves data-parallel, the rest shared evenly")] = False,
+    streamed: Annotated[
+        bool, typer.Option("--stream-k", help="full waves data-parallel, the rest shared evenly")
+    ] = False,
     splits: Annotated[int | None, typer.Option("--split-k", help="so many blocks a tile")] = None,
     tile: Annotated[str, typer.Option(help="block tile and depth", metavar="BMxBNxBK")] = "128x128x32",
-    kernel: Annotated[str | None, typer.Option(help="wgmma, mma, ...: its tile, occupancy and costs as measured")] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="with --kernel: fp32, fp64, fp16, bf16, ...")] = "fp32",
+    kernel: Annotated[
+        str | None, typer.Option(help="wgmma, mma, ...: its tile, occupancy and costs as measured")
+    ] = None,
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="with --kernel: fp32, fp64, fp16, bf16, ...")
+    ] = "fp32",
     sms: Annotated[int, typer.Option(help="SMs of the chip")] = 132,
-    avail_sms: Annotated[int | None, typer.Option(help="SMs that Stream-K balances over; 1 is data-parallel")] = None,
+    avail_sms: Annotated[
+        int | None, typer.Option(help="SMs that Stream-K balances over; 1 is data-parallel")
+    ] = None,
     occupancy: Annotated[int, typer.Option(help="blocks that one SM holds")] = 1,
     reduction: Annotated[str, typer.Option(help="turnstile, separate, cluster or atomic")] = "turnstile",
-    costs: Annotated[str | None, typer.Option(help="cost model, in microseconds", metavar="START,FIXUP,ITERATION,PEER")] = None,
+    costs: Annotated[
+        str | None, typer.Option(help="cost model, in microseconds", metavar="START,FIXUP,ITERATION,PEER")
+    ] = None,
     rows: Annotated[int, typer.Option(help="rows of the timeline; 0 shows all")] = 24,
-    as_json: Annotated[bool, typer.Option("--json", help="units, times and predictions as one JSON object")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="units, times and predictions as one JSON object")
+    ] = False,
     svg: Annotated[Path | None, typer.Option(help="draw to this SVG file")] = None,
 ) -> None:
     """Who computes what when: blocks on SMs as a timeline.
 
-    Also the time that is predicted for it, for data-parallel tiles and for split-K. Of a --kernel whose blocks are clusters each
-    cluster is drawn as one block, on as many SMs.
-    """
+    Also the time that is predicted for it, for data-parallel tiles and for split-K. Of a --kernel whose
+    blocks are clusters each cluster is drawn as one block, on as many SMs."""
     from lapidist.bench.cases import parse_mnk
     from lapidist.commands.timeline import as_data, as_text, compare, draw, of_kernel, parse_costs, parse_tile
     from lapidist.errors import ArgumentError
@@ -39,11 +50,17 @@ def schedule(
     from lapidist.writable import require_writable
 
     if streamed and splits is not None:
-        raise ArgumentError(f"--split-k: must be left away where --stream-k is given; got {splits}. Give one of them")
+        raise ArgumentError(
+            f"--split-k: must be left away where --stream-k is given; got {splits}. Give one of them"
+        )
     if reduction not in REDUCTIONS:
-        raise ArgumentError(f"--reduction: must be one of {', '.join(REDUCTIONS)}; got {reduction!r}. Choose one of them")
+        raise ArgumentError(
+            f"--reduction: must be one of {', '.join(REDUCTIONS)}; got {reduction!r}. Choose one of them"
+        )
     if avail_sms is not None and not streamed:
-        raise ArgumentError(f"--avail-sms: is what --stream-k balances over; got {avail_sms} without it. Add --stream-k")
+        raise ArgumentError(
+            f"--avail-sms: is what --stream-k balances over; got {avail_sms} without it. Add --stream-k"
+        )
     if rows < 0:
         raise ArgumentError(f"--rows: must be at least 0; got {rows}. 0 shows all")
     if svg is not None:
@@ -55,7 +72,9 @@ def schedule(
         model = model if costs else measured
         sms, avail_sms = ceil_div(sms, cluster), avail_sms and ceil_div(avail_sms, cluster)
     if streamed:
-        made = stream_k(grid, sms=sms, avail_sms=avail_sms, occupancy=occupancy, reduction=reduction, costs=model)
+        made = stream_k(
+            grid, sms=sms, avail_sms=avail_sms, occupancy=occupancy, reduction=reduction, costs=model
+        )
     elif splits is not None:
         made = split_k(grid, splits, reduction=reduction)
     else:

@@ -1,4 +1,6 @@
-"""A schedule as a timeline: who does what when, in the terminal, as JSON, or as an SVG; beside data-parallel and split-K."""
+"""A schedule as a timeline: who does what when, in the terminal, as JSON, or as an SVG; beside data-parallel
+and split-K.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
-from lapidist.schedule import (
-    CostModel,
-    Schedule,
-    Span,
-    TileGrid,
-    Timeline,
-    data_parallel,
-    simulate,
-    split_k,
-)
+from lapidist.schedule import CostModel, Schedule, Span, TileGrid, Timeline, data_parallel, simulate, split_k
 
 if TYPE_CHECKING:
     from lapidist.bench.cases import Case
@@ -31,7 +24,10 @@ SPLITS = (2, 3, 4, 6, 8, 12, 16)
 MOST_BLOCKS = 20_000  # a split of more is left out: it could only lose, and takes seconds to play out
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 MARKS = {"start": ">", "fixup": "+", "wait": ".", "reduce": "="}
-LEGEND = "a-Z a tile's iterations   > start   + a partial sum handed on or taken in   . waiting   = reduction   blank: idle"
+LEGEND = (
+    "a-Z a tile's iterations   > start   + a partial sum handed on or taken in   . waiting   = reduction  "
+    " blank: idle"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +58,17 @@ def compare(schedule: Schedule, sms: int, occupancy: int, costs: CostModel) -> C
     grid, raster = schedule.grid, schedule.raster
     reduction = "turnstile" if schedule.reduction == "none" else schedule.reduction
     counts = [n for n in SPLITS if n <= grid.iterations and grid.tiles * n <= MOST_BLOCKS]
-    splits = [split_k(grid, n, reduction=reduction, fragments=schedule.fragments, raster=raster) for n in counts]
-    return Comparison(played(schedule), played(data_parallel(grid, raster=raster)), tuple(map(played, splits)))
+    splits = [
+        split_k(grid, n, reduction=reduction, fragments=schedule.fragments, raster=raster) for n in counts
+    ]
+    return Comparison(
+        played(schedule), played(data_parallel(grid, raster=raster)), tuple(map(played, splits))
+    )
 
 
 class OfKernel(NamedTuple):
-    """A kernel's default config in words and its tiles of a product; to a schedule the blocks of a cluster are one, on as many
-    SMs. How many of these an SM of an H200 holds, and what the planner says they cost."""
+    """A kernel's default config in words and its tiles of a product; to a schedule the blocks of a cluster
+    are one, on as many SMs. How many of these an SM of an H200 holds, and what the planner says they cost."""
 
     words: str
     grid: TileGrid
@@ -84,9 +84,14 @@ def of_kernel(name: str, case: Case) -> OfKernel:
 
     row, problem, device = kernel_named(name), problem_of(case, False), chip("h200")
     if not row.signature.scheduled:
-        raise ArgumentError(f"--kernel: must be one that takes schedules; got {row.name}. Take wgmma or simt, or give a --tile")
+        raise ArgumentError(
+            f"--kernel: must be one that takes schedules; got {row.name}. Take wgmma or simt, or give a"
+            " --tile"
+        )
     if wrong := row.types.refuse(problem):
-        raise ArgumentError(f"--kernel: {row.name} does not take this --dtype: {wrong}. Name another type, or another kernel")
+        raise ArgumentError(
+            f"--kernel: {row.name} does not take this --dtype: {wrong}. Name another type, or another kernel"
+        )
     config = row.config_for(case.math)
     per_sm, costs = block_costs(problem, device, row, config)
     return OfKernel(f"{row.name}'s {config}", row.tile_grid(problem, config), config.cluster, per_sm, costs)
@@ -95,7 +100,9 @@ def of_kernel(name: str, case: Case) -> OfKernel:
 def parse_tile(text: str) -> tuple[int, int, int]:
     parts = text.lower().split("x")
     if len(parts) != 3 or not all(part.isdigit() and int(part) > 0 for part in parts):
-        raise ArgumentError(f"--tile: must be BMxBNxBK, three positive numbers; got {text!r}. Example: 128x128x32")
+        raise ArgumentError(
+            f"--tile: must be BMxBNxBK, three positive numbers; got {text!r}. Example: 128x128x32"
+        )
     return int(parts[0]), int(parts[1]), int(parts[2])
 
 
@@ -142,7 +149,9 @@ def bars(line: Timeline, width: int, rows: int) -> list[str]:
     ]
     if rows and len(drawn) > rows:
         left_out = len(drawn) - rows
-        drawn[rows - rows // 3 : len(drawn) - rows // 3] = [f"{'':>9}   … {left_out} more rows (--rows 0 shows all)"]
+        drawn[rows - rows // 3 : len(drawn) - rows // 3] = [
+            f"{'':>9}   … {left_out} more rows (--rows 0 shows all)"
+        ]
     return [f"{'':>9}  0{line.costs.amount(line.end):>{width - 1}}", *drawn]
 
 
@@ -162,12 +171,16 @@ def cells(spans: Sequence[Span], end: float, width: int) -> str:
         first, last = span.begin / end * width, span.end / end * width
         for cell in range(int(first), min(int(last) + 1, width)):
             shares[cell][mark] += min(last, cell + 1) - max(first, cell)
-    return "".join(max(share, key=lambda mark: share[mark]) if sum(share.values()) >= 0.5 else " " for share in shares)
+    return "".join(
+        max(share, key=lambda mark: share[mark]) if sum(share.values()) >= 0.5 else " " for share in shares
+    )
 
 
 def table(found: Comparison) -> list[str]:
     """Predicted times, the chosen schedule first."""
-    heads = f"{'schedule':<16}{'blocks':>8}{'waves':>8}{'time':>20}{'efficiency':>12}{'idle':>8}{'waiting':>9}"
+    heads = (
+        f"{'schedule':<16}{'blocks':>8}{'waves':>8}{'time':>20}{'efficiency':>12}{'idle':>8}{'waiting':>9}"
+    )
     lines = [f"{heads}  against data-parallel"]
     for line in found.lines:
         gain = found.data_parallel.end / line.end if line.end else 1.0
@@ -202,7 +215,11 @@ def as_data(found: Comparison) -> dict[str, Any]:
     return {
         "schedule": {**schedule.words(), "kind": schedule.kind, "reason": schedule.reason},
         "launch_blocks": schedule.launch_blocks,
-        "workspace": {"slots": schedule.slots, "flags": schedule.flags, "partials_offset": schedule.partials_offset},
+        "workspace": {
+            "slots": schedule.slots,
+            "flags": schedule.flags,
+            "partials_offset": schedule.partials_offset,
+        },
         "costs": asdict(found.chosen.costs),
         "predictions": [
             {
@@ -227,7 +244,8 @@ ROW_HEIGHT, PANEL_HEIGHT, TITLE_HEIGHT, AXIS_HEIGHT = 24, 330, 26, 34
 TICKS = 8  # about so many
 COLOURS = {"start": "#8a8f98", "fixup": "#1c2733", "wait": "#f2c14e", "reduce": "#2f7d4f"}
 IDLE = "#eef0f3"
-STYLE = """text { font: 12px system-ui, sans-serif; fill: #1c2733 } .title { font-weight: 600; font-size: 14px }
+STYLE = """text { font: 12px system-ui, sans-serif; fill: #1c2733 }
+.title { font-weight: 600; font-size: 14px }
 .quiet { fill: #5b6675 } .small { font-size: 10px } .inside { font-size: 9px; fill: #10202e }"""
 
 
@@ -245,15 +263,28 @@ def draw(found: Comparison, title: str) -> str:
         parts += panel(line, found.data_parallel, end, top)
         top += TITLE_HEIGHT + panel_height(line) + AXIS_HEIGHT
     parts += legend(top + 4)
-    parts.append(words(LEFT, top + 34, f"Predicted, not measured; costs: {costs_line(found.chosen.costs)}", "quiet small"))
+    parts.append(
+        words(
+            LEFT, top + 34, f"Predicted, not measured; costs: {costs_line(found.chosen.costs)}", "quiet small"
+        )
+    )
     height = top + 48
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
+        f' height="{height}">'
+    )
     back = f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>'
-    return "\n".join([head, f"<title>{escape(title)}</title><style>{STYLE}</style>", back, *parts, "</svg>\n"])
+    return "\n".join(
+        [head, f"<title>{escape(title)}</title><style>{STYLE}</style>", back, *parts, "</svg>\n"]
+    )
 
 
 def words(x: float, y: float, text: str, css: str = "", anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" class="{css}" text-anchor="{anchor}">{escape(text)}</text>' if text else ""
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" class="{css}" text-anchor="{anchor}">{escape(text)}</text>'
+        if text
+        else ""
+    )
 
 
 def panel_height(line: Timeline) -> float:
@@ -271,12 +302,24 @@ def panel(line: Timeline, reference: Timeline, end: float, top: float) -> list[s
     parts = [words(LEFT, top + 16, f"{name(line)}: {facts}", "title")]
     parts.append(f'<rect x="{LEFT}" y="{y}" width="{line.end * scale:.1f}" height="{height}" fill="{IDLE}"/>')
     for row in range(rows) if step > 11 else sorted({0, rows // 2, rows - 1}):
-        parts.append(words(LEFT - 6, y + (row + 0.5) * step + 4, label(line, *divmod(row, line.occupancy)), "quiet small", "end"))
+        parts.append(
+            words(
+                LEFT - 6,
+                y + (row + 0.5) * step + 4,
+                label(line, *divmod(row, line.occupancy)),
+                "quiet small",
+                "end",
+            )
+        )
     parts.append(f'<g shape-rendering="{"crispEdges" if step < 4 else "auto"}">')
     for span in line.spans:
-        parts += box(span, LEFT + span.begin * scale, y + (span.sm * line.occupancy + span.place) * step, scale, step)
+        parts += box(
+            span, LEFT + span.begin * scale, y + (span.sm * line.occupancy + span.place) * step, scale, step
+        )
     parts.append("</g>")
-    parts.append(f'<path d="M{LEFT + line.end * scale:.1f} {y} v{height}" stroke="#b3261e" stroke-width="1.5"/>')
+    parts.append(
+        f'<path d="M{LEFT + line.end * scale:.1f} {y} v{height}" stroke="#b3261e" stroke-width="1.5"/>'
+    )
     return parts + axis(line.costs, end, y + height, scale)
 
 
@@ -288,14 +331,19 @@ def box(span: Span, x: float, y: float, scale: float, step: float) -> list[str]:
     fill = COLOURS.get(span.kind) or tile_colour(span.tile)
     what = f"SM {span.sm}, block {span.block}: {span.kind}, tile {span.tile}"
     what += f", k iterations {span.k_begin} to {span.k_end}" if span.kind == "compute" else ""
-    rect = f'<rect x="{x:.2f}" y="{y:.2f}" width="{wide:.2f}" height="{high:.2f}" fill="{fill}"><title>{what}</title></rect>'
+    rect = (
+        f'<rect x="{x:.2f}" y="{y:.2f}" width="{wide:.2f}" height="{high:.2f}"'
+        f' fill="{fill}"><title>{what}</title></rect>'
+    )
     if span.kind != "compute" or step < 11 or wide < 60:
         return [rect]
     return [rect, words(x + 4, y + step / 2 + 3, f"{span.tile}: {span.k_begin}-{span.k_end}", "inside")]
 
 
 def tile_colour(tile: int) -> str:
-    """Neighbouring tiles differ: the hue moves by the golden angle, the lightness in threes. Yellow is kept for waits."""
+    """Neighbouring tiles differ: the hue moves by the golden angle, the lightness in threes. Yellow is kept
+    for waits.
+    """
     hue = 0.19 + (tile * 0.618034) % 1 * 0.88
     red, green, blue = colorsys.hls_to_rgb(hue % 1, (0.62, 0.74, 0.68)[tile % 3], 0.5)
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
@@ -311,7 +359,10 @@ def axis(costs: CostModel, end: float, y: float, scale: float) -> list[str]:
         x, value = LEFT + tick * step / factor * scale, f"{tick * step:,.6g}"
         value = f"{value} {unit}" if tick == count else value
         anchor = "end" if tick == count and x > WIDTH - 100 else "middle"
-        parts += [f'<path d="M{x:.1f} {y} v4" stroke="#5b6675"/>', words(x, y + 16, value, "quiet small", anchor)]
+        parts += [
+            f'<path d="M{x:.1f} {y} v4" stroke="#5b6675"/>',
+            words(x, y + 16, value, "quiet small", anchor),
+        ]
     return parts
 
 
@@ -334,7 +385,10 @@ def legend(y: float) -> list[str]:
     ]
     parts, x = [], float(LEFT)
     for colour, text in entries:
-        parts.append(f'<rect x="{x:.1f}" y="{y}" width="12" height="12" fill="{colour}" stroke="#5b6675" stroke-width="0.5"/>')
+        parts.append(
+            f'<rect x="{x:.1f}" y="{y}" width="12" height="12" fill="{colour}" stroke="#5b6675"'
+            ' stroke-width="0.5"/>'
+        )
         parts.append(words(x + 17, y + 10, text))
         x += 36 + 6.4 * len(text)
     return parts

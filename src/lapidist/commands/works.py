@@ -1,4 +1,6 @@
-"""From options of the command line to work, and where it is done: on a GPU, in the machine, or by the compiler alone."""
+"""From options of the command line to work, and where it is done: on a GPU, in the machine, or by the
+compiler alone.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ if TYPE_CHECKING:
 
 NO_GPU = "no GPU was found, so nothing was timed:"
 IN_MACHINE = f"{NO_GPU} the kernels run in the PTX machine, which judges and counts"
-COMPILED = f"{NO_GPU} the kernels are compiled and counted (--device machine runs them, best at sizes up to 512)"
+COMPILED = (
+    f"{NO_GPU} the kernels are compiled and counted (--device machine runs them, best at sizes up to 512)"
+)
 MACHINE_FLOPS = 2 * 512**3  # more takes the machine minutes for a ladder
 
 
@@ -24,7 +28,9 @@ def one_case(size: str | None, mnk: str | None, dtype: str, default: int) -> Cas
     from lapidist.bench.cases import case_of, parse_mnk
 
     if mnk is not None and size is not None:
-        raise ArgumentError(f"--size: must be left away when --mnk is given; got {size} and {mnk}. Give one of them")
+        raise ArgumentError(
+            f"--size: must be left away when --mnk is given; got {size} and {mnk}. Give one of them"
+        )
     if mnk is not None:
         return parse_mnk(mnk, dtype)
     try:
@@ -34,7 +40,9 @@ def one_case(size: str | None, mnk: str | None, dtype: str, default: int) -> Cas
     return case_of(extent, extent, extent, dtype, "--size")
 
 
-def chosen_cases(lists: list[str] | None, mnk: list[str] | None, file: Path | None, dtype: str, part: Part) -> list[Case]:
+def chosen_cases(
+    lists: list[str] | None, mnk: list[str] | None, file: Path | None, dtype: str, part: Part
+) -> list[Case]:
     from lapidist.bench.cases import named, parse_mnk, read_cases
 
     cases = named(lists or (), dtype, part)
@@ -53,7 +61,9 @@ def sweep_works(climbed: Case) -> list[Work]:
 
     few = tuple(each for each in choose(None, False, climbed.math) if each.name in SWEEP_KERNELS)
     return [
-        Work(case, (*few, KernelContender(None, climbed.math))) for case in named(("sweep",), climbed.math) if case != climbed
+        Work(case, (*few, KernelContender(None, climbed.math)))
+        for case in named(("sweep",), climbed.math)
+        if case != climbed
     ]
 
 
@@ -69,19 +79,27 @@ def chosen_instead(modes: Sequence[str], products: object) -> str | None:
     if not modes:
         return None
     if len(modes) > 1:
-        raise ArgumentError(f"{modes[1]}: is measured in place of products, as {modes[0]} is; got both. Give one of them")
+        raise ArgumentError(
+            f"{modes[1]}: is measured in place of products, as {modes[0]} is; got both. Give one of them"
+        )
     if products:
-        raise ArgumentError(f"{modes[0]}: is measured in place of products; got {products} as well. Leave one of them away")
+        raise ArgumentError(
+            f"{modes[0]}: is measured in place of products; got {products} as well. Leave one of them away"
+        )
     return modes[0].removeprefix("--")
 
 
 def require_rounds(rounds: int | None) -> int | None:
     if rounds is not None and rounds < 1:
-        raise ArgumentError(f"--rounds: must be at least 1; got {rounds}. Leave it away for the protocol's own")
+        raise ArgumentError(
+            f"--rounds: must be at least 1; got {rounds}. Leave it away for the protocol's own"
+        )
     return rounds
 
 
-def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, outputs: Outputs, drawn: str = "") -> None:
+def perform(
+    works: list[Work], place: int | str, mode: str, rounds: int | None, outputs: Outputs, drawn: str = ""
+) -> None:
     """Measure where it can be done; without a GPU say so, and do what is left."""
     from lapidist.backends.gpu.driver import require_gpu
     from lapidist.bench import climb as runs
@@ -105,13 +123,17 @@ def perform(works: list[Work], place: int | str, mode: str, rounds: int | None, 
 
 
 def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -> None:
-    """Host costs, the limits of the units, all layouts, or 8-bit floats with factors, a part of them: of a GPU only."""
+    """Host costs, the limits of the units, all layouts, or 8-bit floats with factors, a part of them: of a
+    GPU only.
+    """
     from lapidist.backends.gpu.driver import require_gpu
     from lapidist.bench import launches, layouts, limits, scaled
 
     outputs.require_writable()
     if place == "machine":
-        raise ArgumentError(f"--device: --{what} measures a GPU and its driver; got 'machine'. Leave --device away")
+        raise ArgumentError(
+            f"--device: --{what} measures a GPU and its driver; got 'machine'. Leave --device away"
+        )
     ordinal = place if isinstance(place, int) else 0
     require_gpu(ordinal)
     if what == "scaled":

@@ -1,5 +1,5 @@
-// How warps with roles learn of a block's units: the thread that orders copies walks through the schedule, and tells the others
-// through shared memory, a few units ahead of them.
+// How warps with roles learn of a block's units: the thread that orders copies walks through the schedule,
+// and tells the others through shared memory, a few units ahead of them.
 //
 //   producer    | walk | wait read, write unit, arrive told | order its stages | ...
 //   consumers          | wait told, read unit, arrive read  | multiply         | ...
@@ -18,7 +18,8 @@ struct Board {
   Barrier told[PLACES], read[PLACES];
 
   __device__ __forceinline__ void init() {
-    for (int i = 0; i < static_cast<int>(PLACES); ++i) barrier_init(&told[i], 1), barrier_init(&read[i], SHARERS / 32);
+    for (int i = 0; i < static_cast<int>(PLACES); ++i)
+      barrier_init(&told[i], 1), barrier_init(&read[i], SHARERS / 32);
   }
 };
 
@@ -33,7 +34,8 @@ struct Turn {
 struct TellingWork : Work {
   Board& board;
   Turn turn;
-  __device__ __forceinline__ TellingWork(const Schedule& schedule, Board& board) : Work(schedule), board(board) {}
+  __device__ __forceinline__ TellingWork(const Schedule& schedule, Board& board)
+      : Work(schedule), board(board) {}
   __device__ __forceinline__ bool next() {
     const bool more = Work::next();
     const int place = turn.place();
@@ -49,7 +51,8 @@ struct TellingWork : Work {
 struct ToldWork : Work {
   Board& board;
   Turn turn;
-  __device__ __forceinline__ ToldWork(const Schedule& schedule, Board& board) : Work(schedule), board(board) {}
+  __device__ __forceinline__ ToldWork(const Schedule& schedule, Board& board)
+      : Work(schedule), board(board) {}
   __device__ __forceinline__ bool next() {
     const int place = turn.place();
     barrier_wait(&board.told[place], turn.parity());

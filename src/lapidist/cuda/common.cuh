@@ -8,9 +8,9 @@
 //  - K: the K % BK products that fill no tile are done first, straight from global memory (see rung 04), so the tile loop
 //    sees whole tiles only.
 //
-// ALIGNED (set by the host from pointers, strides and extents) promises that every row starts on a multiple of
-// four elements and that N and K are multiples of four: then four elements move in one instruction. Without it the same
-// kernel moves them one by one.
+// ALIGNED (set by the host from pointers, strides and extents) promises that every row starts on a multiple
+// of four elements and that N and K are multiples of four: then four elements move in one instruction.
+// Without it the same kernel moves them one by one.
 #pragma once
 
 #ifndef ELEMENT
@@ -42,13 +42,20 @@ typedef ELEMENT T;
 typedef long long i64;
 
 // Accumulators: half products are summed in float, the others in their own type.
-template <typename Element> struct Accumulator { typedef float type; };
-template <> struct Accumulator<double> { typedef double type; };
+template <typename Element>
+struct Accumulator {
+  typedef float type;
+};
+template <>
+struct Accumulator<double> {
+  typedef double type;
+};
 typedef Accumulator<T>::type Acc;
 
-// For blocks that walk from tile to tile in kernels that ask for it (THREAD_ANEW). The thread's number is read anew, so that what
-// is derived from it is not carried in registers through the main loop; what comes from memory, but is the same in all lanes, goes
-// to uniform registers. Scheduled mma.sync ran 3 to 22 % faster, the SIMT family as much faster as slower.
+// For blocks that walk from tile to tile in kernels that ask for it (THREAD_ANEW). The thread's number is
+// read anew, so that what is derived from it is not carried in registers through the main loop; what comes
+// from memory, but is the same in all lanes, goes to uniform registers. Scheduled mma.sync ran 3 to 22 %
+// faster, the SIMT family as much faster as slower.
 #if SCHEDULED && THREAD_ANEW
 __device__ __forceinline__ unsigned thread_now() {
   unsigned number;
@@ -62,10 +69,15 @@ __device__ __forceinline__ int uniform(int value) { return value; }
 #endif
 
 __device__ __forceinline__ int min_of(int a, int b) { return a < b ? a : b; }
-__device__ __forceinline__ int ceil_div(int a, int b) { return static_cast<int>((static_cast<unsigned>(a) + b - 1) / b); }
+__device__ __forceinline__ int ceil_div(int a, int b) {
+  return static_cast<int>((static_cast<unsigned>(a) + b - 1) / b);
+}
 
 // Four neighbouring elements of a row: 16 bytes of float (LDG.128), 8 of half, two times 16 of double.
-template <typename Element> struct alignas(sizeof(Element) * 4 < 16 ? sizeof(Element) * 4 : 16) Four { Element at[4]; };
+template <typename Element>
+struct alignas(sizeof(Element) * 4 < 16 ? sizeof(Element) * 4 : 16) Four {
+  Element at[4];
+};
 
 // Four elements of shared memory, at a multiple of four elements: one move.
 __device__ __forceinline__ Four<T>& four_at(T* smem) { return *reinterpret_cast<Four<T>*>(smem); }
@@ -73,7 +85,8 @@ __device__ __forceinline__ Four<T>& four_at(T* smem) { return *reinterpret_cast<
 // Where to load the Four at `col` from, so that it stays in its row: done once, before the K loop.
 __device__ __forceinline__ int clamp4(int col, int last) { return min_of(col, ALIGNED ? last - 3 : last); }
 
-// from[0 .. 3]. Without ALIGNED, elements past from[last] repeat that one: they only feed results that no one stores.
+// from[0 .. 3]. Without ALIGNED, elements past from[last] repeat that one: they only feed results that no one
+// stores.
 __device__ __forceinline__ Four<T> load4(const T* from, int last) {
 #if ALIGNED
   return *reinterpret_cast<const Four<T>*>(from);
@@ -85,8 +98,10 @@ __device__ __forceinline__ Four<T> load4(const T* from, int last) {
 #endif
 }
 
-// C[row, col] = alpha * acc + beta * C[row, col], if the element exists. beta = 0 never reads C: NaN there must not leak.
-__device__ __forceinline__ void store(T* C, i64 ldc, int row, int col, int M, int N, Acc alpha, Acc acc, Acc beta) {
+// C[row, col] = alpha * acc + beta * C[row, col], if the element exists. beta = 0 never reads C: NaN there
+// must not leak.
+__device__ __forceinline__ void store(T* C, i64 ldc, int row, int col, int M, int N, Acc alpha, Acc acc,
+                                      Acc beta) {
   if (row >= M || col >= N) return;
   T* c = C + row * ldc + col;
   acc *= alpha;
@@ -95,14 +110,16 @@ __device__ __forceinline__ void store(T* C, i64 ldc, int row, int col, int M, in
 }
 
 // The same for four neighbours; col is a multiple of four.
-__device__ __forceinline__ void store4(T* C, i64 ldc, int row, int col, int M, int N, Acc alpha, const Acc* acc, Acc beta) {
+__device__ __forceinline__ void store4(T* C, i64 ldc, int row, int col, int M, int N, Acc alpha,
+                                       const Acc* acc, Acc beta) {
 #if ALIGNED
   if (row >= M || col >= N) return;
   Four<T>* c = reinterpret_cast<Four<T>*>(C + row * ldc + col);
   Four<T> four;
   if (beta != Acc(0)) four = *c;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) four.at[i] = beta == Acc(0) ? T(alpha * acc[i]) : T(alpha * acc[i] + beta * Acc(four.at[i]));
+  for (int i = 0; i < 4; ++i)
+    four.at[i] = beta == Acc(0) ? T(alpha * acc[i]) : T(alpha * acc[i] + beta * Acc(four.at[i]));
   *c = four;
 #else
 #pragma unroll
@@ -112,13 +129,18 @@ __device__ __forceinline__ void store4(T* C, i64 ldc, int row, int col, int M, i
 
 // ---- thread tiles (rung 08 on): Rows x Cols results of one thread ----
 //
-// A thread owns groups of four rows that lie RowStep apart, the first at `row`, and groups of four columns likewise: its
-// element (m, n) is C[row + m / 4 * RowStep + m % 4, col + n / 4 * ColStep + n % 4]. With steps of four it is a solid tile.
+// A thread owns groups of four rows that lie RowStep apart, the first at `row`, and groups of four columns
+// likewise: its element (m, n) is C[row + m / 4 * RowStep + m % 4, col + n / 4 * ColStep + n % 4]. With steps
+// of four it is a solid tile.
 
-template <int Step> __device__ __forceinline__ int spread(int i) { return i / 4 * Step + i % 4; }
+template <int Step>
+__device__ __forceinline__ int spread(int i) {
+  return i / 4 * Step + i % 4;
+}
 
 // A thread's elements of one k: fours of shared memory that lie Step apart.
-template <int Step, int Count> __device__ __forceinline__ void read_fragment(Acc (&fragment)[Count], T* smem) {
+template <int Step, int Count>
+__device__ __forceinline__ void read_fragment(Acc (&fragment)[Count], T* smem) {
 #pragma unroll
   for (int i = 0; i < Count; i += 4) {
     const Four<T> four = four_at(smem + i / 4 * Step);
@@ -129,7 +151,8 @@ template <int Step, int Count> __device__ __forceinline__ void read_fragment(Acc
 
 // acc += a b^T: Rows + Cols elements feed Rows x Cols fmas.
 template <int Rows, int Cols>
-__device__ __forceinline__ void outer_product(Acc (&acc)[Rows][Cols], const Acc (&a)[Rows], const Acc (&b)[Cols]) {
+__device__ __forceinline__ void outer_product(Acc (&acc)[Rows][Cols], const Acc (&a)[Rows],
+                                              const Acc (&b)[Cols]) {
 #pragma unroll
   for (int m = 0; m < Rows; ++m)
 #pragma unroll
@@ -138,10 +161,11 @@ __device__ __forceinline__ void outer_product(Acc (&acc)[Rows][Cols], const Acc 
 
 // The first `count` products of each element, straight from global memory: the K % BK that fill no tile.
 template <int RowStep, int ColStep, int Rows, int Cols>
-__device__ __forceinline__ void first_products(Acc (&acc)[Rows][Cols], int count, const T* A, i64 lda, int row, int M,
-                                               const T* B, i64 ldb, int col, int N) {
+__device__ __forceinline__ void first_products(Acc (&acc)[Rows][Cols], int count, const T* A, i64 lda,
+                                               int row, int M, const T* B, i64 ldb, int col, int N) {
 #pragma unroll
-  for (int group = 0; group < Rows; group += 4) {  // all rows' addresses at once would take the main loop's registers
+  // all rows' addresses at once would take the main loop's registers
+  for (int group = 0; group < Rows; group += 4) {
 #pragma unroll 1
     for (int k = 0; k < count; ++k) {
       Acc a[4], b[Cols];

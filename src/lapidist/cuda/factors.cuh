@@ -1,11 +1,13 @@
-// Which factors A and B have, for what models ask of 8-bit floats: scales.cuh is for wgmma, mma_scales.cuh for mma.sync.
+// Which factors A and B have, for what models ask of 8-bit floats: scales.cuh is for wgmma, mma_scales.cuh
+// for mma.sync.
 //
 //   PROMOTED   sums leave the tensor core at least every 128 of k, and the cores add them up in float
 //   A_FACTORS, B_FACTORS
 //     0  none          1  one for the whole matrix       2  one for each row of A, or column of B
 //     3  one for each row or column and 128 of k         4  one for 128 rows or columns and 128 of k
 //
-// Factors that change along k multiply each step's products, so they need PROMOTED; the others multiply the sums at the end.
+// Factors that change along k multiply each step's products, so they need PROMOTED; the others multiply the
+// sums at the end.
 #pragma once
 
 #include "tensor.cuh"  // first: it brings the element types
@@ -17,9 +19,13 @@
 #define A_FACTORS 0
 #define B_FACTORS 0
 #endif
-static_assert(PROMOTED || (A_FACTORS < 3 && B_FACTORS < 3), "factors that change along k multiply promoted sums");
+static_assert(PROMOTED || (A_FACTORS < 3 && B_FACTORS < 3),
+              "factors that change along k multiply promoted sums");
 
 // Steps between factors, in elements: to the next row or column (or 128 of them), to the next 128 of k.
-struct Scales { const float *a, *b; i64 a_line, a_block, b_line, b_block; };
+struct Scales {
+  const float *a, *b;
+  i64 a_line, a_block, b_line, b_block;
+};
 
 constexpr bool A_ALONG_K = A_FACTORS > 2, B_ALONG_K = B_FACTORS > 2, FACTORS_ALONG_K = A_ALONG_K || B_ALONG_K;

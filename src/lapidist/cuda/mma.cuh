@@ -1,8 +1,8 @@
 // mma.sync and ldmatrix, each instruction once, and the tiles of shared memory that feed them.
 //
-// Every type has one form here. An Eight is what a warp holds of 8 rows of A (or 8 columns of B), DEPTH steps of k: lane
-// 4 g + t holds, of row g, the t-th quarter of 16 bytes of k, and of the 16 bytes after. The instruction multiplies two
-// Eights of A, one above the other, by one of B: 16 x 8 sums, four a lane.
+// Every type has one form here. An Eight is what a warp holds of 8 rows of A (or 8 columns of B), DEPTH steps
+// of k: lane 4 g + t holds, of row g, the t-th quarter of 16 bytes of k, and of the 16 bytes after. The
+// instruction multiplies two Eights of A, one above the other, by one of B: 16 x 8 sums, four a lane.
 //
 //                        B   n = g ->                          type         DEPTH   bytes of k
 //                      +-------+                               half, bf16   16      32
@@ -17,69 +17,96 @@
 //        +---------+   +-------+
 //        at[0] at[1]
 //
-// The order of k is free as long as A and B agree, and so is the order of rows among the Eights of a warp: what is cheap
-// to read decides both (Reader, below).
+// The order of k is free as long as A and B agree, and so is the order of rows among the Eights of a warp:
+// what is cheap to read decides both (Reader, below).
 #pragma once
 
 #include "tensor.cuh"
 
 constexpr int SIZE = sizeof(T);
 constexpr int DEPTH = SIZE == 8 ? 8 : 32 / SIZE;
-template <typename Element> struct RegisterOf { typedef unsigned type; };
-template <> struct RegisterOf<double> { typedef double type; };
+template <typename Element>
+struct RegisterOf {
+  typedef unsigned type;
+};
+template <>
+struct RegisterOf<double> {
+  typedef double type;
+};
 typedef RegisterOf<T>::type Register;
 
-struct Eight { Register at[2]; };
+struct Eight {
+  Register at[2];
+};
 
-// Operand: what the instruction takes of an Eight. The mma.sync of sm_90 and sm_100 has no 8-bit floats: left to
-// itself, the compiler multiplies halves from zero and adds each result to its sum by instructions of its own. Here an Eight
-// becomes two of half, and sums stay in the tensor core.
+// Operand: what the instruction takes of an Eight. The mma.sync of sm_90 and sm_100 has no 8-bit floats: left
+// to itself, the compiler multiplies halves from zero and adds each result to its sum by instructions of its
+// own. Here an Eight becomes two of half, and sums stay in the tensor core.
 #define FP8_AS_HALF (TOKEN(IS_FP8_, ELEMENT) + 0 && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
 #if FP8_AS_HALF
-struct Operand { struct { unsigned at[2]; } half_of[2]; };
-template <typename Element> struct Unpack;
-#define UNPACK(ELEMENT_TYPE, PAIR)                                                                                             \
-  template <> struct Unpack<ELEMENT_TYPE> {                                                                                    \
-    static __device__ __forceinline__ void of(unsigned four, unsigned& first, unsigned& second) {                              \
-      asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2." PAIR " %0, low; cvt.rn.f16x2." PAIR " %1, high; }"   \
-          : "=r"(first), "=r"(second) : "r"(four));                                                                            \
-    }                                                                                                                          \
+struct Operand {
+  struct {
+    unsigned at[2];
+  } half_of[2];
+};
+template <typename Element>
+struct Unpack;
+#define UNPACK(ELEMENT_TYPE, PAIR)                                                                \
+  template <>                                                                                     \
+  struct Unpack<ELEMENT_TYPE> {                                                                   \
+    static __device__ __forceinline__ void of(unsigned four, unsigned& first, unsigned& second) { \
+      asm("{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.rn.f16x2." PAIR                    \
+          " %0, low; cvt.rn.f16x2." PAIR " %1, high; }"                                           \
+          : "=r"(first), "=r"(second)                                                             \
+          : "r"(four));                                                                           \
+    }                                                                                             \
   };
 UNPACK(__nv_fp8_e4m3, "e4m3x2")
 UNPACK(__nv_fp8_e5m2, "e5m2x2")
 #else
 typedef Eight Operand;
 #endif
-template <typename Element> __device__ __forceinline__ Operand operand_of(Eight eight) {
+template <typename Element>
+__device__ __forceinline__ Operand operand_of(Eight eight) {
   Operand operand;
 #if FP8_AS_HALF
 #pragma unroll
-  for (int i = 0; i < 2; ++i) Unpack<Element>::of(eight.at[i], operand.half_of[0].at[i], operand.half_of[1].at[i]);
+  for (int i = 0; i < 2; ++i)
+    Unpack<Element>::of(eight.at[i], operand.half_of[0].at[i], operand.half_of[1].at[i]);
 #else
 #pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(Eight) / sizeof(Register)); ++i) operand.at[i] = rounded(eight.at[i]);
+  for (int i = 0; i < static_cast<int>(sizeof(Eight) / sizeof(Register)); ++i)
+    operand.at[i] = rounded(eight.at[i]);
 #endif
   return operand;
 }
-template <int Count> struct Operands { Operand at[Count]; };
-template <typename Element, int Count> __device__ __forceinline__ Operands<Count> operands_of(const Eight (&eights)[Count]) {
+template <int Count>
+struct Operands {
+  Operand at[Count];
+};
+template <typename Element, int Count>
+__device__ __forceinline__ Operands<Count> operands_of(const Eight (&eights)[Count]) {
   Operands<Count> operands;
 #pragma unroll
   for (int e = 0; e < Count; ++e) operands.at[e] = operand_of<Element>(eights[e]);
   return operands;
 }
 
-template <typename A, typename B, typename S> struct Mma;
+template <typename A, typename B, typename S>
+struct Mma;
 
-#define MMA_FOUR(A_TYPE, B_TYPE, SUM_TYPE, TEXT, C_SUM)                                                                        \
-  template <> struct Mma<A_TYPE, B_TYPE, SUM_TYPE> {                                                                           \
-    SUM_TYPE at[4] = {};                                                                                                       \
-    __device__ __forceinline__ Scalar sum(int i) const { return at[i]; }                                                       \
-    template <typename E> __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {                \
-      asm("mma.sync.aligned." TEXT " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                            \
-          : "+" C_SUM(at[0]), "+" C_SUM(at[1]), "+" C_SUM(at[2]), "+" C_SUM(at[3])                                             \
-          : "r"(top.at[0]), "r"(bottom.at[0]), "r"(top.at[1]), "r"(bottom.at[1]), "r"(b.at[0]), "r"(b.at[1]));                 \
-    }                                                                                                                          \
+#define MMA_FOUR(A_TYPE, B_TYPE, SUM_TYPE, TEXT, C_SUM)                                               \
+  template <>                                                                                         \
+  struct Mma<A_TYPE, B_TYPE, SUM_TYPE> {                                                              \
+    SUM_TYPE at[4] = {};                                                                              \
+    __device__ __forceinline__ Scalar sum(int i) const { return at[i]; }                              \
+    template <typename E>                                                                             \
+    __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {             \
+      asm("mma.sync.aligned." TEXT " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+          : "+" C_SUM(at[0]), "+" C_SUM(at[1]), "+" C_SUM(at[2]), "+" C_SUM(at[3])                    \
+          : "r"(top.at[0]), "r"(bottom.at[0]), "r"(top.at[1]), "r"(bottom.at[1]), "r"(b.at[0]),       \
+            "r"(b.at[1]));                                                                            \
+    }                                                                                                 \
   };
 
 MMA_FOUR(half, half, float, "m16n8k16.row.col.f32.f16.f16.f32", "f")
@@ -95,7 +122,8 @@ MMA_FOUR(__nv_fp8_e5m2, __nv_fp8_e5m2, float, "m16n8k32.row.col.f32.e5m2.e5m2.f3
 MMA_FOUR(__nv_fp8_e4m3, __nv_fp8_e5m2, float, "m16n8k32.row.col.f32.e4m3.e5m2.f32", "f")
 MMA_FOUR(__nv_fp8_e5m2, __nv_fp8_e4m3, float, "m16n8k32.row.col.f32.e5m2.e4m3.f32", "f")
 #elif FP8_AS_HALF
-template <> struct Mma<T, B_ELEMENT, float> {
+template <>
+struct Mma<T, B_ELEMENT, float> {
   Mma<half, half, float> halves;
   __device__ __forceinline__ Scalar sum(int i) const { return halves.at[i]; }
   __device__ __forceinline__ void multiply(const Operand& top, const Operand& bottom, const Operand& b) {
@@ -105,24 +133,29 @@ template <> struct Mma<T, B_ELEMENT, float> {
 };
 #endif
 
-template <> struct Mma<half, half, half> {  // two sums a register
+template <>
+struct Mma<half, half, half> {  // two sums a register
   unsigned at[2] = {};
   __device__ __forceinline__ Scalar sum(int i) const {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(at[i / 2] >> i % 2 * 16)));
   }
-  template <typename E> __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {
+  template <typename E>
+  __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {
     asm("mma.sync.aligned.m16n8k16.row.col.f16.f16.f16.f16 {%0, %1}, {%2, %3, %4, %5}, {%6, %7}, {%0, %1};"
         : "+r"(at[0]), "+r"(at[1])
         : "r"(top.at[0]), "r"(bottom.at[0]), "r"(top.at[1]), "r"(bottom.at[1]), "r"(b.at[0]), "r"(b.at[1]));
   }
 };
 
-template <> struct Mma<double, double, double> {
+template <>
+struct Mma<double, double, double> {
   double at[4] = {};
   __device__ __forceinline__ Scalar sum(int i) const { return at[i]; }
-  template <typename E> __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {
+  template <typename E>
+  __device__ __forceinline__ void multiply(const E& top, const E& bottom, const E& b) {
 #if __CUDA_ARCH__ >= 900
-    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+    asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, "
+        "%1, %2, %3};"
         : "+d"(at[0]), "+d"(at[1]), "+d"(at[2]), "+d"(at[3])
         : "d"(top.at[0]), "d"(bottom.at[0]), "d"(top.at[1]), "d"(bottom.at[1]), "d"(b.at[0]), "d"(b.at[1]));
 #else  // before Hopper there is 8 x 8 x 4 only
@@ -134,65 +167,80 @@ template <> struct Mma<double, double, double> {
   }
   static __device__ __forceinline__ void quarter(double& left, double& right, double a, double b) {
     asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};"
-        : "+d"(left), "+d"(right) : "d"(a), "d"(b));
+        : "+d"(left), "+d"(right)
+        : "d"(a), "d"(b));
 #endif
   }
 };
 typedef Mma<T, B_ELEMENT, Sum> Sums;
 
-// A tile of Outer rows of A (or columns of B), Deep steps of k, in shared memory as it lies in global memory: the touching
-// direction in rows of whole chunks. Chunk c of row r is stored at place c ^ swizzle(r), so that the eight chunks which one
-// phase of a read wants lie in eight different groups of four banks.
-template <int Outer, bool AlongK, int Deep> struct Tile {
+// A tile of Outer rows of A (or columns of B), Deep steps of k, in shared memory as it lies in global memory:
+// the touching direction in rows of whole chunks. Chunk c of row r is stored at place c ^ swizzle(r), so that
+// the eight chunks which one phase of a read wants lie in eight different groups of four banks.
+template <int Outer, bool AlongK, int Deep>
+struct Tile {
   static constexpr int ROWS = AlongK ? Outer : Deep;
   static constexpr int ROW_BYTES = (AlongK ? Deep : Outer) * SIZE;
   static constexpr int CHUNKS = ROW_BYTES / 16;
   static constexpr int BYTES = ROWS * ROW_BYTES;
-  static_assert(CHUNKS >= 1 && (CHUNKS & (CHUNKS - 1)) == 0, "rows of a tile are 16, 32, 64, ... bytes: the swizzle is an XOR");
+  static_assert(CHUNKS >= 1 && (CHUNKS & (CHUNKS - 1)) == 0,
+                "rows of a tile are 16, 32, 64, ... bytes: the swizzle is an XOR");
 
   static __device__ __forceinline__ int swizzle(int row) {
     int places;
-    if constexpr (SIZE == 8 && AlongK) places = CHUNKS >= 8 ? row % 4 * 2 : row / 2 % 2 * 2;  // 4 rows, 2 chunks of 8-byte reads
-    else if constexpr (AlongK) places = CHUNKS >= 8 ? row : row / (8 / CHUNKS);               // 8 rows, 1 chunk
-    else if constexpr (SIZE == 1) places = row / 4 * 2 + row % 2;                             // rows 0 1 4 5 8 9 12 13, 1 chunk
-    else if constexpr (SIZE == 2) places = row;                                               // 8 rows, 1 chunk
-    else places = row % 4 * 2;                                                                // 4 rows, 2 chunks
+    // 4 rows, 2 chunks of 8-byte reads
+    if constexpr (SIZE == 8 && AlongK) places = CHUNKS >= 8 ? row % 4 * 2 : row / 2 % 2 * 2;
+    // 8 rows, 1 chunk
+    else if constexpr (AlongK) places = CHUNKS >= 8 ? row : row / (8 / CHUNKS);
+    // rows 0 1 4 5 8 9 12 13, 1 chunk
+    else if constexpr (SIZE == 1) places = row / 4 * 2 + row % 2;
+    // 8 rows, 1 chunk
+    else if constexpr (SIZE == 2) places = row;
+    // 4 rows, 2 chunks
+    else places = row % 4 * 2;
     return places & ((CHUNKS < 8 ? CHUNKS : 8) - 1);
   }
-  static __device__ __forceinline__ int offset(int row, int chunk) { return row * ROW_BYTES + (chunk ^ swizzle(row)) * 16; }
+  static __device__ __forceinline__ int offset(int row, int chunk) {
+    return row * ROW_BYTES + (chunk ^ swizzle(row)) * 16;
+  }
 };
 
-// Reads a warp's Eights, Count of them, one DEPTH at a time. The instruction wants the registers of its operand side by side:
-// of A top.at[0], bottom.at[0], top.at[1], bottom.at[1], of B at[0], at[1]; ldmatrix brings them in that order. Rows and columns
-// are dealt to the Eights as the reads bring them:
+// Reads a warp's Eights, Count of them, one DEPTH at a time. The instruction wants the registers of its
+// operand side by side: of A top.at[0], bottom.at[0], top.at[1], bottom.at[1], of B at[0], at[1]; ldmatrix
+// brings them in that order. Rows and columns are dealt to the Eights as the reads bring them:
 //   k touches             Eight e, lane g is row 8 e + g                          ldmatrix; double: 8-byte loads
 //   rows touch, 2 bytes   the same                                                ldmatrix, turned
 //   rows touch, 1 byte    16 rows to two Eights in turns: 2 g + e % 2             ldmatrix of pairs, turned; bytes sorted
 //   rows touch, 4, 8      the same as with 2 bytes                                loads of one element, at k = t and 4 + t
-template <bool OfA, int Outer, bool AlongK, int Deep, int Count> struct Reader {
+template <bool OfA, int Outer, bool AlongK, int Deep, int Count>
+struct Reader {
   typedef Tile<Outer, AlongK, Deep> Shape;
   static constexpr bool SINGLE = SIZE == 8 || (!AlongK && SIZE == 4);  // loads of one element
   static constexpr int TURNS = !AlongK && SIZE == 1 ? 2 : 1;
   static constexpr int UNIT = SINGLE ? 1 : 2;  // Eights that come together
-  static_assert(Count % UNIT == 0 && (Count & (Count - 1)) == 0, "a warp's Eights come in units; their number is 2, 4, 8, ...");
+  static_assert(Count % UNIT == 0 && (Count & (Count - 1)) == 0,
+                "a warp's Eights come in units; their number is 2, 4, 8, ...");
   static_assert(Deep % DEPTH == 0, "a tile is made of whole steps");
   int mine;  // the offset of this lane's first chunk
 
   __device__ static int outer_of(int e, int g) { return e / TURNS * 8 * TURNS + g * TURNS + e % TURNS; }
 
   __device__ Reader(int first) {
-    const int lane = thread_now() % 32, second = lane / 8 % 2, third = lane / 16;  // of ldmatrix's tiles: 1 and 3, 2 and 3
+    // of ldmatrix's tiles: 1 and 3, 2 and 3
+    const int lane = thread_now() % 32, second = lane / 8 % 2, third = lane / 16;
     const int outer = OfA ? second : third, deeper = OfA ? third : second;
     if constexpr (AlongK && SIZE == 8) mine = Shape::offset(first + lane / 4, lane % 4 / 2) + lane % 2 * 8;
     else if constexpr (AlongK) mine = Shape::offset(first + lane % 8 + outer * 8, deeper);
-    else if constexpr (SIZE == 1) mine = Shape::offset(lane % 8 / 2 * 4 + lane % 2 + second * 2 + third * 16, first / 16);
+    else if constexpr (SIZE == 1)
+      mine = Shape::offset(lane % 8 / 2 * 4 + lane % 2 + second * 2 + third * 16, first / 16);
     else if constexpr (SIZE == 2) mine = Shape::offset(lane % 8 + deeper * 8, first / 8 + outer);
     else mine = Shape::offset(lane % 4, first / CHUNK + lane / 4 / CHUNK) + lane / 4 % CHUNK * SIZE;
   }
 
-  // Other chunks of the same row lie an XOR away, other rows of the same swizzle a sum. `part` of `parts`: reads that are
-  // spread among the products do not hold them up in the queue of the memory pipeline.
-  __device__ void read(Eight (&eights)[Count], const char* tile, int step, int part = 0, int parts = 1) const {
+  // Other chunks of the same row lie an XOR away, other rows of the same swizzle a sum. `part` of `parts`:
+  // reads that are spread among the products do not hold them up in the queue of the memory pipeline.
+  __device__ void read(Eight (&eights)[Count], const char* tile, int step, int part = 0,
+                       int parts = 1) const {
 #pragma unroll
     for (int e = 0; e < Count; e += UNIT) {
       if (e * parts / Count != part) continue;
@@ -207,7 +255,8 @@ template <bool OfA, int Outer, bool AlongK, int Deep, int Count> struct Reader {
         unsigned got[4];
         if constexpr (AlongK) ldmatrix<false>(got, tile + (mine ^ step * 32) + e * 8 * Shape::ROW_BYTES);
         else ldmatrix<true>(got, tile + (mine ^ e * 8 * SIZE) + step * DEPTH * Shape::ROW_BYTES);
-        if constexpr (!AlongK && SIZE == 1) {  // got: k = 4t, 4t + 1 of two columns; the next two k; the same 16 k further
+        // got: k = 4t, 4t + 1 of two columns; the next two k; the same 16 k further
+        if constexpr (!AlongK && SIZE == 1) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
             eights[e].at[i] = __byte_perm(got[2 * i], got[2 * i + 1], 0x6420);

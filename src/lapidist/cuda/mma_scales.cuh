@@ -1,7 +1,8 @@
-// The sums of a thread of mma.sync once they have left the tensor core; promoted, and times the factors of A and B (factors.cuh).
+// The sums of a thread of mma.sync once they have left the tensor core; promoted, and times the factors of A
+// and B (factors.cuh).
 //
-// Promoted sums leave at the end of each tile of BK of k, which 128 of k are made of. Factors of that tile are loaded at its
-// start: its products take longer than that.
+// Promoted sums leave at the end of each tile of BK of k, which 128 of k are made of. Factors of that tile
+// are loaded at its start: its products take longer than that.
 #pragma once
 
 #include "factors.cuh"
@@ -17,13 +18,17 @@ static_assert(!PROMOTED || 128 % BK == 0, "a tile of k has one factor");
 #endif
 
 // The factor of a line, of which there are so many: those that do not exist repeat the last.
-template <int KIND> __device__ __forceinline__ float factor_of(const float* factors, int line, int lines, i64 step) {
+template <int KIND>
+__device__ __forceinline__ float factor_of(const float* factors, int line, int lines, i64 step) {
   return KIND == 1 ? *factors : factors[min_of(line, lines - 1) / (KIND == 4 ? 128 : 1) * step];
 }
 
-// The factors of a thread's Rows x 4 Cols sums, which start at (row, col): those that change along k, or the others.
-template <int Rows, int Cols, bool AlongK> struct Factors {
-  static constexpr bool OF_A = A_FACTORS > 0 && A_ALONG_K == AlongK, OF_B = B_FACTORS > 0 && B_ALONG_K == AlongK;
+// The factors of a thread's Rows x 4 Cols sums, which start at (row, col): those that change along k, or the
+// others.
+template <int Rows, int Cols, bool AlongK>
+struct Factors {
+  static constexpr bool OF_A = A_FACTORS > 0 && A_ALONG_K == AlongK,
+                        OF_B = B_FACTORS > 0 && B_ALONG_K == AlongK;
   float a[Rows][2], b[Cols][2];
 
   __device__ __forceinline__ void load(const Scales& scales, int row, int col, int k, int M, int N) {
@@ -31,25 +36,29 @@ template <int Rows, int Cols, bool AlongK> struct Factors {
     if constexpr (OF_A)
 #pragma unroll
       for (int i = 0; i < Rows * 2; ++i)
-        a[i / 2][i % 2] = factor_of<A_FACTORS>(scales.a + k / 128 * scales.a_block, row + AReader::outer_of(i, group), M, scales.a_line);
+        a[i / 2][i % 2] = factor_of<A_FACTORS>(scales.a + k / 128 * scales.a_block,
+                                               row + AReader::outer_of(i, group), M, scales.a_line);
     if constexpr (OF_B)
 #pragma unroll
       for (int i = 0; i < Cols * 2; ++i)
-        b[i / 2][i % 2] = factor_of<B_FACTORS>(scales.b + k / 128 * scales.b_block, col + BReader::outer_of(i / 2, pair + i % 2), N,
-                                               scales.b_line);
+        b[i / 2][i % 2] =
+            factor_of<B_FACTORS>(scales.b + k / 128 * scales.b_block,
+                                 col + BReader::outer_of(i / 2, pair + i % 2), N, scales.b_line);
   }
   __device__ __forceinline__ float of(int m, int n, int i) const {
     return (OF_A ? a[m][i / 2] : 1.0f) * (OF_B ? b[n][i % 2] : 1.0f);
   }
 };
 
-template <int Rows, int Cols> struct Totals {
+template <int Rows, int Cols>
+struct Totals {
   Scalar at[Rows][Cols * 4];
 
   __device__ __forceinline__ Totals() {
     if constexpr (PROMOTED) each([&](int m, int n, int i) { at[m][n * 4 + i] = 0; });
   }
-  template <typename Do> static __device__ __forceinline__ void each(Do act) {
+  template <typename Do>
+  static __device__ __forceinline__ void each(Do act) {
 #pragma unroll
     for (int m = 0; m < Rows; ++m)
 #pragma unroll
@@ -62,7 +71,8 @@ template <int Rows, int Cols> struct Totals {
     if constexpr (!PROMOTED) each([&](int m, int n, int i) { at[m][n * 4 + i] = sums[m][n].sum(i); });
   }
   // Those of a tile of k; the tensor core starts anew.
-  __device__ __forceinline__ void promote(Sums (&sums)[Rows][Cols], const Factors<Rows, Cols, true>& factors) {
+  __device__ __forceinline__ void promote(Sums (&sums)[Rows][Cols],
+                                          const Factors<Rows, Cols, true>& factors) {
     each([&](int m, int n, int i) { at[m][n * 4 + i] += factors.of(m, n, i) * sums[m][n].sum(i); });
 #pragma unroll
     for (int i = 0; i < Rows * Cols; ++i) sums[i / Cols][i % Cols] = Sums();

@@ -1,4 +1,5 @@
-// Where operands come from and go to, and where alpha and beta are, when strides and two numbers do not say it.
+// Where operands come from and go to, and where alpha and beta are, when strides and two numbers do not say
+// it.
 //
 // The host says by macro what a problem uses; what is 0 costs nothing:
 //   GATHER_A, GATHER_B          row i of A is row a_rows[i] of the memory; column j of B is column b_cols[j]
@@ -39,11 +40,17 @@ typedef INDEX Index;
 constexpr int ARRAYS_AT_ONCE = 64;  // lists that travel as kernel parameters: nothing is allocated or copied
 
 #if ARRAYS == 2
-struct Pointers { const void* const* at; };
+struct Pointers {
+  const void* const* at;
+};
 #else
-struct Pointers { const void* at[ARRAYS_AT_ONCE]; };
+struct Pointers {
+  const void* at[ARRAYS_AT_ONCE];
+};
 #endif
-struct Lists { Pointers a, b, c, d; };
+struct Lists {
+  Pointers a, b, c, d;
+};
 #if ARRAYS
 #define LISTS , const __grid_constant__ Lists lists
 #else
@@ -55,9 +62,11 @@ enum { OF_ALL = 1, OF_EACH };  // whose the indices are
 struct Modes {
   const Index *a_rows, *b_cols, *d_rows, *d_cols;
   const void *alpha, *beta;  // null: the value that was passed
-  long long row_group, row_step, col_group, col_step, col_stride;  // rows: groups of row_group, row_step apart
+  // rows: groups of row_group, row_step apart
+  long long row_group, row_step, col_group, col_step, col_stride;
 
-  template <typename Scalar> __device__ __forceinline__ void read_scalars(Scalar& to_alpha, Scalar& to_beta) const {
+  template <typename Scalar>
+  __device__ __forceinline__ void read_scalars(Scalar& to_alpha, Scalar& to_beta) const {
     if (SCALARS && alpha) to_alpha = *static_cast<const Scalar*>(alpha);
     if (SCALARS && beta) to_beta = *static_cast<const Scalar*>(beta);
   }
@@ -73,8 +82,12 @@ struct Modes {
   }
 
   // Row and column of C.
-  __device__ __forceinline__ long long c_row(int row) const { return SCATTER_ROWS ? static_cast<long long>(d_rows[row]) : row; }
-  __device__ __forceinline__ long long c_col(int col) const { return SCATTER_COLS ? static_cast<long long>(d_cols[col]) : col; }
+  __device__ __forceinline__ long long c_row(int row) const {
+    return SCATTER_ROWS ? static_cast<long long>(d_rows[row]) : row;
+  }
+  __device__ __forceinline__ long long c_col(int col) const {
+    return SCATTER_COLS ? static_cast<long long>(d_cols[col]) : col;
+  }
 
   // Elements between D's first one and the start of a row; between that and a column.
   __device__ __forceinline__ long long to_row(int row, long long d_row) const {

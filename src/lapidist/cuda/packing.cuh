@@ -1,5 +1,6 @@
-// Matrices whose lines do not start on 16 bytes: the copy engine refuses them, so all blocks first copy them into a workspace
-// where they do. Reading and writing them once is small beside what cp.async or plain loads would cost in every tile.
+// Matrices whose lines do not start on 16 bytes: the copy engine refuses them, so all blocks first copy them
+// into a workspace where they do. Reading and writing them once is small beside what cp.async or plain loads
+// would cost in every tile.
 //
 //   line in memory     ..[e0 e1 e2 | e3 e4 e5 e6 | e7 ..         16-byte pieces that do not start where the line does
 //   two pieces, shifted  [e0 e1 e2   e3][e4 e5 e6   e7]...       one piece of the copy: two loads, shifts, one store
@@ -11,10 +12,11 @@
 #include "packing_turned.cuh"
 #include "sharing.cuh"
 
-constexpr int PACKING_FLAGS = 64;  // ints, of which two are used: what follows in a workspace keeps its alignment
+// ints, of which two are used: what follows in a workspace keeps its alignment
+constexpr int PACKING_FLAGS = 64;
 
-// All warps of the grid take items of work in turn, blocks before their warps: of a small matrix every multiprocessor copies a
-// little. Where the items of one matrix end, those of the next one go on.
+// All warps of the grid take items of work in turn, blocks before their warps: of a small matrix every
+// multiprocessor copies a little. Where the items of one matrix end, those of the next one go on.
 __device__ __forceinline__ int first_item() { return threadIdx.x / 32 * gridDim.x + blockIdx.x; }
 
 // How an operand steps through a batch of two dimensions; where it does not, there is one matrix for all.
@@ -25,16 +27,21 @@ struct Batch {
   __device__ __forceinline__ int matrices() const { return inners() * (outer_step ? outer : 1); }
 };
 
-// Elements from line to line of the copy: lines of the L2, sectors where they are short (operands.py of wgmma has the same rule).
-template <typename Element> __device__ __forceinline__ i64 packed_step(int length) {
-  const int chunk = static_cast<int>((length >= static_cast<int>(128 / sizeof(Element)) ? 128 : 32) / sizeof(Element));
+// Elements from line to line of the copy: lines of the L2, sectors where they are short (operands.py of wgmma
+// has the same rule).
+template <typename Element>
+__device__ __forceinline__ i64 packed_step(int length) {
+  const int chunk =
+      static_cast<int>((length >= static_cast<int>(128 / sizeof(Element)) ? 128 : 32) / sizeof(Element));
   return static_cast<i64>(ceil_div(length, chunk)) * chunk;
 }
 
-// `lines` lines of `length` touching elements, `pitch` apart, of each matrix of a batch, and where their copies begin. Pieces are
-// counted through, line after line, so that short lines leave no lane without one, and a warp takes 32s of them. Those inside of
-// a matrix are copied without a question; the first 32 and the last two may lie where memory ends before a load of 16 bytes does.
-template <typename Element> struct Lines {
+// `lines` lines of `length` touching elements, `pitch` apart, of each matrix of a batch, and where their
+// copies begin. Pieces are counted through, line after line, so that short lines leave no lane without one,
+// and a warp takes 32s of them. Those inside of a matrix are copied without a question; the first 32 and the
+// last two may lie where memory ends before a load of 16 bytes does.
+template <typename Element>
+struct Lines {
   static constexpr int PER_PIECE = 16 / sizeof(Element), MOST = 8;  // 32s that a warp takes at a time
   const Element* from;
   i64 pitch;
@@ -57,15 +64,17 @@ template <typename Element> struct Lines {
     return from + (matrix - outer * batch.inners()) * batch.inner_step + outer * batch.outer_step;
   }
 
-  // A block's part of a small matrix in one piece to the L2, by one thread. Nothing is read, so it may come before the launch ahead
-  // has ended, beside whose end memory's latency then lies.
+  // A block's part of a small matrix in one piece to the L2, by one thread. Nothing is read, so it may come
+  // before the launch ahead has ended, beside whose end memory's latency then lies.
   __device__ __forceinline__ void fetch_ahead() const {
     if (pitch != length || batch.matrices() > 1) return;
     const unsigned long long begin = (reinterpret_cast<unsigned long long>(from) + 15) & ~15ull;
     const unsigned long long end = reinterpret_cast<unsigned long long>(from + pitch * lines) & ~15ull;
     if (end <= begin) return;
-    const unsigned whole = static_cast<unsigned>(end - begin) / 16, share = ceil_div(whole, gridDim.x), first = share * blockIdx.x;
-    if (first < whole) bulk_prefetch(begin + first * 16ull, (whole - first < share ? whole - first : share) * 16);
+    const unsigned whole = static_cast<unsigned>(end - begin) / 16, share = ceil_div(whole, gridDim.x),
+                   first = share * blockIdx.x;
+    if (first < whole)
+      bulk_prefetch(begin + first * 16ull, (whole - first < share ? whole - first : share) * 16);
   }
 
   struct Place {
@@ -77,7 +86,8 @@ template <typename Element> struct Lines {
     const unsigned line = number / width(), place = number - line * width();
     const Element* const source = matrix > 0 ? begin(matrix) : from;
     Element* const target = to + step() * lines * matrix;
-    return {source + (line * pitch + place * PER_PIECE), target + (line * step() + place * PER_PIECE), number, place};
+    return {source + (line * pitch + place * PER_PIECE), target + (line * step() + place * PER_PIECE), number,
+            place};
   }
 
   // A piece a lane of the first and last ones.
@@ -87,10 +97,12 @@ template <typename Element> struct Lines {
     const Readable readable(matrix > 0 ? begin(matrix) : from, pitch, lines, length);
     wait_for_last_launch_behind(at.source);
     if (at.number < pieces())
-      *reinterpret_cast<Words*>(at.target) = readable.piece(at.source, length - static_cast<int>(at.place) * PER_PIECE);
+      *reinterpret_cast<Words*>(at.target) =
+          readable.piece(at.source, length - static_cast<int>(at.place) * PER_PIECE);
   }
 
-  // A lane's next piece, 32 further: some lines down and some pieces along; or where the line ends, one line more.
+  // A lane's next piece, 32 further: some lines down and some pieces along; or where the line ends, one line
+  // more.
   struct Further {
     unsigned width, along;
     i64 on, wrapped, copy_on, copy_wrapped;
@@ -108,7 +120,8 @@ template <typename Element> struct Lines {
     return {width(), along, on, on + pitch - back, copy_on, copy_on + step() - back};
   }
 
-  // `count` 32s inside of a matrix. Elements past a line's end, up to the 16 bytes, become whatever follows it.
+  // `count` 32s inside of a matrix. Elements past a line's end, up to the 16 bytes, become whatever follows
+  // it.
   __device__ __forceinline__ void pack_inner(int matrix, int first, int count) const {
     const Further next = further();
     Place at = locate(matrix, (1 + first) * 32 + threadIdx.x % 32);
@@ -134,7 +147,8 @@ template <typename Element> struct Lines {
     const int per_matrix = (inner() + MOST - 1) / MOST, inners = per_matrix * batch.matrices();
     const int warps = gridDim.x * (blockDim.x / 32), items = inners + edges() * batch.matrices();
     for (; item < inners; item += warps) {
-      const int matrix = batch.matrices() > 1 ? item / per_matrix : 0, first = (item - matrix * per_matrix) * MOST;
+      const int matrix = batch.matrices() > 1 ? item / per_matrix : 0,
+                first = (item - matrix * per_matrix) * MOST;
       pack_inner(matrix, first, min_of(MOST, inner() - first));
     }
     for (; item < items; item += warps) pack_edge(item - inners);
@@ -142,26 +156,28 @@ template <typename Element> struct Lines {
   }
 };
 
-// An operand of `extent` rows (A) or columns (B). Turned: as it lies, and stays, m or n touch. Lines of the copy start on lines
-// of the L2, short ones on its sectors.
+// An operand of `extent` rows (A) or columns (B). Turned: as it lies, and stays, m or n touch. Lines of the
+// copy start on lines of the L2, short ones on its sectors.
 template <bool Turned, typename Element>
-__device__ __forceinline__ Lines<Element> lines_of(Element* to, const Element* from, i64 pitch, int extent, int k,
-                                                   const Batch& batch) {
+__device__ __forceinline__ Lines<Element> lines_of(Element* to, const Element* from, i64 pitch, int extent,
+                                                   int k, const Batch& batch) {
   return Lines<Element>{from, pitch, Turned ? k : extent, Turned ? extent : k, batch, to};
 }
 
-// The same, copied; returns how many elements the copy takes. Transpose: as it lies m or n touch, but k shall.
+// The same, copied; returns how many elements the copy takes. Transpose: as it lies m or n touch, but k
+// shall.
 template <bool Turned, bool Transpose, typename Element>
-__device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch, int extent, int k, const Batch& batch,
-                                    int& item) {
+__device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch, int extent, int k,
+                                    const Batch& batch, int& item) {
   const Lines<Element> copy = lines_of<Turned>(to, from, pitch, extent, k, batch);
   if constexpr (Transpose) {
     const i64 step = packed_step<Element>(copy.length);
 #pragma unroll 1
     for (int matrix = 0; matrix < batch.matrices(); ++matrix) {
       const int outer = matrix / batch.inners(), inner = matrix - outer * batch.inners();
-      pack_turned(to + step * copy.lines * matrix, step, from + inner * batch.inner_step + outer * batch.outer_step, pitch,
-                  copy.length, copy.lines, item);
+      pack_turned(to + step * copy.lines * matrix, step,
+                  from + inner * batch.inner_step + outer * batch.outer_step, pitch, copy.length, copy.lines,
+                  item);
     }
   } else {
     copy.pack(item);
@@ -171,8 +187,8 @@ __device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch,
 
 // ---- all blocks meet: what they wrote before is there for the copy engine after ----
 //
-// Only who orders copies waits, one thread of a block: all others wait for what it brings. `flags`: two of them, zero before and
-// after the launch.
+// Only who orders copies waits, one thread of a block: all others wait for what it brings. `flags`: two of
+// them, zero before and after the launch.
 
 // By all threads, when they have packed. A block without a tile then only leaves.
 __device__ __forceinline__ void arrive_packed(int* flags) {
@@ -183,9 +199,14 @@ __device__ __forceinline__ void arrive_packed(int* flags) {
 // `behind` is the workspace that packing left: its flags come after these.
 __device__ __forceinline__ void wait_packed(const Workspace& behind) {
   int arrived;
-  do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(arrived) : "l"(behind.flags - PACKING_FLAGS) : "memory");
+  do
+    asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
+                 : "=r"(arrived)
+                 : "l"(behind.flags - PACKING_FLAGS)
+                 : "memory");
   while (arrived < static_cast<int>(gridDim.x));
-  asm volatile("fence.proxy.async.global;" ::: "memory");  // between what generic stores wrote and what the copy engine reads
+  // between what generic stores wrote and what the copy engine reads
+  asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 // By one thread of each block, behind its wait: the last one puts both flags back.
@@ -193,5 +214,6 @@ __device__ __forceinline__ void leave_packed(const Workspace& behind) {
   int *const flags = behind.flags - PACKING_FLAGS, left;
   asm volatile("atom.relaxed.gpu.global.add.s32 %0, [%1], 1;" : "=r"(left) : "l"(flags + 1) : "memory");
   if (left == static_cast<int>(gridDim.x) - 1)
-    for (int i = 0; i < 2; ++i) asm volatile("st.relaxed.gpu.global.s32 [%0], 0;" ::"l"(flags + i) : "memory");
+    for (int i = 0; i < 2; ++i)
+      asm volatile("st.relaxed.gpu.global.s32 [%0], 0;" ::"l"(flags + i) : "memory");
 }

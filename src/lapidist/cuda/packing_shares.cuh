@@ -1,18 +1,22 @@
-// One or two operands (Both), packed by all warps of the grid in even shares. A and B have warps by their bytes; those of an
-// operand take as many stretches as each other, and the stretches are as long as they then need to be.
+// One or two operands (Both), packed by all warps of the grid in even shares. A and B have warps by their
+// bytes; those of an operand take as many stretches as each other, and the stretches are as long as they then
+// need to be.
 //
 //   32s of pieces   | A's first | A, stretch | A, stretch | ... | A's last | B's first | B, stretch | ... | B's last |
 //                     the last warps, an end each                   the first warps, a stretch each or more
 //
-// A warp's arithmetic lies before its wait for the launch ahead: there are divisions in it, and it takes as long as the loads.
+// A warp's arithmetic lies before its wait for the launch ahead: there are divisions in it, and it takes as
+// long as the loads.
 #pragma once
 
 #include "packing.cuh"
 
-template <typename Element, bool Both> struct Shares {
+template <typename Element, bool Both>
+struct Shares {
   using Of = Lines<Element>;
   Of a, b;
-  int warps, mine, free, of_a;  // in the grid, this one's number, those that have no ends, and of these those for A
+  // in the grid, this one's number, those that have no ends, and of these those for A
+  int warps, mine, free, of_a;
 
   __device__ __forceinline__ Shares(const Of& a, const Of& b) : a(a), b(b) {
     warps = gridDim.x * (blockDim.x / 32), mine = first_item(), free = warps > 16 ? warps - 8 : warps;
@@ -22,13 +26,19 @@ template <typename Element, bool Both> struct Shares {
 
   __device__ __forceinline__ Of chosen(bool is_b) const {
     const Batch batch = {is_b ? b.batch.inner : a.batch.inner, is_b ? b.batch.outer : a.batch.outer,
-                         is_b ? b.batch.inner_step : a.batch.inner_step, is_b ? b.batch.outer_step : a.batch.outer_step};
-    return {is_b ? b.from : a.from, is_b ? b.pitch : a.pitch, is_b ? b.lines : a.lines, is_b ? b.length : a.length, batch,
+                         is_b ? b.batch.inner_step : a.batch.inner_step,
+                         is_b ? b.batch.outer_step : a.batch.outer_step};
+    return {is_b ? b.from : a.from,
+            is_b ? b.pitch : a.pitch,
+            is_b ? b.lines : a.lines,
+            is_b ? b.length : a.length,
+            batch,
             is_b ? b.to : a.to};
   }
 
   __device__ __forceinline__ void pack_ends() const {
-    const int a_edges = a.edges() * a.batch.matrices(), edges = a_edges + (Both ? b.edges() * b.batch.matrices() : 0);
+    const int a_edges = a.edges() * a.batch.matrices(),
+              edges = a_edges + (Both ? b.edges() * b.batch.matrices() : 0);
 #pragma unroll 1
     for (int edge = warps - 1 - mine; edge < edges; edge += warps) {
       const bool is_b = Both && edge >= a_edges;
@@ -50,7 +60,8 @@ template <typename Element, bool Both> struct Shares {
     const Of of = chosen(is_b);
     const int number = is_b ? mine - of_a : mine, others = is_b ? free - of_a : of_a, inner = of.inner();
     const bool one = of.batch.matrices() == 1;
-    const int each = one ? even_stretch(inner, others) : Of::MOST, stretches = (inner + Of::MOST - 1) / Of::MOST;
+    const int each = one ? even_stretch(inner, others) : Of::MOST,
+              stretches = (inner + Of::MOST - 1) / Of::MOST;
 #pragma unroll 1
     for (int item = number; mine < free && inner > 0; item += others) {
       const int matrix = one ? 0 : item / stretches, first = (item - matrix * stretches) * each;

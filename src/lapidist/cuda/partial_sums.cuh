@@ -1,37 +1,49 @@
-// Partial sums in the workspace, and how reduction blocks add those of all peers. A slot is one tile of sums as threads hold them:
-// piece i of thread t lies at [i * THREADS + t]. A fragment is those rows of a thread's sums whose number leaves it when divided by
-// the fragments.
+// Partial sums in the workspace, and how reduction blocks add those of all peers. A slot is one tile of sums
+// as threads hold them: piece i of thread t lies at [i * THREADS + t]. A fragment is those rows of a thread's
+// sums whose number leaves it when divided by the fragments.
 #pragma once
 #include "common.cuh"
 #include "schedule.cuh"
 
 // 16 bytes of sums: one move.
-template <typename Sum> struct alignas(16) Piece { Sum at[16 / sizeof(Sum)]; };
+template <typename Sum>
+struct alignas(16) Piece {
+  Sum at[16 / sizeof(Sum)];
+};
 
 // In one move, which the compiler makes four of where it sees the elements used one by one.
-template <typename Sum> __device__ __forceinline__ Piece<Sum> load(const Piece<Sum>& from) {
+template <typename Sum>
+__device__ __forceinline__ Piece<Sum> load(const Piece<Sum>& from) {
   const uint4 bits = reinterpret_cast<const uint4&>(from);
   return reinterpret_cast<const Piece<Sum>&>(bits);
 }
 
-// Eight of a thread's sums take in what lies in a slot, in two pieces, or are left there. In statements of their own, about which
-// the compiler has nothing to find out: it took a fifth of the time of kernels whose threads have hundreds.
-#define EIGHT_SUMS(mode, kind) \
-  mode kind(sums[0]), mode kind(sums[1]), mode kind(sums[2]), mode kind(sums[3]), mode kind(sums[4]), mode kind(sums[5]), \
-      mode kind(sums[6]), mode kind(sums[7])
-#define OF_EIGHT_SUMS(type, add, kind)                                                                                   \
-  template <int THREADS> __device__ __forceinline__ void add_eight(type* sums, const Piece<type>* slot) {                \
-    asm volatile(                                                                                                        \
-        "{\n.reg .b32 other<8>;\n"                                                                                       \
-        "ld.global.v4.b32 {other0, other1, other2, other3}, [%8];\n"                                                     \
-        "ld.global.v4.b32 {other4, other5, other6, other7}, [%8 + %9];\n" add " %0, %0, other0;\n" add                   \
-        " %1, %1, other1;\n" add " %2, %2, other2;\n" add " %3, %3, other3;\n" add " %4, %4, other4;\n" add              \
-        " %5, %5, other5;\n" add " %6, %6, other6;\n" add " %7, %7, other7;\n}"                                          \
-        : EIGHT_SUMS("+", kind) : "l"(slot), "n"(THREADS * 16) : "memory");                                              \
-  }                                                                                                                      \
-  template <int THREADS> __device__ __forceinline__ void leave_eight(const type* sums, Piece<type>* slot) {              \
-    asm volatile("st.global.v4.b32 [%8], {%0, %1, %2, %3};\nst.global.v4.b32 [%8 + %9], {%4, %5, %6, %7};"               \
-                 ::EIGHT_SUMS("", kind), "l"(slot), "n"(THREADS * 16) : "memory");                                       \
+// Eight of a thread's sums take in what lies in a slot, in two pieces, or are left there. In statements of
+// their own, about which the compiler has nothing to find out: it took a fifth of the time of kernels whose
+// threads have hundreds.
+#define EIGHT_SUMS(mode, kind)                                                                        \
+  mode kind(sums[0]), mode kind(sums[1]), mode kind(sums[2]), mode kind(sums[3]), mode kind(sums[4]), \
+      mode kind(sums[5]), mode kind(sums[6]), mode kind(sums[7])
+#define OF_EIGHT_SUMS(type, add, kind)                                                                      \
+  template <int THREADS>                                                                                    \
+  __device__ __forceinline__ void add_eight(type* sums, const Piece<type>* slot) {                          \
+    asm volatile(                                                                                           \
+        "{\n.reg .b32 other<8>;\n"                                                                          \
+        "ld.global.v4.b32 {other0, other1, other2, other3}, [%8];\n"                                        \
+        "ld.global.v4.b32 {other4, other5, other6, other7}, [%8 + %9];\n" add " %0, %0, other0;\n" add      \
+        " %1, %1, other1;\n" add " %2, %2, other2;\n" add " %3, %3, other3;\n" add " %4, %4, other4;\n" add \
+        " %5, %5, other5;\n" add " %6, %6, other6;\n" add " %7, %7, other7;\n}"                             \
+        : EIGHT_SUMS("+", kind)                                                                             \
+        : "l"(slot), "n"(THREADS * 16)                                                                      \
+        : "memory");                                                                                        \
+  }                                                                                                         \
+  template <int THREADS>                                                                                    \
+  __device__ __forceinline__ void leave_eight(const type* sums, Piece<type>* slot) {                        \
+    asm volatile(                                                                                           \
+        "st.global.v4.b32 [%8], {%0, %1, %2, %3};\nst.global.v4.b32 [%8 + %9], {%4, %5, %6, %7};" ::        \
+            EIGHT_SUMS("", kind),                                                                           \
+        "l"(slot), "n"(THREADS * 16)                                                                        \
+        : "memory");                                                                                        \
   }
 OF_EIGHT_SUMS(float, "add.f32", "f")
 OF_EIGHT_SUMS(int, "add.s32", "r")
@@ -39,17 +51,20 @@ OF_EIGHT_SUMS(int, "add.s32", "r")
 // If it is so, they become what was found.
 __device__ __forceinline__ void take_eight(float* sums, const float* found, bool so) {
   asm volatile(
-      "{\n.reg .pred so;\nsetp.ne.b32 so, %16, 0;\n@so mov.b32 %0, %8;\n@so mov.b32 %1, %9;\n@so mov.b32 %2, %10;\n"
-      "@so mov.b32 %3, %11;\n@so mov.b32 %4, %12;\n@so mov.b32 %5, %13;\n@so mov.b32 %6, %14;\n@so mov.b32 %7, %15;\n}"
+      "{\n.reg .pred so;\nsetp.ne.b32 so, %16, 0;\n@so mov.b32 %0, %8;\n@so mov.b32 %1, %9;\n@so mov.b32 %2, "
+      "%10;\n"
+      "@so mov.b32 %3, %11;\n@so mov.b32 %4, %12;\n@so mov.b32 %5, %13;\n@so mov.b32 %6, %14;\n@so mov.b32 "
+      "%7, %15;\n}"
       : EIGHT_SUMS("+", "f")
-      : "f"(found[0]), "f"(found[1]), "f"(found[2]), "f"(found[3]), "f"(found[4]), "f"(found[5]), "f"(found[6]), "f"(found[7]),
-        "r"(static_cast<int>(so)));
+      : "f"(found[0]), "f"(found[1]), "f"(found[2]), "f"(found[3]), "f"(found[4]), "f"(found[5]),
+        "f"(found[6]), "f"(found[7]), "r"(static_cast<int>(so)));
 }
 
-// The sum of all peers' slots, in their order. Several loads are under way at once: alone, each would take a microsecond.
+// The sum of all peers' slots, in their order. Several loads are under way at once: alone, each would take a
+// microsecond.
 template <int THREADS, typename Sum, int ROWS, int COLS>
-__device__ __forceinline__ void reduce(const Schedule& schedule, const WorkUnit& unit, const Piece<Sum>* slots,
-                                       Sum (&sums)[ROWS][COLS]) {
+__device__ __forceinline__ void reduce(const Schedule& schedule, const WorkUnit& unit,
+                                       const Piece<Sum>* slots, Sum (&sums)[ROWS][COLS]) {
   constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
   constexpr int GROUP = PIECES % 4 == 0 ? 4 : PIECES % 2 == 0 ? 2 : 1, AT_ONCE = 4;
   const Piece<Sum>* const start = slots + thread_now();
@@ -80,8 +95,8 @@ __device__ __forceinline__ void reduce(const Schedule& schedule, const WorkUnit&
 
 // The same one row after another, in code and registers for one: where a thread's sums leave few registers.
 template <int THREADS, typename Sum, int ROWS, int COLS>
-__device__ __forceinline__ void reduce_by_rows(const Schedule& schedule, const WorkUnit& unit, const Piece<Sum>* slots,
-                                               Sum (&sums)[ROWS][COLS]) {
+__device__ __forceinline__ void reduce_by_rows(const Schedule& schedule, const WorkUnit& unit,
+                                               const Piece<Sum>* slots, Sum (&sums)[ROWS][COLS]) {
   constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH, AT_ONCE = 4;
   static_assert(COLS == 8, "a row is eight sums");
   const Piece<Sum>* const start = slots + threadIdx.x;
@@ -95,7 +110,8 @@ __device__ __forceinline__ void reduce_by_rows(const Schedule& schedule, const W
       for (int i = 0; i < AT_ONCE; ++i) {
         const long long slot = schedule.peer_slot(unit, peer + i < unit.peers ? peer + i : peer);
 #pragma unroll
-        for (int piece = 0; piece < PIECES; ++piece) held[i][piece] = start[((slot * ROWS + row) * PIECES + piece) * THREADS];
+        for (int piece = 0; piece < PIECES; ++piece)
+          held[i][piece] = start[((slot * ROWS + row) * PIECES + piece) * THREADS];
       }
 #pragma unroll
       for (int i = 0; i < AT_ONCE; ++i)

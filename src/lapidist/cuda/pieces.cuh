@@ -3,46 +3,58 @@
 
 #include "common.cuh"
 
-struct alignas(16) Words { unsigned at[4]; };
+struct alignas(16) Words {
+  unsigned at[4];
+};
 
-// The 16 bytes that start `skew` bytes, less than 16 and whole elements of Size bytes, into `low`; `high` follows it. In one
-// statement: there are dozens in a kernel, of which the compiler need not know more.
-#define SHIFT_WORDS(bytes)                                                                                                   \
-  asm("{\n.reg .pred eight, four;\n.reg .b32 bits, word<6>;\n"                                                               \
-      "and.b32 bits, %12, 8;\nsetp.ne.b32 eight, bits, 0;\nand.b32 bits, %12, 4;\nsetp.ne.b32 four, bits, 0;\n"              \
-      "selp.b32 word0, %6, %4, eight;\nselp.b32 word1, %7, %5, eight;\nselp.b32 word2, %8, %6, eight;\n"                      \
-      "selp.b32 word3, %9, %7, eight;\nselp.b32 word4, %10, %8, eight;\nselp.b32 word5, %11, %9, eight;\n"                    \
-      "selp.b32 %0, word1, word0, four;\nselp.b32 %1, word2, word1, four;\nselp.b32 %2, word3, word2, four;\n"                \
-      "selp.b32 %3, word4, word3, four;\n" bytes "}"                                                                          \
-      : "=&r"(found.at[0]), "=&r"(found.at[1]), "=&r"(found.at[2]), "=&r"(found.at[3])                                        \
-      : "r"(low.at[0]), "r"(low.at[1]), "r"(low.at[2]), "r"(low.at[3]), "r"(high.at[0]), "r"(high.at[1]), "r"(high.at[2]),    \
-        "r"(high.at[3]), "r"(skew))
-template <int Size> __device__ __forceinline__ Words shifted(const Words& low, const Words& high, unsigned skew) {
+// The 16 bytes that start `skew` bytes, less than 16 and whole elements of Size bytes, into `low`; `high`
+// follows it. In one statement: there are dozens in a kernel, of which the compiler need not know more.
+#define SHIFT_WORDS(bytes)                                                                                  \
+  asm("{\n.reg .pred eight, four;\n.reg .b32 bits, word<6>;\n"                                              \
+      "and.b32 bits, %12, 8;\nsetp.ne.b32 eight, bits, 0;\nand.b32 bits, %12, 4;\nsetp.ne.b32 four, bits, " \
+      "0;\n"                                                                                                \
+      "selp.b32 word0, %6, %4, eight;\nselp.b32 word1, %7, %5, eight;\nselp.b32 word2, %8, %6, eight;\n"    \
+      "selp.b32 word3, %9, %7, eight;\nselp.b32 word4, %10, %8, eight;\nselp.b32 word5, %11, %9, eight;\n"  \
+      "selp.b32 %0, word1, word0, four;\nselp.b32 %1, word2, word1, four;\nselp.b32 %2, word3, word2, "     \
+      "four;\n"                                                                                             \
+      "selp.b32 %3, word4, word3, four;\n" bytes "}"                                                        \
+      : "=&r"(found.at[0]), "=&r"(found.at[1]), "=&r"(found.at[2]), "=&r"(found.at[3])                      \
+      : "r"(low.at[0]), "r"(low.at[1]), "r"(low.at[2]), "r"(low.at[3]), "r"(high.at[0]), "r"(high.at[1]),   \
+        "r"(high.at[2]), "r"(high.at[3]), "r"(skew))
+template <int Size>
+__device__ __forceinline__ Words shifted(const Words& low, const Words& high, unsigned skew) {
   Words found;
   if constexpr (Size < 4)
     SHIFT_WORDS(
         "selp.b32 word5, word5, word4, four;\nand.b32 bits, %12, 3;\nshl.b32 bits, bits, 3;\n"
-        "shf.r.wrap.b32 %0, %0, %1, bits;\nshf.r.wrap.b32 %1, %1, %2, bits;\nshf.r.wrap.b32 %2, %2, %3, bits;\n"
+        "shf.r.wrap.b32 %0, %0, %1, bits;\nshf.r.wrap.b32 %1, %1, %2, bits;\nshf.r.wrap.b32 %2, %2, %3, "
+        "bits;\n"
         "shf.r.wrap.b32 %3, %3, word5, bits;\n");
   else SHIFT_WORDS("");
   return found;
 }
 
-template <typename Element> __device__ __forceinline__ unsigned skew_of(const Element* place) {
+template <typename Element>
+__device__ __forceinline__ unsigned skew_of(const Element* place) {
   return reinterpret_cast<unsigned long long>(place) % 16;
 }
 
-// Loads that stand here, of what is wanted: compiler and assembler else use each before they ask for the next one, and behind
-// branches loads wait for each other.
+// Loads that stand here, of what is wanted: compiler and assembler else use each before they ask for the next
+// one, and behind branches loads wait for each other.
 __device__ __forceinline__ void load_here(const void* place, bool wanted, Words& words) {
-  asm volatile("{.reg .pred wanted;\nsetp.ne.s32 wanted, %5, 0;\n@wanted ld.global.v4.u32 {%0, %1, %2, %3}, [%4];}"
-               : "+r"(words.at[0]), "+r"(words.at[1]), "+r"(words.at[2]), "+r"(words.at[3])
-               : "l"(place), "r"(static_cast<int>(wanted)) : "memory");
+  asm volatile(
+      "{.reg .pred wanted;\nsetp.ne.s32 wanted, %5, 0;\n@wanted ld.global.v4.u32 {%0, %1, %2, %3}, [%4];}"
+      : "+r"(words.at[0]), "+r"(words.at[1]), "+r"(words.at[2]), "+r"(words.at[3])
+      : "l"(place), "r"(static_cast<int>(wanted))
+      : "memory");
 }
-template <int Size> __device__ __forceinline__ void load_element_here(const void* place, bool wanted, unsigned& bits) {
-#define LOAD_ELEMENT(type)                                                                                          \
-  asm volatile("{.reg .pred wanted;\nsetp.ne.s32 wanted, %2, 0;\n@wanted ld.global." type " %0, [%1];}" : "+r"(bits) \
-               : "l"(place), "r"(static_cast<int>(wanted)) : "memory")
+template <int Size>
+__device__ __forceinline__ void load_element_here(const void* place, bool wanted, unsigned& bits) {
+#define LOAD_ELEMENT(type)                                                                              \
+  asm volatile("{.reg .pred wanted;\nsetp.ne.s32 wanted, %2, 0;\n@wanted ld.global." type " %0, [%1];}" \
+               : "+r"(bits)                                                                             \
+               : "l"(place), "r"(static_cast<int>(wanted))                                              \
+               : "memory")
   if constexpr (Size == 1) LOAD_ELEMENT("u8");
   else if constexpr (Size == 2) LOAD_ELEMENT("u16");
   else LOAD_ELEMENT("u32");
@@ -54,7 +66,8 @@ struct Readable {
   const char *begin, *end;
   template <typename Element>
   __device__ __forceinline__ Readable(const Element* from, i64 pitch, int lines, int length)
-      : begin(reinterpret_cast<const char*>(from)), end(reinterpret_cast<const char*>(from + (lines - 1) * pitch + length)) {}
+      : begin(reinterpret_cast<const char*>(from)),
+        end(reinterpret_cast<const char*>(from + (lines - 1) * pitch + length)) {}
 
   // Whether the piece, or both pieces, that 16 bytes are in are inside.
   __device__ __forceinline__ bool holds(const void* first) const {
@@ -67,7 +80,8 @@ struct Readable {
     return (piece >= begin) & (piece + 32 <= end);
   }
   // 16 bytes, of which `exist` elements are in the line.
-  template <typename Element> __device__ __forceinline__ Words piece(const Element* source, int exist) const {
+  template <typename Element>
+  __device__ __forceinline__ Words piece(const Element* source, int exist) const {
     constexpr int COUNT = 16 / sizeof(Element), PER_WORD = 4 / sizeof(Element);
     const bool whole = holds(source);
     const char* const first = reinterpret_cast<const char*>(source) - skew_of(source);
@@ -75,7 +89,8 @@ struct Readable {
     unsigned each[COUNT];
     load_here(first, whole, low), load_here(first + 16, whole && skew_of(source) > 0, high);
 #pragma unroll
-    for (int i = 0; i < COUNT; ++i) each[i] = 0, load_element_here<sizeof(Element)>(source + i, !whole && i < exist, each[i]);
+    for (int i = 0; i < COUNT; ++i)
+      each[i] = 0, load_element_here<sizeof(Element)>(source + i, !whole && i < exist, each[i]);
 #pragma unroll
     for (int i = 0; i < COUNT; ++i) apart.at[i / PER_WORD] |= each[i] << i % PER_WORD * 8 * sizeof(Element);
     const Words found = shifted<sizeof(Element)>(low, high, skew_of(source));
@@ -85,8 +100,8 @@ struct Readable {
   }
 };
 
-// 32 bytes, here: compiler and assembler else shift each piece before they load the next one, and there is one on its way.
-// Nothing where they are not wanted; no branch, behind which loads would wait for each other.
+// 32 bytes, here: compiler and assembler else shift each piece before they load the next one, and there is
+// one on its way. Nothing where they are not wanted; no branch, behind which loads would wait for each other.
 __device__ __forceinline__ void load_pair_here(const char* place, bool wanted, Words& low, Words& high) {
   asm volatile(
       "{\n"
@@ -95,12 +110,15 @@ __device__ __forceinline__ void load_pair_here(const char* place, bool wanted, W
       "@wanted ld.global.v4.u32 {%0, %1, %2, %3}, [%8];\n"
       "@wanted ld.global.v4.u32 {%4, %5, %6, %7}, [%8 + 16];\n"
       "}\n"
-      : "=r"(low.at[0]), "=r"(low.at[1]), "=r"(low.at[2]), "=r"(low.at[3]), "=r"(high.at[0]), "=r"(high.at[1]),
-        "=r"(high.at[2]), "=r"(high.at[3]) : "l"(place), "r"(static_cast<int>(wanted)) : "memory");
+      : "=r"(low.at[0]), "=r"(low.at[1]), "=r"(low.at[2]), "=r"(low.at[3]), "=r"(high.at[0]),
+        "=r"(high.at[1]), "=r"(high.at[2]), "=r"(high.at[3])
+      : "l"(place), "r"(static_cast<int>(wanted))
+      : "memory");
 }
 
 // In one store: behind a branch the compiler else makes four of it.
 __device__ __forceinline__ void store_here(void* place, const Words& words) {
-  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(place), "r"(words.at[0]), "r"(words.at[1]), "r"(words.at[2]),
-               "r"(words.at[3]) : "memory");
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(place), "r"(words.at[0]), "r"(words.at[1]),
+               "r"(words.at[2]), "r"(words.at[3])
+               : "memory");
 }

@@ -1,4 +1,5 @@
-// Where the driver places the blocks of a launch: which multiprocessor each of them gets. They stay until all have found one.
+// Where the driver places the blocks of a launch: which multiprocessor each of them gets. They stay until all
+// have found one.
 #include "ptx.cuh"
 
 extern "C" __global__ void placement(unsigned* found) {

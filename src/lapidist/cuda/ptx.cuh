@@ -7,25 +7,35 @@ __device__ __forceinline__ unsigned shared_address(const void* smem) {
   return static_cast<unsigned>(__cvta_generic_to_shared(smem));
 }
 
-// Copy 4, 8 or 16 bytes from global to shared memory without a register in between; both addresses are multiples of
-// Bytes. The copy is done only after a wait, and others see it only after a barrier. (16 bytes go past the L1: .cg.)
-template <int Bytes> __device__ __forceinline__ void cp_async(void* smem, const void* gmem) {
+// Copy 4, 8 or 16 bytes from global to shared memory without a register in between; both addresses are
+// multiples of Bytes. The copy is done only after a wait, and others see it only after a barrier. (16 bytes
+// go past the L1: .cg.)
+template <int Bytes>
+__device__ __forceinline__ void cp_async(void* smem, const void* gmem) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async knows 4, 8 and 16 bytes");
   if constexpr (Bytes == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(smem)), "l"(gmem) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(smem)), "l"(gmem)
+                 : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(smem)), "l"(gmem), "n"(Bytes) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared_address(smem)), "l"(gmem),
+                 "n"(Bytes)
+                 : "memory");
 }
 
 // The same, but only `exist` bytes (0 to Bytes) are read; the rest of the target becomes zero.
-template <int Bytes> __device__ __forceinline__ void cp_async_fill(unsigned place, const void* gmem, int exist) {
+template <int Bytes>
+__device__ __forceinline__ void cp_async_fill(unsigned place, const void* gmem, int exist) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "cp.async knows 4, 8 and 16 bytes");
   if constexpr (Bytes == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(gmem), "r"(exist) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(gmem), "r"(exist)
+                 : "memory");
   else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(gmem), "n"(Bytes), "r"(exist) : "memory");
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(gmem), "n"(Bytes),
+                 "r"(exist)
+                 : "memory");
 }
-template <int Bytes> __device__ __forceinline__ void cp_async_fill(void* smem, const void* gmem, int exist) {
+template <int Bytes>
+__device__ __forceinline__ void cp_async_fill(void* smem, const void* gmem, int exist) {
   cp_async_fill<Bytes>(shared_address(smem), gmem, exist);
 }
 
@@ -33,16 +43,17 @@ template <int Bytes> __device__ __forceinline__ void cp_async_fill(void* smem, c
 __device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
 // Wait until at most `Pending` of this thread's groups, the youngest, are still under way.
-template <int Pending> __device__ __forceinline__ void cp_async_wait() {
+template <int Pending>
+__device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-// One element to shared memory. cp.async has no 2-byte form: half goes through a register and is there at once.
-template <typename Element> __device__ __forceinline__ void copy_async(Element* smem, const Element* gmem) {
-  if constexpr (sizeof(Element) >= 4)
-    cp_async<sizeof(Element)>(smem, gmem);
-  else
-    *smem = *gmem;
+// One element to shared memory. cp.async has no 2-byte form: half goes through a register and is there at
+// once.
+template <typename Element>
+__device__ __forceinline__ void copy_async(Element* smem, const Element* gmem) {
+  if constexpr (sizeof(Element) >= 4) cp_async<sizeof(Element)>(smem, gmem);
+  else *smem = *gmem;
 }
 
 // from[0 .. 3] to shared memory: as load4 of common.cuh, past from[last] too.
@@ -62,15 +73,20 @@ __device__ __forceinline__ void opaque(float& value) { asm volatile("" : "+f"(va
 __device__ __forceinline__ void opaque(unsigned& value) { asm volatile("" : "+r"(value)); }
 __device__ __forceinline__ void opaque(double& value) { asm volatile("" : "+d"(value)); }
 
-// Four tiles of 8 rows of 16 bytes; lane l gives the address of row l % 8 of tile l / 8. Lane 4 g + t receives the t-th 4
-// bytes of row g; with Turned, of elements of 2 bytes, rows 2t and 2t + 1 of column g.
-template <bool Turned> __device__ __forceinline__ void ldmatrix(unsigned (&tile)[4], const char* row) {
+// Four tiles of 8 rows of 16 bytes; lane l gives the address of row l % 8 of tile l / 8. Lane 4 g + t
+// receives the t-th 4 bytes of row g; with Turned, of elements of 2 bytes, rows 2t and 2t + 1 of column g.
+template <bool Turned>
+__device__ __forceinline__ void ldmatrix(unsigned (&tile)[4], const char* row) {
   if constexpr (Turned)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
+                 : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3])
+                 : "r"(shared_address(row))
+                 : "memory");
   else
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3]) : "r"(shared_address(row)) : "memory");
+                 : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3])
+                 : "r"(shared_address(row))
+                 : "memory");
 }
 
 // The multiprocessor that this block runs on; and nanoseconds, of which these are the low 32 bits.

@@ -1,7 +1,8 @@
 // What models ask of 8-bit floats: sums that leave the tensor core every 128 of k, and factors of A and B.
 //
-// wgmma keeps 14 bits of a sum of 8-bit floats. The products of each step (BK is 128 of k) start at zero, and the cores add them
-// up in float. Their registers are a second set of sums, of which larger tiles leave no room. factors.cuh has the forms of factors.
+// wgmma keeps 14 bits of a sum of 8-bit floats. The products of each step (BK is 128 of k) start at zero, and
+// the cores add them up in float. Their registers are a second set of sums, of which larger tiles leave no
+// room. factors.cuh has the forms of factors.
 #pragma once
 
 #include "wgmma_registers.cuh"  // first: it brings the element types, its own alone
@@ -10,32 +11,37 @@
 
 static_assert(!PROMOTED || BK == 128, "a step is what the cores add up");
 
-// The factors of one step of a tile, in shared memory, brought as far ahead as its tiles are: loaded by those who multiply, each
-// step would wait for them 500 cycles, as long as its products take.
-template <int Rows, int Cols> struct TileFactors {
+// The factors of one step of a tile, in shared memory, brought as far ahead as its tiles are: loaded by those
+// who multiply, each step would wait for them 500 cycles, as long as its products take.
+template <int Rows, int Cols>
+struct TileFactors {
   static constexpr int OF_A = A_ALONG_K ? Rows : 0, OF_B = !B_ALONG_K ? 0 : B_FACTORS == 3 ? Cols : 2;
   static_assert(B_FACTORS != 4 || Cols <= 128 + (Cols & -Cols), "a tile touches two blocks of 128 columns");
   float of_a[OF_A + 1], of_b[OF_B + 1];
 };
 
-// Those who bring them, a warp (three would arrive at the barriers three times as often): where each thread's factors of a tile
-// are. Lines that do not exist repeat the last.
+// Those who bring them, a warp (three would arrive at the barriers three times as often): where each thread's
+// factors of a tile are. Lines that do not exist repeat the last.
 constexpr int BRINGERS = 32;
-template <int Rows, int Cols> struct FactorSources {
+template <int Rows, int Cols>
+struct FactorSources {
   typedef TileFactors<Rows, Cols> Tile;
-  static constexpr int A_EACH = (Tile::OF_A + BRINGERS - 1) / BRINGERS, B_EACH = (Tile::OF_B + BRINGERS - 1) / BRINGERS;
+  static constexpr int A_EACH = (Tile::OF_A + BRINGERS - 1) / BRINGERS,
+                       B_EACH = (Tile::OF_B + BRINGERS - 1) / BRINGERS;
   const float *a[A_EACH + 1], *b[B_EACH + 1];
   const Scales& scales;
   const int me = threadIdx.x % 32;
 
-  __device__ __forceinline__ FactorSources(const Scales& scales, int row, int col, int step, int M, int N) : scales(scales) {
+  __device__ __forceinline__ FactorSources(const Scales& scales, int row, int col, int step, int M, int N)
+      : scales(scales) {
     constexpr int tall = A_FACTORS == 4 ? 128 : 1, wide = B_FACTORS == 4 ? 128 : 1;
 #pragma unroll
     for (int i = 0; i < A_EACH; ++i)
       a[i] = scales.a + step * scales.a_block + min_of(row + i * BRINGERS + me, M - 1) / tall * scales.a_line;
 #pragma unroll
     for (int i = 0; i < B_EACH; ++i)
-      b[i] = scales.b + step * scales.b_block + min_of(col / wide + i * BRINGERS + me, (N - 1) / wide) * scales.b_line;
+      b[i] = scales.b + step * scales.b_block +
+             min_of(col / wide + i * BRINGERS + me, (N - 1) / wide) * scales.b_line;
   }
   __device__ __forceinline__ void bring(Tile& to) {
 #pragma unroll
@@ -47,14 +53,16 @@ template <int Rows, int Cols> struct FactorSources {
   }
 };
 
-// Those of a thread: of its rows and of columns j * 8 + i behind its first. Blocks of 128 columns begin only where a
-// multiple of ALIKE columns of a tile does.
-template <int Rows, int Cols> struct StepFactors {
+// Those of a thread: of its rows and of columns j * 8 + i behind its first. Blocks of 128 columns begin only
+// where a multiple of ALIKE columns of a tile does.
+template <int Rows, int Cols>
+struct StepFactors {
   static constexpr int ALIKE = (Cols & -Cols) < 128 ? Cols & -Cols : 128;
   static constexpr int COLUMNS = B_FACTORS == 3 ? Cols / 4 : Cols / ALIKE;
   float a[Rows][2], b[COLUMNS];
 
-  template <typename Tile> __device__ __forceinline__ void read(const Tile& tile, int row, int col, int tile_col) {
+  template <typename Tile>
+  __device__ __forceinline__ void read(const Tile& tile, int row, int col, int tile_col) {
     if constexpr (A_ALONG_K)
 #pragma unroll
       for (int m = 0; m < Rows; ++m)
@@ -71,7 +79,8 @@ template <int Rows, int Cols> struct StepFactors {
     if constexpr (B_FACTORS == 4) factor *= b[j * 8 / ALIKE];
     return factor;
   }
-  __device__ __forceinline__ void add(Sum (&sums)[Rows][Cols / 2], const Sum (&products)[Rows][Cols / 2]) const {
+  __device__ __forceinline__ void add(Sum (&sums)[Rows][Cols / 2],
+                                      const Sum (&products)[Rows][Cols / 2]) const {
 #pragma unroll
     for (int m = 0; m < Rows; ++m)
 #pragma unroll
@@ -79,18 +88,24 @@ template <int Rows, int Cols> struct StepFactors {
   }
 };
 
-// What the whole of k has in common: factors of rows and columns, for Count sums of a thread that start at (row, col).
-template <int Count> __device__ __forceinline__ void scale_in_the_end(Sum* sums, const Scales& scales, int row, int col, int M, int N) {
+// What the whole of k has in common: factors of rows and columns, for Count sums of a thread that start at
+// (row, col).
+template <int Count>
+__device__ __forceinline__ void scale_in_the_end(Sum* sums, const Scales& scales, int row, int col, int M,
+                                                 int N) {
   if constexpr ((A_FACTORS == 0 || A_FACTORS > 2) && (B_FACTORS == 0 || B_FACTORS > 2)) return;
   const float one_a = A_FACTORS == 1 ? *scales.a : 1.0f, one_b = B_FACTORS == 1 ? *scales.b : 1.0f;
   float of_row[2];
 #pragma unroll
-  for (int h = 0; h < 2; ++h) of_row[h] = (A_FACTORS == 2 ? scales.a[min_of(row + h * NEXT_ROW, M - 1) * scales.a_line] : one_a) * one_b;
+  for (int h = 0; h < 2; ++h)
+    of_row[h] =
+        (A_FACTORS == 2 ? scales.a[min_of(row + h * NEXT_ROW, M - 1) * scales.a_line] : one_a) * one_b;
 #pragma unroll
   for (int j = 0; j < Count / 4; ++j)
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float of_column = B_FACTORS == 2 ? scales.b[min_of(col + j * 8 + i, N - 1) * scales.b_line] : 1.0f;
+      const float of_column =
+          B_FACTORS == 2 ? scales.b[min_of(col + j * 8 + i, N - 1) * scales.b_line] : 1.0f;
 #pragma unroll
       for (int h = 0; h < 2; ++h) sums[j * 4 + h * 2 + i] *= of_row[h] * of_column;
     }

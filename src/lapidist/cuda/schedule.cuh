@@ -1,7 +1,7 @@
 // Schedules: which part of which tile a block computes, in which order, and whom it waits for.
 //
-// The twin of lapidist/schedule/units.py, function for function; that file explains. The host passes Schedule as a kernel
-// parameter (device_words(schedule), in the order of the members here). A kernel's outer loop:
+// The twin of lapidist/schedule/units.py, function for function; that file explains. The host passes Schedule
+// as a kernel parameter (device_words(schedule), in the order of the members here). A kernel's outer loop:
 //
 //   Walk walk = schedule.walk(blockIdx.x);
 //   WorkUnit unit;
@@ -12,21 +12,32 @@
 //     __syncthreads();                                    shared memory is free for the next unit
 //   }
 //
-// Partial sums. Workspace: one int flag a tile in flight, zero between launches, then slots of one tile of accumulators.
-// wait = wait_for_flag(flags + unit.flag, schedule.arrivals_needed(unit)); sums pass through slot unit.slot.
-//   turnstile   wait; first peer: slot = sum; middle: slot += sum; both raise the flag. Last: reset the flag, sum += slot, epilogue
-//   atomic      the same, but the middle peers wait for the first one only and add with atomicAdd, in any order
-//   separate    each peer: slot = sum, raise flags unit.flag .. + fragments. Reduction block (fragment >= 0): wait, reset its
-//               flag, sum fragment `fragment` of slots peer_slot(unit, 0 .. peers - 1), epilogue for that fragment
+// Partial sums. Workspace: one int flag a tile in flight, zero between launches, then slots of one tile of
+// accumulators. wait = wait_for_flag(flags + unit.flag, schedule.arrivals_needed(unit)); sums pass through
+// slot unit.slot.
+//   turnstile   wait; first peer: slot = sum; middle: slot += sum; both raise the flag. Last: reset the flag,
+//               sum += slot, epilogue
+//   atomic      the same, but the middle peers wait for the first one only and add with atomicAdd, in any
+//               order
+//   separate    each peer: slot = sum, raise flags unit.flag .. + fragments. Reduction block (fragment >= 0):
+//               wait, reset its flag, sum fragment `fragment` of slots peer_slot(unit, 0 .. peers - 1),
+//               epilogue for that fragment
 #pragma once
 
 #ifndef WALK_OF_REDUCTION  // whether reduction blocks may be among the blocks
 #define WALK_OF_REDUCTION 1
 #endif
 
-enum Reduction { REDUCTION_NONE, REDUCTION_ATOMIC, REDUCTION_TURNSTILE, REDUCTION_SEPARATE, REDUCTION_CLUSTER };
+enum Reduction {
+  REDUCTION_NONE,
+  REDUCTION_ATOMIC,
+  REDUCTION_TURNSTILE,
+  REDUCTION_SEPARATE,
+  REDUCTION_CLUSTER
+};
 
-// Iterations k_begin .. k_end of one tile, as peer number `peer` of the `peers` blocks that share it, counted along k.
+// Iterations k_begin .. k_end of one tile, as peer number `peer` of the `peers` blocks that share it, counted
+// along k.
 struct WorkUnit {
   int tile, row, column, batch, k_begin, k_end, peer, peers;
   int slot, flag;  // -1 where none is needed
@@ -35,8 +46,8 @@ struct WorkUnit {
   __device__ __forceinline__ bool last() const { return peer == peers - 1 && fragment < 0; }
 };
 
-// What is left of a block's work: whole tiles `at`, at + wave, ... below `end`, `count` of them; or the iterations at .. end
-// of block `number` of a region; or one fragment of a reduction.
+// What is left of a block's work: whole tiles `at`, at + wave, ... below `end`, `count` of them; or the
+// iterations at .. end of block `number` of a region; or one fragment of a reduction.
 struct Walk {
   enum Kind { NOTHING, WHOLE, SHARED, REDUCE } kind;
   int at, end, count, region, number;
@@ -85,9 +96,10 @@ struct Schedule {
   }
 
   __device__ __forceinline__ bool next(Walk& walk, WorkUnit& unit) const {
-    const bool found = walk.kind == Walk::WHOLE    ? next_whole(walk, unit)
-                       : walk.kind == Walk::SHARED ? next_shared(walk, unit)
-                                                   : WALK_OF_REDUCTION && walk.kind == Walk::REDUCE && next_reduction(walk, unit);
+    const bool found = walk.kind == Walk::WHOLE ? next_whole(walk, unit)
+                       : walk.kind == Walk::SHARED
+                           ? next_shared(walk, unit)
+                           : WALK_OF_REDUCTION && walk.kind == Walk::REDUCE && next_reduction(walk, unit);
     if (found) locate(unit);  // once for all
     return found;
   }
@@ -125,7 +137,9 @@ struct Schedule {
   __device__ __forceinline__ Walk shared_walk(int block) const {
     const int number = by_regions.of(block);
     const int begin = number * normal_iterations + (number < big_blocks ? number : big_blocks);
-    return Walk{Walk::SHARED, begin, begin + normal_iterations + (number < big_blocks), 0, block - number * regions, number};
+    return Walk{
+        Walk::SHARED, begin, begin + normal_iterations + (number < big_blocks), 0, block - number * regions,
+        number};
   }
 
   // Backwards: the tile that another block finishes first, the own one last.
@@ -152,7 +166,8 @@ struct Schedule {
   }
 
   __device__ __forceinline__ bool next_reduction(Walk& walk, WorkUnit& unit) const {
-    const int tile = by_fragments.of(walk.at), region = by_region_tiles.of(tile), within = tile - region * by_regions.of(sk_tiles);
+    const int tile = by_fragments.of(walk.at), region = by_region_tiles.of(tile),
+              within = tile - region * by_regions.of(sk_tiles);
     const int first = owner(within * iterations), last = owner(within * iterations + iterations - 1);
     if (walk.count-- <= 0 || last == first) return false;
     unit = of_tile((dp_first ? dp_tiles : 0) + tile, 0, 0);
@@ -205,7 +220,8 @@ struct Schedule {
     const int chunk_index = (below <= deep ? by_last_chunk : by_chunk).of(in_panel);
     const int in_chunk = in_panel - chunk_index * height * wide, beside = steps - chunk_index * wide;
     const int down = (beside <= wide ? by_last_width : by_width).of(in_chunk);
-    const int line = panel_index * deep + down, step = chunk_index * wide + in_chunk - down * (wide < beside ? wide : beside);
+    const int line = panel_index * deep + down,
+              step = chunk_index * wide + in_chunk - down * (wide < beside ? wide : beside);
     row = along_m ? step : line;
     column = along_m ? line : step;
   }
@@ -213,8 +229,8 @@ struct Schedule {
 
 // ---- flags ----
 //
-// All threads that hold sums call these together: the whole block or, where warps have roles, its first SHARERS threads. A
-// spinning block waits for one that is resident or done (see units.py).
+// All threads that hold sums call these together: the whole block or, where warps have roles, its first
+// SHARERS threads. A spinning block waits for one that is resident or done (see units.py).
 
 __device__ __forceinline__ void sharers_barrier() {
 #ifdef SHARERS
@@ -224,7 +240,8 @@ __device__ __forceinline__ void sharers_barrier() {
 #endif
 }
 
-// Until the flag has been raised `needed` times; then all that the raising blocks wrote before is visible to this block.
+// Until the flag has been raised `needed` times; then all that the raising blocks wrote before is visible to
+// this block.
 __device__ __forceinline__ void wait_for_flag(const int* flag, int needed) {
   if (threadIdx.x == 0 && needed > 0) {
     int raised;
@@ -239,10 +256,12 @@ __device__ __forceinline__ void raise_flag(int* flag, int count = 1) {
   sharers_barrier();
   if (threadIdx.x < 32)
 #pragma unroll 1
-    for (int i = threadIdx.x; i < count; i += 32) asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flag + i) : "memory");
+    for (int i = threadIdx.x; i < count; i += 32)
+      asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(flag + i) : "memory");
 }
 
-// For the block that finishes: no one looks at the flag again in this launch, and the next one must find zero.
+// For the block that finishes: no one looks at the flag again in this launch, and the next one must find
+// zero.
 __device__ __forceinline__ void reset_flag(int* flag) {
   if (threadIdx.x == 0) asm volatile("st.relaxed.gpu.global.s32 [%0], 0;" ::"l"(flag) : "memory");
 }

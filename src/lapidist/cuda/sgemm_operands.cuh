@@ -1,18 +1,23 @@
-// The operands of gemm/sgemm.cu on their way to the copy engine: one matrix, a batch, a list of matrices, picked rows.
+// The operands of gemm/sgemm.cu on their way to the copy engine: one matrix, a batch, a list of matrices,
+// picked rows.
 //
-// What the copy engine cannot bring as it lies is copied into the workspace first, by all blocks together (packing.cuh):
+// What the copy engine cannot bring as it lies is copied into the workspace first, by all blocks together
+// (packing.cuh):
 //   PACK_A, PACK_B       lines do not start on 16 bytes, matrices lie anywhere (ARRAYS), or rows or columns are picked (GATHER)
 //   PACK_B, B_ALONG_K    B touches along k, and is turned on the way
-// Copies of a batch or a list follow each other, those of A before those of B; one matrix for all is copied once.
+// Copies of a batch or a list follow each other, those of A before those of B; one matrix for all is copied
+// once.
 #pragma once
 
 #include "modes.cuh"
 #include "packing_shares.cuh"
 
-// Rows of A, or columns of B, that an index array names, `step` apart; to lines of a packed operand. Element by element: lanes
-// walk the direction in which the copy touches, and what they pick along it may lie anywhere.
+// Rows of A, or columns of B, that an index array names, `step` apart; to lines of a packed operand. Element
+// by element: lanes walk the direction in which the copy touches, and what they pick along it may lie
+// anywhere.
 template <bool Turned>
-__device__ __forceinline__ i64 pick(T* to, const T* from, i64 step, i64 k_step, const Index* index, int extent, int k, int& item) {
+__device__ __forceinline__ i64 pick(T* to, const T* from, i64 step, i64 k_step, const Index* index,
+                                    int extent, int k, int& item) {
   constexpr int EACH = 8, RUN = 32 * EACH;
   const int lines = Turned ? k : extent, length = Turned ? extent : k, runs = ceil_div(length, RUN);
   const int warps = blockDim.x / 32;
@@ -55,7 +60,9 @@ struct Source {
   template <bool Turned, bool Transpose, bool Gathered>
   __device__ __forceinline__ i64 copy(T* to, const T* matrix, int k, int& item) const {
     if constexpr (Gathered) return pick<Turned>(to, matrix, step, k_step, index, extent, k, item);
-    else return pack<Turned, Transpose>(to, matrix, Turned != Transpose ? k_step : step, extent, k, Batch{1, 1, 0, 0}, item);
+    else
+      return pack<Turned, Transpose>(to, matrix, Turned != Transpose ? k_step : step, extent, k,
+                                     Batch{1, 1, 0, 0}, item);
   }
 
   // Returns where the next operand goes.
@@ -63,13 +70,15 @@ struct Source {
   __device__ __forceinline__ T* copy_all(T* to, int k, int& item) const {
 #if ARRAYS
 #pragma unroll 1
-    for (int i = 0; i < batch.inner; ++i) to += copy<Turned, Transpose, Gathered>(to, static_cast<const T*>(list.at[i]), k, item);
+    for (int i = 0; i < batch.inner; ++i)
+      to += copy<Turned, Transpose, Gathered>(to, static_cast<const T*>(list.at[i]), k, item);
 #else
 #pragma unroll 1
     for (int outer = 0; outer == 0 || (batch.outer_step && outer < batch.outer); ++outer)
 #pragma unroll 1
       for (int inner = 0; inner == 0 || (batch.inner_step && inner < batch.inner); ++inner)
-        to += copy<Turned, Transpose, Gathered>(to, from + inner * batch.inner_step + outer * batch.outer_step, k, item);
+        to += copy<Turned, Transpose, Gathered>(
+            to, from + inner * batch.inner_step + outer * batch.outer_step, k, item);
 #endif
     return to;
   }
@@ -80,12 +89,15 @@ constexpr bool PACKS = PACK_A || PACK_B;
 // Operands whose lines are copied as they lie, matrix after matrix of a batch: all at once, in code for one.
 constexpr bool AS_THEY_LIE = !ARRAYS && !GATHER_A && !GATHER_B && !(PACK_B && B_ALONG_K);
 
-template <bool Turned> __device__ __forceinline__ Lines<T> lines_of(T* to, const Source& source, int k) {
-  return lines_of<Turned>(to, source.from, Turned ? source.k_step : source.step, source.extent, k, source.batch);
+template <bool Turned>
+__device__ __forceinline__ Lines<T> lines_of(T* to, const Source& source, int k) {
+  return lines_of<Turned>(to, source.from, Turned ? source.k_step : source.step, source.extent, k,
+                          source.batch);
 }
 
 // Returns the workspace behind the copies.
-__device__ __forceinline__ Workspace pack_operands(const Source& a, const Source& b, int k, Workspace workspace) {
+__device__ __forceinline__ Workspace pack_operands(const Source& a, const Source& b, int k,
+                                                   Workspace workspace) {
   if (!PACKS) return workspace;
   T* room = static_cast<T*>(workspace.slots);
   if constexpr (AS_THEY_LIE) {
@@ -103,14 +115,18 @@ __device__ __forceinline__ Workspace pack_operands(const Source& a, const Source
   return Workspace{workspace.flags + PACKING_FLAGS, room};
 }
 
-// Where a matrix of a batch is among those that the copy engine knows: an operand that is one for all has nothing to step.
-struct Place { int inner, outer; };
+// Where a matrix of a batch is among those that the copy engine knows: an operand that is one for all has
+// nothing to step.
+struct Place {
+  int inner, outer;
+};
 __device__ __forceinline__ Place place_in(const Batch& batch, int number) {
   const int inner = ARRAYS || batch.inner_step ? number % batch.inner : 0;
   return Place{inner, batch.outer_step ? number / batch.inner : 0};
 }
 
-__device__ __forceinline__ void load_tile(T* tile, const TensorMap* map, int along, int line, const Place& place, Barrier* full) {
+__device__ __forceinline__ void load_tile(T* tile, const TensorMap* map, int along, int line,
+                                          const Place& place, Barrier* full) {
   if (BATCHED) tma_load(tile, map, along, line, place.inner, place.outer, full);
   else tma_load(tile, map, along, line, full);
 }

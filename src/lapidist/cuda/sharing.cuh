@@ -1,16 +1,18 @@
-// Partial sums: what blocks that share a tile do with theirs. schedule.cuh says who shares with whom and who waits.
+// Partial sums: what blocks that share a tile do with theirs. schedule.cuh says who shares with whom and who
+// waits.
 //
-// A slot of the workspace is one tile of accumulators as the threads hold it: piece i of thread t lies at [i * THREADS + t],
-// so a warp moves whole lines and no index depends on the layout of the tile.
+// A slot of the workspace is one tile of accumulators as the threads hold it: piece i of thread t lies at [i
+// * THREADS + t], so a warp moves whole lines and no index depends on the layout of the tile.
 //
 //        rows of a thread's sums                 slot
 //      0 [ piece 0 | piece 1 ]                   [ piece 0 of threads 0 .. THREADS - 1 | piece 1 of ... | ... ]
 //      1 [ piece 2 | piece 3 ]
 //
-// A reduction block takes in fragment f of the tile: those rows whose number leaves f when divided by the fragments.
+// A reduction block takes in fragment f of the tile: those rows whose number leaves f when divided by the
+// fragments.
 #pragma once
-// A kernel is compiled for the way in which its blocks share, by turnstile unless the host says otherwise: code for other ways,
-// never run, would take registers and a third of the time to compile.
+// A kernel is compiled for the way in which its blocks share, by turnstile unless the host says otherwise:
+// code for other ways, never run, would take registers and a third of the time to compile.
 #ifndef SEPARATE  // reduction blocks
 #define SEPARATE 0
 #endif
@@ -20,7 +22,8 @@
 #ifndef ATOMIC  // those between the first and the last add in any order
 #define ATOMIC 0
 #endif
-#ifndef SUMS_BY_EIGHTS  // fetched and left in statements of eight: less to compile, but the assembler puts the sums elsewhere
+// fetched and left in statements of eight: less to compile, but the assembler puts the sums elsewhere
+#ifndef SUMS_BY_EIGHTS
 #define SUMS_BY_EIGHTS 0
 #endif
 #include "common.cuh"
@@ -28,7 +31,8 @@
 #ifndef CLUSTER  // blocks that take neighbouring tiles together: to a schedule they are one
 #define CLUSTER 1
 #endif
-// Not 0: the peers of a tile are a cluster, as many blocks as the launch says. (gemm/wgmma.cu is told how many.)
+// Not 0: the peers of a tile are a cluster, as many blocks as the launch says. (gemm/wgmma.cu is told how
+// many.)
 #ifndef PEERS_IN_CLUSTER
 #define PEERS_IN_CLUSTER 0
 #endif
@@ -41,7 +45,8 @@ struct Workspace {
   void* slots;  // of one tile of accumulators each
 };
 
-// Where a block stands in its work. In shared memory: a dozen registers held through the main loop would be the sums'.
+// Where a block stands in its work. In shared memory: a dozen registers held through the main loop would be
+// the sums'.
 struct Desk {
   Walk walk;
   WorkUnit unit;
@@ -52,17 +57,20 @@ struct Desk {
 // The units of this block, one after another, and what becomes of their sums.
 struct Work {
   const Schedule& schedule;
-#ifdef SHARERS  // warps with roles meet at barriers of their own: each role walks for itself, or is told (board.cuh)
+// warps with roles meet at barriers of their own: each role walks for itself, or is told (board.cuh)
+#ifdef SHARERS
   Walk walk = Walk::none();
   WorkUnit unit;
-  // A step before the own, with nothing left there: so code for a walk's begin, a twentieth of a kernel, is there once.
+  // A step before the own, with nothing left there: so code for a walk's begin, a twentieth of a kernel, is
+  // there once.
   int block = static_cast<int>(blockIdx.x / CLUSTER) - static_cast<int>(gridDim.x / CLUSTER);
   __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule) {}
   __device__ __forceinline__ bool next() {
 #pragma unroll 1
     for (; block < schedule.blocks; walk = schedule.walk(block += gridDim.x / CLUSTER)) {
       if (!schedule.next(walk, unit)) continue;
-      unit.slot = unit.slot * CLUSTER + blockIdx.x % CLUSTER, unit.flag = unit.flag * CLUSTER + blockIdx.x % CLUSTER;
+      unit.slot = unit.slot * CLUSTER + blockIdx.x % CLUSTER,
+      unit.flag = unit.flag * CLUSTER + blockIdx.x % CLUSTER;
       return true;
     }
     return false;
@@ -70,12 +78,14 @@ struct Work {
 #elif SCHEDULED
   Desk& desk;
   const WorkUnit& unit;
-  __device__ __forceinline__ explicit Work(const Schedule& schedule) : schedule(schedule), desk(place()), unit(desk.unit) {
+  __device__ __forceinline__ explicit Work(const Schedule& schedule)
+      : schedule(schedule), desk(place()), unit(desk.unit) {
     if (threadIdx.x == 0) {
       desk.block = blockIdx.x;
       desk.walk = schedule.walk(blockIdx.x);
     }
-    __syncwarp();  // the assembler has been seen not to bring the first thread back before a barrier that begins a loop
+    // the assembler has been seen not to bring the first thread back before a barrier that begins a loop
+    __syncwarp();
   }
   __device__ __forceinline__ static Desk& place() {
     __shared__ Desk desk;
@@ -88,8 +98,10 @@ struct Work {
 #endif
 
 #ifndef SHARERS
-  // The next unit, when all threads are done with the one before. Unscheduled: the tile of blockIdx.x, in bands of BAND rows.
-  template <int BAND = 1> __device__ __forceinline__ bool next(int tiles_m, int tiles_n, int iterations) {
+  // The next unit, when all threads are done with the one before. Unscheduled: the tile of blockIdx.x, in
+  // bands of BAND rows.
+  template <int BAND = 1>
+  __device__ __forceinline__ bool next(int tiles_m, int tiles_n, int iterations) {
 #if SCHEDULED
     __syncthreads();  // shared memory is free for the next unit
     if (threadIdx.x == 0) {
@@ -120,7 +132,8 @@ struct Work {
     return !SCHEDULED || (unit.last() && unit.k_end == schedule.iterations);
   }
 
-  // Whether row `row` of a thread's sums is the unit's to store: every row, unless it is one fragment of a reduction.
+  // Whether row `row` of a thread's sums is the unit's to store: every row, unless it is one fragment of a
+  // reduction.
   __device__ __forceinline__ bool owns_row(int row) const {
 #if PEERS_IN_CLUSTER
     return row % unit.peers == unit.peer;
@@ -130,7 +143,8 @@ struct Work {
   }
 
   // Bit r: whether row r is. A division for each row would be as long as the rest of its way out.
-  template <int ROWS> __device__ __forceinline__ unsigned owned_rows() const {
+  template <int ROWS>
+  __device__ __forceinline__ unsigned owned_rows() const {
     static_assert(ROWS < 32, "a bit for each");
     if (!SEPARATE || !SCHEDULED || unit.fragment < 0) return (1u << ROWS) - 1;
     unsigned owned = 0;
@@ -139,10 +153,11 @@ struct Work {
     return owned;
   }
 
-  // The sums go on to the next peer, or come together here: then the answer is true, and the epilogue follows.
-  // All threads of the block call it together; `shared` holds a tile of sums and is free.
+  // The sums go on to the next peer, or come together here: then the answer is true, and the epilogue
+  // follows. All threads of the block call it together; `shared` holds a tile of sums and is free.
   template <int THREADS, typename Sum, int ROWS, int COLS>
-  __device__ __forceinline__ bool combine(const Workspace& workspace, void* shared, Sum (&sums)[ROWS][COLS]) const {
+  __device__ __forceinline__ bool combine(const Workspace& workspace, void* shared,
+                                          Sum (&sums)[ROWS][COLS]) const {
     if (!SCHEDULED || unit.peers == 1) return true;
 #if PEERS_IN_CLUSTER
     exchange<THREADS>(static_cast<Piece<Sum>*>(shared), sums);
@@ -155,7 +170,8 @@ struct Work {
     if (finishes) reset_flag(flag);
     if (SEPARATE && finishes) {
 #ifdef SHARERS
-      if constexpr (SEPARATE) reduce_by_rows<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
+      if constexpr (SEPARATE)
+        reduce_by_rows<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
 #else
       reduce<THREADS>(schedule, unit, static_cast<const Piece<Sum>*>(workspace.slots), sums);
 #endif
@@ -167,21 +183,24 @@ struct Work {
     } else {
 #if SUMS_BY_EIGHTS
       constexpr int EIGHTS = ROWS * COLS / 8;
-      Sums* const slot = static_cast<Sums*>(workspace.slots) + unit.slot * (2LL * EIGHTS * THREADS) + threadIdx.x;
+      Sums* const slot =
+          static_cast<Sums*>(workspace.slots) + unit.slot * (2LL * EIGHTS * THREADS) + threadIdx.x;
       if (adds && !SEPARATE)
 #pragma unroll
         for (int i = 0; i < EIGHTS; ++i) add_eight<THREADS>(&sums[0][0] + i * 8, slot + i * 2 * THREADS);
       if (!finishes)
 #pragma unroll
         for (int i = 0; i < EIGHTS; ++i) leave_eight<THREADS>(&sums[0][0] + i * 8, slot + i * 2 * THREADS);
-#else  // one loop to fetch and one to leave: each is unrolled over all sums, and a third would cost compile time
+// one loop to fetch and one to leave: each is unrolled over all sums, and a third would cost compile time
+#else
       if (adds && !SEPARATE)
         each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) {
           const Sums other = load(slot);
 #pragma unroll
           for (int i = 0; i < 16 / sizeof(Sum); ++i) own.at[i] += other.at[i];
         });
-      if (!finishes) each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
+      if (!finishes)
+        each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own; });
 #endif
     }
     if (!finishes) raise_flag(flag, SEPARATE ? schedule.fragments : 1);
@@ -189,7 +208,8 @@ struct Work {
   }
 
 #if PEERS_IN_CLUSTER
-  // All peers lay their sums open in shared memory; each takes in the rows that it owns, in the order of the peers.
+  // All peers lay their sums open in shared memory; each takes in the rows that it owns, in the order of the
+  // peers.
   template <int THREADS, typename Sum, int ROWS, int COLS>
   __device__ __forceinline__ void exchange(Piece<Sum>* shared, Sum (&sums)[ROWS][COLS]) const {
     constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
@@ -226,7 +246,8 @@ struct Work {
     constexpr int EACH = 16 / sizeof(Sum), PIECES = COLS / EACH;
     static_assert(COLS % EACH == 0, "a row is made of whole pieces");
     constexpr int SLOT = ROWS * PIECES * THREADS;
-    Piece<Sum>* const start = static_cast<Piece<Sum>*>(workspace.slots) + static_cast<long long>(slot) * SLOT + thread_now();
+    Piece<Sum>* const start =
+        static_cast<Piece<Sum>*>(workspace.slots) + static_cast<long long>(slot) * SLOT + thread_now();
 #pragma unroll
     for (int row = 0; row < ROWS; ++row) {
       if (!owns_row(row)) continue;

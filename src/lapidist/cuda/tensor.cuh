@@ -1,12 +1,14 @@
-// What the tensor-core kernels share: their types, 16-byte chunks of a row, and the way out through shared memory.
+// What the tensor-core kernels share: their types, 16-byte chunks of a row, and the way out through shared
+// memory.
 //
-// ELEMENT is half, __nv_bfloat16, float (multiplied as tf32), double, int8, uint8, __nv_fp8_e4m3 or __nv_fp8_e5m2.
-// B_ELEMENT is another type of the same size for B, which is moved like ELEMENT and multiplied as what it is.
-// ACCUMULATE=half sums half products in half. OUTPUT is the type of C and D: by default the element's own, int for the
-// 8-bit integers, float for the 8-bit floats.
+// ELEMENT is half, __nv_bfloat16, float (multiplied as tf32), double, int8, uint8, __nv_fp8_e4m3 or
+// __nv_fp8_e5m2. B_ELEMENT is another type of the same size for B, which is moved like ELEMENT and multiplied
+// as what it is. ACCUMULATE=half sums half products in half. OUTPUT is the type of C and D: by default the
+// element's own, int for the 8-bit integers, float for the 8-bit floats.
 //
-// ALIGNED (here) promises that every row of A, B and C starts on 16 bytes; the extents are free. Borders: a row or column
-// that does not exist is filled with zeros on the way to shared memory, for a zero adds nothing whatever it meets.
+// ALIGNED (here) promises that every row of A, B and C starts on 16 bytes; the extents are free. Borders: a
+// row or column that does not exist is filled with zeros on the way to shared memory, for a zero adds nothing
+// whatever it meets.
 #pragma once
 
 typedef signed char int8;
@@ -41,12 +43,32 @@ typedef unsigned char uint8;
 #define B_ELEMENT ELEMENT
 #endif
 
-template <typename Element> struct TensorTypes { typedef float Sum; typedef Element Out; };
-template <> struct TensorTypes<double> { typedef double Sum; typedef double Out; };
-template <> struct TensorTypes<int8> { typedef int Sum; typedef int Out; };
-template <> struct TensorTypes<uint8> { typedef int Sum; typedef int Out; };
+template <typename Element>
+struct TensorTypes {
+  typedef float Sum;
+  typedef Element Out;
+};
+template <>
+struct TensorTypes<double> {
+  typedef double Sum;
+  typedef double Out;
+};
+template <>
+struct TensorTypes<int8> {
+  typedef int Sum;
+  typedef int Out;
+};
+template <>
+struct TensorTypes<uint8> {
+  typedef int Sum;
+  typedef int Out;
+};
 #if TOKEN(IS_FP8_, ELEMENT)
-template <> struct TensorTypes<T> { typedef float Sum; typedef float Out; };
+template <>
+struct TensorTypes<T> {
+  typedef float Sum;
+  typedef float Out;
+};
 #endif
 
 typedef TensorTypes<T>::Sum Scalar;  // alpha, beta, and sums once they have left the tensor core
@@ -61,13 +83,23 @@ typedef OUTPUT Out;
 typedef TensorTypes<T>::Out Out;
 #endif
 
-// A result as it is stored: rounded; 8-bit types stop at their largest number (floats do so in the constructor).
-template <typename Result> struct Stored { static __device__ __forceinline__ Result of(Scalar value) { return Result(value); } };
-template <> struct Stored<int8> {
-  static __device__ __forceinline__ int8 of(Scalar value) { return value < -128 ? -128 : value > 127 ? 127 : value; }
+// A result as it is stored: rounded; 8-bit types stop at their largest number (floats do so in the
+// constructor).
+template <typename Result>
+struct Stored {
+  static __device__ __forceinline__ Result of(Scalar value) { return Result(value); }
 };
-template <> struct Stored<uint8> {
-  static __device__ __forceinline__ uint8 of(Scalar value) { return value < 0 ? 0 : value > 255 ? 255 : value; }
+template <>
+struct Stored<int8> {
+  static __device__ __forceinline__ int8 of(Scalar value) {
+    return value < -128 ? -128 : value > 127 ? 127 : value;
+  }
+};
+template <>
+struct Stored<uint8> {
+  static __device__ __forceinline__ uint8 of(Scalar value) {
+    return value < 0 ? 0 : value > 255 ? 255 : value;
+  }
 };
 
 #ifndef D_VECTOR  // elements of C and D moved at once
@@ -78,16 +110,20 @@ template <> struct Stored<uint8> {
 #endif
 
 template <typename Element, int Count>
-struct alignas(sizeof(Element) * Count < 16 ? sizeof(Element) * Count : 16) Vector { Element at[Count]; };
+struct alignas(sizeof(Element) * Count < 16 ? sizeof(Element) * Count : 16) Vector {
+  Element at[Count];
+};
 
 constexpr int CHUNK = 16 / sizeof(T);  // elements of a chunk: what one thread moves at once
 typedef Vector<T, CHUNK> Chunk;
 
 __device__ __forceinline__ Chunk& chunk_at(T* place) { return *reinterpret_cast<Chunk*>(place); }
-__device__ __forceinline__ const Chunk& chunk_at(const T* place) { return *reinterpret_cast<const Chunk*>(place); }
+__device__ __forceinline__ const Chunk& chunk_at(const T* place) {
+  return *reinterpret_cast<const Chunk*>(place);
+}
 
-// A register of an operand as the tensor core wants it: tf32 is float rounded to 10 bits, nothing else changes. (The
-// instruction ignores the other bits, which would truncate.)
+// A register of an operand as the tensor core wants it: tf32 is float rounded to 10 bits, nothing else
+// changes. (The instruction ignores the other bits, which would truncate.)
 __device__ __forceinline__ double rounded(double value) { return value; }
 __device__ __forceinline__ unsigned rounded(unsigned bits) {
 #if __CUDA_ARCH__ >= 900
@@ -98,7 +134,8 @@ __device__ __forceinline__ unsigned rounded(unsigned bits) {
   return bits;
 }
 
-// Rows x Cols elements to shared memory by all threads, one at a time; only m x n of them exist, the rest is zero.
+// Rows x Cols elements to shared memory by all threads, one at a time; only m x n of them exist, the rest is
+// zero.
 template <int Rows, int Cols, int Pitch, int Threads>
 __device__ __forceinline__ void copy_elements(T* smem, const T* gmem, i64 pitch, int m, int n) {
 #pragma unroll(ALIGNED ? 1 : 16)  // where this is the rare way, registers are dearer than time
@@ -108,8 +145,9 @@ __device__ __forceinline__ void copy_elements(T* smem, const T* gmem, i64 pitch,
   }
 }
 
-// A chunk to shared memory, of which `exist` elements (any number, also none or more) are there; the rest becomes zero. It
-// does not wait where cp.async can do it. `whole`, a constant, says that all of it is there: a length costs eight instructions.
+// A chunk to shared memory, of which `exist` elements (any number, also none or more) are there; the rest
+// becomes zero. It does not wait where cp.async can do it. `whole`, a constant, says that all of it is there:
+// a length costs eight instructions.
 __device__ __forceinline__ void copy_chunk(T* smem, const T* gmem, int exist, bool whole) {
   if (ALIGNED && whole) {
     cp_async<16>(smem, gmem);
@@ -118,7 +156,8 @@ __device__ __forceinline__ void copy_chunk(T* smem, const T* gmem, int exist, bo
     cp_async_fill<16>(smem, gmem, bytes < 0 ? 0 : min_of(bytes, 16));
   } else if constexpr (sizeof(T) >= 4) {
 #pragma unroll
-    for (int i = 0; i < CHUNK; ++i) cp_async_fill<sizeof(T) < 4 ? 4 : sizeof(T)>(smem + i, gmem + i, i < exist ? sizeof(T) : 0);
+    for (int i = 0; i < CHUNK; ++i)
+      cp_async_fill<sizeof(T) < 4 ? 4 : sizeof(T)>(smem + i, gmem + i, i < exist ? sizeof(T) : 0);
   } else {
     Chunk chunk = {};
 #pragma unroll
@@ -128,19 +167,22 @@ __device__ __forceinline__ void copy_chunk(T* smem, const T* gmem, int exist, bo
   }
 }
 
-// D = alpha sums + beta C for the sums that a warp laid down in shared memory, Rows x Cols of them, rows Pitch apart.
-// Neighbouring lanes store neighbouring vectors: whole sectors, whatever the layout in registers was.
+// D = alpha sums + beta C for the sums that a warp laid down in shared memory, Rows x Cols of them, rows
+// Pitch apart. Neighbouring lanes store neighbouring vectors: whole sectors, whatever the layout in registers
+// was.
 template <int Rows, int Cols, int Pitch, typename Laid>
-__device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64 c_row, i64 c_col, Out* D, i64 d_row, int row,
-                                            int col, int M, int N, Scalar alpha, Scalar beta,
-                                            const Modes& modes = Modes()) {
+__device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64 c_row, i64 c_col, Out* D,
+                                            i64 d_row, int row, int col, int M, int N, Scalar alpha,
+                                            Scalar beta, const Modes& modes = Modes()) {
   static_assert(C_VECTOR == D_VECTOR || C_VECTOR == 1, "C is read as D is written, or one by one");
-  static_assert(Rows * Cols % (32 * D_VECTOR) == 0 && Cols % D_VECTOR == 0, "a warp stores whole vectors, all lanes alike");
+  static_assert(Rows * Cols % (32 * D_VECTOR) == 0 && Cols % D_VECTOR == 0,
+                "a warp stores whole vectors, all lanes alike");
 #pragma unroll 4
   for (int i = threadIdx.x % 32 * D_VECTOR; i < Rows * Cols; i += 32 * D_VECTOR) {
     const int m = row + i / Cols, n = col + i % Cols;
     if (m >= M || n >= N) continue;
-    const Vector<Laid, D_VECTOR> sums = *reinterpret_cast<const Vector<Laid, D_VECTOR>*>(&patch[i / Cols * Pitch + i % Cols]);
+    const Vector<Laid, D_VECTOR> sums =
+        *reinterpret_cast<const Vector<Laid, D_VECTOR>*>(&patch[i / Cols * Pitch + i % Cols]);
     const bool whole = N - n >= D_VECTOR;
     Vector<Out, D_VECTOR> c;
     if (ADDEND && beta != Scalar(0)) {  // beta = 0 never reads C: NaN there must not leak

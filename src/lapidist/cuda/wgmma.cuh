@@ -1,11 +1,14 @@
-// wgmma (sm_90a): four warps multiply tiles that lie in shared memory; the sums stay in their registers. PTX ISA, "Asynchronous
-// warpgroup level matrix instructions".
+// wgmma (sm_90a): four warps multiply tiles that lie in shared memory; the sums stay in their registers. PTX
+// ISA, "Asynchronous warpgroup level matrix instructions".
 //
-// One instruction: 64 rows of A, N columns of B, 32 bytes of k. Both tiles lie in the pattern that the copy engine's swizzle
-// of 128 bytes leaves, and a descriptor says where. TURNED tiles have neighbours along m or n (16-bit types only):
+// One instruction: 64 rows of A, N columns of B, 32 bytes of k. Both tiles lie in the pattern that the copy
+// engine's swizzle of 128 bytes leaves, and a descriptor says where. TURNED tiles have neighbours along m or
+// n (16-bit types only):
 //
-//   k touches   rows of 128 bytes of k, 8 of them an atom of 1024; the next 32 bytes of k lie 32 bytes further
-//   turned      slabs of 64 elements of m or n, `leading` bytes apart; a slab has a row of 128 bytes for each k
+//   k touches   rows of 128 bytes of k, 8 of them an atom of 1024; the next 32 bytes of k lie 32 bytes
+//               further
+//   turned      slabs of 64 elements of m or n, `leading` bytes apart; a slab has a row of 128 bytes for each
+//               k
 //
 // Sums: thread t has sums[4 j + 2 h + i] of row t / 32 * 16 + t % 32 / 4 + 8 h, column 8 j + t % 4 * 2 + i.
 #pragma once
@@ -65,7 +68,8 @@
 #ifndef WGMMA_TAIL_OF_REGISTERS
 #define WGMMA_TAIL_OF_REGISTERS WGMMA_TAIL
 #endif
-static_assert(sizeof(T) == 2 || !B_TURNED, "wgmma turns 16-bit types only: of others, k must touch; A goes by registers");
+static_assert(sizeof(T) == 2 || !B_TURNED,
+              "wgmma turns 16-bit types only: of others, k must touch; A goes by registers");
 
 #ifndef BK
 #define BK (128 / sizeof(T))
@@ -80,10 +84,13 @@ constexpr bool A_IN_REGISTERS = A_TURNS || A_SKEWED;
 
 typedef unsigned long long Descriptor;
 
-// Of a tile that starts at a multiple of 1024. With k touching, 8 rows further is 1024 bytes; turned, 8 of k. The low word says
-// where it is (in a cluster a shared address has the block's rank above) and how far apart slabs are, the high one all else.
+// Of a tile that starts at a multiple of 1024. With k touching, 8 rows further is 1024 bytes; turned, 8 of k.
+// The low word says where it is (in a cluster a shared address has the block's rank above) and how far apart
+// slabs are, the high one all else.
 constexpr unsigned LEADING = (SLAB >> 4) << 16, STRIDE = 1024 >> 4, SWIZZLE_128 = 1 << 30;
-__device__ __forceinline__ unsigned low_word(const void* tile) { return (shared_address(tile) >> 4 & 0x3FFF) | LEADING; }
+__device__ __forceinline__ unsigned low_word(const void* tile) {
+  return (shared_address(tile) >> 4 & 0x3FFF) | LEADING;
+}
 __device__ __forceinline__ Descriptor descriptor(unsigned low) {
   Descriptor both;
   asm("mov.b64 %0, {%1, %2};" : "=l"(both) : "r"(low), "n"(STRIDE | SWIZZLE_128));
@@ -93,9 +100,10 @@ __device__ __forceinline__ Descriptor describe(const void* tile) {
   return low_word(tile) | static_cast<Descriptor>(STRIDE | SWIZZLE_128) << 32;
 }
 
-// The warpgroup of a thread that multiplies. Votes leave it in a uniform register, where descriptors must lie: what depends on
-// others is moved there again for each product.
-template <int Groups> __device__ __forceinline__ int own_group() {
+// The warpgroup of a thread that multiplies. Votes leave it in a uniform register, where descriptors must
+// lie: what depends on others is moved there again for each product.
+template <int Groups>
+__device__ __forceinline__ int own_group() {
   int group = 0;
 #pragma unroll
   for (int next = 1; next < Groups; ++next) group += __any_sync(0xffffffffu, threadIdx.x >= next * 128) != 0;
@@ -103,36 +111,46 @@ template <int Groups> __device__ __forceinline__ int own_group() {
 }
 
 // What to add to a descriptor for the step-th instruction along k, and for a place `bytes` further.
-template <bool Turned> __device__ constexpr int step_along_k(int step) { return step * (Turned ? 16 * 128 : 32) >> 4; }
+template <bool Turned>
+__device__ constexpr int step_along_k(int step) {
+  return step * (Turned ? 16 * 128 : 32) >> 4;
+}
 __device__ constexpr int further(int bytes) { return bytes >> 4; }
 
 // ---- order ----
 
 // Before the first product of a batch: orders the registers with what ordinary instructions did to them.
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void products_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
 
 // Until at most `Pending` committed groups, the youngest, are under way.
-template <int Pending> __device__ __forceinline__ void products_wait() {
+template <int Pending>
+__device__ __forceinline__ void products_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
 // The compiler does not know that products arrive at the wait: nothing may use the sums before this line.
-template <int Count> __device__ __forceinline__ void sums_arrive(Sum (&sums)[Count]) {
+template <int Count>
+__device__ __forceinline__ void sums_arrive(Sum (&sums)[Count]) {
 #pragma unroll
   for (int i = 0; i < Count; ++i) asm volatile("" : SUM(i)::"memory");
 }
 
-template <int Rows, int Count> __device__ __forceinline__ void set_to_zero(Sum (&sums)[Rows][Count]) {
+template <int Rows, int Count>
+__device__ __forceinline__ void set_to_zero(Sum (&sums)[Rows][Count]) {
 #pragma unroll
   for (int i = 0; i < Rows * Count; ++i) sums[i / Count][i % Count] = 0;
 }
 
-// ---- products: sums += A B, or A B where `old` is 0; A in shared memory or a thread's part of it in registers ----
+// ---- products: sums += A B, or A B where `old` is 0; A in shared memory or a thread's part of it in
+// registers ----
 
 typedef unsigned Fragment[4];
 
-template <int N> struct Wgmma;
+template <int N>
+struct Wgmma;
 
 #define SUMS_8(i) SUM(i), SUM(i + 1), SUM(i + 2), SUM(i + 3), SUM(i + 4), SUM(i + 5), SUM(i + 6), SUM(i + 7)
 #define SUMS_16 SUMS_8(0)
@@ -169,20 +187,25 @@ template <int N> struct Wgmma;
 #define NAMES_224 NAMES_208 ", %104, %105, %106, %107, %108, %109, %110, %111"
 #define NAMES_240 NAMES_224 ", %112, %113, %114, %115, %116, %117, %118, %119"
 #define NAMES_256 NAMES_240 ", %120, %121, %122, %123, %124, %125, %126, %127"
-#define WGMMA_ADDING(N, A, b, last, tail, ...)                                                                  \
-  asm volatile("{\n.reg .pred old;\nsetp.ne.b32 old, %" #last ", 0;\n"                                           \
-               "wgmma.mma_async.sync.aligned.m64n" #N WGMMA_SHAPE TOKEN(KIND_, ELEMENT) TOKEN(KIND_, B_ELEMENT) \
-               " {" NAMES_##N "}, " A ", %" #b ", old" tail ";\n}"                                               \
-               : SUMS_##N : __VA_ARGS__, "l"(B), "r"(old))
-#define WGMMA(N, a, b, c, d, e, f)                                                                                            \
-  template <> struct Wgmma<N> {                                                                                               \
-    static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], Descriptor A, Descriptor B, int old = 1) {            \
-      WGMMA_ADDING(N, "%" #a, b, c, WGMMA_TAIL, "l"(A));                                                                      \
-    }                                                                                                                         \
-    static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], const Fragment& A, Descriptor B, int old = 1) {       \
-      WGMMA_ADDING(N, "{%" #a ", %" #b ", %" #c ", %" #d "}", e, f, WGMMA_TAIL_OF_REGISTERS, "r"(A[0]), "r"(A[1]), "r"(A[2]), \
-                   "r"(A[3]));                                                                                                \
-    }                                                                                                                         \
+#define WGMMA_ADDING(N, A, b, last, tail, ...)                                                 \
+  asm volatile("{\n.reg .pred old;\nsetp.ne.b32 old, %" #last                                  \
+               ", 0;\n"                                                                        \
+               "wgmma.mma_async.sync.aligned.m64n" #N WGMMA_SHAPE TOKEN(KIND_, ELEMENT)        \
+                   TOKEN(KIND_, B_ELEMENT) " {" NAMES_##N "}, " A ", %" #b ", old" tail ";\n}" \
+               : SUMS_##N                                                                      \
+               : __VA_ARGS__, "l"(B), "r"(old))
+#define WGMMA(N, a, b, c, d, e, f)                                                                       \
+  template <>                                                                                            \
+  struct Wgmma<N> {                                                                                      \
+    static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], Descriptor A, Descriptor B,      \
+                                                    int old = 1) {                                       \
+      WGMMA_ADDING(N, "%" #a, b, c, WGMMA_TAIL, "l"(A));                                                 \
+    }                                                                                                    \
+    static __device__ __forceinline__ void multiply(Sum (&sums)[N / 2], const Fragment& A, Descriptor B, \
+                                                    int old = 1) {                                       \
+      WGMMA_ADDING(N, "{%" #a ", %" #b ", %" #c ", %" #d "}", e, f, WGMMA_TAIL_OF_REGISTERS, "r"(A[0]),  \
+                   "r"(A[1]), "r"(A[2]), "r"(A[3]));                                                     \
+    }                                                                                                    \
   };
 WGMMA(16, 8, 9, 10, 11, 12, 13)
 WGMMA(32, 16, 17, 18, 19, 20, 21)

@@ -1,41 +1,50 @@
-// alpha and beta C for the sums of wgmma, patch by patch, as they leave: one is read while the next ones are on their way.
+// alpha and beta C for the sums of wgmma, patch by patch, as they leave: one is read while the next ones are
+// on their way.
 //
-// A thread's own elements of C, each behind a bounds check, loaded into registers without an index: they were half of the kernel's
-// code and half of the time to compile it. So a loop brings a patch, line by line, and what is outside arrives as zero. And sums
-// that a loop changes are as many values at each of its branches: it changes a patch's copy of them.
+// A thread's own elements of C, each behind a bounds check, loaded into registers without an index: they were
+// half of the kernel's code and half of the time to compile it. So a loop brings a patch, line by line, and
+// what is outside arrives as zero. And sums that a loop changes are as many values at each of its branches:
+// it changes a patch's copy of them.
 #pragma once
 
 #include "wgmma_store.cuh"
 
-#ifndef C_BY_ELEMENTS  // 1: lines of C do not start on 16 bytes; 2: its neighbours touch across the lines of D
+// 1: lines of C do not start on 16 bytes; 2: its neighbours touch across the lines of D
+#ifndef C_BY_ELEMENTS
 #define C_BY_ELEMENTS 0
 #endif
 
 // Where there is C, alpha comes with it: one instruction for both.
-template <int Count> __device__ __forceinline__ void scale_sums(Sum* sums, Scalar alpha) {
+template <int Count>
+__device__ __forceinline__ void scale_sums(Sum* sums, Scalar alpha) {
   if (ADDEND || !ALPHA || alpha == Scalar(1)) return;
 #pragma unroll
   for (int i = 0; i < Count; ++i) sums[i] *= alpha;
 }
 
-// C of one matrix: where it starts, the steps between its elements, how many there are. beta = 0 never reads it: NaN there must not
-// leak.
+// C of one matrix: where it starts, the steps between its elements, how many there are. beta = 0 never reads
+// it: NaN there must not leak.
 struct Addend {
   const Out* C;
   i64 row_step, col_step;
   int rows, cols;
   Scalar alpha, beta;
 
-  // The elements at (row, col) and behind, by all lanes of the warp: on their way, behind whatever was asked for before. Neighbouring
-  // lanes take neighbours in memory, then what lies as many lines further, a pointer and a comparison each: there are none to waste
-  // behind which a load waits. Elements of one or two bytes come through registers.
-  template <typename Patch> __device__ __forceinline__ void bring(const Patch& patch, int row, int col) const {
-    constexpr int SIZE = sizeof(Out), PIECE = C_BY_ELEMENTS ? SIZE : 16, LINES = Patch::LINES, PIECES = Patch::PITCH / PIECE;
+  // The elements at (row, col) and behind, by all lanes of the warp: on their way, behind whatever was asked
+  // for before. Neighbouring lanes take neighbours in memory, then what lies as many lines further, a pointer
+  // and a comparison each: there are none to waste behind which a load waits. Elements of one or two bytes
+  // come through registers.
+  template <typename Patch>
+  __device__ __forceinline__ void bring(const Patch& patch, int row, int col) const {
+    constexpr int SIZE = sizeof(Out), PIECE = C_BY_ELEMENTS ? SIZE : 16, LINES = Patch::LINES,
+                  PIECES = Patch::PITCH / PIECE;
     constexpr bool ACROSS = C_BY_ELEMENTS == 2;
-    constexpr int NEAR = ACROSS ? LINES : PIECES, FAR = ACROSS ? PIECES : LINES, SIDE = NEAR < 32 ? NEAR : 32, STEP = 32 / SIDE;
+    constexpr int NEAR = ACROSS ? LINES : PIECES, FAR = ACROSS ? PIECES : LINES, SIDE = NEAR < 32 ? NEAR : 32,
+                  STEP = 32 / SIDE;
     const int lane = threadIdx.x % 32, below = rows - row, beside = cols - col;
     const int lines = beta == Scalar(0) ? 0 : D_TURNED ? beside : below, length = D_TURNED ? below : beside;
-    const i64 pitch = D_TURNED ? col_step : row_step, step = C_BY_ELEMENTS ? D_TURNED ? row_step : col_step : PIECE / SIZE;
+    const i64 pitch = D_TURNED ? col_step : row_step,
+              step = C_BY_ELEMENTS ? D_TURNED ? row_step : col_step : PIECE / SIZE;
     const i64 near_step = ACROSS ? pitch : step, far_step = ACROSS ? step : pitch;
     const Out* const corner = C + row * row_step + col * col_step;
 #pragma unroll
@@ -46,24 +55,29 @@ struct Addend {
       unsigned bits[FAR / STEP] = {};
 #pragma unroll
       for (int t = 0; t < FAR; t += STEP, from += STEP * far_step) {
-        const unsigned place = ACROSS ? patch.place(near, (far + t) * PIECE) : patch.place(far + t, near * PIECE);
+        const unsigned place =
+            ACROSS ? patch.place(near, (far + t) * PIECE) : patch.place(far + t, near * PIECE);
         if constexpr (PIECE >= 4) cp_async_fill<PIECE>(place, from, t < fars ? exist : 0);
         else load_element_here<SIZE>(from, t < fars && exist, bits[t / STEP]);
       }
 #pragma unroll
       for (int t = 0; t < FAR && PIECE < 4; t += STEP) {
-        const unsigned place = ACROSS ? patch.place(near, (far + t) * PIECE) : patch.place(far + t, near * PIECE);
+        const unsigned place =
+            ACROSS ? patch.place(near, (far + t) * PIECE) : patch.place(far + t, near * PIECE);
         *static_cast<Out*>(__cvta_shared_to_generic(place)) = reinterpret_cast<const Out&>(bits[t / STEP]);
       }
     }
   }
 
   // A lane's elements, in the order of its sums: words of one, two or four. Then all lanes have read theirs.
-  template <int Cols> __device__ __forceinline__ void read(const Patch<Cols>& patch, unsigned (&words)[Cols / 2 * sizeof(Out) / 4]) const {
+  template <int Cols>
+  __device__ __forceinline__ void read(const Patch<Cols>& patch,
+                                       unsigned (&words)[Cols / 2 * sizeof(Out) / 4]) const {
     if constexpr (sizeof(Out) == 2 && !A_TURNS) {
 #pragma unroll
       for (int j = 0; j < Cols / 16; ++j)
-        ldmatrix<D_TURNED>(reinterpret_cast<unsigned(&)[4]>(words[4 * j]), static_cast<const char*>(__cvta_shared_to_generic(patch.matrix_row(j))));
+        ldmatrix<D_TURNED>(reinterpret_cast<unsigned (&)[4]>(words[4 * j]),
+                           static_cast<const char*>(__cvta_shared_to_generic(patch.matrix_row(j))));
     } else {
       const int m = threadIdx.x % 32 / 4 * NEXT_GROUP, n = threadIdx.x % 4 * 2;
       auto& elements = reinterpret_cast<Out(&)[Cols / 2]>(words);
@@ -71,32 +85,40 @@ struct Addend {
       for (int i = 0; i < Cols / 2; i += 2) {
         const int down = m + i / 2 % 2 * NEXT_ROW, across = n + i / 4 * 8;
         if (D_TURNED) elements[i] = patch.at(across, down), elements[i + 1] = patch.at(across + 1, down);
-        else reinterpret_cast<Vector<Out, 2>&>(elements[i]) = reinterpret_cast<const Vector<Out, 2>&>(patch.at(down, across));
+        else
+          reinterpret_cast<Vector<Out, 2>&>(elements[i]) =
+              reinterpret_cast<const Vector<Out, 2>&>(patch.at(down, across));
       }
     }
     __syncwarp();
   }
 
   // Of a patch, whose C came before all but the last Pending that were asked for.
-  template <int Pending, int Cols> __device__ __forceinline__ void add(const Patch<Cols>& patch, Sum* sums) const {
+  template <int Pending, int Cols>
+  __device__ __forceinline__ void add(const Patch<Cols>& patch, Sum* sums) const {
     unsigned words[Cols / 2 * sizeof(Out) / 4];
     cp_async_wait<Pending>();
     __syncwarp();
     read(patch, words);
 #pragma unroll
-    for (int i = 0; i < Cols / 2; ++i) sums[i] = alpha * sums[i] + beta * Scalar(reinterpret_cast<const Out*>(words)[i]);
+    for (int i = 0; i < Cols / 2; ++i)
+      sums[i] = alpha * sums[i] + beta * Scalar(reinterpret_cast<const Out*>(words)[i]);
   }
 
-  template <int Cols> __device__ __forceinline__ void add_one(const Patch<Cols>& patch, int row, int col, Sum* sums) const {
+  template <int Cols>
+  __device__ __forceinline__ void add_one(const Patch<Cols>& patch, int row, int col, Sum* sums) const {
     bring(patch, row, col);
     cp_async_commit();
     add<0>(patch, sums);
   }
 
-  // Patch `number` of a warp's All, the first of which is at (row, col), Across in a row: to its place. Those behind the last one count.
+  // Patch `number` of a warp's All, the first of which is at (row, col), Across in a row: to its place. Those
+  // behind the last one count.
   template <int Across, int All, int Cols, int Places>
-  __device__ __forceinline__ void bring_one(const Patch<Cols> (&places)[Places], int row, int col, int number) const {
-    if (number < All) bring(places[number % Places], row + number / Across * NEXT_SLAB, col + number % Across * Cols);
+  __device__ __forceinline__ void bring_one(const Patch<Cols> (&places)[Places], int row, int col,
+                                            int number) const {
+    if (number < All)
+      bring(places[number % Places], row + number / Across * NEXT_SLAB, col + number % Across * Cols);
     cp_async_commit();
   }
   // As many as there are places: before the tile's products, where its sums are this block's alone.
@@ -107,7 +129,8 @@ struct Addend {
   }
   // After that: take(number, sums) for all patches.
   template <int Across, int All, int Cols, int Places, typename Take>
-  __device__ __forceinline__ void each(const Patch<Cols> (&places)[Places], int row, int col, const Sum* sums, Take take) const {
+  __device__ __forceinline__ void each(const Patch<Cols> (&places)[Places], int row, int col, const Sum* sums,
+                                       Take take) const {
 #pragma unroll 1
     for (int number = 0; number < All; ++number) {
       Sum mine[Cols / 2];

@@ -1,23 +1,28 @@
-// Products of a few rows with weights (or of weights with a few columns) for gemm/wgmma.cu: one tile holds all lines of one
-// operand, and the other is read once. What counts is bytes of that one on their way.
+// Products of a few rows with weights (or of weights with a few columns) for gemm/wgmma.cu: one tile holds
+// all lines of one operand, and the other is read once. What counts is bytes of that one on their way.
 #pragma once
 
 #include "wgmma_operands.cuh"
 
-constexpr int AHEAD = 128 * 1024;  // bytes that a block asks for before the launch ahead has ended; more were slower again
+// bytes that a block asks for before the launch ahead has ended; more were slower again
+constexpr int AHEAD = 128 * 1024;
 
-// Where one tile holds all lines of an operand, boxes have no others: those outside the matrix would all come from one place, a
-// few a cycle for the whole chip. Products read the whole tile all the same, so what is never loaded of it is zero from the start.
-template <bool Turned, int Extent> __device__ __forceinline__ bool loads_part(int lines) {
+// Where one tile holds all lines of an operand, boxes have no others: those outside the matrix would all come
+// from one place, a few a cycle for the whole chip. Products read the whole tile all the same, so what is
+// never loaded of it is zero from the start.
+template <bool Turned, int Extent>
+__device__ __forceinline__ bool loads_part(int lines) {
   return CLUSTER == 1 && !Turned && lines < Extent;
 }
 
 // Of a step, that the copy engine brings.
-template <bool Turned, int Extent> __device__ __forceinline__ int loaded_bytes(int lines) {
+template <bool Turned, int Extent>
+__device__ __forceinline__ int loaded_bytes(int lines) {
   return loads_part<Turned, Extent>(lines) ? lines * 128 : tile_bytes(Turned, Extent);
 }
 
-template <int Extent> __device__ __forceinline__ void clear_lines(char* tile, int lines) {
+template <int Extent>
+__device__ __forceinline__ void clear_lines(char* tile, int lines) {
 #pragma unroll 1
   for (int at = lines * 128 + threadIdx.x * 16; at < Extent * 128; at += SHARERS * 16)
     *reinterpret_cast<int4*>(tile + at) = int4{0, 0, 0, 0};
@@ -38,7 +43,8 @@ __device__ __forceinline__ void clear_rests(Stage (&stages)[Stages], int M, int 
 }
 
 // Whether no two tiles read the same part of an operand, as all `lines` of the other one are in one tile.
-template <int Extent> __device__ __forceinline__ bool read_once(int lines, int matrices) {
+template <int Extent>
+__device__ __forceinline__ bool read_once(int lines, int matrices) {
   return CLUSTER == 1 && lines <= Extent && matrices == 1;
 }
 

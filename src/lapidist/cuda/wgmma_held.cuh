@@ -1,19 +1,33 @@
-// The way out of a tile by the copy engine, patch by patch. A tile's last patches may wait, as the elements of D that they become and
-// as many as registers have room for, and leave while the next one's products run. Tensor cores idle between two tiles only until
-// these are taken, and the others on their way.
+// The way out of a tile by the copy engine, patch by patch. A tile's last patches may wait, as the elements
+// of D that they become and as many as registers have room for, and leave while the next one's products run.
+// Tensor cores idle between two tiles only until these are taken, and the others on their way.
 #pragma once
 
 #include "wgmma_store.cuh"  // first: it brings the element types
 
-template <typename Element, int Size = sizeof(Element)> struct Kept { typedef Sum Word; };  // 4 bytes: a word is a sum
-template <typename Element> struct Kept<Element, 2> { typedef unsigned Word; };             // 2 bytes: of two
+// 4 bytes: a word is a sum
+template <typename Element, int Size = sizeof(Element)>
+struct Kept {
+  typedef Sum Word;
+};
+template <typename Element>
+struct Kept<Element, 2> {
+  typedef unsigned Word;
+};  // 2 bytes: of two
 
-template <int Cols, bool Group> struct Place { typedef Patch<Cols> Type; };
-template <int Cols> struct Place<Cols, true> { typedef GroupPatch<Cols> Type; };
+template <int Cols, bool Group>
+struct Place {
+  typedef Patch<Cols> Type;
+};
+template <int Cols>
+struct Place<Cols, true> {
+  typedef GroupPatch<Cols> Type;
+};
 
-// Where a tile's patches take turns, and which of the matrices they are for. They leave warp by warp; columns of D, whose lines
-// would have 32 bytes, by whole warpgroups.
-template <int Cols> struct WayOut {
+// Where a tile's patches take turns, and which of the matrices they are for. They leave warp by warp; columns
+// of D, whose lines would have 32 bytes, by whole warpgroups.
+template <int Cols>
+struct WayOut {
   typedef typename Place<Cols, BY_GROUP>::Type Buffer;
   static constexpr int AT_ONCE = D_BUFFERS > 1 ? D_BUFFERS / 2 : 1;
   const TensorMap* map;
@@ -27,8 +41,10 @@ template <int Cols> struct WayOut {
   }
   __device__ __forceinline__ Buffer& buffer(int patch) const { return buffers[(turn + patch) % D_BUFFERS]; }
 
-  // Until what lay where the next `Patches` will lie has left. Those of a warpgroup are counted together, as none leaves alone.
-  template <int Patches> __device__ __forceinline__ static void wait() {
+  // Until what lay where the next `Patches` will lie has left. Those of a warpgroup are counted together, as
+  // none leaves alone.
+  template <int Patches>
+  __device__ __forceinline__ static void wait() {
     if (leads()) tma_store_wait_read<BY_GROUP ? D_BUFFERS / AT_ONCE - 1 : D_BUFFERS - Patches>();
     meet();
   }
@@ -38,8 +54,10 @@ template <int Cols> struct WayOut {
     tma_store(map, D_TURNED ? down : along, D_TURNED ? along : down, inner, outer, buffer(patch).bytes);
     if (!BY_GROUP) tma_store_commit();
   }
-  // Patches First to Last: behind one fence as many as leave half of the buffers to those that are on their way.
-  template <int First, int Last, typename Lay> __device__ __forceinline__ void store(Lay lay) const {
+  // Patches First to Last: behind one fence as many as leave half of the buffers to those that are on their
+  // way.
+  template <int First, int Last, typename Lay>
+  __device__ __forceinline__ void store(Lay lay) const {
 #pragma unroll
     for (int begin = First; begin < Last; begin += AT_ONCE) {
       wait<AT_ONCE>();
@@ -54,10 +72,11 @@ template <int Cols> struct WayOut {
   }
 };
 
-// The last Count of a tile's patches. They leave one by one over half of the next tile's steps: stores take their time of the copy
-// engine and of the L2, and the loads that products wait for come in between. Where there are fewer steps than patches, or no next
-// tile, they leave together.
-template <int Cols, int Count> struct Held {
+// The last Count of a tile's patches. They leave one by one over half of the next tile's steps: stores take
+// their time of the copy engine and of the L2, and the loads that products wait for come in between. Where
+// there are fewer steps than patches, or no next tile, they leave together.
+template <int Cols, int Count>
+struct Held {
   static constexpr int WORDS = Cols * sizeof(Out) / 8, FIRST = ALL_PATCHES - Count;
   typename Kept<Out>::Word words[Count][WORDS];
   WayOut<Cols> out;
@@ -98,7 +117,8 @@ template <int Cols, int Count> struct Held {
   }
 };
 
-template <int Cols> struct Held<Cols, 0> {
+template <int Cols>
+struct Held<Cols, 0> {
   __device__ __forceinline__ bool due(int) const { return false; }
   __device__ __forceinline__ void take(const WayOut<Cols>&, const Sum*, int) {}
   __device__ __forceinline__ void store_one() {}

@@ -1,5 +1,5 @@
-// What gemm/wgmma.cu is compiled with, what follows from it, and what a block has in shared memory: stages of A and B, patches of D,
-// and the barriers that tie their users together.
+// What gemm/wgmma.cu is compiled with, what follows from it, and what a block has in shared memory: stages of
+// A and B, patches of D, and the barriers that tie their users together.
 #pragma once
 
 #ifndef BM
@@ -26,7 +26,8 @@
 #ifndef D_COPY_ENGINE  // rows of D start on 16 bytes
 #define D_COPY_ENGINE 1
 #endif
-#ifndef PACK_A  // 1: lines of A, or of B, do not start on 16 bytes; 2: k does not touch in B, and wgmma wants it to
+// 1: lines of A, or of B, do not start on 16 bytes; 2: k does not touch in B, and wgmma wants it to
+#ifndef PACK_A
 #define PACK_A 0
 #define PACK_B 0
 #endif
@@ -59,16 +60,23 @@
 #else
 #define IF_ADDEND(...)
 #endif
-static_assert(BM % 64 == 0 && BM <= 256 && BN % 8 == 0 && BN <= 256, "tiles are counted in 64 rows, 8 columns");
+static_assert(BM % 64 == 0 && BM <= 256 && BN % 8 == 0 && BN <= 256,
+              "tiles are counted in 64 rows, 8 columns");
 static_assert(CLUSTER_N <= 2, "two blocks share A");
 static_assert(CLUSTER <= 4, "larger clusters find no place on the chip");
 
 constexpr int TILE_GROUPS = PING_PONG ? 1 : GROUPS;  // warpgroups that share a tile
 constexpr int ROWS = BM / 64 / TILE_GROUPS;          // products of 64 rows that each of them has side by side
-// Registers of a thread that multiplies, and of one that only orders: 64 K together. Threads that bring factors take more.
+// Registers of a thread that multiplies, and of one that only orders: 64 K together. Threads that bring
+// factors take more.
 constexpr bool WIDE = GROUPS == 2 && !FACTORS_ALONG_K;
 constexpr int ALONE = RESIDENT > 1 ? 200 : 224;
-constexpr int REGISTERS = WIDE ? 240 : GROUPS == 3 ? 160 : ALONE, REGISTERS_LEFT = WIDE ? 24 : GROUPS == 3 ? 32 : 56;
+constexpr int REGISTERS = WIDE          ? 240
+                          : GROUPS == 3 ? 160
+                                        : ALONE,
+              REGISTERS_LEFT = WIDE          ? 24
+                               : GROUPS == 3 ? 32
+                                             : 56;
 static_assert(RESIDENT == 1 || (GROUPS == 1 && BN <= 128), "of 128 registers a thread, so many must do");
 static_assert(ROWS * BN <= (WIDE ? 416 : 384), "208 sums a thread, of 240 registers; 192 of 224");
 static_assert(D_COPY_ENGINE || !D_TURNED, "columns of D leave by the copy engine alone");
@@ -76,35 +84,51 @@ static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of 
 // Where one row of tiles holds all of A, a stage has room for its rows alone, in 16s.
 // wgmma reads a whole tile all the same, of B then; what comes of it is not stored.
 constexpr int A_LEAST = A_ROWS > BM - BN ? A_ROWS : (BM - BN + 15) / 16 * 16;
-constexpr int A_LOADED = A_SKEWED ? 0 : CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;  // by the thread that orders B
-constexpr int A_BYTES = A_SKEWED ? 8 * SKEWED_BOX : tile_bytes(A_TURNED, A_LOADED), B_BYTES = tile_bytes(B_TURNED, BN);
+// by the thread that orders B
+constexpr int A_LOADED = A_SKEWED ? 0 : CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
+constexpr int A_BYTES = A_SKEWED ? 8 * SKEWED_BOX : tile_bytes(A_TURNED, A_LOADED),
+              B_BYTES = tile_bytes(B_TURNED, BN);
 static_assert(!A_SKEWED || (BM <= 128 && !PING_PONG), "a warp has all of its rows from two boxes at most");
-static_assert(!A_SKEWED || (!D_COPY_ENGINE && !ADDEND), "rows of D that are not neighbours leave by hand, and nothing is added");
-constexpr int TURNS = A_IN_REGISTERS ? 2 : 1;  // that fragments take: those of a step are loaded beside the products of the last
+static_assert(!A_SKEWED || (!D_COPY_ENGINE && !ADDEND),
+              "rows of D that are not neighbours leave by hand, and nothing is added");
+// that fragments take: those of a step are loaded beside the products of the last
+constexpr int TURNS = A_IN_REGISTERS ? 2 : 1;
 constexpr int D_COLS = patch_columns(BN, ADDEND ? 64 : 128), D_PATCHES = (BN + D_COLS - 1) / D_COLS;
-// Where they do not divide the tile, the last patch begins inside of the one before it and brings some columns again.
+// Where they do not divide the tile, the last patch begins inside of the one before it and brings some
+// columns again.
 constexpr bool OVERLAPS = BN % D_COLS > 0;
-static_assert(!OVERLAPS || (D_COPY_ENGINE && !ADDEND && !PEERS_IN_CLUSTER), "what leaves twice meets no C, and has one owner");
-__device__ constexpr int patch_begin(int patch) { return (patch + 1) * D_COLS > BN ? BN - D_COLS : patch * D_COLS; }
+static_assert(!OVERLAPS || (D_COPY_ENGINE && !ADDEND && !PEERS_IN_CLUSTER),
+              "what leaves twice meets no C, and has one owner");
+__device__ constexpr int patch_begin(int patch) {
+  return (patch + 1) * D_COLS > BN ? BN - D_COLS : patch * D_COLS;
+}
 constexpr int ALL_PATCHES = ROWS * D_PATCHES;  // of a warp
-// 4 KB a warp that take turns, tile after tile; three warpgroups have a stage more in place of half of them. C has half of that.
-constexpr int PATCH_ROOM = (GROUPS == 3 ? 2048 : 4096) / (ADDEND ? 2 : 1), C_PLACES = PATCH_ROOM / (16 * D_COLS * sizeof(Out));
+// 4 KB a warp that take turns, tile after tile; three warpgroups have a stage more in place of half of them.
+// C has half of that.
+constexpr int PATCH_ROOM = (GROUPS == 3 ? 2048 : 4096) / (ADDEND ? 2 : 1),
+              C_PLACES = PATCH_ROOM / (16 * D_COLS * sizeof(Out));
 constexpr int D_BUFFERS = D_COPY_ENGINE ? C_PLACES : 1;
-// Patches whose sums come together, where one leaves: by hand it is picked from all. And how many sums a thread holds meanwhile.
+// Patches whose sums come together, where one leaves: by hand it is picked from all. And how many sums a
+// thread holds meanwhile.
 constexpr int AMONG = PEERS_IN_CLUSTER || D_COPY_ENGINE || ADDEND ? 1 : ALL_PATCHES;
 constexpr int LIVE = PEERS_IN_CLUSTER ? D_COLS / 2 : ROWS * BN / 2;
-// Columns of D in lines of 128 bytes, by the four warps of a warpgroup: in lines of 32, a byte takes the copy engine twice as long.
-constexpr bool BY_GROUP = D_TURNED && D_COPY_ENGINE && sizeof(Out) == 2 && !PING_PONG && !A_IN_REGISTERS && !PEERS_IN_CLUSTER &&
-                          !ADDEND;
+// Columns of D in lines of 128 bytes, by the four warps of a warpgroup: in lines of 32, a byte takes the copy
+// engine twice as long.
+constexpr bool BY_GROUP = D_TURNED && D_COPY_ENGINE && sizeof(Out) == 2 && !PING_PONG && !A_IN_REGISTERS &&
+                          !PEERS_IN_CLUSTER && !ADDEND;
 // A tile's first products start its sums, where nobody may come to one without products.
 constexpr bool ANEW = !PROMOTED && !(SCHEDULED && (SEPARATE || PEERS_IN_CLUSTER));
 // Patches of a tile that registers have room for, as elements of D, beside the sums of the next one.
 constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8, ROOM = REGISTERS - (32 + BN / 2) * ROWS;
-constexpr bool MAY_HOLD = !PROMOTED && !SCHEDULED && !PING_PONG && !BY_GROUP && D_COPY_ENGINE && sizeof(Out) > 1 &&
-                          !A_IN_REGISTERS && GROUPS < 3 && !OVERLAPS && !ADDEND;
-constexpr int HELD = !MAY_HOLD || ROOM < 0 ? 0 : ALL_PATCHES * PATCH_REGISTERS < ROOM ? ALL_PATCHES : ROOM / PATCH_REGISTERS;
+constexpr bool MAY_HOLD = !PROMOTED && !SCHEDULED && !PING_PONG && !BY_GROUP && D_COPY_ENGINE &&
+                          sizeof(Out) > 1 && !A_IN_REGISTERS && GROUPS < 3 && !OVERLAPS && !ADDEND;
+constexpr int HELD = !MAY_HOLD || ROOM < 0                  ? 0
+                     : ALL_PATCHES * PATCH_REGISTERS < ROOM ? ALL_PATCHES
+                                                            : ROOM / PATCH_REGISTERS;
 
-struct alignas(1024) Stage { char A[A_BYTES], B[B_BYTES]; };
+struct alignas(1024) Stage {
+  char A[A_BYTES], B[B_BYTES];
+};
 struct Pipeline {
   Stage stage[STAGES];
   Patch<D_COLS, !D_COPY_ENGINE> D[GROUPS * 4][D_BUFFERS];

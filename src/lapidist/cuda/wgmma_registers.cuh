@@ -1,42 +1,48 @@
-// A with neighbours along m, in types of which wgmma reads k touching only: tf32 and those of 8 bits. It takes A from registers as
-// well, where each thread puts its own elements: so they are turned while they are loaded.
+// A with neighbours along m, in types of which wgmma reads k touching only: tf32 and those of 8 bits. It
+// takes A from registers as well, where each thread puts its own elements: so they are turned while they are
+// loaded.
 //
 //   a tile   slabs of 128 bytes of m, a row for each k, in the copy engine's swizzle
-//   rows     in place of rows g and g + 8 of 16 a thread (g = lane / 4) has 2 g and 2 g + 1, which touch in a tile. What follows
-//            says so to whoever stores the sums
+//   rows     in place of rows g and g + 8 of 16 a thread (g = lane / 4) has 2 g and 2 g + 1, which touch in a
+//            tile. What follows says so to whoever stores the sums
 #pragma once
 
 #include "wgmma.cuh"
 
-// Rows from lane group to lane group, from a thread's first row of 16 to its second, from a product of a warpgroup to its next;
-// and from warp to warp, where a warpgroup has Rows products.
+// Rows from lane group to lane group, from a thread's first row of 16 to its second, from a product of a
+// warpgroup to its next; and from warp to warp, where a warpgroup has Rows products.
 constexpr int NEXT_GROUP = A_TURNS ? 2 : 1, NEXT_ROW = A_TURNS ? 1 : 8, NEXT_SLAB = A_TURNS ? 16 : 64;
-template <int Rows> constexpr int NEXT_WARP = A_TURNS ? 16 * Rows : 16;
+template <int Rows>
+constexpr int NEXT_WARP = A_TURNS ? 16 * Rows : 16;
 
-// A Fragment has the thread's two rows at the k of its lane, and at those half an instruction further. Where they lie in a tile, of
-// the first instruction of a step, is found before the loop: the compiler else puts most of that arithmetic back into it, in front of
-// every second step's loads. The swizzle is the same for all instructions.
+// A Fragment has the thread's two rows at the k of its lane, and at those half an instruction further. Where
+// they lie in a tile, of the first instruction of a step, is found before the loop: the compiler else puts
+// most of that arithmetic back into it, in front of every second step's loads. The swizzle is the same for
+// all instructions.
 constexpr int LOADS = sizeof(T) == 4 ? 2 : 1, NEXT_K = BK / STEPS * 128;
 // The place of byte `byte` of the row of one k, in its slab.
 __device__ __forceinline__ unsigned place(int k, int byte) { return k * 128 + (byte ^ k % 8 << 4); }
 __device__ __forceinline__ bool late() { return threadIdx.x % 32 / 8 % 2; }
 
-// tf32: one load brings both rows. Of 16 lanes that load at once, 8 elements of m for each of four k lie in half of the banks. So
-// half of the lanes load the k four further first, which lies in the other half; then they exchange the two. `row`: of 16.
+// tf32: one load brings both rows. Of 16 lanes that load at once, 8 elements of m for each of four k lie in
+// half of the banks. So half of the lanes load the k four further first, which lies in the other half; then
+// they exchange the two. `row`: of 16.
 __device__ __forceinline__ void find_fragment(unsigned (&at)[2], int row, float) {
   const int lane = threadIdx.x % 32, mine = (row + lane / 4 * NEXT_GROUP) * 4;
   at[0] = place(lane % 4 + late() * 4, mine), at[1] = place(lane % 4 + !late() * 4, mine);
 }
 __device__ __forceinline__ void read_fragment(Fragment& to, const char* tile, const unsigned (&at)[2]) {
-  const uint2 first = *reinterpret_cast<const uint2*>(tile + at[0]), second = *reinterpret_cast<const uint2*>(tile + at[1]);
+  const uint2 first = *reinterpret_cast<const uint2*>(tile + at[0]),
+              second = *reinterpret_cast<const uint2*>(tile + at[1]);
   const uint2 near = late() ? second : first, far = late() ? first : second;
   to[0] = near.x, to[1] = near.y, to[2] = far.x, to[3] = far.y;
 }
 
-// 8 bits: ldmatrix turns pairs of rows, of two k that follow each other; two such words make the rows' four k each. Which k are
-// lines 2t and 2t + 1 of its tiles is free: those of lane t, where lanes 2 and 3 take theirs the other way round, so that a
-// tile's eight k lie in different banks.
-template <typename Byte> __device__ __forceinline__ void find_fragment(unsigned (&at)[1], int row, Byte) {
+// 8 bits: ldmatrix turns pairs of rows, of two k that follow each other; two such words make the rows' four k
+// each. Which k are lines 2t and 2t + 1 of its tiles is free: those of lane t, where lanes 2 and 3 take
+// theirs the other way round, so that a tile's eight k lie in different banks.
+template <typename Byte>
+__device__ __forceinline__ void find_fragment(unsigned (&at)[1], int row, Byte) {
   const int lane = threadIdx.x % 32, line = lane % 8, swapped = line / 4 ^ lane / 8 % 2;
   at[0] = place(lane / 16 * 16 + line / 2 * 4 + swapped * 2 + line % 2, row);
 }
@@ -52,10 +58,12 @@ __device__ __forceinline__ void read_fragment(Fragment& to, const char* tile, co
 }
 
 // A thread's elements of a step along k, of Rows products of 64 rows.
-template <int Rows> using Fragments = Fragment[STEPS][Rows];
+template <int Rows>
+using Fragments = Fragment[STEPS][Rows];
 
 // `warp`: among those that share the tile.
-template <int Rows, bool Used = A_TURNS> struct FragmentPlaces {
+template <int Rows, bool Used = A_TURNS>
+struct FragmentPlaces {
   unsigned at[Rows][LOADS];
 
   __device__ __forceinline__ FragmentPlaces(const T*, i64, int warp) {
@@ -74,7 +82,8 @@ template <int Rows, bool Used = A_TURNS> struct FragmentPlaces {
       for (int i = 0; i < STEPS; ++i) read_fragment(to[i][m], tile + i * NEXT_K, at[m]);
   }
 };
-template <int Rows> struct FragmentPlaces<Rows, false> {
+template <int Rows>
+struct FragmentPlaces<Rows, false> {
   __device__ __forceinline__ FragmentPlaces(const T*, i64, int) {}
   __device__ __forceinline__ void read(Fragments<Rows>&, const char*, int) const {}
 };

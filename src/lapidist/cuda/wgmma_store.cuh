@@ -1,21 +1,24 @@
-// Ways out for the sums of wgmma: C = alpha sums + beta C from a thread's registers, or through patches of shared memory whole
-// rows at a time.
+// Ways out for the sums of wgmma: C = alpha sums + beta C from a thread's registers, or through patches of
+// shared memory whole rows at a time.
 #pragma once
 
 #include "wgmma_registers.cuh"  // first: it brings the element types
 
 #include "rows_out.cuh"
 
-#ifndef D_TURNED  // 1: neighbours of D touch along the rows of its tiles, as the kernel computes the product with A and B exchanged
+// 1: neighbours of D touch along the rows of its tiles, as the kernel computes the product with A and B
+// exchanged
+#ifndef D_TURNED
 #define D_TURNED 0
 #endif
 
-// ---- from the registers: C points to the thread's first element, which is followed by rows x cols of the matrix ----
+// ---- from the registers: C points to the thread's first element, which is followed by rows x cols of the
+// matrix ----
 
 // sums = alpha sums + beta C. beta = 0 never reads C: NaN there must not leak.
 template <int Count>
-__device__ __forceinline__ void scale_sums(const Out* C, i64 c_row, i64 c_col, int rows, int cols, Scalar alpha, Sum* sums,
-                                           Scalar beta) {
+__device__ __forceinline__ void scale_sums(const Out* C, i64 c_row, i64 c_col, int rows, int cols,
+                                           Scalar alpha, Sum* sums, Scalar beta) {
 #pragma unroll
   for (int i = 0; i < Count; ++i) sums[i] *= alpha;
   if (beta == Scalar(0)) return;
@@ -27,7 +30,8 @@ __device__ __forceinline__ void scale_sums(const Out* C, i64 c_row, i64 c_col, i
 }
 
 template <int Count>
-__device__ __forceinline__ void store_sums(Out* C, i64 ldc, int rows, int cols, Scalar alpha, Sum (&sums)[Count], Scalar beta) {
+__device__ __forceinline__ void store_sums(Out* C, i64 ldc, int rows, int cols, Scalar alpha,
+                                           Sum (&sums)[Count], Scalar beta) {
   scale_sums<Count>(C, ldc, 1, rows, cols, alpha, sums, beta);
 #pragma unroll
   for (int i = 0; i < Count; ++i) {
@@ -36,11 +40,13 @@ __device__ __forceinline__ void store_sums(Out* C, i64 ldc, int rows, int cols, 
   }
 }
 
-// ---- a patch: 16 rows x Cols of one warp in shared memory, in the swizzle of the copy engine for lines of that width ----
+// ---- a patch: 16 rows x Cols of one warp in shared memory, in the swizzle of the copy engine for lines of
+// that width ----
 //
 // Its lines are rows; where D is turned, columns of 16 elements.
 
-// Registers have no index: who goes through patches in a loop looks for the sums of each. They may be those of one alone.
+// Registers have no index: who goes through patches in a loop looks for the sums of each. They may be those
+// of one alone.
 template <int Cols, int Patches, typename Use>
 __device__ __forceinline__ void at_patch(const Sum* sums, int number, Use use) {
 #pragma unroll
@@ -48,8 +54,9 @@ __device__ __forceinline__ void at_patch(const Sum* sums, int number, Use use) {
     if (Patches == 1 || p == number) use(sums + p * (Cols / 2));
 }
 
-// As wide as the swizzle can be and the tile's columns allow; of a turned D, as many lines as make 2 KB. Eight columns more than 16s
-// are brought by a patch of 16 that overlaps. `most`: bytes of a line, where C has as much room as D.
+// As wide as the swizzle can be and the tile's columns allow; of a turned D, as many lines as make 2 KB.
+// Eight columns more than 16s are brought by a patch of 16 that overlaps. `most`: bytes of a line, where C
+// has as much room as D.
 __device__ constexpr int patch_columns(int columns, int most = 128) {
   const int least = D_TURNED || columns % 16 > 0 ? 16 : 32 / sizeof(Out);
   for (int width = most / sizeof(Out); width > least; width /= 2)
@@ -57,11 +64,14 @@ __device__ constexpr int patch_columns(int columns, int most = 128) {
   return least;
 }
 
-// By hand: its lines have the end of the patch before in front, and are as long as lets eight of them lie in different banks.
-template <int Cols, bool ByHand = false> struct Patch {
+// By hand: its lines have the end of the patch before in front, and are as long as lets eight of them lie in
+// different banks.
+template <int Cols, bool ByHand = false>
+struct Patch {
   static constexpr int LINES = D_TURNED ? Cols : 16, PITCH = (D_TURNED ? 16 : Cols) * sizeof(Out);
   static constexpr int STEP = ByHand ? SECTOR + PITCH + 16 : PITCH;
-  static_assert(PITCH == 128 || PITCH == 64 || PITCH == 32, "the copy engine swizzles lines of 32, 64 and 128 bytes");
+  static_assert(PITCH == 128 || PITCH == 64 || PITCH == 32,
+                "the copy engine swizzles lines of 32, 64 and 128 bytes");
   char bytes[LINES * STEP];
 
   // 16-byte pieces trade places by line, so that eight lines of a column lie in different banks.
@@ -74,13 +84,15 @@ template <int Cols, bool ByHand = false> struct Patch {
   // Of 16 columns, 2-byte elements: the line of a matrix of 8 x 8 that this lane gives the address of.
   __device__ __forceinline__ unsigned matrix_row(int j) const {
     const int lane = threadIdx.x % 32;
-    return D_TURNED ? place(j * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 16) : place(lane % 16, j * 32 + lane / 16 * 16);
+    return D_TURNED ? place(j * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 16)
+                    : place(lane % 16, j * 32 + lane / 16 * 16);
   }
 
   // Sums as 2-byte elements, two in each: pairs[2 j + h] as wgmma leaves them.
   __device__ __forceinline__ void lay_pairs(const unsigned* pairs) {
 #pragma unroll
-    for (int j = 0; j < Cols / 16; ++j, pairs += 4) store_matrices<D_TURNED>(matrix_row(j), pairs[0], pairs[1], pairs[2], pairs[3]);
+    for (int j = 0; j < Cols / 16; ++j, pairs += 4)
+      store_matrices<D_TURNED>(matrix_row(j), pairs[0], pairs[1], pairs[2], pairs[3]);
   }
 
   // The warp's sums of Cols columns; sums[4 j + 2 h + i] as wgmma leaves them. To trade takes registers.
@@ -95,8 +107,8 @@ template <int Cols, bool ByHand = false> struct Patch {
       lay_words(place(lane / 4 * NEXT_GROUP, lane % 4 * 8), NEXT_ROW * STEP, sums);
     } else {
       const int row = lane / 4 * NEXT_GROUP;
-      // Half a warp stores to four lines at a time, 32 bytes each. The swizzle of 128 leaves those of neighbours in the same banks, so
-      // odd lines take first what lies 64 bytes further.
+      // Half a warp stores to four lines at a time, 32 bytes each. The swizzle of 128 leaves those of
+      // neighbours in the same banks, so odd lines take first what lies 64 bytes further.
       constexpr bool TRADES = !D_TURNED && !ByHand && PITCH == 128 && sizeof(Out) == 4 && NEXT_GROUP == 1;
       const int aside = TRADES && trades && row % 2 > 0 ? 16 : 0;
 #pragma unroll
@@ -116,29 +128,37 @@ template <int Cols, bool ByHand = false> struct Patch {
       }
     }
   }
-  // Sums of 4 bytes as they are, by one statement: there are dozens of stores, of which the compiler need not know more. `next`:
-  // bytes to a lane's other row.
+  // Sums of 4 bytes as they are, by one statement: there are dozens of stores, of which the compiler need not
+  // know more. `next`: bytes to a lane's other row.
   __device__ __forceinline__ static void lay_words(unsigned place, int next, const Sum* sums) {
     static_assert(sizeof(Out) == sizeof(Sum) && (Cols == 16 || Cols == 32), "a patch of 64 or 128 bytes");
-#define LAY_FOUR(further, a, b, c, d) \
-  "st.shared.v2.b32 [%0 + " further "], {" a ", " b "};\nst.shared.v2.b32 [%1 + " further "], {" c ", " d "};\n"
+#define LAY_FOUR(further, a, b, c, d)                                                                     \
+  "st.shared.v2.b32 [%0 + " further "], {" a ", " b "};\nst.shared.v2.b32 [%1 + " further "], {" c ", " d \
+  "};\n"
 #define LAY_EIGHT LAY_FOUR("0", "%2", "%3", "%4", "%5") LAY_FOUR("32", "%6", "%7", "%8", "%9")
-#define LAY_SIXTEEN LAY_EIGHT LAY_FOUR("64", "%10", "%11", "%12", "%13") LAY_FOUR("96", "%14", "%15", "%16", "%17")
-#define LAID_FOUR(i) SUM_REGISTER(sums[i]), SUM_REGISTER(sums[i + 1]), SUM_REGISTER(sums[i + 2]), SUM_REGISTER(sums[i + 3])
+#define LAY_SIXTEEN \
+  LAY_EIGHT LAY_FOUR("64", "%10", "%11", "%12", "%13") LAY_FOUR("96", "%14", "%15", "%16", "%17")
+#define LAID_FOUR(i) \
+  SUM_REGISTER(sums[i]), SUM_REGISTER(sums[i + 1]), SUM_REGISTER(sums[i + 2]), SUM_REGISTER(sums[i + 3])
     if constexpr (Cols == 16)
       asm volatile(LAY_EIGHT ::"r"(place), "r"(place + next), LAID_FOUR(0), LAID_FOUR(4) : "memory");
     else
-      asm volatile(LAY_SIXTEEN ::"r"(place), "r"(place + next), LAID_FOUR(0), LAID_FOUR(4), LAID_FOUR(8), LAID_FOUR(12) : "memory");
+      asm volatile(LAY_SIXTEEN ::"r"(place), "r"(place + next), LAID_FOUR(0), LAID_FOUR(4), LAID_FOUR(8),
+                   LAID_FOUR(12)
+                   : "memory");
   }
-  template <int Patches> __device__ __forceinline__ void lay(const Sum* sums, int number) {
+  template <int Patches>
+  __device__ __forceinline__ void lay(const Sum* sums, int number) {
     at_patch<Cols, Patches>(sums, number, [&](const Sum* mine) { lay(mine); });
   }
-  // The lines' last sectors, half a sector a lane, come to where those of the next patch are in front of them; nothing before the
-  // first one. All lanes have read the patch before then.
+  // The lines' last sectors, half a sector a lane, come to where those of the next patch are in front of
+  // them; nothing before the first one. All lanes have read the patch before then.
   __device__ __forceinline__ unsigned end_place(int byte) const {
     return place(threadIdx.x % 16, byte + threadIdx.x % 32 / 16 * 16 - SECTOR);
   }
-  __device__ __forceinline__ Words end() const { return *static_cast<const Words*>(__cvta_shared_to_generic(end_place(PITCH))); }
+  __device__ __forceinline__ Words end() const {
+    return *static_cast<const Words*>(__cvta_shared_to_generic(end_place(PITCH)));
+  }
   __device__ __forceinline__ void begin_with(const Words& end) {
     *static_cast<Words*>(__cvta_shared_to_generic(end_place(0))) = end;
   }
@@ -154,12 +174,13 @@ template <int Cols, bool ByHand = false> struct Patch {
   }
 };
 
-// A patch of these sums to global memory by plain stores, where rows of D do not start on 16 bytes. D points to the patch's first
-// element; `before` columns of the tile lie ahead of it, `cols` exist from there on, and `rows` of the matrix. `begins` lives from
-// a tile's first patch to its last. Live: a thread's sums meanwhile.
+// A patch of these sums to global memory by plain stores, where rows of D do not start on 16 bytes. D points
+// to the patch's first element; `before` columns of the tile lie ahead of it, `cols` exist from there on, and
+// `rows` of the matrix. `begins` lives from a tile's first patch to its last. Live: a thread's sums
+// meanwhile.
 template <int Patches, int Live, typename Rows = Neighbours, int Cols, bool ByHand>
-__device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words& begins, const Sum* sums, int number, Out* D,
-                                              i64 pitch, int before, int rows, int cols) {
+__device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words& begins, const Sum* sums,
+                                              int number, Out* D, i64 pitch, int before, int rows, int cols) {
   constexpr int SIZE_OUT = sizeof(Out);
   Words end = {};
   if (before > 0) end = patch.end();
@@ -172,9 +193,11 @@ __device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words&
   Way{patch, before * SIZE_OUT, cols * SIZE_OUT, to, pitch * SIZE_OUT, begins}.store(rows);
 }
 
-// ---- columns of D by four warps: 64 rows of the tile in a line, Cols lines, in the copy engine's swizzle of 128 bytes ----
+// ---- columns of D by four warps: 64 rows of the tile in a line, Cols lines, in the copy engine's swizzle of
+// 128 bytes ----
 
-template <int Cols> struct GroupPatch {
+template <int Cols>
+struct GroupPatch {
   char bytes[Cols * 128];
 
   // Those of one of the warps, 2-byte elements: two in each, as Patch has them.
@@ -183,7 +206,8 @@ template <int Cols> struct GroupPatch {
 #pragma unroll
     for (int j = 0; j < Cols / 16; ++j, pairs += 4) {
       const int line = j * 16 + lane / 16 * 8 + lane % 8;
-      store_matrices<true>(shared_address(bytes) + line * 128 + (byte ^ line % 8 << 4), pairs[0], pairs[1], pairs[2], pairs[3]);
+      store_matrices<true>(shared_address(bytes) + line * 128 + (byte ^ line % 8 << 4), pairs[0], pairs[1],
+                           pairs[2], pairs[3]);
     }
   }
   __device__ __forceinline__ void lay(const Sum* sums) {
@@ -195,4 +219,6 @@ template <int Cols> struct GroupPatch {
 };
 
 // Where the warps of a warpgroup wait for each other. Barrier 1 is that of all who hold sums.
-__device__ __forceinline__ void group_barrier(int group) { asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory"); }
+__device__ __forceinline__ void group_barrier(int group) {
+  asm volatile("bar.sync %0, 128;" ::"r"(2 + group) : "memory");
+}

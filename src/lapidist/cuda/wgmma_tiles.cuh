@@ -1,8 +1,10 @@
-// The tiles of D that a block of gemm/wgmma.cu multiplies, one after another, and what becomes of the sums of those that it
-// shares.
+// The tiles of D that a block of gemm/wgmma.cu multiplies, one after another, and what becomes of the sums of
+// those that it shares.
 //
-//   SCHEDULED 0   whole tiles: the block's own, then every so many-th. The blocks of a cluster take neighbouring ones
-//   SCHEDULED 1   what the schedule says: whole tiles, or stretches of k whose sums meet in the workspace (sharing.cuh)
+//   SCHEDULED 0   whole tiles: the block's own, then every so many-th. The blocks of a cluster take
+//                 neighbouring ones
+//   SCHEDULED 1   what the schedule says: whole tiles, or stretches of k whose sums meet in the workspace
+//                 (sharing.cuh)
 //   PEERS_IN_CLUSTER 1   the peers of a tile are a cluster: each has one stretch, and the sums meet in their shared memory
 #pragma once
 
@@ -11,11 +13,15 @@
 #include "board.cuh"
 #include "packing.cuh"
 
-struct Extents { int M, N, K, batch, batches; };
+struct Extents {
+  int M, N, K, batch, batches;
+};
 
-// For each pair of blocks of the launch, how many tiles further than its own number it begins: pairs that lie in one GPC take tiles
-// that ask for the same rows of A (placement.py). All zero is right too.
-struct Order { signed char further[72]; };
+// For each pair of blocks of the launch, how many tiles further than its own number it begins: pairs that lie
+// in one GPC take tiles that ask for the same rows of A (placement.py). All zero is right too.
+struct Order {
+  signed char further[72];
+};
 
 #if PEERS_IN_CLUSTER
 // One stretch of one tile, found without a walk, which would come before the first load.
@@ -25,7 +31,8 @@ struct Tiles {
   int row, col, inner, outer, begin, end;
   bool done = false;
 
-  __device__ __forceinline__ Tiles(const Extents&, const Schedule& schedule, const Order&) : schedule(schedule) {}
+  __device__ __forceinline__ Tiles(const Extents&, const Schedule& schedule, const Order&)
+      : schedule(schedule) {}
 
   __device__ __forceinline__ bool next(const Extents& e, int) {
     if (done) return false;
@@ -43,11 +50,13 @@ struct Tiles {
 };
 #elif SCHEDULED
 // By who walks through the schedule, tells of its units, or is told.
-template <typename Units> struct TilesOf : Units {
+template <typename Units>
+struct TilesOf : Units {
   using Units::unit;
   int row, col, inner, outer, begin, end;  // of the tile; its steps along k
 
-  __device__ __forceinline__ TilesOf(const Extents&, const Schedule& schedule, const Order&) : Units(schedule) {}
+  __device__ __forceinline__ TilesOf(const Extents&, const Schedule& schedule, const Order&)
+      : Units(schedule) {}
   __device__ __forceinline__ TilesOf(const Schedule& schedule, Board& board) : Units(schedule, board) {}
 
   __device__ __forceinline__ bool next(const Extents& e, int rank) {
@@ -62,13 +71,15 @@ template <typename Units> struct TilesOf : Units {
 };
 typedef TilesOf<Work> Tiles;
 #else
-// A division is some hundred cycles, which a block's first load waits for: most tiles are of the first matrix and band.
+// A division is some hundred cycles, which a block's first load waits for: most tiles are of the first matrix
+// and band.
 __device__ __forceinline__ int quotient(int whole, int part) {
   if (whole < part) return 0;
   return floor_div(whole, part);
 }
 
-// Clusters go down a band of RASTER rows, then to the next column: for the L2. With ALONG_M all that is turned.
+// Clusters go down a band of RASTER rows, then to the next column: for the L2. With ALONG_M all that is
+// turned.
 struct Tiles {
   int tiles_m, tiles_n, per_matrix, count, at;
   int row, col, inner, outer, end;
@@ -89,7 +100,8 @@ struct Tiles {
     const int matrix = BATCHED ? quotient(at, per_matrix) : 0, tile = at - matrix * per_matrix;
     const int lines = ALONG_M ? tiles_n : tiles_m, of_band = RASTER * (ALONG_M ? tiles_m : tiles_n);
     const int before = quotient(tile, of_band), band = before * RASTER, within = tile - before * of_band;
-    const int height = min_of(RASTER, lines - band), step = quotient(within, height), line = band + within - step * height;
+    const int height = min_of(RASTER, lines - band), step = quotient(within, height),
+              line = band + within - step * height;
     row = ((ALONG_M ? step : line) * CLUSTER_M + rank % CLUSTER_M) * BM;
     col = ((ALONG_M ? line : step) * CLUSTER_N + rank / CLUSTER_M) * BN;
     outer = BATCHED ? quotient(matrix, e.batch) : 0, inner = BATCHED ? matrix - outer * e.batch : 0;
@@ -97,17 +109,21 @@ struct Tiles {
   }
   __device__ __forceinline__ bool last() const { return at + static_cast<int>(gridDim.x / CLUSTER) >= count; }
   template <int Threads, int Rows, int Count>
-  __device__ __forceinline__ bool combine(const Workspace&, void*, Sum (&)[Rows][Count]) const { return true; }
+  __device__ __forceinline__ bool combine(const Workspace&, void*, Sum (&)[Rows][Count]) const {
+    return true;
+  }
 };
 #endif
 
 #if PEERS_IN_CLUSTER
-// A tile's sums are patches of 16 rows x Cols, PerWarp a warp, each of them Pieces of four sums a lane. Patch p of warp w is number
-// p * Warps + w; every PEERS_IN_CLUSTER-th one is mine: the others send me theirs, since a peer's memory is written faster than
-// read, and my warps add them in the order of the peers.
-template <int Warps, int PerWarp, int Cols> struct Exchange {
+// A tile's sums are patches of 16 rows x Cols, PerWarp a warp, each of them Pieces of four sums a lane. Patch
+// p of warp w is number p * Warps + w; every PEERS_IN_CLUSTER-th one is mine: the others send me theirs,
+// since a peer's memory is written faster than read, and my warps add them in the order of the peers.
+template <int Warps, int PerWarp, int Cols>
+struct Exchange {
   static constexpr int SUMS = Cols / 2, PIECES = SUMS / 4, ALL = Warps * PerWarp;
-  static constexpr int BYTES = (ALL + PEERS_IN_CLUSTER - 1) / PEERS_IN_CLUSTER * PEERS_IN_CLUSTER * PIECES * 512;
+  static constexpr int BYTES =
+      (ALL + PEERS_IN_CLUSTER - 1) / PEERS_IN_CLUSTER * PEERS_IN_CLUSTER * PIECES * 512;
   Piece<Sum>* shared;
   int peer, warp, lane;
 
@@ -125,7 +141,8 @@ template <int Warps, int PerWarp, int Cols> struct Exchange {
       const unsigned there = peer_address(shared_address(place), owner);
 #pragma unroll
       for (int piece = 0; piece < PIECES; ++piece) {
-        const Piece<Sum> own = {sums[piece * 4], sums[piece * 4 + 1], sums[piece * 4 + 2], sums[piece * 4 + 3]};
+        const Piece<Sum> own = {sums[piece * 4], sums[piece * 4 + 1], sums[piece * 4 + 2],
+                                sums[piece * 4 + 3]};
         if (owner == peer) place[piece * 32] = own;
         else send_peer(there + piece * 512, own);
       }
@@ -134,14 +151,17 @@ template <int Warps, int PerWarp, int Cols> struct Exchange {
   }
 
   // take(patch, the warp whose it was, how many I took before, sums)
-  template <typename Take> __device__ __forceinline__ void each(Take take) const {
-    for (int turn = 0, patch = warp * PEERS_IN_CLUSTER + peer; patch < ALL; ++turn, patch += Warps * PEERS_IN_CLUSTER) {
+  template <typename Take>
+  __device__ __forceinline__ void each(Take take) const {
+    for (int turn = 0, patch = warp * PEERS_IN_CLUSTER + peer; patch < ALL;
+         ++turn, patch += Warps * PEERS_IN_CLUSTER) {
       Sum mine[SUMS];
 #pragma unroll
       for (int piece = 0; piece < PIECES; ++piece) {
         Piece<Sum> held[PEERS_IN_CLUSTER];
 #pragma unroll
-        for (int other = 0; other < PEERS_IN_CLUSTER; ++other) held[other] = load(slot(patch, other)[piece * 32]);
+        for (int other = 0; other < PEERS_IN_CLUSTER; ++other)
+          held[other] = load(slot(patch, other)[piece * 32]);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           mine[piece * 4 + e] = held[0].at[e];

@@ -1,8 +1,9 @@
-"""Arrays of any framework, seen as pointer, shape, strides, type and place; and new arrays in the caller's framework.
+"""Arrays of any framework, seen as pointer, shape, strides, type and place; and new arrays in the caller's
+framework.
 
-torch and NumPy attributes are read directly (0.2 microseconds each); CuPy, JAX and anything else come in through
-DLPack or `__cuda_array_interface__`, which cuda.core understands. No framework is imported that the caller has not.
-"""
+torch and NumPy attributes are read directly (0.2 microseconds each); CuPy, JAX and anything else come in
+through DLPack or `__cuda_array_interface__`, which cuda.core understands. No framework is imported that the
+caller has not."""
 
 from __future__ import annotations
 
@@ -44,11 +45,18 @@ class Operand:
         size = size_of(self.dtype)
         if 0 in self.shape:
             return self.pointer, self.pointer
-        steps = [(extent - 1) * stride * size for extent, stride in zip(self.shape, self.strides, strict=True)]
-        return self.pointer + sum(s for s in steps if s < 0), self.pointer + sum(s for s in steps if s > 0) + size
+        steps = [
+            (extent - 1) * stride * size for extent, stride in zip(self.shape, self.strides, strict=True)
+        ]
+        return (
+            self.pointer + sum(s for s in steps if s < 0),
+            self.pointer + sum(s for s in steps if s > 0) + size,
+        )
 
     def overlaps(self, other: Operand) -> bool:
-        """Whether they share a byte. Matrices side by side in one buffer do not, though each spans the other's memory."""
+        """Whether they share a byte. Matrices side by side in one buffer do not, though each spans the
+        other's memory.
+        """
         if self.device != other.device:
             return False
         (start, end), (other_start, other_end) = self.span, other.span
@@ -58,7 +66,13 @@ class Operand:
         """An array at the same addresses, to be reckoned with and never read."""
         size = size_of(self.dtype)
         steps = tuple(stride * size for stride in self.strides)
-        whole = {"version": 3, "typestr": f"|V{size}", "shape": self.shape, "strides": steps, "data": (self.pointer, True)}
+        whole = {
+            "version": 3,
+            "typestr": f"|V{size}",
+            "shape": self.shape,
+            "strides": steps,
+            "data": (self.pointer, True),
+        }
         return np.asarray(Outlined(whole))
 
     def transposed(self) -> Operand:
@@ -111,55 +125,86 @@ def operand_of(array: Any, name: str) -> Operand:
     if isinstance(array, np.ndarray):
         return of_numpy(array, name)
     if isinstance(array, (int, float, complex, list, tuple, np.generic)) or array is None:
-        raise DTypeError(f"{name}: must be an array; got {type(array).__name__}. Wrap it with numpy.asarray first")
+        raise DTypeError(
+            f"{name}: must be an array; got {type(array).__name__}. Wrap it with numpy.asarray first"
+        )
     if framework == "cupy" and hasattr(array, "data"):
         return of_cupy(array, name)
     return of_jax(array, name) if framework == "jax" else of_interface(array, name, framework)
 
 
 def of_torch(tensor: Any, name: str) -> Operand:
-    """A tensor whose numbers mean their negatives (the imaginary part of a conjugated one) is copied as they are meant."""
+    """A tensor whose numbers mean their negatives (the imaginary part of a conjugated one) is copied as they
+    are meant.
+    """
     require_own_memory(tensor, name)
     negated = tensor.is_neg()
     if negated:
         tensor = tensor.resolve_neg()
     dtype = str(tensor.dtype)[6:]
     device = HOST if tensor.device.type == "cpu" else (tensor.device.index or 0)
-    return Operand(name, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), dtype, device, "torch", tensor, not negated)
+    return Operand(
+        name,
+        tensor.data_ptr(),
+        tuple(tensor.shape),
+        tensor.stride(),
+        dtype,
+        device,
+        "torch",
+        tensor,
+        not negated,
+    )
 
 
 def require_own_memory(tensor: Any, name: str) -> None:
-    """Kernels read and write memory; many things that torch calls tensors have none, or none in rows and columns."""
+    """Kernels read and write memory; many things that torch calls tensors have none, or none in rows and
+    columns.
+    """
     import torch
 
     kind = type(tensor).__name__
     if tensor.layout is not torch.strided or tensor.is_nested:
         layout = "nested" if tensor.is_nested else tensor.layout
-        raise DTypeError(f"{name}: must be a dense tensor; got {layout}. Call .to_dense() first, or multiply its parts")
+        raise DTypeError(
+            f"{name}: must be a dense tensor; got {layout}. Call .to_dense() first, or multiply its parts"
+        )
     if tensor.is_quantized:
-        raise DTypeError(f"{name}: must hold plain numbers; got {tensor.dtype}. Call .int_repr() or .dequantize() first")
+        raise DTypeError(
+            f"{name}: must hold plain numbers; got {tensor.dtype}. Call .int_repr() or .dequantize() first"
+        )
     if tensor.device.type not in ("cpu", "cuda"):
-        raise DeviceError(f"{name}: must be on the CPU or a CUDA device; got {tensor.device}. Move it with .to()")
+        raise DeviceError(
+            f"{name}: must be on the CPU or a CUDA device; got {tensor.device}. Move it with .to()"
+        )
     if torch.jit.is_tracing():
         raise ArgumentError(
             f"{name}: torch.jit.trace would record the result as a constant; got a tensor that is traced. "
             "Multiply outside of what is traced"
         )
     wrapped = type(tensor).__torch_dispatch__ is not torch._C._disabled_torch_dispatch_impl
-    if wrapped or torch._C._functorch.is_functorch_wrapped_tensor(tensor) or (tensor.numel() and not tensor.data_ptr()):
+    if (
+        wrapped
+        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        or (tensor.numel() and not tensor.data_ptr())
+    ):
         transform = "of vmap, func.grad or another transform, " if not wrapped else ""
         raise DTypeError(
-            f"{name}: must be a tensor with memory of its own; got {kind}, {transform}which stands for others. "
-            "Pass the tensors behind it"
+            f"{name}: must be a tensor with memory of its own; got {kind}, {transform}which stands for"
+            " others. Pass the tensors behind it"
         )
 
 
 def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
     if isinstance(array, np.ma.MaskedArray):
-        raise DTypeError(f"{name}: must be a plain array; a masked one would lose its mask. Fill it first with .filled()")
+        raise DTypeError(
+            f"{name}: must be a plain array; a masked one would lose its mask. Fill it first with .filled()"
+        )
     size = array.dtype.itemsize
     if not size:
-        raise DTypeError(f"{name}: must hold numbers; got {array.dtype.str!r}, whose elements have no size. Convert it first")
+        raise DTypeError(
+            f"{name}: must hold numbers; got {array.dtype.str!r}, whose elements have no size. Convert it"
+            " first"
+        )
     if not array.dtype.isnative:
         raise DTypeError(
             f"{name}: must have this computer's byte order; got {array.dtype.str!r}. "
@@ -174,7 +219,9 @@ def of_numpy(array: np.ndarray[Any, Any], name: str) -> Operand:
     if not array.size and 0 in strides:  # NumPy's word for an array without elements, not a broadcast
         strides = contiguous_strides(array.shape)
     flags = array.flags
-    return Operand(name, array.ctypes.data, array.shape, strides, array.dtype.name, HOST, "numpy", array, flags.writeable)
+    return Operand(
+        name, array.ctypes.data, array.shape, strides, array.dtype.name, HOST, "numpy", array, flags.writeable
+    )
 
 
 def of_jax(array: Any, name: str) -> Operand:
@@ -183,29 +230,48 @@ def of_jax(array: Any, name: str) -> Operand:
 
     if isinstance(array, jax.core.Tracer):
         raise DTypeError(
-            f"{name}: must hold numbers when lapidist is called; got a {type(array).__name__} of jax.jit, grad or vmap. Call "
-            "lapidist outside of what JAX traces, or with jax.pure_callback inside of it"
+            f"{name}: must hold numbers when lapidist is called; got a {type(array).__name__} of jax.jit,"
+            " grad or vmap. Call lapidist outside of what JAX traces, or with jax.pure_callback inside of it"
         )
     devices = array.devices()
     if len(devices) != 1:
-        raise DeviceError(f"{name}: must be on one device; got one spread over {len(devices)}. Gather it with jax.device_put")
+        raise DeviceError(
+            f"{name}: must be on one device; got one spread over {len(devices)}. Gather it with"
+            " jax.device_put"
+        )
     array.block_until_ready()
     device = next(iter(devices))
     ordinal = HOST if device.platform == "cpu" else device.local_hardware_id
     strides = contiguous_strides(array.shape)
-    return Operand(name, array.unsafe_buffer_pointer(), array.shape, strides, array.dtype.name, ordinal, "jax", array, False)
+    return Operand(
+        name,
+        array.unsafe_buffer_pointer(),
+        array.shape,
+        strides,
+        array.dtype.name,
+        ordinal,
+        "jax",
+        array,
+        False,
+    )
 
 
 def of_cupy(array: Any, name: str) -> Operand:
     size = array.dtype.itemsize
     if any(stride % size for stride in array.strides):
-        raise DTypeError(f"{name}: strides must be whole elements of {size} bytes; got {array.strides} bytes. Copy it")
+        raise DTypeError(
+            f"{name}: strides must be whole elements of {size} bytes; got {array.strides} bytes. Copy it"
+        )
     strides = tuple(stride // size for stride in array.strides)
-    return Operand(name, array.data.ptr, array.shape, strides, array.dtype.name, array.device.id, "cupy", array)
+    return Operand(
+        name, array.data.ptr, array.shape, strides, array.dtype.name, array.device.id, "cupy", array
+    )
 
 
 def of_interface(array: Any, name: str, framework: str) -> Operand:
-    """Through DLPack or `__cuda_array_interface__`, as cuda.core reads them; ordered on the legacy default stream."""
+    """Through DLPack or `__cuda_array_interface__`, as cuda.core reads them; ordered on the legacy default
+    stream.
+    """
     from cuda.core.utils import StridedMemoryView
 
     try:
@@ -218,7 +284,15 @@ def of_interface(array: Any, name: str, framework: str) -> Operand:
     device = view.device_id if view.is_device_accessible else HOST
     strides = view.strides or contiguous_strides(view.shape)
     return Operand(
-        name, view.ptr, tuple(view.shape), tuple(strides), view.dtype.name, device, framework, array, not view.readonly
+        name,
+        view.ptr,
+        tuple(view.shape),
+        tuple(strides),
+        view.dtype.name,
+        device,
+        framework,
+        array,
+        not view.readonly,
     )
 
 
@@ -230,7 +304,9 @@ class Described:
 
 
 def third_version(array: Any) -> Any:
-    """cuda.core reads version 3 of the CUDA array interface; version 2 (torch's, say) only lacks the stream to wait for."""
+    """cuda.core reads version 3 of the CUDA array interface; version 2 (torch's, say) only lacks the stream
+    to wait for.
+    """
     description = getattr(array, "__cuda_array_interface__", None)
     if description is None or description["version"] >= 3 or hasattr(array, "__dlpack__"):
         return array
@@ -257,7 +333,11 @@ def stream_of(framework: str, device: int) -> int:
 def empty(shape: tuple[int, ...], like: Operand, dtype: str) -> Any:
     """A new array of a type, of the framework and place of `like`."""
     if like.framework == "torch":
-        return like.owner.new_empty(shape) if dtype == like.dtype else like.owner.new_empty(shape, dtype=torch_dtype(dtype))
+        return (
+            like.owner.new_empty(shape)
+            if dtype == like.dtype
+            else like.owner.new_empty(shape, dtype=torch_dtype(dtype))
+        )
     if like.framework == "cupy":
         import cupy
 
@@ -270,11 +350,15 @@ def empty(shape: tuple[int, ...], like: Operand, dtype: str) -> Any:
             return jax.numpy.empty(shape, dtype=numpy_dtype(dtype)).block_until_ready()
     if like.device == HOST:
         return np.empty(shape, dtype=numpy_dtype(dtype))
-    raise DTypeError(f"out: cannot make a new {type(like.owner).__name__}; pass out= with the array to write to")
+    raise DTypeError(
+        f"out: cannot make a new {type(like.owner).__name__}; pass out= with the array to write to"
+    )
 
 
 def handed_over(result: Any, like: Operand) -> Any:
-    """A new result as its framework has it: JAX' arrays are made of complete ones, NumPy's without dimensions are scalars."""
+    """A new result as its framework has it: JAX' arrays are made of complete ones, NumPy's without dimensions
+    are scalars.
+    """
     if like.framework == "jax" and like.device == HOST:
         import jax
 
@@ -283,7 +367,9 @@ def handed_over(result: Any, like: Operand) -> Any:
 
 
 def tell_written(out: Any) -> None:
-    """torch counts writes to a tensor: its autograd refuses to go back through numbers that have changed since."""
+    """torch counts writes to a tensor: its autograd refuses to go back through numbers that have changed
+    since.
+    """
     if framework_of(out) == "torch":
         import torch
 
@@ -313,7 +399,9 @@ def asarray(owner: Any) -> np.ndarray[Any, Any]:
 
 
 def torch_on_host(operand: Operand) -> np.ndarray[Any, Any]:
-    """torch hands NumPy only the types that NumPy has by itself; the others go as the integers of their size."""
+    """torch hands NumPy only the types that NumPy has by itself; the others go as the integers of their
+    size.
+    """
     tensor = operand.owner.detach()
     if hasattr(np, operand.dtype):
         return tensor.numpy()

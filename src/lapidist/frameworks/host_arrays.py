@@ -1,7 +1,8 @@
-"""Host arrays that no kernel takes as they are: types that only NumPy multiplies, mixed types, bytes in another order, any `out`.
+"""Host arrays that no kernel takes as they are: types that only NumPy multiplies, mixed types, bytes in
+another order, any `out`.
 
-NumPy multiplies them in the type that it finds for both. What cannot be written as it lies is computed beside it, then copied.
-"""
+NumPy multiplies them in the type that it finds for both. What cannot be written as it lies is computed beside
+it, then copied."""
 
 from __future__ import annotations
 
@@ -45,7 +46,9 @@ def multiplied_by_numpy(operand: Operand) -> bool:
 
 
 def promoted(a: Operand, b: Operand, refusal: DTypeError) -> tuple[Operand, Operand]:
-    """Both in the type that NumPy, or JAX, has for the two; `refusal` says why no kernel takes them as they are."""
+    """Both in the type that NumPy, or JAX, has for the two; `refusal` says why no kernel takes them as they
+    are.
+    """
     if not (multiplied_by_numpy(a) and multiplied_by_numpy(b)):
         raise refusal
     if a.dtype == b.dtype:
@@ -73,7 +76,9 @@ def in_type(operand: Operand, dtype: np.dtype[Any]) -> Operand:
 
 
 def casts(product: str, out: Any) -> bool:
-    """Whether NumPy writes results of this type to that array: both in host memory, of the same kind or a wider one."""
+    """Whether NumPy writes results of this type to that array: both in host memory, of the same kind or a
+    wider one.
+    """
     operand = None if isinstance(out, np.ndarray) else operand_of(out, "out")
     if operand is not None and operand.device != HOST:
         return False
@@ -81,7 +86,9 @@ def casts(product: str, out: Any) -> bool:
         dtype = out.dtype if operand is None else numpy_dtype(operand.dtype)
     except (TypeError, AttributeError):
         return False
-    return (dtype.kind in KINDS or dtype.name in OPERANDS) and np.can_cast(numpy_dtype(product), dtype, "same_kind")
+    return (dtype.kind in KINDS or dtype.name in OPERANDS) and np.can_cast(
+        numpy_dtype(product), dtype, "same_kind"
+    )
 
 
 # ---- outputs ----

@@ -1,4 +1,6 @@
-"""Arrays of the frameworks with their dimensions in another order, and groups of them as one: views, where strides allow."""
+"""Arrays of the frameworks with their dimensions in another order, and groups of them as one: views, where
+strides allow.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ def require_views(array: Any, name: str) -> None:
     """Only a framework makes views of its arrays."""
     if framework_of(array) == "other" and not isinstance(array, np.ndarray):
         raise DTypeError(
-            f"{name}: must be an array of NumPy, torch, CuPy or JAX, which make views of theirs; got {type(array).__name__}. "
-            "Hand it over with from_dlpack or asarray of one of them"
+            f"{name}: must be an array of NumPy, torch, CuPy or JAX, which make views of theirs; got"
+            f" {type(array).__name__}. Hand it over with from_dlpack or asarray of one of them"
         )
 
 

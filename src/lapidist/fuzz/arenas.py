@@ -1,5 +1,5 @@
-"""One piece of memory, of a framework and a place, that holds all arrays of a call: one copy in, one copy out, and one
-comparison shows what was written where."""
+"""One piece of memory, of a framework and a place, that holds all arrays of a call: one copy in, one copy
+out, and one comparison shows what was written where."""
 
 from __future__ import annotations
 
@@ -90,7 +90,9 @@ class TorchArena(Arena):
     def array(self, view: View) -> Any:
         size = size_of(view.dtype)
         typed = self.whole.view(getattr(self.torch, view.dtype))
-        return typed.as_strided(view.shape, view.strides, (self.skipped + self.at[view.region]) // size + view.start)
+        return typed.as_strided(
+            view.shape, view.strides, (self.skipped + self.at[view.region]) // size + view.start
+        )
 
 
 class CupyArena(Arena):
@@ -115,7 +117,9 @@ class CupyArena(Arena):
 
 
 class JaxArena(Arena):
-    """Arrays of JAX own their memory, and nobody writes to it. On a GPU it would take most of that for itself."""
+    """Arrays of JAX own their memory, and nobody writes to it. On a GPU it would take most of that for
+    itself.
+    """
 
     def __init__(self, views: Iterable[View], place: str) -> None:
         super().__init__(views)

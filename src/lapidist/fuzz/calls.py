@@ -30,9 +30,9 @@ OF_TORCH: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True)
 class Call:
-    """`views`: every array, by its argument; lists hold several. `options`: all that is no array, as it is passed. `limits`: what
-    indices lie below, but one of those named by `beyond`. `changed`: what no view shows. `expected`: "right", "refused", or
-    "either" of them; `words` say what is wrong with it."""
+    """`views`: every array, by its argument; lists hold several. `options`: all that is no array, as it is
+    passed. `limits`: what indices lie below, but one of those named by `beyond`. `changed`: what no view
+    shows. `expected`: "right", "refused", or "either" of them; `words` say what is wrong with it."""
 
     kind: Kind
     extents: tuple[int, int, int]
@@ -62,10 +62,15 @@ class Call:
 
     def __str__(self) -> str:
         count = max(len(views) for views in self.views.values())
-        arrays = [f"{name}={views[0]}{f' x {count}' if count > 1 else ''}" for name, views in self.views.items()]
+        arrays = [
+            f"{name}={views[0]}{f' x {count}' if count > 1 else ''}" for name, views in self.views.items()
+        ]
         kind, given = self.kind, [f"{name}={value!r}" for name, value in self.options.items()]
         same = ["c is out"] if kind.c == "out" else []
-        return f"{self.words + ': ' if self.words else ''}{kind.framework} {kind.function}({', '.join([*arrays, *same, *given])})"
+        return (
+            f"{self.words + ': ' if self.words else ''}{kind.framework}"
+            f" {kind.function}({', '.join([*arrays, *same, *given])})"
+        )
 
 
 def draw_call(rng: Generator, kind: Kind, dose: Dose, place: str) -> Call:
@@ -83,7 +88,11 @@ def options_of(rng: Generator, kind: Kind, place: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if place == "machine" or (place == "gpu" and kind.framework == "numpy"):
         found["device"] = place
-    wanted = {"acc_dtype": kind.accumulator, "promote": kind.promote, "out_dtype": kind.out if kind.asked else None}
+    wanted = {
+        "acc_dtype": kind.accumulator,
+        "promote": kind.promote,
+        "out_dtype": kind.out if kind.asked else None,
+    }
     found |= {name: value for name, value in wanted.items() if value is not None}
     if kind.precision != "ieee":
         found["precision"] = kind.precision
@@ -160,7 +169,10 @@ def with_output(rng: Generator, call: Call) -> Call:
 def permuted(rng: Generator, call: Call, layout: Layout) -> View:
     """Four dimensions in any order, behind those of the batch."""
     m, n, _ = call.extents
-    m0, n0 = (one_of(rng, [part for part in (1, 2, 3, 4, 8, each) if part and each % part == 0] or [1]) for each in (m, n))
+    m0, n0 = (
+        one_of(rng, [part for part in (1, 2, 3, 4, 8, each) if part and each % part == 0] or [1])
+        for each in (m, n)
+    )
     shape = (*call.batch, m // m0, m0, n // n0, n0)
     order = [int(axis) for axis in rng.permutation(len(shape))]
     plain = lay("out", call.kind.out, tuple(shape[axis] for axis in order), layout._replace(repeated=False))
@@ -183,14 +195,20 @@ def listed(rng: Generator, call: Call, dose: Dose) -> Call:
 def members(rng: Generator, view: View, count: int, alike: bool) -> list[View]:
     """Where they lie apart from 16 bytes, each may do so differently."""
     backwards = view.start - min(view.start, 7) if any(stride < 0 for stride in view.strides) else 0
-    starts = [view.start if alike or backwards or not view.start else int(rng.integers(0, 8)) for _ in range(count)]
+    starts = [
+        view.start if alike or backwards or not view.start else int(rng.integers(0, 8)) for _ in range(count)
+    ]
     return [view._replace(region=f"{view.region}[{i}]", start=start) for i, start in enumerate(starts)]
 
 
 def with_extras(rng: Generator, call: Call) -> Call:
     """Indices, factors, alpha and beta in arrays, addresses."""
     kind, views, (m, n, k) = call.kind, dict(call.views), call.extents
-    for name, how, count in (("gather_a", kind.gather_a, m), ("gather_b", kind.gather_b, n), ("scatter_d", kind.scatter_d, m)):
+    for name, how, count in (
+        ("gather_a", kind.gather_a, m),
+        ("gather_b", kind.gather_b, n),
+        ("scatter_d", kind.scatter_d, m),
+    ):
         if how:
             views[name] = [lay(name, kind.index, (*(call.batch if how == 2 else ()), count))]
     for name, number in (("alpha", kind.alpha), ("beta", kind.beta)):
@@ -200,15 +218,25 @@ def with_extras(rng: Generator, call: Call) -> Call:
         if kept not in ("none", "number"):
             views[name] = [factors(rng, name, kept, lines, k)]
     if kind.function == "pointers":
-        views |= {f"addresses of {name}": [lay(f"addresses of {name}", "int64", (len(call.views["a"]),))] for name in call.views}
+        views |= {
+            f"addresses of {name}": [lay(f"addresses of {name}", "int64", (len(call.views["a"]),))]
+            for name in call.views
+        }
     return replace(call, views=views)
 
 
 def factors(rng: Generator, name: str, how: str, lines: int, k: int) -> View:
     blocks, squares = -(-k // K_BLOCK), -(-lines // K_BLOCK)
-    shapes = {"lines": one_of(rng, ((lines,), (lines, 1))), "strips": (lines, blocks), "squares": (squares, blocks)}
+    shapes = {
+        "lines": one_of(rng, ((lines,), (lines, 1))),
+        "strips": (lines, blocks),
+        "squares": (squares, blocks),
+    }
     view = lay(
-        name, "float32", shapes.get(how, one_of(rng, ((), (1,), (1, 1)))), PLAIN._replace(inner=one_of(rng, ("cols", "rows")))
+        name,
+        "float32",
+        shapes.get(how, one_of(rng, ((), (1,), (1, 1)))),
+        PLAIN._replace(inner=one_of(rng, ("cols", "rows"))),
     )
     return transposed(view) if name == "scale_b" and len(view.shape) == 2 else view
 
@@ -252,12 +280,18 @@ def pointers(call: Call, arena: Arena, name: str) -> lapidist.Pointers:
     view = call.view(name)
     addresses = arena.array(call.view(f"addresses of {name}"))
     alignment = 16 if not view.start else 0
-    return lapidist.Pointers(addresses, (view.shape[0], view.shape[1]), view.dtype, (view.strides[0], view.strides[1]), alignment)
+    return lapidist.Pointers(
+        addresses, (view.shape[0], view.shape[1]), view.dtype, (view.strides[0], view.strides[1]), alignment
+    )
 
 
 def perform(call: Call, given: dict[str, Any], plans: dict[str, Any]) -> Any:
     """`plans` keeps the plan for the cases that share the call."""
-    a, b, more = given["a"], given["b"], {name: value for name, value in given.items() if name not in ("a", "b")}
+    a, b, more = (
+        given["a"],
+        given["b"],
+        {name: value for name, value in given.items() if name not in ("a", "b")},
+    )
     if call.kind.function == "matmul":
         return lapidist.matmul(a, b, **more)
     if call.kind.function != "plan":

@@ -52,7 +52,9 @@ def call_of(run: Run, group: int) -> Call:
 
 
 def outcomes(run: Run, group: int, last: int) -> Iterator[Outcome]:
-    """Of the cases of a group, up to number `last`. Half of the calls find their arrays where the last ones were."""
+    """Of the cases of a group, up to number `last`. Half of the calls find their arrays where the last ones
+    were.
+    """
     call, plans, arena = call_of(run, group), dict[str, Any](), None
     stays = call.kind.function == "plan" or generator(run.seed, group).random() < 0.5
     for number in range(group * GROUP, min((group + 1) * GROUP, last + 1)):
@@ -61,9 +63,15 @@ def outcomes(run: Run, group: int, last: int) -> Iterator[Outcome]:
         if changed is not None:
             # Never for the first plan: an output elsewhere may be right, and then it would be made for that.
             known = plans if plans and rng.random() < 0.5 and shows_in_a_run(call, changed) else {}
-            found = outcome(rng, number, changed, arena_of(call.kind.framework, run.place, changed.all_views), known)
+            found = outcome(
+                rng, number, changed, arena_of(call.kind.framework, run.place, changed.all_views), known
+            )
         else:
-            arena = arena if arena is not None and stays else arena_of(call.kind.framework, run.place, call.all_views)
+            arena = (
+                arena
+                if arena is not None and stays
+                else arena_of(call.kind.framework, run.place, call.all_views)
+            )
             found = outcome(rng, number, call, arena, plans)
         yield found
         if found.lost:
@@ -72,7 +80,10 @@ def outcomes(run: Run, group: int, last: int) -> Iterator[Outcome]:
 
 def shows_in_a_run(call: Call, changed: Call) -> bool:
     """Whether a plan for the right call meets what is wrong: it is passed the matrices alone."""
-    others = [{name: views for name, views in each.views.items() if name not in MATRICES} for each in (call, changed)]
+    others = [
+        {name: views for name, views in each.views.items() if name not in MATRICES}
+        for each in (call, changed)
+    ]
     same = repr(changed.options) == repr(call.options) and others[0] == others[1] and not changed.beyond
     return same and (changed.expected == REFUSED or (changed.expected == EITHER and not others[0]))
 

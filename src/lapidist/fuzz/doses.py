@@ -10,9 +10,10 @@ GROUP = 4  # cases that share a call, so that most meet what was planned before
 
 
 class Dose(NamedTuple):
-    """`most`: of an extent; `products`: of all matrices together, which the machine takes a second for a million of; `batch`:
-    matrices. `kinds`: different ones that a run draws, since each is compiled; 0: as many as there are calls. It begins with the
-    `first`, and draws from one more every few calls: a short run compiles little."""
+    """`most`: of an extent; `products`: of all matrices together, which the machine takes a second for a
+    million of; `batch`: matrices. `kinds`: different ones that a run draws, since each is compiled; 0: as
+    many as there are calls. It begins with the `first`, and draws from one more every few calls: a short run
+    compiles little."""
 
     most: int
     products: int

@@ -1,4 +1,6 @@
-"""Whether a case ended as it must: right within the bound of verify.py, or refused in words; and nothing else was touched."""
+"""Whether a case ended as it must: right within the bound of verify.py, or refused in words; and nothing else
+was touched.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from typing import Any
 import numpy as np
 
 from lapidist import api
-from lapidist.errors import ArgumentError, DeviceError, DTypeError, LapidistError, RefusalError, ShapeError, StrideError
+from lapidist.errors import (
+    ArgumentError,
+    DeviceError,
+    DTypeError,
+    LapidistError,
+    RefusalError,
+    ShapeError,
+    StrideError,
+)
 from lapidist.fuzz.arenas import Arena, fetched
 from lapidist.fuzz.calls import Call
 from lapidist.fuzz.layouts import Array
@@ -45,17 +55,25 @@ def names_an_argument(error: LapidistError) -> bool:
     return isinstance(error, RefusalError) or bool(found and set(re.split(r", | and ", found[1])) & NAMES)
 
 
-def judge_result(call: Call, arena: Arena, given: dict[str, Any], result: Any, after: Array, whole: bool) -> tuple[str, str]:
+def judge_result(
+    call: Call, arena: Arena, given: dict[str, Any], result: Any, after: Array, whole: bool
+) -> tuple[str, str]:
     if call.expected == REFUSED:
         return WRONG, "was not refused"
-    wrong = wrong_object(call, given, result) or wrong_numbers(call, arena, result, after, whole) or touched(call, arena, after)
+    wrong = (
+        wrong_object(call, given, result)
+        or wrong_numbers(call, arena, result, after, whole)
+        or touched(call, arena, after)
+    )
     return (WRONG, wrong) if wrong else (RIGHT, "")
 
 
 def wrong_object(call: Call, given: dict[str, Any], result: Any) -> str:
     """`out` itself, or new arrays of a's framework, of the shape and the type that were asked for."""
     if "out" in given:
-        same = result is given["out"] or (call.kind.many and all(x is y for x, y in zip(result, given["out"], strict=True)))
+        same = result is given["out"] or (
+            call.kind.many and all(x is y for x, y in zip(result, given["out"], strict=True))
+        )
         return "" if same else "the result is not out"
     of_a = given["a"]
     if call.kind.many and (not isinstance(result, list) or len(result) != len(of_a)):
@@ -64,7 +82,10 @@ def wrong_object(call: Call, given: dict[str, Any], result: Any) -> str:
     number = isinstance(first, np.generic) and isinstance(like, np.ndarray)  # as numpy.matmul returns one
     if not number and type(first) is not type(like):
         return f"the result is a {type(first).__name__}"
-    found, wanted = (tuple(first.shape), str(first.dtype).rpartition(".")[2]), (product_shape(call), call.kind.out)
+    found, wanted = (
+        (tuple(first.shape), str(first.dtype).rpartition(".")[2]),
+        (product_shape(call), call.kind.out),
+    )
     return "" if found == wanted else f"the result is {found}, not {wanted}"
 
 
@@ -100,7 +121,9 @@ def touched(call: Call, arena: Arena, after: Array) -> str:
     if np.array_equal(wanted, after):
         return ""
     at = int(np.flatnonzero(wanted != after)[0])
-    region = max((start, name) for name, start in arena.at.items() if start <= max(at, min(arena.at.values())))
+    region = max(
+        (start, name) for name, start in arena.at.items() if start <= max(at, min(arena.at.values()))
+    )
     return f"byte {at - region[0]} of the memory of {region[1]} has changed"
 
 

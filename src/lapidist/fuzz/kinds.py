@@ -1,4 +1,6 @@
-"""The kinds of calls: all that a kernel is compiled for, drawn once, so that a run meets a bounded number of binaries."""
+"""The kinds of calls: all that a kernel is compiled for, drawn once, so that a run meets a bounded number of
+binaries.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,11 @@ def draw_kind(rng: Generator, place: str, framework: str) -> Kind:
         kind = draw_factors(rng, kind)
     kind = draw_batch(rng, kind)
     if kind.function != "matmul":
-        kind = replace(draw_scalars(rng, kind, copied), trans_a=bool(rng.random() < 0.2), trans_b=bool(rng.random() < 0.2))
+        kind = replace(
+            draw_scalars(rng, kind, copied),
+            trans_a=bool(rng.random() < 0.2),
+            trans_b=bool(rng.random() < 0.2),
+        )
     routes = kind.function in ("gemm", "plan") and not kind.scaled and not copied
     if routes and rng.random() < 0.3:
         kind = draw_routes(rng, kind)
@@ -113,7 +119,14 @@ def draw_types(rng: Generator, framework: str, function: str) -> Kind:
     b = a
     if rng.random() < 0.2:
         b = next((one for pair in MIXED if a in pair for one in pair if one != a), a)
-    out = pick(rng, {name: 4 if place == 0 else 1 for place, name in enumerate(outputs_of(a, b)) if fits(framework, name)})
+    out = pick(
+        rng,
+        {
+            name: 4 if place == 0 else 1
+            for place, name in enumerate(outputs_of(a, b))
+            if fits(framework, name)
+        },
+    )
     accumulator = one_of(rng, [None, *TYPES[a].accumulators])
     precision = TF32 if a == "float32" and rng.random() < 0.35 else "ieee"
     promote = True if a in FP8 and rng.random() < 0.25 else None
@@ -142,7 +155,9 @@ def draw_factors(rng: Generator, kind: Kind) -> Kind:
 def draw_batch(rng: Generator, kind: Kind) -> Kind:
     along = {"lines", "strips", "squares"} & {kind.scale_a, kind.scale_b}
     dimensions = 0 if kind.many or along else pick(rng, {0: 6, 1: 3, 2: 1.5, 3: 0.7, 4: 0.3})
-    vectors = pick(rng, {"": 8, "a": 1, "b": 1, "ab": 1}) if kind.function == "matmul" and not kind.scaled else ""
+    vectors = (
+        pick(rng, {"": 8, "a": 1, "b": 1, "ab": 1}) if kind.function == "matmul" and not kind.scaled else ""
+    )
     return replace(kind, dimensions=0 if vectors == "ab" else dimensions, vectors=vectors)
 
 
@@ -186,13 +201,20 @@ def draw_layout(rng: Generator, kind: Kind, name: str) -> Layout:
     """Rows or columns of an output touch; permuted ones lie anyhow."""
     free = name != "out" or kind.permuted
     batched = kind.dimensions > 0
-    inner = pick(rng, {"cols": 5, "rows": 4, "batch": 1 if batched and free else 0, "between": 1 if batched else 0})
-    steps = (1 if not free or rng.random() < 0.85 else int(rng.integers(2, 4)), 1 if rng.random() < 0.8 else 2)
+    inner = pick(
+        rng, {"cols": 5, "rows": 4, "batch": 1 if batched and free else 0, "between": 1 if batched else 0}
+    )
+    steps = (
+        1 if not free or rng.random() < 0.85 else int(rng.integers(2, 4)),
+        1 if rng.random() < 0.8 else 2,
+    )
     backwards = kind.framework in ("numpy", "cupy") and kind.function != "pointers" and rng.random() < 0.12
     turns = one_of(rng, ((True, False), (False, True), (True, True))) if backwards else (False, False)
     if not free:
         turns = (turns[0] and inner != "rows", turns[1] and inner == "rows")
-    repeated = batched and name in ("a", "b", "c") and inner not in ("batch", "between") and rng.random() < 0.1
+    repeated = (
+        batched and name in ("a", "b", "c") and inner not in ("batch", "between") and rng.random() < 0.1
+    )
     return PLAIN._replace(
         inner=inner,
         steps=steps,
@@ -209,7 +231,8 @@ def draw_choices(rng: Generator, kind: Kind) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if rng.random() < 0.25:
         found["kernel"] = pick(
-            rng, {row.name: 6 if row.kind == "production" else 1 for row in KERNELS if math in row.types.maths}
+            rng,
+            {row.name: 6 if row.kind == "production" else 1 for row in KERNELS if math in row.types.maths},
         )
     if rng.random() < 0.15:
         splits = int(rng.integers(1, 6))

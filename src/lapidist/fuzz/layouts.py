@@ -1,4 +1,6 @@
-"""Where the elements of an array lie in a region of memory, with steps of any size and sign, and what lies between them."""
+"""Where the elements of an array lie in a region of memory, with steps of any size and sign, and what lies
+between them.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,10 @@ ALIGNED = 16  # bytes
 
 
 class Layout(NamedTuple):
-    """`inner`: what touches: "cols" (row-major), "rows", "batch" (matrices innermost) or "between" (batch between columns and
-    rows). `steps` between neighbours of the two inner dimensions. `pitch`: lines follow each other "tight", start on 16 bytes
-    ("aligned"), or lie an odd number of elements apart. `repeated`: one matrix is a whole batch, by steps of zero."""
+    """`inner`: what touches: "cols" (row-major), "rows", "batch" (matrices innermost) or "between" (batch
+    between columns and rows). `steps` between neighbours of the two inner dimensions. `pitch`: lines follow
+    each other "tight", start on 16 bytes ("aligned"), or lie an odd number of elements apart. `repeated`: one
+    matrix is a whole batch, by steps of zero."""
 
     inner: str = "cols"
     steps: tuple[int, int] = (1, 1)
@@ -77,7 +80,10 @@ def lay(region: str, dtype: str, shape: tuple[int, ...], layout: Layout = PLAIN)
         strides[axis] = covered
         covered *= max(1, shape[axis])
         covered = pitched(covered, layout.pitch, dtype) if depth == 0 else covered
-    return flipped(View(region, dtype, shape, tuple(strides), layout.shift, covered + layout.shift + ALIGNED), layout.flipped)
+    return flipped(
+        View(region, dtype, shape, tuple(strides), layout.shift, covered + layout.shift + ALIGNED),
+        layout.flipped,
+    )
 
 
 def pitched(covered: int, pitch: str, dtype: str) -> int:

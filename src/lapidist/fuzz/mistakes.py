@@ -120,7 +120,15 @@ def other_output(rng: Generator, call: Call, place: str) -> Call | None:
         return None
     view, how = (
         call.view("out"),
-        one_of(rng, ("shape", "more", "repeated", *(("type",) if place == "gpu" and call.kind.framework != "numpy" else ()))),
+        one_of(
+            rng,
+            (
+                "shape",
+                "more",
+                "repeated",
+                *(("type",) if place == "gpu" and call.kind.framework != "numpy" else ()),
+            ),
+        ),
     )
     if how == "shape":
         if call.kind.permuted and 0 in view.shape:
@@ -152,7 +160,11 @@ def other_c(rng: Generator, call: Call, place: str) -> Call | None:
     if how == "type":
         dtype = "int32" if call.kind.sums != "int32" else "float32"
         return wrong(call, f"c is {dtype}", {"c": reshaped(view, view.shape, dtype)})
-    return wrong(call, "c is larger", {"c": reshaped(view, (*view.shape[:-2], *(extent + 2 for extent in view.shape[-2:])))})
+    return wrong(
+        call,
+        "c is larger",
+        {"c": reshaped(view, (*view.shape[:-2], *(extent + 2 for extent in view.shape[-2:])))},
+    )
 
 
 def odd_value(rng: Generator, call: Call, place: str) -> Call:
@@ -199,7 +211,11 @@ def for_8_bit_floats(rng: Generator, call: Call, place: str) -> Call | None:
 
 def indices_beyond(rng: Generator, call: Call, place: str) -> Call | None:
     """Those on a GPU are looked at on request; else they are believed."""
-    names = [name for name in ("gather_a", "gather_b", "scatter_d") if name in call.views and 0 not in call.view(name).shape]
+    names = [
+        name
+        for name in ("gather_a", "gather_b", "scatter_d")
+        if name in call.views and 0 not in call.view(name).shape
+    ]
     if not names:
         return None
     name = one_of(rng, names)
@@ -220,7 +236,9 @@ def overlapping(rng: Generator, call: Call, place: str) -> Call | None:
     """Out lies where another array does: the result is right all the same, or it is refused."""
     if "out" not in call.views or call.kind.c == "out" or call.kind.function == "pointers":
         return None
-    others = [name for name in call.views if name not in ("out", *(("c",) if call.kind.beta == "zero" else ()))]
+    others = [
+        name for name in call.views if name not in ("out", *(("c",) if call.kind.beta == "zero" else ()))
+    ]
     other = call.view(one_of(rng, others))
     start = int(rng.integers(0, max(1, other.room)))
     out = call.view("out")
@@ -229,11 +247,22 @@ def overlapping(rng: Generator, call: Call, place: str) -> Call | None:
 
 
 def fewer_in_a_list(rng: Generator, call: Call, place: str) -> Call | None:
-    names = [name for name in ("a", "b", "c", "out") if name in call.views and not (name == "c" and call.kind.beta == "zero")]
-    if not call.kind.many or len(call.views["a"]) < 2 or call.kind.c == "out" or call.kind.function == "pointers":
+    names = [
+        name
+        for name in ("a", "b", "c", "out")
+        if name in call.views and not (name == "c" and call.kind.beta == "zero")
+    ]
+    if (
+        not call.kind.many
+        or len(call.views["a"]) < 2
+        or call.kind.c == "out"
+        or call.kind.function == "pointers"
+    ):
         return None
     name = one_of(rng, names)
-    return replace(call, views={**call.views, name: call.views[name][1:]}, expected="refused", words=f"{name} has fewer")
+    return replace(
+        call, views={**call.views, name: call.views[name][1:]}, expected="refused", words=f"{name} has fewer"
+    )
 
 
 MISTAKES: tuple[Mistake, ...] = (

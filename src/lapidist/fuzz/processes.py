@@ -17,7 +17,8 @@ from lapidist.fuzz.judging import WRONG
 GRACE = 60.0  # seconds after the end for a group under way: kernels are compiled in some
 LONGEST = 300.0  # seconds without a word of a process
 ENOUGH = 2**62
-ALONE = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")  # each process computes references: more threads would wait for each other
+# each process computes references: more threads would wait for each other
+ALONE = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 class Extent(NamedTuple):
@@ -67,7 +68,9 @@ def share(run: Run, extent: Extent, end: float, first: int, step: int) -> Iterat
 
 
 class Worker:
-    """A process, and another one where it is lost. Clocks of all processes of a computer agree, so the end is the same."""
+    """A process, and another one where it is lost. Clocks of all processes of a computer agree, so the end is
+    the same.
+    """
 
     def __init__(self, run: Run, extent: Extent, end: float, first: int, step: int) -> None:
         self.run, self.extent, self.end, self.step = run, extent, end, step

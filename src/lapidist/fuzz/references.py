@@ -1,4 +1,6 @@
-"""What the output of a case must be: what the arrays held before, brought into the form that verify.py compares."""
+"""What the output of a case must be: what the arrays held before, brought into the form that verify.py
+compares.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def compared(expected: Expected, found: Array) -> Verdict:
 
 
 def by_numpy(a: Array, b: Array, dtype: str) -> Expected:
-    """Floats within the bound of their type; integers, wrapped as NumPy wraps them, and truth values are equal."""
+    """Floats within the bound of their type; integers, wrapped as NumPy wraps them, and truth values are
+    equal.
+    """
     a, b = a.astype(dtype), b.astype(dtype)
     with np.errstate(all="ignore"):
         if a.dtype.kind == "f":
@@ -39,19 +43,29 @@ def by_numpy(a: Array, b: Array, dtype: str) -> Expected:
 def expected_of(call: Call, arena: Arena, number: int, whole: bool) -> Expected:
     """Of what lay in the arrays before."""
     kind, k = call.kind, call.extents[2]
-    before = {name: arena.seen(arena.image, views[min(number, len(views) - 1)]) for name, views in call.views.items()}
+    before = {
+        name: arena.seen(arena.image, views[min(number, len(views) - 1)])
+        for name, views in call.views.items()
+    }
     a = taken(matrix(before["a"], kind.vectors, "a", kind.trans_a), before.get("gather_a"), -2)
     b = taken(matrix(before["b"], kind.vectors, "b", kind.trans_b), before.get("gather_b"), -1)
     if call.changed == "negated" and number == 0:
         a = -a
     if kind.by_numpy:
         return by_numpy(a, b, kind.out)
-    alpha, beta = (before[name].item() if name in before else getattr(call, name) for name in ("alpha", "beta"))
+    alpha, beta = (
+        before[name].item() if name in before else getattr(call, name) for name in ("alpha", "beta")
+    )
     if kind.alpha == "zero" or not k:
         a, b = np.zeros_like(a), np.zeros_like(b)
     c = taken(before["c"], before.get("scatter_d"), -2) if kind.beta != "zero" else None
     scales = {name: before.get(name, call.options.get(name)) for name in ("scale_a", "scale_b")}
-    more: dict[str, Any] = {"accumulator": kind.accumulator, "precision": kind.precision, "promoted": promoted(call), **scales}
+    more: dict[str, Any] = {
+        "accumulator": kind.accumulator,
+        "precision": kind.precision,
+        "promoted": promoted(call),
+        **scales,
+    }
     with np.errstate(all="ignore"):
         return expect(a, b, c, alpha, beta, out_dtype=numpy_dtype(call.kind.out), exact=whole, **more)
 
@@ -77,7 +91,9 @@ def taken(array: Array, index: Array | None, axis: int) -> Array:
 
 
 def as_product(call: Call, arena: Arena, found: Array) -> Array:
-    """The output's elements as m x n: scattered rows where they belong, permuted ones in order, without dropped dimensions."""
+    """The output's elements as m x n: scattered rows where they belong, permuted ones in order, without
+    dropped dimensions.
+    """
     m, n, _ = call.extents
     if call.kind.scatter_d:
         return taken(found, arena.seen(arena.image, call.view("scatter_d")), -2)

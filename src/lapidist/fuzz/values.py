@@ -1,4 +1,6 @@
-"""What the arrays of a case hold: normal numbers, small whole ones, now and then infinity and NaN; indices; addresses."""
+"""What the arrays of a case hold: normal numbers, small whole ones, now and then infinity and NaN; indices;
+addresses.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,9 @@ def sums_are_exact(call: Call) -> bool:
     """Of numbers up to 4 in a float of at least 24 bits; tensor cores keep fewer of 8-bit floats."""
     kind, k = call.kind, call.extents[2]
     numbers = all(how in ("one", "minus", "zero") for how in (kind.alpha, kind.beta))
-    return bool(kind.out in ("float32", "float64") and kind.sums != "float16" and numbers and not kind.scaled) and k < (
-        200 if kind.a in FP8 else 100_000
-    )
+    return bool(
+        kind.out in ("float32", "float64") and kind.sums != "float16" and numbers and not kind.scaled
+    ) and k < (200 if kind.a in FP8 else 100_000)
 
 
 def numbers(rng: Generator, view: View, whole: bool) -> Array:
@@ -70,7 +72,9 @@ def extra(rng: Generator, call: Call, name: str, view: View, whole: bool) -> Any
     if name in INDICES:
         found = indices(rng, name, call.limits[name], view.shape)
         if name == call.beyond:
-            found.flat[int(rng.integers(found.size))] = one_of(rng, (-1, -call.limits[name], call.limits[name], 2**31 - 1))
+            found.flat[int(rng.integers(found.size))] = one_of(
+                rng, (-1, -call.limits[name], call.limits[name], 2**31 - 1)
+            )
         return found
     if name in ("scale_a", "scale_b"):
         return rng.uniform(0.25, 4.0, view.shape)

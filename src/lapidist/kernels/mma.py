@@ -1,4 +1,6 @@
-"""The kernels on tensor cores that every chip since Ampere runs: their configs by type, and what shared memory these take."""
+"""The kernels on tensor cores that every chip since Ampere runs: their configs by type, and what shared
+memory these take.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from lapidist.schedule import Raster
 
 WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64", "int8", "uint8"), outputs=True, half_sums=True)
 FLOAT_WMMA_TYPES = Types(("float16", "bfloat16", TF32, "float64"), outputs=True, half_sums=True)
-MMA_TYPES = Types(tuple(math for math in MATHS if math != "float32"), mixed=True, outputs=True, half_sums=True)
+MMA_TYPES = Types(
+    tuple(math for math in MATHS if math != "float32"), mixed=True, outputs=True, half_sums=True
+)
 FAMILY_TYPES = replace(MMA_TYPES, promoted=True, factors=True)
 
 # ---- dynamic shared memory ----
@@ -26,8 +30,14 @@ PATCH_ROWS = 16  # of D, that a warp of mma.sync stores at once
 
 
 def wmma_shared(config: Config, problem: Problem, skew: int = 16) -> int:
-    """A chunk of A and one of B, rows `skew` bytes longer; in the end a patch of each warp's sums, a row of fragments."""
-    size, total, (height, width, _) = size_of(problem.dtype), size_of(problem.accumulator), fragment(problem.math)
+    """A chunk of A and one of B, rows `skew` bytes longer; in the end a patch of each warp's sums, a row of
+    fragments.
+    """
+    size, total, (height, width, _) = (
+        size_of(problem.dtype),
+        size_of(problem.accumulator),
+        fragment(problem.math),
+    )
     tiles = config.bm * (config.bk * size + skew) + config.bk * (config.bn * size + skew)
     patch = height * (FRAGMENTS_N * width * total + 16)
     return max(tiles, config.threads // 32 * patch)
@@ -38,7 +48,9 @@ def wmma_without_skew(config: Config, problem: Problem) -> int:
 
 
 def mma_shared(config: Config, problem: Problem) -> int:
-    """Stages of A and B tiles; in the end the warps' patches of D, their rows 32 bytes longer: as many as fit, at least one."""
+    """Stages of A and B tiles; in the end the warps' patches of D, their rows 32 bytes longer: as many as
+    fit, at least one.
+    """
     scalar = 8 if problem.accumulator == "float64" else 4
     tiles = config.stages * (config.bm + config.bn) * config.bk * size_of(problem.dtype)
     return max(tiles, config.threads // 32 * PATCH_ROWS * (config.wn * scalar + 32))
@@ -52,9 +64,17 @@ def staged(math: str, bm: int, bn: int, k_bytes: int, warp: tuple[int, int], sta
     return Config(bm, bn, k_bytes // element_of(math).nbytes, *warp, tm=0, tn=0, stages=stages)
 
 
-# What each reaches of mma.sync's limit at 4096^3 on an H200, by column: half and bfloat16, tf32, double, 8-bit integers, 8-bit
-# floats.
-COLUMN_OF = {"float16": 0, "bfloat16": 0, TF32: 1, "float64": 2, "int8": 3, "uint8": 3, **dict.fromkeys(FP8, 4)}
+# What each reaches of mma.sync's limit at 4096^3 on an H200, by column: half and bfloat16, tf32, double,
+# 8-bit integers, 8-bit floats.
+COLUMN_OF = {
+    "float16": 0,
+    "bfloat16": 0,
+    TF32: 1,
+    "float64": 2,
+    "int8": 3,
+    "uint8": 3,
+    **dict.fromkeys(FP8, 4),
+}
 SHARES = {
     "wmma_simple": (0.044, 0.060, 0.122, 0.029),
     "wmma_shared": (0.420, 0.262, 0.351, 0.089),
@@ -70,8 +90,8 @@ SHARES = {
 }
 
 
-# What is left of that where lines do not start on 16 bytes: elements of 1 and 2 bytes pass through registers. At 4095^3; mma's
-# are fitted to products of many sizes. Of the wmma kernels it was measured for 17 in half.
+# What is left of that where lines do not start on 16 bytes: elements of 1 and 2 bytes pass through registers.
+# At 4095^3; mma's are fitted to products of many sizes. Of the wmma kernels it was measured for 17 in half.
 UNALIGNED = {
     "wmma": (0.20, 0.20, 0.20, 0.20),
     "mma_multistage": (0.35, 0.475, 0.836, 0.226, 0.37),
@@ -98,7 +118,9 @@ def mma_unaligned(math: str, config: Config) -> float:
 
 
 def mma_turned(math: str, config: Config) -> float:
-    """Single elements of 32 steps of k at once spill: other tiles take up to a quarter less, but a twentieth more at 4096^3."""
+    """Single elements of 32 steps of k at once spill: other tiles take up to a quarter less, but a twentieth
+    more at 4096^3.
+    """
     return 0.9 if math == TF32 and config == mma_tiles(math)["mma"] else 1.0
 
 
@@ -125,14 +147,24 @@ def beta_first_configs(math: str) -> Tuned:
 
 
 def mma_multistage_configs(math: str) -> Tuned:
-    shape = staged(math, 128, 128, 128, (64, 32), 4) if math == "float64" else staged(math, 128, 256, 128, (64, 64), 3)
+    shape = (
+        staged(math, 128, 128, 128, (64, 32), 4)
+        if math == "float64"
+        else staged(math, 128, 256, 128, (64, 64), 3)
+    )
     return ((shape, share("mma_multistage", math)),)
 
 
 def mma_tiles(math: str) -> dict[str, Config]:
-    """The default fits every chip. Where lines start between two words (HELD in mma.cu), less of k at once is better."""
+    """The default fits every chip. Where lines start between two words (HELD in mma.cu), less of k at once is
+    better.
+    """
     if math == "float64":
-        tiles = (("mma", (128, 128), (64, 32)), ("mma, middle", (64, 128), (32, 32)), ("mma, small", (64, 64), (32, 32)))
+        tiles = (
+            ("mma", (128, 128), (64, 32)),
+            ("mma, middle", (64, 128), (32, 32)),
+            ("mma, small", (64, 64), (32, 32)),
+        )
         return {name: staged(math, *tile, 128, warp, 4) for name, tile, warp in tiles}
     return {
         "mma, middle": staged(math, 128, 128, 64, (64, 64), 4),

@@ -1,4 +1,6 @@
-"""The registry: one row a kernel. A rung or a detour is an ordinary kernel: the planner may choose it, the bench measures it."""
+"""The registry: one row a kernel. A rung or a detour is an ordinary kernel: the planner may choose it, the
+bench measures it.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +39,47 @@ LARGE = Config(128, 128, 8, tm=8, tn=8)
 WARPED = Config(128, 128, 8, wm=32, wn=64, tm=8, tn=8)
 
 RUNGS = (
-    rung(1, "uncoalesced", "one thread, one element; threads walk down a column", SQUARE, 0.0076, rules=rules.DOWN_A_COLUMN),
-    rung(2, "coalesced", "threads walk along a row: one request, few sectors", SQUARE, 0.082, rules=rules.ALONG_A_ROW),
-    rung(3, "hoisted_indices", "indices become pointers that are bumped", SQUARE, 0.084, rules=rules.ALONG_A_ROW),
-    rung(4, "shared_tile", "32 x 32 tiles in shared memory, read with bank conflicts", SHARED, 0.024, rules=rules.SHARED_TILE),
+    rung(
+        1,
+        "uncoalesced",
+        "one thread, one element; threads walk down a column",
+        SQUARE,
+        0.0076,
+        rules=rules.DOWN_A_COLUMN,
+    ),
+    rung(
+        2,
+        "coalesced",
+        "threads walk along a row: one request, few sectors",
+        SQUARE,
+        0.082,
+        rules=rules.ALONG_A_ROW,
+    ),
+    rung(
+        3,
+        "hoisted_indices",
+        "indices become pointers that are bumped",
+        SQUARE,
+        0.084,
+        rules=rules.ALONG_A_ROW,
+    ),
+    rung(
+        4,
+        "shared_tile",
+        "32 x 32 tiles in shared memory, read with bank conflicts",
+        SHARED,
+        0.024,
+        rules=rules.SHARED_TILE,
+    ),
     rung(5, "padded_tile", "one unused element a row: no conflicts", SHARED, 0.128, rules=rules.SHARED_TILE),
-    rung(6, "thread_column", "four results a thread: B is read once for four", COLUMN, 0.265, rules=rules.THREAD_COLUMN),
+    rung(
+        6,
+        "thread_column",
+        "four results a thread: B is read once for four",
+        COLUMN,
+        0.265,
+        rules=rules.THREAD_COLUMN,
+    ),
     rung(
         7,
         "vector_loads",
@@ -51,12 +88,40 @@ RUNGS = (
         0.197,
         rules=rules.VECTOR_LOADS,
     ),
-    rung(8, "thread_tile", "4 x 4 results a thread", Config(64, 64, 16, tm=4, tn=4), 0.487, rules=rules.THREAD_TILE),
+    rung(
+        8,
+        "thread_tile",
+        "4 x 4 results a thread",
+        Config(64, 64, 16, tm=4, tn=4),
+        0.487,
+        rules=rules.THREAD_TILE,
+    ),
     rung(9, "large_tile", "8 x 8 results a thread, A as it lies", LARGE, 0.55, rules=rules.THREAD_TILE),
-    rung(10, "transposed_a", "A transposed, four 4 x 4 groups: wide loads, no conflicts", LARGE, 0.738, rules=rules.TRANSPOSED),
-    rung(11, "warp_tile", "lanes in a zig-zag of 4 x 8: loads pair up", WARPED, 0.739, rules=rules.warp_tiles(1)),
+    rung(
+        10,
+        "transposed_a",
+        "A transposed, four 4 x 4 groups: wide loads, no conflicts",
+        LARGE,
+        0.738,
+        rules=rules.TRANSPOSED,
+    ),
+    rung(
+        11,
+        "warp_tile",
+        "lanes in a zig-zag of 4 x 8: loads pair up",
+        WARPED,
+        0.739,
+        rules=rules.warp_tiles(1),
+    ),
     rung(12, "double_buffer", "two buffers, one barrier a step", WARPED, 0.683, rules=rules.warp_tiles(2)),
-    rung(13, "fragment_prefetch", "fragments of the next k while this one is computed", WARPED, 0.746, rules=rules.warp_tiles(2)),
+    rung(
+        13,
+        "fragment_prefetch",
+        "fragments of the next k while this one is computed",
+        WARPED,
+        0.746,
+        rules=rules.warp_tiles(2),
+    ),
     rung(
         14,
         "async_pipeline",
@@ -96,8 +161,16 @@ UNROLL = "detours/inner_unroll.cu"
 
 DETOURS = (
     detour("bounds_plain", "04 with the border checked at every load", SHARED, 0.05, rules=rules.SHARED_TILE),
-    detour("bounds_padded", "05 with the border checked at every load", SHARED, 0.12, rules=rules.SHARED_TILE),
-    detour("bounds_cached", "04 with checks, loading through the read-only path", SHARED, 0.05, rules=rules.SHARED_TILE),
+    detour(
+        "bounds_padded", "05 with the border checked at every load", SHARED, 0.12, rules=rules.SHARED_TILE
+    ),
+    detour(
+        "bounds_cached",
+        "04 with checks, loading through the read-only path",
+        SHARED,
+        0.05,
+        rules=rules.SHARED_TILE,
+    ),
     detour(
         "unroll_4",
         "08 with k unrolled by 4",
@@ -116,7 +189,14 @@ DETOURS = (
         defines={"UNROLL": 8},
         rules=rules.unrolled(8),
     ),
-    detour("b_transposed", "10 with B given as N x K", LARGE, 0.65, signature=LADDER_B_ROWS, rules=rules.BOTH_TRANSPOSED),
+    detour(
+        "b_transposed",
+        "10 with B given as N x K",
+        LARGE,
+        0.65,
+        signature=LADDER_B_ROWS,
+        rules=rules.BOTH_TRANSPOSED,
+    ),
     detour("pointer_swap", "12 with the buffers swapped by pointer", WARPED, 0.65, rules=rules.warp_tiles(2)),
     detour("single_buffer", "13 with one buffer", WARPED, 0.65, rules=rules.warp_tiles(1)),
     *TENSOR_DETOURS,

@@ -24,14 +24,17 @@ EVEN_ROUNDS = 4  # from so many on, few multiprocessors idle where blocks have t
 PACKED_BYTES = 16384  # that are worth a block to pack them
 Model = Callable[[Problem, Config, Device, Schedule | None], float]
 BlockCosts = Callable[[Problem, Config, Device], CostModel]
-# Of these tiles, as the caller wants them; whether operands are packed first. None: the kernel walks its tiles itself.
+# Of these tiles, as the caller wants them; whether operands are packed first. None: the kernel walks its
+# tiles itself.
 Schedules = Callable[[TileGrid, Config, Device, Sharing, bool], Iterator[Schedule | None]]
 Tuned = tuple[tuple[Config, float], ...]  # configs with their efficiency; the first is the default
 
 
 @dataclass(frozen=True)
 class Types:
-    """What a kernel multiplies, and what else it takes: two types at once, results in another type, sums in half."""
+    """What a kernel multiplies, and what else it takes: two types at once, results in another type, sums in
+    half.
+    """
 
     maths: tuple[str, ...]
     mixed: bool = False
@@ -48,7 +51,10 @@ class Types:
         if problem.out_dtype != problem.dtype and not self.outputs:
             return f"it writes its operands' type, {problem.dtype}; D is {problem.out_dtype}"
         if problem.accumulator != TYPES[problem.dtype].accumulators[0] and not self.half_sums:
-            return f"it sums {problem.dtype} in {TYPES[problem.dtype].accumulators[0]}, not in {problem.accumulator}"
+            return (
+                f"it sums {problem.dtype} in {TYPES[problem.dtype].accumulators[0]}, not in"
+                f" {problem.accumulator}"
+            )
         if problem.scaling.scaled and not self.factors:
             return f"it multiplies A and B without factors; here {problem.scaling}"
         if problem.scaling.promoted and not self.promoted:
@@ -57,7 +63,8 @@ class Types:
 
 
 FMA_TYPES = Types(("float16", "float32", "float64"))
-SINCE = dict.fromkeys(FP8, (8, 9))  # the capability from which tensor cores multiply a type, where it is not the kernel's
+# the capability from which tensor cores multiply a type, where it is not the kernel's
+SINCE = dict.fromkeys(FP8, (8, 9))
 
 
 def no_dynamic_shared(config: Config, problem: Problem) -> int:
@@ -74,7 +81,9 @@ def as_fast(math: str, config: Config) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """`efficiency` is the share of its unit's limit that a full SM reaches, as measured; the planner's model uses it."""
+    """`efficiency` is the share of its unit's limit that a full SM reaches, as measured; the planner's model
+    uses it.
+    """
 
     name: str
     kind: str  # rung, detour or production
@@ -88,21 +97,32 @@ class Kernel:
     others: Tuned = ()  # more configs that the planner weighs
     tuned: Mapping[str, Tuned] = field(default_factory=dict)  # all configs of a math, in place of the above
     defines: Mapping[str, object] = field(default_factory=dict)
-    beside_another: Callable[[Config, Problem], bool] = never  # of packed operands: a block of the next launch fits on its SM too
-    overlaps: bool = False  # it waits for the launch before by itself, so that its blocks may start before that has ended
+    beside_another: Callable[[Config, Problem], bool] = (
+        never  # of packed operands: a block of the next launch fits on its SM too
+    )
+    overlaps: bool = (
+        False  # it waits for the launch before by itself, so that its blocks may start before that has ended
+    )
     persistent: int = 0  # blocks on each SM, which walk the tiles; 0: a block for each tile
     raster: Raster = ROW_MAJOR  # the order in which a block a tile takes them, and so blocks that share tiles
     options: tuple[str, ...] = ()  # more for the compiler
     dynamic_shared: Callable[[Config, Problem], int] = no_dynamic_shared
     types: Types = FMA_TYPES
-    unaligned: Callable[[str, Config], float] = as_fast  # the share of its speed where lines do not start on 16 bytes
-    turned: Callable[[str, Config], float] = as_fast  # likewise where they do, and neither A's nor B's run along k
+    unaligned: Callable[[str, Config], float] = (
+        as_fast  # the share of its speed where lines do not start on 16 bytes
+    )
+    turned: Callable[[str, Config], float] = (
+        as_fast  # likewise where they do, and neither A's nor B's run along k
+    )
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
-    scratch: Callable[[Problem], tuple[int, int]] | None = None  # bytes of flags and of room for operands that it packs
+    scratch: Callable[[Problem], tuple[int, int]] | None = (
+        None  # bytes of flags and of room for operands that it packs
+    )
     model: Model | None = None  # seconds, where the planner's own model knows too little
     block_costs: BlockCosts | None = None  # likewise, of a block that shares tiles
     schedules: Schedules | None = None  # of persistent blocks with a model: what the planner weighs
-    worth: float = 1.0  # shared tiles are taken where they promise less than this part of what whole ones take: models err
+    # shared tiles are taken where they promise less than this part of what whole ones take: models err
+    worth: float = 1.0
     rules: tuple[Rule, ...] = ()  # what its configs must obey beside what those of every kernel must
     free_order: bool = False  # configs may exchange A and B, order tiles, and give two warpgroups a tile each
 
@@ -115,7 +135,9 @@ class Kernel:
         return self.configs_for(math)[0][0]
 
     def configs_for(self, math: str) -> Tuned:
-        """Every (config, efficiency) that the planner may weigh. Static shared memory (48 KB) holds them for 4-byte elements."""
+        """Every (config, efficiency) that the planner may weigh. Static shared memory (48 KB) holds them for
+        4-byte elements.
+        """
         if math in self.tuned:
             return self.tuned[math]
         others = self.others if element_of(math).nbytes <= 4 else ()
@@ -134,8 +156,8 @@ class Kernel:
         return -(-problem.m // config.bm) * -(-problem.n // config.bn)
 
     def grid(self, problem: Problem, config: Config, device: Device) -> tuple[int, int, int]:
-        """Tiles along x, batch along y and z. A persistent kernel takes a few blocks for each SM, and those walk the tiles. Where
-        operands are packed first, blocks without a tile help with that."""
+        """Tiles along x, batch along y and z. A persistent kernel takes a few blocks for each SM, and those
+        walk the tiles. Where operands are packed first, blocks without a tile help with that."""
         tiles = self.tiles(problem, config)
         inner, outer = (*problem.batch[::-1], 1, 1)[:2]
         if not self.persistent:
@@ -146,22 +168,29 @@ class Kernel:
         )
         rounds = -(-clusters // most)
         if self.unit == "wgmma" and rounds >= EVEN_ROUNDS:
-            # The same rounds by fewer: at 8192^3 64 pairs of 128 x 256 make a square, and an eighth less comes from DRAM.
+            # The same rounds by fewer: at 8192^3 64 pairs of 128 x 256 make a square, and an eighth less
+            # comes from DRAM.
             most = -(-clusters // rounds)
         if self.packs(problem) and self.beside_another(config, problem):
             return most * config.cluster, 1, 1  # else the next launch's blocks come in twos where none is
         return min(max(clusters, self.scratch_of(problem)[1] // PACKED_BYTES), most) * config.cluster, 1, 1
 
     def clusters(self, problem: Problem, config: Config) -> int:
-        """The clusters' tiles: a cluster of blocks computes neighbouring tiles, of which some may lie outside."""
-        return -(-problem.m // (config.bm * config.cluster_m)) * -(-problem.n // (config.bn * config.cluster_n))
+        """The clusters' tiles: a cluster of blocks computes neighbouring tiles, of which some may lie
+        outside.
+        """
+        return -(-problem.m // (config.bm * config.cluster_m)) * -(
+            -problem.n // (config.bn * config.cluster_n)
+        )
 
     def scratch_of(self, problem: Problem) -> tuple[int, int]:
         """Bytes of flags and of room for packed operands."""
         return self.scratch(problem) if self.scratch is not None else (0, 0)
 
     def packs(self, problem: Problem) -> bool:
-        """Whether its blocks fill a workspace and wait for each other before they multiply: all must be on the chip at once."""
+        """Whether its blocks fill a workspace and wait for each other before they multiply: all must be on
+        the chip at once.
+        """
         return sum(self.scratch_of(problem)) > 0
 
     def tile_grid(self, problem: Problem, config: Config) -> TileGrid:
@@ -170,7 +199,9 @@ class Kernel:
         return TileGrid.of(problem.m, problem.n, problem.k, bm, bn, max(config.bk, 1), prod(problem.batch))
 
     def sum_rows(self, config: Config) -> int:
-        """Rows of a thread's sums: what a reduction in fragments shares out. On tensor cores, the patches of a warp."""
+        """Rows of a thread's sums: what a reduction in fragments shares out. On tensor cores, the patches of
+        a warp.
+        """
         return config.tm if self.unit == "fma" else config.wm // 16
 
     @cached_property
@@ -194,7 +225,9 @@ class Kernel:
                 *since, device.name, *device.capability
             )
         if device.capability < since:
-            return "it needs compute capability {}.{}; {} has {}.{}".format(*since, device.name, *device.capability)
+            return "it needs compute capability {}.{}; {} has {}.{}".format(
+                *since, device.name, *device.capability
+            )
         if max(problem.m, problem.n, problem.k) > INT_LIMIT:
             return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
         if problem.modes != PLAIN and not self.signature.moded:
@@ -204,12 +237,15 @@ class Kernel:
             return broken
         needed = self.shared_bytes(config, problem)
         if needed > device.shared_per_block:
-            return f"its buffers take {needed} bytes of shared memory; {device.name} gives a block {device.shared_per_block}"
+            return (
+                f"its buffers take {needed} bytes of shared memory; {device.name} gives a block"
+                f" {device.shared_per_block}"
+            )
         return self.signature.refuse(problem)
 
     def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
-        """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do. Those of some kernels always
-        do, and their row says so."""
+        """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do. Those of
+        some kernels always do, and their row says so."""
         own = {"SCHEDULED": int(scheduled)} if self.signature.scheduled else {}
         more = {"RESIDENT": 2} if self.beside_another(config, problem) else {}
         return {**config.defines(), **own, **self.defines, **self.signature.defines(problem), **more}

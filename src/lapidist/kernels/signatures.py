@@ -1,9 +1,9 @@
-"""The parameter lists of the kernel families: what a kernel is passed, and what it demands of a problem for that.
+"""The parameter lists of the kernel families: what a kernel is passed, and what it demands of a problem for
+that.
 
-Three lists exist. LADDER: BLAS style, row-major, C in place. TMA: the same with tensor maps in place of the A and B
-pointers. SIMT: every stride of every operand. TENSOR and MMA are LADDER and SIMT as the tensor-core kernels take them: more
-types, 16 bytes at once. Nothing else in the package spells an argument order.
-"""
+Three lists exist. LADDER: BLAS style, row-major, C in place. TMA: the same with tensor maps in place of the A
+and B pointers. SIMT: every stride of every operand. TENSOR and MMA are LADDER and SIMT as the tensor-core
+kernels take them: more types, 16 bytes at once. Nothing else in the package spells an argument order."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from lapidist.launch import ParameterBlock, TensorMap
 from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, PLAIN, Modes
 from lapidist.problems.problem import GRID_BATCH_LIMIT, VECTOR_BYTES, Matrix, Problem
 
-SCALARS = {"float16": "f32", "float32": "f32", "float64": "f64", "int32": "i32"}  # alpha and beta, by the accumulator
+# alpha and beta, by the accumulator
+SCALARS = {"float16": "f32", "float32": "f32", "float64": "f64", "int32": "i32"}
 OPERANDS = "ABCD"  # a parameter of kind "pointer" or "tensormap" carries the operand's letter as its name
 TMA_ALIGNMENT = 16
-SCALES = ("scales", "scales")  # where factors are; kernels that others call too are passed it with factors alone
+# where factors are; kernels that others call too are passed it with factors alone
+SCALES = ("scales", "scales")
 ARRAYS = {IN_LAUNCH: "lists", IN_MEMORY: "addresses"}  # the kind of the parameter "lists"
 
 
@@ -29,14 +31,18 @@ Maps = Callable[[Problem, Config, Mapping[str, int], int], Mapping[str, TensorMa
 
 @dataclass(frozen=True, eq=False)
 class Signature:
-    """`parameters` pairs each name with its kind ("scalar" is the accumulator's type, float for sums in half)."""
+    """`parameters` pairs each name with its kind ("scalar" is the accumulator's type, float for sums in
+    half).
+    """
 
     name: str
     parameters: tuple[tuple[str, str], ...]
     defines: Callable[[Problem], Mapping[str, object]]
     refuse: Callable[[Problem], str | None]  # why a problem does not fit, or None
     maps: Maps | None = None  # of the parameters of kind "tensormap"
-    more: Callable[[Problem], Mapping[str, int]] | None = None  # constants beyond those that every list may name
+    more: Callable[[Problem], Mapping[str, int]] | None = (
+        None  # constants beyond those that every list may name
+    )
 
     @property
     def scheduled(self) -> bool:
@@ -56,9 +62,11 @@ class Signature:
         named = (*self.parameters, *lists, *scales)
         return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in named])
 
-    def tensor_maps(self, problem: Problem, config: Config, at: Mapping[str, int], peers: int = 1) -> dict[str, TensorMap]:
-        """The maps that this signature passes, for the operands ("A" .. "D") and the workspace at these addresses; so many blocks
-        of a cluster share a tile."""
+    def tensor_maps(
+        self, problem: Problem, config: Config, at: Mapping[str, int], peers: int = 1
+    ) -> dict[str, TensorMap]:
+        """The maps that this signature passes, for the operands ("A" .. "D") and the workspace at these
+        addresses; so many blocks of a cluster share a tile."""
         maps = self.maps(problem, config, at, peers) if self.maps else {}
         return {name: maps[name] for name, kind in self.parameters if kind == "tensormap"}
 
@@ -66,12 +74,17 @@ class Signature:
 def constants(problem: Problem, alpha: float, beta: float) -> dict[str, Any]:
     """Every parameter that stays the same while the pointers change, by name.
 
-    The stride of a single row or column means nothing and may break the alignment, so it is passed as zero; not where that
-    row may be any of many.
-    """
+    The stride of a single row or column means nothing and may break the alignment, so it is passed as zero;
+    not where that row may be any of many."""
     routed = problem.modes != PLAIN
     number = int if problem.accumulator == "int32" else float
-    values: dict[str, Any] = {"M": problem.m, "N": problem.n, "K": problem.k, "alpha": number(alpha), "beta": number(beta)}
+    values: dict[str, Any] = {
+        "M": problem.m,
+        "N": problem.n,
+        "K": problem.k,
+        "alpha": number(alpha),
+        "beta": number(beta),
+    }
     values["batch"] = problem.batch[-1] if problem.batch else 1
     c = problem.c or problem.d
     for letter, matrix in (("a", problem.a), ("b", problem.b), ("c", c), ("d", problem.d)):
@@ -84,7 +97,9 @@ def constants(problem: Problem, alpha: float, beta: float) -> dict[str, Any]:
 
 
 def tensor_map(pointer: int, dtype: str, matrix: Matrix, box: tuple[int, int], swizzle: int) -> TensorMap:
-    """A row-major matrix, innermost dimension first. Empty extents and strides are not legal, so they are rounded up."""
+    """A row-major matrix, innermost dimension first. Empty extents and strides are not legal, so they are
+    rounded up.
+    """
     extents = (max(1, matrix.cols), max(1, matrix.rows))
     stride = matrix.row_stride * size_of(dtype) if matrix.rows > 1 else TMA_ALIGNMENT
     return TensorMap(pointer, dtype, extents, (stride,), box, swizzle)
@@ -109,7 +124,11 @@ LAYOUT_WORDS = {
 
 def refuse_layouts(problem: Problem, b_layout: str = "row") -> str | None:
     """The ladder's form: row-major A, C and D, C in place, no batch."""
-    for name, matrix, wanted in (("A", problem.a, "row"), ("B", problem.b, b_layout), ("D", problem.d, "row")):
+    for name, matrix, wanted in (
+        ("A", problem.a, "row"),
+        ("B", problem.b, b_layout),
+        ("D", problem.d, "row"),
+    ):
         if not matrix.lies(wanted):
             return f"{name} must be {LAYOUT_WORDS[wanted]}; it is {LAYOUT_WORDS[matrix.layout]}"
     if problem.batch:
@@ -131,11 +150,13 @@ def refuse_tma(problem: Problem) -> str | None:
         step = matrix.row_stride * size_of(problem.dtype) if matrix.rows > 1 else TMA_ALIGNMENT
         if matrix.alignment < TMA_ALIGNMENT or step % TMA_ALIGNMENT:
             return (
-                f"the copy engine needs {name}'s pointer and row stride in multiples of {TMA_ALIGNMENT} bytes; "
-                f"they are multiples of {min(matrix.alignment, step & -step or TMA_ALIGNMENT)}"
+                f"the copy engine needs {name}'s pointer and row stride in multiples of {TMA_ALIGNMENT}"
+                f" bytes; they are multiples of {min(matrix.alignment, step & -step or TMA_ALIGNMENT)}"
             )
         if step <= 0:
-            return f"the copy engine steps forward from row to row; {name}'s row stride is {matrix.row_stride}"
+            return (
+                f"the copy engine steps forward from row to row; {name}'s row stride is {matrix.row_stride}"
+            )
     return None
 
 
@@ -143,7 +164,10 @@ def refuse_simt(problem: Problem) -> str | None:
     if problem.d.layout != "row" and problem.modes.groups is None:
         return "D must have neighbours that touch along rows or columns; it is strided"
     if len(problem.batch) > 2:
-        return f"it steps through two batch dimensions; these strides leave {len(problem.batch)}: {problem.batch}"
+        return (
+            f"it steps through two batch dimensions; these strides leave {len(problem.batch)}:"
+            f" {problem.batch}"
+        )
     if any(extent > GRID_BATCH_LIMIT for extent in problem.batch):
         return f"a grid has at most {GRID_BATCH_LIMIT} blocks along y and z; the batch is {problem.batch}"
     return None
@@ -172,12 +196,20 @@ def tma_defines(problem: Problem) -> Mapping[str, object]:
 
 def vector_width(matrix: Matrix, dtype: str, most: int = 4) -> int:
     """Elements that one load may take: as many as the alignment allows, `most` at the most."""
-    return max(1, min(most, line_alignment(matrix, dtype) // size_of(dtype))) if matrix.layout != "strided" else 1
+    return (
+        max(1, min(most, line_alignment(matrix, dtype) // size_of(dtype)))
+        if matrix.layout != "strided"
+        else 1
+    )
 
 
 def line_alignment(matrix: Matrix, dtype: str) -> int:
-    """What every row (of a row-major matrix; else column) starts on. A single column steps as its elements do: no wide steps."""
-    lines, step = (matrix.rows, matrix.row_stride) if matrix.layout == "row" else (matrix.cols, matrix.col_stride)
+    """What every row (of a row-major matrix; else column) starts on. A single column steps as its elements
+    do: no wide steps.
+    """
+    lines, step = (
+        (matrix.rows, matrix.row_stride) if matrix.layout == "row" else (matrix.cols, matrix.col_stride)
+    )
     bits = matrix.alignment | (step * size_of(dtype) if lines > 1 else 0)
     return bits & -bits
 
@@ -213,12 +245,17 @@ def in_modes(modes: Modes, defines: dict[str, object]) -> dict[str, object]:
 def columns_together(modes: Modes, width: int) -> bool:
     """Whether so many neighbours in a row of the product are neighbours in D too."""
     columns = modes.groups[1] if modes.groups else None
-    return not modes.scatter_cols and (columns is None or (columns.stride == 1 and columns.extent % width == 0))
+    return not modes.scatter_cols and (
+        columns is None or (columns.stride == 1 and columns.extent % width == 0)
+    )
 
 
 def tensor_types(problem: Problem) -> dict[str, object]:
     """What tensor.cuh is told of the types; what is as usual is left to its defaults."""
-    defines: dict[str, object] = {"ELEMENT": TYPES[problem.dtype].c_type, "OUTPUT": TYPES[problem.out_dtype].c_type}
+    defines: dict[str, object] = {
+        "ELEMENT": TYPES[problem.dtype].c_type,
+        "OUTPUT": TYPES[problem.out_dtype].c_type,
+    }
     if problem.b_dtype != problem.dtype:
         defines["B_ELEMENT"] = TYPES[problem.b_dtype].c_type
     if problem.accumulator == "float16":
@@ -227,15 +264,17 @@ def tensor_types(problem: Problem) -> dict[str, object]:
 
 
 def epilogue(problem: Problem) -> dict[str, object]:
-    """Without C a kernel is compiled without the code for it: up to a third of all, and of the time that takes. Where alpha is
-    one besides, nor with a product for each of a thread's sums: a twelfth."""
+    """Without C a kernel is compiled without the code for it: up to a third of all, and of the time that
+    takes. Where alpha is one besides, nor with a product for each of a thread's sums: a twelfth."""
     if problem.c is not None:
         return {}
     return {"ADDEND": 0, "ALPHA": 0} if problem.one_alpha else {"ADDEND": 0}
 
 
 def batched(problem: Problem) -> dict[str, object]:
-    """Likewise, what steps from matrix to matrix of a batch: a sixth of the machine code of kernels that pack both operands."""
+    """Likewise, what steps from matrix to matrix of a batch: a sixth of the machine code of kernels that pack
+    both operands.
+    """
     return {"BATCHED": 1} if problem.batch else {}
 
 
@@ -250,7 +289,9 @@ def inputs_on_16_bytes(problem: Problem) -> bool:
 
 def tensor_defines(problem: Problem) -> Mapping[str, object]:
     """The ALIGNED promise of tensor.cuh: every row starts on 16 bytes; the extents are free."""
-    outputs = all(line_alignment(matrix, problem.out_dtype) >= VECTOR_BYTES for matrix in problem.matrices()[2:])
+    outputs = all(
+        line_alignment(matrix, problem.out_dtype) >= VECTOR_BYTES for matrix in problem.matrices()[2:]
+    )
     return {**tensor_types(problem), "ALIGNED": int(outputs and inputs_on_16_bytes(problem))}
 
 

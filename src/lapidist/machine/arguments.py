@@ -1,4 +1,6 @@
-"""Kernel arguments as a command line writes them: NAME=VALUE, where VALUE is a number, a .npy file or a new array."""
+"""Kernel arguments as a command line writes them: NAME=VALUE, where VALUE is a number, a .npy file or a new
+array.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ FORMS = "a number, a .npy file, or a new array such as float32[64,64], float32[1
 Value = np.ndarray | int | float
 
 
-def parse_arguments(pairs: Sequence[str], option: str = "--arg", room: int | None = None) -> dict[str | int, Value]:
+def parse_arguments(
+    pairs: Sequence[str], option: str = "--arg", room: int | None = None
+) -> dict[str | int, Value]:
     """Each NAME=VALUE; a NAME that is a number is a position. New arrays take at most `room` bytes, each."""
     found: dict[str | int, Value] = {}
     random = np.random.default_rng(0)
@@ -60,7 +64,8 @@ def load(text: str, option: str) -> np.ndarray:
             found = np.lib.format.read_array(file, allow_pickle=False)
     except (OSError, ValueError, EOFError, MemoryError, RecursionError, OverflowError, TypeError) as error:
         raise ArgumentError(
-            f"{option}: must be a file of one array of numbers; {text!r} is not ({error}). Save one by numpy.save"
+            f"{option}: must be a file of one array of numbers; {text!r} is not ({error}). Save one by"
+            " numpy.save"
         ) from error
     require_plain(f"{option} {text!r}", found)
     return found
@@ -71,14 +76,20 @@ def new_array(match: re.Match[str], option: str, random: np.random.Generator, ro
     try:
         dtype = np.dtype(match["dtype"])
     except TypeError as error:
-        raise ArgumentError(f"{option}: an element type of NumPy's is needed; got {match['dtype']!r}") from error
+        raise ArgumentError(
+            f"{option}: an element type of NumPy's is needed; got {match['dtype']!r}"
+        ) from error
     require_plain(f"{option} {match[0]}", np.empty(0, dtype))
     extents = match["shape"].split(",")
     if max(map(len, extents)) > 18 or math.prod(shape := tuple(map(int, extents))) * dtype.itemsize > room:
-        raise ArgumentError(f"{option}: a new array must have at most {room:,} bytes; got {match[0]}. Ask for fewer elements")
+        raise ArgumentError(
+            f"{option}: a new array must have at most {room:,} bytes; got {match[0]}. Ask for fewer elements"
+        )
     if match["fill"] != "random":
         return np.ones(shape, dtype) if match["fill"] == "ones" else np.zeros(shape, dtype)
-    return (random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 10, shape)).astype(dtype)
+    return (random.standard_normal(shape) if dtype.kind == "f" else random.integers(0, 10, shape)).astype(
+        dtype
+    )
 
 
 def require_savable(pairs: Sequence[str], arguments: dict[str | int, Value]) -> None:
@@ -91,7 +102,9 @@ def require_savable(pairs: Sequence[str], arguments: dict[str | int, Value]) -> 
 
 
 def save_arrays(pairs: Sequence[str], arguments: dict[str | int, Value]) -> None:
-    """NAME=FILE for arrays of the run. The file is the one that was asked for: NumPy would add an ending to its name."""
+    """NAME=FILE for arrays of the run. The file is the one that was asked for: NumPy would add an ending to
+    its name.
+    """
     for pair in pairs:
         name, _, path = pair.partition("=")
         with open(path, "wb") as file:
@@ -102,6 +115,8 @@ def parse_extent(text: str, option: str) -> tuple[int, int, int]:
     """X, X,Y or X,Y,Z."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) > 3 or not all(re.fullmatch(r"[0-9]{1,10}", part) and int(part) for part in parts):
-        raise ArgumentError(f"{option}: must be one to three positive numbers, X,Y,Z; got {text!r}. Write for example 16,16")
+        raise ArgumentError(
+            f"{option}: must be one to three positive numbers, X,Y,Z; got {text!r}. Write for example 16,16"
+        )
     x, y, z = (*(int(part) for part in parts), 1, 1)[:3]
     return x, y, z

@@ -1,9 +1,9 @@
 """Basic blocks to Python functions over many lanes.
 
-A register is a NumPy array with one element a lane, or with one element in all when its value is uniform. A block
-becomes `def b7(m, g, R)`: m is the machine, g the lanes that execute it, R the registers. The opcodes themselves are
-emitters registered by the other modules; one that nobody registered is an error, never skipped.
-"""
+A register is a NumPy array with one element a lane, or with one element in all when its value is uniform. A
+block becomes `def b7(m, g, R)`: m is the machine, g the lanes that execute it, R the registers. The opcodes
+themselves are emitters registered by the other modules; one that nobody registered is an error, never
+skipped."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 Emitter = Callable[["Builder", Instruction, "Mods"], None]
 OPCODES: dict[str, Emitter] = {}
 NAMESPACE: dict[str, Any] = {
-    code: np.dtype(code) for code in ["b1", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c16"]
+    code: np.dtype(code)
+    for code in ["b1", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "c16"]
 }
 NAMESPACE["np"] = np
 
@@ -182,7 +183,10 @@ class Builder:
 
     def symbol(self, operand: Sym, code: str) -> str:
         """An address; in a cluster that of a shared variable says in whose block it lies."""
-        place, variable = self.program.symbol(operand, code, self.i), self.program.kernel.variables.get(operand.name)
+        place, variable = (
+            self.program.symbol(operand, code, self.i),
+            self.program.kernel.variables.get(operand.name),
+        )
         if variable is None or variable.space != "shared":
             return place
         return self.once(("own", operand, code), f"m.own_address({self.lanes}, {place})")
@@ -252,7 +256,9 @@ class Builder:
 
     @contextmanager
     def guarded(self) -> Iterator[str]:
-        """Emit lines that only the lanes execute for which the predicate holds; yields the name of those lanes."""
+        """Emit lines that only the lanes execute for which the predicate holds; yields the name of those
+        lanes.
+        """
         if self.i.predicate is None:
             yield self.lanes
             return
@@ -312,7 +318,9 @@ class Builder:
 
     def operands_error(self) -> PtxError:
         count = len(self.i.operands)
-        return PtxError(f"{self.i.site}: the opcode does not take these {count} operand{'s' if count != 1 else ''}")
+        return PtxError(
+            f"{self.i.site}: the opcode does not take these {count} operand{'s' if count != 1 else ''}"
+        )
 
     def source(self) -> str:
         block, slots = self.block, self.program.slots
@@ -328,11 +336,15 @@ class Builder:
         head = [f"def b{block.index}(m, g, R):"]
         if reads:
             head += ["    if g.index is None:"] + [f"        v{n} = R[{n}]" for n in reads]
-            head += ["    else:", "        pick = g.pick_all"] + [f"        v{n} = pick(R[{n}])" for n in reads]
+            head += ["    else:", "        pick = g.pick_all"] + [
+                f"        v{n} = pick(R[{n}])" for n in reads
+            ]
         tail = []
         if writes:
             tail += ["    if g.index is None:"] + [f"        R[{n}] = v{n}" for n in writes]
-            tail += ["    else:", "        put = g.put"] + [f"        R[{n}] = put(R[{n}], v{n})" for n in writes]
+            tail += ["    else:", "        put = g.put"] + [
+                f"        R[{n}] = put(R[{n}], v{n})" for n in writes
+            ]
         return "\n".join([*head, *body, *tail, f"    return {self.result}"])
 
 
@@ -359,7 +371,9 @@ def immediate(operand: Imm, code: str, i: Instruction) -> np.ndarray:
 
 
 def converted(expression: str, code: str, kept: str, i: Instruction) -> str:
-    """An expression of type `code` as a register kept as `kept`: same bits, or extended by the sign of `code`."""
+    """An expression of type `code` as a register kept as `kept`: same bits, or extended by the sign of
+    `code`.
+    """
     if code == kept:
         return expression
     have, want = int(code[1:]), int(kept[1:])

@@ -1,9 +1,9 @@
-"""What a run did, in numbers: instruction mix, memory requests and how well they coalesce, flops, barriers, divergence.
+"""What a run did, in numbers: instruction mix, memory requests and how well they coalesce, flops, barriers,
+divergence.
 
-Executions are counted exactly, block by block. How many 32-byte sectors a global request touches, and how many turns
-(wavefronts) a shared request takes, is looked at on the first calls of each instruction, in one block; or always, on
-request.
-"""
+Executions are counted exactly, block by block. How many 32-byte sectors a global request touches, and how
+many turns (wavefronts) a shared request takes, is looked at on the first calls of each instruction, in one
+block; or always, on request."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ CLASS_OF = {name: group for group, names in CLASSES.items() for name in names.sp
 def class_of(i: Instruction) -> str:
     """The row of the instruction mix that an instruction counts in."""
     if i.opcode in ("ld", "st", "ldu"):
-        space = next((mod.split("::")[0] for mod in i.mods if mod.split("::")[0] in (*SPACES, "const")), "generic")
+        space = next(
+            (mod.split("::")[0] for mod in i.mods if mod.split("::")[0] in (*SPACES, "const")), "generic"
+        )
         return f"{'store' if i.opcode == 'st' else 'load'} {space}"
     if i.opcode == "wmma" and "mma" not in i.mods:
         return "matrix move"
@@ -71,8 +73,8 @@ def flops_of(i: Instruction) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Memory instructions of one kind. `turns` are sectors for global and wavefronts for shared memory; `lines` are the
-    128-byte lines that global requests touch."""
+    """Memory instructions of one kind. `turns` are sectors for global and wavefronts for shared memory;
+    `lines` are the 128-byte lines that global requests touch."""
 
     requests: int = 0
     nbytes: int = 0
@@ -85,7 +87,10 @@ class Traffic:
 
     def __add__(self, other: Traffic) -> Traffic:
         return Traffic(
-            self.requests + other.requests, self.nbytes + other.nbytes, self.turns + other.turns, self.lines + other.lines
+            self.requests + other.requests,
+            self.nbytes + other.nbytes,
+            self.turns + other.turns,
+            self.lines + other.lines,
         )
 
 
@@ -102,7 +107,9 @@ class SiteTraffic:
 
 @dataclass(frozen=True)
 class Counts:
-    """`instructions` counts warp instructions by class; `active` is the share of lanes that took part in them."""
+    """`instructions` counts warp instructions by class; `active` is the share of lanes that took part in
+    them.
+    """
 
     instructions: dict[str, int]
     active: float
@@ -115,7 +122,8 @@ class Counts:
     local: Traffic
     copied_bytes: int  # moved by bulk and tensor copies
     copied_sectors: int  # of the global loads, those of cp.async
-    streamed_bytes: int  # through shared memory, not by loads and stores: what such copies bring and take, what wgmma reads
+    # through shared memory, not by loads and stores: what such copies bring and take, what wgmma reads
+    streamed_bytes: int
     barriers: int
     divergent_branches: int
     exact: bool
@@ -148,9 +156,13 @@ class Counts:
         ):
             if traffic.requests:
                 lines.append(
-                    f"{name}: {traffic.requests:,} requests, {traffic.nbytes:,} bytes, {traffic.per_request:.2f} {turn} each"
+                    f"{name}: {traffic.requests:,} requests, {traffic.nbytes:,} bytes,"
+                    f" {traffic.per_request:.2f} {turn} each"
                 )
-        flops = f"flops: {self.flops:,} on cores, {self.tensor_flops:,} on tensor cores; {self.bytes_per_flop:.3f} bytes a flop"
+        flops = (
+            f"flops: {self.flops:,} on cores, {self.tensor_flops:,} on tensor cores;"
+            f" {self.bytes_per_flop:.3f} bytes a flop"
+        )
         copied = f"copied by the engine: {self.copied_bytes:,} bytes" if self.copied_bytes else ""
         other = f"barriers: {self.barriers:,}; divergent branches: {self.divergent_branches:,}"
         sampled = "" if self.exact else "sectors and wavefronts are sampled (exact_counts=True counts all)"
@@ -190,7 +202,9 @@ class Counter:
             self.sample(address, offset, size, place, what == "load")
 
     def sample(self, address: Address, offset: int, size: int, place: int, load: bool) -> None:
-        """Global addresses count from the start of their range: where the host put an array says nothing about the chip."""
+        """Global addresses count from the start of their range: where the host put an array says nothing
+        about the chip.
+        """
         g, own = address.g, address.own
         if address.space == "global":
             region = address.m.globals.find(address.lo + offset)
@@ -218,16 +232,18 @@ def pieces(rows: Array, present: Array, size: int, width: int) -> int:
     first = np.where(present, rows // width, -1)
     last = np.where(present, (rows + size - 1) // width, -1)
     touched = np.sort(np.concatenate([first, last], axis=1), axis=1)
-    fresh = np.concatenate([touched[:, :1] >= 0, (touched[:, 1:] != touched[:, :-1]) & (touched[:, 1:] >= 0)], axis=1)
+    fresh = np.concatenate(
+        [touched[:, :1] >= 0, (touched[:, 1:] != touched[:, :-1]) & (touched[:, 1:] >= 0)], axis=1
+    )
     return int(fresh.sum())
 
 
 def wavefronts(rows: Array, present: Array, size: int, load: bool = True) -> int:
     """Turns that shared memory takes. 8-byte requests go by half warps, 16-byte ones by quarters.
 
-    In a turn each of the 32 banks gives one word of four bytes, to as many lanes as want it. A wide load whose lanes n
-    and n^1 (or all n and n^2) want the same address goes by parts of twice the size: what it returns is packed.
-    """
+    In a turn each of the 32 banks gives one word of four bytes, to as many lanes as want it. A wide load
+    whose lanes n and n^1 (or all n and n^2) want the same address goes by parts of twice the size: what it
+    returns is packed."""
     parts = max(size // 4, 1)
     if parts == 1 or not load:
         return turns_of(rows, present, parts, 32 // parts)
@@ -246,7 +262,9 @@ def turns_of(rows: Array, present: Array, parts: int, lanes: int) -> int:
     words = np.sort(words, axis=1)
     fresh = np.concatenate([words[:, :1] >= 0, (words[:, 1:] != words[:, :-1]) & (words[:, 1:] >= 0)], axis=1)
     row = np.repeat(np.arange(len(words)), words.shape[1]).reshape(words.shape)
-    conflicts = np.bincount((row * BANKS + words % BANKS)[fresh], minlength=len(words) * BANKS).reshape(-1, BANKS)
+    conflicts = np.bincount((row * BANKS + words % BANKS)[fresh], minlength=len(words) * BANKS).reshape(
+        -1, BANKS
+    )
     return int(conflicts.max(axis=1).sum()) if len(words) else 0
 
 
@@ -256,7 +274,9 @@ def collect(scheduler: Scheduler, counter: Counter) -> Counts:
     kernel = program.kernel
     mix: dict[str, int] = {}
     issued = active = flops = tensor = operands = 0
-    for block, warps, lanes in zip(program.blocks, scheduler.warp_runs.tolist(), scheduler.lane_runs.tolist(), strict=True):
+    for block, warps, lanes in zip(
+        program.blocks, scheduler.warp_runs.tolist(), scheduler.lane_runs.tolist(), strict=True
+    ):
         for i in kernel.instructions[block.start : block.stop] if warps else ():
             group = class_of(i)
             mix[group] = mix.get(group, 0) + warps
@@ -269,7 +289,8 @@ def collect(scheduler: Scheduler, counter: Counter) -> Counts:
         mix["load shared"] -= counter.joined
     sites = site_traffic(kernel, counter)
     total = {
-        key: Traffic() for key in ("load global", "store global", "load shared", "store shared", "load local", "store local")
+        key: Traffic()
+        for key in ("load global", "store global", "load shared", "store shared", "load local", "store local")
     }
     for kind, site in sites:
         total[f"{kind} {site.space}"] += site.traffic
@@ -285,7 +306,9 @@ def collect(scheduler: Scheduler, counter: Counter) -> Counts:
         total["store shared"],
         total["load local"] + total["store local"],
         counter.copied_bytes,
-        round(sum(site.traffic.turns for _, site in sites if site.space == "global" and "cp.async" in site.text)),
+        round(
+            sum(site.traffic.turns for _, site in sites if site.space == "global" and "cp.async" in site.text)
+        ),
         counter.landed_bytes + operands,
         scheduler.barrier_releases,
         int(scheduler.splits.sum()),
@@ -307,13 +330,16 @@ def site_traffic(kernel: Kernel, counter: Counter) -> list[tuple[str, SiteTraffi
         if i.opcode == "cp":
             turns, lines = copied(counter, index, space, turns, requests)
         traffic = Traffic(requests, int(counter.nbytes[place]), turns, lines)
-        found.append((direction(i, space), SiteTraffic(i.site.line, i.site.text, i.site.source, space, traffic)))
+        found.append(
+            (direction(i, space), SiteTraffic(i.site.line, i.site.text, i.site.source, space, traffic))
+        )
     return found
 
 
 def copied(counter: Counter, index: int, space: str, turns: float, requests: int) -> tuple[float, float]:
-    """Turns and lines of one side of a cp.async. Its lines do not come to registers: they go straight to shared memory, each in
-    a turn of its own (an H200 takes four for 4-byte copies from four lines that meet no bank twice)."""
+    """Turns and lines of one side of a cp.async. Its lines do not come to registers: they go straight to
+    shared memory, each in a turn of its own (an H200 takes four for 4-byte copies from four lines that meet
+    no bank twice)."""
     if space != "shared":
         return turns, 0.0
     source = index * len(SPACES) + SPACES.index("global")

@@ -5,9 +5,9 @@ LapidistError
 └── MachineFault(RuntimeError)      the kernel did something wrong while it ran
     ├── OutOfBounds                 an address outside every range it may touch
     ├── Misaligned                  an address that is not a multiple of the access size
-    ├── Uninitialised               a read of bytes that no one wrote (or whose asynchronous copy was not waited for)
+    ├── Uninitialised               a read of bytes that no one wrote, or whose copy was not waited for
     ├── Race                        two accesses to one word, one of them a write, that nothing orders
-    ├── MissingProxyFence           generic writes read by the copy engine or tensor cores without a proxy fence
+    ├── MissingProxyFence           generic writes read by copy engine or tensor cores without a fence
     ├── Divergence                  a warp-wide instruction that not all named lanes reach
     ├── BarrierMisuse               an mbarrier or named barrier used against its rules
     ├── Deadlock                    nobody can go on; says who waits for what
@@ -54,7 +54,10 @@ class Thread:
     lane: int | None = None
 
     def __str__(self) -> str:
-        parts = [f"block {self.block}" if self.block is not None else "", f"warp {self.warp}" if self.warp is not None else ""]
+        parts = [
+            f"block {self.block}" if self.block is not None else "",
+            f"warp {self.warp}" if self.warp is not None else "",
+        ]
         parts.append(f"lane {self.lane}" if self.lane is not None else "")
         return ", ".join(part for part in parts if part)
 
@@ -110,7 +113,9 @@ class Divergence(MachineFault):
 
 
 class BarrierMisuse(MachineFault):
-    """A barrier used against its rules: not initialised, too many arrivals, a count that is no multiple of 32."""
+    """A barrier used against its rules: not initialised, too many arrivals, a count that is no multiple of
+    32.
+    """
 
 
 class Deadlock(MachineFault):

@@ -1,4 +1,6 @@
-"""How much memory a launch takes from the host, beside the caller's arrays; refused before anything is allocated."""
+"""How much memory a launch takes from the host, beside the caller's arrays; refused before anything is
+allocated.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,20 @@ LANE_BYTES = 128  # who a lane is, and where its block, warp and thread are kept
 GRAIN_BYTES = 48  # what the sanitizer knows of a grain; of shared memory a moment more for each reader
 
 
-def require_room(program: Program, geometry: Geometry, slots: int, budget: int, sanitized: dict[str, int]) -> None:
+def require_room(
+    program: Program, geometry: Geometry, slots: int, budget: int, sanitized: dict[str, int]
+) -> None:
     parts = needed(program, geometry, slots) | sanitized
     if (total := sum(parts.values())) > budget:
         what = ", ".join(
-            f"{words} {nbytes:,}" for words, nbytes in sorted(parts.items(), key=lambda each: -each[1])[:3] if nbytes
+            f"{words} {nbytes:,}"
+            for words, nbytes in sorted(parts.items(), key=lambda each: -each[1])[:3]
+            if nbytes
         )
-        rule = f"must hold what {slots} resident blocks of {geometry.threads} threads may take, {total:,} bytes ({what})"
+        rule = (
+            f"must hold what {slots} resident blocks of {geometry.threads} threads may take, {total:,} bytes"
+            f" ({what})"
+        )
         way = "Allow more, or take fewer blocks at a time by residency="
         raise ArgumentError(f"memory_budget: {rule}; got {budget:,}. {way}")
 
@@ -44,13 +53,19 @@ def register_bytes(program: Program) -> int:
     return sum(size[name] for name in across) + within
 
 
-def remembered(program: Program, launch: Launch, geometry: Geometry, slots: int, grain: int) -> dict[str, int]:
+def remembered(
+    program: Program, launch: Launch, geometry: Geometry, slots: int, grain: int
+) -> dict[str, int]:
     """What a sanitizer that looks at pieces of `grain` bytes takes; it tells only so many warps apart."""
     warps = geometry.blocks * geometry.warps
     if warps > MOST_WARPS:
-        raise ArgumentError(f"sanitize: at most {MOST_WARPS} warps in a launch, got {warps}; use a smaller problem")
+        raise ArgumentError(
+            f"sanitize: at most {MOST_WARPS} warps in a launch, got {warps}; use a smaller problem"
+        )
     readers = 2 * geometry.warps * geometry.cluster_size
     clocks = 4 * warps * 2 * warps * (1 + LEVELS + 2 + LEVELS)
     shared = geometry.shared_bytes * slots * (GRAIN_BYTES + 4 * readers) // grain
     touched = GRAIN_BYTES * sum(memory.nbytes for memory in launch.memory) // grain
-    return {"the sanitizer's memory": clocks + shared + touched + program.local_bytes * slots * geometry.threads}
+    return {
+        "the sanitizer's memory": clocks + shared + touched + program.local_bytes * slots * geometry.threads
+    }

@@ -38,10 +38,10 @@ def run_ptx(
 ) -> Report:
     """Execute the kernel `entry` of a PTX module.
 
-    `args` gives every parameter, by its PTX name or its position: a NumPy array for a pointer (the kernel works on the
-    array itself), a number for a scalar, a TensorMap or bytes for a parameter passed by value. `memory` lists further
-    arrays that the kernel may touch: those behind tensor maps or behind pointers stored in other arrays.
-    """
+    `args` gives every parameter, by its PTX name or its position: a NumPy array for a pointer (the kernel
+    works on the array itself), a number for a scalar, a TensorMap or bytes for a parameter passed by value.
+    `memory` lists further arrays that the kernel may touch: those behind tensor maps or behind pointers
+    stored in other arrays."""
     launch = make_launch(ptx_text, entry, grid, block, args, shared_bytes, cluster, memory)
     return run(
         launch,
@@ -82,7 +82,10 @@ def make_launch(
     for parameter, value in chosen:
         if isinstance(value, TensorMap):
             if parameter.size != 128:
-                raise ArgumentError(f"args: a tensor map takes 128 bytes, {parameter.name} has {parameter.size}; pass an array")
+                raise ArgumentError(
+                    f"args: a tensor map takes 128 bytes, {parameter.name} has {parameter.size}; pass an"
+                    " array"
+                )
             maps.append((parameter.offset, value))
             continue
         if isinstance(value, np.ndarray):
@@ -93,30 +96,44 @@ def make_launch(
 
 
 def range_of(name: str, array: np.ndarray) -> Memory:
-    """An array's own bytes, which are a range of addresses only where it has no gaps and starts at its first element."""
+    """An array's own bytes, which are a range of addresses only where it has no gaps and starts at its first
+    element.
+    """
     if not isinstance(array, np.ndarray):
-        raise ArgumentError(f"{name}: must be a NumPy array; got {type(array).__name__}. Pass the array itself")
+        raise ArgumentError(
+            f"{name}: must be a NumPy array; got {type(array).__name__}. Pass the array itself"
+        )
     require_plain(name, array)
     if not array.flags.contiguous:
         raise ArgumentError(
-            f"{name}: must be an array without gaps, forwards; got strides {array.strides}. Pass a copy, or its base"
+            f"{name}: must be an array without gaps, forwards; got strides {array.strides}. Pass a copy, or"
+            " its base"
         )
     return Memory(name, array.ctypes.data, array.nbytes, array)
 
 
 def match_arguments(kernel: Kernel, args: Mapping[str | int, Argument]) -> list[tuple[Parameter, Argument]]:
-    """Each parameter with its value; a missing or unknown one is an error that lists what the kernel takes."""
+    """Each parameter with its value; a missing or unknown one is an error that lists what the kernel
+    takes.
+    """
     parameters = list(kernel.parameters.values())
-    wanted = ", ".join(f"{number}: {p.name} (.{p.type}, {p.size} bytes)" for number, p in enumerate(parameters)) or "nothing"
+    wanted = (
+        ", ".join(f"{number}: {p.name} (.{p.type}, {p.size} bytes)" for number, p in enumerate(parameters))
+        or "nothing"
+    )
     unknown = [key for key in args if key not in kernel.parameters and key not in range(len(parameters))]
     if unknown:
         raise ArgumentError(f"args: {unknown[0]!r} is no parameter of {kernel.name}, which takes {wanted}")
     chosen = []
     for number, parameter in enumerate(parameters):
         if number not in args and parameter.name not in args:
-            raise ArgumentError(f"args: parameter {number} ({parameter.name}) has no value; {kernel.name} takes {wanted}")
+            raise ArgumentError(
+                f"args: parameter {number} ({parameter.name}) has no value; {kernel.name} takes {wanted}"
+            )
         if number in args and parameter.name in args:
-            raise ArgumentError(f"args: parameter {number} is given by position and as {parameter.name}; leave one away")
+            raise ArgumentError(
+                f"args: parameter {number} is given by position and as {parameter.name}; leave one away"
+            )
         chosen.append((parameter, args[number] if number in args else args[parameter.name]))
     return chosen
 
@@ -129,19 +146,25 @@ def encode(parameter: Parameter, value: Any) -> bytes:
         return bytes(value)
     if isinstance(value, np.ndarray):
         if parameter.size != 8:
-            raise ArgumentError(f"args: {parameter.name} is a .{parameter.type}, not a pointer; pass a number, got an array")
+            raise ArgumentError(
+                f"args: {parameter.name} is a .{parameter.type}, not a pointer; pass a number, got an array"
+            )
         return struct.pack("<Q", value.ctypes.data)
     if isinstance(value, np.generic) and value.dtype.itemsize == parameter.size:
         return value.tobytes()
     if not isinstance(value, int | float | np.generic):
-        raise ArgumentError(f"args: {parameter.name} takes an array, a number or bytes, got {type(value).__name__}")
+        raise ArgumentError(
+            f"args: {parameter.name} takes an array, a number or bytes, got {type(value).__name__}"
+        )
     return encode_number(parameter, value)
 
 
 def encode_number(parameter: Parameter, value: Any) -> bytes:
     if parameter.type in ("f32", "f64") or isinstance(value, float):
         if parameter.size not in (4, 8) or parameter.type[0] in "us":
-            raise ArgumentError(f"args: {parameter.name} is a .{parameter.type}; a float does not fit, got {value!r}")
+            raise ArgumentError(
+                f"args: {parameter.name} is a .{parameter.type}; a float does not fit, got {value!r}"
+            )
         return struct.pack("<f" if parameter.size == 4 else "<d", float(value))
     try:
         return int(value).to_bytes(parameter.size, "little", signed=int(value) < 0)

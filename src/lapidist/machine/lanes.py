@@ -1,8 +1,7 @@
 """Who executes: a cohort of warps that share register arrays, and the lanes of it that are at one place.
 
-Lanes keep the order block, warp, lane. `index` is None when all lanes of the cohort take part, which is the fast case:
-registers are then used as they are, without gathering and scattering.
-"""
+Lanes keep the order block, warp, lane. `index` is None when all lanes of the cohort take part, which is the
+fast case: registers are then used as they are, without gathering and scattering."""
 
 from __future__ import annotations
 
@@ -19,9 +18,13 @@ Dim3 = tuple[int, int, int]
 
 
 class Cohort:
-    """The lanes of some warps of resident blocks. `slot` is the place of a lane's block among the resident ones."""
+    """The lanes of some warps of resident blocks. `slot` is the place of a lane's block among the resident
+    ones.
+    """
 
-    def __init__(self, slots: Array, blocks: Array, threads: Array, launch: Geometry, registers: list[Array]) -> None:
+    def __init__(
+        self, slots: Array, blocks: Array, threads: Array, launch: Geometry, registers: list[Array]
+    ) -> None:
         self.slot, self.block, self.thread, self.geometry = slots, blocks, threads, launch
         self.n = len(slots)
         self.registers = registers
@@ -64,7 +67,9 @@ def unravel(number: Array, dims: tuple[int, ...]) -> tuple[Array, Array, Array]:
 class Lanes:
     """Some lanes of a cohort. `within` are their positions in the group that they were narrowed from."""
 
-    def __init__(self, cohort: Cohort, index: Array | None, within: Array | None = None, group_size: int = 0) -> None:
+    def __init__(
+        self, cohort: Cohort, index: Array | None, within: Array | None = None, group_size: int = 0
+    ) -> None:
         self.cohort, self.index, self.within, self.group_size = cohort, index, within, group_size
         self.n = cohort.n if index is None else len(index)
         self.apart = 0  # blocks of code executed away from the rest of the cohort
@@ -77,7 +82,9 @@ class Lanes:
         return values if values.shape[0] == 1 else values[self.index]
 
     def put(self, old: Array, new: Array) -> Array:
-        """A cohort register after these lanes wrote it. Always a new array: registers may share one after a mov."""
+        """A cohort register after these lanes wrote it. Always a new array: registers may share one after a
+        mov.
+        """
         whole = old.copy() if old.shape[0] == self.cohort.n else np.repeat(old, self.cohort.n)
         whole[self.index] = new
         return whole
@@ -247,7 +254,11 @@ def axis_value(g: Lanes, base: str, axis: int) -> Array:
     if extent == 1:
         return np.array([0])
     index = geometry.block_indices(g.block)[axis]
-    return {"ctaid": index, "clusterid": index // geometry.cluster[axis], "cluster_ctaid": index % geometry.cluster[axis]}[base]
+    return {
+        "ctaid": index,
+        "clusterid": index // geometry.cluster[axis],
+        "cluster_ctaid": index % geometry.cluster[axis],
+    }[base]
 
 
 @runtime

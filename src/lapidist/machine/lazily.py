@@ -1,8 +1,7 @@
 """An attribute that is found once, when it is first asked for.
 
-functools.cached_property holds a lock meanwhile before Python 3.12: of a process that is forked while another thread looks, the
-child waits for that thread for ever. Here two threads may find the same value twice.
-"""
+functools.cached_property holds a lock meanwhile before Python 3.12: of a process that is forked while another
+thread looks, the child waits for that thread for ever. Here two threads may find the same value twice."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Address spaces: global ranges at their real addresses, shared memory of each resident block, local memory of each lane.
+"""Address spaces: global ranges at their real addresses, shared memory of each resident block, local memory
+of each lane.
 
-An `Address` is a base register resolved once: its extremes, its common alignment, and the element index of every lane.
-The accesses of an unrolled loop share it and differ in a constant offset only, which then is a slice of the view.
-"""
+An `Address` is a base register resolved once: its extremes, its common alignment, and the element index of
+every lane. The accesses of an unrolled loop share it and differ in a constant offset only, which then is a
+slice of the view."""
 
 from __future__ import annotations
 
@@ -24,16 +25,25 @@ Array = np.ndarray
 SHARED_WINDOW = 1 << 60
 LOCAL_WINDOW = 2 << 60
 PARAM_WINDOW = 3 << 60
-# A shared address has its block's rank in the cluster above the offset. Those of a block's own variables, too: seen on an H200.
+# A shared address has its block's rank in the cluster above the offset. Those of a block's own variables,
+# too: seen on an H200.
 RANK_SHIFT = 24
 OFFSET = (1 << RANK_SHIFT) - 1
 
 
 class Region:
-    """A range of bytes, seen as elements of any type. A view may start before the range: accesses are checked first."""
+    """A range of bytes, seen as elements of any type. A view may start before the range: accesses are checked
+    first.
+    """
 
     def __init__(self, name: str, start: int, nbytes: int, owner: object, writeable: bool = True) -> None:
-        self.name, self.start, self.end, self.owner, self.writeable = name, start, start + nbytes, owner, writeable
+        self.name, self.start, self.end, self.owner, self.writeable = (
+            name,
+            start,
+            start + nbytes,
+            owner,
+            writeable,
+        )
         self.views: dict[np.dtype, tuple[Array, int]] = {}
 
     def view(self, code: np.dtype) -> tuple[Array, int]:
@@ -50,7 +60,8 @@ class Region:
 
 def block_of_bytes(nbytes: int, fill: int = 0) -> Array:
     """Bytes at an address that is a multiple of 1024, as shared memory and tensor maps want it."""
-    raw = np.full(nbytes + 1024, fill, np.uint8) if fill else np.zeros(nbytes + 1024, np.uint8)  # zeros take no memory yet
+    # zeros take no memory yet
+    raw = np.full(nbytes + 1024, fill, np.uint8) if fill else np.zeros(nbytes + 1024, np.uint8)
     start = -raw.ctypes.data % 1024
     return raw[start : start + nbytes]
 
@@ -59,7 +70,9 @@ class GlobalMemory:
     """The ranges that a launch may touch, sorted by address."""
 
     def __init__(self, regions: list[Region]) -> None:
-        self.regions = joined(sorted((r for r in regions if r.end > r.start), key=lambda region: region.start))
+        self.regions = joined(
+            sorted((r for r in regions if r.end > r.start), key=lambda region: region.start)
+        )
         self.starts = [region.start for region in self.regions]
 
     def find(self, address: int) -> Region | None:
@@ -76,11 +89,17 @@ class GlobalMemory:
         gap, region = min(gaps, key=lambda pair: pair[0])
         side = "before the start" if address < region.start else "past the end"
         distance = region.start - address if address < region.start else address - region.end
-        return f"{distance} bytes {side} of {region.name} ({region.end - region.start} bytes)" if gap else f"in {region.name}"
+        return (
+            f"{distance} bytes {side} of {region.name} ({region.end - region.start} bytes)"
+            if gap
+            else f"in {region.name}"
+        )
 
 
 def joined(regions: list[Region]) -> list[Region]:
-    """Ranges that overlap (C and D in place, views of one array) become one: what either may touch may be touched."""
+    """Ranges that overlap (C and D in place, views of one array) become one: what either may touch may be
+    touched.
+    """
     found: list[Region] = []
     for region in regions:
         last = found[-1] if found else None
@@ -89,16 +108,22 @@ def joined(regions: list[Region]) -> list[Region]:
             continue
         name = last.name if region.name in last.name.split("+") else f"{last.name}+{region.name}"
         size = max(last.end, region.end) - last.start
-        found[-1] = Region(name, last.start, size, (last.owner, region.owner), last.writeable or region.writeable)
+        found[-1] = Region(
+            name, last.start, size, (last.owner, region.owner), last.writeable or region.writeable
+        )
     return found
 
 
 class Address:
-    """Base addresses of some lanes in one space. `base` are byte positions in the region, `lo`/`hi` what is checked."""
+    """Base addresses of some lanes in one space. `base` are byte positions in the region, `lo`/`hi` what is
+    checked.
+    """
 
     __slots__ = ("base", "g", "hi", "indices", "lo", "low", "m", "own", "region", "space")
 
-    def __init__(self, m: Machine, g: Lanes, space: str, base: Array, own: Array, region: Region | None) -> None:
+    def __init__(
+        self, m: Machine, g: Lanes, space: str, base: Array, own: Array, region: Region | None
+    ) -> None:
         self.m, self.g, self.space, self.base, self.own, self.region = m, g, space, base, own, region
         self.lo, self.hi = int(own.min()), int(own.max())
         self.low = int(np.bitwise_or.reduce(own)) & 15
@@ -130,7 +155,11 @@ class Address:
         own = self.own.astype(np.int64) + offset
         floor, limit = self.m.floors[self.space], self.m.limits[self.space]
         position = int(np.argmax((own < floor) | (own + size > limit)))
-        held = f"which holds addresses {floor} to {limit - 1}" if limit > floor else "of which the launch gives a block none"
+        held = (
+            f"which holds addresses {floor} to {limit - 1}"
+            if limit > floor
+            else "of which the launch gives a block none"
+        )
         rule = f"access of {size} bytes outside {self.space} memory, {held}"
         raise self.m.fault(OutOfBounds, rule, site, self.g, position, int(own[position]))
 
@@ -154,7 +183,8 @@ class Address:
         """A view and the positions in it: view[positions] are the elements at base + offset."""
         view, origin = region.view(code)
         size = code.itemsize
-        if (self.low | offset) & (size - 1) or offset < 0 or self.lo < origin:  # else the base's own position would be negative
+        # else the base's own position would be negative
+        if (self.low | offset) & (size - 1) or offset < 0 or self.lo < origin:
             return view, ((self.base.astype(np.int64) + (offset - origin)) // size)
         key = (region.start, size)
         positions = self.indices.get(key)
@@ -184,7 +214,9 @@ class Address:
         return [view[n:].take(positions) for n in range(count)]
 
     def store(self, offset: int, site: int, *values: Array) -> None:
-        """Neighbouring elements, one array of lanes each; of lanes that write the same place the last wins."""
+        """Neighbouring elements, one array of lanes each; of lanes that write the same place the last
+        wins.
+        """
         size = values[0].dtype.itemsize
         region = self.find(offset, size * len(values), site)
         self.check_aligned(offset, size * len(values), site)
@@ -196,7 +228,14 @@ class Address:
                 self.scatter(offset + size * n, value)
             return
         if not region.writeable:
-            raise self.m.fault(OutOfBounds, f"a store into {region.name}, which is read-only", site, self.g, 0, self.lo + offset)
+            raise self.m.fault(
+                OutOfBounds,
+                f"a store into {region.name}, which is read-only",
+                site,
+                self.g,
+                0,
+                self.lo + offset,
+            )
         view, positions = self.index(region, values[0].dtype, offset)
         if len(positions) != self.g.n and len(values[0]) > 1:
             values = tuple(value[-1:] for value in values)
@@ -207,7 +246,11 @@ class Address:
 
     def by_region(self, offset: int) -> list[tuple[Region, Array]]:
         number = (
-            np.searchsorted(np.array(self.m.globals.starts, np.uint64), self.own + np.uint64(offset % (1 << 64)), side="right")
+            np.searchsorted(
+                np.array(self.m.globals.starts, np.uint64),
+                self.own + np.uint64(offset % (1 << 64)),
+                side="right",
+            )
             - 1
         )
         return [(self.m.globals.regions[n], np.flatnonzero(number == n)) for n in np.unique(number)]
@@ -223,7 +266,9 @@ class Address:
         value = np.broadcast_to(value, self.own.shape)
         for region, lanes in self.by_region(offset):
             view, origin = region.view(value.dtype)
-            view[(self.own[lanes].astype(np.int64) + (offset - origin)) // value.dtype.itemsize] = value[lanes]
+            view[(self.own[lanes].astype(np.int64) + (offset - origin)) // value.dtype.itemsize] = value[
+                lanes
+            ]
 
 
 def global_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
@@ -236,7 +281,10 @@ def shared_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
     own, away = offsets_of(g, base)
     if away is not None:
         lane = int(np.argmax(away != 0))
-        rule = "a shared address of another block of the cluster, or without a rank, where only the own block's may stand"
+        rule = (
+            "a shared address of another block of the cluster, or without a rank, where only the own block's"
+            " may stand"
+        )
         raise m.fault(OutOfBounds, rule, site, g, lane, int(base[min(lane, len(base) - 1)]))
     return Address(m, g, "shared", own + g.slot * m.shared_stride, own, m.shared)
 
@@ -254,7 +302,9 @@ def cluster_at(m: Machine, g: Lanes, base: Array, site: int) -> Address:
 
 
 def offsets_of(g: Lanes, base: Array) -> tuple[Array, Array | None]:
-    """Shared addresses as offsets, and how much higher than the own the rank is that each names; none if all name the own."""
+    """Shared addresses as offsets, and how much higher than the own the rank is that each names; none if all
+    name the own.
+    """
     own = base.astype(np.int64)
     if g.cohort.geometry.cluster_size == 1:
         return own, None

@@ -19,8 +19,8 @@ from lapidist.machine.ptx.values import Instruction, Kernel, Sym
 
 @dataclass
 class Program:
-    """A kernel ready to run. All of it is translated; a block's Python is compiled when a lane first comes to it, because
-    most blocks of a large kernel serve borders that a launch does not have."""
+    """A kernel ready to run. All of it is translated; a block's Python is compiled when a lane first comes to
+    it, because most blocks of a large kernel serve borders that a launch does not have."""
 
     kernel: Kernel
     blocks: list[Block]
@@ -42,7 +42,9 @@ class Program:
 
     @lazily
     def zeros(self) -> list[np.ndarray]:
-        """What registers hold in the beginning. Who writes a register gives it another array: all warps share these."""
+        """What registers hold in the beginning. Who writes a register gives it another array: all warps share
+        these.
+        """
         return [frozen(np.zeros(1, storage(kind))) for kind in self.kernel.registers.values()]
 
     def constant(self, value: np.ndarray) -> str:
@@ -54,7 +56,8 @@ class Program:
         name, bits = operand.name, 8 * int(code[1:])
         if name in self.layout:
             return self.constant(number((self.layout[name] + operand.offset) % (1 << bits), code))
-        if name in self.kernel.parameters:  # 32 bits hold the place in parameter space, which a load from there takes too
+        # 32 bits hold the place in parameter space, which a load from there takes too
+        if name in self.kernel.parameters:
             address = PARAM_BASE + self.kernel.parameters[name].offset + operand.offset
             return self.constant(number(address % (1 << bits), code))
         if name in self.kernel.variables:

@@ -43,7 +43,22 @@ from lapidist.machine.scheduler import Scheduler
 from lapidist.machine.state import Machine
 
 # The emitters register themselves; naming the modules keeps the imports.
-INSTRUCTION_SETS = (access, alu, bulk, calls, convert, floats, flow, mbarrier, moves, remote, tensorcore, warp, wgmma, wmma)
+INSTRUCTION_SETS = (
+    access,
+    alu,
+    bulk,
+    calls,
+    convert,
+    floats,
+    flow,
+    mbarrier,
+    moves,
+    remote,
+    tensorcore,
+    warp,
+    wgmma,
+    wmma,
+)
 
 MAX_THREADS = 1024
 MAX_SHARED = 227 * 1024
@@ -64,7 +79,9 @@ class Report:
     reached: frozenset[int] = field(default=frozenset(), repr=False)  # lines of PTX that some lane executed
 
     def __str__(self) -> str:
-        schedule = "" if self.seed is None else f"\nno fault found; replay with sanitize=True, seed={self.seed}"
+        schedule = (
+            "" if self.seed is None else f"\nno fault found; replay with sanitize=True, seed={self.seed}"
+        )
         return f"{self.counts or 'nothing was counted'}{schedule}"
 
 
@@ -82,17 +99,19 @@ def run(
     chip_sums: bool = False,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Report:
-    """Execute a launch; results appear in the arrays that own `launch.memory`. A faulty kernel raises a MachineFault.
+    """Execute a launch; results appear in the arrays that own `launch.memory`. A faulty kernel raises a
+    MachineFault.
 
-    `exact_counts` looks at every memory access instead of a sample, and without `counting` nobody looks; `merge_loads` counts
-    neighbouring shared loads as the one wide load that the assembler makes of them.
-    `chip_sums` sums on tensor cores bit for bit as an H200 does, which takes longer.
-    `residency` is how many blocks run at a time, `budget` how many blocks of code may be executed in all,
-    `memory_budget` how many bytes the machine may take beside the launch's own memory; `on_progress` is told how many blocks
-    of the grid have started, and their number, whenever some start.
-    """
+    `exact_counts` looks at every memory access instead of a sample, and without `counting` nobody looks;
+    `merge_loads` counts neighbouring shared loads as the one wide load that the assembler makes of them.
+    `chip_sums` sums on tensor cores bit for bit as an H200 does, which takes longer. `residency` is how many
+    blocks run at a time, `budget` how many blocks of code may be executed in all, `memory_budget` how many
+    bytes the machine may take beside the launch's own memory; `on_progress` is told how many blocks of the
+    grid have started, and their number, whenever some start."""
     if not isinstance(launch, Launch):
-        raise ArgumentError(f"launch: must be a Launch, as Plan.launch makes it; got {launch!r}. For other PTX take run_ptx")
+        raise ArgumentError(
+            f"launch: must be a Launch, as Plan.launch makes it; got {launch!r}. For other PTX take run_ptx"
+        )
     whole_numbers = {"budget": budget, "memory_budget": memory_budget, "residency": residency, "seed": seed}
     for name, number in whole_numbers.items():
         require_whole(name, number, least=0 if name == "seed" else 1)
@@ -108,12 +127,22 @@ def run(
     elif sanitize and seed is not None and residency is None:
         residency = fuzzed_residency(seed) * geometry.cluster_size
     slots = resident_blocks(geometry, residency, program)
-    grain = smallest_access(program, min([4, *(element_size(tensor.dtype) for _, tensor in launch.tensor_maps)]))
-    require_room(program, geometry, slots, memory_budget, remembered(program, launch, geometry, slots, grain) if sanitize else {})
+    grain = smallest_access(
+        program, min([4, *(element_size(tensor.dtype) for _, tensor in launch.tensor_maps)])
+    )
+    require_room(
+        program,
+        geometry,
+        slots,
+        memory_budget,
+        remembered(program, launch, geometry, slots, grain) if sanitize else {},
+    )
     memory, variables = build_memory(launch, program)
     machine = Machine(program, geometry, memory, launch.arguments, variables, dict(launch.tensor_maps), slots)
     machine.chip_sums, machine.overlaps = chip_sums, launch.overlaps
-    counter = Counter(program.kernel, exact_counts, merged_loads(program.kernel, program.blocks) if merge_loads else None)
+    counter = Counter(
+        program.kernel, exact_counts, merged_loads(program.kernel, program.blocks) if merge_loads else None
+    )
     if counting:
         machine.observe = machine.count = counter.observe
         machine.observe_transfer = counter.transfer
@@ -138,13 +167,18 @@ def reached_lines(program: Program, scheduler: Scheduler) -> frozenset[int]:
 def all_resident(geometry: Geometry, residency: int | None) -> int:
     """What a cooperative launch promises."""
     if residency is not None and residency < geometry.blocks:
-        rule = f"residency: all {geometry.blocks} blocks of a cooperative launch are resident together; got {residency}"
+        rule = (
+            f"residency: all {geometry.blocks} blocks of a cooperative launch are resident together; got"
+            f" {residency}"
+        )
         raise ArgumentError(f"{rule}. Leave it away")
     return geometry.blocks
 
 
 def fuzzed_residency(seed: int) -> int:
-    """Between one and four clusters at a time: waits between blocks that need an order are found at some seeds."""
+    """Between one and four clusters at a time: waits between blocks that need an order are found at some
+    seeds.
+    """
     return 1 + seed % 4
 
 
@@ -158,8 +192,12 @@ def sanitized(machine: Machine, grain: int, seed: int, budget: int) -> FuzzedSch
 
 def require_whole(name: str, number: object, least: int) -> None:
     """None leaves the choice to the machine."""
-    if number is not None and (not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least):
-        raise ArgumentError(f"{name}: must be a whole number from {least} on; got {number!r}. Leave it away, or give one")
+    if number is not None and (
+        not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least
+    ):
+        raise ArgumentError(
+            f"{name}: must be a whole number from {least} on; got {number!r}. Leave it away, or give one"
+        )
 
 
 def require_extents(name: str, dims: object, most: Dim3) -> None:
@@ -183,20 +221,29 @@ def check_geometry(launch: Launch, program: Program) -> Geometry:
     threads, kernel = math.prod(launch.block), program.kernel
     limit = kernel.most_threads or MAX_THREADS
     if threads > limit:
-        whose = f"{kernel.name} was compiled for at most {limit} threads" if kernel.most_threads else f"at most {limit} threads"
+        whose = (
+            f"{kernel.name} was compiled for at most {limit} threads"
+            if kernel.most_threads
+            else f"at most {limit} threads"
+        )
         raise ArgumentError(f"block: {whose}, got {threads}; use a smaller block")
     if kernel.required_block and launch.block != kernel.required_block:
-        raise ArgumentError(f"block: {kernel.name} was compiled for blocks of {kernel.required_block}, got {launch.block}")
+        raise ArgumentError(
+            f"block: {kernel.name} was compiled for blocks of {kernel.required_block}, got {launch.block}"
+        )
     if any(g % c for g, c in zip(launch.grid, launch.cluster, strict=True)):
         raise ArgumentError(f"grid: must be a multiple of the cluster {launch.cluster}, got {launch.grid}")
     shared = shared_extent(program, launch.shared_bytes)
     if shared - 1024 > MAX_SHARED:
         raise ArgumentError(
-            f"shared memory: at most {MAX_SHARED} bytes a block, static and dynamic together, got {shared - 1024}"
+            f"shared memory: at most {MAX_SHARED} bytes a block, static and dynamic together, got"
+            f" {shared - 1024}"
         )
     need = program.kernel.parameter_bytes
     if len(launch.arguments) < need:
-        raise ArgumentError(f"arguments: {program.kernel.name} takes {need} bytes of parameters, got {len(launch.arguments)}")
+        raise ArgumentError(
+            f"arguments: {program.kernel.name} takes {need} bytes of parameters, got {len(launch.arguments)}"
+        )
     return Geometry(launch.grid, launch.block, launch.cluster, shared, launch.shared_bytes)
 
 
@@ -210,7 +257,10 @@ def check_tensor_map(offset: int, tensor: TensorMap) -> None:
             "1 to 5 extents, a box extent for each, a stride for each but the first",
         ),
         (tensor.address % 16 == 0, "an address that is a multiple of 16"),
-        (all(stride % 16 == 0 and 0 < stride < 1 << 40 for stride in tensor.strides), "strides that are multiples of 16 bytes"),
+        (
+            all(stride % 16 == 0 and 0 < stride < 1 << 40 for stride in tensor.strides),
+            "strides that are multiples of 16 bytes",
+        ),
         (all(extent >= 1 for extent in tensor.shape), "extents of at least 1"),
         (all(1 <= extent <= 256 for extent in tensor.box), "box extents from 1 to 256"),
         (inner % 16 == 0, "box rows of a multiple of 16 bytes"),
@@ -224,7 +274,11 @@ def check_tensor_map(offset: int, tensor: TensorMap) -> None:
 
 def shared_extent(program: Program, dynamic: int) -> int:
     """End of shared memory: dynamic memory starts behind the static variables, aligned as it asks."""
-    starts = [program.layout[name] for name, v in program.kernel.variables.items() if v.space == "shared" and v.size == 0]
+    starts = [
+        program.layout[name]
+        for name, v in program.kernel.variables.items()
+        if v.space == "shared" and v.size == 0
+    ]
     return (max(starts) if starts else program.shared_static) + dynamic
 
 
@@ -234,8 +288,8 @@ def waits_on_memory(program: Program) -> bool:
 
 
 def resident_blocks(geometry: Geometry, residency: int | None, program: Program) -> int:
-    """How many blocks run at once; always whole clusters. Unless told, enough lanes to keep NumPy busy, and as many
-    blocks as a chip has SMs if they may wait for each other."""
+    """How many blocks run at once; always whole clusters. Unless told, enough lanes to keep NumPy busy, and
+    as many blocks as a chip has SMs if they may wait for each other."""
     wanted = max(PLAIN_LANES // geometry.threads, CHIP_BLOCKS if waits_on_memory(program) else 1)
     wanted = wanted if residency is None else residency
     clusters = max(wanted // geometry.cluster_size, 1)
@@ -245,7 +299,9 @@ def resident_blocks(geometry: Geometry, residency: int | None, program: Program)
 def require_plain(name: str, array: np.ndarray) -> None:
     """A kernel writes bytes: pointers of Python's must not be among them."""
     if array.dtype.kind not in "biufcV" or array.dtype.hasobject:
-        raise ArgumentError(f"{name}: must be an array of plain numbers; got dtype {array.dtype}. Convert it by astype")
+        raise ArgumentError(
+            f"{name}: must be an array of plain numbers; got dtype {array.dtype}. Convert it by astype"
+        )
 
 
 def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[str, int]]:
@@ -255,7 +311,15 @@ def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[s
         if isinstance(memory.owner, np.ndarray):
             require_plain(f"memory {memory.name}", memory.owner)
         flags = getattr(memory.owner, "flags", None)
-        regions.append(Region(memory.name, memory.address, memory.nbytes, memory.owner, flags is None or bool(flags.writeable)))
+        regions.append(
+            Region(
+                memory.name,
+                memory.address,
+                memory.nbytes,
+                memory.owner,
+                flags is None or bool(flags.writeable),
+            )
+        )
     variables: dict[str, int] = {}
     storage: dict[str, np.ndarray] = {}
     for name, variable in program.kernel.variables.items():
@@ -263,7 +327,9 @@ def build_memory(launch: Launch, program: Program) -> tuple[GlobalMemory, dict[s
             storage[name] = block_of_bytes(max(variable.size, 1))
             storage[name][: len(variable.data)] = np.frombuffer(variable.data, np.uint8)
             variables[name] = storage[name].ctypes.data
-            regions.append(Region(name, variables[name], variable.size, storage[name], variable.space == "global"))
+            regions.append(
+                Region(name, variables[name], variable.size, storage[name], variable.space == "global")
+            )
     for name, data in storage.items():
         for offset, target in program.kernel.variables[name].pointers:
             data[offset : offset + 8] = np.frombuffer(struct.pack("<Q", variables[target]), np.uint8)

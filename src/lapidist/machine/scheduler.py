@@ -1,8 +1,8 @@
 """Who runs next: residency of blocks, groups of lanes at one place, barriers, waits, deadlock.
 
-Plain schedule: all resident blocks share one cohort; the group with the lowest block index runs, so that lanes that
-parted meet again. A group passed over for long runs next, so spinning lanes cannot starve the ones they wait for.
-"""
+Plain schedule: all resident blocks share one cohort; the group with the lowest block index runs, so that
+lanes that parted meet again. A group passed over for long runs next, so spinning lanes cannot starve the ones
+they wait for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from lapidist.machine.state import Machine, nothing
 
 Array = np.ndarray
 AGE_LIMIT = 64
-# A group becomes a cohort of its own after so many blocks of code apart, if it is large enough to be worth it.
+# A group becomes a cohort of its own after so many blocks of code apart, if it is large enough to be worth
+# it.
 FORK_AFTER, FORK_LANES = 24, 256
 
 
@@ -41,7 +42,9 @@ class Scheduler:
         self.barrier_releases = 0
         self.on_progress: Callable[[int, int], None] = nothing
         blocks = machine.program.blocks
-        machine.everyone_polls = lambda: all(blocks[number].polls for cohort in self.cohorts for number in cohort.groups)
+        machine.everyone_polls = lambda: all(
+            blocks[number].polls for cohort in self.cohorts for number in cohort.groups
+        )
 
     # -- residency --
 
@@ -92,20 +95,28 @@ class Scheduler:
                     return
 
     def choose(self) -> tuple[Cohort, int] | None:
-        """The lowest block index of those that wait for no other lanes, or the group that was passed over longest."""
+        """The lowest block index of those that wait for no other lanes, or the group that was passed over
+        longest.
+        """
         ready = [(cohort, number) for cohort in self.cohorts for number in cohort.groups]
         limit = self.m.steps - AGE_LIMIT * len(self.cohorts)
-        overdue = [choice for choice in ready if choice[0].groups[choice[1]][1] < limit and self.may_go(*choice)]
+        overdue = [
+            choice for choice in ready if choice[0].groups[choice[1]][1] < limit and self.may_go(*choice)
+        ]
         longest = min(overdue, key=lambda choice: choice[0].groups[choice[1]][1], default=None)
         return longest or min(ready, key=lambda choice: self.turn(*choice), default=None)
 
     def turn(self, cohort: Cohort, number: int) -> tuple[bool, bool, int]:
-        """Part of a warp that comes to an instruction of whole warps lets the others catch up; who polls lets all others go."""
+        """Part of a warp that comes to an instruction of whole warps lets the others catch up; who polls lets
+        all others go.
+        """
         block = self.m.program.blocks[number]
         return block.collective and not cohort.groups[number][0].whole, block.polls, number
 
     def may_go(self, cohort: Cohort, number: int) -> bool:
-        """However long part of a warp has waited where the whole is wanted, it waits on while another lane can still come."""
+        """However long part of a warp has waited where the whole is wanted, it waits on while another lane
+        can still come.
+        """
         turns = [self.turn(cohort, other)[:2] for other in cohort.groups if other != number]
         return not self.turn(cohort, number)[0] or all(partial or polls for partial, polls in turns)
 
@@ -142,7 +153,9 @@ class Scheduler:
         block = program.blocks[number]
         self.m.steps += 1
         if self.m.steps > self.budget:
-            rule = f"the kernel ran {self.budget} blocks of code and did not end; a larger budget= lets it go on"
+            rule = (
+                f"the kernel ran {self.budget} blocks of code and did not end; a larger budget= lets it go on"
+            )
             raise self.m.fault(BudgetExceeded, rule, block.start, lanes)
         try:
             result = program.function(number)(self.m, lanes, cohort.registers)
@@ -167,14 +180,18 @@ class Scheduler:
             self.jump_table(cohort, lanes, result, block.table, block.stop - 1)
 
     def refused(self, block: Block, error: Exception) -> LapidistError:
-        """Operands whose number, type or form an opcode does not take, where that showed only as NumPy met them."""
+        """Operands whose number, type or form an opcode does not take, where that showed only as NumPy met
+        them.
+        """
         if isinstance(error, LapidistError):
             return error
         first, last = self.m.site(block.start), self.m.site(block.stop - 1)
         return PtxError(f"{first}: from here to line {last.line}, operands do not fit their opcode ({error})")
 
     def fork(self, cohort: Cohort, lanes: Lanes, number: int) -> tuple[Cohort, Lanes]:
-        """Warps that stay away from the others (a producer, the consumers) get registers of their own: no more gathering."""
+        """Warps that stay away from the others (a producer, the consumers) get registers of their own: no
+        more gathering.
+        """
         block, slots = self.m.program.blocks[number], self.m.program.slots
         live = {slots[name] for name in block.live_in}
         registers = [lanes.pick_all(r) if n in live else r[:1] for n, r in enumerate(cohort.registers)]
@@ -209,7 +226,9 @@ class Scheduler:
         self.enqueue(cohort, target, part_of(cohort, yes.index, lanes))
         self.enqueue(cohort, after, part_of(cohort, no.index, lanes))
 
-    def jump_table(self, cohort: Cohort, lanes: Lanes, which: Array, table: tuple[int, ...], site: int) -> None:
+    def jump_table(
+        self, cohort: Cohort, lanes: Lanes, which: Array, table: tuple[int, ...], site: int
+    ) -> None:
         for number in np.unique(which).tolist():
             if number >= len(table):
                 raise self.m.fault(Trap, f"brx.idx: index {number} of a table of {len(table)}", site, lanes)
@@ -272,7 +291,9 @@ class Scheduler:
             place = (key // 16, "bar", key % 16)
             if request.value is not None:
                 barrier = self.barriers.setdefault(place, Barrier(self.expected(request)))
-                barrier.brought.append((cohort, part, request, np.broadcast_to(narrowed.pick(request.value), (part.n,))))
+                barrier.brought.append(
+                    (cohort, part, request, np.broadcast_to(narrowed.pick(request.value), (part.n,)))
+                )
             released += self.arrive_one(cohort, part, request, place, after)
         self.release(released)
         if request.action == "arrive":
@@ -297,7 +318,9 @@ class Scheduler:
         arrived = lanes.n
         if request.count is None and self.m.geometry.threads % 32:
             # The last warp counts as a whole one.
-            arrived += int((lanes.thread == self.m.geometry.threads - 1).any()) * (-self.m.geometry.threads % 32)
+            arrived += int((lanes.thread == self.m.geometry.threads - 1).any()) * (
+                -self.m.geometry.threads % 32
+            )
         barrier.arrived += arrived
         barrier.site = request.site
         if request.action == "sync":
@@ -329,7 +352,11 @@ class Scheduler:
             cohort = parts[0].cohort
             index = np.sort(np.concatenate([indices(part) for part in parts]))
             whole = len(index) == cohort.n
-            self.enqueue(cohort, after, cohort.all if whole else part_of(cohort, index, max(parts, key=lambda part: part.apart)))
+            self.enqueue(
+                cohort,
+                after,
+                cohort.all if whole else part_of(cohort, index, max(parts, key=lambda part: part.apart)),
+            )
 
     def arrive_cluster(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int) -> None:
         """Arrive counts a thread, wait holds it until the phase that it arrived in is complete."""
@@ -367,16 +394,21 @@ class Scheduler:
         for (slot, kind, number), barrier in list(self.barriers.items())[:4]:
             where = self.place(slot if kind == "bar" else slot * self.m.geometry.cluster_size)
             lines.append(
-                f"{where}: {barrier.arrived} of {barrier.expected} threads at {kind} {number}, {self.gone(slot)} have exited"
+                f"{where}: {barrier.arrived} of {barrier.expected} threads at {kind} {number},"
+                f" {self.gone(slot)} have exited"
             )
             site, lanes = barrier.site, barrier.waiting[0][1] if barrier.waiting else lanes
         for _, group, number in self.parked[:4]:
             site, lanes = self.m.program.blocks[number].start, group
             lines.append(
-                f"{self.place(int(group.slot[0]))}: {group.n} threads wait at {self.m.site(site)}{self.waited_for(site)}"
+                f"{self.place(int(group.slot[0]))}: {group.n} threads wait at"
+                f" {self.m.site(site)}{self.waited_for(site)}"
             )
         if self.pending:
-            lines.append(f"{len(self.pending)} blocks have not started ({self.m.slots} resident; residency= changes that)")
+            lines.append(
+                f"{len(self.pending)} blocks have not started ({self.m.slots} resident; residency= changes"
+                " that)"
+            )
         return self.m.fault(Deadlock, "nobody can go on:\n    " + "\n    ".join(lines), site, lanes)
 
     def place(self, slot: int) -> str:

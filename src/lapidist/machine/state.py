@@ -73,7 +73,11 @@ class Machine:
         self.param_bytes[: len(arguments)] = np.frombuffer(arguments, np.uint8)
         self.shared, self.local, self.param = (
             anonymous(name, data)
-            for name, data in (("shared", self.shared_bytes), ("local", self.local_bytes), ("param", self.param_bytes))
+            for name, data in (
+                ("shared", self.shared_bytes),
+                ("local", self.local_bytes),
+                ("param", self.param_bytes),
+            )
         )
         self.limits = {"shared": geometry.shared_bytes, "local": program.local_bytes, "param": len(arguments)}
         self.floors = {"shared": min(1024, geometry.shared_bytes), "local": 0, "param": 0}
@@ -125,7 +129,10 @@ class Machine:
         """The map that lies at an address of parameter space."""
         found = self.tensor_maps.get(address - PARAM_WINDOW)
         if found is None:
-            rule = "no tensor map of the launch lies at this address (maps are parameters here, at the offsets in tensor_maps)"
+            rule = (
+                "no tensor map of the launch lies at this address (maps are parameters here, at the offsets"
+                " in tensor_maps)"
+            )
             raise self.fault(OutOfBounds, rule, site, g, lane, address)
         return found
 
@@ -134,8 +141,8 @@ class Machine:
         return ALWAYS if self.impatient else ready
 
     def poll(self, site: int) -> None:
-        """Ordered loads are how a kernel waits on memory: many of them, no store, and nobody who does something else is a
-        deadlock."""
+        """Ordered loads are how a kernel waits on memory: many of them, no store, and nobody who does
+        something else is a deadlock."""
         if self.program.kernel.instructions[site].opcode != "ld":
             return
         self.polls += 1
@@ -175,14 +182,23 @@ class Machine:
         gone = (self.exited[slots] == 0xFFFFFFFF).all(axis=1)
         if gone.any():
             block = self.geometry.block_index(int(self.slot_block[slots[int(np.argmax(gone))]]))
-            rule = f"shared memory of block {block}, which has exited; a barrier of the cluster before the exit keeps it"
+            rule = (
+                f"shared memory of block {block}, which has exited; a barrier of the cluster before the exit"
+                " keeps it"
+            )
             raise self.fault(OutOfBounds, rule, site, g, position + int(np.argmax(gone)), address)
 
     def site(self, index: int) -> Site:
         return self.program.kernel.instructions[index].site
 
     def fault(
-        self, kind: type[F], rule: str, site: int, g: Lanes | None = None, position: int = 0, address: int | None = None
+        self,
+        kind: type[F],
+        rule: str,
+        site: int,
+        g: Lanes | None = None,
+        position: int = 0,
+        address: int | None = None,
     ) -> F:
         """A fault of the lane at `position` in the group."""
         thread = Thread()

@@ -1,4 +1,6 @@
-"""A Plan: kernel, config and everything derived from them for one Problem on one Device. Printing it gives the reasons."""
+"""A Plan: kernel, config and everything derived from them for one Problem on one Device. Printing it gives
+the reasons.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,11 @@ from lapidist.schedule import Schedule
 from lapidist.schedule.divisors import device_words
 from lapidist.schedule.sharing import PLANNED, Sharing
 
-# What takes longer gains nothing by starting early, and may lose: its blocks take the places that others leave, in any order, and
-# neighbours in D no longer ask for the same lines of A and B from neighbouring multiprocessors at the same time. With few rows
-# nobody asks for what another one does, and the next launch's loads fill the memory's time while the last blocks end. Blocks
-# that pack ask for tiles only when all of them have met: there long products gain as much as short ones.
+# What takes longer gains nothing by starting early, and may lose: its blocks take the places that others
+# leave, in any order, and neighbours in D no longer ask for the same lines of A and B from neighbouring
+# multiprocessors at the same time. With few rows nobody asks for what another one does, and the next launch's
+# loads fill the memory's time while the last blocks end. Blocks that pack ask for tiles only when all of them
+# have met: there long products gain as much as short ones.
 OVERLAPPED_SECONDS = 25e-6
 OVERLAPPED_SHARE = 0.75  # of the multiprocessors
 
@@ -56,8 +59,12 @@ class Plan:
 
     @property
     def scheduled(self) -> bool:
-        """Whether blocks ask the schedule what to do. A block a tile needs no asking: then the grid says it."""
-        return self.schedule is not None and (self.schedule.kind != "data-parallel" or self.schedule.launched > 0)
+        """Whether blocks ask the schedule what to do. A block a tile needs no asking: then the grid says
+        it.
+        """
+        return self.schedule is not None and (
+            self.schedule.kind != "data-parallel" or self.schedule.launched > 0
+        )
 
     @property
     def grid(self) -> Dim3:
@@ -70,7 +77,10 @@ class Plan:
         """Blocks that are worth it where operands are packed first: those without a tile help with that."""
         if not self.kernel.packs(self.problem):
             return 0
-        blocks, peers = self.kernel.grid(self.problem, self.config, self.device)[0], self.schedule.cluster if self.schedule else 1
+        blocks, peers = (
+            self.kernel.grid(self.problem, self.config, self.device)[0],
+            self.schedule.cluster if self.schedule else 1,
+        )
         return min(-(-blocks // peers), self.device.clusters_resident(peers)) * peers if peers > 1 else blocks
 
     @property
@@ -90,20 +100,26 @@ class Plan:
     @property
     def cooperative(self) -> bool:
         """Whether all blocks must be on the chip at once."""
-        waits = self.schedule is not None and self.schedule.launched > 0 and self.schedule.reduction_blocks > 0
+        waits = (
+            self.schedule is not None and self.schedule.launched > 0 and self.schedule.reduction_blocks > 0
+        )
         return waits or self.kernel.packs(self.problem)
 
     @property
     def overlaps(self) -> bool:
-        """Whether its blocks may start while those of the launch before end. Those that meet may, too, for a launch may be
-        cooperative as well: all of them have their places before another launch has one."""
+        """Whether its blocks may start while those of the launch before end. Those that meet may, too, for a
+        launch may be cooperative as well: all of them have their places before another launch has one."""
         short = self.predicted_seconds < OVERLAPPED_SECONDS
         return self.kernel.overlaps and (short or self._streams or self.kernel.packs(self.problem))
 
     @property
     def _streams(self) -> bool:
-        """Whether all of the chip reads an operand once. Fewer blocks, beside those of the next launch, crowd a part of it."""
-        return any(read_once(self.problem, self.config)) and self.grid[0] >= OVERLAPPED_SHARE * self.device.sms
+        """Whether all of the chip reads an operand once. Fewer blocks, beside those of the next launch, crowd
+        a part of it.
+        """
+        return (
+            any(read_once(self.problem, self.config)) and self.grid[0] >= OVERLAPPED_SHARE * self.device.sms
+        )
 
     @property
     def shared_bytes(self) -> int:
@@ -125,7 +141,9 @@ class Plan:
         """Flags and partial sums of the blocks that share tiles; to a schedule a cluster is one block."""
         if self.schedule is None:
             return 0
-        return self.config.cluster * self.schedule.workspace_bytes(self.kernel.tile_bytes(self.problem, self.config))
+        return self.config.cluster * self.schedule.workspace_bytes(
+            self.kernel.tile_bytes(self.problem, self.config)
+        )
 
     @property
     def binary(self) -> Binary:
@@ -136,7 +154,9 @@ class Plan:
         """Whatever the cache had: the driver refused that."""
         compiled.cache_clear()
         kernel, macros = self.kernel, dict(self.problem_macros)
-        return compile_kernel(kernel.source, kernel.entry, macros, self.device.architecture, kernel.options, anew=True)
+        return compile_kernel(
+            kernel.source, kernel.entry, macros, self.device.architecture, kernel.options, anew=True
+        )
 
     @property
     def unassembled(self) -> Binary:
@@ -157,12 +177,22 @@ class Plan:
     def constants(self, alpha: float, beta: float, places: Places = NOWHERE) -> dict[str, Any]:
         """Every parameter that stays the same while the pointers change, by name."""
         if alpha != 1 and self.problem.k and ("ALPHA", 0) in self.problem_macros:
-            raise LaunchError(f"alpha: this plan was made for 1, and its kernel knows no other; got {alpha}. Plan with it")
+            raise LaunchError(
+                f"alpha: this plan was made for 1, and its kernel knows no other; got {alpha}. Plan with it"
+            )
         words = {} if self.schedule is None else {"schedule": device_words(self.schedule)}
         here = places.in_order_of(self.problem.transposed)
-        routed = {"modes": members(self.problem.modes, here), "scales": self.problem.scaling.members(here.scales)}
+        routed = {
+            "modes": members(self.problem.modes, here),
+            "scales": self.problem.scaling.members(here.scales),
+        }
         more = self.kernel.signature.more
-        return {**constants(self.problem, alpha, beta), **words, **routed, **(more(self.problem) if more else {})}
+        return {
+            **constants(self.problem, alpha, beta),
+            **words,
+            **routed,
+            **(more(self.problem) if more else {}),
+        }
 
     def tensor_maps(self, at: Mapping[str, int]) -> dict[str, TensorMap]:
         """Those that the kernel is passed, of operands and a workspace at these addresses."""
@@ -188,14 +218,16 @@ class Plan:
     ) -> Launch:
         """Everything a machine needs to run this once on these arrays, so many elements into each.
 
-        A plan that needs a workspace makes one unless it is given; `Launch.memory` owns it. `places` says where the index
-        arrays and scalars are that `extras` own.
-        """
+        A plan that needs a workspace makes one unless it is given; `Launch.memory` owns it. `places` says
+        where the index arrays and scalars are that `extras` own."""
         starts = (*self.caller_order(a.pointer, b.pointer), d.pointer if c is None else c.pointer, d.pointer)
         parts = zip(OPERANDS, starts, self.problem.element_bytes, skipped, strict=True)
         at = {name: start + size * skip for name, start, size, skip in parts}
         block = self.kernel.signature.block(self.problem)
-        values = {**self.constants(alpha, beta, places), **{name: at[name] for name in block.places("pointer")}}
+        values = {
+            **self.constants(alpha, beta, places),
+            **{name: at[name] for name in block.places("pointer")},
+        }
         scratch = (workspace or Scratch(self)) if self.workspace_bytes else None
         if scratch is not None:
             values["workspace"] = scratch.addresses
@@ -218,7 +250,9 @@ class Plan:
         )
 
     def caller_order(self, a: Any, b: Any) -> tuple[Any, Any]:
-        """The caller's A and B in the order that the problem has them: exchanged when it computes the transposed product."""
+        """The caller's A and B in the order that the problem has them: exchanged when it computes the
+        transposed product.
+        """
         return (b, a) if self.problem.transposed else (a, b)
 
     def __str__(self) -> str:
@@ -232,12 +266,25 @@ class Plan:
             f"  kernel    {self.kernel.name}: {self.kernel.idea}",
             f"  config    {self.config}",
             *([f"  tuned     {self.tuned}"] if self.tuned else []),
-            f"  launch    grid {self.grid}, {self.block[0]} threads, {self.shared_bytes} bytes of dynamic shared memory",
-            *([] if self.schedule is None else [f"  schedule  {self.schedule}{clusters}".replace("\n", "\n          ")]),
+            (
+                f"  launch    grid {self.grid}, {self.block[0]} threads, {self.shared_bytes} bytes of dynamic"
+                " shared memory"
+            ),
+            *(
+                []
+                if self.schedule is None
+                else [f"  schedule  {self.schedule}{clusters}".replace("\n", "\n          ")]
+            ),
             *([f"  unshared  {self.unshared}"] if self.unshared else []),
-            f"  predicted {seconds * 1e6:.1f} us, {share:.0%} of the limit; workspace {self.workspace_bytes} bytes",
+            (
+                f"  predicted {seconds * 1e6:.1f} us, {share:.0%} of the limit; workspace"
+                f" {self.workspace_bytes} bytes"
+            ),
             "  weighed",
-            *(f"    {candidate}" for candidate in sorted(self.considered, key=lambda c: (c.refusal is not None, c.seconds))),
+            *(
+                f"    {candidate}"
+                for candidate in sorted(self.considered, key=lambda c: (c.refusal is not None, c.seconds))
+            ),
         ]
         return "\n".join(lines)
 
@@ -250,12 +297,16 @@ def memory_of(operand: Operand, rounded: bool) -> Memory:
 
 
 @cache
-def compiled(kernel: Kernel, macros: tuple[tuple[str, object], ...], architecture: str, assembled: bool = True) -> Binary:
+def compiled(
+    kernel: Kernel, macros: tuple[tuple[str, object], ...], architecture: str, assembled: bool = True
+) -> Binary:
     return compile_kernel(kernel.source, kernel.entry, dict(macros), architecture, kernel.options, assembled)
 
 
 class Scratch:
-    """A workspace in host memory for the machine: zero flags, and partial sums that are poison until they are written."""
+    """A workspace in host memory for the machine: zero flags, and partial sums that are poison until they are
+    written.
+    """
 
     def __init__(self, plan: Plan) -> None:
         self.flags = np.zeros(plan.partials_offset // 4, np.int32)
@@ -268,24 +319,32 @@ class Scratch:
     @property
     def memory(self) -> tuple[Memory, ...]:
         parts = (("workspace flags", self.flags), ("workspace partial sums", self.partials))
-        return tuple(Memory(name, array.ctypes.data, array.nbytes, array) for name, array in parts if array.nbytes)
+        return tuple(
+            Memory(name, array.ctypes.data, array.nbytes, array) for name, array in parts if array.nbytes
+        )
 
     def require_zero_flags(self) -> None:
         """What the next launch relies on."""
         raised = np.flatnonzero(self.flags)
         if len(raised):
-            raise LaunchError(f"workspace: flags must be zero after a launch; flag {raised[0]} is {self.flags[raised[0]]}")
+            raise LaunchError(
+                f"workspace: flags must be zero after a launch; flag {raised[0]} is {self.flags[raised[0]]}"
+            )
 
 
 def room_of(plans: Iterable[Plan]) -> tuple[int, int]:
-    """Bytes of flags, and of what lies behind them, in a workspace that serves all of these plans in turn: what is a flag to one
-    may not be room for sums to another, which would not leave it zero."""
+    """Bytes of flags, and of what lies behind them, in a workspace that serves all of these plans in turn:
+    what is a flag to one may not be room for sums to another, which would not leave it zero."""
     sizes = [(plan.partials_offset, plan.workspace_bytes - plan.partials_offset) for plan in plans]
     return max((flags for flags, _ in sizes), default=0), max((room for _, room in sizes), default=0)
 
 
 def make_plan(
-    problem: Problem, device: Device, kernel: Kernel | None = None, config: Config | None = None, sharing: Sharing = PLANNED
+    problem: Problem,
+    device: Device,
+    kernel: Kernel | None = None,
+    config: Config | None = None,
+    sharing: Sharing = PLANNED,
 ) -> Plan:
     """Choose a kernel, config and schedule. With `kernel`, only that one; with `config` too, exactly that."""
     tuned = ""
@@ -296,11 +355,15 @@ def make_plan(
         if kernel is None and sharing == PLANNED:
             best, tuned = measured_choice(problem, device, best)
     asked = as_computed(problem, best.config)
-    return Plan(asked, device, best.kernel, best.config, best.schedule, best.seconds, considered, tuned, best.unshared)
+    return Plan(
+        asked, device, best.kernel, best.config, best.schedule, best.seconds, considered, tuned, best.unshared
+    )
 
 
 def measured_choice(problem: Problem, device: Device, modelled: Candidate) -> tuple[Candidate, str]:
-    """What measured fastest on this chip, where that is known, in place of what the model thinks; and the reason."""
+    """What measured fastest on this chip, where that is known, in place of what the model thinks; and the
+    reason.
+    """
     winner, warning = look_up(problem, device)
     if winner is None:
         return modelled, warning

@@ -1,11 +1,11 @@
-"""What `lapidist tune` found fastest, by chip and problem: a JSON file beside the compiled kernels, which plans read.
+"""What `lapidist tune` found fastest, by chip and problem: a JSON file beside the compiled kernels, which
+plans read.
 
-A chip is known by the driver's name for it ("NVIDIA H200"), so that plans for a chip that is only named, and those for the
-machine, are the same on every computer. LAPIDIST_TUNED=0 leaves the file unread.
+A chip is known by the driver's name for it ("NVIDIA H200"), so that plans for a chip that is only named, and
+those for the machine, are the same on every computer. LAPIDIST_TUNED=0 leaves the file unread.
 
-Nothing in the file is an error to a call: a record that cannot be used is ignored, with one warning; a file that is none of ours
-is set aside under another name, never overwritten.
-"""
+Nothing in the file is an error to a call: a record that cannot be used is ignored, with one warning; a file
+that is none of ours is set aside under another name, never overwritten."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ from lapidist.schedule.sharing import Sharing
 FILE_FORMAT = 1
 SWITCH = "LAPIDIST_TUNED"
 MATRICES = ("a", "b", "c", "d")
-NONSENSE = (ValueError, KeyError, TypeError, AttributeError, LapidistError)  # what a record of nonsense may raise
+# what a record of nonsense may raise
+NONSENSE = (ValueError, KeyError, TypeError, AttributeError, LapidistError)
 MOST_BYTES, MOST_DIGITS = 32 << 20, 400  # more takes seconds to read
 Chips = dict[str, dict[str, Any]]  # by the chip's name, by the problem's key: a Winner as JSON has it
 
@@ -53,16 +54,24 @@ class Winner:
 
     def __str__(self) -> str:
         return (
-            f"{self.seconds * 1e6:.4g} us measured on {self.date} (lapidist tune); the model's own choice took "
-            f"{self.planned_seconds * 1e6:.4g} us"
+            f"{self.seconds * 1e6:.4g} us measured on {self.date} (lapidist tune); the model's own choice"
+            f" took {self.planned_seconds * 1e6:.4g} us"
         )
 
 
 def problem_key(problem: Problem) -> str:
-    """Everything that decides between kernels. Steps between lines count by their alignment, not their length; alpha does not."""
+    """Everything that decides between kernels. Steps between lines count by their alignment, not their
+    length; alpha does not.
+    """
     left_out = (*MATRICES, "modes", "one_alpha")
-    words = [f"{each.name}={getattr(problem, each.name)!r}" for each in fields(problem) if each.name not in left_out]
-    lies = [f"{name}: {matrix_key(matrix)}" for name in MATRICES if (matrix := getattr(problem, name)) is not None]
+    words = [
+        f"{each.name}={getattr(problem, each.name)!r}"
+        for each in fields(problem)
+        if each.name not in left_out
+    ]
+    lies = [
+        f"{name}: {matrix_key(matrix)}" for name in MATRICES if (matrix := getattr(problem, name)) is not None
+    ]
     return ", ".join([*words, *lies])
 
 
@@ -80,7 +89,9 @@ class Unusable(NamedTuple):
 
 
 def look_up(problem: Problem, device: Device) -> tuple[Winner | None, str]:
-    """The winner for this problem, if one was kept; and what was warned of, where the file or the record cannot be used."""
+    """The winner for this problem, if one was kept; and what was warned of, where the file or the record
+    cannot be used.
+    """
     if os.environ.get(SWITCH) == "0" or problem.modes != PLAIN:
         return None, ""
     path = database_path()
@@ -157,7 +168,12 @@ def short(text: str) -> str:
 
 def winner_of(entry: Mapping[str, Any]) -> Winner:
     values = {**entry, "config": Config(**entry["config"]), "sharing": Sharing(**entry["sharing"])}
-    for name, kinds in (("kernel", str), ("date", str), ("seconds", (int, float)), ("planned_seconds", (int, float))):
+    for name, kinds in (
+        ("kernel", str),
+        ("date", str),
+        ("seconds", (int, float)),
+        ("planned_seconds", (int, float)),
+    ):
         if not isinstance(values[name], kinds) or values[name] is True or values[name] is False:
             raise ValueError(f"{name} is {values[name]!r}")
     if not (math.isfinite(values["seconds"]) and math.isfinite(values["planned_seconds"])):
@@ -195,7 +211,11 @@ def ignored_file(path: Path, unusable: Unusable) -> str:
         return ""
     except (OSError, LapidistError) as error:
         return warn(f"{words}. Remove it, and run lapidist tune again; it could not be set aside: {error}")
-    return warn(f"{words}. It is {aside} now: mend it and put it back, or run lapidist tune again") if aside else ""
+    return (
+        warn(f"{words}. It is {aside} now: mend it and put it back, or run lapidist tune again")
+        if aside
+        else ""
+    )
 
 
 def set_aside(path: Path) -> Path:
@@ -211,12 +231,16 @@ def set_aside(path: Path) -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Writers wait for each other: threads too, for each opens the lock itself. No link to a lock is followed."""
+    """Writers wait for each other: threads too, for each opens the lock itself. No link to a lock is
+    followed.
+    """
     lock = path.with_suffix(".lock")
     try:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        raise ArgumentError(f"{lock}: must be a plain file that can be written; got {error}. Remove it") from error
+        raise ArgumentError(
+            f"{lock}: must be a plain file that can be written; got {error}. Remove it"
+        ) from error
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise ArgumentError(f"{lock}: must be a plain file; got a pipe or a device. Remove it")
@@ -240,7 +264,13 @@ def keep(device: Device, winners: Mapping[str, Winner]) -> Path:
     make_directory(path.parent)
     with locked(path):
         chips = kept_before(path)
-        chips = {**chips, device.name: {**chips.get(device.name, {}), **{key: asdict(each) for key, each in winners.items()}}}
+        chips = {
+            **chips,
+            device.name: {
+                **chips.get(device.name, {}),
+                **{key: asdict(each) for key, each in winners.items()},
+            },
+        }
         write(path, json.dumps({"format": FILE_FORMAT, "chips": chips}, indent=1))
     return path
 
@@ -251,7 +281,10 @@ def kept_before(path: Path) -> Chips:
         found = parse(path)
         if not isinstance(found, Unusable):
             return found
-        warn(f"{path} was not added to: {found.why}. It is {set_aside(path)} now: mend it and put it back, or leave it")
+        warn(
+            f"{path} was not added to: {found.why}. It is {set_aside(path)} now: mend it and put it back, or"
+            " leave it"
+        )
     except FileNotFoundError:
         pass
     return {}

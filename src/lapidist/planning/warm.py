@@ -1,4 +1,6 @@
-"""Compile ahead of need, many configurations at once: what plans of ordinary products use, into the cache on disk."""
+"""Compile ahead of need, many configurations at once: what plans of ordinary products use, into the cache on
+disk.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,11 @@ def plans_of(problems: Iterable[Problem], device: Device) -> list[Plan]:
 
 def builds_of(plans: Iterable[Plan]) -> list[Build]:
     """What these plans need, each once."""
-    return list(dict.fromkeys(Build(plan.kernel.name, plan.problem_macros, plan.device.architecture) for plan in plans))
+    return list(
+        dict.fromkeys(
+            Build(plan.kernel.name, plan.problem_macros, plan.device.architecture) for plan in plans
+        )
+    )
 
 
 def build_all(builds: Sequence[Build], processes: int | None = None) -> list[Built]:

@@ -1,4 +1,5 @@
-"""What follows from a Problem alone is found once for it, not once for each of a hundred configs that are weighed.
+"""What follows from a Problem alone is found once for it, not once for each of a hundred configs that are
+weighed.
 
 Facts are kept by the identity of the problem: its hash takes longer than most facts do.
 """

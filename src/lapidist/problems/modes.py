@@ -1,21 +1,24 @@
-"""Where rows and columns come from and go to, and where alpha and beta are, when strides and two numbers do not say it.
+"""Where rows and columns come from and go to, and where alpha and beta are, when strides and two numbers do
+not say it.
 
-`Modes` is a part of the Problem, and what its kernel is compiled for; `Places` are the addresses of one call, those of
-factors (scaling.py) too. modes.cuh is the other side.
-"""
+`Modes` is a part of the Problem, and what its kernel is compiled for; `Places` are the addresses of one call,
+those of factors (scaling.py) too. modes.cuh is the other side."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-IN_LAUNCH, IN_MEMORY = 1, 2  # where the addresses of an array batch are: among the kernel's parameters, or in lists on the GPU
+# where the addresses of an array batch are: among the kernel's parameters, or in lists on the GPU
+IN_LAUNCH, IN_MEMORY = (1, 2)
 OF_ALL, OF_EACH = 1, 2  # index arrays: one for all matrices of a batch, or a row for each of them
 INDEX_TYPES = {"int32": "int", "int64": "long long"}  # in device code
 
 
 class Group(NamedTuple):
-    """Rows (or columns) of D that come in groups of `extent`, `step` elements apart, `stride` within a group."""
+    """Rows (or columns) of D that come in groups of `extent`, `step` elements apart, `stride` within a
+    group.
+    """
 
     extent: int
     step: int
@@ -24,8 +27,9 @@ class Group(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Modes:
-    """Picked rows and columns: 0, OF_ALL or OF_EACH. `index`: the type of all index arrays. `groups`: of D's rows and columns,
-    where D is a permuted array. `arrays`: 0, or where the addresses of an array batch are."""
+    """Picked rows and columns: 0, OF_ALL or OF_EACH. `index`: the type of all index arrays. `groups`: of D's
+    rows and columns, where D is a permuted array. `arrays`: 0, or where the addresses of an array batch
+    are."""
 
     gather_a: int = 0
     gather_b: int = 0
@@ -57,7 +61,9 @@ class Modes:
         )
 
     def defines(self) -> dict[str, object]:
-        """What modes.cuh is told; nothing of what a problem does not use, so that plain ones are compiled once."""
+        """What modes.cuh is told; nothing of what a problem does not use, so that plain ones are compiled
+        once.
+        """
         used = {
             "GATHER_A": self.gather_a,
             "GATHER_B": self.gather_b,

@@ -1,4 +1,6 @@
-"""Matrices of one geometry whose addresses lie in an array, on a GPU too: nothing but that array is passed to a kernel."""
+"""Matrices of one geometry whose addresses lie in an array, on a GPU too: nothing but that array is passed to
+a kernel.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,11 @@ def is_whole(value: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Pointers:
-    """`addresses`: one dimension of int64, where the matrices are; `shape`, `dtype` and `strides` (in elements) of each.
+    """`addresses`: one dimension of int64, where the matrices are; `shape`, `dtype` and `strides` (in
+    elements) of each.
 
-    `alignment` is a power of two that divides all addresses, in bytes: frameworks' arrays start on 256. It is believed, and
-    so are the addresses; `check_indices` looks at them.
-    """
+    `alignment` is a power of two that divides all addresses, in bytes: frameworks' arrays start on 256. It is
+    believed, and so are the addresses; `check_indices` looks at them."""
 
     addresses: Any
     shape: tuple[int, int]
@@ -38,14 +40,23 @@ class Pointers:
     def __post_init__(self) -> None:
         bits = self.alignment
         if not is_whole(bits) or bits < 0 or bits & (bits - 1):
-            raise ArgumentError(f"alignment: must be a power of two, in bytes; got {bits!r}. Leave it away to promise nothing")
-        for name, pair in (("shape", self.shape), ("strides", (0, 0) if self.strides is None else self.strides)):
+            raise ArgumentError(
+                f"alignment: must be a power of two, in bytes; got {bits!r}. Leave it away to promise nothing"
+            )
+        for name, pair in (
+            ("shape", self.shape),
+            ("strides", (0, 0) if self.strides is None else self.strides),
+        ):
             if not isinstance(pair, tuple) or len(pair) != 2 or not all(map(is_whole, pair)):
                 raise ShapeError(
-                    f"{name}: must be two numbers, for the rows and the columns of a matrix; got {pair!r}. Pass a tuple of int"
+                    f"{name}: must be two numbers, for the rows and the columns of a matrix; got {pair!r}."
+                    " Pass a tuple of int"
                 )
         if min(self.shape) < 0:
-            raise ShapeError(f"shape: must be of 0 or more rows and columns; got {self.shape!r}. A step backwards is for strides")
+            raise ShapeError(
+                f"shape: must be of 0 or more rows and columns; got {self.shape!r}. A step backwards is for"
+                " strides"
+            )
 
     def list_of(self, name: str) -> Operand:
         """The array of addresses."""
@@ -53,23 +64,30 @@ class Pointers:
         if operand.dtype not in ("int64", "uint64"):
             raise DTypeError(f"{name}: addresses must be of int64; got {operand.dtype}. Convert them first")
         if len(operand.shape) != 1 or (operand.shape[0] > 1 and operand.strides != (1,)):
-            raise ShapeError(f"{name}: addresses must be one contiguous dimension; got shape {operand.shape}. Copy them")
+            raise ShapeError(
+                f"{name}: addresses must be one contiguous dimension; got shape {operand.shape}. Copy them"
+            )
         return operand
 
     def matrix(self, name: str, number: int) -> Operand:
-        """A stand-in for each of the matrices, in place of its unknown address one that is as much aligned."""
+        """A stand-in for each of the matrices, in place of its unknown address one that is as much
+        aligned.
+        """
         dtype, addresses = name_of(self.dtype, name), self.list_of(name)
         size = size_of(dtype)
         start = number * APART + max(size, min(self.alignment, VECTOR_BYTES))
         strides = self.strides or contiguous_strides(self.shape)
-        return Operand(name, start, self.shape, strides, dtype, addresses.device, addresses.framework, addresses.owner)
+        return Operand(
+            name, start, self.shape, strides, dtype, addresses.device, addresses.framework, addresses.owner
+        )
 
     def check(self, name: str) -> None:
         """Every address; on a GPU it waits for them."""
         addresses, needed = self.list_of(name).owner, max(size_of(name_of(self.dtype, name)), self.alignment)
         for wrong in (address for address in addresses.tolist() if address <= 0 or address % needed):
             raise ArgumentError(
-                f"{name}: addresses must be positive multiples of {needed}; got {wrong}. Correct it, or alignment="
+                f"{name}: addresses must be positive multiples of {needed}; got {wrong}. Correct it, or"
+                " alignment="
             )
 
     def on_host(self, name: str) -> list[np.ndarray[Any, Any]]:
@@ -79,7 +97,11 @@ class Pointers:
         first, end = form.span
         before, size, found = form.pointer - first, end - first, []
         for address in on_host(listed).tolist() if math.prod(form.shape) else [0] * listed.shape[0]:
-            raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address - before)) if size else np.empty(0, np.uint8)
+            raw = (
+                np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address - before))
+                if size
+                else np.empty(0, np.uint8)
+            )
             steps = tuple(stride * size_of(form.dtype) for stride in form.strides)
             found.append(np.ndarray(form.shape, numpy_dtype(form.dtype), raw, before, steps))
         return found

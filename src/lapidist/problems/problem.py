@@ -1,9 +1,9 @@
-"""What is asked, without pointers: extents, types, strides, alignment. Hashable, so it is the key of plans and tuning.
+"""What is asked, without pointers: extents, types, strides, alignment. Hashable, so it is the key of plans
+and tuning.
 
-`Problem.of` takes the operands of D = alpha A B + beta C and brings them to the one form that kernels know: D row-major.
-A column-major D is the row-major D' = B' A'. A batch that one B shares, with A and D stacked without gaps, is one tall
-product.
-"""
+`Problem.of` takes the operands of D = alpha A B + beta C and brings them to the one form that kernels know: D
+row-major. A column-major D is the row-major D' = B' A'. A batch that one B shares, with A and D stacked
+without gaps, is one tall product."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ Offsets = tuple[int, int, int, int]  # elements to skip in A, B, C and D
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The memory layout of one operand: strides in elements, alignment in bytes (of the pointer and of every row)."""
+    """The memory layout of one operand: strides in elements, alignment in bytes (of the pointer and of every
+    row).
+    """
 
     rows: int
     cols: int
@@ -32,24 +34,32 @@ class Matrix:
 
     @property
     def layout(self) -> str:
-        """row: neighbours in a row touch. col: neighbours in a column do. strided: neither. Strides of one step mean nothing."""
+        """row: neighbours in a row touch. col: neighbours in a column do. strided: neither. Strides of one
+        step mean nothing.
+        """
         if self.lies("row"):
             return "row"
         return "col" if self.lies("col") else "strided"
 
     def lies(self, layout: str) -> bool:
-        """Whether it may be taken for row-major ("row") or column-major ("col"): a single row or column is both."""
+        """Whether it may be taken for row-major ("row") or column-major ("col"): a single row or column is
+        both.
+        """
         stride, neighbours, others = (self.col_stride, self.cols, self.rows)
         if layout == "col":
             stride, neighbours, others = (self.row_stride, self.rows, self.cols)
         return stride == 1 or neighbours <= 1 or others == 0
 
     def transposed(self) -> Matrix:
-        return replace(self, rows=self.cols, cols=self.rows, row_stride=self.col_stride, col_stride=self.row_stride)
+        return replace(
+            self, rows=self.cols, cols=self.rows, row_stride=self.col_stride, col_stride=self.row_stride
+        )
 
     @staticmethod
     def of(operand: Operand, batch: tuple[int, ...]) -> Matrix:
-        """`batch` is the broadcast batch shape: dimensions that the operand lacks, or has once, get stride 0."""
+        """`batch` is the broadcast batch shape: dimensions that the operand lacks, or has once, get stride
+        0.
+        """
         rows, cols = operand.shape[-2:]
         own, strides = operand.shape[:-2], operand.strides[:-2]
         missing = len(batch) - len(own)
@@ -58,19 +68,22 @@ class Matrix:
         return Matrix(rows, cols, row_stride, col_stride, batch_strides, alignment_of(operand))
 
 
-MATRIX = (-1, -2)  # the dimensions whose neighbours may be loaded together: a matrix' own, never those of a batch
+# the dimensions whose neighbours may be loaded together: a matrix' own, never those of a batch
+MATRIX = (-1, -2)
 
 
 def alignment_of(operand: Operand, within: tuple[int, ...] = MATRIX) -> int:
-    """The largest power of two up to 16 bytes that divides the pointer and every step between lines of neighbours.
+    """The largest power of two up to 16 bytes that divides the pointer and every step between lines of
+    neighbours.
 
-    Neighbours lie one element apart along one dimension of `within`, the first of them with that stride. Windows that
-    overlap have it twice: then the second one steps between lines.
-    """
+    Neighbours lie one element apart along one dimension of `within`, the first of them with that stride.
+    Windows that overlap have it twice: then the second one steps between lines."""
     shape, strides = operand.shape, operand.strides
     line = next((dim for dim in within if shape[dim] > 1 and strides[dim] == 1), None)
     others = [
-        stride for dim, (extent, stride) in enumerate(zip(shape, strides, strict=True), -len(shape)) if extent > 1 and dim != line
+        stride
+        for dim, (extent, stride) in enumerate(zip(shape, strides, strict=True), -len(shape))
+        if extent > 1 and dim != line
     ]
     bits = operand.pointer | VECTOR_BYTES
     for stride in others:
@@ -119,7 +132,9 @@ class Problem:
         words = self.dtype if self.b_dtype == self.dtype else f"{self.dtype} x {self.b_dtype}"
         words += " as tf32" if self.math == "tf32" else ""
         words += f" -> {self.out_dtype}" if self.out_dtype != self.dtype else ""
-        return words + (f" (sums in {self.accumulator})" if self.accumulator != accumulators_of(self.dtype)[0] else "")
+        return words + (
+            f" (sums in {self.accumulator})" if self.accumulator != accumulators_of(self.dtype)[0] else ""
+        )
 
     @property
     def flops(self) -> float:
@@ -146,7 +161,9 @@ class Problem:
         scaling: Scaling = AS_THEY_ARE,
         one_alpha: bool = False,
     ) -> Problem:
-        """Operands must fit together already (arguments.py checks them and names the argument that does not)."""
+        """Operands must fit together already (arguments.py checks them and names the argument that does
+        not).
+        """
         batch = d.shape[:-2]
         in_place = c is not None and (c.pointer, c.strides) == (d.pointer, d.strides)
         problem = Problem(
@@ -186,8 +203,12 @@ class Problem:
         """The same product as D' = B' A'."""
         a, b, d = self.b.transposed(), self.a.transposed(), self.d.transposed()
         c = self.c and self.c.transposed()
-        swapped = replace(self, m=self.n, n=self.m, dtype=self.b_dtype, b_dtype=self.dtype, transposed=not self.transposed)
-        return replace(swapped, a=a, b=b, c=c, d=d, modes=self.modes.transposed(), scaling=self.scaling.transposed())
+        swapped = replace(
+            self, m=self.n, n=self.m, dtype=self.b_dtype, b_dtype=self.dtype, transposed=not self.transposed
+        )
+        return replace(
+            swapped, a=a, b=b, c=c, d=d, modes=self.modes.transposed(), scaling=self.scaling.transposed()
+        )
 
     def collapsed(self) -> Problem:
         """Neighbouring batch dimensions become one wherever every operand steps through both evenly."""
@@ -235,7 +256,11 @@ class Problem:
         """
         if len(self.batch) > 2:
             inner = self.with_batch(self.batch[1:], [matrix.batch_strides[1:] for matrix in self.matrices()])
-            return [(part, self._skipped(0, i, more)) for i in range(self.batch[0]) for part, more in inner.parts()]
+            return [
+                (part, self._skipped(0, i, more))
+                for i in range(self.batch[0])
+                for part, more in inner.parts()
+            ]
         for dim, extent in enumerate(self.batch):
             if extent > GRID_BATCH_LIMIT:
                 return self._in_chunks(dim, extent)
@@ -253,11 +278,15 @@ class Problem:
     def _skipped(self, dim: int, steps: int, more: Offsets) -> Offsets:
         """`more`, and so many steps along a batch dimension."""
         each = (self.a, self.b, self.c or self.d, self.d)
-        a, b, c, d = (offset + steps * matrix.batch_strides[dim] for offset, matrix in zip(more, each, strict=True))
+        a, b, c, d = (
+            offset + steps * matrix.batch_strides[dim] for offset, matrix in zip(more, each, strict=True)
+        )
         return a, b, c, d
 
     def with_batch(self, batch: tuple[int, ...], strides: list[tuple[int, ...]]) -> Problem:
-        a, b, d = (replace(x, batch_strides=s) for x, s in zip((self.a, self.b, self.d), strides, strict=False))
+        a, b, d = (
+            replace(x, batch_strides=s) for x, s in zip((self.a, self.b, self.d), strides, strict=False)
+        )
         c = self.c and replace(self.c, batch_strides=strides[3])
         return replace(self, batch=batch, a=a, b=b, c=c, d=d)
 
@@ -265,12 +294,19 @@ class Problem:
         batch = f" x {'x'.join(map(str, self.batch))} batches" if self.batch else ""
         swapped = " (as D' = B' A')" if self.transposed else ""
         beta = " + beta C" if self.c else ""
-        routed = "".join(f", {each}" for each in (self.modes, self.scaling) if each not in (PLAIN, AS_THEY_ARE))
-        return f"{self.m} x {self.n} x {self.k}{batch} {self.types}, layouts {self.layouts}{beta}{swapped}{routed}"
+        routed = "".join(
+            f", {each}" for each in (self.modes, self.scaling) if each not in (PLAIN, AS_THEY_ARE)
+        )
+        return (
+            f"{self.m} x {self.n} x {self.k}{batch} {self.types}, layouts"
+            f" {self.layouts}{beta}{swapped}{routed}"
+        )
 
 
 def dense_problem(m: int, n: int, k: int, math: str, layout: str = "rr") -> Problem:
-    """A product, times one, of dense, aligned arrays that need not exist; `layout`: of A and B, by r(ows) or c(olumns)."""
+    """A product, times one, of dense, aligned arrays that need not exist; `layout`: of A and B, by r(ows) or
+    c(olumns).
+    """
     dtype = element_of(math).name
 
     def absent(name: str, rows: int, cols: int, by: str = "r") -> Operand:
@@ -280,4 +316,6 @@ def dense_problem(m: int, n: int, k: int, math: str, layout: str = "rr") -> Prob
         return operand if by == "r" else operand.transposed()
 
     a, b = absent("a", m, k, layout[0]), absent("b", k, n, layout[1])
-    return Problem.of(a, b, None, absent("out", m, n), precision=TF32 if math == TF32 else "ieee", one_alpha=True)
+    return Problem.of(
+        a, b, None, absent("out", m, n), precision=TF32 if math == TF32 else "ieee", one_alpha=True
+    )

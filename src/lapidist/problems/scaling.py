@@ -1,8 +1,8 @@
-"""Factors that multiply A and B, and whether sums leave the tensor core every 128 of k: what models ask of 8-bit floats.
+"""Factors that multiply A and B, and whether sums leave the tensor core every 128 of k: what models ask of
+8-bit floats.
 
-`Scaling` is a part of the Problem, and what its kernel is compiled for; `Places` (modes.py) say where the factors are.
-scales.cuh is the other side.
-"""
+`Scaling` is a part of the Problem, and what its kernel is compiled for; `Places` (modes.py) say where the
+factors are. scales.cuh is the other side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ WORDS = ("", "one factor", "a factor a line", "factors by 1 x 128", "factors by 
 
 
 class Scale(NamedTuple):
-    """The factors of one operand. Steps are elements: to the next row of A or column of B (or 128), to the next 128 of k."""
+    """The factors of one operand. Steps are elements: to the next row of A or column of B (or 128), to the
+    next 128 of k.
+    """
 
     kind: int = NO
     line_step: int = 0
@@ -44,7 +46,9 @@ class Scaling:
         return replace(self, a=self.b, b=self.a)
 
     def defines(self) -> dict[str, object]:
-        """What scales.cuh is told; nothing of what a problem does not use, so that plain ones are compiled once."""
+        """What scales.cuh is told; nothing of what a problem does not use, so that plain ones are compiled
+        once.
+        """
         factors = {"A_FACTORS": self.a.kind, "B_FACTORS": self.b.kind} if self.scaled else {}
         return {**factors, **({"PROMOTED": 1} if self.promoted else {})}
 
@@ -53,7 +57,11 @@ class Scaling:
         return (*places, self.a.line_step, self.a.block_step, self.b.line_step, self.b.block_step)
 
     def __str__(self) -> str:
-        words = [f"{letter} with {WORDS[scale.kind]}" for letter, scale in (("A", self.a), ("B", self.b)) if scale.kind]
+        words = [
+            f"{letter} with {WORDS[scale.kind]}"
+            for letter, scale in (("A", self.a), ("B", self.b))
+            if scale.kind
+        ]
         return ", ".join([*words, *(["sums promoted"] if self.promoted else [])])
 
 

@@ -1,4 +1,6 @@
-"""The three ways to a Schedule: data-parallel, split-K, and Stream-K with a cost model that picks its blocks."""
+"""The three ways to a Schedule: data-parallel, split-K, and Stream-K with a cost model that picks its
+blocks.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +15,32 @@ from lapidist.schedule.units import REDUCTIONS, Schedule
 MIN_ITERATIONS = 2  # a block shorter than that spends its time on filling its pipeline
 
 
-def data_parallel(grid: TileGrid, *, raster: Raster | None = None, persistent_blocks: int = 0, reason: str = "") -> Schedule:
+def data_parallel(
+    grid: TileGrid, *, raster: Raster | None = None, persistent_blocks: int = 0, reason: str = ""
+) -> Schedule:
     """A block a tile; `persistent_blocks` of them run all tiles, each every so many-th."""
     at_least("persistent_blocks", persistent_blocks, 0)
     return Schedule("data-parallel", grid, raster or ROW_MAJOR, launched=persistent_blocks, reason=reason)
 
 
 def split_k(
-    grid: TileGrid, splits: int, *, reduction: str = "turnstile", fragments: int = 1, raster: Raster | None = None
+    grid: TileGrid,
+    splits: int,
+    *,
+    reduction: str = "turnstile",
+    fragments: int = 1,
+    raster: Raster | None = None,
 ) -> Schedule:
-    """`splits` blocks a tile. Serial with `turnstile` (or `atomic`), parallel with `separate` blocks or in a `cluster`."""
+    """`splits` blocks a tile. Serial with `turnstile` (or `atomic`), parallel with `separate` blocks or in a
+    `cluster`.
+    """
     at_least("split_k", splits, 1)
     if splits == 1:
         return data_parallel(grid, raster=raster, reason="split_k = 1")
     if splits > grid.iterations:
-        raise ArgumentError(f"split_k: must not be larger than the iterations along k, {grid.iterations}; got {splits}")
+        raise ArgumentError(
+            f"split_k: must not be larger than the iterations along k, {grid.iterations}; got {splits}"
+        )
     require_reduction(reduction)
     if not grid.tiles:
         return data_parallel(grid, raster=raster, reason="there are no tiles")
@@ -66,14 +79,14 @@ def stream_k(
 ) -> Schedule:
     """Full waves data-parallel, the remainder shared evenly by Stream-K blocks.
 
-    `avail_sms` is how many SMs the load is balanced over (1: the data-parallel kernel); `occupancy` how many blocks one holds.
-    `sk_tiles` and `sk_blocks` overrule the choice of the cost model; with one of them given, the other is still chosen.
-    Without them, tiles are shared where that is predicted to take less than `worth` of data-parallel's time.
+    `avail_sms` is how many SMs the load is balanced over (1: the data-parallel kernel); `occupancy` how many
+    blocks one holds. `sk_tiles` and `sk_blocks` overrule the choice of the cost model; with one of them
+    given, the other is still chosen. Without them, tiles are shared where that is predicted to take less than
+    `worth` of data-parallel's time.
 
-    `remap` (occupancy above one, and the whole chip: two launches of it at once could each hold the SMs that the other
-    waits for) pairs Stream-K blocks with data-parallel ones; `persistent` launches as many blocks as are resident, with
-    the same hazard.
-    """
+    `remap` (occupancy above one, and the whole chip: two launches of it at once could each hold the SMs that
+    the other waits for) pairs Stream-K blocks with data-parallel ones; `persistent` launches as many blocks
+    as are resident, with the same hazard."""
     for name, value in (("sms", sms), ("occupancy", occupancy), ("min_iterations", min_iterations)):
         at_least(name, value, 1)
     wave = sms if avail_sms is None else min(avail_sms, sms)
@@ -85,7 +98,11 @@ def stream_k(
     if split is None:
         return data_parallel(grid, raster=raster, persistent_blocks=launched, reason=search.why_not())
     waves = ceil_div(split.blocks, wave)
-    deep = first_wave_depth(grid.tiles - split.tiles, waves, wave, occupancy) if semi_persistent and not persistent else 1
+    deep = (
+        first_wave_depth(grid.tiles - split.tiles, waves, wave, occupancy)
+        if semi_persistent and not persistent
+        else 1
+    )
     schedule = Schedule(
         "Stream-K",
         grid,
@@ -107,7 +124,9 @@ def stream_k(
 def require_reduction(reduction: str) -> None:
     shared = [name for name in REDUCTIONS if name != "none"]
     if reduction not in shared:
-        raise ArgumentError(f"reduction: must be one of {', '.join(shared)} where blocks share tiles; got {reduction!r}")
+        raise ArgumentError(
+            f"reduction: must be one of {', '.join(shared)} where blocks share tiles; got {reduction!r}"
+        )
 
 
 def natural_regions(tiles: int, blocks: int) -> int:
@@ -116,7 +135,9 @@ def natural_regions(tiles: int, blocks: int) -> int:
 
 
 def first_wave_depth(dp_tiles: int, sk_waves: int, wave: int, occupancy: int) -> int:
-    """Tiles for each block of the first data-parallel wave, so that all waves together are a multiple of the occupancy."""
+    """Tiles for each block of the first data-parallel wave, so that all waves together are a multiple of the
+    occupancy.
+    """
     excess = (sk_waves + ceil_div(dp_tiles, wave)) % occupancy
     return 1 + excess if 1 + excess <= dp_tiles // wave else 1
 
@@ -159,26 +180,33 @@ class Search:
 
     @property
     def data_parallel_cost(self) -> float:
-        return self.costs.launch(load_of(self.wave, self.occupancy, (self.grid.tiles, self.grid.iterations)), 1)
+        return self.costs.launch(
+            load_of(self.wave, self.occupancy, (self.grid.tiles, self.grid.iterations)), 1
+        )
 
     def best(self) -> Split | None:
         """None where data-parallel is as good. Equal costs: the fewest blocks, so the least to hand on."""
         if self.wave == 1 or not self.grid.tiles or not self.grid.iterations:
             return None
-        splits = [self.split(tiles, blocks) for tiles in self.tile_counts() for blocks in self.block_counts(tiles)]
+        splits = [
+            self.split(tiles, blocks) for tiles in self.tile_counts() for blocks in self.block_counts(tiles)
+        ]
         if not splits:
             return None
         found = min(splits, key=lambda split: (split.cost, split.blocks))
         return found if self.forced or found.cost < self.worth * self.data_parallel_cost else None
 
     def tile_counts(self) -> list[int]:
-        """The partial wave, alone or with the last full one: then each block has more than a tile, and peers are few.
+        """The partial wave, alone or with the last full one: then each block has more than a tile, and peers
+        are few.
 
         A wave is a block an SM, or as many as it holds.
         """
         if self.sk_tiles is not None:
             if not 1 <= self.sk_tiles <= self.grid.tiles:
-                raise ArgumentError(f"sk_tiles: must be between 1 and {self.grid.tiles}, the tiles; got {self.sk_tiles}")
+                raise ArgumentError(
+                    f"sk_tiles: must be between 1 and {self.grid.tiles}, the tiles; got {self.sk_tiles}"
+                )
             return [self.sk_tiles]
         found = set()
         for wave in (self.wave, self.wave * self.occupancy):
@@ -188,14 +216,17 @@ class Search:
         return sorted(found) or ([self.grid.tiles] if self.forced else [])
 
     def block_counts(self, tiles: int) -> Iterator[int]:
-        """As many on each SM, or as many for each tile; at most what the data-parallel waves leave room for beside them.
+        """As many on each SM, or as many for each tile; at most what the data-parallel waves leave room for
+        beside them.
 
         Not so few that each computes whole tiles.
         """
         iterations = tiles * self.grid.iterations
         if self.sk_blocks is not None:
             if not 1 <= self.sk_blocks <= iterations:
-                raise ArgumentError(f"sk_blocks: must be between 1 and {iterations}, the iterations; got {self.sk_blocks}")
+                raise ArgumentError(
+                    f"sk_blocks: must be between 1 and {iterations}, the iterations; got {self.sk_blocks}"
+                )
             return iter((self.sk_blocks,))
         room = self.occupancy - (self.grid.tiles - tiles) // self.wave % self.occupancy
         most = min(self.wave * room, iterations // self.min_iterations)
@@ -204,17 +235,24 @@ class Search:
 
     def split(self, tiles: int, blocks: int) -> Split:
         peers = most_peers(tiles, blocks, self.grid.iterations)
-        shared, whole = (blocks, ceil_div(tiles * self.grid.iterations, blocks)), (self.grid.tiles - tiles, self.grid.iterations)
-        return Split(tiles, blocks, peers, self.costs.launch(load_of(self.wave, self.occupancy, shared, whole), peers))
+        shared, whole = (
+            (blocks, ceil_div(tiles * self.grid.iterations, blocks)),
+            (self.grid.tiles - tiles, self.grid.iterations),
+        )
+        return Split(
+            tiles, blocks, peers, self.costs.launch(load_of(self.wave, self.occupancy, shared, whole), peers)
+        )
 
     def why(self, split: Split) -> str:
         if self.forced:
             cause = "the caller chose it"
         else:
-            cause = f"{self.grid.tiles} tiles leave {self.grid.tiles % self.wave} over in waves of {self.wave}"
+            cause = (
+                f"{self.grid.tiles} tiles leave {self.grid.tiles % self.wave} over in waves of {self.wave}"
+            )
         return (
-            f"{cause}; {self.costs.amount(split.cost)} by the model, with at most {split.peers} peers a tile, "
-            f"data-parallel {self.costs.amount(self.data_parallel_cost)}"
+            f"{cause}; {self.costs.amount(split.cost)} by the model, with at most {split.peers} peers a tile,"
+            f" data-parallel {self.costs.amount(self.data_parallel_cost)}"
         )
 
     def why_not(self) -> str:
@@ -224,4 +262,7 @@ class Search:
             return "there is nothing to share"
         if self.grid.tiles % self.wave == 0:
             return f"{self.grid.tiles} tiles fill waves of {self.wave}"
-        return f"no split is predicted to be faster than data-parallel, {self.costs.amount(self.data_parallel_cost)}"
+        return (
+            "no split is predicted to be faster than data-parallel,"
+            f" {self.costs.amount(self.data_parallel_cost)}"
+        )

@@ -16,13 +16,13 @@ UNCALIBRATED = "uncalibrated: a guess"
 
 @dataclass(frozen=True, slots=True)
 class CostModel:
-    """Time of a block that has an SM for itself = start + fixup [peers > 1] + iteration * iterations + peer * (peers - 1).
+    """Time of a block that has an SM for itself = start + fixup [peers > 1] + iteration * iterations + peer *
+    (peers - 1).
 
-    The paper (arXiv 2301.03598) calls them a, b, c and d. Peers are the blocks that share a tile: `fixup` is what handing
-    the first partial sum on costs, `peer` what each further peer adds. `alongside` is what an iteration takes longer for each
-    other block on the SM: as much again where they share its rate (None), less where they fill each other's waits. The
-    defaults are not measured.
-    """
+    The paper (arXiv 2301.03598) calls them a, b, c and d. Peers are the blocks that share a tile: `fixup` is
+    what handing the first partial sum on costs, `peer` what each further peer adds. `alongside` is what an
+    iteration takes longer for each other block on the SM: as much again where they share its rate (None),
+    less where they fill each other's waits. The defaults are not measured."""
 
     start: float = 2.0
     fixup: float = 8.0
@@ -46,14 +46,25 @@ class CostModel:
 
     def pace(self, blocks: int) -> float:
         """How fast each of so many blocks on an SM works, against one that is alone."""
-        return self.iteration / (self.iteration + self.crowding * (blocks - 1)) if self.iteration else 1.0 / blocks
+        return (
+            self.iteration / (self.iteration + self.crowding * (blocks - 1))
+            if self.iteration
+            else 1.0 / blocks
+        )
 
     def computing(self, load: Load) -> float:
-        """Time of the busiest SM's iterations: each place waits for its own results, and all share the SM's rate."""
+        """Time of the busiest SM's iterations: each place waits for its own results, and all share the SM's
+        rate.
+        """
         return (self.iteration - self.crowding) * load.longest + self.crowding * load.iterations
 
     def launch(self, load: Load, peers: int) -> float:
-        return self.start * load.rounds + self.computing(load) + self.fixup * (peers > 1) + self.peer * (peers - 1)
+        return (
+            self.start * load.rounds
+            + self.computing(load)
+            + self.fixup * (peers > 1)
+            + self.peer * (peers - 1)
+        )
 
     def amount(self, value: float) -> str:
         """A time with its unit; seconds are shown as microseconds."""
@@ -61,7 +72,9 @@ class CostModel:
 
 
 class Load(NamedTuple):
-    """What the busiest SM computes: all its iterations, those that follow each other, and the blocks that do."""
+    """What the busiest SM computes: all its iterations, those that follow each other, and the blocks that
+    do.
+    """
 
     iterations: int
     longest: int
@@ -69,11 +82,14 @@ class Load(NamedTuple):
 
 
 def load_of(sms: int, per_sm: int, *blocks: tuple[int, int]) -> Load:
-    """Of blocks (so many, of so many iterations each) dispatched in this order, each to the place that is free first."""
+    """Of blocks (so many, of so many iterations each) dispatched in this order, each to the place that is
+    free first.
+    """
     places = [(0, 0)] * per_sm
     for count, iterations in blocks:
         on_one = -(-count // sms)
-        alike = max(0, on_one // per_sm - per_sm)  # rounds in which every place takes one: they change no order
+        # rounds in which every place takes one: they change no order
+        alike = max(0, on_one // per_sm - per_sm)
         places = [(total + alike * iterations, rounds + alike) for total, rounds in places]
         for _ in range(on_one - alike * per_sm):
             total, rounds = heapq.heappop(places)
@@ -83,7 +99,9 @@ def load_of(sms: int, per_sm: int, *blocks: tuple[int, int]) -> Load:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """Time of a launch in which every SM held `resident` blocks of `iterations`, `peers` of which shared each tile."""
+    """Time of a launch in which every SM held `resident` blocks of `iterations`, `peers` of which shared each
+    tile.
+    """
 
     iterations: int
     peers: int
@@ -92,11 +110,14 @@ class Measurement:
 
 
 def fit(measurements: Sequence[Measurement], source: str = "") -> CostModel:
-    """Least squares on relative errors (a launch of milliseconds must not drown one of microseconds), no cost below zero.
+    """Least squares on relative errors (a launch of milliseconds must not drown one of microseconds), no cost
+    below zero.
 
     `alongside` is told only where more than one block was on an SM.
     """
-    rows = np.array([[1.0, m.peers > 1, m.iterations, m.peers - 1, m.iterations * (m.resident - 1)] for m in measurements])
+    rows = np.array(
+        [[1.0, m.peers > 1, m.iterations, m.peers - 1, m.iterations * (m.resident - 1)] for m in measurements]
+    )
     rows = rows.astype(np.float64).reshape(-1, 5)
     crowded = bool(np.any(rows[:, 4]))
     rows = rows if crowded else rows[:, :4]
@@ -115,7 +136,9 @@ def fit(measurements: Sequence[Measurement], source: str = "") -> CostModel:
 
 
 def non_negative(rows: np.ndarray, goal: np.ndarray) -> np.ndarray:
-    """Least squares; what comes out negative is held at zero, the most negative first, and the rest is solved again."""
+    """Least squares; what comes out negative is held at zero, the most negative first, and the rest is solved
+    again.
+    """
     free = list(range(rows.shape[1]))
     while True:
         found = np.linalg.lstsq(rows[:, free], goal, rcond=None)[0]

@@ -11,7 +11,9 @@ MOST = 2**31 - 1  # a block counts tiles and iterations with 32 bits
 
 def at_least(name: str, value: int, least: int, way_out: str = "") -> None:
     if value < least:
-        raise ArgumentError(f"{name}: must be at least {least}; got {value}{'. ' + way_out if way_out else ''}")
+        raise ArgumentError(
+            f"{name}: must be at least {least}; got {value}{'. ' + way_out if way_out else ''}"
+        )
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -41,7 +43,9 @@ class TileGrid:
         for name in ("tiles_m", "tiles_n", "iterations", "batches"):
             at_least(name, getattr(self, name), 0)
         if self.tiles > MOST:
-            raise ArgumentError(f"tiles: at most {MOST} in one launch; got {self.tiles}. Take a larger tile or fewer batches")
+            raise ArgumentError(
+                f"tiles: at most {MOST} in one launch; got {self.tiles}. Take a larger tile or fewer batches"
+            )
 
     @staticmethod
     def of(m: int, n: int, k: int, bm: int, bn: int, bk: int, batches: int = 1) -> TileGrid:
@@ -69,8 +73,8 @@ class Raster:
          4  5  6  7           1  3  5  7           2  3  6  7
          8  9 10 11           8  9 10 11           8  9 10 11
 
-    The last panel and the last chunk of each panel may be smaller, so every index is a tile: no block is launched in vain.
-    """
+    The last panel and the last chunk of each panel may be smaller, so every index is a tile: no block is
+    launched in vain."""
 
     along: str = "n"
     panel: int = 1
@@ -93,14 +97,21 @@ class Raster:
         return (line, step) if self.along == "n" else (step, line)
 
     def areas(self, tiles_m: int, tiles_n: int) -> tuple[int, int, int, int, int]:
-        """Tiles of a panel, of its chunks and of those of the last panel; steps of a chunk and of the last one."""
+        """Tiles of a panel, of its chunks and of those of the last panel; steps of a chunk and of the last
+        one.
+        """
         lines, steps = (tiles_m, tiles_n) if self.along == "n" else (tiles_n, tiles_m)
         deep, wide = min(self.panel, lines), min(self.chunk, steps)
-        height, width = (extent - (extent - 1) // part * part if part else 0 for extent, part in ((lines, deep), (steps, wide)))
+        height, width = (
+            extent - (extent - 1) // part * part if part else 0
+            for extent, part in ((lines, deep), (steps, wide))
+        )
         return deep * steps, deep * wide, height * wide, wide, width
 
     def __str__(self) -> str:
-        return f"along {self.along} in panels of {self.panel}" + (f", chunks of {self.chunk}" if self.chunk > 1 else "")
+        return f"along {self.along} in panels of {self.panel}" + (
+            f", chunks of {self.chunk}" if self.chunk > 1 else ""
+        )
 
 
 ROW_MAJOR = Raster()

@@ -1,4 +1,6 @@
-"""How the blocks of a launch share the work: what the caller fixes of it and what he leaves to the planner."""
+"""How the blocks of a launch share the work: what the caller fixes of it and what he leaves to the
+planner.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def is_word(value: object, words: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """None and "auto" leave it to the planner. Hashable: a part of the key under which plans are remembered."""
+    """None and "auto" leave it to the planner. Hashable: a part of the key under which plans are
+    remembered.
+    """
 
     schedule: ScheduleName | Schedule = AUTO
     split_k: int | Literal["auto"] = AUTO
@@ -38,23 +42,35 @@ class Sharing:
                 "Leave it away to let the planner choose"
             )
         if not is_word(self.split_k, (AUTO,)) and not is_count(self.split_k):
-            raise ArgumentError(f'split_k: must be "auto" or a number of at least 1; got {self.split_k!r}. 1 splits nothing')
+            raise ArgumentError(
+                f'split_k: must be "auto" or a number of at least 1; got {self.split_k!r}. 1 splits nothing'
+            )
         if self.split_k != AUTO and self.schedule != AUTO:
-            raise ArgumentError(f"split_k: is a schedule of its own; got split_k={self.split_k} and a schedule. Pass one of them")
+            raise ArgumentError(
+                f"split_k: is a schedule of its own; got split_k={self.split_k} and a schedule. Pass one of"
+                " them"
+            )
         if self.avail_sms is not None and not is_count(self.avail_sms):
-            raise ArgumentError(f"avail_sms: must be at least 1; got {self.avail_sms!r}. Leave it away to use the whole chip")
+            raise ArgumentError(
+                f"avail_sms: must be at least 1; got {self.avail_sms!r}. Leave it away to use the whole chip"
+            )
         if self.reduction is not None and not is_word(self.reduction, REDUCTIONS):
             raise ArgumentError(
                 f"reduction: must be one of {', '.join(REDUCTIONS)}, or None; got {self.reduction!r}. "
                 "Leave it away to let the planner choose"
             )
         if not isinstance(self.deterministic, bool):
-            raise ArgumentError(f"deterministic: must be True or False; got {self.deterministic!r}. Call bool() on it")
+            raise ArgumentError(
+                f"deterministic: must be True or False; got {self.deterministic!r}. Call bool() on it"
+            )
         if self.reduction == "cluster" and self.schedule == "stream_k":
-            raise ArgumentError("reduction: 'cluster' is for a split-K of all tiles; got stream_k. Take 'turnstile'")
+            raise ArgumentError(
+                "reduction: 'cluster' is for a split-K of all tiles; got stream_k. Take 'turnstile'"
+            )
         if self.deterministic and "atomic" in (self.reduction, getattr(self.schedule, "reduction", None)):
             raise ArgumentError(
-                "reduction: 'atomic' adds in any order, and deterministic is True. Pass deterministic=False, or take 'turnstile'"
+                "reduction: 'atomic' adds in any order, and deterministic is True. Pass deterministic=False,"
+                " or take 'turnstile'"
             )
 
     def __str__(self) -> str:
@@ -70,7 +86,12 @@ class Sharing:
     @property
     def open(self) -> bool:
         """The planner decides."""
-        return self.schedule == AUTO and self.split_k == AUTO and self.reduction is None and self.avail_sms is None
+        return (
+            self.schedule == AUTO
+            and self.split_k == AUTO
+            and self.reduction is None
+            and self.avail_sms is None
+        )
 
     def schedule_of(
         self,
@@ -84,9 +105,8 @@ class Sharing:
     ) -> Schedule:
         """The caller's schedule for these tiles; data-parallel where he leaves it open.
 
-        `per_sm`: blocks that an SM holds; the load is balanced over all of them. `fragments`: into how many parts a separate
-        reduction may cut a tile. `worth`: stream_k's.
-        """
+        `per_sm`: blocks that an SM holds; the load is balanced over all of them. `fragments`: into how many
+        parts a separate reduction may cut a tile. `worth`: stream_k's."""
         if isinstance(self.schedule, Schedule):
             return fitting(self.schedule, grid)
         form = {"reduction": self.reduction or REDUCTIONS[0], "fragments": fragments, "raster": raster}

@@ -1,8 +1,8 @@
-"""When everything would be done: blocks dispatched in order to SMs, which share their rate among the blocks that compute.
+"""When everything would be done: blocks dispatched in order to SMs, which share their rate among the blocks
+that compute.
 
-Waiting blocks take no time from others. This is the cost model played out, so that who waits for whom counts too; a
-schedule that cannot finish is found out here.
-"""
+Waiting blocks take no time from others. This is the cost model played out, so that who waits for whom counts
+too; a schedule that cannot finish is found out here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from lapidist.schedule.units import Schedule, WorkUnit
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What one place on an SM does from `begin` to `end`: start, compute, wait, fixup (a partial sum out or in) or reduce."""
+    """What one place on an SM does from `begin` to `end`: start, compute, wait, fixup (a partial sum out or
+    in) or reduce.
+    """
 
     sm: int
     place: int
@@ -45,7 +47,9 @@ class Timeline:
 
     @property
     def efficiency(self) -> float:
-        """The time of the iterations alone, spread evenly over full SMs, by the time that the launch takes."""
+        """The time of the iterations alone, spread evenly over full SMs, by the time that the launch
+        takes.
+        """
         grid = self.schedule.grid
         full = self.costs.iteration / (self.costs.pace(self.occupancy) * self.occupancy)
         return grid.tiles * grid.iterations * full / self.sms / self.end if self.end else 1.0
@@ -57,7 +61,9 @@ class Timeline:
 
 @dataclass(slots=True)
 class Step:
-    """One thing that a block does: `work` of SM time once its flag has been raised `needed` times; then it may raise it."""
+    """One thing that a block does: `work` of SM time once its flag has been raised `needed` times; then it
+    may raise it.
+    """
 
     kind: str
     unit: WorkUnit
@@ -89,7 +95,9 @@ def simulate(schedule: Schedule, sms: int, *, occupancy: int = 1, costs: CostMod
 
 
 def steps_of(schedule: Schedule, index: int, costs: CostModel) -> Iterator[tuple[int, Step]]:
-    """The steps of a launched block, each with the block (as the schedule numbers them) that it belongs to."""
+    """The steps of a launched block, each with the block (as the schedule numbers them) that it belongs
+    to.
+    """
     started = False
     for block, unit in schedule.units_of_launch(index):
         if not started:
@@ -100,7 +108,9 @@ def steps_of(schedule: Schedule, index: int, costs: CostModel) -> Iterator[tuple
 
 
 def unit_steps(schedule: Schedule, unit: WorkUnit, costs: CostModel) -> Iterator[Step]:
-    """The first sum handed on costs `fixup`, adding to what others handed on `peer`: one after another, that is the model."""
+    """The first sum handed on costs `fixup`, adding to what others handed on `peer`: one after another, that
+    is the model.
+    """
     needed = schedule.arrivals_needed(unit)
     if unit.fragment >= 0:
         yield Step("reduce", unit, costs.peer * unit.peers / schedule.fragments, unit.flag, needed)
@@ -109,7 +119,14 @@ def unit_steps(schedule: Schedule, unit: WorkUnit, costs: CostModel) -> Iterator
     if unit.peers == 1:
         return
     alone = unit.first or schedule.reduction == "separate"
-    yield Step("fixup", unit, costs.fixup if alone else costs.peer, unit.flag, needed, raises=not schedule.finishes(unit))
+    yield Step(
+        "fixup",
+        unit,
+        costs.fixup if alone else costs.peer,
+        unit.flag,
+        needed,
+        raises=not schedule.finishes(unit),
+    )
 
 
 @dataclass(slots=True)
@@ -145,8 +162,8 @@ class Chip:
         stuck = [running for blocks in self.resident for running in blocks]
         if stuck:
             raise ArgumentError(
-                f"schedule: {len(stuck)} blocks wait for ones that are not resident; got room for {self.sms * self.occupancy}. "
-                "Launch fewer persistent blocks, or leave remap off"
+                f"schedule: {len(stuck)} blocks wait for ones that are not resident; got room for"
+                f" {self.sms * self.occupancy}. Launch fewer persistent blocks, or leave remap off"
             )
         return Timeline(self.schedule, self.costs, self.sms, self.occupancy, tuple(self.spans), self.now)
 
@@ -166,7 +183,9 @@ class Chip:
             if first is not None:
                 self.settle(sm)
                 block, step = first
-                running = Running(block, sm, self.free[sm].pop(), (step for _, step in steps), step, step.work, self.now)
+                running = Running(
+                    block, sm, self.free[sm].pop(), (step for _, step in steps), step, step.work, self.now
+                )
                 self.resident[sm].append(running)
                 self.schedule_event(sm)
                 return

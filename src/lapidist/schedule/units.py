@@ -1,20 +1,20 @@
 """Schedule and WorkUnit: the work of every block, and what it waits for.
 
-Blocks come in segments by launch index: Stream-K blocks, data-parallel blocks, reduction blocks (the first two in either
-order). A Stream-K block owns a stretch of iterations that may begin and end inside tiles. It walks its tiles backwards: the
-tile that others will finish comes first, the tile that it finishes itself comes last, when those before it have long
-handed their sums on.
+Blocks come in segments by launch index: Stream-K blocks, data-parallel blocks, reduction blocks (the first
+two in either order). A Stream-K block owns a stretch of iterations that may begin and end inside tiles. It
+walks its tiles backwards: the tile that others will finish comes first, the tile that it finishes itself
+comes last, when those before it have long handed their sums on.
 
     block 0         block 1         block 2          peers 0, 1 of tile 0 are blocks 0, 1; block 1 finishes it
     [ tile 0   ......... ][ tile 1 .........  ]      of tile 1 they are blocks 1, 2; block 2 finishes it
 
-Every wait is on a block of lower index in the segment, so of lower launch index: the one that is oldest never waits, and with
-blocks dispatched in order of their index nothing can lock up, however few are resident. Two options give that up and need
-`2 * wave` or `launched` blocks resident at once: `remap` and `launched`.
+Every wait is on a block of lower index in the segment, so of lower launch index: the one that is oldest never
+waits, and with blocks dispatched in order of their index nothing can lock up, however few are resident. Two
+options give that up and need `2 * wave` or `launched` blocks resident at once: `remap` and `launched`.
 
-In a split-K with reduction `cluster` the peers of a tile are a cluster: neighbours in launch order, resident together. Each
-adds up its share of the tile out of all peers' shared memory, so there is no workspace and every peer finishes.
-"""
+In a split-K with reduction `cluster` the peers of a tile are a cluster: neighbours in launch order, resident
+together. Each adds up its share of the tile out of all peers' shared memory, so there is no workspace and
+every peer finishes."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ PARTIALS_ALIGNMENT = 256
 class WorkUnit:
     """Iterations k_begin .. k_end of one tile. Peers are the blocks that share the tile, counted along k.
 
-    A reduction block has a unit without iterations: it sums fragment `fragment` of the partial sums of all `peers`.
-    `slot` is the place of the partial sum in the workspace and `flag` the counter of peers done; -1 where none is needed.
-    """
+    A reduction block has a unit without iterations: it sums fragment `fragment` of the partial sums of all
+    `peers`. `slot` is the place of the partial sum in the workspace and `flag` the counter of peers done; -1
+    where none is needed."""
 
     tile: int
     row: int
@@ -67,7 +67,8 @@ class WorkUnit:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """Who computes what. Made by `data_parallel`, `split_k` and `stream_k`; everything else is a function of it.
+    """Who computes what. Made by `data_parallel`, `split_k` and `stream_k`; everything else is a function of
+    it.
 
     To a kernel whose block is a cluster, tiles and blocks here mean those of the whole cluster.
     """
@@ -108,8 +109,12 @@ class Schedule:
 
     @property
     def shares_tiles(self) -> bool:
-        """False where every Stream-K block owns whole tiles, the same number each: then nothing is handed on."""
-        return self.sk_blocks > 0 and (self.big_blocks > 0 or self.normal_iterations % self.grid.iterations != 0)
+        """False where every Stream-K block owns whole tiles, the same number each: then nothing is handed
+        on.
+        """
+        return self.sk_blocks > 0 and (
+            self.big_blocks > 0 or self.normal_iterations % self.grid.iterations != 0
+        )
 
     @property
     def cluster(self) -> int:
@@ -118,7 +123,9 @@ class Schedule:
 
     @property
     def blocks(self) -> int:
-        """Blocks with work, and those that fill a remapped grid up: the hardware pairs neighbours only in grids of four waves."""
+        """Blocks with work, and those that fill a remapped grid up: the hardware pairs neighbours only in
+        grids of four waves.
+        """
         active = self.sk_blocks + self.dp_blocks + self.reduction_blocks
         return max(active, 4 * self.wave) if self.remap else active
 
@@ -148,19 +155,29 @@ class Schedule:
 
     @property
     def slot_per_block(self) -> bool:
-        """A tile's sum is kept under its first block, which starts one unfinished tile at most, or under the tile's number."""
+        """A tile's sum is kept under its first block, which starts one unfinished tile at most, or under the
+        tile's number.
+        """
         return self.sk_blocks < self.sk_tiles
 
     @property
     def slots(self) -> int:
-        """Partial sums, each one tile of accumulators. Bounded by the blocks (and so by the chip), whatever the problem is."""
+        """Partial sums, each one tile of accumulators. Bounded by the blocks (and so by the chip), whatever
+        the problem is.
+        """
         if self.reduction in ("none", "cluster") or not self.shares_tiles:
             return 0
-        return self.sk_blocks * self.slots_per_block if self.reduction == "separate" else min(self.sk_blocks, self.sk_tiles)
+        return (
+            self.sk_blocks * self.slots_per_block
+            if self.reduction == "separate"
+            else min(self.sk_blocks, self.sk_tiles)
+        )
 
     @property
     def slots_per_block(self) -> int:
-        """A separate reduction keeps all peers' sums: of the tile that a block ends and of the one that it starts."""
+        """A separate reduction keeps all peers' sums: of the tile that a block ends and of the one that it
+        starts.
+        """
         return 1 if self.regions == self.sk_tiles else 2
 
     @property
@@ -169,7 +186,9 @@ class Schedule:
 
     @property
     def partials_offset(self) -> int:
-        """Byte of the workspace where the partial sums start; the flags, zero between launches, lie before them."""
+        """Byte of the workspace where the partial sums start; the flags, zero between launches, lie before
+        them.
+        """
         return ceil_div(self.flags * FLAG_BYTES, PARTIALS_ALIGNMENT) * PARTIALS_ALIGNMENT
 
     def workspace_bytes(self, tile_bytes: int) -> int:
@@ -179,7 +198,9 @@ class Schedule:
     def require_workspace(self, nbytes: int, tile_bytes: int) -> None:
         need = self.workspace_bytes(tile_bytes)
         if nbytes < need:
-            raise ArgumentError(f"workspace: this schedule needs {need} bytes; got {nbytes}. Pass a larger one, or None")
+            raise ArgumentError(
+                f"workspace: this schedule needs {need} bytes; got {nbytes}. Pass a larger one, or None"
+            )
 
     # ---- who does what (each of these has a twin in cuda/schedule.cuh) ----
 
@@ -222,7 +243,9 @@ class Schedule:
                 yield self.unit(first + tile, 0, self.grid.iterations)
 
     def shared_units(self, block: int) -> Iterator[WorkUnit]:
-        """Neighbours in launch order belong to different regions: those that wait for each other start furthest apart."""
+        """Neighbours in launch order belong to different regions: those that wait for each other start
+        furthest apart.
+        """
         region, number = block % self.regions, block // self.regions
         begin, end = self.stretch(number)
         while end > begin:
@@ -259,7 +282,9 @@ class Schedule:
         return self.owner(begin), self.owner(begin + self.grid.iterations - 1)
 
     def slot_of(self, shared_block: int, peer: int) -> int:
-        """Where a separate reduction finds the partial sum of a peer: the tile that its block starts lies behind the other."""
+        """Where a separate reduction finds the partial sum of a peer: the tile that its block starts lies
+        behind the other.
+        """
         return shared_block * self.slots_per_block + (peer == 0 and self.slots_per_block == 2)
 
     def peer_slot(self, unit: WorkUnit, peer: int) -> int:
@@ -292,13 +317,17 @@ class Schedule:
         return WorkUnit(tile, row, column, batch, k_begin, k_end, *sharing)
 
     def finishes(self, unit: WorkUnit) -> bool:
-        """This unit's block runs the epilogue (a reduction block: for its fragment) and sets the flag back to zero."""
+        """This unit's block runs the epilogue (a reduction block: for its fragment) and sets the flag back to
+        zero.
+        """
         if unit.fragment >= 0 or unit.peers == 1 or self.reduction == "cluster":
             return True
         return unit.last and self.reduction != "separate"
 
     def arrivals_needed(self, unit: WorkUnit) -> int:
-        """A unit's sum may be handed on, or finished, when so many peers have raised its flag. Zero: it waits for no one."""
+        """A unit's sum may be handed on, or finished, when so many peers have raised its flag. Zero: it waits
+        for no one.
+        """
         if unit.fragment >= 0:
             return unit.peers
         if self.reduction in ("separate", "cluster") or unit.peers == 1:
@@ -338,13 +367,20 @@ class Schedule:
     def __str__(self) -> str:
         parts = [f"{self.kind}: {self.grid}, {self.raster}"]
         if self.dp_blocks:
-            deep = f", {self.first_wave_tiles} tiles a block in the first wave" if self.first_wave_tiles > 1 else ""
+            deep = (
+                f", {self.first_wave_tiles} tiles a block in the first wave"
+                if self.first_wave_tiles > 1
+                else ""
+            )
             parts.append(f"{self.dp_tiles} data-parallel tiles in {self.dp_blocks} blocks{deep}")
         if self.sk_blocks:
             big = f"{self.big_blocks * self.regions} big blocks of {self.normal_iterations + 1}, others of "
             sizes = f"{big if self.big_blocks else ''}{self.normal_iterations} iterations"
             regions = f" in {self.regions} regions" if self.regions > 1 else ""
-            parts.append(f"{self.sk_tiles} tiles shared by {self.sk_blocks} blocks{regions}: {sizes}; reduction {self.reduction}")
+            parts.append(
+                f"{self.sk_tiles} tiles shared by {self.sk_blocks} blocks{regions}: {sizes}; reduction"
+                f" {self.reduction}"
+            )
         if self.reduction_blocks:
             parts.append(f"{self.reduction_blocks} reduction blocks, {self.fragments} a tile")
         parts.append(f"{self.launch_blocks} blocks launched, {self.slots} partial sums, {self.flags} flags")
@@ -356,21 +392,48 @@ def check(schedule: Schedule) -> None:
     """What no schedule may break, whoever made it."""
     grid = schedule.grid
     rules = [
-        ("reduction", schedule.reduction, schedule.reduction in REDUCTIONS, f"must be one of {', '.join(REDUCTIONS)}"),
-        ("sk_tiles", schedule.sk_tiles, 0 <= schedule.sk_tiles <= grid.tiles, f"must be between 0 and {grid.tiles}, the tiles"),
-        ("sk_blocks", schedule.sk_blocks, (schedule.sk_blocks > 0) == (schedule.sk_tiles > 0), "shared tiles need blocks"),
+        (
+            "reduction",
+            schedule.reduction,
+            schedule.reduction in REDUCTIONS,
+            f"must be one of {', '.join(REDUCTIONS)}",
+        ),
+        (
+            "sk_tiles",
+            schedule.sk_tiles,
+            0 <= schedule.sk_tiles <= grid.tiles,
+            f"must be between 0 and {grid.tiles}, the tiles",
+        ),
+        (
+            "sk_blocks",
+            schedule.sk_blocks,
+            (schedule.sk_blocks > 0) == (schedule.sk_tiles > 0),
+            "shared tiles need blocks",
+        ),
         ("regions", schedule.regions, schedule.regions >= 1, "must be at least 1"),
         ("wave", schedule.wave, schedule.wave >= 1, "must be at least 1"),
         ("first_wave_tiles", schedule.first_wave_tiles, schedule.first_wave_tiles >= 1, "must be at least 1"),
         ("fragments", schedule.fragments, schedule.fragments >= 1, "must be at least 1"),
-        ("launched", schedule.launched, schedule.launched >= 0, "must be 0 (one launched block a block) or a number of blocks"),
-        ("remap", schedule.remap, not (schedule.remap and schedule.launched), "must be off where blocks are persistent"),
+        (
+            "launched",
+            schedule.launched,
+            schedule.launched >= 0,
+            "must be 0 (one launched block a block) or a number of blocks",
+        ),
+        (
+            "remap",
+            schedule.remap,
+            not (schedule.remap and schedule.launched),
+            "must be off where blocks are persistent",
+        ),
     ]
     for name, value, kept, rule in rules:
         if not kept:
             raise ArgumentError(f"{name}: {rule}; got {value}")
     if schedule.blocks > MOST:
-        raise ArgumentError(f"blocks: at most {MOST} in one launch; got {schedule.blocks}. Take a larger tile, or split less")
+        raise ArgumentError(
+            f"blocks: at most {MOST} in one launch; got {schedule.blocks}. Take a larger tile, or split less"
+        )
     if schedule.sk_blocks:
         check_shared(schedule)
 
@@ -378,21 +441,31 @@ def check(schedule: Schedule) -> None:
 def check_shared(schedule: Schedule) -> None:
     for name, count in (("sk_tiles", schedule.sk_tiles), ("sk_blocks", schedule.sk_blocks)):
         if count % schedule.regions:
-            raise ArgumentError(f"regions: must divide {name}, {count}; got {schedule.regions}. Take a divisor, or 1")
+            raise ArgumentError(
+                f"regions: must divide {name}, {count}; got {schedule.regions}. Take a divisor, or 1"
+            )
     if schedule.region_iterations > MOST:
-        raise ArgumentError(f"iterations: at most {MOST} in one region; got {schedule.region_iterations}. Take more regions")
+        raise ArgumentError(
+            f"iterations: at most {MOST} in one region; got {schedule.region_iterations}. Take more regions"
+        )
     if schedule.normal_iterations < 1:
         limit = schedule.region_iterations * schedule.regions
-        raise ArgumentError(f"sk_blocks: each needs an iteration, of which there are {limit}; got {schedule.sk_blocks}")
+        raise ArgumentError(
+            f"sk_blocks: each needs an iteration, of which there are {limit}; got {schedule.sk_blocks}"
+        )
     if schedule.reduction == "cluster":
         check_clusters(schedule)
     if schedule.reduction == "none" and schedule.shares_tiles:
-        raise ArgumentError("reduction: must not be 'none' where blocks share tiles. Take turnstile, atomic or separate")
+        raise ArgumentError(
+            "reduction: must not be 'none' where blocks share tiles. Take turnstile, atomic or separate"
+        )
 
 
 def check_clusters(schedule: Schedule) -> None:
     if schedule.regions != schedule.grid.tiles or schedule.launched:
-        raise ArgumentError("reduction: 'cluster' is for a split-K of all tiles; got another schedule. Take turnstile")
+        raise ArgumentError(
+            "reduction: 'cluster' is for a split-K of all tiles; got another schedule. Take turnstile"
+        )
     if schedule.cluster > CLUSTER_MOST:
         most = f"a cluster has at most {CLUSTER_MOST} blocks"
         raise ArgumentError(f"split_k: {most}; got {schedule.cluster}. Split less, or reduce another way")

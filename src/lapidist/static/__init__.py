@@ -1,4 +1,6 @@
-"""What the compiler made of a kernel, without running it: registers, spills, and the instructions of its main loop."""
+"""What the compiler made of a kernel, without running it: registers, spills, and the instructions of its main
+loop.
+"""
 
 from lapidist.static.analysis import Static, analyse, binary_of, sample_problem
 

@@ -25,14 +25,16 @@ MOVERS = ("lds", "ldsm", "sts", "ldg", "stg", "ldgsts", "local")
 SHARED_BYTES_PER_CYCLE = 128  # what an SM reads from shared memory
 SCHEDULERS = 4  # of an SM; each issues one warp instruction a cycle
 WARP = 32
-# An H200's m16n8k4 of tf32 and m16n8k16 of int8 take this long, two thirds of what twice the depth takes (measured alone,
-# by eight warps with sixteen sums each).
+# An H200's m16n8k4 of tf32 and m16n8k16 of int8 take this long, two thirds of what twice the depth takes
+# (measured alone, by eight warps with sixteen sums each).
 LEAST_TENSOR_CYCLES = 4.4
 
 
 @dataclass(frozen=True)
 class Static:
-    """What the compiler made of one kernel. Counts are those of the main loop, in instructions of one thread."""
+    """What the compiler made of one kernel. Counts are those of the main loop, in instructions of one
+    thread.
+    """
 
     kernel: str
     config: Config
@@ -49,7 +51,9 @@ class Static:
     widths: Mapping[str, Mapping[int, int]]  # kind of move to {bytes a thread: count}
     fma_cycles: float  # that one warp's multiply-add keeps its scheduler's lanes busy
     unit: str  # that multiplies: fma, mma or wgmma
-    tensor_cycles: float  # that a warp's tensor-core instructions take of its quarter of an SM, at the unit's limit
+    tensor_cycles: (
+        float  # that a warp's tensor-core instructions take of its quarter of an SM, at the unit's limit
+    )
     products: int  # multiply-adds of a warp in a round of the loop
     waits: int  # cycles of a round in which registers are late, and
     pauses: int  # that a warp waits by itself (rounds.py); 0 where only PTX is known
@@ -79,8 +83,12 @@ class Static:
 
     @property
     def shared_cycles(self) -> float:
-        """That shared memory needs for one warp on each scheduler; conflicts and lanes that share a word not counted."""
-        moved = sum(width * n for kind in ("lds", "ldsm", "sts") for width, n in self.widths.get(kind, {}).items())
+        """That shared memory needs for one warp on each scheduler; conflicts and lanes that share a word not
+        counted.
+        """
+        moved = sum(
+            width * n for kind in ("lds", "ldsm", "sts") for width, n in self.widths.get(kind, {}).items()
+        )
         return moved * 32 * SCHEDULERS / SHARED_BYTES_PER_CYCLE
 
     @property
@@ -100,12 +108,16 @@ class Static:
 
     @property
     def issue_ceiling(self) -> float:
-        """The largest share of the multiply-add rate that the mix allows: a scheduler issues one instruction a cycle."""
+        """The largest share of the multiply-add rate that the mix allows: a scheduler issues one instruction
+        a cycle.
+        """
         return min(1.0, self.ffma * self.fma_cycles / self.slots) if self.slots else 0.0
 
     @property
     def slots(self) -> int:
-        """Cycles of a scheduler that a warp's round of the loop takes. Registers are waited for where each cycle has its fma."""
+        """Cycles of a scheduler that a warp's round of the loop takes. Registers are waited for where each
+        cycle has its fma.
+        """
         return self.instructions + (self.waits if self.fma_cycles <= 1 else 0)
 
     def describe(self) -> str:
@@ -126,8 +138,13 @@ class Static:
     def _mix(self) -> list[str]:
         rows = []
         for kind, count in sorted(self.mix.items(), key=lambda item: -item[1]):
-            widths = ", ".join(f"{n} x {8 * width} bit" for width, n in sorted(self.widths.get(kind, {}).items(), reverse=True))
-            rows.append(f"    {KINDS[kind]:<22}{count:>6}  {count / self.instructions:6.1%}  {widths}".rstrip())
+            widths = ", ".join(
+                f"{n} x {8 * width} bit"
+                for width, n in sorted(self.widths.get(kind, {}).items(), reverse=True)
+            )
+            rows.append(
+                f"    {KINDS[kind]:<22}{count:>6}  {count / self.instructions:6.1%}  {widths}".rstrip()
+            )
         return rows
 
     def _meaning(self) -> list[str]:
@@ -138,34 +155,53 @@ class Static:
         lines = []
         if self.ffma_per_lds is not None:
             lines.append(
-                f"  FFMA : LDS = {self.ffma_per_lds:.1f}, {self.shared_bytes_per_ffma:.2f} bytes of shared memory a multiply-add"
+                f"  FFMA : LDS = {self.ffma_per_lds:.1f}, {self.shared_bytes_per_ffma:.2f} bytes of shared"
+                " memory a multiply-add"
             )
             rate = SHARED_BYTES_PER_CYCLE * self.fma_cycles / (32 * SCHEDULERS)
-            lines.append(f"  (an SM reads {rate:.2f} bytes for each at full rate; lanes that read one word share it)")
-        waits = f", and {self.waits} cycles are lost to registers of one bank" if self.slots > self.instructions else ""
+            lines.append(
+                f"  (an SM reads {rate:.2f} bytes for each at full rate; lanes that read one word share it)"
+            )
+        waits = (
+            f", and {self.waits} cycles are lost to registers of one bank"
+            if self.slots > self.instructions
+            else ""
+        )
         lines.append(
-            f"  {self.ffma_share:.1%} of the instructions multiply. One is issued a cycle{waits}, so if nothing else waits"
+            f"  {self.ffma_share:.1%} of the instructions multiply. One is issued a cycle{waits}, so if"
+            " nothing else waits"
         )
         lines.append(f"  the loop reaches at most {self.issue_ceiling:.1%} of the multiply-add rate.")
         if self.source == "ptx":
-            lines.append("  Counted in PTX, before ptxas: nvdisasm is not there or could not read the machine code.")
+            lines.append(
+                "  Counted in PTX, before ptxas: nvdisasm is not there or could not read the machine code."
+            )
             lines.append('  Get it: pip install "nvidia-cuda-nvdisasm>=13.2,<14"')
         return lines
 
     def _tensor_meaning(self) -> list[str]:
         """Cycles of a quarter of an SM for each unit: the largest is what the loop cannot be faster than."""
-        need = {"tensor cores": self.tensor_cycles, "issue slots": float(self.instructions), "shared memory": self.shared_cycles}
+        need = {
+            "tensor cores": self.tensor_cycles,
+            "issue slots": float(self.instructions),
+            "shared memory": self.shared_cycles,
+        }
         most = max(need.values())
         cycles = ", ".join(f"{name} {count:.0f}" for name, count in need.items())
         slowest = max(need, key=lambda name: need[name])
         return [
             f"  The tensor cores multiply ({self.unit}): {self.mix['mma']} instructions of one warp.",
             f"  Cycles that they and others need for a warp on each scheduler: {cycles}.",
-            f"  The bound: {slowest}; at most {self.tensor_cycles / most:.1%} of the unit's limit, if nothing ever waits.",
+            (
+                f"  The bound: {slowest}; at most {self.tensor_cycles / most:.1%} of the unit's limit, if"
+                " nothing ever waits."
+            ),
         ]
 
 
-def analyse(kernel: Kernel, config: Config | None, dtype: str, architecture: str, aligned: bool = True) -> Static:
+def analyse(
+    kernel: Kernel, config: Config | None, dtype: str, architecture: str, aligned: bool = True
+) -> Static:
     """Compile `kernel` and count what came out; config None means its own for `dtype`. Needs no GPU.
 
     The main loop comes from SASS where nvdisasm is found, else from PTX.
@@ -179,7 +215,9 @@ def analyse(kernel: Kernel, config: Config | None, dtype: str, architecture: str
             )
         )
     binary = binary_of(kernel, config, dtype, architecture, aligned)
-    return count(kernel, config, dtype, architecture, aligned, binary, sass_lines(binary) or ptx_lines(binary))
+    return count(
+        kernel, config, dtype, architecture, aligned, binary, sass_lines(binary) or ptx_lines(binary)
+    )
 
 
 def count(
@@ -193,7 +231,11 @@ def count(
 ) -> Static:
     """The main loop of a listing, counted."""
     loop = main_loop(lines)
-    counted = [lines[index] for index in sorted(range(len(lines)) if loop is None else loop) if lines[index].opcode != "NOP"]
+    counted = [
+        lines[index]
+        for index in sorted(range(len(lines)) if loop is None else loop)
+        if lines[index].opcode != "NOP"
+    ]
     registers, shared, spills = resources(binary)
     device = device_of(architecture)
     lanes = device.fp64_lanes if dtype == "float64" else device.fp32_lanes
@@ -210,7 +252,10 @@ def count(
         source="sass" if lines and lines[0].opcode.isupper() else "ptx",
         looped=loop is not None,
         mix=dict(Counter(line.kind for line in counted).most_common()),
-        widths={kind: dict(Counter(line.nbytes for line in counted if line.kind == kind and line.nbytes)) for kind in MOVERS},
+        widths={
+            kind: dict(Counter(line.nbytes for line in counted if line.kind == kind and line.nbytes))
+            for kind in MOVERS
+        },
         fma_cycles=32 * SCHEDULERS / lanes,
         unit=kernel.unit,
         tensor_cycles=sum(tensor_cycles(line.products, device, kernel.unit, dtype) for line in counted),
@@ -223,7 +268,11 @@ def count(
 
 def tensor_cycles(products: int, device: Device, unit: str, math: str) -> float:
     """Of one instruction, on the tensor core of a quarter of an SM."""
-    return max(products * SCHEDULERS / products_per_cycle(device, unit, math), LEAST_TENSOR_CYCLES) if products else 0.0
+    return (
+        max(products * SCHEDULERS / products_per_cycle(device, unit, math), LEAST_TENSOR_CYCLES)
+        if products
+        else 0.0
+    )
 
 
 def products_per_cycle(device: Device, unit: str, math: str) -> float:
@@ -235,7 +284,9 @@ def device_of(architecture: str) -> Device:
     """A chip of this architecture: "sm_90a" is a Hopper."""
     digits = re.fullmatch(r"sm_(\d+)(\d)[af]?", architecture)
     if digits is None:
-        raise ArgumentError(f'architecture: must look like "sm_90a"; got {architecture!r}. Name one like that')
+        raise ArgumentError(
+            f'architecture: must look like "sm_90a"; got {architecture!r}. Name one like that'
+        )
     capability = int(digits[1]), int(digits[2])
     newest = max(CHIPS.values(), key=lambda device: device.capability)
     same = [device for device in CHIPS.values() if device.capability == capability]
@@ -266,7 +317,9 @@ def binary_of(kernel: Kernel, config: Config, dtype: str, architecture: str, ali
 
 @cache
 def sample_problem(kernel: Kernel, math: str, aligned: bool = True) -> Problem:
-    """A large square problem that the kernel takes: with every row on 16 bytes, or with as little alignment as it accepts."""
+    """A large square problem that the kernel takes: with every row on 16 bytes, or with as little alignment
+    as it accepts.
+    """
     if math not in MATHS:
         raise ArgumentError(f"dtype: must be one of {', '.join(MATHS)}; got {math!r}. Choose one of them")
     dtype, precision = element_of(math).name, TF32 if math == TF32 else "ieee"
@@ -284,7 +337,9 @@ def sample_problem(kernel: Kernel, math: str, aligned: bool = True) -> Problem:
             if refusal is None:
                 return problem
     rows = "with" if aligned else "without"
-    raise RefusalError(f"dtype: {kernel.name} takes no {math} problem {rows} aligned rows: {refusal}. Name another type")
+    raise RefusalError(
+        f"dtype: {kernel.name} takes no {math} problem {rows} aligned rows: {refusal}. Name another type"
+    )
 
 
 def operand(name: str, extent: int, dtype: str, strides: tuple[int, int]) -> Operand:

@@ -1,8 +1,8 @@
-"""What nvdisasm does not tell of an instruction: for how many cycles its warp rests behind it, as the assembler decided.
+"""What nvdisasm does not tell of an instruction: for how many cycles its warp rests behind it, as the
+assembler decided.
 
-An instruction has 16 bytes since compute capability 7.0; four bits of the upper eight hold that number (Jia et al.,
-"Dissecting the NVIDIA Volta GPU architecture via microbenchmarking", 2018).
-"""
+An instruction has 16 bytes since compute capability 7.0; four bits of the upper eight hold that number (Jia
+et al., "Dissecting the NVIDIA Volta GPU architecture via microbenchmarking", 2018)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ SECTION = struct.Struct("<IIQQQQIIQQ")  # of a 64-bit ELF file: name, type, flag
 def rests_of(binary: Binary) -> tuple[int, ...]:
     """Instruction by instruction; one cycle is the least."""
     code = section(binary.cubin, f".text.{binary.entry}")
-    uppers = (upper for _, upper in struct.iter_unpack("<QQ", code[: len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES]))
+    uppers = (
+        upper
+        for _, upper in struct.iter_unpack("<QQ", code[: len(code) // INSTRUCTION_BYTES * INSTRUCTION_BYTES])
+    )
     return tuple(max(upper >> REST_BIT & REST_MASK, 1) for upper in uppers)
 
 

@@ -1,7 +1,8 @@
-"""A hash of the PTX of every registered kernel over a named list of problems: what moves code and nothing else leaves them.
+"""A hash of the PTX of every registered kernel over a named list of problems: what moves code and nothing
+else leaves them.
 
-Lines that say where code came from (.loc, .file, debug sections) do not count, so comments and names of files may change.
-"""
+Lines that say where code came from (.loc, .file, debug sections) do not count, so comments and names of files
+may change."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ def batch_of(problem: Problem) -> Problem:
 
 
 def cases(kernels: Sequence[str] = ()) -> Iterator[Case]:
-    """The named list: each kernel with each type that it multiplies, and every form of those that take any."""
+    """The named list: each kernel with each type that it multiplies, and every form of those that take
+    any.
+    """
     for kernel in KERNELS:
         if kernels and kernel.name not in kernels:
             continue
@@ -66,7 +69,8 @@ def cases(kernels: Sequence[str] = ()) -> Iterator[Case]:
 
 
 def hash_of(ptx: str) -> str:
-    return hashlib.sha256(DEBUG.sub("", ORIGINS.sub("", ptx)).encode()).hexdigest()[:16]
+    lines = DEBUG.sub("", ORIGINS.sub("", ptx)).splitlines()
+    return hashlib.sha256("\n".join(line for line in lines if line.strip()).encode()).hexdigest()[:16]
 
 
 def hashed(case: Case, device: Device) -> str:
@@ -77,7 +81,12 @@ def hashed(case: Case, device: Device) -> str:
         return REFUSED
     kernel = plan.kernel
     binary = compile_kernel(
-        kernel.source, kernel.entry, dict(plan.problem_macros), device.architecture, kernel.options, assembled=False
+        kernel.source,
+        kernel.entry,
+        dict(plan.problem_macros),
+        device.architecture,
+        kernel.options,
+        assembled=False,
     )
     return hash_of(binary.ptx)
 

@@ -1,4 +1,6 @@
-"""PTX and SASS as one kind of list: what each instruction does, how many bytes it moves, where control goes from it."""
+"""PTX and SASS as one kind of list: what each instruction does, how many bytes it moves, where control goes
+from it.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ KINDS = {
 
 
 class Read(NamedTuple):
-    """A register that an instruction reads as its `operand`, from 0; `kept` in the cache of operands for the next one."""
+    """A register that an instruction reads as its `operand`, from 0; `kept` in the cache of operands for the
+    next one.
+    """
 
     operand: int
     register: int
@@ -52,12 +56,12 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One instruction. `nbytes` is what one thread moves; `target` is where it may jump; `falls`: the next line may follow.
+    """One instruction. `nbytes` is what one thread moves; `target` is where it may jump; `falls`: the next
+    line may follow.
 
-    `products` are the multiply-adds of one warp in a tensor-core instruction; a warpgroup's is a quarter each of its warps.
-    Of SASS only: what arithmetic `reads`, the registers that are `loaded` from shared memory, and for how many cycles the
-    assembler makes the warp `rest`.
-    """
+    `products` are the multiply-adds of one warp in a tensor-core instruction; a warpgroup's is a quarter each
+    of its warps. Of SASS only: what arithmetic `reads`, the registers that are `loaded` from shared memory,
+    and for how many cycles the assembler makes the warp `rest`."""
 
     opcode: str
     kind: str
@@ -86,9 +90,13 @@ EXTENTS = re.compile(r"\.(?:m(\d+)n(\d+)k(\d+)|(\d+)x(\d+)x(\d+))")
 
 
 def products_of(opcode: str) -> int:
-    """m n k of a tensor-core instruction, or a quarter where 64 rows belong to four warps; 0 where the opcode does not say."""
+    """m n k of a tensor-core instruction, or a quarter where 64 rows belong to four warps; 0 where the opcode
+    does not say.
+    """
     spelt = EXTENTS.search(opcode)
-    extents = [int(one) for one in spelt.groups() if one] if spelt else SASS_SHAPES.get(opcode.split(".")[1], (0,))
+    extents = (
+        [int(one) for one in spelt.groups() if one] if spelt else SASS_SHAPES.get(opcode.split(".")[1], (0,))
+    )
     return math.prod(extents) // (4 if extents[0] == 64 else 1)
 
 
@@ -106,8 +114,14 @@ SASS_KINDS = {
     "stg": "STG ST RED ATOM ATOMG",
     "ldgsts": "LDGSTS",
     "tma": "UTMALDG UTMASTG UBLKCP UTMAPF UTMACCTL UTMACMDFLUSH UTMAREDG",
-    "barrier": "BAR SYNCS DEPBAR LDGDEPBAR WARPSYNC WARPGROUP MEMBAR FENCE ERRBAR UCGABAR_ARV UCGABAR_WAIT ARRIVES NANOSLEEP",
-    "move": "MOV UMOV CS2R S2R S2UR R2UR R2P P2R SEL USEL PRMT UPRMT SHFL LDC ULDC LDCU VOTE VOTEU PLOP3 UPLOP3 ELECT USETMAXREG",
+    "barrier": (
+        "BAR SYNCS DEPBAR LDGDEPBAR WARPSYNC WARPGROUP MEMBAR FENCE ERRBAR UCGABAR_ARV UCGABAR_WAIT ARRIVES"
+        " NANOSLEEP"
+    ),
+    "move": (
+        "MOV UMOV CS2R S2R S2UR R2UR R2P P2R SEL USEL PRMT UPRMT SHFL LDC ULDC LDCU VOTE VOTEU PLOP3 UPLOP3"
+        " ELECT USETMAXREG"
+    ),
     "branch": "BRA BRX JMP JMX CALL RET EXIT BSSY BSYNC BREAK BMOV YIELD KILL BPT",
     "local": "LDL STL",
     "other": "NOP",
@@ -140,7 +154,9 @@ def sass_lines(binary: Binary) -> tuple[Line, ...]:
         path = os.path.join(folder, "kernel.cubin")
         with open(path, "wb") as file:
             file.write(binary.cubin)
-        done = subprocess.run([tool, "--emit-json", path], capture_output=True, text=True, timeout=DISASSEMBLER_SECONDS)
+        done = subprocess.run(
+            [tool, "--emit-json", path], capture_output=True, text=True, timeout=DISASSEMBLER_SECONDS
+        )
     if done.returncode != 0:
         return ()
     _, functions = json.loads(done.stdout)
@@ -153,8 +169,13 @@ def sass_lines(binary: Binary) -> tuple[Line, ...]:
 def sass_line(row: dict[str, Any], rest: int = 1) -> Line:
     opcode, operands = row["opcode"], row.get("operands", "").split(",")
     name = opcode.partition(".")[0]
-    target = int(operands[-1], 16) // INSTRUCTION_BYTES if name in JUMPS and operands[-1].startswith("0x") else None
-    conditional = "predicate" in row or len(operands) > 1  # "BRA P1,0x10" and "BRA.DIV UR4,0x10" may fall through
+    target = (
+        int(operands[-1], 16) // INSTRUCTION_BYTES
+        if name in JUMPS and operands[-1].startswith("0x")
+        else None
+    )
+    # "BRA P1,0x10" and "BRA.DIV UR4,0x10" may fall through
+    conditional = "predicate" in row or len(operands) > 1
     falls = conditional or name not in (*JUMPS, *LEAVES)
     kind = sass_kind(opcode, operands)
     width = sass_width(opcode)
@@ -177,7 +198,8 @@ def sass_kind(opcode: str, operands: Sequence[str]) -> str:
     if opcode.startswith("IMAD.MOV"):
         return "move"
     if name in ("HADD2", "HFMA2") and operands[1:2] == ["-RZ"]:
-        return "convert" if mods == "F32" else "move"  # half to float is "-0 + half"; "-0 * 0 + constant" loads the constant
+        # half to float is "-0 + half"; "-0 * 0 + constant" loads the constant
+        return "convert" if mods == "F32" else "move"
     if name == "CCTL":
         return "barrier"
     if name in SASS_KIND_OF:
@@ -239,7 +261,9 @@ def ptx_kind(opcode: str, mods: Sequence[str]) -> str:
         moves = {"load": LOADS, "store": STORES}.get(mods[0])
         if moves is None:
             return "mma" if mods[0] in ("mma", "mma_async") or opcode == "mma" else "barrier"
-        return next((kind for space, kind in moves.items() if space in spaces), "ldg" if mods[0] == "load" else "stg")
+        return next(
+            (kind for space, kind in moves.items() if space in spaces), "ldg" if mods[0] == "load" else "stg"
+        )
     if opcode == "ldmatrix":
         return "ldsm"
     if opcode in ("ld", "ldu"):

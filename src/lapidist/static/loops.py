@@ -1,9 +1,8 @@
 """Where a listing loops, and which of its loops is the main one.
 
-A loop is natural: a jump back to a line that every way from the start to the jump passes through, with all lines that
-lead to the jump without leaving through that line. Cold code that the compiler has put behind the end is then counted
-where it belongs, and a jump back from there is not taken for a loop.
-"""
+A loop is natural: a jump back to a line that every way from the start to the jump passes through, with all
+lines that lead to the jump without leaving through that line. Cold code that the compiler has put behind the
+end is then counted where it belongs, and a jump back from there is not taken for a loop."""
 
 from __future__ import annotations
 
@@ -28,12 +27,15 @@ class Block:
 def main_loop(lines: Sequence[Line]) -> frozenset[int] | None:
     """The lines of the loop that multiplies most and is not merely the frame of an inner one.
 
-    A loop is a frame when a loop inside it holds half of its multiply-adds or more: the walk over tiles around the walk
-    over k. None when no loop multiplies.
-    """
+    A loop is a frame when a loop inside it holds half of its multiply-adds or more: the walk over tiles
+    around the walk over k. None when no loop multiplies."""
     fmas = {loop: sum(WORK.get(lines[index].kind, 0) for index in loop) for loop in loops_of(lines)}
     working = [loop for loop, count in fmas.items() if count]
-    kernels = [loop for loop in working if not any(inner < loop and 2 * fmas[inner] >= fmas[loop] for inner in working)]
+    kernels = [
+        loop
+        for loop in working
+        if not any(inner < loop and 2 * fmas[inner] >= fmas[loop] for inner in working)
+    ]
     return max(kernels, key=lambda loop: fmas[loop], default=None)
 
 
@@ -48,7 +50,8 @@ def loops_of(lines: Sequence[Line]) -> list[frozenset[int]]:
             if head in dominators[index]:
                 bodies.setdefault(head, {head}).update(body_of(head, index, before))
     return [
-        frozenset(line for index in body for line in range(blocks[index].start, blocks[index].stop)) for body in bodies.values()
+        frozenset(line for index in body for line in range(blocks[index].start, blocks[index].stop))
+        for body in bodies.values()
     ]
 
 
@@ -86,7 +89,9 @@ def predecessors(blocks: Sequence[Block]) -> list[list[int]]:
 
 
 def dominators_of(blocks: Sequence[Block], before: Sequence[Sequence[int]]) -> list[set[int]]:
-    """For each block those that every way to it passes through, itself included. Blocks lie nearly in order: few rounds."""
+    """For each block those that every way to it passes through, itself included. Blocks lie nearly in order:
+    few rounds.
+    """
     everything = set(range(len(blocks)))
     dominators = [{0}, *({*everything} for _ in blocks[1:])]
     changed = True

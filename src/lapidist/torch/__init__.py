@@ -1,4 +1,5 @@
-"""lapidist in torch: operators of its own with gradients, vmap, torch.compile and torch.export; layers that use them.
+"""lapidist in torch: operators of its own with gradients, vmap, torch.compile and torch.export; layers that
+use them.
 
 Importing this package registers `torch.ops.lapidist.matmul`, `.gemm` and `.linear`.
 """
@@ -11,6 +12,10 @@ from lapidist.torch.layers import Linear, Swapped, swap
 
 __all__ = ["Linear", "Swapped", "gemm", "linear", "matmul", "swap"]
 
-operators.matmul.differentiate(gradients.keep_matmul, gradients.matmul_back, gradients.matmul_forth, batches.map_matmul)
+operators.matmul.differentiate(
+    gradients.keep_matmul, gradients.matmul_back, gradients.matmul_forth, batches.map_matmul
+)
 operators.gemm.differentiate(gradients.keep_gemm, gradients.gemm_back, gradients.gemm_forth, batches.map_gemm)
-operators.linear.differentiate(gradients.keep_linear, gradients.linear_back, gradients.linear_forth, batches.map_linear)
+operators.linear.differentiate(
+    gradients.keep_linear, gradients.linear_back, gradients.linear_forth, batches.map_linear
+)

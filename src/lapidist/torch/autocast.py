@@ -1,4 +1,6 @@
-"""Operands as torch.autocast wants them for a product: floats in its type, float64 and integers as they are."""
+"""Operands as torch.autocast wants them for a product: floats in its type, float64 and integers as they
+are.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""torch.vmap over the operators: what is mapped over becomes a batch dimension, in front of those that are there.
+"""torch.vmap over the operators: what is mapped over becomes a batch dimension, in front of those that are
+there.
 
 `ops`: the operators as torch.ops has them, or ours, which transforms further out go through.
 """
@@ -23,7 +24,9 @@ def rank(tensor: Any, dim: int | None) -> int:
 
 
 def filled(tensor: Any, dim: int | None, wanted: int) -> Any:
-    """The mapped dimension stays in front, and single ones follow it, until what is mapped has `wanted` dimensions."""
+    """The mapped dimension stays in front, and single ones follow it, until what is mapped has `wanted`
+    dimensions.
+    """
     return tensor if dim is None else tensor[(slice(None),) + (None,) * (wanted - rank(tensor, dim))]
 
 
@@ -39,7 +42,9 @@ def gemm_in_front(ops: Any, size: int, dims: Dims, a: Any, b: Any, c: Any, *how:
 
 def map_gemm(ops: Any, info: Any, dims: Any, a: Any, b: Any, c: Any = None, *how: Any) -> Batched:
     dims = (*dims, None)[:3]
-    a, b, c = (None if each is None else in_front(each, dim) for each, dim in zip((a, b, c), dims, strict=True))
+    a, b, c = (
+        None if each is None else in_front(each, dim) for each, dim in zip((a, b, c), dims, strict=True)
+    )
     return gemm_in_front(ops, info.batch_size, dims, a, b, c, *how), 0
 
 

@@ -22,7 +22,14 @@ def matmul(a: Any, b: Any) -> Any:
 
 
 def gemm(
-    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 0.0, trans_a: bool = False, trans_b: bool = False
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
 ) -> Any:
     """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c."""
     if is_unobserved() and is_plain(a) and is_plain(b) and is_plain(c):
@@ -38,7 +45,9 @@ def linear(input: Any, weight: Any, bias: Any = None) -> Any:
 
 
 def is_unobserved() -> bool:
-    """Whether no compiler, transform, mode or autocast of torch must see the call. Each answer takes 50 nanoseconds."""
+    """Whether no compiler, transform, mode or autocast of torch must see the call. Each answer takes 50
+    nanoseconds.
+    """
     return not (
         torch.compiler.is_compiling()
         or torch._C._is_any_autocast_enabled()
@@ -51,7 +60,9 @@ def is_unobserved() -> bool:
 
 
 def is_plain(tensor: Any) -> bool:
-    """A tensor with memory of its own, of which no gradient is recorded. What is no tensor is told in words further on."""
+    """A tensor with memory of its own, of which no gradient is recorded. What is no tensor is told in words
+    further on.
+    """
     if type(tensor) not in PLAIN:
         return not isinstance(tensor, torch.Tensor)
     return not (tensor.requires_grad and torch.is_grad_enabled()) and not tensor.is_meta

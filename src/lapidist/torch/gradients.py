@@ -1,8 +1,7 @@
 """Gradients and tangents of the operators, made of the operators: they can be differentiated again.
 
-Each product is a gemm. Of D = alpha op(A) op(B) + beta C, and G the gradient of D, op(A) has alpha G op(B)^T and op(B) has
-alpha op(A)^T G. What was broadcast is summed.
-"""
+Each product is a gemm. Of D = alpha op(A) op(B) + beta C, and G the gradient of D, op(A) has alpha G op(B)^T
+and op(B) has alpha op(A)^T G. What was broadcast is summed."""
 
 from __future__ import annotations
 
@@ -92,7 +91,9 @@ def matmul_back(ctx: Any, g: Any) -> tuple[Any, ...]:
         b = b.unsqueeze(-1) if column else b
         of_a = gradient_of_a(g, b, (1, *a_shape) if row else a_shape, 1.0, False, False).reshape(a_shape)
     if ctx.needs_input_grad[1]:
-        of_b = gradient_of_b(g, as_rows(a), (*b_shape, 1) if column else b_shape, 1.0, False, False).reshape(b_shape)
+        of_b = gradient_of_b(g, as_rows(a), (*b_shape, 1) if column else b_shape, 1.0, False, False).reshape(
+            b_shape
+        )
     return of_a, of_b
 
 

@@ -45,9 +45,10 @@ class Swapped:
 
 
 def swap(model: Any, where: Callable[[str, Any], bool] | None = None) -> Swapped:
-    """Let lapidist multiply in the torch.nn.Linear layers of a model: all, or those of which `where(name, layer)` is true.
+    """Let lapidist multiply in the torch.nn.Linear layers of a model: all, or those of which `where(name,
+    layer)` is true.
 
-    A layer stays the object that it is, with its weights and hooks; classes derived from torch.nn.Linear are left alone.
-    """
+    A layer stays the object that it is, with its weights and hooks; classes derived from torch.nn.Linear are
+    left alone."""
     found = [(name, layer) for name, layer in model.named_modules() if type(layer) is STOCK]
     return Swapped([layer for name, layer in found if where is None or where(name, layer)])

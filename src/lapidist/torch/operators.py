@@ -1,4 +1,6 @@
-"""The operators as torch knows them: what they are called with, what runs, and what comes out of tensors without numbers."""
+"""The operators as torch knows them: what they are called with, what runs, and what comes out of tensors
+without numbers.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 class Operator:
     """One of torch.ops.lapidist.
 
-    torch.func's transforms and tangents do not go through what torch.library registers. They have an autograd.Function.
-    """
+    torch.func's transforms and tangents do not go through what torch.library registers. They have an
+    autograd.Function."""
 
     def __init__(self, schema: str, run: Rule, fake: Rule) -> None:
         self.name = schema.partition("(")[0]
@@ -38,7 +40,9 @@ class Operator:
         return self.function.apply(*given) if is_transformed() else self.op(*given)
 
     def differentiate(self, keep: Rule, back: Rule, forth: Rule, mapped: Rule) -> None:
-        """`keep` saves what gradients (`back`) and tangents (`forth`) need; `mapped` is vmap's, told which operators to call."""
+        """`keep` saves what gradients (`back`) and tangents (`forth`) need; `mapped` is vmap's, told which
+        operators to call.
+        """
         name = f"lapidist::{self.name}"
         torch.library.register_autograd(name, back, setup_context=keep, lib=LIBRARY)
         torch.library.register_vmap(name, partial(mapped, torch.ops.lapidist), lib=LIBRARY)
@@ -55,7 +59,13 @@ def is_transformed() -> bool:
 
 
 def run_gemm(
-    a: Any, b: Any, c: Any = None, alpha: float = 1.0, beta: float = 0.0, trans_a: bool = False, trans_b: bool = False
+    a: Any,
+    b: Any,
+    c: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
 ) -> Any:
     return api.gemm(a, b, c, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b)
 
@@ -66,7 +76,11 @@ def run_linear(input: Any, weight: Any, bias: Any = None) -> Any:
         outlines.require_features(input, weight)
     try:
         product = api.gemm(
-            outlines.as_rows(input), outlines.as_rows(weight), bias, beta=0.0 if bias is None else 1.0, trans_b=True
+            outlines.as_rows(input),
+            outlines.as_rows(weight),
+            bias,
+            beta=0.0 if bias is None else 1.0,
+            trans_b=True,
         )
     except LapidistError:
         outlines.of_linear(input, weight, bias)
@@ -74,7 +88,12 @@ def run_linear(input: Any, weight: Any, bias: Any = None) -> Any:
     return outlines.without(product, row=input.ndim == 1, column=weight.ndim == 1)
 
 
-GEMM = "(Tensor a, Tensor b, Tensor? c=None, float alpha=1.0, float beta=0.0, bool trans_a=False, bool trans_b=False) -> Tensor"
+GEMM = (
+    "(Tensor a, Tensor b, Tensor? c=None, float alpha=1.0, float beta=0.0, bool trans_a=False, bool"
+    " trans_b=False) -> Tensor"
+)
 matmul = Operator("matmul(Tensor a, Tensor b) -> Tensor", lambda a, b: api.matmul(a, b), outlines.of_matmul)
 gemm = Operator(f"gemm{GEMM}", run_gemm, outlines.of_gemm)
-linear = Operator("linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", run_linear, outlines.of_linear)
+linear = Operator(
+    "linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", run_linear, outlines.of_linear
+)

@@ -1,4 +1,6 @@
-"""Results as torch asks for them before there are numbers: shape, type and device, by the rules that real calls keep."""
+"""Results as torch asks for them before there are numbers: shape, type and device, by the rules that real
+calls keep.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,17 @@ from lapidist.frameworks.arrays import HOST, Operand, torch_dtype
 
 def outline(tensor: Any, name: str) -> Operand:
     """What rules look at; tensors of torch.compile have no more."""
-    dtype, device = str(tensor.dtype)[6:], (tensor.device.index or 0) if tensor.device.type == "cuda" else HOST
+    dtype, device = (
+        str(tensor.dtype)[6:],
+        (tensor.device.index or 0) if tensor.device.type == "cuda" else HOST,
+    )
     return Operand(name, 0, tuple(tensor.shape), tuple(tensor.stride()), dtype, device, "torch", None)
 
 
 def of_product(a: Any, b: Any, c: Any, form: Form, names: tuple[str, str, str] = ("a", "b", "c")) -> Any:
-    of_a, of_b, of_c = (None if each is None else outline(each, name) for each, name in zip((a, b, c), names, strict=True))
+    of_a, of_b, of_c = (
+        None if each is None else outline(each, name) for each, name in zip((a, b, c), names, strict=True)
+    )
     arguments = Arguments(of_a, of_b, of_c, None, form)
     return a.new_empty(arguments.result_shape, dtype=torch_dtype(arguments.out_dtype))
 
@@ -27,7 +34,13 @@ def of_matmul(a: Any, b: Any) -> Any:
 
 
 def of_gemm(
-    a: Any, b: Any, c: Any = None, alpha: float = 1.0, beta: float = 0.0, trans_a: bool = False, trans_b: bool = False
+    a: Any,
+    b: Any,
+    c: Any = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
 ) -> Any:
     return of_product(a, b, c, Form(trans_a, trans_b, False, alpha, beta))
 
@@ -41,15 +54,18 @@ def of_linear(input: Any, weight: Any, bias: Any = None) -> Any:
 
 def require_features(input: Any, weight: Any) -> None:
     if not input.ndim:
-        raise ShapeError("input: must have at least 1 dimension; got a tensor without any. Multiply by a scalar with *")
+        raise ShapeError(
+            "input: must have at least 1 dimension; got a tensor without any. Multiply by a scalar with *"
+        )
     if weight.ndim not in (1, 2):
         raise ShapeError(
-            f"weight: must have 1 or 2 dimensions; got shape {tuple(weight.shape)}. Call matmul, which takes a batch of them"
+            f"weight: must have 1 or 2 dimensions; got shape {tuple(weight.shape)}. Call matmul, which takes"
+            " a batch of them"
         )
     if input.shape[-1] != weight.shape[-1]:
         raise ShapeError(
-            f"weight: must have as many columns as input has; input is {tuple(input.shape)}, weight is {tuple(weight.shape)}. "
-            "Transpose it if it lies the other way"
+            f"weight: must have as many columns as input has; input is {tuple(input.shape)}, weight is"
+            f" {tuple(weight.shape)}. Transpose it if it lies the other way"
         )
 
 

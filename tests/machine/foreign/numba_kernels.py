@@ -1,4 +1,6 @@
-"""Kernels for numba-cuda 0.30: `python numba_kernels.py` writes their PTX here. Needs no GPU; the tests carry what it wrote."""
+"""Kernels for numba-cuda 0.30: `python numba_kernels.py` writes their PTX here. Needs no GPU; the tests carry
+what it wrote.
+"""
 
 import math
 from pathlib import Path
@@ -31,7 +33,11 @@ def histogram(x, counts, low, width):
 
 
 def main():
-    matrix, row, counts = types.Array(float32, 2, "C"), types.Array(float32, 1, "C"), types.Array(int32, 1, "C")
+    matrix, row, counts = (
+        types.Array(float32, 2, "C"),
+        types.Array(float32, 1, "C"),
+        types.Array(int32, 1, "C"),
+    )
     for function, arguments in ((transpose, (matrix, matrix)), (histogram, (row, counts, float32, float32))):
         text, _ = cuda.compile_ptx(function, arguments, cc=(9, 0), abi="numba", device=False)
         (HERE / f"numba_{function.__name__}.ptx").write_text(text)

@@ -1,4 +1,6 @@
-"""Kernels for Triton 3.9: `python triton_kernels.py` writes their PTX here. Needs no GPU; the tests carry what it wrote."""
+"""Kernels for Triton 3.9: `python triton_kernels.py` writes their PTX here. Needs no GPU; the tests carry
+what it wrote.
+"""
 
 from pathlib import Path
 
@@ -17,8 +19,16 @@ def product(a_ptr, b_ptr, c_ptr, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK
     ks = tl.arange(0, BK)
     total = tl.zeros((BM, BN), dtype=tl.float32)
     for k in range(0, K, BK):
-        a = tl.load(a_ptr + rows[:, None] * K + (k + ks)[None, :], mask=(rows[:, None] < M) & (k + ks[None, :] < K), other=0.0)
-        b = tl.load(b_ptr + (k + ks)[:, None] * N + cols[None, :], mask=(k + ks[:, None] < K) & (cols[None, :] < N), other=0.0)
+        a = tl.load(
+            a_ptr + rows[:, None] * K + (k + ks)[None, :],
+            mask=(rows[:, None] < M) & (k + ks[None, :] < K),
+            other=0.0,
+        )
+        b = tl.load(
+            b_ptr + (k + ks)[:, None] * N + cols[None, :],
+            mask=(k + ks[:, None] < K) & (cols[None, :] < N),
+            other=0.0,
+        )
         total = tl.dot(a, b, total)
     tl.store(c_ptr + rows[:, None] * N + cols[None, :], total, mask=(rows[:, None] < M) & (cols[None, :] < N))
 
@@ -37,14 +47,18 @@ def main():
     arrays = {"a_ptr": "*fp16", "b_ptr": "*fp16", "c_ptr": "*fp32", **dict.fromkeys("MNK", "i32")}
     for capability, height in ((80, 32), (90, 64)):
         constants = {"BM": height, "BN": 32, "BK": 32}
-        source = ASTSource(product, {**arrays, **dict.fromkeys(constants, "constexpr")}, constexprs=constants, attrs=aligned)
+        source = ASTSource(
+            product, {**arrays, **dict.fromkeys(constants, "constexpr")}, constexprs=constants, attrs=aligned
+        )
         write(f"triton_product_{capability}", source, capability, 3)
     signature = {"x_ptr": "*fp32", "y_ptr": "*fp32", "n": "i32", "B": "constexpr"}
     write("triton_softmax_90", ASTSource(softmax, signature, constexprs={"B": 512}), 90, 1)
 
 
 def write(name, source, capability, stages):
-    compiled = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 4, "num_stages": stages})
+    compiled = triton.compile(
+        source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 4, "num_stages": stages}
+    )
     (HERE / f"{name}.ptx").write_text(compiled.asm["ptx"])
     print(name, compiled.metadata.shared, "bytes of shared memory")
 

@@ -1,4 +1,5 @@
-// For nvcc 13.0: nvcc -O3 -ptx -arch=sm_80 weigh.cu -o nvcc_weigh.ptx. A block reduces a row of bytes in one of six ways.
+// For nvcc 13.0: nvcc -O3 -ptx -arch=sm_80 weigh.cu -o nvcc_weigh.ptx. A block reduces a row of bytes in one
+// of six ways.
 #include <cstdint>
 
 __constant__ float weight[4] = {1.0f, 0.5f, 0.25f, 2.0f};
@@ -10,12 +11,23 @@ extern "C" __global__ void __launch_bounds__(64)
   for (int i = threadIdx.x; i < width; i += blockDim.x) {
     const uint8_t value = rows[blockIdx.x * (size_t)width + i];
     switch (kind) {
-      case 0: sum += value; break;
-      case 1: sum = fmaxf(sum, value); break;
-      case 2: sum += sqrtf(value); break;
-      case 3: sum += __popc(value); break;
-      case 4: sum += value % 7; break;
-      default: sum -= value;
+      case 0:
+        sum += value;
+        break;
+      case 1:
+        sum = fmaxf(sum, value);
+        break;
+      case 2:
+        sum += sqrtf(value);
+        break;
+      case 3:
+        sum += __popc(value);
+        break;
+      case 4:
+        sum += value % 7;
+        break;
+      default:
+        sum -= value;
     }
   }
   partial[threadIdx.x] = sum;

@@ -16,8 +16,13 @@ from lapidist.build.compiler import NVRTC_HINT, include_paths, load_nvrtc, nvrtc
 from lapidist.build.folder import chosen_directory, make_directory, objection
 from lapidist.errors import DeviceError
 
-DRIVER_HINT = "sudo apt install nvidia-driver-580   (release 580 or newer; elsewhere: https://www.nvidia.com/drivers)"
-GPU_HINT = 'a GPU of compute capability 7.5 or newer; without one NumPy multiplies and device="machine" runs the kernels'
+DRIVER_HINT = (
+    "sudo apt install nvidia-driver-580   (release 580 or newer; elsewhere: https://www.nvidia.com/drivers)"
+)
+GPU_HINT = (
+    'a GPU of compute capability 7.5 or newer; without one NumPy multiplies and device="machine" runs the'
+    " kernels"
+)
 TORCH_HINT = 'pip install "torch>=2.7"'
 CUPY_HINT = 'pip install "cupy-cuda13x>=13.6"'
 MATPLOTLIB_HINT = 'pip install "matplotlib>=3.9"'
@@ -25,7 +30,9 @@ MATPLOTLIB_HINT = 'pip install "matplotlib>=3.9"'
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Something to look for. `probe` returns version and place, or raises; `base` parts are needed to work at all."""
+    """Something to look for. `probe` returns version and place, or raises; `base` parts are needed to work at
+    all.
+    """
 
     name: str
     probe: Callable[[], str]
@@ -56,12 +63,16 @@ def run() -> int:
     if broken:
         print(f"The base does not work: {', '.join(broken)} missing.")
         return 1
-    print("The base works." if gpu else "The base works. Without a GPU products run in NumPy or in the machine.")
+    print(
+        "The base works." if gpu else "The base works. Without a GPU products run in NumPy or in the machine."
+    )
     return 0
 
 
 def look_for(part: Part) -> Finding:
-    """A probe may meet anything that a half-installed computer does: whatever it raises means that the part is not usable."""
+    """A probe may meet anything that a half-installed computer does: whatever it raises means that the part
+    is not usable.
+    """
     try:
         return Finding(part, True, part.probe())
     except Exception as error:
@@ -90,7 +101,9 @@ def find_package(module: str, distribution: str | None = None) -> str:
 
 def find_cupy() -> str:
     """CuPy's distributions are named by CUDA version."""
-    names = [name for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy") if any(metadata.distributions(name=name))]
+    names = [
+        name for name in ("cupy-cuda13x", "cupy-cuda12x", "cupy") if any(metadata.distributions(name=name))
+    ]
     return find_package("cupy", names[0] if names else None)
 
 
@@ -133,7 +146,9 @@ def find_gpu() -> str:
     devices = [query_device(ordinal) for ordinal in range(gpu_count())]
     if not devices:
         raise DeviceError("no GPU seen")
-    return ", ".join("{} ({}.{}, {} SMs)".format(device.name, *device.capability, device.sms) for device in devices)
+    return ", ".join(
+        "{} ({}.{}, {} SMs)".format(device.name, *device.capability, device.sms) for device in devices
+    )
 
 
 def find_cache() -> str:
@@ -159,7 +174,12 @@ PARTS = (
         'pip install "cuda-bindings>=13.0,<14"',
         base=True,
     ),
-    Part("cuda-core", lambda: find_package("cuda.core", "cuda-core"), 'pip install "cuda-core>=1.2,<2"', base=True),
+    Part(
+        "cuda-core",
+        lambda: find_package("cuda.core", "cuda-core"),
+        'pip install "cuda-core>=1.2,<2"',
+        base=True,
+    ),
     Part("NVRTC", find_nvrtc, NVRTC_HINT, base=True),
     Part("CUDA headers", find_headers, NVRTC_HINT, base=True),
     Part("disassembler", find_disassembler, 'pip install "nvidia-cuda-nvdisasm>=13.2,<14"'),

@@ -1,4 +1,6 @@
-"""The driver: its calls with their status in words, contexts, loaded kernels, tensor maps, what it says of a chip, copies."""
+"""The driver: its calls with their status in words, contexts, loaded kernels, tensor maps, what it says of a
+chip, copies.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def check(result: tuple[Any, ...], call: str) -> Any:
 
 @lru_cache(maxsize=1)
 def load_driver() -> Any:
-    """cuda.bindings.driver, initialised; a missing or old driver is a DeviceError that says what to install."""
+    """cuda.bindings.driver, initialised; a missing or old driver is a DeviceError that says what to
+    install.
+    """
     try:
         from cuda.bindings import driver
 
@@ -36,8 +40,8 @@ def load_driver() -> Any:
         version = check(driver.cuDriverGetVersion(), "cuDriverGetVersion")
     except (ImportError, RuntimeError, OSError, LaunchError) as error:
         raise DeviceError(
-            f"device: no usable NVIDIA driver or GPU ({str(error).splitlines()[0]}). Host arrays are multiplied without one; "
-            "`lapidist doctor` shows what was found"
+            f"device: no usable NVIDIA driver or GPU ({str(error).splitlines()[0]}). Host arrays are"
+            " multiplied without one; `lapidist doctor` shows what was found"
         ) from error
     require_driver_version(version)
     return driver
@@ -46,8 +50,8 @@ def load_driver() -> Any:
 def require_driver_version(version: int) -> None:
     if version < MINIMUM_DRIVER:
         raise DeviceError(
-            f"driver: CUDA {MINIMUM_DRIVER // 1000}.0 is needed, this one gives {version // 1000}.{version % 1000 // 10}. "
-            "Install an NVIDIA driver of release 580 or newer"
+            f"driver: CUDA {MINIMUM_DRIVER // 1000}.0 is needed, this one gives"
+            f" {version // 1000}.{version % 1000 // 10}. Install an NVIDIA driver of release 580 or newer"
         )
 
 
@@ -64,7 +68,9 @@ def require_gpu(ordinal: int) -> None:
     load_driver()
     count = gpu_count()
     if ordinal >= count:
-        raise DeviceError(f"device: GPU {ordinal} was asked for, but the driver sees {count}. Choose one below {count}")
+        raise DeviceError(
+            f"device: GPU {ordinal} was asked for, but the driver sees {count}. Choose one below {count}"
+        )
 
 
 @cache
@@ -111,7 +117,9 @@ def encode_tensor_map(tensor_map: TensorMap) -> bytes:
             rank,
             tensor_map.address,
             [driver.cuuint64_t(extent) for extent in tensor_map.shape],
-            [driver.cuuint64_t(stride) for stride in tensor_map.strides or (16,)],  # a row alone has none, and no list is refused
+            [
+                driver.cuuint64_t(stride) for stride in tensor_map.strides or (16,)
+            ],  # a row alone has none, and no list is refused
             [driver.cuuint32_t(extent) for extent in tensor_map.box],
             [driver.cuuint32_t(1)] * rank,
             driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -129,15 +137,24 @@ def encode_tensor_map(tensor_map: TensorMap) -> bytes:
 
 @cache
 def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
-    """The kernel handle on one GPU, allowed `shared_bytes` of dynamic shared memory. The library lives as long as the process."""
+    """The kernel handle on one GPU, allowed `shared_bytes` of dynamic shared memory. The library lives as
+    long as the process.
+    """
     driver = load_driver()
     with current_device(ordinal):
-        library = check(driver.cuLibraryLoadData(binary.cubin, [], [], 0, [], [], 0), f"cuLibraryLoadData of {binary.entry}")
-        kernel = check(driver.cuLibraryGetKernel(library, binary.entry.encode()), f"cuLibraryGetKernel of {binary.entry}")
+        library = check(
+            driver.cuLibraryLoadData(binary.cubin, [], [], 0, [], [], 0),
+            f"cuLibraryLoadData of {binary.entry}",
+        )
+        kernel = check(
+            driver.cuLibraryGetKernel(library, binary.entry.encode()), f"cuLibraryGetKernel of {binary.entry}"
+        )
         if shared_bytes > STATIC_SHARED:  # a kernel must opt in to more
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             device = check(driver.cuDeviceGet(ordinal), "cuDeviceGet")
-            check(driver.cuKernelSetAttribute(attribute, shared_bytes, kernel, device), "cuKernelSetAttribute")
+            check(
+                driver.cuKernelSetAttribute(attribute, shared_bytes, kernel, device), "cuKernelSetAttribute"
+            )
         # A CUkernel is good in any context; the launch call takes it under the CUfunction type.
         return driver.CUfunction(int(kernel))
 
@@ -176,7 +193,9 @@ def query_device(ordinal: int) -> Device:
 
 @contextmanager
 def upload(ordinal: int, operands: Sequence[Operand]) -> Iterator[list[int]]:
-    """Copies of host operands on a GPU, as pointers; the last one is the output and is copied back at the end."""
+    """Copies of host operands on a GPU, as pointers; the last one is the output and is copied back at the
+    end.
+    """
     driver = load_driver()
     with current_device(ordinal):
         buffers: list[tuple[int, Operand, int, int]] = []

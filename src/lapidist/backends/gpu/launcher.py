@@ -1,8 +1,7 @@
 """A Plan made ready for many runs on a GPU.
 
-`GpuKernel.start` is the hot path (no allocation, no synchronisation): write the pointers into this thread's parameter bytes, call
-the driver.
-"""
+`GpuKernel.start` is the hot path (no allocation, no synchronisation): write the pointers into this thread's
+parameter bytes, call the driver."""
 
 from __future__ import annotations
 
@@ -11,7 +10,14 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from lapidist.backends.gpu.driver import check, encode_tensor_map, gpu_count, load_binary, load_driver, primary_context
+from lapidist.backends.gpu.driver import (
+    check,
+    encode_tensor_map,
+    gpu_count,
+    load_binary,
+    load_driver,
+    primary_context,
+)
 from lapidist.backends.gpu.placement import order_of
 from lapidist.backends.gpu.workspaces import owned, stream_key
 from lapidist.errors import LaunchError
@@ -21,11 +27,14 @@ from lapidist.problems.modes import NOWHERE, Places
 
 MAPS_KEPT = 256
 Addresses = tuple[int, int]
-Start = Callable[[int, int, int, int, int], None]  # addresses of A, B, C and D, and the raw stream; returns at once
+# addresses of A, B, C and D, and the raw stream; returns at once
+Start = Callable[[int, int, int, int, int], None]
 
 
 class _Block:
-    """One thread's parameter bytes and launch configuration: the driver call drops the GIL while it reads them."""
+    """One thread's parameter bytes and launch configuration: the driver call drops the GIL while it reads
+    them.
+    """
 
     __slots__ = (
         "a",
@@ -49,11 +58,16 @@ class _Block:
         base = ctypes.addressof(raw) + start
         self.view = memoryview(raw).cast("B")[start : start + parameters.nbytes]
         self.view[:] = content
-        # The pointers as 64-bit words of the whole buffer; an operand that the kernel is not passed gets the last word.
+        # The pointers as 64-bit words of the whole buffer; an operand that the kernel is not passed gets the
+        # last word.
         self.words = memoryview(raw).cast("B")[: len(raw) // 8 * 8].cast("Q")
         places = parameters.places("pointer")
-        self.a, self.b, self.c, self.d = ((start + places[x]) // 8 if x in places else len(raw) // 8 - 1 for x in "ABCD")
-        pointers = (ctypes.c_void_p * len(parameters.offsets))(*(base + offset for offset in parameters.offsets.values()))
+        self.a, self.b, self.c, self.d = (
+            (start + places[x]) // 8 if x in places else len(raw) // 8 - 1 for x in "ABCD"
+        )
+        pointers = (ctypes.c_void_p * len(parameters.offsets))(
+            *(base + offset for offset in parameters.offsets.values())
+        )
         self.address = ctypes.addressof(pointers)
         self.keep = (raw, pointers)
         self.config = config
@@ -64,24 +78,37 @@ class _Block:
 
 
 def launch_attributes(driver: Any, plan: Plan) -> list[Any]:
-    """What the launch demands: all blocks on the chip at once, a start beside the launch before, a tile's peers as a cluster."""
+    """What the launch demands: all blocks on the chip at once, a start beside the launch before, a tile's
+    peers as a cluster.
+    """
     peers = 1 if plan.schedule is None else plan.schedule.cluster
     beside = "PROGRAMMATIC_STREAM_SERIALIZATION"
     attributes = []
-    for name, wanted in (("COOPERATIVE", plan.cooperative), (beside, plan.overlaps), ("CLUSTER_DIMENSION", peers > 1)):
+    for name, wanted in (
+        ("COOPERATIVE", plan.cooperative),
+        (beside, plan.overlaps),
+        ("CLUSTER_DIMENSION", peers > 1),
+    ):
         if wanted:
             attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
             if name == "CLUSTER_DIMENSION":
                 value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = peers, 1, 1
             else:
-                setattr(value, "programmaticStreamSerializationAllowed" if name == beside else "cooperative", 1)
-            attribute.id, attribute.value = getattr(driver.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}"), value
+                setattr(
+                    value, "programmaticStreamSerializationAllowed" if name == beside else "cooperative", 1
+                )
+            attribute.id, attribute.value = (
+                getattr(driver.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}"),
+                value,
+            )
             attributes.append(attribute)
     return attributes
 
 
 def loaded(plan: Plan, ordinal: int) -> Any:
-    """The kernel's handle. What the cache had may look like a kernel and be none: then it is compiled anew, once."""
+    """The kernel's handle. What the cache had may look like a kernel and be none: then it is compiled anew,
+    once.
+    """
     try:
         return load_binary(plan.binary, ordinal, plan.shared_bytes)
     except LaunchError:
@@ -92,9 +119,17 @@ class GpuKernel:
     """A kernel with everything fixed but the pointers, ready to `start` again and again."""
 
     def __init__(
-        self, plan: Plan, ordinal: int, alpha: float, beta: float, own: Addresses | None = None, places: Places = NOWHERE
+        self,
+        plan: Plan,
+        ordinal: int,
+        alpha: float,
+        beta: float,
+        own: Addresses | None = None,
+        places: Places = NOWHERE,
     ) -> None:
-        """`own` is where flags and room are in the caller's workspace, of zeros; `places` are the addresses of indices."""
+        """`own` is where flags and room are in the caller's workspace, of zeros; `places` are the addresses
+        of indices.
+        """
         self.plan, self._ordinal = plan, ordinal
         self._workspace = own
         driver = load_driver()
@@ -125,7 +160,8 @@ class GpuKernel:
             arguments = a, b, c, d, stream
             moved = block.arguments != arguments
             if moved:
-                block.arguments = None  # until all of it is in place: what fails half way must not look ready to the next call
+                # until all of it is in place: what fails half way must not look ready to the next call
+                block.arguments = None
                 words = block.words
                 words[block.a] = a
                 words[block.b] = b
@@ -133,7 +169,8 @@ class GpuKernel:
                 words[block.d] = d
                 block.config.hStream = stream_type(stream)
             if has_workspace:
-                key = own or stream_key(driver, block.config.hStream, stream)  # asking the driver takes half a microsecond
+                # asking the driver takes half a microsecond
+                key = own or stream_key(driver, block.config.hStream, stream)
                 if block.workspace_key != key:
                     block.arguments, moved = None, True
                     self._place_workspace(block, key)
@@ -144,13 +181,15 @@ class GpuKernel:
             status = launch(block.config, function, block.address, 0)[0]
             if status:
                 raise LaunchError(
-                    f"cuLaunchKernelEx: the driver answered {status.name} (grid {self.plan.grid}, block {self.plan.block}, "
-                    f"{self.plan.shared_bytes} bytes of dynamic shared memory)"
+                    f"cuLaunchKernelEx: the driver answered {status.name} (grid {self.plan.grid}, block"
+                    f" {self.plan.block}, {self.plan.shared_bytes} bytes of dynamic shared memory)"
                 )
 
         return start
 
-    def start_with(self, name: str, content: bytes, stream: int, operands: tuple[int, int, int, int] = (0, 0, 0, 0)) -> None:
+    def start_with(
+        self, name: str, content: bytes, stream: int, operands: tuple[int, int, int, int] = (0, 0, 0, 0)
+    ) -> None:
         """With these first bytes of a parameter: the addresses of lists, or of factors."""
         try:
             block = self._local.block
@@ -209,6 +248,8 @@ class GpuKernel:
                 self._encoded.clear()
             at = {"A": a, "B": b, "D": d, "workspace": block.slots}
             maps = self.plan.tensor_maps(at)
-            encoded = self._encoded[key] = {name: encode_tensor_map(tensor_map) for name, tensor_map in maps.items()}
+            encoded = self._encoded[key] = {
+                name: encode_tensor_map(tensor_map) for name, tensor_map in maps.items()
+            }
         for name, offset in self._map_places.items():
             block.view[offset : offset + 128] = encoded[name]

@@ -1,11 +1,13 @@
-"""Which tile each pair of blocks begins with: pairs that lie in one GPC (a group of up to 18 SMs) take one row of tiles.
+"""Which tile each pair of blocks begins with: pairs that lie in one GPC (a group of up to 18 SMs) take one
+row of tiles.
 
-They ask for the same A at about the same time, and what leads from a GPC to the L2 makes one request of several. On an H200 a
-tenth fewer reads reach the L2, and a fifth less passes between its halves: 2.6 % of the time at 8192^3, where power is the limit.
+They ask for the same A at about the same time, and what leads from a GPC to the L2 makes one request of
+several. On an H200 a tenth fewer reads reach the L2, and a fifth less passes between its halves: 2.6 % of the
+time at 8192^3, where power is the limit.
 
-The driver places the pairs of a launch round robin over the GPCs, in an order that only depends on which SMs the chip has lost.
-So one launch tells it, for as long as the process lives. It is a guess about speed: any order of tiles is right.
-"""
+The driver places the pairs of a launch round robin over the GPCs, in an order that only depends on which SMs
+the chip has lost. So one launch tells it, for as long as the process lives. It is a guess about speed: any
+order of tiles is right."""
 
 from __future__ import annotations
 
@@ -23,13 +25,15 @@ from lapidist.launch import MOST_PAIRS
 from lapidist.planning.plans import Plan
 
 WORTH_SECONDS = 20e-6  # of a launch: then the chip is asked, once
-GPC_CLUSTERS = 8, 6  # blocks of a cluster, which all lie in one GPC; those of one size overlap with those of the other
+# blocks of a cluster, which all lie in one GPC; those of one size overlap with those of the other
+GPC_CLUSTERS = (8, 6)
 SHARED_BYTES = 200 * 1024  # of a block, so that an SM holds one
 
 
 def further(groups: Sequence[int], clusters: int, band: int) -> tuple[int, ...]:
-    """For each pair of a launch of so many, how many tiles behind its own number its first one is. `groups` has the GPC of
-    every pair that the chip holds; tiles go down bands of so many rows, then to the next column."""
+    """For each pair of a launch of so many, how many tiles behind its own number its first one is. `groups`
+    has the GPC of every pair that the chip holds; tiles go down bands of so many rows, then to the next
+    column."""
     if not band < clusters <= min(len(groups), MOST_PAIRS):
         return ()
     here = groups[:clusters]
@@ -39,8 +43,9 @@ def further(groups: Sequence[int], clusters: int, band: int) -> tuple[int, ...]:
 
 
 def groups_of(clusters: Sequence[Sequence[int]], pairs: Sequence[int]) -> tuple[int, ...]:
-    """The GPC of each pair, by its SMs: those that some cluster lay on belong together. SMs that large clusters find no room on
-    come last, as a GPC of their own. Nothing, where the chip was busy and blocks took turns."""
+    """The GPC of each pair, by its SMs: those that some cluster lay on belong together. SMs that large
+    clusters find no room on come last, as a GPC of their own. Nothing, where the chip was busy and blocks
+    took turns."""
     if len(set(pairs)) < len(pairs):
         return ()
     least = {sm: sm for together in clusters for sm in together}
@@ -56,7 +61,9 @@ def groups_of(clusters: Sequence[Sequence[int]], pairs: Sequence[int]) -> tuple[
 
 
 def order_of(plan: Plan, ordinal: int) -> bytes:
-    """The kernel's parameter: nothing but zeros where the blocks are no pairs, take what a schedule says, or are soon done."""
+    """The kernel's parameter: nothing but zeros where the blocks are no pairs, take what a schedule says, or
+    are soon done.
+    """
     found: tuple[int, ...] = ()
     if plan.config.cluster == 2 and not plan.scheduled and plan.predicted_seconds >= WORTH_SECONDS:
         groups = probed(ordinal, plan.device.sms, plan.device.architecture)
@@ -68,7 +75,9 @@ def order_of(plan: Plan, ordinal: int) -> bytes:
 
 @cache
 def probed(ordinal: int, sms: int, architecture: str) -> tuple[int, ...]:
-    """The GPC of each pair of a launch that fills the chip; nothing, where the driver refuses clusters of these sizes."""
+    """The GPC of each pair of a launch that fills the chip; nothing, where the driver refuses clusters of
+    these sizes.
+    """
     try:
         binary = compile_kernel("placement.cu", "placement", {}, architecture)
         function = load_binary(binary, ordinal, SHARED_BYTES)
@@ -84,7 +93,11 @@ def probed(ordinal: int, sms: int, architecture: str) -> tuple[int, ...]:
 def launched(ordinal: int, function: Any, cluster: int, blocks: int) -> list[int]:
     """The SM of each block. On a stream of its own, also while this thread captures a graph."""
     driver = load_driver()
-    config, attribute, value = driver.CUlaunchConfig(), driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
+    config, attribute, value = (
+        driver.CUlaunchConfig(),
+        driver.CUlaunchAttribute(),
+        driver.CUlaunchAttributeValue(),
+    )
     value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster, 1, 1
     attribute.id, attribute.value = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value
     config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
@@ -93,14 +106,24 @@ def launched(ordinal: int, function: Any, cluster: int, blocks: int) -> list[int
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     found = (ctypes.c_uint * blocks)()
     with current_device(ordinal):
-        previous = check(driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
+        previous = check(
+            driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode"
+        )
         try:
             memory = check(driver.cuMemAlloc(4 * blocks), "cuMemAlloc")
-            config.hStream = check(driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "cuStreamCreate")
+            config.hStream = check(
+                driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "cuStreamCreate"
+            )
             arguments = ctypes.c_void_p(int(memory))
             pointers = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
-            check(driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0), "cuLaunchKernelEx of placement")
-            check(driver.cuMemcpyDtoHAsync(ctypes.addressof(found), memory, 4 * blocks, config.hStream), "cuMemcpyDtoHAsync")
+            check(
+                driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0),
+                "cuLaunchKernelEx of placement",
+            )
+            check(
+                driver.cuMemcpyDtoHAsync(ctypes.addressof(found), memory, 4 * blocks, config.hStream),
+                "cuMemcpyDtoHAsync",
+            )
             check(driver.cuStreamSynchronize(config.hStream), "cuStreamSynchronize")
             check(driver.cuStreamDestroy(config.hStream), "cuStreamDestroy")
             check(driver.cuMemFree(memory), "cuMemFree")

@@ -1,12 +1,11 @@
 """Device scratch that the driver owns: flags, which are zero between launches, and partial sums.
 
-Launches on one stream follow each other, so they share one workspace; launches on two streams never do. A workspace is
-never freed or moved: threads and captured graphs hold its address. Sizes are powers of two, so all plans of a stream
-together take at most four times what the largest of them needs.
+Launches on one stream follow each other, so they share one workspace; launches on two streams never do. A
+workspace is never freed or moved: threads and captured graphs hold its address. Sizes are powers of two, so
+all plans of a stream together take at most four times what the largest of them needs.
 
-A graph may be replayed on any stream, beside anything: each stream of a capture gets a workspace of its own. Who captures
-again and again passes `workspace=` and owns the memory.
-"""
+A graph may be replayed on any stream, beside anything: each stream of a capture gets a workspace of its own.
+Who captures again and again passes `workspace=` and owns the memory."""
 
 from __future__ import annotations
 
@@ -37,7 +36,9 @@ def rounded(nbytes: int) -> int:
 
 
 def stream_key(driver: Any, handle: Any, stream: int) -> object:
-    """What launches that may share a workspace have in common: the stream, and the capture that is under way on it."""
+    """What launches that may share a workspace have in common: the stream, and the capture that is under way
+    on it.
+    """
     status, state = driver.cuStreamIsCapturing(handle)
     if state and not status:
         return "capture", int(driver.cuStreamGetCaptureInfo(handle)[2]), stream
@@ -55,7 +56,9 @@ def owned(driver: Any, ordinal: int, key: object, flag_bytes: int, slot_bytes: i
 
 
 def allocate(driver: Any, flag_bytes: int, slot_bytes: int) -> tuple[int, int]:
-    """Also while a graph is captured: this thread's capture mode is relaxed, and the zeros are written on a stream beside it."""
+    """Also while a graph is captured: this thread's capture mode is relaxed, and the zeros are written on a
+    stream beside it.
+    """
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     previous = check(driver.cuThreadExchangeStreamCaptureMode(relaxed), "cuThreadExchangeStreamCaptureMode")
     try:

@@ -1,8 +1,10 @@
 // Lesson:   what it costs when both operands are contiguous in k (B transposed beforehand).
 // From:     10_transposed_a
-// Change:   B is given as N x K, row-major, ldb its row length: element (k, n) is B[n * ldb + k]. It is staged as A is.
-// Predicts: 0.98x to 1.0x: eight scalar stores a tile instead of four and a Four; the same 569 instructions for 512 fmas.
-//           A request of B is 16 rows of 32 bytes instead of one run of 512: whole sectors, but 16 lines.
+// Change:   B is given as N x K, row-major, ldb its row length: element (k, n) is B[n * ldb + k]. It is
+//           staged as A is.
+// Predicts: 0.98x to 1.0x: eight scalar stores a tile instead of four and a Four; the same 569 instructions
+//           for 512 fmas. A request of B is 16 rows of 32 bytes instead of one run of 512: whole sectors, but
+//           16 lines.
 // Measured: 4096^3: 46.6 TFLOP/s, 90.7 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   B as given (N x K)      Bs
@@ -19,13 +21,15 @@
 #endif
 #define THREADS ((BM / TM) * (BN / TN))
 #define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
-#define ROW_STEP (BM / (TM / 4))  // from one group of four rows of a thread to the next
+#define ROW_STEP (BM / (TM / 4))                       // from one group of four rows of a thread to the next
 #define COL_STEP (BN / (TN / 4))
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0, "thread tiles are whole Fours and divide C's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0,
+              "thread tiles are whole Fours and divide C's");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-b_transposed(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+    b_transposed(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                 i64 ldc) {
   // Where am I: the tile of C and my TM x TN elements in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;

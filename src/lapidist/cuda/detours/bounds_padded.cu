@@ -1,8 +1,8 @@
 // Lesson:   with the bank conflicts gone the checks of the border show.
 // From:     05_padded_tile
 // Change:   as bounds_plain: each load compares its row and column inside the k loop; Bs is padded.
-// Predicts: 0.95x to 1.0x of 05 on whole tiles: a few instructions more for 32 fmas and 40 loads. Ragged K is faster than
-//           in 05, which takes the K % BK products straight from global memory.
+// Predicts: 0.95x to 1.0x of 05 on whole tiles: a few instructions more for 32 fmas and 40 loads. Ragged K is
+//           faster than in 05, which takes the K % BK products straight from global memory.
 // Measured: 4096^3: 8.18 TFLOP/s, 15.9 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   a tile over the edge of A (x: inside)
@@ -16,10 +16,12 @@
 #define BN 32
 #define BK 32
 #endif
-static_assert(BM == BK && BN == BK, "one thread loads one element of each tile: the tiles are square and equal");
+static_assert(BM == BK && BN == BK,
+              "one thread loads one element of each tile: the tiles are square and equal");
 
-extern "C" __global__ void __launch_bounds__(BM * BN)
-bounds_padded(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+extern "C" __global__ void __launch_bounds__(BM* BN)
+    bounds_padded(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                  i64 ldc) {
   // Where am I: the tile of C and my element in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;

@@ -1,8 +1,8 @@
 // Lesson:   none that pays: the border checked at every load, inside the k loop.
 // From:     04_shared_tile
 // Change:   no clamped pointers and no K remainder ahead of the loop: each load compares its row and column.
-// Predicts: four comparisons and two predicated loads a step beside 32 fmas and bank conflicts: not to be seen here. In a
-//           rung whose limit is the issue slot (10 and on) each would cost an fma.
+// Predicts: four comparisons and two predicated loads a step beside 32 fmas and bank conflicts: not to be
+//           seen here. In a rung whose limit is the issue slot (10 and on) each would cost an fma.
 // Measured: 4096^3: 1.71 TFLOP/s, 3.3 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   a tile over the edge of A (x: inside)
@@ -16,10 +16,12 @@
 #define BN 32
 #define BK 32
 #endif
-static_assert(BM == BK && BN == BK, "one thread loads one element of each tile: the tiles are square and equal");
+static_assert(BM == BK && BN == BK,
+              "one thread loads one element of each tile: the tiles are square and equal");
 
-extern "C" __global__ void __launch_bounds__(BM * BN)
-bounds_plain(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+extern "C" __global__ void __launch_bounds__(BM* BN)
+    bounds_plain(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                 i64 ldc) {
   // Where am I: the tile of C and my element in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;

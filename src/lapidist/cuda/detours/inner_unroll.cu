@@ -1,9 +1,10 @@
 // Lesson:   how far to unroll the loop over k: UNROLL = 4 (the default here) against 8; 08 unrolls all 16.
 // From:     08_thread_tile
 // Change:   the loop over k goes UNROLL steps at a time.
-// Predicts: 1.0x: 326, 320 and 313 instructions a tile for UNROLL 4, 8 and 16, for 256 fmas. What is lost is the
-//           prefetch of operands across the branch; enough warps are resident to cover that.
-// Measured: 4096^3: unroll_4 31.2, unroll_8 31.5 TFLOP/s, 60.7, 61.3 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
+// Predicts: 1.0x: 326, 320 and 313 instructions a tile for UNROLL 4, 8 and 16, for 256 fmas. What is lost is
+//           the prefetch of operands across the branch; enough warps are resident to cover that.
+// Measured: 4096^3: unroll_4 31.2, unroll_8 31.5 TFLOP/s, 60.7, 61.3 % of cuBLAS (H200,
+//           results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   UNROLL 8   k = 0 1 2 3 4 5 6 7             | branch |    offsets into As and Bs are constants in the loads
 //   UNROLL 4   k = 0 1 2 3 | branch | 4 5 6 7  | branch |    no load moves up across a branch
@@ -22,10 +23,12 @@
 #define THREADS ((BM / TM) * (BN / TN))
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(BK % UNROLL == 0, "whole turns of the loop: no remainder loop behind it");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0, "thread tiles are whole Fours and divide C's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0,
+              "thread tiles are whole Fours and divide C's");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-inner_unroll(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+    inner_unroll(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                 i64 ldc) {
   // Where am I: the tile of C and my TM x TN elements in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
@@ -38,7 +41,8 @@ inner_unroll(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i6
   const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;
   const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
   const T* b_gmem = B + b_row * ldb + b_first;
-  alignas(16) __shared__ T As[BM][BK + 4];  // padded: the rows that a warp reads together lie in different banks
+  // padded: the rows that a warp reads together lie in different banks
+  alignas(16) __shared__ T As[BM][BK + 4];
   alignas(16) __shared__ T Bs[BK][BN];
 
   // K % BK products first, straight from global memory: the loop below sees whole tiles only.

@@ -1,7 +1,8 @@
 // Lesson:   how the buffer is chosen: by a pointer swapped each step, or by an index.
 // From:     12_double_buffer
 // Change:   As and Bs are pointers to the buffer in use; they trade places with the others after each step.
-// Predicts: 1.0x: 582 instructions in the main loop against 575, for 512 fmas; the pointers live in uniform registers.
+// Predicts: 1.0x: 582 instructions in the main loop against 575, for 512 fmas; the pointers live in uniform
+//           registers.
 // Measured: 4096^3: 47.4 TFLOP/s, 92.2 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   index     As[buffer], buffer ^= 1      one register, one multiply-add for each base address
@@ -25,17 +26,21 @@
 #define COL_STEP (LANES_N * 4)
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0, "thread tiles are whole Fours and divide a warp's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0,
+              "thread tiles are whole Fours and divide a warp's");
 static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "32 lanes, paired both ways");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-pointer_swap(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+    pointer_swap(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                 i64 ldc) {
   // Where am I: the tile of C and my TM x TN elements in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int lane_row = lane / 2 % 2 + lane / (2 * LANES_N) * 2, lane_col = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
-  const int thread_row = warp / (BN / WN) * WM + lane_row * 4, thread_col = warp % (BN / WN) * WN + lane_col * 4;
+  const int lane_row = lane / 2 % 2 + lane / (2 * LANES_N) * 2,
+            lane_col = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
+  const int thread_row = warp / (BN / WN) * WM + lane_row * 4,
+            thread_col = warp % (BN / WN) * WN + lane_col * 4;
   const int row = tile_row + thread_row, col = tile_col + thread_col;
 
   // What I load: my part of the tiles of A and B, clamped to the matrix.

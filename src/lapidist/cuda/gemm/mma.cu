@@ -1,4 +1,5 @@
-// The tensor-core family for sm_80 and newer: every type of mma.sync, layout, stride, alignment, batch and size.
+// The tensor-core family for sm_80 and newer: every type of mma.sync, layout, stride, alignment, batch and
+// size.
 //
 // D = alpha A B + beta C. D is row-major; A, B and C have any strides. The host says by macro what it knows:
 //   A_CONTIGUOUS   1: neighbours along k touch (A row-major)   2: neighbours along m touch   0: neither
@@ -6,13 +7,15 @@
 //   A_VECTOR, B_VECTOR   elements loaded at once, as pointers and strides allow: 1, 2, ... up to 16 bytes
 //   D_VECTOR             elements stored at once; C_VECTOR is the same if C's rows allow it, else 1; factors: factors.cuh
 //
-// Rung 18 with a mover in front that knows all layouts. A tile lies in shared memory as it lies in global memory:
+// Rung 18 with a mover in front that knows all layouts. A tile lies in shared memory as it lies in global
+// memory:
 //
 //      k touches               rows touch                moved by
 //   m  | chunk chunk |      k  | chunk chunk chunk |     16, 8, 4 bytes: cp.async, STAGES - 1 tiles ahead
 //   |  | chunk chunk |      |  | chunk chunk chunk |      2, 1 bytes:    registers, the five words that a chunk lies in,
 //   v  | chunk chunk |      v                                            loaded in a tile's first step, stored in its last
-// What does not exist is zero in shared memory. Readers (mma.cuh) turn either form into the fragments of mma.sync.
+// What does not exist is zero in shared memory. Readers (mma.cuh) turn either form into the fragments of
+// mma.sync.
 #ifndef A_CONTIGUOUS
 #define A_CONTIGUOUS 1
 #define B_CONTIGUOUS 2
@@ -50,28 +53,38 @@ static_assert(STEPS % 2 == 0, "the two fragment buffers take turns: tile after t
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of D");
 
 // Moves tile after tile of BK steps of k to shared memory, each thread a chunk of every STRIDE-th row.
-template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER> struct Mover {
+template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER>
+struct Mover {
   static constexpr bool ALONG_K = CONTIGUOUS != 2, HELD = VECTOR * SIZE < 4;  // cp.async has no 2-byte form
   static constexpr bool SHIFTED = HELD && CONTIGUOUS != 0 && !GATHER;
   static constexpr int STRIDE = THREADS / Shape::CHUNKS, MOVES = Shape::ROWS / STRIDE;
-  static_assert(THREADS % Shape::CHUNKS == 0 && MOVES * STRIDE == Shape::ROWS, "all threads move whole rows, a chunk each");
+  static_assert(THREADS % Shape::CHUNKS == 0 && MOVES * STRIDE == Shape::ROWS,
+                "all threads move whole rows, a chunk each");
   static_assert(CHUNK % VECTOR == 0, "vectors fill a chunk");
   static_assert(!SHIFTED || STRIDE * SIZE % 4 == 0, "all chunks of a thread lie alike in their words");
   static_assert(!GATHER || ALONG_K, "rows that are gathered lie along k");
   const T* gmem[GATHER ? MOVES : 1];  // where my first chunk (gathered: each) of the next tile starts
-  i64 row_stride, inner_stride;       // between rows of the tile in shared memory; between the elements of a chunk
-  int row, chunk, k_left, exist;      // of the next tile, k that exist; of the matrix from my first place on, rows or columns
-  unsigned held[HELD ? MOVES : 1][5], skew;  // skew: bytes from a word's start to a chunk's, the same for all chunks of mine
+  // between rows of the tile in shared memory; between the elements of a chunk
+  i64 row_stride, inner_stride;
+  // of the next tile, k that exist; of the matrix from my first place on, rows or columns
+  int row, chunk, k_left, exist;
+  // skew: bytes from a word's start to a chunk's, the same for all chunks of mine
+  unsigned held[HELD ? MOVES : 1][5], skew;
 
   // `index`: row i is that of number index[i].
-  __device__ Mover(const T* matrix, int first, int extent, int K, i64 outer_stride, i64 k_stride, const Index* index)
-      : row_stride(ALONG_K ? outer_stride : k_stride), inner_stride(CONTIGUOUS == 0 ? k_stride : 1),
-        row(thread_now() / Shape::CHUNKS), chunk(thread_now() % Shape::CHUNKS), k_left(K) {
+  __device__ Mover(const T* matrix, int first, int extent, int K, i64 outer_stride, i64 k_stride,
+                   const Index* index)
+      : row_stride(ALONG_K ? outer_stride : k_stride),
+        inner_stride(CONTIGUOUS == 0 ? k_stride : 1),
+        row(thread_now() / Shape::CHUNKS),
+        chunk(thread_now() % Shape::CHUNKS),
+        k_left(K) {
     exist = extent - first - (ALONG_K ? row : chunk * CHUNK);
     matrix += chunk * CHUNK * inner_stride;
     if constexpr (GATHER) {
 #pragma unroll
-      for (int i = 0; i < MOVES; ++i) gmem[i] = matrix + index[min_of(first + row + i * STRIDE, extent - 1)] * row_stride;
+      for (int i = 0; i < MOVES; ++i)
+        gmem[i] = matrix + index[min_of(first + row + i * STRIDE, extent - 1)] * row_stride;
     } else {
       gmem[0] = matrix + first * (ALONG_K ? outer_stride : 1) + row * row_stride;
     }
@@ -85,7 +98,9 @@ template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER> struct Mover 
     for (int i = 0; i < MOVES; ++i) {
       if (i * parts / MOVES != part) continue;
       const T* from = GATHER ? gmem[GATHER ? i : 0] : gmem[0] + i * STRIDE * row_stride;
-      const int there = i * STRIDE >= (ALONG_K ? exist : k_left - row) ? 0 : ALONG_K ? k_left - chunk * CHUNK : exist;
+      const int there = i * STRIDE >= (ALONG_K ? exist : k_left - row) ? 0
+                        : ALONG_K                                      ? k_left - chunk * CHUNK
+                                                                       : exist;
       if (SHIFTED && whole) {
         const unsigned* words = reinterpret_cast<const unsigned*>(reinterpret_cast<const char*>(from) - skew);
 #pragma unroll
@@ -102,7 +117,9 @@ template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER> struct Mover 
         for (int e = 0; e < CHUNK; e += VECTOR) {
           T* to = reinterpret_cast<T*>(place(tile, i)) + e;
           if (whole) cp_async<VECTOR * SIZE>(to, from + e * inner_stride);
-          else cp_async_fill<VECTOR * SIZE>(to, from + e * inner_stride, (there <= e ? 0 : min_of(there - e, VECTOR)) * SIZE);
+          else
+            cp_async_fill<VECTOR * SIZE>(to, from + e * inner_stride,
+                                         (there <= e ? 0 : min_of(there - e, VECTOR)) * SIZE);
         }
       }
     }
@@ -118,8 +135,10 @@ template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER> struct Mover 
       for (int i = 0; i < MOVES; ++i) {
         uint4 words = {held[i][0], held[i][1], held[i][2], held[i][3]};
         if (SHIFTED && whole) {
-          words.x = __funnelshift_r(words.x, words.y, skew * 8), words.y = __funnelshift_r(words.y, words.z, skew * 8);
-          words.z = __funnelshift_r(words.z, words.w, skew * 8), words.w = __funnelshift_r(words.w, held[i][4], skew * 8);
+          words.x = __funnelshift_r(words.x, words.y, skew * 8),
+          words.y = __funnelshift_r(words.y, words.z, skew * 8);
+          words.z = __funnelshift_r(words.z, words.w, skew * 8),
+          words.w = __funnelshift_r(words.w, held[i][4], skew * 8);
         }
         *reinterpret_cast<uint4*>(place(tile, i)) = words;
       }
@@ -127,22 +146,25 @@ template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER> struct Mover 
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, const Out* C, Out* D,
-    i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
-    i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer,
-    int batch, Modes modes, Schedule schedule, Workspace workspace LISTS SCALES_PARAMETER) {
+    mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, const Out* C, Out* D,
+        i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
+        i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer, int batch,
+        Modes modes, Schedule schedule, Workspace workspace LISTS SCALES_PARAMETER) {
   modes.read_scalars(alpha, beta);
 
   // Where am I in a tile.
   const int warp = thread_now() / 32, lane = thread_now() % 32;
   const int warp_row = warp / (BN / WN) * WM, warp_col = warp % (BN / WN) * WN;
-  extern __shared__ __align__(128) char smem[];  // STAGES of a tile of A and one of B; in the end, patches of D
+  // STAGES of a tile of A and one of B; in the end, patches of D
+  extern __shared__ __align__(128) char smem[];
 
   for (Work work(schedule); work.next<RASTER>(ceil_div(M, BM), ceil_div(N, BN), ceil_div(K, BK));) {
     // Which tile, and how much of k.
     const WorkUnit& unit = work.unit;
-    const int tile_row = uniform(unit.row) * BM, tile_col = uniform(unit.column) * BN, matrix = uniform(unit.batch);
-    const int k_first = uniform(unit.k_begin) * BK, there = work.ends_tile() ? K - k_first : uniform(unit.k_end) * BK - k_first;
+    const int tile_row = uniform(unit.row) * BM, tile_col = uniform(unit.column) * BN,
+              matrix = uniform(unit.batch);
+    const int k_first = uniform(unit.k_begin) * BK,
+              there = work.ends_tile() ? K - k_first : uniform(unit.k_end) * BK - k_first;
     const int count = SCALARS && alpha == Scalar(0) ? 0 : there;  // alpha = 0 never reads A and B
     const i64 inner = matrix % batch, outer = matrix / batch;
     const Modes own = modes.of(matrix, M, N);
@@ -154,10 +176,12 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
 #endif
 
     // What I load.
-    Mover<AReader::Shape, A_CONTIGUOUS, A_VECTOR, (GATHER_A > 0)> move_a(A + inner * a_inner + outer * a_outer + k_first * a_col,
-                                                                         tile_row, M, count, a_row, a_col, own.a_rows);
-    Mover<BReader::Shape, B_CONTIGUOUS, B_VECTOR, (GATHER_B > 0)> move_b(B + inner * b_inner + outer * b_outer + k_first * b_row,
-                                                                         tile_col, N, count, b_col, b_row, own.b_cols);
+    Mover<AReader::Shape, A_CONTIGUOUS, A_VECTOR, (GATHER_A > 0)> move_a(
+        A + inner * a_inner + outer * a_outer + k_first * a_col, tile_row, M, count, a_row, a_col,
+        own.a_rows);
+    Mover<BReader::Shape, B_CONTIGUOUS, B_VECTOR, (GATHER_B > 0)> move_b(
+        B + inner * b_inner + outer * b_outer + k_first * b_row, tile_col, N, count, b_col, b_row,
+        own.b_cols);
 
     Sums sums[ROWS][WN / 8];
     Totals<ROWS, WN / 8> totals;
@@ -165,7 +189,8 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
     Eight a[2][WM / 8], b[2][WN / 8];
     const AReader read_a(warp_row);
     const BReader read_b(warp_col);
-// Bytes in a loop: their moves were half of the code. Halves that pass through registers then spilled in the main loop.
+// Bytes in a loop: their moves were half of the code. Halves that pass through registers then spilled in the
+// main loop.
 #pragma unroll(SIZE > 1 || (A_VECTOR == 16 && B_VECTOR == 16) ? STAGES - 1 : 1)
     for (int stage = 0; stage < STAGES - 1; ++stage) {
       if (move_a.k_left > 0) {
@@ -182,25 +207,31 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
       read_a.read(a[0], smem, 0);
       read_b.read(b[0], smem + A_BYTES, 0);
     }
-    // Words hang over the ends of a line: of the first tiles (above) and the last one, which are therefore moved by elements.
+    // Words hang over the ends of a line: of the first tiles (above) and the last one, which are therefore
+    // moved by elements.
     const bool whole = M - tile_row >= BM && N - tile_col >= BN;
     const int least = BK + (move_a.SHIFTED || move_b.SHIFTED);
     unsigned k0 = 0;  // may end at 2^31
     int stage = 0, freed = STAGES - 1;
 #pragma unroll
-    for (int border = 0; border < 2; ++border) {  // the loop is made twice: one moves whole tiles, the other the rest
+    // the loop is made twice: one moves whole tiles, the other the rest
+    for (int border = 0; border < 2; ++border) {
       for (; border ? k0 < count : whole && move_a.k_left >= least; k0 += BK) {
         const bool more = !border || move_a.k_left > 0;
 #pragma unroll
         for (int step = 0; step < STEPS; ++step) {
           if (step == STEPS - 1) {  // the next step is in the next tile
-            if (more) move_a.store(smem + freed * STAGE, !border), move_b.store(smem + freed * STAGE + A_BYTES, !border);
+            if (more)
+              move_a.store(smem + freed * STAGE, !border),
+                  move_b.store(smem + freed * STAGE + A_BYTES, !border);
             freed = stage;
-            stage = stage == STAGES - 1 || k0 + BK >= count ? 0 : stage + 1;  // after the last tile any will do
+            // after the last tile any will do
+            stage = stage == STAGES - 1 || k0 + BK >= count ? 0 : stage + 1;
             cp_async_wait<STAGES - 2>();
             __syncthreads();  // the tile is whole, and everyone has read the last of the one before
           }
-          if (PROMOTED && step == 0) factors.load(SCALES, tile_row + warp_row, tile_col + warp_col, k_first + k0, M, N);
+          if (PROMOTED && step == 0)
+            factors.load(SCALES, tile_row + warp_row, tile_col + warp_col, k_first + k0, M, N);
           const auto a_now = operands_of<T>(a[step % 2]);
           const auto b_now = operands_of<B_ELEMENT>(b[step % 2]);
 #pragma unroll
@@ -216,7 +247,8 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
 
             // Compute.
 #pragma unroll
-            for (int n = 0; n < WN / 8; ++n) sums[m][n].multiply(a_now.at[2 * m], a_now.at[2 * m + 1], b_now.at[n]);
+            for (int n = 0; n < WN / 8; ++n)
+              sums[m][n].multiply(a_now.at[2 * m], a_now.at[2 * m + 1], b_now.at[n]);
           }
           if (PROMOTED && step == STEPS - 1) totals.promote(sums, factors);
         }
@@ -231,9 +263,9 @@ mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, cons
     __syncthreads();  // everyone has read the last tile
     Patches(smem, warp).each(totals.at, [&](int row, const Scalar* patch) {
       if (work.owns_row(row))
-        store_patch<Patches::LINES, WN, Patches::PITCH>(patch, C + inner * c_inner + outer * c_outer, c_row, c_col,
-                                           D + inner * d_inner + outer * d_outer, d_row, tile_row + warp_row + row * Patches::LINES,
-                                           tile_col + warp_col, M, N, alpha, beta, own);
+        store_patch<Patches::LINES, WN, Patches::PITCH>(
+            patch, C + inner * c_inner + outer * c_outer, c_row, c_col, D + inner * d_inner + outer * d_outer,
+            d_row, tile_row + warp_row + row * Patches::LINES, tile_col + warp_col, M, N, alpha, beta, own);
     });
   }
 }

@@ -1,21 +1,27 @@
-// The fp32 family for Hopper: CUDA cores fed by the copy engine, persistent, Stream-K. Every layout, alignment, batch and size.
+// The fp32 family for Hopper: CUDA cores fed by the copy engine, persistent, Stream-K. Every layout,
+// alignment, batch and size.
 //
-// D = alpha A B + beta C. D is row-major; A and B touch along rows or columns; C has any strides. The shape of the work is that
-// of rung 15: 256 consumers with 16 x 8 results each, operands in chunks of four k. How tiles lie in shared memory:
+// D = alpha A B + beta C. D is row-major; A and B touch along rows or columns; C has any strides. The shape
+// of the work is that of rung 15: 256 consumers with 16 x 8 results each, operands in chunks of four k. How
+// tiles lie in shared memory:
 //
-//   A_ALONG_K 1   rows of A, 128 bytes of k each, swizzled (piece ^ row % 8): a thread reads four k of one row
+//   A_ALONG_K 1   rows of A, 128 bytes of k each, swizzled (piece ^ row % 8): a thread reads four k of one
+//                 row
 //   A_ALONG_K 0   rows of one k: a thread reads four rows of A at that k
-//   B             rows of one k, always: with four k of one column in a quad of registers, as A has them, every second
-//                 product would find its operands in one register bank
+//   B             rows of one k, always: with four k of one column in a quad of registers, as A has them,
+//                 every second product would find its operands in one register bank
 //
-// What the copy engine cannot bring so is copied first (sgemm_operands.cuh). Batches are dimensions of its maps (BATCHED).
+// What the copy engine cannot bring so is copied first (sgemm_operands.cuh). Batches are dimensions of its
+// maps (BATCHED).
 //
-// A tile of D is 256 x 128 and an SM holds one block, so a product seldom has a whole number of tiles for each SM. What is
-// left over the full waves is split along k (schedule.cuh), and its sums meet in the workspace (sharing.cuh).
+// A tile of D is 256 x 128 and an SM holds one block, so a product seldom has a whole number of tiles for
+// each SM. What is left over the full waves is split along k (schedule.cuh), and its sums meet in the
+// workspace (sharing.cuh).
 #include "common.cuh"
 
 #define SHARERS 256  // of the block's threads, the first: the consumers
-#define SUMS_BY_EIGHTS SEPARATE  // by turnstile they would come to lie in one bank, and the main loop wait for them
+// by turnstile they would come to lie in one bank, and the main loop wait for them
+#define SUMS_BY_EIGHTS SEPARATE
 #ifndef BM
 #define BM 256
 #define BN 128
@@ -43,15 +49,20 @@
 #define ROWS 8  // of a thread's TM that are in registers at once
 #define CHUNKS (BK / VEC)
 #define CONSUMERS (BM / WM * (BN / WN) * 32)
-#define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups: three of the producer's warps only give
+// registers move between whole warpgroups: three of the producer's warps only give
+#define THREADS (CONSUMERS + 128)
 static_assert(sizeof(T) * BK == 128, "the copy engine's swizzle works on rows of 128 bytes");
 static_assert(WM == PATCH_ROWS * TM && WN == PATCH_COLS && WN == 8 * TN, "a warp is 4 by 8 lanes");
 static_assert(TM == 2 * ROWS && TN == 8, "half of a thread's rows are in registers at once");
-static_assert(CONSUMERS == SHARERS, "240 registers for 256 consumers and 24 for 128 producers are the SM's 65536");
+static_assert(CONSUMERS == SHARERS,
+              "240 registers for 256 consumers and 24 for 128 producers are the SM's 65536");
 static_assert(BM <= 256 && BN <= 256, "a box has 256 elements a side at most");
 static_assert(STAGES >= 2, "one tile is read while the next one is waited for");
 
-struct alignas(1024) Stage { T A[BM * BK], B[BK * BN]; };  // the swizzle counts rows of 128 bytes from a multiple of 1024
+// the swizzle counts rows of 128 bytes from a multiple of 1024
+struct alignas(1024) Stage {
+  T A[BM * BK], B[BK * BN];
+};
 struct Pipeline {
   Stage stage[STAGES];
   Barrier full[STAGES], empty[STAGES];
@@ -60,10 +71,11 @@ struct Pipeline {
 #endif
 };
 
-// The n-th column to visit: forth in even rows, back in odd ones, so that two rows meet in one column and share its B. The
-// register file has two banks with one read a cycle each. A sum lies in the other bank than its B (see acc), and where two
-// rows meet, A must lie in that of B: along k it does if the column is even as k is. So the two columns there change places.
-// No branches: those of a thousand calls took the compiler a second.
+// The n-th column to visit: forth in even rows, back in odd ones, so that two rows meet in one column and
+// share its B. The register file has two banks with one read a cycle each. A sum lies in the other bank than
+// its B (see acc), and where two rows meet, A must lie in that of B: along k it does if the column is even as
+// k is. So the two columns there change places. No branches: those of a thousand calls took the compiler a
+// second.
 __device__ constexpr int column(int row, int k, int n) {
   const int at = n ^ row % 2 * (TN - 1), meeting = (1 - k % 2) * (TN - 2);
   return A_ALONG_K ? at ^ (at / 2 == meeting / 2) : at;
@@ -74,10 +86,11 @@ __device__ __forceinline__ Four<T> read_four(unsigned address) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __grid_constant__ TensorMap a_map,
-      const __grid_constant__ TensorMap b_map, const T* A, const T* B, const T* C, T* D, i64 a_row, i64 a_col, i64 a_inner,
-      i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row,
-      i64 d_inner, i64 d_outer, Modes modes, const __grid_constant__ Schedule schedule, Workspace workspace LISTS) {
+    sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta,
+          const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, const T* A,
+          const T* B, const T* C, T* D, i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col,
+          i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner,
+          i64 d_outer, Modes modes, const __grid_constant__ Schedule schedule, Workspace workspace LISTS) {
   if (!BATCHED) batch = batches = 1, a_inner = a_outer = b_inner = b_outer = 0;
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
@@ -86,7 +99,8 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
   const Source b_from{B, b_col, b_row, N, {batch, batches, b_inner, b_outer}, modes.b_cols OF_LIST(b)};
   workspace = pack_operands(a_from, b_from, K, workspace);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < STAGES; ++i) barrier_init(&pipeline.full[i], 1), barrier_init(&pipeline.empty[i], CONSUMERS / 32);
+    for (int i = 0; i < STAGES; ++i)
+      barrier_init(&pipeline.full[i], 1), barrier_init(&pipeline.empty[i], CONSUMERS / 32);
     barrier_init_fence();
   }
   __syncthreads();  // nobody uses a barrier before it is initialised
@@ -100,7 +114,8 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
     Work work(schedule);
     for (int stage = 0, parity = 1; work.next();) {
       const int row = work.unit.row * BM, col = work.unit.column * BN;
-      const Place of_a = place_in(a_from.batch, work.unit.batch), of_b = place_in(b_from.batch, work.unit.batch);
+      const Place of_a = place_in(a_from.batch, work.unit.batch),
+                  of_b = place_in(b_from.batch, work.unit.batch);
       for (int k = work.unit.k_begin * BK; k < work.unit.k_end * BK; k += BK) {
         Stage& to = pipeline.stage[stage];
         Barrier* const full = &pipeline.full[stage];
@@ -115,14 +130,18 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
     return;
   }
 
-  // Where am I in a tile, and what I read: line(i, lane_row) of A in groups of four, four columns of B and four further ones.
+  // Where am I in a tile, and what I read: line(i, lane_row) of A in groups of four, four columns of B and
+  // four further ones.
   take_registers<240>();
   const int lane_row = lane % 2 + lane / 4 % 2 * 2, lane_col = lane / 2 % 2 + lane / 8 * 2;
   const int warp_row = warp / (BN / WN) * WM, thread_col = warp % (BN / WN) * WN + lane_col * VEC;
-  const auto line = [&](int i, int r) { return warp_row + (A_ALONG_K ? r + 4 * i : r * 4 + i / 4 * 16 + i % 4); };
+  const auto line = [&](int i, int r) {
+    return warp_row + (A_ALONG_K ? r + 4 * i : r * 4 + i / 4 * 16 + i % 4);
+  };
   const unsigned a_lane = A_ALONG_K ? line(0, lane_row) * 128 + lane_row * 16 : sizeof(T) * line(0, lane_row);
   const unsigned b_lane = sizeof(T) * (BM * BK + thread_col);
-  Acc a[ROWS][VEC], b[VEC][TN], acc[TM][TN];  // acc[i][j ^ 1] is column j: quads of b and of acc then lie in opposite banks
+  // acc[i][j ^ 1] is column j: quads of b and of acc then lie in opposite banks
+  Acc a[ROWS][VEC], b[VEC][TN], acc[TM][TN];
   unsigned base, a_even, a_odd, b_at;
 
   const auto go_to = [&](int chunk) {
@@ -216,12 +235,14 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
     C = static_cast<const T*>(lists.c.at[unit.batch]);
     D = static_cast<T*>(const_cast<void*>(lists.d.at[unit.batch]));
 #endif
-    const i64 inner = BATCHED && !ARRAYS ? unit.batch % batch : 0, outer = BATCHED && !ARRAYS ? unit.batch / batch : 0;
+    const i64 inner = BATCHED && !ARRAYS ? unit.batch % batch : 0,
+              outer = BATCHED && !ARRAYS ? unit.batch / batch : 0;
     scale_sums(acc, alpha);
     const unsigned owned = work.owned_rows<TM>();
-    add_addend(acc, beta, C + inner * c_inner + outer * c_outer, c_row, c_col, M, N, modes,
-               [&](int i) { return owned >> i & 1 ? unit.row * BM + line(i, lane_row) : M; },
-               [&](int j) { return unit.column * BN + thread_col + (j / 4 * 32) + (j % 4 ^ 1); });
+    add_addend(
+        acc, beta, C + inner * c_inner + outer * c_outer, c_row, c_col, M, N, modes,
+        [&](int i) { return owned >> i & 1 ? unit.row * BM + line(i, lane_row) : M; },
+        [&](int j) { return unit.column * BN + thread_col + (j / 4 * 32) + (j % 4 ^ 1); });
     const Output output{modes, D + inner * d_inner + outer * d_outer, d_row, M, N};
 #if D_VECTOR == 4
     const Lane out(output, unit.row * BM + line(0, lane_row), unit.column * BN + thread_col);
@@ -232,7 +253,8 @@ sgemm(int M, int N, int K, int batch, int batches, Acc alpha, Acc beta, const __
     const Lane out(output, unit.row * BM + warp_row, unit.column * BN + warp % (BN / WN) * WN + lane);
     Patch& patch = pipeline.patch[warp];
 #pragma unroll 1
-    for (int i0 = 0; i0 < TM; i0 += 4)  // four rows are written out: all of them were a fifth of the time to compile
+    // four rows are written out: all of them were a fifth of the time to compile
+    for (int i0 = 0; i0 < TM; i0 += 4)
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
         if (!(owned >> (i0 + e) & 1)) continue;

@@ -4,19 +4,22 @@
 //   consumers  | wait full  | wgmma on stage s | free stage s - 1  GROUPS warpgroups, BM / GROUPS rows of the tile each
 //   in the end | sums -> swizzled shared memory -> copy engine -> D, while the next tile is multiplied
 //
-// Blocks are persistent. CLUSTER_M blocks lie below each other and share B, CLUSTER_N lie side by side and share A: each loads
-// its part of what they share and sends it to all. A stage is free when all of them have read it.
+// Blocks are persistent. CLUSTER_M blocks lie below each other and share B, CLUSTER_N lie side by side and
+// share A: each loads its part of what they share and sends it to all. A stage is free when all of them have
+// read it.
 #include "wgmma_pipeline.cuh"  // first: it says what the others count on
 #include "wgmma_few_lines.cuh"
 #include "wgmma_held.cuh"
 
 extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
-wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, const __grid_constant__ TensorMap a_map,
-      const __grid_constant__ TensorMap b_map, const __grid_constant__ TensorMap d_map, const T* A, const T* B, const Out* C,
-      Out* D, i64 a_line, i64 a_inner, i64 a_outer, i64 b_line, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner,
-      i64 c_outer, i64 d_line, i64 d_inner, i64 d_outer, const __grid_constant__ Schedule schedule, Workspace workspace,
-      Scales scales, const __grid_constant__ Order order) {
-  if (!BATCHED) batch = batches = 1, a_inner = a_outer = b_inner = b_outer = c_inner = c_outer = d_inner = d_outer = 0;
+    wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta,
+          const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
+          const __grid_constant__ TensorMap d_map, const T* A, const T* B, const Out* C, Out* D, i64 a_line,
+          i64 a_inner, i64 a_outer, i64 b_line, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner,
+          i64 c_outer, i64 d_line, i64 d_inner, i64 d_outer, const __grid_constant__ Schedule schedule,
+          Workspace workspace, Scales scales, const __grid_constant__ Order order) {
+  if (!BATCHED)
+    batch = batches = 1, a_inner = a_outer = b_inner = b_outer = c_inner = c_outer = d_inner = d_outer = 0;
   const Extents extents = {M, N, K, batch, batches};
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
@@ -30,12 +33,16 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     IF_TOLD(pipeline.board.init();)
     barrier_init_fence();
   }
-  // Nobody uses a barrier before it is initialised. Where blocks pack, all threads come to a barrier when they have.
-  if (CLUSTER > 1) cluster_start(); else if (!PACKS) __syncthreads();
+  // Nobody uses a barrier before it is initialised. Where blocks pack, all threads come to a barrier when
+  // they have.
+  if (CLUSTER > 1) cluster_start();
+  else if (!PACKS) __syncthreads();
   let_next_launch_start();
   const bool a_once = read_once<BN>(N, batch * batches), b_once = read_once<BM>(M, batch * batches);
-  // Tiles that a schedule gives out one after another are left to themselves: its walk would be compiled twice.
-  if ((!SCHEDULED || PEERS_IN_CLUSTER) && !PACKS && !A_SKEWED && (a_once || b_once) && threadIdx.x == GROUPS * 128) {
+  // Tiles that a schedule gives out one after another are left to themselves: its walk would be compiled
+  // twice.
+  if ((!SCHEDULED || PEERS_IN_CLUSTER) && !PACKS && !A_SKEWED && (a_once || b_once) &&
+      threadIdx.x == GROUPS * 128) {
     Tiles first(extents, schedule, order);
     if (K > 0 && first.next(extents, rank)) {
       if (a_once) prefetch_tiles<A_TURNED, BM>(&a_map, first.row, first.begin, first.end);
@@ -62,9 +69,12 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     give_registers_back<REGISTERS_LEFT>();
     if (threadIdx.x == GROUPS * 128) {
       int parity = 1;
-      const int below = rank % CLUSTER_M, beside = rank / CLUSTER_M;  // the part of B, and of A, that is mine to load
-      const int column = ((1 << CLUSTER_M) - 1) << beside * CLUSTER_M, row = (CLUSTER_N > 1 ? 1 | 1 << CLUSTER_M : 1) << below;
-      const int bytes = (A_SKEWED ? A_BYTES : loaded_bytes<A_TURNED, A_LOADED>(M)) + loaded_bytes<B_TURNED, BN>(N);
+      // the part of B, and of A, that is mine to load
+      const int below = rank % CLUSTER_M, beside = rank / CLUSTER_M;
+      const int column = ((1 << CLUSTER_M) - 1) << beside * CLUSTER_M,
+                row = (CLUSTER_N > 1 ? 1 | 1 << CLUSTER_M : 1) << below;
+      const int bytes =
+          (A_SKEWED ? A_BYTES : loaded_bytes<A_TURNED, A_LOADED>(M)) + loaded_bytes<B_TURNED, BN>(N);
       if (PACKS) tma_prefetch_map(&a_map), tma_prefetch_map(&b_map);
       IF_TOLD(TilesOf<TellingWork> tiles(schedule, pipeline.board);)
       for (bool waits = PACKS; tiles.next(extents, rank);) {
@@ -77,15 +87,20 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
           barrier_wait(&pipeline.empty[stage], parity);
           barrier_arrive_expect(full, bytes);
           const int k = (step + (K == 0)) * BK;
-          if (waits) wait_packed(workspace), waits = false;  // here, where all else is done that comes before a load
-          load_tile<A_TURNED, A_LOADED, CLUSTER_N>(s.A, &a_map, tiles.row, M, k, a_in, a_out, beside, row, full, a_once);
-          load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, N, k, b_in, b_out, below, column, full, b_once);
+          // here, where all else is done that comes before a load
+          if (waits) wait_packed(workspace), waits = false;
+          load_tile<A_TURNED, A_LOADED, CLUSTER_N>(s.A, &a_map, tiles.row, M, k, a_in, a_out, beside, row,
+                                                   full, a_once);
+          load_tile<B_TURNED, BN, CLUSTER_M>(s.B, &b_map, tiles.col, N, k, b_in, b_out, below, column, full,
+                                             b_once);
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
       }
-      // Nobody leaves while another one may still write to its memory: its stages are full, and all have given them back.
+      // Nobody leaves while another one may still write to its memory: its stages are full, and all have
+      // given them back.
       for (int i = 0; CLUSTER > 1 && i < STAGES; ++i) {
-        barrier_wait(&pipeline.empty[stage], parity);  // the last one's tells of all: stages come back in order
+        // the last one's tells of all: stages come back in order
+        barrier_wait(&pipeline.empty[stage], parity);
         if (++stage == STAGES) stage = 0, parity ^= 1;
       }
       if (PACKS) leave_packed(workspace);
@@ -108,8 +123,8 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
     take_registers<REGISTERS>();
     IF_TOLD(TilesOf<ToldWork> tiles(schedule, pipeline.board);)
     const int tile_warp = warp % (TILE_GROUPS * 4), group = tile_warp / 4;
-    // A lane for each block that loads for this one tells it that a stage is read. Who and where is known before the loop, whose
-    // instructions are a part of the power.
+    // A lane for each block that loads for this one tells it that a stage is read. Who and where is known
+    // before the loop, whose instructions are a part of the power.
     const bool beside = lane % CLUSTER_M == rank % CLUSTER_M || lane / CLUSTER_M == rank / CLUSTER_M;
     unsigned tells = CLUSTER == 1 ? lane == 0 : lane < CLUSTER && beside;
     unsigned empty = shared_address(pipeline.empty);
@@ -132,25 +147,30 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
         stage += tiles.end - tiles.begin, parity ^= stage / STAGES & 1, stage %= STAGES;
         continue;
       }
-      // Not before the other one has seen all of its stages: a barrier that is further behind than a phase looks complete.
+      // Not before the other one has seen all of its stages: a barrier that is further behind than a phase
+      // looks complete.
       if (PING_PONG) barrier_wait(&pipeline.turn_of[turn % 2], turn / 2 % 2 ^ (turn % 2 == 0));
       Sum sums[ROWS][BN / 2], products[ROWS][BN / 2];
       if (!ANEW) set_to_zero(sums);
       Sum(&target)[ROWS][BN / 2] = PROMOTED ? products : sums;
       const int warp_row = tiles.row + row_of_warp<ROWS>(group, warp);
-      const Addend addend = {C + tiles.inner * c_inner + tiles.outer * c_outer, c_row, c_col, M, N, alpha, beta};
+      const Addend addend = {
+          C + tiles.inner * c_inner + tiles.outer * c_outer, c_row, c_col, M, N, alpha, beta};
       IF_ADDEND(if (!SCHEDULED) addend.begin<D_PATCHES, ALL_PATCHES>(pipeline.C[warp], warp_row, tiles.col);)
       const int first_row = warp_row + lane / 4 * NEXT_GROUP, first_col = tiles.col + lane % 4 * 2;
       int last = stage;
-      Fragments<ROWS> fragments[TURNS];  // products read theirs until they are waited for: after the next ones have begun
+      // products read theirs until they are waited for: after the next ones have begun
+      Fragments<ROWS> fragments[TURNS];
 #pragma unroll 1
       for (int step = tiles.begin; step < tiles.end;) {
 #pragma unroll
         for (int t = 0; t < TURNS && (t == 0 || step < tiles.end); ++t, ++step) {
           barrier_wait(&pipeline.full[stage], parity);
           StepFactors<ROWS, BN> factors;
-          if (FACTORS_ALONG_K) factors.read(pipeline.factors[stage], first_row - tiles.row, first_col - tiles.col, tiles.col);
-          if constexpr (A_IN_REGISTERS) places.read(fragments[t], pipeline.stage[stage].A, extents.K - step * BK);
+          if (FACTORS_ALONG_K)
+            factors.read(pipeline.factors[stage], first_row - tiles.row, first_col - tiles.col, tiles.col);
+          if constexpr (A_IN_REGISTERS)
+            places.read(fragments[t], pipeline.stage[stage].A, extents.K - step * BK);
           const unsigned on = stage * further(sizeof(Stage));
           const Descriptor a = descriptor(first_a + on), b = descriptor(first_b + on);
           products_begin();
@@ -161,7 +181,8 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
               const Descriptor of_b = b + step_along_k<B_TURNED>(i);
               const int old = i > 0 || (ANEW ? step > tiles.begin : !PROMOTED);
               if constexpr (A_IN_REGISTERS) Wgmma<BN>::multiply(target[m], fragments[t][i][m], of_b, old);
-              else Wgmma<BN>::multiply(target[m], a + step_along_k<A_TURNED>(i) + further(m * SLAB), of_b, old);
+              else
+                Wgmma<BN>::multiply(target[m], a + step_along_k<A_TURNED>(i) + further(m * SLAB), of_b, old);
             }
           products_commit();
           if (PROMOTED) {  // meanwhile the other warpgroup's products run
@@ -186,28 +207,34 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
 
       // Store: patches of 16 rows, each warp for itself.
       const auto scale = [&](int row, int patch, Sum* mine) {
-        scale_in_the_end<D_COLS / 2>(mine, scales, row + first_row - warp_row, first_col + patch * D_COLS, extents.M, extents.N);
+        scale_in_the_end<D_COLS / 2>(mine, scales, row + first_row - warp_row, first_col + patch * D_COLS,
+                                     extents.M, extents.N);
       };
       Words begins;
       const auto store = [&](int row, int patch, int number, Sum* mine) {
         const int col = tiles.col + patch * D_COLS;
         auto& buffer = pipeline.D[warp][(first_buffer + number) % D_BUFFERS];
         if (!D_COPY_ENGINE) {
-          const int before = PEERS_IN_CLUSTER ? 0 : patch * D_COLS;  // of a cluster each patch is alone: its neighbours are others'
+          // of a cluster each patch is alone: its neighbours are others'
+          const int before = PEERS_IN_CLUSTER ? 0 : patch * D_COLS;
           const int cols = min_of(extents.N - col, PEERS_IN_CLUSTER ? D_COLS : BN - before);
           Out* const d = D + tiles.inner * d_inner + tiles.outer * d_outer;
-          return store_by_hand<AMONG, LIVE, PatchRows>(buffer, begins, mine, number, d + row * d_line + col, d_line, before, M - row, cols);
+          return store_by_hand<AMONG, LIVE, PatchRows>(buffer, begins, mine, number, d + row * d_line + col,
+                                                       d_line, before, M - row, cols);
         }
         if (lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
         __syncwarp();
         buffer.template lay<AMONG>(mine, number);
         proxy_fence();
         __syncwarp();
-        if (lane == 0) tma_store(&d_map, D_TURNED ? row : col, D_TURNED ? col : row, tiles.inner, tiles.outer, buffer.bytes);
+        if (lane == 0)
+          tma_store(&d_map, D_TURNED ? row : col, D_TURNED ? col : row, tiles.inner, tiles.outer,
+                    buffer.bytes);
         if (lane == 0) tma_store_commit();
       };
 #if PEERS_IN_CLUSTER
-      Exchange<GROUPS * 4, ALL_PATCHES, D_COLS> exchange = {reinterpret_cast<Piece<Sum>*>(shared), tiles.unit.peer, warp, lane};
+      Exchange<GROUPS * 4, ALL_PATCHES, D_COLS> exchange = {reinterpret_cast<Piece<Sum>*>(shared),
+                                                            tiles.unit.peer, warp, lane};
       static_assert(exchange.BYTES <= sizeof(pipeline.stage), "the sums lie where the operands were");
       exchange.send(sums[0]);
       exchange.each([&](int patch, int of, int number, Sum* mine) {
@@ -221,25 +248,30 @@ wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta, co
       if (!tiles.combine<SHARERS>(workspace, shared, sums)) continue;
 #pragma unroll
       for (int i = 0; i < ALL_PATCHES; ++i)
-        scale(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
+        scale(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES,
+              &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
       scale_sums<ROWS * BN / 2>(sums[0], alpha);
 #if ADDEND
       if (SCHEDULED) addend.begin<D_PATCHES, ALL_PATCHES>(pipeline.C[warp], warp_row, tiles.col);
-      addend.each<D_PATCHES, ALL_PATCHES>(pipeline.C[warp], warp_row, tiles.col, sums[0], [&](int i, Sum* mine) {
-        store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, mine);
-      });
+      addend.each<D_PATCHES, ALL_PATCHES>(
+          pipeline.C[warp], warp_row, tiles.col, sums[0],
+          [&](int i, Sum* mine) { store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, mine); });
 #else
       if constexpr (D_COPY_ENGINE) {
         auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.D[first_warp]);
         const int out_row = BY_GROUP ? tiles.row + first_warp % (TILE_GROUPS * 4) / 4 * ROWS * 64 : warp_row;
-        const WayOut<D_COLS> out = {&d_map, buffers, out_row, tiles.col, tiles.inner, tiles.outer, first_buffer};
-        out.store<0, ALL_PATCHES - HELD>([&](int i) { out.buffer(i).lay(sums[i / D_PATCHES] + patch_begin(i % D_PATCHES) / 2); });
+        const WayOut<D_COLS> out = {&d_map,      buffers,     out_row,     tiles.col,
+                                    tiles.inner, tiles.outer, first_buffer};
+        out.store<0, ALL_PATCHES - HELD>(
+            [&](int i) { out.buffer(i).lay(sums[i / D_PATCHES] + patch_begin(i % D_PATCHES) / 2); });
         held.take(out, sums[0], tiles.end - tiles.begin);
         if (few || tiles.last()) held.store_all();
       } else {
-        // By hand, a patch is some hundred instructions: all of them, written out, took most of a second to compile.
+        // By hand, a patch is some hundred instructions: all of them, written out, took most of a second to
+        // compile.
 #pragma unroll 1
-        for (int i = 0; i < ALL_PATCHES; ++i) store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, sums[0]);
+        for (int i = 0; i < ALL_PATCHES; ++i)
+          store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, sums[0]);
       }
 #endif
       first_buffer = (first_buffer + ALL_PATCHES) % D_BUFFERS;

@@ -1,8 +1,9 @@
 // Lesson:   a warp's 32 threads load together; what they ask for should lie together.
 // From:     nothing: one thread per element of C, no memory but the global one
 // Change:   thread x walks down the rows of C (the wrong way round, on purpose: this is where we start).
-// Predicts: each load of A touches 32 rows, so 32 sectors of 32 bytes; each load of B one: 16.5 sectors a request on
-//           average for one fma a thread. A few percent of the fp32 limit at most; the L1 is busy, not the fma units.
+// Predicts: each load of A touches 32 rows, so 32 sectors of 32 bytes; each load of B one: 16.5 sectors a
+//           request on average for one fma a thread. A few percent of the fp32 limit at most; the L1 is busy,
+//           not the fma units.
 // Measured: 4096^3: 0.50 TFLOP/s, 1.0 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   one request of A at step k, lanes 0 1 2 3            of B
@@ -18,8 +19,9 @@
 #endif
 static_assert(BM % 32 == 0, "a warp is 32 rows of the tile of C: that is the lesson");
 
-extern "C" __global__ void __launch_bounds__(BM * BN)
-uncoalesced(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+extern "C" __global__ void __launch_bounds__(BM* BN)
+    uncoalesced(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                i64 ldc) {
   // Where am I: the tile of C and my element in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;

@@ -1,8 +1,10 @@
-// Lesson:   neighbouring threads should load neighbouring elements: a warp's request is then a few whole sectors.
+// Lesson:   neighbouring threads should load neighbouring elements: a warp's request is then a few whole
+//           sectors.
 // From:     01_uncoalesced
 // Change:   thread x walks along the columns of C.
-// Predicts: a load of A is one element for all lanes (1 sector), a load of B 32 neighbours (4 sectors of 32 bytes): 16.5
-//           -> 2.5 sectors a request, so about 6x. Then the limit is the rate of loads: two for each fma.
+// Predicts: a load of A is one element for all lanes (1 sector), a load of B 32 neighbours (4 sectors of 32
+//           bytes): 16.5 -> 2.5 sectors a request, so about 6x. Then the limit is the rate of loads: two for
+//           each fma.
 // Measured: 4096^3: 5.43 TFLOP/s, 10.6 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   one request of A at step k             of B, lanes 0 1 2 3
@@ -16,8 +18,9 @@
 #endif
 static_assert(BN % 32 == 0, "a warp is 32 columns of one row of C: that is the lesson");
 
-extern "C" __global__ void __launch_bounds__(BM * BN)
-coalesced(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+extern "C" __global__ void __launch_bounds__(BM* BN)
+    coalesced(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+              i64 ldc) {
   // Where am I: the tile of C and my element in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;

@@ -1,9 +1,10 @@
 // Lesson:   what a whole block reads again and again is fetched once and shared.
 // From:     03_hoisted_indices
-// Change:   the block copies a 32x32 tile of A and of B into shared memory, then multiplies from there. A column of B is a
-//           row of Bs, so that both operands are walked the same way (and the banks pay for it).
-// Predicts: 32 times fewer loads from global memory, but slower than 03: lane n reads Bs[n][k], 32 elements in one bank,
-//           32 turns (wavefronts); with one for As that is 16.5 a load. Rung 05 mends it.
+// Change:   the block copies a 32x32 tile of A and of B into shared memory, then multiplies from there. A
+//           column of B is a row of Bs, so that both operands are walked the same way (and the banks pay for
+//           it).
+// Predicts: 32 times fewer loads from global memory, but slower than 03: lane n reads Bs[n][k], 32 elements
+//           in one bank, 32 turns (wavefronts); with one for As that is 16.5 a load. Rung 05 mends it.
 // Measured: 4096^3: 1.59 TFLOP/s, 3.1 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   C tile = sum over k0 of   As            Bs (transposed)
@@ -16,10 +17,12 @@
 #define BN 32
 #define BK 32
 #endif
-static_assert(BM == BK && BN == BK, "one thread loads one element of each tile: the tiles are square and equal");
+static_assert(BM == BK && BN == BK,
+              "one thread loads one element of each tile: the tiles are square and equal");
 
-extern "C" __global__ void __launch_bounds__(BM * BN)
-shared_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+extern "C" __global__ void __launch_bounds__(BM* BN)
+    shared_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                i64 ldc) {
   // Where am I: the tile of C and my element in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;

@@ -1,8 +1,9 @@
 // Lesson:   shared memory has 32 banks; a column of a 32-wide tile lies in one of them.
 // From:     04_shared_tile
 // Change:   each row of the tile of B gets one unused element, so a column walks through all banks.
-// Predicts: a load of Bs takes 1 turn instead of 32. In machine instructions, where 04 reads four k at a time and this rung
-//           cannot: about 264 -> 40 turns for 32 fmas, so up to 6.6x, until the next limit: more loads than fmas.
+// Predicts: a load of Bs takes 1 turn instead of 32. In machine instructions, where 04 reads four k at a time
+//           and this rung cannot: about 264 -> 40 turns for 32 fmas, so up to 6.6x, until the next limit:
+//           more loads than fmas.
 // Measured: 4096^3: 8.47 TFLOP/s, 16.5 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   Bs with BK = 4 and rows of 4 (banks)      rows of 5
@@ -16,10 +17,12 @@
 #define BN 32
 #define BK 32
 #endif
-static_assert(BM == BK && BN == BK, "one thread loads one element of each tile: the tiles are square and equal");
+static_assert(BM == BK && BN == BK,
+              "one thread loads one element of each tile: the tiles are square and equal");
 
-extern "C" __global__ void __launch_bounds__(BM * BN)
-padded_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+extern "C" __global__ void __launch_bounds__(BM* BN)
+    padded_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                i64 ldc) {
   // Where am I: the tile of C and my element in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;

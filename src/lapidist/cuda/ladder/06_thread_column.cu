@@ -1,8 +1,9 @@
 // Lesson:   a value in a register serves several fmas: results that share an operand belong to one thread.
 // From:     05_padded_tile
 // Change:   a thread computes TM = 4 results of one column, so an element of Bs is read once for four fmas.
-// Predicts: elements read from shared memory per fma 2 -> 5/4; in instructions, as the compiler reads four k of As at a
-//           time, 40 loads for 32 fmas -> 64 for 128. Four independent sums a thread. 1.6x to 2.5x, loads still the limit.
+// Predicts: elements read from shared memory per fma 2 -> 5/4; in instructions, as the compiler reads four k
+//           of As at a time, 40 loads for 32 fmas -> 64 for 128. Four independent sums a thread. 1.6x to
+//           2.5x, loads still the limit.
 // Measured: 4096^3: 17.5 TFLOP/s, 34.1 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   As            Bs (transposed)        the thread's results
@@ -19,11 +20,13 @@
 #define TM 4
 #endif
 #define THREADS (BM * BN / TM)
-static_assert(BM == BK && BN == BK, "a thread loads the same TM x 1 elements of each tile: the tiles are square and equal");
+static_assert(BM == BK && BN == BK,
+              "a thread loads the same TM x 1 elements of each tile: the tiles are square and equal");
 static_assert(BM % TM == 0, "threads cover the rows of the tile in groups of TM");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-thread_column(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+    thread_column(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                  i64 ldc) {
   // Where am I: the tile of C and my elements in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;

@@ -1,10 +1,10 @@
 // Lesson:   one instruction can move four elements, and a load asked for early is there when it is needed.
 // From:     06_thread_column
-// Change:   every move is a Four: global to register, register to shared memory, shared memory to the fma, result to C.
-//           The thread's four results become neighbours in a row, and Bs keeps the rows of B as they come. The next tile
-//           is loaded into registers while this one is multiplied.
-// Predicts: for 128 fmas 64 -> 40 loads from shared memory, 8 -> 2 loads from global memory; the trip to global memory
-//           hides behind BK steps of work. 1.3x to 2x.
+// Change:   every move is a Four: global to register, register to shared memory, shared memory to the fma,
+//           result to C. The thread's four results become neighbours in a row, and Bs keeps the rows of B as
+//           they come. The next tile is loaded into registers while this one is multiplied.
+// Predicts: for 128 fmas 64 -> 40 loads from shared memory, 8 -> 2 loads from global memory; the trip to
+//           global memory hides behind BK steps of work. 1.3x to 2x.
 // Measured: 4096^3: 13.0 TFLOP/s, 25.3 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   As               Bs                        the thread's results
@@ -23,7 +23,8 @@ static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads 
 static_assert(TN == 4, "the results of a thread are one Four of a row");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-vector_loads(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+    vector_loads(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                 i64 ldc) {
   // Where am I: the tile of C and my elements in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
@@ -36,7 +37,8 @@ vector_loads(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i6
   const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;
   const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
   const T* b_gmem = B + b_row * ldb + b_first;
-  alignas(16) __shared__ T As[BM][BK + 4];  // padded: the rows that a warp reads together lie in different banks
+  // padded: the rows that a warp reads together lie in different banks
+  alignas(16) __shared__ T As[BM][BK + 4];
   alignas(16) __shared__ T Bs[BK][BN];
 
   // K % BK products first, straight from global memory: the loop below sees whole tiles only.
@@ -44,7 +46,8 @@ vector_loads(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i6
   const int k_whole = K % BK;
   for (int k = 0; k < k_whole; ++k)
 #pragma unroll
-    for (int n = 0; n < TN; ++n) acc[n] += Acc(A[min_of(row, M - 1) * lda + k]) * Acc(B[k * ldb + min_of(col + n, N - 1)]);
+    for (int n = 0; n < TN; ++n)
+      acc[n] += Acc(A[min_of(row, M - 1) * lda + k]) * Acc(B[k * ldb + min_of(col + n, N - 1)]);
 
   Four<T> a_next, b_next;
   a_gmem += k_whole, b_gmem += k_whole * ldb;

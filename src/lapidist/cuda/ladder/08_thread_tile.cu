@@ -1,8 +1,9 @@
 // Lesson:   a TM x TN tile per thread reads TM + TN elements for TM * TN fmas: the reuse grows with its side.
 // From:     07_vector_loads
-// Change:   64x64x16 tiles of C, 4x4 results per thread; a step of k is an outer product of a column and a row.
-// Predicts: elements read from shared memory per fma 5/4 -> 8/16, loads 40/128 -> 32/256; bytes from global memory per
-//           fma halve. About 2x; shared memory is still the limit.
+// Change:   64x64x16 tiles of C, 4x4 results per thread; a step of k is an outer product of a column and a
+//           row.
+// Predicts: elements read from shared memory per fma 5/4 -> 8/16, loads 40/128 -> 32/256; bytes from global
+//           memory per fma halve. About 2x; shared memory is still the limit.
 // Measured: 4096^3: 32.1 TFLOP/s, 62.4 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //              b0 b1 b2 b3     one Four of Bs
@@ -22,10 +23,12 @@
 #endif
 #define THREADS ((BM / TM) * (BN / TN))
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0, "thread tiles are whole Fours and divide C's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0,
+              "thread tiles are whole Fours and divide C's");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-thread_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+    thread_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                i64 ldc) {
   // Where am I: the tile of C and my TM x TN elements in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
@@ -38,7 +41,8 @@ thread_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64
   const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;
   const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
   const T* b_gmem = B + b_row * ldb + b_first;
-  alignas(16) __shared__ T As[BM][BK + 4];  // padded: the rows that a warp reads together lie in different banks
+  // padded: the rows that a warp reads together lie in different banks
+  alignas(16) __shared__ T As[BM][BK + 4];
   alignas(16) __shared__ T Bs[BK][BN];
 
   // K % BK products first, straight from global memory: the loop below sees whole tiles only.

@@ -1,8 +1,10 @@
-// Lesson:   a larger tile is more reuse at both levels: fewer bytes from global and from shared memory per fma.
+// Lesson:   a larger tile is more reuse at both levels: fewer bytes from global and from shared memory per
+//           fma.
 // From:     08_thread_tile
 // Change:   constants only: 128x128x8 tiles of C, 8x8 results per thread.
 // Predicts: loads from shared memory per fma 32/256 -> 32/512, bytes from global memory halve: up to 2x. But
-//           the Fours that two neighbouring lanes read of Bs lie 32 bytes apart: every load takes twice its turns.
+//           the Fours that two neighbouring lanes read of Bs lie 32 bytes apart: every load takes twice its
+//           turns.
 // Measured: 4096^3: 36.3 TFLOP/s, 70.8 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //
 //   lanes 0 1 2 3 read the first Four of their 8 columns      banks
@@ -19,10 +21,12 @@
 #define THREADS ((BM / TM) * (BN / TN))
 #define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0, "thread tiles are whole Fours and divide C's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0,
+              "thread tiles are whole Fours and divide C's");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-large_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+    large_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+               i64 ldc) {
   // Where am I: the tile of C and my TM x TN elements in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
@@ -35,7 +39,8 @@ large_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 
   const T* a_gmem = A + min_of(tile_row + a_row, M - 1) * lda + a_col;
   const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
   const T* b_gmem = B + b_row * ldb + b_first;
-  alignas(16) __shared__ T As[BM][BK + 4];  // padded: the rows that a warp reads together lie in different banks
+  // padded: the rows that a warp reads together lie in different banks
+  alignas(16) __shared__ T As[BM][BK + 4];
   alignas(16) __shared__ T Bs[BK][BN];
 
   // K % BK products first, straight from global memory: the loop below sees whole tiles only.

@@ -1,8 +1,9 @@
 // Lesson:   what a warp reads at once should be one run of shared memory.
 // From:     09_large_tile
-// Change:   As is stored transposed, so a column of A is two Fours; a thread's 8x8 results are four 4x4, ROW_STEP and
-//           COL_STEP apart, so neighbouring lanes read neighbouring Fours.
-// Predicts: no conflicts left in the main loop; its 512 fmas and 32 loads stay as they are. 1.2x to 1.4x (V100: 1.44x).
+// Change:   As is stored transposed, so a column of A is two Fours; a thread's 8x8 results are four 4x4,
+//           ROW_STEP and COL_STEP apart, so neighbouring lanes read neighbouring Fours.
+// Predicts: no conflicts left in the main loop; its 512 fmas and 32 loads stay as they are. 1.2x to 1.4x
+//           (V100: 1.44x).
 // Measured: 4096^3: 48.7 TFLOP/s, 95.1 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //
 //   the results of thread 0 in C            lanes 0 1 2 3 read their first Four: no bank twice
@@ -22,13 +23,15 @@
 #endif
 #define THREADS ((BM / TM) * (BN / TN))
 #define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
-#define ROW_STEP (BM / (TM / 4))  // from one group of four rows of a thread to the next
+#define ROW_STEP (BM / (TM / 4))                       // from one group of four rows of a thread to the next
 #define COL_STEP (BN / (TN / 4))
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0, "thread tiles are whole Fours and divide C's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && BM % TM == 0 && BN % TN == 0,
+              "thread tiles are whole Fours and divide C's");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-transposed_a(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+    transposed_a(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                 i64 ldc) {
   // Where am I: the tile of C and my TM x TN elements in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;

@@ -1,8 +1,9 @@
 // Lesson:   the square that shares operands should be the warp's, not only the block's.
 // From:     10_transposed_a
 // Change:   a warp computes 32x64 of C with 4x8 lanes (before: 16x128 with 2x16), numbered in zig-zag.
-// Predicts: a warp reads (32 + 64) elements for 32 x 64 results instead of (16 + 128) for 16 x 128: a third less, and each
-//           128-bit load is 2 turns instead of 4 at worst. 1.0x to 1.1x: shared memory was no longer the only limit.
+// Predicts: a warp reads (32 + 64) elements for 32 x 64 results instead of (16 + 128) for 16 x 128: a third
+//           less, and each 128-bit load is 2 turns instead of 4 at worst. 1.0x to 1.1x: shared memory was no
+//           longer the only limit.
 // Measured: 4096^3: 48.7 TFLOP/s, 95.0 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //
 //   lanes of a warp over its tile of C (each owns Fours of rows and columns)
@@ -29,17 +30,21 @@
 #define COL_STEP (LANES_N * 4)
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0, "thread tiles are whole Fours and divide a warp's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0,
+              "thread tiles are whole Fours and divide a warp's");
 static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "32 lanes, paired both ways");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-warp_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+    warp_tile(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+              i64 ldc) {
   // Where am I: the tile of C and my TM x TN elements in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int lane_row = lane / 2 % 2 + lane / (2 * LANES_N) * 2, lane_col = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
-  const int thread_row = warp / (BN / WN) * WM + lane_row * 4, thread_col = warp % (BN / WN) * WN + lane_col * 4;
+  const int lane_row = lane / 2 % 2 + lane / (2 * LANES_N) * 2,
+            lane_col = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
+  const int thread_row = warp / (BN / WN) * WM + lane_row * 4,
+            thread_col = warp % (BN / WN) * WN + lane_col * 4;
   const int row = tile_row + thread_row, col = tile_col + thread_col;
 
   // What I load: my part of the tiles of A and B, clamped to the matrix.

@@ -1,7 +1,9 @@
-// Lesson:   with two buffers nobody waits for the last reader before the next tile is written: one barrier a step.
+// Lesson:   with two buffers nobody waits for the last reader before the next tile is written: one barrier a
+//           step.
 // From:     11_warp_tile
 // Change:   As and Bs have two buffers (stages), used in turn; the second barrier of a step is gone.
-// Predicts: one barrier for 512 fmas instead of two; two blocks an SM already hid most of the wait: 1.02x to 1.08x.
+// Predicts: one barrier for 512 fmas instead of two; two blocks an SM already hid most of the wait: 1.02x to
+//           1.08x.
 // Measured: 4096^3: 45.0 TFLOP/s, 87.8 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //
 //   barrier          v               v               v
@@ -19,7 +21,7 @@
 #define TN 8
 #endif
 #define THREADS ((BM / WM) * (BN / WN) * 32)
-#define STAGES 2  // one tile is read while the other is written
+#define STAGES 2                                       // one tile is read while the other is written
 #define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
 #define LANES_M (WM / TM)
 #define LANES_N (WN / TN)
@@ -27,17 +29,21 @@
 #define COL_STEP (LANES_N * 4)
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0, "thread tiles are whole Fours and divide a warp's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0,
+              "thread tiles are whole Fours and divide a warp's");
 static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "32 lanes, paired both ways");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-double_buffer(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+    double_buffer(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                  i64 ldc) {
   // Where am I: the tile of C and my TM x TN elements in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int lane_row = lane / 2 % 2 + lane / (2 * LANES_N) * 2, lane_col = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
-  const int thread_row = warp / (BN / WN) * WM + lane_row * 4, thread_col = warp % (BN / WN) * WN + lane_col * 4;
+  const int lane_row = lane / 2 % 2 + lane / (2 * LANES_N) * 2,
+            lane_col = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
+  const int thread_row = warp / (BN / WN) * WM + lane_row * 4,
+            thread_col = warp % (BN / WN) * WN + lane_col * 4;
   const int row = tile_row + thread_row, col = tile_col + thread_col;
 
   // What I load: my part of the tiles of A and B, clamped to the matrix.

@@ -1,9 +1,9 @@
 // Lesson:   a load from shared memory takes about 30 cycles: ask for the next operands before using these.
 // From:     12_double_buffer
-// Change:   two sets of fragment registers; the fragments of k + 1 are read while those of k are multiplied, across the
-//           barrier too: the store of the next tile moves before the last step of this one.
-// Predicts: 1.0x to 1.1x: four warps a scheduler hide much of it, and the compiler moves loads up by itself, but never
-//           across the barrier, where all warps now wait with fmas at hand.
+// Change:   two sets of fragment registers; the fragments of k + 1 are read while those of k are multiplied,
+//           across the barrier too: the store of the next tile moves before the last step of this one.
+// Predicts: 1.0x to 1.1x: four warps a scheduler hide much of it, and the compiler moves loads up by itself,
+//           but never across the barrier, where all warps now wait with fmas at hand.
 // Measured: 4096^3: 49.1 TFLOP/s, 95.8 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //
 //   read    | k = 0 | k = 1 | k = 2 | ... | barrier, k = 0 of the next tile |
@@ -20,7 +20,7 @@
 #define TN 8
 #endif
 #define THREADS ((BM / WM) * (BN / WN) * 32)
-#define STAGES 2  // one tile is read while the other is written
+#define STAGES 2                                       // one tile is read while the other is written
 #define BLOCKS (TM * TN * sizeof(Acc) <= 256 ? 2 : 1)  // on an SM at once; it has 65536 registers
 #define LANES_M (WM / TM)
 #define LANES_N (WN / TN)
@@ -29,17 +29,21 @@
 static_assert(BM * BK == 4 * THREADS && BK * BN == 4 * THREADS, "a thread loads one Four of each tile");
 static_assert(BK % 2 == 0, "the two fragment buffers take turns: tile after tile starts with the first");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0, "thread tiles are whole Fours and divide a warp's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0,
+              "thread tiles are whole Fours and divide a warp's");
 static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "32 lanes, paired both ways");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-fragment_prefetch(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+    fragment_prefetch(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta,
+                      T* C, i64 ldc) {
   // Where am I: the tile of C and my TM x TN elements in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int lane_row = lane / 2 % 2 + lane / (2 * LANES_N) * 2, lane_col = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
-  const int thread_row = warp / (BN / WN) * WM + lane_row * 4, thread_col = warp % (BN / WN) * WN + lane_col * 4;
+  const int lane_row = lane / 2 % 2 + lane / (2 * LANES_N) * 2,
+            lane_col = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
+  const int thread_row = warp / (BN / WN) * WM + lane_row * 4,
+            thread_col = warp % (BN / WN) * WN + lane_col * 4;
   const int row = tile_row + thread_row, col = tile_col + thread_col;
 
   // What I load: my part of the tiles of A and B, clamped to the matrix.

@@ -1,9 +1,12 @@
-// Lesson:   memory can be copied to shared memory without a register or a store instruction, several tiles ahead.
+// Lesson:   memory can be copied to shared memory without a register or a store instruction, several tiles
+//           ahead.
 // From:     13_fragment_prefetch
-// Change:   cp.async brings the tiles, STAGES - 1 ahead of the one in use; A is transposed on the way, 4 bytes at a time.
-// Predicts: three tiles ahead instead of one, none of them in registers. Five copies replace two loads and five stores,
-//           but four rows of A need four 64-bit pointers: the main loop grows from 586 to 605 instructions for 512 fmas.
-//           0.97x to 1.05x; the registers saved allow larger thread tiles (8x16: 1024 fmas in 1135 instructions).
+// Change:   cp.async brings the tiles, STAGES - 1 ahead of the one in use; A is transposed on the way, 4
+//           bytes at a time.
+// Predicts: three tiles ahead instead of one, none of them in registers. Five copies replace two loads and
+//           five stores, but four rows of A need four 64-bit pointers: the main loop grows from 586 to 605
+//           instructions for 512 fmas. 0.97x to 1.05x; the registers saved allow larger thread tiles (8x16:
+//           1024 fmas in 1135 instructions).
 // Measured: 4096^3: 48.2 TFLOP/s, 94.1 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //
 //   stage   0        1        2        3         one step later
@@ -30,22 +33,28 @@
 #define COL_STEP (LANES_N * 4)
 #define A_ROWS (THREADS / BK)        // rows of A that one copy by all threads covers
 #define B_ROWS (THREADS / (BN / 4))  // rows of B
-static_assert(THREADS % BK == 0 && BM % A_ROWS == 0, "all threads copy whole rows of A, an element each at a time");
-static_assert(THREADS % (BN / 4) == 0 && BK % B_ROWS == 0, "all threads copy whole rows of B, a Four each at a time");
+static_assert(THREADS % BK == 0 && BM % A_ROWS == 0,
+              "all threads copy whole rows of A, an element each at a time");
+static_assert(THREADS % (BN / 4) == 0 && BK % B_ROWS == 0,
+              "all threads copy whole rows of B, a Four each at a time");
 static_assert(STAGES >= 3, "one tile is read, one is freed, one at least is under way");
 static_assert(BK % 2 == 0, "the two fragment buffers take turns: tile after tile starts with the first");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
-static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0, "thread tiles are whole Fours and divide a warp's");
+static_assert(TM % 4 == 0 && TN % 4 == 0 && WM % TM == 0 && WN % TN == 0,
+              "thread tiles are whole Fours and divide a warp's");
 static_assert(LANES_M * LANES_N == 32 && LANES_M % 2 == 0 && LANES_N % 2 == 0, "32 lanes, paired both ways");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-async_pipeline(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C, i64 ldc) {
+    async_pipeline(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, i64 ldb, Acc beta, T* C,
+                   i64 ldc) {
   // Where am I: the tile of C and my TM x TN elements in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int lane_row = lane / 2 % 2 + lane / (2 * LANES_N) * 2, lane_col = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
-  const int thread_row = warp / (BN / WN) * WM + lane_row * 4, thread_col = warp % (BN / WN) * WN + lane_col * 4;
+  const int lane_row = lane / 2 % 2 + lane / (2 * LANES_N) * 2,
+            lane_col = lane % 2 + lane / 4 % (LANES_N / 2) * 2;
+  const int thread_row = warp / (BN / WN) * WM + lane_row * 4,
+            thread_col = warp % (BN / WN) * WN + lane_col * 4;
   const int row = tile_row + thread_row, col = tile_col + thread_col;
 
   // What I load: my part of the tiles of A and B, clamped to the matrix.
@@ -53,7 +62,8 @@ async_pipeline(int M, int N, int K, Acc alpha, const T* A, i64 lda, const T* B, 
   const int b_row = threadIdx.x / (BN / 4), b_col = threadIdx.x % (BN / 4) * 4;
   const T* a_gmem[BM / A_ROWS];
 #pragma unroll
-  for (int i = 0; i < BM / A_ROWS; ++i) a_gmem[i] = A + min_of(tile_row + a_row + i * A_ROWS, M - 1) * lda + K % BK + a_col;
+  for (int i = 0; i < BM / A_ROWS; ++i)
+    a_gmem[i] = A + min_of(tile_row + a_row + i * A_ROWS, M - 1) * lda + K % BK + a_col;
   const int b_first = clamp4(tile_col + b_col, N - 1), b_last = N - 1 - b_first;
   const T* b_gmem = B + (K % BK + b_row) * ldb + b_first;
   alignas(16) __shared__ T As[STAGES][BK][BM + 4];  // transposed; padded, so that a warp stores to 32 banks

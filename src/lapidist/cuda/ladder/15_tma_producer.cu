@@ -1,12 +1,16 @@
-// Lesson:   one warp instruction issues a cycle, and on Hopper an fma fills it: all else in the loop is paid with fmas.
+// Lesson:   one warp instruction issues a cycle, and on Hopper an fma fills it: all else in the loop is paid
+//           with fmas.
 // From:     14_async_pipeline
-// Change:   a producer thread orders whole tiles from the copy engine (TMA) and hands them over through mbarriers; it gives its
-//           registers to the consumers, who hold 16x8 results each and stay for many tiles of C (one block an SM). The
-//           loop is one chunk of 4 k: few instructions to fetch, and each register has one use. What is left over whole
-//           rounds of tiles is split along k, so that all SMs end together (Stream-K).
-// Predicts: a chunk is 512 fma, 24 loads, 16 others and 8 fmas, at changes of k, that find two operands in one register bank:
-//           91 % of the limit. 512 tiles on 132 SMs take 3.88 rounds in place of four: 3 % over a tile at a time.
-// Measured: 4096^3: 55.4 TFLOP/s, 108.1 % of cuBLAS (H200, results/h200-20261123T231724-bench-squares-fp32.jsonl)
+// Change:   a producer thread orders whole tiles from the copy engine (TMA) and hands them over through
+//           mbarriers; it gives its registers to the consumers, who hold 16x8 results each and stay for many
+//           tiles of C (one block an SM). The loop is one chunk of 4 k: few instructions to fetch, and each
+//           register has one use. What is left over whole rounds of tiles is split along k, so that all SMs
+//           end together (Stream-K).
+// Predicts: a chunk is 512 fma, 24 loads, 16 others and 8 fmas, at changes of k, that find two operands in
+//           one register bank: 91 % of the limit. 512 tiles on 132 SMs take 3.88 rounds in place of four: 3 %
+//           over a tile at a time.
+// Measured: 4096^3: 55.4 TFLOP/s, 108.1 % of cuBLAS (H200,
+//           results/h200-20261123T231724-bench-squares-fp32.jsonl)
 //
 //   full[s], empty[s]: one pair of mbarriers a stage        a fragment is read for the last time: the next one follows it
 //
@@ -37,23 +41,36 @@
 #define VEC (sizeof(T) < 8 ? 4 : 2)  // elements of one load of a fragment: 16 bytes, 8 of half; k of a chunk
 #define ROWS 8                       // of a thread's TM that are in registers at once
 #define CONSUMERS (BM / WM * (BN / WN) * 32)
-#define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups: the producer's three other warps only give
+// registers move between whole warpgroups: the producer's three other warps only give
+#define THREADS (CONSUMERS + 128)
 #define LANES_M (WM / TM)
 #define LANES_N (WN / TN)
 #define CHUNKS (BK / VEC)
 static_assert(BK * sizeof(T) == 128, "the copy engine's swizzle works on rows of 128 bytes");
 static_assert(LANES_M == 4 && LANES_N == 8, "a warp is 4 by 8 lanes; 4 rows of A lie in different banks");
-static_assert(BM % WM == 0 && BN % WN == 0 && BM <= 256, "warp tiles divide the tile of C; a box has 256 rows at most");
-static_assert(CONSUMERS == SHARERS, "240 registers for 256 consumers and 24 for 128 producers are the SM's 65536");
+static_assert(BM % WM == 0 && BN % WN == 0 && BM <= 256,
+              "warp tiles divide the tile of C; a box has 256 rows at most");
+static_assert(CONSUMERS == SHARERS,
+              "240 registers for 256 consumers and 24 for 128 producers are the SM's 65536");
 static_assert(TM % ROWS == 0 && TN % VEC == 0, "a thread loads whole vectors");
-static_assert(STAGES >= 3, "one tile is read, the next one is waited for a tile ahead, one at least is under way");
+static_assert(STAGES >= 3,
+              "one tile is read, the next one is waited for a tile ahead, one at least is under way");
 
-struct alignas(sizeof(T) * VEC) Vec { T at[VEC]; };
-struct alignas(1024) Stage { T A[BM * BK], B[BK * BN]; };  // the swizzle counts rows of 128 bytes from a multiple of 1024
-struct Pipeline { Stage stage[STAGES]; Barrier full[STAGES], empty[STAGES]; };
+struct alignas(sizeof(T) * VEC) Vec {
+  T at[VEC];
+};
+// the swizzle counts rows of 128 bytes from a multiple of 1024
+struct alignas(1024) Stage {
+  T A[BM * BK], B[BK * BN];
+};
+struct Pipeline {
+  Stage stage[STAGES];
+  Barrier full[STAGES], empty[STAGES];
+};
 
-// The n-th column to visit: forth in even rows, back in odd ones, so that two rows meet in one column and share its B. They
-// meet where B lies in the bank of A (both alternate with their index), which leaves the other bank to the sum.
+// The n-th column to visit: forth in even rows, back in odd ones, so that two rows meet in one column and
+// share its B. They meet where B lies in the bank of A (both alternate with their index), which leaves the
+// other bank to the sum.
 __device__ constexpr int column(int row, int k, int n) {
   const int at = row % 2 ? TN - 1 - n : n;
   if (k % 2) return at < 2 ? 1 - at : at;
@@ -65,12 +82,14 @@ __device__ __forceinline__ Vec read_shared(unsigned address) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-             Acc beta, T* C, i64 ldc, const __grid_constant__ Schedule schedule, Workspace workspace) {
+    tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a_map,
+                 const __grid_constant__ TensorMap b_map, Acc beta, T* C, i64 ldc,
+                 const __grid_constant__ Schedule schedule, Workspace workspace) {
   // Where am I: my TM x TN elements of a tile of C.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int lane_row = lane % 2 + lane / 4 % 2 * 2, lane_col = lane / 2 % 2 + lane / 8 * 2;
-  const int thread_row = warp / (BN / WN) * WM + lane_row, thread_col = warp % (BN / WN) * WN + lane_col * VEC;
+  const int thread_row = warp / (BN / WN) * WM + lane_row,
+            thread_col = warp % (BN / WN) * WN + lane_col * VEC;
 
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
@@ -90,7 +109,7 @@ tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a
     int stage = 0, parity = 1;
     Work work(schedule);
     while (work.next()) {
-    const WorkUnit& unit = work.unit;
+      const WorkUnit& unit = work.unit;
       for (int step = unit.k_begin; step < unit.k_end; ++step) {
         barrier_wait(&pipeline.empty[stage], parity);
         barrier_arrive_expect(&pipeline.full[stage], sizeof(T) * (BM + BN) * BK);
@@ -102,22 +121,27 @@ tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a
     return;
   }
 
-  // What I read: rows thread_row + 4 i of A, even and odd i with their swizzle; columns thread_col + LANES_N * VEC j of B.
+  // What I read: rows thread_row + 4 i of A, even and odd i with their swizzle; columns thread_col + LANES_N
+  // * VEC j of B.
   take_registers<240>();
   const unsigned a_lane = thread_row * 128 + lane_row * 16, b_lane = sizeof(T) * (BM * BK + thread_col);
   unsigned a_even = a_lane, a_odd = a_lane ^ 64, base = shared_address(pipeline.stage), b_base = base;
   Vec a[ROWS], b[VEC][TN / VEC];
-  const auto load_a = [&](int i) { a[i % ROWS] = read_shared(base + (i % 2 ? a_odd : a_even) + i * LANES_M * 128); };
+  const auto load_a = [&](int i) {
+    a[i % ROWS] = read_shared(base + (i % 2 ? a_odd : a_even) + i * LANES_M * 128);
+  };
   const auto load_b = [&](int k) {
 #pragma unroll
-    for (int j = 0; j < TN / VEC; ++j) b[k][j] = read_shared(b_base + b_lane + (k * BN + j * LANES_N * VEC) * sizeof(T));
+    for (int j = 0; j < TN / VEC; ++j)
+      b[k][j] = read_shared(b_base + b_lane + (k * BN + j * LANES_N * VEC) * sizeof(T));
   };
 
   int stage = 0, parity = 0;
   Work work(schedule);
   while (work.next()) {
     const WorkUnit& unit = work.unit;
-    Acc acc[TM][TN] = {};  // [i][j ^ 1] is column j: sums travel in quads of registers, as B does, and must not share its banks
+    // [i][j ^ 1] is column j: sums travel in quads of registers, as B does, and must not share its banks
+    Acc acc[TM][TN] = {};
     if (unit.k_begin < unit.k_end) {
       barrier_wait(&pipeline.full[stage], parity);
 #pragma unroll

@@ -1,10 +1,12 @@
 // Lesson:   a tensor core multiplies 16 x 16 x 16 in one instruction of a whole warp.
 // From:     15_tma_producer
-// Change:   one warp, one FM x FN tile of C: fragments straight from global memory, sums scaled and stored by way of a patch
-//           of shared memory. What hangs over the border goes through a patch too, padded with zeros.
-// Predicts: 32 elements are read for 8 multiply-adds of each (FM = FN = 16): the loads are the limit, at the speed of the
-//           L1, far below the tensor cores: 3 to 8 % of cuBLAS in half.
-// Measured: 4096^3 in fp16: 27.6 TFLOP/s, 4.3 % of cuBLAS (H200, results/h200-20261123T013927-bench-types-fp16.jsonl)
+// Change:   one warp, one FM x FN tile of C: fragments straight from global memory, sums scaled and stored by
+//           way of a patch of shared memory. What hangs over the border goes through a patch too, padded with
+//           zeros.
+// Predicts: 32 elements are read for 8 multiply-adds of each (FM = FN = 16): the loads are the limit, at the
+//           speed of the L1, far below the tensor cores: 3 to 8 % of cuBLAS in half.
+// Measured: 4096^3 in fp16: 27.6 TFLOP/s, 4.3 % of cuBLAS (H200,
+//           results/h200-20261123T013927-bench-types-fp16.jsonl)
 //
 //                FN         a warp:  a (FM x FK)  walks right
 //              +----+                b (FK x FN)  walks down
@@ -26,7 +28,8 @@
 static_assert(BM % FM == 0 && BN % FN == 0, "a block is made of whole fragments");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-wmma_simple(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, i64 ldb, Scalar beta, Out* C, i64 ldc) {
+    wmma_simple(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, i64 ldb, Scalar beta,
+                Out* C, i64 ldc) {
   // Where am I: the block's tile of C and my warp's fragment in it.
   const int tiles_n = ceil_div(N, BN);
   const int tile_row = blockIdx.x / tiles_n * BM, tile_col = blockIdx.x % tiles_n * BN;

@@ -1,10 +1,14 @@
-// Lesson:   a tensor core outruns the L1: what a block needs is staged once in shared memory and reused by all its warps.
+// Lesson:   a tensor core outruns the L1: what a block needs is staged once in shared memory and reused by
+//           all its warps.
 // From:     16_wmma_simple
-// Change:   persistent blocks walk 128 x 128 tiles; eight warps, each 2 x 4 fragments; k in chunks of BK through shared memory,
-//           rows skewed; C and D pass through shared memory, a warp's row of fragments at a time.
-// Predicts: a warp reads 6 fragments for 8 products instead of 2 for 1: 2.7x less from shared memory than 16 read from the
-//           L1, and 32x less from global memory. But load and compute take turns: 35 to 50 % of cuBLAS in half.
-// Measured: 4096^3 in fp16: wmma_shared 256.8, wmma_no_skew 67.0 TFLOP/s, 40.4, 10.5 % of cuBLAS (H200, results/h200-20261123T013927-bench-types-fp16.jsonl)
+// Change:   persistent blocks walk 128 x 128 tiles; eight warps, each 2 x 4 fragments; k in chunks of BK
+//           through shared memory, rows skewed; C and D pass through shared memory, a warp's row of fragments
+//           at a time.
+// Predicts: a warp reads 6 fragments for 8 products instead of 2 for 1: 2.7x less from shared memory than 16
+//           read from the L1, and 32x less from global memory. But load and compute take turns: 35 to 50 % of
+//           cuBLAS in half.
+// Measured: 4096^3 in fp16: wmma_shared 256.8, wmma_no_skew 67.0 TFLOP/s, 40.4, 10.5 % of cuBLAS (H200,
+//           results/h200-20261123T013927-bench-types-fp16.jsonl)
 //
 //        BN = 2 warps x 4 fragments                    skew: a row of 64 halves is 32 banks; 8 more halves, and the
 //      +---------------+---------------+               eight rows that one read takes start at banks 0 4 8 ... 28
@@ -19,26 +23,34 @@
 #ifndef BM
 #define BM (8 * FM)
 #define BN (8 * FN)
-#define BK ((sizeof(T) == 1 ? 4 : 8) * CHUNK)  // within 64 KB of shared memory; twice as deep in half needs more
+// within 64 KB of shared memory; twice as deep in half needs more
+#define BK ((sizeof(T) == 1 ? 4 : 8) * CHUNK)
 #endif
 #ifndef SKEW
 #define SKEW CHUNK
 #endif
-#define BLOCKS 2  // on an SM at once: one computes while the other loads
+#define BLOCKS 2                   // on an SM at once: one computes while the other loads
 constexpr int ROWS = 2, COLS = 4;  // fragments of a warp
 constexpr int WARPS_N = BN / (COLS * FN), WARPS = BM / (ROWS * FM) * WARPS_N, THREADS = WARPS * 32;
-constexpr int A_PITCH = BK + SKEW, B_PITCH = BN + SKEW, D_PITCH = COLS * FN + 16 / sizeof(Sum);  // in elements
-constexpr int A_ROWS = THREADS / (BK / CHUNK), B_ROWS = THREADS / (BN / CHUNK);  // rows that one move of all threads covers
+// in elements
+constexpr int A_PITCH = BK + SKEW, B_PITCH = BN + SKEW, D_PITCH = COLS * FN + 16 / sizeof(Sum);
+// rows that one move of all threads covers
+constexpr int A_ROWS = THREADS / (BK / CHUNK), B_ROWS = THREADS / (BN / CHUNK);
 constexpr int A_MOVES = BM / A_ROWS, B_MOVES = BK / B_ROWS;
-static_assert(BM % (ROWS * FM) == 0 && BN % (COLS * FN) == 0 && BK % FK == 0, "tiles are made of whole fragments");
-static_assert(A_MOVES * A_ROWS == BM && B_MOVES * B_ROWS == BK, "all threads move whole rows, a chunk each at a time");
+static_assert(BM % (ROWS * FM) == 0 && BN % (COLS * FN) == 0 && BK % FK == 0,
+              "tiles are made of whole fragments");
+static_assert(A_MOVES * A_ROWS == BM && B_MOVES * B_ROWS == BK,
+              "all threads move whole rows, a chunk each at a time");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
-wmma_shared(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, i64 ldb, Scalar beta, Out* C, i64 ldc) {
+    wmma_shared(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, i64 ldb, Scalar beta,
+                Out* C, i64 ldc) {
   // Where am I: my warp's fragments in the block's tile.
   const int tiles_n = ceil_div(N, BN), tiles = ceil_div(M, BM) * tiles_n;
-  const int warp = threadIdx.x / 32, warp_row = warp / WARPS_N * ROWS * FM, warp_col = warp % WARPS_N * COLS * FN;
-  extern __shared__ __align__(128) char smem[];  // chunks of A and B; at the end of a tile, the warps' patches of D
+  const int warp = threadIdx.x / 32, warp_row = warp / WARPS_N * ROWS * FM,
+            warp_col = warp % WARPS_N * COLS * FN;
+  // chunks of A and B; at the end of a tile, the warps' patches of D
+  extern __shared__ __align__(128) char smem[];
   const int a_row = threadIdx.x / (BK / CHUNK), a_col = threadIdx.x % (BK / CHUNK) * CHUNK;
   const int b_row = threadIdx.x / (BN / CHUNK), b_col = threadIdx.x % (BN / CHUNK) * CHUNK;
   T* As = reinterpret_cast<T*>(smem);
@@ -51,14 +63,16 @@ wmma_shared(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, 
     Chunk a_next[A_MOVES], b_next[B_MOVES];
 
     for (int k0 = 0; k0 < K; k0 += BK) {
-      // Load: whole chunks through registers, all asked for before the first is stored; else element by element.
+      // Load: whole chunks through registers, all asked for before the first is stored; else element by
+      // element.
       const bool whole = ALIGNED && K - k0 >= BK && tile_col <= N - BN;
       if (whole) {
 #pragma unroll
         for (int i = 0; i < A_MOVES; ++i)
           a_next[i] = chunk_at(A + min_of(tile_row + a_row + i * A_ROWS, M - 1) * lda + k0 + a_col);
 #pragma unroll
-        for (int i = 0; i < B_MOVES; ++i) b_next[i] = chunk_at(B + (k0 + b_row + i * B_ROWS) * ldb + tile_col + b_col);
+        for (int i = 0; i < B_MOVES; ++i)
+          b_next[i] = chunk_at(B + (k0 + b_row + i * B_ROWS) * ldb + tile_col + b_col);
       }
       __syncthreads();  // everyone is done with the chunks before, or with D: they may be overwritten
       if (whole) {
@@ -94,8 +108,8 @@ wmma_shared(int M, int N, int K, Scalar alpha, const T* A, i64 lda, const T* B, 
 #pragma unroll
       for (int n = 0; n < COLS; ++n) W::store(Ds + n * FN, sums[m][n], D_PITCH);
       __syncwarp();  // lanes read what others wrote
-      store_patch<FM, COLS * FN, D_PITCH>(Ds, C, ldc, 1, C, ldc, tile_row + warp_row + m * FM, tile_col + warp_col, M, N, alpha,
-                                          beta);
+      store_patch<FM, COLS * FN, D_PITCH>(Ds, C, ldc, 1, C, ldc, tile_row + warp_row + m * FM,
+                                          tile_col + warp_col, M, N, alpha, beta);
       __syncwarp();  // the patch is read before it is filled again
     }
   }

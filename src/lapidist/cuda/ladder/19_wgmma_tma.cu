@@ -1,12 +1,16 @@
-// Lesson:   wgmma reads both tiles from shared memory: no fragment passes through a register, and the copy engine fills them.
+// Lesson:   wgmma reads both tiles from shared memory: no fragment passes through a register, and the copy
+//           engine fills them.
 // From:     18_mma_multistage
-// Change:   a thread orders tiles from the copy engine, in the swizzle that wgmma reads; two warpgroups multiply 64 x 256 each
-//           by one instruction for 16 k (half). mbarriers tell when a tile is there.
-// Predicts: a step of 64 k is four instructions a warpgroup and 1024 cycles of the tensor cores; waiting for the products and
-//           for the other warpgroup before the stage is filled again leaves them idle for some 300 cycles of each step: 75 %.
-// Measured: 4096^3 in fp16: 468.5 TFLOP/s, 73.5 % of cuBLAS (H200, results/h200-20261123T044146-climb-fp16-4096.jsonl)
+// Change:   a thread orders tiles from the copy engine, in the swizzle that wgmma reads; two warpgroups
+//           multiply 64 x 256 each by one instruction for 16 k (half). mbarriers tell when a tile is there.
+// Predicts: a step of 64 k is four instructions a warpgroup and 1024 cycles of the tensor cores; waiting for
+//           the products and for the other warpgroup before the stage is filled again leaves them idle for
+//           some 300 cycles of each step: 75 %.
+// Measured: 4096^3 in fp16: 468.5 TFLOP/s, 73.5 % of cuBLAS (H200,
+//           results/h200-20261123T044146-climb-fp16-4096.jsonl)
 //
-//   tile of A: 128 rows of 128 bytes of k           tile of B: slabs of 64 columns, a row of 128 bytes for each k
+//   tile of A: 128 rows of 128 bytes of k           tile of B: slabs of 64 columns, a row of 128 bytes for
+//              each k
 //   16-byte piece p of row r lies at p ^ r % 8      likewise; k touches instead where B is given as N x K
 //
 //   warpgroup 0 | wait full[s] | 4 wgmma, rows  0 .. 63 | wait for them | meet | fill stage s again | ...
@@ -19,14 +23,20 @@
 #define STAGES 4
 #endif
 #define THREADS (BM / 64 * 128)
-static_assert(BM % 64 == 0 && BN % 64 == 0 && BN <= 256, "a warpgroup multiplies 64 rows; a slab of B has 64 columns");
+static_assert(BM % 64 == 0 && BN % 64 == 0 && BN <= 256,
+              "a warpgroup multiplies 64 rows; a slab of B has 64 columns");
 
-struct alignas(1024) Stage { char A[BM * 128], B[BN * 128]; };
-struct Pipeline { Stage stage[STAGES]; Barrier full[STAGES]; };
+struct alignas(1024) Stage {
+  char A[BM * 128], B[BN * 128];
+};
+struct Pipeline {
+  Stage stage[STAGES];
+  Barrier full[STAGES];
+};
 
 // The boxes of one step, to one stage; `full` hears when all bytes are there.
-__device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMap* a_map, const TensorMap* b_map, int row,
-                                     int col, int k) {
+__device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMap* a_map,
+                                     const TensorMap* b_map, int row, int col, int k) {
   barrier_arrive_expect(full, sizeof(Stage));
   tma_load(stage.A, a_map, k, row, full);
 #pragma unroll
@@ -35,8 +45,8 @@ __device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMa
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-wgmma_tma(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map,
-          Scalar beta, Out* C, i64 ldc) {
+    wgmma_tma(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
+              const __grid_constant__ TensorMap b_map, Scalar beta, Out* C, i64 ldc) {
   // Where am I: the tile of C, and my warpgroup's 64 rows of it.
   const int tiles_n = ceil_div(N, BN), steps = ceil_div(K, BK);
   const int row = blockIdx.x / tiles_n * BM, col = blockIdx.x % tiles_n * BN;
@@ -47,7 +57,8 @@ wgmma_tma(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a
   if (threadIdx.x == 0) {
     for (int i = 0; i < STAGES; ++i) barrier_init(&pipeline.full[i], 1);
     barrier_init_fence();
-    for (int i = 0; i < STAGES && i < steps; ++i) load(pipeline.stage[i], &pipeline.full[i], &a_map, &b_map, row, col, i * BK);
+    for (int i = 0; i < STAGES && i < steps; ++i)
+      load(pipeline.stage[i], &pipeline.full[i], &a_map, &b_map, row, col, i * BK);
   }
   __syncthreads();  // nobody uses a barrier before it is initialised
 
@@ -56,10 +67,12 @@ wgmma_tma(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     barrier_wait(&pipeline.full[stage], parity);
-    const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB), b = describe(pipeline.stage[stage].B);
+    const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB),
+                     b = describe(pipeline.stage[stage].B);
     products_begin();
 #pragma unroll
-    for (int i = 0; i < STEPS; ++i) Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
+    for (int i = 0; i < STEPS; ++i)
+      Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
     products_commit();
     products_wait<0>();
     __syncthreads();  // both warpgroups have read the stage

@@ -1,10 +1,13 @@
 // Lesson:   who waits should not multiply: a producer and two consumers, tied together by mbarriers only.
 // From:     19_wgmma_tma
-// Change:   a third warpgroup orders the tiles and gives its registers away; a consumer commits the products of a step before it
-//           waits for those of the step before, and only then gives that stage back: the tensor cores always have work queued.
-// Predicts: no idle cycle inside the k loop. What stays is the start, the end and the store of each tile, some 5 % at k = 4096,
-//           and the last round of tiles: 512 tiles on 132 SMs are 3.9 rounds. 85 to 90 % of the limit.
-// Measured: 4096^3 in fp16: 516.3 TFLOP/s, 81.0 % of cuBLAS (H200, results/h200-20261123T044146-climb-fp16-4096.jsonl)
+// Change:   a third warpgroup orders the tiles and gives its registers away; a consumer commits the products
+//           of a step before it waits for those of the step before, and only then gives that stage back: the
+//           tensor cores always have work queued.
+// Predicts: no idle cycle inside the k loop. What stays is the start, the end and the store of each tile,
+//           some 5 % at k = 4096, and the last round of tiles: 512 tiles on 132 SMs are 3.9 rounds. 85 to 90
+//           % of the limit.
+// Measured: 4096^3 in fp16: 516.3 TFLOP/s, 81.0 % of cuBLAS (H200,
+//           results/h200-20261123T044146-climb-fp16-4096.jsonl)
 //
 //   producer  | wait empty[s] | order A, B -> stage s | ...                                     one thread, 40 registers
 //   consumers | wait full[s] | 4 wgmma of stage s | wait for those of s - 1 | free s - 1 | ...  2 x 128 threads, 232 registers
@@ -20,12 +23,17 @@
 static_assert(BM == 128, "232 registers for 256 consumers and 40 for 128 producers are the SM's 65536");
 static_assert(BN % 64 == 0 && BN <= 256, "a warpgroup multiplies 64 rows; a slab of B has 64 columns");
 
-struct alignas(1024) Stage { char A[BM * 128], B[BN * 128]; };
-struct Pipeline { Stage stage[STAGES]; Barrier full[STAGES], empty[STAGES]; };
+struct alignas(1024) Stage {
+  char A[BM * 128], B[BN * 128];
+};
+struct Pipeline {
+  Stage stage[STAGES];
+  Barrier full[STAGES], empty[STAGES];
+};
 
 // The boxes of one step, to one stage; `full` hears when all bytes are there.
-__device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMap* a_map, const TensorMap* b_map, int row,
-                                     int col, int k) {
+__device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMap* a_map,
+                                     const TensorMap* b_map, int row, int col, int k) {
   barrier_arrive_expect(full, sizeof(Stage));
   tma_load(stage.A, a_map, k, row, full);
 #pragma unroll
@@ -34,8 +42,8 @@ __device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMa
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-wgmma_specialised(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
-                  const __grid_constant__ TensorMap b_map, Scalar beta, Out* C, i64 ldc) {
+    wgmma_specialised(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
+                      const __grid_constant__ TensorMap b_map, Scalar beta, Out* C, i64 ldc) {
   // Where am I: the tile of C, and my warpgroup's 64 rows of it.
   const int tiles_n = ceil_div(N, BN), steps = ceil_div(K, BK);
   const int row = blockIdx.x / tiles_n * BM, col = blockIdx.x % tiles_n * BN;
@@ -72,10 +80,12 @@ wgmma_specialised(int M, int N, int K, Scalar alpha, const __grid_constant__ Ten
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
     barrier_wait(&pipeline.full[stage], parity);
-    const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB), b = describe(pipeline.stage[stage].B);
+    const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB),
+                     b = describe(pipeline.stage[stage].B);
     products_begin();
 #pragma unroll
-    for (int i = 0; i < STEPS; ++i) Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
+    for (int i = 0; i < STEPS; ++i)
+      Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
     products_commit();
     products_wait<1>();  // those of the step before are done
     if (step > 0 && lane == 0) barrier_arrive(&pipeline.empty[last]);

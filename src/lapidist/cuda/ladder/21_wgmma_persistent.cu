@@ -1,11 +1,14 @@
-// Lesson:   at full size the limit is power: bytes that do not move are clock. And a store can hide behind the next tile.
+// Lesson:   at full size the limit is power: bytes that do not move are clock. And a store can hide behind
+//           the next tile.
 // From:     20_wgmma_specialised
-// Change:   one block an SM for many tiles, visited in bands for the L2; two blocks below each other form a cluster, and each
-//           loads half of the B that both need for both; sums leave through swizzled patches and the copy engine, which
-//           writes them while the next tile is multiplied.
-// Predicts: the producer fills the stages of the next tile during the store: of the 5 % that start and end of a tile cost, 2
-//           stay. A third less traffic between L2 and shared memory. 92 % of the limit, above cuBLAS.
-// Measured: 4096^3 in fp16: 629.0 TFLOP/s, 98.7 % of cuBLAS (H200, results/h200-20261123T044146-climb-fp16-4096.jsonl)
+// Change:   one block an SM for many tiles, visited in bands for the L2; two blocks below each other form a
+//           cluster, and each loads half of the B that both need for both; sums leave through swizzled
+//           patches and the copy engine, which writes them while the next tile is multiplied.
+// Predicts: the producer fills the stages of the next tile during the store: of the 5 % that start and end of
+//           a tile cost, 2 stay. A third less traffic between L2 and shared memory. 92 % of the limit, above
+//           cuBLAS.
+// Measured: 4096^3 in fp16: 629.0 TFLOP/s, 98.7 % of cuBLAS (H200,
+//           results/h200-20261123T044146-climb-fp16-4096.jsonl)
 //
 //   cluster            block 0: rows 0 .. 127    block 1: rows 128 .. 255     one tile of B for both
 //   block 0 loads      its A, slabs 0, 1 of B    -> both blocks
@@ -33,26 +36,31 @@
 #define CONSUMERS (BM / 64 * 128)
 #define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups
 static_assert(BM == 128, "232 registers for 256 consumers and 40 for 128 producers are the SM's 65536");
-static_assert(BN % (64 * CLUSTER) == 0 && BN <= 256, "each block of a cluster loads whole slabs of 64 columns of B");
+static_assert(BN % (64 * CLUSTER) == 0 && BN <= 256,
+              "each block of a cluster loads whole slabs of 64 columns of B");
 
-struct alignas(1024) Stage { char A[BM * 128], B[BN * 128]; };
+struct alignas(1024) Stage {
+  char A[BM * 128], B[BN * 128];
+};
 constexpr int D_COLS = 128 / sizeof(Out), PATCHES = BN / D_COLS;
 struct Pipeline {
   Stage stage[STAGES];
-  Patch<D_COLS, !D_COPY_ENGINE> D[CONSUMERS / 32][D_COPY_ENGINE ? 2 : 1];  // two a warp: one is written while the other one leaves
+  // two a warp: one is written while the other one leaves
+  Patch<D_COLS, !D_COPY_ENGINE> D[CONSUMERS / 32][D_COPY_ENGINE ? 2 : 1];
   Barrier full[STAGES], empty[STAGES];
 };
 
 // The boxes of one step, to one stage; `full` hears when all bytes are there.
-__device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMap* a_map, const TensorMap* b_map, int row,
-                                     int col, int k, int rank) {
+__device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMap* a_map,
+                                     const TensorMap* b_map, int row, int col, int k, int rank) {
   constexpr int part = BN / CLUSTER;  // columns of B that this block loads for all
   barrier_arrive_expect(full, sizeof(Stage));
   tma_load(stage.A, a_map, k, row, full);
 #pragma unroll
   for (int i = 0; i < (B_TURNED ? part : 64); i += 64) {
     const int at = rank * part + i;
-    tma_load_shared(stage.B + at * 128, b_map, B_TURNED ? col + at : k, B_TURNED ? k : col + at, full, (1 << CLUSTER) - 1);
+    tma_load_shared(stage.B + at * 128, b_map, B_TURNED ? col + at : k, B_TURNED ? k : col + at, full,
+                    (1 << CLUSTER) - 1);
   }
 }
 
@@ -72,8 +80,9 @@ struct Tiles {
 };
 
 extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
-wgmma_persistent(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
-                 const __grid_constant__ TensorMap b_map, Scalar beta, const __grid_constant__ TensorMap d_map, Out* C, i64 ldc) {
+    wgmma_persistent(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
+                     const __grid_constant__ TensorMap b_map, Scalar beta,
+                     const __grid_constant__ TensorMap d_map, Out* C, i64 ldc) {
   // Where am I: my warpgroup's 64 rows of each tile of C.
   const int steps = ceil_div(K, BK), rank = cluster_rank();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
@@ -99,7 +108,8 @@ wgmma_persistent(int M, int N, int K, Scalar alpha, const __grid_constant__ Tens
       while (tiles.next(rank)) {
         for (int step = 0; step < steps; ++step) {
           barrier_wait(&pipeline.empty[stage], parity);
-          load(pipeline.stage[stage], &pipeline.full[stage], &a_map, &b_map, tiles.row, tiles.col, step * BK, rank);
+          load(pipeline.stage[stage], &pipeline.full[stage], &a_map, &b_map, tiles.row, tiles.col, step * BK,
+               rank);
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
       }
@@ -113,10 +123,12 @@ wgmma_persistent(int M, int N, int K, Scalar alpha, const __grid_constant__ Tens
 #pragma unroll 1
       for (int step = 0; step < steps; ++step) {
         barrier_wait(&pipeline.full[stage], parity);
-        const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB), b = describe(pipeline.stage[stage].B);
+        const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB),
+                         b = describe(pipeline.stage[stage].B);
         products_begin();
 #pragma unroll
-        for (int i = 0; i < STEPS; ++i) Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
+        for (int i = 0; i < STEPS; ++i)
+          Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
         products_commit();
         products_wait<1>();  // those of the step before are done
         if (step > 0 && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
@@ -128,7 +140,8 @@ wgmma_persistent(int M, int N, int K, Scalar alpha, const __grid_constant__ Tens
       if (steps > 0 && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
 
       // Store: patch after patch of 16 rows, each warp for itself.
-      const int row = tiles.row + group * 64 + warp % 4 * 16, my_row = row + lane / 4, my_col = tiles.col + lane % 4 * 2;
+      const int row = tiles.row + group * 64 + warp % 4 * 16, my_row = row + lane / 4,
+                my_col = tiles.col + lane % 4 * 2;
       scale_sums<BN / 2>(C + my_row * ldc + my_col, ldc, 1, M - my_row, N - my_col, alpha, sums, beta);
       Words begins;
 #pragma unroll
@@ -136,7 +149,8 @@ wgmma_persistent(int M, int N, int K, Scalar alpha, const __grid_constant__ Tens
         const int col = tiles.col + i * D_COLS;
         if (!D_COPY_ENGINE) {
           const int cols = min_of(N - col, BN - i * D_COLS);
-          store_by_hand<PATCHES, BN / 2>(pipeline.D[warp][0], begins, sums, i, C + row * ldc + col, ldc, i * D_COLS, M - row, cols);
+          store_by_hand<PATCHES, BN / 2>(pipeline.D[warp][0], begins, sums, i, C + row * ldc + col, ldc,
+                                         i * D_COLS, M - row, cols);
         } else {
           auto& patch = pipeline.D[warp][i % 2];
           if (lane == 0) tma_store_wait_read<1>();  // the patch before the last has been read

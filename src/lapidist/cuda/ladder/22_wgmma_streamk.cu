@@ -1,11 +1,14 @@
-// Lesson:   a product seldom has a whole number of tiles for each SM: split the rest along k, and all of them end together.
+// Lesson:   a product seldom has a whole number of tiles for each SM: split the rest along k, and all of them
+//           end together.
 // From:     21_wgmma_persistent
-// Change:   a schedule tells both roles which steps of which tile are theirs: whole tiles in full rounds, then even stretches of
-//           the k of what is left over, last tile first. Sums that are not complete wait in the workspace, as registers hold
-//           them, until the block comes that ends the tile.
-// Predicts: 4096^3: 128 pairs of tiles take 66 clusters 1.94 rounds in place of two, and sums go through the L2 for as long as
-//           that saves: as fast as before. 2304 x 2560 x 4096: 1.36 rounds in place of two, 1.35x.
-// Measured: 4096^3 in fp16: 621.4 TFLOP/s, 97.5 % of cuBLAS (H200, results/h200-20261123T044146-climb-fp16-4096.jsonl)
+// Change:   a schedule tells both roles which steps of which tile are theirs: whole tiles in full rounds,
+//           then even stretches of the k of what is left over, last tile first. Sums that are not complete
+//           wait in the workspace, as registers hold them, until the block comes that ends the tile.
+// Predicts: 4096^3: 128 pairs of tiles take 66 clusters 1.94 rounds in place of two, and sums go through the
+//           L2 for as long as that saves: as fast as before. 2304 x 2560 x 4096: 1.36 rounds in place of two,
+//           1.35x.
+// Measured: 4096^3 in fp16: 621.4 TFLOP/s, 97.5 % of cuBLAS (H200,
+//           results/h200-20261123T044146-climb-fp16-4096.jsonl)
 //
 //   90 pairs of tiles, k of 64 steps: a round of 66, and 24 in 66 stretches
 //
@@ -31,34 +34,41 @@
 #include "sharing.cuh"
 #define CONSUMERS (BM / 64 * 128)
 #define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups
-static_assert(CONSUMERS == SHARERS, "232 registers for 256 consumers and 40 for 128 producers are the SM's 65536");
-static_assert(BN % (64 * CLUSTER) == 0 && BN <= 256, "each block of a cluster loads whole slabs of 64 columns of B");
+static_assert(CONSUMERS == SHARERS,
+              "232 registers for 256 consumers and 40 for 128 producers are the SM's 65536");
+static_assert(BN % (64 * CLUSTER) == 0 && BN <= 256,
+              "each block of a cluster loads whole slabs of 64 columns of B");
 
-struct alignas(1024) Stage { char A[BM * 128], B[BN * 128]; };
+struct alignas(1024) Stage {
+  char A[BM * 128], B[BN * 128];
+};
 constexpr int D_COLS = 128 / sizeof(Out), PATCHES = BN / D_COLS;
 struct Pipeline {
   Stage stage[STAGES];
-  Patch<D_COLS, !D_COPY_ENGINE> D[CONSUMERS / 32][D_COPY_ENGINE ? 2 : 1];  // two a warp: one is written while the other one leaves
+  // two a warp: one is written while the other one leaves
+  Patch<D_COLS, !D_COPY_ENGINE> D[CONSUMERS / 32][D_COPY_ENGINE ? 2 : 1];
   Barrier full[STAGES], empty[STAGES];
 };
 
 // The boxes of one step, to one stage; `full` hears when all bytes are there.
-__device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMap* a_map, const TensorMap* b_map, int row,
-                                     int col, int k, int rank) {
+__device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMap* a_map,
+                                     const TensorMap* b_map, int row, int col, int k, int rank) {
   constexpr int part = BN / CLUSTER;  // columns of B that this block loads for all
   barrier_arrive_expect(full, sizeof(Stage));
   tma_load(stage.A, a_map, k, row, full);
 #pragma unroll
   for (int i = 0; i < (B_TURNED ? part : 64); i += 64) {
     const int at = rank * part + i;
-    tma_load_shared(stage.B + at * 128, b_map, B_TURNED ? col + at : k, B_TURNED ? k : col + at, full, (1 << CLUSTER) - 1);
+    tma_load_shared(stage.B + at * 128, b_map, B_TURNED ? col + at : k, B_TURNED ? k : col + at, full,
+                    (1 << CLUSTER) - 1);
   }
 }
 
 extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
-wgmma_streamk(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
-              const __grid_constant__ TensorMap b_map, Scalar beta, const __grid_constant__ TensorMap d_map, Out* C, i64 ldc,
-              const __grid_constant__ Schedule schedule, Workspace workspace) {
+    wgmma_streamk(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
+                  const __grid_constant__ TensorMap b_map, Scalar beta,
+                  const __grid_constant__ TensorMap d_map, Out* C, i64 ldc,
+                  const __grid_constant__ Schedule schedule, Workspace workspace) {
   // Where am I: my warpgroup's 64 rows of each tile of C.
   const int rank = cluster_rank();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
@@ -100,10 +110,12 @@ wgmma_streamk(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorM
 #pragma unroll 1
       for (int step = unit.k_begin; step < unit.k_end; ++step) {
         barrier_wait(&pipeline.full[stage], parity);
-        const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB), b = describe(pipeline.stage[stage].B);
+        const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB),
+                         b = describe(pipeline.stage[stage].B);
         products_begin();
 #pragma unroll
-        for (int i = 0; i < STEPS; ++i) Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
+        for (int i = 0; i < STEPS; ++i)
+          Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
         products_commit();
         products_wait<1>();  // those of the step before are done
         if (step > unit.k_begin && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
@@ -126,7 +138,8 @@ wgmma_streamk(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorM
         const int col = first_col + i * D_COLS;
         if (!D_COPY_ENGINE) {
           const int cols = min_of(N - col, BN - i * D_COLS);
-          store_by_hand<PATCHES, BN / 2>(pipeline.D[warp][0], begins, sums, i, C + row * ldc + col, ldc, i * D_COLS, M - row, cols);
+          store_by_hand<PATCHES, BN / 2>(pipeline.D[warp][0], begins, sums, i, C + row * ldc + col, ldc,
+                                         i * D_COLS, M - row, cols);
         } else {
           auto& patch = pipeline.D[warp][i % 2];
           if (lane == 0) tma_store_wait_read<1>();  // the patch before the last has been read

@@ -1,8 +1,9 @@
 // The limit of mma.sync: products whose operands never leave registers.
 //
 // Each warp adds the same product of its own A (WM x DEPTH) and B (WN x DEPTH, k touches) again and again:
-// D[warp] = iterations * A B^T. That is the inner part of a warp tile without a load or a barrier; the operands of
-// neighbouring instructions differ, as in a kernel, since equal ones would draw less power and allow a higher clock.
+// D[warp] = iterations * A B^T. That is the inner part of a warp tile without a load or a barrier; the
+// operands of neighbouring instructions differ, as in a kernel, since equal ones would draw less power and
+// allow a higher clock.
 #include "mma.cuh"
 
 #ifndef WM
@@ -24,7 +25,8 @@ __device__ __forceinline__ Eight eight_of(const T* rows) {
 
 #if FP8_AS_HALF
 // The same registers, which the compiler must take for new ones.
-template <int Count> __device__ __forceinline__ void renew(Eight (&eights)[Count], unsigned zero) {
+template <int Count>
+__device__ __forceinline__ void renew(Eight (&eights)[Count], unsigned zero) {
 #pragma unroll
   for (int e = 0; e < Count; ++e)
 #pragma unroll
@@ -32,7 +34,8 @@ template <int Count> __device__ __forceinline__ void renew(Eight (&eights)[Count
 }
 #endif
 
-extern "C" __global__ void __launch_bounds__(THREADS) mma_limit(int iterations, const T* A, const T* B, Scalar* D) {
+extern "C" __global__ void __launch_bounds__(THREADS)
+    mma_limit(int iterations, const T* A, const T* B, Scalar* D) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   Eight a[WM / 8], b[WN / 8];
   Sums sums[WM / 16][WN / 8];

@@ -1,7 +1,8 @@
 // The limit of wgmma: products whose operands never leave shared memory.
 //
-// Each warpgroup adds the same product of its own A (64 x BK) and B (WN x BK, k touches) again and again: D[warpgroup] =
-// iterations * A B^T. The tiles lie as the copy engine would leave them; nothing is copied, awaited or stored meanwhile.
+// Each warpgroup adds the same product of its own A (64 x BK) and B (WN x BK, k touches) again and again:
+// D[warpgroup] = iterations * A B^T. The tiles lie as the copy engine would leave them; nothing is copied,
+// awaited or stored meanwhile.
 #include "wgmma.cuh"
 
 #ifndef WM
@@ -20,7 +21,8 @@ __device__ __forceinline__ void copy_rows(char* tile, const T* rows, int count) 
   }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) wgmma_limit(int iterations, const T* A, const T* B, Scalar* D) {
+extern "C" __global__ void __launch_bounds__(THREADS)
+    wgmma_limit(int iterations, const T* A, const T* B, Scalar* D) {
   extern __shared__ __align__(1024) char smem[];
   const int group = threadIdx.x / GROUP, thread = threadIdx.x % GROUP;
   char* a_tile = smem + group * (WM + WN) * 128;
@@ -46,7 +48,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) wgmma_limit(int iterations
   Scalar* mine = D + (static_cast<long long>(blockIdx.x) * GROUPS + group) * WM * WN;
 #pragma unroll
   for (int i = 0; i < WN / 2; ++i) {
-    const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8, col = i / 4 * 8 + thread % 4 * 2 + i % 2;
+    const int row = thread / 32 * 16 + thread % 32 / 4 + i / 2 % 2 * 8,
+              col = i / 4 * 8 + thread % 4 * 2 + i % 2;
     mine[row * WN + col] = sums[i];
   }
 }

@@ -38,7 +38,10 @@ ALONE = (
 ORDERED = (
     Rule(
         lambda c, f: (c.exchanged | c.ping_pong | c.along_m | c.skewed | (c.raster > 0)) == 0,
-        lambda c, f: f"it has neither ping-pong nor bands to choose nor A and B exchanged nor rows shifted; the config is {c}",
+        lambda c, f: (
+            "it has neither ping-pong nor bands to choose nor A and B exchanged nor rows shifted; the config"
+            f" is {c}"
+        ),
     ),
 )
 
@@ -47,5 +50,7 @@ def loaders(own: int) -> Rule:
     """Threads that only load, of which a kernel has so many."""
     return Rule(
         lambda c, f: c.producers == own,
-        lambda c, f: f"threads that only load are a part of its code: producers are {own}; they are {c.producers}",
+        lambda c, f: (
+            f"threads that only load are a part of its code: producers are {own}; they are {c.producers}"
+        ),
     )

@@ -1,4 +1,6 @@
-"""What rules know of a problem: the few facts that decide whether a config suits it. Each is found when it is first asked for."""
+"""What rules know of a problem: the few facts that decide whether a config suits it. Each is found when it is
+first asked for.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ class Facts:
 
     @cached_property
     def tiles_along_k(self) -> tuple[bool, bool]:
-        """Whether tiles of A, and of B, lie in shared memory with neighbours along k. Rung 18 is told nothing: it takes rows."""
+        """Whether tiles of A, and of B, lie in shared memory with neighbours along k. Rung 18 is told
+        nothing: it takes rows.
+        """
         return self.told("A_CONTIGUOUS", 1) != 2, self.told("B_CONTIGUOUS", 2) != 2
 
     # ---- of wgmma ----

@@ -21,7 +21,8 @@ def declared(elements: Buffers, what: str) -> Rule:
     return Rule(
         lambda c, f: elements(c, f) * f.size <= STATIC_SHARED,
         lambda c, f: (
-            f"{what} take {elements(c, f) * f.size} bytes of static shared memory, of which a kernel has {STATIC_SHARED}"
+            f"{what} take {elements(c, f) * f.size} bytes of static shared memory, of which a kernel has"
+            f" {STATIC_SHARED}"
         ),
     )
 
@@ -31,16 +32,23 @@ def declared(elements: Buffers, what: str) -> Rule:
 ONE_EACH = Rule(
     lambda c, f: c.consumers == c.bm * c.bn,
     lambda c, f: (
-        f"a thread has one element of a tile: its block has bm x bn = {c.bm * c.bn} threads; with {c} it has {c.consumers}"
+        f"a thread has one element of a tile: its block has bm x bn = {c.bm * c.bn} threads; with {c} it has"
+        f" {c.consumers}"
     ),
 )
-WARP_ROWS = Rule(lambda c, f: c.bm % 32 == 0, lambda c, f: f"a warp is 32 rows of the tile: bm is a multiple; it is {c.bm}")
+WARP_ROWS = Rule(
+    lambda c, f: c.bm % 32 == 0, lambda c, f: f"a warp is 32 rows of the tile: bm is a multiple; it is {c.bm}"
+)
 WARP_COLUMNS = Rule(
-    lambda c, f: c.bn % 32 == 0, lambda c, f: f"a warp is 32 columns of one row of the tile: bn is a multiple; it is {c.bn}"
+    lambda c, f: c.bn % 32 == 0,
+    lambda c, f: f"a warp is 32 columns of one row of the tile: bn is a multiple; it is {c.bn}",
 )
 SQUARE = Rule(
     lambda c, f: (c.bm == c.bk) & (c.bn == c.bk),
-    lambda c, f: f"a thread loads as much of A's tile as of B's: bm, bn and bk are equal; they are {c.bm}, {c.bn}, {c.bk}",
+    lambda c, f: (
+        f"a thread loads as much of A's tile as of B's: bm, bn and bk are equal; they are {c.bm}, {c.bn},"
+        f" {c.bk}"
+    ),
 )
 DOWN_A_COLUMN = ONE_EACH, WARP_ROWS
 ALONG_A_ROW = ONE_EACH, WARP_COLUMNS
@@ -53,8 +61,8 @@ THREAD_COLUMN = (
     Rule(
         lambda c, f: c.consumers * c.tm == c.bm * c.bn,
         lambda c, f: (
-            f"a thread has tm elements of a column, and tm divides bm: its block has bm x bn / tm threads, tn is 1; with {c} "
-            f"it has {c.consumers}"
+            "a thread has tm elements of a column, and tm divides bm: its block has bm x bn / tm threads, tn"
+            f" is 1; with {c} it has {c.consumers}"
         ),
     ),
     declared(lambda c, f: c.bk * (c.bm + c.bn) + c.bn, "tiles of A and B"),
@@ -63,13 +71,15 @@ BY_FOURS = (
     Rule(
         lambda c, f: (c.bm * c.bk == 4 * c.consumers) & (c.bk * c.bn == 4 * c.consumers),
         lambda c, f: (
-            f"a thread loads one Four of each tile: bm x bk and bk x bn are four times the threads; with {c} they are "
-            f"{c.bm * c.bk}, {c.bk * c.bn} and {c.consumers}"
+            f"a thread loads one Four of each tile: bm x bk and bk x bn are four times the threads; with {c}"
+            f" they are {c.bm * c.bk}, {c.bk * c.bn} and {c.consumers}"
         ),
     ),
     Rule(
         lambda c, f: (c.bk % 4 == 0) & (c.bn % 4 == 0),
-        lambda c, f: f"lines of tiles are whole Fours: bk and bn are multiples of 4; they are {c.bk} and {c.bn}",
+        lambda c, f: (
+            f"lines of tiles are whole Fours: bk and bn are multiples of 4; they are {c.bk} and {c.bn}"
+        ),
     ),
 )
 AS_IT_LIES = declared(lambda c, f: c.bm * (c.bk + 4) + c.bk * c.bn, "tiles of A and B")
@@ -86,13 +96,17 @@ VECTOR_LOADS = (
 
 FOURS = Rule(
     lambda c, f: (c.tm > 0) & (c.tm % 4 == 0) & (c.tn > 0) & (c.tn % 4 == 0),
-    lambda c, f: f"a thread's tile is made of Fours: tm and tn are multiples of 4; they are {c.tm} and {c.tn}",
+    lambda c, f: (
+        f"a thread's tile is made of Fours: tm and tn are multiples of 4; they are {c.tm} and {c.tn}"
+    ),
 )
 THREADS_FILL = Rule(
     lambda c, f: (c.bm % c.tm == 0) & (c.bn % c.tn == 0),
     lambda c, f: f"threads' tiles of {c.tm}x{c.tn} fill the block's; it is {c.bm}x{c.bn}",
 )
-WARPS = Rule(lambda c, f: (c.wm > 0) & (c.wn > 0), lambda c, f: f"a warp has a tile, wm x wn; it is {c.wm}x{c.wn}")
+WARPS = Rule(
+    lambda c, f: (c.wm > 0) & (c.wn > 0), lambda c, f: f"a warp has a tile, wm x wn; it is {c.wm}x{c.wn}"
+)
 WARPS_FILL = Rule(
     lambda c, f: (c.bm % c.wm == 0) & (c.bn % c.wn == 0),
     lambda c, f: f"warps' tiles of {c.wm}x{c.wn} fill the block's; it is {c.bm}x{c.bn}",
@@ -100,19 +114,31 @@ WARPS_FILL = Rule(
 PAIRED_LANES = Rule(
     lambda c, f: (c.wm * c.wn == 32 * c.tm * c.tn) & (c.wm % (2 * c.tm) == 0) & (c.wn % (2 * c.tn) == 0),
     lambda c, f: (
-        f"a warp has 32 lanes, an even number both ways: wm x wn is 32 tm x tn; of {c.wm}x{c.wn} and {c.tm}x{c.tn} it is not"
+        f"a warp has 32 lanes, an even number both ways: wm x wn is 32 tm x tn; of {c.wm}x{c.wn} and"
+        f" {c.tm}x{c.tn} it is not"
     ),
 )
 THREAD_TILE = FOURS, THREADS_FILL, *BY_FOURS, AS_IT_LIES
-TRANSPOSED = FOURS, THREADS_FILL, *BY_FOURS, declared(lambda c, f: c.bk * (c.bm + 4 + c.bn), "tiles of A and B")
-BOTH_TRANSPOSED = FOURS, THREADS_FILL, *BY_FOURS, declared(lambda c, f: c.bk * (c.bm + c.bn + 8), "tiles of A and B")
+TRANSPOSED = (
+    FOURS,
+    THREADS_FILL,
+    *BY_FOURS,
+    declared(lambda c, f: c.bk * (c.bm + 4 + c.bn), "tiles of A and B"),
+)
+BOTH_TRANSPOSED = (
+    FOURS,
+    THREADS_FILL,
+    *BY_FOURS,
+    declared(lambda c, f: c.bk * (c.bm + c.bn + 8), "tiles of A and B"),
+)
 
 
 def unrolled(by: int) -> tuple[Rule, ...]:
     return (
         *THREAD_TILE,
         Rule(
-            lambda c, f: c.bk % by == 0, lambda c, f: f"the loop over k goes {by} steps at a time: bk is a multiple; it is {c.bk}"
+            lambda c, f: c.bk % by == 0,
+            lambda c, f: f"the loop over k goes {by} steps at a time: bk is a multiple; it is {c.bk}",
         ),
     )
 
@@ -128,7 +154,10 @@ ASYNC_PIPELINE = (
     *LANES,
     Rule(
         lambda c, f: c.stages >= 3,
-        lambda c, f: f"one tile is read, one is freed, one at least is under way: stages are 3 or more; they are {c.stages}",
+        lambda c, f: (
+            "one tile is read, one is freed, one at least is under way: stages are 3 or more; they are"
+            f" {c.stages}"
+        ),
     ),
     Rule(
         lambda c, f: (c.bk > 0) & (c.bk % 2 == 0),
@@ -137,15 +166,15 @@ ASYNC_PIPELINE = (
     Rule(
         lambda c, f: (c.consumers % c.bk == 0) & (c.bm * c.bk % c.consumers == 0),
         lambda c, f: (
-            f"all threads copy whole rows of A, an element each: bk divides the threads, and they bm x bk; "
+            "all threads copy whole rows of A, an element each: bk divides the threads, and they bm x bk; "
             f"with {c} these are {c.bk}, {c.consumers}, {c.bm * c.bk}"
         ),
     ),
     Rule(
         lambda c, f: (4 * c.consumers % c.bn == 0) & (c.bk * c.bn % (4 * c.consumers) == 0),
         lambda c, f: (
-            f"all threads copy whole rows of B, a Four each: bn divides four times the threads, and that bk x bn; "
-            f"with {c} these are {c.bn}, {4 * c.consumers}, {c.bk * c.bn}"
+            "all threads copy whole rows of B, a Four each: bn divides four times the threads, and that bk x"
+            f" bn; with {c} these are {c.bn}, {4 * c.consumers}, {c.bk * c.bn}"
         ),
     ),
     declared(lambda c, f: c.stages * c.bk * (c.bm + 4 + c.bn), "the stages of A and B"),
@@ -156,23 +185,30 @@ ASYNC_PIPELINE = (
 FED = (
     Rule(
         lambda c, f: c.bk * f.size == SWIZZLE_ROW,
-        lambda c, f: f"a step along k is a row of the swizzle, 128 bytes: bk is {SWIZZLE_ROW // f.size}; it is {c.bk}",
+        lambda c, f: (
+            f"a step along k is a row of the swizzle, 128 bytes: bk is {SWIZZLE_ROW // f.size}; it is {c.bk}"
+        ),
     ),
     WARPS,
     Rule(
         lambda c, f: (c.wm == 4 * c.tm) & (c.wn == 8 * c.tn),
-        lambda c, f: f"a warp is 4 by 8 lanes: wm, wn are 4 tm, 8 tn = {4 * c.tm}, {8 * c.tn}; they are {c.wm}, {c.wn}",
+        lambda c, f: (
+            f"a warp is 4 by 8 lanes: wm, wn are 4 tm, 8 tn = {4 * c.tm}, {8 * c.tn}; they are {c.wm}, {c.wn}"
+        ),
     ),
     WARPS_FILL,
     Rule(
         lambda c, f: (c.bm <= BOX) & (c.bn <= BOX),
         lambda c, f: (
-            f"the copy engine's box has {BOX} elements a side at most: bm and bn are no more; they are {c.bm} and {c.bn}"
+            f"the copy engine's box has {BOX} elements a side at most: bm and bn are no more; they are {c.bm}"
+            f" and {c.bn}"
         ),
     ),
     Rule(
         lambda c, f: c.consumers == CONSUMERS,
-        lambda c, f: f"registers are shared out to {CONSUMERS} threads that multiply; with {c} these are {c.consumers}",
+        lambda c, f: (
+            f"registers are shared out to {CONSUMERS} threads that multiply; with {c} these are {c.consumers}"
+        ),
     ),
 )
 TMA_PRODUCER = (
@@ -180,23 +216,31 @@ TMA_PRODUCER = (
     Rule(
         lambda c, f: (c.tm > 0) & (c.tm % 8 == 0) & (c.tn > 0) & (c.tn % (2 if f.size == 8 else 4) == 0),
         lambda c, f: (
-            f"a thread loads whole vectors: tm is a multiple of 8, tn of {2 if f.size == 8 else 4}; they are {c.tm} and {c.tn}"
+            f"a thread loads whole vectors: tm is a multiple of 8, tn of {2 if f.size == 8 else 4}; they are"
+            f" {c.tm} and {c.tn}"
         ),
     ),
     Rule(
         lambda c, f: c.stages >= 3,
-        lambda c, f: f"one tile is read, the next one waited for, one at least under way: 3 stages or more; they are {c.stages}",
+        lambda c, f: (
+            "one tile is read, the next one waited for, one at least under way: 3 stages or more; they are"
+            f" {c.stages}"
+        ),
     ),
 )
 SGEMM = (
     Rule(
         lambda c, f: (c.tm == 16) & (c.tn == 8),
-        lambda c, f: f"half of a thread's rows are in registers at once: tm, tn are 16, 8; they are {c.tm}, {c.tn}",
+        lambda c, f: (
+            f"half of a thread's rows are in registers at once: tm, tn are 16, 8; they are {c.tm}, {c.tn}"
+        ),
     ),
     *FED,
     Rule(
         lambda c, f: c.stages >= 2,
-        lambda c, f: f"one tile is read while the next one is waited for: 2 stages or more; they are {c.stages}",
+        lambda c, f: (
+            f"one tile is read while the next one is waited for: 2 stages or more; they are {c.stages}"
+        ),
     ),
 )
 
@@ -213,10 +257,13 @@ def whole_vectors(letter: str, outer: str) -> Rule:
         return c.bk if f.told(f"{letter}_CONTIGUOUS") == 1 else getattr(c, outer)
 
     return Rule(
-        lambda c, f: (getattr(c, outer) * c.bk % (width(f) * c.consumers) == 0) & (line(c, f) % width(f) == 0),
         lambda c, f: (
-            f"every thread moves as many vectors of {letter}: {outer} x bk is a multiple of {width(f)} times the threads, its "
-            f"lines of {width(f)}; with {c} these are {getattr(c, outer) * c.bk}, {width(f) * c.consumers} and {line(c, f)}"
+            (getattr(c, outer) * c.bk % (width(f) * c.consumers) == 0) & (line(c, f) % width(f) == 0)
+        ),
+        lambda c, f: (
+            f"every thread moves as many vectors of {letter}: {outer} x bk is a multiple of {width(f)} times"
+            f" the threads, its lines of {width(f)}; with {c} these are {getattr(c, outer) * c.bk},"
+            f" {width(f) * c.consumers} and {line(c, f)}"
         ),
     )
 
@@ -226,11 +273,15 @@ SIMT = (
     Rule(
         lambda c, f: (c.wm == 4 * c.tm) & (c.wn == 8 * c.tn),
         lambda c, f: (
-            f"a warp is 4 x 8 lanes, each with tm x tn results: wm, wn are {4 * c.tm}, {8 * c.tn}; they are {c.wm}, {c.wn}"
+            f"a warp is 4 x 8 lanes, each with tm x tn results: wm, wn are {4 * c.tm}, {8 * c.tn}; they are"
+            f" {c.wm}, {c.wn}"
         ),
     ),
     WARPS_FILL,
-    Rule(lambda c, f: c.bk >= 1, lambda c, f: f"a step along k has an element at least: bk is 1 or more; it is {c.bk}"),
+    Rule(
+        lambda c, f: c.bk >= 1,
+        lambda c, f: f"a step along k has an element at least: bk is 1 or more; it is {c.bk}",
+    ),
     declared(lambda c, f: 2 * c.bk * (c.bm + c.bn + 2 * SIMT_PAD), "two tiles each of A and B"),
     whole_vectors("A", "bm"),
     whole_vectors("B", "bn"),

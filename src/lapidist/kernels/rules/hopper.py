@@ -11,7 +11,14 @@ from lapidist.kernels.rules.blocks import INT_LIMIT
 from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.rule import Rule, either, one_of, parts
 from lapidist.kernels.signatures import TMA_ALIGNMENT
-from lapidist.kernels.wgmma.configs import CLUSTERS, COLUMNS, HALF_PATCHED, MOST_COLUMNS, TILE_ROWS, rows_of_warp
+from lapidist.kernels.wgmma.configs import (
+    CLUSTERS,
+    COLUMNS,
+    HALF_PATCHED,
+    MOST_COLUMNS,
+    TILE_ROWS,
+    rows_of_warp,
+)
 from lapidist.kernels.wgmma.operands import (
     PATCH_BYTES,
     PATCH_ROWS,
@@ -24,10 +31,12 @@ from lapidist.kernels.wgmma.operands import (
 )
 from lapidist.problems.scaling import K_BLOCK, SQUARES, STRIPS
 
-SUMS, SUMS_OF_THREE = 192, 96  # registers of a thread for sums and what it turns; the compiler wants the others
+# registers of a thread for sums and what it turns; the compiler wants the others
+SUMS, SUMS_OF_THREE = (192, 96)
 PLAIN_SUMS = 208  # where D leaves by the copy engine, and nothing else passes through registers
 BY_REGISTERS = 48  # for 64 rows of A: elements of a step and of the one before, and on their way
-PROMOTED_SUMS, PROMOTED_SUMS_OF_THREE = 200, 136  # likewise, of 224 a thread, or 160 where three warpgroups multiply
+# likewise, of 224 a thread, or 160 where three warpgroups multiply
+PROMOTED_SUMS, PROMOTED_SUMS_OF_THREE = (200, 136)
 INTEGERS = "int8", "uint8"
 RUNG_COLUMNS = 64  # of a slab of B, which a block loads as a whole
 
@@ -46,12 +55,16 @@ KNOBS = (
     ),
     Rule(
         lambda c, f: ((c.bn % COLUMNS == 0) & (c.bn <= MOST_COLUMNS)) | (c.bn == HALF_PATCHED),
-        lambda c, f: f"an instruction multiplies up to 256 columns: bn is a multiple of 16 up to 256, or 200; it is {c.bn}",
+        lambda c, f: (
+            "an instruction multiplies up to 256 columns: bn is a multiple of 16 up to 256, or 200; it is"
+            f" {c.bn}"
+        ),
     ),
     Rule(
         lambda c, f: c.bk * f.size == ROW_BYTES,
         lambda c, f: (
-            f"a step along k is a row of the swizzle, 128 bytes: bk is {ROW_BYTES // f.size} of {f.problem.dtype}; it is {c.bk}"
+            f"a step along k is a row of the swizzle, 128 bytes: bk is {ROW_BYTES // f.size} of"
+            f" {f.problem.dtype}; it is {c.bk}"
         ),
     ),
     Rule(
@@ -64,11 +77,14 @@ KNOBS = (
     Rule(
         lambda c, f: c.stages >= 2,
         lambda c, f: (
-            f"a stage is given back when the next one's products are on their way: it takes 2 at least; it is {c.stages}"
+            "a stage is given back when the next one's products are on their way: it takes 2 at least; it is"
+            f" {c.stages}"
         ),
     ),
     Rule(
-        lambda c, f: one_of(c.cluster_m * 16 + c.cluster_n, [16 * m + n for m, n in CLUSTERS]) & (c.cluster_n < 16),
+        lambda c, f: (
+            one_of(c.cluster_m * 16 + c.cluster_n, [16 * m + n for m, n in CLUSTERS]) & (c.cluster_n < 16)
+        ),
         lambda c, f: (
             f"clusters are {', '.join(f'{m}x{n}' for m, n in CLUSTERS)} blocks: larger ones find no place; "
             f"got {c.cluster_m}x{c.cluster_n}"
@@ -85,7 +101,10 @@ def tiles_across(c: Any, f: Facts) -> Any:
 
 BANDS = Rule(
     lambda c, f: c.raster * tiles_across(c, f) <= INT_LIMIT,
-    lambda c, f: f"tiles of a band are counted in 32 bits: raster is {INT_LIMIT // tiles_across(c, f)} at most; it is {c.raster}",
+    lambda c, f: (
+        f"tiles of a band are counted in 32 bits: raster is {INT_LIMIT // tiles_across(c, f)} at most; it is"
+        f" {c.raster}"
+    ),
 )
 
 # ---- of registers, and of the way out ----
@@ -104,7 +123,10 @@ def room(c: Any, f: Facts) -> Any:
 def words_of_room(c: Config, f: Facts) -> str:
     taken = through(c, f)
     more = f", and A takes {taken} on its way through them" if taken else ""
-    return f"a thread has {room(c, f)} registers for its sums; this tile gives it {rows_of_sums(c) * c.bn // 2}{more}"
+    return (
+        f"a thread has {room(c, f)} registers for its sums; this tile gives it"
+        f" {rows_of_sums(c) * c.bn // 2}{more}"
+    )
 
 
 def held(c: Any, f: Facts) -> Any:
@@ -120,27 +142,40 @@ REGISTERS = (
     Rule(
         lambda c, f: not f.by_registers or c.bm % (ROW_BYTES // f.size) == 0,
         lambda c, f: (
-            f"A is turned on its way through registers: tiles are counted in {ROW_BYTES // f.size} of its rows; this one "
-            f"has {c.bm}"
+            f"A is turned on its way through registers: tiles are counted in {ROW_BYTES // f.size} of its"
+            f" rows; this one has {c.bm}"
         ),
     ),
     Rule(
         lambda c, f: (c.skewed == 0) | (f.problem.math in TURNED and f.a_along_k and not f.problem.batch),
-        lambda c, f: "rows of A that are shifted have neighbours along k, in 16-bit types, and there is one A",
+        lambda c, f: (
+            "rows of A that are shifted have neighbours along k, in 16-bit types, and there is one A"
+        ),
     ),
     Rule(
-        lambda c, f: (c.skewed == 0) | (start_anywhere(f.problem)[0] and f.problem.a.row_stride < SKEWED_STEP),
         lambda c, f: (
-            f"rows of A start on {TMA_ALIGNMENT} bytes, and need no shift; or they are more than {SKEWED_STEP} elements apart"
+            (c.skewed == 0) | (start_anywhere(f.problem)[0] and f.problem.a.row_stride < SKEWED_STEP)
+        ),
+        lambda c, f: (
+            f"rows of A start on {TMA_ALIGNMENT} bytes, and need no shift; or they are more than"
+            f" {SKEWED_STEP} elements apart"
         ),
     ),
     Rule(
         lambda c, f: (c.skewed == 0) | (f.problem.c is None and not f.turned_d and not f.copies_out),
-        lambda c, f: "where rows of A are shifted, a patch of D has every eighth row: it leaves by hand, and nothing is added",
+        lambda c, f: (
+            "where rows of A are shifted, a patch of D has every eighth row: it leaves by hand, and nothing"
+            " is added"
+        ),
     ),
     Rule(
-        lambda c, f: (c.skewed == 0) | ((f.problem.m >= SKEWED_ROWS) & (c.bm <= SKEWED_ROWS) & (c.ping_pong == 0)),
-        lambda c, f: f"rows of A are shifted for tiles of 64 or 128 rows, not in ping-pong, and A has {SKEWED_ROWS} or more",
+        lambda c, f: (
+            (c.skewed == 0) | ((f.problem.m >= SKEWED_ROWS) & (c.bm <= SKEWED_ROWS) & (c.ping_pong == 0))
+        ),
+        lambda c, f: (
+            f"rows of A are shifted for tiles of 64 or 128 rows, not in ping-pong, and A has {SKEWED_ROWS} or"
+            " more"
+        ),
     ),
     Rule(lambda c, f: rows_of_sums(c) * c.bn // 2 + through(c, f) <= room(c, f), words_of_room),
 )
@@ -156,38 +191,53 @@ HALF_PATCH = (
     ),
     Rule(
         lambda c, f: (c.bn != HALF_PATCHED) | (f.out_size > 1),
-        lambda c, f: f"the copy engine writes from multiples of {TMA_ALIGNMENT} bytes on; tiles of {c.bn} bytes begin elsewhere",
+        lambda c, f: (
+            f"the copy engine writes from multiples of {TMA_ALIGNMENT} bytes on; tiles of {c.bn} bytes begin"
+            " elsewhere"
+        ),
     ),
     Rule(
         lambda c, f: (c.bn != HALF_PATCHED) | ((c.ping_pong == 0) & (c.cluster > 1) & f.copies_out),
-        lambda c, f: f"tiles of {c.bn} columns are those of clusters whose blocks share each tile, D by the copy engine",
+        lambda c, f: (
+            f"tiles of {c.bn} columns are those of clusters whose blocks share each tile, D by the copy"
+            " engine"
+        ),
     ),
 )
 WAY_OUT = (
     Rule(
         lambda c, f: f.turned_d or (c.bn == HALF_PATCHED) | (c.bn * f.out_size % PATCH_BYTES == 0),
-        lambda c, f: f"D leaves in patches whose rows have {PATCH_BYTES} bytes or more; this tile has {c.bn} columns",
+        lambda c, f: (
+            f"D leaves in patches whose rows have {PATCH_BYTES} bytes or more; this tile has {c.bn} columns"
+        ),
     ),
     Rule(
         lambda c, f: (c.ping_pong == 0) | (not f.problem.scaling.promoted),
-        lambda c, f: "in ping-pong a warpgroup has a tile to itself, whose sums stay in the tensor core: these shall be promoted",
+        lambda c, f: (
+            "in ping-pong a warpgroup has a tile to itself, whose sums stay in the tensor core: these shall"
+            " be promoted"
+        ),
     ),
     Rule(
         lambda c, f: (c.exchanged == 0) | (f.turned_d and f.copies_out and f.out_size > 1),
         lambda c, f: (
-            "with A and B exchanged D leaves by the copy engine alone: elements of 2 bytes or more, rows that start on 16"
+            "with A and B exchanged D leaves by the copy engine alone: elements of 2 bytes or more, rows that"
+            " start on 16"
         ),
     ),
     Rule(
         lambda c, f: not f.problem.scaling.promoted or held(c, f) <= room_for_promoted(c),
         lambda c, f: (
-            f"promoted sums are held twice, beside a factor a column: a thread has room for {room_for_promoted(c)}; "
-            f"this tile gives it {held(c, f)}"
+            "promoted sums are held twice, beside a factor a column: a thread has room for"
+            f" {room_for_promoted(c)}; this tile gives it {held(c, f)}"
         ),
     ),
     Rule(
         lambda c, f: f.problem.scaling.b.kind != SQUARES or c.bn <= K_BLOCK + (c.bn & -c.bn),
-        lambda c, f: f"a tile meets at most two factors along its columns, 128 columns each; one of {c.bn} may meet three",
+        lambda c, f: (
+            f"a tile meets at most two factors along its columns, 128 columns each; one of {c.bn} may meet"
+            " three"
+        ),
     ),
 )
 FAMILY = (*KNOBS, BANDS, *REGISTERS, *HALF_PATCH, *WAY_OUT)
@@ -211,10 +261,16 @@ def rung(own: Mapping[str, Config]) -> tuple[Rule, ...]:
     return (
         Rule(
             lambda c, f: (c.bn % columns(c) == 0) & (c.bn <= MOST_COLUMNS) & (c.stages >= 2),
-            lambda c, f: f"a rung's tiles have columns in {columns(c)}s, up to 256, and 2 stages at least; the config is {c}",
+            lambda c, f: (
+                f"a rung's tiles have columns in {columns(c)}s, up to 256, and 2 stages at least; the config"
+                f" is {c}"
+            ),
         ),
         Rule(
             is_own,
-            lambda c, f: f"a rung is one config, of which bn, wn = bn and stages are free: {own[f.problem.math]}; got {c}",
+            lambda c, f: (
+                f"a rung is one config, of which bn, wn = bn and stages are free: {own[f.problem.math]};"
+                f" got {c}"
+            ),
         ),
     )

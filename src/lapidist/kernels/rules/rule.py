@@ -1,6 +1,8 @@
-"""A rule: what must hold of a config's knobs, and the words of a refusal. It holds of one config, or of columns of many at once.
+"""A rule: what must hold of a config's knobs, and the words of a refusal. It holds of one config, or of
+columns of many at once.
 
-So that a predicate takes both, it is made of arithmetic and comparisons joined by & and |. Both sides of these are always
+So that a predicate takes both, it is made of arithmetic and comparisons joined by & and |. Both sides of
+these are always
 computed: what divides by a knob stands behind the rule that the knob is not zero.
 """
 
@@ -43,7 +45,9 @@ def refusal(rules: Iterable[Rule], config: Config, facts: Facts) -> str | None:
 def allowed(rules: Iterable[Rule], columns: Columns, facts: Facts) -> Any:
     """Which of the configs break no rule. One that divides by zero has broken a rule before that."""
     with np.errstate(divide="ignore", over="ignore"):
-        return np.logical_and.reduce(np.broadcast_arrays(True, *(rule.holds(columns, facts) for rule in rules)))
+        return np.logical_and.reduce(
+            np.broadcast_arrays(True, *(rule.holds(columns, facts) for rule in rules))
+        )
 
 
 # ---- what predicates are made of ----

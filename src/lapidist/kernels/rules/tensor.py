@@ -21,7 +21,10 @@ def fragments_fill(by_m: int, by_n: int) -> Rule:
     """So many of a warp."""
     return Rule(
         lambda c, f: (c.bm % (by_m * f.fragment[0]) == 0) & (c.bn % (by_n * f.fragment[1]) == 0),
-        lambda c, f: f"warps' fragments of {by_m * f.fragment[0]}x{by_n * f.fragment[1]} fill a tile; it is {c.bm}x{c.bn}",
+        lambda c, f: (
+            f"warps' fragments of {by_m * f.fragment[0]}x{by_n * f.fragment[1]} fill a tile; it is"
+            f" {c.bm}x{c.bn}"
+        ),
     )
 
 
@@ -32,8 +35,8 @@ def a_warp_each(by_m: int, by_n: int) -> Rule:
     return Rule(
         lambda c, f: c.consumers == threads(c, f),
         lambda c, f: (
-            f"a warp has fragments of {by_m * f.fragment[0]}x{by_n * f.fragment[1]}, which are wm and wn; of {c} the block has "
-            f"{c.consumers} threads in place of {threads(c, f)}"
+            f"a warp has fragments of {by_m * f.fragment[0]}x{by_n * f.fragment[1]}, which are wm and wn; of"
+            f" {c} the block has {c.consumers} threads in place of {threads(c, f)}"
         ),
     )
 
@@ -50,15 +53,17 @@ WMMA_SIMPLE = (
     Rule(
         lambda c, f: patches_of_simple(c, f) <= STATIC_SHARED,
         lambda c, f: (
-            f"patches of A, B and sums of {c.consumers // 32} warps take {patches_of_simple(c, f)} bytes of static shared "
-            f"memory, of which a kernel has {STATIC_SHARED}"
+            f"patches of A, B and sums of {c.consumers // 32} warps take {patches_of_simple(c, f)} bytes of"
+            f" static shared memory, of which a kernel has {STATIC_SHARED}"
         ),
     ),
 )
 
 
 def whole_rows(letter: str) -> Rule:
-    """Of a tile in shared memory, that threads move by chunks of 16 bytes: each of them one of every so many-th row."""
+    """Of a tile in shared memory, that threads move by chunks of 16 bytes: each of them one of every so
+    many-th row.
+    """
 
     def shape(c: Any, f: Facts) -> tuple[Any, Any]:
         """Rows, and the chunks of one."""
@@ -72,8 +77,9 @@ def whole_rows(letter: str) -> Rule:
     def words(c: Any, f: Facts) -> str:
         rows, chunks = shape(c, f)
         return (
-            f"all threads move whole rows of {letter}'s tile, a chunk of 16 bytes each: chunks of a row divide the threads, and "
-            f"they all chunks; with {c} these are {chunks}, {c.consumers}, {rows * chunks}"
+            f"all threads move whole rows of {letter}'s tile, a chunk of 16 bytes each: chunks of a row"
+            f" divide the threads, and they all chunks; with {c} these are {chunks}, {c.consumers},"
+            f" {rows * chunks}"
         )
 
     return Rule(holds, words)
@@ -107,7 +113,10 @@ def chunks_in_a_row(letter: str) -> Rule:
 
     return Rule(
         lambda c, f: (nbytes(c, f) >= 16) & power_of_two(nbytes(c, f)),
-        lambda c, f: f"rows of {letter}'s tile have 16, 32, 64, … bytes: the swizzle is an XOR; of {c} they have {nbytes(c, f)}",
+        lambda c, f: (
+            f"rows of {letter}'s tile have 16, 32, 64, … bytes: the swizzle is an XOR; of {c} they have"
+            f" {nbytes(c, f)}"
+        ),
     )
 
 
@@ -116,8 +125,8 @@ STAGED = (
     Rule(
         lambda c, f: (c.wm >= 16) & power_of_two(c.wm) & (c.wn >= least_columns(f)) & power_of_two(c.wn),
         lambda c, f: (
-            f"a warp's operands come in pairs of 8 lines: wm is 16, 32, 64, …, wn {least_columns(f)}, {2 * least_columns(f)}, …; "
-            f"they are {c.wm} and {c.wn}"
+            f"a warp's operands come in pairs of 8 lines: wm is 16, 32, 64, …, wn {least_columns(f)},"
+            f" {2 * least_columns(f)}, …; they are {c.wm} and {c.wn}"
         ),
     ),
     WARPS_FILL,
@@ -127,11 +136,16 @@ STAGED = (
     ),
     Rule(
         lambda c, f: (c.bk > 0) & (c.bk % (2 * f.depth) == 0),
-        lambda c, f: f"two fragments take turns within a tile: bk is a multiple of {2 * f.depth}; it is {c.bk}",
+        lambda c, f: (
+            f"two fragments take turns within a tile: bk is a multiple of {2 * f.depth}; it is {c.bk}"
+        ),
     ),
     Rule(
         lambda c, f: c.stages >= 3,
-        lambda c, f: f"one tile is read, one is freed, one at least is under way: stages are 3 or more; they are {c.stages}",
+        lambda c, f: (
+            "one tile is read, one is freed, one at least is under way: stages are 3 or more; they are"
+            f" {c.stages}"
+        ),
     ),
     chunks_in_a_row("A"),
     chunks_in_a_row("B"),
@@ -140,7 +154,8 @@ STAGED = (
     Rule(
         lambda c, f: c.wn % (2 * f.stored_at_once) == 0,
         lambda c, f: (
-            f"lanes store whole vectors of D, all alike: wn is a multiple of {2 * f.stored_at_once}, twice a vector; it is {c.wn}"
+            f"lanes store whole vectors of D, all alike: wn is a multiple of {2 * f.stored_at_once}, twice a"
+            f" vector; it is {c.wn}"
         ),
     ),
 )
@@ -156,13 +171,15 @@ def alike_in_words(letter: str) -> Rule:
 
     def shifted(f: Facts) -> bool:
         gathered = f.problem.modes.gather_a if letter == "A" else f.problem.modes.gather_b
-        return f.told(f"{letter}_VECTOR") * f.size < 4 and f.told(f"{letter}_CONTIGUOUS") != 0 and not gathered
+        return (
+            f.told(f"{letter}_VECTOR") * f.size < 4 and f.told(f"{letter}_CONTIGUOUS") != 0 and not gathered
+        )
 
     return Rule(
         lambda c, f: not shifted(f) or step(c, f) % 4 == 0,
         lambda c, f: (
-            f"{letter} starts anywhere and is shifted within words of 4 bytes: 16 threads over the elements of a row of its tile "
-            f"are a multiple of 4; of {c} they are {step(c, f)}"
+            f"{letter} starts anywhere and is shifted within words of 4 bytes: 16 threads over the elements"
+            f" of a row of its tile are a multiple of 4; of {c} they are {step(c, f)}"
         ),
     )
 
@@ -170,11 +187,17 @@ def alike_in_words(letter: str) -> Rule:
 PROMOTED = (
     Rule(
         lambda c, f: not f.problem.scaling.promoted or K_BLOCK % c.bk == 0,
-        lambda c, f: f"promoted sums leave the tensor core every {K_BLOCK} of k, whole steps; one of this tile has {c.bk}",
+        lambda c, f: (
+            f"promoted sums leave the tensor core every {K_BLOCK} of k, whole steps; one of this tile has"
+            f" {c.bk}"
+        ),
     ),
     Rule(
         lambda c, f: not f.problem.scaling.promoted or c.wm * c.wn <= PROMOTED_SUMS,
-        lambda c, f: f"promoted sums are held twice: a warp has room for {PROMOTED_SUMS}; this tile gives it {c.wm * c.wn}",
+        lambda c, f: (
+            f"promoted sums are held twice: a warp has room for {PROMOTED_SUMS}; this tile gives it"
+            f" {c.wm * c.wn}"
+        ),
     ),
 )
 MMA = (*STAGED, alike_in_words("A"), alike_in_words("B"), *PROMOTED)

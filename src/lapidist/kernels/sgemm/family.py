@@ -10,19 +10,31 @@ from lapidist.kernels.row import Kernel, Types
 from lapidist.kernels.rules import fma as rules
 from lapidist.kernels.sgemm.operands import maps, packed, packed_bytes, scratch, turned
 from lapidist.kernels.sgemm.sharing import seconds, shared_by
-from lapidist.kernels.signatures import OPERANDS, SCHEDULE, SIZES, Signature, batched, columns_together, epilogue, vector_width
+from lapidist.kernels.signatures import (
+    OPERANDS,
+    SCHEDULE,
+    SIZES,
+    Signature,
+    batched,
+    columns_together,
+    epilogue,
+    vector_width,
+)
 from lapidist.kernels.wgmma.operands import along_k
 from lapidist.problems.problem import Matrix, Problem
 
-# The assembler keeps the fmas as the source orders them. Left free it mixes those of several k, and how many then find two
-# operands in one register bank, 30 to 100 of 512, depends on code far from the loop: 5 % of the speed.
+# The assembler keeps the fmas as the source orders them. Left free it mixes those of several k, and how many
+# then find two operands in one register bank, 30 to 100 of 512, depends on code far from the loop: 5 % of the
+# speed.
 SOURCE_ORDER = ("--ptxas-options=-O1",)
 MOST_PACKED = 1 << 31  # the driver keeps workspaces: more would be missed elsewhere
 PATCH_BYTES = 4 * 72 * 4  # of a consumer warp: four rows of 64 columns and a gap
 
 
 def tma_shared(config: Config, problem: Problem) -> int:
-    """Stages of A and B tiles, a full and an empty barrier for each, and room to start on 1024 bytes (the swizzle's period)."""
+    """Stages of A and B tiles, a full and an empty barrier for each, and room to start on 1024 bytes (the
+    swizzle's period).
+    """
     stage = (config.bm + config.bn) * config.bk * size_of(problem.dtype)
     return config.stages * (stage + 16) + 1024
 
@@ -34,8 +46,14 @@ def shared_bytes(config: Config, problem: Problem) -> int:
 
 
 def whole_quads(problem: Problem) -> bool:
-    """Whether four neighbours of a row leave for D in one move, all of them: to ask for each was a third of the code."""
-    return columns_together(problem.modes, 4) and vector_width(problem.d, problem.dtype) == 4 and problem.n % 4 == 0
+    """Whether four neighbours of a row leave for D in one move, all of them: to ask for each was a third of
+    the code.
+    """
+    return (
+        columns_together(problem.modes, 4)
+        and vector_width(problem.d, problem.dtype) == 4
+        and problem.n % 4 == 0
+    )
 
 
 def refuse(problem: Problem) -> str | None:
@@ -45,7 +63,10 @@ def refuse(problem: Problem) -> str | None:
         if strided(matrix):
             return f"{name} must have neighbours that touch along rows or columns; it is strided"
     if len(problem.batch) > 2:
-        return f"it steps through two batch dimensions; these strides leave {len(problem.batch)}: {problem.batch}"
+        return (
+            f"it steps through two batch dimensions; these strides leave {len(problem.batch)}:"
+            f" {problem.batch}"
+        )
     if problem.modes.of_each:
         return "it picks the same rows and columns in each matrix of a batch; these have indices of their own"
     if problem.modes.arrays and not problem.k:

@@ -1,4 +1,6 @@
-"""Operands as gemm/sgemm.cu wants them: which lines touch, what is packed first, the copy engine's maps of A and B."""
+"""Operands as gemm/sgemm.cu wants them: which lines touch, what is packed first, the copy engine's maps of A
+and B.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from math import prod
 from lapidist.config import Config
 from lapidist.dtypes import size_of
 from lapidist.kernels.signatures import TMA_ALIGNMENT
-from lapidist.kernels.wgmma.operands import FLAG_BYTES, Lines, along_k, batch_steps, line, packed_step, starts_on_16
+from lapidist.kernels.wgmma.operands import (
+    FLAG_BYTES,
+    Lines,
+    along_k,
+    batch_steps,
+    line,
+    packed_step,
+    starts_on_16,
+)
 from lapidist.launch import TensorMap
 from lapidist.problems.problem import Matrix, Problem
 
@@ -40,14 +50,18 @@ def engine_lines(problem: Problem) -> tuple[Lines, Lines]:
     """The lines of A and of B as the copy engine finds them."""
     found = []
     turns = False, turned(problem)
-    for (count, length, step), packs, turn in zip(lines_as_they_lie(problem), packed(problem), turns, strict=True):
+    for (count, length, step), packs, turn in zip(
+        lines_as_they_lie(problem), packed(problem), turns, strict=True
+    ):
         lines, elements = (length, count) if turn else (count, length)
         found.append((lines, elements, packed_step(elements, size_of(problem.dtype)) if packs else step))
     return found[0], found[1]
 
 
 def batches(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
-    """(extent, stride) of the inner and the outer batch dimension, as the copy engine sees them: one matrix for all is one."""
+    """(extent, stride) of the inner and the outer batch dimension, as the copy engine sees them: one matrix
+    for all is one.
+    """
     if problem.modes.arrays:
         return [(problem.batch[0], 0), (1, 0)]  # each is copied
     return [(extent if stride else 1, stride) for extent, stride in batch_steps(problem, matrix)]
@@ -55,7 +69,9 @@ def batches(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
 
 def packed_bytes(problem: Problem) -> tuple[int, int]:
     found = []
-    for matrix, (count, _, step), packs in zip((problem.a, problem.b), engine_lines(problem), packed(problem), strict=True):
+    for matrix, (count, _, step), packs in zip(
+        (problem.a, problem.b), engine_lines(problem), packed(problem), strict=True
+    ):
         matrices = prod(extent for extent, _ in batches(problem, matrix))
         found.append(count * step * size_of(problem.dtype) * matrices if packs else 0)
     return found[0], found[1]
@@ -81,12 +97,21 @@ def maps(problem: Problem, config: Config, at: Mapping[str, int], _: int) -> dic
 
 
 def operand_map(
-    problem: Problem, matrix: Matrix, address: int, lines: Lines, box: tuple[int, int], swizzle: int, packs: bool
+    problem: Problem,
+    matrix: Matrix,
+    address: int,
+    lines: Lines,
+    box: tuple[int, int],
+    swizzle: int,
+    packs: bool,
 ) -> TensorMap:
-    """Matrices of a batch step through two more dimensions; their copies follow each other. Empty extents and strides are not
-    legal, so they are rounded up."""
+    """Matrices of a batch step through two more dimensions; their copies follow each other. Empty extents and
+    strides are not legal, so they are rounded up."""
     (count, length, step), size = lines, size_of(problem.dtype)
-    extents, strides = [max(1, length), max(1, count)], [step * size if count > 1 and length > 0 else TMA_ALIGNMENT]
+    extents, strides = (
+        [max(1, length), max(1, count)],
+        [step * size if count > 1 and length > 0 else TMA_ALIGNMENT],
+    )
     behind = count * step
     for extent, stride in batches(problem, matrix) if problem.batch else ():
         extents.append(extent)

@@ -1,9 +1,9 @@
-"""How the blocks of gemm/sgemm.cu share tiles: the schedules that are worth weighing, and the time that each takes.
+"""How the blocks of gemm/sgemm.cu share tiles: the schedules that are worth weighing, and the time that each
+takes.
 
-Blocks are persistent, one an SM, and tiles are large: most products leave SMs without one. What is left over full waves is
-shared evenly (Stream-K), by turnstile where a tile has few peers. Of many, all leave their sums in the workspace at once, and
-then bring them together, a row of each thread's sums at a time.
-"""
+Blocks are persistent, one an SM, and tiles are large: most products leave SMs without one. What is left over
+full waves is shared evenly (Stream-K), by turnstile where a tile has few peers. Of many, all leave their sums
+in the workspace at once, and then bring them together, a row of each thread's sums at a time."""
 
 from __future__ import annotations
 
@@ -29,34 +29,51 @@ WAVES = 32  # of whole tiles: after so many the last one does not matter
 
 
 def shared_by(*known: str) -> Schedules:
-    """Of a kernel that brings partial sums together in these ways: what the caller asks for, or the planner may choose from."""
+    """Of a kernel that brings partial sums together in these ways: what the caller asks for, or the planner
+    may choose from.
+    """
 
-    def schedules(grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool) -> Iterator[Schedule]:
-        reduction = sharing.schedule.reduction if isinstance(sharing.schedule, Schedule) else sharing.reduction
+    def schedules(
+        grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool
+    ) -> Iterator[Schedule]:
+        reduction = (
+            sharing.schedule.reduction if isinstance(sharing.schedule, Schedule) else sharing.reduction
+        )
         if reduction not in (None, "none", *known):
             ways = " or ".join(repr(way) for way in known)
             raise ArgumentError(
-                f"reduction: this kernel's blocks share tiles by {ways}; got {reduction!r}. Take that, or another kernel"
+                f"reduction: this kernel's blocks share tiles by {ways}; got {reduction!r}. Take that, or"
+                " another kernel"
             )
         if sharing.schedule == "stream_k" and sharing.avail_sms == 1:  # the data-parallel kernel
             sharing = replace(sharing, schedule="data_parallel", avail_sms=None)
         blocks = min(sharing.avail_sms or device.sms, device.sms)
-        for schedule in wanted(grid, config.tm, blocks, sharing, (reduction,) if reduction in known else known):
-            # Blocks that pack operands wait for each other, and so do those that take part in a separate reduction when they are
-            # done with their own tiles: all must be on the chip at once.
+        for schedule in wanted(
+            grid, config.tm, blocks, sharing, (reduction,) if reduction in known else known
+        ):
+            # Blocks that pack operands wait for each other, and so do those that take part in a separate
+            # reduction when they are done with their own tiles: all must be on the chip at once.
             together = packs or schedule.reduction_blocks > 0
-            yield replace(schedule, launched=device.sms) if together and schedule.launch_blocks > device.sms else schedule
+            yield (
+                replace(schedule, launched=device.sms)
+                if together and schedule.launch_blocks > device.sms
+                else schedule
+            )
 
     return schedules
 
 
-def wanted(grid: TileGrid, rows: int, blocks: int, sharing: Sharing, reductions: tuple[str, ...]) -> Iterator[Schedule]:
+def wanted(
+    grid: TileGrid, rows: int, blocks: int, sharing: Sharing, reductions: tuple[str, ...]
+) -> Iterator[Schedule]:
     if isinstance(sharing.schedule, Schedule):
         yield fitting(sharing.schedule, grid)
         return
     if isinstance(sharing.split_k, int) and sharing.split_k > 1:
         for reduction in reductions:
-            yield split_k(grid, sharing.split_k, reduction=reduction, fragments=fragments(rows, grid.tiles, blocks))
+            yield split_k(
+                grid, sharing.split_k, reduction=reduction, fragments=fragments(rows, grid.tiles, blocks)
+            )
         return
     yield data_parallel(grid, persistent_blocks=blocks)
     if sharing.schedule != "data_parallel" and sharing.split_k != 1 and grid.tiles and grid.iterations:
@@ -65,8 +82,8 @@ def wanted(grid: TileGrid, rows: int, blocks: int, sharing: Sharing, reductions:
 
 
 def streams(grid: TileGrid, rows: int, blocks: int, reduction: str) -> Iterator[Schedule]:
-    """The last wave shared by all blocks, alone or with the full one before it: then blocks have more than a tile, and two peers
-    at most. Few tiles: by as many blocks for each."""
+    """The last wave shared by all blocks, alone or with the full one before it: then blocks have more than a
+    tile, and two peers at most. Few tiles: by as many blocks for each."""
     full, partial = divmod(grid.tiles, blocks)
     if not partial or full > WAVES:
         return
@@ -76,20 +93,26 @@ def streams(grid: TileGrid, rows: int, blocks: int, reduction: str) -> Iterator[
     for tiles, shared in sorted(shares):
         if shared * LEAST_STEPS > tiles * grid.iterations or not (full or shared > tiles):
             continue
-        if turns(tiles, shared) <= MOST_TURNS if reduction == "turnstile" else not full and shared > 2 * tiles:
+        if (
+            turns(tiles, shared) <= MOST_TURNS
+            if reduction == "turnstile"
+            else not full and shared > 2 * tiles
+        ):
             form = {"persistent": True, "reduction": reduction, "fragments": fragments(rows, tiles, blocks)}
             schedule = stream_k(grid, sms=blocks, sk_tiles=tiles, sk_blocks=shared, **form)  # type: ignore[arg-type]
             yield replace(schedule, reason=f"{partial} tiles are left over full waves")
 
 
 def turns(tiles: int, blocks: int) -> int:
-    """How often sums are handed on while others wait. A block whose stretch ends inside a tile leaves its part of that first, so
-    only blocks that lie within the tile hold up the one that finishes it."""
+    """How often sums are handed on while others wait. A block whose stretch ends inside a tile leaves its
+    part of that first, so only blocks that lie within the tile hold up the one that finishes it."""
     return blocks // tiles if blocks % tiles else blocks // tiles - 1
 
 
 def fragments(rows: int, tiles: int, blocks: int) -> int:
-    """Of each tile in a separate reduction: one for each block, since beginning another takes longer than a row more."""
+    """Of each tile in a separate reduction: one for each block, since beginning another takes longer than a
+    row more.
+    """
     return max(1, min(rows, blocks // max(1, tiles)))
 
 
@@ -98,7 +121,8 @@ def fragments(rows: int, tiles: int, blocks: int) -> int:
 
 EFFICIENCY = 0.84  # of an SM's limit, in the main loop
 FIRST = 2.0e-6  # until the first products: barriers, maps, the way of the first stage
-STORED, STORED_TOGETHER, STORED_ALONG = 1.0e-6, 2.7e-6, 1.5e-6  # a tile on its way out; if all SMs have one; by hand
+# a tile on its way out; if all SMs have one; by hand
+STORED, STORED_TOGETHER, STORED_ALONG = (1.0e-6, 2.7e-6, 1.5e-6)
 PACKING, PACKED_BYTES_PER_SECOND = 4.5e-6, 1.2e12  # until all blocks have met, and what they copy
 DRAM_SHARE = 0.65
 HANDED, IN_TURN = 5.5e-6, 4.6e-6  # sums from one peer to the next; for each further turn
@@ -112,7 +136,11 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
         return inf
     packing = PACKING + sum(packed_bytes(problem)) / PACKED_BYTES_PER_SECOND if any(packed(problem)) else 0.0
     a, b, _, d = problem.element_bytes
-    elements = problem.m * problem.k * a + problem.k * problem.n * b + problem.m * problem.n * d * (1 + bool(problem.c))
+    elements = (
+        problem.m * problem.k * a
+        + problem.k * problem.n * b
+        + problem.m * problem.n * d * (1 + bool(problem.c))
+    )
     memory = prod(problem.batch) * elements / (device.dram_gbps * 1e9 * DRAM_SHARE)
     return packing + max(FIRST + computing(problem, config, device, schedule), memory)
 
@@ -122,7 +150,11 @@ def computing(problem: Problem, config: Config, device: Device, schedule: Schedu
     rate = device.unit_limit("fma", problem.math) * 1e12 * EFFICIENCY / device.sms
     if not rate:
         return inf
-    grid, blocks, step = schedule.grid, schedule.launched or device.sms, 2.0 * config.bm * config.bn * config.bk / rate
+    grid, blocks, step = (
+        schedule.grid,
+        schedule.launched or device.sms,
+        2.0 * config.bm * config.bn * config.bk / rate,
+    )
     busy = min(1.0, (schedule.sk_tiles or grid.tiles) / device.sms)
     along = STORED_ALONG if vector_width(problem.d, problem.out_dtype) < 4 else 0.0
     stored = STORED + STORED_TOGETHER * busy + along

@@ -1,9 +1,8 @@
-"""The knobs of the kernels on wgmma: how a config is made of those that are free (rules/hopper.py says what it must be).
+"""The knobs of the kernels on wgmma: how a config is made of those that are free (rules/hopper.py says what
+it must be).
 
-Free are the tile, the stages, clusters, ping-pong, A and B exchanged, rows of A shifted, the height of the bands and
-their direction.
-All else follows.
-"""
+Free are the tile, the stages, clusters, ping-pong, A and B exchanged, rows of A shifted, the height of the
+bands and their direction. All else follows."""
 
 from __future__ import annotations
 
@@ -36,11 +35,29 @@ def tile(
     along_m: bool = False,
     skewed: bool = False,
 ) -> Config:
-    """A config for products in `math` ("bfloat16", "tf32", …): tiles of bm x bn, clusters of so many blocks along m and n."""
+    """A config for products in `math` ("bfloat16", "tf32", …): tiles of bm x bn, clusters of so many blocks
+    along m and n.
+    """
     if not (isinstance(cluster, (tuple, list)) and len(cluster) == 2):
-        raise ArgumentError(f"cluster: must be a pair, blocks along m and along n; got {cluster!r}. Example: (2, 1)")
+        raise ArgumentError(
+            f"cluster: must be a pair, blocks along m and along n; got {cluster!r}. Example: (2, 1)"
+        )
     plain = Config(
-        bm, bn, step_of(math), bm, bn, 0, 0, stages, producers, *cluster, exchanged, ping_pong, raster, along_m, skewed
+        bm,
+        bn,
+        step_of(math),
+        bm,
+        bn,
+        0,
+        0,
+        stages,
+        producers,
+        *cluster,
+        exchanged,
+        ping_pong,
+        raster,
+        along_m,
+        skewed,
     )
     return replace(plain, wm=rows_of_warp(bm, ping_pong))
 
@@ -51,6 +68,6 @@ def step_of(math: str) -> int:
 
 
 def rows_of_warp(bm: Any, ping_pong: Any) -> Any:
-    """A warp owns 16 rows of each 64 that its warpgroup has: of all in ping-pong, of 128 in tiles of 256, else of 64. Of arrays,
-    too."""
+    """A warp owns 16 rows of each 64 that its warpgroup has: of all in ping-pong, of 128 in tiles of 256,
+    else of 64. Of arrays, too."""
     return -(-bm // 4) * (ping_pong != 0) + (16 + 16 * (bm == 256)) * (ping_pong == 0)

@@ -1,7 +1,7 @@
 """The kernels on Hopper's own tensor-core instruction, wgmma (sm_90a): their configs, what they take.
 
-Tiles are counted in 64 rows and 16 columns; a step along k is 128 bytes, one row of the copy engine's swizzle.
-"""
+Tiles are counted in 64 rows and 16 columns; a step along k is 128 bytes, one row of the copy engine's
+swizzle."""
 
 from __future__ import annotations
 
@@ -66,7 +66,10 @@ def refuse_rung(problem: Problem) -> str | None:
     b_layout = "col" if problem.b.lies("col") else "row"
     refusal = refuse_layouts(problem, b_layout)
     if refusal is None and any(transposed(problem)):
-        return f"wgmma reads {problem.math} with neighbours along k: B must be {LAYOUT_WORDS['col']}; it is {LAYOUT_WORDS['row']}"
+        return (
+            f"wgmma reads {problem.math} with neighbours along k: B must be {LAYOUT_WORDS['col']}; it is"
+            f" {LAYOUT_WORDS['row']}"
+        )
     return refusal or refuse_lines(problem)
 
 
@@ -74,7 +77,10 @@ def refuse_lines(problem: Problem) -> str | None:
     """What the copy engine brings starts on 16 bytes, line by line."""
     for name, wrong in zip("AB", start_anywhere(problem), strict=True):
         if wrong:
-            return f"the copy engine needs {name}'s pointer and the steps between its lines in multiples of {TMA_ALIGNMENT} bytes"
+            return (
+                f"the copy engine needs {name}'s pointer and the steps between its lines in multiples of"
+                f" {TMA_ALIGNMENT} bytes"
+            )
     return None
 
 
@@ -82,7 +88,10 @@ def refuse_family(problem: Problem) -> str | None:
     if problem.d.layout == "strided":
         return "D must have neighbours that touch along rows or columns; it is strided"
     if len(problem.batch) > 2:
-        return f"it steps through two batch dimensions; these strides leave {len(problem.batch)}: {problem.batch}"
+        return (
+            f"it steps through two batch dimensions; these strides leave {len(problem.batch)}:"
+            f" {problem.batch}"
+        )
     if any(step < 0 for matrix in problem.matrices() for step in matrix.batch_strides):
         return "the copy engine steps forward from matrix to matrix; a batch stride is negative"
     if any(step < 0 for _, _, step in lines_of(problem)):
@@ -105,19 +114,39 @@ def rung_defines(problem: Problem) -> Mapping[str, object]:
 
 
 def family_defines(problem: Problem) -> Mapping[str, object]:
-    pack_a, pack_b = (2 if turn else int(pack) for pack, turn in zip(packed(problem), transposed(problem), strict=True))
+    pack_a, pack_b = (
+        2 if turn else int(pack) for pack, turn in zip(packed(problem), transposed(problem), strict=True)
+    )
     packing = {"A_TURNED": int(turned(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
-    unusual = {"D_TURNED": int(turned_d(problem)), "A_SKEWED": int(problem.skewed), "A_ROWS": few_rows(problem)}
-    named = {name: value for name, value in unusual.items() if value} | batched(problem) | c_by_elements(problem)
+    unusual = {
+        "D_TURNED": int(turned_d(problem)),
+        "A_SKEWED": int(problem.skewed),
+        "A_ROWS": few_rows(problem),
+    }
+    named = (
+        {name: value for name, value in unusual.items() if value} | batched(problem) | c_by_elements(problem)
+    )
     leaves = {"D_COPY_ENGINE": int(copies_out(problem))}
-    return {**rung_defines(problem), **leaves, **packing, **named, **epilogue(problem), **problem.scaling.defines()}
+    return {
+        **rung_defines(problem),
+        **leaves,
+        **packing,
+        **named,
+        **epilogue(problem),
+        **problem.scaling.defines(),
+    }
 
 
 def family_constants(problem: Problem) -> Mapping[str, int]:
     """The steps between lines of A, B and D, and the outer batch dimension."""
     (_, _, a_line), (_, _, b_line) = lines_of(problem)
     d_line = line(problem.d, not turned_d(problem))[2]
-    return {"a_line": a_line, "b_line": b_line, "d_line": d_line, "batches": problem.batch[0] if len(problem.batch) > 1 else 1}
+    return {
+        "a_line": a_line,
+        "b_line": b_line,
+        "d_line": d_line,
+        "batches": problem.batch[0] if len(problem.batch) > 1 else 1,
+    }
 
 
 # ---- parameter lists ----
@@ -132,7 +161,15 @@ RUNG = Signature(
 )
 PERSISTENT = Signature(
     "wgmma, D by the copy engine",
-    (*SIZES, ("alpha", "scalar"), *MAPS, ("beta", "scalar"), ("d_map", "tensormap"), ("D", "pointer"), ("ldd", "i64")),
+    (
+        *SIZES,
+        ("alpha", "scalar"),
+        *MAPS,
+        ("beta", "scalar"),
+        ("d_map", "tensormap"),
+        ("D", "pointer"),
+        ("ldd", "i64"),
+    ),
     rung_defines,
     refuse_rung,
     rung_maps,
@@ -171,13 +208,18 @@ MOST_STAGES = 12  # 190 KB on their way hide any latency
 
 def deepest(bm: int, bn: int, turned_b: bool = True, skewed: bool = False) -> int:
     """As many stages as fit, whatever the types and layouts: slabs of B, patches of D."""
-    stage = bm * (SKEWED_BYTES if skewed else ROW_BYTES) + (-(-bn // 64) * SLAB_BYTES if turned_b else bn * ROW_BYTES) + 16
+    stage = (
+        bm * (SKEWED_BYTES if skewed else ROW_BYTES)
+        + (-(-bn // 64) * SLAB_BYTES if turned_b else bn * ROW_BYTES)
+        + 16
+    )
     patches = (4 if bm == 64 else 8) * PATCH_ROWS * (ROW_BYTES + BESIDE_ROW if skewed else 2 * ROW_BYTES)
     return min(MOST_STAGES, (SHARED_BYTES - 1024 - patches) // stage)
 
 
-# Where rows do not start on lines of the L2, requests to it bound: clusters of four share what they load, and tiles fit closely.
-# Of two hundred that were weighed on products of all sizes, those that gave most: (tile, cluster, A and B exchanged).
+# Where rows do not start on lines of the L2, requests to it bound: clusters of four share what they load, and
+# tiles fit closely. Of two hundred that were weighed on products of all sizes, those that gave most: (tile,
+# cluster, A and B exchanged).
 FEW_REQUESTS = (
     *(((128, bn), (2, 2), False) for bn in (96, 128, 160, 192, 256)),
     *(((128, bn), (2, 2), True) for bn in (112, 144, 176, 192)),
@@ -194,11 +236,14 @@ FEW_REQUESTS = (
     ((192, 80), (1, 2), True),
     ((192, 112), (1, 2), False),
     *(((192, bn), (2, 2), True) for bn in (96, 160)),
-    *(((192, bn), (1, 1), True) for bn in (144, 176)),  # a few hundred rows times weights: a tile for each multiprocessor
+    *(
+        ((192, bn), (1, 1), True) for bn in (144, 176)
+    ),  # a few hundred rows times weights: a tile for each multiprocessor
     *(((64, bn), (1, 1), True) for bn in (80, 112)),
     *(((128, bn), (1, 1), True) for bn in (96, 112)),
 )
-# Rows of A that start anywhere, of tall products with few columns: few tiles load them, and to pack them would be dear.
+# Rows of A that start anywhere, of tall products with few columns: few tiles load them, and to pack them
+# would be dear.
 SKEWED = (
     ((128, 192), (1, 1)),
     ((128, 192), (2, 1)),
@@ -206,7 +251,8 @@ SKEWED = (
     *(((64, bn), (1, 1)) for bn in (256, 192)),
     *(((64, 192), cluster) for cluster in ((2, 1), (2, 2))),
 )
-BESIDE_ANOTHER = (32, 6), (64, 6), (64, 5), (96, 4), (128, 4)  # columns, stages: the next launch's blocks find place beside these
+# columns, stages: the next launch's blocks find place beside these
+BESIDE_ANOTHER = ((32, 6), (64, 6), (64, 5), (96, 4), (128, 4))
 FEW_REQUESTS_BY_TURNS = (128, 128), (128, 144), (128, 192)  # by clusters of 2 x 2
 
 
@@ -215,42 +261,72 @@ def family_configs(math: str) -> Tuned:
     shapes = [(128, bn) for bn in (256, 224, 192, 160, 128, 96)] + [(64, bn) for bn in (256, 224, 192, 128)]
     shapes += [(128, 64), (64, 96), (64, 64), (64, 32)]
     tiles = [tile(math, *shape, deepest(*shape)) for shape in shapes]
-    pairs = [tile(math, *shape, deepest(*shape), (2, 1)) for shape in ((128, 256), (128, 224), (128, 192), (128, 128))]
+    pairs = [
+        tile(math, *shape, deepest(*shape), (2, 1))
+        for shape in ((128, 256), (128, 224), (128, 192), (128, 128))
+    ]
     # Where only A may lie either way, through registers, a B that lies by rows takes its place.
     lines = ROW_BYTES // element_of(math).nbytes
     others = [config for config in (*pairs, *tiles) if math not in TURNED and config.bm % lines == 0]
     exchanged = [replace(config, exchanged=True) for config in others]
-    # The fewest bytes to move for a product: the least power. B by rows has slabs of 64 columns, so it is the one to be A.
+    # The fewest bytes to move for a product: the least power. B by rows has slabs of 64 columns, so it is the
+    # one to be A.
     pairs.append(tile(math, 256, 192, deepest(256, 192), (1, 2)))
     widest = tile(math, 256, 208, deepest(256, 208, turned_b=False), (2, 1))
     pairs.append(replace(widest, exchanged=math in TURNED))
     if math not in INTEGERS:
-        # At 8192^3 128 of 132 multiprocessors have ten rounds of those; of these, narrower by a twenty-fifth, all have ten.
+        # At 8192^3 128 of 132 multiprocessors have ten rounds of those; of these, narrower by a twenty-fifth,
+        # all have ten.
         narrower = tile(math, 256, HALF_PATCHED, deepest(256, HALF_PATCHED, turned_b=False), (2, 1))
         pairs.append(replace(narrower, exchanged=math in TURNED))
     # Where k is short, stores are long: they run beside the other warpgroup's products.
     by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
     # B is A by columns where they are exchanged, and A lies by rows: a stage more may find room.
-    shared = [tile(math, *shape, deepest(*shape, turned_b=not ex), cluster, exchanged=ex) for shape, cluster, ex in FEW_REQUESTS]
-    by_turns += [tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in FEW_REQUESTS_BY_TURNS]
+    shared = [
+        tile(math, *shape, deepest(*shape, turned_b=not ex), cluster, exchanged=ex)
+        for shape, cluster, ex in FEW_REQUESTS
+    ]
+    by_turns += [
+        tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in FEW_REQUESTS_BY_TURNS
+    ]
     if math not in TURNED:
         shared = [each for each in shared if not each.exchanged or each.bm <= 128]
     # Beside factors that change along k, a stage less finds room.
-    shallow = [tile(math, 128, 128, 5), tile(math, 128, 128, 5, (2, 1)), tile(math, 128, 64, 7)] if math in FP8 else []
-    skewed = [tile(math, *shape, deepest(*shape, skewed=True), cluster, skewed=True) for shape, cluster in SKEWED]
+    shallow = (
+        [tile(math, 128, 128, 5), tile(math, 128, 128, 5, (2, 1)), tile(math, 128, 64, 7)]
+        if math in FP8
+        else []
+    )
+    skewed = [
+        tile(math, *shape, deepest(*shape, skewed=True), cluster, skewed=True) for shape, cluster in SKEWED
+    ]
     beside = [tile(math, 64, bn, stages) for bn, stages in BESIDE_ANOTHER if math in TURNED]
-    found = (*pairs, *exchanged, *by_turns, *tiles, *(skewed if math in TURNED else ()), *shared, *shallow, *for_few_lines(math))
+    found = (
+        *pairs,
+        *exchanged,
+        *by_turns,
+        *tiles,
+        *(skewed if math in TURNED else ()),
+        *shared,
+        *shallow,
+        *for_few_lines(math),
+    )
     return tuple((config, 0.95) for config in dict.fromkeys((*found, *beside)))
 
 
 def for_few_lines(math: str) -> list[Config]:
-    """Weights times few rows: as many tiles as the chip has multiprocessors, whatever the width. With more rows than a tile has,
-    these become columns, of which tiles have just enough; they are not turned, as rows of activations touch along k."""
+    """Weights times few rows: as many tiles as the chip has multiprocessors, whatever the width. With more
+    rows than a tile has, these become columns, of which tiles have just enough; they are not turned, as rows
+    of activations touch along k."""
     beside = [tile(math, 64, bn, deepest(64, bn)) for bn in (48, 80, 112, 144, 160, 176)]
     beside += [tile(math, 128, bn, deepest(128, bn)) for bn in (80, 112)]
     shapes = [(64, bn) for bn in (144, 160, 176, 192, 208, 224)] + [(128, bn) for bn in (144, 160, 176, 208)]
     turns = ROW_BYTES // element_of(math).nbytes  # of A's rows, through registers
-    above = [tile(math, *shape, deepest(*shape, turned_b=False)) for shape in shapes if math in TURNED or shape[0] % turns == 0]
+    above = [
+        tile(math, *shape, deepest(*shape, turned_b=False))
+        for shape in shapes
+        if math in TURNED or shape[0] % turns == 0
+    ]
     return [*beside, *(replace(config, exchanged=True) for config in above)]
 
 

@@ -1,4 +1,6 @@
-"""Operands as the wgmma kernels want them: which lines touch, what is packed first, the copy engine's maps of A, B and D."""
+"""Operands as the wgmma kernels want them: which lines touch, what is packed first, the copy engine's maps of
+A, B and D.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,12 @@ ROW_BYTES = 128  # of a slab: of a tile's row, or of a turned one's k
 SLAB_BYTES = 64 * ROW_BYTES  # of 64 rows of a tile, or of 64 columns of a turned one in 16-bit types
 PATCH_BYTES = 32  # at least, in each row of a patch
 PATCH_ROWS = 16  # of D that a warp lays down at once
-BESIDE_ROW = 48  # bytes of a patch's row, where they leave by hand: the end of the patch before, and for the banks
+BESIDE_ROW = (
+    48  # bytes of a patch's row, where they leave by hand: the end of the patch before, and for the banks
+)
 TURN_BYTES = 16  # barriers of ping-pong
-# Bytes of a block and columns of its tile at most, where two are to fit on a multiprocessor; tiles up to which launches find room
-# beside each other anyway.
+# Bytes of a block and columns of its tile at most, where two are to fit on a multiprocessor; tiles up to
+# which launches find room beside each other anyway.
 HALF_SHARED, MOST_BESIDE, LEAST_BESIDE = 113 * 1024, 128, 16
 LONGEST_BESIDE = 160 * 1024  # k times columns of a tile
 FLAG_BYTES = 256
@@ -57,15 +61,17 @@ def lines_of(problem: Problem) -> tuple[Lines, Lines]:
 
 @fact
 def turned(problem: Problem) -> tuple[bool, bool]:
-    """Whether tiles of A, and of B, have neighbours along m or n in shared memory: where wgmma reads them so."""
+    """Whether tiles of A, and of B, have neighbours along m or n in shared memory: where wgmma reads them
+    so.
+    """
     a, b = transposed(problem)
     return not along_k(problem.a, True) and not a, not along_k(problem.b, False) and not b
 
 
 @fact
 def transposed(problem: Problem) -> tuple[bool, bool]:
-    """Whether A, and B, are packed with k touching because wgmma reads this type no other way. A never is: it takes its way
-    through registers."""
+    """Whether A, and B, are packed with k touching because wgmma reads this type no other way. A never is: it
+    takes its way through registers."""
     return False, problem.math not in TURNED and not along_k(problem.b, False)
 
 
@@ -91,8 +97,11 @@ def starts_on_16(matrix: Matrix, lines: tuple[int, int, int], size: int) -> bool
     count, length, step = lines
     if 0 in (count, length):
         return True  # nothing is moved
-    if matrix.alignment < TMA_ALIGNMENT or any(stride * size % TMA_ALIGNMENT for stride in matrix.batch_strides):
-        return False  # matrices of one element may be neighbours in a line themselves: `alignment` does not look there
+    if matrix.alignment < TMA_ALIGNMENT or any(
+        stride * size % TMA_ALIGNMENT for stride in matrix.batch_strides
+    ):
+        # matrices of one element may be neighbours in a line themselves: `alignment` does not look there
+        return False
     return count == 1 or (step > 0 and step * size % TMA_ALIGNMENT == 0)
 
 
@@ -112,8 +121,8 @@ def packed(problem: Problem) -> tuple[bool, bool]:
 
 
 def packed_step(length: int, size: int) -> int:
-    """Elements from line to line of a packed operand. They start on lines of the L2, short ones on its sectors: what straddles
-    them comes at half the speed and less."""
+    """Elements from line to line of a packed operand. They start on lines of the L2, short ones on its
+    sectors: what straddles them comes at half the speed and less."""
     chunk = (L2_LINE if length * size >= L2_LINE else SECTOR) // size
     return -(-length // chunk) * chunk
 
@@ -122,7 +131,9 @@ def packed_step(length: int, size: int) -> int:
 def packed_bytes(problem: Problem) -> tuple[int, int]:
     """Of all matrices of a batch, where it does not share one."""
     found = []
-    for matrix, (count, _, step), packs in zip((problem.a, problem.b), packed_lines(problem), packed(problem), strict=True):
+    for matrix, (count, _, step), packs in zip(
+        (problem.a, problem.b), packed_lines(problem), packed(problem), strict=True
+    ):
         matrices = prod(extent for extent, stride in batch_steps(problem, matrix) if stride)
         found.append(count * step * size_of(problem.dtype) * matrices if packs else 0)
     return found[0], found[1]
@@ -149,13 +160,17 @@ def few_rows(problem: Problem) -> int | None:
 
 
 def rows_of_stage(problem: Problem, config: Config) -> int:
-    """Rows of a tile of A that have room in a stage. What wgmma reads behind them must lie in the same stage, in B."""
+    """Rows of a tile of A that have room in a stage. What wgmma reads behind them must lie in the same stage,
+    in B.
+    """
     rows, least = few_rows(problem), -(-(config.bm - config.bn) // 16) * 16
     return min(config.bm, max(rows, least)) if rows and config.cluster == 1 else config.bm
 
 
 def loaded_lines(problem: Problem, config: Config) -> tuple[int, int]:
-    """Rows of A and columns of B in a tile that are loaded: where one tile has all of them, just those (wgmma_few_lines.cuh)."""
+    """Rows of A and columns of B in a tile that are loaded: where one tile has all of them, just those
+    (wgmma_few_lines.cuh).
+    """
     a, b = rows_of_stage(problem, config), config.bn
     return (min(a, max(1, problem.m)), min(b, max(1, problem.n))) if config.cluster == 1 else (a, b)
 
@@ -177,19 +192,22 @@ def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int,
 
 
 def patch(problem: Problem, config: Config, peers: int = 1) -> tuple[int, int]:
-    """What a warp lays down of D at once, touching elements first: 16 rows of up to 128 bytes; or, where columns touch, 16 of
-    as many columns, or 64 that are four warps'. They divide the tile. Half of that where C comes in as many bytes."""
+    """What a warp lays down of D at once, touching elements first: 16 rows of up to 128 bytes; or, where
+    columns touch, 16 of as many columns, or 64 that are four warps'. They divide the tile. Half of that where
+    C comes in as many bytes."""
     size, most = size_of(problem.out_dtype), ROW_BYTES // (1 if problem.c is None else 2)
     if turned_d(problem):
         lines = next((lines for lines in (64, 32) if lines * size <= most and config.bn % lines == 0), 16)
         return (4 if by_group(problem, config, peers) else 1) * PATCH_ROWS, lines
     least = 16 if config.bn % 16 else PATCH_BYTES // size  # one that overlaps brings eight columns
-    return next((width // size for width in (128, 64) if width <= most and config.bn % (width // size) == 0), least), PATCH_ROWS
+    return next(
+        (width // size for width in (128, 64) if width <= most and config.bn % (width // size) == 0), least
+    ), PATCH_ROWS
 
 
 def by_group(problem: Problem, config: Config, peers: int = 1) -> bool:
-    """Whether the four warps of a warpgroup lay columns of D together, in lines of 128 bytes (cuda/wgmma_pipeline.cuh). Peers in
-    a cluster have some warps' patches each, and C comes warp by warp."""
+    """Whether the four warps of a warpgroup lay columns of D together, in lines of 128 bytes
+    (cuda/wgmma_pipeline.cuh). Peers in a cluster have some warps' patches each, and C comes warp by warp."""
     alone = peers == 1 and not config.ping_pong and not by_registers(problem) and problem.c is None
     return turned_d(problem) and size_of(problem.out_dtype) == 2 and alone
 
@@ -255,14 +273,18 @@ def family_maps(problem: Problem, config: Config, at: Mapping[str, int], peers: 
 
 
 def skewed_maps(problem: Problem, config: Config, address: int) -> tuple[TensorMap, TensorMap]:
-    """A's rows in eights, from the 16 bytes on in which it begins: of those that it has one more of, as it ends inside of eight,
-    and of the others. A line reaches from the first of eight rows to the end of the last: where a box begins is which row."""
+    """A's rows in eights, from the 16 bytes on in which it begins: of those that it has one more of, as it
+    ends inside of eight, and of the others. A line reaches from the first of eight rows to the end of the
+    last: where a box begins is which row."""
     (count, length, step), size = lines_of(problem)[0], size_of(problem.dtype)
     eights, rest = divmod(count, 8)
     skew = address % TMA_ALIGNMENT // size
 
     def of_rows(last: int, lines: int) -> TensorMap:
-        extents, steps = (skew + last * step + length, lines, 1, 1), (8 * step * size, TMA_ALIGNMENT, TMA_ALIGNMENT)
+        extents, steps = (
+            (skew + last * step + length, lines, 1, 1),
+            (8 * step * size, TMA_ALIGNMENT, TMA_ALIGNMENT),
+        )
         box = (SKEWED_BYTES // size, config.bm // 8, 1, 1)
         return TensorMap(address - address % TMA_ALIGNMENT, problem.dtype, extents, steps, box, 0)
 
@@ -271,8 +293,9 @@ def skewed_maps(problem: Problem, config: Config, address: int) -> tuple[TensorM
 
 
 def nothing_at(address: int, operand: TensorMap) -> TensorMap:
-    """An operand without elements, of which boxes outside are loaded, for their zeros. The engine looks at its memory for them
-    all the same, and frameworks give it no address: so it lies where something is that may be looked at."""
+    """An operand without elements, of which boxes outside are loaded, for their zeros. The engine looks at
+    its memory for them all the same, and frameworks give it no address: so it lies where something is that
+    may be looked at."""
     ranks = len(operand.shape)
     place = address // TMA_ALIGNMENT * TMA_ALIGNMENT
     return replace(operand, address=place, shape=(1,) * ranks, strides=(TMA_ALIGNMENT,) * (ranks - 1))
@@ -287,7 +310,9 @@ def rung_maps(problem: Problem, config: Config, at: Mapping[str, int], _: int) -
         "a_map": a_map,
         "b_map": operand_map(problem, problem.b, at["B"], b_lines, b_box, 2),
         # Rungs read C from registers. Where D leaves by hand nobody looks at its map.
-        "d_map": output_map(replace(problem, c=None), config, at["D"], 2) if rows_copied_out(problem) else a_map,
+        "d_map": output_map(replace(problem, c=None), config, at["D"], 2)
+        if rows_copied_out(problem)
+        else a_map,
     }
 
 
@@ -329,7 +354,9 @@ def c_by_elements(problem: Problem) -> dict[str, object]:
 
 
 def made_of_16(matrix: Matrix, lines: tuple[int, int, int], size: int) -> bool:
-    """Where a line ends inside of 16 bytes, an H200 writes all sixteen: what lies behind the line would become zeros."""
+    """Where a line ends inside of 16 bytes, an H200 writes all sixteen: what lies behind the line would
+    become zeros.
+    """
     return starts_on_16(matrix, lines, size) and lines[1] * size % TMA_ALIGNMENT == 0
 
 
@@ -337,7 +364,9 @@ def made_of_16(matrix: Matrix, lines: tuple[int, int, int], size: int) -> bool:
 
 
 def warpgroups(config: Config) -> int:
-    """That multiply. Three share a tile of 192 rows, with fewer registers and half the patches. In ping-pong there are two."""
+    """That multiply. Three share a tile of 192 rows, with fewer registers and half the patches. In ping-pong
+    there are two.
+    """
     return config.consumers // 128
 
 
@@ -352,28 +381,35 @@ def plain_shared(config: Config, problem: Problem) -> int:
 
 
 def wgmma_shared(config: Config, problem: Problem) -> int:
-    """The same, and 4 KB of patches of D a warp, which take turns, or 2 KB of twelve warps; C has half of them. By
-    hand one patch, in longer rows, and those of C."""
+    """The same, and 4 KB of patches of D a warp, which take turns, or 2 KB of twelve warps; C has half of
+    them. By hand one patch, in longer rows, and those of C."""
     patched = config.consumers // 32 * (1 if warpgroups(config) == 3 else 2) * PATCH_ROWS * ROW_BYTES
     if not copies_out(problem):
         (width, _), of_c = patch(problem, config), 0 if problem.c is None else patched // 2
-        patched = of_c + config.consumers // 32 * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)
+        patched = of_c + config.consumers // 32 * PATCH_ROWS * (
+            width * size_of(problem.out_dtype) + BESIDE_ROW
+        )
     a_bytes = SKEWED_BYTES if problem.skewed else ROW_BYTES
     stages = stages_bytes(config, turned(problem)[1], rows_of_stage(problem, config), a_bytes)
     return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
 
 
 def beside_another(config: Config, problem: Problem) -> bool:
-    """Whether a block leaves room for one of the next launch, where operands are packed: blocks that meet find their places all
-    at once, which else are free when the last one of the launch ahead has left its own. A long k wants more stages."""
-    alone = warpgroups(config) == 1 and config.cluster == 1 and config.bn <= MOST_BESIDE and not problem.skewed
+    """Whether a block leaves room for one of the next launch, where operands are packed: blocks that meet
+    find their places all at once, which else are free when the last one of the launch ahead has left its own.
+    A long k wants more stages."""
+    alone = (
+        warpgroups(config) == 1 and config.cluster == 1 and config.bn <= MOST_BESIDE and not problem.skewed
+    )
     tiles = -(-problem.m // config.bm) * -(-problem.n // config.bn) * prod(problem.batch)
     packs = any(packed(problem)) and not any(transposed(problem)) and problem.k * config.bn <= LONGEST_BESIDE
     return alone and packs and tiles > LEAST_BESIDE and wgmma_shared(config, problem) <= HALF_SHARED
 
 
 def factor_bytes(config: Config, scaling: Scaling) -> int:
-    """Factors that change along k are brought with each stage: one a row of A; one a column of B, or two for all of them."""
+    """Factors that change along k are brought with each stage: one a row of A; one a column of B, or two for
+    all of them.
+    """
     of_a = config.bm if scaling.a.along_k else 0
     of_b = {STRIPS: config.bn, SQUARES: 2}.get(scaling.b.kind, 0)
     return config.stages * 4 * (of_a + of_b + 2) if of_a + of_b else 8

@@ -1,9 +1,9 @@
-"""What power allows on Hopper: products, bytes that move on the chip and bytes of DRAM each cost energy, and the clock falls
-until the power is what the chip may draw.
+"""What power allows on Hopper: products, bytes that move on the chip and bytes of DRAM each cost energy, and
+the clock falls until the power is what the chip may draw.
 
-With a little less energy the clock rises a little, and so does the voltage: of the time, less than half follows the energy, the
-rest the cycles. The constants are fitted to 8192^3 in bfloat16 as it is, with loads that the L2 answers, and without any.
-"""
+With a little less energy the clock rises a little, and so does the voltage: of the time, less than half
+follows the energy, the rest the cycles. The constants are fitted to 8192^3 in bfloat16 as it is, with loads
+that the L2 answers, and without any."""
 
 from __future__ import annotations
 
@@ -16,12 +16,16 @@ from lapidist.kernels.wgmma.sharing import BAND
 from lapidist.problems.problem import Problem
 from lapidist.schedule import TileGrid
 
-LONG = 0.3e-3  # seconds at the limit of the unit; of shorter products 2000 were measured one by one, and fitted by a sum
+# seconds at the limit of the unit; of shorter products 2000 were measured one by one, and fitted by a sum
+LONG = 0.3e-3
 POWER_SHARE = 0.95  # of the limit that was measured with tiles that stay where they are
-SHORT_MOVED_BYTES = 170e12  # a second, out of the L2 and into shared memory: what they cost in power, and so in clock
+SHORT_MOVED_BYTES = (
+    170e12  # a second, out of the L2 and into shared memory: what they cost in power, and so in clock
+)
 BY_ENERGY = 0.4  # the exponent of energy in the time; cycles have the rest
-# Were the clock the highest, at the power that the chip may draw: products, as a share of the limit that tiles have which stay
-# where they are; bytes a second out of the L2 and into shared memory; bytes a second out of DRAM.
+# Were the clock the highest, at the power that the chip may draw: products, as a share of the limit that
+# tiles have which stay where they are; bytes a second out of the L2 and into shared memory; bytes a second
+# out of DRAM.
 PRODUCTS, MOVED_BYTES, DRAM_BYTES = 0.9, 28e12, 2.5e12
 KEPT_BYTES = 40e6  # of operands, which the L2 has still when the next tiles ask for them
 
@@ -29,7 +33,9 @@ KEPT_BYTES = 40e6  # of operands, which the L2 has still when the next tiles ask
 def powered_seconds(
     problem: Problem, config: Config, device: Device, grid: TileGrid, running: float, moved: float
 ) -> tuple[float, ...]:
-    """What bounds together, of `running` seconds at the highest clock; `moved`: bytes out of the L2 and into shared memory."""
+    """What bounds together, of `running` seconds at the highest clock; `moved`: bytes out of the L2 and into
+    shared memory.
+    """
     limit = problem.flops / (device.unit_limit("wgmma", problem.math) * 1e12)
     if limit < LONG:
         return running, limit / POWER_SHARE + moved / SHORT_MOVED_BYTES
@@ -38,8 +44,8 @@ def powered_seconds(
 
 
 def read_bytes(problem: Problem, config: Config, device: Device, grid: TileGrid) -> float:
-    """Of A and B out of DRAM. Tiles that are multiplied at once read each of their rows and columns once; the next ones read them
-    again, unless the L2 has all."""
+    """Of A and B out of DRAM. Tiles that are multiplied at once read each of their rows and columns once; the
+    next ones read them again, unless the L2 has all."""
     size, matrices = size_of(problem.dtype), prod(problem.batch)
     once = float(matrices * (problem.m + problem.n) * problem.k * size)
     if once <= KEPT_BYTES or not grid.tiles:

@@ -1,8 +1,8 @@
-"""How long the kernels on wgmma need: the cycles of a step along k, rounds of tiles, what memory and power allow.
+"""How long the kernels on wgmma need: the cycles of a step along k, rounds of tiles, what memory and power
+allow.
 
-The constants are fitted to some 2000 measurements on one H200 in bfloat16, tf32 and 8-bit floats, m, n and k log-uniform from
-16 to 8192: what `lapidist tune --record` measures.
-"""
+The constants are fitted to some 2000 measurements on one H200 in bfloat16, tf32 and 8-bit floats, m, n and k
+log-uniform from 16 to 8192: what `lapidist tune --record` measures."""
 
 from __future__ import annotations
 
@@ -35,47 +35,57 @@ from lapidist.problems.scaling import STRIPS
 from lapidist.schedule import CostModel, Schedule, TileGrid
 
 CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
-OUTSIDE_ROWS = 7.0  # a cycle, on the whole chip: rows of boxes that lie outside the matrix all come from one place
+OUTSIDE_ROWS = (
+    7.0  # a cycle, on the whole chip: rows of boxes that lie outside the matrix all come from one place
+)
 LEAST_STEP = 230.0  # cycles, however small the tile: barriers there and back
-# A cycle, from the L2: to an SM, and to each of all when none idles, as it answers so many requests for the whole chip; to each
-# no more as long as this part of them works.
+# A cycle, from the L2: to an SM, and to each of all when none idles, as it answers so many requests for the
+# whole chip; to each no more as long as this part of them works.
 L2_BYTES, L2_SHARED_BYTES, CROWDED_FROM = 97.0, 103.0, 1 / 1.6
-# What a row of 128 bytes in a box costs, in lines of the L2, by where it starts: on a line; on a sector of 32 bytes; elsewhere.
-# Such rows are two or three requests, and those of neighbouring SMs for the same line are hardly merged on their way any more.
+# What a row of 128 bytes in a box costs, in lines of the L2, by where it starts: on a line; on a sector of 32
+# bytes; elsewhere. Such rows are two or three requests, and those of neighbouring SMs for the same line are
+# hardly merged on their way any more.
 LINES, SECTORS, HALVES = 1.0, 2.1, 3.45
-# The same of the 144 bytes that such rows take where they are shifted on their way through registers; and the seconds, and the
-# share, by which these products must be better than packed ones before they are.
+# The same of the 144 bytes that such rows take where they are shifted on their way through registers; and the
+# seconds, and the share, by which these products must be better than packed ones before they are.
 SKEWED, SHIFTING = 5.1, (1.0e-6, 0.03)
 STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
 NARROW, NARROW_BYTES = 1.8, 64  # times as long where the rows of a patch have fewer bytes than that
-# Cycles for 16 rows of a tile that each warp stores by itself, where the copy engine does not take D: for each warp, as the ends
-# of their rows wait for each other, and for each column.
+# Cycles for 16 rows of a tile that each warp stores by itself, where the copy engine does not take D: for
+# each warp, as the ends of their rows wait for each other, and for each column.
 STRIP_BY_HAND, COLUMN_BY_HAND = 225.0, 12.0
-FEW_BYTES, FEW_LONGER = 64, 2.5  # tiles with rows so short leave so much later by the copy engine: seen, not explained
-CROWDED_SUMS, CROWDED_BY_HAND = 192, 1.5  # a thread that holds so many has no registers for the way out: so much longer
+# tiles with rows so short leave so much later by the copy engine: seen, not explained
+FEW_BYTES, FEW_LONGER = (64, 2.5)
+# a thread that holds so many has no registers for the way out: so much longer
+CROWDED_SUMS, CROWDED_BY_HAND = (192, 1.5)
 DRAM_SHARE = 0.8  # of the bandwidth that reading alone has
-# The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds until that flows, less
-# those of a launch that the last one hides; and what multiprocessors that idle cost of it.
+# The same where one tile has all rows of A (or columns of B) and the other operand is read once; seconds
+# until that flows, less those of a launch that the last one hides; and what multiprocessors that idle cost of
+# it.
 STREAMED_SHARE, STREAM_STARTS, STREAM_IDLES = 0.94, -0.5e-6, 0.4
-PAIRING, PAIRED_PACKING = 0.2e-6, 0.4e-6  # seconds until the blocks of a cluster have met; where all blocks must first
-# Of what the L2's lines cost in power, where pairs that share B ask for the A of the other pairs of their GPC (placement.py); the
-# counters see nothing of it where pairs share A.
+# seconds until the blocks of a cluster have met; where all blocks must first
+PAIRING, PAIRED_PACKING = (0.2e-6, 0.4e-6)
+# Of what the L2's lines cost in power, where pairs that share B ask for the A of the other pairs of their GPC
+# (placement.py); the counters see nothing of it where pairs share A.
 IN_ORDER = 0.65
-# A thread's registers, where two warpgroups multiply and where one does; those that are no sums and none that wait, for each 64
-# rows of A that it has; and the bytes of a warp in one register.
+# A thread's registers, where two warpgroups multiply and where one does; those that are no sums and none that
+# wait, for each 64 rows of A that it has; and the bytes of a warp in one register.
 REGISTERS, REGISTERS_ALONE, BESIDE_SUMS, WARP_BYTES = 240, 224, 32, 128
-HIDES, HIDDEN = 4.0, 0.7  # times the store of a tile must be the products beside it, and what they hide: elements of 4 bytes
+# times the store of a tile must be the products beside it, and what they hide: elements of 4 bytes
+HIDES, HIDDEN = (4.0, 0.7)
 TAKEN = 500.0  # cycles until sums are held, and the next tile's products begin
 TURN = 1000.0  # cycles, in ping-pong, from the products of one warpgroup's tile to those of the other's
 SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
 STEP_BYTES = 128  # along k, of a row of A or a column of B
-# Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and written; the same
-# where they are turned.
+# Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and
+# written; the same where they are turned.
 PACKING = 1.05e-6, 0.85
 TURNING = 4.2e-6, 0.67
-# The same where the next launch's blocks wait beside these: seconds less, and the share that fewer stages take.
+# The same where the next launch's blocks wait beside these: seconds less, and the share that fewer stages
+# take.
 BESIDE, SHALLOW = 0.65e-6, 0.027
-PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = 150.0, 1.2, 80.0  # cycles of a step: there and back, for each sum, for factors
+# cycles of a step: there and back, for each sum, for factors
+PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = (150.0, 1.2, 80.0)
 
 
 def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
@@ -86,9 +96,12 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     if step == inf:
         return inf
     turns = rounds(grid, config, device, schedule)
-    stored = store_cycles(problem, config) / (schedule.cluster if schedule is not None else 1)  # peers store a part each
+    # peers store a part each
+    stored = store_cycles(problem, config) / (schedule.cluster if schedule is not None else 1)
     products = grid.iterations * step
-    cycles = busy_cycles(turns, products, stored, config, held_share(problem, config, schedule, grid.iterations, step, stored))
+    cycles = busy_cycles(
+        turns, products, stored, config, held_share(problem, config, schedule, grid.iterations, step, stored)
+    )
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
     moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
     powered = powered_seconds(problem, config, device, grid, running, moved)
@@ -98,7 +111,13 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
     shifting = SHIFTING[0] + SHIFTING[1] * worked if problem.skewed else 0.0
     if beside_another(config, problem):
         shifting += SHALLOW * worked - BESIDE
-    return pack_seconds(problem, device) + worked + handing_on(grid, config, device, schedule) + pairing + shifting
+    return (
+        pack_seconds(problem, device)
+        + worked
+        + handing_on(grid, config, device, schedule)
+        + pairing
+        + shifting
+    )
 
 
 def grid_of(problem: Problem, config: Config) -> TileGrid:
@@ -108,8 +127,9 @@ def grid_of(problem: Problem, config: Config) -> TileGrid:
 
 
 def busy_cycles(turns: float, products: float, store: float, config: Config, held: float) -> float:
-    """Of a block: the store of a tile comes behind its products. In ping-pong the other warpgroup's run beside it, so that only
-    the last one shows, unless stores take longer; and where a part of the sums is held, the next tile's run beside that."""
+    """Of a block: the store of a tile comes behind its products. In ping-pong the other warpgroup's run
+    beside it, so that only the last one shows, unless stores take longer; and where a part of the sums is
+    held, the next tile's run beside that."""
     if held:
         return turns * products + (ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store
     if not config.ping_pong:
@@ -117,13 +137,21 @@ def busy_cycles(turns: float, products: float, store: float, config: Config, hel
     return max(turns * (products + TURN), ceil(turns / 2) * (products + store) - store) + store
 
 
-def held_share(problem: Problem, config: Config, schedule: Schedule | None, steps: int, step: float, store: float) -> float:
-    """Of a tile, what waits in registers, as it is stored, while the next one begins (cuda/wgmma_pipeline.cuh). Elements of 4
-    bytes take their time of the L2 all the same, unless there is plenty. Columns of D that leave by whole warpgroups do not wait,
-    and are as quick as if they did."""
+def held_share(
+    problem: Problem, config: Config, schedule: Schedule | None, steps: int, step: float, store: float
+) -> float:
+    """Of a tile, what waits in registers, as it is stored, while the next one begins
+    (cuda/wgmma_pipeline.cuh). Elements of 4 bytes take their time of the L2 all the same, unless there is
+    plenty. Columns of D that leave by whole warpgroups do not wait, and are as quick as if they did."""
     size, scaling = size_of(problem.out_dtype), problem.scaling
     other_shape = config.ping_pong or schedule is not None or warpgroups(config) == 3
-    other_way = size == 1 or by_registers(problem) or scaling.promoted or problem.c is not None or not copies_out(problem)
+    other_way = (
+        size == 1
+        or by_registers(problem)
+        or scaling.promoted
+        or problem.c is not None
+        or not copies_out(problem)
+    )
     if other_shape or other_way or (size > 2 and steps * step < HIDES * store):
         return 0.0
     slabs, (width, height) = config.wm // PATCH_ROWS, patch(problem, config)
@@ -137,8 +165,11 @@ def held_share(problem: Problem, config: Config, schedule: Schedule | None, step
 
 
 def step_cycles(problem: Problem, config: Config, device: Device, blocks: float = inf) -> float:
-    """The slowest of products, shared memory, lines from the L2, and barriers; of a launch of so many blocks."""
-    peak = device.peak_tflops(problem.math, "wgmma") * 1e6 / (device.sms * device.clock_mhz)  # flops of an SM and cycle
+    """The slowest of products, shared memory, lines from the L2, and barriers; of a launch of so many
+    blocks.
+    """
+    # flops of an SM and cycle
+    peak = device.peak_tflops(problem.math, "wgmma") * 1e6 / (device.sms * device.clock_mhz)
     if not peak:
         return inf
     flops = 2.0 * config.bm * config.bn * config.bk
@@ -155,11 +186,15 @@ def rows_outside(problem: Problem, config: Config, device: Device) -> float:
     turned_a, turned_b = turned(problem)
     a_lines, b_lines = loaded_lines(problem, config)
     of_a, of_b = a_lines - problem.m / tiles_m, b_lines - problem.n / tiles_n
-    return min(device.sms, tiles_m * tiles_n * prod(problem.batch)) * (of_a * (not turned_a) + of_b * (not turned_b))
+    return min(device.sms, tiles_m * tiles_n * prod(problem.batch)) * (
+        of_a * (not turned_a) + of_b * (not turned_b)
+    )
 
 
 def promoted_cycles(problem: Problem, config: Config, products: float) -> float:
-    """Of one warpgroup, whose next products wait until it has added up those of this step; the others' run meanwhile."""
+    """Of one warpgroup, whose next products wait until it has added up those of this step; the others' run
+    meanwhile.
+    """
     if not problem.scaling.promoted:
         return 0.0
     groups = warpgroups(config)
@@ -169,9 +204,13 @@ def promoted_cycles(problem: Problem, config: Config, products: float) -> float:
 
 
 def bytes_of_step(problem: Problem, config: Config) -> float:
-    """What a block asks of the L2, and what comes to its shared memory: more, where others of its cluster ask for it too."""
+    """What a block asks of the L2, and what comes to its shared memory: more, where others of its cluster ask
+    for it too.
+    """
     b_width = -(-config.bn // 64) * 64 if turned(problem)[1] else config.bn
-    asked = sum(rows_of_step(problem, config)) * (IN_ORDER if (config.cluster_m, config.cluster_n) == (2, 1) else 1.0)
+    asked = sum(rows_of_step(problem, config)) * (
+        IN_ORDER if (config.cluster_m, config.cluster_n) == (2, 1) else 1.0
+    )
     return (asked + config.bm + b_width) * STEP_BYTES
 
 
@@ -192,7 +231,9 @@ def lines_of_row(pitch: int) -> float:
 
 
 def rows_of_step(problem: Problem, config: Config) -> tuple[float, float]:
-    """Of 128 bytes, of A and of B, that a block orders: others of its cluster order the rest of what they share."""
+    """Of 128 bytes, of A and of B, that a block orders: others of its cluster order the rest of what they
+    share.
+    """
     a_rows, b_rows = loaded_lines(problem, config)
     b_rows = -(-config.bn // 64) * 64 if turned(problem)[1] else b_rows
     return a_rows / config.cluster_n, b_rows / config.cluster_m
@@ -206,7 +247,12 @@ def store_cycles(problem: Problem, config: Config) -> float:
         row_bytes = config.bn * size_of(problem.out_dtype)
         return narrow * (FEW_LONGER if row_bytes <= FEW_BYTES else 1.0) * config.bm * row_bytes / STORED_BYTES
     crowded = CROWDED_BY_HAND if config.wm // 16 * config.bn // 2 >= CROWDED_SUMS else 1.0
-    return crowded * (STRIP_BY_HAND * config.consumers / 32 + narrow * COLUMN_BY_HAND * config.bn) * config.wm / 16
+    return (
+        crowded
+        * (STRIP_BY_HAND * config.consumers / 32 + narrow * COLUMN_BY_HAND * config.bn)
+        * config.wm
+        / 16
+    )
 
 
 def pack_seconds(problem: Problem, device: Device) -> float:
@@ -217,7 +263,9 @@ def pack_seconds(problem: Problem, device: Device) -> float:
 
 
 def feed_limit(config: Config, problem: Problem) -> float:
-    """Flops a cycle that shared memory can feed: an instruction reads 64 rows of A and all columns of B, 128 bytes a cycle."""
+    """Flops a cycle that shared memory can feed: an instruction reads 64 rows of A and all columns of B, 128
+    bytes a cycle.
+    """
     depth, rows = 32 // size_of(problem.dtype), 128 if problem.skewed else 64  # two words for each, to shift
     return 2.0 * 64 * config.bn * depth / ((rows + config.bn) * 32 / 128)
 
@@ -227,8 +275,12 @@ def together(*bounds: float) -> float:
     return float(sum(bound**SHARPNESS for bound in bounds) ** (1 / SHARPNESS))
 
 
-def memory_seconds(problem: Problem, config: Config, device: Device, tiles: int, schedule: Schedule | None) -> float:
-    """Decode is a stream of weights, the thinner the more multiprocessors have no tile, or none in the last round."""
+def memory_seconds(
+    problem: Problem, config: Config, device: Device, tiles: int, schedule: Schedule | None
+) -> float:
+    """Decode is a stream of weights, the thinner the more multiprocessors have no tile, or none in the last
+    round.
+    """
     reading = least_bytes(problem) / (device.dram_gbps * 1e9)
     few = problem.m <= config.bm * config.cluster_m or problem.n <= config.bn * config.cluster_n
     if not few or prod(problem.batch) > 1:
@@ -241,7 +293,11 @@ def memory_seconds(problem: Problem, config: Config, device: Device, tiles: int,
 
 def least_bytes(problem: Problem) -> float:
     a, b, _, d = problem.element_bytes
-    elements = problem.m * problem.k * a + problem.n * problem.k * b + problem.m * problem.n * d * (1 + bool(problem.c))
+    elements = (
+        problem.m * problem.k * a
+        + problem.n * problem.k * b
+        + problem.m * problem.n * d * (1 + bool(problem.c))
+    )
     return float(prod(problem.batch) * elements)
 
 

@@ -9,7 +9,14 @@ import numpy as np
 from lapidist.machine.codegen import Builder, Mods, code_of, opcode, runtime
 from lapidist.machine.faults import PtxError
 from lapidist.machine.instructions.formats import flush, from_bf16, to_bf16
-from lapidist.machine.memory import LOCAL_WINDOW, PARAM_WINDOW, RANK_SHIFT, SHARED_WINDOW, Address, MixedAddress
+from lapidist.machine.memory import (
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    RANK_SHIFT,
+    SHARED_WINDOW,
+    Address,
+    MixedAddress,
+)
 from lapidist.machine.ptx.values import Addr, Instruction, Operand, Sym, Vec
 
 Array = np.ndarray
@@ -49,7 +56,9 @@ def space_of(mods: Mods) -> str:
 def address_space(b: Builder, operand: Operand, space: str) -> str:
     """A variable named directly, in an instruction without a space, lies in the variable's own space."""
     variable = (
-        b.program.kernel.variables.get(operand.base.name) if isinstance(operand, Addr) and isinstance(operand.base, Sym) else None
+        b.program.kernel.variables.get(operand.base.name)
+        if isinstance(operand, Addr) and isinstance(operand.base, Sym)
+        else None
     )
     if space == "param" and variable is not None:
         return "local"  # of a call: each thread has its own
@@ -92,7 +101,9 @@ def emit_load(b: Builder, i: Instruction, mods: Mods) -> None:
         if count == 1:
             b.assign(unbraced(i.operands[0]), f"{address}.load({offset}, {code}, {b.index})", code)
         elif isinstance(i.operands[0], Vec) and len(i.operands[0].items) == count:
-            b.assign_many(i.operands[0].items, f"{address}.load_many({offset}, {code}, {count}, {b.index})", code)
+            b.assign_many(
+                i.operands[0].items, f"{address}.load_many({offset}, {code}, {count}, {b.index})", code
+            )
         else:
             raise PtxError(f"{i.site}: a vector load of {count} needs {count} registers in braces")
 
@@ -158,7 +169,9 @@ def atomic(address: Address | MixedAddress, offset: int, operation: str, site: i
     if isinstance(address, MixedAddress):
         out = np.empty(address.count, values[0].dtype)
         for within, part in address.parts:
-            out[within] = atomic(part, offset, operation, site, *(v if len(v) == 1 else v[within] for v in values))
+            out[within] = atomic(
+                part, offset, operation, site, *(v if len(v) == 1 else v[within] for v in values)
+            )
         return out
     address.m.observe(address, offset, values[0].dtype.itemsize, site, "atomic")
     address.m.polls = 0
@@ -211,7 +224,9 @@ def emit_atomic(b: Builder, i: Instruction, mods: Mods) -> None:
     wanted = 2 if operation == "cas" else 1
     sources = i.operands[2 if i.opcode == "atom" else 1 :][:wanted]
     if len(sources) != wanted:
-        raise PtxError(f"{i.site}: {operation} needs {wanted} value{'s' if wanted > 1 else ''} behind the address")
+        raise PtxError(
+            f"{i.site}: {operation} needs {wanted} value{'s' if wanted > 1 else ''} behind the address"
+        )
     with b.guarded():
         address, offset = b.address(target, space), offset_of(target)
         b.line(f"m.order({address}, {offset}, {order}, {b.index})")
@@ -238,7 +253,9 @@ def atomic_pair(address: Address, offset: int, operation: str, site: int, values
     return low.astype("u4") | (high.astype("u4") << np.uint32(16))
 
 
-def emit_vector_atomic(b: Builder, i: Instruction, address: str, offset: int, operation: str, code: str, source: Operand) -> None:
+def emit_vector_atomic(
+    b: Builder, i: Instruction, address: str, offset: int, operation: str, code: str, source: Operand
+) -> None:
     """The elements of a vector atomic are separate atomics."""
     if not isinstance(source, Vec):
         raise PtxError(f"{i.site}: a vector atomic needs its values in braces")
@@ -247,7 +264,9 @@ def emit_vector_atomic(b: Builder, i: Instruction, address: str, offset: int, op
     function = "atomic_pair" if operation in ("half", "brain") and code == "u4" else "atomic"
     size = int(code[1:])
     for number, item in enumerate(source.items):
-        b.line(f"{function}({address}, {offset + size * number}, {operation!r}, {b.index}, {b.read(item, code)})")
+        b.line(
+            f"{function}({address}, {offset + size * number}, {operation!r}, {b.index}, {b.read(item, code)})"
+        )
 
 
 # ---- address spaces by name ----

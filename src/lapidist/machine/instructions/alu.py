@@ -34,7 +34,9 @@ def quotient(a: Array, b: Array) -> Array:
     safe = np.where(b == 0, b.dtype.type(1), b)
     signs = np.sign(a) * np.sign(safe)
     found = a // safe if a.dtype.kind == "u" else signs * (np.abs(a) // np.abs(safe))
-    return np.where(b == 0, a.dtype.type(0) - a.dtype.type(1) if a.dtype.kind == "i" else ~a.dtype.type(0), found).astype(a.dtype)
+    return np.where(
+        b == 0, a.dtype.type(0) - a.dtype.type(1) if a.dtype.kind == "i" else ~a.dtype.type(0), found
+    ).astype(a.dtype)
 
 
 @runtime
@@ -186,7 +188,11 @@ def bit_field(value: Array, start: Array, length: Array) -> Array:
     top = np.minimum(start + length - 1, bits - 1)
     negative = (shifted(value.view(unsigned), np.maximum(top, 0), bits, right=True) & unsigned.type(1)) == 1
     # Bits past the value's own top are copies of its sign.
-    return np.where(negative & (length > 0), found | ~keep_below(mask, start, bits), found).astype(unsigned).view(value.dtype)
+    return (
+        np.where(negative & (length > 0), found | ~keep_below(mask, start, bits), found)
+        .astype(unsigned)
+        .view(value.dtype)
+    )
 
 
 def keep_below(mask: Array, start: Array, bits: int) -> Array:
@@ -241,7 +247,11 @@ def emit_bit_count(b: Builder, i: Instruction, mods: Mods) -> None:
     code = "u" + code_of(integer_type(i, mods))[1:]
     function = {"brev": "reverse_bits", "clz": "leading_zeros", "popc": "np.bitwise_count"}[i.opcode]
     text = f"{function}({b.read(i.operands[1], code)})"
-    b.assign(i.operands[0], text if i.opcode == "brev" else f"{text}.astype(u4)", code if i.opcode == "brev" else "u4")
+    b.assign(
+        i.operands[0],
+        text if i.opcode == "brev" else f"{text}.astype(u4)",
+        code if i.opcode == "brev" else "u4",
+    )
 
 
 @opcode("bfind")
@@ -279,8 +289,12 @@ def permute(a: Array, b: Array, selector: Array) -> Array:
     result = np.zeros(1, "u4")
     for place in range(4):
         choice = (selector >> np.uint32(4 * place)) & np.uint32(15)
-        octet = ((both >> ((choice & np.uint32(7)).astype("u8") * np.uint64(8))) & np.uint64(255)).astype("u4")
-        octet = np.where(choice & np.uint32(8), np.where(octet & np.uint32(128), np.uint32(255), np.uint32(0)), octet)
+        octet = ((both >> ((choice & np.uint32(7)).astype("u8") * np.uint64(8))) & np.uint64(255)).astype(
+            "u4"
+        )
+        octet = np.where(
+            choice & np.uint32(8), np.where(octet & np.uint32(128), np.uint32(255), np.uint32(0)), octet
+        )
         result = result | (octet << np.uint32(8 * place))
     return result.astype("u4")
 
@@ -297,7 +311,9 @@ def dot4(a: Array, b: Array, c: Array, a_code: str, b_code: str) -> Array:
     total = c.astype("i8")
     for place in range(4):
         shift = np.uint32(8 * place)
-        total = total + (a >> shift).astype("u1").view(a_code).astype("i8") * (b >> shift).astype("u1").view(b_code).astype("i8")
+        total = total + (a >> shift).astype("u1").view(a_code).astype("i8") * (b >> shift).astype("u1").view(
+            b_code
+        ).astype("i8")
     return total.astype("u4")
 
 

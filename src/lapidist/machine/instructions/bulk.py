@@ -1,4 +1,6 @@
-"""The opcodes of asynchronous copies: cp.async, bulk and tensor copies, and addresses in other blocks of a cluster."""
+"""The opcodes of asynchronous copies: cp.async, bulk and tensor copies, and addresses in other blocks of a
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ def emit_copy(b: Builder, i: Instruction, mods: Mods) -> None:
         extra = not mods.flag("noinc")
         with b.guarded() as lanes:
             b.line(
-                f"m.copies.arrive({lanes}, {b.address(i.operands[0], 'shared')}, {offset_of(i.operands[0])}, {extra}, {b.index})"
+                f"m.copies.arrive({lanes}, {b.address(i.operands[0], 'shared')}, {offset_of(i.operands[0])},"
+                f" {extra}, {b.index})"
             )
     else:
         emit_copy_bytes(b, i, mods)
@@ -55,19 +58,27 @@ def emit_copy_bytes(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.flag("shared", "shared::cta", "global", "L2::cache_hint", "L2::64B", "L2::128B", "L2::256B")
     size = immediate_of(i, i.operands[2])
     if size not in WORDS or (kind == "cg" and size != 16):
-        raise PtxError(f"{i.site}: cp.async.{kind} copies {'16' if kind == 'cg' else '4, 8 or 16'} bytes, got {size}")
+        raise PtxError(
+            f"{i.site}: cp.async.{kind} copies {'16' if kind == 'cg' else '4, 8 or 16'} bytes, got {size}"
+        )
     where, come, whole, *more = i.operands
     part = more[0] if more and more[0] != whole else None
     with b.guarded():
         target, target_offset = b.address(where, "shared"), offset_of(where)
         source, source_offset = come, offset_of(come)
         if part is None:
-            b.line(f"m.copies.copy({target}, {target_offset}, {b.address(source, 'global')}, {source_offset}, {size}, {b.index})")
+            b.line(
+                f"m.copies.copy({target}, {target_offset}, {b.address(source, 'global')}, {source_offset},"
+                f" {size}, {b.index})"
+            )
             return
         if not isinstance(source, Addr):
             raise PtxError(f"{i.site}: the source must be an address")
         pair = f"({b.read(source.base, 'u8')}, {source_offset})"
-        b.line(f"m.copies.copy_part({target}, {target_offset}, {pair}, {size}, {taken_bytes(b, part, size)}, {b.index})")
+        b.line(
+            f"m.copies.copy_part({target}, {target_offset}, {pair}, {size}, {taken_bytes(b, part, size)},"
+            f" {b.index})"
+        )
 
 
 def taken_bytes(b: Builder, part: Operand, size: int) -> str:
@@ -103,7 +114,10 @@ def emit_prefetch(b: Builder, i: Instruction, mods: Mods) -> None:
     if boxes:
         return
     with b.guarded() as lanes:
-        b.line(f"fetch_bulk(m, {lanes}, {address_value(b, i.operands[0])}, {b.read(i.operands[1], 'u4')}, {b.index})")
+        b.line(
+            f"fetch_bulk(m, {lanes}, {address_value(b, i.operands[0])}, {b.read(i.operands[1], 'u4')},"
+            f" {b.index})"
+        )
 
 
 @opcode("cp.async.bulk", "cp.reduce.async.bulk")
@@ -135,7 +149,12 @@ def emit_tensor(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.flag("tile", "bulk_group", "mbarrier::complete_tx::bytes", "L2::cache_hint")
     multicast = mods.flag("multicast::cluster")
     box, shared = (i.operands[1], i.operands[0]) if loads else (i.operands[0], i.operands[1])
-    if not isinstance(box, Addr) or not box.extra or not isinstance(box.extra[0], Vec) or len(box.extra[0].items) != dims:
+    if (
+        not isinstance(box, Addr)
+        or not box.extra
+        or not isinstance(box.extra[0], Vec)
+        or len(box.extra[0].items) != dims
+    ):
         raise PtxError(f"{i.site}: a {dims}d tensor copy needs [map, {{{dims} coordinates}}]")
     with b.guarded() as lanes:
         corner = ", ".join(b.read(item, "i4") for item in box.extra[0].items)
@@ -143,7 +162,10 @@ def emit_tensor(b: Builder, i: Instruction, mods: Mods) -> None:
         barrier = address_value(b, i.operands[2]) if loads else "None"
         mask = b.read(i.operands[3], "u2") if multicast else "None"
         tensor = f"{b.read(box.base, 'u8')}, {box.offset}"
-        b.line(f"issue_tensor(m, {lanes}, {loads}, {tensor}, ({corner},), {place}, {barrier}, {mask}, {operation!r}, {b.index})")
+        b.line(
+            f"issue_tensor(m, {lanes}, {loads}, {tensor}, ({corner},), {place}, {barrier}, {mask},"
+            f" {operation!r}, {b.index})"
+        )
 
 
 def address_value(b: Builder, operand: Operand) -> str:
@@ -169,10 +191,20 @@ def shared_position(m: Machine, g: Lanes, lane: int, address: int, nbytes: int, 
     size = m.geometry.cluster_size
     slot = int(g.slot[lane]) - int(g.block[lane]) % size + rank
     if rank >= size or offset < m.floors["shared"] or offset + nbytes > m.limits["shared"]:
-        rule = f"bulk copy of {nbytes} bytes outside shared memory ({m.floors['shared']} to {m.limits['shared'] - 1})"
+        rule = (
+            f"bulk copy of {nbytes} bytes outside shared memory ({m.floors['shared']} to"
+            f" {m.limits['shared'] - 1})"
+        )
         raise m.fault(OutOfBounds, rule, site, g, lane, address)
     if offset % align:
-        raise m.fault(Misaligned, f"a bulk copy needs a shared address that is a multiple of {align}", site, g, lane, address)
+        raise m.fault(
+            Misaligned,
+            f"a bulk copy needs a shared address that is a multiple of {align}",
+            site,
+            g,
+            lane,
+            address,
+        )
     return slot * m.shared_stride + offset
 
 
@@ -182,7 +214,11 @@ def destinations(m: Machine, g: Lanes, lane: int, position: int, mask: int | Non
         return (position,)
     first = int(g.slot[lane]) - int(g.block[lane]) % m.geometry.cluster_size
     offset = position % m.shared_stride
-    return tuple((first + rank) * m.shared_stride + offset for rank in range(m.geometry.cluster_size) if mask >> rank & 1)
+    return tuple(
+        (first + rank) * m.shared_stride + offset
+        for rank in range(m.geometry.cluster_size)
+        if mask >> rank & 1
+    )
 
 
 @runtime
@@ -205,7 +241,11 @@ def issue_tensor(  # type: ignore[no-untyped-def]
         tensor = m.tensor_map(address + map_offset, g, lane, site)
         if len(corners[lane]) != len(tensor.shape):
             raise m.fault(
-                OutOfBounds, f"a {len(corners[lane])}d copy through a map of {len(tensor.shape)} dimensions", site, g, lane
+                OutOfBounds,
+                f"a {len(corners[lane])}d copy through a map of {len(tensor.shape)} dimensions",
+                site,
+                g,
+                lane,
             )
         size = element_size(tensor.dtype)
         check_corner(m, g, lane, corners[lane], size, loads, site)
@@ -213,18 +253,37 @@ def issue_tensor(  # type: ignore[no-untyped-def]
         span = int(box_positions(tensor, size, 0)[-1]) + 16
         position = shared_position(m, g, lane, shared, span, site, 128)
         only = None if mask is None else ranks
-        barriers = () if barrier is None else destinations(m, g, lane, shared_position(m, g, lane, bar, 8, site, 8), only)
+        barriers = (
+            ()
+            if barrier is None
+            else destinations(m, g, lane, shared_position(m, g, lane, bar, 8, site, 8), only)
+        )
         targets = destinations(m, g, lane, position, only)
-        m.copies.issue(Transfer(g, lane, site, targets, nbytes, loads, 0, False, tensor, corners[lane], barriers, operation))
+        m.copies.issue(
+            Transfer(
+                g, lane, site, targets, nbytes, loads, 0, False, tensor, corners[lane], barriers, operation
+            )
+        )
 
 
-def check_corner(m: Machine, g: Lanes, lane: int, corner: tuple[int, ...], size: int, loads: bool, site: int) -> None:
+def check_corner(
+    m: Machine, g: Lanes, lane: int, corner: tuple[int, ...], size: int, loads: bool, site: int
+) -> None:
     """What an H200 answers with an illegal instruction."""
     if corner[0] * size % 16:
-        rule = f"a tensor copy starts its rows at a multiple of 16 bytes; coordinate {corner[0]} is byte {corner[0] * size}"
+        rule = (
+            f"a tensor copy starts its rows at a multiple of 16 bytes; coordinate {corner[0]} is byte"
+            f" {corner[0] * size}"
+        )
         raise m.fault(Misaligned, rule, site, g, lane)
     if not loads and min(corner) < 0:
-        raise m.fault(OutOfBounds, f"a tensor store may hang over the far borders only; it starts at {corner}", site, g, lane)
+        raise m.fault(
+            OutOfBounds,
+            f"a tensor store may hang over the far borders only; it starts at {corner}",
+            site,
+            g,
+            lane,
+        )
 
 
 @runtime
@@ -242,22 +301,51 @@ def issue_bulk(  # type: ignore[no-untyped-def]
     element: str,
     site: int,
 ) -> None:
-    columns = zip(each(first, g.n), each(second, g.n), each(size, g.n), each(barrier, g.n), each(mask, g.n), strict=True)
+    columns = zip(
+        each(first, g.n), each(second, g.n), each(size, g.n), each(barrier, g.n), each(mask, g.n), strict=True
+    )
     for lane, (to, come, nbytes, bar, ranks) in enumerate(columns):
         if nbytes % 16:
-            raise m.fault(Misaligned, f"a bulk copy moves a multiple of 16 bytes, got {nbytes}", site, g, lane)
+            raise m.fault(
+                Misaligned, f"a bulk copy moves a multiple of 16 bytes, got {nbytes}", site, g, lane
+            )
         shared, other = (to, come) if target == "shared" else (come, to)
         position = shared_position(m, g, lane, shared, nbytes, site, 16)
         both = source == "shared" and target == "shared"
         if both:
             other = shared_position(m, g, lane, come, nbytes, site, 16)
         elif other % 16:
-            raise m.fault(Misaligned, "a bulk copy needs a global address that is a multiple of 16", site, g, lane, other)
+            raise m.fault(
+                Misaligned,
+                "a bulk copy needs a global address that is a multiple of 16",
+                site,
+                g,
+                lane,
+                other,
+            )
         only = None if mask is None else ranks
-        barriers = () if barrier is None else destinations(m, g, lane, shared_position(m, g, lane, bar, 8, site, 8), only)
+        barriers = (
+            ()
+            if barrier is None
+            else destinations(m, g, lane, shared_position(m, g, lane, bar, 8, site, 8), only)
+        )
         targets = destinations(m, g, lane, position, only)
         m.copies.issue(
-            Transfer(g, lane, site, targets, nbytes, target == "shared", other, both, None, (), barriers, operation, element)
+            Transfer(
+                g,
+                lane,
+                site,
+                targets,
+                nbytes,
+                target == "shared",
+                other,
+                both,
+                None,
+                (),
+                barriers,
+                operation,
+                element,
+            )
         )
 
 
@@ -266,11 +354,24 @@ def fetch_bulk(m: Machine, g: Lanes, come: Array, size: Array, site: int) -> Non
     """To the L2, which nobody sees; but it must be there."""
     for lane, (address, nbytes) in enumerate(zip(each(come, g.n), each(size, g.n), strict=True)):
         if address % 16 or nbytes % 16:
-            raise m.fault(Misaligned, f"a bulk prefetch takes 16s from a multiple of 16 on, got {nbytes}", site, g, lane, address)
+            raise m.fault(
+                Misaligned,
+                f"a bulk prefetch takes 16s from a multiple of 16 on, got {nbytes}",
+                site,
+                g,
+                lane,
+                address,
+            )
         region = m.globals.find(address)
         if nbytes and (region is None or address + nbytes > region.end):
             near = m.globals.describe_near(address if region is None else address + nbytes - 1)
-            raise m.fault(OutOfBounds, f"a prefetch of {nbytes} bytes outside all memory of the launch: {near}", site, g, lane)
+            raise m.fault(
+                OutOfBounds,
+                f"a prefetch of {nbytes} bytes outside all memory of the launch: {near}",
+                site,
+                g,
+                lane,
+            )
 
 
 @opcode("mapa")

@@ -1,4 +1,5 @@
-"""Calls of what CUDA brings to a kernel: the report of a failed assert, and printf. Other functions have to be inlined.
+"""Calls of what CUDA brings to a kernel: the report of a failed assert, and printf. Other functions have to
+be inlined.
 
 Arguments lie in parameters that the body declares before a call: memory of each thread.
 """
@@ -30,10 +31,14 @@ def emit_call(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.flag("uni")
     returned, (function, passed) = i.operands[:-2], i.operands[-2:]
     if not isinstance(function, Sym) or function.name not in ARGUMENTS or not isinstance(passed, Tuple):
-        raise PtxError(f"{i.site}: only {' and '.join(ARGUMENTS)} can be called; let the compiler inline other functions")
+        raise PtxError(
+            f"{i.site}: only {' and '.join(ARGUMENTS)} can be called; let the compiler inline other functions"
+        )
     with b.guarded() as lanes:
         codes = ARGUMENTS[function.name]
-        values = [passed_value(b, each, code) for each, code in zip(passed.items[: len(codes)], codes, strict=True)]
+        values = [
+            passed_value(b, each, code) for each, code in zip(passed.items[: len(codes)], codes, strict=True)
+        ]
         text = f"{function.name.strip('_')}(m, {lanes}, {b.index}, {', '.join(values)})"
         targets = returned[0].items if returned and isinstance(returned[0], Tuple) else ()
         if targets and isinstance(targets[0], Sym):
@@ -63,7 +68,9 @@ def text_at(m: Machine, g: Lanes, position: int, address: int, site: int) -> str
 
 
 @runtime
-def assertfail(m: Machine, g: Lanes, site: int, message: Array, file: Array, line: Array, function: Array) -> None:
+def assertfail(
+    m: Machine, g: Lanes, site: int, message: Array, file: Array, line: Array, function: Array
+) -> None:
     """The first lane's, though others may have failed as well."""
     words, file_name, whose = (text_at(m, g, 0, int(each[0]), site) for each in (message, file, function))
     rule = visible(f"{file_name}:{int(line[0])}: {whose}: assertion `{words}` failed")
@@ -75,7 +82,9 @@ def vprintf(m: Machine, g: Lanes, site: int, formats: Array, arguments: Array) -
     """Lane after lane; what C's function returns here is the number of arguments."""
     known: dict[int, list[Piece]] = {}
     written, counts = [], np.zeros(g.n, np.uint32)
-    places = zip(np.broadcast_to(formats, g.n).tolist(), np.broadcast_to(arguments, g.n).tolist(), strict=True)
+    places = zip(
+        np.broadcast_to(formats, g.n).tolist(), np.broadcast_to(arguments, g.n).tolist(), strict=True
+    )
     for position, (address, buffer) in enumerate(places):
         pieces = known[address] = known.get(address) or pieces_of(text_at(m, g, position, address, site))
         text, counts[position] = filled(m, g, position, buffer, pieces, site)
@@ -84,9 +93,15 @@ def vprintf(m: Machine, g: Lanes, site: int, formats: Array, arguments: Array) -
     return counts
 
 
-def filled(m: Machine, g: Lanes, position: int, buffer: int, pieces: list[Piece], site: int) -> tuple[str, int]:
+def filled(
+    m: Machine, g: Lanes, position: int, buffer: int, pieces: list[Piece], site: int
+) -> tuple[str, int]:
     """One lane's text: its arguments lie in a buffer, each at a multiple of its size."""
-    place = generic_at(m, g.one(position), np.array([buffer], np.uint64), site) if any(p.codes for p in pieces) else None
+    place = (
+        generic_at(m, g.one(position), np.array([buffer], np.uint64), site)
+        if any(p.codes for p in pieces)
+        else None
+    )
     end, count, text = 0, 0, ""
     for piece in pieces:
         values: list[int | float | str] = []

@@ -16,7 +16,9 @@ ROUNDINGS = ("rn", "rz", "rm", "rp", "rna")
 
 @runtime
 def to_integer(value: Array, rounding: str, code: str) -> Array:
-    """Float to integer, clamped to the range; NaN is 0, or the smallest integer where 64 bits are involved."""
+    """Float to integer, clamped to the range; NaN is 0, or the smallest integer where 64 bits are
+    involved.
+    """
     rounded = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}[rounding](value).astype("f8")
     limits = np.iinfo(code)
     small, large = rounded < float(limits.min), rounded >= float(limits.max) + (limits.bits < 64)
@@ -102,7 +104,11 @@ def emit_cvt_float(b: Builder, i: Instruction, mods: Mods, to: str, source: str)
     whole = mods.choose("rni", "rzi", "rmi", "rpi", default="")
     rounding = mods.choose(*ROUNDINGS, default="rn")
     flushed, clamped, relu = mods.flag("ftz"), mods.flag("sat"), mods.flag("relu")
-    value = lanes_of(b, source, i.operands[1], False)[0] if source in FLOATS else b.read(i.operands[1], code_of(source))
+    value = (
+        lanes_of(b, source, i.operands[1], False)[0]
+        if source in FLOATS
+        else b.read(i.operands[1], code_of(source))
+    )
     directed = rounding in ("rz", "rm", "rp") and (source == "f64" or source not in FLOATS)
     if to not in ("f32", "f64") and rounding in ("rm", "rp"):
         raise PtxError(f"{i.site}: to {to}, only rounding to nearest and towards zero are known")

@@ -1,8 +1,7 @@
 """Asynchronous copies: cp.async, bulk copies and tensor (TMA) copies with their swizzles and border rules.
 
-`Copies` does each copy when it is issued, which is a legal order. The sanitizer's subclass does them as late as the
-waits allow. A `Transfer` is one bulk copy, its completion included, so both do the same thing.
-"""
+`Copies` does each copy when it is issued, which is a legal order. The sanitizer's subclass does them as late
+as the waits allow. A `Transfer` is one bulk copy, its completion included, so both do the same thing."""
 
 from __future__ import annotations
 
@@ -35,7 +34,9 @@ def element_size(dtype: str) -> int:
 
 
 def swizzled(positions: Array, pattern: int) -> Array:
-    """Where the chip puts a byte: 16-byte pieces are exchanged by XOR with the number of their 128-byte line."""
+    """Where the chip puts a byte: 16-byte pieces are exchanged by XOR with the number of their 128-byte
+    line.
+    """
     mask = pattern // 16 - 1 if pattern else 0
     return positions ^ (((positions >> 7) & mask) << 4)
 
@@ -67,24 +68,42 @@ class Copies:
 
     # -- cp.async --
 
-    def copy(self, target: Address, target_offset: int, source: Address, source_offset: int, size: int, site: int) -> None:
+    def copy(
+        self, target: Address, target_offset: int, source: Address, source_offset: int, size: int, site: int
+    ) -> None:
         target.store(target_offset, site, source.load(source_offset, WORDS[size], site))
 
     def copy_part(
-        self, target: Address, target_offset: int, source: tuple[Array, int], size: int, taken: Array, site: int
+        self,
+        target: Address,
+        target_offset: int,
+        source: tuple[Array, int],
+        size: int,
+        taken: Array,
+        site: int,
     ) -> None:
-        """cp.async that reads only `taken` bytes and fills up with zeros; with 0 the source is not touched."""
+        """cp.async that reads only `taken` bytes and fills up with zeros; with 0 the source is not
+        touched.
+        """
         g = target.g
         base, source_offset = source
         data = np.zeros((g.n, size), np.uint8)
         taken = np.broadcast_to(taken, (g.n,))
         for count in np.unique(taken).tolist():
             if count > size:
-                raise self.m.fault(OutOfBounds, f"cp.async: source size {count} is larger than the copy of {size} bytes", site, g)
+                raise self.m.fault(
+                    OutOfBounds,
+                    f"cp.async: source size {count} is larger than the copy of {size} bytes",
+                    site,
+                    g,
+                )
             lanes = g.where(taken == count)
             if count and lanes is not None:
-                address = self.m.global_at(lanes, base if len(base) == 1 or lanes is g else base[taken == count], site)
-                address.check_aligned(source_offset, size, site)  # of all that is copied, however little is read
+                address = self.m.global_at(
+                    lanes, base if len(base) == 1 or lanes is g else base[taken == count], site
+                )
+                # of all that is copied, however little is read
+                address.check_aligned(source_offset, size, site)
                 data[taken == count, :count] = self.read_bytes(address, source_offset, count, site)
         target.store(target_offset, site, data.view(WORDS[size]).reshape(-1))
 
@@ -120,7 +139,13 @@ class Copies:
 
     def land(self, t: Transfer) -> None:
         """Do the copy and report its bytes."""
-        self.m.require_alive(np.array(t.shared) // self.m.shared_stride, t.g, t.lane, t.shared[0] % self.m.shared_stride, t.site)
+        self.m.require_alive(
+            np.array(t.shared) // self.m.shared_stride,
+            t.g,
+            t.lane,
+            t.shared[0] % self.m.shared_stride,
+            t.site,
+        )
         self.m.observe_transfer(t)
         if t.map is not None:
             self.land_tensor(t, t.map)
@@ -138,7 +163,10 @@ class Copies:
         """A checked range of global memory as bytes."""
         region = self.m.globals.find(address)
         if region is None or address + nbytes > region.end:
-            rule = f"bulk copy of {nbytes} bytes outside all memory of the launch: {self.m.globals.describe_near(address)}"
+            rule = (
+                f"bulk copy of {nbytes} bytes outside all memory of the launch:"
+                f" {self.m.globals.describe_near(address)}"
+            )
             raise self.m.fault(OutOfBounds, rule, t.site, t.g, t.lane, address)
         view, origin = region.view(U1)
         return region, view[address - origin : address - origin + nbytes]
@@ -153,7 +181,9 @@ class Copies:
 
     def store_bytes(self, t: Transfer) -> None:
         start = t.shared[0]
-        self.combine(self.global_bytes(t, t.address, t.nbytes)[1], self.shared_view()[start : start + t.nbytes], t)
+        self.combine(
+            self.global_bytes(t, t.address, t.nbytes)[1], self.shared_view()[start : start + t.nbytes], t
+        )
 
     def combine(self, old: Array, new: Array, t: Transfer) -> None:
         """Overwrite, or reduce element by element."""
@@ -165,8 +195,8 @@ class Copies:
     # -- tensor copies --
 
     def land_tensor(self, t: Transfer, tensor: TensorMap) -> None:
-        """Box and matrix meet where the box lies inside; outside a load brings zeros and a store does nothing, but that an
-        H200 writes the whole of the 16 bytes in which a row ends."""
+        """Box and matrix meet where the box lies inside; outside a load brings zeros and a store does
+        nothing, but that an H200 writes the whole of the 16 bytes in which a row ends."""
         size = element_size(tensor.dtype)
         inside, box_part = clip_box(tensor, t)
         where = self.tensor_view(t, tensor, inside, size)
@@ -182,7 +212,9 @@ class Copies:
                 pieces = self.shared_view().reshape(-1, 16)
                 pieces[(start - (t.shared[0] & 1023) + positions) // 16] = data
         elif where is not None:
-            pieces = self.shared_view().reshape(-1, 16)[(t.shared[0] - (t.shared[0] & 1023) + positions) // 16]
+            pieces = self.shared_view().reshape(-1, 16)[
+                (t.shared[0] - (t.shared[0] & 1023) + positions) // 16
+            ]
             box = pieces.reshape(-1).view(f"u{size}").reshape(tensor.box[::-1])[box_part]
             if t.operation:
                 fresh = np.ascontiguousarray(where)
@@ -196,13 +228,19 @@ class Copies:
             else:
                 where[...] = box
 
-    def tensor_view(self, t: Transfer, tensor: TensorMap, inside: list[tuple[int, int]], size: int) -> Array | None:
-        """The part of the matrix that the box covers, outermost dimension first; None if it covers nothing."""
+    def tensor_view(
+        self, t: Transfer, tensor: TensorMap, inside: list[tuple[int, int]], size: int
+    ) -> Array | None:
+        """The part of the matrix that the box covers, outermost dimension first; None if it covers
+        nothing.
+        """
         if any(low >= high for low, high in inside):
             return None
         strides = (size, *tensor.strides)
         start = tensor.address + sum(low * stride for (low, _), stride in zip(inside, strides, strict=True))
-        span = sum((high - low - 1) * stride for (low, high), stride in zip(inside, strides, strict=True)) + size
+        span = (
+            sum((high - low - 1) * stride for (low, high), stride in zip(inside, strides, strict=True)) + size
+        )
         _, data = self.global_bytes(t, start, span)
         shape = tuple(high - low for low, high in inside)[::-1]
         return np.ndarray(shape, f"u{size}", data, 0, strides[::-1])
@@ -215,18 +253,31 @@ def reduce_into(old: Array, new: Array, operation: str, element: str) -> None:
         combined = ATOMIC[operation](from_bf16(view), from_bf16(new.view("u2")))
         view[...] = to_bf16(combined)
         return
-    codes = {"float32": "f4", "f32": "f4", "float64": "f8", "f64": "f8", "float16": "f2", "f16": "f2", "int32": "i4", "s32": "i4"}
-    code = codes.get(element) or {"u32": "u4", "b32": "u4", "u64": "u8", "b64": "u8", "s64": "i8"}.get(element, element)
+    codes = {
+        "float32": "f4",
+        "f32": "f4",
+        "float64": "f8",
+        "f64": "f8",
+        "float16": "f2",
+        "f16": "f2",
+        "int32": "i4",
+        "s32": "i4",
+    }
+    code = codes.get(element) or {"u32": "u4", "b32": "u4", "u64": "u8", "b64": "u8", "s64": "i8"}.get(
+        element, element
+    )
     view = old.view(code)
     view[...] = ATOMIC[operation](view, new.view(code))
 
 
 def clip_box(tensor: TensorMap, t: Transfer) -> tuple[list[tuple[int, int]], tuple[slice, ...]]:
-    """Per dimension the part of the matrix inside the box, and the same part as slices of the box, outermost first. A store
-    takes the row's last 16 bytes for inside."""
+    """Per dimension the part of the matrix inside the box, and the same part as slices of the box, outermost
+    first. A store takes the row's last 16 bytes for inside."""
     unit = 1 if t.to_shared else 16 // element_size(tensor.dtype)
     shape = (-(-tensor.shape[0] // unit) * unit, *tensor.shape[1:])
-    inside = [(max(c, 0), min(c + box, extent)) for c, box, extent in zip(t.corner, tensor.box, shape, strict=True)]
+    inside = [
+        (max(c, 0), min(c + box, extent)) for c, box, extent in zip(t.corner, tensor.box, shape, strict=True)
+    ]
     slices = [slice(low - c, high - c) for (low, high), c in zip(inside, t.corner, strict=True)]
     return inside, tuple(slices[::-1])
 

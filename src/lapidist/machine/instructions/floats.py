@@ -1,9 +1,8 @@
 """Floating-point instructions of one lane, in every type.
 
-fp32 fma is computed in float64: the product is exact there, the sum is rounded twice, which differs from the chip only
-when the float64 sum lands exactly between two floats after its own rounding (not once in 20 million random triples).
-Half precision is computed in float32 (fma in float64) and rounded once.
-"""
+fp32 fma is computed in float64: the product is exact there, the sum is rounded twice, which differs from the
+chip only when the float64 sum lands exactly between two floats after its own rounding (not once in 20 million
+random triples). Half precision is computed in float32 (fma in float64) and rounded once."""
 
 from __future__ import annotations
 
@@ -34,7 +33,9 @@ SPLITTER = 134217729.0  # 2**27 + 1: halves a float64 significand
 
 @runtime
 def fused64(a: Array, b: Array, c: Array) -> Array:
-    """Fused float64: the errors of product and sum are computed exactly and added back, with one more rounding."""
+    """Fused float64: the errors of product and sum are computed exactly and added back, with one more
+    rounding.
+    """
     product = a * b
     total = product + c
     scaled_a, scaled_b = a * SPLITTER, b * SPLITTER
@@ -44,13 +45,16 @@ def fused64(a: Array, b: Array, c: Array) -> Array:
     back = total - product
     total_error = (product - (total - back)) + (c - back)
     fixed = total + (total_error + product_error)
-    return np.where(np.isfinite(fixed) & (fixed != 0), fixed, total)  # errors of zero are positive, a zero may be negative
+    # errors of zero are positive, a zero may be negative
+    return np.where(np.isfinite(fixed) & (fixed != 0), fixed, total)
 
 
 # ---- floats: one emitter for all types ----
 
 
-def operands_as_float(b: Builder, kind: str, operands: tuple[Operand, ...], wide: bool = False) -> list[list[str]]:
+def operands_as_float(
+    b: Builder, kind: str, operands: tuple[Operand, ...], wide: bool = False
+) -> list[list[str]]:
     """Each operand as float expressions: one for a scalar type, (low, high) for a packed one."""
     return [lanes_of(b, kind, operand, wide) for operand in operands]
 
@@ -68,13 +72,16 @@ def lanes_of(b: Builder, kind: str, operand: Operand, wide: bool) -> list[str]:
         low = b.once((*key, 0), f"{convert}({whole}.astype(u2))", "h")
         high = b.once((*key, 1), f"{convert}(({whole} >> 16).astype(u2))", "h")
         return [low, high]
-    return [b.once(("halves", convert, *b.version(operand)), f"{convert}({half_bits(b, operand, kind)})", "h")]
+    return [
+        b.once(("halves", convert, *b.version(operand)), f"{convert}({half_bits(b, operand, kind)})", "h")
+    ]
 
 
 def half_bits(b: Builder, operand: Operand, kind: str) -> str:
     """A half operand's bits; a float literal is rounded."""
     if isinstance(operand, Imm) and operand.kind != "int":
-        return f"to_{'bf16' if kind == 'bf16' else 'f16'}({b.read(operand, 'f4' if operand.kind == 'f32' else 'f8')})"
+        source = b.read(operand, "f4" if operand.kind == "f32" else "f8")
+        return f"to_{'bf16' if kind == 'bf16' else 'f16'}({source})"
     return b.read(operand, "u2")
 
 
@@ -177,7 +184,10 @@ def emit_fma(b: Builder, i: Instruction, mods: Mods) -> None:
     third = lanes_of(b, kind, i.operands[3], wide=False)
     code = "f4" if kind == "f32" else "f8"
     if flushed and kind == "f32":
-        wide, third = [[f"flush({part})" for part in parts] for parts in wide], [f"flush({part})" for part in third]
+        wide, third = (
+            [[f"flush({part})" for part in parts] for parts in wide],
+            [f"flush({part})" for part in third],
+        )
     if kind != "f32":
         wide = [[f"{part}.astype(f8)" for part in parts] for parts in wide]
     results = [f"fused({x}, {y}, {z}, {code})" for x, y, z in zip(*wide, third, strict=True)]

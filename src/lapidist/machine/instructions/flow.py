@@ -41,7 +41,9 @@ def spring_trap(m, g: Lanes, site: int) -> None:  # type: ignore[no-untyped-def]
 
 @opcode("griddepcontrol")
 def emit_launch_order(b: Builder, i: Instruction, mods: Mods) -> None:
-    """The launch before has ended when a run begins; only the sanitizer asks whether a kernel counts on that."""
+    """The launch before has ended when a run begins; only the sanitizer asks whether a kernel counts on
+    that.
+    """
     mods.flag("launch_dependents")
     if mods.flag("wait"):
         with b.guarded() as lanes:

@@ -26,7 +26,9 @@ def to_bf16(value: Array) -> Array:
 
 
 def to_odd(value: Array) -> Array:
-    """float64 to float32, inexact results to the neighbour with an odd last bit: a later rounding is then exact."""
+    """float64 to float32, inexact results to the neighbour with an odd last bit: a later rounding is then
+    exact.
+    """
     single = value.astype("f4")
     bits = single.view("u4")
     wide = single.astype("f8")
@@ -68,7 +70,9 @@ def fp8_values(kind: str) -> Array:
     exponent_bits, mantissa_bits, bias = (4, 3, 7) if kind == "e4m3" else (5, 2, 15)
     exponent = codes >> mantissa_bits & ((1 << exponent_bits) - 1)
     fraction = (codes & ((1 << mantissa_bits) - 1)) / (1 << mantissa_bits)
-    values = np.where(exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent.astype(float) - bias))
+    values = np.where(
+        exponent == 0, fraction * 2.0 ** (1 - bias), (1 + fraction) * 2.0 ** (exponent.astype(float) - bias)
+    )
     if kind == "e4m3":
         values[(codes & 0x7F) == 0x7F] = np.nan
     else:
@@ -102,5 +106,7 @@ def pack_fp8(low: Array, high: Array, kind: str, relu: bool) -> Array:
 
 @runtime
 def unpack_fp8(bits: Array, kind: str) -> Array:
-    low, high = (to_f16(FP8[kind][bits >> np.uint16(shift) & np.uint16(255)]).astype("u4") for shift in (0, 8))
+    low, high = (
+        to_f16(FP8[kind][bits >> np.uint16(shift) & np.uint16(255)]).astype("u4") for shift in (0, 8)
+    )
     return low | (high << np.uint32(16))

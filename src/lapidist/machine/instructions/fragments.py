@@ -1,10 +1,10 @@
-"""How matrices lie in the registers of a warp: the lane layouts of mma.sync, and number formats of the elements.
+"""How matrices lie in the registers of a warp: the lane layouts of mma.sync, and number formats of the
+elements.
 
-All of mma's layouts follow one rule. With g = lane / 4, t = lane % 4 and p elements in a register, register r of A
-holds row g + 8 (r % 2), columns 4p (r / 2) + p t and following; of B it holds column g, rows 4p r + p t and following; of C
-and D, element j holds row g + 8 (j / 2), column 2t + j % 2. Larger matrices (wmma's) are pieces of 16 rows of A and 8 columns
-of B, one after another in a lane's registers.
-"""
+All of mma's layouts follow one rule. With g = lane / 4, t = lane % 4 and p elements in a register, register r
+of A holds row g + 8 (r % 2), columns 4p (r / 2) + p t and following; of B it holds column g, rows 4p r + p t
+and following; of C and D, element j holds row g + 8 (j / 2), column 2t + j % 2. Larger matrices (wmma's) are
+pieces of 16 rows of A and 8 columns of B, one after another in a lane's registers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,19 @@ from lapidist.machine.lanes import Lanes
 Array = np.ndarray
 GROUP, PLACE = np.arange(32) // 4, np.arange(32) % 4
 # A byte of b1 is eight elements: it counts as one until it is read.
-ELEMENT_BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "f32": 4, "f64": 8, "s8": 1, "u8": 1, "e4m3": 1, "e5m2": 1, "b1": 1, "s32": 4}
+ELEMENT_BYTES = {
+    "f16": 2,
+    "bf16": 2,
+    "tf32": 4,
+    "f32": 4,
+    "f64": 8,
+    "s8": 1,
+    "u8": 1,
+    "e4m3": 1,
+    "e5m2": 1,
+    "b1": 1,
+    "s32": 4,
+}
 
 
 def per_register(kind: str) -> int:
@@ -27,7 +39,9 @@ def per_register(kind: str) -> int:
 
 
 def to_float64(bits: Array, kind: str) -> Array:
-    """Elements, given as unsigned integers of their size, as float64; the chip reads only 19 bits of a tf32."""
+    """Elements, given as unsigned integers of their size, as float64; the chip reads only 19 bits of a
+    tf32.
+    """
     if kind == "f64":
         return bits.view("f8")
     if kind == "f32":

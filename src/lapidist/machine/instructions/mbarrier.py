@@ -1,8 +1,7 @@
 """mbarriers: objects in shared memory that count arrivals and bytes; a phase completes when both are in.
 
-The machine keeps their state beside the memory, by address. A wait that fails parks its lanes until some phase
-completes somewhere; it gives up (as try_wait may) only when nobody else can run.
-"""
+The machine keeps their state beside the memory, by address. A wait that fails parks its lanes until some
+phase completes somewhere; it gives up (as try_wait may) only when nobody else can run."""
 
 from __future__ import annotations
 
@@ -28,7 +27,9 @@ MOST_ARRIVALS = (1 << 20) - 1
 
 @dataclass(slots=True)
 class MBarrier:
-    """`phase` counts completed phases; `pending` arrivals and `bytes` are what the current one still waits for."""
+    """`phase` counts completed phases; `pending` arrivals and `bytes` are what the current one still waits
+    for.
+    """
 
     address: int
     expected: int
@@ -49,7 +50,9 @@ class MBarriers:
     def clear(self, slots: Array) -> None:
         """Blocks start: what their slots held before is gone."""
         gone = set(slots.tolist())
-        self.table = {at: barrier for at, barrier in self.table.items() if at // self.m.shared_stride not in gone}
+        self.table = {
+            at: barrier for at, barrier in self.table.items() if at // self.m.shared_stride not in gone
+        }
 
     def positions(self, address: Address, offset: int, site: int) -> Array:
         """Where the barriers lie, one position a lane; checked like an 8-byte access."""
@@ -58,7 +61,12 @@ class MBarriers:
         address.find(offset, 8, site)
         if (address.low | offset) & 7:
             raise self.m.fault(
-                Misaligned, "an mbarrier needs an address that is a multiple of 8", site, address.g, 0, address.lo + offset
+                Misaligned,
+                "an mbarrier needs an address that is a multiple of 8",
+                site,
+                address.g,
+                0,
+                address.lo + offset,
             )
         return np.broadcast_to(address.base, (address.g.n,)) + offset
 
@@ -71,10 +79,15 @@ class MBarriers:
 
     def init(self, address: Address, offset: int, count: Array, site: int) -> None:
         positions = self.positions(address, offset, site)
-        for position, number in zip(positions.tolist(), np.broadcast_to(count, positions.shape).tolist(), strict=True):
+        for position, number in zip(
+            positions.tolist(), np.broadcast_to(count, positions.shape).tolist(), strict=True
+        ):
             if not 1 <= number <= MOST_ARRIVALS:
                 raise self.m.fault(
-                    BarrierMisuse, f"an mbarrier counts 1 to {MOST_ARRIVALS} arrivals, got {number}", site, address.g
+                    BarrierMisuse,
+                    f"an mbarrier counts 1 to {MOST_ARRIVALS} arrivals, got {number}",
+                    site,
+                    address.g,
                 )
             self.table[position] = MBarrier(position, number, number)
         self.m.barrier_made(address.g, positions, site)
@@ -85,9 +98,18 @@ class MBarriers:
             del self.table[position]
 
     def arrive(
-        self, address: Address, offset: int, count: Array, expect: Array | None, drop: bool, site: int, released: bool = True
+        self,
+        address: Address,
+        offset: int,
+        count: Array,
+        expect: Array | None,
+        drop: bool,
+        site: int,
+        released: bool = True,
     ) -> Array:
-        """Lanes arrive; with `expect` the phase waits for so many bytes more. Returns the phase each arrived in."""
+        """Lanes arrive; with `expect` the phase waits for so many bytes more. Returns the phase each arrived
+        in.
+        """
         positions = self.positions(address, offset, site)
         counts = np.broadcast_to(count, positions.shape).astype(np.int64)
         wanted = np.broadcast_to(np.zeros(1) if expect is None else expect, positions.shape).astype(np.int64)
@@ -106,13 +128,18 @@ class MBarriers:
 
     def expect(self, address: Address, offset: int, nbytes: Array, site: int) -> None:
         positions = self.positions(address, offset, site)
-        for position, more in zip(positions.tolist(), np.broadcast_to(nbytes, positions.shape).tolist(), strict=True):
+        for position, more in zip(
+            positions.tolist(), np.broadcast_to(nbytes, positions.shape).tolist(), strict=True
+        ):
             self.find(position, address.g, site).bytes += more
 
     def take(self, barrier: MBarrier, arrivals: int, nbytes: int, g: Lanes, site: int) -> None:
         """Arrivals or bytes come in; maybe the phase completes."""
         if arrivals > barrier.pending:
-            rule = f"{arrivals} arrivals at an mbarrier whose phase waits for {barrier.pending} of {barrier.expected}"
+            rule = (
+                f"{arrivals} arrivals at an mbarrier whose phase waits for {barrier.pending} of"
+                f" {barrier.expected}"
+            )
             raise self.m.fault(BarrierMisuse, rule, site, g, 0, barrier.address % self.m.shared_stride)
         barrier.pending -= arrivals
         barrier.bytes -= nbytes
@@ -127,7 +154,9 @@ class MBarriers:
         self.take(self.find(position, g, site, lane), 0, nbytes, g, site)
 
     def ready(self, address: Address, offset: int, wanted: Array, parity: bool, site: int) -> Array:
-        """Per lane: is the phase complete that `wanted` names, by parity or by the state that arrive returned?"""
+        """Per lane: is the phase complete that `wanted` names, by parity or by the state that arrive
+        returned?
+        """
         positions = self.positions(address, offset, site)
         wanted = np.broadcast_to(wanted, positions.shape)
         done = np.empty(len(positions), bool)
@@ -151,7 +180,15 @@ def mbarrier_wait(m: Machine, address: Address, offset: int, wanted: Array, pari
 @opcode("mbarrier")
 def emit_mbarrier(b: Builder, i: Instruction, mods: Mods) -> None:
     action = mods.choose(
-        "init", "inval", "arrive", "arrive_drop", "expect_tx", "complete_tx", "test_wait", "try_wait", "pending_count"
+        "init",
+        "inval",
+        "arrive",
+        "arrive_drop",
+        "expect_tx",
+        "complete_tx",
+        "test_wait",
+        "try_wait",
+        "pending_count",
     )
     forms: dict[str, Callable[..., None]] = {
         "init": emit_init,

@@ -54,7 +54,18 @@ def emit_slct(b: Builder, i: Instruction, mods: Mods) -> None:
     b.assign(i.operands[0], f"np.where({b.read(i.operands[3], chooser)} >= 0, {x}, {y})", code)
 
 
-COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "lo": "<", "ls": "<=", "hi": ">", "hs": ">="}
+COMPARISONS = {
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "le": "<=",
+    "gt": ">",
+    "ge": ">=",
+    "lo": "<",
+    "ls": "<=",
+    "hi": ">",
+    "hs": ">=",
+}
 UNORDERED = {"equ": "==", "neu": "!=", "ltu": "<", "leu": "<=", "gtu": ">", "geu": ">="}
 
 
@@ -86,13 +97,18 @@ def float_comparison(name: str, x: str, y: str) -> str:
 @opcode("setp")
 def emit_setp(b: Builder, i: Instruction, mods: Mods) -> None:
     combine = mods.choose("and", "or", "xor", default="")
-    found = [b.once(("compare", b.index, n), text, "c") for n, text in enumerate(comparison(b, mods, i.operands[1:]))]
+    found = [
+        b.once(("compare", b.index, n), text, "c")
+        for n, text in enumerate(comparison(b, mods, i.operands[1:]))
+    ]
     outcomes = [found[0], found[1] if len(found) > 1 else f"~{found[0]}"]
     if combine:
         other = b.once(("combine", b.index), b.read(i.operands[3], "b1"), "c")
         sign = {"and": "&", "or": "|", "xor": "^"}[combine]
         outcomes = [f"({text} {sign} {other})" for text in outcomes]
-    targets = (i.operands[0].first, i.operands[0].second) if isinstance(i.operands[0], Pair) else (i.operands[0],)
+    targets = (
+        (i.operands[0].first, i.operands[0].second) if isinstance(i.operands[0], Pair) else (i.operands[0],)
+    )
     for target, text in zip(targets, outcomes, strict=False):
         b.assign(target, text, "b1")
 

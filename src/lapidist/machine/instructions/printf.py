@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 DIRECTIVE = re.compile(
-    r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?:\.(?P<precision>\*|\d*))?(?P<size>hh|h|ll|l|z|j|t|L)?(?P<kind>.)", re.S
+    r"%(?P<flags>[-+"
+    r" #0]*)(?P<width>\*|\d*)(?:\.(?P<precision>\*|\d*))?(?P<size>hh|h|ll|l|z|j|t|L)?(?P<kind>.)",
+    re.S,
 )
 KINDS = "cdiouxXpeEfFgGaAs"
 WIDEST = 4096  # characters of a field
@@ -17,7 +19,9 @@ BYTES = {"hh": "1", "h": "2", "": "4"}  # others have 8
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text as it is, or a directive; `codes` are the NumPy types of the arguments that it takes, "s" of a text's address."""
+    """Text as it is, or a directive; `codes` are the NumPy types of the arguments that it takes, "s" of a
+    text's address.
+    """
 
     text: str
     codes: tuple[str, ...] = ()
@@ -41,7 +45,9 @@ def directive(match: re.Match[str]) -> Piece:
     flags, width, precision, size, kind = match.group("flags", "width", "precision", "size", "kind")
     if kind not in KINDS:
         return Piece("%" if kind == "%" else match.group())
-    width, precision = (each if each in (None, "", "*") else str(min(int(each[:5]), WIDEST)) for each in (width, precision))
+    width, precision = (
+        each if each in (None, "", "*") else str(min(int(each[:5]), WIDEST)) for each in (width, precision)
+    )
     bits = 8 * int(BYTES.get(size or "", "8"))
     if kind in "cdi":
         code = "i4" if bits < 64 else "i8"
@@ -63,14 +69,22 @@ def show(piece: Piece, values: Sequence[int | float | str]) -> str:
     if width == "*":
         extent = next(given)
         flags, width = flags + ("-" if extent < 0 else ""), str(abs(extent))
-    precision = piece.precision if piece.precision is None or piece.precision == "*" else str(int(piece.precision or 0))
+    precision = (
+        piece.precision
+        if piece.precision is None or piece.precision == "*"
+        else str(int(piece.precision or 0))
+    )
     if precision == "*":
         least = next(given)
         precision = None if least < 0 else str(least)
     body = body_of(piece, value, precision, flags)
     if "-" in flags:
         return body.ljust(int(width or 0))
-    return with_zeros(body, int(width or 0)) if zeros_wanted(piece, value, precision, flags) else body.rjust(int(width or 0))
+    return (
+        with_zeros(body, int(width or 0))
+        if zeros_wanted(piece, value, precision, flags)
+        else body.rjust(int(width or 0))
+    )
 
 
 def zeros_wanted(piece: Piece, value: int | float | str, precision: str | None, flags: str) -> bool:
@@ -97,7 +111,12 @@ def body_of(piece: Piece, value: int | float | str, precision: str | None, flags
     if kind in "aA":
         return hexadecimal(float(value), kind, flags)
     if kind in "eEfFgG":
-        return "%{}{}{}".format("".join(set(flags) & set("+ #")), "" if precision is None else "." + precision, kind) % value
+        return (
+            "%{}{}{}".format(
+                "".join(set(flags) & set("+ #")), "" if precision is None else "." + precision, kind
+            )
+            % value
+        )
     return integer(piece, int(value), precision, flags)
 
 

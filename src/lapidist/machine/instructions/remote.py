@@ -1,4 +1,6 @@
-"""st.async and red.async: a store or reduction into another block of the cluster that reports its bytes to an mbarrier there."""
+"""st.async and red.async: a store or reduction into another block of the cluster that reports its bytes to an
+mbarrier there.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ REDUCTIONS = ("add", "inc", "dec", "min", "max", "and", "or", "xor")
 
 @dataclass(slots=True)
 class RemoteStore:
-    """What the lanes of one instruction send: `values` are neighbouring elements at `positions`, one array of lanes each."""
+    """What the lanes of one instruction send: `values` are neighbouring elements at `positions`, one array of
+    lanes each.
+    """
 
     address: Address
     positions: Array
@@ -77,7 +81,14 @@ def emit_remote(b: Builder, i: Instruction, mods: Mods, operation: str, count: i
 
 @runtime
 def send(  # type: ignore[no-untyped-def]
-    m, address: Address, offset: int, barrier: Address, barrier_offset: int, operation: str, site: int, *values: Array
+    m,
+    address: Address,
+    offset: int,
+    barrier: Address,
+    barrier_offset: int,
+    operation: str,
+    site: int,
+    *values: Array,
 ) -> None:
     g, nbytes = address.g, values[0].dtype.itemsize * len(values)
     address.find(offset, nbytes, site)

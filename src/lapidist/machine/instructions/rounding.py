@@ -1,8 +1,8 @@
 """Arithmetic rounded down (.rm), up (.rp) or towards zero (.rz), exactly.
 
-In float64 a float32 result is known as a rounded value and the sign of what that leaves out: of a sum the rest is computed
-without error, and a quotient or root that lies beside a float32 is too far from it for float64 to round onto it. Float64 itself
-is rare here: its results are compared as fractions, lane by lane.
+In float64 a float32 result is known as a rounded value and the sign of what that leaves out: of a sum the
+rest is computed without error, and a quotient or root that lies beside a float32 is too far from it for
+float64 to round onto it. Float64 itself is rare here: its results are compared as fractions, lane by lane.
 """
 
 from __future__ import annotations
@@ -76,7 +76,10 @@ def towards(mode: str, total: Array, rest: Array) -> Array:
     above = (near > total) | ((near == total) & (rest < 0))
     below = (near < total) | ((near == total) & (rest > 0))
     infinity = SINGLE.type(np.inf)
-    down, up = (np.where(beside, np.nextafter(near, end), near) for beside, end in ((above, -infinity), (below, infinity)))
+    down, up = (
+        np.where(beside, np.nextafter(near, end), near)
+        for beside, end in ((above, -infinity), (below, infinity))
+    )
     if mode == "rz":
         return np.where(total < 0, up, down)
     return down if mode == "rm" else up
@@ -88,7 +91,9 @@ def converted_towards(mode: str, value: Array, code: np.dtype) -> Array:
     total = value.astype(np.float64)
     if value.dtype.kind == "f":
         return towards(mode, total, np.zeros(1))
-    gaps = [Fraction(whole) - Fraction(near) for whole, near in zip(value.tolist(), total.tolist(), strict=True)]
+    gaps = [
+        Fraction(whole) - Fraction(near) for whole, near in zip(value.tolist(), total.tolist(), strict=True)
+    ]
     if code == SINGLE:
         return towards(mode, total, np.sign(np.array(gaps, np.float64)))
     return np.array([beside(mode, near, gap) for near, gap in zip(total.tolist(), gaps, strict=True)])
@@ -99,7 +104,11 @@ def lane(operation: str, mode: str, near: float, *values: float) -> float:
     if not all(map(math.isfinite, values)) or (operation in ("div", "rcp") and values[-1] == 0):
         return near
     if operation == "sqrt":
-        return near if near == 0 or math.isnan(near) else beside(mode, near, Fraction(values[0]) - Fraction(near) ** 2)
+        return (
+            near
+            if near == 0 or math.isnan(near)
+            else beside(mode, near, Fraction(values[0]) - Fraction(near) ** 2)
+        )
     exact = EXACT[operation](*map(Fraction, values))
     if exact == 0:
         return near

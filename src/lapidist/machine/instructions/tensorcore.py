@@ -1,4 +1,5 @@
-"""Tensor core instructions of one warp: mma.sync, ldmatrix, stmatrix, movmatrix (wmma has a module of its own).
+"""Tensor core instructions of one warp: mma.sync, ldmatrix, stmatrix, movmatrix (wmma has a module of its
+own).
 
 How products are summed is in `sums`; the float32 result is truncated, as the chip does.
 """
@@ -53,7 +54,9 @@ def items(operand: Operand) -> tuple[Operand, ...]:
 def operand_lists(b: Builder, i: Instruction, codes: list[str]) -> str:
     """A, B and C of a product, each as a list of registers; `codes` are those of D, A, B and C."""
     lists = zip(i.operands[1:4], codes[1:], strict=True)
-    return ", ".join("[" + ", ".join(b.read(item, code) for item in items(operand)) + "]" for operand, code in lists)
+    return ", ".join(
+        "[" + ", ".join(b.read(item, code) for item in items(operand)) + "]" for operand, code in lists
+    )
 
 
 def whole_warps(m: Machine, g: Lanes, site: int) -> None:
@@ -103,12 +106,16 @@ def multiply(
     return write_matrix(g, total, kinds[0], c_map(rows, columns))
 
 
-# ---- ldmatrix and stmatrix: 8x8 tiles of 16-bit elements; lane l gives the address of row l % 8 of tile l / 8 ----
+# ---- ldmatrix and stmatrix: 8x8 tiles of 16-bit elements; lane l gives the address of row l % 8 of tile l /
+# 8 ----
 
 
 def tiles_of(i: Instruction, mods: Mods) -> tuple[int, bool]:
     mods.flag("sync", "aligned", "shared", "shared::cta")
-    if mods.choose("m8n8", "m16n16", "m8n16", "m16n8") != "m8n8" or mods.choose("b16", "b8", "b8x16") != "b16":
+    if (
+        mods.choose("m8n8", "m16n16", "m8n16", "m16n8") != "m8n8"
+        or mods.choose("b16", "b8", "b8x16") != "b16"
+    ):
         raise PtxError(f"{i.site}: only tiles of m8n8 and b16 are known")
     return int(mods.choose("x1", "x2", "x4")[1]), mods.flag("trans")
 
@@ -131,7 +138,10 @@ def emit_stmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
     with b.guarded() as lanes:
         address = row_addresses(b, i.operands[0], count)
         values = ", ".join(b.read(item, "u4") for item in items(i.operands[1]))
-        b.line(f"store_tiles(m, {lanes}, {address}, {offset_of(i.operands[0])}, {count}, {turned}, {b.index}, [{values}])")
+        b.line(
+            f"store_tiles(m, {lanes}, {address}, {offset_of(i.operands[0])}, {count}, {turned}, {b.index},"
+            f" [{values}])"
+        )
 
 
 def row_addresses(b: Builder, operand: Operand, count: int) -> str:
@@ -146,11 +156,17 @@ def row_addresses(b: Builder, operand: Operand, count: int) -> str:
 def rows_at(m: Machine, g: Lanes, base: Array, count: int, site: int) -> Address:
     lanes = g.where(g.lane < count)
     assert lanes is not None
-    return m.shared_at(lanes, np.broadcast_to(base, (g.n,)) if lanes is g else np.broadcast_to(base, (g.n,))[lanes.within], site)
+    return m.shared_at(
+        lanes,
+        np.broadcast_to(base, (g.n,)) if lanes is g else np.broadcast_to(base, (g.n,))[lanes.within],
+        site,
+    )
 
 
 @runtime
-def load_tiles(m: Machine, g: Lanes, address: Address, offset: int, count: int, turned: bool, site: int) -> list[Array]:
+def load_tiles(
+    m: Machine, g: Lanes, address: Address, offset: int, count: int, turned: bool, site: int
+) -> list[Array]:
     whole_warps(m, g, site)
     rows = np.broadcast_to(address.load(offset, np.dtype("c16"), site), (g.warps * 8 * count,))
     tiles = np.ascontiguousarray(rows).view("u2").reshape(g.warps, count, 8, 8)
@@ -162,7 +178,14 @@ def load_tiles(m: Machine, g: Lanes, address: Address, offset: int, count: int, 
 
 @runtime
 def store_tiles(
-    m: Machine, g: Lanes, address: Address, offset: int, count: int, turned: bool, site: int, values: list[Array]
+    m: Machine,
+    g: Lanes,
+    address: Address,
+    offset: int,
+    count: int,
+    turned: bool,
+    site: int,
+    values: list[Array],
 ) -> None:
     whole_warps(m, g, site)
     words = np.stack([g.dense(value) for value in values], axis=1)

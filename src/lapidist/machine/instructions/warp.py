@@ -30,7 +30,9 @@ def mask_bits(rows: Array) -> Array:
 
 @runtime
 def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
-    """(warps, 32): who takes part. All lanes here must name the same set, and all lanes named must be here."""
+    """(warps, 32): who takes part. All lanes here must name the same set, and all lanes named must be
+    here.
+    """
     present = g.present
     masks = g.dense(mask)
     named = (masks[:, :, None] >> LANE.astype(np.uint32)) & np.uint32(1) if mask.shape[0] > 1 else None
@@ -40,7 +42,10 @@ def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
         # Rows of a warp may hold several disjoint masks; each lane must be in its own.
         own = mask_bits(present)[:, None]
         wanted = (np.bitwise_or.reduce(np.where(present, masks, 0), axis=1)[:, None] & BIT) != 0
-        if ((masks & ~own)[present] & ~m.exited_mask(g)[g.row if not g.whole else np.repeat(np.arange(g.warps), 32)]).any():
+        if (
+            (masks & ~own)[present]
+            & ~m.exited_mask(g)[g.row if not g.whole else np.repeat(np.arange(g.warps), 32)]
+        ).any():
             missing_member(m, g, wanted & ~present, site)
     absent = wanted & ~present
     if absent.any() and (absent & ~m.exited_rows(g)).any():
@@ -89,7 +94,9 @@ def emit_shuffle(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.type()
     with b.guarded() as lanes:
         value, by, clamp, mask = (b.read(operand, "u4") for operand in i.operands[1:5])
-        assign_pair(b, i.operands[0], f"shuffle(m, {lanes}, {mode!r}, {value}, {by}, {clamp}, {mask}, {b.index})")
+        assign_pair(
+            b, i.operands[0], f"shuffle(m, {lanes}, {mode!r}, {value}, {by}, {clamp}, {mask}, {b.index})"
+        )
 
 
 def assign_pair(b: Builder, target: Operand, text: str) -> None:
@@ -110,7 +117,9 @@ def vote(m: Machine, g: Lanes, mode: str, flags: Array, mask: Array, site: int) 
     rows = g.dense(flags)
     true = mask_bits(rows & taking_part)
     whole = mask_bits(taking_part)
-    answer = {"ballot": true, "any": true != 0, "all": true == whole, "uni": (true == 0) | (true == whole)}[mode]
+    answer = {"ballot": true, "any": true != 0, "all": true == whole, "uni": (true == 0) | (true == whole)}[
+        mode
+    ]
     return g.flat(np.repeat(answer[:, None], 32, axis=1))
 
 
@@ -119,7 +128,10 @@ def emit_vote(b: Builder, i: Instruction, mods: Mods) -> None:
     mode = mods.choose("ballot", "any", "all", "uni")
     code = code_of(mods.type())
     with b.guarded() as lanes:
-        text = f"vote(m, {lanes}, {mode!r}, {b.read(i.operands[1], 'b1')}, {b.read(i.operands[2], 'u4')}, {b.index})"
+        text = (
+            f"vote(m, {lanes}, {mode!r}, {b.read(i.operands[1], 'b1')}, {b.read(i.operands[2], 'u4')},"
+            f" {b.index})"
+        )
         b.assign(i.operands[0], text, code)
 
 
@@ -198,7 +210,10 @@ def emit_redux(b: Builder, i: Instruction, mods: Mods) -> None:
     if code[0] == "f":
         raise PtxError(f"{i.site}: redux of floats is not known")
     with b.guarded() as lanes:
-        text = f"reduce_warp(m, {lanes}, {operation!r}, {b.read(i.operands[1], code)}, {b.read(i.operands[2], 'u4')}, {b.index})"
+        text = (
+            f"reduce_warp(m, {lanes}, {operation!r}, {b.read(i.operands[1], code)},"
+            f" {b.read(i.operands[2], 'u4')}, {b.index})"
+        )
         b.assign(i.operands[0], text, code)
 
 
@@ -207,7 +222,9 @@ def emit_redux(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BarrierRequest:
-    """What the scheduler is asked at the end of a block: per lane a barrier id; `count` None means all threads."""
+    """What the scheduler is asked at the end of a block: per lane a barrier id; `count` None means all
+    threads.
+    """
 
     action: str  # "sync", "arrive", "cluster arrive", "cluster wait"
     number: Array
@@ -231,7 +248,8 @@ def emit_barrier(b: Builder, i: Instruction, mods: Mods) -> None:
         order = mods.choose("release", "acquire", "relaxed", default="")
         mods.flag("aligned")
         b.result = (
-            f"BarrierRequest({action + ' ' + order!r}, {b.program.constant(np.array([0], 'u4'))}, None, {b.index}, {aligned})"
+            f"BarrierRequest({action + ' ' + order!r}, {b.program.constant(np.array([0], 'u4'))}, None,"
+            f" {b.index}, {aligned})"
         )
         return
     mods.flag("cta", "aligned")
@@ -260,7 +278,10 @@ def emit_reducing_barrier(b: Builder, i: Instruction, mods: Mods, aligned: bool)
         raise PtxError(f"{i.site}: the destination must be a register")
     shown = b.read(counts[0], "u4") if counts else "None"
     slot = b.program.slots[target.name]
-    request = f"'sync', {b.read(number, 'u4')}, {shown}, {b.index}, {aligned}, {b.read(flag, 'b1')}, {operation!r}, {slot}"
+    request = (
+        f"'sync', {b.read(number, 'u4')}, {shown}, {b.index}, {aligned}, {b.read(flag, 'b1')}, {operation!r},"
+        f" {slot}"
+    )
     b.result = f"BarrierRequest({request})"
 
 

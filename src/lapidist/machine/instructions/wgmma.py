@@ -1,11 +1,12 @@
 """wgmma: four warps multiply tiles that lie in shared memory, described by 64-bit descriptors.
 
-Each warp is served by itself: warp w of the four owns rows 16w to 16w + 15 of the result. The layouts, with T = 16 bytes
-and W the width of the swizzle:
+Each warp is served by itself: warp w of the four owns rows 16w to 16w + 15 of the result. The layouts, with T
+= 16 bytes and W the width of the swizzle:
 
   K-major   rows of W bytes, eight rows an atom, atoms `stride` apart;
             without swizzle: atoms of 8 rows of T bytes, `stride` apart along rows, `leading` apart along k
-  MN-major  k rows of W bytes, eight of them an atom; atoms `leading` apart along m or n, `stride` apart along k;
+  MN-major  k rows of W bytes, eight of them an atom; atoms `leading` apart along m or n, `stride` apart
+  along k;
             without swizzle the two change their roles
 """
 
@@ -21,7 +22,15 @@ from lapidist.machine.codegen import Builder, Mods, opcode, runtime
 from lapidist.machine.faults import OutOfBounds, PtxError
 from lapidist.machine.instructions.bulk import immediate_of
 from lapidist.machine.instructions.copies import swizzled
-from lapidist.machine.instructions.fragments import ELEMENT_BYTES, a_map, as_bits, c_map, read_matrix, to_float64, write_matrix
+from lapidist.machine.instructions.fragments import (
+    ELEMENT_BYTES,
+    a_map,
+    as_bits,
+    c_map,
+    read_matrix,
+    to_float64,
+    write_matrix,
+)
 from lapidist.machine.instructions.sums import tensor_sum
 from lapidist.machine.instructions.tensorcore import REGISTER_CODES, take_formats, whole_warps
 from lapidist.machine.lanes import Lanes
@@ -57,7 +66,9 @@ class Multiplication:
 
 @dataclass(slots=True)
 class PendingProduct:
-    """A wgmma of some warps, ready to be computed. Descriptors are one a lane; results are arrays to be filled."""
+    """A wgmma of some warps, ready to be computed. Descriptors are one a lane; results are arrays to be
+    filled.
+    """
 
     g: Lanes
     what: Multiplication
@@ -68,8 +79,12 @@ class PendingProduct:
     site: int
 
 
-def piece_offsets(extent: int, what: Multiplication, turned: bool, swizzle: int, leading: int, stride: int, kind: str) -> Array:
-    """Byte offsets from the start address of a tile's 16-byte pieces: (extent, k pieces), or (k, extent pieces) if turned."""
+def piece_offsets(
+    extent: int, what: Multiplication, turned: bool, swizzle: int, leading: int, stride: int, kind: str
+) -> Array:
+    """Byte offsets from the start address of a tile's 16-byte pieces: (extent, k pieces), or (k, extent
+    pieces) if turned.
+    """
     size = ELEMENT_BYTES[kind]
     width = swizzle or PIECE
     if not turned:
@@ -99,11 +114,18 @@ def tile_positions(
     """Positions in the machine's shared memory of the pieces of rows [first, first + extent) of a tile."""
     if descriptor >> 49 & 7:
         raise m.fault(
-            OutOfBounds, "a wgmma descriptor with a base offset: tiles must start on the swizzle's period", site, g, lane
+            OutOfBounds,
+            "a wgmma descriptor with a base offset: tiles must start on the swizzle's period",
+            site,
+            g,
+            lane,
         )
     addresses, low, high = tile_addresses(descriptor, first, extent, what, turned, kind)
     if low < m.floors["shared"] or high + PIECE > m.limits["shared"]:
-        rule = f"a wgmma descriptor reaches outside shared memory ({m.floors['shared']} to {m.limits['shared'] - 1})"
+        rule = (
+            f"a wgmma descriptor reaches outside shared memory ({m.floors['shared']} to"
+            f" {m.limits['shared'] - 1})"
+        )
         raise m.fault(OutOfBounds, rule, site, g, lane, (descriptor & 0x3FFF) << 4)
     return addresses + int(g.slot[lane]) * m.shared_stride
 
@@ -112,7 +134,9 @@ def tile_positions(
 def tile_addresses(
     descriptor: int, first: int, extent: int, what: Multiplication, turned: bool, kind: str
 ) -> tuple[Array, int, int]:
-    """Addresses in a block's shared memory, the least and the largest; a kernel comes to the same few tiles again and again."""
+    """Addresses in a block's shared memory, the least and the largest; a kernel comes to the same few tiles
+    again and again.
+    """
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     swizzle = SWIZZLES[descriptor >> 62 & 3]
     offsets = piece_offsets(first + extent, what, turned, swizzle, leading, stride, kind)
@@ -146,16 +170,22 @@ def compute(m: Machine, p: PendingProduct) -> list[Array]:
         )
     third = read_matrix(g, as_bits(p.c), what.kinds[0], c_map(16, what.n)) if p.c else None
     signed = what.scale_a * what.scale_b * first
-    total = tensor_sum(signed, second.swapaxes(1, 2), third, (what.kinds[0], what.kinds[1]), m.chip_sums, "wgmma")
+    total = tensor_sum(
+        signed, second.swapaxes(1, 2), third, (what.kinds[0], what.kinds[1]), m.chip_sums, "wgmma"
+    )
     return write_matrix(g, total, what.kinds[0], c_map(16, what.n))
 
 
 def a_positions(m: Machine, p: PendingProduct, lane: int, quarter: int) -> Array:
-    return tile_positions(m, p.g, lane, int(p.a[lane]), 16 * quarter, 16, p.what, p.what.turned_a, p.what.kinds[1], p.site)
+    return tile_positions(
+        m, p.g, lane, int(p.a[lane]), 16 * quarter, 16, p.what, p.what.turned_a, p.what.kinds[1], p.site
+    )
 
 
 def b_positions(m: Machine, p: PendingProduct, lane: int) -> Array:
-    return tile_positions(m, p.g, lane, int(p.b[lane]), 0, p.what.n, p.what, p.what.turned_b, p.what.kinds[2], p.site)
+    return tile_positions(
+        m, p.g, lane, int(p.b[lane]), 0, p.what.n, p.what, p.what.turned_b, p.what.kinds[2], p.site
+    )
 
 
 def read_b(m: Machine, p: PendingProduct, leaders: Array) -> Array:
@@ -235,7 +265,9 @@ def emit_issue(b: Builder, i: Instruction, what: Multiplication, name: str, in_r
     code = REGISTER_CODES.get(what.kinds[0], "u4")
     target = i.operands[0]
     if not isinstance(target, Vec) or len(target.items) != what.n // (4 if what.kinds[0] == "f16" else 2):
-        raise PtxError(f"{i.site}: D needs {what.n // (4 if what.kinds[0] == 'f16' else 2)} registers in braces")
+        raise PtxError(
+            f"{i.site}: D needs {what.n // (4 if what.kinds[0] == 'f16' else 2)} registers in braces"
+        )
     with b.guarded() as lanes:
         if in_registers:
             vector = i.operands[1]
@@ -248,7 +280,10 @@ def emit_issue(b: Builder, i: Instruction, what: Multiplication, name: str, in_r
             a_registers, a = "[]", b.read(i.operands[1], "u8")
         c = "[" + ", ".join(b.read(item, code) for item in target.items) + "]"
         scale = scale_text(b, i.operands[3])
-        text = f"issue_product(m, {lanes}, {name}, {a_registers}, {a}, {b.read(i.operands[2], 'u8')}, {c}, {scale}, {b.index})"
+        text = (
+            f"issue_product(m, {lanes}, {name}, {a_registers}, {a}, {b.read(i.operands[2], 'u8')}, {c},"
+            f" {scale}, {b.index})"
+        )
         b.assign_many(target.items, text, code)
 
 

@@ -1,9 +1,9 @@
 """wmma: matrices of a warp between memory and registers, and their products.
 
-PTX leaves open where a fragment's elements lie. The chip keeps them as mma.sync does (recorded on an H200, the same for
-rows and columns in memory): see `fragments`. A shape wider than tall is the transpose of the taller one, operands
-exchanged. f16 operands fill eight registers by repeating themselves; products read the first copy.
-"""
+PTX leaves open where a fragment's elements lie. The chip keeps them as mma.sync does (recorded on an H200,
+the same for rows and columns in memory): see `fragments`. A shape wider than tall is the transpose of the
+taller one, operands exchanged. f16 operands fill eight registers by repeating themselves; products read the
+first copy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ from lapidist.machine.instructions.fragments import (
     write_matrix,
 )
 from lapidist.machine.instructions.sums import tensor_sum
-from lapidist.machine.instructions.tensorcore import REGISTER_CODES, items, operand_lists, take_formats, whole_warps
+from lapidist.machine.instructions.tensorcore import (
+    REGISTER_CODES,
+    items,
+    operand_lists,
+    take_formats,
+    whole_warps,
+)
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address
 from lapidist.machine.ptx.shapes import matrix_shape
@@ -62,7 +68,9 @@ def emit_wmma(b: Builder, i: Instruction, mods: Mods) -> None:
 
 @lru_cache(maxsize=64)
 def fragment_map(role: str, shape: Shape, kind: str) -> Array:
-    """(rows, columns): which element of the lanes' registers each element of the matrix is; copies not counted."""
+    """(rows, columns): which element of the lanes' registers each element of the matrix is; copies not
+    counted.
+    """
     m, n, k = shape
     if n > m:
         turned = {"a": "b", "b": "a"}.get(role, role)
@@ -76,9 +84,9 @@ def fragment_map(role: str, shape: Shape, kind: str) -> Array:
 class Moves:
     """How lanes fetch a matrix: each lane's units of `run` neighbours in memory.
 
-    `major` and `minor` (32 lanes, units) are where a unit starts, in lines of memory and in elements of a line; `at`
-    (32, units * run) are the numbers of its elements in the matrix. `registers` (32, elements) are those of the fragment.
-    """
+    `major` and `minor` (32 lanes, units) are where a unit starts, in lines of memory and in elements of a
+    line; `at` (32, units * run) are the numbers of its elements in the matrix. `registers` (32, elements) are
+    those of the fragment."""
 
     run: int
     major: Array
@@ -89,8 +97,8 @@ class Moves:
 
 @lru_cache(maxsize=64)
 def moves_of(role: str, shape: Shape, kind: str, order: str) -> Moves:
-    """As the compiler does it: 16-bit elements go in pairs, and through movmatrix where memory and fragment disagree;
-    others go as wide as both allow."""
+    """As the compiler does it: 16-bit elements go in pairs, and through movmatrix where memory and fragment
+    disagree; others go as wide as both allow."""
     table = fragment_map(role, shape, kind)
     columns = table.shape[1]
     registers = np.argsort(table, axis=None).reshape(32, -1)
@@ -126,7 +134,11 @@ def emit_move(b: Builder, i: Instruction, mods: Mods, shape: Shape, action: str)
     with b.guarded() as lanes:
         address, offset = b.address(place, address_space(b, place, space)), offset_of(place)
         rows, columns = fragment_map(role, shape, kind).shape
-        stride = b.read(i.operands[2], "u4") if len(i.operands) > 2 else f"np.array([{columns if order == 'row' else rows}])"
+        stride = (
+            b.read(i.operands[2], "u4")
+            if len(i.operands) > 2
+            else f"np.array([{columns if order == 'row' else rows}])"
+        )
         form = f"m, {lanes}, {address}, {offset}, {stride}, {(role, shape, kind, order)}"
         if action == "load":
             count = len(items(registers))
@@ -136,7 +148,9 @@ def emit_move(b: Builder, i: Instruction, mods: Mods, shape: Shape, action: str)
             b.line(f"wmma_store({form}, [{values}], {b.index})")
 
 
-def unit_addresses(g: Lanes, address: Address, pitch: Array, moves: Moves, size: int) -> Iterator[tuple[Address, int]]:
+def unit_addresses(
+    g: Lanes, address: Address, pitch: Array, moves: Moves, size: int
+) -> Iterator[tuple[Address, int]]:
     """The lanes' addresses of each unit, with an offset. All lanes step alike unless their pitches differ."""
     pitch = pitch.astype(np.int64)
     if (pitch == pitch[0]).all():
@@ -213,7 +227,10 @@ def emit_multiply(b: Builder, i: Instruction, mods: Mods, shape: Shape) -> None:
     d, first, second, c = kinds if len(kinds) == 4 else (kinds[0], "f16", "f16", kinds[1])
     codes = [REGISTER_CODES.get(kind, "u4") for kind in (d, first, second, c)]
     with b.guarded() as lanes:
-        text = f"wmma_multiply(m, {lanes}, {shape}, {(d, first, second, c)}, {operand_lists(b, i, codes)}, {clamped}, {b.index})"
+        text = (
+            f"wmma_multiply(m, {lanes}, {shape}, {(d, first, second, c)}, {operand_lists(b, i, codes)},"
+            f" {clamped}, {b.index})"
+        )
         b.assign_many(items(i.operands[0]), text, codes[0])
 
 
@@ -231,7 +248,9 @@ def wmma_multiply(
 ) -> list[Array]:
     whole_warps(m, g, site)
     operands = zip("abc", (a, b, c), kinds[1:], strict=True)
-    first, second, third = (read(g, registers, fragment_map(role, shape, kind), kind) for role, registers, kind in operands)
+    first, second, third = (
+        read(g, registers, fragment_map(role, shape, kind), kind) for role, registers, kind in operands
+    )
     total = tensor_sum(first, second, third, (kinds[0], kinds[1]), m.chip_sums, "wmma")
     if clamped:
         total = np.clip(total, -(2.0**31), 2.0**31 - 1)

@@ -1,11 +1,16 @@
-"""How many operands an opcode takes, where that is the same for all its types; the emitters of the others count themselves."""
+"""How many operands an opcode takes, where that is the same for all its types; the emitters of the others
+count themselves.
+"""
 
 from __future__ import annotations
 
 COUNTS = {
     (0, 0): "ret exit trap brkpt griddepcontrol",
     (1, 1): "bra activemask",
-    (2, 2): "neg abs not cnot cvta mov rcp sqrt rsqrt ex2 lg2 sin cos tanh popc clz brev bfind testp isspacep brx movmatrix",
+    (2, 2): (
+        "neg abs not cnot cvta mov rcp sqrt rsqrt ex2 lg2 sin cos tanh popc clz brev bfind testp isspacep brx"
+        " movmatrix"
+    ),
     (2, 3): "ld ldu st cvt vote ldmatrix stmatrix elect",
     (2, 4): "red",
     (3, 3): "mapa add sub mul div rem and or xor min max copysign shl shr match redux set",

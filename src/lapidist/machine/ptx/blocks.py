@@ -1,8 +1,7 @@
 """Instructions to basic blocks: where control can enter and leave, and which registers live across.
 
-A block ends at a branch, or at an instruction that may have to wait (a barrier). An mbarrier wait has a block of its
-own: it is executed again until it succeeds. A guarded wait becomes a branch around it.
-"""
+A block ends at a branch, or at an instruction that may have to wait (a barrier). An mbarrier wait has a block
+of its own: it is executed again until it succeeds. A guarded wait becomes a branch around it."""
 
 from __future__ import annotations
 
@@ -44,17 +43,18 @@ NO_DESTINATION = frozenset(
 # Opcodes whose destination is also a source.
 READS_DESTINATION = frozenset(["wgmma"])
 # Instructions that all the lanes they name execute together.
-COLLECTIVE = frozenset(["shfl", "vote", "match", "elect", "redux", "wmma", "mma", "ldmatrix", "stmatrix", "wgmma", "setmaxnreg"])
+COLLECTIVE = frozenset(
+    ["shfl", "vote", "match", "elect", "redux", "wmma", "mma", "ldmatrix", "stmatrix", "wgmma", "setmaxnreg"]
+)
 
 
 @dataclass(slots=True)
 class Block:
     """Instructions [start, stop). `kind` says how it ends:
 
-    "next" falls through, "jump" goes to `target`, "branch" goes to `target` where the guard holds, else falls through,
-    "skip" falls through where the guard of the following wait holds, else goes to `target`; "exit", "table", "barrier"
-    and "retry" (run again until it succeeds) speak for themselves.
-    """
+    "next" falls through, "jump" goes to `target`, "branch" goes to `target` where the guard holds, else falls
+    through, "skip" falls through where the guard of the following wait holds, else goes to `target`; "exit",
+    "table", "barrier" and "retry" (run again until it succeeds) speak for themselves."""
 
     index: int
     start: int
@@ -124,7 +124,8 @@ def leaders(kernel: Kernel) -> list[int]:
         wait = wait_kind(i)
         if wait or i.opcode in ("bra", "brx", "ret", "exit", "trap"):
             found.add(index + 1)
-        # Lanes that parted may come apart to a warp barrier: what stands before it is theirs to do in any order.
+        # Lanes that parted may come apart to a warp barrier: what stands before it is theirs to do in any
+        # order.
         if wait == "retry" or (wait and i.predicate is not None) or (i.opcode == "bar" and "warp" in i.mods):
             found.add(index)
     return sorted(index for index in found if index < len(code))
@@ -143,8 +144,13 @@ def finish(block: Block, kernel: Kernel, block_at: dict[int, int]) -> None:
         block.kind = "jump" if last.predicate is None else "branch"
         block.target = target_of(last, last.operands[0], kernel, block_at)
     elif last.opcode == "brx":
-        names = kernel.branch_tables.get(last.operands[1].name if isinstance(last.operands[1], Sym) else "", ())
-        block.kind, block.table = "table", tuple(target_of(last, Sym(name), kernel, block_at) for name in names)
+        names = kernel.branch_tables.get(
+            last.operands[1].name if isinstance(last.operands[1], Sym) else "", ()
+        )
+        block.kind, block.table = (
+            "table",
+            tuple(target_of(last, Sym(name), kernel, block_at) for name in names),
+        )
     elif after is None and last.predicate is not None:
         raise PtxError(f"{last.site}: control runs off the end of the kernel")
     elif last.opcode in ("ret", "exit") or (after is None and never_returns(last)):

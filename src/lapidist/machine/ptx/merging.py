@@ -1,8 +1,8 @@
 """What the assembler makes of neighbouring shared loads: one wide load.
 
-PTX from an unrolled loop loads element after element; ptxas joins loads of one base register and adjoining offsets where
-the alignment allows. Without this the counts of such loops would be those of a machine that does not exist.
-"""
+PTX from an unrolled loop loads element after element; ptxas joins loads of one base register and adjoining
+offsets where the alignment allows. Without this the counts of such loops would be those of a machine that
+does not exist."""
 
 from __future__ import annotations
 

@@ -70,7 +70,9 @@ class OperandParser:
     def take(self, expected: str = "") -> str:
         token = self.peek()
         if not token or (expected and token != expected):
-            raise PtxError(f"{self.site}: expected {expected or 'an operand'!r}, got {brief(token) or 'the end'!r}")
+            raise PtxError(
+                f"{self.site}: expected {expected or 'an operand'!r}, got {brief(token) or 'the end'!r}"
+            )
         self.next += 1
         return token
 
@@ -172,7 +174,10 @@ class OperandParser:
             return Imm(32)
         if token.startswith("%") and found is None:
             if token[1:] not in SPECIALS:
-                raise PtxError(f"{self.site}: {token} is neither a declared register nor a special one that the machine has")
+                raise PtxError(
+                    f"{self.site}: {token} is neither a declared register nor a special one that the"
+                    " machine has"
+                )
             return Special(token[1:])
         return Sym(flat)
 

@@ -1,9 +1,8 @@
 """PTX text to instructions.
 
-The grammar covers what compilers emit: nested scopes (inline asm), several statements on a line, vectors, tensor
-coordinates, initialised module variables, `.loc`. Names are resolved here: a register or label declared in an inner
-scope gets a name of its own, so the later passes see one flat list.
-"""
+The grammar covers what compilers emit: nested scopes (inline asm), several statements on a line, vectors,
+tensor coordinates, initialised module variables, `.loc`. Names are resolved here: a register or label
+declared in an inner scope gets a name of its own, so the later passes see one flat list."""
 
 from __future__ import annotations
 
@@ -16,7 +15,16 @@ from functools import lru_cache
 
 from lapidist.machine.faults import PtxError, Site
 from lapidist.machine.ptx.operands import OperandParser, Scope, parse_number
-from lapidist.machine.ptx.values import TYPE_BYTES, Instruction, Kernel, Parameter, Reg, Sym, Variable, flatten
+from lapidist.machine.ptx.values import (
+    TYPE_BYTES,
+    Instruction,
+    Kernel,
+    Parameter,
+    Reg,
+    Sym,
+    Variable,
+    flatten,
+)
 from lapidist.visible import brief, visible
 
 
@@ -107,18 +115,29 @@ class ModuleParser:
         header, brace, end = self.entries[entry]
         kernel = Kernel(entry, self.target, parameters=parse_parameters(header, self, brace - len(header)))
         if kernel.parameter_bytes > MOST_BYTES["param"]:
-            rule = f"a kernel has at most {MOST_BYTES['param']} bytes of parameters, {entry} {kernel.parameter_bytes}"
+            rule = (
+                f"a kernel has at most {MOST_BYTES['param']} bytes of parameters, {entry}"
+                f" {kernel.parameter_bytes}"
+            )
             raise self.error(brace - len(header), rule)
         kernel.most_threads = math.prod(block_rule(header, "maxntid") or (0,))
         kernel.required_block = block_rule(header, "reqntid")
         BodyParser(self, kernel).parse(brace + 1, end)
-        used = {item.name for i in kernel.instructions for op in i.operands for item in flatten(op) if isinstance(item, Sym)}
+        used = {
+            item.name
+            for i in kernel.instructions
+            for op in i.operands
+            for item in flatten(op)
+            if isinstance(item, Sym)
+        }
         for name in self.with_pointers(used):
             kernel.variables.setdefault(name, self.variables[name])
         return kernel
 
     def with_pointers(self, names: set[str]) -> list[str]:
-        """Module variables among `names`, in order of declaration, with those that their initial values point to."""
+        """Module variables among `names`, in order of declaration, with those that their initial values point
+        to.
+        """
         wanted, queue = set(), [name for name in names if name in self.variables]
         while queue:
             name = queue.pop()
@@ -183,7 +202,9 @@ def parse_parameters(header: str, module: ModuleParser, position: int) -> dict[s
         kinds = [word[1:] for word in words if word[1:] in TYPE_BYTES and word[0] == "."]
         if words[:1] != [".param"] or not kinds or not re.fullmatch(r"[\w$]+", words[-1]):
             raise module.error(
-                position, f"a parameter needs .param, a type that the machine knows and a name, got {brief(' '.join(words))!r}"
+                position,
+                "a parameter needs .param, a type that the machine knows and a name, got"
+                f" {brief(' '.join(words))!r}",
             )
         attributes = "" if ".ptr" in words else " ".join(words)  # .ptr: what is pointed to is aligned so
         size = TYPE_BYTES[kinds[0]]
@@ -279,7 +300,9 @@ class BodyParser:
         self.resolve(statements)
 
     def read_loc(self, text: str) -> None:
-        """The line, and those that it was inlined at: each stands in a directive of its own shortly before."""
+        """The line, and those that it was inlined at: each stands in a directive of its own shortly
+        before.
+        """
         if match := LOC.match(text):
             here, outer = match.groups()
             self.inlined_at[here] = outer
@@ -292,7 +315,9 @@ class BodyParser:
         number, line, _ = place.split()
         return f"{self.module.files.get(int(number), '?')}:{line}"
 
-    def statement(self, scope: Scope, text: str, position: int, statements: list[tuple[Scope, str, int, str]]) -> None:
+    def statement(
+        self, scope: Scope, text: str, position: int, statements: list[tuple[Scope, str, int, str]]
+    ) -> None:
         """Declarations take effect at once; instructions wait until all labels are known."""
         if match := REGISTER.match(text):
             self.declare_registers(scope, match, position)
@@ -314,7 +339,9 @@ class BodyParser:
             base, _, count = item.strip().partition("<")
             number = count.rstrip("> ")
             if count and not (number.isdigit() and int(number) <= MOST_REGISTERS):
-                raise self.module.error(position, f"{item.strip()} is not NAME<COUNT> with at most {MOST_REGISTERS} registers")
+                raise self.module.error(
+                    position, f"{item.strip()} is not NAME<COUNT> with at most {MOST_REGISTERS} registers"
+                )
             names = [base] if not count else [f"{base}{n}" for n in range(int(number))]
             for name in names:
                 self.kernel.registers[scope.declare(name)] = kind

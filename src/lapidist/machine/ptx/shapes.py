@@ -21,7 +21,11 @@ def matrix_shape(i: Instruction) -> tuple[int, int, int] | None:
 def tensor_flops(i: Instruction) -> int:
     """Operations of one warp (a wgmma is shared by four)."""
     shape = matrix_shape(i)
-    multiplies = i.opcode == "mma" or (i.opcode == "wmma" and "mma" in i.mods) or (i.opcode == "wgmma" and "mma_async" in i.mods)
+    multiplies = (
+        i.opcode == "mma"
+        or (i.opcode == "wmma" and "mma" in i.mods)
+        or (i.opcode == "wgmma" and "mma_async" in i.mods)
+    )
     if shape is None or not multiplies:
         return 0
     m, n, k = shape
@@ -29,8 +33,8 @@ def tensor_flops(i: Instruction) -> int:
 
 
 def shared_operand_bytes(i: Instruction) -> int:
-    """Bytes that one warp's part of a wgmma reads from shared memory: 32 bytes along k of each column of B, and of each row of
-    A if that does not come from registers."""
+    """Bytes that one warp's part of a wgmma reads from shared memory: 32 bytes along k of each column of B,
+    and of each row of A if that does not come from registers."""
     shape = matrix_shape(i)
     if shape is None or i.opcode != "wgmma" or "mma_async" not in i.mods:
         return 0

@@ -13,11 +13,38 @@ TYPE_BYTES |= {"bf16": 2, "f16x2": 4, "bf16x2": 4, "tf32": 4}
 SPECIALS = frozenset(
     [
         f"{base}.{axis}"
-        for base in ["tid", "ntid", "ctaid", "nctaid", "clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid"]
+        for base in [
+            "tid",
+            "ntid",
+            "ctaid",
+            "nctaid",
+            "clusterid",
+            "nclusterid",
+            "cluster_ctaid",
+            "cluster_nctaid",
+        ]
         for axis in "xyz"
     ]
-    + ["laneid", "warpid", "nwarpid", "smid", "nsmid", "gridid", "cluster_ctarank", "cluster_nctarank", "is_explicit_cluster"]
-    + ["lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_ge", "lanemask_gt", "dynamic_smem_size", "total_smem_size"]
+    + [
+        "laneid",
+        "warpid",
+        "nwarpid",
+        "smid",
+        "nsmid",
+        "gridid",
+        "cluster_ctarank",
+        "cluster_nctarank",
+        "is_explicit_cluster",
+    ]
+    + [
+        "lanemask_eq",
+        "lanemask_lt",
+        "lanemask_le",
+        "lanemask_ge",
+        "lanemask_gt",
+        "dynamic_smem_size",
+        "total_smem_size",
+    ]
     + ["clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi"]
 )
 
@@ -52,7 +79,9 @@ class Sym:
 
 @dataclass(frozen=True, slots=True)
 class Addr:
-    """[base + offset], or [base, {coordinates}] for a tensor map; `extra` holds further items inside the brackets."""
+    """[base + offset], or [base, {coordinates}] for a tensor map; `extra` holds further items inside the
+    brackets.
+    """
 
     base: Reg | Sym | Imm
     offset: int = 0

@@ -1,13 +1,13 @@
 """Vector clocks: what each warp knows about the others, joined wherever the kernel synchronises.
 
-Entry [w][v] is the last moment of v that warp w is ordered after; v is a warp, or behind all of them the tensor core of one,
-whose reads are no lane's. There are three of them per warp: what it knows (`known`), what it knew at its last memory fence of
-each scope (`fenced`, which relaxed stores publish), and what it knew at a proxy fence of each kind of memory (`proxied`: generic
-writes there that the copy engine and tensor cores may read).
+Entry [w][v] is the last moment of v that warp w is ordered after; v is a warp, or behind all of them the
+tensor core of one, whose reads are no lane's. There are three of them per warp: what it knows (`known`), what
+it knew at its last memory fence of each scope (`fenced`, which relaxed stores publish), and what it knew at a
+proxy fence of each kind of memory (`proxied`: generic writes there that the copy engine and tensor cores may
+read).
 
-Lanes of a warp share an entry, until some speak for themselves alone: then `lanes` has what is known of each, and `known` the
-least of it.
-"""
+Lanes of a warp share an entry, until some speak for themselves alone: then `lanes` has what is known of each,
+and `known` the least of it."""
 
 from __future__ import annotations
 
@@ -75,10 +75,17 @@ class Clocks:
 
     def empty(self) -> Message:
         count = self.agents
-        return Message(np.zeros(count, np.int32), np.zeros((LEVELS, count), np.int32), np.zeros((2, count), np.int32))
+        return Message(
+            np.zeros(count, np.int32), np.zeros((LEVELS, count), np.int32), np.zeros((2, count), np.int32)
+        )
 
     def message(self, warp: int) -> Message:
-        return Message(self.known[warp].copy(), self.fenced[warp].copy(), self.proxied[warp].copy(), dict(self.lanes[warp]))
+        return Message(
+            self.known[warp].copy(),
+            self.fenced[warp].copy(),
+            self.proxied[warp].copy(),
+            dict(self.lanes[warp]),
+        )
 
     def touch(self, warp: int, lanes: Array) -> None:
         self.touched[warp, lanes] = self.known[warp, warp]
@@ -108,7 +115,9 @@ class Clocks:
         self.met[warp] = max(self.met[warp], message.known[warp])
 
     def knows(self, warp: int, other: int, lane: int, moment: int) -> bool:
-        """Whether a warp is ordered after what a lane of another did, where the two entries as such do not say so."""
+        """Whether a warp is ordered after what a lane of another did, where the two entries as such do not
+        say so.
+        """
         each = self.lanes[warp].get(other)
         return each is not None and lane >= 0 and bool(each[lane] >= moment)
 
@@ -117,7 +126,9 @@ class Clocks:
         np.maximum(self.seen[warp, level - 1], message.known, out=self.seen[warp, level - 1])
 
     def fence(self, warp: int, level: int) -> None:
-        """A memory fence: what was seen becomes known, what is known may be published by relaxed stores, at its scope."""
+        """A memory fence: what was seen becomes known, what is known may be published by relaxed stores, at
+        its scope.
+        """
         np.maximum(self.known[warp], self.seen[warp, :level].max(axis=0), out=self.known[warp])
         np.maximum(self.fenced[warp, :level], self.known[warp], out=self.fenced[warp, :level])
         self.tick(warp)

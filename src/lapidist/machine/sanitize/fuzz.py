@@ -1,9 +1,9 @@
-"""The fuzzed schedule: every warp on its own, random priorities, blocks in shuffled order in a rolling set of slots.
+"""The fuzzed schedule: every warp on its own, random priorities, blocks in shuffled order in a rolling set of
+slots.
 
-The warp with the highest priority sprints; priorities are redrawn every few dozen picks. That puts long distances
-between warps, which lockstep never does, and finds missing barriers; a warp passed over too often runs next, so
-spinning warps cannot starve the one they wait for. A seed replays a schedule.
-"""
+The warp with the highest priority sprints; priorities are redrawn every few dozen picks. That puts long
+distances between warps, which lockstep never does, and finds missing barriers; a warp passed over too often
+runs next, so spinning warps cannot starve the one they wait for. A seed replays a schedule."""
 
 from __future__ import annotations
 
@@ -110,15 +110,17 @@ class FuzzedScheduler(Scheduler):
             cohort.passed += since
         if self.picks - self.redrawn >= REDRAW:
             self.redrawn = self.picks
-            for cohort, priority in zip(self.cohorts, self.random.random(len(self.cohorts)).tolist(), strict=True):
+            for cohort, priority in zip(
+                self.cohorts, self.random.random(len(self.cohorts)).tolist(), strict=True
+            ):
                 cohort.priority = priority
         self.winner = max(ready, key=rank) if ready else None
         if self.winner is not None:
             self.winner.passed = 0
 
     def place_in(self, cohort: Cohort) -> int:
-        """The lanes furthest behind, now and then others: nothing makes lanes that parted meet but what waits for the whole
-        warp. Lanes that spin let the others go on after a while."""
+        """The lanes furthest behind, now and then others: nothing makes lanes that parted meet but what waits
+        for the whole warp. Lanes that spin let the others go on after a while."""
         for number, (_, since) in cohort.groups.items():
             if self.m.steps - since > AGE_LIMIT * (4 + len(self.cohorts)) and self.may_go(cohort, number):
                 return number

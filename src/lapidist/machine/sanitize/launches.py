@@ -1,8 +1,7 @@
 """Launches that overlap: blocks may start while the launch before still runs, and ask to wait for its end.
 
-Whatever touches global memory must then come behind `griddepcontrol.wait`: the warp's own, or one that it is ordered after.
-Prefetches touch nothing.
-"""
+Whatever touches global memory must then come behind `griddepcontrol.wait`: the warp's own, or one that it is
+ordered after. Prefetches touch nothing."""
 
 from __future__ import annotations
 
@@ -30,6 +29,9 @@ class LaunchOrder:
 
     def check(self, g: Lanes, site: int) -> None:
         """This warp is about to touch global memory."""
-        if self.m.overlaps and not (self.clocks.known[warp_number(g), : self.clocks.warps] >= self.waited).any():
+        if (
+            self.m.overlaps
+            and not (self.clocks.known[warp_number(g), : self.clocks.warps] >= self.waited).any()
+        ):
             rule = "global memory is touched before griddepcontrol.wait: the launch before may still be at it"
             raise self.m.fault(Race, rule, site, g)

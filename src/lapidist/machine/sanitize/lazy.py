@@ -1,8 +1,7 @@
 """Asynchronous work done as late as its waits allow, so that a missing wait shows.
 
-A copy's destination is marked from issue on; it lands when its thread waits for its group, or, if an mbarrier reports
-it, at a moment that the schedule draws.
-"""
+A copy's destination is marked from issue on; it lands when its thread waits for its group, or, if an mbarrier
+reports it, at a moment that the schedule draws."""
 
 from __future__ import annotations
 
@@ -12,7 +11,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from lapidist.machine.faults import Race
-from lapidist.machine.instructions.copies import Copies, Transfer, box_positions, clip_box, element_size, swizzled
+from lapidist.machine.instructions.copies import (
+    Copies,
+    Transfer,
+    box_positions,
+    clip_box,
+    element_size,
+    swizzled,
+)
 from lapidist.machine.instructions.remote import RemoteStore
 from lapidist.machine.lanes import Cohort, Lanes
 from lapidist.machine.memory import Address, Region
@@ -25,7 +31,9 @@ Array = np.ndarray
 
 @dataclass(slots=True)
 class PendingCopy:
-    """One cp.async of some lanes: what is to be read where, and in which of its thread's groups each lane's part is."""
+    """One cp.async of some lanes: what is to be read where, and in which of its thread's groups each lane's
+    part is.
+    """
 
     g: Lanes
     index: Array  # lanes within the cohort
@@ -56,23 +64,39 @@ class LazyCopies(Copies):
         self.engine: list[Callable[[], None]] = []
 
     def queue(self, cohort: Cohort) -> Queue:
-        return self.queues.setdefault(id(cohort), Queue(np.zeros(cohort.n, np.int64), bulk_group=np.zeros(cohort.n, np.int64)))
+        return self.queues.setdefault(
+            id(cohort), Queue(np.zeros(cohort.n, np.int64), bulk_group=np.zeros(cohort.n, np.int64))
+        )
 
     # -- cp.async --
 
-    def copy(self, target: Address, target_offset: int, source: Address, source_offset: int, size: int, site: int) -> None:
+    def copy(
+        self, target: Address, target_offset: int, source: Address, source_offset: int, size: int, site: int
+    ) -> None:
         source.find(source_offset, size, site)
         source.check_aligned(source_offset, size, site)
-        self.pend(target, target_offset, source.own.astype(np.int64) + source_offset, size, np.array([size]), site)
+        self.pend(
+            target, target_offset, source.own.astype(np.int64) + source_offset, size, np.array([size]), site
+        )
         counted(self, source, source_offset, size, site, "load")
 
     def copy_part(
-        self, target: Address, target_offset: int, source: tuple[Array, int], size: int, taken: Array, site: int
+        self,
+        target: Address,
+        target_offset: int,
+        source: tuple[Array, int],
+        size: int,
+        taken: Array,
+        site: int,
     ) -> None:
         base, source_offset = source
         lanes = target.g.where(np.broadcast_to(taken, (target.g.n,)) > 0)
         if lanes is not None:
-            some = base if len(base) == 1 or lanes is target.g else base[np.broadcast_to(taken, (target.g.n,)) > 0]
+            some = (
+                base
+                if len(base) == 1 or lanes is target.g
+                else base[np.broadcast_to(taken, (target.g.n,)) > 0]
+            )
             address = self.m.global_at(lanes, some, site)
             address.find(source_offset, 1, site)
             address.check_aligned(source_offset, size, site)
@@ -165,7 +189,9 @@ class LazyCopies(Copies):
     # -- stores into other blocks --
 
     def send(self, store: RemoteStore) -> None:
-        """A store is under way until its bytes are reported; a reduction may come in between others at any time."""
+        """A store is under way until its bytes are reported; a reduction may come in between others at any
+        time.
+        """
         g, warp = store.address.g, warp_number(store.address.g)
         for barrier in store.barriers.tolist():
             self.s.check_made(g, 0, barrier, store.site)
@@ -198,7 +224,9 @@ class LazyCopies(Copies):
         pieces = self.pieces(t)
         if t.to_shared:
             for start in t.shared:
-                s.touch_shared(t.g.one(t.lane), start - t.shared[0] + pieces, 16, t.site, "store", generic=False)
+                s.touch_shared(
+                    t.g.one(t.lane), start - t.shared[0] + pieces, 16, t.site, "store", generic=False
+                )
                 s.begin_landing(start - t.shared[0] + pieces, 16)
         else:
             self.check_source(t, pieces)
@@ -219,7 +247,9 @@ class LazyCopies(Copies):
         return start - low + swizzled(box_positions(t.map, element_size(t.map.dtype), low), t.map.swizzle)
 
     def check_source(self, t: Transfer, pieces: Array) -> None:
-        """A store reads shared memory: written, ordered, behind a proxy fence, and left alone until waited for."""
+        """A store reads shared memory: written, ordered, behind a proxy fence, and left alone until waited
+        for.
+        """
         pieces = self.inside_pieces(t, pieces)
         self.s.touch_shared(t.g.one(t.lane), pieces, 16, t.site, "load")
         self.s.check_lanes_met(t.g.one(t.lane), pieces, 16, t.site)
@@ -255,7 +285,9 @@ class LazyCopies(Copies):
         starts, nbytes = (np.array([t.address]), t.nbytes) if t.map is None else matrix_rows(t)
         for region, rows in self.by_region(starts):
             positions = (rows[:, None] + np.arange(0, nbytes, self.s.grain)).reshape(-1)
-            self.s.touch_global(t.g.one(t.lane), positions, self.s.grain, t.site, what, level, region, generic=False)
+            self.s.touch_global(
+                t.g.one(t.lane), positions, self.s.grain, t.site, what, level, region, generic=False
+            )
             if what == "load":
                 self.s.proxies.check_global(t.g, t.lane, positions, t.site, region)
 
@@ -264,7 +296,9 @@ class LazyCopies(Copies):
         first = self.m.globals.find(int(starts[0])) if len(starts) else None
         if first is not None and first.start <= int(starts.min()) and int(starts.max()) < first.end:
             return [(first, starts)]
-        return [(self.m.globals.find(start), starts[row : row + 1]) for row, start in enumerate(starts.tolist())]
+        return [
+            (self.m.globals.find(start), starts[row : row + 1]) for row, start in enumerate(starts.tolist())
+        ]
 
     def commit_bulk(self, g: Lanes) -> None:
         self.queue(g.cohort).bulk_group[slice(None) if g.index is None else g.index] += 1
@@ -282,7 +316,9 @@ class LazyCopies(Copies):
         queue.bulk = left
 
     def land_store(self, t: Transfer, site: int) -> None:
-        """Its source was read until now, by the lane that waited: others must meet that lane before they write there."""
+        """Its source was read until now, by the lane that waited: others must meet that lane before they
+        write there.
+        """
         pieces = self.inside_pieces(t, self.pieces(t))
         self.s.end_reading(pieces, 16)
         self.s.touch_shared(t.g.one(t.lane), pieces, 16, site, "load")
@@ -297,7 +333,10 @@ class LazyCopies(Copies):
         lanes = set(range(g.cohort.n) if g.index is None else g.index.tolist())
         for lane, _, t, _ in queue.bulk:
             if lane in lanes:
-                rule = "a thread exits while its bulk store still reads shared memory; cp.async.bulk.wait_group is missing"
+                rule = (
+                    "a thread exits while its bulk store still reads shared memory; cp.async.bulk.wait_group"
+                    " is missing"
+                )
                 raise self.m.fault(Race, rule, t.site, t.g, t.lane, t.shared[0] % self.m.shared_stride)
 
 
@@ -308,7 +347,14 @@ def counted(copies: LazyCopies, address: Address, offset: int, size: int, site: 
 
 def keep(copy: PendingCopy, left: Array) -> PendingCopy:
     return PendingCopy(
-        copy.g, copy.index[left], copy.group[left], copy.target[left], copy.source[left], copy.size, copy.taken[left], copy.site
+        copy.g,
+        copy.index[left],
+        copy.group[left],
+        copy.target[left],
+        copy.source[left],
+        copy.size,
+        copy.taken[left],
+        copy.site,
     )
 
 

@@ -11,7 +11,14 @@ import numpy as np
 
 from lapidist.machine.faults import MissingProxyFence
 from lapidist.machine.instructions.tensorcore import whole_warps
-from lapidist.machine.instructions.wgmma import PIECE, PendingProduct, Products, a_positions, b_positions, compute
+from lapidist.machine.instructions.wgmma import (
+    PIECE,
+    PendingProduct,
+    Products,
+    a_positions,
+    b_positions,
+    compute,
+)
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.sanitize.ordered import warp_number
 from lapidist.machine.sanitize.sanitizer import Sanitizer
@@ -47,7 +54,9 @@ class LazyProducts(Products):
         self.s.proxies.check_shared(p.g, 0, positions, PIECE, p.site)
         self.s.begin_reading(positions, PIECE)
         form = (self.count(p), p.g.n)
-        results = list(np.full(form, np.nan, "f4") if p.what.kinds[0] == "f32" else np.full(form, 0x7FFF7FFF, "u4"))
+        results = list(
+            np.full(form, np.nan, "f4") if p.what.kinds[0] == "f32" else np.full(form, 0x7FFF7FFF, "u4")
+        )
         queue.made.update((id(array), array) for array in results)
         queue.pending.append((queue.group, p, results, positions))
         return results
@@ -57,12 +66,15 @@ class LazyProducts(Products):
         return p.what.n // (4 if p.what.kinds[0] == "f16" else 2)
 
     def check_fence(self, p: PendingProduct, queue: ProductQueue) -> None:
-        """Registers that other instructions wrote need a wgmma.fence before a wgmma touches them; those of sums that start anew
-        too, for something was in them before."""
+        """Registers that other instructions wrote need a wgmma.fence before a wgmma touches them; those of
+        sums that start anew too, for something was in them before."""
         fresh = [array for array in (*p.c, *p.a_registers) if id(array) not in queue.made]
         if (fresh or not p.c) and not queue.fenced:
             uses = "reads" if fresh else "writes"
-            rule = f"wgmma {uses} registers that other instructions used, without wgmma.fence since the last wait"
+            rule = (
+                f"wgmma {uses} registers that other instructions used, without wgmma.fence since the last"
+                " wait"
+            )
             raise self.m.fault(MissingProxyFence, rule, p.site, p.g)
 
     def tiles(self, p: PendingProduct) -> Array:

@@ -1,8 +1,8 @@
 """Ordered accesses and fences: what a warp publishes at a place in memory, and who may take it in.
 
-What a release publishes reaches only those inside its scope, and an acquire takes in only what comes from inside its own:
-two blocks that talk at block scope have not talked. So a message lies at its place once for each scope that it reaches.
-"""
+What a release publishes reaches only those inside its scope, and an acquire takes in only what comes from
+inside its own: two blocks that talk at block scope have not talked. So a message lies at its place once for
+each scope that it reaches."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ class Scopes:
         return SCOPES.index(OTHER_NAMES.get(name, name)) + 1
 
     def share(self, levels: Array, warp: int, others: Array) -> Array:
-        """Whether a warp lies with each of the others in one scope of the level given for it; none does at level 0."""
+        """Whether a warp lies with each of the others in one scope of the level given for it; none does at
+        level 0.
+        """
         spans = self.spans[levels]
         return (levels > PLAIN) & (others // spans == warp // spans)
 
@@ -88,7 +90,9 @@ class Ordered:
             message = self.clocks.message(warp)
             if not releases:
                 message.known = message.fenced[level - 1].copy()
-            messages.setdefault((level, warp // int(self.scopes.spans[level])), self.clocks.empty()).join(message)
+            messages.setdefault((level, warp // int(self.scopes.spans[level])), self.clocks.empty()).join(
+                message
+            )
 
     def fence(self, warp: int, kind: str) -> None:
         if "mbarrier_init" in kind or "proxy.async.shared" in kind:

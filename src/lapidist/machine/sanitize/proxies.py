@@ -1,8 +1,8 @@
-"""Two proxies see memory by ways of their own: what generic stores wrote, the copy engine and wgmma find only behind a fence.
+"""Two proxies see memory by ways of their own: what generic stores wrote, the copy engine and wgmma find only
+behind a fence.
 
-One fence.proxy.async anywhere between the write and the read is enough: before the writer's release or after the reader's
-acquire.
-"""
+One fence.proxy.async anywhere between the write and the read is enough: before the writer's release or after
+the reader's acquire."""
 
 from __future__ import annotations
 
@@ -26,12 +26,19 @@ class Proxies:
         self.m, self.clocks, self.shared, self.globals = m, clocks, shared, globals_
 
     def check_shared(self, g: Lanes, lane: int, positions: Array, size: int, site: int) -> None:
-        """The asynchronous proxy is about to read shared memory: generic writes there need a proxy fence behind them."""
+        """The asynchronous proxy is about to read shared memory: generic writes there need a proxy fence
+        behind them.
+        """
         at = self.shared.grains(positions, size)
         found = self.unfenced(self.shared, g, at, SHARED)
         if found >= 0:
             raise self.proxy_fault(
-                self.shared, g, lane, int(at[found]), int(at[found]) * self.shared.grain % self.m.shared_stride, site
+                self.shared,
+                g,
+                lane,
+                int(at[found]),
+                int(at[found]) * self.shared.grain % self.m.shared_stride,
+                site,
             )
 
     def check_global(self, g: Lanes, lane: int, positions: Array, site: int, region: Region | None) -> None:
@@ -48,10 +55,19 @@ class Proxies:
     def unfenced(self, shadow: Shadow, g: Lanes, at: Array, memory: int) -> int:
         """Index into `at` of a generic write with no proxy fence between it and this warp, or -1."""
         writer = shadow.writer[at]
-        missing = (writer >= 0) & shadow.generic[at] & (shadow.written[at] > self.clocks.proxied[warp_number(g), memory][writer])
+        missing = (
+            (writer >= 0)
+            & shadow.generic[at]
+            & (shadow.written[at] > self.clocks.proxied[warp_number(g), memory][writer])
+        )
         return int(np.argmax(missing)) if missing.any() else -1
 
-    def proxy_fault(self, shadow: Shadow, g: Lanes, lane: int, grain: int, address: int, site: int) -> MissingProxyFence:
+    def proxy_fault(
+        self, shadow: Shadow, g: Lanes, lane: int, grain: int, address: int, site: int
+    ) -> MissingProxyFence:
         where = self.m.site(int(shadow.write_site[grain])).line
-        rule = f"the asynchronous proxy reads what generic stores wrote (PTX line {where}) without fence.proxy.async between"
+        rule = (
+            f"the asynchronous proxy reads what generic stores wrote (PTX line {where}) without"
+            " fence.proxy.async between"
+        )
         return self.m.fault(MissingProxyFence, rule, site, g, lane, address)

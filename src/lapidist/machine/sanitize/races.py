@@ -1,4 +1,6 @@
-"""Races: two accesses to one place, one of them a write, that no clock orders, by two warps or by two lanes of one."""
+"""Races: two accesses to one place, one of them a write, that no clock orders, by two warps or by two lanes
+of one.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ Array = np.ndarray
 
 @dataclass(slots=True)
 class Access:
-    """What lanes of a warp do ("load", "store", "atomic") to some bytes each: positions in a shadow, one a lane, one for all, or
-    those of a whole copy. `level` is the scope of an ordered access; what the copy engine does is not `generic`."""
+    """What lanes of a warp do ("load", "store", "atomic") to some bytes each: positions in a shadow, one a
+    lane, one for all, or those of a whole copy. `level` is the scope of an ordered access; what the copy
+    engine does is not `generic`."""
 
     shadow: Shadow
     g: Lanes
@@ -37,10 +40,12 @@ class Access:
 
 
 class Races:
-    """Looks at the last accesses of each place. In the shadow of shared memory every warp of a cluster has a column, and behind
-    those its tensor core."""
+    """Looks at the last accesses of each place. In the shadow of shared memory every warp of a cluster has a
+    column, and behind those its tensor core."""
 
-    def __init__(self, m: Machine, clocks: Clocks, shared: Shadow, scopes: Scopes, suspects: Suspects) -> None:
+    def __init__(
+        self, m: Machine, clocks: Clocks, shared: Shadow, scopes: Scopes, suspects: Suspects
+    ) -> None:
         self.m, self.clocks, self.shared, self.scopes, self.suspects = m, clocks, shared, scopes, suspects
         self.columns = m.geometry.warps * m.geometry.cluster_size
 
@@ -103,7 +108,10 @@ class Races:
         agents = self.agents(warp) if shadow.readers else None
         found, reader = shadow.racing_read(at, self.own_columns(warp), warp, self.clocks, agents)
         if found >= 0:
-            story = f"written here, and read by {self.name(reader)} at PTX line {self.line(shadow.read_site[at[found]])}"
+            story = (
+                f"written here, and read by {self.name(reader)} at PTX line"
+                f" {self.line(shadow.read_site[at[found]])}"
+            )
             self.report(access, found, story, reader, int(at[found]))
 
     def check_lanes(self, access: Access, at: Array, lanes: Array) -> None:
@@ -113,7 +121,11 @@ class Races:
         found = shadow.racing_lane(at, warp, lanes, met)
         if found >= 0:
             lane, where = shadow.lane[at[found]], self.line(shadow.write_site[at[found]])
-            self.report(access, found, f"{access.done} here, and written by lane {lane} of this warp at PTX line {where}")
+            self.report(
+                access,
+                found,
+                f"{access.done} here, and written by lane {lane} of this warp at PTX line {where}",
+            )
         if access.what == "load":
             return
         found = shadow.racing_read_lane(at, self.column(warp) if shadow.readers else 0, warp, lanes, met)

@@ -30,7 +30,9 @@ SELF_RESETTING = ("workspace", "semaphore", "flag")
 
 
 def smallest_access(program: Program, smallest: int) -> int:
-    """Bytes of the narrowest access in the kernel to memory that is shared: races are looked for at that grain."""
+    """Bytes of the narrowest access in the kernel to memory that is shared: races are looked for at that
+    grain.
+    """
     for i in program.kernel.instructions:
         if i.opcode in ("ld", "st", "atom", "red") and not {"param", "local"} & set(i.mods):
             kinds = [mod for mod in i.mods if mod in TYPE_BYTES]
@@ -56,7 +58,9 @@ class Sanitizer:
         self.globals: dict[int, Shadow] = {}
         self.arrivals: dict[int, Message] = {}  # per mbarrier, of the phase under way
         self.completed: dict[int, Message] = {}
-        self.speakers: dict[tuple[int, int], Array] = {}  # lanes that arrived in that phase, by mbarrier and warp
+        self.speakers: dict[
+            tuple[int, int], Array
+        ] = {}  # lanes that arrived in that phase, by mbarrier and warp
         self.made: dict[int, tuple[int, int]] = {}  # mbarrier: (warp, moment) of its init
         self.block_messages: dict[int, Message] = {}  # per barrier object
         self.ordered = Ordered(m, self.clocks)
@@ -65,7 +69,9 @@ class Sanitizer:
         self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
         self.launches = LaunchOrder(m, self.clocks)
         self.zero_before = [
-            r for r in m.globals.regions if r.name.lower().startswith(SELF_RESETTING) and not region_bytes(r).any()
+            r
+            for r in m.globals.regions
+            if r.name.lower().startswith(SELF_RESETTING) and not region_bytes(r).any()
         ]
         self.hook()
 
@@ -80,7 +86,11 @@ class Sanitizer:
         m.observe, m.order, m.fence, m.launch_waited = observe, self.order, self.fence, self.launches.wait
         m.stored, m.warp_barrier = self.check_lanes_agree, self.warp_meets
         m.barrier_made, m.barrier_signal = self.barrier_made, self.barrier_signal
-        m.barrier_phase, m.barrier_seen, m.block_started = self.barrier_phase, self.barrier_seen, self.block_started
+        m.barrier_phase, m.barrier_seen, m.block_started = (
+            self.barrier_phase,
+            self.barrier_seen,
+            self.block_started,
+        )
 
     # -- accesses --
 
@@ -89,7 +99,8 @@ class Sanitizer:
             start, stop = slot * self.m.shared_stride, (slot + 1) * self.m.shared_stride
             self.shared.reset(start, stop)
             places = slice(
-                slot * self.geometry.threads * self.m.local_stride, (slot + 1) * self.geometry.threads * self.m.local_stride
+                slot * self.geometry.threads * self.m.local_stride,
+                (slot + 1) * self.geometry.threads * self.m.local_stride,
             )
             self.local_valid[places] = False
             for table in (self.arrivals, self.completed, self.made):
@@ -110,7 +121,14 @@ class Sanitizer:
             self.touch_global(address.g, own, size, site, what, level, self.m.globals.find(int(own[0])))
 
     def touch_shared(
-        self, g: Lanes, positions: Array, size: int, site: int, what: str, level: int = PLAIN, generic: bool = True
+        self,
+        g: Lanes,
+        positions: Array,
+        size: int,
+        site: int,
+        what: str,
+        level: int = PLAIN,
+        generic: bool = True,
     ) -> None:
         at = self.shared.grains(positions, size)
         state = self.shared.state[at]
@@ -134,7 +152,9 @@ class Sanitizer:
                 faults |= self.held_back(g.one(lane), rows[lane : lane + 1], size, site, level)
         self.suspects.add(g, site, Reading(g.lane, grains, column, moment, before, faults, mask_of(g)))
 
-    def held_back(self, g: Lanes, positions: Array, size: int, site: int, level: int) -> dict[int, MachineFault]:
+    def held_back(
+        self, g: Lanes, positions: Array, size: int, site: int, level: int
+    ) -> dict[int, MachineFault]:
         try:
             self.touch_shared(g, positions, size, site, "load", level)
         except MachineFault as fault:
@@ -177,26 +197,41 @@ class Sanitizer:
 
     def begin_reading(self, positions: Array, size: int) -> None:
         self.readers_under_way += 1
-        self.shared.reading[self.shared.grains(positions, size)] += 1  # once, however many of its pieces lie there
+        self.shared.reading[self.shared.grains(positions, size)] += (
+            1  # once, however many of its pieces lie there
+        )
 
     def end_reading(self, positions: Array, size: int) -> None:
         self.readers_under_way -= 1
         self.shared.reading[self.shared.grains(positions, size)] -= 1
 
     def check_lanes_agree(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
-        """Lanes of one instruction that write different values to one place: which one stays is not defined."""
+        """Lanes of one instruction that write different values to one place: which one stays is not
+        defined.
+        """
         if all(len(value) == 1 for value in values):
             return
         places, first, which = np.unique(address.base, return_index=True, return_inverse=True)
         if len(places) == address.g.n:
             return
         for value in values:
-            bits = np.broadcast_to(value, (address.g.n,)).view(f"u{value.dtype.itemsize}") if value.dtype.kind != "c" else value
+            bits = (
+                np.broadcast_to(value, (address.g.n,)).view(f"u{value.dtype.itemsize}")
+                if value.dtype.kind != "c"
+                else value
+            )
             unequal = bits != bits[first][which if len(address.base) > 1 else np.zeros(address.g.n, np.int64)]
             if unequal.any():
                 lane = int(np.argmax(unequal))
                 rule = "lanes of one instruction write different values to one place"
-                raise self.m.fault(Race, rule, site, address.g, lane, int(address.own[min(lane, len(address.own) - 1)]) + offset)
+                raise self.m.fault(
+                    Race,
+                    rule,
+                    site,
+                    address.g,
+                    lane,
+                    int(address.own[min(lane, len(address.own) - 1)]) + offset,
+                )
 
     def touch_local(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
         octets = ((address.base + offset)[:, None] + np.arange(size)).reshape(-1)
@@ -205,11 +240,24 @@ class Sanitizer:
         elif not self.local_valid[octets].all():
             lane = int(np.argmin(self.local_valid[octets])) // size
             raise self.m.fault(
-                Uninitialised, "a read of local memory that this thread never wrote", site, address.g, lane, offset
+                Uninitialised,
+                "a read of local memory that this thread never wrote",
+                site,
+                address.g,
+                lane,
+                offset,
             )
 
     def touch_global(
-        self, g: Lanes, own: Array, size: int, site: int, what: str, level: int, region: Region | None, generic: bool = True
+        self,
+        g: Lanes,
+        own: Array,
+        size: int,
+        site: int,
+        what: str,
+        level: int,
+        region: Region | None,
+        generic: bool = True,
     ) -> None:
         if region is None:
             return
@@ -221,7 +269,9 @@ class Sanitizer:
         positions = own[inside] - (region.start & -16)
         if not inside.all() and len(own) == g.n:
             g = Lanes(g.cohort, np.flatnonzero(inside) if g.index is None else g.index[inside])
-        self.races.look(Access(shadow, g, positions, size, site, what, level, generic), shadow.grains(positions, size))
+        self.races.look(
+            Access(shadow, g, positions, size, site, what, level, generic), shadow.grains(positions, size)
+        )
 
     def products_read(self, g: Lanes, positions: Array, size: int, site: int) -> None:
         at = self.shared.grains(positions, size)
@@ -233,7 +283,9 @@ class Sanitizer:
     def check_lanes_met(self, g: Lanes, positions: Array, size: int, site: int) -> None:
         """One lane makes the engine read what others of its warp wrote: they must have met since."""
         at = self.shared.grains(positions, size)
-        self.races.check_lanes(Access(self.shared, g, positions, size, site, "load"), at, np.full(len(at), g.lane[0]))
+        self.races.check_lanes(
+            Access(self.shared, g, positions, size, site, "load"), at, np.full(len(at), g.lane[0])
+        )
 
     # -- fences and ordered accesses --
 
@@ -274,7 +326,9 @@ class Sanitizer:
                 table[position] = self.clocks.empty()
 
     def check_made(self, g: Lanes, lane: int, position: int, site: int, proxy: bool = False) -> None:
-        """An mbarrier is used only after its init is ordered before; by the copy engine only behind a fence."""
+        """An mbarrier is used only after its init is ordered before; by the copy engine only behind a
+        fence.
+        """
         if position not in self.made:
             return
         warp, moment = self.made[position]
@@ -283,7 +337,10 @@ class Sanitizer:
             rule = f"an mbarrier is used, and initialised by {self.races.name(warp)}; nothing orders the two"
             raise self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride)
         if proxy and self.clocks.proxied[mine, SHARED, warp] < moment:
-            rule = "the copy engine uses an mbarrier whose init has no fence.mbarrier_init or fence.proxy.async behind it"
+            rule = (
+                "the copy engine uses an mbarrier whose init has no fence.mbarrier_init or fence.proxy.async"
+                " behind it"
+            )
             raise self.m.fault(MissingProxyFence, rule, site, g, lane, position % self.m.shared_stride)
 
     def barrier_signal(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
@@ -311,9 +368,16 @@ class Sanitizer:
         for region in self.zero_before:
             left = np.flatnonzero(region_bytes(region))
             if len(left):
-                rule = f"{region.name} was zero when the kernel began and is not when it ends (byte {left[0]})"
+                rule = (
+                    f"{region.name} was zero when the kernel began and is not when it ends (byte {left[0]})"
+                )
                 raise self.m.fault(
-                    Unreset, rule, len(self.m.program.kernel.instructions) - 1, None, 0, region.start + int(left[0])
+                    Unreset,
+                    rule,
+                    len(self.m.program.kernel.instructions) - 1,
+                    None,
+                    0,
+                    region.start + int(left[0]),
                 )
 
 

@@ -15,15 +15,15 @@ UNWRITTEN, WRITTEN, LANDING = 0, 1, 2
 class Shadow:
     """Last write and reads of each grain (1, 2 or 4 bytes: the smallest access of the kernel).
 
-    With `readers` > 0 every reader has a column of its own (shared memory, where a block's warps are few); otherwise
-    the last two different readers are kept.
-    """
+    With `readers` > 0 every reader has a column of its own (shared memory, where a block's warps are few);
+    otherwise the last two different readers are kept."""
 
     def __init__(self, nbytes: int, grain: int, agents: int, readers: int = 0) -> None:
         count = -(-nbytes // grain)
         self.grain, self.readers = grain, readers
         self.ever_written = False
-        # The last moment at which each agent wrote or read anything here: mostly that alone says that there is no race.
+        # The last moment at which each agent wrote or read anything here: mostly that alone says that there
+        # is no race.
         self.last_write, self.last_read = np.zeros(agents, np.int32), np.zeros(agents, np.int32)
         self.writer = np.full(count, -1, np.int32)
         self.written = np.zeros(count, np.int32)
@@ -34,12 +34,15 @@ class Shadow:
         self.lane = np.full(count, -1, np.int8)
         self.read_lane = np.full(count, -1, np.int8)
         self.read_warp = np.full(count, -1, np.int32)
-        self.read = np.zeros((readers or 2, count), np.int32).T  # column after column: mostly one reader notes many grains
+        self.read = np.zeros(
+            (readers or 2, count), np.int32
+        ).T  # column after column: mostly one reader notes many grains
         self.reader = np.full((count, 2), -1, np.int32) if not readers else None
         self.read_site = np.zeros(count, np.int32)
         # Per grain, who saw its last write with an ordered access, and when; and which write that was.
         self.seen: dict[int, tuple[int, int, dict[int, int]]] = {}
-        # What the bytes hold (UNWRITTEN, WRITTEN, LANDING), and how many asynchronous operations still read them.
+        # What the bytes hold (UNWRITTEN, WRITTEN, LANDING), and how many asynchronous operations still read
+        # them.
         self.state = np.zeros(count if readers else 0, np.uint8)
         self.reading = np.zeros(count if readers else 0, np.int16)
 
@@ -58,12 +61,14 @@ class Shadow:
             return first
         return (first[:, None] + np.arange(size // self.grain)).reshape(-1)
 
-    def racing_write(self, at: Array, warp: int, near: slice, clocks: Clocks, level: int, scopes: Scopes) -> int:
-        """Index into `at` of a write that the warp is not ordered after, or -1. `near` are the warps that may have written.
+    def racing_write(
+        self, at: Array, warp: int, near: slice, clocks: Clocks, level: int, scopes: Scopes
+    ) -> int:
+        """Index into `at` of a write that the warp is not ordered after, or -1. `near` are the warps that may
+        have written.
 
-        Ordered accesses whose scopes hold both do not race each other. Nor is a write in a race with what comes after
-        someone's ordered read of it.
-        """
+        Ordered accesses whose scopes hold both do not race each other. Nor is a write in a race with what
+        comes after someone's ordered read of it."""
         known = clocks.known[warp]
         if not (self.last_write[near] > known[near]).any():
             return -1
@@ -84,7 +89,12 @@ class Shadow:
         """Index into `at` of what another lane of the warp wrote since the warp last met, or -1."""
         if self.last_write[warp] <= met:
             return -1
-        racing = (self.writer[at] == warp) & (self.written[at] > met) & (self.lane[at] >= 0) & (self.lane[at] != lanes)
+        racing = (
+            (self.writer[at] == warp)
+            & (self.written[at] > met)
+            & (self.lane[at] >= 0)
+            & (self.lane[at] != lanes)
+        )
         return int(np.argmax(racing)) if racing.any() else -1
 
     def racing_read_lane(self, at: Array, column: int, warp: int, lanes: Array, met: int) -> int:
@@ -116,9 +126,11 @@ class Shadow:
             readers = found[2] if found and found[:2] == write else {}
             self.seen[grain] = *write, {**readers, warp: readers.get(warp, now)}
 
-    def racing_read(self, at: Array, own: list[int], warp: int, clocks: Clocks, agents: Array | None) -> tuple[int, int]:
-        """(index into `at`, reader) of a read that the warp is not ordered after, or (-1, -1). With a column for each reader,
-        `own` are the warp's and `agents` whose they all are."""
+    def racing_read(
+        self, at: Array, own: list[int], warp: int, clocks: Clocks, agents: Array | None
+    ) -> tuple[int, int]:
+        """(index into `at`, reader) of a read that the warp is not ordered after, or (-1, -1). With a column
+        for each reader, `own` are the warp's and `agents` whose they all are."""
         known = clocks.known[warp]
         near = slice(None) if agents is None else agents
         if not (self.last_read[near] > known[near]).any():
@@ -141,7 +153,9 @@ class Shadow:
                 return found, who
         return -1, -1
 
-    def note_write(self, at: Array, warp: int, now: int, site: int, level: int, generic: bool, lanes: Array | None) -> None:
+    def note_write(
+        self, at: Array, warp: int, now: int, site: int, level: int, generic: bool, lanes: Array | None
+    ) -> None:
         self.ever_written = True
         self.last_write[warp] = now
         self.writer[at], self.written[at], self.write_site[at] = warp, now, site

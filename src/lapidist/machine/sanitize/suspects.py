@@ -1,9 +1,8 @@
 """A read counts once its value is used.
 
-Kernels fetch operands ahead of a loop's end and drop them. Such a read may find nothing written, or race with the next
-tile's copy, and does no harm. So a fault of a load whose value leaves its block unused is kept, and raised only when an
-instruction reads the register. Moves and conversions only hand the value on.
-"""
+Kernels fetch operands ahead of a loop's end and drop them. Such a read may find nothing written, or race with
+the next tile's copy, and does no harm. So a fault of a load whose value leaves its block unused is kept, and
+raised only when an instruction reads the register. Moves and conversions only hand the value on."""
 
 from __future__ import annotations
 
@@ -25,8 +24,9 @@ HANDS_ON = ("mov", "cvt")
 
 @dataclass(slots=True)
 class Reading:
-    """What the lanes of a load read (grains, a row a lane or one for all) and when, when those grains were read before, and what
-    is wrong, by lane: lanes that parted are at different rounds of a loop. `counts`: lanes that have not dropped their value."""
+    """What the lanes of a load read (grains, a row a lane or one for all) and when, when those grains were
+    read before, and what is wrong, by lane: lanes that parted are at different rounds of a loop. `counts`:
+    lanes that have not dropped their value."""
 
     readers: Array
     grains: Array
@@ -56,22 +56,32 @@ class Suspects:
 
     def __init__(self, program: Program, shadow: Shadow) -> None:
         self.program, self.shadow = program, shadow
-        self.block_of = {site: block.index for block in program.blocks for site in range(block.start, block.stop)}
+        self.block_of = {
+            site: block.index for block in program.blocks for site in range(block.start, block.stop)
+        }
         self.known: dict[int, frozenset[str]] = {}
         self.loads: dict[int, list[Ahead]] = {}
         self.effects = cache(lambda site: effects(program.kernel.instructions[site]))
         self.spread = cache(self.spread_once)
 
     def ahead_of_use(self, site: int) -> frozenset[str]:
-        """The destinations of a load if all the block does afterwards leaves them alone; empty if it uses one."""
+        """The destinations of a load if all the block does afterwards leaves them alone; empty if it uses
+        one.
+        """
         if site not in self.known:
             is_load = self.program.kernel.instructions[site].opcode == "ld"
-            held = self.spread(frozenset(self.effects(site)[1]), site + 1, self.block_of[site]) if is_load else None
+            held = (
+                self.spread(frozenset(self.effects(site)[1]), site + 1, self.block_of[site])
+                if is_load
+                else None
+            )
             self.known[site] = held or frozenset()
         return self.known[site]
 
     def spread_once(self, registers: frozenset[str], start: int, number: int) -> frozenset[str] | None:
-        """Which registers hold the value at the block's end, if these do at `start`; None if an instruction uses it."""
+        """Which registers hold the value at the block's end, if these do at `start`; None if an instruction
+        uses it.
+        """
         code, held, block = self.program.kernel.instructions, set(registers), self.program.blocks[number]
         for site in range(start, block.stop):
             reads, writes = self.effects(site)
@@ -88,7 +98,9 @@ class Suspects:
         self.loads.setdefault(warp_number(g), []).append(Ahead(self.ahead_of_use(site), mask_of(g), reading))
 
     def blame(self, warp: int, grain: int, fault: MachineFault) -> bool:
-        """A write races with a read of this warp: if the value is still unused, the fault waits for its use."""
+        """A write races with a read of this warp: if the value is still unused, the fault waits for its
+        use.
+        """
         found = False
         for load in self.loads.get(warp, ()):
             rows = (load.reading.grains == grain).any(axis=1)
@@ -99,7 +111,9 @@ class Suspects:
         return found
 
     def enter(self, g: Lanes, block: Block) -> None:
-        """Lanes of a warp execute a block: values that it reads are used, values that it overwrites are gone."""
+        """Lanes of a warp execute a block: values that it reads are used, values that it overwrites are
+        gone.
+        """
         warp = warp_number(g)
         loads = self.loads.get(warp)
         if not loads:
@@ -120,9 +134,13 @@ class Suspects:
         self.loads[warp] = left
 
     def after(self, load: Ahead, block: Block, lanes: int) -> frozenset[str] | None:
-        """Which registers hold the value behind a block that these lanes execute; a use (None) brings out what is wrong."""
+        """Which registers hold the value behind a block that these lanes execute; a use (None) brings out
+        what is wrong.
+        """
         if load.registers.isdisjoint(block.reads):
-            return load.registers if load.registers.isdisjoint(block.writes) else load.registers - block.writes
+            return (
+                load.registers if load.registers.isdisjoint(block.writes) else load.registers - block.writes
+            )
         held = self.spread(load.registers, block.start, block.index)
         if held is None:
             for lane, fault in load.reading.faults.items():

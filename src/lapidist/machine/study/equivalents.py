@@ -22,13 +22,31 @@ class Rule:
 
 MEETS_ALL_BLOCKS = "fence.proxy.async.global"
 D_BY_THE_COPY_ENGINE = "cp.async.bulk.wait_group"
-INIT = "where blocks pack, who orders copies meets all of them, and fences the proxies, before anyone uses an mbarrier"
+INIT = (
+    "where blocks pack, who orders copies meets all of them, and fences the proxies, before anyone uses an"
+    " mbarrier"
+)
 RULES = (
-    Rule("packing.cuh", "always; but it parts", "", "the condition always holds, and parts loads from shifts for the assembler"),
+    Rule(
+        "packing.cuh",
+        "always; but it parts",
+        "",
+        "the condition always holds, and parts loads from shifts for the assembler",
+    ),
     Rule("wgmma.cu", "else if (!PACKS) __syncthreads", MEETS_ALL_BLOCKS, INIT),
-    Rule("hopper.cuh", "griddepcontrol.wait", MEETS_ALL_BLOCKS, "a launch whose blocks meet begins after the last one has ended"),
+    Rule(
+        "hopper.cuh",
+        "griddepcontrol.wait",
+        MEETS_ALL_BLOCKS,
+        "a launch whose blocks meet begins after the last one has ended",
+    ),
     *(
-        Rule(source, "the patch is read before it is filled again", "", "behind the last patch nothing is filled again")
+        Rule(
+            source,
+            "the patch is read before it is filled again",
+            "",
+            "behind the last patch nothing is filled again",
+        )
         for source in ("17_wmma_shared.cu", "18_mma_multistage.cu", "wmma_beta_first.cu")
     ),
     Rule(
@@ -41,7 +59,8 @@ RULES = (
         "mma.cu",
         "everyone has read the last tile",
         "f64.f64.f64.f64",
-        "the loop's last barrier stands behind the last read whose value is used; what is read after it is dropped",
+        "the loop's last barrier stands behind the last read whose value is used; what is read after it is"
+        " dropped",
     ),
     Rule("packing.cuh", "matrix < batch.matrices(); ++matrix", "", "a batch has a matrix at least", "bra"),
     Rule(
@@ -52,13 +71,26 @@ RULES = (
         "bra",
         "pack<B_TURNED",
     ),
-    Rule("packing_turned.cuh", "for (int i = 0; apart >> i; ++i)", "", "the body asks again for each piece", "bra"),
-    Rule("packing_turned.cuh", "if (!(apart >> i & 1)", "", "pieces that came whole would leave once more", "bra"),
+    Rule(
+        "packing_turned.cuh",
+        "for (int i = 0; apart >> i; ++i)",
+        "",
+        "the body asks again for each piece",
+        "bra",
+    ),
+    Rule(
+        "packing_turned.cuh",
+        "if (!(apart >> i & 1)",
+        "",
+        "pieces that came whole would leave once more",
+        "bra",
+    ),
     Rule(
         "packing_turned.cuh",
         "if (e + j < exist) target",
         D_BY_THE_COPY_ENGINE,
-        "rows of D are whole pieces of 16 bytes, and B has as many columns: they end with four that are asked for together",
+        "rows of D are whole pieces of 16 bytes, and B has as many columns: they end with four that are asked"
+        " for together",
         "bra",
     ),
     Rule(
@@ -69,8 +101,19 @@ RULES = (
         "bar",
         "if (step > tiles.begin)",
     ),
-    Rule("wgmma.cu", "the last one's tells of all", "", "stages come back in order: the last wait is for all of them"),
-    Rule("schedule.cuh", 'if (threadIdx.x == 0) asm volatile("st.relaxed', "", "all threads would store the same zero", "bra"),
+    Rule(
+        "wgmma.cu",
+        "the last one's tells of all",
+        "",
+        "stages come back in order: the last wait is for all of them",
+    ),
+    Rule(
+        "schedule.cuh",
+        'if (threadIdx.x == 0) asm volatile("st.relaxed',
+        "",
+        "all threads would store the same zero",
+        "bra",
+    ),
     Rule(
         "sharing.cuh",
         "if (!finishes) each_piece",

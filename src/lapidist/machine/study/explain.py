@@ -1,10 +1,10 @@
 """Counts and the facts of a chip to a plain answer: what bounds a kernel, how far from it, what comes next.
 
-Each resource of an SM is given the cycles that the counted work costs it. The largest is the bound; the others overlap with it,
-the better the more blocks share the SM and the further ahead they load. What a block does before and after its loop overlaps
-with other blocks, if there are any. What the assembler made of the main loop is read from the machine code, where that is
-known: instructions, how long they wait for registers, how long a warp pauses.
-"""
+Each resource of an SM is given the cycles that the counted work costs it. The largest is the bound; the
+others overlap with it, the better the more blocks share the SM and the further ahead they load. What a block
+does before and after its loop overlaps with other blocks, if there are any. What the assembler made of the
+main loop is read from the machine code, where that is known: instructions, how long they wait for registers,
+how long a warp pauses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,17 @@ from lapidist.launch import Launch
 from lapidist.machine.counters import Counts, Traffic
 from lapidist.machine.run import run
 from lapidist.machine.study.registered import Shape, product_of
-from lapidist.machine.study.resources import ALONE, Limit, Pace, Residence, clock_held, code_of, pace_of, residence_of, resources
+from lapidist.machine.study.resources import (
+    ALONE,
+    Limit,
+    Pace,
+    Residence,
+    clock_held,
+    code_of,
+    pace_of,
+    residence_of,
+    resources,
+)
 from lapidist.schedule.sharing import Sharing
 from lapidist.static import Static
 
@@ -37,8 +47,8 @@ MUCH_WAITING = 0.2  # of the time: the size says more than the kernel
 
 @dataclass(frozen=True)
 class Explanation:
-    """`seconds` is the prediction; of the `limits` the bound comes first, then the largest. `waiting` is the part of the time in
-    which SMs have no work, or none yet."""
+    """`seconds` is the prediction; of the `limits` the bound comes first, then the largest. `waiting` is the
+    part of the time in which SMs have no work, or none yet."""
 
     chip: str
     seconds: float
@@ -65,10 +75,16 @@ class Explanation:
     def __str__(self) -> str:
         unit, scale = ("ms", 1e3) if self.seconds >= MICROSECONDS_BELOW else ("us", 1e6)
         lines = [
-            f"on {self.chip}: {self.seconds * scale:.3f} {unit} predicted, {self.flops / self.seconds / 1e12:.2f} TFLOP/s, "
-            f"{self.share_of_peak:.1%} of what its unit does",
-            f"  bound by {' and '.join(each.name for each in self.binding)}, "
-            f"{sum(each.seconds for each in self.binding) / self.seconds:.0%} of that time; each alone would take:",
+            (
+                f"on {self.chip}: {self.seconds * scale:.3f} {unit} predicted,"
+                f" {self.flops / self.seconds / 1e12:.2f} TFLOP/s, {self.share_of_peak:.1%} of what its unit"
+                " does"
+            ),
+            (
+                f"  bound by {' and '.join(each.name for each in self.binding)},"
+                f" {sum(each.seconds for each in self.binding) / self.seconds:.0%} of that time; each alone"
+                " would take:"
+            ),
         ]
         shown = [limit for limit in self.limits if limit.seconds >= NEGLIGIBLE * self.seconds]
         shown += [self.waiting] if self.waiting.seconds >= MUCH_WAITING * self.seconds else []
@@ -79,9 +95,16 @@ class Explanation:
 ADVICE = {
     "global requests": "let neighbouring lanes read neighbouring addresses, or stage tiles in shared memory",
     "shared memory": "conflicts: pad or permute the tile",
-    "shared operands": "more results a thread, so that each operand read serves more multiplications; wider loads",
-    "issue slots": "fewer instructions around the multiplications: hoisted indices, unrolling, copies by the engine",
-    "registers": "another order of the multiplications, or sums that lie elsewhere: too many find two operands in one bank",
+    "shared operands": (
+        "more results a thread, so that each operand read serves more multiplications; wider loads"
+    ),
+    "issue slots": (
+        "fewer instructions around the multiplications: hoisted indices, unrolling, copies by the engine"
+    ),
+    "registers": (
+        "another order of the multiplications, or sums that lie elsewhere: too many find two operands in one"
+        " bank"
+    ),
     "pauses": "ask for operands before they are needed, or more warps to go on meanwhile",
     "multiplications": "nothing to remove: the units that do the work are the bound",
     "tensor cores": "nothing to remove: the units that do the work are the bound",
@@ -106,13 +129,17 @@ def explain(
     """What bounds a run with these counts on a chip.
 
     `scale` multiplies the work: counts taken at a small size predict a larger one (8 for twice the extents).
-    `compulsory_bytes` are the arrays' own bytes. `math` and `unit` say what multiplies, as a kernel's row does. `outside` is
-    what of the counts lies before and after the loops along k; `pace` is what the assembler made of these.
-    """
+    `compulsory_bytes` are the arrays' own bytes. `math` and `unit` say what multiplies, as a kernel's row
+    does. `outside` is what of the counts lies before and after the loops along k; `pace` is what the
+    assembler made of these."""
     engine = unit, math
     inside = counts if outside is None else combined(counts, outside, 1, -1)
     loop = resources(inside, device, engine, scale, compulsory_bytes, residence.blocks, pace)
-    around = {} if outside is None else {each.name: each.seconds for each in resources(outside, device, engine, scale)}
+    around = (
+        {}
+        if outside is None
+        else {each.name: each.seconds for each in resources(outside, device, engine, scale)}
+    )
     limits = ordered([replace(each, seconds=each.seconds + around.get(each.name, 0.0)) for each in loop])
     busy = residence.overlapped(parts(loop)) + sum(around.values()) / residence.blocks
     starting = residence.start_and_end(device) + LAUNCH_SECONDS
@@ -120,13 +147,22 @@ def explain(
     tensor = sum(each.seconds for each in limits if each.name == "tensor cores")
     held = clock_held(device, engine, min(tensor / busy, 1.0)) if busy else 1.0
     total = busy * max(residence.idle(device) * held, 1.0) + starting
-    few = f"{residence.tiles * residence.cluster} blocks for {device.sms} SMs" if residence.tiles else "all SMs busy"
-    waiting = Limit("waiting", total - busy, f"{few}; {starting * 1e6:.1f} us for the launch and until there are bytes")
+    few = (
+        f"{residence.tiles * residence.cluster} blocks for {device.sms} SMs"
+        if residence.tiles
+        else "all SMs busy"
+    )
+    waiting = Limit(
+        "waiting", total - busy, f"{few}; {starting * 1e6:.1f} us for the launch and until there are bytes"
+    )
     flops = (counts.flops + counts.tensor_flops) * scale
     peak = device.unit_limit(unit, math) * 1e12
     advice = ADVICE[cause(limits[0].name, counts, pace)]
     if limits[0].name in WORK and limits[0].seconds < NEARLY * total:
-        advice = f"the units that do the work wait: hide {limits[1].name} and what comes before and after the loop behind them"
+        advice = (
+            f"the units that do the work wait: hide {limits[1].name} and what comes before and after the loop"
+            " behind them"
+        )
     return Explanation(device.name, total, flops, peak, tuple(limits), advice, waiting)
 
 
@@ -156,8 +192,8 @@ def ordered(limits: list[Limit]) -> list[Limit]:
 
 
 def parts(limits: list[Limit]) -> list[float]:
-    """What overlaps: multiplications are issued like all else, so of the two the smaller one costs nothing of its own, and at
-    barriers nothing is issued; one path leads from L1 and shared memory to the registers."""
+    """What overlaps: multiplications are issued like all else, so of the two the smaller one costs nothing of
+    its own, and at barriers nothing is issued; one path leads from L1 and shared memory to the registers."""
     seconds = {limit.name: limit.seconds for limit in limits}
     issue = max(seconds.pop("issue slots"), seconds.pop("multiplications")) + seconds.pop("barriers")
     path = sum(seconds.pop(name) for name in PATH)
@@ -204,7 +240,9 @@ def explain_kernel(
     product = product_of(kernel, math, (rows, columns, depth), schedule=WHOLE_TILES)
     code = code_of(product.plan)
     counts = count(product.launch(), on_progress)
-    twice = count(product_of(kernel, math, (rows, columns, 2 * depth), schedule=WHOLE_TILES).launch(), on_progress)
+    twice = count(
+        product_of(kernel, math, (rows, columns, 2 * depth), schedule=WHOLE_TILES).launch(), on_progress
+    )
     element, output = element_of(math), outputs_of(element_of(math).name, element_of(math).name)[0]
     own = (m + n) * k * element.nbytes + m * n * size_of(output)
     residence = residence_of(product.plan, (m, n), device, code)
@@ -234,7 +272,9 @@ def combined(one: Counts, other: Counts, ones: float, others: float) -> Counts:
         return max(round(ones * first + others * second), 0)
 
     def traffic(first: Traffic, second: Traffic) -> Traffic:
-        return Traffic(*(at(getattr(first, each.name), getattr(second, each.name)) for each in fields(Traffic)))
+        return Traffic(
+            *(at(getattr(first, each.name), getattr(second, each.name)) for each in fields(Traffic))
+        )
 
     values: dict[str, object] = {}
     for each in fields(Counts):
@@ -242,7 +282,9 @@ def combined(one: Counts, other: Counts, ones: float, others: float) -> Counts:
         if isinstance(first, Traffic):
             values[each.name] = traffic(first, second)
         elif isinstance(first, dict):
-            values[each.name] = {name: at(first.get(name, 0), second.get(name, 0)) for name in {**first, **second}}
+            values[each.name] = {
+                name: at(first.get(name, 0), second.get(name, 0)) for name in {**first, **second}
+            }
         elif isinstance(first, int) and not isinstance(first, bool):
             values[each.name] = at(first, second)
     return replace(one, **values, sites=())  # type: ignore[arg-type]
@@ -274,7 +316,11 @@ def recoded(before: Static, after: Static, device: Device) -> list[str]:
     known = before.source == after.source == "sass" and before.architecture == device.architecture
     if not (known and before.ffma and after.ffma):
         return []
-    rows = [("instructions", "instructions"), ("cycles late for registers", "waits"), ("cycles that a warp pauses", "pauses")]
+    rows = [
+        ("instructions", "instructions"),
+        ("cycles late for registers", "waits"),
+        ("cycles that a warp pauses", "pauses"),
+    ]
     lines = []
     for name, attribute in rows:
         old, new = (FEW_FMAS * getattr(code, attribute) / code.ffma for code in (before, after))

@@ -1,9 +1,8 @@
 """The machine's own proof: break real kernels in their PTX, one instruction at a time, and see what is found.
 
-A mutant loses one barrier, wait, arrival, fence or bounds check, or a release or acquire of memory becomes relaxed. It
-counts as found if some schedule raises a fault, or if the result is wrong. The unbroken kernel must raise nothing at any
-seed: each fault there is a false alarm.
-"""
+A mutant loses one barrier, wait, arrival, fence or bounds check, or a release or acquire of memory becomes
+relaxed. It counts as found if some schedule raises a fault, or if the result is wrong. The unbroken kernel
+must raise nothing at any seed: each fault there is a false alarm."""
 
 from __future__ import annotations
 
@@ -44,8 +43,8 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a mutant: the seed (None: the plain schedule) and the fault that found it ("result": only the numbers were
-    wrong)."""
+    """What became of a mutant: the seed (None: the plain schedule) and the fault that found it ("result":
+    only the numbers were wrong)."""
 
     kernel: str
     math: str
@@ -74,7 +73,9 @@ class Unbroken:
 
 @dataclass(frozen=True)
 class Cut:
-    """A kernel that a survey was stopped in, or before (`of` is None): how many of its mutants have a verdict, or need none."""
+    """A kernel that a survey was stopped in, or before (`of` is None): how many of its mutants have a
+    verdict, or need none.
+    """
 
     kernel: str
     math: str
@@ -82,13 +83,15 @@ class Cut:
     of: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.kernel} in {self.math}: " + ("not begun" if self.of is None else f"{self.judged} of {self.of} mutants")
+        return f"{self.kernel} in {self.math}: " + (
+            "not begun" if self.of is None else f"{self.judged} of {self.of} mutants"
+        )
 
 
 @dataclass
 class Survey:
-    """All verdicts of some kernels, and the false alarms of the unbroken ones. What no run of the unbroken kernel comes to
-    cannot be missed there: it is counted, not broken."""
+    """All verdicts of some kernels, and the false alarms of the unbroken ones. What no run of the unbroken
+    kernel comes to cannot be missed there: it is counted, not broken."""
 
     verdicts: list[Verdict] = field(default_factory=list)
     unbroken: list[Unbroken] = field(default_factory=list)
@@ -113,13 +116,19 @@ class Survey:
         return [alarm for each in self.unbroken for alarm in each.false_alarms]
 
     def as_json(self) -> dict[str, object]:
-        shares = {kind: dict(zip(("found", "equivalent", "of"), self.share(kind), strict=True)) for kind in KINDS}
-        unbroken, verdicts, cut = ([asdict(each) for each in rows] for rows in (self.unbroken, self.verdicts, self.cut))
+        shares = {
+            kind: dict(zip(("found", "equivalent", "of"), self.share(kind), strict=True)) for kind in KINDS
+        }
+        unbroken, verdicts, cut = (
+            [asdict(each) for each in rows] for rows in (self.unbroken, self.verdicts, self.cut)
+        )
         return {"found": shares, "unbroken": unbroken, "mutants": verdicts, "cut": cut}
 
     @classmethod
     def of_json(cls, stored: Mapping[str, Any]) -> Survey:
-        unbroken = [Unbroken(**{**each, "false_alarms": tuple(each["false_alarms"])}) for each in stored["unbroken"]]
+        unbroken = [
+            Unbroken(**{**each, "false_alarms": tuple(each["false_alarms"])}) for each in stored["unbroken"]
+        ]
         cut = [Cut(**each) for each in stored.get("cut", ())]
         return cls([Verdict(**each) for each in stored["mutants"]], unbroken, cut)
 
@@ -128,12 +137,17 @@ class Survey:
         for kind in KINDS:
             found, equal, total = self.share(kind)
             if total > equal:
-                lines.append(f"| {kind} | {found} of {total - equal} | {equal} | {found / (total - equal):.0%} |")
+                lines.append(
+                    f"| {kind} | {found} of {total - equal} | {equal} | {found / (total - equal):.0%} |"
+                )
         lines.append("")
         lines.append(f"{self.unreached} places that no run comes to")
         lines.append(f"{len(self.false_alarms)} false alarms in {self.clean_runs} runs of unbroken kernels")
         missed = [verdict for verdict in self.verdicts if verdict.missed]
-        lines += [f"not found: {verdict.kernel} in {verdict.math}, line {verdict.line}: {verdict.text}" for verdict in missed]
+        lines += [
+            f"not found: {verdict.kernel} in {verdict.math}, line {verdict.line}: {verdict.text}"
+            for verdict in missed
+        ]
         lines += [f"stopped before the end: {each}" for each in self.cut]
         return "\n".join(lines)
 
@@ -158,7 +172,9 @@ def mutants(ptx: str, entry: str) -> Iterator[Mutant]:
 Change = Callable[[str], str]
 
 
-def breaking(i: Instruction, code: list[Instruction], index: int, labels: dict[str, int]) -> tuple[str, Change]:
+def breaking(
+    i: Instruction, code: list[Instruction], index: int, labels: dict[str, int]
+) -> tuple[str, Change]:
     """The kind of mutant that this instruction gives ("" for none), and how its line changes."""
     name = ".".join((i.opcode, *i.mods))
     drop = dropper(i)
@@ -196,7 +212,9 @@ def relaxed(line: str) -> str:
 
 def always_ready(line: str) -> str:
     """A wait that never waits: its predicate is true at once."""
-    return re.sub(r"mbarrier\.try_wait[\w.:]*\s+([\w%$@]+)\s*,[^;]*;", r"setp.eq.u32 \1, 0, 0;", line, count=1)
+    return re.sub(
+        r"mbarrier\.try_wait[\w.:]*\s+([\w%$@]+)\s*,[^;]*;", r"setp.eq.u32 \1, 0, 0;", line, count=1
+    )
 
 
 def guards_memory(i: Instruction, code: list[Instruction], index: int, labels: dict[str, int]) -> bool:
@@ -213,8 +231,8 @@ def guards_memory(i: Instruction, code: list[Instruction], index: int, labels: d
 
 @dataclass(frozen=True)
 class Variant:
-    """A launch, a way to make its arrays fresh, and the test of its result. Blocks that wait for each other are resident
-    together."""
+    """A launch, a way to make its arrays fresh, and the test of its result. Blocks that wait for each other
+    are resident together."""
 
     launch: Launch
     reset: Callable[[], None]
@@ -236,18 +254,26 @@ class Case:
 
 
 def judge(case: Case, mutant: Mutant, seeds: range, budget: int, reaching: Sequence[int]) -> Verdict:
-    """Run a mutant until some schedule finds it, in the variants that come to its line, the cheapest first. What a bounds check
-    holds back the plain schedule sees as well, and it is fast. A mutant without a reason to be missed meets more schedules."""
+    """Run a mutant until some schedule finds it, in the variants that come to its line, the cheapest first.
+    What a bounds check holds back the plain schedule sees as well, and it is fast. A mutant without a reason
+    to be missed meets more schedules."""
     variants, ptx = len(case.variants), mutant.ptx
-    tries: list[tuple[int, int | None]] = [(number, None) for number in reaching] if mutant.kind == "bounds" else []
+    tries: list[tuple[int, int | None]] = (
+        [(number, None) for number in reaching] if mutant.kind == "bounds" else []
+    )
     for start in range(0, len(seeds) * (1 if mutant.equivalent else ROUNDS), len(seeds)):
         tried = [start + seed for seed in seeds if (start + seed) % variants in reaching]
-        tries += [(seed % variants, seed) for seed in sorted(tried, key=lambda seed: reaching.index(seed % variants))]
+        tries += [
+            (seed % variants, seed)
+            for seed in sorted(tried, key=lambda seed: reaching.index(seed % variants))
+        ]
     for number, seed in tries:
         found = fault_of(case.variants[number], ptx, seed, budget)
         if found:
             return Verdict(case.kernel, case.math, mutant.kind, mutant.line, mutant.text, found, seed)
-    return Verdict(case.kernel, case.math, mutant.kind, mutant.line, mutant.text, None, None, mutant.equivalent)
+    return Verdict(
+        case.kernel, case.math, mutant.kind, mutant.line, mutant.text, None, None, mutant.equivalent
+    )
 
 
 def fault_of(variant: Variant, ptx: str, seed: int | None, budget: int) -> str:
@@ -255,7 +281,14 @@ def fault_of(variant: Variant, ptx: str, seed: int | None, budget: int) -> str:
     launch = replace(variant.launch, binary=replace(variant.launch.binary, ptx=ptx))
     variant.reset()
     try:
-        run(launch, sanitize=seed is not None, seed=seed, budget=budget, residency=variant.residency, counting=False)
+        run(
+            launch,
+            sanitize=seed is not None,
+            seed=seed,
+            budget=budget,
+            residency=variant.residency,
+            counting=False,
+        )
     except MachineFault as fault:
         return type(fault).__name__
     return "" if variant.right() else "result"
@@ -263,7 +296,9 @@ def fault_of(variant: Variant, ptx: str, seed: int | None, budget: int) -> str:
 
 @dataclass(frozen=True)
 class Whole:
-    """What runs of the unbroken kernel tell: by variant its steps and the lines that it comes to, and false alarms."""
+    """What runs of the unbroken kernel tell: by variant its steps and the lines that it comes to, and false
+    alarms.
+    """
 
     runs: int
     steps: Mapping[int, int]
@@ -274,12 +309,18 @@ class Whole:
         numbers = {**self.steps, **other.steps}
         steps = {number: max(self.steps.get(number, 0), other.steps.get(number, 0)) for number in numbers}
         nowhere = frozenset[int]()
-        reached = {number: self.reached.get(number, nowhere) | other.reached.get(number, nowhere) for number in numbers}
+        reached = {
+            number: self.reached.get(number, nowhere) | other.reached.get(number, nowhere)
+            for number in numbers
+        }
         return Whole(self.runs + other.runs, steps, reached, self.false_alarms + other.false_alarms)
 
     def reaching(self, line: int) -> list[int]:
         """The variants that come to a line, the cheapest first."""
-        return sorted((number for number, lines in self.reached.items() if line in lines), key=lambda number: self.steps[number])
+        return sorted(
+            (number for number, lines in self.reached.items() if line in lines),
+            key=lambda number: self.steps[number],
+        )
 
 
 NOTHING_RUN = Whole(0, {}, {}, ())
@@ -293,7 +334,9 @@ def run_whole(case: Case, seeds: Iterable[int]) -> Whole:
         variant.reset()
         steps, reached = 0, frozenset[int]()
         try:
-            report = run(variant.launch, sanitize=True, seed=seed, residency=variant.residency, counting=False)
+            report = run(
+                variant.launch, sanitize=True, seed=seed, residency=variant.residency, counting=False
+            )
             steps, reached = report.steps, report.reached
             fault = "" if variant.right() else "a wrong result"
         except MachineFault as raised:
@@ -342,7 +385,9 @@ def merged(parts: Iterable[Survey]) -> Survey:
         for each in part.unbroken:
             old = unbroken.get((each.kernel, each.math), Unbroken(each.kernel, each.math, 0))
             alarms = old.false_alarms + each.false_alarms
-            more = replace(old, runs=old.runs + each.runs, false_alarms=alarms, unreached=old.unreached + each.unreached)
+            more = replace(
+                old, runs=old.runs + each.runs, false_alarms=alarms, unreached=old.unreached + each.unreached
+            )
             unbroken[each.kernel, each.math] = more
     result.unbroken = list(unbroken.values())
     return result

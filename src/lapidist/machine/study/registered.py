@@ -1,4 +1,6 @@
-"""The project's own kernels on matrices that are made here: what is explained, and what is broken to prove the sanitizer."""
+"""The project's own kernels on matrices that are made here: what is explained, and what is broken to prove
+the sanitizer.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ MACHINE_CHIP = "h200"  # the chip that kernels are compiled for
 
 @dataclass(frozen=True)
 class Product:
-    """D = A B + beta C with small whole numbers, so that the result is exact in every order of summation. D's rows may lie in
-    wider ones, `room`, whose rest is nobody's."""
+    """D = A B + beta C with small whole numbers, so that the result is exact in every order of summation. D's
+    rows may lie in wider ones, `room`, whose rest is nobody's."""
 
     plan: Plan
     a: Array
@@ -48,7 +50,9 @@ class Product:
         return np.full(1, number).astype(self.d.dtype)
 
     def reset(self, launch: Launch, beta: float) -> None:
-        """D as before the run: C, or poison where it is not read. Flags that a broken kernel left are lowered."""
+        """D as before the run: C, or poison where it is not read. Flags that a broken kernel left are
+        lowered.
+        """
         self.room[...] = self.poison
         if beta:
             self.d[...] = self.c
@@ -77,9 +81,10 @@ def product_of(
     spare: int = 0,
     addend: bool = False,
 ) -> Product:
-    """The kernel's plan for matrices of these layouts of A and B (r: rows touch, c: columns), or with B the other way round
-    where it takes only that. With a number as `schedule`, so many blocks share all tiles as Stream-K deals them out. `spare`
-    elements stand between rows of D, and of B. An `addend` may be launched with beta."""
+    """The kernel's plan for matrices of these layouts of A and B (r: rows touch, c: columns), or with B the
+    other way round where it takes only that. With a number as `schedule`, so many blocks share all tiles as
+    Stream-K deals them out. `spare` elements stand between rows of D, and of B. An `addend` may be launched
+    with beta."""
     m, n, k = shape
     element = element_of(math)
     random = np.random.default_rng(1)
@@ -92,10 +97,17 @@ def product_of(
     refused: RefusalError | None = None
     for layout in (layouts[1], "c" if layouts[1] == "r" else "r"):
         b = laid(b, layout, spare if layout == "r" else 0)
-        operands = operand_of(a, "a"), operand_of(b, "b"), operand_of(d, "c") if addend else None, operand_of(d, "out")
+        operands = (
+            operand_of(a, "a"),
+            operand_of(b, "b"),
+            operand_of(d, "c") if addend else None,
+            operand_of(d, "out"),
+        )
         problem = Problem.of(*operands, precision=TF32 if math == TF32 else "ieee", one_alpha=True)
         try:
-            return Product(plan_for(problem, kernel, device or chip(MACHINE_CHIP), config, schedule), a, b, c, d, room)
+            return Product(
+                plan_for(problem, kernel, device or chip(MACHINE_CHIP), config, schedule), a, b, c, d, room
+            )
         except RefusalError as refusal:
             refused = refused or refusal
     assert refused is not None
@@ -110,12 +122,18 @@ def laid(matrix: Array, layout: str, spare: int) -> Array:
     return view if layout == "r" else view.T
 
 
-def plan_for(problem: Problem, kernel: Kernel, device: Device, config: Config | None, schedule: int | Sharing) -> Plan:
+def plan_for(
+    problem: Problem, kernel: Kernel, device: Device, config: Config | None, schedule: int | Sharing
+) -> Plan:
     if isinstance(schedule, Sharing):
         return make_plan(problem, device, kernel, config, schedule)
     config = config or kernel.config_for(problem.math)
     tiles = kernel.tile_grid(problem, config)
     blocks = min(schedule, tiles.tiles * tiles.iterations)
     return make_plan(
-        problem, device, kernel, config, Sharing(stream_k(tiles, sms=blocks, sk_tiles=tiles.tiles, sk_blocks=blocks))
+        problem,
+        device,
+        kernel,
+        config,
+        Sharing(stream_k(tiles, sms=blocks, sk_tiles=tiles.tiles, sk_blocks=blocks)),
     )

@@ -1,7 +1,7 @@
 """The resources of an SM, and the time that counted work costs each of them; how blocks share an SM.
 
-From the machine code, where there is some for the chip, comes what PTX does not say of the main loop: the instructions that the
-assembler made, how long they wait for registers, how long a warp pauses, what spilled.
+From the machine code, where there is some for the chip, comes what PTX does not say of the main loop: the
+instructions that the assembler made, how long they wait for registers, how long a warp pauses, what spilled.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from lapidist.planning.plans import Plan
 from lapidist.static.analysis import SCHEDULERS, WARP, Static, count
 from lapidist.static.listing import ptx_lines, sass_lines
 
-# How well resources overlap that one block uses, by who loads while others multiply: nobody, for barriers part the two; the same
-# warps, ahead of time; warps of their own. Exponents of the norm that adds the cycles of resources: 1 is one after the other, a
-# large one all at once. They grow with the blocks on an SM. Fitted to all ladders at once, in every type.
+# How well resources overlap that one block uses, by who loads while others multiply: nobody, for barriers
+# part the two; the same warps, ahead of time; warps of their own. Exponents of the norm that adds the cycles
+# of resources: 1 is one after the other, a large one all at once. They grow with the blocks on an SM. Fitted
+# to all ladders at once, in every type.
 BY_TURNS, AHEAD, APART = 0.7, 3.0, 3.4
 MORE_BLOCKS = 1.5  # the power of their number with which they grow
 BARRIER_CYCLES = 40  # of an SM that its other blocks have to fill when one meets at a barrier
@@ -29,7 +30,8 @@ L1_BYTES = 64
 SHARED_BYTES = 128  # the same of shared memory
 # PTX that the assembler folds into other instructions.
 FREE = ("move", "convert", "load param", "register budget")
-# L2 to SMs in GB/s: bulk copies of 16 KB by all SMs of an H200, whatever of L2 they read; else published ones, rounded.
+# L2 to SMs in GB/s: bulk copies of 16 KB by all SMs of an H200, whatever of L2 they read; else published
+# ones, rounded.
 L2_GBPS = {(7, 0): 2200.0, (8, 0): 4200.0, (8, 9): 5000.0, (9, 0): 7900.0}
 
 
@@ -44,12 +46,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Residence:
-    """How blocks come to SMs: `tiles` (clusters of them) are given out, `cluster` blocks to each, `blocks` run on an SM at once,
-    with `warps` that multiply on each scheduler.
+    """How blocks come to SMs: `tiles` (clusters of them) are given out, `cluster` blocks to each, `blocks`
+    run on an SM at once, with `warps` that multiply on each scheduler.
 
-    `persistent` blocks take tile after tile, and load for the next one meanwhile; `balanced` ones share tiles, so that no SM
-    waits at the end, and hand `partial_bytes` of sums on for it. `ahead` says how well a block loads while it multiplies.
-    """
+    `persistent` blocks take tile after tile, and load for the next one meanwhile; `balanced` ones share
+    tiles, so that no SM waits at the end, and hand `partial_bytes` of sums on for it. `ahead` says how well a
+    block loads while it multiplies."""
 
     tiles: int = 0
     cluster: int = 1
@@ -86,8 +88,12 @@ class Residence:
 ALONE = Residence()
 
 
-def residence_of(plan: Plan, extents: tuple[int, int], device: Device, loop: Static | None = None) -> Residence:
-    """How a plan's kernel and config occupy a chip with a product of these extents. `loop` is what the assembler made."""
+def residence_of(
+    plan: Plan, extents: tuple[int, int], device: Device, loop: Static | None = None
+) -> Residence:
+    """How a plan's kernel and config occupy a chip with a product of these extents. `loop` is what the
+    assembler made.
+    """
     kernel, config = plan.kernel, plan.config
     rows, columns = config.bm * config.cluster_m, config.bn * config.cluster_n
     shared = plan.shared_bytes + compile_program(plan.binary.ptx, plan.binary.entry).shared_static
@@ -113,8 +119,8 @@ def code_of(plan: Plan) -> Static:
 
 
 def clock_held(device: Device, engine: tuple[str, str], share: float) -> float:
-    """The part of the full clock at which power holds an SM whose tensor cores are busy for a share of the time. Known of wgmma,
-    whose measured limit is one of power; what mma does at the full clock is not."""
+    """The part of the full clock at which power holds an SM whose tensor cores are busy for a share of the
+    time. Known of wgmma, whose measured limit is one of power; what mma does at the full clock is not."""
     unit, math = engine
     held = device.unit_limit(unit, math) / device.peak_tflops(math, unit) if unit == "wgmma" else 1.0
     return 1 - share * (1 - min(held, 1.0))
@@ -129,7 +135,9 @@ def l2_rate(device: Device) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What the assembler made of the main loop, and how many warps of a scheduler fill each other's pauses."""
+    """What the assembler made of the main loop, and how many warps of a scheduler fill each other's
+    pauses.
+    """
 
     loop: Static
     warps: float
@@ -142,7 +150,12 @@ class Pace:
 
 def pace_of(device: Device, residence: Residence, loop: Static) -> Pace | None:
     """None where the machine code is not the chip's, or nothing could read it."""
-    known = loop.source == "sass" and loop.looped and loop.products > 0 and loop.architecture == device.architecture
+    known = (
+        loop.source == "sass"
+        and loop.looped
+        and loop.products > 0
+        and loop.architecture == device.architecture
+    )
     return Pace(loop, max(residence.warps, 1.0)) if known else None
 
 
@@ -155,22 +168,31 @@ def resources(
     blocks: int = 1,
     pace: Pace | None = None,
 ) -> list[Limit]:
-    """The time that each needs for the counted work times `scale`. `engine` is the unit and the math of the products; with a
-    `pace`, the work is that of the main loop."""
+    """The time that each needs for the counted work times `scale`. `engine` is the unit and the math of the
+    products; with a `pace`, the work is that of the main loop."""
     cycle = 1 / (device.sms * device.clock_mhz * 1e6)
-    multiplied = sum(count for name, count in counts.instructions.items() if name.startswith(("fma", "float")))
+    multiplied = sum(
+        count for name, count in counts.instructions.items() if name.startswith(("fma", "float"))
+    )
     lanes = device.fp64_lanes if engine == ("fma", "float64") else device.fp32_lanes
     rounds = products_of(counts) / pace.loop.products if pace else 0.0
     slots, issued = slots_of(counts, pace, rounds)
     loads, stores = counts.global_load, counts.global_store
-    # A request takes a cycle for each line that it brings to registers, or as long as its sectors need; what spills, too.
-    spilled = rounds * sum(width * n for width, n in pace.loop.widths["local"].items()) * WARP / SHARED_BYTES if pace else 0.0
+    # A request takes a cycle for each line that it brings to registers, or as long as its sectors need; what
+    # spills, too.
+    spilled = (
+        rounds * sum(width * n for width, n in pace.loop.widths["local"].items()) * WARP / SHARED_BYTES
+        if pace
+        else 0.0
+    )
     sectors = loads.turns + stores.turns - counts.copied_sectors
     requests = max(loads.lines + stores.lines, SECTOR * sectors / L1_BYTES) + spilled
     turns = counts.shared_load.turns + counts.shared_store.turns + counts.streamed_bytes / SHARED_BYTES
     met = counts.barriers * scale
     streamed = "read by wgmma, written by the copy engine" if counts.streamed_bytes else "not used"
-    per_load = f"{counts.shared_load.per_request:.1f} turns a load" if counts.shared_load.requests else streamed
+    per_load = (
+        f"{counts.shared_load.per_request:.1f} turns a load" if counts.shared_load.requests else streamed
+    )
     per_request = f"{loads.per_request:.1f} sectors a load" if loads.requests else "no loads"
     found = [
         Limit("issue slots", slots / SCHEDULERS * cycle * scale, issued),
@@ -181,13 +203,21 @@ def resources(
     ]
     if counts.tensor_flops:
         rate = device.unit_limit(*engine)
-        busy = rounds * pace.loop.tensor_cycles / SCHEDULERS * cycle if pace else counts.tensor_flops / (rate * 1e12)
+        busy = (
+            rounds * pace.loop.tensor_cycles / SCHEDULERS * cycle
+            if pace
+            else counts.tensor_flops / (rate * 1e12)
+        )
         found.append(Limit("tensor cores", busy * scale, f"{rate:,.0f} TFLOP/s by {engine[0]}"))
     if counts.copied_bytes or compulsory_bytes:
         copied = counts.copied_bytes * scale
         found.append(Limit("L2", copied / l2_rate(device), f"{copied:,.0f} bytes moved by the copy engine"))
     if compulsory_bytes:
-        found.append(Limit("DRAM", compulsory_bytes / (device.dram_gbps * 1e9), f"{compulsory_bytes:,} bytes, each once"))
+        found.append(
+            Limit(
+                "DRAM", compulsory_bytes / (device.dram_gbps * 1e9), f"{compulsory_bytes:,} bytes, each once"
+            )
+        )
     return found
 
 
@@ -198,7 +228,9 @@ def products_of(counts: Counts) -> float:
 
 
 def slots_of(counts: Counts, pace: Pace | None, rounds: float) -> tuple[float, str]:
-    """Cycles of schedulers, and what they are: the machine code's, else one for each instruction of PTX that is not free."""
+    """Cycles of schedulers, and what they are: the machine code's, else one for each instruction of PTX that
+    is not free.
+    """
     if pace is None:
         issued = sum(count for name, count in counts.instructions.items() if name not in FREE)
         return issued, f"{issued:,} warp instructions counted"

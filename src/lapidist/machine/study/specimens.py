@@ -1,5 +1,5 @@
-"""The project's own kernels as the survey of mutants takes them: small matrices with a tail in both directions, on few
-multiprocessors, so that persistent blocks come to a second tile."""
+"""The project's own kernels as the survey of mutants takes them: small matrices with a tail in both
+directions, on few multiprocessors, so that persistent blocks come to a second tile."""
 
 from __future__ import annotations
 
@@ -13,28 +13,45 @@ from lapidist.device import chip
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.wgmma.operands import SKEWED_ROWS
-from lapidist.machine.study.mutants import Case, Mutant, Survey, Variant, Whole, break_each, mutants_of, run_whole
+from lapidist.machine.study.mutants import (
+    Case,
+    Mutant,
+    Survey,
+    Variant,
+    Whole,
+    break_each,
+    mutants_of,
+    run_whole,
+)
 from lapidist.machine.study.registered import MACHINE_CHIP, product_of
 from lapidist.schedule.sharing import PLANNED
 
 ROWS, COLUMNS, TAIL = 72, 136, 8
-# Elements that the last vector of a row has no column for, by launch: where it has one, each check holds something back.
+# Elements that the last vector of a row has no column for, by launch: where it has one, each check holds
+# something back.
 SPARE = 0, 0, 7, 7, 3, 0, 0
-WHOLE = 3  # the launch in which kernels on tensor cores have a tile that is whole: some load it by a loop of its own
+# the launch in which kernels on tensor cores have a tile that is whole: some load it by a loop of its own
+WHOLE = 3
 UNROLLED = 4
-SHARERS = 2, 11, 3  # of four tiles: two tiles each; three in one; the first block has one for itself and begins the next
-CLUSTERS = 1, 2  # that are resident, and work on four tiles: one comes to all of them; each reads what the other packed
-FEW = 4  # the launch with few rows: of others' tiles all rows are there, and a lane has always something to pack
-MANY = 5, 6  # the launches in which two warpgroups of one cluster fill each stage and each patch of D again, a step for each tile
+# of four tiles: two tiles each; three in one; the first block has one for itself and begins the next
+SHARERS = (2, 11, 3)
+# that are resident, and work on four tiles: one comes to all of them; each reads what the other packed
+CLUSTERS = (1, 2)
+# the launch with few rows: of others' tiles all rows are there, and a lane has always something to pack
+FEW = 4
+# the launches in which two warpgroups of one cluster fill each stage and each patch of D again, a step for
+# each tile
+MANY = (5, 6)
 PATCHES = 4  # of a warp, at most
 LAYOUTS = ("rr", "rc", "cr")
 
 
 @dataclass(frozen=True)
 class Specimen:
-    """One way to compile and launch a kernel. `ragged`: lines off 16 bytes; `smallest`: the config of the smallest tile in place
-    of the first; `exchanged`: the smallest tile of B'A' = D'; `shared`: compiled for blocks that share tiles; `ping_pong`: for
-    warpgroups that have a tile each; `skewed`: rows of A that start anywhere are shifted, not packed."""
+    """One way to compile and launch a kernel. `ragged`: lines off 16 bytes; `smallest`: the config of the
+    smallest tile in place of the first; `exchanged`: the smallest tile of B'A' = D'; `shared`: compiled for
+    blocks that share tiles; `ping_pong`: for warpgroups that have a tile each; `skewed`: rows of A that start
+    anywhere are shifted, not packed."""
 
     kernel: str
     math: str
@@ -61,8 +78,9 @@ class Specimen:
 
 
 def specimens(names: Iterable[str] | None, maths: Iterable[str]) -> Iterator[Specimen]:
-    """Each registered kernel in the first of these maths that it multiplies in, and every way to run it; production kernels on
-    tensor cores also in every other math. What differs in more than its tile is tried with the smallest."""
+    """Each registered kernel in the first of these maths that it multiplies in, and every way to run it;
+    production kernels on tensor cores also in every other math. What differs in more than its tile is tried
+    with the smallest."""
     chosen, wanted = None if names is None else set(names), tuple(maths)
     for kernel in KERNELS:
         taken = [math for math in wanted if math in kernel.types.maths]
@@ -70,7 +88,9 @@ def specimens(names: Iterable[str] | None, maths: Iterable[str]) -> Iterator[Spe
             yield from ways_of(kernel, taken[0])
             if on_tensor_cores(kernel):
                 yield from (Specimen(kernel.name, math, smallest=True) for math in taken[1:])
-                exchanging = (math for math in taken if any(each.exchanged for each, _ in kernel.configs_for(math)))
+                exchanging = (
+                    math for math in taken if any(each.exchanged for each, _ in kernel.configs_for(math))
+                )
                 yield from (Specimen(kernel.name, math, exchanged=True) for math in exchanging)
 
 
@@ -85,7 +105,8 @@ def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
         yield Specimen(kernel.name, math)
     if small and not always_shared:
         yield from (
-            Specimen(kernel.name, math, each, smallest=True) for each in (LAYOUTS if on_tensor_cores(kernel) else LAYOUTS[:1])
+            Specimen(kernel.name, math, each, smallest=True)
+            for each in (LAYOUTS if on_tensor_cores(kernel) else LAYOUTS[:1])
         )
     if kernel.scratch is not None:
         yield Specimen(kernel.name, math, "rc", ragged=True, smallest=small)
@@ -129,8 +150,9 @@ def broken_part(specimen: Specimen, share: slice, whole: Whole, seeds: range) ->
 
 @cache
 def case_of(specimen: Specimen) -> Case:
-    """C = A B and C = A B + C, with up to three steps of k less, for every remainder of a loop unrolled by four, and with less
-    than a step, of few rows and of many tiles; on two clusters or one, and shared by few blocks or many."""
+    """C = A B and C = A B + C, with up to three steps of k less, for every remainder of a loop unrolled by
+    four, and with less than a step, of few rows and of many tiles; on two clusters or one, and shared by few
+    blocks or many."""
     kernel = kernel_named(specimen.kernel)
     config = config_of(specimen)
     several = bool(kernel.persistent or specimen.shared)
@@ -192,8 +214,9 @@ def variant_of(
 
 
 def depth_for(config: Config, several: bool) -> int:
-    """Enough steps of k to go twice around the pipeline and through an unrolled loop, and a tail. Blocks that work on several
-    tiles go around with two of them, the second of which has all that an unrolled loop leaves over."""
+    """Enough steps of k to go twice around the pipeline and through an unrolled loop, and a tail. Blocks that
+    work on several tiles go around with two of them, the second of which has all that an unrolled loop leaves
+    over."""
     steps = 2 * max(config.stages, 1) + UNROLLED
     if several:
         steps = -(-config.stages // UNROLLED) * UNROLLED + UNROLLED - 1
