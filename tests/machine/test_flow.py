@@ -504,7 +504,7 @@ PATIENCE = """
 
 def test_polling_is_a_deadlock_only_if_nobody_does_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
     """Block 0 counts to 2000 before it raises the flag that all others look at."""
-    monkeypatch.setattr("lapidist.machine.state.POLL_LIMIT", 50)
+    monkeypatch.setattr("lapidist.machine.scheduler.POLL_LIMIT", 50)
     for mode in ({}, {"sanitize": True, "seed": 1, "residency": 3}):
         flag = np.zeros(1, "u4")
         raising = "red.release.gpu.global.add.u32 [%out], 1;"

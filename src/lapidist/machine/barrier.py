@@ -6,10 +6,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lapidist.machine.faults import BarrierMisuse
 from lapidist.machine.instructions.warp import BarrierRequest, reduced
-from lapidist.machine.lanes import Cohort, Lanes
+from lapidist.machine.lanes import Cohort, Lanes, part_of
+from lapidist.machine.state import Machine
 
 Array = np.ndarray
+
+
+Waiting = tuple[Cohort, Lanes, int]  # who waits, and the block of code behind the barrier
 
 
 @dataclass
@@ -19,7 +24,7 @@ class Barrier:
     expected: int
     arrived: int = 0
     site: int = 0
-    waiting: list[tuple[Cohort, Lanes, int]] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
     brought: list[tuple[Cohort, Lanes, BarrierRequest, Array]] = field(default_factory=list)
 
     def deliver(self) -> None:
@@ -30,3 +35,115 @@ class Barrier:
         for cohort, lanes, request, _ in self.brought:
             old = cohort.registers[request.register]
             cohort.registers[request.register] = value if lanes.index is None else lanes.put(old, value)
+
+
+class Barriers:
+    """The barriers of all resident blocks and clusters that some have come to."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.m = machine
+        self.open: dict[tuple[int, str, int], Barrier] = {}  # by slot or cluster, kind and number
+        self.releases = 0
+
+    def forget(self, slots: Array) -> None:
+        """New blocks take these slots: arrivals that others left there are gone."""
+        for key in [key for key in self.open if key[1] == "bar" and key[0] in slots]:
+            del self.open[key]
+
+    def holds(self, cohort: Cohort) -> bool:
+        return any(cohort is waiting for barrier in self.open.values() for waiting, _, _ in barrier.waiting)
+
+    def everybody(self, lanes: Lanes, request: BarrierRequest) -> bool:
+        """All threads of all blocks come to one barrier at once, so they go on at once."""
+        simple = request.action == "sync" and request.count is None and request.value is None
+        if self.open or not (simple and lanes.index is None and request.number.shape[0] == 1):
+            return False
+        self.releases += self.m.slots
+        return True
+
+    def arrive(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int) -> list[Waiting]:
+        """Lanes of any blocks come; returns whom this lets go."""
+        if request.action.startswith("cluster"):
+            return self.arrive_cluster(cohort, lanes, request, after)
+        released: list[Waiting] = []
+        numbers = np.broadcast_to(request.number, (lanes.n,))
+        if (numbers > 15).any():
+            rule = f"a block has barriers 0 to 15, got {int(numbers.max())}"
+            raise self.m.fault(BarrierMisuse, rule, request.site, lanes, int(np.argmax(numbers > 15)))
+        keys = lanes.slot * 16 + numbers
+        for key in np.unique(keys).tolist():
+            narrowed = lanes.where(keys == key)
+            assert narrowed is not None
+            part = lanes if narrowed is lanes else part_of(cohort, narrowed.index, lanes)
+            place = (key // 16, "bar", key % 16)
+            if request.value is not None:
+                barrier = self.open.setdefault(place, Barrier(self.expected(request)))
+                flags = np.broadcast_to(narrowed.pick(request.value), (part.n,))
+                barrier.brought.append((cohort, part, request, flags))
+            released += self.arrive_one(cohort, part, request, place, after)
+        return released
+
+    def expected(self, request: BarrierRequest) -> int:
+        """Threads that the barrier waits for; the last warp counts as a whole one."""
+        return self.m.geometry.warps * 32 if request.count is None else int(request.count[-1])
+
+    def arrive_one(
+        self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, key: tuple[int, str, int], after: int
+    ) -> list[Waiting]:
+        """Lanes of one block at one barrier; returns whom this lets go."""
+        expected = self.expected(request)
+        barrier = self.open.setdefault(key, Barrier(expected))
+        if expected % 32 or expected != barrier.expected:
+            rule = (
+                f"barrier {key[2]} waits for {expected} threads here, elsewhere for {barrier.expected}; "
+                "both must be the same multiple of 32"
+            )
+            raise self.m.fault(BarrierMisuse, rule, request.site, lanes)
+        arrived = lanes.n
+        if request.count is None and self.m.geometry.threads % 32:
+            # The last warp counts as a whole one.
+            arrived += int((lanes.thread == self.m.geometry.threads - 1).any()) * (
+                -self.m.geometry.threads % 32
+            )
+        barrier.arrived += arrived
+        barrier.site = request.site
+        if request.action == "sync":
+            barrier.waiting.append((cohort, lanes, after))
+        self.m.observer.barrier_arrived(barrier, lanes)
+        if barrier.arrived < expected:
+            return []
+        if barrier.arrived > expected:
+            rule = f"barrier {key[2]} waits for {expected} threads and {barrier.arrived} came"
+            raise self.m.fault(BarrierMisuse, rule, request.site, lanes)
+        del self.open[key]
+        self.releases += 1
+        self.m.observer.barrier_completed(barrier)
+        barrier.deliver()
+        return barrier.waiting
+
+    def arrive_cluster(
+        self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int
+    ) -> list[Waiting]:
+        """Arrive counts a thread, wait holds it until the phase that it arrived in is complete."""
+        geometry = self.m.geometry
+        released: list[Waiting] = []
+        clusters = lanes.slot // geometry.cluster_size
+        for cluster in np.unique(clusters).tolist():
+            part = lanes.where(clusters == cluster)
+            assert part is not None
+            part = part if part is lanes else part_of(cohort, part.index, lanes)
+            key = (cluster, "cluster", 0)
+            barrier = self.open.setdefault(key, Barrier(geometry.threads * geometry.cluster_size))
+            barrier.site = request.site
+            if "wait" in request.action:
+                barrier.waiting.append((cohort, part, after))
+            else:
+                barrier.arrived += part.n
+                self.m.observer.barrier_arrived(barrier, part, "relaxed" in request.action)
+            waiting = sum(entry[1].n for entry in barrier.waiting)
+            if barrier.arrived == barrier.expected == waiting:
+                del self.open[key]
+                self.releases += 1
+                self.m.observer.barrier_completed(barrier)
+                released += barrier.waiting
+        return released

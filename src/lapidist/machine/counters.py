@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lapidist.machine.observer import Observer
 from lapidist.machine.ptx.shapes import shared_operand_bytes, tensor_flops
 from lapidist.machine.ptx.values import TYPE_BYTES, Instruction, Kernel
 
@@ -169,7 +170,7 @@ class Counts:
         return "\n".join(line for line in [*lines, flops, copied, other, sampled] if line)
 
 
-class Counter:
+class Counter(Observer):
     """Watches the memory accesses of a run."""
 
     def __init__(self, kernel: Kernel, exact: bool, merged: dict[int, tuple[int, int]] | None = None) -> None:
@@ -185,7 +186,7 @@ class Counter:
         self.merged = merged or {}
         self.joined = 0  # loads that another one brings along
 
-    def observe(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+    def accessed(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
         if site in self.merged:
             start, width = self.merged[site]
             if (address.low | start) & (width - 1) == 0:
@@ -221,7 +222,10 @@ class Counter:
             self.lines[place] += pieces(rows, present, size, LINE)
         self.sampled_requests[place] += len(rows)
 
-    def transfer(self, t: Transfer) -> None:
+    def counted(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+        self.accessed(address, offset, size, site, what)
+
+    def transferred(self, t: Transfer) -> None:
         """A multicast is read once and lands several times."""
         self.copied_bytes += t.nbytes
         self.landed_bytes += t.nbytes * len(t.shared)
@@ -310,7 +314,7 @@ def collect(scheduler: Scheduler, counter: Counter) -> Counts:
             sum(site.traffic.turns for _, site in sites if site.space == "global" and "cp.async" in site.text)
         ),
         counter.landed_bytes + operands,
-        scheduler.barrier_releases,
+        scheduler.barriers.releases,
         int(scheduler.splits.sum()),
         counter.exact,
         tuple(ordered),

@@ -197,7 +197,7 @@ class Address:
         size = code.itemsize
         region = self.find(offset, size, site)
         self.check_aligned(offset, size, site)
-        self.m.observe(self, offset, size, site, "load")
+        self.m.observer.accessed(self, offset, size, site, "load")
         if region is None:
             return self.gather(offset, code)
         view, positions = self.index(region, code, offset)
@@ -207,7 +207,7 @@ class Address:
         size = code.itemsize
         region = self.find(offset, size * count, site)
         self.check_aligned(offset, size * count, site)
-        self.m.observe(self, offset, size * count, site, "load")
+        self.m.observer.accessed(self, offset, size * count, site, "load")
         if region is None:
             return [self.gather(offset + size * n, code) for n in range(count)]
         view, positions = self.index(region, code, offset)
@@ -220,9 +220,9 @@ class Address:
         size = values[0].dtype.itemsize
         region = self.find(offset, size * len(values), site)
         self.check_aligned(offset, size * len(values), site)
-        self.m.observe(self, offset, size * len(values), site, "store")
+        self.m.observer.accessed(self, offset, size * len(values), site, "store")
         self.m.polls = 0
-        self.m.stored(self, offset, values, site)
+        self.m.observer.stored(self, offset, values, site)
         if region is None:
             for n, value in enumerate(values):
                 self.scatter(offset + size * n, value)

@@ -6,7 +6,6 @@ import math
 import random
 import struct
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -34,12 +33,13 @@ from lapidist.machine.instructions import (
 from lapidist.machine.instructions.copies import element_size
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
+from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program, compile_program
 from lapidist.machine.ptx.blocks import is_ordered_load
 from lapidist.machine.ptx.merging import merged_loads
 from lapidist.machine.sanitize.fuzz import FuzzedScheduler
 from lapidist.machine.sanitize.sanitizer import Sanitizer, smallest_access
-from lapidist.machine.scheduler import Scheduler
+from lapidist.machine.scheduler import Progress, Scheduler
 from lapidist.machine.state import Machine
 
 # The emitters register themselves; naming the modules keeps the imports.
@@ -97,7 +97,7 @@ def run(
     memory_budget: int = DEFAULT_MEMORY,
     merge_loads: bool = False,
     chip_sums: bool = False,
-    on_progress: Callable[[int, int], None] | None = None,
+    on_progress: Progress | None = None,
 ) -> Report:
     """Execute a launch; results appear in the arrays that own `launch.memory`. A faulty kernel raises a
     MachineFault.
@@ -122,11 +122,9 @@ def run(
         check_tensor_map(offset, tensor)
     if sanitize and seed is None:
         seed = random.randrange(1 << 32)
-    if launch.cooperative:
-        residency = all_resident(geometry, residency)
-    elif sanitize and seed is not None and residency is None:
+    if sanitize and seed is not None and residency is None and not launch.cooperative:
         residency = fuzzed_residency(seed) * geometry.cluster_size
-    slots = resident_blocks(geometry, residency, program)
+    slots = resident_blocks(geometry, all_resident(launch, geometry, residency), program)
     grain = smallest_access(
         program, min([4, *(element_size(tensor.dtype) for _, tensor in launch.tensor_maps)])
     )
@@ -138,21 +136,27 @@ def run(
         remembered(program, launch, geometry, slots, grain) if sanitize else {},
     )
     memory, variables = build_memory(launch, program)
-    machine = Machine(program, geometry, memory, launch.arguments, variables, dict(launch.tensor_maps), slots)
-    machine.chip_sums, machine.overlaps = chip_sums, launch.overlaps
-    counter = Counter(
-        program.kernel, exact_counts, merged_loads(program.kernel, program.blocks) if merge_loads else None
+    machine = Machine(
+        program,
+        geometry,
+        memory,
+        launch.arguments,
+        variables,
+        dict(launch.tensor_maps),
+        slots,
+        chip_sums=chip_sums,
+        overlaps=launch.overlaps,
+        seed=seed if sanitize else None,
     )
-    if counting:
-        machine.observe = machine.count = counter.observe
-        machine.observe_transfer = counter.transfer
+    merged = merged_loads(program.kernel, program.blocks) if merge_loads else None
+    counter = Counter(program.kernel, exact_counts, merged)
+    machine.observer = counter if counting else Observer()
     if sanitize:
         assert seed is not None
-        scheduler: Scheduler = sanitized(machine, grain, seed, budget)
+        machine.observer = sanitizer = Sanitizer(machine, grain, machine.observer)
+        scheduler: Scheduler = FuzzedScheduler(machine, sanitizer, seed, budget, on_progress)
     else:
-        scheduler = Scheduler(machine, range(geometry.blocks), budget)
-    if on_progress is not None:
-        scheduler.on_progress = on_progress
+        scheduler = Scheduler(machine, range(geometry.blocks), budget, on_progress)
     scheduler.run()
     counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
     return Report(counts, seed, seconds, machine.steps, reached_lines(program, scheduler))
@@ -164,8 +168,10 @@ def reached_lines(program: Program, scheduler: Scheduler) -> frozenset[int]:
     return frozenset(i.site.line for block in blocks for i in code[block.start : block.stop])
 
 
-def all_resident(geometry: Geometry, residency: int | None) -> int:
+def all_resident(launch: Launch, geometry: Geometry, residency: int | None) -> int | None:
     """What a cooperative launch promises."""
+    if not launch.cooperative:
+        return residency
     if residency is not None and residency < geometry.blocks:
         rule = (
             f"residency: all {geometry.blocks} blocks of a cooperative launch are resident together; got"
@@ -180,11 +186,6 @@ def fuzzed_residency(seed: int) -> int:
     seeds.
     """
     return 1 + seed % 4
-
-
-def sanitized(machine: Machine, grain: int, seed: int, budget: int) -> FuzzedScheduler:
-    machine.seed = seed
-    return FuzzedScheduler(machine, Sanitizer(machine, grain), seed, budget)
 
 
 # ---- checks before anything runs ----

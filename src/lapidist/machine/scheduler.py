@@ -11,15 +11,17 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from lapidist.errors import LapidistError
-from lapidist.machine.barrier import Barrier
-from lapidist.machine.faults import BarrierMisuse, BudgetExceeded, Deadlock, PtxError, Trap
+from lapidist.machine.barrier import Barriers, Waiting
+from lapidist.machine.faults import BudgetExceeded, Deadlock, PtxError, Trap
 from lapidist.machine.instructions.warp import BarrierRequest
 from lapidist.machine.lanes import Cohort, Lanes, indices, part_of
 from lapidist.machine.ptx.blocks import Block
-from lapidist.machine.state import Machine, nothing
+from lapidist.machine.state import Machine
 
 Array = np.ndarray
 AGE_LIMIT = 64
+POLL_LIMIT = 20_000
+Progress = Callable[[int, int], None]
 # A group becomes a cohort of its own after so many blocks of code apart, if it is large enough to be worth
 # it.
 FORK_AFTER, FORK_LANES = 24, 256
@@ -28,23 +30,20 @@ FORK_AFTER, FORK_LANES = 24, 256
 class Scheduler:
     """The plain schedule. Subclasses choose differently."""
 
-    def __init__(self, machine: Machine, order: Sequence[int], budget: int) -> None:
+    def __init__(
+        self, machine: Machine, order: Sequence[int], budget: int, on_progress: Progress | None = None
+    ) -> None:
         self.m, self.budget = machine, budget
         self.pending = order  # a range stays one: a grid may have more blocks than fit into memory
         self.cohorts: list[Cohort] = []
-        self.barriers: dict[tuple[int, str, int], Barrier] = {}
+        self.barriers = Barriers(machine)
         self.parked: list[tuple[Cohort, Lanes, int]] = []
         self.seen_events = 0
         self.gave_up_at = -1
         self.warp_runs = np.zeros(len(machine.program.blocks), np.int64)
         self.lane_runs = np.zeros(len(machine.program.blocks), np.int64)
         self.splits = np.zeros(len(machine.program.blocks), np.int64)
-        self.barrier_releases = 0
-        self.on_progress: Callable[[int, int], None] = nothing
-        blocks = machine.program.blocks
-        machine.everyone_polls = lambda: all(
-            blocks[number].polls for cohort in self.cohorts for number in cohort.groups
-        )
+        self.on_progress = on_progress or (lambda started, blocks: None)
 
     # -- residency --
 
@@ -64,8 +63,7 @@ class Scheduler:
 
     def begin(self, slots: Array, blocks: Array) -> None:
         """Blocks take these slots: arrivals that others left at their barriers are gone."""
-        for key in [key for key in self.barriers if key[1] == "bar" and key[0] in slots]:
-            del self.barriers[key]
+        self.barriers.forget(slots)
         self.m.start_block(slots, blocks)
 
     def registers(self) -> list[Array]:
@@ -161,6 +159,8 @@ class Scheduler:
             result = program.function(number)(self.m, lanes, cohort.registers)
         except (LookupError, ArithmeticError, AttributeError, TypeError, ValueError) as error:
             raise self.refused(block, error) from error
+        if self.m.polls > POLL_LIMIT:
+            self.look_at_polls()
         self.warp_runs[number] += lanes.warps
         self.lane_runs[number] += lanes.n
         kind = block.kind
@@ -178,6 +178,18 @@ class Scheduler:
             self.retry(cohort, lanes, result, number)
         else:
             self.jump_table(cohort, lanes, result, block.table, block.stop - 1)
+
+    def look_at_polls(self) -> None:
+        """Many ordered loads, no store, and nobody who does something else: a deadlock."""
+        self.m.polls = 0
+        blocks = self.m.program.blocks
+        if all(blocks[number].polls for cohort in self.cohorts for number in cohort.groups):
+            waiting = int((self.m.slot_block >= 0).sum())
+            rule = (
+                f"memory was polled {POLL_LIMIT} times while nobody stored to global memory; "
+                f"{waiting} blocks were resident (residency= changes that)"
+            )
+            raise self.m.fault(Deadlock, rule, self.m.polled_at)
 
     def refused(self, block: Block, error: Exception) -> LapidistError:
         """Operands whose number, type or form an opcode does not take, where that showed only as NumPy met
@@ -253,7 +265,7 @@ class Scheduler:
         """Forget a cohort when all its lanes have exited."""
         if cohort.groups or any(cohort is parked for parked, _, _ in self.parked):
             return
-        if any(cohort is waiting for barrier in self.barriers.values() for waiting, _, _ in barrier.waiting):
+        if self.barriers.holds(cohort):
             return
         self.cohorts.remove(cohort)
 
@@ -269,81 +281,16 @@ class Scheduler:
     # -- barriers --
 
     def arrive(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int) -> None:
-        if request.action.startswith("cluster"):
-            self.arrive_cluster(cohort, lanes, request, after)
-            return
-        simple = request.action == "sync" and request.count is None and request.value is None
-        everybody = simple and lanes.index is None and self.together
-        if everybody and request.number.shape[0] == 1 and not self.barriers:
-            self.barrier_releases += self.m.slots
+        """Lanes come to a barrier of their block or cluster; some go on, and may let others go."""
+        if self.together and self.barriers.everybody(lanes, request):
             self.enqueue(cohort, after, lanes)
             return
-        released: list[tuple[Cohort, Lanes, int]] = []
-        numbers = np.broadcast_to(request.number, (lanes.n,))
-        if (numbers > 15).any():
-            rule = f"a block has barriers 0 to 15, got {int(numbers.max())}"
-            raise self.m.fault(BarrierMisuse, rule, request.site, lanes, int(np.argmax(numbers > 15)))
-        keys = lanes.slot * 16 + numbers
-        for key in np.unique(keys).tolist():
-            narrowed = lanes.where(keys == key)
-            assert narrowed is not None
-            part = lanes if narrowed is lanes else part_of(cohort, narrowed.index, lanes)
-            place = (key // 16, "bar", key % 16)
-            if request.value is not None:
-                barrier = self.barriers.setdefault(place, Barrier(self.expected(request)))
-                barrier.brought.append(
-                    (cohort, part, request, np.broadcast_to(narrowed.pick(request.value), (part.n,)))
-                )
-            released += self.arrive_one(cohort, part, request, place, after)
+        released = self.barriers.arrive(cohort, lanes, request, after)
+        if "arrive" in request.action:
+            self.enqueue(cohort, after, lanes)
         self.release(released)
-        if request.action == "arrive":
-            self.enqueue(cohort, after, lanes)
 
-    def expected(self, request: BarrierRequest) -> int:
-        """Threads that the barrier waits for; the last warp counts as a whole one."""
-        return self.m.geometry.warps * 32 if request.count is None else int(request.count[-1])
-
-    def arrive_one(
-        self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, key: tuple[int, str, int], after: int
-    ) -> list[tuple[Cohort, Lanes, int]]:
-        """Lanes of one block at one barrier; returns whom this lets go."""
-        expected = self.expected(request)
-        barrier = self.barriers.setdefault(key, Barrier(expected))
-        if expected % 32 or expected != barrier.expected:
-            rule = (
-                f"barrier {key[2]} waits for {expected} threads here, elsewhere for {barrier.expected}; "
-                "both must be the same multiple of 32"
-            )
-            raise self.m.fault(BarrierMisuse, rule, request.site, lanes)
-        arrived = lanes.n
-        if request.count is None and self.m.geometry.threads % 32:
-            # The last warp counts as a whole one.
-            arrived += int((lanes.thread == self.m.geometry.threads - 1).any()) * (
-                -self.m.geometry.threads % 32
-            )
-        barrier.arrived += arrived
-        barrier.site = request.site
-        if request.action == "sync":
-            barrier.waiting.append((cohort, lanes, after))
-        self.barrier_arrival(barrier, lanes)
-        if barrier.arrived < expected:
-            return []
-        if barrier.arrived > expected:
-            rule = f"barrier {key[2]} waits for {expected} threads and {barrier.arrived} came"
-            raise self.m.fault(BarrierMisuse, rule, request.site, lanes)
-        del self.barriers[key]
-        self.barrier_releases += 1
-        self.barrier_complete(barrier)
-        barrier.deliver()
-        return barrier.waiting
-
-    def barrier_arrival(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
-        """For the sanitizer's clocks."""
-
-    def barrier_complete(self, barrier: Barrier) -> None:
-        """For the sanitizer's clocks."""
-
-    def release(self, released: list[tuple[Cohort, Lanes, int]]) -> None:
+    def release(self, released: list[Waiting]) -> None:
         """Let lanes go on, those of one cohort and place together."""
         together: dict[tuple[int, int], list[Lanes]] = {}
         for cohort, lanes, after in released:
@@ -352,38 +299,8 @@ class Scheduler:
             cohort = parts[0].cohort
             index = np.sort(np.concatenate([indices(part) for part in parts]))
             whole = len(index) == cohort.n
-            self.enqueue(
-                cohort,
-                after,
-                cohort.all if whole else part_of(cohort, index, max(parts, key=lambda part: part.apart)),
-            )
-
-    def arrive_cluster(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int) -> None:
-        """Arrive counts a thread, wait holds it until the phase that it arrived in is complete."""
-        geometry = self.m.geometry
-        released: list[tuple[Cohort, Lanes, int]] = []
-        clusters = lanes.slot // geometry.cluster_size
-        for cluster in np.unique(clusters).tolist():
-            part = lanes.where(clusters == cluster)
-            assert part is not None
-            part = part if part is lanes else part_of(cohort, part.index, lanes)
-            key = (cluster, "cluster", 0)
-            barrier = self.barriers.setdefault(key, Barrier(geometry.threads * geometry.cluster_size))
-            barrier.site = request.site
-            if "wait" in request.action:
-                barrier.waiting.append((cohort, part, after))
-            else:
-                barrier.arrived += part.n
-                self.barrier_arrival(barrier, part, "relaxed" in request.action)
-            waiting = sum(entry[1].n for entry in barrier.waiting)
-            if barrier.arrived == barrier.expected == waiting:
-                del self.barriers[key]
-                self.barrier_releases += 1
-                self.barrier_complete(barrier)
-                released += barrier.waiting
-        if "arrive" in request.action:
-            self.enqueue(cohort, after, lanes)
-        self.release(released)
+            furthest = max(parts, key=lambda part: part.apart)
+            self.enqueue(cohort, after, cohort.all if whole else part_of(cohort, index, furthest))
 
     # -- the end of hope --
 
@@ -391,7 +308,7 @@ class Scheduler:
         """Who waits for what."""
         lines = []
         site, lanes = 0, None
-        for (slot, kind, number), barrier in list(self.barriers.items())[:4]:
+        for (slot, kind, number), barrier in list(self.barriers.open.items())[:4]:
             where = self.place(slot if kind == "bar" else slot * self.m.geometry.cluster_size)
             lines.append(
                 f"{where}: {barrier.arrived} of {barrier.expected} threads at {kind} {number},"

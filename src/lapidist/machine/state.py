@@ -9,14 +9,16 @@ from typing import TypeVar
 import numpy as np
 
 from lapidist.launch import TensorMap
-from lapidist.machine.faults import Deadlock, MachineFault, OutOfBounds, Site, Thread
+from lapidist.machine.faults import MachineFault, OutOfBounds, Site, Thread
 from lapidist.machine.instructions.copies import Copies
 from lapidist.machine.instructions.mbarrier import MBarriers
 from lapidist.machine.instructions.wgmma import Products
 from lapidist.machine.lanes import Geometry, Lanes
 from lapidist.machine.memory import (
     PARAM_WINDOW,
+    Address,
     GlobalMemory,
+    MixedAddress,
     Region,
     block_of_bytes,
     cluster_at,
@@ -27,28 +29,16 @@ from lapidist.machine.memory import (
     param_at,
     shared_at,
 )
+from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program
 
 Array = np.ndarray
-POLL_LIMIT = 20_000
 ALWAYS = np.array([True])
 F = TypeVar("F", bound=MachineFault)
 
 
-Hook = Callable[..., None]
-
-
-def nothing(*_: object) -> None:
-    """A hook that nobody took."""
-
-
-def always() -> bool:
-    """Another one."""
-    return True
-
-
 class Machine:
-    """What generated code calls as `m`; counters and the sanitizer replace its hooks."""
+    """What generated code calls as `m`. What happens is told to `observer`."""
 
     global_at, local_at, param_at, generic_at = global_at, local_at, param_at, generic_at
     shared_at, cluster_at, own_address = shared_at, cluster_at, own_address
@@ -62,7 +52,14 @@ class Machine:
         variables: dict[str, int],
         tensor_maps: dict[int, TensorMap],
         slots: int,
+        *,
+        chip_sums: bool = False,
+        overlaps: bool = False,
+        seed: int | None = None,
     ) -> None:
+        """`chip_sums` sums on tensor cores bit for bit as an H200 does. With `overlaps` blocks may have
+        started before the launch before has ended. `seed` names the schedule in faults.
+        """
         self.program, self.geometry, self.globals, self.variables = program, geometry, memory, variables
         self.slots = slots
         self.shared_stride = -(-max(geometry.shared_bytes, 1) // 1024) * 1024
@@ -83,29 +80,13 @@ class Machine:
         self.floors = {"shared": min(1024, geometry.shared_bytes), "local": 0, "param": 0}
         self.slot_block = np.full(slots, -1)
         self.exited = np.zeros((slots, geometry.warps), np.uint32)
-        self.seed: int | None = None
+        self.chip_sums, self.overlaps, self.seed = chip_sums, overlaps, seed
         self.tensor_maps = tensor_maps
         self.mbarriers, self.copies, self.products = MBarriers(self), Copies(self), Products(self)
-        # Hooks of the counter and the sanitizer; a plain run has nothing to do.
-        self.observe: Hook = nothing
-        self.count: Hook = nothing
-        self.stored: Hook = nothing
-        self.observe_transfer: Hook = nothing
-        self.order: Hook = self.order_only
-        self.fence: Hook = nothing
-        self.warp_barrier: Hook = nothing
-        self.block_started: Hook = nothing
-        self.launch_waited: Hook = nothing
-        self.barrier_made: Hook = nothing
-        self.barrier_signal: Hook = nothing
-        self.barrier_phase: Hook = nothing
-        self.barrier_seen: Hook = nothing
+        self.observer = Observer()
         self.write: Callable[[str], object] = sys.stdout.write  # what the kernel prints
-        self.chip_sums = False
-        self.overlaps = False  # blocks may have started before the launch before has ended
-        self.impatient = False
-        self.polls = 0
-        self.everyone_polls: Callable[[], bool] = always
+        self.impatient = False  # nobody can run: waits let go once, as try_wait may
+        self.polls, self.polled_at = 0, 0  # ordered loads since the last store, and where
         self.steps = 0
         # Counts events that may let a waiting lane go on.
         self.events = 0
@@ -115,7 +96,7 @@ class Machine:
         self.slot_block[slots] = blocks
         self.shared_bytes.reshape(self.slots, -1)[slots] = 0xFF
         self.mbarriers.clear(slots)
-        self.block_started(slots)
+        self.observer.block_started(slots)
         exited = np.zeros(self.geometry.warps * 32, bool)
         exited[self.geometry.threads :] = True
         self.exited[slots] = (exited.reshape(-1, 32) * (np.uint32(1) << np.arange(32, dtype=np.uint32))).sum(
@@ -140,25 +121,14 @@ class Machine:
         """A wait lets lanes go when their phase is complete, or when waiting longer is pointless."""
         return ALWAYS if self.impatient else ready
 
-    def poll(self, site: int) -> None:
-        """Ordered loads are how a kernel waits on memory: many of them, no store, and nobody who does
-        something else is a deadlock."""
-        if self.program.kernel.instructions[site].opcode != "ld":
-            return
-        self.polls += 1
-        if self.polls > POLL_LIMIT and not self.everyone_polls():
-            self.polls = 0
-        if self.polls > POLL_LIMIT:
-            waiting = int((self.slot_block >= 0).sum())
-            rule = (
-                f"memory was polled {POLL_LIMIT} times while nobody stored to global memory; "
-                f"{waiting} blocks were resident (residency= changes that)"
-            )
-            raise self.fault(Deadlock, rule, site)
-
-    def order_only(self, address: object, offset: int, order: str, scope: str, site: int) -> None:
-        """Without a sanitizer, an ordered access is only watched for endless polling."""
-        self.poll(site)
+    def order(self, address: Address | MixedAddress, offset: int, order: str, scope: str, site: int) -> None:
+        """An ordered access. Such loads are how a kernel waits on memory: the scheduler looks whether they
+        go on for ever.
+        """
+        if self.program.kernel.instructions[site].opcode == "ld":
+            self.polls += 1
+            self.polled_at = site
+        self.observer.ordered(address, offset, order, scope, site)
 
     # -- facts --
 

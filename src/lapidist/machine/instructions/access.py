@@ -173,7 +173,7 @@ def atomic(address: Address | MixedAddress, offset: int, operation: str, site: i
                 part, offset, operation, site, *(v if len(v) == 1 else v[within] for v in values)
             )
         return out
-    address.m.observe(address, offset, values[0].dtype.itemsize, site, "atomic")
+    address.m.observer.accessed(address, offset, values[0].dtype.itemsize, site, "atomic")
     address.m.polls = 0
     code, n = values[0].dtype, address.g.n
     if operation == "add" and code == np.float32 and address.space == "global":
@@ -308,4 +308,4 @@ def emit_fence(b: Builder, i: Instruction, mods: Mods) -> None:
     kind = ".".join(mods.rest)
     mods.rest.clear()
     with b.guarded() as lanes:
-        b.line(f"m.fence({lanes}, {kind!r}, {b.index})")
+        b.line(f"m.observer.fenced({lanes}, {kind!r}, {b.index})")

@@ -146,7 +146,7 @@ class Copies:
             t.shared[0] % self.m.shared_stride,
             t.site,
         )
-        self.m.observe_transfer(t)
+        self.m.observer.transferred(t)
         if t.map is not None:
             self.land_tensor(t, t.map)
         elif t.to_shared:

@@ -47,7 +47,7 @@ def emit_launch_order(b: Builder, i: Instruction, mods: Mods) -> None:
     mods.flag("launch_dependents")
     if mods.flag("wait"):
         with b.guarded() as lanes:
-            b.line(f"m.launch_waited({lanes})")
+            b.line(f"m.observer.launch_waited({lanes})")
 
 
 @opcode("nanosleep", "setmaxnreg", "brkpt", "pmevent")

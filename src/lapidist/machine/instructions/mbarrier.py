@@ -90,7 +90,7 @@ class MBarriers:
                     address.g,
                 )
             self.table[position] = MBarrier(position, number, number)
-        self.m.barrier_made(address.g, positions, site)
+        self.m.observer.mbarrier_made(address.g, positions, site)
 
     def invalidate(self, address: Address, offset: int, site: int) -> None:
         for position in np.unique(self.positions(address, offset, site)).tolist():
@@ -120,7 +120,7 @@ class MBarriers:
             states[mine] = barrier.phase
             barrier.bytes += int(wanted[mine].sum())
             if released:
-                self.m.barrier_signal(address.g, mine, barrier, site)
+                self.m.observer.mbarrier_arrived(address.g, mine, barrier, site)
             arrivals = int(counts[mine].sum())
             barrier.expected -= arrivals if drop else 0
             self.take(barrier, arrivals, 0, address.g, site)
@@ -147,7 +147,7 @@ class MBarriers:
             barrier.phase += 1
             barrier.pending = barrier.expected
             self.m.events += 1
-            self.m.barrier_phase(barrier)
+            self.m.observer.mbarrier_completed(barrier)
 
     def complete_bytes(self, position: int, nbytes: int, g: Lanes, site: int, lane: int = 0) -> None:
         """The copy engine reports bytes of what a lane ordered."""
@@ -168,7 +168,7 @@ class MBarriers:
             if not done[mine].all():
                 self.last_wait[site] = position
             if done[mine].any():
-                self.m.barrier_seen(address.g, mine & done, barrier, site)
+                self.m.observer.mbarrier_seen(address.g, mine & done, barrier, site)
         return done[:1] if done.all() else done
 
 

@@ -104,5 +104,5 @@ def send(  # type: ignore[no-untyped-def]
             lane = int(np.argmax(wrong))
             raise m.fault(BarrierMisuse, rule, site, g, lane, int(positions[lane]) % m.shared_stride)
     sent = tuple(np.broadcast_to(value, (g.n,)).copy() for value in values)
-    m.count(address, offset, nbytes, site, "store")
+    m.observer.counted(address, offset, nbytes, site, "store")
     m.copies.send(RemoteStore(address, positions, barriers, sent, operation, site))

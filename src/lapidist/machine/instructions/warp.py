@@ -57,7 +57,7 @@ def members(m: Machine, g: Lanes, mask: Array, site: int) -> Array:
 def meet(m: Machine, g: Lanes, mask: Array, site: int) -> None:
     """bar.warp.sync orders memory; shuffles, votes and matrix instructions wait for the warp and do not."""
     members(m, g, mask, site)
-    m.warp_barrier(g)
+    m.observer.warp_met(g)
 
 
 def missing_member(m: Machine, g: Lanes, absent: Array, site: int) -> None:

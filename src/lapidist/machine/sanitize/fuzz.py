@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from lapidist.machine.barrier import Barrier
 from lapidist.machine.lanes import Cohort, Lanes
 from lapidist.machine.sanitize.lazy import LazyCopies
 from lapidist.machine.sanitize.lazy_products import LazyProducts
 from lapidist.machine.sanitize.sanitizer import Sanitizer
-from lapidist.machine.scheduler import AGE_LIMIT, Scheduler
+from lapidist.machine.scheduler import AGE_LIMIT, Progress, Scheduler
 from lapidist.machine.state import Machine
 
 Array = np.ndarray
@@ -24,11 +23,19 @@ AHEAD_CHANCE = 0.25
 
 
 class FuzzedScheduler(Scheduler):
-    def __init__(self, machine: Machine, sanitizer: Sanitizer, seed: int, budget: int) -> None:
+    def __init__(
+        self,
+        machine: Machine,
+        sanitizer: Sanitizer,
+        seed: int,
+        budget: int,
+        on_progress: Progress | None = None,
+    ) -> None:
         self.random = np.random.default_rng(seed)
         size = machine.geometry.cluster_size
         clusters = self.random.permutation(machine.geometry.blocks // size)
-        super().__init__(machine, (clusters[:, None] * size + np.arange(size)).reshape(-1).tolist(), budget)
+        order = (clusters[:, None] * size + np.arange(size)).reshape(-1).tolist()
+        super().__init__(machine, order, budget, on_progress)
         self.sanitizer = sanitizer
         self.lazy = LazyCopies(sanitizer)
         machine.copies = self.lazy
@@ -141,14 +148,6 @@ class FuzzedScheduler(Scheduler):
             self.run_engine()
             return True
         return super().progress()
-
-    # -- clocks --
-
-    def barrier_arrival(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
-        self.sanitizer.barrier_arrival(barrier, lanes, relaxed)
-
-    def barrier_complete(self, barrier: Barrier) -> None:
-        self.sanitizer.barrier_complete(barrier)
 
 
 def rank(cohort: Cohort) -> float:

@@ -342,7 +342,7 @@ class LazyCopies(Copies):
 
 def counted(copies: LazyCopies, address: Address, offset: int, size: int, site: int, what: str) -> None:
     """Count an access without the race check, which happens elsewhere."""
-    copies.m.count(address, offset, size, site, what)
+    copies.m.observer.counted(address, offset, size, site, what)
 
 
 def keep(copy: PendingCopy, left: Array) -> PendingCopy:

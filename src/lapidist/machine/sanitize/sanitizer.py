@@ -1,6 +1,6 @@
 """What sanitize mode watches: races, uninitialised reads, missing waits and proxy fences, unreset semaphores.
 
-It is fed by every access path through the machine's hooks.
+The machine calls it at every access, barrier and fence, as it calls any observer.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import numpy as np
 from lapidist.machine.barrier import Barrier
 from lapidist.machine.codegen import code_of
 from lapidist.machine.faults import MachineFault, MissingProxyFence, Race, Uninitialised, Unreset
+from lapidist.machine.instructions.copies import Transfer
 from lapidist.machine.instructions.mbarrier import MBarrier
 from lapidist.machine.lanes import Lanes
 from lapidist.machine.memory import Address, MixedAddress, Region
+from lapidist.machine.observer import Observer
 from lapidist.machine.program import Program
 from lapidist.machine.ptx.values import TYPE_BYTES
 from lapidist.machine.sanitize.clocks import CLUSTER, SHARED, Clocks, Message
@@ -42,10 +44,10 @@ def smallest_access(program: Program, smallest: int) -> int:
     return smallest
 
 
-class Sanitizer:
-    def __init__(self, m: Machine, grain: int) -> None:
+class Sanitizer(Observer):
+    def __init__(self, m: Machine, grain: int, counter: Observer) -> None:
         geometry = m.geometry
-        self.m, self.geometry = m, geometry
+        self.m, self.geometry, self.counter = m, geometry, counter
         total = geometry.blocks * geometry.warps
         products = any(i.opcode == "wgmma" for i in m.program.kernel.instructions)
         self.clocks = Clocks(total, products)
@@ -63,9 +65,9 @@ class Sanitizer:
         ] = {}  # lanes that arrived in that phase, by mbarrier and warp
         self.made: dict[int, tuple[int, int]] = {}  # mbarrier: (warp, moment) of its init
         self.block_messages: dict[int, Message] = {}  # per barrier object
-        self.ordered = Ordered(m, self.clocks)
+        self.orders = Ordered(m, self.clocks)
         self.suspects = Suspects(m.program, self.shared)
-        self.races = Races(m, self.clocks, self.shared, self.ordered.scopes, self.suspects)
+        self.races = Races(m, self.clocks, self.shared, self.orders.scopes, self.suspects)
         self.proxies = Proxies(m, self.clocks, self.shared, self.globals)
         self.launches = LaunchOrder(m, self.clocks)
         self.zero_before = [
@@ -73,24 +75,6 @@ class Sanitizer:
             for r in m.globals.regions
             if r.name.lower().startswith(SELF_RESETTING) and not region_bytes(r).any()
         ]
-        self.hook()
-
-    def hook(self) -> None:
-        """Take the machine's hooks; the counter's stay in front."""
-        m, count = self.m, self.m.observe
-
-        def observe(address: Address, offset: int, size: int, site: int, what: str) -> None:
-            count(address, offset, size, site, what)
-            self.observe(address, offset, size, site, what)
-
-        m.observe, m.order, m.fence, m.launch_waited = observe, self.order, self.fence, self.launches.wait
-        m.stored, m.warp_barrier = self.check_lanes_agree, self.warp_meets
-        m.barrier_made, m.barrier_signal = self.barrier_made, self.barrier_signal
-        m.barrier_phase, m.barrier_seen, m.block_started = (
-            self.barrier_phase,
-            self.barrier_seen,
-            self.block_started,
-        )
 
     # -- accesses --
 
@@ -107,8 +91,15 @@ class Sanitizer:
                 for position in [p for p in table if start <= p < stop]:
                     del table[position]  # type: ignore[attr-defined]
 
-    def observe(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
-        level = self.ordered.level_of(site)
+    def counted(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+        self.counter.counted(address, offset, size, site, what)
+
+    def transferred(self, t: Transfer) -> None:
+        self.counter.transferred(t)
+
+    def accessed(self, address: Address, offset: int, size: int, site: int, what: str) -> None:
+        self.counter.accessed(address, offset, size, site, what)
+        level = self.orders.level_of(site)
         if address.space == "shared" and what == "load" and self.suspects.ahead_of_use(site):
             self.load_ahead(address.g, address.base + offset, size, site, level)
         elif address.space == "shared":
@@ -205,7 +196,7 @@ class Sanitizer:
         self.readers_under_way -= 1
         self.shared.reading[self.shared.grains(positions, size)] -= 1
 
-    def check_lanes_agree(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
+    def stored(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
         """Lanes of one instruction that write different values to one place: which one stays is not
         defined.
         """
@@ -289,20 +280,22 @@ class Sanitizer:
 
     # -- fences and ordered accesses --
 
-    def order(self, address: Address | MixedAddress, offset: int, kind: str, scope: str, site: int) -> None:
-        self.m.poll(site)
+    def ordered(self, address: Address | MixedAddress, offset: int, kind: str, scope: str, site: int) -> None:
         g = address.g if isinstance(address, Address) else address.parts[0][1].g
-        self.ordered.order(warp_number(g), address, offset, kind, scope, site)
+        self.orders.order(warp_number(g), address, offset, kind, scope, site)
 
-    def fence(self, g: Lanes, kind: str, site: int) -> None:
-        self.ordered.fence(warp_number(g), kind)
+    def fenced(self, g: Lanes, kind: str, site: int) -> None:
+        self.orders.fence(warp_number(g), kind)
 
-    def warp_meets(self, g: Lanes) -> None:
+    def launch_waited(self, g: Lanes) -> None:
+        self.launches.wait(g)
+
+    def warp_met(self, g: Lanes) -> None:
         self.clocks.meet(warp_number(g))
 
     # -- barriers of blocks and clusters --
 
-    def barrier_arrival(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
+    def barrier_arrived(self, barrier: Barrier, lanes: Lanes, relaxed: bool = False) -> None:
         warp = warp_number(lanes)
         message = self.clocks.message(warp)
         if relaxed:  # at a barrier of the cluster: it publishes what a fence of that scope did
@@ -310,7 +303,7 @@ class Sanitizer:
         self.block_messages.setdefault(id(barrier), self.clocks.empty()).join(message)
         self.clocks.tick(warp)
 
-    def barrier_complete(self, barrier: Barrier) -> None:
+    def barrier_completed(self, barrier: Barrier) -> None:
         message = self.block_messages.pop(id(barrier))
         for cohort, _, _ in barrier.waiting:
             self.clocks.receive(warp_number(cohort.all), message)
@@ -318,7 +311,7 @@ class Sanitizer:
 
     # -- mbarriers --
 
-    def barrier_made(self, g: Lanes, positions: Array, site: int) -> None:
+    def mbarrier_made(self, g: Lanes, positions: Array, site: int) -> None:
         warp = warp_number(g)
         for position in positions.tolist():
             self.made[position] = warp, self.clocks.now(warp)
@@ -343,7 +336,7 @@ class Sanitizer:
             )
             raise self.m.fault(MissingProxyFence, rule, site, g, lane, position % self.m.shared_stride)
 
-    def barrier_signal(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
+    def mbarrier_arrived(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         warp = warp_number(g)
         self.check_made(g, int(np.argmax(mine)), barrier.address, site)
         # Lanes that parted arrive one after another: the last ones speak for all that have.
@@ -352,13 +345,13 @@ class Sanitizer:
         self.arrivals[barrier.address].join(self.clocks.message_of(warp, np.flatnonzero(spoke)))
         self.clocks.tick(warp)
 
-    def barrier_phase(self, barrier: MBarrier) -> None:
+    def mbarrier_completed(self, barrier: MBarrier) -> None:
         """What arrivals of the phase brought is now for those who wait."""
         self.completed[barrier.address].join(self.arrivals[barrier.address])
         self.arrivals[barrier.address] = self.clocks.empty()
         self.speakers = {key: spoke for key, spoke in self.speakers.items() if key[0] != barrier.address}
 
-    def barrier_seen(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
+    def mbarrier_seen(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         self.check_made(g, int(np.argmax(mine)), barrier.address, site)
         self.clocks.receive(warp_number(g), self.completed[barrier.address])
 

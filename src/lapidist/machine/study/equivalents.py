@@ -13,7 +13,7 @@ class Rule:
     """Holds for an instruction of one source line, in kernels with a certain text in their PTX."""
 
     source: str  # file
-    line: str  # what stands in the line
+    line: str  # what stands in the statement, or in the comment above it
     ptx: str
     why: str
     opcode: str = ""  # of this one only
@@ -116,7 +116,7 @@ RULES = (
     ),
     Rule(
         "sharing.cuh",
-        "if (!finishes) each_piece",
+        "each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own",
         "",
         "a block that finishes a tile would leave its sums in a slot that nobody reads any more",
     ),
@@ -137,14 +137,24 @@ def equivalent(i: Instruction, ptx: str) -> str:
 
 
 def source_lines(i: Instruction) -> list[tuple[str, str]]:
-    """(file, text) of the instruction's line, and of those that it was inlined at."""
+    """(file, text) of the instruction's statement, and of those that it was inlined at."""
     found = []
     for place in i.site.source.replace("inlined at ", "").split(", "):
         file, _, number = place.rpartition(":")
         text = read_source(file)
         if text and number.isdigit() and int(number) <= len(text):
-            found.append((file, text[int(number) - 1]))
+            found.append((file, statement(text, int(number) - 1)))
     return found
+
+
+def statement(lines: list[str], index: int) -> str:
+    """The statement that goes on from this line, behind the comment above it."""
+    first, last = index, index
+    while first and lines[first - 1].lstrip().startswith("//"):
+        first -= 1
+    while last + 1 < len(lines) and not lines[last].split("//")[0].rstrip().endswith((";", "{", "}", ":")):
+        last += 1
+    return " ".join(line.strip().removeprefix("// ") for line in lines[first : last + 1])
 
 
 def read_source(file: str) -> list[str]:
