@@ -21,8 +21,9 @@ DEVICE_FILES = sorted(path for path in CUDA_SOURCES.rglob("*") if path.suffix in
 RUNG_FILES = sorted(CUDA_SOURCES.glob("ladder/*.cu"))
 TEXT_FILES = [*HOST_FILES, *DEVICE_FILES, *sorted((ROOT / "tests").rglob("*.py"))]
 
-FUNCTION_LINES, FUNCTION_MEDIAN = 75, 14
-HOST_LINES, KERNEL_LINES = 480, 300
+DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Module)
+FUNCTION_LINES, FUNCTION_MEDIAN = 70, 12
+HOST_LINES, KERNEL_LINES = 440, 300
 LAST_SMALL_STEP, SMALL_STEP, LARGE_STEP = 14, 80, 120  # changed lines from rung to rung
 LONG_STEPS = {
     "tma_producer": 240,  # TMA, producer warps, a larger tile and persistent blocks that share come together
@@ -40,12 +41,21 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+def lines_of_docstring(node: ast.AST) -> int:
+    """Documentation may be as long as it needs."""
+    body = getattr(node, "body", None)
+    if not isinstance(node, DOCUMENTED) or not body or ast.get_docstring(node) is None:
+        return 0
+    return (body[0].end_lineno or 0) - body[0].lineno + 1
+
+
 def functions(path: Path) -> list[tuple[str, int]]:
-    """(name, lines) of each function of a file."""
+    """(name, lines) of each function of a file, without its docstring."""
     nodes = ast.walk(ast.parse(path.read_text()))
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
     return [
-        (node.name, (node.end_lineno or 0) - node.lineno + 1) for node in nodes if isinstance(node, kinds)
+        (node.name, (node.end_lineno or 0) - node.lineno + 1 - lines_of_docstring(node))
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
 
 
@@ -63,7 +73,9 @@ def test_the_median_function_is_short() -> None:
 
 @pytest.mark.parametrize("path", HOST_FILES, ids=relative)
 def test_host_files_are_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= HOST_LINES
+    text = path.read_text()
+    documentation = sum(lines_of_docstring(node) for node in ast.walk(ast.parse(text)))
+    assert len(text.splitlines()) - documentation <= HOST_LINES
 
 
 @pytest.mark.parametrize("path", DEVICE_FILES, ids=relative)

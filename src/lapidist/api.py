@@ -71,19 +71,54 @@ def matmul(
     stream: Any = None,
     device: int | str | None = None,
 ) -> Array:
-    """a @ b as numpy.matmul has it: vectors, broadcast batches, any strides.
+    """The product a @ b, as numpy.matmul has it: vectors, broadcast batches, any strides.
 
-    Arrays of torch, CuPy or JAX run on their GPU, on their framework's current stream; host arrays run in
-    NumPy, or on `device` ("gpu", a GPU's number, "machine"). NumPy also takes the types that no kernel does,
-    two types, lists and subclasses. Returns `out`, or a new array of a's framework, of `out_dtype`: the
-    operands' own type, but int32 for 8-bit integers and float32 for 8-bit floats unless told otherwise.
-    `acc_dtype` is what sums are kept in ("float16" for float16); precision="tf32" lets tensor cores round
-    float32 factors to 10 bits.
+    Arrays of torch, CuPy or JAX run on their GPU, on their framework's current stream. Host arrays run in
+    NumPy, which also takes the types that no kernel does, two types, lists and subclasses.
 
-    Of 8-bit floats, `scale_a` and `scale_b` multiply a and b: numbers, or float32 arrays of one element, one
-    for each row of a (column of b), or one for 1 x 128 or 128 x 128 elements along k (scaled.py lists the
-    shapes). promote=True lets no sum of theirs stay in the tensor core, which keeps 14 bits of it, for more
-    than 128 of k; factors that change along k imply it."""
+    Parameters
+    ----------
+    a, b : arrays of one framework
+        Their last two dimensions are matrices, those before them a batch.
+    out : array, optional
+        Where the result goes; it may have any strides.
+    out_dtype : dtype, optional
+        The result's type. Without it, it is that of a and b, int32 for 8-bit integers, float32 for 8-bit
+        floats.
+    acc_dtype : dtype, optional
+        The type in which sums are kept: "float16" is a choice for float16.
+    precision : {"ieee", "tf32"}
+        "tf32" lets tensor cores round float32 factors to 10 bits.
+    scale_a, scale_b : number or float32 array, optional
+        Factors of 8-bit floats: one, one for each row of a (column of b), or one for 1 x 128 or 128 x 128
+        elements along k.
+    promote : bool, optional
+        Whether sums of 8-bit floats leave the tensor core, which keeps 14 bits of them, every 128 of k.
+        Factors that change along k imply it.
+    stream : stream or int, optional
+        Where the product is queued, if not on the framework's current stream.
+    device : {"gpu", "machine", "host"} or int, optional
+        Where host arrays are multiplied: a GPU, the PTX machine, NumPy.
+
+    Returns
+    -------
+    array
+        `out`, or a new array of a's framework.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> a, b = np.ones((2, 3), np.float32), np.full((3, 2), 2, np.float32)
+    >>> lapidist.matmul(a, b)
+    array([[6., 6.],
+           [6., 6.]], dtype=float32)
+
+    The same by the kernel that a GPU would run, in the PTX machine:
+
+    >>> float(lapidist.matmul(a, b, device="machine")[0, 0])
+    6.0
+    """
     if out_dtype is acc_dtype is promote is scale_a is scale_b is device is None and precision is IEEE:
         if type(a) is type(b) is np.ndarray:
             result = product_at_once(a, b, out) if stream is None else None
@@ -150,19 +185,69 @@ def gemm(
     stream: Any = None,
     device: int | str | None = None,
 ) -> Matrices:
-    """out = alpha op(a) op(b) + beta c, in BLAS terms.
+    """The product alpha op(a) op(b) + beta c, in BLAS terms.
 
-    beta = 0 never reads c, alpha = 0 never reads a and b. c has the output's type, broadcasts to it and may
-    be the output itself. `out_dtype`, `acc_dtype`, `precision`, `scale_a`, `scale_b` and `promote` are
-    matmul's. With 8-bit integers alpha and beta are whole numbers. `gather_a` and `gather_b` are indices of
-    a's rows and b's columns, `scatter_d` of the rows of out (and c) that take the result, in every matrix of
-    a batch or, with the batch's dimensions before them, each for one; `check_indices` looks at them all.
-    `permuted`: out has four dimensions (m1, m0, n1, n0) after those of a batch, of any strides. alpha and
-    beta may be arrays of one element. `mode` says what is passed, and is checked: "gemm", one pair of
-    matrices; "batched", stacks of them; "array", lists of arrays or Pointers, of which c, out and the result
-    are too. `kernel` and `config` name a registry row and its knobs; `schedule` ("data_parallel", "stream_k"
-    or a Schedule), `split_k`, `reduction` and `avail_sms` say how blocks share the work. `workspace`: at
-    least plan(...).workspace_bytes of zeros, fit for the next call with the same plan."""
+    beta = 0 never reads c, alpha = 0 never reads a and b.
+
+    Parameters
+    ----------
+    a, b : arrays of one framework, lists of arrays, or Pointers
+        Matrices, or batches of them.
+    c : array, optional
+        Of the output's type; it broadcasts to the output, and may be the output itself.
+    alpha, beta : number or array of one element
+        Whole numbers for 8-bit integers.
+    out : array, optional
+        Where the result goes.
+    trans_a, trans_b : bool
+        Whether op transposes the last two dimensions.
+    out_dtype, acc_dtype, precision, scale_a, scale_b, promote
+        As in `matmul`.
+    gather_a, gather_b : array of int32 or int64, optional
+        Indices of the rows of a, of the columns of b, in every matrix of a batch or, with the batch's
+        dimensions before them, each for one.
+    scatter_d : array of int32 or int64, optional
+        Indices of the rows of out (and c) that take the result.
+    permuted : bool
+        Whether out has four dimensions (m1, m0, n1, n0) after those of a batch, of any strides.
+    check_indices : bool
+        Whether all indices are looked at before the launch.
+    mode : {"gemm", "batched", "array"}, optional
+        What is passed, to be checked: one pair of matrices, stacks of them, or lists of arrays or Pointers,
+        of which c, out and the result are too.
+    kernel : str, int or Kernel, optional
+        A registry row, in place of the planner's choice.
+    config : Config, optional
+        Its knobs.
+    schedule : {"auto", "data_parallel", "stream_k"} or Schedule
+        How blocks share the work.
+    split_k : int or "auto"
+        Into how many parts k is cut.
+    reduction : str, optional
+        How parts of a sum meet.
+    deterministic : bool
+        Whether only orders are allowed that give the same bits each time.
+    avail_sms : int, optional
+        How many multiprocessors to plan for.
+    workspace : array, optional
+        At least `plan(...).workspace_bytes` of zeros, fit for the next call with the same plan.
+    stream, device
+        As in `matmul`.
+
+    Returns
+    -------
+    array, or list of arrays
+        `out`, or a new one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> a, b, c = np.eye(2), np.array([[1.0, 2.0], [3.0, 4.0]]), np.ones((2, 2))
+    >>> lapidist.gemm(a, b, c, alpha=2.0, beta=10.0, trans_b=True)
+    array([[12., 16.],
+           [14., 18.]])
+    """
     if (
         mode is scale_a is promote is scale_b is kernel is gather_a is config is gather_b is None
         and reduction is scatter_d is avail_sms is workspace is device is out_dtype is acc_dtype is None
@@ -227,7 +312,27 @@ def gemm_as_asked(
 
 
 def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:
-    """gemm in its array mode: out[i] = alpha op(a[i]) op(b[i]) + beta c[i]. Returns the list."""
+    """`gemm` in its array mode: out[i] = alpha op(a[i]) op(b[i]) + beta c[i].
+
+    Parameters
+    ----------
+    a, b, c, out : lists of arrays, or Pointers
+        Matrices of one shape, one layout and one type.
+    more
+        What `gemm` takes else.
+
+    Returns
+    -------
+    list of arrays
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> results = lapidist.gemm_lists([np.eye(2), 2 * np.eye(2)], [np.ones((2, 2))] * 2)
+    >>> [float(result[0, 0]) for result in results]
+    [1.0, 2.0]
+    """
     return gemm(a, b, c, out=out, mode="array", **more)
 
 
@@ -263,8 +368,28 @@ def plan(
     workspace: Any = None,
     device: int | str | None = None,
 ) -> Gemm | ArrayGemm:
-    """What gemm would run on these arrays. print() it for the reasons; `.execute(a, b, c, out)` runs it again
-    and again.
+    """What `gemm` would run on these arrays, decided once.
+
+    Parameters
+    ----------
+    a, b, c, ...
+        Those of `gemm`. The arrays may be any of the geometry that calls will have.
+
+    Returns
+    -------
+    Gemm or ArrayGemm
+        Its `execute(a, b, c, out)` runs it again and again; print it for the reasons.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> a, b = np.ones((96, 64), np.float32), np.ones((64, 32), np.float32)
+    >>> product = lapidist.plan(a, b, device="machine", kernel="thread_tile")
+    >>> product
+    <lapidist.Gemm ...thread_tile...>
+    >>> float(product.execute(a, b)[0, 0])
+    64.0
     """
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
     choices = checked(Choices(device, kernel, config, sharing, workspace))

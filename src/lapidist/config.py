@@ -50,12 +50,18 @@ class Knobs:
 
 @dataclass(frozen=True, slots=True)
 class Config(Knobs):
-    """Tiles per level in elements (block bm x bn x bk, warp wm x wn, thread tm x tn) and buffers in the K
-    pipeline.
+    """The knobs of a kernel: tiles of each level in elements, and buffers in the pipeline along k.
 
-    Zero means that the kernel has no such level. The device code knows the same numbers as BM, BN, ... For
-    kernels on wgmma `lapidist.kernels.wgmma.family.tile` makes one of the knobs that are free
-    (docs/knobs.md)."""
+    A block computes bm x bn of D in steps of bk, a warp wm x wn of that, a thread tm x tn. Zero means that
+    the kernel has no such level. The device code knows the same numbers as BM, BN, and so on. For kernels
+    on wgmma `lapidist.kernels.wgmma.family.tile` makes one of the knobs that are free (docs/knobs.md).
+
+    Examples
+    --------
+    >>> import lapidist
+    >>> lapidist.Config(64, 64, 16, 32, 32, 8, 4).threads
+    128
+    """
 
     bm: int
     bn: int

@@ -39,15 +39,41 @@ def einsum(
     stream: Any = None,
     device: int | str | None = None,
 ) -> Array:
-    """numpy.einsum of two operands: "ij,jk", "bij,bjk->bik", "bhqd,bhkd->bhqk", "...ij,...jk->...ik".
+    """numpy.einsum of two operands, where the contraction is a GEMM or a batch of them.
 
-    Letters of both operands and the output are batches, letters of both operands alone are summed, the others
-    are rows and columns: one GEMM, or a batch of them, by `matmul`, whose arguments the others are. Letters
-    of a kind become one dimension. Where an operand's strides do not allow that, its framework copies it
-    first, on its current stream; JAX copies what it transposes too. A new result may be a view with its
-    dimensions in another order, as NumPy's may. `out` is written where it lies if its strides allow, else by
-    a copy. Refused is what is no GEMM: a sum over one operand, diagonals, and more or fewer than two
-    operands. Only what "..." stands for is broadcast."""
+    Letters of both operands and the output are batches, letters of both operands alone are summed, the
+    others are rows and columns. Letters of a kind become one dimension. Where an operand's strides do not
+    allow that, its framework copies it first, on its current stream; JAX copies what it transposes too.
+
+    Parameters
+    ----------
+    spec : str
+        "ij,jk", "bij,bjk->bik", "bhqd,bhkd->bhqk", "...ij,...jk->...ik". Only what "..." stands for is
+        broadcast.
+    a, b : arrays of one framework
+    out : array, optional
+        Written where it lies if its strides allow, else by a copy.
+    out_dtype, acc_dtype, precision, stream, device
+        As in `matmul`.
+
+    Returns
+    -------
+    array
+        A new result may be a view with its dimensions in another order, as NumPy's may.
+
+    Raises
+    ------
+    ArgumentError
+        Of what is no GEMM: a sum over one operand, diagonals, more or fewer than two operands.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> queries, keys = np.ones((2, 4, 5, 8)), np.ones((2, 4, 6, 8))
+    >>> lapidist.einsum("bhqd,bhkd->bhqk", queries, keys).shape
+    (2, 4, 5, 6)
+    """
     if not isinstance(spec, str):
         raise ArgumentError(
             f"spec: must be a string, {EXAMPLE}; got {type(spec).__name__}. Name each dimension with a letter"
@@ -80,10 +106,26 @@ def tensordot(
     stream: Any = None,
     device: int | str | None = None,
 ) -> Array:
-    """numpy.tensordot: a sum over a's last and b's first `axes` dimensions, or over two lists of them that
-    meet in pairs.
+    """numpy.tensordot, as one GEMM.
 
-    One GEMM, by `matmul`, whose arguments the others are; arrays are viewed and copied as by `einsum`.
+    Parameters
+    ----------
+    a, b : arrays of one framework
+    axes : int or pair of lists of int
+        How many of a's last and b's first dimensions are summed, or which ones of each.
+    out, out_dtype, acc_dtype, precision, stream, device
+        As in `einsum`.
+
+    Returns
+    -------
+    array
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> lapidist.tensordot(np.ones((2, 3, 4)), np.ones((4, 3, 5)), axes=([1, 2], [1, 0])).shape
+    (2, 5)
     """
     require_place(device)
     first, second = array_of(a, "a", device), array_of(b, "b", device)

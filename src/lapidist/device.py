@@ -29,8 +29,15 @@ HOPPER_MMA_SHARE = 0.6  # what mma.sync reaches of wgmma's rate, as measured on 
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One GPU model. `limits` holds TFLOP/s that were measured on it with operands that never leave registers
-    or tiles.
+    """One GPU model.
+
+    `limits` holds TFLOP/s that were measured on it with operands that never leave registers or tiles.
+
+    Examples
+    --------
+    >>> import lapidist
+    >>> lapidist.CHIPS["h200"].sms
+    132
     """
 
     name: str

@@ -48,11 +48,19 @@ LISTED = (list, tuple, Pointers)  # what stands for many matrices
 
 
 class ArrayGemm:
-    """out[i] = alpha op(a[i]) op(b[i]) + beta c[i], planned for matrices of one shape, one layout and one
-    type.
+    """A planned batch of matrices in lists, as `plan` returns it for lists or Pointers.
 
-    `execute(a, b, c=None, out=None, *, stream=None)` runs it on so many matrices as these lists, or Pointers,
-    hold."""
+    `execute(a, b, c=None, out=None, *, stream=None)` computes out[i] = alpha op(a[i]) op(b[i]) + beta c[i],
+    for as many matrices as were planned, of one shape, one layout and one type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> a, b = [np.eye(2)] * 3, [np.ones((2, 2))] * 3
+    >>> len(lapidist.plan(a, b).execute(a, b))
+    3
+    """
 
     def __init__(self, batch: Listed | Pointed, form: Form, choices: Choices = OPEN) -> None:
         self._form, self.problem = form, batch.problem

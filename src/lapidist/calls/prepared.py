@@ -214,12 +214,19 @@ class Prepared:
 
 
 class Gemm(Prepared):
-    """A planned multiplication.
+    """A planned multiplication, as `plan` returns it.
 
-    `execute(a, b, c=None, out=None, *, stream=None)` runs it on arrays that have the shapes, strides, types
-    and alignment that were planned, and returns the output. The first call checks every rule; on torch
-    tensors the next ones only look whether anything but the memory changed (repeated.py). Arrays of factors,
-    indices, alpha and beta belong to the plan."""
+    Its first `execute` checks every rule. On torch tensors the next ones only look whether anything but
+    the memory changed. Arrays of factors, indices, alpha and beta belong to the plan.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> a, b = np.ones((8, 4), np.float32), np.ones((4, 8), np.float32)
+    >>> lapidist.plan(a, b).execute(a, 2 * b)[0]
+    array([8., 8., 8., 8., 8., 8., 8., 8.], dtype=float32)
+    """
 
     def __init__(self, arguments: Arguments, choices: Choices = OPEN) -> None:
         super().__init__(arguments, place_for(arguments, choices), choices)
@@ -235,7 +242,19 @@ class Gemm(Prepared):
         )
 
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
-        """On other arrays of the geometry that was planned."""
+        """Run it on other arrays of the geometry that was planned.
+
+        Parameters
+        ----------
+        a, b, c, out : arrays
+            With the shapes, strides, types and alignment of those that were planned.
+        stream : stream or int, optional
+
+        Returns
+        -------
+        array
+            `out`, or a new one.
+        """
         again = self._again
         result = None if again is None else again(a, b, c, out, stream)
         return self._execute_checked(a, b, c, out, stream) if result is None else result

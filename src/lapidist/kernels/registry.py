@@ -231,7 +231,14 @@ BY_NAME = {kernel.name: kernel for kernel in KERNELS}
 
 
 def kernel_named(name: str | int | Kernel) -> Kernel:
-    """A kernel by name, or a rung by its number; a Kernel is itself."""
+    """A kernel by name, or a rung by its number; a Kernel is itself.
+
+    Examples
+    --------
+    >>> import lapidist
+    >>> lapidist.kernel_named(1).idea == lapidist.kernel_named("uncoalesced").idea
+    True
+    """
     if isinstance(name, Kernel):
         return name
     name = str(name)

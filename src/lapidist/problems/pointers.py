@@ -25,11 +25,30 @@ def is_whole(value: object) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Pointers:
-    """`addresses`: one dimension of int64, where the matrices are; `shape`, `dtype` and `strides` (in
-    elements) of each.
+    """Matrices that lie at addresses on the GPU, for `gemm` in its array mode.
 
-    `alignment` is a power of two that divides all addresses, in bytes: frameworks' arrays start on 256. It is
-    believed, and so are the addresses; `check_indices` looks at them."""
+    Parameters
+    ----------
+    addresses : array
+        One dimension of int64, on the GPU.
+    shape : pair of int
+        Rows and columns of each matrix.
+    dtype : dtype
+    strides : pair of int, optional
+        In elements.
+    alignment : int
+        A power of two that divides all addresses, in bytes: frameworks' arrays start on 256. It is believed,
+        and so are the addresses; `check_indices` looks at them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> matrices = np.ones((4, 8, 8), np.float32)
+    >>> addresses = np.array([each.ctypes.data for each in matrices])
+    >>> lapidist.Pointers(addresses, (8, 8), "float32", alignment=16).shape
+    (8, 8)
+    """
 
     addresses: Any
     shape: tuple[int, int]
