@@ -9,8 +9,9 @@ from __future__ import annotations
 from lapidist.torch import batches, gradients, operators
 from lapidist.torch.calls import gemm, linear, matmul
 from lapidist.torch.layers import Linear, Swapped, swap
+from lapidist.torch.routes import everywhere
 
-__all__ = ["Linear", "Swapped", "gemm", "linear", "matmul", "swap"]
+__all__ = ["Linear", "Swapped", "everywhere", "gemm", "linear", "matmul", "swap"]
 
 operators.matmul.differentiate(
     gradients.keep_matmul, gradients.matmul_back, gradients.matmul_forth, batches.map_matmul

@@ -1,0 +1,167 @@
+"""aten's products by lapidist, for code that cannot be edited.
+
+While a block is open, each product has a kernel at the dispatch key BackendSelect: below autograd, autocast,
+modes and transforms, above those of devices, which are still there for what lapidist refuses. Other operators
+cost what they did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from threading import Lock
+from typing import Any
+
+import torch
+
+from lapidist import api
+from lapidist.errors import CompileError, LapidistError, LaunchError
+
+KEY = torch._C.DispatchKey.BackendSelect
+BELOW = torch._C._dispatch_keyset_full_after(KEY)
+FLOATS = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
+
+
+@contextmanager
+def everywhere() -> Iterator[None]:
+    """In the whole process, products of torch (mm, addmm, bmm, baddbmm, _scaled_mm, and what torch makes of
+    them: matmul, linear, their gradients, compiled graphs) are lapidist's until the block ends.
+
+    Blocks may lie in each other and in several threads: the last to end restores torch's. What lapidist does
+    not multiply (complex numbers, integers, two types) stays torch's."""
+    _blocks.enter()
+    try:
+        yield
+    finally:
+        _blocks.leave()
+
+
+class Blocks:
+    """How many are open. The first puts the kernels in place, the last takes them away."""
+
+    def __init__(self) -> None:
+        self._lock, self._open = Lock(), 0
+        self._library: Any = None
+        self._in_use: list[Any] = []  # other threads may still be in them when the last block ends
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._open:
+                self._library = routed()
+                self._in_use = kernels_in_place()
+            self._open += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._open -= 1
+            if not self._open:
+                self._library._destroy()
+
+
+_blocks = Blocks()
+
+
+def routed() -> Any:
+    library = torch.library.Library("aten", "IMPL")
+    for name, product in PRODUCTS.items():
+        packet, overload = name.partition(".")[::2]
+        op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+        library.impl(name, partial(route, op, product), KEY.name, with_keyset=True)
+    return library
+
+
+def kernels_in_place() -> list[Any]:
+    find = getattr(torch.library, "get_kernel", None)  # torch has it since 2.10
+    return [] if find is None else [find(f"aten::{name}", KEY.name) for name in PRODUCTS]
+
+
+def route(op: Any, product: Callable[..., Any], keys: Any, *given: Any, **more: Any) -> Any:
+    """By lapidist, or as if this were not here."""
+    recording = torch.is_grad_enabled()
+    torch._C._set_grad_enabled(False)  # autograd, further up, has recorded the product by now
+    try:
+        result = product(*given, **more)
+    except (CompileError, LaunchError):
+        raise
+    except LapidistError:
+        result = None
+    finally:
+        torch._C._set_grad_enabled(recording)
+    return op.redispatch(keys & BELOW, *given, **more) if result is None else result
+
+
+# ---- what aten has, as gemm has it; None: aten keeps it ----
+
+
+def product(a: Any, b: Any, out_dtype: Any = None, *, out: Any = None) -> Any:
+    return combined(None, a, b, out_dtype, beta=0.0, out=out)
+
+
+def combined(
+    c: Any, a: Any, b: Any, out_dtype: Any = None, *, beta: Any = 1, alpha: Any = 1, out: Any = None
+) -> Any:
+    dtype = a.dtype
+    if (
+        dtype not in FLOATS
+        or not (is_dense(a) and is_dense(b))
+        or torch.autograd.forward_ad._current_level >= 0
+    ):
+        return None  # tangents are seen, but can no longer be looked at down here
+    if out is not None and not is_output(out, (*a.shape[:-1], b.shape[-1]), out_dtype or dtype):
+        return None
+    precision = "ieee"
+    if dtype is torch.float32 and a.is_cuda and torch.backends.cuda.matmul.fp32_precision == "tf32":
+        precision = "tf32"
+    kind = None if out_dtype is dtype else out_dtype
+    numbers = {"alpha": float(alpha), "beta": float(beta)}
+    return api.gemm(a, b, c, **numbers, out=out, out_dtype=kind, precision=precision)  # type: ignore[arg-type]
+
+
+def in_place(c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1) -> Any:
+    return combined(c, a, b, beta=beta, alpha=alpha, out=c)
+
+
+def scaled(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    bias: Any = None,
+    scale_result: Any = None,
+    out_dtype: Any = None,
+    use_fast_accum: bool = False,
+    *,
+    out: Any = None,
+) -> Any:
+    dtype = out_dtype or a.dtype
+    if a.dtype not in EIGHT_BITS or scale_result is not None or not (is_dense(a) and is_dense(b)):
+        return None
+    if out is not None and not is_output(out, (a.shape[0], b.shape[1]), dtype):
+        return None
+    factors = {"scale_a": scale_a, "scale_b": scale_b, "promote": not use_fast_accum or None}
+    return api.gemm(a, b, bias, beta=0.0 if bias is None else 1.0, out=out, out_dtype=dtype, **factors)
+
+
+def is_dense(tensor: Any) -> bool:
+    """A plain matrix of numbers on a device that lapidist knows."""
+    return tensor.layout is torch.strided and (tensor.is_cuda or tensor.is_cpu)
+
+
+def is_output(out: Any, shape: tuple[int, ...], dtype: Any) -> bool:
+    """One that is written as it lies; aten resizes others, or refuses them."""
+    return is_dense(out) and tuple(out.shape) == shape and out.dtype is dtype
+
+
+PRODUCTS: dict[str, Callable[..., Any]] = {
+    **{f"{name}{kind}": product for name in ("mm", "bmm") for kind in ("", ".out", ".dtype", ".dtype_out")},
+    **{
+        f"{name}{kind}": combined
+        for name in ("addmm", "baddbmm")
+        for kind in ("", ".out", ".dtype", ".dtype_out")
+    },
+    "addmm_": in_place,
+    "baddbmm_": in_place,
+    "_scaled_mm": scaled,
+    "_scaled_mm.out": scaled,
+}
