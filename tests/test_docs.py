@@ -21,7 +21,9 @@ from lapidist.kernels.wgmma.family import FAMILY, tile
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PLAIN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-PLAIN += [ROOT / "docs" / f"{name}.md" for name in ("glossary", "knobs", "machine", "numerics", "torch")]
+PLAIN += [
+    ROOT / "docs" / f"{name}.md" for name in ("glossary", "jax", "knobs", "machine", "numerics", "torch")
+]
 LONGEST, LONG_SHARE = 25, 0.02  # words of a sentence, and the share of sentences that may have more
 SESSIONS = [page for page in PAGES if "\n>>> " in page.read_text()]
 

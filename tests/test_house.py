@@ -194,6 +194,7 @@ LAYERS = (
     "bench",
     "fuzz",
     "torch",
+    "jax",
     "__init__",
     "contractions",
     "api",

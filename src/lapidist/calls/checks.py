@@ -196,6 +196,25 @@ def require_inner_match(a: Operand, b: Operand, given: tuple[tuple[int, ...], ..
         )
 
 
+def require_features(input: tuple[int, ...], weight: tuple[int, ...], trans_weight: bool = True) -> None:
+    """Shapes of a linear layer: rows of input times one matrix of weights."""
+    if not input:
+        raise ShapeError(
+            "input: must have at least 1 dimension; got an array without any. Multiply by a scalar with *"
+        )
+    if len(weight) not in (1, 2):
+        raise ShapeError(
+            f"weight: must have 1 or 2 dimensions; got shape {weight}. Call matmul, which takes a batch of"
+            " them"
+        )
+    if input[-1] != weight[-1 if trans_weight else 0]:
+        lines = "columns" if trans_weight else "rows"
+        raise ShapeError(
+            f"weight: must have as many {lines} as input has columns; input is {input}, weight is {weight}."
+            " Transpose it if it lies the other way"
+        )
+
+
 def broadcast_batch(a: Operand, b: Operand) -> tuple[int, ...]:
     """NumPy's own broadcast_shapes stops at 32 dimensions."""
     first, second = a.shape[:-2], b.shape[:-2]

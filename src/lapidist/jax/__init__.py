@@ -1,0 +1,17 @@
+"""lapidist in JAX: products under jit, grad, jvp, vmap and shard_map, by XLA's foreign functions.
+
+Importing this package registers the operation lapidist_product and what runs it on a CPU and on a GPU."""
+
+from __future__ import annotations
+
+from jax.interpreters import ad, batching
+
+from lapidist.jax import batches, gradients
+from lapidist.jax.calls import gemm, linear, matmul
+from lapidist.jax.operators import product_p
+
+__all__ = ["gemm", "linear", "matmul"]
+
+ad.primitive_jvps[product_p] = gradients.forth
+ad.primitive_transposes[product_p] = gradients.back
+batching.primitive_batchers[product_p] = batches.mapped

@@ -1,0 +1,75 @@
+"""jax.vmap: what is mapped over becomes a batch dimension in front of those that are there, and the products
+stay one.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from jax import numpy as jnp
+
+from lapidist.errors import ShapeError
+from lapidist.jax.operators import bind
+from lapidist.jax.products import Product
+from lapidist.problems.scaling import K_BLOCK
+
+Dim = int | None
+
+
+def mapped(operands: tuple[Any, ...], dims: tuple[Dim, ...], *, product: Product) -> tuple[Any, int]:
+    size = next(each.shape[dim] for each, dim in zip(operands, dims, strict=True) if dim is not None)
+    front = [
+        each if dim is None else jnp.moveaxis(each, dim, 0) for each, dim in zip(operands, dims, strict=True)
+    ]
+    named = dict(zip(product.arrays, front, strict=True))
+    over = {name for name, dim in zip(product.arrays, dims, strict=True) if dim is not None}
+    if any(name in over or named[name].size > 1 for name in ("scale_a", "scale_b") if name in named):
+        return as_one(named, over, size, product), 0
+    if not over & {"a", "b"}:  # c alone is mapped over
+        named["a"] = jnp.broadcast_to(named["a"], (size, *named["a"].shape))
+        over.add("a")
+    wanted = max(named[name].ndim - (name in over) for name in ("a", "b"))
+    filled = [fill(each, wanted) if name in over else each for name, each in named.items()]
+    return bind(*filled, product=product), 0
+
+
+def fill(array: Any, wanted: int) -> Any:
+    """The mapped dimension stays in front, and single ones follow it, until what is mapped has `wanted`
+    dimensions.
+    """
+    size, *own = array.shape
+    return array.reshape(size, *(1,) * (wanted - len(own)), *own)
+
+
+# ---- factors of lines: a batch has none, a tall matrix does ----
+
+
+def as_one(named: dict[str, Any], over: set[str], size: int, product: Product) -> Any:
+    """Rows of all matrices in one tall product, which b and its factors are the same for."""
+    tall = named["a"].ndim - ("a" in over) == named["b"].ndim == 2 and not product.trans_a
+    if not tall or over & {"b", "scale_b"}:
+        raise ShapeError(
+            "scale_a, scale_b: jax.vmap maps over rows of a and their factors; got b, its factors, or an a"
+            " that is transposed or batched. Multiply one pair at a time with jax.lax.map"
+        )
+    a = named["a"] if "a" in over else jnp.broadcast_to(named["a"], (size, *named["a"].shape))
+    m, n = a.shape[1], named["b"].shape[0 if product.trans_b else 1]
+    flat = {**named, "a": a.reshape(size * m, a.shape[2])}
+    if "c" in named:
+        c = fill(named["c"], 2) if "c" in over else named["c"]
+        flat["c"] = jnp.broadcast_to(c, (size, m, n)).reshape(size * m, n)
+    if "scale_a" in named:
+        flat["scale_a"] = of_rows(named["scale_a"], "scale_a" in over, size, m)
+    return bind(*flat.values(), product=product).reshape(size, m, n)
+
+
+def of_rows(scale: Any, mapped: bool, size: int, m: int) -> Any:
+    """Factors of the rows of all matrices."""
+    own = scale.shape[1:] if mapped else scale.shape
+    if math.prod(own) == 1:
+        own = (1, 1)
+    scale = scale.reshape((size if mapped else 1, own[0], own[1] if len(own) > 1 else 1))
+    if own[0] not in (1, m):
+        scale = scale.repeat(K_BLOCK, axis=1)[:, :m]
+    return jnp.broadcast_to(scale, (size, m, scale.shape[2])).reshape(size * m, scale.shape[2])

@@ -1,0 +1,185 @@
+"""The public calls: rules are checked while JAX traces, then the operation is bound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from lapidist.api import types_wanted
+from lapidist.calls import checks
+from lapidist.calls.form import is_array
+from lapidist.calls.scaled import require_number
+from lapidist.dtypes import Precision
+from lapidist.errors import ArgumentError, DTypeError
+from lapidist.jax.operators import bind
+from lapidist.jax.products import Product, operands_of, outline_of
+
+ORDER = ("a", "b", "c", "scale_a", "scale_b")
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    *,
+    out_dtype: Any = None,
+    preferred_element_type: Any = None,
+    acc_dtype: Any = None,
+    precision: Precision = "ieee",
+    scale_a: Any = None,
+    scale_b: Any = None,
+    promote: bool | None = None,
+    device: str | None = None,
+) -> Any:
+    """jax.numpy.matmul(a, b) of two arrays of one type: vectors, broadcast batches.
+
+    `out_dtype` (JAX calls it `preferred_element_type`), `acc_dtype`, `precision`, `scale_a`, `scale_b` and
+    `promote` are those of lapidist.matmul. device="machine" runs arrays on the CPU in the machine."""
+    wanted = wanted_types(out_dtype, preferred_element_type, acc_dtype, precision, promote)
+    arrays, numbers = given(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
+    product = Product(tuple(arrays), **wanted, **numbers, device=place(device))
+    require(product, arrays, vectors=True)
+    row, column = arrays["a"].ndim == 1, arrays["b"].ndim == 1
+    arrays["a"] = arrays["a"][None] if row else arrays["a"]
+    arrays["b"] = arrays["b"][:, None] if column else arrays["b"]
+    return without(bind(*arrays.values(), product=product), row, column)
+
+
+def gemm(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    alpha: Any = 1.0,
+    beta: Any = 0.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    out_dtype: Any = None,
+    preferred_element_type: Any = None,
+    acc_dtype: Any = None,
+    precision: Precision = "ieee",
+    scale_a: Any = None,
+    scale_b: Any = None,
+    promote: bool | None = None,
+    device: str | None = None,
+) -> Any:
+    """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c.
+
+    trans_a and trans_b read an array the other way, where jax.numpy.swapaxes would copy it. alpha and beta
+    are numbers, known while JAX traces. The rest is matmul's."""
+    wanted = wanted_types(out_dtype, preferred_element_type, acc_dtype, precision, promote)
+    scalars: dict[str, Any] = {"alpha": checks.require_scalar("alpha", known("alpha", alpha))}
+    scalars["beta"] = checks.require_scalar("beta", known("beta", beta))
+    checks.require_c_for_beta(scalars["beta"], c)
+    c = c if scalars["beta"] else None
+    arrays, numbers = given(a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
+    turned: dict[str, Any] = {"trans_a": flag("trans_a", trans_a), "trans_b": flag("trans_b", trans_b)}
+    product = Product(tuple(arrays), **turned, **scalars, **wanted, **numbers, device=place(device))
+    require(product, arrays)
+    return bind(*arrays.values(), product=product)
+
+
+def linear(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    trans_weight: bool = True,
+    out_dtype: Any = None,
+    preferred_element_type: Any = None,
+    acc_dtype: Any = None,
+    precision: Precision = "ieee",
+    device: str | None = None,
+) -> Any:
+    """input @ weight.T + bias, in one launch. trans_weight=False is input @ weight + bias, for weights that
+    lie as (inputs, outputs).
+    """
+    wanted = wanted_types(out_dtype, preferred_element_type, acc_dtype, precision, None)
+    named = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
+    called = {name: array_of(name, value) for name, value in named.items()}
+    input, weight = called["input"], called["weight"]
+    turned = flag("trans_weight", trans_weight)
+    checks.require_features(input.shape, weight.shape, turned)
+    row, column = input.ndim == 1, weight.ndim == 1
+    input = input[None] if row else input
+    weight = weight[None] if column and turned else weight[:, None] if column else weight
+    arrays = dict(zip(ORDER, (input, weight, *([called["bias"]] if "bias" in called else [])), strict=False))
+    beta = float("bias" in called)
+    product = Product(tuple(arrays), trans_b=turned, beta=beta, **wanted, device=place(device))
+    require(product, arrays, tuple(called))
+    return without(bind(*arrays.values(), product=product), row, column)
+
+
+def without(product: Any, row: bool, column: bool) -> Any:
+    """The product without the dimensions that vectors brought."""
+    product = product[..., 0] if column else product
+    return (product[..., 0] if column else product[..., 0, :]) if row else product
+
+
+# ---- what a caller gave ----
+
+
+def given(**values: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Arrays in order, and factors that are numbers. Other than a and b, what is None is not there."""
+    there = {name: value for name, value in values.items() if value is not None or name in ("a", "b")}
+    numbers = {name for name, value in there.items() if name.startswith("scale") and not is_array(value)}
+    arrays = {name: array_of(name, value) for name, value in there.items() if name not in numbers}
+    return arrays, {name: require_number(name, there[name]) for name in sorted(numbers)}
+
+
+def array_of(name: str, value: Any) -> Any:
+    if not isinstance(value, (jax.Array, np.ndarray)):
+        raise DTypeError(
+            f"{name}: must be an array of JAX or NumPy; got {type(value).__name__}. Pass it through"
+            " jax.numpy.asarray first"
+        )
+    return jax.numpy.asarray(value)
+
+
+def known(name: str, value: Any) -> Any:
+    """A value that a kernel is made for."""
+    if isinstance(value, jax.core.Tracer):
+        raise ArgumentError(
+            f"{name}: must be known while JAX traces; got a {type(value).__name__}, which has a value only"
+            " when the program runs. Name it in static_argnames of jax.jit, or multiply by it outside"
+        )
+    return value[()].item() if isinstance(value, jax.Array) and not value.ndim else value
+
+
+def flag(name: str, value: Any) -> bool:
+    checks.require_flag(name, known(name, value), checks.BLAS_FLAGS)
+    return bool(value)
+
+
+def place(device: Any) -> str | None:
+    if device not in (None, "machine"):
+        raise ArgumentError(
+            f'device: must be "machine", or left away; got {device!r}. Place arrays with jax.device_put'
+        )
+    return device
+
+
+def wanted_types(out: Any, preferred: Any, acc: Any, precision: Any, promote: Any) -> dict[str, Any]:
+    promote = known("promote", promote)
+    wanted, other = types_wanted(out, acc, precision, promote), types_wanted(preferred, None, precision)
+    names = [name for name in (wanted.out_dtype, other.out_dtype) if name is not None]
+    if len(set(names)) > 1:
+        raise ArgumentError(
+            "out_dtype, preferred_element_type: are two names of one thing; got"
+            f" {' and '.join(names)}. Leave one away"
+        )
+    return {
+        "out_dtype": names[0] if names else None,
+        "acc_dtype": wanted.accumulator,
+        "precision": wanted.precision,
+        "promote": wanted.promote,
+    }
+
+
+def require(
+    product: Product, arrays: dict[str, Any], called: tuple[str, ...] = (), vectors: bool = False
+) -> None:
+    """Every rule; errors say what an array was called."""
+    outlines = [outline_of(array) for array in arrays.values()]
+    product.arguments(operands_of(outlines, called or product.arrays), vectors)

@@ -1,0 +1,120 @@
+"""Tangents and gradients of a product, made of products: they can be differentiated again.
+
+Of D = alpha op(A) op(B) + beta C, and G the gradient of D, op(A) has alpha G op(B)^T and op(B) has alpha
+op(A)^T G; transposes are read as they lie. What was broadcast is summed."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+from jax.interpreters import ad
+
+from lapidist.dtypes import IEEE, TF32, outputs_of, size_of
+from lapidist.errors import ArgumentError
+from lapidist.jax.operators import bind
+from lapidist.jax.products import Product
+
+Shape = tuple[int, ...]
+
+
+def forth(primals: tuple[Any, ...], tangents: tuple[Any, ...], *, product: Product) -> tuple[Any, Any]:
+    """The product, and its tangent: the sum of what each operand's gives."""
+    result = bind(*primals, product=product)
+    moved = {
+        name: tangent
+        for name, tangent in zip(product.arrays, tangents, strict=True)
+        if type(tangent) is not ad.Zero
+    }
+    if product.is_scaled and moved.keys() - {"c"}:
+        raise ArgumentError(
+            "scale_a, scale_b: a product with factors has no gradient; got one that is differentiated. Give"
+            " it one with jax.custom_vjp, by what was there before it was quantised"
+        )
+    parts = [part_of(name, tangent, primals, product, result) for name, tangent in moved.items()]
+    if not parts:
+        return result, ad.Zero(jax.typeof(result).to_tangent_aval())
+    return result, sum(parts[1:], parts[0])
+
+
+def part_of(name: str, tangent: Any, primals: tuple[Any, ...], product: Product, result: Any) -> Any:
+    if name == "c":
+        return jax.numpy.broadcast_to(tangent * product.beta, result.shape)
+    a, b = primals[:2]
+    without_c = product._replace(arrays=("a", "b"), beta=0.0, out_dtype=result.dtype.name)
+    return bind(*((tangent, b) if name == "a" else (a, tangent)), product=without_c)
+
+
+def back(g: Any, *operands: Any, product: Product) -> list[Any]:
+    """The gradients of those operands that the product is linear in."""
+    asked = [ad.is_undefined_primal(operand) for operand in operands]
+    if type(g) is ad.Zero:
+        return [None] * len(operands)
+    a, b = operands[:2]
+    rules = {
+        "a": lambda: gradient_of_a(g, b, a.aval, product),
+        "b": lambda: gradient_of_b(g, a, b.aval, product),
+        "c": lambda: summed_to(g * product.beta, operands[2].aval.shape),
+    }
+    return [rules[name]() if wanted else None for name, wanted in zip(product.arrays, asked, strict=True)]
+
+
+def gradient_of_a(g: Any, b: Any, like: Any, product: Product) -> Any:
+    trans_b = product.trans_b
+    if product.trans_a:
+        found = multiplied(b, g, like, product, trans_b, True)
+    else:
+        found = multiplied(g, b, like, product, False, not trans_b)
+    return summed_to(found, like.shape)
+
+
+def gradient_of_b(g: Any, a: Any, like: Any, product: Product) -> Any:
+    trans_a = product.trans_a
+    if len(like.shape) == 2 and g.ndim > 2 and not trans_a:
+        a, g = in_one(a), in_one(g)  # one product sums over the batch
+    if product.trans_b:
+        found = multiplied(g, a, like, product, True, trans_a)
+    else:
+        found = multiplied(a, g, like, product, not trans_a, False)
+    return summed_to(found, like.shape)
+
+
+def multiplied(first: Any, second: Any, like: Any, product: Product, trans_a: bool, trans_b: bool) -> Any:
+    """alpha op(first) op(second), in the type of `like`. Where the gradient is wider than the operands, they
+    meet in its type; float32 beside factors of fewer bits is rounded to 10 bits, which loses none of theirs.
+    """
+    common = common_type(first.dtype.name, second.dtype.name)
+    precision = IEEE
+    if common == "float32":
+        precision = product.precision if like.dtype.name == "float32" else TF32
+    wanted = like.dtype.name if like.dtype.name in outputs_of(common, common) else None
+    how = Product(
+        ("a", "b"), trans_a, trans_b, product.alpha, 0.0, wanted, precision=precision, device=product.device
+    )
+    return bind(first.astype(common), second.astype(common), product=how).astype(like.dtype)
+
+
+def common_type(first: str, second: str) -> str:
+    """The wider one; of two of a size, float32."""
+    if first == second:
+        return first
+    sizes = size_of(first), size_of(second)
+    return "float32" if sizes[0] == sizes[1] else first if sizes[0] > sizes[1] else second
+
+
+def in_one(array: Any) -> Any:
+    """A batch of matrices as a tall one."""
+    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
+
+
+def summed_to(array: Any, shape: Shape) -> Any:
+    """Over what was broadcast from `shape`."""
+    missing = array.ndim - len(shape)
+    single = tuple(
+        missing + place
+        for place, extent in enumerate(shape)
+        if extent == 1 and array.shape[missing + place] != 1
+    )
+    axes = tuple(range(missing)) + single
+    return array.sum(axes).reshape(shape) if axes else array

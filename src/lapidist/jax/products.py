@@ -1,0 +1,90 @@
+"""A product as far as it is known while JAX traces: everything but the numbers.
+
+It travels to where it runs as text, so that programs which JAX keeps on disk or exports mean the same in
+another process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.form import Factors, Form, Wanted
+from lapidist.calls.scaled import ScaledArguments
+from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
+
+REMEMBERED = 4096  # products; a process that meets more reads them again
+AWAY = 1 << 20  # a stand-in for addresses, so that no operand seems to lie where the result does
+Outline = tuple[tuple[int, ...], str]  # shape and type
+
+
+class Product(NamedTuple):
+    """alpha op(a) op(b) + beta c. `arrays`: which of a, b, c, scale_a, scale_b there are, in this order."""
+
+    arrays: tuple[str, ...] = ("a", "b")
+    trans_a: bool = False
+    trans_b: bool = False
+    alpha: float = 1.0
+    beta: float = 0.0
+    out_dtype: str | None = None
+    acc_dtype: str | None = None
+    precision: str = "ieee"
+    promote: bool | None = None
+    scale_a: float | None = None  # factors that are numbers
+    scale_b: float | None = None
+    device: str | None = None
+
+    @property
+    def is_scaled(self) -> bool:
+        arrays = {"scale_a", "scale_b"} & set(self.arrays)
+        return bool(arrays) or self.scale_a is not None or self.scale_b is not None
+
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(self.out_dtype, self.acc_dtype, self.precision, self.promote)
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """What gemm is told beside arrays. What is as usual is left away: that is the short way."""
+        usual = self._field_defaults
+        others = {name: value for name, value in self._asdict().items() if value != usual[name]}
+        return {name: value for name, value in others.items() if name != "arrays"}
+
+    def place(self, name: str) -> int | None:
+        """Where an array is among the operands."""
+        return self.arrays.index(name) if name in self.arrays else None
+
+    def arguments(self, operands: Sequence[Operand], vectors: bool = False) -> Arguments:
+        """Every rule checked."""
+        given = dict(zip(self.arrays, operands, strict=True))
+        factors = Factors(given.get("scale_a", self.scale_a), given.get("scale_b", self.scale_b))
+        form = Form(self.trans_a, self.trans_b, vectors, self.alpha, self.beta, self.wanted, factors=factors)
+        kind = ScaledArguments if factors.any else Arguments
+        return kind(given["a"], given["b"], given.get("c"), None, form)
+
+
+def outline_of(array: Any) -> Outline:
+    return tuple(array.shape), array.dtype.name
+
+
+def operands_of(
+    outlines: Sequence[Outline], names: Sequence[str], device: int = HOST, ends: Sequence[int] = ()
+) -> list[Operand]:
+    """Operands without memory. `ends`: what their addresses leave over of 16 bytes."""
+    ends = ends or (0,) * len(names)
+    return [
+        Operand(name, AWAY + end, shape, contiguous_strides(shape), dtype, device, "xla", None)
+        for name, (shape, dtype), end in zip(names, outlines, ends, strict=True)
+    ]
+
+
+def written(product: Product, outlines: Sequence[Outline]) -> str:
+    return json.dumps([product, outlines])
+
+
+@lru_cache(REMEMBERED)
+def read(text: bytes) -> tuple[Product, tuple[Outline, ...]]:
+    (arrays, *others), outlines = json.loads(text)
+    return Product(tuple(arrays), *others), tuple((tuple(shape), dtype) for shape, dtype in outlines)

@@ -1,0 +1,82 @@
+"""What lapidist.jax refuses, while JAX traces: errors in words, before anything runs."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+
+pytestmark = pytest.mark.frameworks
+A, B, SCALE = np.ones((2, 3), "f4"), np.ones((3, 4), "f4"), np.ones(2, "f4")
+Call = Callable[[Any, Any], Any]  # of JAX and lapidist.jax
+
+
+def small(array: Any) -> Any:
+    return array.astype("float8_e4m3fn")
+
+
+CALLS: dict[str, Call] = {  # by the words of the error
+    "b: element type must be that of a, float32; got float16": lambda jax, ours: jax.jit(ours.matmul)(
+        A, B.astype("f2")
+    ),
+    "a: element type must be real.*complex64": lambda jax, ours: ours.matmul(A.astype("c8"), B),
+    "a: element type must be one of.*int32": lambda jax, ours: ours.matmul(A.astype("i4"), B),
+    "a: must be an array of JAX or NumPy; got list": lambda jax, ours: ours.matmul([[1.0]], B),
+    "b: must be an array of JAX or NumPy; got NoneType": lambda jax, ours: ours.gemm(A, None),
+    "b: must have as many rows as a": lambda jax, ours: jax.jit(ours.matmul)(A, B.T),
+    "b: must have as many rows as a ": lambda jax, ours: jax.jit(ours.gemm)(A, A),
+    "a: must have at least 2 dimensions": lambda jax, ours: ours.gemm(A[0], B),
+    "a: must have at least 1 dimension": lambda jax, ours: ours.matmul(A[0, 0, ...], B),
+    "c: must broadcast": lambda jax, ours: ours.gemm(A, B, A, beta=1),
+    "c: element type must be that of the output": lambda jax, ours: ours.gemm(A, B, np.ones(4, "f2"), beta=1),
+    "c: .*beta|beta: .*c": lambda jax, ours: ours.gemm(A, B, beta=1),
+    "weight: must have as many columns": lambda jax, ours: jax.jit(ours.linear)(A, B),
+    "weight: must have as many rows": lambda jax, ours: ours.linear(A, B.T, trans_weight=False),
+    "weight: must have 1 or 2 dimensions": lambda jax, ours: ours.linear(A, A[None]),
+    "input: must have at least 1": lambda jax, ours: ours.linear(A[0, 0, ...], A),
+    "bias: must broadcast": lambda jax, ours: ours.linear(A, B.T, A),
+    "input: element type": lambda jax, ours: ours.linear(A.astype("i4"), B.T.astype("i4")),
+    "alpha: must be known while JAX traces; got a .*Tracer": lambda jax, ours: jax.jit(
+        lambda x: ours.gemm(A, B, alpha=x)
+    )(2.0),
+    "beta: must be known while JAX traces": lambda jax, ours: jax.jit(
+        lambda x: ours.gemm(A, B, A[:, :1], beta=x)
+    )(2.0),
+    "trans_b: must be known while JAX traces": lambda jax, ours: jax.jit(ours.gemm)(A, A, trans_b=True),
+    "trans_weight: must be known": lambda jax, ours: jax.jit(ours.linear)(A, A, trans_weight=True),
+    "promote: must be known": lambda jax, ours: jax.jit(ours.matmul)(small(A), small(B), promote=True),
+    "alpha: must be a real number": lambda jax, ours: ours.gemm(A, B, alpha="2"),
+    "trans_a: must be True or False": lambda jax, ours: ours.gemm(A, B, trans_a=1),
+    "precision: ": lambda jax, ours: ours.matmul(A, B, precision="highest"),
+    "precision: .*float16": lambda jax, ours: ours.matmul(A.astype("f2"), B.astype("f2"), precision="tf32"),
+    "out_dtype: ": lambda jax, ours: ours.matmul(A, B, out_dtype="int8"),
+    "out_dtype, preferred_element_type: are two names": lambda jax, ours: ours.matmul(
+        A, B, out_dtype="float32", preferred_element_type="bfloat16"
+    ),
+    'device: must be "machine"': lambda jax, ours: ours.matmul(A, B, device="gpu"),
+    "scale_a: .*8-bit": lambda jax, ours: ours.matmul(A, B, scale_a=SCALE),
+    "scale_a: must be one factor": lambda jax, ours: ours.matmul(
+        small(A), small(B), scale_a=np.ones(7, "f4")
+    ),
+    "scale_a: factors must be float32": lambda jax, ours: jax.jit(
+        lambda s: ours.matmul(small(A), small(B), scale_a=s)
+    )(SCALE.astype("f2")),
+    "scale_a, scale_b: a product with factors has no gradient": lambda jax, ours: jax.grad(
+        lambda a: ours.matmul(small(a), small(B), scale_a=SCALE).sum()
+    )(jax.numpy.asarray(A)),
+    "scale_a, scale_b: jax.vmap maps over rows of a": lambda jax, ours: jax.vmap(
+        lambda b: ours.matmul(small(A), b, scale_a=SCALE)
+    )(small(jax.numpy.asarray(B))[None]),
+}
+
+
+@pytest.mark.parametrize("words", CALLS)
+def test_errors_are_told_while_jax_traces(words: str) -> None:
+    jax, ours = importlib.import_module("jax"), importlib.import_module("lapidist.jax")
+    with pytest.raises(lapidist.LapidistError, match=words.strip()):
+        CALLS[words](jax, ours)
