@@ -11,6 +11,7 @@ import numpy as np
 
 from lapidist import api
 from lapidist.backends.gpu.driver import check, load_driver
+from lapidist.calls.checks import WORKSPACE_ALIGNMENT
 from lapidist.calls.prepared import Choices, Prepared
 from lapidist.dtypes import numpy_dtype, size_of
 from lapidist.frameworks.arrays import Operand
@@ -70,8 +71,9 @@ class Ready:
         """`pointers`: of the operands, of the result, of room for a graph's own workspace."""
         *operands, out, room = pointers
         prepared = self.prepared
-        if self.room and is_captured(stream):
+        if room and self.room and is_captured(stream):
             # XLA captures again and again: a workspace of ours for each capture would never be freed.
+            room += -room % WORKSPACE_ALIGNMENT
             check(load_driver().cuMemsetD8Async(room, 0, self.flags, stream), "cuMemsetD8Async")
             prepared = self._in(room)
         c = out if self._c is None else operands[self._c]

@@ -11,6 +11,7 @@ from jax.interpreters import mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
 from lapidist.calls.checks import WORKSPACE_ALIGNMENT
+from lapidist.calls.prepared import choose_place
 from lapidist.dtypes import numpy_dtype
 from lapidist.jax import handlers
 from lapidist.jax.products import Product, operands_of, outline_of, read, written
@@ -63,7 +64,9 @@ def room_on_gpus(text: bytes) -> tuple[Any, ...]:
     """Kernels are compiled and loaded here, not while a program runs or is captured. Where there is no GPU,
     as when a program is exported, that is left to its first run.
     """
-    aligned = (0,) * len(read(text)[1])
+    product, outlines = read(text)
+    choose_place(0, product.device)  # the machine takes arrays of the host
+    aligned = (0,) * len(outlines)
     nbytes = max((handlers.ready(text, ordinal, aligned).room for ordinal in local_gpus()), default=0)
     return (jax.ShapeDtypeStruct((nbytes and nbytes + WORKSPACE_ALIGNMENT,), "uint8"),)
 

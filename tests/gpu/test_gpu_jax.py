@@ -1,0 +1,138 @@
+"""lapidist.jax on a GPU: on the stream of XLA, in its graphs. Whole numbers keep sums exact."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist.dtypes import numpy_dtype
+
+pytestmark = pytest.mark.gpu
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch uses the same GPU
+# The last ones share tiles, in a workspace.
+SHAPES = [(64, 128, 96), (129, 65, 70), (1000, 24, 130), (128, 128, 16384), (77, 256, 8192)]
+
+
+@pytest.fixture
+def jax() -> Any:
+    return importlib.import_module("jax")
+
+
+@pytest.fixture
+def ours() -> Any:
+    return importlib.import_module("lapidist.jax")
+
+
+def drawn(rng: Any, *shape: int, dtype: str = "bfloat16") -> Any:
+    return rng.integers(0 if dtype == "uint8" else -2, 3, shape).astype(numpy_dtype(dtype))
+
+
+def same(found: Any, expected: Any) -> None:
+    assert {device.platform for device in found.devices()} == {"gpu"}
+    np.testing.assert_array_equal(np.asarray(found).astype("f4"), np.asarray(expected).astype("f4"))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float8_e4m3fn", "int8"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products(jax: Any, ours: Any, rng: np.random.Generator, dtype: str, shape: Any) -> None:
+    m, n, k = shape
+    a, b = drawn(rng, m, k, dtype=dtype), drawn(rng, n, k, dtype=dtype)
+    out = "int32" if dtype == "int8" else "float32"
+    expected = a.astype("f4") @ b.astype("f4").T
+    multiply = partial(ours.gemm, trans_b=True, out_dtype=out)
+    same(jax.jit(multiply)(a, b), expected)
+    same(multiply(a, b), expected)
+    if dtype == "float32":
+        same(multiply(a, b, precision="tf32"), expected)
+
+
+@pytest.mark.parametrize("trans_a", [False, True])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_gemm(jax: Any, ours: Any, rng: np.random.Generator, trans_a: bool, batch: tuple[int, ...]) -> None:
+    a = drawn(rng, *batch, *((72, 40) if trans_a else (40, 72)))
+    b, c = drawn(rng, 72, 24), drawn(rng, 24, dtype="float32")
+    rows = np.swapaxes(a, -1, -2) if trans_a else a
+    expected = 2 * (rows.astype("f4") @ b.astype("f4")) - 3 * c
+    scaled = partial(ours.gemm, alpha=2, beta=-3, trans_a=trans_a, out_dtype="float32")
+    same(jax.jit(scaled)(a, b, c), expected)
+    if batch:
+        same(jax.jit(jax.vmap(scaled, (0, None, None)))(a, b, c), expected)
+
+
+@pytest.mark.parametrize("shapes", [((), ()), ((40,), (24,)), ((40, 2), (2, 24)), ((1, 2), (2, 1))])
+def test_factors_are_read_when_the_program_runs(
+    jax: Any, ours: Any, rng: np.random.Generator, shapes: Any
+) -> None:
+    a, b = drawn(rng, 40, 256, dtype="float8_e4m3fn"), drawn(rng, 256, 24, dtype="float8_e4m3fn")
+    multiply = jax.jit(lambda a, b, s, t: ours.matmul(a, b, scale_a=s, scale_b=t))
+    for _ in range(2):
+        s, t = (np.exp2(rng.integers(-2, 3, shape)).astype("f4") for shape in shapes)
+        same(multiply(a, b, s, t), lapidist.matmul(a, b, scale_a=s, scale_b=t))
+
+
+def test_nothing_to_multiply(jax: Any, ours: Any) -> None:
+    ones = partial(np.ones, dtype="f4")
+    same(jax.jit(ours.matmul)(ones((5, 0)), ones((0, 3))), np.zeros((5, 3)))
+    same(jax.jit(ours.matmul)(ones((0, 5)), ones((5, 3))), np.zeros((0, 3)))
+    same(jax.jit(partial(ours.gemm, beta=2))(ones((5, 0)), ones((0, 3)), ones(3)), np.full((5, 3), 2))
+
+
+def network(multiply: Any, weights: Any, x: Any) -> Any:
+    for w in weights:
+        x = multiply(x, w)
+        x = x - x.astype("int32") // 5 * 5  # small whole numbers again
+    return x
+
+
+@pytest.mark.parametrize("rows", [16, 256])
+def test_a_chain_in_graphs(
+    jax: Any, ours: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """XLA captures it: new inputs and weights give right results again and again, and in the end no Python
+    runs.
+    """
+    handlers = importlib.import_module("lapidist.jax.handlers")
+    asked: list[bytes] = []
+    ready = handlers.ready
+    monkeypatch.setattr(handlers, "ready", lambda text, *more: (asked.append(text), ready(text, *more))[1])
+    chain = jax.jit(partial(network, ours.linear))
+    stock = jax.jit(partial(network, lambda x, w: (x @ w.T).astype(x.dtype)))
+    counts, kept = [], []
+    for turn in range(12):
+        weights = tuple(jax.numpy.asarray(drawn(rng, 4096, 4096, dtype="float16")) for _ in range(2)) * 4
+        x = jax.numpy.asarray(drawn(rng, rows, 4096, dtype="float16"))
+        if turn < 4:
+            kept.append((weights, x))
+        elif turn >= 8:
+            weights, x = kept[0]
+        before = len(asked)
+        found = chain(weights, x).block_until_ready()
+        counts.append(len(asked) - before)
+        same(found, stock(weights, x))
+        del found
+    assert counts[0] > 0
+    assert counts[-1] == 0, counts
+
+
+def test_gradients(jax: Any, ours: Any, rng: np.random.Generator) -> None:
+    x, w = (jax.numpy.asarray(rng.standard_normal((256, 256)), "float32") for _ in "xw")
+
+    def loss(layer: Any, x: Any, w: Any) -> Any:
+        return (jax.nn.tanh(layer(x, w)) ** 2).mean()
+
+    stock = partial(loss, lambda x, w: jax.numpy.matmul(x, w.T, precision="highest"))
+    mine = jax.jit(jax.grad(partial(loss, ours.linear), argnums=(0, 1)))(x, w)
+    theirs = jax.jit(jax.grad(stock, argnums=(0, 1)))(x, w)
+    for found, expected in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_the_machine_is_for_arrays_on_the_host(jax: Any, ours: Any) -> None:
+    with pytest.raises(lapidist.ArgumentError, match="device: 'machine' takes"):
+        jax.jit(partial(ours.matmul, device="machine"))(np.ones((2, 2)), np.ones((2, 2)))
