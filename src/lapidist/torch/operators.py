@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from lapidist import api
+from lapidist.calls import checks
 from lapidist.errors import LapidistError
 from lapidist.torch import outlines
 
@@ -73,7 +74,7 @@ def run_gemm(
 def run_linear(input: Any, weight: Any, bias: Any = None) -> Any:
     """input @ weight.T + bias, in one launch. Errors are told in these names."""
     if weight.ndim > 2:  # gemm would take a batch
-        outlines.require_features(input, weight)
+        checks.require_features(tuple(input.shape), tuple(weight.shape))
     try:
         product = api.gemm(
             outlines.as_rows(input),

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.form import Form
-from lapidist.errors import ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, torch_dtype
 
 
@@ -46,27 +46,10 @@ def of_gemm(
 
 
 def of_linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    require_features(input, weight)
+    checks.require_features(tuple(input.shape), tuple(weight.shape))
     form = Form(trans_b=True, beta=0.0 if bias is None else 1.0)
     product = of_product(as_rows(input), as_rows(weight), bias, form, ("input", "weight", "bias"))
     return product.new_empty(without(product, row=input.ndim == 1, column=weight.ndim == 1).shape)
-
-
-def require_features(input: Any, weight: Any) -> None:
-    if not input.ndim:
-        raise ShapeError(
-            "input: must have at least 1 dimension; got a tensor without any. Multiply by a scalar with *"
-        )
-    if weight.ndim not in (1, 2):
-        raise ShapeError(
-            f"weight: must have 1 or 2 dimensions; got shape {tuple(weight.shape)}. Call matmul, which takes"
-            " a batch of them"
-        )
-    if input.shape[-1] != weight.shape[-1]:
-        raise ShapeError(
-            f"weight: must have as many columns as input has; input is {tuple(input.shape)}, weight is"
-            f" {tuple(weight.shape)}. Transpose it if it lies the other way"
-        )
 
 
 def as_rows(tensor: Any) -> Any:
