@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         StrideError,
     )
     from lapidist.kernels.registry import KERNELS, kernel_named
+    from lapidist.planning.sum_orders import SumOrder
     from lapidist.problems.pointers import Pointers
 
 __version__ = "0.1.0"
@@ -51,6 +52,7 @@ _HOME = {
     "problems.pointers": ("Pointers",),
     "calls.prepared": ("Gemm",),
     "kernels.registry": ("KERNELS", "kernel_named"),
+    "planning.sum_orders": ("SumOrder",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -71,6 +73,7 @@ __all__ = [
     "RefusalError",
     "ShapeError",
     "StrideError",
+    "SumOrder",
     "einsum",
     "gemm",
     "gemm_lists",

@@ -420,3 +420,15 @@ def test_products_may_be_named_one_after_the_other() -> None:
     cases = works.chosen_cases(None, ["7,8,9", "1,2,3"], None, "fp16", Part())
     assert [case.extents for case in cases] == [(7, 8, 9), (1, 2, 3)]
     assert works.chosen_cases(["sweep"], ["7,8,9"], None, "fp32", Part())[-1].extents == (7, 8, 9)
+
+
+def test_a_plan_says_in_which_order_it_sums(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    product = ["plan", "--mnk", "4096,4096,4096", "--chip", "h200"]
+    assert run(product, monkeypatch) == 0
+    answer = capsys.readouterr().out
+    assert "  sums      wgmma bf16, steps of 16, whole tiles\n" in answer
+    assert "weighed" not in answer
+    assert run([*product, "--weighed"], monkeypatch) == 0
+    assert "refused:" in capsys.readouterr().out

@@ -27,6 +27,7 @@ from lapidist.calls.prepared import (
     choose_stream,
     finish_for,
     machine_device,
+    of_all,
     output_of,
     require_no_choice,
     require_stream,
@@ -38,6 +39,7 @@ from lapidist.frameworks.arrays import HOST, Operand, handed_over, on_host
 from lapidist.kernels.row import Kernel
 from lapidist.launch import ARRAYS_AT_ONCE
 from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
+from lapidist.planning.sum_orders import SumOrder
 from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, Modes
 from lapidist.problems.pointers import Pointers
 from lapidist.problems.problem import GRID_BATCH_LIMIT, Problem
@@ -90,6 +92,11 @@ class ArrayGemm:
     def plan(self) -> Plan | None:
         """What is launched first; None on the host."""
         return self.plans[0] if self.plans else None
+
+    @property
+    def sum_order(self) -> SumOrder | tuple[SumOrder, ...] | None:
+        """As a Gemm has it."""
+        return of_all(self.plans)
 
     @property
     def workspace_bytes(self) -> int:

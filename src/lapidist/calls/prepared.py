@@ -5,6 +5,7 @@ new pointers.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +25,7 @@ from lapidist.frameworks.arrays import HOST, Operand, empty, on_host, operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
+from lapidist.planning.sum_orders import SumOrder
 from lapidist.problems.modes import NOWHERE, Places
 from lapidist.problems.problem import Offsets, Problem
 from lapidist.schedule.sharing import AUTO, PLANNED, Sharing
@@ -129,6 +131,12 @@ class Prepared:
     def config(self) -> Config | None:
         """The tile shapes; None on the host, where NumPy decides."""
         return self.plan.config if self.plan else None
+
+    @property
+    def sum_order(self) -> SumOrder | tuple[SumOrder, ...] | None:
+        """In which order k is summed: plans of one order give equal bits. Of several launches that differ in
+        it, each one's. None on the host, where NumPy decides."""
+        return of_all(part.plan for part in self.parts)
 
     @property
     def workspace_bytes(self) -> int:
@@ -276,6 +284,12 @@ class Gemm(Prepared):
         return problem == self.problem or (
             self.place == HOST and problem.unaligned() == self.problem.unaligned()
         )
+
+
+def of_all(plans: Iterable[Plan]) -> SumOrder | tuple[SumOrder, ...] | None:
+    """Their one order, or each one's; None where nothing is launched."""
+    orders = tuple(dict.fromkeys(plan.sum_order for plan in plans))
+    return orders if len(orders) > 1 else next(iter(orders), None)
 
 
 def output_of(arguments: Arguments) -> tuple[Any, Operand]:

@@ -12,6 +12,7 @@ import typer
 
 from lapidist.commands.cache import cache
 from lapidist.commands.fuzz import fuzz
+from lapidist.commands.plans import plan
 from lapidist.commands.schedule import schedule
 from lapidist.commands.streamk import streamk
 from lapidist.commands.tune import tune, warm
@@ -225,6 +226,7 @@ def static(
 
 app.command()(cache)
 app.command()(fuzz)
+app.command()(plan)
 app.command()(schedule)
 app.command()(streamk)
 app.command()(tune)

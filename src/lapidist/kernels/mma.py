@@ -222,6 +222,7 @@ WMMA_RUNGS = (
         WMMA_TYPES,
         wmma_simple_configs,
         rules=rules.WMMA_SIMPLE,
+        wmma=True,
     ),
     row(
         "rung",
@@ -233,6 +234,7 @@ WMMA_RUNGS = (
         wmma_shared,
         persistent=2,
         rules=rules.WMMA_SHARED,
+        wmma=True,
     ),
 )
 MMA_RUNGS = (
@@ -261,6 +263,7 @@ TENSOR_DETOURS = (
         persistent=2,
         defines={"SKEW": 0},
         rules=rules.WMMA_SHARED,
+        wmma=True,
     ),
     row(
         "detour",
@@ -272,6 +275,7 @@ TENSOR_DETOURS = (
         wmma_shared,
         persistent=2,
         rules=rules.WMMA_SHARED,
+        wmma=True,
     ),
 )
 MMA_FAMILY = row(

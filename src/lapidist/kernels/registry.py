@@ -18,12 +18,14 @@ from lapidist.kernels.wgmma.family import WGMMA_FAMILY, WGMMA_RUNGS
 
 
 def rung(number: int, name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:
-    row = {"kind": "rung", "source": f"ladder/{number:02d}_{name}.cu", "signature": LADDER, **more}
+    own = {"kind": "rung", "source": f"ladder/{number:02d}_{name}.cu", "signature": LADDER}
+    row = {**own, "remainder_first": True, **more}
     return Kernel(name=name, idea=idea, config=config, efficiency=efficiency, **row)  # type: ignore[arg-type]
 
 
 def detour(name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:
-    row = {"kind": "detour", "source": f"detours/{name}.cu", "signature": LADDER, **more}
+    own = {"kind": "detour", "source": f"detours/{name}.cu", "signature": LADDER}
+    row = {**own, "remainder_first": True, **more}
     return Kernel(name=name, idea=idea, config=config, efficiency=efficiency, **row)  # type: ignore[arg-type]
 
 
@@ -151,6 +153,7 @@ RUNGS = (
         schedules=shared_by("turnstile"),
         rules=rules.TMA_PRODUCER,
         defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
+        remainder_first=False,
     ),
     *WMMA_RUNGS,
     *MMA_RUNGS,
@@ -160,9 +163,21 @@ RUNGS = (
 UNROLL = "detours/inner_unroll.cu"
 
 DETOURS = (
-    detour("bounds_plain", "04 with the border checked at every load", SHARED, 0.05, rules=rules.SHARED_TILE),
     detour(
-        "bounds_padded", "05 with the border checked at every load", SHARED, 0.12, rules=rules.SHARED_TILE
+        "bounds_plain",
+        "04 with the border checked at every load",
+        SHARED,
+        0.05,
+        rules=rules.SHARED_TILE,
+        remainder_first=False,
+    ),
+    detour(
+        "bounds_padded",
+        "05 with the border checked at every load",
+        SHARED,
+        0.12,
+        rules=rules.SHARED_TILE,
+        remainder_first=False,
     ),
     detour(
         "bounds_cached",
@@ -170,6 +185,7 @@ DETOURS = (
         SHARED,
         0.05,
         rules=rules.SHARED_TILE,
+        remainder_first=False,
     ),
     detour(
         "unroll_4",

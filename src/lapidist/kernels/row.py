@@ -124,6 +124,8 @@ class Kernel:
     # shared tiles are taken where they promise less than this part of what whole ones take: models err
     worth: float = 1.0
     rules: tuple[Rule, ...] = ()  # what its configs must obey beside what those of every kernel must
+    remainder_first: bool = False  # of k: tiles of it are whole; else the last one is filled up with zeros
+    wmma: bool = False  # of mma.sync the older form, with steps of its own
     free_order: bool = False  # configs may exchange A and B, order tiles, and give two warpgroups a tile each
 
     @property

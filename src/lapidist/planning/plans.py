@@ -22,6 +22,7 @@ from lapidist.kernels.signatures import OPERANDS, constants
 from lapidist.kernels.wgmma.operands import read_once
 from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
 from lapidist.planning.planner import Candidate, as_computed, choose, exactly
+from lapidist.planning.sum_orders import SumOrder, sum_order
 from lapidist.planning.tuned import ignored_record, look_up
 from lapidist.problems.modes import NOWHERE, Places, members
 from lapidist.problems.problem import VECTOR_BYTES, Offsets, Problem
@@ -82,6 +83,11 @@ class Plan:
             self.schedule.cluster if self.schedule else 1,
         )
         return min(-(-blocks // peers), self.device.clusters_resident(peers)) * peers if peers > 1 else blocks
+
+    @property
+    def sum_order(self) -> SumOrder:
+        """In which order k is summed. Plans of one order give equal bits."""
+        return sum_order(self.problem, self.device, self.kernel, self.config, self.schedule)
 
     @property
     def cluster(self) -> int:
@@ -266,6 +272,7 @@ class Plan:
             f"  kernel    {self.kernel.name}: {self.kernel.idea}",
             f"  config    {self.config}",
             *([f"  tuned     {self.tuned}"] if self.tuned else []),
+            f"  sums      {self.sum_order}",
             (
                 f"  launch    grid {self.grid}, {self.block[0]} threads, {self.shared_bytes} bytes of dynamic"
                 " shared memory"

@@ -1,0 +1,166 @@
+"""In which order a plan sums k: a value that prints and compares. Plans of one SumOrder give equal bits.
+
+It follows from the problem, the chip and the config, never from what the cache holds. Read from the kernels:
+
+  k ascends       in all of them, exchanged or not, in clusters or not, whatever the tile is. Products do not
+                  depend on which operand is A, and a batch, gathered rows or packed operands change nothing
+  steps           what one instruction adds at once: it is one sum of its products and the old accumulator
+  zeros           tiles of k are filled up. Instructions of zeros alone make +0 of a sum that underflowed
+                  to -0
+  promotion       sums of 8-bit floats leave the tensor core at the end of each tile of k
+  cuts            blocks that share a tile cut its k. Their sums are added along k: by turnstile and in
+                  wgmma's clusters from the first one on, else from zero on
+  alpha, beta     gemm/simt.cu and gemm/sgemm.cu round alpha sum and fuse beta C, gemm/mma.cu and
+                  gemm/wgmma.cu round beta C and fuse alpha sum. In the ladder the compiler chooses
+  integers        are exact modulo 2^32, in any order
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.dtypes import accumulators_of, short_name, size_of
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.rules.facts import fragment
+from lapidist.problems.problem import Problem
+from lapidist.schedule import Raster, Schedule, TileGrid
+from lapidist.schedule.grid import ceil_div
+
+INSTRUCTION_BYTES = 32  # of k that mma.sync and wgmma add at once; of double it is 8 elements
+ADDED = {
+    "turnstile": "added in turn",
+    "separate": "added by blocks of their own",
+    "cluster": "added in a cluster",
+    "atomic": "added in any order",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """Places where k is cut, the same in all tiles, and how the parts come together."""
+
+    reduction: str
+    places: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"k cut at {', '.join(map(str, self.places))}, {ADDED[self.reduction]}"
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTiles:
+    """Tiles that are cut at different places, or not at all: these numbers say which element is in which
+    tile, and where that is cut. D is as the caller has it."""
+
+    reduction: str
+    rows: int
+    cols: int
+    step: int
+    grid: TileGrid
+    raster: Raster
+    first: int  # the shared tiles begin with this one
+    shared: int
+    stretches: int
+    regions: int
+
+    def __str__(self) -> str:
+        regions = f" in {self.regions} regions" if self.regions != 1 else ""
+        return (
+            f"tiles of {self.rows} x {self.cols} {self.raster}, {self.grid} of {self.step}: {self.shared}"
+            f" from number {self.first} on cut into {self.stretches} stretches{regions},"
+            f" {ADDED[self.reduction]}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SumOrder:
+    """`unit`: the instruction. `way_out`: of which kernel alpha and beta C come as in no other one."""
+
+    unit: str
+    types: str
+    chip: str = ""  # of whose tensor cores: generations of them cut sums off at different bits
+    accumulator: str = ""  # where it is not the usual one
+    step: int = 1
+    zeros: bool = False  # more steps of them than k has
+    promoted: int = 0  # steps of k after which sums leave the tensor core; 0: in the end
+    cuts: Cuts | SharedTiles | None = None  # None: whole tiles
+    way_out: str = ""
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it is the same in each run."""
+        return self.cuts is None or self.cuts.reduction != "atomic"
+
+    def __eq__(self, other: object) -> bool:
+        """An order that is not fixed is like no other, and not like itself."""
+        return isinstance(other, SumOrder) and self.fixed and vars(self) == vars(other)
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __str__(self) -> str:
+        if self.unit == "exact":
+            return f"{self.types}, exact in any order"
+        parts = [
+            f"{self.unit} {self.types}" + (f" of {self.chip}" if self.chip else ""),
+            f"steps of {self.step}" if self.step > 1 else "one after another",
+            *([f"sums in {self.accumulator}"] if self.accumulator else []),
+            *([f"promoted every {self.promoted}"] if self.promoted else []),
+            *(["zeros in the end"] if self.zeros else []),
+            str(self.cuts) if self.cuts else "whole tiles",
+            *([f"alpha and beta as in {self.way_out}"] if self.way_out else []),
+        ]
+        return ", ".join(parts)
+
+
+def sum_order(
+    problem: Problem, device: Device, kernel: Kernel, config: Config, schedule: Schedule | None
+) -> SumOrder:
+    """`problem` as the kernel has it: exchanged where the config says so."""
+    types = types_in_callers_order(problem)
+    if problem.accumulator == "int32":
+        return SumOrder("exact", types)
+    step, usual = step_of(problem, kernel), accumulators_of(problem.dtype)[0]
+    filled = 0 if kernel.remainder_first else ceil_div(problem.k, config.bk or step) * (config.bk or step)
+    return SumOrder(
+        "wmma" if kernel.wmma else kernel.unit,
+        types,
+        device.architecture if kernel.unit == "mma" else "",
+        problem.accumulator if problem.accumulator != usual else "",
+        step,
+        filled > ceil_div(problem.k, step) * step,
+        config.bk if problem.scaling.promoted else 0,
+        None if schedule is None else cuts_of(problem, config, schedule),
+        f"{kernel.name} {config}" if problem.c is not None and kernel.kind != "production" else "",
+    )
+
+
+def types_in_callers_order(problem: Problem) -> str:
+    a, b = (problem.b_dtype, problem.dtype) if problem.transposed else (problem.dtype, problem.b_dtype)
+    return short_name(problem.math) if a == b else f"{short_name(a)} x {short_name(b)}"
+
+
+def step_of(problem: Problem, kernel: Kernel) -> int:
+    if kernel.unit == "fma":
+        return 1
+    if kernel.wmma:
+        return fragment(problem.math)[2]
+    return 8 if problem.dtype == "float64" else INSTRUCTION_BYTES // size_of(problem.dtype)
+
+
+def cuts_of(problem: Problem, config: Config, schedule: Schedule) -> Cuts | SharedTiles | None:
+    if not schedule.shares_tiles:
+        return None
+    step = max(config.bk, 1)
+    if schedule.regions == schedule.sk_tiles == schedule.grid.tiles:
+        begins = (schedule.stretch(number)[0] for number in range(1, schedule.blocks_per_region))
+        return Cuts(schedule.reduction, tuple(begin * step for begin in begins))
+    grid, raster = schedule.grid, schedule.raster
+    rows, cols = config.bm * config.cluster_m, config.bn * config.cluster_n
+    if problem.transposed:
+        rows, cols = cols, rows
+        grid = replace(grid, tiles_m=grid.tiles_n, tiles_n=grid.tiles_m)
+        raster = replace(raster, along="m" if raster.along == "n" else "n")
+    numbers = schedule.first_shared_tile, schedule.sk_tiles, schedule.sk_blocks, schedule.regions
+    return SharedTiles(schedule.reduction, rows, cols, step, grid, raster, *numbers)
