@@ -129,7 +129,7 @@ class Device:
 
 
 KIB = 1024
-# Measured by `lapidist bench --limits` (results/h200-20261121T142121-bench-limits.jsonl): random normal
+# Measured by `lapidist bench limits` (results/h200-20261121T142121-bench-limits.jsonl): random normal
 # operands in registers, wgmma's in shared memory, sustained. Where its row saw less than 1980 MHz, power was
 # the limit.
 H200_LIMITS = {

@@ -13,15 +13,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from lapidist.bench import report, svg
 from lapidist.bench.cases import LISTS, Case, case_of, named, parse_mnk, read_cases
-from lapidist.bench.climb import now_and_then, poisoned_matrix, random_matrix
+from lapidist.bench.climb import poisoned_matrix, random_matrix
 from lapidist.bench.contenders import bytes_per_flop, choose
 from lapidist.bench.html import page
 from lapidist.bench.measure import BURST, SUSTAINED, turn_order
+from lapidist.bench.outputs import Outputs
 from lapidist.bench.record import Conditions, Record, read_run, read_runs, run_name, write_csv, write_run
-from lapidist.bench.tables import time_words
+from lapidist.bench.tables import show, time_words
 from lapidist.bench.views import in_order, latest, main_case, roofline, sweep
 from lapidist.config import Config
 from lapidist.dtypes import MATHS
@@ -170,11 +172,10 @@ def test_choosing_contenders() -> None:
     ]
     assert [each.name for each in choose("2, lapidist", False, "float32")] == ["coalesced", "lapidist"]
     assert any(each.kind == "detour" for each in choose(None, True, "float32"))
-    with pytest.raises(ArgumentError, match=r"--kernels: must be one of .*'nonsense'.*lapidist"):
+    with pytest.raises(ArgumentError, match=r"--kernel: must be one of .*'nonsense'.*lapidist"):
         choose("nonsense", False, "float32")
     with pytest.raises(
-        ArgumentError,
-        match=r"--kernels: names our kernels; got 'cublas'.*measured beside them.*Leave it away",
+        ArgumentError, match=r"--kernel: names our kernels; got 'cublas'.*measured beside them.*Leave it away"
     ):
         choose("2,cublas", False, "float32")
 
@@ -234,13 +235,38 @@ def test_csv_has_a_line_a_record(tmp_path: Path) -> None:
     assert rows[0]["tflops"] == "50.0"
 
 
-def test_a_run_of_many_measurements_keeps_them_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_many_measurements_is_written_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now, kept = iter((100.0, 100.0, 104.9, 105.1, 105.1)), []
-    monkeypatch.setattr("lapidist.bench.climb.time.monotonic", lambda: next(now))
-    keep = now_and_then(lambda _, records: kept.append(len(records)))
+    monkeypatch.setattr("lapidist.bench.outputs.time.monotonic", lambda: next(now))
+    outputs = Outputs(True, None, None, None, tmp_path, "many")
     for count in (1, 2, 3):
-        keep(CONDITIONS, [row("simt", 40.0)] * count)
-    assert kept == [1, 3]
+        outputs.keep(CONDITIONS, [row("simt", 40.0)] * count)
+        (run,) = read_runs(tmp_path)
+        kept.append(len(run.records))
+    assert kept == [1, 1, 3]
+    assert len(outputs.finished) == 3
+
+
+@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("mode", ["sustained", "machine"])
+def test_tables_fit_a_terminal_and_part_no_number_from_its_unit(
+    mode: str, width: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    facts = {"registers": 168, "shared_bytes": 197_696, "blocks_per_sm": 1, "warps_per_sm": 12}
+    counts = {"warp_instructions": 57_600, "sectors": 16.5, "wavefronts": 2.25, "bytes_per_flop": 0.0273}
+    seen = {"ffma_share": 0.923, "unit_share": 0.841, "worst": 0.01, "seconds": 0.0002479}
+    rows = [
+        replace(row(name, 55.4), mode=mode, **facts, **counts, **seen) for name in ("tma_producer", "simt")
+    ]
+    show(Console(width=width), rows)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    for name in ("tma_producer", "simt"):
+        (line,) = [line for line in lines if name in line]
+        assert "247.9 us" in line
+    assert any("left out" in line for line in lines) == (width == 80)
 
 
 def test_a_later_run_replaces_what_it_measured_again(tmp_path: Path) -> None:
@@ -304,7 +330,7 @@ def checkout(tmp_path: Path) -> Path:
 
 
 def test_the_report_writes_page_readme_and_headers(checkout: Path) -> None:
-    assert report.publish(checkout, check=False) == 0
+    assert report.publish(checkout, check=False)
     readme = (checkout / "README.md").read_text()
     assert readme.startswith(
         "before\n<!-- ladder:begin -->\n4096^3, float32, NVIDIA H200, sustained, 2026-01-02:"
@@ -348,12 +374,12 @@ def test_check_catches_a_number_edited_by_hand(
     checkout: Path, capsys: pytest.CaptureFixture[str], file: str, old: str, new: str
 ) -> None:
     report.publish(checkout, check=False)
-    assert report.publish(checkout, check=True) == 0
+    assert report.publish(checkout, check=True) == []
     path = checkout / file
     edited = path.read_text().replace(old, new, 1)
     assert edited != path.read_text()
     path.write_text(edited)
-    assert report.publish(checkout, check=True) == 1
+    assert report.publish(checkout, check=True)
     assert str(path) in capsys.readouterr().err
     assert path.read_text() == edited, "--check must change nothing"
 

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import re
+import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import typer
+from rich.console import Console
 
+import lapidist
 from lapidist.backends.gpu import driver
-from lapidist.bench import plots
-from lapidist.bench.cases import Part
-from lapidist.commands import cli, works
+from lapidist.bench import climb, plots
+from lapidist.bench.cases import CORPUS, LISTS, Part
+from lapidist.bench.record import Record
+from lapidist.bench.tables import show_errors
+from lapidist.commands import bench, cli, options, works
+from lapidist.device import CHIPS
+from lapidist.dtypes import MATHS, math_named
 from lapidist.errors import DeviceError
+from lapidist.static import hashes
+from lapidist.verify import Verdict
 
 
 def run(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
@@ -44,11 +59,11 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         (["climb", "--mnk", "1,2"], ["--mnk", "three", "'1,2'"]),
         (["climb", "--mnk", "1,0,2"], ["--mnk", "n must be", "got 0"]),
         (["climb", "--dtype", "int7"], ["--dtype", "tf32", "'int7'"]),
-        (["climb", "--kernels", "2,cublas"], ["--kernels", "'cublas'", "every run on a GPU"]),
+        (["climb", "--kernel", "2,cublas"], ["--kernel", "'cublas'", "every run on a GPU"]),
         (["climb", "--record", "/nowhere"], ["--record", "folder that exists", "/nowhere"]),
-        (["bench", "--limits", "--device", "machine"], ["--device", "--limits", "machine"]),
-        (["bench", "--scaled", "--device", "machine"], ["--device", "--scaled", "machine"]),
-        (["climb", "--kernels", "best"], ["--kernels", "coalesced", "'best'"]),
+        (["bench", "limits", "--device", "machine"], ["--device", "bench limits", "machine"]),
+        (["bench", "scaled", "--device", "machine"], ["--device", "bench scaled", "machine"]),
+        (["climb", "--kernel", "best"], ["--kernel", "coalesced", "'best'"]),
         (["climb", "--device", "tpu"], ["--device", "machine", "'tpu'"]),
         (["climb", "--rounds", "0"], ["--rounds", "at least 1", "got 0"]),
         (["climb", "--csv", "/nowhere/rows.csv"], ["--csv", "folder that exists", "/nowhere"]),
@@ -58,11 +73,11 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
             ["schedule", "--mnk", "64,64,64", "--kernel", "wgmma"],
             ["--kernel", "wgmma", "float32", "Name another type"],
         ),
-        (["bench", "squars"], ["LISTS", "squares", "'squars'"]),
-        (["bench", "--file", "/nowhere.json"], ["--file", "/nowhere.json"]),
-        (["bench", "--launch", "--device", "machine"], ["--device", "machine"]),
-        (["bench", "--limits", "--scaled"], ["--scaled", "--limits", "Give one of them"]),
-        (["bench", "squares", "--layouts"], ["--layouts", "squares", "in place of products"]),
+        (["bench", "cases"], ["--mnk", "must name a product", "--file"]),
+        (["bench", "cases", "--file", "/nowhere.json"], ["--file", "/nowhere.json"]),
+        (["bench", "launch", "--device", "machine"], ["--device", "machine"]),
+        (["plan", "--mnk", "1,2"], ["--mnk", "three", "'1,2'"]),
+        (["plan", "--mnk", "1,2,3", "--layout", "nt"], ["--layout", "rr, rc, cr, cc", "'nt'"]),
         (["report", "--root", "/nowhere"], ["--root", "results", "/nowhere"]),
         (["static", "nothing"], ["kernel", "coalesced", "'nothing'"]),
     ],
@@ -86,7 +101,7 @@ def test_a_missing_matplotlib_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert run(["climb", "--plot", str(tmp_path / "ladder.svg")], monkeypatch) == 2
+    assert run(["climb", "--plot", str(tmp_path / "ladder.svg")], monkeypatch) == 3
     assert 'pip install "matplotlib' in capsys.readouterr().err
 
 
@@ -104,7 +119,7 @@ def test_missing_torch_and_cupy_say_what_to_install(monkeypatch: pytest.MonkeyPa
 def test_without_a_gpu_rungs_are_compiled_and_the_answer_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["climb", "--size", "4096", "--kernels", "2,8", "--json"], monkeypatch) == 0
+    assert run(["climb", "--size", "4096", "--kernel", "2,8", "--json"], monkeypatch) == 0
     answer = capsys.readouterr()
     assert "no GPU was found, so nothing was timed" in answer.err
     rows = [json.loads(line) for line in answer.out.splitlines()]
@@ -120,7 +135,7 @@ def test_without_a_gpu_rungs_are_compiled_and_the_answer_says_so(
 def test_without_a_gpu_small_products_run_in_the_machine(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["climb", "--kernels", "2"], monkeypatch) == 0
+    assert run(["climb", "--kernel", "2"], monkeypatch) == 0
     answer = capsys.readouterr()
     assert "no GPU was found, so nothing was timed" in answer.err
     assert "256^3 float32 on machine" in answer.out
@@ -130,7 +145,8 @@ def test_without_a_gpu_small_products_run_in_the_machine(
 def test_asking_for_a_gpu_that_is_not_there_is_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["climb", "--device", "0"], monkeypatch) == 2
+    for device in ("0", "gpu"):
+        assert run(["climb", "--device", device], monkeypatch) == 3
     assert "no usable NVIDIA driver" in capsys.readouterr().err
 
 
@@ -142,7 +158,7 @@ def test_the_machine_judges_and_counts(
     outputs = ["--html", str(html), "--csv", str(csv), "--record", str(folder), "--json"]
     assert (
         run(
-            ["climb", "--device", "machine", "--mnk", "40,36,20", "--kernels", "2,8,b_transposed", *outputs],
+            ["climb", "--device", "machine", "--mnk", "40,36,20", "--kernel", "2,8,b_transposed", *outputs],
             monkeypatch,
         )
         == 0
@@ -176,7 +192,7 @@ def test_the_machine_climbs_in_other_types(
                 "40",
                 "--dtype",
                 short,
-                "--kernels",
+                "--kernel",
                 "16,17,18,mma",
                 "--json",
             ],
@@ -197,7 +213,7 @@ def test_a_kernel_that_lacks_the_type_is_a_row_with_the_reason(
 ) -> None:
     assert (
         run(
-            ["climb", "--device", "machine", "--size", "16", "--dtype", "e4m3", "--kernels", "16", "--json"],
+            ["climb", "--device", "machine", "--size", "16", "--dtype", "e4m3", "--kernel", "16", "--json"],
             monkeypatch,
         )
         == 0
@@ -211,7 +227,7 @@ def test_a_plot_is_drawn_without_a_display(tmp_path: Path, monkeypatch: pytest.M
     file = tmp_path / "ladder.svg"
     assert (
         run(
-            ["climb", "--device", "machine", "--size", "32", "--kernels", "2", "--plot", str(file), "--json"],
+            ["climb", "--device", "machine", "--size", "32", "--kernel", "2", "--plot", str(file), "--json"],
             monkeypatch,
         )
         == 0
@@ -367,7 +383,7 @@ def test_a_nested_file_of_cases_is_refused(tmp_path: Path) -> None:
         '[{"m": 1, "n": 1, "k": 1, "dtype": []}]',
     ):
         path.write_text(text)
-        found = in_a_process("bench", "--file", str(path))
+        found = in_a_process("bench", "cases", "--file", str(path))
         assert found.returncode == 2
         assert "Traceback" not in found.stderr
         assert len(found.stderr) < 1000
@@ -391,7 +407,7 @@ def test_run_ptx_keeps_what_was_written_before_a_fault_and_tells_the_seed(
     assert whole.returncode == 0, whole.stderr
     assert "no fault found; replay with sanitize=True, seed=" in whole.stdout
     beyond = in_a_process(*launch, "--seed", "3", "--arg", "n=129")
-    assert beyond.returncode == 2
+    assert beyond.returncode == 1
     assert "replay with sanitize=True, seed=3" in beyond.stderr
     assert "the arrays hold what the kernel had written until then" in beyond.stderr
     assert set(np.load(tmp_path / "y.npy")) <= {0, 2}
@@ -432,3 +448,129 @@ def test_a_plan_says_in_which_order_it_sums(
     assert "weighed" not in answer
     assert run([*product, "--weighed"], monkeypatch) == 0
     assert "refused:" in capsys.readouterr().out
+
+
+# ---- the interface itself ----
+
+
+def commands() -> list[tuple[str, Any]]:
+    """Every command with its name, those of `bench` too."""
+    found, waiting = [], [("", typer.main.get_command(cli.app))]
+    while waiting:
+        name, command = waiting.pop()
+        found.append((name, command))
+        waiting += [(f"{name} {each}".strip(), one) for each, one in getattr(command, "commands", {}).items()]
+    return found
+
+
+@pytest.mark.parametrize(("name", "command"), commands(), ids=lambda each: str(each))
+def test_every_help_page_has_examples_that_parse(name: str, command: Any) -> None:
+    examples = re.findall(r"^  lapidist (.+)$", command.epilog or "", re.M)
+    assert examples
+    known = dict(commands())
+    for example in examples:
+        words = shlex.split(example)
+        if words[0] == "COMMAND":
+            continue
+        called = " ".join(words[:2]) if words[0] == "bench" else words[0]
+        assert called.startswith(name)
+        known[called].make_context(called, words[len(called.split()) :])
+
+
+@pytest.mark.parametrize(("name", "command"), commands(), ids=lambda each: str(each))
+def test_every_command_answers_in_json_and_names_things_alike(name: str, command: Any) -> None:
+    options = {option for each in command.params for option in each.opts}
+    assert "--json" in options or hasattr(command, "commands")
+    assert not options & {"--kernels", "--cases", "--launch", "--limits", "--scaled", "--layouts"}
+
+
+def test_help_lists_the_choices() -> None:
+    """They stand in the options as words, so that help needs no NumPy."""
+    assert set(options.CHIPS) == set(CHIPS)
+    assert {math_named(short) for short in options.TYPES} == set(MATHS)
+    assert options.LAYOUTS == hashes.LAYOUTS
+    assert {*bench.LISTS, "corpus"} == {*LISTS, CORPUS}
+    assert options.kernels_like("2,tma")[0] == "2,tma_producer"
+
+
+def test_the_version_and_the_short_help() -> None:
+    assert in_a_process("--version").stdout == f"lapidist {lapidist.__version__}\n"
+    assert in_a_process("climb", "-h").stdout == in_a_process("climb", "--help").stdout
+
+
+def test_wrong_usage_is_exit_code_2() -> None:
+    for arguments in (["climb", "--nonsense"], ["nonsense"], ["bench", "squars"]):
+        assert in_a_process(*arguments).returncode == 2
+
+
+def test_a_plan_prints_its_reasons(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = typer.main.get_command(cli.app)
+    asked = ["plan", "--mnk", "300,520,200", "--dtype", "bf16", "--chip", "h200"]
+    app(asked, standalone_mode=False)
+    text = capsys.readouterr().out
+    assert text.startswith("300 x 520 x 200 bfloat16")
+    assert "predicted" in text
+    app([*asked, "--json"], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert found["kernel"] in text.splitlines()[1]
+    assert any(each["refusal"] for each in found["weighed"])
+
+
+def test_kernels_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    typer.main.get_command(cli.app)(["kernels", "--dtype", "fp16", "--json"], standalone_mode=False)
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    numbers = {row["kernel"]: row["number"] for row in rows}
+    assert numbers["wmma_simple"] == 16
+    assert numbers["wgmma"] is None
+    assert all("fp16" in row["types"] for row in rows)
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_ctrl_c_prints_the_rows_that_are_finished(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    whole = climb.run_in_machine
+
+    def stopped(case: Any, contender: Any, rounds: int = 1) -> Any:
+        if contender.name == "thread_tile":
+            raise KeyboardInterrupt
+        return whole(case, contender, rounds)
+
+    monkeypatch.setattr(climb, "run_in_machine", stopped)
+    arguments = ["climb", "--size", "16", "--kernel", "2,5,8,9", "--json", "--record", str(tmp_path)]
+    assert run(arguments, monkeypatch) == works.STOPPED
+    answer = capsys.readouterr()
+    assert [json.loads(line)["kernel"] for line in answer.out.splitlines()] == ["coalesced", "padded_tile"]
+    assert "stopped; 2 rows were finished" in answer.err
+    assert len(list(tmp_path.glob("*.jsonl"))) == 1
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_wrong_result_is_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(climb, "judge", lambda *_, **__: Verdict(7.0, (0, 0)))
+    assert run(["climb", "--size", "16", "--kernel", "2", "--json"], monkeypatch) == 1
+
+
+def test_what_is_compiled_is_logged(tmp_path: Path) -> None:
+    asked = ["climb", "--device", "machine", "--size", "16", "--kernel", "2", "--json"]
+    environment = {**os.environ, "LAPIDIST_CACHE_DIR": str(tmp_path)}
+    call = [sys.executable, "-m", "lapidist"]
+    loud = subprocess.run([*call, "-v", *asked], capture_output=True, text=True, env=environment)
+    assert "compiled coalesced of ladder/02_coalesced.cu for sm_90a in " in loud.stderr
+    quiet = subprocess.run([*call, "-q", *asked], capture_output=True, text=True, env=environment)
+    assert quiet.stderr == ""
+
+
+def test_colour_is_left_out_where_nobody_wants_it() -> None:
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=True, _environ={"NO_COLOR": "1", "TERM": "xterm-256color"})
+    show_errors(console, [replace(blank_row(), error="a reason")])
+    assert "\x1b[31m" not in shown.getvalue()
+    assert "a reason" in shown.getvalue()
+
+
+def blank_row() -> Record:
+    head = ("coalesced", "rung", "gpu", "float32", "rrr", 1, 1, 1)
+    return Record(*head, None, None, None, None, None, False)

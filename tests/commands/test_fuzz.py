@@ -129,13 +129,13 @@ def test_bad_input_that_is_accepted_is_found(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = CliRunner().invoke(app, ["fuzz", "--cases", "30", "--seed", "7"])
+    ended = CliRunner().invoke(app, ["fuzz", "--count", "30", "--seed", "7"])
     assert ended.exit_code == 0
     assert ended.stdout.startswith("30 cases on host, seed 7: ")
     monkeypatch.setattr(
         lapidist.calls.prepared, "multiply", raise_an_index_error(lapidist.calls.prepared.multiply)
     )
-    ended = CliRunner().invoke(app, ["fuzz", "--cases", "30", "--seed", "7"])
+    ended = CliRunner().invoke(app, ["fuzz", "--count", "30", "--seed", "7"])
     assert ended.exit_code == 1
     line = ended.stdout.splitlines()[0]
     assert line.startswith("lapidist fuzz --device host --seed 7 --case ")

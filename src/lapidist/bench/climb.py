@@ -49,23 +49,13 @@ class Work:
 
 
 Step = Callable[[str], None]  # told what was done
-KEEP_SECONDS = 5.0  # the file is written anew each time
 LINE_SECONDS = 10.0  # where no bar can be drawn, at most so often a line
 # told what there is so far: a run may be stopped half way
 Keep = Callable[[Conditions, Sequence[Record]], None]
 
 
-def now_and_then(keep: Keep) -> Keep:
-    """The same, for runs of many short measurements."""
-    kept = -math.inf
-
-    def spared(conditions: Conditions, records: Sequence[Record]) -> None:
-        nonlocal kept
-        if time.monotonic() - kept > KEEP_SECONDS:
-            keep(conditions, records)
-            kept = time.monotonic()
-
-    return spared
+def not_kept(_conditions: Conditions, _records: Sequence[Record]) -> None:
+    """For those who wait for the end."""
 
 
 @contextmanager
@@ -105,8 +95,8 @@ def lines_of_progress(total: int, title: str, start: float) -> Step:
 def on_gpu(
     works: Sequence[Work], ordinal: int, mode: str, rounds: int | None, keep: Keep, drawn: str = ""
 ) -> tuple[Conditions, list[Record]]:
-    """Every case with its contenders, cuBLAS beside them in the same process. `keep` sees now and then what
-    there is; `drawn` tells where the cases are from."""
+    """Every case with its contenders, cuBLAS beside them in the same process. `keep` sees what there is;
+    `drawn` says where the cases are from."""
     from lapidist.bench.conditions import gather
     from lapidist.bench.measure import PROTOCOLS, Stage, steps
     from lapidist.bench.peers import Padded, find_peers
@@ -114,7 +104,6 @@ def on_gpu(
     protocol = PROTOCOLS[mode]
     protocol = replace(protocol, rounds=rounds or protocol.rounds)
     records: list[Record] = []
-    keep = now_and_then(keep)
     with Stage(ordinal, protocol) as stage:
         before = stage.gauge.look()
         maths = list(dict.fromkeys(work.case.math for work in works))
@@ -137,10 +126,12 @@ def on_gpu(
         compile_first(works, stage.device)
         with progress(sum(steps(contenders, protocol) for _, contenders in entered), "measuring") as step:
             for case, contenders in entered:
-                records += stage.measure(case, contenders, step)
+                records += stage.measure(case, contenders, step, partial=True)
                 if stage.gauge.fast:
                     conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
                 keep(conditions, records)
+                if stage.stopped:
+                    raise KeyboardInterrupt
         conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
     return conditions, records
 
@@ -170,7 +161,9 @@ def seen_between(before: Any, after: Any) -> dict[str, Any]:
 # ---- without one ----
 
 
-def in_machine(works: Sequence[Work], rounds: int = 1) -> tuple[Conditions, list[Record]]:
+def in_machine(
+    works: Sequence[Work], rounds: int = 1, keep: Keep = not_kept
+) -> tuple[Conditions, list[Record]]:
     """The same kernels in the PTX machine: are they right, and what do they do; its wall time says nothing
     about a chip.
 
@@ -184,7 +177,9 @@ def in_machine(works: Sequence[Work], rounds: int = 1) -> tuple[Conditions, list
         "machine",
         f"{rounds} run{'s' if rounds > 1 else ''} in the PTX machine",
     )
-    return conditions, _without_gpu(works, partial(run_in_machine, rounds=rounds), "machine")
+    return conditions, _without_gpu(
+        works, partial(run_in_machine, rounds=rounds), "machine", partial(keep, conditions)
+    )
 
 
 def run_in_machine(case: Case, contender: Contender, rounds: int = 1) -> Record:
@@ -275,14 +270,14 @@ def _bound_of(report: Any, plan: Plan, case: Case) -> str | None:
     return f"{answer.bound.name}; next: {answer.advice}"
 
 
-def compile_only(works: Sequence[Work]) -> tuple[Conditions, list[Record]]:
+def compile_only(works: Sequence[Work], keep: Keep = not_kept) -> tuple[Conditions, list[Record]]:
     """What can be said of a kernel without running it."""
     from lapidist.bench.conditions import gather
 
     device = chip(MACHINE_CHIP)
     conditions = gather(device, "none", "static", "compiled by NVRTC, nothing was run")
     compile_first(works, device)
-    return conditions, _without_gpu(works, compile_one, "static")
+    return conditions, _without_gpu(works, compile_one, "static", partial(keep, conditions))
 
 
 def compile_one(case: Case, contender: Contender) -> Record:
@@ -293,12 +288,18 @@ def compile_one(case: Case, contender: Contender) -> Record:
     return replace(blank(case, contender, "none", "static", facts), error=STATIC_ERROR)
 
 
-def _without_gpu(works: Sequence[Work], one: Callable[[Case, Contender], Record], mode: str) -> list[Record]:
-    records = []
+def _without_gpu(
+    works: Sequence[Work],
+    one: Callable[[Case, Contender], Record],
+    mode: str,
+    keep: Callable[[Sequence[Record]], None],
+) -> list[Record]:
+    records: list[Record] = []
     with progress(sum(len(work.contenders) for work in works), mode) as step:
         for work in works:
             for contender in work.contenders:
                 records.append(_attempt(work.case, contender, one, mode))
+                keep(records)
                 step(f"{contender.name} {work.case.shape}")
     return records
 
@@ -320,11 +321,15 @@ def blank(case: Case, contender: Contender, device: str, mode: str, facts: Facts
 
 
 def place_of(device: str) -> int | str:
-    """`--device` as a GPU's number, "machine", or "gpu": the first, where there is one."""
+    """`--device` as a GPU's number, 0 for "gpu"; or "machine"; or "auto": a GPU where there is one."""
     from lapidist.errors import ArgumentError
 
-    if device in ("gpu", "machine"):
+    if device in ("auto", "machine"):
         return device
+    if device == "gpu":
+        return 0
     if device.isdigit():
         return int(device)
-    raise ArgumentError(f"--device: must be gpu, machine or a GPU's number; got {device!r}. Use one of these")
+    raise ArgumentError(
+        f"--device: must be auto, gpu, machine or a GPU's number; got {device!r}. Use one of these"
+    )

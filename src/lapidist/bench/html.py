@@ -10,7 +10,7 @@ from html import escape
 from lapidist.bench import svg
 from lapidist.bench.cases import shape_words
 from lapidist.bench.record import Conditions, Record, row_of
-from lapidist.bench.tables import LIMIT_HEADS, columns_for, limit_cells, number, percent
+from lapidist.bench.tables import COLUMNS, LIMIT_HEADS, MACHINE_COLUMNS, limit_cells, number, percent, whole
 from lapidist.bench.views import (
     NO_PRODUCTS,
     Series,
@@ -226,14 +226,13 @@ def tables_section(records: Sequence[Record]) -> str:
 
 
 def table(rows: Sequence[Record]) -> str:
-    names, cells = columns_for(rows[0].mode)
-    heads = "".join(f"<th>{escape(name)}</th>" for name in names)
+    columns = MACHINE_COLUMNS if rows[0].mode == "machine" else COLUMNS
+    heads = "".join(f"<th>{escape(whole(name))}</th>" for name in columns)
     lines = []
     for record in rows:
         css = "failed" if record.error and record.mode != "static" else record.kind
-        lines.append(
-            f'<tr class="{css}">' + "".join(f"<td>{escape(cell)}</td>" for cell in cells(record)) + "</tr>"
-        )
+        row = "".join(f"<td>{escape(cell(record))}</td>" for cell in columns.values())
+        lines.append(f'<tr class="{css}">{row}</tr>')
     return (
         f'<div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>\n'
         + "\n".join(lines)

@@ -56,7 +56,7 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
     with Stage(ordinal, BURST) as stage:
         if stage.framework.name != "torch":
             raise DeviceError(
-                f"--launch: compares with torch.mm; torch was not found. Install it with: {TORCH_HINT}"
+                f"bench launch: compares with torch.mm; torch was not found. Install it with: {TORCH_HINT}"
             )
         conditions = gather(
             stage.device, stage.device.name, "host", PROTOCOL, vendor=stage.framework.vendor(CASE.math)
@@ -183,7 +183,7 @@ def in_process(code: str, cache: str | None, bytecode: str) -> list[float]:
     )
     if answer.returncode:
         raise DeviceError(
-            f"--launch: a new process failed; {answer.stderr.strip()[-200:]}. Run it by itself: {code}"
+            f"bench launch: a new process failed; {answer.stderr.strip()[-200:]}. Run it by itself: {code}"
         )
     seconds: list[float] = json.loads(answer.stdout)
     return seconds

@@ -159,6 +159,7 @@ class Stage:
         self.framework.adopt(ordinal, int(self.stream.handle))
         self.gauge = Gauge(ordinal)
         self._timed = EventOptions(timing_enabled=True)
+        self.stopped = False  # by Ctrl-C
 
     def __enter__(self) -> Stage:
         return self
@@ -272,21 +273,29 @@ class Stage:
     # ---- all of them ----
 
     def measure(
-        self, case: Case, contenders: Sequence[Contender], step: Callable[[str], None] = lambda _: None
+        self,
+        case: Case,
+        contenders: Sequence[Contender],
+        step: Callable[[str], None] = lambda _: None,
+        partial: bool = False,
     ) -> list[Record]:
-        """Rows of every contender on one case; the first peer is the vendor's library that ratios refer
-        to.
+        """Rows of every contender on one case; the first peer is the vendor's library that ratios refer to.
+
+        With `partial`, Ctrl-C between turns keeps the contenders that were timed, and sets `stopped`.
         """
         inputs = self.inputs(case)
         entries = []
         for contender in contenders:
             entries.append(self.prepare(contender, case, inputs))
             step(f"{contender.name} {case.shape}: checked")
-        for index in turn_order([each.kind for each in contenders], self.protocol.rounds):
-            entry = entries[index]
-            if entry.error is None:
-                self.attempt(entry, self.turn)
-            step(f"{entry.contender.name} {case.shape}")
+        try:
+            self.take_turns(entries, case, step)
+        except KeyboardInterrupt:
+            if not partial:
+                raise
+            self.stopped = True
+            self.stream.sync()
+            entries = [entry for entry in entries if entry.seconds or entry.error is not None]
         for entry in entries:
             if entry.error is None and self.protocol.checks > 1:
                 self.attempt(entry, lambda each: self.judge(each, case, inputs, len(inputs.a) - 1))
@@ -294,6 +303,13 @@ class Stage:
         records = self.records(case, entries, inputs)
         self.framework.release()
         return records
+
+    def take_turns(self, entries: Sequence[Entry], case: Case, step: Callable[[str], None]) -> None:
+        for index in turn_order([each.contender.kind for each in entries], self.protocol.rounds):
+            entry = entries[index]
+            if entry.error is None:
+                self.attempt(entry, self.turn)
+            step(f"{entry.contender.name} {case.shape}")
 
     def attempt(self, entry: Entry, work: Callable[[Entry], None]) -> None:
         try:

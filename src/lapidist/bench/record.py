@@ -87,6 +87,11 @@ class Record:
     error: str | None = None
 
     @property
+    def wrong(self) -> bool:
+        """It ran, and its result was not right."""
+        return (self.error or "").startswith("wrong result")
+
+    @property
     def key(self) -> tuple[str, str, str, int, int, int, str]:
         """What is measured again by a later run replaces the earlier."""
         return (self.kernel, self.dtype, self.layout, self.m, self.n, self.k, self.mode)

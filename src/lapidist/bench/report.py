@@ -30,8 +30,8 @@ HEADLINE_MODE = "sustained"
 Found = Sequence[tuple[Record, Run]]
 
 
-def publish(root: Path, check: bool, html: Path | None = None) -> int:
-    """Write what differs, or with `check` only name it. 1 when `check` found a difference."""
+def publish(root: Path, check: bool, html: Path | None = None) -> list[Path]:
+    """Write what differs, or with `check` only name it; what differed."""
     withdrawals = read_withdrawals(root / "results")
     runs = without(read_runs(root / "results"), withdrawals)
     if not runs:
@@ -49,7 +49,7 @@ def publish(root: Path, check: bool, html: Path | None = None) -> int:
             path.write_text(text)
     if html is not None:
         write_html(html, runs)
-    return int(check and bool(stale))
+    return [path for path, _ in stale]
 
 
 def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal] = ()) -> dict[Path, str]:

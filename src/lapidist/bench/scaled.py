@@ -148,7 +148,7 @@ def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, l
     with ScaledStage(ordinal, PROTOCOL) as stage:
         if stage.framework.name != "torch":
             raise DeviceError(
-                "--scaled: compares with torch._scaled_mm; torch was not found. Install it with:"
+                "bench scaled: compares with torch._scaled_mm; torch was not found. Install it with:"
                 f" {TORCH_HINT}"
             )
         before, torch = stage.gauge.look(), stage.framework.torch  # type: ignore[attr-defined]

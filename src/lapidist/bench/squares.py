@@ -92,7 +92,7 @@ def limits_section(records: Sequence[Record]) -> list[str]:
         return []
     words = (
         "Micro-kernels that add the same products again and again, random normal operands in registers"
-        " (wgmma: in shared\nmemory), for over a second (`lapidist bench --limits`). A limit is what a unit"
+        " (wgmma: in shared\nmemory), for over a second (`lapidist bench limits`). A limit is what a unit"
         " does under these conditions, power\nincluded; a kernel's share of it is what the kernel loses by"
         " itself."
     )

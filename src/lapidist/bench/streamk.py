@@ -16,7 +16,7 @@ from typing import Any
 from lapidist import api
 from lapidist.backends.gpu.driver import query_device
 from lapidist.bench.cases import LEAST, MOST, Case, corpus
-from lapidist.bench.climb import Keep, now_and_then
+from lapidist.bench.climb import Keep
 from lapidist.bench.conditions import gather
 from lapidist.bench.contenders import problem_of
 from lapidist.bench.record import Conditions, Record
@@ -284,7 +284,7 @@ def run(
 ) -> tuple[Conditions, list[Record]]:
     """`what` by name, in the case's type."""
     check_name(what)
-    timer, keep = Timer(0), now_and_then(keep)
+    timer = Timer(0)
     if what == "table":
         return run_table(timer, case)
     if what == MODE_COSTS:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -46,65 +47,54 @@ def occupancy(record: Record) -> str:
     return f"{record.blocks_per_sm} x {record.warps_per_sm // record.blocks_per_sm}"
 
 
-def cells(record: Record) -> tuple[str, ...]:
-    return (
-        label(record.kernel),
-        time_words(record.seconds),
-        number(record.tflops, ".2f" if record.mode != "machine" else ".2g"),
-        percent(record.ratio),
-        percent(record.limit_share),
-        percent(record.unit_share),
-        number(record.registers, "d"),
-        number(record.shared_bytes, "d"),
-        occupancy(record),
-        percent(record.ffma_share),
-        number(record.worst, ".2f"),
-    )
+Column = Callable[[Record], str]
+COLUMNS: dict[str, Column] = {
+    "rung": lambda r: label(r.kernel),
+    "time": lambda r: time_words(r.seconds),
+    "TFLOP/s": lambda r: number(r.tflops, ".2f"),
+    "% of cuBLAS": lambda r: percent(r.ratio),
+    "% of limit": lambda r: percent(r.limit_share),
+    "% of unit": lambda r: percent(r.unit_share),
+    "regis- ters": lambda r: number(r.registers, "d"),
+    "shared B": lambda r: number(r.shared_bytes, "d"),
+    "blocks x warps": occupancy,
+    "multi- ply %": lambda r: percent(r.ffma_share),
+    "error/ bound": lambda r: number(r.worst, ".2f"),
+}
+# In the machine nothing has a speed, but everything a count. Instructions are those of whole warps.
+MACHINE_COLUMNS: dict[str, Column] = {
+    "rung": lambda r: label(r.kernel),
+    "wall time": lambda r: time_words(r.seconds),
+    "warp instr.": lambda r: number(r.warp_instructions, ",d"),
+    "multi- ply %": lambda r: percent(r.ffma_share),
+    "sectors/ load": lambda r: number(r.sectors),
+    "turns/ load": lambda r: number(r.wavefronts, ".2f"),
+    "bytes/ flop": lambda r: number(r.bytes_per_flop, ".3g"),
+    "regis- ters": lambda r: number(r.registers, "d"),
+    "shared B": lambda r: number(r.shared_bytes, "d"),
+    "error/ bound": lambda r: number(r.worst, ".2f"),
+}
+LEAST_WANTED = ("% of unit", "multi- ply %", "shared B", "bytes/ flop", "regis- ters", "blocks x warps")
+MARGIN = 2  # columns of a terminal beside each cell, and beside the table
 
 
-MACHINE_HEADS = (
-    "rung",
-    "wall time",
-    "warp instr.",
-    "multiply %",
-    "sectors/load",
-    "turns/shared load",
-    "bytes/flop",
-    "registers",
-    "shared B",
-    "error/bound",
-)
+def whole(head: str) -> str:
+    """A head without the places where it may be parted."""
+    return head.replace("- ", "").replace("/ ", "/")
 
 
-def machine_cells(record: Record) -> tuple[str, ...]:
-    """In the machine nothing has a speed, but everything a count. Instructions are those of whole warps."""
-    return (
-        label(record.kernel),
-        time_words(record.seconds),
-        number(record.warp_instructions, ",d"),
-        percent(record.ffma_share),
-        number(record.sectors),
-        number(record.wavefronts, ".2f"),
-        number(record.bytes_per_flop, ".3g"),
-        number(record.registers, "d"),
-        number(record.shared_bytes, "d"),
-        number(record.worst, ".2f"),
-    )
-
-
-HEADS = (
-    "rung",
-    "time",
-    "TFLOP/s",
-    "% of cuBLAS",
-    "% of limit",
-    "% of unit",
-    "registers",
-    "shared B",
-    "blocks x warps",
-    "multiply %",
-    "error/bound",
-)
+def fitting(
+    columns: dict[str, Column], records: Sequence[Record], width: int
+) -> dict[str, tuple[list[str], int]]:
+    """The cells of each column and how wide it is. Where a table is too wide, whole columns are left out: a
+    number is never parted from its unit.
+    """
+    found = {head: [cell(record) for record in records] for head, cell in columns.items()}
+    widths = {head: max(map(len, [*head.split(), *cells])) for head, cells in found.items()}
+    for head in LEAST_WANTED:
+        if sum(widths.values()) + MARGIN * (len(widths) + 1) > width:
+            widths.pop(head, None)
+    return {head: (found[head], widths[head]) for head in widths}
 
 
 LEGEND = (
@@ -118,32 +108,37 @@ MACHINE_LEGEND = (
 )
 
 
-def columns_for(mode: str) -> tuple[tuple[str, ...], Callable[[Record], tuple[str, ...]]]:
-    return (MACHINE_HEADS, machine_cells) if mode == "machine" else (HEADS, cells)
-
-
 def show(console: Console, records: Sequence[Record]) -> None:
     """One table for each case; refusals and failures below it."""
     limits = [record for record in records if record.kind == "limit"]
     if limits:
         show_limits(console, limits)
     products = [record for record in records if record.kind != "limit"]
-    for (m, n, k, dtype, device), group in groupby(
-        products, key=lambda r: (r.m, r.n, r.k, r.dtype, r.device)
-    ):
+    for _, group in groupby(products, key=lambda r: (r.m, r.n, r.k, r.dtype, r.device)):
         rows = list(group)
-        mode = "" if device == rows[0].mode else f", {rows[0].mode}"
-        table = Table(title=f"{shape_words(m, n, k)} {dtype} on {device}{mode}", title_justify="left")
-        heads, cells_of = columns_for(rows[0].mode)
-        for place, head in enumerate(heads):
-            table.add_column(head, justify="left" if place == 0 else "right", no_wrap=place == 0)
-        for record in rows:
-            table.add_row(*cells_of(record), style="bold" if record.kind == "peer" else None)
-        console.print(table)
-        console.print(MACHINE_LEGEND if rows[0].mode == "machine" else LEGEND, style="dim", highlight=False)
-        if rows[0].mode == "machine":
+        machine = rows[0].mode == "machine"
+        show_case(console, rows, MACHINE_COLUMNS if machine else COLUMNS)
+        console.print(MACHINE_LEGEND if machine else LEGEND, style="dim", highlight=False)
+        if machine:
             show_bounds(console, rows)
         show_errors(console, rows)
+
+
+def show_case(console: Console, rows: Sequence[Record], columns: dict[str, Column]) -> None:
+    first = rows[0]
+    mode = "" if first.device == first.mode else f", {first.mode}"
+    title = f"{shape_words(first.m, first.n, first.k)} {first.dtype} on {first.device}{mode}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    shown = fitting(columns, rows, console.width)
+    for place, (head, (_, width)) in enumerate(shown.items()):
+        table.add_column(head, justify="left" if place == 0 else "right", width=width)
+    for record, cells in zip(rows, zip(*(cells for cells, _ in shown.values()), strict=True), strict=True):
+        table.add_row(*cells, style="bold" if record.kind == "peer" else None)
+    console.print(table)
+    left_out = [whole(head) for head in columns if head not in shown]
+    if left_out:
+        words = f"left out, as the terminal is narrow: {', '.join(left_out)}; --json and --csv have them"
+        console.print(words, style="dim", highlight=False)
 
 
 LIMIT_HEADS = ("unit", "type", "TFLOP/s", "W", "MHz", "error/bound")

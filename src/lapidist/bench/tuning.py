@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -125,7 +126,9 @@ def words_of(sharing: Sharing) -> str:
 
 
 def run(cases: Sequence[Case], ordinal: int, most: int) -> tuple[Conditions, list[Record], list[Found]]:
-    """Measure, and keep the winners. Records have a row for every candidate, cuBLAS' first."""
+    """Measure, and keep the winners. Records have a row for every candidate, cuBLAS' first. Ctrl-C ends it
+    after the products that are done.
+    """
     records: list[Record] = []
     found, winners = [], {}
     with Stage(ordinal, TUNE) as stage:
@@ -134,7 +137,8 @@ def run(cases: Sequence[Case], ordinal: int, most: int) -> tuple[Conditions, lis
         vendor = "; ".join(dict.fromkeys(stage.framework.vendor(case.math) for case in cases))
         conditions = gather(stage.device, stage.device.name, TUNE.mode, str(TUNE), vendor=vendor)
         peers = {case.math: find_peers(stage.framework, stage.device, case.math)[0][:1] for case in cases}
-        with progress(sum(steps([*peers[case.math], *ways], TUNE) for case, ways in work), "tuning") as step:
+        total = sum(steps([*peers[case.math], *ways], TUNE) for case, ways in work)
+        with progress(total, "tuning") as step, suppress(KeyboardInterrupt):
             for case, ways in work:
                 rows = stage.measure(case, [*peers[case.math], *ways], step)
                 rows = rows[:1] + [with_prediction(row, way) for row, way in zip(rows[1:], ways, strict=True)]

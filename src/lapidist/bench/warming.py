@@ -52,6 +52,18 @@ class Warmed:
     def words(self) -> str:
         return f"{self.plans} plans" + (" with C" if self.with_c else "")
 
+    @property
+    def as_data(self) -> dict[str, Any]:
+        return {
+            "dtype": self.dtype,
+            "chip": self.device.name,
+            "plans": self.plans,
+            "configurations": len(self.built),
+            "compiled": len(self.fresh),
+            "failed": {each.build.kernel: each.error for each in self.failed},
+            "seconds": self.seconds,
+        }
+
     def __str__(self) -> str:
         counts = Counter(each.build.kernel for each in self.built).most_common()
         kernels = ", ".join(f"{count} of {name}" for name, count in counts)

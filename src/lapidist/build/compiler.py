@@ -7,8 +7,10 @@ counts) and the cubin (for the GPU); without the assembler, the PTX alone, it ta
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import threading
+import time
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
@@ -17,6 +19,7 @@ from lapidist.build import cache as kept
 from lapidist.errors import CompileError, DeviceError
 from lapidist.launch import Binary
 
+log = logging.getLogger(__name__)
 CUDA_SOURCES = Path(__file__).parents[1] / "cuda"
 NVRTC_HINT = 'pip install "nvidia-cuda-nvrtc>=13.0,<14" "nvidia-cuda-runtime>=13.0,<14"'
 
@@ -85,11 +88,16 @@ def compile_source(
     key = cache_key(text, entry, options)
     found = None if anew else kept.read(key, entry, architecture)
     if found is not None:
+        log.debug("%s of %s for %s was in the cache", entry, name, architecture)
         return found
     with _one_at_a_time:
         found = None if anew else kept.read(key, entry, architecture)  # by whom this thread waited for, maybe
         if found is None:
+            start = time.perf_counter()
             found = run_nvrtc(text, entry, options, architecture, name)
+            log.info(
+                "compiled %s of %s for %s in %.2f s", entry, name, architecture, time.perf_counter() - start
+            )
             kept.write(key, found)
         return found
 

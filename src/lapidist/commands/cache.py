@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lapidist.commands.options import JsonObject
 from lapidist.errors import ArgumentError
 
 MB = 1e6
@@ -20,9 +21,7 @@ def cache(
         bool, typer.Option("--clear", help="remove the compiled kernels; nothing else in the folder")
     ] = False,
     tuned: Annotated[bool, typer.Option("--tuned", help="with --clear: tuned.json, too")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="one JSON object on stdout, in place of the lines")
-    ] = False,
+    as_json: JsonObject = False,
 ) -> None:
     """What is kept on disk: compiled kernels, and what was tuned.
 

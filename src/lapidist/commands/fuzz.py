@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import time
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lapidist.commands.options import Json, one_of
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from lapidist.fuzz.cases import Run
+    from lapidist.fuzz.cases import Outcome, Run
 
 PLACES = ("host", "machine", "gpu")
 FRAMEWORKS = ("numpy", "torch", "cupy", "jax")
@@ -24,20 +27,27 @@ ABSENT = 3  # the exit code where a GPU or a framework is
 
 def fuzz(
     seconds: Annotated[
-        float | None, typer.Option(min=0, help="stop after so many; 60 where --cases is not given")
+        float | None, typer.Option(min=0, help="stop after so many; 60 where --count is not given")
     ] = None,
-    cases: Annotated[int | None, typer.Option(min=1, help="stop after so many")] = None,
+    count: Annotated[int | None, typer.Option(min=1, help="stop after so many calls")] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="of all cases; a new one each time unless told")
+        int | None, typer.Option(min=0, help="of all cases; a new one each time by default")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="host, machine or gpu")] = "host",
+    device: Annotated[
+        str, typer.Option("--device", help="host, machine or gpu", autocompletion=one_of(PLACES))
+    ] = "host",
     framework: Annotated[
-        str | None, typer.Option(help="whose arrays: numpy, torch, cupy, jax; those that fit, unless told")
+        str | None,
+        typer.Option(
+            autocompletion=one_of(FRAMEWORKS),
+            help="whose arrays: numpy, torch, cupy, jax; those that fit, by default",
+        ),
     ] = None,
     processes: Annotated[int, typer.Option(min=1, help="the same cases whatever their number")] = 1,
     case: Annotated[
         int | None, typer.Option(min=0, help="this one only, and what it shares arrays and plan with")
     ] = None,
+    as_json: Json = False,
 ) -> None:
     """Draw random calls and judge every one.
 
@@ -55,37 +65,47 @@ def fuzz(
     seed = time.time_ns() % 2**32 if seed is None else seed
     run = Run(device, seed, (framework,) if framework else drawn_from(device))
     if case is not None:
-        raise typer.Exit(repeat(run, framework, case))
-    seconds = SECONDS if seconds is None and cases is None else seconds
-    raise typer.Exit(survey(run, framework, cases, seconds, processes))
+        raise typer.Exit(repeat(run, framework, case, as_json))
+    seconds = SECONDS if seconds is None and count is None else seconds
+    raise typer.Exit(survey(run, framework, count, seconds, processes, as_json))
 
 
-def survey(run: Run, framework: str | None, cases: int | None, seconds: float | None, processes: int) -> int:
+def survey(
+    run: Run, framework: str | None, count: int | None, seconds: float | None, processes: int, as_json: bool
+) -> int:
     """Ctrl-C ends it as the time does."""
     from lapidist.fuzz.judging import WRONG
     from lapidist.fuzz.processes import Extent, in_processes
 
     start, found = time.monotonic(), Counter[str]()
     with suppress(KeyboardInterrupt):
-        for outcome in in_processes(run, Extent(cases, seconds), processes):
+        for outcome in in_processes(run, Extent(count, seconds), processes):
             found[outcome.verdict] += 1
             if outcome.verdict == WRONG:
-                print(f"{command_of(run, framework, outcome.number)}  # {outcome.words}", flush=True)
-    print(summary(run, found, time.monotonic() - start))
+                print(line_of(run, framework, outcome, as_json), flush=True)
+    took = time.monotonic() - start
+    row = {"device": run.place, "seed": run.seed, "cases": found.total(), **found, "seconds": took}
+    print(json.dumps(row) if as_json else summary(run, found, took))
     return int(bool(found[WRONG]))
 
 
-def repeat(run: Run, framework: str | None, number: int) -> int:
+def line_of(run: Run, framework: str | None, outcome: Outcome, as_json: bool) -> str:
+    command = command_of(run, framework, outcome.number)
+    if as_json:
+        return json.dumps({"command": command, "verdict": outcome.verdict, "words": outcome.words})
+    return f"{command}  # {outcome.words}"
+
+
+def repeat(run: Run, framework: str | None, number: int, as_json: bool) -> int:
     """One case, said whatever its verdict; those before it that share its call run, too."""
     from lapidist.fuzz.cases import call_of, outcomes
     from lapidist.fuzz.doses import GROUP
     from lapidist.fuzz.judging import WRONG
 
     *_, outcome = outcomes(run, number // GROUP, number)
-    print(
-        f"{command_of(run, framework, number)}  # {outcome.verdict}:"
-        f" {outcome.words or call_of(run, number // GROUP)}"
-    )
+    words = outcome.words or str(call_of(run, number // GROUP))
+    said = words if as_json else f"{outcome.verdict}: {words}"
+    print(line_of(run, framework, replace(outcome, words=said), as_json))
     return int(outcome.verdict == WRONG)
 
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from lapidist.commands.options import JsonObject, Type
+
 
 def schedule(
     mnk: Annotated[str, typer.Option(help="the product", metavar="M,N,K")],
@@ -19,9 +21,7 @@ def schedule(
     kernel: Annotated[
         str | None, typer.Option(help="wgmma, mma, ...: its tile, occupancy and costs as measured")
     ] = None,
-    dtype: Annotated[
-        str, typer.Option("--dtype", help="with --kernel: fp32, fp64, fp16, bf16, ...")
-    ] = "fp32",
+    dtype: Type = "fp32",
     sms: Annotated[int, typer.Option(help="SMs of the chip")] = 132,
     avail_sms: Annotated[
         int | None, typer.Option(help="SMs that Stream-K balances over; 1 is data-parallel")
@@ -32,9 +32,7 @@ def schedule(
         str | None, typer.Option(help="cost model, in microseconds", metavar="START,FIXUP,ITERATION,PEER")
     ] = None,
     rows: Annotated[int, typer.Option(help="rows of the timeline; 0 shows all")] = 24,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="units, times and predictions as one JSON object")
-    ] = False,
+    as_json: JsonObject = False,
     svg: Annotated[Path | None, typer.Option(help="draw to this SVG file")] = None,
 ) -> None:
     """Who computes what when: blocks on SMs as a timeline.

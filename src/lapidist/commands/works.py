@@ -4,18 +4,25 @@ compiler alone.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
+from lapidist.commands.options import LAYOUTS
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lapidist.bench.cases import Case, Part
     from lapidist.bench.climb import Work
     from lapidist.bench.outputs import Outputs
+    from lapidist.device import Device
 
+log = logging.getLogger(__name__)
+STOPPED = 130  # what shells call a process that Ctrl-C ended
 NO_GPU = "no GPU was found, so nothing was timed:"
 IN_MACHINE = f"{NO_GPU} the kernels run in the PTX machine, which judges and counts"
 COMPILED = (
@@ -68,25 +75,27 @@ def sweep_works(climbed: Case) -> list[Work]:
 
 
 def present(place: int | str) -> int | str:
-    """The first GPU for "gpu", which stays a word where there is none."""
+    """The first GPU for "auto", which stays a word where there is none."""
     from lapidist.backends.gpu.driver import gpu_count
 
-    return 0 if place == "gpu" and gpu_count() else place
+    return 0 if place == "auto" and gpu_count() else place
 
 
-def chosen_instead(modes: Sequence[str], products: object) -> str | None:
-    """What is measured in place of products, if anything is."""
-    if not modes:
-        return None
-    if len(modes) > 1:
+def device_named(name: str | None) -> Device:
+    """A chip by name; else the GPU that is here, else an H200."""
+    from lapidist.backends.gpu.driver import gpu_count, query_device
+    from lapidist.device import chip
+
+    if name is not None:
+        return chip(name)
+    return query_device(0) if gpu_count() else chip("h200")
+
+
+def require_layout(layout: str) -> None:
+    if layout not in LAYOUTS:
         raise ArgumentError(
-            f"{modes[1]}: is measured in place of products, as {modes[0]} is; got both. Give one of them"
+            f"--layout: must be one of {', '.join(LAYOUTS)}; got {layout!r}. The first letter is A's"
         )
-    if products:
-        raise ArgumentError(
-            f"{modes[0]}: is measured in place of products; got {products} as well. Leave one of them away"
-        )
-    return modes[0].removeprefix("--")
 
 
 def require_rounds(rounds: int | None) -> int | None:
@@ -107,19 +116,39 @@ def perform(
     outputs.require_writable()
     if isinstance(place, int):
         require_gpu(place)
-        conditions, records = runs.on_gpu(works, place, mode, rounds, outputs.keep, drawn)
+        with finishing(outputs):
+            outputs.write(*runs.on_gpu(works, place, mode, rounds, outputs.keep, drawn))
     elif place == "machine" or all(work.case.flops <= MACHINE_FLOPS for work in works):
         if place != "machine":
-            note(IN_MACHINE)
+            log.warning(IN_MACHINE)
         largest = max(works, key=lambda work: work.case.flops).case
         if largest.flops > MACHINE_FLOPS:
             times = f"{largest.shape} is {largest.flops / MACHINE_FLOPS:.0f} times that"
-            note(f"the machine takes seconds for a kernel at 512^3; {times}")
-        conditions, records = runs.in_machine(works, rounds or 1)
+            log.warning(f"the machine takes seconds for a kernel at 512^3; {times}")
+        with finishing(outputs):
+            outputs.write(*runs.in_machine(works, rounds or 1, outputs.keep))
     else:
-        note(COMPILED)
-        conditions, records = runs.compile_only(works)
-    outputs.write(conditions, records)
+        log.warning(COMPILED)
+        with finishing(outputs):
+            outputs.write(*runs.compile_only(works, outputs.keep))
+    require_right(outputs)
+
+
+@contextmanager
+def finishing(outputs: Outputs) -> Iterator[None]:
+    """Ctrl-C keeps and prints the rows that are finished."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        outputs.write_finished()
+        log.warning(f"stopped; {len(outputs.finished)} rows were finished")
+        raise typer.Exit(STOPPED) from None
+
+
+def require_right(outputs: Outputs) -> None:
+    """A wrong result is exit code 1; a kernel that does not take the product is none."""
+    if any(row.wrong for row in outputs.finished):
+        raise typer.Exit(1)
 
 
 def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -> None:
@@ -132,15 +161,15 @@ def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -
     outputs.require_writable()
     if place == "machine":
         raise ArgumentError(
-            f"--device: --{what} measures a GPU and its driver; got 'machine'. Leave --device away"
+            f"--device: must be a GPU, since bench {what} measures it and its driver; got 'machine'. Leave"
+            " --device away"
         )
     ordinal = place if isinstance(place, int) else 0
     require_gpu(ordinal)
-    if what == "scaled":
-        return outputs.write(*scaled.measure(ordinal, outputs.keep, part))
-    measure = {"launch": launches.measure, "limits": limits.measure, "layouts": layouts.measure}[what]
-    return outputs.write(*measure(ordinal, outputs.keep))
-
-
-def note(text: str) -> None:
-    print(text, file=sys.stderr)
+    measure = {"launch": launches.measure, "limits": limits.measure, "layouts": layouts.measure}
+    with finishing(outputs):
+        if what == "scaled":
+            outputs.write(*scaled.measure(ordinal, outputs.keep, part))
+        else:
+            outputs.write(*measure[what](ordinal, outputs.keep))
+    require_right(outputs)

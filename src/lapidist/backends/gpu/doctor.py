@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
 import tempfile
@@ -46,15 +47,24 @@ class Finding:
     found: bool
     detail: str
 
+    @property
+    def as_data(self) -> dict[str, str | bool | None]:
+        remedy = None if self.found else self.part.remedy
+        return {"part": self.part.name, "found": self.found, "detail": self.detail, "remedy": remedy}
+
     def __str__(self) -> str:
         mark = "ok     " if self.found else "MISSING" if self.part.base else "absent "
         line = f"{mark} {self.part.name:<14} {self.detail}"
         return line if self.found else f"{line}\n{'':23}get it: {self.part.remedy}"
 
 
-def run() -> int:
+def run(as_json: bool = False) -> int:
     """Print every finding. 0 when compiling and host products work, 1 when a part of that is missing."""
     findings = [look_for(part) for part in PARTS]
+    if as_json:
+        for finding in findings:
+            print(json.dumps(finding.as_data))
+        return int(any(finding.part.base and not finding.found for finding in findings))
     for finding in findings:
         print(finding)
     broken = [finding.part.name for finding in findings if finding.part.base and not finding.found]

@@ -1,0 +1,250 @@
+"""`lapidist bench`: a command for each list of products, and for each other thing that is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lapidist.commands.options import (
+    Csv,
+    File,
+    Gpu,
+    Html,
+    Json,
+    Keep,
+    Kernels,
+    Place,
+    Plot,
+    Products,
+    Rounds,
+    Seed,
+    Skip,
+    Sustained,
+    Type,
+    examples,
+)
+from lapidist.commands.works import chosen_cases, measure_instead, perform, present, require_rounds
+
+if TYPE_CHECKING:
+    from lapidist.bench.cases import Case, Part
+    from lapidist.bench.climb import Work
+    from lapidist.bench.outputs import Outputs
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog=examples("bench squares --dtype bf16", "bench corpus --count 50", "bench launch"),
+)
+LISTS = {
+    "ladder": "the products of the ladder's pages",
+    "sweep": "m = n = 128 to 16384, k = 1024",
+    "squares": "m = n = k = 512 to 16384",
+    "types": "m = n = k = 1024 to 8192, on which the types are compared",
+    "ragged": "ten products with odd sides",
+    "layers": "the linear layers of a language model, from decode to prefill",
+}
+CORPUS_SEED = 2301
+Count = Annotated[int | None, typer.Option(min=1, help="at most so many products")]
+Short = Annotated[bool, typer.Option("--short", help="turns of 2 ms, for hundreds of products")]
+
+
+def listing(name: str, words: str) -> Callable[..., None]:
+    """The command that measures one list."""
+
+    def command(
+        dtype: Type = "fp32",
+        device: Place = "auto",
+        kernel: Kernels = "lapidist",
+        as_json: Json = False,
+        csv: Csv = None,
+        plot: Plot = None,
+        html: Html = None,
+        record: Keep = None,
+        sustained: Sustained = True,
+        short: Short = False,
+        rounds: Rounds = None,
+        count: Count = None,
+        skip: Skip = 0,
+    ) -> None:
+        from lapidist.bench.cases import Part
+
+        part = Part(count, skip)
+        cases = chosen_cases([name], None, None, dtype, part)
+        outputs = outputs_of([name, *([str(skip)] if skip else [])], cases, as_json, csv, plot, html, record)
+        measure(cases, device, kernel, timing(sustained, short), rounds, outputs)
+
+    command.__doc__ = f"Measure {words}."
+    return command
+
+
+for _name, _words in LISTS.items():
+    app.command(_name, epilog=examples(f"bench {_name} --dtype bf16 --json"))(listing(_name, _words))
+
+
+@app.command(
+    epilog=examples("bench cases --mnk 300,520,200 --mnk 64,4096,4096", "bench cases --file list.json")
+)
+def cases(
+    mnk: Products = None,
+    file: File = None,
+    dtype: Type = "fp32",
+    device: Place = "auto",
+    kernel: Kernels = "lapidist",
+    as_json: Json = False,
+    csv: Csv = None,
+    plot: Plot = None,
+    html: Html = None,
+    record: Keep = None,
+    sustained: Sustained = True,
+    short: Short = False,
+    rounds: Rounds = None,
+) -> None:
+    """Measure products of your own."""
+    from lapidist.bench.cases import Part
+    from lapidist.errors import ArgumentError
+
+    if not mnk and file is None:
+        rule = "must name a product, or --file a list of them; got none"
+        raise ArgumentError(f"--mnk: {rule}. For example --mnk 4096,4096,1024")
+    chosen = chosen_cases(None, mnk, file, dtype, Part())
+    outputs = outputs_of(["cases"], chosen, as_json, csv, plot, html, record)
+    measure(chosen, device, kernel, timing(sustained, short), rounds, outputs)
+
+
+@app.command(
+    epilog=examples("bench corpus --dtype bf16", "bench corpus --count 100 --skip 100 --record results")
+)
+def corpus(
+    dtype: Type = "fp32",
+    device: Place = "auto",
+    kernel: Kernels = "lapidist",
+    as_json: Json = False,
+    csv: Csv = None,
+    html: Html = None,
+    record: Keep = None,
+    sustained: Sustained = True,
+    short: Short = False,
+    rounds: Rounds = None,
+    count: Annotated[int, typer.Option(min=1, help="so many products")] = 300,
+    skip: Skip = 0,
+    seed: Seed = CORPUS_SEED,
+) -> None:
+    """Measure random products, m, n and k log-uniform in [128, 8192].
+
+    Some are also measured with their sides padded by hand, and rounded up.
+    """
+    from lapidist.bench.cases import NEIGHBOUR_EVERY, Part
+
+    part = Part(count, skip, seed)
+    drawn = chosen_cases(["corpus"], None, None, dtype, part)
+    aligned = [case.neighbour for case in drawn[::NEIGHBOUR_EVERY]]
+    outputs = outputs_of(["corpus", str(skip)], drawn, as_json, csv, None, html, record)
+    mode = "short" if short else f"corpus {timing(sustained, False)}"
+    measure(drawn, device, kernel, mode, rounds, outputs, part, aligned)
+
+
+@app.command(epilog=examples("bench launch", "bench launch --json"))
+def launch(
+    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Keep = None
+) -> None:
+    """Measure what the host takes: launches, first calls, import."""
+    instead("launch", device, as_json, csv, html, record)
+
+
+@app.command(epilog=examples("bench limits"))
+def limits(
+    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Keep = None
+) -> None:
+    """Measure each unit's own limit: fma, mma.sync, wgmma."""
+    instead("limits", device, as_json, csv, html, record)
+
+
+@app.command(epilog=examples("bench layouts"))
+def layouts(
+    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Keep = None
+) -> None:
+    """Measure the types of wgmma in all four layouts of A and B."""
+    instead("layouts", device, as_json, csv, html, record)
+
+
+@app.command(epilog=examples("bench scaled", "bench scaled --count 4"))
+def scaled(
+    device: Gpu = "gpu",
+    as_json: Json = False,
+    csv: Csv = None,
+    html: Html = None,
+    record: Keep = None,
+    count: Annotated[int | None, typer.Option(min=1, help="at most so many pairs")] = None,
+    skip: Skip = 0,
+) -> None:
+    """Measure 8-bit floats with factors, in every form."""
+    from lapidist.bench.cases import Part
+
+    instead("scaled", device, as_json, csv, html, record, Part(count, skip))
+
+
+def timing(sustained: bool, short: bool) -> str:
+    return "short" if short else "sustained" if sustained else "burst"
+
+
+def outputs_of(
+    words: list[str],
+    cases: list[Case],
+    as_json: bool,
+    csv: Path | None,
+    plot: Path | None,
+    html: Path | None,
+    record: Path | None,
+) -> Outputs:
+    """The type stands behind the list's name in the name of the file."""
+    from lapidist.bench.outputs import Outputs
+    from lapidist.dtypes import short_name
+
+    name = "-".join(["bench", words[0], short_name(cases[0].math), *words[1:]])
+    return Outputs(as_json, csv, plot, html, record, name)
+
+
+def measure(
+    cases: list[Case],
+    device: str,
+    kernel: str | None,
+    mode: str,
+    rounds: int | None,
+    outputs: Outputs,
+    drawn: Part | None = None,
+    aligned: list[Case] | None = None,
+) -> None:
+    from lapidist.bench.climb import place_of
+
+    works = works_of(cases, kernel, mode, drawn is not None) + works_of(aligned or [], kernel, mode, False)
+    words = drawn.words if drawn is not None else ""
+    perform(works, present(place_of(device)), mode, require_rounds(rounds), outputs, words)
+
+
+def works_of(cases: list[Case], kernel: str | None, mode: str, padded: bool) -> list[Work]:
+    """`ladder` names all kernels of a type. Machine code is read of a few products, not of hundreds."""
+    from lapidist.bench import contenders
+    from lapidist.bench.climb import Work
+
+    names, few = None if kernel == "ladder" else kernel, mode in ("sustained", "burst")
+    return [Work(case, tuple(contenders.choose(names, False, case.math, few)), padded) for case in cases]
+
+
+def instead(
+    what: str,
+    device: str,
+    as_json: bool,
+    csv: Path | None,
+    html: Path | None,
+    record: Path | None,
+    part: Part | None = None,
+) -> None:
+    from lapidist.bench.cases import Part
+    from lapidist.bench.climb import place_of
+    from lapidist.bench.outputs import Outputs
+
+    outputs = Outputs(as_json, csv, None, html, record, f"bench-{what}")
+    measure_instead(what, present(place_of(device)), outputs, part or Part())

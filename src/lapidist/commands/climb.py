@@ -1,0 +1,66 @@
+"""`lapidist climb`: every rung of the ladder on one product."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lapidist.commands.options import (
+    Csv,
+    Html,
+    Json,
+    Keep,
+    Kernels,
+    Mnk,
+    Place,
+    Plot,
+    Rounds,
+    Size,
+    Sustained,
+    Type,
+)
+from lapidist.commands.works import one_case, perform, present, require_rounds, sweep_works
+
+EXAMPLES = (
+    "climb",
+    "climb --size 8192 --html report.html",
+    "climb --dtype fp16 --kernel 16,17,18,wgmma",
+    "climb --device machine --size 128 --kernel 2,8",
+)
+GPU_SIZE, MACHINE_SIZE = 4096, 256
+
+
+def climb(
+    size: Size = None,
+    mnk: Mnk = None,
+    dtype: Type = "fp32",
+    device: Place = "auto",
+    kernel: Kernels = None,
+    detours: Annotated[bool, typer.Option(help="the ideas that lost, too")] = False,
+    sweep: Annotated[
+        bool | None, typer.Option(help="also m = n = 128 … 16384, k = 1024, for some rungs; on with --html")
+    ] = None,
+    as_json: Json = False,
+    csv: Csv = None,
+    plot: Plot = None,
+    html: Html = None,
+    record: Keep = None,
+    sustained: Sustained = True,
+    rounds: Rounds = None,
+) -> None:
+    """Climb the ladder: every rung on one product, beside cuBLAS."""
+    from lapidist.bench import contenders
+    from lapidist.bench.climb import Work, place_of
+    from lapidist.bench.outputs import Outputs
+    from lapidist.dtypes import short_name
+
+    place = present(place_of(device))
+    case = one_case(size, mnk, dtype, GPU_SIZE if isinstance(place, int) else MACHINE_SIZE)
+    climbers = tuple(contenders.choose(kernel, detours, case.math))
+    works = [Work(case, climbers)]
+    if (html is not None if sweep is None else sweep) and isinstance(place, int):
+        works += sweep_works(case)
+    name = f"climb-{short_name(case.math)}-{case.shape.removesuffix('^3')}"
+    outputs = Outputs(as_json, csv, plot, html, record, name)
+    perform(works, place, "sustained" if sustained else "burst", require_rounds(rounds), outputs)

@@ -1,0 +1,112 @@
+"""`lapidist plan`: what runs, in which order it sums, and why; `lapidist kernels`: which there are."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lapidist.commands.options import TYPES, Json, JsonObject, Layout, ThisChip, Type, kernels_like, one_of
+from lapidist.commands.works import device_named, require_layout
+
+if TYPE_CHECKING:
+    from lapidist.kernels.row import Kernel
+    from lapidist.planning.plans import Plan
+
+PLAN_EXAMPLES = (
+    "plan --mnk 300,520,200 --dtype bf16",
+    "plan --mnk 64,4096,4096 --layout rc --chip a100 --weighed",
+    "plan --mnk 4096,4096,4096 --kernel 15 --json",
+)
+KERNELS_EXAMPLES = ("kernels", "kernels --dtype fp16", "kernels --json")
+
+
+def plan(
+    mnk: Annotated[str, typer.Option(help="the product", metavar="M,N,K")] = "4096,4096,4096",
+    dtype: Type = "bf16",
+    layout: Layout = "rr",
+    chip: ThisChip = None,
+    kernel: Annotated[
+        str | None,
+        typer.Option(help="this one, a name or a rung's number", metavar="NAME", autocompletion=kernels_like),
+    ] = None,
+    weighed: Annotated[bool, typer.Option("--weighed", help="and everything that was weighed")] = False,
+    as_json: JsonObject = False,
+) -> None:
+    """Which kernel a product is given, in which order it sums, and why.
+
+    Nothing is compiled and nothing runs.
+    """
+    from lapidist.bench.cases import parse_mnk
+    from lapidist.kernels.registry import kernel_named
+    from lapidist.planning.plans import make_plan
+    from lapidist.problems.problem import dense_problem
+
+    require_layout(layout)
+    case = parse_mnk(mnk, dtype)
+    chosen = None if kernel is None else kernel_named(kernel)
+    made = make_plan(dense_problem(*case.extents, case.math, layout), device_named(chip), chosen)
+    lines = str(made).splitlines()
+    text = "\n".join(lines if weighed else lines[: lines.index("  weighed")])
+    print(json.dumps(as_data(made)) if as_json else text)
+
+
+def as_data(plan: Plan) -> dict[str, Any]:
+    weighed = [
+        {
+            "kernel": each.kernel.name,
+            "config": str(each.config),
+            "seconds": None if each.refusal else each.seconds,
+            "refusal": each.refusal,
+        }
+        for each in plan.considered
+    ]
+    return {
+        "problem": str(plan.problem),
+        "chip": plan.device.name,
+        "kernel": plan.kernel.name,
+        "config": str(plan.config),
+        "sums": str(plan.sum_order),
+        "grid": list(plan.grid),
+        "threads": plan.block[0],
+        "dynamic_shared_bytes": plan.shared_bytes,
+        "workspace_bytes": plan.workspace_bytes,
+        "schedule": None if plan.schedule is None else str(plan.schedule),
+        "predicted_seconds": plan.predicted_seconds,
+        "tuned": plan.tuned or None,
+        "weighed": weighed,
+    }
+
+
+def kernels(
+    dtype: Annotated[
+        str | None,
+        typer.Option(
+            "--dtype", help="those that take this type", metavar="TYPE", autocompletion=one_of(TYPES)
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List the kernels: rungs of the ladder, detours, production kernels."""
+    from lapidist.dtypes import math_named
+    from lapidist.kernels.registry import KERNELS
+
+    math = None if dtype is None else math_named(dtype)
+    for kernel in KERNELS:
+        if math is None or math in kernel.types.maths:
+            row = row_of(kernel)
+            print(json.dumps(row) if as_json else f"{row['number'] or '':>3} {kernel.name:<20} {kernel.idea}")
+
+
+def row_of(kernel: Kernel) -> dict[str, Any]:
+    from lapidist.dtypes import short_name
+    from lapidist.kernels.registry import RUNGS
+
+    return {
+        "number": RUNGS.index(kernel) + 1 if kernel in RUNGS else None,
+        "kernel": kernel.name,
+        "kind": kernel.kind,
+        "types": [short_name(math) for math in kernel.types.maths],
+        "idea": kernel.idea,
+    }
