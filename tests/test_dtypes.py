@@ -63,7 +63,7 @@ def test_results_of_two_types_are_those_of_both() -> None:
 def test_the_documents_list_what_there_is() -> None:
     text = (Path(__file__).parent.parent / "docs" / "numerics.md").read_text()
     listed = {}
-    for line in re.findall(r"^\|(.* \|.*)\|$", text.partition("What differs from")[0], re.M)[1:]:
+    for line in re.findall(r"^\|(.* \|.*)\|$", text.partition("C has D's type")[0], re.M)[1:]:
         types, _, results = (cell.strip() for cell in line.split("|"))
         for name in types.partition(" with ")[0].split(", "):
             listed[name] = tuple(results.replace("the operands' own", name).split(", "))
