@@ -208,6 +208,7 @@ LAYERS = (
     "schedule",
     "verify",
     "problems",
+    "epilogues",
     "frameworks",
     "build",
     "launch",

@@ -12,6 +12,7 @@ from lapidist.backends.host import gemm_at_once, product_at_once
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
+from lapidist.calls.fused import given_epilogue
 from lapidist.calls.lists import LISTED, ArrayGemm, batch_of, both_empty
 from lapidist.calls.prepared import (
     ON_HOST,
@@ -68,6 +69,7 @@ def matmul(
     scale_a: Any = None,
     scale_b: Any = None,
     promote: bool | None = None,
+    epilogue: Any = None,
     stream: Any = None,
     device: int | str | None = None,
 ) -> Array:
@@ -95,6 +97,8 @@ def matmul(
     promote : bool, optional
         Whether sums of 8-bit floats leave the tensor core, which keeps 14 bits of them, every 128 of k.
         Factors that change along k imply it.
+    epilogue : epilogue with its operands, optional
+        What becomes of each sum before it is stored: a function of `lapidist.epilogue`.
     stream : stream or int, optional
         Where the product is queued, if not on the framework's current stream.
     device : {"gpu", "machine", "host"} or int, optional
@@ -119,7 +123,10 @@ def matmul(
     >>> float(lapidist.matmul(a, b, device="machine")[0, 0])
     6.0
     """
-    if out_dtype is acc_dtype is promote is scale_a is scale_b is device is None and precision is IEEE:
+    if (
+        out_dtype is acc_dtype is promote is scale_a is scale_b is epilogue is device is None
+        and precision is IEEE
+    ):
         if type(a) is type(b) is np.ndarray:
             result = product_at_once(a, b, out) if stream is None else None
         else:
@@ -129,9 +136,9 @@ def matmul(
             return result
     require_place(device)
     wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
-    if factors.any:
-        scaled = ScaledArguments(a, b, None, out, Form(vectors=True, wanted=wanted, factors=factors))
-        return run(None, scaled, Choices(device), stream)
+    if factors.any or epilogue is not None:
+        form = Form(vectors=True, wanted=wanted, factors=factors, epilogue=given_epilogue(epilogue))
+        return run(None, arguments_of(a, b, None, out, form), Choices(device), stream)
     return matmul_as_asked(a, b, out, wanted, device, stream)
 
 
@@ -173,6 +180,7 @@ def gemm(
     scatter_d: Any = None,
     permuted: bool = False,
     check_indices: bool = False,
+    epilogue: Any = None,
     mode: Mode | None = None,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
@@ -212,6 +220,8 @@ def gemm(
         Whether out has four dimensions (m1, m0, n1, n0) after those of a batch, of any strides.
     check_indices : bool
         Whether all indices are looked at before the launch.
+    epilogue : epilogue with its operands, optional
+        As in `matmul`, after alpha, factors and beta c. Its operands lie as c does.
     mode : {"gemm", "batched", "array"}, optional
         What is passed, to be checked: one pair of matrices, stacks of them, or lists of arrays or Pointers,
         of which c, out and the result are too.
@@ -249,7 +259,7 @@ def gemm(
            [14., 18.]])
     """
     if (
-        mode is scale_a is promote is scale_b is kernel is gather_a is config is gather_b is None
+        mode is scale_a is promote is scale_b is kernel is gather_a is config is gather_b is epilogue is None
         and reduction is scatter_d is avail_sms is workspace is device is out_dtype is acc_dtype is None
         and (
             precision is IEEE
@@ -268,7 +278,8 @@ def gemm(
     )
     wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
-    form = Form(trans_a, trans_b, False, *numbers_in(alpha, beta, device), wanted, wishes, factors)
+    numbers, given = numbers_in(alpha, beta, device), given_epilogue(epilogue)
+    form = Form(trans_a, trans_b, False, *numbers, wanted, wishes, factors, given)
     return gemm_as_asked(a, b, c, out, form, choices, mode, stream)
 
 
@@ -295,7 +306,7 @@ def gemm_as_asked(
             return []
         batch = batch_of(a, b, c, out, form)
         return ArrayGemm(batch, form, choices).run(batch, stream)
-    if choices.workspace is not None or form.routed or form.factors.any:
+    if choices.workspace is not None or form.routed or form.factors.any or form.epilogue is not None:
         return run(None, arguments_of(a, b, c, out, form), choices, stream)
     form = of_numbers(form)
     checks.require_flag("trans_a", form.trans_a, checks.BLAS_FLAGS)
@@ -357,6 +368,7 @@ def plan(
     scatter_d: Any = None,
     permuted: bool = False,
     check_indices: bool = False,
+    epilogue: Any = None,
     mode: Mode | None = None,
     kernel: str | int | Kernel | None = None,
     config: Config | None = None,
@@ -395,7 +407,7 @@ def plan(
     choices = checked(Choices(device, kernel, config, sharing, workspace))
     wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
-    form = Form(trans_a, trans_b, False, alpha, beta, wanted, wishes, factors)
+    form = Form(trans_a, trans_b, False, alpha, beta, wanted, wishes, factors, given_epilogue(epilogue))
     if is_array_batch(mode, a, b):
         form = array_form(form)
         return ArrayGemm(batch_of(a, b, c, out, form), form, choices)
@@ -435,6 +447,7 @@ def array_form(form: Form) -> Form:
     checks.require_flag("check_indices", form.wishes.check_indices)
     checks.require_flag("permuted", form.wishes.permuted)
     asked = {**form.wishes._asdict(), "scale_a": form.factors.a, "scale_b": form.factors.b}
+    asked["epilogue"] = form.epilogue
     for name in (
         name
         for name, value in asked.items()

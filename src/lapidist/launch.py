@@ -32,6 +32,7 @@ PARAMETER_KINDS = {
     "order": (f"{MOST_PAIRS}b", MOST_PAIRS, 1),  # of the clusters of a launch: zeros leave it as it is
     "lists": (f"{4 * ARRAYS_AT_ONCE}Q", 32 * ARRAYS_AT_ONCE, 8),
     "addresses": ("4Q", 32, 8),
+    **{f"epilogue{n}": (f"{5 * n}q", 40 * n, 8) for n in range(1, 17)},  # with so many operands
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,10 @@ def multiply(
     accumulator: str,
     precision: str,
     factors: Factors | None = None,
+    finish: Callable[[Array], Array] | None = None,
 ) -> None:
-    """out = alpha a b + beta c. Small floats are summed in float; beta = 0 never reads c; alpha = 0 never
-    reads a and b.
+    """out = finish(alpha a b + beta c). Small floats are summed in float; beta = 0 never reads c; alpha = 0
+    never reads a and b.
     """
     if accumulator == "int32" and a.dtype.itemsize == 1:
         multiply_integers(a, b, c, out, int(alpha), int(beta))
@@ -40,6 +42,7 @@ def multiply(
     elif (
         alpha == 1
         and beta == 0
+        and finish is None
         and a.dtype == out.dtype == working
         and precision != TF32
         and out.flags.c_contiguous
@@ -58,6 +61,8 @@ def multiply(
             result = result * number(alpha, working)
     if beta != 0 and c is not None:
         result = result + number(beta, working) * c.astype(working, copy=False)
+    if finish is not None:
+        result = finish(result)
     with np.errstate(over="ignore"):
         out[...] = within_bounds(result, out.dtype.name)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from lapidist.calls import checks
 from lapidist.calls.form import Form
+from lapidist.calls.fused import FusedOperands
 from lapidist.dtypes import numpy_dtype
 from lapidist.frameworks.arrays import (
     HOST,
@@ -62,6 +63,7 @@ class Arguments:
         self.c = self._check_c(c) if self.beta != 0 else None
         self.given: Any = None  # an output that results are copied to, once they are complete
         self.out = None if out is None else self._check_out(out)
+        self.fused = None if form.epilogue is None else FusedOperands(form.epilogue, self)
 
     def _require_extras_apart(self) -> None:
         """Factors, indices, alpha and beta are still read while results are written."""
@@ -174,7 +176,8 @@ class Arguments:
             a = a.viewed((*a.shape[:-1], 0), a.strides)
             b = b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides)
         how = {"accumulator": self.accumulator, "precision": self.precision, "one_alpha": self.alpha == 1}
-        return Problem.of(a, b, self.c, out, **how, scaling=self.scaling())  # type: ignore[arg-type]
+        more = {"scaling": self.scaling(), "fused": self.fused and self.fused.as_planned()}
+        return Problem.of(a, b, self.c, out, **how, **more)  # type: ignore[arg-type]
 
     def scaling(self) -> Scaling:
         return Scaling(promoted=self.promoted)
@@ -182,11 +185,11 @@ class Arguments:
     @property
     def extras(self) -> tuple[Operand, ...]:
         """Arrays beside a, b, c and out that take part; `places` says where."""
-        return ()
+        return self.fused.arrays if self.fused else ()
 
     @property
     def places(self) -> Places:
-        return NOWHERE
+        return NOWHERE if self.fused is None else NOWHERE._replace(fused=self.fused.places)
 
 
 def fresh_output(shape: tuple[int, ...], like: Operand, dtype: str) -> Operand:

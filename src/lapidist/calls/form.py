@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lapidist.epilogues.tracing import Given
+
 
 def is_array(value: object) -> bool:
     """An array, where a number could be: alpha, beta and factors."""
@@ -64,6 +66,7 @@ class Form(NamedTuple):
     wanted: Wanted = AS_USUAL
     wishes: Wishes = Wishes()
     factors: Factors = Factors()
+    epilogue: Given | None = None
 
     @property
     def routed(self) -> bool:

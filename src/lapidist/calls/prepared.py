@@ -162,9 +162,12 @@ class Prepared:
         for plan, kernel, skipped in self.parts:
             if kernel is not None:
                 first, second = plan.caller_order(a, b)
-                skip_a, skip_b, skip_c, skip_d = skipped
+                skip_a, skip_b, skip_c, skip_d, *of_epilogue = skipped
                 first, second = first + a_size * skip_a, second + b_size * skip_b
                 operands = first, second, c + c_size * skip_c, d + d_size * skip_d
+                if plan.problem.fused is not None and places.fused:
+                    words = plan.problem.fused.words(places.fused, of_epilogue)
+                    kernel.put("epilogue", struct.pack(f"={len(words)}q", *words))
                 if plan.problem.scaling.scaled:
                     here = places.in_order_of(plan.problem.transposed).scales
                     kernel.start_with("scales", struct.pack("=2Q", *here), stream, operands)
@@ -211,8 +214,8 @@ class Prepared:
         """
         if self._routed:
             raise ArgumentError(
-                "device: gathered, scattered, permuted and scaled host arrays are not copied to a GPU. Copy"
-                " them there first"
+                "device: gathered, scattered, permuted and scaled host arrays, and those of an epilogue, are"
+                " not copied to a GPU. Copy them there first"
             )
         ordinal = int(self.place)
         handle = choose_stream(stream, "numpy", ordinal)
@@ -304,16 +307,18 @@ def multiply_on_host(arguments: Arguments) -> Any:
     """By NumPy, with the semantics of kernels."""
     result, out = output_of(arguments)
     types = arguments.accumulator, arguments.precision
+    finish = None if arguments.fused is None else arguments.fused.on_host
     if isinstance(arguments, RoutedArguments):
         a, b, rows, alpha, beta = arguments.on_host()
         product = np.empty(arguments.shape, on_host(out).dtype)
-        multiply(a, b, rows, product, alpha, beta, *types)
+        multiply(a, b, rows, product, alpha, beta, *types, finish=finish)
         arguments.to_host(product, out)
     else:
         c = None if arguments.c is None else on_host(arguments.c)
         factors = arguments.factors_on_host() if isinstance(arguments, ScaledArguments) else None
         numbers = arguments.alpha, arguments.beta
-        multiply(on_host(arguments.a), on_host(arguments.b), c, on_host(out), *numbers, *types, factors)
+        a, b = on_host(arguments.a), on_host(arguments.b)
+        multiply(a, b, c, on_host(out), *numbers, *types, factors, finish)
     return arguments.deliver(result)
 
 

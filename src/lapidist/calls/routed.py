@@ -181,6 +181,7 @@ class RoutedArguments(Arguments):
             precision=self.precision,
             modes=modes,
             scaling=self.scaling(),
+            fused=None if self.fused is None else self.fused.as_planned(),
             one_alpha=self.alpha == 1 and "alpha" not in self.scalars,
         )
         # Which operand is which no longer matters.
@@ -228,13 +229,15 @@ class RoutedArguments(Arguments):
 
     @property
     def extras(self) -> tuple[Operand, ...]:
-        return (*self.index.values(), *self.scalars.values())
+        return (*self.index.values(), *self.scalars.values(), *super().extras)
 
     @property
     def places(self) -> Places:
         at = {name: operand.pointer for name, operand in (*self.index.items(), *self.scalars.items())}
         rows, cols, to = (at.get(name, 0) for name in INDEXED)
-        return Places(rows, cols, to, 0, at.get("alpha", 0), at.get("beta", 0))
+        return super().places._replace(
+            a_rows=rows, b_cols=cols, d_rows=to, alpha=at.get("alpha", 0), beta=at.get("beta", 0)
+        )
 
     # ---- the same on the host ----
 

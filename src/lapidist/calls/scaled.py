@@ -87,11 +87,12 @@ class ScaledArguments(Arguments):
 
     @property
     def extras(self) -> tuple[Operand, ...]:
-        return tuple(self.arrays.values())
+        return (*self.arrays.values(), *super().extras)
 
     @property
     def places(self) -> Places:
-        return Places(**{name: operand.pointer for name, operand in self.arrays.items()})
+        of_a, of_b = (self.arrays[name].pointer if name in self.arrays else 0 for name in NAMES)
+        return super().places._replace(scale_a=of_a, scale_b=of_b)
 
     def factors_on_host(self) -> tuple[Array | None, Array | None]:
         """(rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)."""

@@ -77,8 +77,8 @@ class Ready:
             check(load_driver().cuMemsetD8Async(room, 0, self.flags, stream), "cuMemsetD8Async")
             prepared = self._in(room)
         c = out if self._c is None else operands[self._c]
-        scales = (0 if place is None else operands[place] for place in self._scales)
-        places = Places(**dict(zip(("scale_a", "scale_b"), scales, strict=True)))
+        of_a, of_b = (0 if place is None else operands[place] for place in self._scales)
+        places = Places(scale_a=of_a, scale_b=of_b)
         prepared.start(operands[0], operands[1], c, out, stream, places)
 
     def _in(self, room: int) -> Prepared:

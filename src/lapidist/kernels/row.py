@@ -234,6 +234,8 @@ class Kernel:
             return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
         if problem.modes != PLAIN and not self.signature.moded:
             return f"it takes matrices as they lie; these have {problem.modes}"
+        if problem.fused is not None and not self.signature.fuses:
+            return f"it stores sums as they are; here they are {problem.fused.function.name}(sum) first"
         broken = refusal(self.all_rules, config, facts_of(problem, self.signature))
         if broken:
             return broken
@@ -250,4 +252,5 @@ class Kernel:
         some kernels always do, and their row says so."""
         own = {"SCHEDULED": int(scheduled)} if self.signature.scheduled else {}
         more = {"RESIDENT": 2} if self.beside_another(config, problem) else {}
-        return {**config.defines(), **own, **self.defines, **self.signature.defines(problem), **more}
+        fused = problem.fused.defines() if problem.fused else {}
+        return {**config.defines(), **own, **self.defines, **self.signature.defines(problem), **fused, **more}

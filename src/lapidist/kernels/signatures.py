@@ -44,6 +44,8 @@ class Signature:
         None  # constants beyond those that every list may name
     )
 
+    fuses: bool = False  # whether its kernels take epilogues
+
     @property
     def scheduled(self) -> bool:
         """Whether its kernels take a Schedule, and with it split-K and Stream-K."""
@@ -59,7 +61,9 @@ class Signature:
         scalar = SCALARS[problem.accumulator]
         lists = (("lists", ARRAYS[problem.modes.arrays]),) if problem.modes.arrays else ()
         scales = (SCALES,) if problem.scaling.scaled and SCALES not in self.parameters else ()
-        named = (*self.parameters, *lists, *scales)
+        operands = len(problem.fused.operands) if problem.fused else 0
+        fused = (("epilogue", f"epilogue{operands}"),) if operands else ()
+        named = (*self.parameters, *lists, *scales, *fused)
         return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in named])
 
     def tensor_maps(

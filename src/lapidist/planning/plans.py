@@ -180,7 +180,9 @@ class Plan:
             shared["ATOMIC"] = 1
         return tuple(sorted({**macros, **shared}.items()))
 
-    def constants(self, alpha: float, beta: float, places: Places = NOWHERE) -> dict[str, Any]:
+    def constants(
+        self, alpha: float, beta: float, places: Places = NOWHERE, skipped: Offsets = ()
+    ) -> dict[str, Any]:
         """Every parameter that stays the same while the pointers change, by name."""
         if alpha != 1 and self.problem.k and ("ALPHA", 0) in self.problem_macros:
             raise LaunchError(
@@ -192,6 +194,8 @@ class Plan:
             "modes": members(self.problem.modes, here),
             "scales": self.problem.scaling.members(here.scales),
         }
+        if self.problem.fused is not None and places.fused:
+            routed["epilogue"] = self.problem.fused.words(places.fused, skipped[4:])
         more = self.kernel.signature.more
         return {
             **constants(self.problem, alpha, beta),
@@ -227,11 +231,11 @@ class Plan:
         A plan that needs a workspace makes one unless it is given; `Launch.memory` owns it. `places` says
         where the index arrays and scalars are that `extras` own."""
         starts = (*self.caller_order(a.pointer, b.pointer), d.pointer if c is None else c.pointer, d.pointer)
-        parts = zip(OPERANDS, starts, self.problem.element_bytes, skipped, strict=True)
+        parts = zip(OPERANDS, starts, self.problem.element_bytes, skipped[:4], strict=True)
         at = {name: start + size * skip for name, start, size, skip in parts}
         block = self.kernel.signature.block(self.problem)
         values = {
-            **self.constants(alpha, beta, places),
+            **self.constants(alpha, beta, places, skipped),
             **{name: at[name] for name in block.places("pointer")},
         }
         scratch = (workspace or Scratch(self)) if self.workspace_bytes else None

@@ -7,7 +7,7 @@ those of factors (scaling.py) too. modes.cuh is the other side."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 # where the addresses of an array batch are: among the kernel's parameters, or in lists on the GPU
 IN_LAUNCH, IN_MEMORY = (1, 2)
@@ -106,13 +106,14 @@ class Places(NamedTuple):
     beta: int = 0
     scale_a: int = 0
     scale_b: int = 0
+    fused: tuple[Any, ...] = ()  # of an epilogue's operands; numbers where they are no arrays
 
     def in_order_of(self, transposed: bool) -> Places:
         """As the problem has A and B: exchanged when it computes the transposed product."""
         if not transposed:
             return self
         exchanged = (self.b_cols, self.a_rows, self.d_cols, self.d_rows)
-        return Places(*exchanged, self.alpha, self.beta, self.scale_b, self.scale_a)
+        return Places(*exchanged, self.alpha, self.beta, self.scale_b, self.scale_a, self.fused)
 
     @property
     def scales(self) -> tuple[int, int]:

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 
 from lapidist.dtypes import TF32, accumulators_of, element_of, math_of, outputs_of, size_of
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
+from lapidist.problems.fused import Fused
 from lapidist.problems.modes import PLAIN, Modes
 from lapidist.problems.scaling import AS_THEY_ARE, Scaling
 
 VECTOR_BYTES = 16  # the widest load: alignment beyond it buys nothing
 GRID_BATCH_LIMIT = 65535  # blocks along y and along z of a grid
-Offsets = tuple[int, int, int, int]  # elements to skip in A, B, C and D
+Offsets = tuple[int, ...]  # elements to skip in A, B, C and D, then in the operands of an epilogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,7 @@ class Problem:
     transposed: bool = False  # A and B of the caller were exchanged
     modes: Modes = PLAIN  # gathered, scattered, permuted, listed
     scaling: Scaling = AS_THEY_ARE  # factors of A and B, promoted sums
+    fused: Fused | None = None  # what becomes of a sum before it is stored
     one_alpha: bool = False  # alpha is one, and from no memory
     skewed: bool = False  # to a config that shifts rows of A which start anywhere, in place of packing them
 
@@ -159,6 +161,7 @@ class Problem:
         precision: str = "ieee",
         modes: Modes = PLAIN,
         scaling: Scaling = AS_THEY_ARE,
+        fused: Fused | None = None,
         one_alpha: bool = False,
     ) -> Problem:
         """Operands must fit together already (arguments.py checks them and names the argument that does
@@ -183,6 +186,7 @@ class Problem:
             precision=precision,
             modes=modes,
             scaling=scaling,
+            fused=fused,
             one_alpha=one_alpha,
         )
         return problem.collapsed().row_major().stacked()
@@ -190,10 +194,15 @@ class Problem:
     def unaligned(self) -> Problem:
         """The same without a word about alignment."""
         a, b, d = (replace(matrix, alignment=1) for matrix in (self.a, self.b, self.d))
-        return replace(self, a=a, b=b, c=self.c and replace(self.c, alignment=1), d=d)
+        fused = self.fused and self.fused.lying([replace(x, alignment=1) for x in self.fused.matrices()])
+        return replace(self, a=a, b=b, c=self.c and replace(self.c, alignment=1), d=d, fused=fused)
 
     def matrices(self) -> tuple[Matrix, ...]:
         return (self.a, self.b, self.d) if self.c is None else (self.a, self.b, self.d, self.c)
+
+    def all_matrices(self) -> tuple[Matrix, ...]:
+        """Those of an epilogue too."""
+        return (*self.matrices(), *(self.fused.matrices() if self.fused else ()))
 
     def row_major(self) -> Problem:
         """D' = B' A' when D is column-major."""
@@ -206,16 +215,17 @@ class Problem:
         swapped = replace(
             self, m=self.n, n=self.m, dtype=self.b_dtype, b_dtype=self.dtype, transposed=not self.transposed
         )
+        modes, scaling, fused = self.modes.transposed(), self.scaling.transposed(), self.fused
         return replace(
-            swapped, a=a, b=b, c=c, d=d, modes=self.modes.transposed(), scaling=self.scaling.transposed()
+            swapped, a=a, b=b, c=c, d=d, modes=modes, scaling=scaling, fused=fused and fused.transposed()
         )
 
     def collapsed(self) -> Problem:
         """Neighbouring batch dimensions become one wherever every operand steps through both evenly."""
         extents: list[int] = []
-        strides: list[list[int]] = [[] for _ in self.matrices()]
+        strides: list[list[int]] = [[] for _ in self.all_matrices()]
         for dim, extent in enumerate(self.batch):
-            steps = [matrix.batch_strides[dim] for matrix in self.matrices()]
+            steps = [matrix.batch_strides[dim] for matrix in self.all_matrices()]
             if extent == 1:
                 continue
             if extents and all(kept[-1] == step * extent for kept, step in zip(strides, steps, strict=True)):
@@ -237,7 +247,7 @@ class Problem:
         alone = modes.gather_a or modes.scatter_rows or modes.of_each or modes.groups
         if len(self.batch) != 1 or self.b.batch_strides != (0,) or alone:
             return self
-        if any(x.batch_strides[0] != self.m * x.row_stride for x in self.matrices() if x is not self.b):
+        if any(x.batch_strides[0] != self.m * x.row_stride for x in self.all_matrices() if x is not self.b):
             return self
         rows = self.m * self.batch[0]
         tall = replace(
@@ -246,8 +256,9 @@ class Problem:
             a=replace(self.a, rows=rows),
             c=self.c and replace(self.c, rows=rows),
             d=replace(self.d, rows=rows),
+            fused=self.fused and self.fused.lying([replace(x, rows=rows) for x in self.fused.matrices()]),
         )
-        return tall.with_batch((), [()] * len(self.matrices()))
+        return tall.with_batch((), [()] * len(self.all_matrices()))
 
     def parts(self) -> list[tuple[Problem, Offsets]]:
         """The problem in pieces that one grid can take, each with the elements to skip in A, B, C and D.
@@ -255,7 +266,9 @@ class Problem:
         A grid has two dimensions for a batch, of 65535 each. What lies further out is walked on the host.
         """
         if len(self.batch) > 2:
-            inner = self.with_batch(self.batch[1:], [matrix.batch_strides[1:] for matrix in self.matrices()])
+            inner = self.with_batch(
+                self.batch[1:], [matrix.batch_strides[1:] for matrix in self.all_matrices()]
+            )
             return [
                 (part, self._skipped(0, i, more))
                 for i in range(self.batch[0])
@@ -264,39 +277,45 @@ class Problem:
         for dim, extent in enumerate(self.batch):
             if extent > GRID_BATCH_LIMIT:
                 return self._in_chunks(dim, extent)
-        return [(self, (0, 0, 0, 0))]
+        return [(self, self._nothing_skipped)]
+
+    @property
+    def _nothing_skipped(self) -> Offsets:
+        return (0,) * (4 + (len(self.fused.matrices()) if self.fused else 0))
 
     def _in_chunks(self, dim: int, extent: int) -> list[tuple[Problem, Offsets]]:
         found = []
         for start in range(0, extent, GRID_BATCH_LIMIT):
             batch = list(self.batch)
             batch[dim] = min(GRID_BATCH_LIMIT, extent - start)
-            chunk = self.with_batch(tuple(batch), [matrix.batch_strides for matrix in self.matrices()])
+            chunk = self.with_batch(tuple(batch), [matrix.batch_strides for matrix in self.all_matrices()])
             found += [(part, self._skipped(dim, start, more)) for part, more in chunk.parts()]
         return found
 
     def _skipped(self, dim: int, steps: int, more: Offsets) -> Offsets:
         """`more`, and so many steps along a batch dimension."""
-        each = (self.a, self.b, self.c or self.d, self.d)
-        a, b, c, d = (
+        each = (self.a, self.b, self.c or self.d, self.d, *(self.fused.matrices() if self.fused else ()))
+        return tuple(
             offset + steps * matrix.batch_strides[dim] for offset, matrix in zip(more, each, strict=True)
         )
-        return a, b, c, d
 
     def with_batch(self, batch: tuple[int, ...], strides: list[tuple[int, ...]]) -> Problem:
         a, b, d = (
             replace(x, batch_strides=s) for x, s in zip((self.a, self.b, self.d), strides, strict=False)
         )
         c = self.c and replace(self.c, batch_strides=strides[3])
-        return replace(self, batch=batch, a=a, b=b, c=c, d=d)
+        fused, further = self.fused, strides[len(self.matrices()) :]
+        if fused:
+            own = zip(fused.matrices(), further, strict=True)
+            fused = fused.lying([replace(matrix, batch_strides=steps) for matrix, steps in own])
+        return replace(self, batch=batch, a=a, b=b, c=c, d=d, fused=fused)
 
     def __str__(self) -> str:
         batch = f" x {'x'.join(map(str, self.batch))} batches" if self.batch else ""
         swapped = " (as D' = B' A')" if self.transposed else ""
         beta = " + beta C" if self.c else ""
-        routed = "".join(
-            f", {each}" for each in (self.modes, self.scaling) if each not in (PLAIN, AS_THEY_ARE)
-        )
+        more = (self.modes, self.scaling, self.fused)
+        routed = "".join(f", {each}" for each in more if each not in (PLAIN, AS_THEY_ARE, None))
         return (
             f"{self.m} x {self.n} x {self.k}{batch} {self.types}, layouts"
             f" {self.layouts}{beta}{swapped}{routed}"

@@ -191,13 +191,17 @@ class GpuKernel:
         self, name: str, content: bytes, stream: int, operands: tuple[int, int, int, int] = (0, 0, 0, 0)
     ) -> None:
         """With these first bytes of a parameter: the addresses of lists, or of factors."""
+        self.put(name, content)
+        self.start(*operands, stream)
+
+    def put(self, name: str, content: bytes) -> None:
+        """The first bytes of a parameter of this thread's next launches."""
         try:
             block = self._local.block
         except AttributeError:
             block = self._make_block()
         place = self._parameters.offsets[name]
         block.view[place : place + len(content)] = content
-        self.start(*operands, stream)
 
     def _anywhere(self, driver: Any, here: Start) -> Start:
         """The launch with this GPU's context made current around it, where it is not already."""

@@ -1,0 +1,168 @@
+"""The operands of an epilogue in a call: every rule checked, brought to the rows and columns of the
+product."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lapidist.calls import checks
+from lapidist.calls.form import is_array
+from lapidist.dtypes import number_type
+from lapidist.epilogues.numeric import evaluate
+from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Parameter
+from lapidist.epilogues.tracing import Epilogue, Given
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
+from lapidist.frameworks.arrays import Operand, on_host, operand_of
+from lapidist.frameworks.host_arrays import native
+from lapidist.problems.fused import MOST_OPERANDS, READS, Fed, Fused
+from lapidist.problems.problem import Matrix
+
+if TYPE_CHECKING:
+    from lapidist.calls.arguments import Arguments
+
+Array = np.ndarray[Any, Any]
+FOR_EACH = {ROW: "column of D", COLUMN: "row of D", TILE: "element of D"}
+REACH = {SCALAR: (False, False), ROW: (False, True), COLUMN: (True, False), TILE: (True, True)}
+
+
+def given_epilogue(epilogue: object) -> Given | None:
+    """What a caller passes as epilogue=: a function called with its operands, or one that has none."""
+    if isinstance(epilogue, Epilogue):
+        epilogue = epilogue()
+    if epilogue is not None and not isinstance(epilogue, Given):
+        raise ArgumentError(
+            "epilogue: must be a function of @lapidist.epilogue, called with its operands; got"
+            f" {type(epilogue).__name__}. Write epilogue=f(bias=b), say"
+        )
+    return epilogue
+
+
+class FusedOperands:
+    """An operand is a number, or an array seen as one of the product's rows and columns."""
+
+    def __init__(self, given: Given, arguments: Arguments) -> None:
+        self.function, self._arguments = given.function, arguments
+        self.dtype = number_type(arguments.accumulator).name
+        if arguments.no_kernel is not None or self.dtype not in ("float32", "float64"):
+            raise DTypeError(
+                f"epilogue: must follow sums of floats; a is {arguments.a.dtype}, summed in"
+                f" {arguments.accumulator}. Convert a and b first, or reckon with the result"
+            )
+        if len(self.function.parameters) > MOST_OPERANDS:
+            raise ArgumentError(
+                f"epilogue: must have {MOST_OPERANDS} operands or fewer; {self.function.name} has"
+                f" {len(self.function.parameters)}. Join some into one array"
+            )
+        self._values = [self._value(each, given.values[each.name]) for each in self.function.parameters]
+
+    def _value(self, parameter: Parameter, value: Any) -> float | Operand:
+        name, kind = parameter
+        if kind == SCALAR and not is_array(value):
+            return checks.require_in_range(name, checks.require_scalar(name, value), self.dtype)
+        arguments, operand = self._arguments, operand_of(native(value), name)
+        if operand.dtype not in READS:
+            raise DTypeError(f"{name}: must be of {', '.join(READS)}; got {operand.dtype}. Convert it first")
+        checks.require_same_device(operand, arguments.a)
+        checks.require_whole_elements(operand)
+        checks.require_no_gradient(operand)
+        if arguments.out is not None:
+            checks.require_no_overlap(arguments.out, operand)
+        if kind != SCALAR:
+            return self._broadcast(operand, kind)
+        if math.prod(operand.shape) != 1:
+            raise ShapeError(
+                f"{name}: must be a number or an array of one element; got {operand.shape}. Take one"
+            )
+        return operand.viewed((1, 1), (0, 0))
+
+    # ---- shapes ----
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        """Of D, as the caller has its rows: where they are scattered, all that it has."""
+        arguments = self._arguments
+        scattered = getattr(arguments, "index", {}).get("scatter_d") is not None and arguments.out is not None
+        rows = arguments.out.shape[-2] if scattered and arguments.out else arguments.shape[-2]
+        return (*arguments.shape[:-2], rows, arguments.shape[-1])
+
+    def _broadcast(self, operand: Operand, kind: str) -> Operand:
+        """As large as a matrix of D, with steps of zero where it does not change; the batch's dimensions as
+        they are."""
+        rows, cols = self._shape[-2:]
+        for shape, strides in self._readings(operand, kind):
+            if shape[-2:] == (rows if kind != ROW else 1, cols if kind != COLUMN else 1) and self._fits_batch(
+                shape
+            ):
+                step = (0 if kind == ROW else strides[-2], 0 if kind == COLUMN else strides[-1])
+                return operand.viewed((*shape[:-2], rows, cols), (*strides[:-2], *step))
+        own = {ROW: (cols,), COLUMN: (rows,), TILE: (rows, cols)}[kind]
+        batch = self._shape[:-2]
+        raise ShapeError(
+            f"{operand.name}: must have a value for each {FOR_EACH[kind]}, shape {own}"
+            f"{f', or that of the batch, {batch}, before it' if batch else ''}; got {operand.shape}."
+            f" Reshape it"
+        )
+
+    def _readings(self, operand: Operand, kind: str) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Shapes and strides with rows and columns: the dimension that a vector lacks is added, and those
+        that a product of vectors lacks."""
+        shape, strides, arguments = operand.shape, operand.strides, self._arguments
+        if kind == TILE:
+            if arguments.drop_col:
+                shape, strides = (*shape, 1), (*strides, 0)
+            if arguments.drop_row:
+                shape, strides = (*shape[:-1], 1, *shape[-1:]), (*strides[:-1], 0, *strides[-1:])
+            return [(shape, strides)] if len(shape) > 1 else []
+        place = len(shape) - 1 if kind == ROW else len(shape)
+        added = (*shape[:place], 1, *shape[place:]), (*strides[:place], 0, *strides[place:])
+        return [added, (shape, strides)] if len(shape) > 1 else [added] if shape else []
+
+    def _fits_batch(self, shape: tuple[int, ...]) -> bool:
+        own, batch = shape[:-2], self._shape[:-2]
+        pairs = zip(own[::-1], batch[::-1], strict=False)
+        return len(own) <= len(batch) and all(extent in (1, wanted) for extent, wanted in pairs)
+
+    # ---- what others are told ----
+
+    @property
+    def arrays(self) -> tuple[Operand, ...]:
+        return tuple(value for value in self._values if isinstance(value, Operand))
+
+    @property
+    def places(self) -> tuple[Any, ...]:
+        """Addresses of arrays, and numbers."""
+        return tuple(value.pointer if isinstance(value, Operand) else value for value in self._values)
+
+    def as_planned(self) -> Fused:
+        """For a Problem, which has the product's rows."""
+        pairs = zip(self.function.parameters, self._values, strict=True)
+        return Fused(self.function, tuple(self._fed(each.kind, value) for each, value in pairs), self.dtype)
+
+    def _fed(self, kind: str, value: float | Operand) -> Fed:
+        if not isinstance(value, Operand):
+            return Fed(self.dtype, None)
+        shape = self._arguments.shape
+        whole = value.viewed((*value.shape[:-2], *shape[-2:]), value.strides)
+        return Fed(value.dtype, Matrix.of(whole, shape[:-2]), *REACH[kind])
+
+    # ---- the same on the host ----
+
+    def on_host(self, sums: Array) -> Array:
+        """What is stored in place of these sums, by NumPy."""
+        values = {
+            each.name: self._on_host(value) if isinstance(value, Operand) else value
+            for each, value in zip(self.function.parameters, self._values, strict=True)
+        }
+        return evaluate(self.function, sums, values)
+
+    def _on_host(self, operand: Operand) -> Array:
+        values, scattered = on_host(operand), getattr(self._arguments, "index", {}).get("scatter_d")
+        if scattered is None or operand.shape == (1, 1):
+            return values
+        rows = on_host(scattered)
+        batch = np.broadcast_shapes(values.shape[:-2], rows.shape[:-1])
+        each = np.broadcast_to(rows, (*batch, rows.shape[-1]))[..., None]
+        return np.take_along_axis(np.broadcast_to(values, (*batch, *values.shape[-2:])), each, -2)

@@ -1,0 +1,35 @@
+"""A traced function in CUDA C++: a statement a step. epilogue.cuh has the functions that they call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lapidist.epilogues.operations import OPERATIONS
+from lapidist.epilogues.steps import CONSTANT, OPERAND, SUM, Function
+
+
+def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
+    """The function's body; `value` is the type that it reckons in, `loads` are expressions for its
+    operands."""
+    lines = []
+    for number, step in enumerate(function.steps):
+        if step.operation == SUM:
+            kind, text = value, "sum"
+        elif step.operation == OPERAND:
+            kind, text = value, loads[step.value]
+        elif step.operation == CONSTANT:
+            kind, text = value, constant(float.fromhex(step.value), value)
+        else:
+            row = OPERATIONS[step.operation]
+            kind = "bool" if row.condition else value
+            text = row.device.format(*(f"v{arg}" for arg in step.args), value=step.value)
+        lines.append(f"const {kind} v{number} = {text};")
+    return " ".join([*lines, f"return v{len(function.steps) - 1};"])
+
+
+def constant(number: float, value: str) -> str:
+    """Every bit of it; infinities and NaN have no literal."""
+    if number != number or number in (float("inf"), float("-inf")):
+        text = "fused::not_a_number()" if number != number else "fused::infinity()"
+        return f"{value}({'-' if number < 0 else ''}{text})"
+    return f"{value}({number.hex()})"

@@ -1,0 +1,295 @@
+"""What a function of an epilogue reckons with while it is traced: each operation leaves a step on the
+tape."""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from numbers import Real
+from types import FrameType
+from typing import Any
+
+from lapidist.epilogues.operations import OPERATIONS
+from lapidist.epilogues.steps import CONSTANT, OPERAND, SUM, Function, Parameter, Step
+from lapidist.errors import ArgumentError
+
+WHERE = "Choose with lapidist.where(condition, a, b)"
+
+
+class Tape:
+    """The steps of the function that is being traced. What was computed once is not computed again."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._steps: list[Step] = []
+        self._known: dict[Step, int] = {}
+
+    def add(self, step: Step) -> int:
+        number = self._known.setdefault(step, len(self._steps))
+        if number == len(self._steps):
+            self._steps.append(step)
+        return number
+
+    def apply(self, operation: str, *args: Any, value: str = "") -> Expression:
+        row = OPERATIONS[operation]
+        taken = tuple(
+            self._condition(arg) if place in row.takes_conditions else self.number(arg)
+            for place, arg in enumerate(args)
+        )
+        return Expression(self, self.add(Step(operation, taken, value)))
+
+    def number(self, value: Any) -> int:
+        """The step that gives it; a condition counts as 1 or 0."""
+        if not isinstance(value, Expression):
+            return self._constant(value)
+        if value.tape is not self:
+            raise ArgumentError(
+                f"{self.name}: must reckon with its own operands; got a value of {value.tape.name},"
+                f" {place_now()}. Pass it as an operand"
+            )
+        return value.step if not self._is_condition(value.step) else self.apply("where", value, 1.0, 0.0).step
+
+    def _condition(self, value: Any) -> int:
+        if isinstance(value, Expression) and value.tape is self and self._is_condition(value.step):
+            return value.step
+        return self.apply("not_equal", value, 0.0).step
+
+    def _is_condition(self, step: int) -> bool:
+        operation = self._steps[step].operation
+        return operation in OPERATIONS and OPERATIONS[operation].condition
+
+    def _constant(self, value: Any) -> int:
+        if isinstance(value, Real) or (hasattr(value, "dtype") and getattr(value, "shape", None) == ()):
+            return self.add(Step(CONSTANT, (), float(value).hex()))
+        raise ArgumentError(
+            f"{self.name}: must reckon with operands and numbers; got {type(value).__name__}, {place_now()}."
+            " Pass arrays as operands: name: lapidist.Row, Column or Tile"
+        )
+
+    def operand(self, parameter: Parameter, kind: type[Expression]) -> Expression:
+        return kind(self, self.add(Step(OPERAND, (), parameter.name)))
+
+    def function(self, parameters: tuple[Parameter, ...], result: Any) -> Function:
+        """All that the result needs."""
+        last, steps = self.number(result), self._steps
+        needed, pending = set[int](), [last]
+        while pending:
+            number = pending.pop()
+            if number not in needed:
+                needed.add(number)
+                pending += steps[number].args
+        order = {number: place for place, number in enumerate(sorted(needed))}
+        kept = (steps[number] for number in order)
+        return Function(
+            self.name,
+            parameters,
+            tuple(step._replace(args=tuple(order[arg] for arg in step.args)) for step in kept),
+        )
+
+
+class Expression:
+    """A value that is known when a kernel runs. It takes part in arithmetic and comparisons, and in
+    lapidist's functions."""
+
+    __slots__ = ("step", "tape")
+
+    def __init__(self, tape: Tape, step: int) -> None:
+        self.tape, self.step = tape, step
+
+    def __add__(self, other: Any) -> Expression:
+        return self.tape.apply("add", self, other)
+
+    def __radd__(self, other: Any) -> Expression:
+        return self.tape.apply("add", other, self)
+
+    def __sub__(self, other: Any) -> Expression:
+        return self.tape.apply("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return self.tape.apply("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Expression:
+        return self.tape.apply("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Expression:
+        return self.tape.apply("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Expression:
+        return self.tape.apply("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expression:
+        return self.tape.apply("divide", other, self)
+
+    def __pow__(self, exponent: Any) -> Expression:
+        if exponent == 0.5:
+            return self.tape.apply("sqrt", self)
+        if not isinstance(exponent, int) or not 1 <= exponent <= 8:
+            raise untraceable(
+                self,
+                f"** {exponent!r}",
+                "Powers are 1 to 8 and 0.5; others are lapidist.exp(y * lapidist.log(x))",
+            )
+        result = self
+        for _ in range(exponent - 1):
+            result = result * self
+        return result
+
+    def __neg__(self) -> Expression:
+        return self.tape.apply("negative", self)
+
+    def __pos__(self) -> Expression:
+        return self
+
+    def __abs__(self) -> Expression:
+        return self.tape.apply("absolute", self)
+
+    def __lt__(self, other: Any) -> Expression:
+        return self.tape.apply("less", self, other)
+
+    def __le__(self, other: Any) -> Expression:
+        return self.tape.apply("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Expression:
+        return self.tape.apply("less", other, self)
+
+    def __ge__(self, other: Any) -> Expression:
+        return self.tape.apply("less_equal", other, self)
+
+    def __eq__(self, other: Any) -> Expression:  # type: ignore[override]
+        return self.tape.apply("equal", self, other)
+
+    def __ne__(self, other: Any) -> Expression:  # type: ignore[override]
+        return self.tape.apply("not_equal", self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __and__(self, other: Any) -> Expression:
+        return self.tape.apply("both", self, other)
+
+    def __or__(self, other: Any) -> Expression:
+        return self.tape.apply("any_of", self, other)
+
+    __rand__, __ror__ = __and__, __or__
+
+    def __invert__(self) -> Expression:
+        return self.tape.apply("no", self)
+
+    # ---- what cannot be traced ----
+
+    def __bool__(self) -> bool:
+        raise untraceable(self, "if, and, or, not, min or max, which decide", f"{WHERE}, and join by & and |")
+
+    def __float__(self) -> float:
+        raise untraceable(
+            self, "a call that wants a number", "Use the functions of lapidist: exp, tanh, where ..."
+        )
+
+    __int__ = __index__ = __complex__ = __len__ = __round__ = __float__  # type: ignore[assignment]
+
+    def __iter__(self) -> Any:
+        raise untraceable(self, "a loop over it", "A function sees one element at a time")
+
+    def __getitem__(self, _: Any) -> Any:
+        raise untraceable(
+            self, "an index", "A function sees one element at a time; the operand's kind says which"
+        )
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
+        name = ufunc.__name__
+        if name in TURNED:
+            name, inputs = TURNED[name], inputs[::-1]
+        name = BY_NUMPY.get(name, name)
+        row = OPERATIONS.get(name)
+        if method != "__call__" or more or row is None or row.arity != len(inputs):
+            raise untraceable(self, f"numpy.{ufunc.__name__}", "Use the functions of lapidist")
+        return self.tape.apply(name, *inputs)
+
+
+# NumPy's names for what is called otherwise here, and comparisons that are others turned round
+BY_NUMPY = {"logical_and": "both", "logical_or": "any_of", "logical_not": "no", "fabs": "absolute"}
+TURNED = {"greater": "less", "greater_equal": "less_equal"}
+
+
+class Scalar(Expression):
+    """A number for all of D: a Python number, or an array of one element.
+
+    >>> import numpy as np
+    >>> import lapidist
+    >>> @lapidist.epilogue
+    ... def times(acc, factor: lapidist.Scalar):
+    ...     return acc * factor
+    >>> lapidist.matmul(np.eye(2), np.eye(2), epilogue=times(factor=3.0))
+    array([[3., 0.],
+           [0., 3.]])
+    """
+
+
+class Row(Expression):
+    """A value for each column of D: an array of n elements, with the batch's dimensions before it if it has
+    any.
+
+    >>> import numpy as np
+    >>> import lapidist
+    >>> @lapidist.epilogue
+    ... def times(acc, factor: lapidist.Row):
+    ...     return acc * factor
+    >>> lapidist.matmul(np.eye(2), np.eye(2), epilogue=times(factor=np.array([1.0, 2.0])))
+    array([[1., 0.],
+           [0., 2.]])
+    """
+
+
+class Column(Expression):
+    """A value for each row of D: an array of m elements, with the batch's dimensions before it if it has any.
+
+    >>> import numpy as np
+    >>> import lapidist
+    >>> @lapidist.epilogue
+    ... def times(acc, factor: lapidist.Column):
+    ...     return acc * factor
+    >>> lapidist.matmul(np.eye(2), np.eye(2), epilogue=times(factor=np.array([1.0, 2.0])))
+    array([[1., 0.],
+           [0., 2.]])
+    """
+
+
+class Tile(Expression):
+    """A value for each element of D: an array of m x n, with the batch's dimensions before it if it has any.
+
+    >>> import numpy as np
+    >>> import lapidist
+    >>> @lapidist.epilogue
+    ... def times(acc, factor: lapidist.Tile):
+    ...     return acc * factor
+    >>> lapidist.matmul(np.eye(2), np.eye(2), epilogue=times(factor=np.array([[1.0, 2.0], [3.0, 4.0]])))
+    array([[1., 0.],
+           [0., 4.]])
+    """
+
+
+KINDS: dict[str, type[Expression]] = {kind.__name__: kind for kind in (Scalar, Row, Column, Tile)}
+
+
+def the_sum(tape: Tape) -> Expression:
+    return Expression(tape, tape.add(Step(SUM)))
+
+
+def untraceable(value: Expression, what: str, way_out: str) -> ArgumentError:
+    return ArgumentError(
+        f"{value.tape.name}: must say what becomes of any value, which is known when a kernel runs; got"
+        f" {what},"
+        f" {place_now()}. {way_out}"
+    )
+
+
+def place_now() -> str:
+    """The line of the caller's code that is being traced."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("lapidist."):
+        frame = frame.f_back
+    return "in unknown code" if frame is None else place_of(frame.f_code.co_filename, frame.f_lineno)
+
+
+def place_of(file: str, line: int) -> str:
+    text = linecache.getline(file, line).strip()
+    return f"at {file}:{line}" + (f" `{text}`" if text else "")

@@ -1,0 +1,69 @@
+"""A traced function by NumPy: the host's path, and what kernels are held against; and how far off either
+may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lapidist.dtypes import TYPES
+from lapidist.epilogues.operations import OPERATIONS
+from lapidist.epilogues.steps import CAST, CONSTANT, OPERAND, SUM, Function
+
+Array = np.ndarray[Any, Any]
+
+
+def evaluate(function: Function, sums: Array, operands: Mapping[str, Any]) -> Array:
+    """In the type of the sums. Operands broadcast to them."""
+    dtype = sums.dtype
+    values: list[Any] = []
+    with np.errstate(all="ignore"):
+        for step in function.steps:
+            if step.operation == SUM:
+                values.append(sums)
+            elif step.operation == OPERAND:
+                values.append(np.asarray(operands[step.value]).astype(dtype))
+            elif step.operation == CONSTANT:
+                values.append(dtype.type(float.fromhex(step.value)))
+            else:
+                args = [values[arg] for arg in step.args]
+                more = (step.value,) if step.operation == CAST else ()
+                values.append(OPERATIONS[step.operation].numpy(*args, *more))
+    return np.broadcast_to(values[-1], sums.shape)
+
+
+class Near(NamedTuple):
+    """A value in doubles, and how far from it one computed in another type may be."""
+
+    value: Any
+    off: Any
+
+
+def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str) -> Near:
+    """Where a result lies that was computed in `dtype` from sums that are off by so much."""
+    u, spacing = TYPES[dtype].roundoff, TYPES[dtype].spacing
+    found: list[Near] = []
+    with np.errstate(all="ignore"):
+        for step in function.steps:
+            if step.operation == SUM:
+                found.append(Near(np.asarray(sums.value, np.float64), sums.off))
+            elif step.operation == OPERAND:
+                found.append(rounded(np.asarray(operands[step.value], np.float64), u, spacing))
+            elif step.operation == CONSTANT:
+                found.append(rounded(np.float64(float.fromhex(step.value)), u, spacing))
+            else:
+                row, args = OPERATIONS[step.operation], [found[arg] for arg in step.args]
+                more = (step.value,) if step.operation == CAST else ()
+                value = row.numpy(*(arg.value for arg in args), *more)
+                spread = row.spread(value, *args, *more)
+                own = row.roundings * (u * (abs(value) + spread) + spacing) if row.roundings else 0.0
+                found.append(Near(value, spread + own))
+    return found[-1]
+
+
+def rounded(value: Any, u: float, spacing: float) -> Near:
+    """A number as it comes to the type that is reckoned in."""
+    kept = value.astype(np.float32) == value if u == TYPES["float32"].roundoff else value == value
+    return Near(value, np.where(kept, 0.0, u * abs(value) + spacing))

@@ -1,0 +1,146 @@
+"""The operations of the language, a row each: by NumPy, in device code, and how far off a result may be.
+
+A bound is first what the errors of the arguments make of it, then the operation's own roundings: so many
+times half a unit in the last place. Device code and NumPy have the same bound; the two of them differ by
+twice that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lapidist.dtypes import numpy_dtype
+from lapidist.epilogues.erf import erf
+
+Array = np.ndarray[Any, Any]
+Off = tuple[Any, Any]  # a value, and how far from the exact one it may be
+# CUDA's functions are right to 2 units in the last place or better, NumPy's to 4
+LIBRARY = 8
+# types that a value may be rounded to on its way, as separate kernels would
+CASTS = ("float32", "float16", "bfloat16")
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """`device`: with places for the arguments. `spread`: of a result and the arguments, each with its
+    error."""
+
+    arity: int
+    numpy: Callable[..., Any]
+    device: str
+    spread: Callable[..., Any]
+    roundings: int = 0
+    condition: bool = False  # the result is true or false; its error is 1 where it may be the other one
+    takes_conditions: tuple[int, ...] = ()  # which arguments are
+
+
+def reciprocal_root(x: Any) -> Any:
+    return 1 / np.sqrt(x)
+
+
+def cast(x: Any, dtype: str) -> Any:
+    """Rounded to a type, in the type that it had."""
+    return x.astype(numpy_dtype(dtype)).astype(x.dtype)
+
+
+# ---- what the errors of arguments make of a result ----
+
+
+def added(_: Any, x: Off, y: Off) -> Any:
+    return x[1] + y[1]
+
+
+def multiplied(_: Any, x: Off, y: Off) -> Any:
+    return abs(x[0]) * y[1] + abs(y[0]) * x[1] + x[1] * y[1]
+
+
+def divided(result: Any, x: Off, y: Off) -> Any:
+    least = abs(y[0]) - y[1]
+    return np.where(least > 0, (x[1] + abs(result) * y[1]) / least, np.where(x[1] + y[1] > 0, np.inf, 0))
+
+
+def kept(_: Any, x: Off) -> Any:
+    return x[1]
+
+
+def larger(_: Any, x: Off, y: Off) -> Any:
+    return np.maximum(x[1], y[1])
+
+
+def compared(_: Any, x: Off, y: Off) -> Any:
+    off = x[1] + y[1]
+    return (off > 0) & ~(abs(x[0] - y[0]) > off)
+
+
+def either(_: Any, *args: Off) -> Any:
+    return np.any(np.broadcast_arrays(*(off != 0 for _, off in args)), axis=0)
+
+
+def chosen(_: Any, so: Off, x: Off, y: Off) -> Any:
+    own = np.where(so[0], x[1], y[1])
+    return np.where(so[1] != 0, np.maximum(x[1], y[1]) + abs(x[0] - y[0]), own)
+
+
+def of_exp(result: Any, x: Off) -> Any:
+    return abs(result) * np.expm1(x[1])
+
+
+def of_log(_: Any, x: Off) -> Any:
+    return np.where(x[1] < x[0], -np.log1p(-x[1] / x[0]), np.where(x[1] > 0, np.inf, 0))
+
+
+def of_root(result: Any, x: Off) -> Any:
+    return np.where(x[1] <= x[0], x[1] / np.where(x[1] > 0, result, 1), np.inf)
+
+
+def of_reciprocal_root(result: Any, x: Off) -> Any:
+    return np.where(x[1] < x[0], 1 / np.sqrt(x[0] - x[1]) - result, np.where(x[1] > 0, np.inf, 0))
+
+
+def times(slope: float) -> Callable[..., Any]:
+    """Of functions that are nowhere steeper."""
+    return lambda _, x: slope * x[1]
+
+
+def by_steps(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Of functions that never fall: between the ends of where the argument may be."""
+
+    def spread(result: Any, x: Off, *more: Any) -> Any:
+        low, high = function(x[0] - x[1], *more), function(x[0] + x[1], *more)
+        return np.where(x[1] > 0, np.maximum(high - result, result - low), 0)
+
+    return spread
+
+
+OPERATIONS = {
+    "add": Operation(2, np.add, "{0} + {1}", added, 1),
+    "subtract": Operation(2, np.subtract, "{0} - {1}", added, 1),
+    "multiply": Operation(2, np.multiply, "{0} * {1}", multiplied, 1),
+    "divide": Operation(2, np.true_divide, "{0} / {1}", divided, 1),
+    "negative": Operation(1, np.negative, "-{0}", kept),
+    "absolute": Operation(1, np.abs, "fused::absolute({0})", kept),
+    "minimum": Operation(2, np.minimum, "fused::minimum({0}, {1})", larger),
+    "maximum": Operation(2, np.maximum, "fused::maximum({0}, {1})", larger),
+    "less": Operation(2, np.less, "{0} < {1}", compared, condition=True),
+    "less_equal": Operation(2, np.less_equal, "{0} <= {1}", compared, condition=True),
+    "equal": Operation(2, np.equal, "{0} == {1}", compared, condition=True),
+    "not_equal": Operation(2, np.not_equal, "{0} != {1}", compared, condition=True),
+    "both": Operation(2, np.logical_and, "{0} && {1}", either, condition=True, takes_conditions=(0, 1)),
+    "any_of": Operation(2, np.logical_or, "{0} || {1}", either, condition=True, takes_conditions=(0, 1)),
+    "no": Operation(1, np.logical_not, "!{0}", either, condition=True, takes_conditions=(0,)),
+    "where": Operation(3, np.where, "{0} ? {1} : {2}", chosen, takes_conditions=(0,)),
+    "exp": Operation(1, np.exp, "fused::exponential({0})", of_exp, LIBRARY),
+    "log": Operation(1, np.log, "fused::logarithm({0})", of_log, LIBRARY),
+    "tanh": Operation(1, np.tanh, "fused::hyperbolic({0})", times(1.0), LIBRARY),
+    "erf": Operation(1, erf, "fused::error_function({0})", times(1.129), LIBRARY),
+    "sqrt": Operation(1, np.sqrt, "fused::root({0})", of_root, 1),
+    "rsqrt": Operation(1, reciprocal_root, "fused::reciprocal_root({0})", of_reciprocal_root, LIBRARY),
+    "floor": Operation(1, np.floor, "fused::down({0})", by_steps(np.floor)),
+    "ceil": Operation(1, np.ceil, "fused::up({0})", by_steps(np.ceil)),
+    "trunc": Operation(1, np.trunc, "fused::cut({0})", by_steps(np.trunc)),
+    "rint": Operation(1, np.rint, "fused::nearest({0})", by_steps(np.rint)),
+    "cast": Operation(1, cast, "fused::rounded_to_{value}({0})", by_steps(cast)),
+}

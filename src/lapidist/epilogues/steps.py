@@ -1,0 +1,104 @@
+"""A traced function: what becomes of a sum, step by step. Immutable, prints as it reads, equal where it
+computes the same."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+SUM, OPERAND, CONSTANT = "sum", "operand", "constant"  # steps that take nothing from others
+CAST = "cast"
+SCALAR, ROW, COLUMN, TILE = "Scalar", "Row", "Column", "Tile"
+
+
+class Step(NamedTuple):
+    """`args` are numbers of earlier steps. `value` is a constant as float.hex writes it, the name of an
+    operand, or the type of a cast."""
+
+    operation: str
+    args: tuple[int, ...] = ()
+    value: str = ""
+
+
+class Parameter(NamedTuple):
+    """An operand of a function: its name, and SCALAR, ROW, COLUMN or TILE."""
+
+    name: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Function:
+    """The last step is the result."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    steps: tuple[Step, ...]
+
+    @cached_property
+    def text(self) -> str:
+        """The expression; what is used twice has a line of its own before it."""
+        uses = [0] * len(self.steps)
+        for step in self.steps:
+            for arg in step.args:
+                uses[arg] += 1
+        lines, words = [], list[str]()
+        for number, step in enumerate(self.steps):
+            word = told(step, words)
+            if step.args and uses[number] > 1:
+                lines.append(f"v{number} = {word}")
+                word = f"v{number}"
+            words.append(word)
+        return "; ".join([*lines, words[-1]])
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.parameters, self.steps))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.text}"
+
+
+INFIX = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "less": "<",
+    "less_equal": "<=",
+    "equal": "==",
+    "not_equal": "!=",
+    "both": "&",
+    "any_of": "|",
+}
+LOOSE = re.compile(r"\([^()]*\)")  # what is in brackets holds together
+
+
+def told(step: Step, words: list[str]) -> str:
+    """A step in words, its arguments as they are told."""
+    if step.operation == SUM:
+        return "acc"
+    if step.operation == OPERAND:
+        return step.value
+    if step.operation == CONSTANT:
+        return f"{float.fromhex(step.value):g}"
+    args = [words[arg] for arg in step.args]
+    if step.operation in INFIX:
+        sums = step.operation == "add"
+        left, right = (each if sums and " + " not in each else together(each) for each in args)
+        return f"{left} {INFIX[step.operation]} {right}"
+    more = [repr(step.value)] if step.operation == CAST else []
+    return f"{step.operation}({', '.join([*args, *more])})"
+
+
+def together(word: str) -> str:
+    """In brackets, if it is more than a name or a call."""
+    bare, again = LOOSE.sub("", word), word
+    while bare != again:
+        bare, again = LOOSE.sub("", bare), bare
+    return f"({word})" if " " in bare else word

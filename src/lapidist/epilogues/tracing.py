@@ -1,0 +1,224 @@
+"""@lapidist.epilogue: a Python function, traced once into what becomes of each sum before it is stored."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from functools import update_wrapper
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lapidist.epilogues.expressions import KINDS, Expression, Tape, place_of, the_sum
+from lapidist.epilogues.steps import SCALAR, Function, Parameter
+from lapidist.errors import ArgumentError, LapidistError
+
+LIST = "Return one expression: further results are not built yet"
+FIXED = (
+    int,
+    float,
+    str,
+    bytes,
+    bool,
+    type(None),
+    np.generic,
+    ModuleType,
+    BuiltinFunctionType,
+    type,
+    np.ufunc,
+)
+OWN = ("lapidist", "numpy", "math")  # functions of these are what they are
+
+
+class Given(NamedTuple):
+    """An epilogue and the values of its operands, by name."""
+
+    function: Function
+    values: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<{self.function}>"
+
+
+class Epilogue:
+    """A traced function. Call it with its operands, by name: what comes back is what matmul, gemm and plan
+    take."""
+
+    def __init__(self, function: FunctionType) -> None:
+        update_wrapper(self, function)
+        self._python = function
+        self._defaults = {
+            name: each.default
+            for name, each in inspect.signature(function).parameters.items()
+            if each.default is not inspect.Parameter.empty
+        }
+        self.function = traced(function)
+
+    def __call__(self, *values: Any, **operands: Any) -> Any:
+        if values and isinstance(values[0], Expression):  # inside of another one, which is being traced
+            return self._python(*values, **operands)
+        name, known = self.function.name, [each.name for each in self.function.parameters]
+        if values:
+            raise ArgumentError(
+                f"{name}: operands must be named, as"
+                f" {', '.join(f'{each}=' for each in known) or 'it has none'};"
+                f" got {len(values)} without a name. The sum is not passed"
+            )
+        for each in operands:
+            if each not in known:
+                raise ArgumentError(
+                    f"{name}: must have operands {', '.join(known) or '(none)'}; got {each!r}. Leave it away"
+                )
+        given = {**self._defaults, **operands}
+        for each in known:
+            if given.get(each) is None:
+                raise ArgumentError(f"{name}: must have a value for {each}; got None. Pass {each}=")
+        return Given(self.function, {each: given[each] for each in known})
+
+    def __repr__(self) -> str:
+        return f"<lapidist.epilogue {self.function}>"
+
+    def __str__(self) -> str:
+        return self.function.text
+
+
+def epilogue(function: Callable[..., Any]) -> Epilogue:
+    """Make a function of the sum and of operands an epilogue: it is called once, now, to see what it
+    computes.
+
+    The first parameter is the sum, after alpha, factors and beta C. The others are annotated with Scalar,
+    Row, Column or Tile.
+
+    Parameters
+    ----------
+    function : function
+        It uses arithmetic, comparisons and the functions of lapidist, and returns what is stored.
+
+    Returns
+    -------
+    Epilogue
+        Called with its operands by name, it gives what `matmul`, `gemm` and `plan` take as `epilogue`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import lapidist
+    >>> @lapidist.epilogue
+    ... def bias_relu(acc, bias: lapidist.Row):
+    ...     return lapidist.relu(acc + bias)
+    >>> lapidist.matmul(np.eye(2), np.ones((2, 3)), epilogue=bias_relu(bias=np.array([1, 0, -2])))
+    array([[2., 1., 0.],
+           [2., 1., 0.]])
+    """
+    if not isinstance(function, FunctionType):
+        raise ArgumentError(
+            f"epilogue: must be a Python function; got {type(function).__name__}. Write one with def"
+        )
+    return Epilogue(function)
+
+
+def traced(function: FunctionType) -> Function:
+    name = function.__name__
+    parameters = parameters_of(function)
+    require_fixed_captures(name, function, set())
+    tape = Tape(name)
+    operands = {each.name: tape.operand(each, KINDS[each.kind]) for each in parameters}
+    try:
+        result = function(the_sum(tape), **operands)
+    except LapidistError:
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"{name}: must call what can be traced; got {type(error).__name__}: {error},"
+            f" {failed_at(function, error)}."
+            " Use arithmetic, comparisons and the functions of lapidist"
+        ) from error
+    if isinstance(result, (tuple, list, dict)):
+        raise ArgumentError(
+            f"{name}: must return one value; got {len(result)} in a {type(result).__name__}. {LIST}"
+        )
+    if result is None:
+        raise ArgumentError(f"{name}: must return what is stored; got None. Write `return`")
+    return tape.function(parameters, result)
+
+
+def failed_at(function: FunctionType, error: BaseException) -> str:
+    """The line of the function, not of what it called."""
+    line, trace = function.__code__.co_firstlineno, error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code is function.__code__:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return place_of(function.__code__.co_filename, line)
+
+
+def parameters_of(function: FunctionType) -> tuple[Parameter, ...]:
+    """The operands: all parameters but the first."""
+    name, line = function.__name__, place_of(function.__code__.co_filename, function.__code__.co_firstlineno)
+    plain = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    try:
+        _, *operands = inspect.signature(function, eval_str=True).parameters.values()
+    except ValueError:
+        raise ArgumentError(
+            f"{name}: must take the sum; got a function without parameters, {line}. Write def {name}(acc)"
+        ) from None
+    except NameError as error:
+        raise ArgumentError(
+            f"{name}: annotations must be known; got {error}, {line}. Import lapidist"
+        ) from error
+    found = []
+    for each in operands:
+        kind = getattr(each.annotation, "__name__", str(each.annotation))
+        if each.kind not in plain or each.annotation is not KINDS.get(kind):
+            raise ArgumentError(
+                f"{name}: operands must be annotated lapidist.Scalar, Row, Column or Tile; {each.name} is"
+                f" not,"
+                f" {line}. Write {each.name}: lapidist.Row, say"
+            )
+        if each.default is not inspect.Parameter.empty and kind != SCALAR:
+            raise ArgumentError(
+                f"{name}: a Scalar alone may have a default; {each.name} is a {kind}, {line}. Leave it away"
+            )
+        found.append(Parameter(each.name, kind))
+    return tuple(found)
+
+
+# ---- what a function may see beside its operands ----
+
+
+def require_fixed_captures(name: str, function: FunctionType, seen: set[FunctionType]) -> None:
+    """What may change later would not be seen to change."""
+    seen.add(function)
+    for captured, value, line in captures(function):
+        if isinstance(value, FIXED) or (
+            isinstance(value, tuple) and all(isinstance(each, FIXED) for each in value)
+        ):
+            continue
+        inner = value._python if isinstance(value, Epilogue) else value
+        if isinstance(inner, FunctionType):
+            if inner not in seen and inner.__module__.partition(".")[0] not in OWN:
+                require_fixed_captures(name, inner, seen)
+            continue
+        raise ArgumentError(
+            f"{name}: must capture numbers, functions and modules alone, which are the same at each call; got"
+            f" {captured}, a"
+            f" {type(value).__name__}, {place_of(function.__code__.co_filename, line)}. Pass it as an operand"
+        )
+
+
+def captures(function: FunctionType) -> Iterator[tuple[str, Any, int]]:
+    """Names from outside of the function that it uses, with their values and lines."""
+    line = function.__code__.co_firstlineno
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    for each in dis.get_instructions(function):
+        start = getattr(each, "line_number", each.starts_line)
+        line = start if isinstance(start, int) and not isinstance(start, bool) else line
+        if each.opname in ("LOAD_GLOBAL", "LOAD_NAME") and each.argval in function.__globals__:
+            yield each.argval, function.__globals__[each.argval], line
+        elif each.argval in cells and each.opname.startswith("LOAD"):
+            try:
+                yield each.argval, cells[each.argval].cell_contents, line
+            except ValueError:
+                continue  # not filled yet: the call will say so

@@ -1,0 +1,106 @@
+"""An epilogue as a part of the Problem: its function, and how its operands lie. epilogue.cuh is the other
+side.
+
+Rows and columns are those of D as the problem has it, so an operand lies exchanged where A and B are."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lapidist.dtypes import size_of
+from lapidist.epilogues.device import statements
+from lapidist.epilogues.steps import Function
+
+if TYPE_CHECKING:
+    from lapidist.problems.problem import Matrix
+
+MOST_OPERANDS = 16
+WORDS = 5  # of an operand, of 8 bytes each: its address or its value, then its steps
+# the types of operands, as epilogue.cuh calls them
+READS = {
+    "float64": "Float64",
+    "float32": "Float32",
+    "float16": "Float16",
+    "bfloat16": "BFloat16",
+    "float8_e4m3fn": "E4M3",
+    "float8_e5m2": "E5M2",
+    "int64": "Int64",
+    "int32": "Int32",
+    "int8": "Int8",
+    "uint8": "UInt8",
+    "bool": "UInt8",
+}
+
+
+class Fed(NamedTuple):
+    """An operand. Without a matrix it is a number, passed with the launch; else it is as large as D, with
+    steps of zero where it is the same in all rows or columns."""
+
+    dtype: str
+    matrix: Matrix | None
+    by_row: bool = False
+    by_col: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """`operands` are those of the function's parameters, in their order; `dtype` is what it reckons in."""
+
+    function: Function
+    operands: tuple[Fed, ...]
+    dtype: str
+
+    def matrices(self) -> tuple[Matrix, ...]:
+        return tuple(fed.matrix for fed in self.operands if fed.matrix is not None)
+
+    def lying(self, matrices: Sequence[Matrix]) -> Fused:
+        """The same, its matrices replaced by these."""
+        left = iter(matrices)
+        fed = (each if each.matrix is None else each._replace(matrix=next(left)) for each in self.operands)
+        return replace(self, operands=tuple(fed))
+
+    def transposed(self) -> Fused:
+        """That of D' = B' A'."""
+        turned = self.lying([matrix.transposed() for matrix in self.matrices()])
+        fed = (each._replace(by_row=each.by_col, by_col=each.by_row) for each in turned.operands)
+        return replace(turned, operands=tuple(fed))
+
+    def defines(self) -> dict[str, object]:
+        """The function's body in device code, and what it is passed."""
+        value = {"float32": "float", "float64": "double"}[self.dtype]
+        return {"EPILOGUE": self.body(value), "EPILOGUE_OPERANDS": len(self.operands)}
+
+    def body(self, value: str) -> str:
+        names = [each.name for each in self.function.parameters]
+        loads = {
+            name: f"load<{READS[fed.dtype]}, {int(fed.by_row)}, {int(fed.by_col)}>({number}, row, col)"
+            if fed.matrix is not None
+            else f"number({number}, {value}())"
+            for number, (name, fed) in enumerate(zip(names, self.operands, strict=True))
+        }
+        return statements(self.function, value, loads)
+
+    def words(self, values: Sequence[Any], skipped: Sequence[int] = ()) -> tuple[int, ...]:
+        """epilogue.cuh's struct Operands, in its order. `values` are addresses, or numbers where there is
+        no matrix; `skipped`: elements from there to the first of each matrix."""
+        found: list[int] = []
+        skips = iter(skipped)
+        for fed, value in zip(self.operands, values, strict=True):
+            if fed.matrix is None:
+                found += (self.bits(value), 0, 0, 0, 0)
+                continue
+            inner, outer = (*fed.matrix.batch_strides[::-1], 0, 0)[:2]
+            at = value + next(skips, 0) * size_of(fed.dtype)
+            found += (at, fed.matrix.row_stride, fed.matrix.col_stride, inner, outer)
+        return tuple(found)
+
+    def bits(self, number: float) -> int:
+        """Of a number in the type that is reckoned in, as a word."""
+        kind = "f" if self.dtype == "float32" else "d"
+        return int.from_bytes(struct.pack(f"<{kind}", number).ljust(8, b"\0"), "little", signed=True)
+
+    def __str__(self) -> str:
+        return f"then {self.function}"

@@ -1,0 +1,27 @@
+"""How far off an epilogue's result may be: drawn expressions in float32 against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+
+import lapidist
+from drawn_epilogues import TEXTS
+from lapidist.epilogues.numeric import Near, evaluate, near
+
+
+@given(TEXTS)
+@settings(max_examples=150, deadline=None)
+def test_float32_stays_within_the_bound(text: str) -> None:
+    names: dict[str, Any] = {"lapidist": lapidist, "__name__": "drawn"}
+    exec(f"def f(acc, row: lapidist.Row, one: lapidist.Scalar):\n    return {text} + 0 * acc", names)
+    function = lapidist.epilogue(names["f"]).function
+    rng = np.random.default_rng(len(text))
+    sums, row = rng.standard_normal((40, 30)), rng.standard_normal(30)
+    rounded, values = sums.astype(np.float32), {"row": row, "one": 1.7}
+    found = evaluate(function, rounded, values)
+    value, off = near(function, Near(sums, np.abs(rounded - sums)), values, "float32")
+    sure = np.isfinite(value) & np.isfinite(off) & (np.abs(value) < 1e30)
+    assert np.all(np.abs(found[sure] - value[sure]) <= np.broadcast_to(off, sums.shape)[sure])
