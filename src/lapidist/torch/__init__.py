@@ -1,22 +1,23 @@
 """lapidist in torch: operators of its own with gradients, vmap, torch.compile and torch.export; layers that
 use them.
 
-Importing this package registers `torch.ops.lapidist.matmul`, `.gemm` and `.linear`.
+Importing this package registers `torch.ops.lapidist.matmul`, `.gemm`, `.linear`, `.scaled` and `.gemm_`.
 """
 
 from __future__ import annotations
 
 from lapidist.torch import batches, gradients, operators
-from lapidist.torch.calls import gemm, linear, matmul
+from lapidist.torch.calls import gemm, linear, matmul, scaled
 from lapidist.torch.layers import Linear, Swapped, swap
 from lapidist.torch.routes import everywhere
 
-__all__ = ["Linear", "Swapped", "everywhere", "gemm", "linear", "matmul", "swap"]
+__all__ = ["Linear", "Swapped", "everywhere", "gemm", "linear", "matmul", "scaled", "swap"]
 
-operators.matmul.differentiate(
+operators.matmul.transform(
     gradients.keep_matmul, gradients.matmul_back, gradients.matmul_forth, batches.map_matmul
 )
-operators.gemm.differentiate(gradients.keep_gemm, gradients.gemm_back, gradients.gemm_forth, batches.map_gemm)
-operators.linear.differentiate(
+operators.gemm.transform(gradients.keep_gemm, gradients.gemm_back, gradients.gemm_forth, batches.map_gemm)
+operators.linear.transform(
     gradients.keep_linear, gradients.linear_back, gradients.linear_forth, batches.map_linear
 )
+operators.scaled.record(gradients.keep_scaled, gradients.scaled_back)

@@ -48,23 +48,25 @@ def map_gemm(ops: Any, info: Any, dims: Any, a: Any, b: Any, c: Any = None, *how
     return gemm_in_front(ops, info.batch_size, dims, a, b, c, *how), 0
 
 
-def map_matmul(ops: Any, info: Any, dims: Any, a: Any, b: Any) -> Batched:
+def map_matmul(ops: Any, info: Any, dims: Any, a: Any, b: Any, *types: Any) -> Batched:
     row, column = rank(a, dims[0]) == 1, rank(b, dims[1]) == 1
     a, b = in_front(a, dims[0]), in_front(b, dims[1])
     a, b = a.unsqueeze(-2) if row else a, b.unsqueeze(-1) if column else b
     wanted = max(rank(a, dims[0]), rank(b, dims[1]))
-    product = ops.matmul(filled(a, dims[0], wanted), filled(b, dims[1], wanted))
+    product = ops.matmul(filled(a, dims[0], wanted), filled(b, dims[1], wanted), *types)
     return without(product, row=row, column=column), 0
 
 
-def map_linear(ops: Any, info: Any, dims: Any, input: Any, weight: Any, bias: Any = None) -> Batched:
+def map_linear(
+    ops: Any, info: Any, dims: Any, input: Any, weight: Any, bias: Any = None, *types: Any
+) -> Batched:
     dims = (*dims, None)[:3]
     if dims[1] is dims[2] is None:
-        return ops.linear(in_front(input, dims[0]), weight, bias), 0
+        return ops.linear(in_front(input, dims[0]), weight, bias, *types), 0
     row, column = rank(input, dims[0]) == 1, rank(weight, dims[1]) == 1
     input, weight = in_front(input, dims[0]), in_front(weight, dims[1])
     input, weight = input.unsqueeze(-2) if row else input, weight.unsqueeze(-2) if column else weight
     bias = None if bias is None else in_front(bias, dims[2])
     beta = 0.0 if bias is None else 1.0
-    product = gemm_in_front(ops, info.batch_size, dims, input, weight, bias, 1.0, beta, False, True)
+    product = gemm_in_front(ops, info.batch_size, dims, input, weight, bias, 1.0, beta, False, True, *types)
     return without(product, row=row, column=column), 0

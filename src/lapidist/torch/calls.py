@@ -1,24 +1,18 @@
-"""The public calls: straight to lapidist where torch has nothing to add, else through the operators."""
+"""The public calls."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from lapidist import api
+from lapidist.dtypes import IEEE, Precision
 from lapidist.torch import operators
+from lapidist.torch.accumulation import accumulated
 from lapidist.torch.autocast import in_autocast
 
-PLAIN = (torch.Tensor, torch.nn.Parameter)
-forward_ad = torch.autograd.forward_ad
 
-
-def matmul(a: Any, b: Any) -> Any:
-    """torch.matmul(a, b)."""
-    if is_unobserved() and is_plain(a) and is_plain(b):
-        return api.matmul(a, b)
-    return operators.matmul(*in_autocast(a, b))
+def matmul(a: Any, b: Any, *, out_dtype: Any = None, precision: Precision = IEEE) -> Any:
+    """torch.matmul(a, b). `out_dtype` and `precision` are lapidist.matmul's."""
+    return operators.matmul(*in_autocast(a, b), out_dtype, precision)
 
 
 def gemm(
@@ -30,39 +24,43 @@ def gemm(
     beta: float = 0.0,
     trans_a: bool = False,
     trans_b: bool = False,
+    out_dtype: Any = None,
+    precision: Precision = IEEE,
 ) -> Any:
     """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c."""
-    if is_unobserved() and is_plain(a) and is_plain(b) and is_plain(c):
-        return api.gemm(a, b, c, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b)
-    return operators.gemm(*in_autocast(a, b, c), alpha, beta, trans_a, trans_b)
+    return operators.gemm(*in_autocast(a, b, c), alpha, beta, trans_a, trans_b, out_dtype, precision)
 
 
-def linear(input: Any, weight: Any, bias: Any = None) -> Any:
-    """torch.nn.functional.linear(input, weight, bias): input @ weight.T + bias, in one launch."""
-    if is_unobserved() and is_plain(input) and is_plain(weight) and is_plain(bias):
-        return operators.run_linear(input, weight, bias)
-    return operators.linear(*in_autocast(input, weight, bias))
+def linear(
+    input: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    out_dtype: Any = None,
+    precision: Precision = IEEE,
+    into: Any = None,
+) -> Any:
+    """torch.nn.functional.linear(input, weight, bias): input @ weight.T + bias, in one launch.
+
+    `into`: an array of weight's shape, float32 say. Going back adds the weight's gradient to it, summed in
+    its type, and weight.grad gets none."""
+    input, weight, bias = in_autocast(input, weight, bias)
+    if into is not None:
+        return accumulated(input, weight, bias, into, out_dtype, precision)
+    return operators.linear(input, weight, bias, out_dtype, precision)
 
 
-def is_unobserved() -> bool:
-    """Whether no compiler, transform, mode or autocast of torch must see the call. Each answer takes 50
-    nanoseconds.
+def scaled(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    c: Any = None,
+    *,
+    out_dtype: Any = None,
+    promote: bool | None = None,
+) -> Any:
+    """(scale_a a) (scale_b b) + c of 8-bit floats, with factors of the shapes that lapidist.gemm takes. Only
+    c has a gradient.
     """
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._is_any_autocast_enabled()
-        or torch._C._len_torch_dispatch_stack()
-        or torch._C._len_torch_function_stack()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._is_tracing()
-        or forward_ad._current_level >= 0
-    )
-
-
-def is_plain(tensor: Any) -> bool:
-    """A tensor with memory of its own, of which no gradient is recorded. What is no tensor is told in words
-    further on.
-    """
-    if type(tensor) not in PLAIN:
-        return not isinstance(tensor, torch.Tensor)
-    return not (tensor.requires_grad and torch.is_grad_enabled()) and not tensor.is_meta
+    return operators.scaled(a, b, scale_a, scale_b, c, out_dtype, promote)

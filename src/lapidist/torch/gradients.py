@@ -1,41 +1,58 @@
 """Gradients and tangents of the operators, made of the operators: they can be differentiated again.
 
 Each product is a gemm. Of D = alpha op(A) op(B) + beta C, and G the gradient of D, op(A) has alpha G op(B)^T
-and op(B) has alpha op(A)^T G. What was broadcast is summed."""
+and op(B) has alpha op(A)^T G. What was broadcast is summed. `how`: alpha, trans_a, trans_b, precision."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from lapidist.dtypes import IEEE
 from lapidist.torch import operators
 from lapidist.torch.outlines import as_rows
 
+How = tuple[float, bool, bool, Any]
 
-def gradient_of_a(g: Any, b: Any, shape: Any, alpha: float, trans_a: bool, trans_b: bool) -> Any:
-    b = b.to(g.dtype)
+
+def of_one_type(g: Any, factor: Any) -> tuple[Any, Any]:
+    """A gradient and the factor that it meets: in the factor's type, unless that has 8 bits."""
+    if g.dtype is factor.dtype:
+        return g, factor
+    return (g, factor.to(g.dtype)) if factor.dtype.itemsize == 1 else (g.to(factor.dtype), factor)
+
+
+def multiplied(a: Any, b: Any, alpha: float, trans_a: bool, trans_b: bool, precision: Any) -> Any:
+    return operators.gemm(a, b, None, alpha, 0.0, trans_a, trans_b, None, precision)
+
+
+def gradient_of_a(g: Any, b: Any, shape: Any, how: How) -> Any:
+    alpha, trans_a, trans_b, precision = how
+    g, b = of_one_type(g, b)
     if trans_a:
-        product = operators.gemm(b, g, None, alpha, 0.0, trans_b, True)
+        product = multiplied(b, g, alpha, trans_b, True, precision)
     else:
-        product = operators.gemm(g, b, None, alpha, 0.0, False, not trans_b)
+        product = multiplied(g, b, alpha, False, not trans_b, precision)
     return product.sum_to_size(shape)
 
 
-def gradient_of_b(g: Any, a: Any, shape: Any, alpha: float, trans_a: bool, trans_b: bool) -> Any:
-    a = a.to(g.dtype)
+def gradient_of_b(g: Any, a: Any, shape: Any, how: How) -> Any:
+    alpha, trans_a, trans_b, precision = how
+    g, a = of_one_type(g, a)
     if len(shape) == 2 and g.ndim > 2 and not trans_a:
         a, g = a.flatten(0, -2), g.flatten(0, -2)  # one product sums over the batch
     if trans_b:
-        product = operators.gemm(g, a, None, alpha, 0.0, True, trans_a)
+        product = multiplied(g, a, alpha, True, trans_a, precision)
     else:
-        product = operators.gemm(a, g, None, alpha, 0.0, not trans_a, False)
+        product = multiplied(a, g, alpha, not trans_a, False, precision)
     return product.sum_to_size(shape)
 
 
-def keep(ctx: Any, a: Any, b: Any, output: Any) -> None:
+def keep(ctx: Any, a: Any, b: Any, output: Any, types: Any) -> None:
     """Each is what the other's gradient needs."""
     ctx.save_for_backward(a if ctx.needs_input_grad[1] else None, b if ctx.needs_input_grad[0] else None)
     ctx.save_for_forward(a, b)
-    ctx.shapes, ctx.shape = (a.shape, b.shape), output.shape
+    ctx.shapes, ctx.shape, ctx.types = (a.shape, b.shape), output.shape, types
+    ctx.precision = types[1] if len(types) > 1 else IEEE
 
 
 def total(first: Any, second: Any, third: Any, shape: Any) -> Any:
@@ -48,26 +65,26 @@ def total(first: Any, second: Any, third: Any, shape: Any) -> Any:
 
 
 def keep_gemm(ctx: Any, inputs: Any, output: Any) -> None:
-    a, b, c, alpha, beta, trans_a, trans_b = inputs
-    keep(ctx, a, b, output)
+    a, b, c, alpha, beta, trans_a, trans_b, *types = inputs
+    keep(ctx, a, b, output, types)
     ctx.how = alpha, trans_a, trans_b
     ctx.beta, ctx.c_shape = beta, None if c is None else c.shape
 
 
 def gemm_back(ctx: Any, g: Any) -> tuple[Any, ...]:
-    (a, b), (a_shape, b_shape) = ctx.saved_tensors, ctx.shapes
-    of_a = gradient_of_a(g, b, a_shape, *ctx.how) if ctx.needs_input_grad[0] else None
-    of_b = gradient_of_b(g, a, b_shape, *ctx.how) if ctx.needs_input_grad[1] else None
+    (a, b), (a_shape, b_shape), how = ctx.saved_tensors, ctx.shapes, (*ctx.how, ctx.precision)
+    of_a = gradient_of_a(g, b, a_shape, how) if ctx.needs_input_grad[0] else None
+    of_b = gradient_of_b(g, a, b_shape, how) if ctx.needs_input_grad[1] else None
     reads_c = any(ctx.needs_input_grad[2:3]) and ctx.beta != 0  # what was left away is not counted
     of_c = (g * ctx.beta).sum_to_size(ctx.c_shape) if reads_c else None
-    return of_a, of_b, of_c, None, None, None, None
+    return of_a, of_b, of_c, None, None, None, None, None, None
 
 
 def gemm_forth(ctx: Any, of_a: Any, of_b: Any, of_c: Any, *_: None) -> Any:
-    (a, b), (alpha, trans_a, trans_b) = ctx.saved_tensors, ctx.how
+    (a, b), (alpha, *how), types = ctx.saved_tensors, ctx.how, ctx.types
     return total(
-        None if of_a is None else operators.gemm(of_a, b, None, alpha, 0.0, trans_a, trans_b),
-        None if of_b is None else operators.gemm(a, of_b, None, alpha, 0.0, trans_a, trans_b),
+        None if of_a is None else operators.gemm(of_a, b, None, alpha, 0.0, *how, *types),
+        None if of_b is None else operators.gemm(a, of_b, None, alpha, 0.0, *how, *types),
         None if of_c is None or ctx.beta == 0 else ctx.beta * of_c,
         ctx.shape,
     )
@@ -77,61 +94,74 @@ def gemm_forth(ctx: Any, of_a: Any, of_b: Any, of_c: Any, *_: None) -> Any:
 
 
 def keep_matmul(ctx: Any, inputs: Any, output: Any) -> None:
-    a, b = inputs
-    keep(ctx, a, b, output)
+    a, b, *types = inputs
+    keep(ctx, a, b, output, types)
 
 
 def matmul_back(ctx: Any, g: Any) -> tuple[Any, ...]:
-    (a, b), (a_shape, b_shape) = ctx.saved_tensors, ctx.shapes
+    (a, b), (a_shape, b_shape), how = ctx.saved_tensors, ctx.shapes, (1.0, False, False, ctx.precision)
     row, column = len(a_shape) == 1, len(b_shape) == 1
     g = g.unsqueeze(-1) if column else g
     g = g.unsqueeze(-2) if row else g
     of_a = of_b = None
     if ctx.needs_input_grad[0]:
         b = b.unsqueeze(-1) if column else b
-        of_a = gradient_of_a(g, b, (1, *a_shape) if row else a_shape, 1.0, False, False).reshape(a_shape)
+        of_a = gradient_of_a(g, b, (1, *a_shape) if row else a_shape, how).reshape(a_shape)
     if ctx.needs_input_grad[1]:
-        of_b = gradient_of_b(g, as_rows(a), (*b_shape, 1) if column else b_shape, 1.0, False, False).reshape(
-            b_shape
-        )
-    return of_a, of_b
+        shape = (*b_shape, 1) if column else b_shape
+        of_b = gradient_of_b(g, as_rows(a), shape, how).reshape(b_shape)
+    return of_a, of_b, None, None
 
 
-def matmul_forth(ctx: Any, of_a: Any, of_b: Any) -> Any:
-    a, b = ctx.saved_tensors
-    from_a = None if of_a is None else operators.matmul(of_a, b)
-    return total(from_a, None if of_b is None else operators.matmul(a, of_b), None, ctx.shape)
+def matmul_forth(ctx: Any, of_a: Any, of_b: Any, *_: None) -> Any:
+    (a, b), types = ctx.saved_tensors, ctx.types
+    from_a = None if of_a is None else operators.matmul(of_a, b, *types)
+    return total(from_a, None if of_b is None else operators.matmul(a, of_b, *types), None, ctx.shape)
 
 
 # ---- linear ----
 
 
 def keep_linear(ctx: Any, inputs: Any, output: Any) -> None:
-    input, weight, bias = inputs
-    keep(ctx, input, weight, output)
+    input, weight, bias, *types = inputs
+    keep(ctx, input, weight, output, types)
     ctx.bias_shape = None if bias is None else bias.shape
 
 
 def linear_back(ctx: Any, g: Any) -> tuple[Any, ...]:
     (input, weight), (input_shape, weight_shape) = ctx.saved_tensors, ctx.shapes
+    how = 1.0, False, True, ctx.precision
     of_bias = g.sum_to_size(ctx.bias_shape) if any(ctx.needs_input_grad[2:3]) else None
     g = g.unsqueeze(-1) if len(weight_shape) == 1 else g
     g = as_rows(g) if len(input_shape) == 1 else g
     of_input = of_weight = None
     if ctx.needs_input_grad[0]:
         shape = (1, *input_shape) if len(input_shape) == 1 else input_shape
-        of_input = gradient_of_a(g, as_rows(weight), shape, 1.0, False, True).reshape(input_shape)
+        of_input = gradient_of_a(g, as_rows(weight), shape, how).reshape(input_shape)
     if ctx.needs_input_grad[1]:
         shape = (1, *weight_shape) if len(weight_shape) == 1 else weight_shape
-        of_weight = gradient_of_b(g, as_rows(input), shape, 1.0, False, True).reshape(weight_shape)
-    return of_input, of_weight, of_bias
+        of_weight = gradient_of_b(g, as_rows(input), shape, how).reshape(weight_shape)
+    return of_input, of_weight, of_bias, None, None
 
 
-def linear_forth(ctx: Any, of_input: Any, of_weight: Any, of_bias: Any = None) -> Any:
-    input, weight = ctx.saved_tensors
+def linear_forth(ctx: Any, of_input: Any, of_weight: Any, of_bias: Any, *_: None) -> Any:
+    (input, weight), types = ctx.saved_tensors, ctx.types
     return total(
-        None if of_input is None else operators.linear(of_input, weight, None),
-        None if of_weight is None else operators.linear(input, of_weight, None),
+        None if of_input is None else operators.linear(of_input, weight, None, *types),
+        None if of_weight is None else operators.linear(input, of_weight, None, *types),
         of_bias,
         ctx.shape,
     )
+
+
+# ---- scaled: what 8 bits and their factors hold was rounded, and has no gradient; c has one ----
+
+
+def keep_scaled(ctx: Any, inputs: Any, output: Any) -> None:
+    c = inputs[4] if len(inputs) > 4 else None
+    ctx.c_shape = None if c is None else c.shape
+
+
+def scaled_back(ctx: Any, g: Any) -> tuple[Any, ...]:
+    of_c = g.sum_to_size(ctx.c_shape) if any(ctx.needs_input_grad[4:5]) else None
+    return None, None, None, None, of_c, None, None

@@ -9,32 +9,70 @@ from typing import Any
 import torch
 
 from lapidist.torch.calls import linear
+from lapidist.torch.eight_bits import Factors, Straight, of_weight, product, require_kind
 
 STOCK = torch.nn.Linear
 
 
 class Linear(torch.nn.Linear):  # type: ignore[misc]
-    """torch.nn.Linear, multiplied by lapidist: the same parameters and state_dict."""
+    """torch.nn.Linear, multiplied by lapidist: the same parameters and state_dict.
+
+    A weight that has a tensor `main_grad` gets its gradient added there, and no `grad`."""
 
     def forward(self, input: Any) -> Any:
-        return linear(input, self.weight, self.bias)
+        weight = self.weight
+        return linear(input, weight, self.bias, into=getattr(weight, "main_grad", None))
+
+
+class EightBitLinear(Linear):
+    """Linear of 8-bit floats. What is no longer trained is quantised once, what is trained in each call."""
+
+    eight_bits: tuple[Any, Factors]  # the type, and how factors lie
+
+    def forward(self, input: Any) -> Any:
+        (dtype, kind), weight = self.eight_bits, self.weight
+        recorded = torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad)
+        if not recorded:
+            return product(input, self.quantised_weight(), self.bias, kind)
+        trained = of_weight(weight, dtype, kind) if weight.requires_grad else self.quantised_weight()
+        return Straight.apply(input, weight, self.bias, *trained, kind)
+
+    def quantised_weight(self) -> Any:
+        """As it was quantised last, unless the weight has been written to, or moved, since."""
+        weight = self.weight
+        known = self.__dict__.get("_quantised")
+        if known is not None and (torch.compiler.is_compiling() or known[0] == state_of(weight)):
+            return known[1]
+        made = of_weight(weight, *self.eight_bits)
+        if not torch.compiler.is_compiling():
+            self.__dict__["_quantised"] = state_of(weight), made
+        return made
+
+
+def state_of(weight: Any) -> tuple[Any, ...]:
+    return weight.data_ptr(), None if weight.is_inference() else weight._version, weight.device
 
 
 class Swapped:
     """Layers that were exchanged. `undo()`, or leaving a `with` block, puts them back."""
 
-    def __init__(self, layers: list[Any]) -> None:
+    def __init__(self, layers: list[Any], eight_bits: tuple[Any, Factors] | None = None) -> None:
         self._layers = [weakref.ref(layer) for layer in layers]
         for layer in layers:
-            layer.__class__ = Linear
+            layer.__class__ = Linear if eight_bits is None else EightBitLinear
+            if eight_bits is not None:
+                layer.eight_bits = eight_bits
+                layer.quantised_weight()
 
     def __len__(self) -> int:
         return len(self._layers)
 
     def undo(self) -> None:
         for layer in (reference() for reference in self._layers):
-            if type(layer) is Linear:
+            if type(layer) in (Linear, EightBitLinear):
                 layer.__class__ = STOCK
+                for name in ("eight_bits", "_quantised"):
+                    layer.__dict__.pop(name, None)
         self._layers.clear()
 
     def __enter__(self) -> Swapped:
@@ -44,11 +82,17 @@ class Swapped:
         self.undo()
 
 
-def swap(model: Any, where: Callable[[str, Any], bool] | None = None) -> Swapped:
+def swap(
+    model: Any, where: Callable[[str, Any], bool] | None = None, dtype: Any = None, factors: Factors = "rows"
+) -> Swapped:
     """Let lapidist multiply in the torch.nn.Linear layers of a model: all, or those of which `where(name,
     layer)` is true.
 
     A layer stays the object that it is, with its weights and hooks; classes derived from torch.nn.Linear are
-    left alone."""
+    left alone. `dtype`: torch.float8_e4m3fn, say, in which weights (once) and activations (on their way in)
+    are rounded, with factors for "rows" or "blocks" of 128; gradients are those of what was not rounded."""
+    if dtype is not None:
+        require_kind(dtype, factors)
     found = [(name, layer) for name, layer in model.named_modules() if type(layer) is STOCK]
-    return Swapped([layer for name, layer in found if where is None or where(name, layer)])
+    chosen = [layer for name, layer in found if where is None or where(name, layer)]
+    return Swapped(chosen, None if dtype is None else (dtype, factors))

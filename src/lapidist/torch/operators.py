@@ -13,8 +13,10 @@ import torch
 
 from lapidist import api
 from lapidist.calls import checks
+from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
 from lapidist.torch import outlines
+from lapidist.torch.sight import is_plain, is_recorded, is_transformed, is_unobserved
 
 Rule = Callable[..., Any]
 LIBRARY = torch.library.Library("lapidist", "DEF")
@@ -23,40 +25,56 @@ TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 
 
 class Operator:
-    """One of torch.ops.lapidist.
+    """One of torch.ops.lapidist, called the cheapest way that shows the call to all who must see it.
 
-    torch.func's transforms and tangents do not go through what torch.library registers. They have an
-    autograd.Function."""
+    torch.func's transforms and tangents do not go through what torch.library registers, and what it registers
+    costs a call 15 microseconds more than an autograd.Function."""
 
     def __init__(self, schema: str, run: Rule, fake: Rule) -> None:
-        self.name = schema.partition("(")[0]
+        self.name, self.run = schema.partition("(")[0], run
         LIBRARY.define(schema, tags=TAGS)
         for key in ("CPU", "CUDA"):
             LIBRARY.impl(self.name, run, key)
         torch.library.register_fake(f"lapidist::{self.name}", fake, lib=LIBRARY)
         self.op = getattr(torch.ops.lapidist, self.name).default
-        self.function: Any = None
+        self.function: Any = None  # for transforms
+        self.recorded: Any = None  # for autograd alone
 
     def __call__(self, *given: Any) -> Any:
-        return self.function.apply(*given) if is_transformed() else self.op(*given)
+        if is_unobserved() and all(map(is_plain, given)):
+            if not is_recorded(given):
+                return self.run(*given)
+            if self.recorded is not None:
+                return self.recorded.apply(*given)
+        return self.function.apply(*given) if self.function and is_transformed() else self.op(*given)
 
-    def differentiate(self, keep: Rule, back: Rule, forth: Rule, mapped: Rule) -> None:
-        """`keep` saves what gradients (`back`) and tangents (`forth`) need; `mapped` is vmap's, told which
-        operators to call.
-        """
-        name = f"lapidist::{self.name}"
-        torch.library.register_autograd(name, back, setup_context=keep, lib=LIBRARY)
-        torch.library.register_vmap(name, partial(mapped, torch.ops.lapidist), lib=LIBRARY)
+    def record(self, keep: Rule, back: Rule) -> None:
+        """`keep` saves what gradients (`back`) need."""
+
+        def forward(ctx: Any, *given: Any) -> Any:
+            output = self.run(*given)
+            keep(ctx, given, output)
+            return output
+
+        torch.library.register_autograd(f"lapidist::{self.name}", back, setup_context=keep, lib=LIBRARY)
+        self.recorded = function_of(self.name, {"forward": forward, "backward": back})
+
+    def transform(self, keep: Rule, back: Rule, forth: Rule, mapped: Rule) -> None:
+        """`forth` has tangents; `mapped` is vmap's, told which operators to call."""
+        self.record(keep, back)
+        ours = torch.ops.lapidist
+        torch.library.register_vmap(f"lapidist::{self.name}", partial(mapped, ours), lib=LIBRARY)
         of_calls = partial(mapped, sys.modules[__name__])
         rules = {"forward": self.op, "setup_context": keep, "backward": back, "jvp": forth, "vmap": of_calls}
-        methods = {name: staticmethod(rule) for name, rule in rules.items()}
-        self.function = type(self.name, (torch.autograd.Function,), methods)
+        self.function = function_of(self.name, rules)
 
 
-def is_transformed() -> bool:
-    if torch.compiler.is_compiling():
-        return False
-    return torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0
+def function_of(name: str, rules: dict[str, Rule]) -> Any:
+    return type(name, (torch.autograd.Function,), {name: staticmethod(rule) for name, rule in rules.items()})
+
+
+def run_matmul(a: Any, b: Any, out_dtype: Any = None, precision: Any = IEEE) -> Any:
+    return api.matmul(a, b, out_dtype=out_dtype, precision=precision)
 
 
 def run_gemm(
@@ -67,11 +85,16 @@ def run_gemm(
     beta: float = 0.0,
     trans_a: bool = False,
     trans_b: bool = False,
+    out_dtype: Any = None,
+    precision: Any = IEEE,
 ) -> Any:
-    return api.gemm(a, b, c, alpha=alpha, beta=beta, trans_a=trans_a, trans_b=trans_b)
+    how: dict[str, Any] = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+    return api.gemm(a, b, c, **how, out_dtype=out_dtype, precision=precision)
 
 
-def run_linear(input: Any, weight: Any, bias: Any = None) -> Any:
+def run_linear(
+    input: Any, weight: Any, bias: Any = None, out_dtype: Any = None, precision: Any = IEEE
+) -> Any:
     """input @ weight.T + bias, in one launch. Errors are told in these names."""
     if weight.ndim > 2:  # gemm would take a batch
         checks.require_features(tuple(input.shape), tuple(weight.shape))
@@ -82,19 +105,64 @@ def run_linear(input: Any, weight: Any, bias: Any = None) -> Any:
             bias,
             beta=0.0 if bias is None else 1.0,
             trans_b=True,
+            out_dtype=out_dtype,
+            precision=precision,
         )
     except LapidistError:
-        outlines.of_linear(input, weight, bias)
+        outlines.of_linear(input, weight, bias, out_dtype, precision)
         raise
     return outlines.without(product, row=input.ndim == 1, column=weight.ndim == 1)
 
 
-GEMM = (
-    "(Tensor a, Tensor b, Tensor? c=None, float alpha=1.0, float beta=0.0, bool trans_a=False, bool"
-    " trans_b=False) -> Tensor"
+def run_scaled(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    c: Any = None,
+    out_dtype: Any = None,
+    promote: bool | None = None,
+) -> Any:
+    how: dict[str, Any] = {"scale_a": scale_a, "scale_b": scale_b, "promote": promote, "out_dtype": out_dtype}
+    return api.gemm(a, b, c, beta=0.0 if c is None else 1.0, **how)
+
+
+def run_update(
+    out: Any,
+    a: Any,
+    b: Any,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    precision: Any = IEEE,
+) -> None:
+    """out = alpha op(a) op(b) + beta out, in out's type."""
+    how: dict[str, Any] = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+    api.gemm(a, b, out if beta else None, **how, out=out, out_dtype=out.dtype, precision=precision)
+
+
+TYPES = 'ScalarType? out_dtype=None, str precision="ieee"'
+NUMBERS = "float alpha=1.0, float beta={}, bool trans_a=False, bool trans_b=False"
+matmul = Operator(f"matmul(Tensor a, Tensor b, {TYPES}) -> Tensor", run_matmul, outlines.of_matmul)
+gemm = Operator(
+    f"gemm(Tensor a, Tensor b, Tensor? c=None, {NUMBERS.format(0.0)}, {TYPES}) -> Tensor",
+    run_gemm,
+    outlines.of_gemm,
 )
-matmul = Operator("matmul(Tensor a, Tensor b) -> Tensor", lambda a, b: api.matmul(a, b), outlines.of_matmul)
-gemm = Operator(f"gemm{GEMM}", run_gemm, outlines.of_gemm)
 linear = Operator(
-    "linear(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor", run_linear, outlines.of_linear
+    f"linear(Tensor input, Tensor weight, Tensor? bias=None, {TYPES}) -> Tensor",
+    run_linear,
+    outlines.of_linear,
+)
+scaled = Operator(
+    "scaled(Tensor a, Tensor b, Tensor scale_a, Tensor scale_b, Tensor? c=None, ScalarType? out_dtype=None,"
+    " bool? promote=None) -> Tensor",
+    run_scaled,
+    outlines.of_scaled,
+)
+update = Operator(
+    f'gemm_(Tensor(a!) out, Tensor a, Tensor b, {NUMBERS.format(1.0)}, str precision="ieee") -> ()',
+    run_update,
+    outlines.of_update,
 )

