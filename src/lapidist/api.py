@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 
 from lapidist.backends.host import gemm_at_once, product_at_once
+from lapidist.build.waiting import BACKGROUND, NEVER, WAIT, Compiling, way_of
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.form import AS_USUAL, Factors, Form, Wanted, Wishes, is_array
@@ -16,9 +17,11 @@ from lapidist.calls.fused import given_epilogue
 from lapidist.calls.lists import LISTED, ArrayGemm, batch_of, both_empty
 from lapidist.calls.prepared import (
     ON_HOST,
+    OPEN,
     Choices,
     Gemm,
     Prepared,
+    is_captured,
     multiply_on_host,
     place_for,
     require_no_choice,
@@ -72,6 +75,7 @@ def matmul(
     epilogue: Any = None,
     stream: Any = None,
     device: int | str | None = None,
+    compile: Compiling | None = None,
 ) -> Array:
     """The product a @ b, as numpy.matmul has it: vectors, broadcast batches, any strides.
 
@@ -103,6 +107,9 @@ def matmul(
         Where the product is queued, if not on the framework's current stream.
     device : {"gpu", "machine", "host"} or int, optional
         Where host arrays are multiplied: a GPU, the PTX machine, NumPy.
+    compile : {"background", "wait", "never"}, optional
+        What a call does whose best kernel is not compiled: run another one that gives the same bits, wait,
+        or never compile. Without it, LAPIDIST_COMPILE says so.
 
     Returns
     -------
@@ -124,7 +131,7 @@ def matmul(
     6.0
     """
     if (
-        out_dtype is acc_dtype is promote is scale_a is scale_b is epilogue is device is None
+        out_dtype is acc_dtype is promote is scale_a is scale_b is epilogue is device is compile is None
         and precision is IEEE
     ):
         if type(a) is type(b) is np.ndarray:
@@ -135,17 +142,20 @@ def matmul(
         if result is not None:
             return result
     require_place(device)
+    checks.require_compile(compile)
+    choices = Choices(device, compile=compile)
     wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     if factors.any or epilogue is not None:
         form = Form(vectors=True, wanted=wanted, factors=factors, epilogue=given_epilogue(epilogue))
-        return run(None, arguments_of(a, b, None, out, form), Choices(device), stream)
-    return matmul_as_asked(a, b, out, wanted, device, stream)
+        return run(None, arguments_of(a, b, None, out, form), choices, stream)
+    return matmul_as_asked(a, b, out, wanted, choices, stream)
 
 
-def matmul_as_asked(a: Any, b: Any, out: Any, wanted: Wanted, device: int | str | None, stream: Any) -> Any:
+def matmul_as_asked(a: Any, b: Any, out: Any, wanted: Wanted, choices: Choices, stream: Any) -> Any:
     """The types or the place were chosen, or nothing like this call was multiplied before."""
-    plain, told = wanted is AS_USUAL and device is None, sketch(a, b, out)
-    key = told if plain or told is None else (told, wanted, device)
+    device = choices.device
+    plain, told = wanted is AS_USUAL and choices == OPEN, sketch(a, b, out)
+    key = told if plain or told is None else (told, wanted, choices)
     again = None if plain else _again.get(key)
     if again is not None:
         result = again(a, b, None, out, stream)
@@ -156,7 +166,7 @@ def matmul_as_asked(a: Any, b: Any, out: Any, wanted: Wanted, device: int | str 
         if wanted is AS_USUAL and (is_asked(a) or is_asked(b)):
             return product(a, b, out)
     arguments = Arguments(a, b, None, out, Form(vectors=True, wanted=wanted))
-    return run(key, arguments, Choices(device), stream)
+    return run(key, arguments, choices, stream)
 
 
 def gemm(
@@ -192,6 +202,7 @@ def gemm(
     workspace: Any = None,
     stream: Any = None,
     device: int | str | None = None,
+    compile: Compiling | None = None,
 ) -> Matrices:
     """The product alpha op(a) op(b) + beta c, in BLAS terms.
 
@@ -241,8 +252,8 @@ def gemm(
         How many multiprocessors to plan for.
     workspace : array, optional
         At least `plan(...).workspace_bytes` of zeros, fit for the next call with the same plan.
-    stream, device
-        As in `matmul`.
+    stream, device, compile
+        As in `matmul`; with a `workspace` the call waits, as its plan has that room.
 
     Returns
     -------
@@ -261,6 +272,7 @@ def gemm(
     if (
         mode is scale_a is promote is scale_b is kernel is gather_a is config is gather_b is epilogue is None
         and reduction is scatter_d is avail_sms is workspace is device is out_dtype is acc_dtype is None
+        and compile is None
         and (
             precision is IEEE
             and schedule is split_k is AUTO
@@ -273,7 +285,12 @@ def gemm(
             return result
     choices = checked(
         Choices(
-            device, kernel, config, Sharing(schedule, split_k, reduction, avail_sms, deterministic), workspace
+            device,
+            kernel,
+            config,
+            Sharing(schedule, split_k, reduction, avail_sms, deterministic),
+            workspace,
+            compile,
         )
     )
     wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
@@ -379,6 +396,7 @@ def plan(
     avail_sms: int | None = None,
     workspace: Any = None,
     device: int | str | None = None,
+    compile: Literal["wait", "never"] | None = None,
 ) -> Gemm | ArrayGemm:
     """What `gemm` would run on these arrays, decided once.
 
@@ -386,6 +404,8 @@ def plan(
     ----------
     a, b, c, ...
         Those of `gemm`. The arrays may be any of the geometry that calls will have.
+    compile : {"wait", "never"}, optional
+        What is planned keeps its kernel, so it waits for it, or takes one that is there.
 
     Returns
     -------
@@ -404,7 +424,8 @@ def plan(
     64.0
     """
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
-    choices = checked(Choices(device, kernel, config, sharing, workspace))
+    checks.require_compile(compile, (WAIT, NEVER))
+    choices = checked(Choices(device, kernel, config, sharing, workspace, compile))
     wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
     form = Form(trans_a, trans_b, False, alpha, beta, wanted, wishes, factors, given_epilogue(epilogue))
@@ -501,6 +522,7 @@ def checked(choices: Choices) -> Choices:
     """What goes into the key of prepared plans must be what it should be before it is looked up."""
     kernel, config = choices.kernel, choices.config
     require_place(choices.device)
+    checks.require_compile(choices.compile)
     if config is not None and not isinstance(config, Config):
         raise ArgumentError(
             f"config: must be a lapidist.Config; got {config!r}. For example Config(64, 64, 16, 32, 32, 8, 4)"
@@ -520,25 +542,36 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
     if place == HOST:
         require_no_choice(choices)
         return multiply_on_host(arguments)
-    ready = prepared(arguments, place, choices)
+    ready = prepared(arguments, place, choices, stream)
     result = ready.run(arguments, stream)
-    again = None if key is None else steady(ready, arguments)
+    again = None if key is None or not ready.settled else steady(ready, arguments)
     if again is not None:
         remember(_again, key, again)
     return result
 
 
-def prepared(arguments: Arguments, place: int | str, choices: Choices) -> Prepared:
+def prepared(arguments: Arguments, place: int | str, choices: Choices, stream: Any = None) -> Prepared:
     """The multiplication prepared for this problem. What holds addresses of indices or a workspace serves one
-    call.
+    call. While a graph is captured nothing changes.
     """
+    way = way_of(choices.compile)
+
+    def captured() -> bool:
+        return is_captured(stream, arguments.a.framework, place)
+
+    def made() -> Prepared:
+        keeps = choices.workspace is not None or (way == BACKGROUND and captured())
+        return Prepared(arguments, place, choices, None if keeps else way)
+
     if choices.workspace is not None or arguments.form.routed:
-        return Prepared(arguments, place, choices)
+        return made()
     key = arguments.problem(), arguments.alpha, arguments.beta, place, choices, arguments.a.framework
     ready = _prepared.get(key)
     if ready is None:
-        ready = Prepared(arguments, place, choices)
+        ready = made()
         remember(_prepared, key, ready)
+    elif not ready.settled and not captured():
+        ready.improve()
     return ready
 
 

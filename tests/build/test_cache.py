@@ -29,6 +29,7 @@ from lapidist.build.workers import Order, compile_all
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, LaunchError
 from lapidist.launch import Binary
+from lapidist.planning import binaries
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import dense_problem
 
@@ -184,8 +185,7 @@ def test_what_only_the_driver_refuses(monkeypatch: pytest.MonkeyPatch, folder: P
     bad = plan.binary
     (path,) = folder.glob("*.bin")
     path.write_bytes(cache.encode(path.stem, replace(bad, cubin=bad.cubin + b"nonsense")))
-    compiler_memory = sys.modules["lapidist.planning.plans"].compiled
-    compiler_memory.cache_clear()
+    binaries.forget()
 
     def load(binary: Binary, ordinal: int, shared_bytes: int) -> Binary:
         if binary.cubin.endswith(b"nonsense"):
@@ -195,7 +195,7 @@ def test_what_only_the_driver_refuses(monkeypatch: pytest.MonkeyPatch, folder: P
     monkeypatch.setattr(gpu_kernel, "load_binary", load)
     assert code(gpu_kernel.loaded(plan, 0)) == code(bad)
     assert code(plan.binary) == code(bad)
-    compiler_memory.cache_clear()
+    binaries.forget()
 
 
 # ---- whose folder it is ----
@@ -402,7 +402,7 @@ def test_threads_that_want_one_kernel_compile_it_once(folder: Path, monkeypatch:
 
 FORKED = """
 import os, signal, sys, threading
-from lapidist import compiler
+from lapidist.build import compiler
 from lapidist.build.compiler import compile_options, compile_source
 def build(number):
     text = 'extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= %d.0f; }' % number
@@ -433,7 +433,7 @@ def test_a_child_forked_while_threads_compile_compiles_too(folder: Path) -> None
 
 LOCKED = """
 import os, sys
-from lapidist import workspaces
+from lapidist.backends.gpu import workspaces
 with workspaces._lock:
     child = os.fork()
     if not child:

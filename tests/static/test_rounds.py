@@ -11,7 +11,7 @@ import pytest
 from lapidist.device import CHIPS
 from lapidist.kernels.registry import kernel_named
 from lapidist.launch import Binary
-from lapidist.planning.plans import compiled
+from lapidist.planning.binaries import compiled
 from lapidist.planning.warm import builds_of, ordinary, plans_of
 from lapidist.static import analyse, binary_of
 from lapidist.static.encoding import rests_of

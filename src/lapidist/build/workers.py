@@ -22,6 +22,8 @@ from lapidist.errors import LapidistError
 
 MODULE = "lapidist.build.workers"  # this one, whatever it is called when it runs
 
+LOW, LOWEST = "--low", 19  # of priorities
+
 
 class Order(NamedTuple):
     """What `compile_kernel` is called with."""
@@ -89,22 +91,29 @@ def asked(worker: subprocess.Popen[str], order: Order) -> Answer:
 
 @contextmanager
 def workers(count: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """They find this package and the cache where this process does, and end with their input."""
-    found = {
-        "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path),
-        VARIABLE: str(cache_directory()),
-    }
-    environment = {**os.environ, **found}
-    command = [sys.executable, "-m", MODULE]
-    started = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        for _ in range(count)
-    ]
+    started = [start_worker() for _ in range(count)]
     try:
         yield started
     finally:
         for worker in started:
             worker.communicate()
+
+
+def start_worker(low: bool = False) -> subprocess.Popen[str]:
+    """It finds this package and the cache where this process does, and ends with its input. `low`: its work
+    is not urgent, and whoever asks tells what goes wrong."""
+    found = {
+        "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path),
+        VARIABLE: str(cache_directory()),
+    }
+    return subprocess.Popen(
+        [sys.executable, "-m", MODULE, *([LOW] if low else [])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL if low else None,
+        text=True,
+        env={**os.environ, **found},
+    )
 
 
 def serve(lines: Iterable[str]) -> None:
@@ -118,4 +127,6 @@ def order_from(line: str) -> Order:
 
 
 if __name__ == "__main__":
+    if LOW in sys.argv and hasattr(os, "nice"):
+        os.nice(LOWEST)
     serve(sys.stdin)

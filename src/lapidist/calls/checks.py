@@ -5,12 +5,14 @@ value, way out.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from itertools import zip_longest
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from lapidist.build.waiting import VARIABLE, WAYS
 from lapidist.dtypes import (
     FP8,
     MIXED,
@@ -383,6 +385,14 @@ BLAS_FLAGS = "BLAS' 'N' is False, 'T' is True"
 def require_flag(name: str, value: object, way_out: str = "Call bool() on it, or leave it away") -> None:
     if not isinstance(value, (bool, np.bool_)):
         raise ArgumentError(f"{name}: must be True or False; got {value!r}. {way_out}")
+
+
+def require_compile(value: object, ways: Collection[str] = WAYS) -> None:
+    if value is not None and not (isinstance(value, str) and value in ways):
+        raise ArgumentError(
+            f"compile: must be one of {', '.join(ways)}; got {value!r}. Leave it away for what"
+            f" {VARIABLE} says"
+        )
 
 
 def require_whole_elements(operand: Operand) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from lapidist.backends.gpu.driver import query_device
 from lapidist.backends.gpu.launcher import Addresses, GpuKernel
 from lapidist.backends.host import multiply
+from lapidist.build.waiting import Compiling, kept_way
 from lapidist.calls import checks
 from lapidist.calls.apart import require_calls_apart
 from lapidist.calls.arguments import Arguments
@@ -39,6 +40,7 @@ from lapidist.frameworks.arrays import HOST, Operand, handed_over, on_host
 from lapidist.kernels.row import Kernel
 from lapidist.launch import ARRAYS_AT_ONCE
 from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
+from lapidist.planning.standing import running
 from lapidist.planning.sum_orders import SumOrder
 from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, Modes
 from lapidist.problems.pointers import Pointers
@@ -69,7 +71,7 @@ class ArrayGemm:
         self.place = choose_place(batch.like.device, choices.device)
         if batch.no_kernel is not None and self.place != HOST:
             raise batch.no_kernel
-        self._choice = choices.of_kernel
+        self._choice, self._way = choices.of_kernel, kept_way(choices.compile)
         self._workspace: Operand | None = None  # the caller's, kept alive
         self._own: Addresses | None = None  # where flags and room are in it
         self._room = 0, 0
@@ -82,6 +84,8 @@ class ArrayGemm:
         chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
         problems = dict.fromkeys(batch.part(start)[0] for start in range(0, batch.count, batch.at_once))
         self.plans = [make_plan(problem, chip, *self._choice) for problem in problems]
+        if self.place != MACHINE:
+            self.plans = [running(plan, self._way) for plan in self.plans]
         self._room = room_of(self.plans)
         if choices.workspace is not None:
             given = checks.workspace_of(choices.workspace)
@@ -133,7 +137,7 @@ class ArrayGemm:
 
     def _on_gpu(self, batch: Listed | Pointed, ordinal: int, stream: int) -> None:
         """More products than were planned may be more launches, and need more of a workspace."""
-        of_kernel = ordinal, *self._choice, self._form.alpha, self._form.beta, self._own
+        of_kernel = ordinal, *self._choice, self._form.alpha, self._form.beta, self._own, self._way
         parts = [batch.part(start) for start in range(0, batch.count, batch.at_once)]
         launches = [
             (ready, addresses)
@@ -347,9 +351,10 @@ def kernel_for(
     alpha: float,
     beta: float,
     own: Addresses | None,
+    way: Compiling,
 ) -> GpuKernel | None:
     """Planned and loaded once; None where there is nothing to compute."""
-    plan = make_plan(problem, query_device(ordinal), kernel, config, sharing)
+    plan = running(make_plan(problem, query_device(ordinal), kernel, config, sharing), way)
     return None if plan.is_empty else GpuKernel(plan, ordinal, alpha if problem.k else 0.0, beta, own)
 
 

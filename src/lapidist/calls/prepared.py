@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lapidist.backends.gpu.driver import query_device, require_gpu, upload
+from lapidist.backends.gpu.driver import load_driver, query_device, require_gpu, upload
 from lapidist.backends.gpu.launcher import Addresses, GpuKernel
+from lapidist.backends.gpu.workspaces import is_capturing
 from lapidist.backends.host import multiply
+from lapidist.build.waiting import Compiling, kept_way
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.repeated import Again, steady, stream_handle
@@ -25,6 +27,7 @@ from lapidist.frameworks.arrays import HOST, Operand, empty, on_host, operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
+from lapidist.planning.standing import is_under_way, may_take_over, running
 from lapidist.planning.sum_orders import SumOrder
 from lapidist.problems.modes import NOWHERE, Places
 from lapidist.problems.problem import Offsets, Problem
@@ -41,6 +44,7 @@ class Choices(NamedTuple):
     config: Config | None = None
     sharing: Sharing = PLANNED
     workspace: Any = None
+    compile: Compiling | None = None  # None: as the environment says
 
     @property
     def of_kernel(self) -> tuple[Kernel | None, Config | None, Sharing]:
@@ -65,7 +69,10 @@ class Prepared:
     caller's.
     """
 
-    def __init__(self, arguments: Arguments, place: int | str, choices: Choices = OPEN) -> None:
+    def __init__(
+        self, arguments: Arguments, place: int | str, choices: Choices = OPEN, way: Compiling | None = None
+    ) -> None:
+        """`way`: what it does where a plan's kernel is not compiled. None: it keeps what it has."""
         self.place, self.problem = place, arguments.problem()
         self.shape, self.out_dtype, self.like = (
             arguments.result_shape,
@@ -80,14 +87,16 @@ class Prepared:
         self.parts: list[Part] = []
         self._workspace: Operand | None = None  # the caller's, which belongs to what is prepared with it
         self._room = 0, 0  # bytes of flags, and of what lies behind them
+        self._wanted: dict[Problem, Plan] | None = None  # in place of those that stand in for them
         if place == HOST:
             require_no_choice(choices)
             return
         for operand in arguments.operands:
             checks.require_whole_elements(operand)
-        self._load(query_device(place) if isinstance(place, int) else machine_device(), choices)
+        chip = query_device(place) if isinstance(place, int) else machine_device()
+        self._load(chip, choices, way or kept_way(choices.compile))
 
-    def _load(self, chip: Device, choices: Choices) -> None:
+    def _load(self, chip: Device, choices: Choices, way: Compiling) -> None:
         """Plans for all parts, loaded where they will run on a GPU."""
         parts = self.problem.parts()
         if len(parts) > 1 and self.problem.modes.of_each:
@@ -100,17 +109,43 @@ class Prepared:
             problem: make_plan(problem, chip, *choices.of_kernel)
             for problem in dict.fromkeys(part for part, _ in parts)
         }
+        if isinstance(self.place, int):
+            wanted, plans = plans, {problem: running(plan, way) for problem, plan in plans.items()}
+            self._wanted = wanted if any(plans[each] is not wanted[each] for each in plans) else None
+        self._take(plans, choices.workspace)
+
+    def _take(self, plans: dict[Problem, Plan], workspace: Any = None) -> None:
+        """These for all parts."""
         flags, room = self._room = room_of(plans.values())
         own = None
-        if choices.workspace is not None:
-            given = self._workspace = checks.workspace_of(choices.workspace)
+        if workspace is not None:
+            given = self._workspace = checks.workspace_of(workspace)
             checks.require_workspace(given, self.like, flags + room)
             own = given.pointer, given.pointer + flags
         kernels = {problem: self._ready(plan, own) for problem, plan in plans.items()}
-        for problem, (skip_a, skip_b, *skip_c_d) in parts:
+        taken = []
+        for problem, (skip_a, skip_b, *skip_c_d) in self.problem.parts():
             plan = plans[problem]
             in_its_order = (skip_b, skip_a) if plan.config.exchanged else (skip_a, skip_b)
-            self.parts.append(Part(plan, kernels[problem], (*in_its_order, *skip_c_d)))  # type: ignore[arg-type]
+            taken.append(Part(plan, kernels[problem], (*in_its_order, *skip_c_d)))  # type: ignore[arg-type]
+        self.parts = taken  # at once: other threads may be running it
+
+    @property
+    def settled(self) -> bool:
+        """Whether its plans are the ones to stay: none stands in for one that is on its way."""
+        return self._wanted is None
+
+    def improve(self) -> None:
+        """Take the plans that were wanted, where their kernels have come. What failed is not waited for."""
+        wanted = self._wanted
+        if wanted is None:
+            return
+        coming = any(is_under_way(plan) for plan in wanted.values())  # first: it may come in between
+        if all(may_take_over(plan) for plan in wanted.values()):
+            self._take(wanted)
+            self._wanted = None
+        elif not coming:
+            self._wanted = None
 
     def _ready(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
         if not isinstance(self.place, int) or plan.is_empty:
@@ -399,6 +434,14 @@ def machine_device() -> Device:
 def choose_stream(stream: Any, framework: str, device: int | str) -> int:
     """The raw stream: the caller's choice, else where its framework works now."""
     return stream_of(framework, int(device)) if stream is None else stream_handle(stream)
+
+
+def is_captured(stream: Any, framework: str, place: int | str) -> bool:
+    """Whether what is launched now becomes a part of a graph."""
+    if not isinstance(place, int) or (stream is None and framework not in ("torch", "cupy")):
+        return False
+    driver = load_driver()
+    return is_capturing(driver, driver.CUstream(choose_stream(stream, framework, place)))
 
 
 def require_stream(stream: Any) -> None:

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
-from lapidist.build.compiler import compile_kernel
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import LapidistError, LaunchError
@@ -21,6 +19,7 @@ from lapidist.kernels.row import Kernel
 from lapidist.kernels.signatures import OPERANDS, constants
 from lapidist.kernels.wgmma.operands import read_once
 from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
+from lapidist.planning.binaries import Macros, compiled, compiled_anew
 from lapidist.planning.planner import Candidate, as_computed, choose, exactly
 from lapidist.planning.sum_orders import SumOrder, sum_order
 from lapidist.planning.tuned import ignored_record, look_up
@@ -152,25 +151,26 @@ class Plan:
         )
 
     @property
+    def build(self) -> tuple[Kernel, Macros, str]:
+        """What its kernel is compiled from."""
+        return self.kernel, self.problem_macros, self.device.architecture
+
+    @property
     def binary(self) -> Binary:
         """The compiled kernel; compiled at the first look, then from memory or the disk cache."""
-        return compiled(self.kernel, self.problem_macros, self.device.architecture)
+        return compiled(*self.build)
 
     def recompiled(self) -> Binary:
         """Whatever the cache had: the driver refused that."""
-        compiled.cache_clear()
-        kernel, macros = self.kernel, dict(self.problem_macros)
-        return compile_kernel(
-            kernel.source, kernel.entry, macros, self.device.architecture, kernel.options, anew=True
-        )
+        return compiled_anew(*self.build)
 
     @property
     def unassembled(self) -> Binary:
         """The same for the machine, which reads PTX: without machine code, unless it is there."""
-        return compiled(self.kernel, self.problem_macros, self.device.architecture, assembled=False)
+        return compiled(*self.build, assembled=False)
 
     @property
-    def problem_macros(self) -> tuple[tuple[str, object], ...]:
+    def problem_macros(self) -> Macros:
         macros = self.kernel.macros(self.problem, self.config, self.scheduled)
         peers = self._peers
         shared = {"PEERS_IN_CLUSTER": peers if self.kernel.schedules else 1} if peers > 1 else {}
@@ -305,13 +305,6 @@ def memory_of(operand: Operand, rounded: bool) -> Memory:
     first, end = operand.span
     start = first // VECTOR_BYTES * VECTOR_BYTES if rounded else first
     return Memory(operand.name, start, end - start, operand.owner)
-
-
-@cache
-def compiled(
-    kernel: Kernel, macros: tuple[tuple[str, object], ...], architecture: str, assembled: bool = True
-) -> Binary:
-    return compile_kernel(kernel.source, kernel.entry, dict(macros), architecture, kernel.options, assembled)
 
 
 class Scratch:

@@ -11,7 +11,8 @@ It follows from the problem, the chip and the config, never from what the cache 
   cuts            blocks that share a tile cut its k. Their sums are added along k: by turnstile and in
                   wgmma's clusters from the first one on, else from zero on
   alpha, beta     gemm/simt.cu and gemm/sgemm.cu round alpha sum and fuse beta C, gemm/mma.cu and
-                  gemm/wgmma.cu round beta C and fuse alpha sum. In the ladder the compiler chooses
+                  gemm/wgmma.cu round beta C and fuse alpha sum. In the ladder, and of an epilogue, the
+                  compiler chooses
   integers        are exact modulo 2^32, in any order
 """
 
@@ -77,7 +78,8 @@ class SharedTiles:
 class SumOrder:
     """The order in which a plan sums k.
 
-    `unit` is the instruction. `way_out` names the kernel whose alpha and beta C come as in no other one.
+    `unit` is the instruction. `way_out` names the kernel whose alpha, beta C and epilogue come as in no other
+    one.
 
     Examples
     --------
@@ -121,7 +123,7 @@ class SumOrder:
             *([f"promoted every {self.promoted}"] if self.promoted else []),
             *(["zeros in the end"] if self.zeros else []),
             str(self.cuts) if self.cuts else "whole tiles",
-            *([f"alpha and beta as in {self.way_out}"] if self.way_out else []),
+            *([f"the way out as in {self.way_out}"] if self.way_out else []),
         ]
         return ", ".join(parts)
 
@@ -144,8 +146,13 @@ def sum_order(
         filled > ceil_div(problem.k, step) * step,
         config.bk if problem.scaling.promoted else 0,
         None if schedule is None else cuts_of(problem, config, schedule),
-        f"{kernel.name} {config}" if problem.c is not None and kernel.kind != "production" else "",
+        f"{kernel.name} {config}" if has_own_way_out(problem, kernel) else "",
     )
+
+
+def has_own_way_out(problem: Problem, kernel: Kernel) -> bool:
+    """Of an epilogue, and in the ladder of C, the compiler chooses what is rounded and what is fused."""
+    return problem.fused is not None or (problem.c is not None and kernel.kind != "production")
 
 
 def types_in_callers_order(problem: Problem) -> str:

@@ -18,6 +18,8 @@ from lapidist.build.workers import Order, compile_all, compile_one
 from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.kernels.registry import kernel_named
+from lapidist.planning.binaries import Macros
+from lapidist.planning.binaries import order_of as order_of_kernel
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.problems.problem import Problem, dense_problem
 
@@ -32,7 +34,7 @@ class Build(NamedTuple):
     """One thing to compile: a registry row by name, its macros, an architecture."""
 
     kernel: str
-    macros: tuple[tuple[str, object], ...]
+    macros: Macros
     architecture: str
 
 
@@ -108,8 +110,7 @@ def compilers() -> int:
 
 
 def order_of(build: Build) -> Order:
-    kernel = kernel_named(build.kernel)
-    return Order(kernel.source, kernel.entry, dict(build.macros), build.architecture, kernel.options)
+    return order_of_kernel(kernel_named(build.kernel), build.macros, build.architecture)
 
 
 def path_of(build: Build) -> Path:

@@ -15,7 +15,7 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.row import Kernel
 from lapidist.launch import Binary
-from lapidist.planning.plans import compiled
+from lapidist.planning.binaries import compiled
 from lapidist.problems.problem import Problem
 from lapidist.static.listing import KINDS, Line, ptx_lines, sass_lines
 from lapidist.static.loops import main_loop

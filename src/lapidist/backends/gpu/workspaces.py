@@ -35,12 +35,16 @@ def rounded(nbytes: int) -> int:
     return max(SMALLEST_BYTES, 1 << max(nbytes - 1, 0).bit_length())
 
 
+def is_capturing(driver: Any, handle: Any) -> bool:
+    status, state = driver.cuStreamIsCapturing(handle)
+    return bool(state and not status)
+
+
 def stream_key(driver: Any, handle: Any, stream: int) -> object:
     """What launches that may share a workspace have in common: the stream, and the capture that is under way
     on it.
     """
-    status, state = driver.cuStreamIsCapturing(handle)
-    if state and not status:
+    if is_capturing(driver, handle):
         return "capture", int(driver.cuStreamGetCaptureInfo(handle)[2]), stream
     return (stream, threading.get_ident()) if stream == PER_THREAD_STREAM else stream
 

@@ -1,0 +1,185 @@
+"""Kernels compiled behind the calls that wish for them: by a few processes of low priority, one at a time
+each, into the cache on disk.
+
+Whatever goes wrong there is told once, and calls go on with what they have. What failed once is not tried
+again in this process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+
+from lapidist.build.cache import limit_or_default, read
+from lapidist.build.compiler import key_of
+from lapidist.build.folder import cache_directory, log, warn_once
+from lapidist.build.workers import Answer, Order, asked, start_worker
+from lapidist.launch import Binary
+
+Done = Callable[[Binary], None]
+CORES_EACH = 4  # of the computer, for one compiler: what it does is not urgent
+MOST_COMPILERS = 4
+LEAST_BYTES = 1 << 30  # of memory that must be free: NVRTC was seen to take 0.4 GB
+MOST_DEATHS = 3  # of compilers, one after another: then no more are started
+GO_ON = "Calls go on with the kernels that are there"
+
+
+class Behind:
+    """The compilers of this process, and what they are asked for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._orders: SimpleQueue[tuple[str, Order, Done] | None] = SimpleQueue()
+        self._known: dict[str, bool] = {}  # by key, what was asked for: whether it may still come
+        self._threads: list[threading.Thread] = []
+        self._workers: set[subprocess.Popen[str]] = set()
+        self._deaths = 0
+        self._stopped = False
+
+    def ask(self, order: Order, done: Done) -> bool:
+        """Whether it is under way: once for each key, however often it is asked for."""
+        key = key_of(*order)
+        with self._lock:
+            if key in self._known:
+                return self._known[key]
+            self._known[key] = not self._stopped and self._deaths < MOST_DEATHS and may_compile()
+            if not self._known[key]:
+                return False
+            self._orders.put((key, order, done))
+            if len(self._threads) < compilers():
+                self._threads.append(threading.Thread(target=self._serve, daemon=True))
+                self._threads[-1].start()
+            return True
+
+    def is_under_way(self, order: Order) -> bool:
+        return self._known.get(key_of(*order), False)
+
+    def _serve(self) -> None:
+        """One thread and its compiler: they wait for orders until the interpreter ends."""
+        worker: subprocess.Popen[str] | None = None
+        while (wanted := self._orders.get()) is not None:
+            key, order, done = wanted
+            try:
+                worker = self._alive(worker) or self._started()
+                self._deliver(key, order, done, asked(worker, order))
+                self._deaths = self._deaths + 1 if worker.poll() is not None else 0
+            except Exception as error:  # nothing of this may reach a caller
+                self._told(f"{type(error).__name__}: {error}")
+            worker = self._alive(worker)
+            self._known[key] = False
+        if worker is not None:
+            self._dismiss(worker)
+
+    def _alive(self, worker: subprocess.Popen[str] | None) -> subprocess.Popen[str] | None:
+        if worker is None or worker.poll() is None:
+            return worker
+        self._dismiss(worker)
+        return None
+
+    def _started(self) -> subprocess.Popen[str]:
+        with self._lock:
+            if self._stopped or self._deaths >= MOST_DEATHS:
+                raise OSError("no more compilers are started")
+            worker = start_worker(low=True)
+            self._workers.add(worker)
+            return worker
+
+    def _dismiss(self, worker: subprocess.Popen[str]) -> None:
+        worker.kill()
+        worker.wait()
+        with self._lock:
+            self._workers.discard(worker)
+        for pipe in (worker.stdin, worker.stdout):
+            if pipe is not None:
+                with suppress(OSError):  # what was not read any more
+                    pipe.close()
+
+    def _deliver(self, key: str, order: Order, done: Done, answer: Answer) -> None:
+        if answer.error is not None:
+            return self._told(answer.error)
+        binary = read(key, order.entry, order.architecture)
+        if binary is None:
+            return self._told(f"{order.entry} was compiled and could not be kept in {cache_directory()}")
+        log.info("compile: %s, behind the calls, in %.1f s", order.entry, answer.seconds)
+        done(binary)
+        return None
+
+    def _told(self, why: str) -> None:
+        if not self._stopped:
+            warn_once(f"compile: a kernel was not compiled behind the calls ({why}). {GO_ON}")
+
+    def stop(self) -> None:
+        """With the interpreter: entries are written whole or not at all, so a compiler may be killed."""
+        with self._lock:
+            self._stopped = True
+            for worker in self._workers:
+                worker.kill()
+        for _ in self._threads:
+            self._orders.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def leave(self) -> None:
+        """In a forked child: the compilers are the parent's, and end when its end of their pipes does."""
+        if not self._workers:
+            return
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for worker in self._workers:
+            for pipe in (worker.stdin, worker.stdout):
+                if pipe is not None and not pipe.closed:
+                    os.dup2(nothing, pipe.fileno())
+        os.close(nothing)
+
+
+_behind = Behind()
+
+
+def renew() -> None:
+    global _behind
+    _behind.leave()
+    _behind = Behind()
+
+
+atexit.register(lambda: _behind.stop())
+os.register_at_fork(after_in_child=renew)
+
+
+def ask(order: Order, done: Done) -> bool:
+    return _behind.ask(order, done)
+
+
+def is_under_way(order: Order) -> bool:
+    return _behind.is_under_way(order)
+
+
+# ---- whether there is room ----
+
+
+def compilers() -> int:
+    return max(1, min(MOST_COMPILERS, (os.cpu_count() or 1) // CORES_EACH))
+
+
+def may_compile() -> bool:
+    """What is compiled comes by way of the disk, by a process that needs memory."""
+    free = free_bytes()
+    if free is not None and free < LEAST_BYTES:
+        warn_once(f"compile: {free >> 20} MiB of memory are free, too few for a compiler behind. {GO_ON}")
+        return False
+    return limit_or_default() > 0
+
+
+def free_bytes() -> int | None:
+    """Of the computer, and of what this process' container may take; None where nobody says."""
+    found = []
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1]) << 10)
+    with suppress(OSError, ValueError):
+        limit, taken = (int(Path(f"/sys/fs/cgroup/memory.{name}").read_text()) for name in ("max", "current"))
+        found.append(limit - taken)
+    return min(found, default=None)

@@ -1,0 +1,33 @@
+"""What a call does whose best kernel is not compiled yet: LAPIDIST_COMPILE, or `compile=`."""
+
+from __future__ import annotations
+
+import os
+from typing import Final, Literal
+
+from lapidist.build.folder import warn_once
+
+Compiling = Literal["background", "wait", "never"]
+VARIABLE = "LAPIDIST_COMPILE"
+BACKGROUND: Final = "background"  # another kernel of the same SumOrder runs until then
+WAIT: Final = "wait"  # the call waits for it
+NEVER: Final = "never"  # what is there must do
+WAYS: dict[str, Compiling] = {BACKGROUND: BACKGROUND, WAIT: WAIT, NEVER: NEVER}
+
+
+def way_of_environment() -> Compiling:
+    """Where the variable is misspelt, a line says so, and calls go on with the default."""
+    text = os.environ.get(VARIABLE, "").strip().lower()
+    if text and text not in WAYS:
+        warn_once(f"{VARIABLE}: must be one of {', '.join(WAYS)}; got {text!r}. {BACKGROUND} serves")
+    return WAYS.get(text, BACKGROUND)
+
+
+def way_of(asked: Compiling | None) -> Compiling:
+    return asked or way_of_environment()
+
+
+def kept_way(asked: Compiling | None) -> Compiling:
+    """Of what keeps its kernel: plans, and calls while a graph is captured."""
+    way = way_of(asked)
+    return WAIT if way == BACKGROUND else way

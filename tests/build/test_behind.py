@@ -1,0 +1,254 @@
+"""Compilers behind the calls: what they make, that nobody is asked twice, and what may go wrong."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lapidist.build import behind
+from lapidist.build.cache import read
+from lapidist.build.compiler import key_of
+from lapidist.build.folder import VARIABLE as FOLDER
+from lapidist.build.folder import warn_once
+from lapidist.build.waiting import BACKGROUND, NEVER, VARIABLE, WAIT, kept_way, way_of
+from lapidist.build.workers import Answer, Order
+from lapidist.launch import Binary
+
+SECONDS = 120  # that a compiler may take where many tests run at once
+
+
+def order(bm: int = 32) -> Order:
+    defines = {"ELEMENT": "float", "ALIGNED": 1, "BM": bm, "BN": 32}
+    return Order("ladder/02_coalesced.cu", "coalesced", defines, "sm_90a", ())
+
+
+class Waited:
+    """For what a thread brings."""
+
+    def __init__(self) -> None:
+        self.binary: Binary | None = None
+        self._event = threading.Event()
+
+    def __call__(self, binary: Binary) -> None:
+        self.binary = binary
+        self._event.set()
+
+    def __enter__(self) -> Waited:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._event.wait(SECONDS)
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[behind.Behind]:
+    """Compilers of this test alone, an empty cache, and lines that were not told yet."""
+    monkeypatch.setenv(FOLDER, str(tmp_path / "cache"))
+    warn_once.cache_clear()
+    found = behind.Behind()
+    monkeypatch.setattr(behind, "_behind", found)
+    yield found
+    found.stop()
+
+
+def ended(own: behind.Behind, asked: Order) -> None:
+    """Until it has come, or failed."""
+    while own.is_under_way(asked):
+        os.sched_yield()
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_what_is_asked_for_comes_and_is_kept(own: behind.Behind) -> None:
+    with Waited() as first:
+        assert behind.ask(order(), first)
+    assert first.binary is not None
+    assert first.binary.cubin
+    assert read(key_of(*order()), "coalesced", "sm_90a") == first.binary
+    with Waited() as second:
+        assert behind.ask(order(16), second)
+    assert second.binary != first.binary
+
+
+def test_nobody_is_asked_twice(own: behind.Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Order] = []
+    gate = threading.Event()
+
+    def answer(worker: object, wanted: Order) -> Answer:
+        asked.append(wanted)
+        gate.wait(SECONDS)
+        return Answer(0.0, "not this time")
+
+    monkeypatch.setattr(behind, "asked", answer)
+    assert all(behind.ask(order(), Waited()) for _ in range(5))
+    assert behind.is_under_way(order())
+    gate.set()
+    ended(own, order())
+    assert not behind.ask(order(), Waited())
+    assert asked == [order()]
+
+
+def test_a_compiler_is_of_low_priority(own: behind.Behind) -> None:
+    with Waited() as waited:
+        behind.ask(order(), waited)
+    (worker,) = own._workers
+    assert os.getpriority(os.PRIO_PROCESS, worker.pid) == 19
+
+
+# ---- what may go wrong: one line says why, and nothing is raised ----
+
+
+def test_a_kernel_that_is_refused(own: behind.Behind, caplog: pytest.LogCaptureFixture) -> None:
+    wrong = order()._replace(defines={"ELEMENT": "nonsense"})
+    assert behind.ask(wrong, Waited())
+    ended(own, wrong)
+    (line,) = warnings(caplog)
+    assert "NVRTC" in line
+    assert behind.GO_ON in line
+
+
+def test_compilers_that_die(
+    own: behind.Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dying(low: bool) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", "raise SystemExit(7)"]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    monkeypatch.setattr(behind, "start_worker", dying)
+    for bm in (8, 16, 24, 32, 40):
+        behind.ask(order(bm), Waited())
+        ended(own, order(bm))
+    assert len(own._known) == 5
+    assert not behind.ask(order(48), Waited())
+    (line,) = warnings(caplog)
+    assert "process ended (7)" in line
+
+
+def test_a_compiler_that_was_killed_has_a_successor(own: behind.Behind) -> None:
+    with Waited() as first:
+        behind.ask(order(), first)
+    (worker,) = own._workers
+    worker.kill()
+    worker.wait()
+    with Waited() as second:
+        assert behind.ask(order(16), second)
+    assert second.binary is not None
+
+
+def test_a_disk_that_is_full(
+    own: behind.Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(behind, "asked", lambda worker, wanted: Answer(0.1, None))
+    assert behind.ask(order(), Waited())
+    ended(own, order())
+    (line,) = warnings(caplog)
+    assert "could not be kept in" in line
+
+
+def test_nothing_is_started_where_memory_is_short(
+    own: behind.Behind, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(behind, "free_bytes", lambda: 300 << 20)
+    assert not behind.ask(order(), Waited())
+    assert not own._workers
+    (line,) = warnings(caplog)
+    assert "300 MiB of memory are free" in line
+
+
+def test_nothing_is_started_where_nothing_is_kept(
+    own: behind.Behind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAPIDIST_CACHE_BYTES", "0")
+    assert not behind.ask(order(), Waited())
+    assert not own._workers
+
+
+def test_the_free_memory_is_some_of_this_computers() -> None:
+    free = behind.free_bytes()
+    assert free is None or 0 < free < 1 << 50
+
+
+FORKED = """
+import os, threading
+from lapidist.build import behind
+from lapidist.build.workers import Order
+
+def made(bm):
+    come = threading.Event()
+    defines = {"ELEMENT": "float", "ALIGNED": 1, "BM": bm, "BN": 32}
+    order = Order("ladder/02_coalesced.cu", "coalesced", defines, "sm_90a", ())
+    assert behind.ask(order, lambda binary: come.set())
+    assert come.wait(120)
+
+made(32)
+parents = behind._behind
+(worker,) = parents._workers
+child = os.fork()
+made(16 if child == 0 else 24)  # by a compiler of its own; by the one that was there
+if child == 0:
+    assert behind._behind is not parents and worker not in behind._behind._workers
+    raise SystemExit
+assert os.waitpid(child, 0)[1] == 0
+made(8)
+assert behind._behind._workers == {worker} and worker.poll() is None
+"""
+
+
+def test_a_child_leaves_its_parents_compilers_alone(tmp_path: Path) -> None:
+    in_a_process(FORKED, tmp_path)
+
+
+SCRIPT = """
+from lapidist.build import behind
+from lapidist.build.workers import Order
+behind.ask(Order("gemm/mma.cu", "mma", {"ELEMENT": "half", "OUTPUT": "half"}, "sm_90a", ()), print)
+while not behind._behind._workers:
+    pass
+print(next(iter(behind._behind._workers)).pid)
+"""
+
+
+def in_a_process(script: str, folder: Path) -> str:
+    found = {**os.environ, FOLDER: str(folder), "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script]
+    ran = subprocess.run(command, env=found, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    return ran.stdout
+
+
+def test_compilers_end_with_the_interpreter(tmp_path: Path) -> None:
+    worker = int(in_a_process(SCRIPT, tmp_path))
+    with pytest.raises(ProcessLookupError):
+        os.kill(worker, 0)
+
+
+# ---- what is asked for ----
+
+
+def test_the_way_is_the_callers_or_the_environments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert way_of(None) == BACKGROUND
+    assert kept_way(None) == WAIT
+    monkeypatch.setenv(VARIABLE, " Never ")
+    assert way_of(None) == kept_way(None) == NEVER
+    assert way_of(WAIT) == WAIT
+
+
+def test_a_misspelt_way_is_told_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_once.cache_clear()
+    monkeypatch.setenv(VARIABLE, "backgruond")
+    assert [way_of(None), way_of(None)] == [BACKGROUND, BACKGROUND]
+    (line,) = warnings(caplog)
+    assert "'backgruond'" in line
+    assert "background, wait, never" in line

@@ -1,0 +1,177 @@
+"""Calls that begin with another kernel of the same bits, and go on with their own once it is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist import api
+from lapidist.build.folder import VARIABLE
+from lapidist.calls import prepared
+from lapidist.device import chip
+from lapidist.errors import ArgumentError, CompileError
+from lapidist.frameworks.arrays import Operand
+from lapidist.launch import Binary
+from lapidist.planning import binaries, standing
+from lapidist.planning.plans import Plan
+
+Array = np.ndarray[Any, Any]
+
+
+class Card:
+    """In place of a GPU: what runs on it, and the compilers behind."""
+
+    def __init__(self) -> None:
+        self.ran: list[Plan] = []
+        self.asked: list[Any] = []
+        self.under_way = True
+
+    def ready(self, _: object, plan: Plan, own: object) -> Any:
+        """As Prepared._ready."""
+        card = self
+
+        class Kernel:
+            def start(self, *_: object) -> None:
+                card.ran.append(plan)
+
+        return Kernel()
+
+    def ask(self, order: object, done: Any) -> bool:
+        self.asked.append(done)
+        return self.under_way
+
+    def comes(self) -> None:
+        for done in self.asked:
+            done(Binary("", "", "", b"", ""))
+
+
+@pytest.fixture
+def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
+    found = Card()
+
+    @contextmanager
+    def upload(ordinal: int, operands: list[Operand]) -> Iterator[list[int]]:
+        yield [operand.pointer for operand in operands]
+
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    monkeypatch.setattr(prepared.Prepared, "_ready", lambda *given: found.ready(*given))
+    monkeypatch.setattr(prepared, "query_device", lambda ordinal: chip("h200"))
+    monkeypatch.setattr(prepared, "require_gpu", lambda ordinal: None)
+    monkeypatch.setattr(prepared, "choose_stream", lambda *_: 0)
+    monkeypatch.setattr(prepared, "upload", upload)
+    monkeypatch.setattr(api, "_prepared", {})
+    monkeypatch.setattr(standing.behind, "ask", found.ask)
+    monkeypatch.setattr(standing.behind, "is_under_way", lambda order: found.under_way)
+    binaries.forget()
+    yield found
+    binaries.forget()
+
+
+def operands(m: int = 512) -> tuple[Array, Array]:
+    return np.zeros((m, 256), np.float16), np.zeros((256, 1024), np.float16)
+
+
+def wanted_and_another(a: Array, b: Array) -> tuple[Plan, Plan]:
+    """The plan that the planner chooses, and one of the same order whose kernel is there."""
+    wanted = api.prepared(
+        api.arguments_of(a, b, None, None, api.Form()), 0, prepared.Choices(compile="wait")
+    ).plan
+    assert wanted is not None
+    *_, other = standing.same_sums(wanted)
+    binaries.remember(Binary("", "", "", b"", ""), *other.build)
+    return wanted, other
+
+
+@pytest.mark.parametrize("call", [lapidist.matmul, lapidist.gemm], ids=lambda call: call.__name__)
+def test_a_better_kernel_takes_over(card: Card, call: Any) -> None:
+    a, b = operands()
+    wanted, other = wanted_and_another(a, b)
+    for _ in range(2):
+        call(a, b, device=0, compile="background")
+    card.comes()
+    for _ in range(2):
+        call(a, b, device=0, compile="background")
+    assert [plan.config for plan in card.ran] == [other.config] * 2 + [wanted.config] * 2
+    assert {plan.sum_order for plan in card.ran} == {wanted.sum_order}
+    assert len(card.asked) == 1
+
+
+def test_the_environment_says_so_where_nobody_does(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = operands()
+    _, other = wanted_and_another(a, b)
+    monkeypatch.setenv("LAPIDIST_COMPILE", "never")
+    lapidist.matmul(a, b, device=0)
+    assert card.ran[-1].config == other.config
+    assert card.asked == []
+    monkeypatch.delenv("LAPIDIST_COMPILE")
+    lapidist.matmul(*operands(640), device=0)
+    assert len(card.asked) == 1
+
+
+def test_what_does_not_come_is_not_waited_for(card: Card) -> None:
+    """Then calls stay with what stands in, and go the short way."""
+    a, b = operands()
+    _, other = wanted_and_another(a, b)
+    lapidist.matmul(a, b, device=0, compile="background")
+    (ready,) = (each for each in api._prepared.values() if each.parts[0].plan.config == other.config)
+    assert not ready.settled
+    card.under_way = False
+    lapidist.matmul(a, b, device=0, compile="background")
+    assert ready.settled
+    assert [plan.config for plan in card.ran] == [other.config] * 2
+
+
+def test_nothing_changes_while_a_graph_is_captured(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = operands()
+    wanted, other = wanted_and_another(a, b)
+    lapidist.matmul(a, b, device=0, compile="background")
+    card.comes()
+    monkeypatch.setattr(api, "is_captured", lambda *_: True)
+    lapidist.matmul(a, b, device=0, compile="background")
+    monkeypatch.setattr(api, "is_captured", lambda *_: False)
+    lapidist.matmul(a, b, device=0, compile="background")
+    assert [plan.config for plan in card.ran] == [other.config] * 2 + [wanted.config]
+
+
+def test_a_first_call_in_a_capture_waits(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = operands()
+    wanted, _ = wanted_and_another(a, b)
+    monkeypatch.setattr(api, "is_captured", lambda *_: True)
+    lapidist.matmul(a, b, device=0, compile="background")
+    assert [plan.config for plan in card.ran] == [wanted.config]
+    assert card.asked == []
+
+
+def test_a_plan_keeps_its_kernel(card: Card) -> None:
+    a, b = operands()
+    wanted, other = wanted_and_another(a, b)
+    waits, takes = (lapidist.plan(a, b, device=0, compile=way) for way in ("wait", "never"))
+    card.comes()
+    for gemm in (waits, takes):
+        gemm.execute(a, b)
+    assert [plan.config for plan in card.ran] == [wanted.config, other.config]
+    assert waits.sum_order == takes.sum_order
+
+
+def test_never_is_refused_in_words_where_nothing_fits(card: Card) -> None:
+    with pytest.raises(CompileError, match="nothing is compiled that sums as"):
+        lapidist.matmul(*operands(), device=0, compile="never")
+    assert card.ran == []
+
+
+@pytest.mark.parametrize("device", [None, "machine"])
+def test_a_wrong_word_is_named(device: str | None) -> None:
+    a = np.eye(4, dtype=np.float32)
+    for call in (lapidist.matmul, lapidist.gemm):
+        with pytest.raises(
+            ArgumentError, match="compile: must be one of background, wait, never; got 'late'"
+        ):
+            call(a, a, device=device, compile="late")
+    with pytest.raises(ArgumentError, match="compile: must be one of wait, never; got 'background'"):
+        lapidist.plan(a, a, device=device, compile="background")  # type: ignore[arg-type]

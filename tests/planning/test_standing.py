@@ -1,0 +1,150 @@
+"""What runs while a plan's own kernel is not compiled: something of the same bits, or nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from lapidist.build.cache import encode, entry_path
+from lapidist.build.compiler import key_of
+from lapidist.build.folder import VARIABLE
+from lapidist.build.waiting import BACKGROUND, NEVER, WAIT
+from lapidist.build.workers import Order
+from lapidist.device import chip
+from lapidist.errors import CompileError
+from lapidist.kernels.registry import kernel_named
+from lapidist.launch import Binary
+from lapidist.planning import binaries, standing
+from lapidist.planning.plans import Plan, make_plan
+from lapidist.planning.standing import is_under_way, may_take_over, running, same_sums
+from lapidist.problems.problem import dense_problem
+from lapidist.schedule.sharing import Sharing
+
+H200 = chip("h200")
+Done = Callable[[Binary], None]
+
+
+@pytest.fixture(autouse=True)
+def orders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Order, Done]]]:
+    """Nothing is there, and what is asked for is written down."""
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
+    asked: list[tuple[Order, Done]] = []
+    monkeypatch.setattr(standing.behind, "ask", lambda order, done: asked.append((order, done)))
+    monkeypatch.setattr(standing.behind, "is_under_way", lambda order: order in [each for each, _ in asked])
+    binaries.forget()
+    yield asked
+    binaries.forget()
+
+
+def plan_of(*extents: int, math: str = "bfloat16") -> Plan:
+    return make_plan(dense_problem(*extents, math), H200)
+
+
+def binary_of(plan: Plan) -> Binary:
+    entry, architecture = plan.kernel.entry, plan.device.architecture
+    return Binary(entry, architecture, f".target {architecture}\n.entry {entry}(", b"", "")
+
+
+def compile_it(plan: Plan) -> None:
+    binaries.remember(binary_of(plan), *plan.build)
+
+
+def test_others_of_the_same_order_are_many() -> None:
+    plan = plan_of(4096, 4096, 4096)
+    others = list(same_sums(plan))
+    assert len(others) > 20
+    assert {other.sum_order for other in others} == {plan.sum_order}
+    assert {other.kernel.kind for other in others} == {"production"}
+    assert all(other.asked == plan.asked for other in others)
+
+
+def test_configs_that_would_rather_share_tiles_are_among_them() -> None:
+    plan = plan_of(200, 5000, 4096)
+    assert plan.sum_order.cuts is None
+    shared = {each.config for each in plan.considered if each.shares_tiles and each.refusal is None}
+    assert shared & {other.config for other in same_sums(plan)}
+
+
+def test_what_is_there_runs_itself(orders: list[tuple[Order, Done]]) -> None:
+    plan = plan_of(4096, 4096, 4096)
+    compile_it(plan)
+    assert all(running(plan, way) is plan for way in (BACKGROUND, WAIT, NEVER))
+    assert orders == []
+
+
+def test_the_fastest_that_is_there_stands_in(orders: list[tuple[Order, Done]]) -> None:
+    plan = plan_of(4096, 4096, 4096)
+    first, *_, last = same_sums(plan)
+    assert first.build == plan.build
+    compile_it(last)
+    assert running(plan, BACKGROUND) == last
+    (order, done), *more = orders
+    assert order == binaries.order_of(*plan.build)
+    assert more == []
+    assert is_under_way(plan)
+    assert not may_take_over(plan)
+    done(binary_of(plan))
+    assert may_take_over(plan)
+    assert running(plan, BACKGROUND) is plan
+
+
+def test_nothing_is_asked_for_where_nothing_shall_be_compiled(orders: list[tuple[Order, Done]]) -> None:
+    plan = plan_of(4096, 4096, 4096)
+    *_, last = same_sums(plan)
+    compile_it(last)
+    assert running(plan, NEVER) == last
+    assert orders == []
+
+
+def test_it_waits_where_nothing_sums_alike(
+    orders: list[tuple[Order, Done]], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not for what is there but sums in another order."""
+    caplog.set_level(logging.INFO, "lapidist")
+    plan = plan_of(4096, 4096, 4096)
+    shared = make_plan(
+        dense_problem(4096, 4096, 4096, "bfloat16"), H200, kernel_named("wgmma"), None, Sharing(split_k=4)
+    )
+    assert shared.sum_order != plan.sum_order
+    compile_it(shared)
+    assert running(plan, BACKGROUND) is plan
+    (line,) = [record.message for record in caplog.records]
+    assert "waiting for wgmma" in line
+    assert orders == []
+
+
+def test_never_says_what_is_missing() -> None:
+    plan = plan_of(4096, 4096, 4096)
+    with pytest.raises(CompileError) as raised:
+        running(plan, NEVER)
+    for word in ("compile:", "wgmma bf16, steps of 16, whole tiles", "LAPIDIST_COMPILE", "lapidist warm"):
+        assert word in str(raised.value)
+
+
+def test_what_lies_on_disk_is_there_and_what_is_damaged_is_not() -> None:
+    plan = plan_of(4096, 4096, 4096)
+    key = key_of(*binaries.order_of(*plan.build))
+    path = entry_path(key)
+    content = encode(key, binary_of(plan))
+    path.write_bytes(content[:-3] + b"...")
+    with pytest.raises(CompileError):
+        running(plan, NEVER)
+    path.write_bytes(content)
+    assert running(plan, NEVER) is plan
+
+
+def test_integers_take_any_kernel_that_is_there() -> None:
+    plan = plan_of(64, 8192, 8192, math="int8")
+    mma = next(each for each in same_sums(plan) if each.kernel.name == "mma")
+    compile_it(mma)
+    assert running(plan, BACKGROUND) == mma
+
+
+def test_of_nothing_there_is_nothing_to_compile(orders: list[tuple[Order, Done]]) -> None:
+    plan = plan_of(0, 64, 64)
+    assert running(plan, NEVER) is plan
+    assert may_take_over(plan)
+    assert not is_under_way(plan)
