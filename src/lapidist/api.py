@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from lapidist.backends.gpu.launcher import AS_IT_IS
 from lapidist.backends.host import gemm_at_once, product_at_once
 from lapidist.build.waiting import BACKGROUND, NEVER, WAIT, Compiling, way_of
 from lapidist.calls import checks
@@ -27,7 +28,7 @@ from lapidist.calls.prepared import (
     require_no_choice,
     require_stream,
 )
-from lapidist.calls.repeated import Again, sketch, steady
+from lapidist.calls.repeated import NUMBERS, Again, asked_of, sketch, steady
 from lapidist.calls.routed import RoutedArguments
 from lapidist.calls.scaled import ScaledArguments
 from lapidist.calls.subclasses import as_array, is_asked, is_plain, product
@@ -138,7 +139,7 @@ def matmul(
             result = product_at_once(a, b, out) if stream is None else None
         else:
             again = _again.get(sketch(a, b, out))
-            result = None if again is None else again(a, b, None, out, stream)
+            result = None if again is None else again(a, b, None, out, AS_IT_IS, stream)
         if result is not None:
             return result
     require_place(device)
@@ -158,7 +159,7 @@ def matmul_as_asked(a: Any, b: Any, out: Any, wanted: Wanted, choices: Choices, 
     key = told if plain or told is None else (told, wanted, choices)
     again = None if plain else _again.get(key)
     if again is not None:
-        result = again(a, b, None, out, stream)
+        result = again(a, b, None, out, AS_IT_IS, stream)
         if result is not None:
             return result
     if is_on_host(device) and not (is_plain(a) and is_plain(b)):
@@ -302,15 +303,15 @@ def gemm(
 
 def gemm_again(a: Any, b: Any, c: Any, out: Any, numbers: tuple[Any, ...], stream: Any) -> Any:
     """`numbers`: alpha and beta, and how A and B lie. None: the long way must look."""
-    if not numbers[2].__class__ is numbers[3].__class__ is bool:
+    alpha, beta, trans_a, trans_b = numbers
+    if not trans_a.__class__ is trans_b.__class__ is bool:
         return None
     if type(a) is type(b) is np.ndarray:
         return gemm_at_once(a, b, c, out, numbers) if stream is None else None
-    try:
-        again = _again.get((sketch(a, b, out), c is out, numbers))
-    except TypeError:  # alpha or beta is an array
+    if alpha.__class__ not in NUMBERS or beta.__class__ not in NUMBERS:
         return None
-    return None if again is None else again(a, b, c, out, stream)
+    again = _again.get((sketch(a, b, out), c is out, trans_a, trans_b, asked_of(alpha, beta)))
+    return None if again is None else again(a, b, c, out, (alpha, beta), stream)
 
 
 def gemm_as_asked(
@@ -329,11 +330,12 @@ def gemm_as_asked(
     checks.require_flag("trans_a", form.trans_a, checks.BLAS_FLAGS)
     checks.require_flag("trans_b", form.trans_b, checks.BLAS_FLAGS)
     plain = choices == UNCHOSEN and form.wanted is AS_USUAL
-    told, numbers = sketch(a, b, out), (form.alpha, form.beta, form.trans_a, form.trans_b)
-    key = None if told is None else (told, c is out, numbers if plain else (form, choices))
+    told, scalars = sketch(a, b, out), (form.alpha, form.beta)
+    usual = told, c is out, form.trans_a, form.trans_b, asked_of(*scalars)
+    key = None if told is None else usual if plain else (usual, form.wanted, choices)
     again = None if plain else _again.get(key)
     if again is not None:
-        result = again(a, b, c, out, stream)
+        result = again(a, b, c, out, scalars, stream)
         if result is not None:
             return result
     return run(key, arguments_of(a, b, c, out, form), choices, stream)
@@ -544,15 +546,22 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
         return multiply_on_host(arguments)
     ready = prepared(arguments, place, choices, stream)
     result = ready.run(arguments, stream)
-    again = None if key is None or not ready.settled else steady(ready, arguments)
-    if again is not None:
-        remember(_again, key, again)
+    # what rounds to zero or one asks for another problem than it seems to, and the next number may not
+    form = arguments.form
+    if (
+        key is not None
+        and ready.settled
+        and asked_of(form.alpha, form.beta) == asked_of(*arguments.alpha_beta)
+    ):
+        again = steady(ready, arguments)
+        if again is not None:
+            remember(_again, key, again)
     return result
 
 
 def prepared(arguments: Arguments, place: int | str, choices: Choices, stream: Any = None) -> Prepared:
-    """The multiplication prepared for this problem. What holds addresses of indices or a workspace serves one
-    call. While a graph is captured nothing changes.
+    """The multiplication prepared for this problem. What holds addresses of a workspace serves one call.
+    While a graph is captured nothing changes.
     """
     way = way_of(choices.compile)
 
@@ -563,9 +572,9 @@ def prepared(arguments: Arguments, place: int | str, choices: Choices, stream: A
         keeps = choices.workspace is not None or (way == BACKGROUND and captured())
         return Prepared(arguments, place, choices, None if keeps else way)
 
-    if choices.workspace is not None or arguments.form.routed:
+    if choices.workspace is not None:
         return made()
-    key = arguments.problem(), arguments.alpha, arguments.beta, place, choices, arguments.a.framework
+    key = arguments.problem(), place, choices, arguments.a.framework
     ready = _prepared.get(key)
     if ready is None:
         ready = made()

@@ -1,15 +1,18 @@
-"""What one kernel run needs, as plain values: the GPU driver and the machine read the same Launch.
+"""What one kernel run needs, as plain values: the GPU's launcher and the machine read the same Launch.
 
 A Launch knows nothing of frameworks or arrays. Its arguments are the bytes of the kernel's parameter space,
-laid out as the CUDA ABI does it (each parameter at its natural alignment). Tensor maps are kept as what they
-mean; the driver encodes them into the parameter bytes, the machine reads them as they are."""
+laid out as the CUDA ABI does it (each parameter at its natural alignment). Its patch table says where in them
+stands what changes from run to run: addresses, alpha and beta. Tensor maps are kept as what they mean; the
+launcher encodes them into the parameter bytes, the machine reads them as they are."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+from lapidist.errors import LaunchError
 
 Dim3 = tuple[int, int, int]
 ARRAYS_AT_ONCE = 64  # in a launch: lists of pointers travel as kernel parameters
@@ -34,6 +37,8 @@ PARAMETER_KINDS = {
     "addresses": ("4Q", 32, 8),
     **{f"epilogue{n}": (f"{5 * n}q", 40 * n, 8) for n in range(1, 17)},  # with so many operands
 }
+# of these structs the addresses alone change from run to run: their first members
+PATCHED = {"modes": "6Q", "scales": "2Q"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,11 @@ class Binary:
     ptx: str
     cubin: bytes
     log: str
+
+    @property
+    def has_cluster(self) -> bool:
+        """Whether it was compiled for clusters of one size, so that the launch need not ask for them."""
+        return ".reqnctapercluster" in self.ptx
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +87,35 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """One kernel run. `grid` counts blocks (not clusters); `tensor_maps` pairs a byte offset in `arguments`
-    with a map.
-    """
+class Patch:
+    """Where a value goes in the parameter bytes, and how struct packs it; `only`: the one that the binary
+    knows."""
 
-    binary: Binary
-    grid: Dim3
-    block: Dim3
-    arguments: bytes
-    shared_bytes: int = 0  # dynamic shared memory
-    cluster: Dim3 = (1, 1, 1)
-    tensor_maps: tuple[tuple[int, TensorMap], ...] = ()
-    memory: tuple[Memory, ...] = ()
-    cooperative: bool = False  # all blocks are on the chip at once, and may wait for each other
-    # blocks may start while the launch before still runs; they wait before they touch global memory
-    overlaps: bool = False
+    offset: int
+    code: str
+    only: float | None = None
+
+    def write(self, content: bytearray | memoryview, name: str, value: Any) -> None:
+        if self.only is not None and value != self.only:
+            raise LaunchError(
+                f"{name}: this plan was made for {self.only:g}, and its kernel knows no other; got {value}."
+                " Plan with it"
+            )
+        pack(content, self.offset, self.code, value)
+
+
+def pack(content: bytearray | memoryview, offset: int, code: str, value: Any) -> None:
+    """A number, or a tuple for the members of a struct. alpha and beta come as floats, also for sums of
+    integers.
+    """
+    if value.__class__ is tuple:
+        struct.pack_into(code, content, offset, *value)
+    else:
+        struct.pack_into(code, content, offset, int(value) if code == "<i" else value)
+
+
+# the tensor maps, each with its offset in the arguments, of operands and a workspace at these addresses
+Maps = Callable[[Mapping[str, int]], tuple[tuple[int, TensorMap], ...]]
 
 
 class ParameterBlock:
@@ -113,14 +136,68 @@ class ParameterBlock:
         """The parameter bytes. A parameter without a value (a pointer or map yet to come) is zero; a struct's
         is a tuple.
         """
-        block = bytearray(self.nbytes)
+        content = bytearray(self.nbytes)
         for name, kind in self.parameters:
             if name in values:
-                value = values[name]
-                members = value if isinstance(value, tuple) else (value,)
-                struct.pack_into("<" + PARAMETER_KINDS[kind][0], block, self.offsets[name], *members)
-        return block
+                pack(content, self.offsets[name], "<" + PARAMETER_KINDS[kind][0], values[name])
+        return content
 
     def places(self, kind: str) -> dict[str, int]:
         """Offset of each parameter of a kind, by name."""
         return {name: self.offsets[name] for name, own in self.parameters if own == kind}
+
+    def patches(self) -> dict[str, Patch]:
+        """The patch table: all but tensor maps, which the launch makes."""
+        return {
+            name: Patch(self.offsets[name], "<" + PATCHED.get(kind, PARAMETER_KINDS[kind][0]))
+            for name, kind in self.parameters
+            if kind != "tensormap"
+        }
+
+
+NO_PARAMETERS = ParameterBlock(())
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One kernel run, or all that its runs have in common: then `patches` says where in `arguments` the rest
+    goes, by name, and `maps` makes the tensor maps.
+
+    `grid` counts blocks (not clusters); `tensor_maps` pairs a byte offset in `arguments` with a map."""
+
+    binary: Binary
+    grid: Dim3
+    block: Dim3
+    arguments: bytes
+    shared_bytes: int = 0  # dynamic shared memory
+    cluster: Dim3 = (1, 1, 1)
+    tensor_maps: tuple[tuple[int, TensorMap], ...] = ()
+    memory: tuple[Memory, ...] = ()
+    cooperative: bool = False  # all blocks are on the chip at once, and may wait for each other
+    # blocks may start while the launch before still runs; they wait before they touch global memory
+    overlaps: bool = False
+    parameters: ParameterBlock = NO_PARAMETERS
+    patches: Mapping[str, Patch] = field(default_factory=dict)
+    maps: Maps | None = None
+    scratch: tuple[int, int] = (0, 0)  # bytes of flags, and of the room behind them, that a run needs
+
+    def write(self, content: bytearray | memoryview, values: Mapping[str, Any]) -> None:
+        """Values into parameter bytes that began as `arguments`. What the kernel is not passed goes
+        nowhere."""
+        for name, value in values.items():
+            patch = self.patches.get(name)
+            if patch is not None:
+                patch.write(content, name, value)
+
+    def patched(self, values: Mapping[str, Any]) -> Launch:
+        content = bytearray(self.arguments)
+        self.write(content, values)
+        return replace(self, arguments=bytes(content))
+
+    def placed(
+        self, at: Mapping[str, int], workspace: tuple[int, int] = (0, 0), memory: tuple[Memory, ...] = ()
+    ) -> Launch:
+        """With the operands at these addresses, and flags and room at those."""
+        maps = () if self.maps is None else self.maps({**at, "workspace": workspace[1]})
+        filled = self.patched({**at, "workspace": workspace})
+        return replace(filled, tensor_maps=maps, memory=memory)

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import struct
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lapidist.backends.gpu.launcher import GpuKernel
+from lapidist.backends.gpu import launcher
+from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
 from lapidist.calls import prepared as prepare
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.form import Form
 from lapidist.errors import LaunchError
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
-from lapidist.launch import Launch, ParameterBlock
+from lapidist.launch import Binary, Launch, ParameterBlock, TensorMap
 from lapidist.static import binary_of, sample_problem
 from typed import TYPED, TYPED_IDS
 
@@ -164,63 +167,166 @@ def test_tensor_maps_stand_at_their_parameters() -> None:
     assert a_map.box[0] * 4 <= 128  # a box of 128-byte swizzle is no wider than its pattern
 
 
+# ---- the patch table ----
+
+
+def test_a_patch_writes_what_changes_and_nothing_else() -> None:
+    launch, a, b, out = launch_of("large_tile", 20, 30, 40)
+    other = launch.patched({"A": 1 << 40, "alpha": 0.5, "beta": -3, "modes": (1, 2, 3, 4, 5, 6)})
+    offsets = launch.parameters.offsets
+    changed = {
+        name
+        for name, start in offsets.items()
+        if launch.arguments[start : start + 4] != other.arguments[start : start + 4]
+        or launch.arguments[start : start + 8] != other.arguments[start : start + 8]
+    }
+    assert {"A", "alpha", "beta"} <= changed
+    assert struct.unpack_from("<f", other.arguments, offsets["alpha"])[0] == 0.5
+    back = other.patched({"A": a.ctypes.data, "alpha": 2.0, "beta": 0.0})
+    assert back.arguments == launch.arguments
+    assert launch.patched({"A": a.ctypes.data, "B": b.ctypes.data, "D": out.ctypes.data}) == launch
+
+
+@pytest.mark.parametrize(("kernel", "dtype"), TYPED, ids=TYPED_IDS)
+def test_every_kernel_takes_alpha_and_beta_through_the_patch_table(kernel: Kernel, dtype: str) -> None:
+    patches = kernel.signature.block(sample_problem(kernel, dtype)).patches()
+    assert {"alpha", "beta"} <= patches.keys()
+
+
+def test_scalars_of_integers_are_whole() -> None:
+    block = ParameterBlock([("alpha", "i32")])
+    launch = Launch(BINARY, ONE, ONE, bytes(4), patches=block.patches())
+    assert launch.patched({"alpha": -7.0}).arguments == struct.pack("<i", -7)
+
+
 # ---- the launch path, with a driver that only counts ----
 
+ONE = 1, 1, 1
+BINARY = Binary("kernel", "sm_90a", "", b"", "")
+PARAMETERS = ParameterBlock(
+    [*((letter, "pointer") for letter in "ABCD"), ("alpha", "f32"), ("beta", "f32"), ("A_map", "tensormap")]
+)
 
-def test_a_launch_that_failed_half_way_is_prepared_anew() -> None:
+
+class CountingDriver:
+    """Of cuLaunchKernelEx it keeps the parameter bytes."""
+
+    def __init__(self) -> None:
+        self.launched: list[tuple[Any, ...]] = []
+        self.config: Any = None
+
+    def cuCtxGetCurrent(self) -> tuple[Any, int]:
+        return SimpleNamespace(value=0), 1
+
+    def CUlaunchConfig(self) -> Any:
+        self.config = SimpleNamespace(hStream=None)
+        return self.config
+
+    def CUstream(self, handle: int) -> int:
+        return handle
+
+    def cuLaunchKernelEx(self, config: Any, function: Any, address: int, extra: int) -> tuple[int]:
+        starts = (ctypes.c_void_p * len(PARAMETERS.offsets)).from_address(address)
+        values = [ctypes.c_uint64.from_address(starts[index]).value for index in range(4)]
+        scalars = [ctypes.c_float.from_address(starts[index]).value for index in (4, 5)]
+        encoded = ctypes.string_at(starts[6], 128) if len(starts) > 6 else b""
+        self.launched.append((*values, *scalars, config.hStream, encoded[:8]))
+        return (0,)
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> CountingDriver:
+    counting = CountingDriver()
+    monkeypatch.setattr(launcher, "load_driver", lambda: counting)
+    monkeypatch.setattr(launcher, "primary_context", lambda ordinal: 1)
+    monkeypatch.setattr(launcher, "gpu_count", lambda: 1)
+    monkeypatch.setattr(launcher, "load_binary", lambda *_: None)
+    monkeypatch.setattr(launcher, "encode_tensor_map", lambda each: struct.pack("<Q120x", each.address))
+    return counting
+
+
+def kernel(maps: Any = None) -> GpuKernel:
+    return GpuKernel(
+        Launch(
+            BINARY,
+            ONE,
+            ONE,
+            bytes(PARAMETERS.nbytes),
+            parameters=PARAMETERS,
+            patches=PARAMETERS.patches(),
+            maps=maps,
+        ),
+        0,
+    )
+
+
+def map_of_a(at: Any) -> Any:
+    return ((PARAMETERS.offsets["A_map"], TensorMap(at["A"], "float32", (1, 1), (16,), (1, 1))),)
+
+
+def test_a_repeated_launch_patches_what_moved(driver: CountingDriver) -> None:
+    start = kernel().start
+    for call in (
+        (16, 32, 0, 48, (1.0, 0.0), 0),
+        (16, 32, 0, 48, (0.5, 0.0), 0),
+        (16, 32, 0, 48, (0.75, 0.25), 0),
+        (64, 32, 0, 48, (0.75, 0.25), 9),
+    ):
+        start(*call)
+        assert driver.launched[-1][:7] == (*call[:4], *call[4], call[5])
+
+
+def test_a_launch_that_failed_half_way_is_prepared_anew(driver: CountingDriver) -> None:
     """Maps that could not be encoded must not be taken for those of the pointers that stand beside them."""
-    launched: list[list[int]] = []
-    block = SimpleNamespace(
-        a=0, b=1, c=2, d=3, words=[0] * 4, config=SimpleNamespace(hStream=None), arguments=None, address=0
-    )
-    driver = SimpleNamespace(
-        CUstream=int, cuLaunchKernelEx=lambda *_: launched.append([*block.words, *block.maps]) or (0,)
-    )
-    kernel = object.__new__(GpuKernel)
-    kernel.plan, kernel._function = SimpleNamespace(workspace_bytes=0), None  # type: ignore[assignment]
-    kernel._local, kernel._map_places = SimpleNamespace(block=block), {"A": 0}  # type: ignore[assignment]
-    kernel._workspace = None
     encodable = [True]
 
-    def place_maps(block: Any, a: int, b: int, d: int) -> None:
+    def maps(at: Any) -> Any:
         if not encodable[0]:
             raise LaunchError("no such map")
-        block.maps = (a, b, d)
+        return map_of_a(at)
 
-    kernel._place_maps = place_maps  # type: ignore[method-assign]
-    start = kernel._starter(driver)
-    start(16, 32, 0, 48, 0)
+    start = kernel(maps).start
+    start(16, 32, 0, 48, AS_IT_IS, 0)
     encodable[0] = False
     for _ in range(2):  # again: the pointers are those of the call that failed
         with pytest.raises(LaunchError, match="no such map"):
-            start(64, 32, 0, 48, 0)
+            start(64, 32, 0, 48, AS_IT_IS, 0)
     encodable[0] = True
-    start(64, 32, 0, 48, 0)
-    start(16, 32, 0, 48, 0)
-    assert launched == [[16, 32, 0, 48, 16, 32, 48], [64, 32, 0, 48, 64, 32, 48], [16, 32, 0, 48, 16, 32, 48]]
+    start(64, 32, 0, 48, AS_IT_IS, 0)
+    start(16, 32, 0, 48, AS_IT_IS, 0)
+    assert [(a, struct.unpack("<Q", encoded)[0]) for a, *_, encoded in driver.launched] == [
+        (16, 16),
+        (64, 64),
+        (16, 16),
+    ]
 
 
-def test_new_pointers_cost_less_than_a_microsecond() -> None:
+def test_a_refused_alpha_is_refused_again(driver: CountingDriver) -> None:
+    ready = kernel()
+    only = {**ready.launch.patches, "alpha": replace(ready.launch.patches["alpha"], only=1.0)}
+    start = GpuKernel(replace(ready.launch, patches=only), 0).start
+    for _ in range(2):
+        with pytest.raises(LaunchError, match="alpha: this plan was made for 1"):
+            start(16, 32, 0, 48, (2.0, 0.0), 0)
+    start(16, 32, 0, 48, AS_IT_IS, 0)
+    assert len(driver.launched) == 1
+
+
+def test_new_pointers_cost_less_than_a_microsecond(
+    driver: CountingDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Beyond the launch itself: the least of many turns, since other programs may hold one up."""
-    block = SimpleNamespace(
-        a=0, b=1, c=2, d=3, words=[0] * 4, config=SimpleNamespace(hStream=None), arguments=None, address=0
-    )
-    driver = SimpleNamespace(CUstream=int, cuLaunchKernelEx=lambda *_: (0,))
-    kernel = object.__new__(GpuKernel)
-    kernel.plan, kernel._function = SimpleNamespace(workspace_bytes=0), None  # type: ignore[assignment]
-    kernel._local, kernel._map_places = SimpleNamespace(block=block), {}  # type: ignore[assignment]
-    kernel._workspace = None
-    start = kernel._starter(driver)
+    monkeypatch.setattr(driver, "cuLaunchKernelEx", lambda *_: (0,))
+    start = kernel().start
 
     def least(step: int) -> float:
         turns = []
         for _ in range(50):
             begin = time.perf_counter()
             for number in range(200):
-                start(16 + number * step, 32, 0, 48, 0)
+                start(16 + number * step, 32, 0, 48, AS_IT_IS, 0)
             turns.append((time.perf_counter() - begin) / 200)
         return min(turns)
 
     same, new = least(0), least(16)
-    assert block.words == [16 + 199 * 16, 32, 0, 48]
     assert new - same < 1e-6

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import lapidist
+from lapidist import api
+from lapidist.calls import lists, prepared
 from lapidist.errors import ArgumentError, LapidistError, StrideError
 from lapidist.verify import judge
 from on_gpu import fresh, normal, poisoned
@@ -215,3 +217,85 @@ def test_gathered_rows_start_anywhere(torch: Any) -> None:
     a, b = fresh(torch, "bfloat16", 1, 8).T, fresh(torch, "bfloat16", 145, 1)
     rows = torch.tensor([3], dtype=torch.int32, device="cuda")
     assert judge(lapidist.gemm(a, b, trans_b=True, gather_a=rows), a[rows.long()], b.T).ok
+
+
+# ---- alpha and beta that change ----
+
+
+@pytest.mark.parametrize("form", ["matrices", "in place", "batch", "trans", "bfloat16", "plain wgmma"])
+def test_other_numbers_go_the_short_way(torch: Any, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
+    """One call the long way, and from then on the plan's parameter bytes are patched."""
+    long_ways = []
+    run = api.run
+    monkeypatch.setattr(api, "run", lambda *given: long_ways.append(given[0]) or run(*given))
+    monkeypatch.setattr(api, "_again", {})
+    dtype = "bfloat16" if form in ("bfloat16", "plain wgmma") else "float32"
+    shape = (128, 128) if form == "plain wgmma" else (48, 72)
+    a, b = normal(torch, *shape, dtype=dtype), normal(torch, shape[1], 40, dtype=dtype)
+    a = torch.stack([a, a]) if form == "batch" else a
+    for alpha, beta in ((0.5, 0.7), (0.7, -0.25), (0.9, 0.5), (3, 2.0), (0.5, 0.7)):
+        c = normal(torch, *(a @ b).shape, dtype=dtype)
+        before = c.clone()
+        how: dict[str, Any] = {"alpha": alpha, "beta": beta, "out": c if form == "in place" else None}
+        left = a.mT.contiguous() if form == "trans" else a
+        d = lapidist.gemm(left, b, c, trans_a=form == "trans", **how)
+        assert judge(d, a, b, before, alpha, beta).ok
+    assert len(long_ways) == 1
+
+
+def test_numbers_that_ask_for_another_problem_by_turns(torch: Any) -> None:
+    """One, zero and what rounds to them, between ordinary ones; no C, C with NaN in it, and C."""
+    a, b, c = normal(torch, 48, 72), normal(torch, 72, 40), normal(torch, 48, 40)
+    nan = torch.full_like(c, float("nan"))
+    for _ in range(2):
+        for alpha in (1.0, 0.5, 1 + 1e-12, 0.7, 0.0, 1e-60, 2.0, 1):
+            for beta in (0.0, 0.5, 1e-60, 1.0):
+                given = nan if abs(beta) < 1e-50 else c
+                d = lapidist.gemm(a, b, given, alpha=alpha, beta=beta)
+                assert judge(d, a, b, c, float(alpha), beta).ok, (alpha, beta)
+
+
+def test_factors_and_lists_take_other_numbers_without_a_plan(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    for module in (prepared, lists):
+        plan = module.make_plan
+        monkeypatch.setattr(module, "make_plan", lambda *given, plan=plan: made.append(1) or plan(*given))
+    monkeypatch.setattr(api, "_prepared", {})
+    lists.plan_for.cache_clear()
+    lists.kernel_for.cache_clear()
+    a, b = (normal(torch, 64, 64).to(torch.float8_e4m3fn) for _ in "ab")
+    rows = torch.rand(64, 1, device="cuda")
+    c = normal(torch, 64, 64)
+    index = torch.arange(63, -1, -1, device="cuda")
+    planned = []
+    for alpha, beta in ((0.5, 0.7), (0.7, 0.9), (0.9, 0.5)):
+        d = lapidist.gemm(a, b.T, c, alpha=alpha, beta=beta, scale_a=rows)
+        assert judge(d, a, b.T, c, alpha, beta, scale_a=rows).ok
+        x, y, z = ([normal(torch, 32, 32) for _ in range(3)] for _ in "xyz")
+        results = lapidist.gemm(x, y, z, alpha=alpha, beta=beta)
+        assert all(judge(*each, alpha, beta).ok for each in zip(results, x, y, z, strict=True))
+        d = lapidist.gemm(c, c, c, alpha=alpha, beta=beta, gather_a=index)
+        assert judge(d, c[index], c, c, alpha, beta).ok
+        planned.append(len(made))
+    assert planned == [3, 3, 3]
+
+
+def test_threads_with_numbers_of_their_own(torch: Any) -> None:
+    a, b, c = normal(torch, 48, 72), normal(torch, 72, 40), normal(torch, 48, 40)
+    wrong: list[float] = []
+
+    def work(alpha: float) -> None:
+        for _ in range(50):
+            d = lapidist.gemm(a, b, c, alpha=alpha, beta=1 - alpha)
+            torch.cuda.synchronize()
+            if not judge(d, a, b, c, alpha, 1 - alpha).ok:
+                wrong.append(alpha)
+
+    threads = [threading.Thread(target=work, args=(0.1 * (1 + number),)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

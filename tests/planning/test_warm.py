@@ -4,7 +4,9 @@ says.
 
 from __future__ import annotations
 
+import math
 import re
+import struct
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +31,7 @@ from lapidist.commands.cli import app
 from lapidist.device import chip
 from lapidist.errors import LaunchError
 from lapidist.kernels.registry import kernel_named
+from lapidist.launch import Launch
 from lapidist.planning.plans import make_plan
 from lapidist.planning.warm import (
     LAYERS,
@@ -42,7 +45,7 @@ from lapidist.planning.warm import (
     path_of,
     plans_of,
 )
-from lapidist.problems.problem import dense_problem
+from lapidist.problems.problem import Problem, dense_problem
 from lapidist.static.listing import ptx_lines
 
 H200 = chip("h200")
@@ -129,13 +132,23 @@ def test_what_is_called_is_what_was_compiled_ahead(form: Form, plain: bool) -> N
 
 def test_a_plan_for_an_alpha_of_one_takes_no_other() -> None:
     problem = dense_problem(2048, 2048, 2048, "bfloat16")
-    plan = make_plan(problem, H200)
-    assert plan.constants(1.0, 0.0)["alpha"] == 1
+    launch = common_launch(problem)
+    assert alpha_of(launch.patched({"alpha": 1.0})) == 1
     with pytest.raises(
         LaunchError, match=r"alpha: this plan was made for 1, and its kernel knows no other; got 2\.0"
     ):
-        plan.constants(2.0, 0.0)
-    assert make_plan(replace(problem, c=problem.d), H200).constants(2.0, 1.0)["alpha"] == 2
+        launch.patched({"alpha": 2.0})
+    assert alpha_of(common_launch(replace(problem, c=problem.d)).patched({"alpha": 2.0})) == 2
+    assert alpha_of(common_launch(replace(problem, k=0)).patched({"alpha": math.nan})) == 0
+
+
+def common_launch(problem: Problem) -> Launch:
+    plan = make_plan(problem, H200)
+    return plan.common_launch(plan.unassembled)
+
+
+def alpha_of(launch: Launch) -> float:
+    return float(struct.unpack_from("<f", launch.arguments, launch.parameters.offsets["alpha"])[0])
 
 
 def test_ordinary_products_have_every_layout_and_ragged_ones() -> None:

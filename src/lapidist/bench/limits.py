@@ -7,12 +7,12 @@ kernels."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lapidist.backends.gpu.driver import check, load_binary, load_driver, query_device
+from lapidist.backends.gpu.driver import query_device
+from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
 from lapidist.bench.cases import Case
 from lapidist.bench.climb import Keep, progress, seen_between
 from lapidist.bench.conditions import gather
@@ -70,9 +70,12 @@ class Unit:
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         """The case says how many iterations; the output, how many blocks."""
-        place = operand_of(a[0], "a")
-        launch = launch_of(self, query_device(place.device), case.k // self.depth, (a[0], b[0], c[0]))
-        return starter_of(launch, place.device, stream_of(place.framework, place.device))
+        place, device = operand_of(a[0], "a"), query_device(operand_of(a[0], "a").device)
+        arrays = a[0], b[0], c[0]
+        launch = launch_of(self, device, case.k // self.depth, arrays)
+        start, stream = GpuKernel(launch, place.device).start, stream_of(place.framework, place.device)
+        at_a, at_b, at_d = (operand_of(array, "array").pointer for array in arrays)
+        return lambda index: start(at_a, at_b, 0, at_d, AS_IT_IS, stream)
 
     def facts(self, device: Device) -> Facts:
         tile = f"{self.rows}x{self.cols}x{self.depth} for each of {self.groups} groups of a block"
@@ -97,16 +100,17 @@ def launch_of(unit: Unit, device: Device, iterations: int, arrays: tuple[Any, An
     defines = {"ELEMENT": element_of(unit.math).c_type, "ALIGNED": 1, "THREADS": THREADS, **tile}
     binary = compile_kernel(f"limits/{unit.unit}.cu", f"{unit.unit}_limit", defines, device.architecture)
     operands = [operand_of(array, name) for array, name in zip(arrays, "ABD", strict=True)]
-    values = {"iterations": iterations, **{operand.name: operand.pointer for operand in operands}}
     memory = tuple(Memory(x.name, x.span[0], x.span[1] - x.span[0], x.owner) for x in operands)
-    return Launch(
+    launch = Launch(
         binary,
         (arrays[2].shape[0], 1, 1),
         (THREADS, 1, 1),
-        bytes(PARAMETERS.pack(values)),
+        bytes(PARAMETERS.pack({"iterations": iterations})),
         unit.shared_bytes,
-        memory=memory,
+        parameters=PARAMETERS,
+        patches=PARAMETERS.patches(),
     )
+    return launch.placed({operand.name: operand.pointer for operand in operands}, memory=memory)
 
 
 def judge_limit(unit: Unit, arrays: tuple[Any, Any, Any], iterations: int) -> Verdict:
@@ -114,25 +118,6 @@ def judge_limit(unit: Unit, arrays: tuple[Any, Any, Any], iterations: int) -> Ve
     a, b, d = arrays
     case = unit.case(1, iterations)
     return judge(d, a, b.swapaxes(-1, -2), alpha=iterations, precision=case.precision, unit=unit.unit)
-
-
-def starter_of(launch: Launch, ordinal: int, stream: int) -> Call:
-    """What starts a Launch of a micro-kernel again and again."""
-    driver, function = load_driver(), load_binary(launch.binary, ordinal, launch.shared_bytes)
-    content = ctypes.create_string_buffer(launch.arguments, len(launch.arguments))
-    start = ctypes.addressof(content)
-    places = (ctypes.c_void_p * len(PARAMETERS.offsets))(
-        *(start + offset for offset in PARAMETERS.offsets.values())
-    )
-    shape, queue = (*launch.grid, *launch.block), driver.CUstream(stream)
-
-    def call(index: int) -> object:
-        answer = driver.cuLaunchKernel(
-            function, *shape, launch.shared_bytes, queue, ctypes.addressof(places), 0
-        )
-        return content, check(answer, f"cuLaunchKernel of {launch.binary.entry}")
-
-    return call
 
 
 # ---- on a GPU ----

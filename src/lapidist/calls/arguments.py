@@ -82,6 +82,10 @@ class Arguments:
         return self.form.alpha, self.form.beta
 
     @property
+    def alpha_beta(self) -> tuple[float, float]:
+        return self.alpha, self.beta
+
+    @property
     def precision(self) -> str:
         return self.form.wanted.precision
 

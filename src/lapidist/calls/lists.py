@@ -6,7 +6,6 @@ a graph may capture it. Pointers are read by the kernel."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import Any
 
 from lapidist.backends.gpu.driver import query_device
 from lapidist.backends.gpu.launcher import Addresses, GpuKernel
+from lapidist.backends.gpu.planned import kernel_of
 from lapidist.backends.host import multiply
 from lapidist.build.waiting import Compiling, kept_way
 from lapidist.calls import checks
@@ -81,12 +81,11 @@ class ArrayGemm:
             return
         if batch.like.device == HOST and self.place != MACHINE:
             raise ArgumentError("device: lists of host arrays are not copied to a GPU. Copy them there first")
-        chip = query_device(self.place) if isinstance(self.place, int) else machine_device()
         problems = dict.fromkeys(batch.part(start)[0] for start in range(0, batch.count, batch.at_once))
-        self.plans = [make_plan(problem, chip, *self._choice) for problem in problems]
+        self.plans = [plan_for(problem, self.place, *self._choice) for problem in problems]
         if self.place != MACHINE:
             self.plans = [running(plan, self._way) for plan in self.plans]
-        self._room = room_of(self.plans)
+        self._room = room_of(plan.scratch_bytes for plan in self.plans)
         if choices.workspace is not None:
             given = checks.workspace_of(choices.workspace)
             self._workspace = checks.require_workspace(given, batch.like, self.workspace_bytes)
@@ -129,7 +128,7 @@ class ArrayGemm:
         elif self.place == MACHINE:
             for start in range(0, batch.count, batch.at_once):
                 problem, addresses = batch.part(start)
-                plan = make_plan(problem, machine_device(), *self._choice)
+                plan = plan_for(problem, MACHINE, *self._choice)
                 on_the_machine(plan, batch.listed(start), batch.extras, addresses)
         else:
             self._on_gpu(batch, int(self.place), choose_stream(stream, batch.like.framework, self.place))
@@ -137,7 +136,7 @@ class ArrayGemm:
 
     def _on_gpu(self, batch: Listed | Pointed, ordinal: int, stream: int) -> None:
         """More products than were planned may be more launches, and need more of a workspace."""
-        of_kernel = ordinal, *self._choice, self._form.alpha, self._form.beta, self._own, self._way
+        of_kernel, scalars = (ordinal, *self._choice, self._own, self._way), batch.scalars
         parts = [batch.part(start) for start in range(0, batch.count, batch.at_once)]
         launches = [
             (ready, addresses)
@@ -145,14 +144,14 @@ class ArrayGemm:
             if (ready := kernel_for(problem, *of_kernel)) is not None
         ]
         if self._own is not None:
-            needed = room_of(ready.plan for ready, _ in launches)
+            needed = room_of(ready.launch.scratch for ready, _ in launches)
             if any(more > planned for more, planned in zip(needed, self._room, strict=True)):
                 raise ArgumentError(
                     f"workspace: was given for launches that need {self._room} bytes of flags and of room;"
                     f" these need {needed}. Plan for as many products as will be passed"
                 )
         for ready, addresses in launches:
-            ready.start_with("lists", struct.pack(f"={len(addresses)}Q", *addresses), stream)
+            ready.start_with({"lists": addresses}, stream, scalars)
         finish_for(batch.like.framework, stream)
 
 
@@ -221,6 +220,7 @@ class Listed:
                 call.out = output_of(call)[1]
             self.calls.append(call)
         self.like, self.problem = self.calls[0].like, common_problem(self.calls)
+        self.scalars = self.calls[0].alpha_beta
         self.no_kernel, self._is_new = self.calls[0].no_kernel, not out
         if out:
             require_calls_apart(self.calls)
@@ -283,7 +283,7 @@ class Pointed:
             matrices["c"] = matrices["out"]
         call = Arguments(matrices["a"], matrices["b"], matrices.get("c"), matrices["out"], form)
         self.problem = replace(call.problem(), modes=Modes(arrays=IN_MEMORY))
-        self.no_kernel = call.no_kernel
+        self.no_kernel, self.scalars = call.no_kernel, call.alpha_beta
 
     @property
     def extras(self) -> tuple[Operand, ...]:
@@ -342,20 +342,26 @@ def common_problem(calls: Sequence[Arguments]) -> Problem:
 
 
 @lru_cache(maxsize=KERNELS_KEPT)
+def plan_for(
+    problem: Problem, place: int | str, kernel: Kernel | None, config: Config | None, sharing: Sharing
+) -> Plan:
+    chip = query_device(place) if isinstance(place, int) else machine_device()
+    return make_plan(problem, chip, kernel, config, sharing)
+
+
+@lru_cache(maxsize=KERNELS_KEPT)
 def kernel_for(
     problem: Problem,
     ordinal: int,
     kernel: Kernel | None,
     config: Config | None,
     sharing: Sharing,
-    alpha: float,
-    beta: float,
     own: Addresses | None,
     way: Compiling,
 ) -> GpuKernel | None:
     """Planned and loaded once; None where there is nothing to compute."""
-    plan = running(make_plan(problem, query_device(ordinal), kernel, config, sharing), way)
-    return None if plan.is_empty else GpuKernel(plan, ordinal, alpha if problem.k else 0.0, beta, own)
+    plan = running(plan_for(problem, ordinal, kernel, config, sharing), way)
+    return None if plan.is_empty else kernel_of(plan, ordinal, own)
 
 
 def on_the_machine(
@@ -376,13 +382,9 @@ def on_the_machine(
             if operand is not None
         ),
     ]
-    alpha = first.alpha if plan.problem.k else 0.0
     operands = first.a, first.b, first.c, first.out
-    launch = plan.launch(*operands, alpha, first.beta, workspace=scratch, extras=tuple(others))
-    block = plan.kernel.signature.block(plan.problem)
-    content = bytearray(launch.arguments)
-    struct.pack_into(f"={len(addresses)}Q", content, block.offsets["lists"], *addresses)
-    machine.run(replace(launch, arguments=bytes(content)), counting=False)
+    launch = plan.launch(*operands, *first.alpha_beta, workspace=scratch, extras=tuple(others))
+    machine.run(launch.patched({"lists": addresses}), counting=False)
     scratch.require_zero_flags()
 
 

@@ -4,14 +4,14 @@ new pointers.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lapidist.backends.gpu.driver import load_driver, query_device, require_gpu, upload
-from lapidist.backends.gpu.launcher import Addresses, GpuKernel
+from lapidist.backends.gpu.launcher import Addresses, GpuKernel, Scalars
+from lapidist.backends.gpu.planned import kernel_of
 from lapidist.backends.gpu.workspaces import is_capturing
 from lapidist.backends.host import multiply
 from lapidist.build.waiting import Compiling, kept_way
@@ -29,7 +29,7 @@ from lapidist.kernels.row import Kernel
 from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
 from lapidist.planning.standing import is_under_way, may_take_over, running
 from lapidist.planning.sum_orders import SumOrder
-from lapidist.problems.modes import NOWHERE, Places
+from lapidist.problems.modes import NOWHERE, PLAIN, Places
 from lapidist.problems.problem import Offsets, Problem
 from lapidist.schedule.sharing import AUTO, PLANNED, Sharing
 
@@ -65,8 +65,8 @@ class Part(NamedTuple):
 
 
 class Prepared:
-    """A multiplication planned for one geometry, ready to run on any arrays that have it. It holds none of a
-    caller's.
+    """A multiplication planned for one geometry, ready to run on any arrays that have it, by any alpha and
+    beta that ask for the same problem. It holds none of a caller's.
     """
 
     def __init__(
@@ -79,11 +79,10 @@ class Prepared:
             arguments.out_dtype,
             arguments.like.alone(),
         )
-        self.beta = arguments.beta
-        # With k = 0 nothing is multiplied: infinity or NaN in alpha must not meet the empty sum.
-        self.alpha = arguments.alpha if self.problem.k else 0.0
-        self._places = arguments.places
-        self._routed = isinstance(arguments, RoutedArguments) or self._places != NOWHERE
+        # what `places` of a call are looked at for
+        self._routed = (
+            self.problem.modes != PLAIN or self.problem.scaling.scaled or arguments.places.fused != ()
+        )
         self.parts: list[Part] = []
         self._workspace: Operand | None = None  # the caller's, which belongs to what is prepared with it
         self._room = 0, 0  # bytes of flags, and of what lies behind them
@@ -116,7 +115,7 @@ class Prepared:
 
     def _take(self, plans: dict[Problem, Plan], workspace: Any = None) -> None:
         """These for all parts."""
-        flags, room = self._room = room_of(plans.values())
+        flags, room = self._room = room_of(plan.scratch_bytes for plan in plans.values())
         own = None
         if workspace is not None:
             given = self._workspace = checks.workspace_of(workspace)
@@ -150,7 +149,7 @@ class Prepared:
     def _ready(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
         if not isinstance(self.place, int) or plan.is_empty:
             return None
-        return GpuKernel(plan, self.place, self.alpha, self.beta, own, self._places)
+        return kernel_of(plan, self.place, own)
 
     @property
     def plan(self) -> Plan | None:
@@ -191,7 +190,9 @@ class Prepared:
         )
         return str(self.plan) + several
 
-    def start(self, a: int, b: int, c: int, d: int, stream: int, places: Places = NOWHERE) -> None:
+    def start(
+        self, a: int, b: int, c: int, d: int, scalars: Scalars, stream: int, places: Places = NOWHERE
+    ) -> None:
         """Pointers in, launch out. They must keep the geometry and alignment that were planned."""
         a_size, b_size, c_size, d_size = self.problem.element_bytes
         for plan, kernel, skipped in self.parts:
@@ -200,14 +201,10 @@ class Prepared:
                 skip_a, skip_b, skip_c, skip_d, *of_epilogue = skipped
                 first, second = first + a_size * skip_a, second + b_size * skip_b
                 operands = first, second, c + c_size * skip_c, d + d_size * skip_d
-                if plan.problem.fused is not None and places.fused:
-                    words = plan.problem.fused.words(places.fused, of_epilogue)
-                    kernel.put("epilogue", struct.pack(f"={len(words)}q", *words))
-                if plan.problem.scaling.scaled:
-                    here = places.in_order_of(plan.problem.transposed).scales
-                    kernel.start_with("scales", struct.pack("=2Q", *here), stream, operands)
+                if self._routed:
+                    kernel.start_with(plan.brought(places, of_epilogue), stream, scalars, operands)
                 else:
-                    kernel.start(*operands, stream)
+                    kernel.start(*operands, scalars, stream)
 
     def run(self, arguments: Arguments, stream: Any = None) -> Any:
         """The general path: any place, checked operands."""
@@ -224,9 +221,8 @@ class Prepared:
         else:
             c = arguments.c or target
             handle = choose_stream(stream, arguments.a.framework, self.place)
-            self.start(
-                arguments.a.pointer, arguments.b.pointer, c.pointer, target.pointer, handle, arguments.places
-            )
+            at = arguments.a.pointer, arguments.b.pointer, c.pointer, target.pointer
+            self.start(*at, arguments.alpha_beta, handle, arguments.places)
             finish_for(arguments.a.framework, handle)
         return arguments.deliver(result)
 
@@ -235,7 +231,7 @@ class Prepared:
 
         for plan, _, skipped in self.parts:
             if not plan.is_empty:
-                scratch, numbers = Scratch(plan), (self.alpha, self.beta)
+                scratch, numbers = Scratch(plan), arguments.alpha_beta
                 operands = arguments.a, arguments.b, arguments.c, out
                 launch = plan.launch(
                     *operands, *numbers, skipped, scratch, arguments.places, arguments.extras
@@ -256,7 +252,8 @@ class Prepared:
         handle = choose_stream(stream, "numpy", ordinal)
         c = arguments.c if arguments.c is not None and arguments.c.pointer != out.pointer else None
         with upload(ordinal, [arguments.a, arguments.b, *([c] if c else []), out]) as pointers:
-            self.start(pointers[0], pointers[1], pointers[2 if c else -1], pointers[-1], handle)
+            at = pointers[0], pointers[1], pointers[2 if c else -1], pointers[-1]
+            self.start(*at, arguments.alpha_beta, handle)
 
 
 class Gemm(Prepared):
@@ -276,7 +273,7 @@ class Gemm(Prepared):
 
     def __init__(self, arguments: Arguments, choices: Choices = OPEN) -> None:
         super().__init__(arguments, place_for(arguments, choices), choices)
-        self._kind, self._form = type(arguments), arguments.form
+        self._kind, self._form, self.scalars = type(arguments), arguments.form, arguments.alpha_beta
         self._again: Again | None = None
 
     def __repr__(self) -> str:
@@ -302,7 +299,7 @@ class Gemm(Prepared):
             `out`, or a new one.
         """
         again = self._again
-        result = None if again is None else again(a, b, c, out, stream)
+        result = None if again is None else again(a, b, c, out, self.scalars, stream)
         return self._execute_checked(a, b, c, out, stream) if result is None else result
 
     def _execute_checked(self, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:

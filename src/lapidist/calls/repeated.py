@@ -9,6 +9,11 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from lapidist.backends.gpu.launcher import Scalars
+from lapidist.backends.host import LEAST, MOST
+from lapidist.dtypes import number_type
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import empty, stream_of, torch_dtype
 
@@ -17,8 +22,8 @@ if TYPE_CHECKING:
     from lapidist.calls.prepared import Prepared
     from lapidist.frameworks.arrays import Operand
 
-# (a, b, c, out, stream) -> out, or None: the long way must look
-Again = Callable[[Any, Any, Any, Any, Any], Any]
+# (a, b, c, out, (alpha, beta), stream) -> out, or None: the long way must look
+Again = Callable[[Any, Any, Any, Any, Scalars, Any], Any]
 Sketch = Any  # hashable
 
 
@@ -67,6 +72,40 @@ def plain_tensors() -> tuple[type, type]:
     return torch.Tensor, torch.nn.Parameter
 
 
+# ---- alpha and beta ----
+
+# whose values say all: subclasses may mean anything by them
+NUMBERS: frozenset[Any] = frozenset((int, float, np.float16, np.float32, np.float64, np.int32, np.int64))
+MOST_WHOLE = 2**31 - 1
+
+
+def asked_of(alpha: Any, beta: Any) -> Sketch:
+    """What a problem knows of them: alpha = 0 reads no A and B, beta = 0 no C, and by one nothing is
+    multiplied.
+    """
+    return alpha == 0, alpha == 1, beta == 0
+
+
+Fit = Callable[[Scalars], bool]
+
+
+def fit_for(accumulator: str) -> Fit:
+    """What tells whether alpha and beta surely neither overflow nor become zero in the type that they travel
+    in.
+    """
+    whole = number_type(accumulator).kind in "iu"
+    return whole_fit if whole else floats_fit
+
+
+def whole_fit(scalars: Scalars) -> bool:
+    return all(abs(x) <= MOST_WHOLE and x == int(x) for x in scalars)
+
+
+def floats_fit(scalars: Scalars) -> bool:
+    alpha, beta = scalars
+    return (alpha == 0 or LEAST < abs(alpha) < MOST) and (beta == 0 or LEAST < abs(beta) < MOST)
+
+
 # ---- the call itself ----
 
 
@@ -103,12 +142,17 @@ def steady_torch(ready: Prepared, arguments: Arguments) -> Again | None:
         ready.kernel.start,
         torch._C._increment_version,
     )
-    swap = ready.kernel.plan.problem.transposed
+    swap = ready.parts[0].plan.problem.transposed
     # the last addresses that were found aligned as planned, and the output apart from what is read
     sound = (0, 0, 0, 0)
+    fitting, fit = arguments.alpha_beta, fit_for(arguments.accumulator)  # the last alpha and beta that fitted
 
-    def again(a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
-        nonlocal sound
+    def again(a: Any, b: Any, c: Any, out: Any, scalars: Scalars, stream: Any) -> Any:
+        nonlocal sound, fitting
+        if scalars is not fitting:
+            if scalars != fitting and not fit(scalars):
+                return None
+            fitting = scalars
         try:
             made = out is None
             if made:
@@ -139,7 +183,7 @@ def steady_torch(ready: Prepared, arguments: Arguments) -> Again | None:
             return None
         if swap:
             pa, pb = pb, pa
-        start(pa, pb, pc, pd, current_stream(ordinal) if stream is None else stream_handle(stream))
+        start(pa, pb, pc, pd, scalars, current_stream(ordinal) if stream is None else stream_handle(stream))
         if not made:
             count_write((out,))  # autograd must not go back through what was there before
         return out
@@ -179,9 +223,12 @@ def steady_cupy(ready: Prepared, arguments: Arguments) -> Again | None:
         if operand is not None
     ]
     (a_low, a_high), (b_low, b_high), _ = distances(arguments)
-    start, swap = ready.kernel.start, ready.kernel.plan.problem.transposed
+    start, swap = ready.kernel.start, ready.parts[0].plan.problem.transposed
+    fitting, fit = arguments.alpha_beta, fit_for(arguments.accumulator)
 
-    def again(a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
+    def again(a: Any, b: Any, c: Any, out: Any, scalars: Scalars, stream: Any) -> Any:
+        if scalars != fitting and not fit(scalars):
+            return None
         try:
             found = [geometry_of_cupy(array) for array in ((a, b) if out is None else (a, b, out))]
         except AttributeError:
@@ -194,7 +241,8 @@ def steady_cupy(ready: Prepared, arguments: Arguments) -> Again | None:
             return None
         if swap:
             pa, pb = pb, pa
-        start(pa, pb, pd, pd, stream_of("cupy", like.device) if stream is None else stream_handle(stream))
+        handle = stream_of("cupy", like.device) if stream is None else stream_handle(stream)
+        start(pa, pb, pd, pd, scalars, handle)
         return out
 
     return again

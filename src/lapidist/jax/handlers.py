@@ -62,7 +62,7 @@ class Ready:
         self._ordinal = ordinal
         self._arguments = product.arguments(operands_of(outlines, product.arrays, ordinal, ends))
         self.prepared = Prepared(self._arguments, ordinal)
-        self.flags, room = room_of(part.plan for part in self.prepared.parts)
+        self.flags, room = room_of(part.plan.scratch_bytes for part in self.prepared.parts)
         self.room = self.flags + room  # bytes
         self._c = product.place("c")
         self._scales = product.place("scale_a"), product.place("scale_b")
@@ -79,7 +79,7 @@ class Ready:
         c = out if self._c is None else operands[self._c]
         of_a, of_b = (0 if place is None else operands[place] for place in self._scales)
         places = Places(scale_a=of_a, scale_b=of_b)
-        prepared.start(operands[0], operands[1], c, out, stream, places)
+        prepared.start(operands[0], operands[1], c, out, self._arguments.alpha_beta, stream, places)
 
     def _in(self, room: int) -> Prepared:
         """With the workspace at this address."""

@@ -75,20 +75,13 @@ class Signature:
         return {name: maps[name] for name, kind in self.parameters if kind == "tensormap"}
 
 
-def constants(problem: Problem, alpha: float, beta: float) -> dict[str, Any]:
-    """Every parameter that stays the same while the pointers change, by name.
+def constants(problem: Problem) -> dict[str, Any]:
+    """Every parameter that follows from the problem, by name.
 
     The stride of a single row or column means nothing and may break the alignment, so it is passed as zero;
     not where that row may be any of many."""
     routed = problem.modes != PLAIN
-    number = int if problem.accumulator == "int32" else float
-    values: dict[str, Any] = {
-        "M": problem.m,
-        "N": problem.n,
-        "K": problem.k,
-        "alpha": number(alpha),
-        "beta": number(beta),
-    }
+    values: dict[str, Any] = {"M": problem.m, "N": problem.n, "K": problem.k}
     values["batch"] = problem.batch[-1] if problem.batch else 1
     c = problem.c or problem.d
     for letter, matrix in (("a", problem.a), ("b", problem.b), ("c", c), ("d", problem.d)):

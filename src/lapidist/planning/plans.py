@@ -4,7 +4,7 @@ the reasons.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.signatures import OPERANDS, constants
 from lapidist.kernels.wgmma.operands import read_once
-from lapidist.launch import Binary, Dim3, Launch, Memory, TensorMap
+from lapidist.launch import Binary, Dim3, Launch, Memory, ParameterBlock, Patch, TensorMap
 from lapidist.planning.binaries import Macros, compiled, compiled_anew
 from lapidist.planning.planner import Candidate, as_computed, choose, exactly
 from lapidist.planning.sum_orders import SumOrder, sum_order
@@ -180,29 +180,57 @@ class Plan:
             shared["ATOMIC"] = 1
         return tuple(sorted({**macros, **shared}.items()))
 
-    def constants(
-        self, alpha: float, beta: float, places: Places = NOWHERE, skipped: Offsets = ()
-    ) -> dict[str, Any]:
-        """Every parameter that stays the same while the pointers change, by name."""
-        if alpha != 1 and self.problem.k and ("ALPHA", 0) in self.problem_macros:
-            raise LaunchError(
-                f"alpha: this plan was made for 1, and its kernel knows no other; got {alpha}. Plan with it"
-            )
+    def _constants(self) -> dict[str, Any]:
+        """Every parameter that stays the same from run to run, by name."""
         words = {} if self.schedule is None else {"schedule": device_words(self.schedule)}
-        here = places.in_order_of(self.problem.transposed)
-        routed = {
-            "modes": members(self.problem.modes, here),
-            "scales": self.problem.scaling.members(here.scales),
-        }
-        if self.problem.fused is not None and places.fused:
-            routed["epilogue"] = self.problem.fused.words(places.fused, skipped[4:])
+        routed = {"modes": members(self.problem.modes), "scales": self.problem.scaling.members}
         more = self.kernel.signature.more
-        return {
-            **constants(self.problem, alpha, beta),
-            **words,
-            **routed,
-            **(more(self.problem) if more else {}),
-        }
+        return {**constants(self.problem), **words, **routed, **(more(self.problem) if more else {})}
+
+    def _patches(self, block: ParameterBlock) -> dict[str, Patch]:
+        """With k = 0 nothing is multiplied: infinity or NaN in alpha must not meet the empty sum, so it stays
+        zero.
+        """
+        patches = block.patches()
+        if not self.problem.k:
+            del patches["alpha"]
+        elif ("ALPHA", 0) in self.problem_macros:
+            patches["alpha"] = replace(patches["alpha"], only=1.0)
+        return patches
+
+    def brought(self, places: Places, skipped: Sequence[int]) -> dict[str, tuple[int, ...]]:
+        """What a call brings beside matrices and numbers, for the patch table; so many elements into each
+        matrix of an epilogue."""
+        fused = self.problem.fused
+        words = {"epilogue": fused.words(places.fused, skipped)} if fused and places.fused else {}
+        return {**places.values(self.problem.transposed), **words}
+
+    @property
+    def scratch_bytes(self) -> tuple[int, int]:
+        """Of flags, and of the room behind them."""
+        return self.partials_offset, self.workspace_bytes - self.partials_offset
+
+    def common_launch(self, binary: Binary) -> Launch:
+        """All that the runs of this plan have in common; its patch table has the rest."""
+        block = self.kernel.signature.block(self.problem)
+
+        def maps(at: Mapping[str, int]) -> tuple[tuple[int, TensorMap], ...]:
+            return tuple((block.offsets[name], each) for name, each in self.tensor_maps(at).items())
+
+        return Launch(
+            binary,
+            self.grid,
+            self.block,
+            bytes(block.pack(self._constants())),
+            self.shared_bytes,
+            (self.cluster, 1, 1),
+            cooperative=self.cooperative,
+            overlaps=self.overlaps,
+            parameters=block,
+            patches=self._patches(block),
+            maps=maps if block.places("tensormap") else None,
+            scratch=self.scratch_bytes,
+        )
 
     def tensor_maps(self, at: Mapping[str, int]) -> dict[str, TensorMap]:
         """Those that the kernel is passed, of operands and a workspace at these addresses."""
@@ -233,31 +261,15 @@ class Plan:
         starts = (*self.caller_order(a.pointer, b.pointer), d.pointer if c is None else c.pointer, d.pointer)
         parts = zip(OPERANDS, starts, self.problem.element_bytes, skipped[:4], strict=True)
         at = {name: start + size * skip for name, start, size, skip in parts}
-        block = self.kernel.signature.block(self.problem)
-        values = {
-            **self.constants(alpha, beta, places, skipped),
-            **{name: at[name] for name in block.places("pointer")},
-        }
         scratch = (workspace or Scratch(self)) if self.workspace_bytes else None
-        if scratch is not None:
-            values["workspace"] = scratch.addresses
-        maps = self.tensor_maps({**at, "workspace": scratch.addresses[1] if scratch else 0})
         operands = [operand for operand in (a, b, c, d, *extras) if operand is not None]
-        return Launch(
-            self.unassembled,
-            self.grid,
-            self.block,
-            bytes(block.pack(values)),
-            self.shared_bytes,
-            (self.cluster, 1, 1),
-            tensor_maps=tuple((block.offsets[name], tensor_map) for name, tensor_map in maps.items()),
-            memory=(
-                *(memory_of(x, x is self.caller_order(a, b)[0] and self.problem.skewed) for x in operands),
-                *(scratch.memory if scratch else ()),
-            ),
-            cooperative=self.cooperative,
-            overlaps=self.overlaps,
+        memory = (
+            *(memory_of(x, x is self.caller_order(a, b)[0] and self.problem.skewed) for x in operands),
+            *(scratch.memory if scratch else ()),
         )
+        values = {"alpha": alpha, "beta": beta, **self.brought(places, skipped[4:])}
+        common = self.common_launch(self.unassembled).patched(values)
+        return common.placed(at, scratch.addresses if scratch else (0, 0), memory)
 
     def caller_order(self, a: Any, b: Any) -> tuple[Any, Any]:
         """The caller's A and B in the order that the problem has them: exchanged when it computes the
@@ -313,8 +325,9 @@ class Scratch:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.flags = np.zeros(plan.partials_offset // 4, np.int32)
-        self.partials = np.full((plan.workspace_bytes - plan.partials_offset) // 8, np.nan)
+        flags, room = plan.scratch_bytes
+        self.flags = np.zeros(flags // 4, np.int32)
+        self.partials = np.full(room // 8, np.nan)
 
     @property
     def addresses(self) -> tuple[int, int]:
@@ -336,11 +349,11 @@ class Scratch:
             )
 
 
-def room_of(plans: Iterable[Plan]) -> tuple[int, int]:
-    """Bytes of flags, and of what lies behind them, in a workspace that serves all of these plans in turn:
+def room_of(sizes: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Bytes of flags, and of what lies behind them, in a workspace that serves plans of these sizes in turn:
     what is a flag to one may not be room for sums to another, which would not leave it zero."""
-    sizes = [(plan.partials_offset, plan.workspace_bytes - plan.partials_offset) for plan in plans]
-    return max((flags for flags, _ in sizes), default=0), max((room for _, room in sizes), default=0)
+    each = list(sizes)
+    return max((flags for flags, _ in each), default=0), max((room for _, room in each), default=0)
 
 
 def make_plan(

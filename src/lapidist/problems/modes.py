@@ -115,15 +115,16 @@ class Places(NamedTuple):
         exchanged = (self.b_cols, self.a_rows, self.d_cols, self.d_rows)
         return Places(*exchanged, self.alpha, self.beta, self.scale_b, self.scale_a, self.fused)
 
-    @property
-    def scales(self) -> tuple[int, int]:
-        return self.scale_a, self.scale_b
+    def values(self, transposed: bool) -> dict[str, tuple[int, ...]]:
+        """By the names of the parameters that they are a part of."""
+        here = self.in_order_of(transposed)
+        return {"modes": here[:6], "scales": here[6:8]}
 
 
 NOWHERE = Places()
 
 
-def members(modes: Modes, places: Places) -> tuple[int, ...]:
-    """modes.cuh's struct Modes, in its order; `places` as the problem has A and B."""
+def members(modes: Modes) -> tuple[int, ...]:
+    """modes.cuh's struct Modes, in its order, with all addresses yet to come."""
     rows, cols = modes.groups or (Group(1, 0, 0), Group(1, 0, 1))
-    return (*places[:6], rows.extent, rows.step, cols.extent, cols.step, cols.stride)
+    return (*NOWHERE[:6], rows.extent, rows.step, cols.extent, cols.step, cols.stride)

@@ -114,7 +114,7 @@ class Problem:
     modes: Modes = PLAIN  # gathered, scattered, permuted, listed
     scaling: Scaling = AS_THEY_ARE  # factors of A and B, promoted sums
     fused: Fused | None = None  # what becomes of a sum before it is stored
-    one_alpha: bool = False  # alpha is one, and from no memory
+    one_alpha: bool = False  # alpha is one, and from no memory; asked only where there is no C
     skewed: bool = False  # to a config that shifts rows of A which start anywhere, in place of packing them
 
     @property
@@ -187,7 +187,7 @@ class Problem:
             modes=modes,
             scaling=scaling,
             fused=fused,
-            one_alpha=one_alpha,
+            one_alpha=one_alpha and c is None,
         )
         return problem.collapsed().row_major().stacked()
 

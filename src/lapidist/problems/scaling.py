@@ -52,9 +52,10 @@ class Scaling:
         factors = {"A_FACTORS": self.a.kind, "B_FACTORS": self.b.kind} if self.scaled else {}
         return {**factors, **({"PROMOTED": 1} if self.promoted else {})}
 
-    def members(self, places: tuple[int, int]) -> tuple[int, ...]:
-        """scales.cuh's struct Scales, in its order; `places`: the addresses, as the problem has A and B."""
-        return (*places, self.a.line_step, self.a.block_step, self.b.line_step, self.b.block_step)
+    @property
+    def members(self) -> tuple[int, ...]:
+        """scales.cuh's struct Scales, in its order, with both addresses yet to come."""
+        return (0, 0, self.a.line_step, self.a.block_step, self.b.line_step, self.b.block_step)
 
     def __str__(self) -> str:
         words = [

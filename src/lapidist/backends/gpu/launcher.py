@@ -1,13 +1,13 @@
-"""A Plan made ready for many runs on a GPU.
+"""A Launch made ready for many runs on a GPU.
 
-`GpuKernel.start` is the hot path (no allocation, no synchronisation): write the pointers into this thread's
-parameter bytes, call the driver."""
+`GpuKernel.start` is the hot path (no allocation, no synchronisation): write what changed since the last run
+into this thread's parameter bytes, call the driver."""
 
 from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lapidist.backends.gpu.driver import (
@@ -18,17 +18,16 @@ from lapidist.backends.gpu.driver import (
     load_driver,
     primary_context,
 )
-from lapidist.backends.gpu.placement import order_of
 from lapidist.backends.gpu.workspaces import owned, stream_key
 from lapidist.errors import LaunchError
-from lapidist.launch import MOST_PAIRS, ParameterBlock
-from lapidist.planning.plans import Plan
-from lapidist.problems.modes import NOWHERE, Places
+from lapidist.launch import Launch
 
 MAPS_KEPT = 256
 Addresses = tuple[int, int]
-# addresses of A, B, C and D, and the raw stream; returns at once
-Start = Callable[[int, int, int, int, int], None]
+Scalars = tuple[float, float]  # alpha and beta
+AS_IT_IS: Scalars = 1.0, 0.0
+# addresses of A, B, C and D, alpha and beta, and the raw stream; returns at once
+Start = Callable[[int, int, int, int, Scalars, int], None]
 
 
 class _Block:
@@ -45,54 +44,53 @@ class _Block:
         "config",
         "d",
         "keep",
+        "scalars",
         "slots",
         "view",
         "words",
-        "workspace",
         "workspace_key",
     )
 
-    def __init__(self, parameters: ParameterBlock, content: bytes | bytearray, config: Any) -> None:
-        raw = ctypes.create_string_buffer(parameters.nbytes + 64 + 16)
+    def __init__(self, launch: Launch, config: Any) -> None:
+        size, offsets, patches = len(launch.arguments), launch.parameters.offsets, launch.patches
+        raw = ctypes.create_string_buffer(size + 64 + 16)
         start = -ctypes.addressof(raw) % 64  # tensor maps must lie on 64 bytes
         base = ctypes.addressof(raw) + start
-        self.view = memoryview(raw).cast("B")[start : start + parameters.nbytes]
-        self.view[:] = content
+        self.view = memoryview(raw).cast("B")[start : start + size]
+        self.view[:] = launch.arguments
         # The pointers as 64-bit words of the whole buffer; an operand that the kernel is not passed gets the
         # last word.
         self.words = memoryview(raw).cast("B")[: len(raw) // 8 * 8].cast("Q")
-        places = parameters.places("pointer")
         self.a, self.b, self.c, self.d = (
-            (start + places[x]) // 8 if x in places else len(raw) // 8 - 1 for x in "ABCD"
+            (start + patches[x].offset) // 8 if x in patches else len(raw) // 8 - 1 for x in "ABCD"
         )
-        pointers = (ctypes.c_void_p * len(parameters.offsets))(
-            *(base + offset for offset in parameters.offsets.values())
-        )
+        pointers = (ctypes.c_void_p * len(offsets))(*(base + offset for offset in offsets.values()))
         self.address = ctypes.addressof(pointers)
         self.keep = (raw, pointers)
         self.config = config
-        self.workspace = [(start + offset) // 8 for offset in parameters.places("workspace").values()]
         self.workspace_key: object = None
         self.slots = 0  # where the workspace's room begins
-        self.arguments: tuple[int, int, int, int, int] | None = None  # what the last launch left in here
+        # what the last launch left in here
+        self.scalars: Scalars | None = None
+        self.arguments: tuple[int, int, int, int, Scalars, int] | None = None
 
 
-def launch_attributes(driver: Any, plan: Plan) -> list[Any]:
-    """What the launch demands: all blocks on the chip at once, a start beside the launch before, a tile's
-    peers as a cluster.
+def launch_attributes(driver: Any, launch: Launch) -> list[Any]:
+    """What the launch demands: all blocks on the chip at once, a start beside the launch before, blocks in
+    clusters that the binary does not know of.
     """
-    peers = 1 if plan.schedule is None else plan.schedule.cluster
+    clustered = launch.cluster != (1, 1, 1) and not launch.binary.has_cluster
     beside = "PROGRAMMATIC_STREAM_SERIALIZATION"
     attributes = []
     for name, wanted in (
-        ("COOPERATIVE", plan.cooperative),
-        (beside, plan.overlaps),
-        ("CLUSTER_DIMENSION", peers > 1),
+        ("COOPERATIVE", launch.cooperative),
+        (beside, launch.overlaps),
+        ("CLUSTER_DIMENSION", clustered),
     ):
         if wanted:
             attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
             if name == "CLUSTER_DIMENSION":
-                value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = peers, 1, 1
+                value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
             else:
                 setattr(
                     value, "programmaticStreamSerializationAllowed" if name == beside else "cooperative", 1
@@ -105,42 +103,19 @@ def launch_attributes(driver: Any, plan: Plan) -> list[Any]:
     return attributes
 
 
-def loaded(plan: Plan, ordinal: int) -> Any:
-    """The kernel's handle. What the cache had may look like a kernel and be none: then it is compiled anew,
-    once.
-    """
-    try:
-        return load_binary(plan.binary, ordinal, plan.shared_bytes)
-    except LaunchError:
-        return load_binary(plan.recompiled(), ordinal, plan.shared_bytes)
-
-
 class GpuKernel:
-    """A kernel with everything fixed but the pointers, ready to `start` again and again."""
+    """A kernel with everything fixed but what the launch's patch table names, ready to `start` again and
+    again.
+    """
 
-    def __init__(
-        self,
-        plan: Plan,
-        ordinal: int,
-        alpha: float,
-        beta: float,
-        own: Addresses | None = None,
-        places: Places = NOWHERE,
-    ) -> None:
-        """`own` is where flags and room are in the caller's workspace, of zeros; `places` are the addresses
-        of indices.
-        """
-        self.plan, self._ordinal = plan, ordinal
+    def __init__(self, launch: Launch, ordinal: int, own: Addresses | None = None) -> None:
+        """`own` is where flags and room are in the caller's workspace, of zeros."""
+        self.launch, self._ordinal = launch, ordinal
         self._workspace = own
         driver = load_driver()
         self._context = primary_context(ordinal)
-        self._function = loaded(plan, ordinal)
-        self._parameters = plan.kernel.signature.block(plan.problem)
-        self._content = self._parameters.pack(plan.constants(alpha, beta, places))
-        for place in self._parameters.places("order").values():
-            self._content[place : place + MOST_PAIRS] = order_of(plan, ordinal)
-        self._map_places = self._parameters.places("tensormap")
-        self._encoded: dict[tuple[int, int, int, int], dict[str, bytes]] = {}
+        self._function = load_binary(launch.binary, ordinal, launch.shared_bytes)
+        self._encoded: dict[tuple[int, int, int, int], list[tuple[int, bytes]]] = {}
         self._local = threading.local()
         # With one GPU its context is current wherever a framework works; with several, each launch must look.
         here = self._starter(driver)
@@ -148,16 +123,16 @@ class GpuKernel:
 
     def _starter(self, driver: Any) -> Start:
         """The launch itself, its names bound once: attribute look-ups would cost a tenth of it."""
-        local, function, has_maps = self._local, self._function, bool(self._map_places)
-        has_workspace, own = self.plan.workspace_bytes > 0, self._workspace is not None
+        local, function, has_maps = self._local, self._function, self.launch.maps is not None
+        has_workspace, own = any(self.launch.scratch), self._workspace is not None
         launch, stream_type = driver.cuLaunchKernelEx, driver.CUstream
 
-        def start(a: int, b: int, c: int, d: int, stream: int) -> None:
+        def start(a: int, b: int, c: int, d: int, scalars: Scalars, stream: int) -> None:
             try:
                 block = local.block
             except AttributeError:
                 block = self._make_block()
-            arguments = a, b, c, d, stream
+            arguments = a, b, c, d, scalars, stream
             moved = block.arguments != arguments
             if moved:
                 # until all of it is in place: what fails half way must not look ready to the next call
@@ -168,6 +143,8 @@ class GpuKernel:
                 words[block.c] = c
                 words[block.d] = d
                 block.config.hStream = stream_type(stream)
+                if block.scalars != scalars:
+                    self._place_scalars(block, scalars)
             if has_workspace:
                 # asking the driver takes half a microsecond
                 key = own or stream_key(driver, block.config.hStream, stream)
@@ -180,40 +157,40 @@ class GpuKernel:
                 block.arguments = arguments
             status = launch(block.config, function, block.address, 0)[0]
             if status:
+                here = self.launch
                 raise LaunchError(
-                    f"cuLaunchKernelEx: the driver answered {status.name} (grid {self.plan.grid}, block"
-                    f" {self.plan.block}, {self.plan.shared_bytes} bytes of dynamic shared memory)"
+                    f"cuLaunchKernelEx: the driver answered {status.name} (grid {here.grid}, block"
+                    f" {here.block}, {here.shared_bytes} bytes of dynamic shared memory)"
                 )
 
         return start
 
     def start_with(
-        self, name: str, content: bytes, stream: int, operands: tuple[int, int, int, int] = (0, 0, 0, 0)
+        self,
+        values: Mapping[str, Any],
+        stream: int,
+        scalars: Scalars,
+        operands: tuple[int, int, int, int] = (0, 0, 0, 0),
     ) -> None:
-        """With these first bytes of a parameter: the addresses of lists, or of factors."""
-        self.put(name, content)
-        self.start(*operands, stream)
-
-    def put(self, name: str, content: bytes) -> None:
-        """The first bytes of a parameter of this thread's next launches."""
+        """With more that changes from run to run: addresses of lists, indices, factors."""
         try:
             block = self._local.block
         except AttributeError:
             block = self._make_block()
-        place = self._parameters.offsets[name]
-        block.view[place : place + len(content)] = content
+        self.launch.write(block.view, values)
+        self.start(*operands, scalars, stream)
 
     def _anywhere(self, driver: Any, here: Start) -> Start:
         """The launch with this GPU's context made current around it, where it is not already."""
         wanted = int(self._context)
 
-        def start(a: int, b: int, c: int, d: int, stream: int) -> None:
+        def start(a: int, b: int, c: int, d: int, scalars: Scalars, stream: int) -> None:
             current = driver.cuCtxGetCurrent()[1]
             if int(current) == wanted:
-                return here(a, b, c, d, stream)
+                return here(a, b, c, d, scalars, stream)
             driver.cuCtxSetCurrent(self._context)
             try:
-                return here(a, b, c, d, stream)
+                return here(a, b, c, d, scalars, stream)
             finally:
                 driver.cuCtxSetCurrent(current)
 
@@ -221,25 +198,31 @@ class GpuKernel:
 
     def _make_block(self) -> _Block:
         """This thread's block; a thread that has no context yet gets the GPU's."""
-        driver = load_driver()
+        driver, launch = load_driver(), self.launch
         if not int(check(driver.cuCtxGetCurrent(), "cuCtxGetCurrent")):
             check(driver.cuCtxSetCurrent(self._context), "cuCtxSetCurrent")
         config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = self.plan.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = self.plan.block
-        config.sharedMemBytes = self.plan.shared_bytes
-        attributes = launch_attributes(driver, self.plan)
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+        config.sharedMemBytes = launch.shared_bytes
+        attributes = launch_attributes(driver, launch)
         if attributes:
             config.attrs, config.numAttrs = attributes, len(attributes)
-        block = self._local.block = _Block(self._parameters, self._content, config)
+        block = self._local.block = _Block(launch, config)
         return block
+
+    def _place_scalars(self, block: _Block, scalars: Scalars) -> None:
+        block.scalars = None
+        patches, view = self.launch.patches, block.view
+        for name, value in zip(("alpha", "beta"), scalars, strict=True):
+            if name in patches:
+                patches[name].write(view, name, value)
+        block.scalars = scalars
 
     def _place_workspace(self, block: _Block, key: object) -> None:
         """Where this stream's flags and partial sums are: the caller's workspace, or the driver's own."""
-        sizes = self.plan.partials_offset, self.plan.workspace_bytes - self.plan.partials_offset
-        place = self._workspace or owned(load_driver(), self._ordinal, key, *sizes)
-        for word in block.workspace:
-            block.words[word], block.words[word + 1] = place
+        place = self._workspace or owned(load_driver(), self._ordinal, key, *self.launch.scratch)
+        self.launch.write(block.view, {"workspace": place})
         block.slots = place[1]
         block.workspace_key = key
 
@@ -250,10 +233,8 @@ class GpuKernel:
         if encoded is None:
             if len(self._encoded) >= MAPS_KEPT:
                 self._encoded.clear()
-            at = {"A": a, "B": b, "D": d, "workspace": block.slots}
-            maps = self.plan.tensor_maps(at)
-            encoded = self._encoded[key] = {
-                name: encode_tensor_map(tensor_map) for name, tensor_map in maps.items()
-            }
-        for name, offset in self._map_places.items():
-            block.view[offset : offset + 128] = encoded[name]
+            assert self.launch.maps is not None
+            maps = self.launch.maps({"A": a, "B": b, "D": d, "workspace": block.slots})
+            encoded = self._encoded[key] = [(offset, encode_tensor_map(each)) for offset, each in maps]
+        for offset, content in encoded:
+            block.view[offset : offset + 128] = content

@@ -12,22 +12,22 @@ order of tiles is right."""
 from __future__ import annotations
 
 import ctypes
-import struct
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
 
-from lapidist.backends.gpu.driver import check, current_device, load_binary, load_driver
+from lapidist.backends.gpu.driver import check, current_device, load_driver
+from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
 from lapidist.build.compiler import compile_kernel
 from lapidist.errors import LapidistError
 from lapidist.kernels.wgmma.sharing import BAND
-from lapidist.launch import MOST_PAIRS
+from lapidist.launch import MOST_PAIRS, Binary, Launch, ParameterBlock
 from lapidist.planning.plans import Plan
 
 WORTH_SECONDS = 20e-6  # of a launch: then the chip is asked, once
 # blocks of a cluster, which all lie in one GPC; those of one size overlap with those of the other
 GPC_CLUSTERS = (8, 6)
 SHARED_BYTES = 200 * 1024  # of a block, so that an SM holds one
+PARAMETERS = ParameterBlock([("D", "pointer")])  # where each block says which SM it lies on
 
 
 def further(groups: Sequence[int], clusters: int, band: int) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ def groups_of(clusters: Sequence[Sequence[int]], pairs: Sequence[int]) -> tuple[
 # ---- on a GPU ----
 
 
-def order_of(plan: Plan, ordinal: int) -> bytes:
+def order_of(plan: Plan, ordinal: int) -> tuple[int, ...]:
     """The kernel's parameter: nothing but zeros where the blocks are no pairs, take what a schedule says, or
     are soon done.
     """
@@ -70,7 +70,7 @@ def order_of(plan: Plan, ordinal: int) -> bytes:
         grid = plan.kernel.tile_grid(plan.problem, plan.config)
         lines = grid.tiles_n if plan.config.along_m else grid.tiles_m
         found = further(groups, plan.grid[0] // 2, min(lines, plan.config.raster or BAND))
-    return struct.pack(f"{MOST_PAIRS}b", *found, *[0] * (MOST_PAIRS - len(found)))
+    return (*found, *[0] * (MOST_PAIRS - len(found)))
 
 
 @cache
@@ -80,29 +80,26 @@ def probed(ordinal: int, sms: int, architecture: str) -> tuple[int, ...]:
     """
     try:
         binary = compile_kernel("placement.cu", "placement", {}, architecture)
-        function = load_binary(binary, ordinal, SHARED_BYTES)
         clusters = []
         for size in GPC_CLUSTERS:
-            lies = launched(ordinal, function, size, sms // size * size)
+            lies = launched(ordinal, launch_of(binary, size, sms // size * size))
             clusters += [lies[start : start + size] for start in range(0, len(lies), size)]
-        return groups_of(clusters, launched(ordinal, function, 2, sms // 2 * 2))
+        return groups_of(clusters, launched(ordinal, launch_of(binary, 2, sms // 2 * 2)))
     except LapidistError:
         return ()
 
 
-def launched(ordinal: int, function: Any, cluster: int, blocks: int) -> list[int]:
-    """The SM of each block. On a stream of its own, also while this thread captures a graph."""
-    driver = load_driver()
-    config, attribute, value = (
-        driver.CUlaunchConfig(),
-        driver.CUlaunchAttribute(),
-        driver.CUlaunchAttributeValue(),
+def launch_of(binary: Binary, cluster: int, blocks: int) -> Launch:
+    content, patches = bytes(PARAMETERS.nbytes), PARAMETERS.patches()
+    grid, block = (blocks, 1, 1), (32, 1, 1)
+    return Launch(
+        binary, grid, block, content, SHARED_BYTES, (cluster, 1, 1), parameters=PARAMETERS, patches=patches
     )
-    value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster, 1, 1
-    attribute.id, attribute.value = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value
-    config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
-    config.blockDimX, config.blockDimY, config.blockDimZ = 32, 1, 1
-    config.sharedMemBytes, config.attrs, config.numAttrs = SHARED_BYTES, [attribute], 1
+
+
+def launched(ordinal: int, launch: Launch) -> list[int]:
+    """The SM of each block. On a stream of its own, also while this thread captures a graph."""
+    driver, blocks = load_driver(), launch.grid[0]
     relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     found = (ctypes.c_uint * blocks)()
     with current_device(ordinal):
@@ -111,21 +108,16 @@ def launched(ordinal: int, function: Any, cluster: int, blocks: int) -> list[int
         )
         try:
             memory = check(driver.cuMemAlloc(4 * blocks), "cuMemAlloc")
-            config.hStream = check(
+            stream = check(
                 driver.cuStreamCreate(driver.CUstream_flags.CU_STREAM_NON_BLOCKING), "cuStreamCreate"
             )
-            arguments = ctypes.c_void_p(int(memory))
-            pointers = (ctypes.c_void_p * 1)(ctypes.addressof(arguments))
+            GpuKernel(launch, ordinal).start(0, 0, 0, int(memory), AS_IT_IS, int(stream))
             check(
-                driver.cuLaunchKernelEx(config, function, ctypes.addressof(pointers), 0),
-                "cuLaunchKernelEx of placement",
-            )
-            check(
-                driver.cuMemcpyDtoHAsync(ctypes.addressof(found), memory, 4 * blocks, config.hStream),
+                driver.cuMemcpyDtoHAsync(ctypes.addressof(found), memory, 4 * blocks, stream),
                 "cuMemcpyDtoHAsync",
             )
-            check(driver.cuStreamSynchronize(config.hStream), "cuStreamSynchronize")
-            check(driver.cuStreamDestroy(config.hStream), "cuStreamDestroy")
+            check(driver.cuStreamSynchronize(stream), "cuStreamSynchronize")
+            check(driver.cuStreamDestroy(stream), "cuStreamDestroy")
             check(driver.cuMemFree(memory), "cuMemFree")
         finally:
             driver.cuThreadExchangeStreamCaptureMode(previous)

@@ -1,0 +1,19 @@
+"""A plan made ready for a GPU: its launch, with what the chip itself says of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lapidist.backends.gpu.launcher import Addresses, GpuKernel
+from lapidist.backends.gpu.placement import order_of
+from lapidist.errors import LaunchError
+from lapidist.planning.plans import Plan
+
+
+def kernel_of(plan: Plan, ordinal: int, own: Addresses | None = None) -> GpuKernel:
+    """What the cache had may look like a kernel and be none: then it is compiled anew, once."""
+    launch = plan.common_launch(plan.binary).patched({"order": order_of(plan, ordinal)})
+    try:
+        return GpuKernel(launch, ordinal, own)
+    except LaunchError:
+        return GpuKernel(replace(launch, binary=plan.recompiled()), ordinal, own)
