@@ -22,6 +22,7 @@ from lapidist.build.workers import Answer, Order, asked, start_worker
 from lapidist.launch import Binary
 
 Done = Callable[[Binary], None]
+Name = tuple[object, ...]
 CORES_EACH = 4  # of the computer, for one compiler: what it does is not urgent
 MOST_COMPILERS = 4
 LEAST_BYTES = 1 << 30  # of memory that must be free: NVRTC was seen to take 0.4 GB
@@ -29,13 +30,20 @@ MOST_DEATHS = 3  # of compilers, one after another: then no more are started
 GO_ON = "Calls go on with the kernels that are there"
 
 
+def name_of(order: Order) -> Name:
+    """What tells orders of one process apart. The cache's key reads the source, and calls ask again and
+    again.
+    """
+    return order._replace(defines=tuple(sorted(order.defines.items())))  # type: ignore[arg-type]
+
+
 class Behind:
     """The compilers of this process, and what they are asked for."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._orders: SimpleQueue[tuple[str, Order, Done] | None] = SimpleQueue()
-        self._known: dict[str, bool] = {}  # by key, what was asked for: whether it may still come
+        self._orders: SimpleQueue[tuple[Order, Done] | None] = SimpleQueue()
+        self._known: dict[Name, bool] = {}  # what was asked for: whether it may still come
         self._threads: list[threading.Thread] = []
         self._workers: set[subprocess.Popen[str]] = set()
         self._deaths = 0
@@ -43,35 +51,35 @@ class Behind:
 
     def ask(self, order: Order, done: Done) -> bool:
         """Whether it is under way: once for each key, however often it is asked for."""
-        key = key_of(*order)
+        name = name_of(order)
         with self._lock:
-            if key in self._known:
-                return self._known[key]
-            self._known[key] = not self._stopped and self._deaths < MOST_DEATHS and may_compile()
-            if not self._known[key]:
+            if name in self._known:
+                return self._known[name]
+            self._known[name] = not self._stopped and self._deaths < MOST_DEATHS and may_compile()
+            if not self._known[name]:
                 return False
-            self._orders.put((key, order, done))
+            self._orders.put((order, done))
             if len(self._threads) < compilers():
                 self._threads.append(threading.Thread(target=self._serve, daemon=True))
                 self._threads[-1].start()
             return True
 
     def is_under_way(self, order: Order) -> bool:
-        return self._known.get(key_of(*order), False)
+        return self._known.get(name_of(order), False)
 
     def _serve(self) -> None:
         """One thread and its compiler: they wait for orders until the interpreter ends."""
         worker: subprocess.Popen[str] | None = None
         while (wanted := self._orders.get()) is not None:
-            key, order, done = wanted
+            order, done = wanted
             try:
                 worker = self._alive(worker) or self._started()
-                self._deliver(key, order, done, asked(worker, order))
+                self._deliver(order, done, asked(worker, order))
                 self._deaths = self._deaths + 1 if worker.poll() is not None else 0
             except Exception as error:  # nothing of this may reach a caller
                 self._told(f"{type(error).__name__}: {error}")
             worker = self._alive(worker)
-            self._known[key] = False
+            self._known[name_of(order)] = False
         if worker is not None:
             self._dismiss(worker)
 
@@ -99,10 +107,10 @@ class Behind:
                 with suppress(OSError):  # what was not read any more
                     pipe.close()
 
-    def _deliver(self, key: str, order: Order, done: Done, answer: Answer) -> None:
+    def _deliver(self, order: Order, done: Done, answer: Answer) -> None:
         if answer.error is not None:
             return self._told(answer.error)
-        binary = read(key, order.entry, order.architecture)
+        binary = read(key_of(*order), order.entry, order.architecture)
         if binary is None:
             return self._told(f"{order.entry} was compiled and could not be kept in {cache_directory()}")
         log.info("compile: %s, behind the calls, in %.1f s", order.entry, answer.seconds)

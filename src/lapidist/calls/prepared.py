@@ -26,6 +26,7 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, empty, on_host, operand_of, stream_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
+from lapidist.planning.binaries import Build
 from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
 from lapidist.planning.standing import is_under_way, may_take_over, running
 from lapidist.planning.sum_orders import SumOrder
@@ -64,6 +65,13 @@ class Part(NamedTuple):
     skipped: Offsets
 
 
+class Awaited(NamedTuple):
+    """Plans, of which these were not compiled."""
+
+    plans: dict[Problem, Plan]
+    missing: list[Build]
+
+
 class Prepared:
     """A multiplication planned for one geometry, ready to run on any arrays that have it, by any alpha and
     beta that ask for the same problem. It holds none of a caller's.
@@ -86,7 +94,7 @@ class Prepared:
         self.parts: list[Part] = []
         self._workspace: Operand | None = None  # the caller's, which belongs to what is prepared with it
         self._room = 0, 0  # bytes of flags, and of what lies behind them
-        self._wanted: dict[Problem, Plan] | None = None  # in place of those that stand in for them
+        self._wanted: Awaited | None = None  # in place of what stands in for it
         if place == HOST:
             require_no_choice(choices)
             return
@@ -110,7 +118,8 @@ class Prepared:
         }
         if isinstance(self.place, int):
             wanted, plans = plans, {problem: running(plan, way) for problem, plan in plans.items()}
-            self._wanted = wanted if any(plans[each] is not wanted[each] for each in plans) else None
+            missing = [wanted[each].build for each in plans if plans[each] is not wanted[each]]
+            self._wanted = Awaited(wanted, missing) if missing else None
         self._take(plans, choices.workspace)
 
     def _take(self, plans: dict[Problem, Plan], workspace: Any = None) -> None:
@@ -139,9 +148,9 @@ class Prepared:
         wanted = self._wanted
         if wanted is None:
             return
-        coming = any(is_under_way(plan) for plan in wanted.values())  # first: it may come in between
-        if all(may_take_over(plan) for plan in wanted.values()):
-            self._take(wanted)
+        coming = any(is_under_way(build) for build in wanted.missing)  # first: it may come in between
+        if all(may_take_over(build) for build in wanted.missing):
+            self._take(wanted.plans)
             self._wanted = None
         elif not coming:
             self._wanted = None

@@ -9,6 +9,7 @@ from lapidist.kernels.row import Kernel
 from lapidist.launch import Binary
 
 Macros = tuple[tuple[str, object], ...]
+Build = tuple[Kernel, Macros, str]  # what a kernel is compiled from
 _known: dict[tuple[Kernel, Macros, str, bool], Binary] = {}
 
 

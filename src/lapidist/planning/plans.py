@@ -19,7 +19,7 @@ from lapidist.kernels.row import Kernel
 from lapidist.kernels.signatures import OPERANDS, constants
 from lapidist.kernels.wgmma.operands import read_once
 from lapidist.launch import Binary, Dim3, Launch, Memory, ParameterBlock, Patch, TensorMap
-from lapidist.planning.binaries import Macros, compiled, compiled_anew
+from lapidist.planning.binaries import Build, Macros, compiled, compiled_anew
 from lapidist.planning.planner import Candidate, as_computed, choose, exactly
 from lapidist.planning.sum_orders import SumOrder, sum_order
 from lapidist.planning.tuned import ignored_record, look_up
@@ -151,7 +151,7 @@ class Plan:
         )
 
     @property
-    def build(self) -> tuple[Kernel, Macros, str]:
+    def build(self) -> Build:
         """What its kernel is compiled from."""
         return self.kernel, self.problem_macros, self.device.architecture
 

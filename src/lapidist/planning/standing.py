@@ -13,7 +13,7 @@ from lapidist.build import behind
 from lapidist.build.folder import log
 from lapidist.build.waiting import BACKGROUND, NEVER, VARIABLE, WAIT, Compiling
 from lapidist.errors import CompileError, LapidistError
-from lapidist.planning.binaries import at_hand, in_memory, order_of, remember
+from lapidist.planning.binaries import Build, at_hand, in_memory, order_of, remember
 from lapidist.planning.planner import Candidate, as_computed, exactly
 from lapidist.planning.plans import Plan
 from lapidist.schedule.sharing import Sharing
@@ -45,12 +45,12 @@ def kept_as(plan: Plan, binary: object) -> None:
     remember(binary, *plan.build)  # type: ignore[arg-type]
 
 
-def may_take_over(plan: Plan) -> bool:
-    return plan.is_empty or in_memory(*plan.build)
+def may_take_over(build: Build) -> bool:
+    return in_memory(*build)
 
 
-def is_under_way(plan: Plan) -> bool:
-    return not plan.is_empty and behind.is_under_way(order_of(*plan.build))
+def is_under_way(build: Build) -> bool:
+    return behind.is_under_way(order_of(*build))
 
 
 def same_sums(plan: Plan) -> Iterator[Plan]:
