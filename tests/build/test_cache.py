@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from lapidist.backends.gpu import launcher as gpu_kernel
+from lapidist.backends.gpu import planned
 from lapidist.build import cache, compiler
 from lapidist.build import folder as cache_folder
 from lapidist.build.compiler import cache_key, compile_options, compile_source
@@ -28,7 +28,7 @@ from lapidist.build.folder import cache_directory
 from lapidist.build.workers import Order, compile_all
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, LaunchError
-from lapidist.launch import Binary
+from lapidist.launch import Binary, Launch
 from lapidist.planning import binaries
 from lapidist.planning.plans import make_plan
 from lapidist.problems.problem import dense_problem
@@ -187,13 +187,13 @@ def test_what_only_the_driver_refuses(monkeypatch: pytest.MonkeyPatch, folder: P
     path.write_bytes(cache.encode(path.stem, replace(bad, cubin=bad.cubin + b"nonsense")))
     binaries.forget()
 
-    def load(binary: Binary, ordinal: int, shared_bytes: int) -> Binary:
-        if binary.cubin.endswith(b"nonsense"):
+    def load(launch: Launch, ordinal: int, own: object) -> Binary:
+        if launch.binary.cubin.endswith(b"nonsense"):
             raise LaunchError("cuLibraryLoadData: the driver answered CUDA_ERROR_INVALID_IMAGE")
-        return binary
+        return launch.binary
 
-    monkeypatch.setattr(gpu_kernel, "load_binary", load)
-    assert code(gpu_kernel.loaded(plan, 0)) == code(bad)
+    monkeypatch.setattr(planned, "GpuKernel", load)
+    assert code(planned.kernel_of(plan, 0)) == code(bad)
     assert code(plan.binary) == code(bad)
     binaries.forget()
 
