@@ -16,14 +16,20 @@ class Knobs:
     __slots__ = ()
     bm: Any
     bn: Any
+    bk: Any
     wm: Any
     wn: Any
     tm: Any
     tn: Any
+    stages: Any
     producers: Any
     cluster_m: Any
     cluster_n: Any
+    exchanged: Any
     ping_pong: Any
+    raster: Any
+    along_m: Any
+    skewed: Any
 
     @property
     def by_warps(self) -> Any:

@@ -23,10 +23,11 @@ import lapidist
 from lapidist.config import Config
 from lapidist.dtypes import FP8, element_of
 from lapidist.errors import ArgumentError, RefusalError
+from lapidist.kernels.columns import Columns
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rules.facts import Facts
-from lapidist.kernels.rules.rule import Columns, allowed, refusal
+from lapidist.kernels.rules.rule import allowed, refusal
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.problems.problem import Problem
 from lapidist.verify import judge

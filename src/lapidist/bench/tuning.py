@@ -17,9 +17,10 @@ from lapidist.bench.peers import find_peers
 from lapidist.bench.record import Conditions, Record
 from lapidist.device import Device
 from lapidist.errors import LapidistError
-from lapidist.planning.planner import Candidate, choose
+from lapidist.planning.planner import candidates, choose
 from lapidist.planning.tuned import Winner, keep, problem_key
 from lapidist.planning.warm import build_all, builds_of
+from lapidist.planning.weighed import Candidate
 from lapidist.schedule import Schedule
 from lapidist.schedule.sharing import PLANNED, Reduction, Sharing
 
@@ -65,9 +66,9 @@ def worth_measuring(case: Case, device: Device, most: int) -> list[KernelContend
     them worth it.
     """
     problem = problem_of(case, KernelContender(None, case.math).columns)
-    own, weighed = choose(problem, device)
+    own, weighed = choose(problem, device), candidates(problem, device)
     others = sorted(
-        (each for each in weighed if each.refusal is None and each is not own), key=lambda each: each.seconds
+        (each for each in weighed if each.refusal is None and each != own), key=lambda each: each.seconds
     )
     taken = Counter({own.kernel.name: 1})
     firsts, more = [own], []

@@ -6,8 +6,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from lapidist.config import Config
+import numpy as np
+
+from lapidist.config import Config, Knobs
 from lapidist.dtypes import FP8, MATHS, TF32, element_of, size_of
 from lapidist.kernels.row import Kernel, Tuned, Types
 from lapidist.kernels.rules import tensor as rules
@@ -29,7 +32,7 @@ FAMILY_TYPES = replace(MMA_TYPES, promoted=True, factors=True)
 PATCH_ROWS = 16  # of D, that a warp of mma.sync stores at once
 
 
-def wmma_shared(config: Config, problem: Problem, skew: int = 16) -> int:
+def wmma_shared(config: Knobs, problem: Problem, skew: int = 16) -> Any:
     """A chunk of A and one of B, rows `skew` bytes longer; in the end a patch of each warp's sums, a row of
     fragments.
     """
@@ -40,20 +43,20 @@ def wmma_shared(config: Config, problem: Problem, skew: int = 16) -> int:
     )
     tiles = config.bm * (config.bk * size + skew) + config.bk * (config.bn * size + skew)
     patch = height * (FRAGMENTS_N * width * total + 16)
-    return max(tiles, config.threads // 32 * patch)
+    return np.maximum(tiles, config.threads // 32 * patch)
 
 
-def wmma_without_skew(config: Config, problem: Problem) -> int:
+def wmma_without_skew(config: Knobs, problem: Problem) -> Any:
     return wmma_shared(config, problem, skew=0)
 
 
-def mma_shared(config: Config, problem: Problem) -> int:
+def mma_shared(config: Knobs, problem: Problem) -> Any:
     """Stages of A and B tiles; in the end the warps' patches of D, their rows 32 bytes longer: as many as
     fit, at least one.
     """
     scalar = 8 if problem.accumulator == "float64" else 4
     tiles = config.stages * (config.bm + config.bn) * config.bk * size_of(problem.dtype)
-    return max(tiles, config.threads // 32 * PATCH_ROWS * (config.wn * scalar + 32))
+    return np.maximum(tiles, config.threads // 32 * PATCH_ROWS * (config.wn * scalar + 32))
 
 
 # ---- configs by math: Tuned starts with the default ----
@@ -189,7 +192,7 @@ def row(
     signature: Signature,
     types: Types,
     configs: Callable[[str], Tuned],
-    shared: Callable[[Config, Problem], int] | None = None,
+    shared: Callable[[Knobs, Problem], Any] | None = None,
     name: str = "",
     **more: object,
 ) -> Kernel:

@@ -12,7 +12,7 @@ from lapidist.kernels.mma import MMA_FAMILY, MMA_RUNGS, TENSOR_DETOURS, WMMA_RUN
 from lapidist.kernels.row import FMA_TYPES, Kernel
 from lapidist.kernels.rules import fma as rules
 from lapidist.kernels.sgemm.family import SGEMM, SOURCE_ORDER, tma_shared
-from lapidist.kernels.sgemm.sharing import seconds, shared_by
+from lapidist.kernels.sgemm.sharing import FED
 from lapidist.kernels.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY, WGMMA_RUNGS
 
@@ -149,8 +149,8 @@ RUNGS = (
         persistent=1,
         options=SOURCE_ORDER,
         dynamic_shared=tma_shared,
-        model=seconds,
-        schedules=shared_by("turnstile"),
+        family=FED,
+        ways=("turnstile",),
         rules=rules.TMA_PRODUCER,
         defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
         remainder_first=False,

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
+from typing import Any
 
-from lapidist.config import Config
+import numpy as np
+
+from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
+from lapidist.kernels.columns import Columns
 from lapidist.kernels.rules.blocks import ALONE, EVERY, INT_LIMIT, ORDERED, loaders
 from lapidist.kernels.rules.facts import facts_of
-from lapidist.kernels.rules.rule import Rule, refusal
+from lapidist.kernels.rules.rule import Rule, obey, refusal
 from lapidist.kernels.signatures import Signature
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel, Raster, Schedule, TileGrid
 from lapidist.schedule.grid import ROW_MAJOR
 from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.ways import Way, Ways
 
 EVEN_ROUNDS = 4  # from so many on, few multiprocessors idle where blocks have the same number of tiles each
 PACKED_BYTES = 16384  # that are worth a block to pack them
-Model = Callable[[Problem, Config, Device, Schedule | None], float]
 BlockCosts = Callable[[Problem, Config, Device], CostModel]
-# Of these tiles, as the caller wants them; whether operands are packed first. None: the kernel walks its
-# tiles itself.
-Schedules = Callable[[TileGrid, Config, Device, Sharing, bool], Iterator[Schedule | None]]
 Tuned = tuple[tuple[Config, float], ...]  # configs with their efficiency; the first is the default
 
 
@@ -67,11 +68,11 @@ FMA_TYPES = Types(("float16", "float32", "float64"))
 SINCE = dict.fromkeys(FP8, (8, 9))
 
 
-def no_dynamic_shared(config: Config, problem: Problem) -> int:
+def no_dynamic_shared(config: Knobs, problem: Problem) -> int:
     return 0
 
 
-def never(config: Config, problem: Problem) -> bool:
+def never(config: Knobs, problem: Problem) -> bool:
     return False
 
 
@@ -97,7 +98,7 @@ class Kernel:
     others: Tuned = ()  # more configs that the planner weighs
     tuned: Mapping[str, Tuned] = field(default_factory=dict)  # all configs of a math, in place of the above
     defines: Mapping[str, object] = field(default_factory=dict)
-    beside_another: Callable[[Config, Problem], bool] = (
+    beside_another: Callable[[Knobs, Problem], Any] = (
         never  # of packed operands: a block of the next launch fits on its SM too
     )
     overlaps: bool = (
@@ -106,7 +107,7 @@ class Kernel:
     persistent: int = 0  # blocks on each SM, which walk the tiles; 0: a block for each tile
     raster: Raster = ROW_MAJOR  # the order in which a block a tile takes them, and so blocks that share tiles
     options: tuple[str, ...] = ()  # more for the compiler
-    dynamic_shared: Callable[[Config, Problem], int] = no_dynamic_shared
+    dynamic_shared: Callable[[Knobs, Problem], Any] = no_dynamic_shared
     types: Types = FMA_TYPES
     unaligned: Callable[[str, Config], float] = (
         as_fast  # the share of its speed where lines do not start on 16 bytes
@@ -118,9 +119,10 @@ class Kernel:
     scratch: Callable[[Problem], tuple[int, int]] | None = (
         None  # bytes of flags and of room for operands that it packs
     )
-    model: Model | None = None  # seconds, where the planner's own model knows too little
-    block_costs: BlockCosts | None = None  # likewise, of a block that shares tiles
-    schedules: Schedules | None = None  # of persistent blocks with a model: what the planner weighs
+    family: Family | None = None  # that knows more of it than the planner's own model does
+    longer: float = 1.0  # times what its family needs
+    block_costs: BlockCosts | None = None  # of a block that shares tiles, where its family knows more
+    ways: tuple[str, ...] = ()  # in which its persistent blocks bring sums together
     # shared tiles are taken where they promise less than this part of what whole ones take: models err
     worth: float = 1.0
     rules: tuple[Rule, ...] = ()  # what its configs must obey beside what those of every kernel must
@@ -152,7 +154,7 @@ class Kernel:
 
     def shared_bytes(self, config: Config, problem: Problem) -> int:
         """Dynamic shared memory."""
-        return self.dynamic_shared(config, problem)
+        return int(self.dynamic_shared(config, problem))
 
     def tiles(self, problem: Problem, config: Config) -> int:
         return -(-problem.m // config.bm) * -(-problem.n // config.bn)
@@ -218,6 +220,26 @@ class Kernel:
 
     def refuse(self, problem: Problem, config: Config, device: Device) -> str | None:
         """Why this kernel cannot do it, or None."""
+        facts = facts_of(problem, self.signature)
+        return (
+            self.refuse_problem(problem, device)
+            or refusal(self.all_rules, config, facts)
+            or self.refuse_room(problem, config, device)
+            or facts.refusal
+        )
+
+    def takes(self, problem: Problem, configs: Knobs, device: Device) -> Any:
+        """Which of these configs are not refused; of one config, whether it is not."""
+        facts = facts_of(problem, self.signature)
+        if self.refuse_problem(problem, device) or facts.refusal:
+            return False
+        taken = obey(self.all_rules, configs, facts)
+        return taken is not False and taken & (
+            self.dynamic_shared(configs, problem) <= device.shared_per_block
+        )
+
+    def refuse_problem(self, problem: Problem, device: Device) -> str | None:
+        """Whatever the config."""
         wrong_types = self.types.refuse(problem)
         if wrong_types:
             return wrong_types
@@ -236,16 +258,16 @@ class Kernel:
             return f"it takes matrices as they lie; these have {problem.modes}"
         if problem.fused is not None and not self.signature.fuses:
             return f"it stores sums as they are; here they are {problem.fused.function.name}(sum) first"
-        broken = refusal(self.all_rules, config, facts_of(problem, self.signature))
-        if broken:
-            return broken
+        return None
+
+    def refuse_room(self, problem: Problem, config: Config, device: Device) -> str | None:
         needed = self.shared_bytes(config, problem)
-        if needed > device.shared_per_block:
-            return (
-                f"its buffers take {needed} bytes of shared memory; {device.name} gives a block"
-                f" {device.shared_per_block}"
-            )
-        return self.signature.refuse(problem)
+        if needed <= device.shared_per_block:
+            return None
+        return (
+            f"its buffers take {needed} bytes of shared memory; {device.name} gives a block"
+            f" {device.shared_per_block}"
+        )
 
     def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
         """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do. Those of
@@ -254,3 +276,67 @@ class Kernel:
         more = {"RESIDENT": 2} if self.beside_another(config, problem) else {}
         fused = problem.fused.defines() if problem.fused else {}
         return {**config.defines(), **own, **self.defines, **self.signature.defines(problem), **fused, **more}
+
+
+class Rows(Columns):
+    """Configs of kernels of one family, each with what its kernel's row says: what is weighed at once."""
+
+    def __init__(self, math: str, listed: Sequence[tuple[int, Kernel, Config, float]]) -> None:
+        """`listed`: the place among all that are weighed, which decides between equals, and an
+        efficiency."""
+        self.places, self.kernels, self.configs, _ = zip(*listed, strict=True)
+        self.__dict__.update(Columns.of(self.configs).__dict__)
+        self.efficiency = np.array([each for *_, each in listed])
+        self.worth = np.array([kernel.worth for kernel in self.kernels])
+        self.longer = np.array([kernel.longer for kernel in self.kernels])
+        self.scheduled = np.array([kernel.signature.scheduled for kernel in self.kernels])
+        self.lesson = np.array([kernel.kind != "production" for kernel in self.kernels])
+        self.unaligned = np.array([row.unaligned(math, config) for _, row, config, _ in listed])
+        self.turned = np.array([row.turned(math, config) for _, row, config, _ in listed])
+        self.kept: dict[Any, Any] = {}  # what a family finds of them once for each chip
+        self.spans: list[tuple[Kernel, slice, Knobs]] = []
+        for kernel, span in spans_of(self.kernels):
+            configs = self.configs[span]
+            self.spans.append((kernel, span, Columns.of(configs) if len(configs) > 1 else configs[0]))
+
+    def taken(self, problem: Problem, device: Device) -> Any:
+        """Which of them are not refused."""
+        found = np.zeros(len(self.configs), bool)
+        for kernel, span, configs in self.spans:
+            found[span] = kernel.takes(problem, configs, device)
+        return found
+
+    def known(self, *ways: str) -> Any:
+        """For each way to bring sums together a column: which kernels do that."""
+        return np.array([[way in kernel.ways for kernel in self.kernels] for way in ways])
+
+
+def spans_of(kernels: Sequence[Kernel]) -> list[tuple[Kernel, slice]]:
+    """Neighbours of one kernel."""
+    starts = [at for at, kernel in enumerate(kernels) if at == 0 or kernels[at - 1] is not kernel]
+    ends = [*starts[1:], len(kernels)]
+    return [(kernels[start], slice(start, end)) for start, end in zip(starts, ends, strict=True)]
+
+
+class Family:
+    """How kernels of one kind share tiles, and how long that takes."""
+
+    def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
+        """What the planner may choose from, of those that are taken, where the caller leaves it open."""
+        raise NotImplementedError
+
+    def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+        """Of each way of each config, from the launch on."""
+        raise NotImplementedError
+
+    def schedule_of(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
+    ) -> Schedule | None:
+        """The Schedule of a way that was weighed. None: the kernel walks its tiles itself."""
+        raise NotImplementedError
+
+    def asked(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
+    ) -> Sequence[Schedule | None]:
+        """What the caller asks for, as far as he leaves it open; an ArgumentError, where it cannot be."""
+        raise NotImplementedError

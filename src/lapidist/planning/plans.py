@@ -5,7 +5,7 @@ the reasons.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,16 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import LapidistError, LaunchError
 from lapidist.frameworks.arrays import Operand
-from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.signatures import OPERANDS, constants
 from lapidist.kernels.wgmma.operands import read_once
 from lapidist.launch import Binary, Dim3, Launch, Memory, ParameterBlock, Patch, TensorMap
 from lapidist.planning.binaries import Build, Macros, compiled, compiled_anew
-from lapidist.planning.planner import Candidate, as_computed, choose, exactly
+from lapidist.planning.planner import candidates, choose, exactly, weigh_one
 from lapidist.planning.sum_orders import SumOrder, sum_order
 from lapidist.planning.tuned import ignored_record, look_up
+from lapidist.planning.weighed import Candidate, as_computed
 from lapidist.problems.modes import NOWHERE, Places, members
 from lapidist.problems.problem import VECTOR_BYTES, Offsets, Problem
 from lapidist.schedule import Schedule
@@ -48,9 +49,18 @@ class Plan:
     config: Config
     schedule: Schedule | None  # None: the kernel has its own, one block a tile or one a multiprocessor
     predicted_seconds: float
-    considered: tuple[Candidate, ...] = field(repr=False)
     tuned: str = ""  # what the database of measurements had to say
     unshared: str = ""  # why tiles are whole, where Stream-K was asked for
+    named: Kernel | None = None  # by the caller: no other one was weighed
+    own: bool = False  # the config is the caller's
+    sharing: Sharing = PLANNED  # what the caller says of it
+
+    @property
+    def considered(self) -> list[Candidate]:
+        """What else was weighed; nothing of it is kept."""
+        if self.own:
+            return [weigh_one(self.asked, self.device, self.kernel, self.config, self.sharing)]
+        return candidates(self.asked, self.device, (self.named,) if self.named else KERNELS, self.sharing)
 
     @property
     def asked(self) -> Problem:
@@ -173,7 +183,7 @@ class Plan:
     def problem_macros(self) -> Macros:
         macros = self.kernel.macros(self.problem, self.config, self.scheduled)
         peers = self._peers
-        shared = {"PEERS_IN_CLUSTER": peers if self.kernel.schedules else 1} if peers > 1 else {}
+        shared = {"PEERS_IN_CLUSTER": peers if self.kernel.ways else 1} if peers > 1 else {}
         if self.schedule is not None and self.schedule.reduction_blocks:
             shared["SEPARATE"] = 1
         elif self.schedule is not None and self.schedule.reduction == "atomic":
@@ -366,14 +376,23 @@ def make_plan(
     """Choose a kernel, config and schedule. With `kernel`, only that one; with `config` too, exactly that."""
     tuned = ""
     if config is not None:
-        best, considered = exactly(problem, device, kernel, config, sharing)
+        best = exactly(problem, device, kernel, config, sharing)
     else:
-        best, considered = choose(problem, device, kernel, sharing)
+        best = choose(problem, device, kernel, sharing)
         if kernel is None and sharing == PLANNED:
             best, tuned = measured_choice(problem, device, best)
-    asked = as_computed(problem, best.config)
     return Plan(
-        asked, device, best.kernel, best.config, best.schedule, best.seconds, considered, tuned, best.unshared
+        as_computed(problem, best.config),
+        device,
+        best.kernel,
+        best.config,
+        best.schedule,
+        best.seconds,
+        tuned,
+        best.unshared,
+        kernel,
+        config is not None,
+        sharing,
     )
 
 
@@ -385,7 +404,7 @@ def measured_choice(problem: Problem, device: Device, modelled: Candidate) -> tu
     if winner is None:
         return modelled, warning
     try:
-        best, _ = exactly(problem, device, kernel_named(winner.kernel), winner.config, winner.sharing)
+        best = exactly(problem, device, kernel_named(winner.kernel), winner.config, winner.sharing)
     except LapidistError as error:  # kept by another version, or by hand
         why = str(error).splitlines()[-1].strip()
         return modelled, ignored_record(problem, device, f"what measured fastest is refused now: {why}")

@@ -7,16 +7,20 @@ them again)."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 
 from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, Device
-from lapidist.errors import ArgumentError
 from lapidist.kernels.row import Kernel
+from lapidist.kernels.rules.facts import facts_of
 from lapidist.kernels.signatures import least_alignment
 from lapidist.problems.problem import Problem
-from lapidist.schedule import CostModel, Schedule, TileGrid, split_k, stream_k
+from lapidist.schedule import CostModel
 from lapidist.schedule.costs import Load, load_of
 from lapidist.schedule.units import CLUSTER_MOST
+from lapidist.schedule.ways import CLUSTER, CODES, SEPARATE, TURNSTILE, Grids, Way, Ways
 
 # Tiles are shared where that is predicted to take less than this part of the time of a block a tile: kernels
 # that ask a schedule run up to 6 % slower, those of elements that pass through registers up to 20 %, and the
@@ -32,12 +36,11 @@ L2_BYTES_PER_SECOND = 2e12
 SPLITS = (2, 3, 4, 5, 6, 7, 8, 12, 16)
 WALK_SECONDS = 0.5e-6  # a block asks the schedule what to do
 # Bringing a tile's sums together: seconds, seconds for each byte of the tile, and both for each peer beyond
-# two.
-HANDED = {
-    "cluster": (3.0e-6, 0.13e-9, 0.0, 0.0),
-    "turnstile": (1.5e-6, 0.075e-9, 0.5e-6, 0.0135e-9),
-    "separate": (4.5e-6, 0.13e-9, 0.05e-6, 0.0),
-}
+# two; by turnstile, separately, in a cluster. No other way is faster than by turnstile.
+HANDED = np.zeros((4, len(CODES)))
+HANDED[:] = np.array([[1.5e-6, 0.075e-9, 0.5e-6, 0.0135e-9]]).T
+HANDED[:, SEPARATE] = 4.5e-6, 0.13e-9, 0.05e-6, 0.0
+HANDED[:, CLUSTER] = 3.0e-6, 0.13e-9, 0.0, 0.0
 
 
 def worth(problem: Problem) -> float:
@@ -50,46 +53,37 @@ def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -
     """
     registers = 255
     if kernel.unit == "fma" and problem.accumulator != "float64":
-        vectors, small = kernel.signature.defines(problem), config.tm * config.tn <= 16
-        if vectors.get("A_VECTOR") == vectors.get("B_VECTOR") == 4:
+        small = config.tm * config.tn <= 16
+        if by_fours(kernel, problem):
             registers = 128 if small else 168
         elif small:
             registers = 168 if config.threads > 64 else 208
     return max(1, device.blocks_resident(config.threads, registers, kernel.shared_bytes(config, problem)))
 
 
-def options(
-    problem: Problem, device: Device, kernel: Kernel, config: Config, costs: CostModel
-) -> Iterator[Schedule]:
-    """Schedules that may beat a block a tile."""
-    grid, rows = kernel.tile_grid(problem, config), kernel.sum_rows(config)
-    slots = device.sms * resident(kernel, config, problem, device)
-    if not grid.tiles or not grid.iterations or grid.tiles / (-(-grid.tiles // slots) * slots) > FULL:
-        return
-    for splits in SPLITS if grid.tiles < slots else ():
-        reduction = reduction_of(splits, grid, kernel, config, problem, device)
-        if reduction is None:
-            continue
-        try:
-            yield split_k(grid, splits, reduction=reduction, fragments=rows, raster=kernel.raster)
-        except ArgumentError:
-            return  # more splits than iterations
-    per_sm = slots // device.sms
-    yield stream_k(grid, sms=device.sms, occupancy=per_sm, fragments=rows, raster=kernel.raster, costs=costs)
+def by_fours(kernel: Kernel, problem: Problem) -> bool:
+    """Whether its source is told to load four elements of A and of B at once."""
+    vectors = facts_of(problem, kernel.signature).defines
+    return bool(vectors.get("A_VECTOR") == vectors.get("B_VECTOR") == 4)
 
 
-def reduction_of(
-    splits: int, grid: TileGrid, kernel: Kernel, config: Config, problem: Problem, device: Device
-) -> str | None:
+def splits_of(grid: Grids, free: Any, sms: int, threads: Any, fits: Any, fragments: Any) -> Iterator[Way]:
+    """All tiles by so many blocks for each, where these are the `free` ones; `fits`: a tile's sums, where its
+    operands were. The last yielded: where there are more splits than iterations, which ends it."""
+    ended = np.zeros(np.shape(free), bool)
+    for splits in SPLITS:
+        reduction = reduction_of(splits, grid.tiles, sms, threads, fits & (splits <= CLUSTER_MOST))
+        ended = ended | ((reduction > 0) & (splits > grid.iterations))
+        yield Way.split(free & (reduction > 0) & ~ended, grid.tiles, splits, reduction, fragments)
+    yield Way(free & ended)
+
+
+def reduction_of(splits: int, tiles: Any, sms: int, threads: Any, fits: Any) -> Any:
     """The fastest: in a cluster where its blocks find room at once and their sums fit where the operands
-    were. None: too many blocks for any."""
-    fits = splits <= CLUSTER_MOST and refuse_cluster(kernel, config, problem, device) is None
-    blocks = grid.tiles * splits
-    if fits and blocks * config.threads <= CLUSTER_THREADS * device.sms:
-        return "cluster"
-    if splits > 4:
-        return "separate" if blocks <= SEPARATE_BLOCKS * device.sms else None
-    return "turnstile"
+    were. 0: too many blocks for any."""
+    blocks = tiles * splits
+    few = TURNSTILE if splits <= 4 else np.where(blocks <= SEPARATE_BLOCKS * sms, SEPARATE, 0)
+    return np.where(fits & (blocks * threads <= CLUSTER_THREADS * sms), CLUSTER, few)
 
 
 def refuse_cluster(kernel: Kernel, config: Config, problem: Problem, device: Device) -> str | None:
@@ -108,36 +102,30 @@ def refuse_cluster(kernel: Kernel, config: Config, problem: Problem, device: Dev
     return None
 
 
-def cost_of(reduction: str, tile_bytes: int) -> tuple[float, float]:
+def cost_of(reduction: Any, tile_bytes: Any) -> tuple[Any, Any]:
     """Seconds for the first two peers of a tile, and for each further one."""
-    first, by_byte, further, further_by_byte = HANDED.get(reduction, HANDED["turnstile"])
+    first, by_byte, further, further_by_byte = HANDED[:, reduction]
     return first + by_byte * tile_bytes, further + further_by_byte * tile_bytes
 
 
 def costs_of(tile_bytes: int, iteration: float, alongside: float) -> CostModel:
     """Of Stream-K blocks, in seconds."""
-    two, further = cost_of("turnstile", tile_bytes)
-    return CostModel(
-        WALK_SECONDS, two - further, iteration, further, "seconds", "measured on an H200", alongside
-    )
+    two, further = cost_of(TURNSTILE, tile_bytes)
+    handed = float(two - further), iteration, float(further)
+    return CostModel(WALK_SECONDS, *handed, "seconds", "measured on an H200", alongside)
 
 
-def busiest(schedule: Schedule, sms: int, per_sm: int) -> Load:
+def busiest(ways: Ways, sms: int, per_sm: Any) -> Load:
     """What the busiest SM computes."""
-    longest = schedule.normal_iterations + (schedule.big_blocks > 0)
-    reached = sms - SPARE_SMS if schedule.cluster > 1 else sms
-    return load_of(
-        reached, per_sm, (schedule.sk_blocks, longest), (schedule.dp_tiles, schedule.grid.iterations)
-    )
+    reached = np.where(ways.cluster > 1, sms - SPARE_SMS, sms)
+    return load_of(reached, per_sm, (ways.sk_blocks, ways.longest), (ways.dp_tiles, ways.grid.iterations))
 
 
-def handing_on(schedule: Schedule, tile_bytes: int) -> float:
+def handing_on(ways: Ways, tile_bytes: Any) -> Any:
     """Seconds until the peers of a tile have brought their sums together."""
-    first, further = cost_of(schedule.reduction, tile_bytes)
-    peers = -(-schedule.sk_blocks // schedule.sk_tiles) + (schedule.regions != schedule.sk_tiles)
-    moved = (
-        2.0 * schedule.sk_blocks * tile_bytes / L2_BYTES_PER_SECOND
-        if schedule.reduction == "separate"
-        else 0.0
-    )
-    return WALK_SECONDS + first + further * max(0, peers - 2) + moved
+    first, further = cost_of(ways.reduction, tile_bytes)
+    tiles = np.maximum(1, ways.sk_tiles)
+    peers = -(-ways.sk_blocks // tiles) + (ways.regions != ways.sk_tiles)
+    moved = np.where(ways.reduction == SEPARATE, 2.0 * ways.sk_blocks * tile_bytes / L2_BYTES_PER_SECOND, 0.0)
+    handed = WALK_SECONDS + first + further * np.maximum(0, peers - 2) + moved
+    return np.where(ways.sk_blocks > 0, handed, 0.0)

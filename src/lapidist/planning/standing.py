@@ -14,8 +14,9 @@ from lapidist.build.folder import log
 from lapidist.build.waiting import BACKGROUND, NEVER, VARIABLE, WAIT, Compiling
 from lapidist.errors import CompileError, LapidistError
 from lapidist.planning.binaries import Build, at_hand, in_memory, order_of, remember
-from lapidist.planning.planner import Candidate, as_computed, exactly
+from lapidist.planning.planner import exactly
 from lapidist.planning.plans import Plan
+from lapidist.planning.weighed import Candidate, as_computed
 from lapidist.schedule.sharing import Sharing
 
 WHOLE_TILES = Sharing(schedule="data_parallel")
@@ -64,7 +65,7 @@ def same_sums(plan: Plan) -> Iterator[Plan]:
     for candidate in weighed if plan.sum_order.cuts is None else ():
         if candidate.shares_tiles:
             with suppress(LapidistError):
-                whole = exactly(plan.asked, plan.device, candidate.kernel, candidate.config, WHOLE_TILES)[0]
+                whole = exactly(plan.asked, plan.device, candidate.kernel, candidate.config, WHOLE_TILES)
                 other = planned(plan, whole)
                 if other.sum_order == plan.sum_order:
                     yield other

@@ -4,8 +4,10 @@ blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from lapidist.errors import ArgumentError
 from lapidist.schedule.costs import CostModel, load_of
@@ -180,20 +182,21 @@ class Search:
 
     @property
     def data_parallel_cost(self) -> float:
-        return self.costs.launch(
-            load_of(self.wave, self.occupancy, (self.grid.tiles, self.grid.iterations)), 1
-        )
+        load = load_of(self.wave, self.occupancy, (self.grid.tiles, self.grid.iterations))
+        return float(self.costs.launch(load, 1))
 
     def best(self) -> Split | None:
         """None where data-parallel is as good. Equal costs: the fewest blocks, so the least to hand on."""
         if self.wave == 1 or not self.grid.tiles or not self.grid.iterations:
             return None
-        splits = [
-            self.split(tiles, blocks) for tiles in self.tile_counts() for blocks in self.block_counts(tiles)
-        ]
-        if not splits:
+        counted = [(tiles, self.block_counts(tiles)) for tiles in self.tile_counts()]
+        blocks = np.concatenate([counts for _, counts in counted]) if counted else np.empty(0, np.int64)
+        if not len(blocks):
             return None
-        found = min(splits, key=lambda split: (split.cost, split.blocks))
+        tiles = np.repeat([each for each, _ in counted], [len(counts) for _, counts in counted])
+        peers, cost = self.weighed(tiles, blocks)
+        best = np.lexsort((blocks, cost))[0]
+        found = Split(int(tiles[best]), int(blocks[best]), int(peers[best]), float(cost[best]))
         return found if self.forced or found.cost < self.worth * self.data_parallel_cost else None
 
     def tile_counts(self) -> list[int]:
@@ -215,7 +218,7 @@ class Search:
                 found |= {partial, partial + wave if full else partial}
         return sorted(found) or ([self.grid.tiles] if self.forced else [])
 
-    def block_counts(self, tiles: int) -> Iterator[int]:
+    def block_counts(self, tiles: int) -> np.ndarray:
         """As many on each SM, or as many for each tile; at most what the data-parallel waves leave room for
         beside them.
 
@@ -227,21 +230,19 @@ class Search:
                 raise ArgumentError(
                     f"sk_blocks: must be between 1 and {iterations}, the iterations; got {self.sk_blocks}"
                 )
-            return iter((self.sk_blocks,))
+            return np.array([self.sk_blocks])
         room = self.occupancy - (self.grid.tiles - tiles) // self.wave % self.occupancy
         most = min(self.wave * room, iterations // self.min_iterations)
-        counts = {most, *range(self.wave, most + 1, self.wave), *range(2 * tiles, most + 1, tiles)}
-        return iter(sorted(count for count in counts if count >= min(self.wave, tiles + 1) and tiles % count))
+        each = (np.arange(self.wave, most + 1, self.wave), np.arange(2 * tiles, most + 1, tiles), [most])
+        counts = np.unique(np.concatenate(each))
+        return counts[(counts >= min(self.wave, tiles + 1)) & (tiles % np.maximum(1, counts) != 0)]
 
-    def split(self, tiles: int, blocks: int) -> Split:
-        peers = most_peers(tiles, blocks, self.grid.iterations)
-        shared, whole = (
-            (blocks, ceil_div(tiles * self.grid.iterations, blocks)),
-            (self.grid.tiles - tiles, self.grid.iterations),
-        )
-        return Split(
-            tiles, blocks, peers, self.costs.launch(load_of(self.wave, self.occupancy, shared, whole), peers)
-        )
+    def weighed(self, tiles: Any, blocks: Any) -> tuple[Any, Any]:
+        """Of so many tiles that so many blocks share: the most peers of one, and the cost of it all."""
+        iterations = self.grid.iterations
+        peers = most_peers(tiles, blocks, iterations)
+        shared, whole = (blocks, ceil_div(tiles * iterations, blocks)), (self.grid.tiles - tiles, iterations)
+        return peers, self.costs.launch(load_of(self.wave, self.occupancy, shared, whole), peers)
 
     def why(self, split: Split) -> str:
         if self.forced:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lapidist.errors import ArgumentError
+from lapidist.schedule.grid import ceil_div
 
 UNCALIBRATED = "uncalibrated: a guess"
 
@@ -73,28 +73,33 @@ class CostModel:
 
 class Load(NamedTuple):
     """What the busiest SM computes: all its iterations, those that follow each other, and the blocks that
-    do.
+    do. Numbers, or arrays of them.
     """
 
-    iterations: int
-    longest: int
-    rounds: int
+    iterations: Any
+    longest: Any
+    rounds: Any
 
 
-def load_of(sms: int, per_sm: int, *blocks: tuple[int, int]) -> Load:
+def load_of(sms: Any, per_sm: Any, shared: tuple[Any, Any], whole: tuple[Any, Any] = (0, 1)) -> Load:
     """Of blocks (so many, of so many iterations each) dispatched in this order, each to the place that is
-    free first.
-    """
-    places = [(0, 0)] * per_sm
-    for count, iterations in blocks:
-        on_one = -(-count // sms)
-        # rounds in which every place takes one: they change no order
-        alike = max(0, on_one // per_sm - per_sm)
-        places = [(total + alike * iterations, rounds + alike) for total, rounds in places]
-        for _ in range(on_one - alike * per_sm):
-            total, rounds = heapq.heappop(places)
-            heapq.heappush(places, (total + iterations, rounds + 1))
-    return Load(sum(total for total, _ in places), *max(places))
+    free first; of arrays, too.
+
+    Those of the first kind are spread evenly: some places have one more than the others. Of the second kind
+    the places that are behind take `ahead` rounds before those take any; then all take one in turn."""
+    length, step = shared[1], whole[1]
+    first, second = ceil_div(shared[0], sms), ceil_div(whole[0], sms)
+    early, late = first // per_sm, first % per_sm  # rounds that all have; places that have one more
+    behind, ahead = per_sm - late, ceil_div(length, step) * (late > 0)
+    rest = np.maximum(0, second - ahead * behind)
+    turns, more = rest // per_sm, rest % per_sm
+    begun = np.minimum(ahead, ceil_div(second, behind))
+    low = early + np.where(rest > 0, ahead + turns + (more > late), begun), early * length
+    rounds = low[0], early + 1 + turns + (more > 0)
+    times = low[1] + (low[0] - early) * step, low[1] + length + (rounds[1] - early - 1) * step
+    higher = (late > 0) & ((times[1] > times[0]) | ((times[1] == times[0]) & (rounds[1] > rounds[0])))
+    total = first * length + second * step
+    return Load(total, np.where(higher, times[1], times[0]), np.where(higher, rounds[1], rounds[0]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from lapidist.errors import ArgumentError
 
@@ -16,18 +19,15 @@ def at_least(name: str, value: int, least: int, way_out: str = "") -> None:
         )
 
 
-def ceil_div(a: int, b: int) -> int:
+def ceil_div(a: Any, b: Any) -> Any:
     return -(-a // b)
 
 
-def most_peers(tiles: int, blocks: int, iterations: int) -> int:
-    """The most blocks that one of these tiles can have."""
-    if blocks % tiles == 0:
-        return blocks // tiles
-    if tiles % blocks == 0:
-        return 1
-    shortest = tiles * iterations // blocks
-    return min(blocks, ceil_div(iterations - 1, shortest) + 1)
+def most_peers(tiles: Any, blocks: Any, iterations: Any) -> Any:
+    """The most blocks that one of these tiles can have; of arrays, too."""
+    shortest = np.maximum(1, tiles * iterations // blocks)
+    anywhere = np.minimum(blocks, ceil_div(iterations - 1, shortest) + 1)
+    return np.where(blocks % tiles == 0, blocks // tiles, np.where(tiles % blocks == 0, 1, anywhere))
 
 
 @dataclass(frozen=True, slots=True)

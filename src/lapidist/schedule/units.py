@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 
 from lapidist.errors import ArgumentError
 from lapidist.schedule.grid import MOST, ROW_MAJOR, Raster, TileGrid, ceil_div
+from lapidist.schedule.shares import Shared
 
 REDUCTIONS = ("none", "atomic", "turnstile", "separate", "cluster")
 CLUSTER_MOST = 8  # blocks of a cluster on any chip that has clusters
@@ -66,7 +67,7 @@ class WorkUnit:
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class Schedule(Shared):
     """Who computes what. Made by `data_parallel`, `split_k` and `stream_k`; everything else is a function of
     it.
 
@@ -93,33 +94,14 @@ class Schedule:
 
     # ---- counts ----
 
-    @property
-    def dp_tiles(self) -> int:
-        return self.grid.tiles - self.sk_tiles
+    def reduces_by(self, way: str) -> bool:
+        return self.reduction == way
 
     @property
     def dp_blocks(self) -> int:
         """The first wave's blocks take several tiles each, the others one."""
         saved = (self.first_wave_tiles - 1) * self.wave
         return max(self.dp_tiles - saved, min(self.wave, self.dp_tiles))
-
-    @property
-    def reduction_blocks(self) -> int:
-        return self.sk_tiles * self.fragments if self.reduction == "separate" and self.shares_tiles else 0
-
-    @property
-    def shares_tiles(self) -> bool:
-        """False where every Stream-K block owns whole tiles, the same number each: then nothing is handed
-        on.
-        """
-        return self.sk_blocks > 0 and (
-            self.big_blocks > 0 or self.normal_iterations % self.grid.iterations != 0
-        )
-
-    @property
-    def cluster(self) -> int:
-        """Blocks of a cluster; 1 where none is needed."""
-        return self.blocks_per_region if self.reduction == "cluster" and self.sk_blocks else 1
 
     @property
     def blocks(self) -> int:
@@ -133,23 +115,6 @@ class Schedule:
     def launch_blocks(self) -> int:
         """The grid to launch. Zero: launch nothing."""
         return min(self.launched, self.blocks) if self.launched else self.blocks
-
-    @property
-    def blocks_per_region(self) -> int:
-        return self.sk_blocks // self.regions
-
-    @property
-    def region_iterations(self) -> int:
-        return self.sk_tiles // self.regions * self.grid.iterations
-
-    @property
-    def normal_iterations(self) -> int:
-        return self.region_iterations // self.blocks_per_region if self.sk_blocks else 0
-
-    @property
-    def big_blocks(self) -> int:
-        """So many blocks, the first of each region, have one iteration more than the normal ones."""
-        return self.region_iterations % self.blocks_per_region if self.sk_blocks else 0
 
     # ---- workspace ----
 

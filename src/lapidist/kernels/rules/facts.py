@@ -42,6 +42,11 @@ class Facts:
         """What the source is told of the problem."""
         return self.signature.defines(self.problem)
 
+    @cached_property
+    def refusal(self) -> str | None:
+        """Why the kernels' parameters do not fit the problem, or None."""
+        return self.signature.refuse(self.problem)
+
     def told(self, name: str, otherwise: int = 0) -> int:
         return int(str(self.defines.get(name, otherwise)))
 

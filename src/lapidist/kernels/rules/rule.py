@@ -9,12 +9,12 @@ computed: what divides by a knob stands behind the rule that the knob is not zer
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lapidist.config import Config, Knobs
+from lapidist.kernels.columns import Columns
 from lapidist.kernels.rules.facts import Facts
 
 Predicate = Callable[[Any, Facts], Any]  # of a Config or of Columns: a truth value, or an array of them
@@ -24,14 +24,6 @@ Words = Callable[[Config, Facts], str]
 class Rule(NamedTuple):
     holds: Predicate
     words: Words  # of a config that breaks it
-
-
-class Columns(Knobs):
-    """Many configs at once: an array for each knob, or one value for all of them."""
-
-    def __init__(self, **knobs: Any) -> None:
-        for each in fields(Config):
-            setattr(self, each.name, np.asarray(knobs.get(each.name, each.default)))
 
 
 def refusal(rules: Iterable[Rule], config: Config, facts: Facts) -> str | None:
@@ -45,9 +37,17 @@ def refusal(rules: Iterable[Rule], config: Config, facts: Facts) -> str | None:
 def allowed(rules: Iterable[Rule], columns: Columns, facts: Facts) -> Any:
     """Which of the configs break no rule. One that divides by zero has broken a rule before that."""
     with np.errstate(divide="ignore", over="ignore"):
-        return np.logical_and.reduce(
-            np.broadcast_arrays(True, *(rule.holds(columns, facts) for rule in rules))
-        )
+        return obey(rules, columns, facts)
+
+
+def obey(rules: Iterable[Rule], configs: Knobs, facts: Facts) -> Any:
+    """The same where NumPy does not warn; of one config, too: then no rule is asked behind a broken one."""
+    found: Any = True
+    for rule in rules:
+        found = found & rule.holds(configs, facts)
+        if found is False:
+            break
+    return found
 
 
 # ---- what predicates are made of ----

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from lapidist.config import Config
+from lapidist.config import Config, Knobs
 from lapidist.dtypes import TYPES, size_of
 from lapidist.kernels.row import Kernel, Types
 from lapidist.kernels.rules import fma as rules
 from lapidist.kernels.sgemm.operands import maps, packed, packed_bytes, scratch, turned
-from lapidist.kernels.sgemm.sharing import seconds, shared_by
+from lapidist.kernels.sgemm.sharing import FED
 from lapidist.kernels.signatures import (
     OPERANDS,
     SCHEDULE,
@@ -31,7 +32,7 @@ MOST_PACKED = 1 << 31  # the driver keeps workspaces: more would be missed elsew
 PATCH_BYTES = 4 * 72 * 4  # of a consumer warp: four rows of 64 columns and a gap
 
 
-def tma_shared(config: Config, problem: Problem) -> int:
+def tma_shared(config: Knobs, problem: Problem) -> Any:
     """Stages of A and B tiles, a full and an empty barrier for each, and room to start on 1024 bytes (the
     swizzle's period).
     """
@@ -39,7 +40,7 @@ def tma_shared(config: Config, problem: Problem) -> int:
     return config.stages * (stage + 16) + 1024
 
 
-def shared_bytes(config: Config, problem: Problem) -> int:
+def shared_bytes(config: Knobs, problem: Problem) -> Any:
     """Beside the stages, a patch of D a warp where its rows start anywhere."""
     warps = (config.threads - config.producers) // 32
     return tma_shared(config, problem) + (0 if whole_quads(problem) else warps * PATCH_BYTES)
@@ -137,8 +138,8 @@ SGEMM = Kernel(
     dynamic_shared=shared_bytes,
     types=Types(("float32",)),
     scratch=scratch,
-    model=seconds,
-    schedules=shared_by("turnstile", "separate"),
+    family=FED,
+    ways=("turnstile", "separate"),
     defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
     rules=rules.SGEMM,
 )

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import inf, prod
+from math import prod
+from typing import Any
 
-from lapidist.config import Config
+import numpy as np
+
+from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
-from lapidist.kernels.row import Schedules
+from lapidist.kernels.row import Family, Kernel, Rows
 from lapidist.kernels.sgemm.operands import packed, packed_bytes
 from lapidist.kernels.signatures import vector_width
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Schedule, TileGrid, data_parallel, split_k, stream_k
 from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.sharing import Sharing, fitting
+from lapidist.schedule.units import REDUCTIONS
+from lapidist.schedule.ways import CODES, SEPARATE, TURNSTILE, Grids, Way, Ways
 
 MOST_TURNS = 4
 PEERS = (2, 3, 4, 6, 8, 11, 16, 22, 32, 44)  # of a tile, that are weighed
@@ -28,39 +33,77 @@ LEAST_STEPS = 2  # of a block
 WAVES = 32  # of whole tiles: after so many the last one does not matter
 
 
-def shared_by(*known: str) -> Schedules:
-    """Of a kernel that brings partial sums together in these ways: what the caller asks for, or the planner
-    may choose from.
-    """
+class Fed(Family):
+    """Persistent blocks that share tiles by turnstile, or with sums that are brought together separately."""
 
-    def schedules(
-        grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool
-    ) -> Iterator[Schedule]:
-        reduction = (
-            sharing.schedule.reduction if isinstance(sharing.schedule, Schedule) else sharing.reduction
+    def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
+        extents = problem.m, problem.n, problem.k
+        grid = Grids.of(*extents, rows.bm, rows.bn, rows.bk, prod(problem.batch))
+        whole, free = Way(taken, launched=device.sms), taken & (grid.tiles > 0) & (grid.iterations > 0)
+        turnstile, separate = rows.known("turnstile", "separate")
+        found = [
+            *streams(grid, rows.tm, device.sms, TURNSTILE, free & turnstile),
+            *streams(grid, rows.tm, device.sms, SEPARATE, free & separate),
+        ]
+        return Ways(grid, [whole, *found])
+
+    def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+        return seconds(problem, rows, device, ways)
+
+    def schedule_of(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
+    ) -> Schedule | None:
+        return schedule_of(way, kernel.tile_grid(problem, config), device.sms)
+
+    def asked(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
+    ) -> list[Schedule | None]:
+        grid, packs = kernel.tile_grid(problem, config), kernel.packs(problem)
+        return list(schedules(grid, config, device, sharing, packs, kernel.ways))
+
+
+FED = Fed()
+
+
+def schedule_of(way: Way, grid: TileGrid, blocks: int) -> Schedule:
+    """The Schedule of a way that was weighed, of so many blocks."""
+    if not way.sk_blocks:
+        return data_parallel(grid, persistent_blocks=way.launched)
+    schedule = stream_k(
+        grid,
+        sms=blocks,
+        sk_tiles=way.sk_tiles,
+        sk_blocks=way.sk_blocks,
+        persistent=True,
+        reduction=REDUCTIONS[way.reduction],
+        fragments=way.fragments,
+    )
+    return replace(schedule, reason=f"{grid.tiles % blocks} tiles are left over full waves")
+
+
+def schedules(
+    grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool, known: tuple[str, ...]
+) -> Iterator[Schedule]:
+    """Of a kernel that brings partial sums together in these ways: what the caller asks for."""
+    reduction = sharing.schedule.reduction if isinstance(sharing.schedule, Schedule) else sharing.reduction
+    if reduction not in (None, "none", *known):
+        ways = " or ".join(repr(way) for way in known)
+        raise ArgumentError(
+            f"reduction: this kernel's blocks share tiles by {ways}; got {reduction!r}. Take that, or"
+            " another kernel"
         )
-        if reduction not in (None, "none", *known):
-            ways = " or ".join(repr(way) for way in known)
-            raise ArgumentError(
-                f"reduction: this kernel's blocks share tiles by {ways}; got {reduction!r}. Take that, or"
-                " another kernel"
-            )
-        if sharing.schedule == "stream_k" and sharing.avail_sms == 1:  # the data-parallel kernel
-            sharing = replace(sharing, schedule="data_parallel", avail_sms=None)
-        blocks = min(sharing.avail_sms or device.sms, device.sms)
-        for schedule in wanted(
-            grid, config.tm, blocks, sharing, (reduction,) if reduction in known else known
-        ):
-            # Blocks that pack operands wait for each other, and so do those that take part in a separate
-            # reduction when they are done with their own tiles: all must be on the chip at once.
-            together = packs or schedule.reduction_blocks > 0
-            yield (
-                replace(schedule, launched=device.sms)
-                if together and schedule.launch_blocks > device.sms
-                else schedule
-            )
-
-    return schedules
+    if sharing.schedule == "stream_k" and sharing.avail_sms == 1:  # the data-parallel kernel
+        sharing = replace(sharing, schedule="data_parallel", avail_sms=None)
+    blocks = min(sharing.avail_sms or device.sms, device.sms)
+    for schedule in wanted(grid, config.tm, blocks, sharing, (reduction,) if reduction in known else known):
+        # Blocks that pack operands wait for each other, and so do those that take part in a separate
+        # reduction when they are done with their own tiles: all must be on the chip at once.
+        together = packs or schedule.reduction_blocks > 0
+        yield (
+            replace(schedule, launched=device.sms)
+            if together and schedule.launch_blocks > device.sms
+            else schedule
+        )
 
 
 def wanted(
@@ -72,48 +115,46 @@ def wanted(
     if isinstance(sharing.split_k, int) and sharing.split_k > 1:
         for reduction in reductions:
             yield split_k(
-                grid, sharing.split_k, reduction=reduction, fragments=fragments(rows, grid.tiles, blocks)
+                grid, sharing.split_k, reduction=reduction, fragments=int(fragments(rows, grid.tiles, blocks))
             )
         return
     yield data_parallel(grid, persistent_blocks=blocks)
     if sharing.schedule != "data_parallel" and sharing.split_k != 1 and grid.tiles and grid.iterations:
         for reduction in reductions:
-            yield from streams(grid, rows, blocks, reduction)
+            for way in streams(Grids.one(grid), rows, blocks, CODES[reduction], True):
+                if np.all(way.taken):
+                    yield schedule_of(way.at(0), grid, blocks)
 
 
-def streams(grid: TileGrid, rows: int, blocks: int, reduction: str) -> Iterator[Schedule]:
+def streams(grid: Grids, rows: Any, blocks: int, reduction: int, free: Any) -> Iterator[Way]:
     """The last wave shared by all blocks, alone or with the full one before it: then blocks have more than a
     tile, and two peers at most. Few tiles: by as many blocks for each."""
-    full, partial = divmod(grid.tiles, blocks)
-    if not partial or full > WAVES:
+    full, partial = grid.tiles // blocks, grid.tiles % blocks
+    free = free & (partial > 0) & (full <= WAVES)
+    if not np.any(free):
         return
-    shares = {(partial, blocks), (partial + blocks, blocks)} if full else {(partial, blocks)}
-    if not full:
-        shares |= {(partial, partial * peers) for peers in PEERS if partial * peers < blocks}
-    for tiles, shared in sorted(shares):
-        if shared * LEAST_STEPS > tiles * grid.iterations or not (full or shared > tiles):
-            continue
-        if (
-            turns(tiles, shared) <= MOST_TURNS
-            if reduction == "turnstile"
-            else not full and shared > 2 * tiles
-        ):
-            form = {"persistent": True, "reduction": reduction, "fragments": fragments(rows, tiles, blocks)}
-            schedule = stream_k(grid, sms=blocks, sk_tiles=tiles, sk_blocks=shared, **form)  # type: ignore[arg-type]
-            yield replace(schedule, reason=f"{partial} tiles are left over full waves")
+    few = [(full == 0) & (partial * peers < blocks) for peers in PEERS]
+    shares = [(partial, partial * peers, taken) for peers, taken in zip(PEERS, few, strict=True)]
+    for tiles, shared, taken in (*shares, (partial, blocks, True), (partial + blocks, blocks, full > 0)):
+        taken = taken & (shared * LEAST_STEPS <= tiles * grid.iterations) & ((full > 0) | (shared > tiles))
+        if reduction == TURNSTILE:
+            taken = taken & (turns(np.maximum(1, tiles), shared) <= MOST_TURNS)
+        else:
+            taken = taken & (full == 0) & (shared > 2 * tiles)
+        yield Way.stream(free & taken, tiles, shared, reduction, fragments(rows, tiles, blocks), blocks)
 
 
-def turns(tiles: int, blocks: int) -> int:
+def turns(tiles: Any, blocks: Any) -> Any:
     """How often sums are handed on while others wait. A block whose stretch ends inside a tile leaves its
     part of that first, so only blocks that lie within the tile hold up the one that finishes it."""
-    return blocks // tiles if blocks % tiles else blocks // tiles - 1
+    return blocks // tiles - (blocks % tiles == 0)
 
 
-def fragments(rows: int, tiles: int, blocks: int) -> int:
+def fragments(rows: Any, tiles: Any, blocks: Any) -> Any:
     """Of each tile in a separate reduction: one for each block, since beginning another takes longer than a
     row more.
     """
-    return max(1, min(rows, blocks // max(1, tiles)))
+    return np.maximum(1, np.minimum(rows, blocks // np.maximum(1, tiles)))
 
 
 # ---- what it costs, in seconds on an H200 ----
@@ -130,10 +171,12 @@ LEFT, BROUGHT = 6.0e-6, 2.5e-6  # sums left for all; a fragment of them brought 
 BY_ROW, BY_PEER = 0.6e-6, 0.2e-6  # the same for each row of a thread's sums, and for each peer of that
 
 
-def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None) -> float:
-    """The larger of arithmetic, on the busiest SM, and memory traffic; after the packing."""
-    if schedule is None:  # it was refused before it was scheduled
-        return inf
+def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
+    """The larger of arithmetic, on the busiest SM, and memory traffic; after the packing. Of each way of each
+    config."""
+    rate = device.unit_limit("fma", problem.math) * 1e12 * EFFICIENCY / device.sms
+    if not rate:
+        return np.full(ways.taken.shape, np.inf)
     packing = PACKING + sum(packed_bytes(problem)) / PACKED_BYTES_PER_SECOND if any(packed(problem)) else 0.0
     a, b, _, d = problem.element_bytes
     elements = (
@@ -142,34 +185,32 @@ def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule
         + problem.m * problem.n * d * (1 + bool(problem.c))
     )
     memory = prod(problem.batch) * elements / (device.dram_gbps * 1e9 * DRAM_SHARE)
-    return packing + max(FIRST + computing(problem, config, device, schedule), memory)
+    return packing + np.maximum(FIRST + computing(problem, config, device, ways, rate), memory)
 
 
-def computing(problem: Problem, config: Config, device: Device, schedule: Schedule) -> float:
-    """Of the busiest SM."""
-    rate = device.unit_limit("fma", problem.math) * 1e12 * EFFICIENCY / device.sms
-    if not rate:
-        return inf
-    grid, blocks, step = (
-        schedule.grid,
-        schedule.launched or device.sms,
-        2.0 * config.bm * config.bn * config.bk / rate,
-    )
-    busy = min(1.0, (schedule.sk_tiles or grid.tiles) / device.sms)
+def computing(problem: Problem, config: Knobs, device: Device, ways: Ways, rate: float) -> Any:
+    """Of the busiest SM, which multiplies so fast."""
+    grid, blocks = ways.grid, np.where(ways.launched > 0, ways.launched, device.sms)
+    step = 2.0 * config.bm * config.bn * config.bk / rate
+    busy = np.minimum(1.0, np.where(ways.sk_tiles > 0, ways.sk_tiles, grid.tiles) / device.sms)
     along = STORED_ALONG if vector_width(problem.d, problem.out_dtype) < 4 else 0.0
     stored = STORED + STORED_TOGETHER * busy + along
-    whole = ceil_div(schedule.dp_tiles, blocks) * (grid.iterations * step + stored)
-    if not schedule.sk_blocks:
+    whole = ceil_div(ways.dp_tiles, blocks) * (grid.iterations * step + stored)
+    if not np.any(ways.sk_blocks):
         return whole
-    longest = schedule.normal_iterations + (schedule.big_blocks > 0)
-    tiles = max(1, ceil_div(longest, max(1, grid.iterations)))  # of a block
-    peers = most_peers(schedule.sk_tiles // schedule.regions, schedule.blocks_per_region, grid.iterations)
-    rounds = ceil_div(schedule.sk_blocks, blocks)
-    if not schedule.shares_tiles:
-        handing = 0.0
-    elif schedule.reduction == "separate":
-        each = BROUGHT + ceil_div(config.tm, schedule.fragments) * (BY_ROW + BY_PEER * peers)
-        handing = rounds * LEFT + ceil_div(schedule.reduction_blocks, blocks) * each - stored
-    else:
-        handing = HANDED + IN_TURN * (max(1, turns(schedule.sk_tiles, schedule.sk_blocks)) - 1)
-    return whole + rounds * longest * step + tiles * stored + handing
+    longest = ways.longest
+    tiles = np.maximum(1, ceil_div(longest, np.maximum(1, grid.iterations)))  # of a block
+    rounds = ceil_div(ways.sk_blocks, blocks)
+    shared = rounds * longest * step + tiles * stored + handing_on(config, ways, blocks, rounds, stored)
+    return whole + np.where(ways.sk_blocks > 0, shared, 0.0)
+
+
+def handing_on(config: Knobs, ways: Ways, blocks: Any, rounds: Any, stored: Any) -> Any:
+    """Seconds that bringing sums together adds."""
+    sk_tiles = np.maximum(1, ways.sk_tiles // ways.regions)
+    peers = most_peers(sk_tiles, np.maximum(1, ways.blocks_per_region), ways.grid.iterations)
+    each = BROUGHT + ceil_div(config.tm, ways.fragments) * (BY_ROW + BY_PEER * peers)
+    separate = rounds * LEFT + ceil_div(ways.reduction_blocks, blocks) * each - stored
+    in_turns = turns(np.maximum(1, ways.sk_tiles), ways.sk_blocks)
+    turnstile = HANDED + IN_TURN * (np.maximum(1, in_turns) - 1)
+    return np.where(ways.shares_tiles, np.where(ways.reduction == SEPARATE, separate, turnstile), 0.0)

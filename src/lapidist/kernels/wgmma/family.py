@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from lapidist.config import Config
+from lapidist.device import Device
 from lapidist.dtypes import FP8, TF32, element_of
-from lapidist.kernels.row import Kernel, Tuned, Types
+from lapidist.kernels.row import Family, Kernel, Rows, Tuned, Types
 from lapidist.kernels.rules import hopper as rules
 from lapidist.kernels.rules.hopper import INTEGERS
 from lapidist.kernels.signatures import (
@@ -52,9 +54,12 @@ from lapidist.kernels.wgmma.operands import (
     turned_d,
     wgmma_shared,
 )
-from lapidist.kernels.wgmma.sharing import schedules, streamed_schedules
-from lapidist.kernels.wgmma.time import block_costs, rung_seconds, seconds
+from lapidist.kernels.wgmma.sharing import grid_of, schedule_of, schedules, streamed_schedules, ways
+from lapidist.kernels.wgmma.time import block_costs, seconds
 from lapidist.problems.problem import Problem
+from lapidist.schedule import Schedule
+from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.ways import Way, Ways
 
 MATHS = (*TURNED, TF32, *INTEGERS, *FP8)
 
@@ -334,6 +339,30 @@ def by_math(*arguments: object, **more: object) -> dict[str, Tuned]:
     return {math: ((tile(math, *arguments, **more), 0.8),) for math in MATHS}  # type: ignore[arg-type]
 
 
+class Warpgroups(Family):
+    """Persistent clusters that share tiles by turnstile or as peers in a cluster."""
+
+    def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
+        return ways(grid_of(problem, rows), rows, device, taken, rows.known("turnstile", "cluster"))
+
+    def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+        return seconds(problem, rows, device, ways)
+
+    def schedule_of(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
+    ) -> Schedule | None:
+        return schedule_of(way, kernel.tile_grid(problem, config), config)
+
+    def asked(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
+    ) -> list[Schedule | None]:
+        if not kernel.ways:
+            return [None]
+        found = schedules if "cluster" in kernel.ways else streamed_schedules
+        return list(found(kernel.tile_grid(problem, config), config, device, sharing, kernel.packs(problem)))
+
+
+WGMMA = Warpgroups()
 TYPES = Types(MATHS, outputs=True)
 FAMILY_TYPES = Types(MATHS, mixed=True, outputs=True, promoted=True, factors=True)
 WGMMA_RUNGS = tuple(
@@ -351,10 +380,11 @@ WGMMA_RUNGS = tuple(
         dynamic_shared=shared,
         types=TYPES,
         unit="wgmma",
-        model=rung_seconds,
+        family=WGMMA,
         block_costs=block_costs,
+        longer=1.1,  # than gemm/wgmma.cu, at least
         rules=rules.rung({math: config for math, ((config, _),) in tuned.items()}),
-        schedules=streamed_schedules if signature.scheduled else None,
+        ways=("turnstile",) if signature.scheduled else (),
         defines={"SCHEDULED": 1} if signature.scheduled else {},  # blocks ask for whole tiles too
     )
     for source, idea, signature, tuned, efficiency, persistent, shared in (
@@ -413,10 +443,10 @@ WGMMA_FAMILY = Kernel(
     types=FAMILY_TYPES,
     unit="wgmma",
     scratch=scratch,
-    model=seconds,
+    family=WGMMA,
     block_costs=block_costs,
+    ways=("turnstile", "cluster"),
     rules=rules.FAMILY,
     free_order=True,
-    schedules=schedules,
     worth=0.95,
 )

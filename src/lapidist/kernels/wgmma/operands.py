@@ -7,8 +7,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
+from typing import Any
 
-from lapidist.config import Config
+import numpy as np
+
+from lapidist.config import Config, Knobs
 from lapidist.dtypes import TF32, size_of
 from lapidist.kernels.signatures import TMA_ALIGNMENT
 from lapidist.launch import TensorMap
@@ -159,20 +162,24 @@ def few_rows(problem: Problem) -> int | None:
     return rows if rows != 64 and 0 < rows <= MOST_FEW_ROWS and not turned(problem)[0] else None
 
 
-def rows_of_stage(problem: Problem, config: Config) -> int:
+def rows_of_stage(problem: Problem, config: Knobs) -> Any:
     """Rows of a tile of A that have room in a stage. What wgmma reads behind them must lie in the same stage,
     in B.
     """
-    rows, least = few_rows(problem), -(-(config.bm - config.bn) // 16) * 16
-    return min(config.bm, max(rows, least)) if rows and config.cluster == 1 else config.bm
+    rows = few_rows(problem)
+    if not rows:
+        return config.bm
+    least = -(-(config.bm - config.bn) // 16) * 16
+    return np.where(config.cluster == 1, np.minimum(config.bm, np.maximum(rows, least)), config.bm)
 
 
-def loaded_lines(problem: Problem, config: Config) -> tuple[int, int]:
+def loaded_lines(problem: Problem, config: Knobs) -> tuple[Any, Any]:
     """Rows of A and columns of B in a tile that are loaded: where one tile has all of them, just those
     (wgmma_few_lines.cuh).
     """
-    a, b = rows_of_stage(problem, config), config.bn
-    return (min(a, max(1, problem.m)), min(b, max(1, problem.n))) if config.cluster == 1 else (a, b)
+    a, b, alone = rows_of_stage(problem, config), config.bn, config.cluster == 1
+    few_a, few_b = np.minimum(a, max(1, problem.m)), np.minimum(b, max(1, problem.n))
+    return np.where(alone, few_a, a), np.where(alone, few_b, b)
 
 
 def read_once(problem: Problem, config: Config) -> tuple[bool, bool]:
@@ -184,32 +191,37 @@ def read_once(problem: Problem, config: Config) -> tuple[bool, bool]:
 def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int, int]]:
     """The boxes of A and B. What two blocks of a cluster share, each of them loads half of."""
     step, a_parts, b_parts = config.bk, config.cluster_n, config.cluster_m
-    (turned_a, turned_b), (a_lines, b_lines) = turned(problem), loaded_lines(problem, config)
+    (turned_a, turned_b), (a_lines, b_lines) = turned(problem), map(int, loaded_lines(problem, config))
     slab = ROW_BYTES // size_of(problem.dtype)
     a = (slab, step // a_parts) if turned_a else (step, a_lines // a_parts)
     b = (slab, step // b_parts) if turned_b else (step, b_lines // b_parts)
     return a, b
 
 
-def patch(problem: Problem, config: Config, peers: int = 1) -> tuple[int, int]:
+def patch(problem: Problem, config: Knobs, peers: int = 1) -> tuple[Any, Any]:
     """What a warp lays down of D at once, touching elements first: 16 rows of up to 128 bytes; or, where
     columns touch, 16 of as many columns, or 64 that are four warps'. They divide the tile. Half of that where
     C comes in as many bytes."""
     size, most = size_of(problem.out_dtype), ROW_BYTES // (1 if problem.c is None else 2)
     if turned_d(problem):
-        lines = next((lines for lines in (64, 32) if lines * size <= most and config.bn % lines == 0), 16)
-        return (4 if by_group(problem, config, peers) else 1) * PATCH_ROWS, lines
-    least = 16 if config.bn % 16 else PATCH_BYTES // size  # one that overlaps brings eight columns
-    return next(
-        (width // size for width in (128, 64) if width <= most and config.bn % (width // size) == 0), least
-    ), PATCH_ROWS
+        lines = widest((64, 32), most // size, config.bn, 16)
+        return np.where(by_group(problem, config, peers), 4 * PATCH_ROWS, PATCH_ROWS), lines
+    least = np.where(config.bn % 16 == 0, PATCH_BYTES // size, 16)  # one that overlaps brings eight columns
+    return widest((128 // size, 64 // size), most // size, config.bn, least), PATCH_ROWS
 
 
-def by_group(problem: Problem, config: Config, peers: int = 1) -> bool:
+def widest(widths: tuple[int, int], most: int, columns: Any, otherwise: Any) -> Any:
+    """The first of these numbers that is not too large and divides the columns."""
+    first, second = ((width <= most) & (columns % width == 0) for width in widths)
+    return np.where(first, widths[0], np.where(second, widths[1], otherwise))
+
+
+def by_group(problem: Problem, config: Knobs, peers: int = 1) -> Any:
     """Whether the four warps of a warpgroup lay columns of D together, in lines of 128 bytes
     (cuda/wgmma_pipeline.cuh). Peers in a cluster have some warps' patches each, and C comes warp by warp."""
-    alone = peers == 1 and not config.ping_pong and not by_registers(problem) and problem.c is None
-    return turned_d(problem) and size_of(problem.out_dtype) == 2 and alone
+    alone = peers == 1 and not by_registers(problem) and problem.c is None
+    whole = turned_d(problem) and size_of(problem.out_dtype) == 2 and alone
+    return (config.ping_pong == 0) & whole
 
 
 @fact
@@ -317,7 +329,7 @@ def rung_maps(problem: Problem, config: Config, at: Mapping[str, int], _: int) -
 
 
 def output_map(problem: Problem, config: Config, address: int, ranks: int, peers: int = 1) -> TensorMap:
-    size, (width, height) = size_of(problem.out_dtype), patch(problem, config, peers)
+    size, (width, height) = size_of(problem.out_dtype), map(int, patch(problem, config, peers))
     count, length, step = line(problem.d, not turned_d(problem))
     steps = [step * size if count > 1 else TMA_ALIGNMENT]
     extents = [max(1, length), max(1, count)]
@@ -363,53 +375,53 @@ def made_of_16(matrix: Matrix, lines: tuple[int, int, int], size: int) -> bool:
 # ---- shared memory ----
 
 
-def warpgroups(config: Config) -> int:
+def warpgroups(config: Knobs) -> Any:
     """That multiply. Three share a tile of 192 rows, with fewer registers and half the patches. In ping-pong
     there are two.
     """
     return config.consumers // 128
 
 
-def stages_bytes(config: Config, turned_b: bool, a_rows: int, a_bytes: int = ROW_BYTES) -> int:
+def stages_bytes(config: Knobs, turned_b: bool, a_rows: Any, a_bytes: int = ROW_BYTES) -> Any:
     b = -(-config.bn // 64) * SLAB_BYTES if turned_b else config.bn * 128
     return config.stages * (-(-(a_rows * a_bytes + b) // 1024) * 1024 + 16) + 1024
 
 
-def plain_shared(config: Config, problem: Problem) -> int:
+def plain_shared(config: Knobs, problem: Problem) -> Any:
     """Stages and their barriers, and room to start on 1024 bytes."""
     return stages_bytes(config, False, config.bm)
 
 
-def wgmma_shared(config: Config, problem: Problem) -> int:
+def wgmma_shared(config: Knobs, problem: Problem) -> Any:
     """The same, and 4 KB of patches of D a warp, which take turns, or 2 KB of twelve warps; C has half of
     them. By hand one patch, in longer rows, and those of C."""
-    patched = config.consumers // 32 * (1 if warpgroups(config) == 3 else 2) * PATCH_ROWS * ROW_BYTES
+    warps = config.consumers // 32
+    patched = warps * np.where(warpgroups(config) == 3, 1, 2) * (PATCH_ROWS * ROW_BYTES)
     if not copies_out(problem):
         (width, _), of_c = patch(problem, config), 0 if problem.c is None else patched // 2
-        patched = of_c + config.consumers // 32 * PATCH_ROWS * (
-            width * size_of(problem.out_dtype) + BESIDE_ROW
-        )
+        patched = of_c + warps * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)
     a_bytes = SKEWED_BYTES if problem.skewed else ROW_BYTES
     stages = stages_bytes(config, turned(problem)[1], rows_of_stage(problem, config), a_bytes)
     return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
 
 
-def beside_another(config: Config, problem: Problem) -> bool:
+def beside_another(config: Knobs, problem: Problem) -> Any:
     """Whether a block leaves room for one of the next launch, where operands are packed: blocks that meet
     find their places all at once, which else are free when the last one of the launch ahead has left its own.
     A long k wants more stages."""
-    alone = (
-        warpgroups(config) == 1 and config.cluster == 1 and config.bn <= MOST_BESIDE and not problem.skewed
-    )
+    if not any(packed(problem)) or any(transposed(problem)) or problem.skewed:
+        return False
+    alone = (warpgroups(config) == 1) & (config.cluster == 1) & (config.bn <= MOST_BESIDE)
     tiles = -(-problem.m // config.bm) * -(-problem.n // config.bn) * prod(problem.batch)
-    packs = any(packed(problem)) and not any(transposed(problem)) and problem.k * config.bn <= LONGEST_BESIDE
-    return alone and packs and tiles > LEAST_BESIDE and wgmma_shared(config, problem) <= HALF_SHARED
+    short = (problem.k * config.bn <= LONGEST_BESIDE) & (tiles > LEAST_BESIDE)
+    return alone & short & (wgmma_shared(config, problem) <= HALF_SHARED)
 
 
-def factor_bytes(config: Config, scaling: Scaling) -> int:
+def factor_bytes(config: Knobs, scaling: Scaling) -> Any:
     """Factors that change along k are brought with each stage: one a row of A; one a column of B, or two for
     all of them.
     """
     of_a = config.bm if scaling.a.along_k else 0
     of_b = {STRIPS: config.bn, SQUARES: 2}.get(scaling.b.kind, 0)
-    return config.stages * 4 * (of_a + of_b + 2) if of_a + of_b else 8
+    along_k = scaling.a.along_k or scaling.b.along_k
+    return config.stages * 4 * (of_a + of_b + 2) if along_k else 8

@@ -8,13 +8,16 @@ that the L2 answers, and without any."""
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
-from lapidist.config import Config
+import numpy as np
+
+from lapidist.config import Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
-from lapidist.kernels.wgmma.sharing import BAND
+from lapidist.kernels.wgmma.sharing import BAND, clusters_at_once
 from lapidist.problems.problem import Problem
-from lapidist.schedule import TileGrid
+from lapidist.schedule.ways import Grids
 
 # seconds at the limit of the unit; of shorter products 2000 were measured one by one, and fitted by a sum
 LONG = 0.3e-3
@@ -31,8 +34,8 @@ KEPT_BYTES = 40e6  # of operands, which the L2 has still when the next tiles ask
 
 
 def powered_seconds(
-    problem: Problem, config: Config, device: Device, grid: TileGrid, running: float, moved: float
-) -> tuple[float, ...]:
+    problem: Problem, config: Knobs, device: Device, grid: Grids, running: Any, moved: Any
+) -> tuple[Any, ...]:
     """What bounds together, of `running` seconds at the highest clock; `moved`: bytes out of the L2 and into
     shared memory.
     """
@@ -40,19 +43,23 @@ def powered_seconds(
     if limit < LONG:
         return running, limit / POWER_SHARE + moved / SHORT_MOVED_BYTES
     energy = limit / PRODUCTS + moved / MOVED_BYTES + read_bytes(problem, config, device, grid) / DRAM_BYTES
-    return (max(running, running ** (1 - BY_ENERGY) * energy**BY_ENERGY),)
+    return (np.maximum(running, running ** (1 - BY_ENERGY) * energy**BY_ENERGY),)
 
 
-def read_bytes(problem: Problem, config: Config, device: Device, grid: TileGrid) -> float:
+def read_bytes(problem: Problem, config: Knobs, device: Device, grid: Grids) -> Any:
     """Of A and B out of DRAM. Tiles that are multiplied at once read each of their rows and columns once; the
     next ones read them again, unless the L2 has all."""
     size, matrices = size_of(problem.dtype), prod(problem.batch)
     once = float(matrices * (problem.m + problem.n) * problem.k * size)
-    if once <= KEPT_BYTES or not grid.tiles:
+    if once <= KEPT_BYTES:
         return once
-    at_once = min(device.clusters_resident(config.cluster), grid.tiles_m * grid.tiles_n)
-    high = min(config.raster or BAND, grid.tiles_n if config.along_m else grid.tiles_m, at_once)
-    down, across = (at_once / high, high) if config.along_m else (high, at_once / high)
-    rows, cols = down * config.bm * config.cluster_m, across * config.bn * config.cluster_n
+    at_once = np.minimum(clusters_at_once(device)[config.cluster], grid.tiles_m * grid.tiles_n)
+    band = np.where(config.raster > 0, config.raster, BAND)
+    high = np.minimum(np.minimum(band, np.where(config.along_m, grid.tiles_n, grid.tiles_m)), at_once)
+    wide = at_once / high
+    rows = np.where(config.along_m, wide, high) * (config.bm * config.cluster_m)
+    cols = np.where(config.along_m, high, wide) * (config.bn * config.cluster_n)
     turns = grid.tiles / at_once
-    return max(once, turns * (min(rows, problem.m) + min(cols, problem.n)) * problem.k * size)
+    return np.maximum(
+        once, turns * (np.minimum(rows, problem.m) + np.minimum(cols, problem.n)) * problem.k * size
+    )

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
+from math import prod
+from typing import Any
 
-from lapidist.config import Config
+import numpy as np
+
+from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
+from lapidist.problems.problem import Problem
 from lapidist.schedule import Raster, Schedule, TileGrid, data_parallel, split_k, stream_k
 from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.sharing import Sharing, fitting
+from lapidist.schedule.ways import CLUSTER, TURNSTILE, Grids, Way, Ways
 
 BAND = 8  # rows of clusters that the kernel itself visits together
 WEIGHED = 2, 3, 4, 8  # each is a build; 5 and 6 peers were within a few percent of these
@@ -22,11 +29,13 @@ LEAST_STEPS = 2  # of a block that hands its sums on through memory: fewer do no
 WAVES = 6  # of whole tiles: after so many the last one does not matter
 # Bringing a tile's sums together: seconds for two peers, for each byte of the tile, and both for each further
 # peer. Few: clusters share fewer tiles than there are of them.
-HANDED = {
-    "turnstile": (3.3e-6, 23e-12, 0.7e-6, 28e-12),
-    "turnstile, few": (2.0e-6, 22e-12, 0.8e-6, 22e-12),
-    "cluster": (0.42e-6, 31e-12, 0.24e-6, 3.3e-12),
-}
+HANDED = np.array(
+    [
+        (3.3e-6, 23e-12, 0.7e-6, 28e-12),  # turnstile
+        (2.0e-6, 22e-12, 0.8e-6, 22e-12),  # turnstile, few
+        (0.42e-6, 31e-12, 0.24e-6, 3.3e-12),  # cluster
+    ]
+).T
 # Blocks that walk k at different places do not find each other's lines on their way from the L2: what a
 # shared step costs more, with the largest tile and with a small one; and of such few tiles, whose lines come
 # for whole clusters.
@@ -35,11 +44,68 @@ CROWDED = 0.5
 LARGEST = 128 * 256
 
 
+def ways(grid: Grids, config: Knobs, device: Device, taken: Any, known: Any) -> Ways:
+    """What the planner may choose from; `known`: which kernels share by turnstile, and which in clusters,
+    too. The first way: each block takes whole tiles, every so many-th; some ask a schedule for these, too."""
+    turnstile, cluster = known
+    always = turnstile & ~cluster
+    blocks = np.maximum(1, clusters_at_once(device)[config.cluster])
+    whole = Way(taken, launched=np.where(always, blocks, 0), scheduled=always)
+    free = taken & (config.ping_pong == 0) & (grid.tiles > 0) & (grid.iterations > 0)
+    # Of all kernels, those that shift rows and share tiles by turnstile take longest to compile, and hardly
+    # one is the fastest.
+    streamed = streams(grid, blocks, free & turnstile & (config.skewed == 0))
+    return Ways(grid, [whole, *streamed, *clustered(grid, config, blocks, device, free & cluster)])
+
+
+def streams(grid: Grids, blocks: Any, free: Any) -> Iterator[Way]:
+    """The last wave shared, alone or with the full one before it: then blocks have more than a tile, and two
+    peers at most.
+    """
+    full, partial = grid.tiles // blocks, grid.tiles % blocks
+    free = free & (partial > 0) & (full <= WAVES)
+    if not np.any(free):
+        return
+    for tiles in (partial, partial + blocks):
+        shared = np.minimum(blocks, tiles * grid.iterations // LEAST_STEPS)
+        taken = free & ((full > 0) | ((tiles == partial) & (shared > tiles)))
+        yield Way.stream(taken, tiles, np.maximum(1, shared), TURNSTILE, 1, blocks)
+
+
+def clustered(grid: Grids, config: Knobs, blocks: Any, device: Device, free: Any) -> Iterator[Way]:
+    free = free & takes_clusters(config)
+    for splits in WEIGHED:
+        most = np.minimum(blocks // splits, device.clusters_resident(splits))
+        yield Way.split(
+            free & (grid.tiles <= most) & (grid.iterations >= splits), grid.tiles, splits, CLUSTER
+        )
+
+
+def schedule_of(way: Way, grid: TileGrid, config: Config) -> Schedule | None:
+    """The Schedule of a way that was weighed."""
+    if not way.sk_blocks:
+        return (
+            data_parallel(grid, raster=raster(config), persistent_blocks=way.launched)
+            if way.scheduled
+            else None
+        )
+    if way.reduction == CLUSTER:
+        return because(split_k(grid, way.sk_blocks // way.sk_tiles, reduction="cluster"), grid.tiles)
+    shared = {"sk_tiles": way.sk_tiles, "sk_blocks": way.sk_blocks}
+    return because(
+        stream_k(grid, sms=way.launched, persistent=True, raster=raster(config), **shared),
+        grid.tiles % way.launched,
+    )
+
+
+# ---- what a caller asks for ----
+
+
 def schedules(
     grid: TileGrid, config: Config, device: Device, sharing: Sharing, packs: bool
 ) -> Iterator[Schedule | None]:
-    """What the caller asks for, or what the planner may choose from. None: each block takes whole tiles,
-    every so many-th.
+    """What the caller asks for, as far as he leaves it open. None: each block takes whole tiles, every so
+    many-th.
     """
     reduction = sharing.schedule.reduction if isinstance(sharing.schedule, Schedule) else sharing.reduction
     if reduction not in (None, "none", "turnstile", "cluster"):
@@ -87,14 +153,14 @@ def wanted(
         or not grid.iterations
     ):
         return
-    # Of all kernels, those that shift rows and share tiles by turnstile take longest to compile, and hardly
-    # one is the fastest.
-    if reduction in (None, "turnstile") and (sharing.schedule == "stream_k" or not config.skewed):
-        yield from streams(grid, blocks, raster(config))
-    if reduction in (None, "cluster") and takes_clusters(config):
+    free, tiles = config.skewed == 0 or sharing.schedule == "stream_k", Grids.one(grid)
+    found = [*streams(tiles, blocks, free)] if reduction in (None, "turnstile") else []
+    found += [*clustered(tiles, config, blocks, device, True)] if reduction in (None, "cluster") else []
+    for way in (each.at(0) for each in found if np.all(each.taken)):
+        schedule = schedule_of(way, grid, config)
         # whose blocks are a multiple of the tiles
-        kind = "Stream-K" if sharing.schedule == "stream_k" else "split-K"
-        yield from (replace(schedule, kind=kind) for schedule in clustered(grid, blocks, device))
+        streamed = schedule is not None and sharing.schedule == "stream_k"
+        yield replace(schedule, kind="Stream-K") if schedule is not None and streamed else schedule
 
 
 def streamed_schedules(
@@ -139,11 +205,12 @@ def splits_asked(
         yield split_k(grid, splits, raster=raster(config))
 
 
-def takes_clusters(config: Config) -> bool:
+def takes_clusters(config: Knobs) -> Any:
     """Whether the peers of a tile may be a cluster: the blocks are not in one already, and a tile of sums
     fits in the stages.
     """
-    return config.cluster == 1 and config.bm * config.bn * 4 <= config.stages * (config.bm + config.bn) * 128
+    fits = config.bm * config.bn * 4 <= config.stages * (config.bm + config.bn) * 128
+    return (config.cluster == 1) & fits
 
 
 def require_cluster(schedule: Schedule, config: Config) -> None:
@@ -153,33 +220,6 @@ def require_cluster(schedule: Schedule, config: Config) -> None:
             f" config, {config}, has clusters of its own or too few stages. Take 'turnstile', or another"
             " config"
         )
-
-
-def streams(grid: TileGrid, blocks: int, order: Raster) -> Iterator[Schedule]:
-    """The last wave shared, alone or with the full one before it: then blocks have more than a tile, and two
-    peers at most.
-    """
-    full, partial = divmod(grid.tiles, blocks)
-    if not partial or full > WAVES:
-        return
-    for tiles in (partial, partial + blocks) if full else (partial,):
-        shared = min(blocks, tiles * grid.iterations // LEAST_STEPS)
-        if shared > tiles or full:
-            yield because(
-                stream_k(
-                    grid, sms=blocks, sk_tiles=tiles, sk_blocks=max(1, shared), persistent=True, raster=order
-                ),
-                partial,
-            )
-
-
-def clustered(grid: TileGrid, blocks: int, device: Device) -> Iterator[Schedule]:
-    for splits in WEIGHED:
-        if (
-            grid.tiles <= min(blocks // splits, device.clusters_resident(splits))
-            and grid.iterations >= splits
-        ):
-            yield because(split_k(grid, splits, reduction="cluster"), grid.tiles)
 
 
 def because(schedule: Schedule, partial: int) -> Schedule:
@@ -194,44 +234,60 @@ def raster(config: Config) -> Raster:
 # ---- what it costs ----
 
 
-def rounds(grid: TileGrid, config: Config, device: Device, schedule: Schedule | None) -> float:
+def rounds(ways: Ways, config: Knobs, device: Device) -> Any:
     """Tiles' worth of steps of the busiest block."""
-    blocks = device.clusters_resident(config.cluster)
-    if schedule is None or not schedule.sk_blocks:
-        return ceil_div(grid.tiles, schedule.launched if schedule and schedule.launched else blocks)
-    longest = schedule.normal_iterations + (schedule.big_blocks > 0)
-    shared = ceil_div(schedule.sk_blocks, blocks) * longest / max(1, grid.iterations)
-    few = few_of_clusters(grid, config, device)
-    return ceil_div(schedule.dp_tiles, blocks) + shared * out_of_step(config, schedule, blocks, few)
+    blocks, grid = clusters_at_once(device)[config.cluster], ways.grid
+    whole = ceil_div(grid.tiles, np.where(ways.launched > 0, ways.launched, blocks))
+    if not np.any(ways.sk_blocks):
+        return whole
+    shared = ceil_div(ways.sk_blocks, blocks) * ways.longest / np.maximum(1, grid.iterations)
+    longer = shared * out_of_step(config, ways, blocks, few_of_clusters(grid, config, device))
+    return np.where(ways.sk_blocks > 0, ceil_div(ways.dp_tiles, blocks) + longer, whole)
 
 
-def out_of_step(config: Config, schedule: Schedule, blocks: int, few: bool) -> float:
+def out_of_step(config: Knobs, ways: Ways, blocks: Any, few: Any) -> Any:
     """Peers in clusters are in step with those of other tiles; it tells when they fill the chip."""
-    least, most = FEW_OUT_OF_STEP if few else OUT_OF_STEP
-    small = max(0.0, 1 - config.bm * config.bn * config.cluster / LARGEST)
-    if schedule.cluster > 1:
-        return 1 + CROWDED * small * min(1.0, schedule.sk_blocks / blocks) ** 2
-    return least + (most - least) * small
+    small = np.maximum(0.0, 1 - config.bm * config.bn * config.cluster / LARGEST)
+    least, most = (
+        np.where(few, FEW_OUT_OF_STEP[0], OUT_OF_STEP[0]),
+        np.where(few, FEW_OUT_OF_STEP[1], OUT_OF_STEP[1]),
+    )
+    crowded = 1 + CROWDED * small * np.minimum(1.0, ways.sk_blocks / blocks) ** 2
+    return np.where(ways.cluster > 1, crowded, least + (most - least) * small)
 
 
-def few_of_clusters(grid: TileGrid, config: Config, device: Device) -> bool:
+def few_of_clusters(grid: Grids, config: Knobs, device: Device) -> Any:
     """Whether blocks are clusters, and more of them than tiles."""
-    return config.cluster > 1 and grid.tiles < device.clusters_resident(config.cluster)
+    return (config.cluster > 1) & (grid.tiles < clusters_at_once(device)[config.cluster])
 
 
-def handing_on(grid: TileGrid, config: Config, device: Device, schedule: Schedule | None) -> float:
+def handing_on(ways: Ways, config: Knobs, device: Device) -> Any:
     """Seconds that sharing adds to the busiest block's work."""
-    if schedule is None or not schedule.shares_tiles:
+    shares = ways.shares_tiles
+    if not np.any(shares):
         return 0.0
-    first, further = cost_of(schedule.reduction, config, few_of_clusters(grid, config, device))
-    peers = most_peers(schedule.sk_tiles // schedule.regions, schedule.blocks_per_region, grid.iterations)
-    return first + (peers - 2) * further
+    first, further = cost_of(ways.reduction, config, few_of_clusters(ways.grid, config, device))
+    peers = most_peers(
+        np.maximum(1, ways.sk_tiles // ways.regions), ways.blocks_per_region, ways.grid.iterations
+    )
+    return np.where(shares, first + (peers - 2) * further, 0.0)
 
 
-def cost_of(reduction: str, config: Config, few: bool) -> tuple[float, float]:
+def cost_of(reduction: Any, config: Knobs, few: Any) -> tuple[Any, Any]:
     """Seconds for the first two peers of a tile, and for each further one."""
-    first, by_byte, further, further_by_byte = HANDED[
-        "turnstile, few" if few and reduction == "turnstile" else reduction
-    ]
+    of_streams = np.where(few, 1, 0)
+    first, by_byte, further, further_by_byte = HANDED[:, np.where(reduction == CLUSTER, 2, of_streams)]
     tile_bytes = config.bm * config.bn * 4
     return first + by_byte * tile_bytes, further + further_by_byte * tile_bytes
+
+
+@cache
+def clusters_at_once(device: Device) -> np.ndarray:
+    """By the blocks of one."""
+    return np.array([0, *(device.clusters_resident(blocks) for blocks in range(1, 17))])
+
+
+def grid_of(problem: Problem, config: Knobs) -> Grids:
+    """A cluster's tiles count as one."""
+    bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
+    return Grids.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))

@@ -6,9 +6,12 @@ log-uniform from 16 to 8192: what `lapidist tune --record` measures."""
 
 from __future__ import annotations
 
-from math import ceil, inf, prod
+from math import inf, prod
+from typing import Any
 
-from lapidist.config import Config
+import numpy as np
+
+from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
 from lapidist.kernels.wgmma.operands import (
@@ -29,10 +32,18 @@ from lapidist.kernels.wgmma.operands import (
     warpgroups,
 )
 from lapidist.kernels.wgmma.power import powered_seconds
-from lapidist.kernels.wgmma.sharing import cost_of, few_of_clusters, handing_on, rounds
+from lapidist.kernels.wgmma.sharing import (
+    clusters_at_once,
+    cost_of,
+    few_of_clusters,
+    grid_of,
+    handing_on,
+    rounds,
+)
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import STRIPS
-from lapidist.schedule import CostModel, Schedule, TileGrid
+from lapidist.schedule import CostModel
+from lapidist.schedule.ways import TURNSTILE, Ways
 
 CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip keep
 OUTSIDE_ROWS = (
@@ -75,7 +86,6 @@ REGISTERS, REGISTERS_ALONE, BESIDE_SUMS, WARP_BYTES = 240, 224, 32, 128
 HIDES, HIDDEN = (4.0, 0.7)
 TAKEN = 500.0  # cycles until sums are held, and the next tile's products begin
 TURN = 1000.0  # cycles, in ping-pong, from the products of one warpgroup's tile to those of the other's
-SHARPNESS = 4.0  # how little of what bounds a kernel less adds to what bounds it most
 STEP_BYTES = 128  # along k, of a row of A or a column of B
 # Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and
 # written; the same where they are turned.
@@ -88,110 +98,97 @@ BESIDE, SHALLOW = 0.65e-6, 0.027
 PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = (150.0, 1.2, 80.0)
 
 
-def seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
-    """Rounds of tiles, each its steps; or what power allows; or the bytes of memory."""
-    grid = grid_of(problem, config)
-    shared = schedule.sk_blocks if schedule is not None else 0
-    step = step_cycles(problem, config, device, max(grid.tiles, shared) * config.cluster)
-    if step == inf:
-        return inf
-    turns = rounds(grid, config, device, schedule)
-    # peers store a part each
-    stored = store_cycles(problem, config) / (schedule.cluster if schedule is not None else 1)
-    products = grid.iterations * step
-    cycles = busy_cycles(
-        turns, products, stored, config, held_share(problem, config, schedule, grid.iterations, step, stored)
-    )
+def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
+    """Rounds of tiles, each its steps; or what power allows; or the bytes of memory. Of each way of each
+    config."""
+    if not device.peak_tflops(problem.math, "wgmma"):
+        return np.full(ways.taken.shape, np.inf)
+    grid, peers, iterations = ways.grid, ways.cluster, ways.grid.iterations
+    step = step_cycles(problem, config, device, np.maximum(grid.tiles, ways.sk_blocks) * config.cluster)
+    turns = rounds(ways, config, device)
+    stored = store_cycles(problem, config) / peers  # peers store a part each
+    held = held_share(problem, config, ways, step, stored)
+    cycles = busy_cycles(turns, iterations * step, stored, config, held)
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
-    moved = grid.tiles * grid.iterations * config.cluster * bytes_of_step(problem, config)
+    moved = grid.tiles * iterations * config.cluster * bytes_of_step(problem, config)
     powered = powered_seconds(problem, config, device, grid, running, moved)
-    memory = memory_seconds(problem, config, device, grid.tiles, schedule)
-    pairing = (PAIRED_PACKING if any(packed(problem)) else PAIRING) if config.cluster > 1 else 0.0
-    worked = together(*powered, memory)
-    shifting = SHIFTING[0] + SHIFTING[1] * worked if problem.skewed else 0.0
-    if beside_another(config, problem):
-        shifting += SHALLOW * worked - BESIDE
-    return (
-        pack_seconds(problem, device)
-        + worked
-        + handing_on(grid, config, device, schedule)
-        + pairing
-        + shifting
-    )
+    worked = together(*powered, memory_seconds(problem, config, device, ways))
+    handed = handing_on(ways, config, device)
+    return pack_seconds(problem, device) + worked + handed + beside_work(problem, config, worked)
 
 
-def grid_of(problem: Problem, config: Config) -> TileGrid:
-    """A cluster's tiles count as one."""
-    bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
-    return TileGrid.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))
+def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
+    """Seconds until clusters have met; for shifting rows; and less, where the next launch finds room."""
+    pairing = PAIRED_PACKING if any(packed(problem)) else PAIRING
+    found = np.where(config.cluster > 1, pairing, 0.0)
+    if problem.skewed:
+        found = found + (SHIFTING[0] + SHIFTING[1] * worked)
+    return found + np.where(beside_another(config, problem), SHALLOW * worked - BESIDE, 0.0)
 
 
-def busy_cycles(turns: float, products: float, store: float, config: Config, held: float) -> float:
+def busy_cycles(turns: Any, products: Any, store: Any, config: Knobs, held: Any) -> Any:
     """Of a block: the store of a tile comes behind its products. In ping-pong the other warpgroup's run
     beside it, so that only the last one shows, unless stores take longer; and where a part of the sums is
     held, the next tile's run beside that."""
-    if held:
-        return turns * products + (ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store
-    if not config.ping_pong:
-        return turns * products + ceil(turns) * store
-    return max(turns * (products + TURN), ceil(turns / 2) * (products + store) - store) + store
+    behind = np.ceil(turns) * store
+    if np.any(held):
+        beside = (np.ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store
+        behind = np.where(held > 0, beside, behind)
+    alone = turns * products + behind
+    if not np.any(config.ping_pong):
+        return alone
+    in_turn = np.maximum(turns * (products + TURN), np.ceil(turns / 2) * (products + store) - store) + store
+    return np.where(config.ping_pong, in_turn, alone)
 
 
-def held_share(
-    problem: Problem, config: Config, schedule: Schedule | None, steps: int, step: float, store: float
-) -> float:
+def held_share(problem: Problem, config: Knobs, ways: Ways, step: Any, store: Any) -> Any:
     """Of a tile, what waits in registers, as it is stored, while the next one begins
     (cuda/wgmma_pipeline.cuh). Elements of 4 bytes take their time of the L2 all the same, unless there is
     plenty. Columns of D that leave by whole warpgroups do not wait, and are as quick as if they did."""
-    size, scaling = size_of(problem.out_dtype), problem.scaling
-    other_shape = config.ping_pong or schedule is not None or warpgroups(config) == 3
-    other_way = (
-        size == 1
-        or by_registers(problem)
-        or scaling.promoted
-        or problem.c is not None
-        or not copies_out(problem)
-    )
-    if other_shape or other_way or (size > 2 and steps * step < HIDES * store):
+    size, steps = size_of(problem.out_dtype), ways.grid.iterations
+    other_way = problem.scaling.promoted or problem.c is not None or not copies_out(problem)
+    if size == 1 or by_registers(problem) or other_way:
         return 0.0
     slabs, (width, height) = config.wm // PATCH_ROWS, patch(problem, config)
-    room = (REGISTERS if config.bm > 64 else REGISTERS_ALONE) - BESIDE_SUMS * slabs - slabs * config.bn // 2
-    of_warp = width * height // (4 if by_group(problem, config) else 1)
+    registers = np.where(config.bm > 64, REGISTERS, REGISTERS_ALONE)
+    room = registers - BESIDE_SUMS * slabs - slabs * config.bn // 2
+    of_warp = width * height // np.where(by_group(problem, config), 4, 1)
     patches = slabs * config.bn * PATCH_ROWS // of_warp
-    held = max(0, min(patches, room * WARP_BYTES // (of_warp * size)))
-    if steps < held:
-        return 0.0  # they leave one in a step: with fewer steps none waits
-    return held / patches if size == 2 else HIDDEN * held / patches
+    held = np.maximum(0, np.minimum(patches, room * WARP_BYTES // (of_warp * size)))
+    # they leave one in a step: with fewer steps none waits
+    waits = (config.ping_pong == 0) & (warpgroups(config) != 3) & (steps >= held) & (ways.scheduled == 0)
+    if size == 2:
+        return np.where(waits, held / patches, 0.0)
+    return np.where(waits & (steps * step >= HIDES * store), HIDDEN * held / patches, 0.0)
 
 
-def step_cycles(problem: Problem, config: Config, device: Device, blocks: float = inf) -> float:
+def step_cycles(problem: Problem, config: Knobs, device: Device, blocks: Any = inf) -> Any:
     """The slowest of products, shared memory, lines from the L2, and barriers; of a launch of so many
     blocks.
     """
     # flops of an SM and cycle
     peak = device.peak_tflops(problem.math, "wgmma") * 1e6 / (device.sms * device.clock_mhz)
-    if not peak:
-        return inf
     flops = 2.0 * config.bm * config.bn * config.bk
     lines = lines_of_step(problem, config) * L2_LINE
-    asked = lines / L2_BYTES, lines * min(1.0, blocks / device.sms / CROWDED_FROM) / L2_SHARED_BYTES
-    promoted = promoted_cycles(problem, config, flops / peak)
-    outside = rows_outside(problem, config, device) / OUTSIDE_ROWS
-    return together(flops / peak, flops / feed_limit(config, problem), LEAST_STEP, *asked, promoted, outside)
+    shared = lines * np.minimum(1.0, blocks / device.sms / CROWDED_FROM) / L2_SHARED_BYTES
+    products, outside = flops / peak, rows_outside(problem, config, device) / OUTSIDE_ROWS
+    promoted = promoted_cycles(problem, config, products)
+    fed = flops / feed_limit(config, problem)
+    return together(products, fed, LEAST_STEP, lines / L2_BYTES, shared, promoted, outside)
 
 
-def rows_outside(problem: Problem, config: Config, device: Device) -> float:
+def rows_outside(problem: Problem, config: Knobs, device: Device) -> Any:
     """Of all boxes of A and B in a step, over all tiles alike. Boxes of turned operands have k for rows."""
-    tiles_m, tiles_n = max(1, -(-problem.m // config.bm)), max(1, -(-problem.n // config.bn))
+    tiles_m = np.maximum(1, -(-problem.m // config.bm))
+    tiles_n = np.maximum(1, -(-problem.n // config.bn))
     turned_a, turned_b = turned(problem)
     a_lines, b_lines = loaded_lines(problem, config)
     of_a, of_b = a_lines - problem.m / tiles_m, b_lines - problem.n / tiles_n
-    return min(device.sms, tiles_m * tiles_n * prod(problem.batch)) * (
-        of_a * (not turned_a) + of_b * (not turned_b)
-    )
+    at_once = np.minimum(device.sms, tiles_m * tiles_n * prod(problem.batch))
+    return at_once * (of_a * (not turned_a) + of_b * (not turned_b))
 
 
-def promoted_cycles(problem: Problem, config: Config, products: float) -> float:
+def promoted_cycles(problem: Problem, config: Knobs, products: Any) -> Any:
     """Of one warpgroup, whose next products wait until it has added up those of this step; the others' run
     meanwhile.
     """
@@ -203,25 +200,25 @@ def promoted_cycles(problem: Problem, config: Config, products: float) -> float:
     return products / groups + PROMOTING + PROMOTED_SUM * sums + brought
 
 
-def bytes_of_step(problem: Problem, config: Config) -> float:
+def bytes_of_step(problem: Problem, config: Knobs) -> Any:
     """What a block asks of the L2, and what comes to its shared memory: more, where others of its cluster ask
     for it too.
     """
     b_width = -(-config.bn // 64) * 64 if turned(problem)[1] else config.bn
-    asked = sum(rows_of_step(problem, config)) * (
-        IN_ORDER if (config.cluster_m, config.cluster_n) == (2, 1) else 1.0
-    )
+    a_rows, b_rows = rows_of_step(problem, config)
+    in_order = (config.cluster_m == 2) & (config.cluster_n == 1)
+    asked = (a_rows + b_rows) * np.where(in_order, IN_ORDER, 1.0)
     return (asked + config.bm + b_width) * STEP_BYTES
 
 
-def lines_of_step(problem: Problem, config: Config) -> float:
+def lines_of_step(problem: Problem, config: Knobs) -> Any:
     """Of the L2, for a step of one block."""
     size = size_of(problem.dtype)
     a, b = (lines_of_row(step * size) for _, _, step in packed_lines(problem))
     a = SKEWED if problem.skewed else a
-    if turned(problem)[1] and config.bn % 64:
-        b = max(b, SECTORS)
     a_rows, b_rows = rows_of_step(problem, config)
+    if turned(problem)[1]:
+        return a_rows * a + b_rows * np.where(config.bn % 64 == 0, b, max(b, SECTORS))
     return a_rows * a + b_rows * b
 
 
@@ -230,7 +227,7 @@ def lines_of_row(pitch: int) -> float:
     return LINES if pitch % L2_LINE == 0 else SECTORS if pitch % SECTOR == 0 else HALVES
 
 
-def rows_of_step(problem: Problem, config: Config) -> tuple[float, float]:
+def rows_of_step(problem: Problem, config: Knobs) -> tuple[Any, Any]:
     """Of 128 bytes, of A and of B, that a block orders: others of its cluster order the rest of what they
     share.
     """
@@ -239,20 +236,17 @@ def rows_of_step(problem: Problem, config: Config) -> tuple[float, float]:
     return a_rows / config.cluster_n, b_rows / config.cluster_m
 
 
-def store_cycles(problem: Problem, config: Config) -> float:
+def store_cycles(problem: Problem, config: Knobs) -> Any:
     """What the way out of a tile adds."""
-    width, _ = patch(problem, config)
-    narrow = NARROW if width * size_of(problem.out_dtype) < NARROW_BYTES else 1.0
+    size, (width, _) = size_of(problem.out_dtype), patch(problem, config)
+    narrow = np.where(width * size < NARROW_BYTES, NARROW, 1.0)
     if copies_out(problem):
-        row_bytes = config.bn * size_of(problem.out_dtype)
-        return narrow * (FEW_LONGER if row_bytes <= FEW_BYTES else 1.0) * config.bm * row_bytes / STORED_BYTES
-    crowded = CROWDED_BY_HAND if config.wm // 16 * config.bn // 2 >= CROWDED_SUMS else 1.0
-    return (
-        crowded
-        * (STRIP_BY_HAND * config.consumers / 32 + narrow * COLUMN_BY_HAND * config.bn)
-        * config.wm
-        / 16
-    )
+        row_bytes = config.bn * size
+        few = np.where(row_bytes <= FEW_BYTES, FEW_LONGER, 1.0)
+        return narrow * few * config.bm * row_bytes / STORED_BYTES
+    crowded = np.where(config.wm // 16 * config.bn // 2 >= CROWDED_SUMS, CROWDED_BY_HAND, 1.0)
+    by_hand = STRIP_BY_HAND * config.consumers / 32 + narrow * COLUMN_BY_HAND * config.bn
+    return crowded * by_hand * config.wm / 16
 
 
 def pack_seconds(problem: Problem, device: Device) -> float:
@@ -262,7 +256,7 @@ def pack_seconds(problem: Problem, device: Device) -> float:
     return meeting + 2.0 * scratch(problem)[1] / (device.dram_gbps * 1e9 * share)
 
 
-def feed_limit(config: Config, problem: Problem) -> float:
+def feed_limit(config: Knobs, problem: Problem) -> Any:
     """Flops a cycle that shared memory can feed: an instruction reads 64 rows of A and all columns of B, 128
     bytes a cycle.
     """
@@ -270,25 +264,29 @@ def feed_limit(config: Config, problem: Problem) -> float:
     return 2.0 * 64 * config.bn * depth / ((rows + config.bn) * 32 / 128)
 
 
-def together(*bounds: float) -> float:
-    """The largest, and a little of what comes near it."""
-    return float(sum(bound**SHARPNESS for bound in bounds) ** (1 / SHARPNESS))
+def together(*bounds: Any) -> Any:
+    """The largest, and a little of what comes near it: the fourth root of the sum of fourth powers."""
+    total: Any = 0.0
+    for bound in bounds:
+        square = bound * bound
+        total = total + square * square
+    return np.sqrt(np.sqrt(total))
 
 
-def memory_seconds(
-    problem: Problem, config: Config, device: Device, tiles: int, schedule: Schedule | None
-) -> float:
+def memory_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
     """Decode is a stream of weights, the thinner the more multiprocessors have no tile, or none in the last
     round.
     """
     reading = least_bytes(problem) / (device.dram_gbps * 1e9)
-    few = problem.m <= config.bm * config.cluster_m or problem.n <= config.bn * config.cluster_n
-    if not few or prod(problem.batch) > 1:
+    few = (problem.m <= config.bm * config.cluster_m) | (problem.n <= config.bn * config.cluster_n)
+    if prod(problem.batch) > 1 or not np.any(few):
         return reading / DRAM_SHARE
-    places, peers = device.clusters_resident(config.cluster), schedule.cluster if schedule is not None else 1
-    even = schedule is not None and schedule.sk_blocks > 0 and peers == config.cluster == 1
-    idle = 0.0 if even else 1.0 - tiles * peers / (max(1, ceil(tiles * peers / places)) * places)
-    return STREAM_STARTS + reading / STREAMED_SHARE * (1.0 + STREAM_IDLES * idle)
+    places, peers = clusters_at_once(device)[config.cluster], ways.cluster
+    tiles = ways.grid.tiles * peers
+    idle = 1.0 - tiles / (np.maximum(1, np.ceil(tiles / places)) * places)
+    idle = np.where((ways.sk_blocks > 0) & (peers == 1) & (config.cluster == 1), 0.0, idle)
+    streamed = STREAM_STARTS + reading / STREAMED_SHARE * (1.0 + STREAM_IDLES * idle)
+    return np.where(few, streamed, reading / DRAM_SHARE)
 
 
 def least_bytes(problem: Problem) -> float:
@@ -304,13 +302,8 @@ def least_bytes(problem: Problem) -> float:
 def block_costs(problem: Problem, config: Config, device: Device) -> CostModel:
     """Of a block that shares tiles by turnstile, in seconds, for drawings of schedules."""
     step, stored = (
-        cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
+        float(cycles) / (device.clock_mhz * 1e6 * CLOCK_SHARE)
         for cycles in (step_cycles(problem, config, device), store_cycles(problem, config))
     )
-    handing, peer = cost_of("turnstile", config, few_of_clusters(grid_of(problem, config), config, device))
-    return CostModel(stored, handing - peer, step, peer, "seconds", "measured on an H200")
-
-
-def rung_seconds(problem: Problem, config: Config, device: Device, schedule: Schedule | None = None) -> float:
-    """The family is never slower."""
-    return 1.1 * seconds(problem, config, device, schedule)
+    handing, peer = cost_of(TURNSTILE, config, few_of_clusters(grid_of(problem, config), config, device))
+    return CostModel(stored, float(handing - peer), step, float(peer), "seconds", "measured on an H200")

@@ -1,0 +1,242 @@
+"""The planner's own model: kernels whose blocks have a tile each, on CUDA cores and on mma.sync.
+
+A block computes whole tiles, or as much of them as a schedule says; the busiest multiprocessor decides."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lapidist.config import Config, Knobs
+from lapidist.device import Device
+from lapidist.dtypes import size_of
+from lapidist.errors import ArgumentError
+from lapidist.kernels.row import Family, Kernel, Rows
+from lapidist.kernels.signatures import inputs_on_16_bytes, least_alignment, vector_width
+from lapidist.planning.splits import (
+    FULL,
+    busiest,
+    by_fours,
+    costs_of,
+    handing_on,
+    refuse_cluster,
+    resident,
+    splits_of,
+    worth,
+)
+from lapidist.problems.problem import Problem
+from lapidist.schedule import CostModel, Schedule, data_parallel, split_k, stream_k
+from lapidist.schedule.build import MIN_ITERATIONS, Search
+from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.units import REDUCTIONS
+from lapidist.schedule.ways import TURNSTILE, Grids, Way, Ways
+
+DRAM_SHARE = 0.65  # of the bandwidth that reading alone has
+# What a block does beside its products: seconds until its first ones, and for each element of D that it
+# stores; and where D does not start on the width of a vector.
+BESIDE = {"fma": (0.3e-6, 1.6e-10, 4.3e-10), "mma": (0.8e-6, 0.7e-10, 2.1e-10)}
+# Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to
+# the SIMT family on an H200 with one to sixteen warps on an SM and thread tiles of 16, 32 and 64.
+HALF_RATE_SUMS = 54
+# The same of tensor cores: one warp for each scheduler reaches four fifths, two all of it; where elements of
+# 1 or 2 bytes pass through registers they wait longer, and s warps run in proportion to s / (s + 12).
+TENSOR_ALONE, TENSOR_BY_WARP = 0.6, 0.05
+TENSOR_HELD, HALF_RATE_WARPS = 2.5, 12
+# of the speed of unaligned lines, where they start on 4 or 8 bytes: then nothing passes through registers
+BY_WORDS = 1.35
+FULL_WARPS = 16  # more add nothing, or are not resident together; the measured efficiencies stand for so many
+
+
+class Standing(NamedTuple):
+    """What stands for all problems of the same types on a chip, a column a config."""
+
+    per_sm: Any  # blocks that an SM holds
+    limit: Any  # TFLOP/s of the unit; 0 where it does not multiply in that math
+    tile_bytes: Any
+    sum_rows: Any
+    persistent: Any
+    fits: Any  # a tile's sums, where its operands were, for peers in a cluster
+    beside: Any  # a row for each of BESIDE's
+
+
+class Blocks(Family):
+    """A block a tile; some share tiles in every way that schedules know."""
+
+    def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
+        grid, here = grids_of(problem, rows), standing(problem, rows, device)
+        slots = device.sms * here.per_sm
+        waves = np.maximum(1, -(-grid.tiles // slots)) * slots
+        free = taken & rows.scheduled & (grid.tiles > 0) & (grid.iterations > 0)
+        free = free & (grid.tiles / waves <= FULL)
+        found = [Way(taken, scheduled=rows.scheduled)]
+        if not np.any(free):
+            return Ways(grid, found)
+        few = free & (grid.tiles < slots)
+        *splits, ended = splits_of(grid, few, device.sms, rows.threads, here.fits, here.sum_rows)
+        streamed = stream_of(problem, rows, device, grid, free & ~ended.taken)
+        return Ways(grid, [*found, *splits, streamed])
+
+    def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+        """The larger of arithmetic (whole tiles on the busiest SM) and memory traffic."""
+        here = standing(problem, rows, device)
+        computed = computing(problem, rows, device, ways, here) if problem.k else 0.0
+        memory = traffic_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
+        return np.maximum(computed + beside(problem, rows, device, ways.grid, here), memory)
+
+    def schedule_of(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
+    ) -> Schedule | None:
+        if not way.scheduled:
+            return None
+        grid, rows, raster = kernel.tile_grid(problem, config), kernel.sum_rows(config), kernel.raster
+        if not way.sk_blocks:
+            return data_parallel(grid, raster=raster)
+        if way.fragments:
+            splits = way.sk_blocks // way.sk_tiles
+            return split_k(grid, splits, reduction=REDUCTIONS[way.reduction], fragments=rows, raster=raster)
+        per_sm, costs = sharing_costs(problem, device, kernel, config)
+        return stream_k(grid, sms=device.sms, occupancy=per_sm, fragments=rows, raster=raster, costs=costs)
+
+    def asked(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
+    ) -> list[Schedule | None]:
+        if not kernel.signature.scheduled:
+            return [None]
+        tiles, rows = kernel.tile_grid(problem, config), kernel.sum_rows(config)
+        per_sm, costs = sharing_costs(problem, device, kernel, config)
+        schedule = sharing.schedule_of(tiles, device.sms, per_sm, rows, costs, worth(problem), kernel.raster)
+        if schedule.cluster > 1 and (refusal := refuse_cluster(kernel, config, problem, device)):
+            raise ArgumentError(refusal)
+        return [schedule]
+
+
+BLOCKS = Blocks()
+
+
+def grids_of(problem: Problem, rows: Knobs) -> Grids:
+    bm, bn = rows.bm * rows.cluster_m, rows.bn * rows.cluster_n
+    return Grids.of(problem.m, problem.n, problem.k, bm, bn, rows.bk, math.prod(problem.batch))
+
+
+def standing(problem: Problem, rows: Rows, device: Device) -> Standing:
+    """Found once for each chip and types."""
+    fours = tuple(by_fours(kernel, problem) for kernel, _, _ in rows.spans if kernel.signature.scheduled)
+    key = device, problem.accumulator, fours
+    found = rows.kept.get(key)
+    if found is None:
+        found = rows.kept[key] = Standing(*map(np.array, zip(*stand(problem, rows, device), strict=True)))
+    return found
+
+
+def stand(problem: Problem, rows: Rows, device: Device) -> Iterator[tuple[Any, ...]]:
+    for kernel, config in zip(rows.kernels, rows.configs, strict=True):
+        yield (
+            resident(kernel, config, problem, device),
+            device.unit_limit(kernel.unit, problem.math),
+            kernel.tile_bytes(problem, config),
+            kernel.sum_rows(config),
+            bool(kernel.persistent),
+            refuse_cluster(kernel, config, problem, device) is None,
+            BESIDE["fma" if kernel.unit == "fma" else "mma"],
+        )
+
+
+def efficiencies(problem: Problem, rows: Rows) -> Any:
+    """What these lines leave of them."""
+    if inputs_on_16_bytes(problem):
+        return rows.efficiency * rows.turned if problem.layouts.startswith("cr") else rows.efficiency
+    left = rows.unaligned
+    if least_alignment(problem) >= 4 > size_of(problem.dtype):
+        left = np.where(rows.scheduled, np.minimum(1.0, BY_WORDS * left), left)
+    return rows.efficiency * left
+
+
+def computing(problem: Problem, rows: Rows, device: Device, ways: Ways, here: Standing) -> Any:
+    """Seconds on the busiest SM; infinite where this chip's unit does not multiply in that math."""
+    alone, alongside = paces(problem, rows, device, here)
+    load = busiest(ways, device.sms, here.per_sm)
+    scheduled = (alone - alongside) * load.longest + alongside * load.iterations
+    tiles = np.maximum(1, -(-ways.grid.tiles // device.sms))
+    rate = sm_rate(problem, rows, device, here, tiles)
+    whole = 2.0 * rows.bm * rows.bn * problem.k * tiles / rate
+    found = np.where(ways.scheduled, scheduled + handing_on(ways, here.tile_bytes), whole)
+    return np.where(here.limit > 0, found, np.inf)
+
+
+def paces(problem: Problem, rows: Rows, device: Device, here: Standing) -> tuple[Any, Any]:
+    """Seconds of an iteration of a block that is alone on an SM, and how much longer each other one makes
+    it."""
+    step, most = 2.0 * rows.bm * rows.bn * rows.bk, here.per_sm
+    alone, full = (
+        step * blocks / sm_rate(problem, rows, device, here, blocks) for blocks in (np.ones_like(most), most)
+    )
+    return alone, np.where(most > 1, (full - alone) / np.maximum(1, most - 1), alone)
+
+
+def sm_rate(problem: Problem, rows: Rows, device: Device, here: Standing, blocks: Any) -> Any:
+    """Flops a second of an SM that computes so many blocks at once."""
+    held = least_alignment(problem) < 4
+    warps = np.minimum(FULL_WARPS, blocks * (rows.threads - rows.producers) / 32)
+    hiding = latency_hidden(warps, rows, held) / latency_hidden(FULL_WARPS, rows, held)
+    limit = here.limit * 1e12 * efficiencies(problem, rows) / device.sms
+    rate = limit * np.where(here.persistent, 1.0, hiding)
+    return np.where(rate > 0, rate, np.inf)
+
+
+def latency_hidden(warps: Any, config: Knobs, held: bool) -> Any:
+    """The share of an SM's best rate that its warps keep up, waiting for their own results in turn."""
+    tensor = (
+        TENSOR_HELD * warps / (warps + HALF_RATE_WARPS) if held else TENSOR_ALONE + TENSOR_BY_WARP * warps
+    )
+    sums = warps * config.tm * config.tn
+    return np.where(config.by_warps, np.minimum(1.0, tensor), sums / (sums + HALF_RATE_SUMS))
+
+
+def beside(problem: Problem, rows: Rows, device: Device, grid: Grids, here: Standing) -> Any:
+    """Seconds that the busiest SM spends on the ways in and out of its tiles."""
+    first, aligned, by_element = here.beside.T
+    tiles = -(-grid.tiles // device.sms)
+    stored = by_element if vector_width(problem.d, problem.out_dtype) == 1 else aligned
+    return -(-tiles // here.per_sm) * first + tiles * rows.bm * rows.bn * stored
+
+
+def stream_of(problem: Problem, rows: Rows, device: Device, grid: Grids, free: Any) -> Way:
+    """Stream-K, where it is better than a block a tile; it has 0 fragments."""
+    here, tiles, blocks = (
+        standing(problem, rows, device),
+        np.zeros_like(grid.tiles),
+        np.zeros_like(grid.tiles),
+    )
+    alone, alongside = paces(problem, rows, device, here)
+    for at in np.flatnonzero(free).tolist():
+        kernel, config, per_sm = rows.kernels[at], rows.configs[at], int(here.per_sm[at])
+        costs = costs_of(int(here.tile_bytes[at]), float(alone[at]), float(alongside[at]))
+        tile_grid = kernel.tile_grid(problem, config)
+        found = Search(tile_grid, device.sms, per_sm, MIN_ITERATIONS, costs).best()
+        if found is not None:
+            tiles[at], blocks[at] = found.tiles, found.blocks
+    return Way.stream(tiles > 0, tiles, blocks, TURNSTILE, 0)
+
+
+def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Config) -> tuple[int, CostModel]:
+    """Blocks that an SM holds, and what sharing tiles costs them."""
+    rows = rows_of_one(problem, kernel, config)
+    here = standing(problem, rows, device)
+    alone, alongside = (float(each[0]) for each in paces(problem, rows, device, here))
+    return int(here.per_sm[0]), costs_of(int(here.tile_bytes[0]), alone, alongside)
+
+
+def rows_of_one(problem: Problem, kernel: Kernel, config: Config) -> Rows:
+    """A config of the caller's own is taken for as good as the default one."""
+    return Rows(problem.math, [(0, kernel, config, kernel.efficiency_of(config, problem.math))])
+
+
+def traffic_bytes(problem: Problem) -> float:
+    """Each operand moved once: what no kernel can undercut."""
+    a, b, c, d = problem.element_bytes
+    bytes_of_c = c if problem.c else 0
+    moved = problem.m * problem.k * a + problem.k * problem.n * b + problem.m * problem.n * (bytes_of_c + d)
+    return float(math.prod(problem.batch) * moved)

@@ -1,0 +1,179 @@
+"""The configs of one family in all their ways, weighed at once: which are taken, and the best way of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.errors import ArgumentError
+from lapidist.kernels.row import Family, Kernel, Rows
+from lapidist.planning.blocks import BLOCKS, grids_of
+from lapidist.planning.splits import worth
+from lapidist.problems.facts import fact
+from lapidist.problems.problem import Problem
+from lapidist.schedule import Schedule
+from lapidist.schedule.grid import MOST
+from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.ways import Ways
+
+# rungs and detours were not measured on every shape: they are taken where they promise more than the model
+# may err
+LESSON = 1.2
+LAUNCH_SECONDS = 2.2e-6  # that a launch takes in a graph of many, with nothing to do, on an H200
+UNASKED = "each of its blocks computes whole tiles: it takes neither split_k nor a schedule"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A kernel with a config and a schedule: the time the model gives it, or the reason it was refused."""
+
+    kernel: Kernel
+    config: Config
+    schedule: Schedule | None
+    seconds: float
+    refusal: str | None
+    unshared: str = ""  # why its tiles are whole, where Stream-K was asked for
+
+    @property
+    def shares_tiles(self) -> bool:
+        return self.schedule is not None and self.schedule.shares_tiles
+
+    def __str__(self) -> str:
+        verdict = f"refused: {self.refusal}" if self.refusal else f"{self.seconds * 1e6:.1f} us predicted"
+        shared = f", {self.schedule.kind}" if self.schedule and self.schedule.kind != "data-parallel" else ""
+        return f"{self.kernel.name} ({self.config}{shared}): {verdict}"
+
+
+def family_of(kernel: Kernel) -> Family:
+    return kernel.family or BLOCKS
+
+
+class Weighed:
+    """Where the caller leaves it open, as columns; else config by config, as each may be wrong otherwise."""
+
+    def __init__(self, problem: Problem, rows: Rows, device: Device, sharing: Sharing) -> None:
+        self.rows, self.device, self.sharing = rows, device, sharing
+        self.problem, self.family = as_computed(problem, rows.configs[0]), family_of(rows.kernels[0])
+        self.schedules: dict[int, Sequence[Schedule | None]] = {}  # that the caller's wishes leave
+        self.wrong: dict[int, str] = {}  # what is wrong with these, by config
+        self.taken = rows.taken(self.problem, device)
+        self.any = bool(np.count_nonzero(self.taken))
+        if self.any:
+            self._weigh()
+
+    def _weigh(self) -> None:
+        rows, grid = self.rows, grids_of(self.problem, self.rows)
+        self.taken &= grid.tiles <= MOST
+        if self.sharing.open:
+            self.ways = self.family.ways(self.problem, rows, self.device, self.taken)
+        else:
+            self.ways = Ways.given(grid, self._asked())
+        every = self.family.seconds(self.problem, rows, self.device, self.ways)
+        self.every = np.where(self.ways.countable, LAUNCH_SECONDS + rows.longer * every, np.inf)
+        self.best = (self.every / self._worth()).argmin(axis=0)
+        self.seconds = self.every[self.best, np.arange(len(self.best))]
+
+    def _worth(self) -> Any:
+        """Shared tiles are taken where they promise less than this part of what whole ones take."""
+        if self.family is BLOCKS:
+            return np.where(self.ways.sk_blocks > 0, worth(self.problem), 1.0)
+        return np.where(self.ways.shares_tiles, self.rows.worth, 1.0)
+
+    def _asked(self) -> list[Sequence[Schedule | None]]:
+        """What the caller asks for, of each config."""
+        for at in np.flatnonzero(self.taken).tolist():
+            kernel, config = self.rows.kernels[at], self.rows.configs[at]
+            try:
+                if self.sharing.asked_for and not kernel.signature.scheduled:
+                    raise ArgumentError(UNASKED)
+                self.schedules[at] = self.family.asked(
+                    self.problem, kernel, config, self.device, self.sharing
+                )
+            except ArgumentError as error:  # right for other tiles, perhaps
+                self.taken[at], self.wrong[at] = False, str(error)
+        self.any = bool(self.schedules)
+        return [self.schedules.get(at, ()) for at in range(len(self.rows.configs))]
+
+    # ---- the best of them ----
+
+    def quickest(self) -> tuple[float, int] | None:
+        """The least time, those of lessons taken for longer; and the first place that has it."""
+        if not self.any:
+            return None
+        times = np.where(self.taken, self.seconds * np.where(self.rows.lesson, LESSON, 1.0), np.inf)
+        at = int(times.argmin()) if times.min() < np.inf else int(self.taken.argmax())
+        return float(times[at]), self.rows.places[at]
+
+    def as_good_as(self, place: int, other: Weighed, tie: float) -> int | None:
+        """The first place in another one of this family that is; or this one."""
+        if not other.any or other.family is not self.family:
+            return None
+        at = self.rows.places.index(place)
+        kernel, scheduled = self.rows.kernels[at], self._scheduled()[at]
+        alike = other.taken & (other._scheduled() == scheduled) & (other.seconds <= tie * self.seconds[at])
+        found = np.flatnonzero(alike).tolist()
+        same = (each for each in found if other.rows.kernels[each] is kernel)
+        first = next(same, None)
+        return None if first is None else other.rows.places[first]
+
+    def _scheduled(self) -> Any:
+        return self.ways.scheduled[self.best, np.arange(len(self.best))]
+
+    # ---- one of them ----
+
+    def candidate(self, place: int) -> Candidate:
+        at = self.rows.places.index(place)
+        kernel, config = self.rows.kernels[at], self.rows.configs[at]
+        if not self.taken[at]:
+            return Candidate(kernel, config, None, math.inf, self._refusal(at))
+        found = Candidate(kernel, config, self._schedule(at), float(self.seconds[at]), None)
+        if self.sharing.schedule != "stream_k" or self.family is BLOCKS or found.shares_tiles:
+            return found
+        shared = self.ways.shares_tiles[:, at] & self.ways.taken[:, at]
+        return replace(found, unshared=why_whole(found, self.every[shared, at].tolist()))
+
+    def _schedule(self, at: int) -> Schedule | None:
+        kernel, config, row = self.rows.kernels[at], self.rows.configs[at], int(self.best[at])
+        if at in self.schedules:
+            return self.schedules[at][row]
+        way = self.ways.at(row, at)
+        return self.family.schedule_of(self.problem, kernel, config, self.device, way)
+
+    def _refusal(self, at: int) -> str:
+        kernel, config = self.rows.kernels[at], self.rows.configs[at]
+        found = kernel.refuse(self.problem, config, self.device) or self.wrong.get(at)
+        return found or f"blocks count its tiles with 32 bits; {config} has more"
+
+
+def why_whole(best: Candidate, shared: Sequence[float]) -> str:
+    if not shared:
+        return "no tiles are left over full waves whose sharing would pay"
+    seconds = min(shared)
+    times = f"Stream-K is predicted to take {seconds * 1e6:.1f} us, whole tiles {best.seconds * 1e6:.1f} us"
+    return (
+        f"{times}: it must promise less than {best.kernel.worth:.0%} of that"
+        if seconds < best.seconds
+        else times
+    )
+
+
+def as_computed(problem: Problem, config: Config) -> Problem:
+    """As the kernel has it."""
+    problem = exchanged(problem) if config.exchanged else problem
+    return shifted(problem) if config.skewed else problem
+
+
+@fact
+def exchanged(problem: Problem) -> Problem:
+    return problem.exchanged()
+
+
+@fact
+def shifted(problem: Problem) -> Problem:
+    return replace(problem, skewed=True)

@@ -1,0 +1,113 @@
+"""Ways to share the tiles of many configs at once: a row a way, a column a config.
+
+What `Schedule` is to one product, `Ways` are to a hundred that are weighed; both take their counts from
+shares.py. A Schedule is made of the chosen way alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lapidist.schedule.grid import MOST, TileGrid, ceil_div
+from lapidist.schedule.shares import Shared
+from lapidist.schedule.units import REDUCTIONS, Schedule
+
+CODES = {name: code for code, name in enumerate(REDUCTIONS)}
+NONE, TURNSTILE, SEPARATE, CLUSTER = (CODES[each] for each in ("none", "turnstile", "separate", "cluster"))
+
+
+class Grids(NamedTuple):
+    """The tiles of each config, as a TileGrid has them."""
+
+    tiles_m: Any
+    tiles_n: Any
+    iterations: Any
+    tiles: Any
+
+    @staticmethod
+    def of(m: int, n: int, k: int, bm: Any, bn: Any, bk: Any, batches: int) -> Grids:
+        tiles_m, tiles_n = ceil_div(m, bm), ceil_div(n, bn)
+        return Grids(tiles_m, tiles_n, ceil_div(k, np.maximum(1, bk)), tiles_m * tiles_n * batches)
+
+    @staticmethod
+    def one(grid: TileGrid) -> Grids:
+        return Grids(
+            *(np.array([each]) for each in (grid.tiles_m, grid.tiles_n, grid.iterations, grid.tiles))
+        )
+
+
+class Way(NamedTuple):
+    """One way, for each config: where it may be weighed, and what a Schedule says of it."""
+
+    taken: Any
+    sk_tiles: Any = 0
+    sk_blocks: Any = 0
+    regions: Any = 1
+    reduction: Any = NONE
+    fragments: Any = 1
+    launched: Any = 0
+    scheduled: Any = True  # False: the kernel walks its tiles itself
+
+    def at(self, column: int) -> Way:
+        """Of one config."""
+        return Way(*(each if np.ndim(each) == 0 else each[column].item() for each in self))
+
+    @staticmethod
+    def split(taken: Any, tiles: Any, peers: Any, reduction: Any, fragments: Any = 1) -> Way:
+        """Of all tiles, by as many blocks for each."""
+        return Way(taken, tiles, tiles * peers, tiles, reduction, fragments)
+
+    @staticmethod
+    def stream(taken: Any, tiles: Any, blocks: Any, *more: Any) -> Way:
+        """Of so many tiles by so many blocks; `more`: the reduction, fragments, blocks that are launched."""
+        even = (blocks > tiles) & (blocks % np.maximum(1, tiles) == 0)
+        return Way(taken, tiles, blocks, np.where(even, tiles, 1), *more)
+
+    @staticmethod
+    def of(schedule: Schedule | None) -> Way:
+        if schedule is None:
+            return Way(True, scheduled=False)
+        counts = schedule.sk_tiles, schedule.sk_blocks, schedule.regions
+        return Way(True, *counts, CODES[schedule.reduction], schedule.fragments, schedule.launched)
+
+
+class Ways(Shared):
+    """Where a way is not taken, its numbers are those of whole tiles."""
+
+    reduction: Any
+    launched: Any
+    scheduled: Any
+
+    def __init__(self, grid: Grids, ways: Sequence[Way]) -> None:
+        self.grid = grid
+        self.rows = [way for way in ways if np.any(way.taken)] or [Way(False)]
+        shape = len(self.rows), np.size(grid.tiles)
+        self.taken = np.zeros(shape, bool)
+        for row, way in enumerate(self.rows):
+            self.taken[row] = way.taken
+        for name, default in Way._field_defaults.items():
+            column = np.full(shape, default)
+            for row, way in enumerate(self.rows):
+                column[row] = getattr(way, name)
+            setattr(self, name, np.where(self.taken, column, default))
+
+    @classmethod
+    def given(cls, grid: Grids, listed: Sequence[Sequence[Schedule | None]]) -> Ways:
+        """Of each config those that are listed."""
+        most = max(map(len, listed), default=0)
+        nothing = Way(False)
+        table = [[Way.of(each) for each in ways] + [nothing] * (most - len(ways)) for ways in listed]
+        return cls(grid, [Way(*map(np.array, zip(*row, strict=True))) for row in zip(*table, strict=True)])
+
+    def reduces_by(self, way: str) -> Any:
+        return self.reduction == CODES[way]
+
+    def at(self, row: int, column: int) -> Way:
+        return self.rows[row].at(column)
+
+    @property
+    def countable(self) -> Any:
+        """What blocks can count: where a way is not taken, or more than that, nothing can be said of it."""
+        return self.taken & (self.grid.tiles <= MOST) & (self.region_iterations <= MOST)
