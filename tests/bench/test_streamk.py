@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 
 from lapidist.bench.cases import Case
@@ -29,10 +30,12 @@ from lapidist.bench.streamk import (
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import kernel_named
-from lapidist.planning.splits import busiest, options, resident
+from lapidist.planning.blocks import BLOCKS, rows_of_one
+from lapidist.planning.splits import busiest, resident
 from lapidist.schedule import TileGrid, split_k, stream_k
 from lapidist.schedule.costs import Load, load_of
 from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.ways import Grids, Ways
 from lapidist.static.analysis import resources
 
 H200 = chip("h200")
@@ -151,8 +154,9 @@ def test_the_busiest_multiprocessor() -> None:
     assert load_of(2, 3, (14, 8)) == Load(iterations=7 * 8, longest=3 * 8, rounds=3)
     assert load_of(2, 3, (7000, 8), (2, 5)) == Load(3500 * 8 + 5, 1167 * 8, 1167)
     schedule = stream_k(TileGrid(3, 3, 8), sms=4, sk_tiles=5, sk_blocks=4)
-    assert busiest(schedule, 4, 1) == Load(8 + 10, 8 + 10, 2)
-    assert busiest(schedule, 4, 2) == Load(8 + 10, 10, 1)
+    ways = Ways.given(Grids.one(schedule.grid), [[schedule]])
+    assert busiest(ways, 4, 1) == Load(8 + 10, 8 + 10, 2)
+    assert busiest(ways, 4, 2) == Load(8 + 10, 10, 1)
 
 
 def test_few_tiles_are_split_and_many_are_not() -> None:
@@ -167,7 +171,8 @@ def test_few_tiles_are_split_and_many_are_not() -> None:
     assert small.schedule is not None
     assert small.schedule.shares_tiles
     assert not large.scheduled
-    assert not list(options(large.problem, H200, large.kernel, large.config, None))  # type: ignore[arg-type]
+    alone = rows_of_one(large.problem, large.kernel, large.config)
+    assert len(BLOCKS.ways(large.problem, alone, H200, np.array([True])).rows) == 1
 
 
 @pytest.mark.parametrize("shape", [(512, 768, 640), (517, 771, 643)], ids=["by fours", "one by one"])

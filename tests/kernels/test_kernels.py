@@ -17,8 +17,8 @@ from lapidist.kernels.row import Kernel
 from lapidist.kernels.sgemm.family import SGEMM
 from lapidist.kernels.wgmma.sharing import BAND
 from lapidist.launch import MOST_PAIRS
-from lapidist.planning.planner import as_computed
 from lapidist.planning.plans import make_plan
+from lapidist.planning.weighed import as_computed
 from lapidist.static import Static, analyse, binary_of, sample_problem
 from lapidist.static.analysis import resources
 from typed import TYPED, TYPED_IDS

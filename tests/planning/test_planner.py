@@ -16,10 +16,11 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.registry import BY_NAME, KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
-from lapidist.kernels.wgmma import time as hopper_time
 from lapidist.kernels.wgmma.family import tile
-from lapidist.planning.planner import LESSON, as_computed, candidates, choose, predict, traffic_bytes
+from lapidist.planning.blocks import traffic_bytes
+from lapidist.planning.planner import candidates, choose, exactly
 from lapidist.planning.plans import make_plan
+from lapidist.planning.weighed import LAUNCH_SECONDS, LESSON, as_computed
 from lapidist.problems.problem import Problem, dense_problem
 from lapidist.schedule.sharing import Sharing
 from typed import TYPED, TYPED_IDS
@@ -136,7 +137,7 @@ def test_every_type_has_a_kernel_in_every_layout(math: str, layouts: str, n: int
             problem = Problem.of(
                 a, b, None, fake((n, n), None, output), accumulator=accumulator, precision=precision
             )
-            assert choose(problem, H200)[0].refusal is None
+            assert choose(problem, H200).refusal is None
 
 
 def test_layouts_are_refused_by_name() -> None:
@@ -272,7 +273,7 @@ def test_more_clusters_than_find_room_are_not_launched() -> None:
 
 
 def test_the_best_candidate_is_the_quickest_that_is_allowed() -> None:
-    best, weighed = choose(square(4096), H200)
+    best, weighed = choose(square(4096), H200), candidates(square(4096), H200)
     allowed = [candidate for candidate in weighed if candidate.refusal is None]
     assert best in allowed
     produced = [candidate for candidate in allowed if candidate.kernel.kind == "production"]
@@ -288,13 +289,13 @@ def test_any_shape_and_layout_has_a_kernel_on_any_chip(n: int, dtype: str, layou
     a, b = (fake((n, n), (n, 1) if layout else (1, n), dtype) for layout in layouts)
     for device in CHIPS.values():
         if device.capability >= (7, 5):
-            assert choose(Problem.of(a, b, None, fake((n, n), None, dtype)), device)[0].refusal is None
+            assert choose(Problem.of(a, b, None, fake((n, n), None, dtype)), device).refusal is None
 
 
 def test_naming_a_kernel_leaves_only_that_one() -> None:
-    best, weighed = choose(square(512), H200, kernel_named("shared_tile"))
-    assert best.kernel.name == "shared_tile"
-    assert {candidate.kernel.name for candidate in weighed} == {"shared_tile"}
+    plan = make_plan(square(512), H200, kernel_named("shared_tile"))
+    assert plan.kernel.name == "shared_tile"
+    assert {candidate.kernel.name for candidate in plan.considered} == {"shared_tile"}
 
 
 def test_no_kernel_left_lists_every_reason_once() -> None:
@@ -328,7 +329,7 @@ def test_every_config_of_a_kernel_is_weighed() -> None:
 
 def test_small_products_get_small_tiles() -> None:
     simt = kernel_named("simt")
-    small, large = choose(square(128), H200, simt)[0], choose(square(4096), H200, simt)[0]
+    small, large = choose(square(128), H200, simt), choose(square(4096), H200, simt)
     assert small.config.bm * small.config.bn < large.config.bm * large.config.bn
 
 
@@ -337,10 +338,7 @@ def test_small_products_get_small_tiles() -> None:
 
 def test_prediction_grows_with_the_work_and_never_beats_the_chip() -> None:
     kernel = kernel_named("warp_tile")
-    times = [
-        predict(square(n), H200, kernel, kernel.config, kernel.efficiency)
-        for n in (0, 1, 512, 1024, 4096, 8192)
-    ]
+    times = [exactly(square(n), H200, kernel, kernel.config).seconds for n in (0, 1, 512, 1024, 4096, 8192)]
     assert times == sorted(times)
     assert square(8192).flops / times[-1] <= H200.limit_tflops("float32") * 1e12
 
@@ -502,9 +500,10 @@ def hopper_seconds(
     configs = [
         config
         for config, _ in wgmma.configs_for(math)
-        if ((config.bm, config.bn), config.cluster) == (tile, 1)
+        if ((config.bm, config.bn), config.cluster, config.exchanged) == (tile, 1, False)
     ]
-    return hopper_time.seconds(dense_problem(m, n, k, math, layout), configs[0], H200)
+    problem, whole = dense_problem(m, n, k, math, layout), Sharing("data_parallel")
+    return exactly(problem, H200, wgmma, configs[0], whole).seconds - LAUNCH_SECONDS
 
 
 def test_lines_that_straddle_cost_more_than_those_that_do_not() -> None:
@@ -519,7 +518,7 @@ def test_lines_that_straddle_are_loaded_by_clusters_of_four() -> None:
     that.
     """
     straddling, straight = (
-        choose(dense_problem(m, n, k, "bfloat16"), H200)[0]
+        choose(dense_problem(m, n, k, "bfloat16"), H200)
         for m, n, k in ((1496, 1016, 2680), (1536, 1024, 2688))
     )
     assert straddling.config.cluster == 4
@@ -568,5 +567,5 @@ def test_predictions_are_near_what_was_measured(m: int, n: int, k: int) -> None:
 def test_tiles_of_layers(
     extents: tuple[int, int, int], math: str, tile: tuple[int, int], cluster: int
 ) -> None:
-    config = choose(dense_problem(*extents, math, "rc"), H200)[0].config
+    config = choose(dense_problem(*extents, math, "rc"), H200).config
     assert ((config.bm, config.bn), config.cluster) == (tile, cluster)

@@ -27,10 +27,14 @@ from lapidist.commands.timeline import (
 )
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
+from lapidist.kernels.columns import Columns
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from lapidist.kernels.wgmma.sharing import handing_on
-from lapidist.kernels.wgmma.time import seconds
+from lapidist.planning.planner import exactly
+from lapidist.planning.weighed import LAUNCH_SECONDS
 from lapidist.schedule import CostModel, TileGrid, data_parallel, simulate, split_k, stream_k
+from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.ways import Grids, Ways
 
 SVG = "{http://www.w3.org/2000/svg}"
 SMALL = stream_k(TileGrid(3, 3, 32), sms=4)
@@ -189,9 +193,13 @@ def test_wgmma_brings_the_costs_that_its_planner_weighs() -> None:
     config = WGMMA_FAMILY.config_for("bfloat16")
     assert (words, cluster, per_sm) == (f"wgmma's {config}", 2, 1)
     for splits in (2, 5):
-        shared = handing_on(grid, config, chip("h200"), split_k(grid, splits))
+        ways = Ways.given(Grids.one(grid), [[split_k(grid, splits)]])
+        shared = float(handing_on(ways, Columns.of([config]), chip("h200")).item())
         assert costs.block(0, splits) - costs.block(0, 1) == pytest.approx(shared)
-    alone = seconds(problem_of(case, False), config, chip("h200"))
+    whole = Sharing("data_parallel")
+    alone = (
+        exactly(problem_of(case, False), chip("h200"), WGMMA_FAMILY, config, whole).seconds - LAUNCH_SECONDS
+    )
     assert costs.block(grid.iterations, 1) == pytest.approx(alone, rel=0.1)
 
 
