@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from lapidist.api import types_wanted
 from lapidist.calls import checks
+from lapidist.calls.asked import types_wanted
 from lapidist.calls.form import is_array
 from lapidist.calls.scaled import require_number
 from lapidist.dtypes import Precision

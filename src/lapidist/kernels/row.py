@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -318,25 +319,25 @@ def spans_of(kernels: Sequence[Kernel]) -> list[tuple[Kernel, slice]]:
     return [(kernels[start], slice(start, end)) for start, end in zip(starts, ends, strict=True)]
 
 
-class Family:
+class Family(ABC):
     """How kernels of one kind share tiles, and how long that takes."""
 
+    @abstractmethod
     def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
         """What the planner may choose from, of those that are taken, where the caller leaves it open."""
-        raise NotImplementedError
 
+    @abstractmethod
     def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
         """Of each way of each config, from the launch on."""
-        raise NotImplementedError
 
+    @abstractmethod
     def schedule_of(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
     ) -> Schedule | None:
         """The Schedule of a way that was weighed. None: the kernel walks its tiles itself."""
-        raise NotImplementedError
 
+    @abstractmethod
     def asked(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
     ) -> Sequence[Schedule | None]:
         """What the caller asks for, as far as he leaves it open; an ArgumentError, where it cannot be."""
-        raise NotImplementedError

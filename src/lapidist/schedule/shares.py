@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 
-class Shared:
+class Shared(ABC):
     """Numbers may be arrays of those of many ways to share; so these are made of arithmetic alone."""
 
     __slots__ = ()
@@ -15,8 +16,9 @@ class Shared:
     regions: Any
     fragments: Any
 
+    @abstractmethod
     def reduces_by(self, way: str) -> Any:
-        raise NotImplementedError
+        """Whether blocks bring their sums together in this way."""
 
     @property
     def dp_tiles(self) -> Any:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist.api import types_wanted
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
+from lapidist.calls.asked import types_wanted
 from lapidist.calls.form import Factors, Form
 from lapidist.calls.scaled import ScaledArguments
 from lapidist.dtypes import IEEE
