@@ -333,6 +333,7 @@ def gemm_as_asked(
     if choices.workspace is not None or form.routed or form.factors.any or form.epilogue is not None:
         return run(None, arguments_of(a, b, c, out, form), choices, stream)
     form = of_numbers(form)
+    checks.require_flag("check_indices", form.wishes.check_indices)
     checks.require_flag("trans_a", form.trans_a, checks.BLAS_FLAGS)
     checks.require_flag("trans_b", form.trans_b, checks.BLAS_FLAGS)
     plain = choices == UNCHOSEN and form.wanted is AS_USUAL

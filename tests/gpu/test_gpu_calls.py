@@ -227,6 +227,7 @@ def test_other_numbers_go_the_short_way(torch: Any, monkeypatch: pytest.MonkeyPa
     """One call the long way, and from then on the plan's parameter bytes are patched."""
     long_ways = []
     run = api.run
+    monkeypatch.setenv("LAPIDIST_COMPILE", "wait")  # a stand-in binary is asked about again at each call
     monkeypatch.setattr(api, "run", lambda *given: long_ways.append(given[0]) or run(*given))
     monkeypatch.setattr(api, "_again", {})
     dtype = "bfloat16" if form in ("bfloat16", "plain wgmma") else "float32"
@@ -241,6 +242,15 @@ def test_other_numbers_go_the_short_way(torch: Any, monkeypatch: pytest.MonkeyPa
         d = lapidist.gemm(left, b, c, trans_a=form == "trans", **how)
         assert judge(d, a, b, before, alpha, beta).ok
     assert len(long_ways) == 1
+
+
+def test_the_short_way_refuses_what_the_long_way_refuses(torch: Any) -> None:
+    a = fresh(torch, "float32", 48, 48)
+    for _ in range(2):
+        lapidist.gemm(a, a)
+    for wrong in ({"check_indices": 1}, {"permuted": 0}, {"deterministic": 1}, {"trans_a": 2}):
+        with pytest.raises(lapidist.ArgumentError, match=f"{next(iter(wrong))}: must be"):
+            lapidist.gemm(a, a, **wrong)
 
 
 def test_numbers_that_ask_for_another_problem_by_turns(torch: Any) -> None:
