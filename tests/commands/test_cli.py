@@ -20,10 +20,11 @@ from rich.console import Console
 
 import lapidist
 from lapidist.backends.gpu import driver
-from lapidist.bench import climb, plots
-from lapidist.bench.cases import CORPUS, LISTS, Part
-from lapidist.bench.record import Record
-from lapidist.bench.tables import show_errors
+from lapidist.bench.protocol.cases import CORPUS, LISTS, Part
+from lapidist.bench.protocol.record import Record
+from lapidist.bench.publish import plots
+from lapidist.bench.publish.tables import show_errors
+from lapidist.bench.studies import climb
 from lapidist.commands import bench, cli, options, works
 from lapidist.device import CHIPS
 from lapidist.dtypes import MATHS, math_named
@@ -106,7 +107,7 @@ def test_a_missing_matplotlib_says_what_to_install(
 
 
 def test_missing_torch_and_cupy_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lapidist.bench.frameworks import find_framework
+    from lapidist.bench.protocol.frameworks import find_framework
 
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.setitem(sys.modules, "cupy", None)

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from lapidist.bench.cases import Case
-from lapidist.bench.contenders import choose
-from lapidist.bench.measure import BURST
+from lapidist.bench.protocol.cases import Case
+from lapidist.bench.protocol.contenders import choose
+from lapidist.bench.protocol.measure import BURST
 from lapidist.dtypes import MATHS
 
 pytestmark = pytest.mark.gpu
 
 
 def test_a_measured_row_is_right_and_timed_beside_the_vendor() -> None:
-    from lapidist.bench.climb import Work, on_gpu
+    from lapidist.bench.studies.climb import Work, on_gpu
 
     kept: list[int] = []
     works = [Work(Case(1000, 1004, 512), tuple(choose("coalesced,lapidist", False, "float32")))]
@@ -34,7 +34,7 @@ def test_a_measured_row_is_right_and_timed_beside_the_vendor() -> None:
 
 @pytest.mark.parametrize("math", [math for math in MATHS if math != "uint8"])
 def test_every_type_is_measured_beside_the_vendor(math: str) -> None:
-    from lapidist.bench.climb import Work, on_gpu
+    from lapidist.bench.studies.climb import Work, on_gpu
 
     works = [Work(Case(512, 256, 384, math), tuple(choose("lapidist", False, math)))]
     conditions, records = on_gpu(works, 0, "burst", 1, lambda *_: None)
@@ -51,7 +51,7 @@ def test_every_type_is_measured_beside_the_vendor(math: str) -> None:
 def test_torchs_switches_are_put_back() -> None:
     import torch
 
-    from lapidist.bench.frameworks import Torch
+    from lapidist.bench.protocol.frameworks import Torch
 
     before = torch.backends.cuda.matmul.fp32_precision
     a, b, c = (torch.randn(256, 256, device="cuda") for _ in "abc")
@@ -64,9 +64,9 @@ def test_torchs_switches_are_put_back() -> None:
 
 
 def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lapidist.bench.contenders import KernelContender
-    from lapidist.bench.measure import Stage
-    from lapidist.bench.peers import Vendor
+    from lapidist.bench.protocol.contenders import KernelContender
+    from lapidist.bench.protocol.measure import Stage
+    from lapidist.bench.protocol.peers import Vendor
 
     class Lazy(KernelContender):
         """Does nothing: the poison stays."""
@@ -87,7 +87,7 @@ def test_the_framework_works_on_after_the_bench() -> None:
     """It must not be left on a stream that no longer exists."""
     import torch
 
-    from lapidist.bench.measure import Stage
+    from lapidist.bench.protocol.measure import Stage
 
     before = torch.cuda.current_stream()
     with Stage(0, BURST) as stage:

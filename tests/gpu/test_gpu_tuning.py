@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from lapidist.bench.cases import Case
-from lapidist.bench.contenders import KernelContender
-from lapidist.bench.frameworks import Torch
-from lapidist.bench.measure import SHORT, TUNE, Stage
-from lapidist.bench.peers import Padded
-from lapidist.bench.tuning import run
+from lapidist.bench.protocol.cases import Case
+from lapidist.bench.protocol.contenders import KernelContender
+from lapidist.bench.protocol.frameworks import Torch
+from lapidist.bench.protocol.measure import SHORT, TUNE, Stage
+from lapidist.bench.protocol.peers import Padded
+from lapidist.bench.studies.tuning import run
 from lapidist.planning.tuned import SWITCH, look_up
 from lapidist.verify import judge
 
@@ -58,6 +58,6 @@ def test_padding_by_hand_multiplies(torch: Any, shape: tuple[int, int, int], lay
 
 
 def stage_vendor(stage: Stage) -> Any:
-    from lapidist.bench.peers import Vendor
+    from lapidist.bench.protocol.peers import Vendor
 
     return Vendor(stage.framework, "bfloat16")

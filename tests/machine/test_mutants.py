@@ -10,8 +10,8 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from lapidist.bench import machine_runs
-from lapidist.bench.machine_page import mutants_block
+from lapidist.bench.publish.machine_page import mutants_block
+from lapidist.bench.studies import machine_runs
 from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.machine.study.equivalents import RULES, Rule, read_source, statement

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 import lapidist
-from lapidist.bench.cases import Case
-from lapidist.bench.contenders import KernelContender, problem_of
-from lapidist.bench.measure import TUNE
-from lapidist.bench.record import Record
-from lapidist.bench.tuning import (
+from lapidist.bench.protocol.cases import Case
+from lapidist.bench.protocol.contenders import KernelContender, problem_of
+from lapidist.bench.protocol.measure import TUNE
+from lapidist.bench.protocol.record import Record
+from lapidist.bench.studies.tuning import (
     Found,
     fastest,
     regret_words,

@@ -15,12 +15,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from lapidist.bench import climb
-from lapidist.bench.cases import Case
-from lapidist.bench.climb import Work, compile_first, compile_only
-from lapidist.bench.contenders import KernelContender
-from lapidist.bench.prose import warm_section
-from lapidist.bench.record import read_runs
+from lapidist.bench.protocol.cases import Case
+from lapidist.bench.protocol.contenders import KernelContender
+from lapidist.bench.protocol.record import read_runs
+from lapidist.bench.publish.prose import warm_section
+from lapidist.bench.studies import climb
+from lapidist.bench.studies.climb import Work, compile_first, compile_only
 from lapidist.build import workers as compile_worker
 from lapidist.build.folder import cache_directory
 from lapidist.calls.arguments import Arguments

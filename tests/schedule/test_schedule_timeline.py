@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from lapidist.bench.cases import Case
-from lapidist.bench.contenders import problem_of
+from lapidist.bench.protocol.cases import Case
+from lapidist.bench.protocol.contenders import problem_of
 from lapidist.commands import cli
 from lapidist.commands.schedule import schedule
 from lapidist.commands.timeline import (

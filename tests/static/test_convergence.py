@@ -11,8 +11,8 @@ from itertools import takewhile
 
 import pytest
 
-from lapidist.bench.cases import Case
-from lapidist.bench.contenders import problem_of
+from lapidist.bench.protocol.cases import Case
+from lapidist.bench.protocol.contenders import problem_of
 from lapidist.device import chip
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.plans import make_plan

@@ -29,9 +29,9 @@ from lapidist.commands.options import (
 from lapidist.commands.works import chosen_cases, measure_instead, perform, present, require_rounds
 
 if TYPE_CHECKING:
-    from lapidist.bench.cases import Case, Part
-    from lapidist.bench.climb import Work
-    from lapidist.bench.outputs import Outputs
+    from lapidist.bench.protocol.cases import Case, Part
+    from lapidist.bench.publish.outputs import Outputs
+    from lapidist.bench.studies.climb import Work
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -69,7 +69,7 @@ def listing(name: str, words: str) -> Callable[..., None]:
         count: Count = None,
         skip: Skip = 0,
     ) -> None:
-        from lapidist.bench.cases import Part
+        from lapidist.bench.protocol.cases import Part
 
         part = Part(count, skip)
         cases = chosen_cases([name], None, None, dtype, part)
@@ -103,7 +103,7 @@ def cases(
     rounds: Rounds = None,
 ) -> None:
     """Measure products of your own."""
-    from lapidist.bench.cases import Part
+    from lapidist.bench.protocol.cases import Part
     from lapidist.errors import ArgumentError
 
     if not mnk and file is None:
@@ -136,7 +136,7 @@ def corpus(
 
     Some are also measured with their sides padded by hand, and rounded up.
     """
-    from lapidist.bench.cases import NEIGHBOUR_EVERY, Part
+    from lapidist.bench.protocol.cases import NEIGHBOUR_EVERY, Part
 
     part = Part(count, skip, seed)
     drawn = chosen_cases(["corpus"], None, None, dtype, part)
@@ -181,7 +181,7 @@ def scaled(
     skip: Skip = 0,
 ) -> None:
     """Measure 8-bit floats with factors, in every form."""
-    from lapidist.bench.cases import Part
+    from lapidist.bench.protocol.cases import Part
 
     instead("scaled", device, as_json, csv, html, record, Part(count, skip))
 
@@ -200,7 +200,7 @@ def outputs_of(
     record: Path | None,
 ) -> Outputs:
     """The type stands behind the list's name in the name of the file."""
-    from lapidist.bench.outputs import Outputs
+    from lapidist.bench.publish.outputs import Outputs
     from lapidist.dtypes import short_name
 
     name = "-".join(["bench", words[0], short_name(cases[0].math), *words[1:]])
@@ -217,7 +217,7 @@ def measure(
     drawn: Part | None = None,
     aligned: list[Case] | None = None,
 ) -> None:
-    from lapidist.bench.climb import place_of
+    from lapidist.bench.studies.climb import place_of
 
     works = works_of(cases, kernel, mode, drawn is not None) + works_of(aligned or [], kernel, mode, False)
     words = drawn.words if drawn is not None else ""
@@ -226,8 +226,8 @@ def measure(
 
 def works_of(cases: list[Case], kernel: str | None, mode: str, padded: bool) -> list[Work]:
     """`ladder` names all kernels of a type. Machine code is read of a few products, not of hundreds."""
-    from lapidist.bench import contenders
-    from lapidist.bench.climb import Work
+    from lapidist.bench.protocol import contenders
+    from lapidist.bench.studies.climb import Work
 
     names, few = None if kernel == "ladder" else kernel, mode in ("sustained", "burst")
     return [Work(case, tuple(contenders.choose(names, False, case.math, few)), padded) for case in cases]
@@ -242,9 +242,9 @@ def instead(
     record: Path | None,
     part: Part | None = None,
 ) -> None:
-    from lapidist.bench.cases import Part
-    from lapidist.bench.climb import place_of
-    from lapidist.bench.outputs import Outputs
+    from lapidist.bench.protocol.cases import Part
+    from lapidist.bench.publish.outputs import Outputs
+    from lapidist.bench.studies.climb import place_of
 
     outputs = Outputs(as_json, csv, None, html, record, f"bench-{what}")
     measure_instead(what, present(place_of(device)), outputs, part or Part())

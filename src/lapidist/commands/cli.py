@@ -79,7 +79,7 @@ def report(
     as_json: JsonObject = False,
 ) -> None:
     """Write every published number from the Records under results/."""
-    from lapidist.bench import report as writer
+    from lapidist.bench.publish import report as writer
     from lapidist.writable import require_writable
 
     if html is not None:

@@ -50,9 +50,9 @@ def climb(
     rounds: Rounds = None,
 ) -> None:
     """Climb the ladder: every rung on one product, beside cuBLAS."""
-    from lapidist.bench import contenders
-    from lapidist.bench.climb import Work, place_of
-    from lapidist.bench.outputs import Outputs
+    from lapidist.bench.protocol import contenders
+    from lapidist.bench.publish.outputs import Outputs
+    from lapidist.bench.studies.climb import Work, place_of
     from lapidist.dtypes import short_name
 
     place = present(place_of(device))

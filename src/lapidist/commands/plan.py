@@ -38,7 +38,7 @@ def plan(
 
     Nothing is compiled and nothing runs.
     """
-    from lapidist.bench.cases import parse_mnk
+    from lapidist.bench.protocol.cases import parse_mnk
     from lapidist.kernels.registry import kernel_named
     from lapidist.planning.plans import make_plan
     from lapidist.problems.problem import dense_problem

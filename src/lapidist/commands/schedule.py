@@ -39,7 +39,7 @@ def schedule(
 
     Also the time that is predicted for it, for data-parallel tiles and for split-K. Of a --kernel whose
     blocks are clusters each cluster is drawn as one block, on as many SMs."""
-    from lapidist.bench.cases import parse_mnk
+    from lapidist.bench.protocol.cases import parse_mnk
     from lapidist.commands.timeline import as_data, as_text, compare, draw, of_kernel, parse_costs, parse_tile
     from lapidist.errors import ArgumentError
     from lapidist.schedule import TileGrid, data_parallel, split_k, stream_k

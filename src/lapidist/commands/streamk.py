@@ -25,9 +25,9 @@ def streamk(
 ) -> None:
     """Measure Stream-K beside data-parallel tiles, split-K and cuBLAS."""
     from lapidist.backends.gpu.driver import require_gpu
-    from lapidist.bench.cases import parse_mnk
-    from lapidist.bench.outputs import Outputs
-    from lapidist.bench.streamk import check_name, run
+    from lapidist.bench.protocol.cases import parse_mnk
+    from lapidist.bench.publish.outputs import Outputs
+    from lapidist.bench.studies.streamk import check_name, run
 
     check_name(what)  # before a folder is made for it, or a GPU looked for
     outputs = Outputs(as_json, None, None, None, record, f"streamk-{what}-{dtype}-{skip}")

@@ -95,7 +95,7 @@ def explain(
 
     How far it is from that, and what the next rung removes.
     """
-    from lapidist.bench.machine_runs import explain_command
+    from lapidist.bench.studies.machine_runs import explain_command
     from lapidist.device import chip as chip_named
 
     explain_command(kernel, chip_named(chip), one_case(size, mnk, dtype, MACHINE_SIZE), as_json, record)
@@ -121,7 +121,7 @@ def mutants(
 
     Or one wait, fence or bounds check at a time. A kernel is broken in the first type that it multiplies.
     """
-    from lapidist.bench.machine_runs import mutants_command
+    from lapidist.bench.studies.machine_runs import mutants_command
     from lapidist.dtypes import math_named
 
     maths = [math_named(part) for part in dtype.split(",")]

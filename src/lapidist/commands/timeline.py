@@ -18,7 +18,7 @@ from lapidist.errors import ArgumentError
 from lapidist.schedule import CostModel, Schedule, Span, TileGrid, Timeline, data_parallel, simulate, split_k
 
 if TYPE_CHECKING:
-    from lapidist.bench.cases import Case
+    from lapidist.bench.protocol.cases import Case
 
 SPLITS = (2, 3, 4, 6, 8, 12, 16)
 MOST_BLOCKS = 20_000  # a split of more is left out: it could only lose, and takes seconds to play out
@@ -78,7 +78,7 @@ class OfKernel(NamedTuple):
 
 
 def of_kernel(name: str, case: Case) -> OfKernel:
-    from lapidist.bench.contenders import problem_of
+    from lapidist.bench.protocol.contenders import problem_of
     from lapidist.kernels.registry import kernel_named
     from lapidist.planning.planner import block_costs
 

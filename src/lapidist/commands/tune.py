@@ -33,10 +33,10 @@ def tune(
     from dataclasses import replace
 
     from lapidist.backends.gpu.driver import require_gpu
-    from lapidist.bench import cases as products
-    from lapidist.bench.outputs import Outputs
-    from lapidist.bench.record import write_lines
-    from lapidist.bench.tuning import regret_words, run
+    from lapidist.bench.protocol import cases as products
+    from lapidist.bench.protocol.record import write_lines
+    from lapidist.bench.publish.outputs import Outputs
+    from lapidist.bench.studies.tuning import regret_words, run
     from lapidist.dtypes import math_named
     from lapidist.planning.tuned import database_path, require_writable
 
@@ -86,9 +86,9 @@ def warm(
 
     For squares, layers and ragged products of every size, or for those given.
     """
-    from lapidist.bench.cases import parse_mnk, read_cases
-    from lapidist.bench.outputs import Outputs
-    from lapidist.bench.warming import alone_rows, conditions_of, row_of, warm_type
+    from lapidist.bench.protocol.cases import parse_mnk, read_cases
+    from lapidist.bench.publish.outputs import Outputs
+    from lapidist.bench.studies.warming import alone_rows, conditions_of, row_of, warm_type
     from lapidist.dtypes import math_named
     from lapidist.planning.warm import anything, ordinary
     from lapidist.problems.problem import dense_problem

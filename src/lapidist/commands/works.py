@@ -16,9 +16,9 @@ from lapidist.commands.options import LAYOUTS
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from lapidist.bench.cases import Case, Part
-    from lapidist.bench.climb import Work
-    from lapidist.bench.outputs import Outputs
+    from lapidist.bench.protocol.cases import Case, Part
+    from lapidist.bench.publish.outputs import Outputs
+    from lapidist.bench.studies.climb import Work
     from lapidist.device import Device
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ MACHINE_FLOPS = 2 * 512**3  # more takes the machine minutes for a ladder
 
 
 def one_case(size: str | None, mnk: str | None, dtype: str, default: int) -> Case:
-    from lapidist.bench.cases import case_of, parse_mnk
+    from lapidist.bench.protocol.cases import case_of, parse_mnk
 
     if mnk is not None and size is not None:
         raise ArgumentError(
@@ -50,7 +50,7 @@ def one_case(size: str | None, mnk: str | None, dtype: str, default: int) -> Cas
 def chosen_cases(
     lists: list[str] | None, mnk: list[str] | None, file: Path | None, dtype: str, part: Part
 ) -> list[Case]:
-    from lapidist.bench.cases import named, parse_mnk, read_cases
+    from lapidist.bench.protocol.cases import named, parse_mnk, read_cases
 
     cases = named(lists or (), dtype, part)
     cases += [parse_mnk(each, dtype) for each in mnk or []]
@@ -62,9 +62,9 @@ def chosen_cases(
 
 def sweep_works(climbed: Case) -> list[Work]:
     """The sweep for some rungs, without the case that is climbed anyway."""
-    from lapidist.bench.cases import named
-    from lapidist.bench.climb import SWEEP_KERNELS, Work
-    from lapidist.bench.contenders import KernelContender, choose
+    from lapidist.bench.protocol.cases import named
+    from lapidist.bench.protocol.contenders import KernelContender, choose
+    from lapidist.bench.studies.climb import SWEEP_KERNELS, Work
 
     few = tuple(each for each in choose(None, False, climbed.math) if each.name in SWEEP_KERNELS)
     return [
@@ -111,7 +111,7 @@ def perform(
 ) -> None:
     """Measure where it can be done; without a GPU say so, and do what is left."""
     from lapidist.backends.gpu.driver import require_gpu
-    from lapidist.bench import climb as runs
+    from lapidist.bench.studies import climb as runs
 
     outputs.require_writable()
     if isinstance(place, int):
@@ -156,7 +156,7 @@ def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -
     GPU only.
     """
     from lapidist.backends.gpu.driver import require_gpu
-    from lapidist.bench import launches, layouts, limits, scaled
+    from lapidist.bench.studies import launches, layouts, limits, scaled
 
     outputs.require_writable()
     if place == "machine":

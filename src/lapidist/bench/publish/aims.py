@@ -1,0 +1,154 @@
+"""What the kernels on wgmma were meant to reach on an H200, beside what the newest Records say: met or
+missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from lapidist.bench.protocol.cases import LISTS, shape_words
+from lapidist.bench.protocol.contenders import LIBRARY
+from lapidist.bench.protocol.record import Record, Run
+from lapidist.bench.publish.corpora import DECODE, LARGE, MODES, corpora, weights_read
+from lapidist.bench.publish.markdown import row_of, rule
+from lapidist.bench.publish.sharing_report import Group, by_shape, gains
+from lapidist.bench.publish.tables import geomean
+from lapidist.bench.publish.views import in_math, shape_of, squares
+from lapidist.dtypes import FP8, short_name
+
+MAIN = 8192
+# times cuBLAS at 8192^3, sustained
+OF_SQUARES = {"bfloat16": 1.05, "float16": 1.05, "tf32": 1.10, FP8[0]: 1.10, "int8": 1.5}
+NO_SQUARE_UNDER, FROM = 0.97, 2048
+OF_WEIGHTS = 4.2  # TB/s
+RAGGED = "bfloat16", "float16"
+OF_RAGGED, NO_RAGGED_UNDER, OF_LARGE_RAGGED = 2.5, 0.95, 4.0
+
+
+class Aim(NamedTuple):
+    """`worst`: where, if it is a least of several. `again`: what the kernel that was chosen reached under its
+    own name.
+    """
+
+    words: str
+    wanted: float
+    reached: float
+    unit: str
+    worst: str = ""
+    again: float | None = None
+
+    @property
+    def cells(self) -> list[str]:
+        again = "" if self.again is None else f"{self.again:.3f}{self.unit}"
+        return [
+            self.words,
+            f"{self.wanted:g}{self.unit}",
+            f"{self.reached:.3f}{self.unit}",
+            again,
+            self.verdict,
+            self.worst,
+        ]
+
+    @property
+    def verdict(self) -> str:
+        turns = [turn >= self.wanted for turn in (self.reached, self.again) if turn is not None]
+        return "met" if all(turns) else "met once" if any(turns) else "missed"
+
+
+def aims_section(records: Sequence[Record], runs: Sequence[Run]) -> list[str]:
+    """`records`: timed, of every mode; the corpus is in the runs."""
+    sustained = [record for record in records if record.mode == "sustained" and record.ok]
+    chosen = [record for record in sustained if record.kernel == LIBRARY]
+    found = [*of_squares(chosen, sustained), *of_decode(chosen), *of_ragged(runs)]
+    if not found:
+        return []
+    heads = ["aim", "wanted", "reached", "again", "", "worst at"]
+    words = (
+        "The planner's choice, sustained, beside cuBLAS in the same run; again: the kernel that it chose,"
+        " under its own name, so what another turn of the same launch gave. What limits where an aim is"
+        " missed: docs/ladder.md."
+    )
+    lines = [row_of(heads), rule(heads), *(row_of(aim.cells) for aim in found)]
+    return [f"## Aims on Hopper\n\n{words}\n\n" + "\n".join(lines) + "\n"]
+
+
+def of_squares(records: Sequence[Record], others: Sequence[Record]) -> Iterator[Aim]:
+    for kind, wanted in OF_SQUARES.items():
+        for series in squares(in_math(records, kind)):
+            timed = [record for record in series.records if record.ratio]
+            for record in timed:
+                if record.m == MAIN:
+                    title = f"{MAIN}^3, {short_name(kind)}"
+                    yield Aim(title, wanted, record.ratio or 0.0, "x", again=same_launch(record, others))
+            large = [record for record in timed if record.m >= FROM]
+            if large:
+                least = min(large, key=lambda record: record.ratio or 0.0)
+                title = f"no square from {FROM} up, {short_name(kind)}"
+                yield Aim(
+                    title,
+                    NO_SQUARE_UNDER,
+                    least.ratio or 0.0,
+                    "x",
+                    f"{least.m}^3",
+                    same_launch(least, others),
+                )
+
+
+def same_launch(chosen: Record, others: Sequence[Record]) -> float | None:
+    def problem(record: Record) -> tuple[object, ...]:
+        return shape_of(record), record.dtype, record.layout
+
+    same = (
+        each
+        for each in others
+        if problem(each) == problem(chosen) and f"{each.kernel}: {each.config}" == chosen.config
+    )
+    return next((each.ratio for each in same), None)
+
+
+def of_decode(records: Sequence[Record]) -> Iterator[Aim]:
+    """Weights that are read, of a transformer's layers with few rows."""
+    rows = [
+        r
+        for r in records
+        if shape_of(r) in LISTS["layers"] and r.m <= DECODE and r.layout == "rcr" and r.seconds
+    ]
+    for kind in dict.fromkeys(record.dtype for record in rows):
+        least = min(in_math(rows, kind), key=weights_read)
+        where = f"{least.m} rows, {least.n} x {least.k}"
+        yield Aim(
+            f"weights, up to {DECODE} rows, {short_name(kind)}",
+            OF_WEIGHTS,
+            weights_read(least),
+            " TB/s",
+            where,
+        )
+
+
+def of_ragged(runs: Sequence[Run]) -> Iterator[Aim]:
+    found = corpora(runs)
+    for kind in RAGGED:
+        mode = next(iter(found.get(kind, ())), None)
+        if mode is not None:
+            turns = "" if MODES[mode] == "sustained" else f", {MODES[mode]} turns"
+            yield from of_corpus(
+                f"{short_name(kind)}{turns}", by_shape([record for record, _ in found[kind][mode]])
+            )
+
+
+def of_corpus(what: str, groups: Group) -> Iterator[Aim]:
+    large = {shape: rows for shape, rows in groups.items() if min(shape) > LARGE}
+    by_shapes = {
+        shape: gain for shape, rows in groups.items() for gain in gains({shape: rows}, LIBRARY, "cublas")
+    }
+    of_large = gains(large, LIBRARY, "cublas")
+    if by_shapes:
+        title = f"{len(by_shapes)} ragged products, {what}, geometric mean"
+        worst = min(by_shapes, key=by_shapes.__getitem__)
+        yield Aim(title, OF_RAGGED, geomean(list(by_shapes.values())), "x")
+        yield Aim("the least of them", NO_RAGGED_UNDER, by_shapes[worst], "x", shape_words(*worst))
+    if of_large:
+        yield Aim(
+            f"those with every side over {LARGE}, geometric mean", OF_LARGE_RAGGED, geomean(of_large), "x"
+        )

@@ -1,0 +1,35 @@
+"""Records as Markdown: cells, rows, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from lapidist.bench.protocol.record import Record
+from lapidist.bench.publish.tables import number
+
+Columns = Mapping[str, Callable[[Record], str]]
+# columns of words; the others are numbers
+WORDS = ("kernel", "idea", "chosen", "L2", "type", "best kernel", "planned", "fastest")
+
+
+def speed(record: Record) -> str:
+    return number(record.tflops, ".2f" if record.tflops is None or record.tflops < 10 else ".1f")
+
+
+def row_of(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def rule(heads: Sequence[str]) -> str:
+    """Words to the left, numbers to the right."""
+    return (
+        "|"
+        + "|".join("---" if place == 0 or head in WORDS else "---:" for place, head in enumerate(heads))
+        + "|"
+    )
+
+
+def table(columns: Columns, records: Sequence[Record]) -> str:
+    lines = [row_of(list(columns)), rule(list(columns))]
+    lines += [row_of([cell(record) for cell in columns.values()]) for record in records]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,172 @@
+"""The program that writes every published number: docs/performance.md, the README's tables, the `Measured:`
+line of each rung. Its only source is the Records under results/; the same Records give the same files."""
+
+from __future__ import annotations
+
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from lapidist.bench.protocol.cases import shape_words
+from lapidist.bench.protocol.record import Record, Run, read_runs
+from lapidist.bench.publish import corpora, markdown, prose, sharing_report
+from lapidist.bench.publish.machine_page import machine_blocks
+from lapidist.bench.publish.squares import limits_table, summary
+from lapidist.bench.publish.tables import percent
+from lapidist.bench.publish.views import IDEAS, TIMED_MODES, in_order, label, latest, main_case, maths_in, on
+from lapidist.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
+from lapidist.bench.publish.withdrawn import section as withdrawn
+from lapidist.bench.publish.worklog import worklog
+from lapidist.bench.studies import layouts, scaled, warming
+from lapidist.dtypes import short_name
+from lapidist.errors import ArgumentError
+from lapidist.kernels.registry import KERNELS
+
+LINE = 110  # columns of a source file
+MEASURED = re.compile(r"^// Measured:.*(\n//           .*)*$", re.MULTILINE)
+HEADLINE_MODE = "sustained"
+
+Found = Sequence[tuple[Record, Run]]
+
+
+def publish(root: Path, check: bool, html: Path | None = None) -> list[Path]:
+    """Write what differs, or with `check` only name it; what differed."""
+    withdrawals = read_withdrawals(root / "results")
+    runs = without(read_runs(root / "results"), withdrawals)
+    if not runs:
+        rule = "must hold Records in results/*.jsonl"
+        raise ArgumentError(f"--root: {rule}; {str(root)!r} has none. Make them with climb --record")
+    stale = [
+        (path, text)
+        for path, text in documents(root, runs, withdrawals).items()
+        if not path.exists() or path.read_text() != text
+    ]
+    for path, text in stale:
+        print(f"{'differs from the Records' if check else 'written'}: {path}", file=sys.stderr)
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+    if html is not None:
+        write_html(html, runs)
+    return [path for path, _ in stale]
+
+
+def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal] = ()) -> dict[Path, str]:
+    """Every published file as it should be."""
+    published = (*TIMED_MODES, layouts.MODE, scaled.MODE, "host", warming.MODE, warming.ALONE)
+    found = [(record, run) for record, run in latest(runs) if record.mode in published]
+    texts = {root / "docs" / "performance.md": prose.performance(found, runs) + withdrawn(withdrawals)}
+    texts |= sharing_report.documents(root, runs) | corpora.corpus_plots(root, runs)
+    readme = root / "README.md"
+    if readme.exists():
+        sustained = [record for record, _ in found if record.mode == HEADLINE_MODE]
+        text = with_block(readme.read_text(), "ladder", readme_table(headline(found, "float32")))
+        texts[readme] = with_block(text, "types", summary(sustained))
+    log = root / "docs" / "ladder.md"
+    if log.exists():
+        text = with_block(log.read_text(), "limits", limits_table([record for record, _ in found]))
+        texts[log] = worklog(text, latest(runs))
+    machine = root / "docs" / "machine.md"
+    if machine.exists():
+        text = machine.read_text()
+        for name, block in machine_blocks(root, runs).items():
+            text = with_block(text, name, block)
+        texts[machine] = text
+    for path in sorted((root / "src" / "lapidist" / "cuda").glob("*/*.cu")):
+        source = path.read_text()
+        if MEASURED.search(source):
+            texts[path] = with_measured(source, measured_line(path, found))
+    return texts
+
+
+def headline(found: Found, math: str) -> list[tuple[Record, Run]]:
+    """The rows that the README and the kernels' headers quote."""
+    rows = [(record, run) for record, run in found if (record.mode, record.dtype) == (HEADLINE_MODE, math)]
+    shape = main_case([record for record, _ in rows])
+    return [(record, run) for record, run in rows if shape is not None and on([record], shape)]
+
+
+# ---- README ----
+
+
+def with_block(text: str, name: str, table: str) -> str:
+    """What stands between the two comments of that name replaced; a text without them stays as it is."""
+    begin, stop = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    start, end = text.find(begin), text.find(stop)
+    if start < 0:
+        return text
+    if end < start:
+        raise ArgumentError(
+            f"{begin}: must be followed by {stop}; the second is missing. Put it after the table"
+        )
+    return f"{text[:start]}{begin}\n{table}{text[end:]}"
+
+
+def readme_table(rows: Found) -> str:
+    if not rows:
+        return "Not measured yet.\n"
+    sources = sorted({run.name for _, run in rows})
+    record, run = rows[0]
+    records = in_order(each for each, _ in rows if each.kind in ("rung", "production", "peer"))
+    others = {
+        "cublas": run.conditions.vendor or "cuBLAS",
+        "cutlass": "the best of CUTLASS' SIMT tiles",
+        "lapidist": "the planner's choice",
+    }
+    columns: dict[str, Callable[[Record], str]] = {
+        "kernel": lambda r: label(r.kernel),
+        "idea": lambda r: IDEAS.get(r.kernel) or others.get(r.kernel, ""),
+        "TFLOP/s": lambda r: markdown.speed(r),
+        "% of cuBLAS": lambda r: percent(r.ratio),
+        "% of limit": lambda r: percent(r.limit_share),
+    }
+    shape = shape_words(record.m, record.n, record.k)
+    head = f"{shape}, {record.dtype}, {record.device}, {record.mode}, {run.conditions.date[:10]}:"
+    return (
+        f"{head}\n\n{markdown.table(columns, records)}\nFrom"
+        f" {', '.join(f'`results/{name}`' for name in sources)}.\n"
+    )
+
+
+# ---- kernel headers ----
+
+
+def measured_line(path: Path, found: Found) -> str:
+    """One line for all kernels that a source file holds, in the first of the types that they take and were
+    measured in.
+    """
+    here = f"{path.parent.name}/{path.name}"
+    names = [kernel.name for kernel in KERNELS if kernel.source == here]
+    maths = maths_in(record for record, _ in found if record.kernel in names)
+    quoted = headline(found, maths[0]) if maths else []
+    rows = [(record, run) for record, run in quoted if record.kernel in names and record.tflops is not None]
+    if not rows:
+        return "// Measured: -"
+    record, run = rows[0]
+    several = len(rows) > 1
+    speeds = ", ".join(f"{each.kernel + ' ' if several else ''}{markdown.speed(each)}" for each, _ in rows)
+    shares = ", ".join(percent(each.ratio) for each, _ in rows)
+    shape, chip = shape_words(record.m, record.n, record.k), record.device.removeprefix("NVIDIA ")
+    shape += "" if record.dtype == "float32" else f" in {short_name(record.dtype)}"
+    words = f"// Measured: {shape}: {speeds} TFLOP/s, {shares} % of cuBLAS ({chip}, results/{run.name})"
+    lines = textwrap.wrap(words, LINE, subsequent_indent="//           ", break_on_hyphens=False)
+    return "\n".join(lines)
+
+
+def with_measured(source: str, line: str) -> str:
+    return MEASURED.sub(lambda _: line, source, count=1)
+
+
+# ---- HTML ----
+
+
+def write_html(path: Path, runs: Sequence[Run]) -> None:
+    """One page of everything that was timed, under the conditions of the run that the headline is from."""
+    from lapidist.bench.publish.html import page
+
+    found = [(record, run) for record, run in latest(runs) if record.mode in (HEADLINE_MODE, "host")]
+    timed = [run for run in runs if run.conditions.mode == HEADLINE_MODE and run.conditions.vendor]
+    conditions = (timed or runs)[-1].conditions  # the newest know the limits of all types
+    path.write_text(page(conditions, [record for record, _ in found]))

@@ -1,0 +1,182 @@
+"""Records as tables for a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from lapidist.bench.protocol.cases import shape_words
+from lapidist.bench.protocol.record import Record
+from lapidist.bench.publish.views import UNIT_WORDS, label
+from lapidist.dtypes import short_name
+
+SHOWN_LINES = 4  # of a compiler's log
+
+
+def time_words(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1.0:
+            return f"{seconds * scale:.4g} {unit}"
+    return f"{seconds * 1e9:.4g} ns"
+
+
+def geomean(values: Sequence[float]) -> float:
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def number(value: float | None, form: str = ".1f") -> str:
+    return "-" if value is None else format(value, form)
+
+
+def percent(value: float | None) -> str:
+    return "-" if value is None else f"{value * 100:.1f}"
+
+
+def occupancy(record: Record) -> str:
+    """Blocks resident on an SM, and the warps of one."""
+    if not record.blocks_per_sm or not record.warps_per_sm:
+        return "-"
+    return f"{record.blocks_per_sm} x {record.warps_per_sm // record.blocks_per_sm}"
+
+
+Column = Callable[[Record], str]
+COLUMNS: dict[str, Column] = {
+    "rung": lambda r: label(r.kernel),
+    "time": lambda r: time_words(r.seconds),
+    "TFLOP/s": lambda r: number(r.tflops, ".2f"),
+    "% of cuBLAS": lambda r: percent(r.ratio),
+    "% of limit": lambda r: percent(r.limit_share),
+    "% of unit": lambda r: percent(r.unit_share),
+    "regis- ters": lambda r: number(r.registers, "d"),
+    "shared B": lambda r: number(r.shared_bytes, "d"),
+    "blocks x warps": occupancy,
+    "multi- ply %": lambda r: percent(r.ffma_share),
+    "error/ bound": lambda r: number(r.worst, ".2f"),
+}
+# In the machine nothing has a speed, but everything a count. Instructions are those of whole warps.
+MACHINE_COLUMNS: dict[str, Column] = {
+    "rung": lambda r: label(r.kernel),
+    "wall time": lambda r: time_words(r.seconds),
+    "warp instr.": lambda r: number(r.warp_instructions, ",d"),
+    "multi- ply %": lambda r: percent(r.ffma_share),
+    "sectors/ load": lambda r: number(r.sectors),
+    "turns/ load": lambda r: number(r.wavefronts, ".2f"),
+    "bytes/ flop": lambda r: number(r.bytes_per_flop, ".3g"),
+    "regis- ters": lambda r: number(r.registers, "d"),
+    "shared B": lambda r: number(r.shared_bytes, "d"),
+    "error/ bound": lambda r: number(r.worst, ".2f"),
+}
+LEAST_WANTED = ("% of unit", "multi- ply %", "shared B", "bytes/ flop", "regis- ters", "blocks x warps")
+MARGIN = 2  # columns of a terminal beside each cell, and beside the table
+
+
+def whole(head: str) -> str:
+    """A head without the places where it may be parted."""
+    return head.replace("- ", "").replace("/ ", "/")
+
+
+def fitting(
+    columns: dict[str, Column], records: Sequence[Record], width: int
+) -> dict[str, tuple[list[str], int]]:
+    """The cells of each column and how wide it is. Where a table is too wide, whole columns are left out: a
+    number is never parted from its unit.
+    """
+    found = {head: [cell(record) for record in records] for head, cell in columns.items()}
+    widths = {head: max(map(len, [*head.split(), *cells])) for head, cells in found.items()}
+    for head in LEAST_WANTED:
+        if sum(widths.values()) + MARGIN * (len(widths) + 1) > width:
+            widths.pop(head, None)
+    return {head: (found[head], widths[head]) for head in widths}
+
+
+LEGEND = (
+    "limit: what the chip's best unit for this type reaches; unit: the same of the unit that the kernel uses;"
+    " multiply: of the main loop's instructions, those that multiply and add"
+)
+MACHINE_LEGEND = (
+    "sectors: 32 bytes each, touched by one load of a warp; turns: cycles that shared memory serves one load"
+    " of a warp (1 is free of bank conflicts for 4 bytes a lane, 4 for 16); multiply: of all instructions,"
+    " those that multiply and add"
+)
+
+
+def show(console: Console, records: Sequence[Record]) -> None:
+    """One table for each case; refusals and failures below it."""
+    limits = [record for record in records if record.kind == "limit"]
+    if limits:
+        show_limits(console, limits)
+    products = [record for record in records if record.kind != "limit"]
+    for _, group in groupby(products, key=lambda r: (r.m, r.n, r.k, r.dtype, r.device)):
+        rows = list(group)
+        machine = rows[0].mode == "machine"
+        show_case(console, rows, MACHINE_COLUMNS if machine else COLUMNS)
+        console.print(MACHINE_LEGEND if machine else LEGEND, style="dim", highlight=False)
+        if machine:
+            show_bounds(console, rows)
+        show_errors(console, rows)
+
+
+def show_case(console: Console, rows: Sequence[Record], columns: dict[str, Column]) -> None:
+    first = rows[0]
+    mode = "" if first.device == first.mode else f", {first.mode}"
+    title = f"{shape_words(first.m, first.n, first.k)} {first.dtype} on {first.device}{mode}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    shown = fitting(columns, rows, console.width)
+    for place, (head, (_, width)) in enumerate(shown.items()):
+        table.add_column(head, justify="left" if place == 0 else "right", width=width)
+    for record, cells in zip(rows, zip(*(cells for cells, _ in shown.values()), strict=True), strict=True):
+        table.add_row(*cells, style="bold" if record.kind == "peer" else None)
+    console.print(table)
+    left_out = [whole(head) for head in columns if head not in shown]
+    if left_out:
+        words = f"left out, as the terminal is narrow: {', '.join(left_out)}; --json and --csv have them"
+        console.print(words, style="dim", highlight=False)
+
+
+LIMIT_HEADS = ("unit", "type", "TFLOP/s", "W", "MHz", "error/bound")
+
+
+def limit_cells(record: Record) -> tuple[str, ...]:
+    """A unit's limit in one type."""
+    seen = (number(record.power_w, ".0f"), number(record.clock_mhz, ".0f"), number(record.worst, ".3f"))
+    return (UNIT_WORDS.get(record.unit or "", "-"), short_name(record.dtype), number(record.tflops), *seen)
+
+
+def show_limits(console: Console, limits: Sequence[Record]) -> None:
+    table = Table(title=f"Limits of the units on {limits[0].device}, sustained", title_justify="left")
+    for place, head in enumerate(LIMIT_HEADS):
+        table.add_column(head, justify="left" if place < 2 else "right")
+    for record in limits:
+        table.add_row(*limit_cells(record))
+    console.print(table)
+    show_errors(console, limits)
+
+
+def show_bounds(console: Console, rows: Sequence[Record]) -> None:
+    """What the counts say of each kernel on the chip that the machine plays."""
+    console.print(
+        "\nWhat would bound each on an H200, by these counts (lapidist explain NAME has the arithmetic):"
+    )
+    for record in rows:
+        if record.note:
+            console.print(
+                f"  {label(record.kernel):22s}{escape(record.note)}", highlight=False, soft_wrap=True
+            )
+
+
+def show_errors(console: Console, rows: Sequence[Record]) -> None:
+    reasons: dict[str, list[str]] = {}
+    for record in rows:
+        if record.error:
+            reasons.setdefault(record.error, []).append(record.kernel)
+    for reason, names in reasons.items():
+        shown = escape("\n".join(reason.splitlines()[:SHOWN_LINES]))
+        console.print(f"[red]{', '.join(names)}[/red]: {shown}" if len(names) < 4 else shown, highlight=False)

@@ -1,0 +1,204 @@
+"""8-bit floats as models use them: factors in four forms and promoted sums, beside cuBLAS with the same; and
+their table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lapidist.backends.gpu.doctor import TORCH_HINT
+from lapidist.bench.protocol.cases import WHOLE, Case, Part
+from lapidist.bench.protocol.conditions import gather
+from lapidist.bench.protocol.contenders import Call, Facts, KernelContender
+from lapidist.bench.protocol.measure import SUSTAINED, Entry, Inputs, Stage, steps
+from lapidist.bench.protocol.record import Conditions, Record
+from lapidist.bench.publish.markdown import row_of, rule, speed
+from lapidist.bench.publish.tables import percent, time_words
+from lapidist.bench.publish.views import shape_of
+from lapidist.bench.studies.climb import Keep, progress, seen_between
+from lapidist.device import Device
+from lapidist.errors import ArgumentError, DeviceError
+from lapidist.planning.warm import build_all, builds_of, plans_of
+from lapidist.problems.problem import Problem, dense_problem
+from lapidist.problems.scaling import K_BLOCK, LINES, ONE, STRIPS, Scale, Scaling
+from lapidist.problems.scaling import SQUARES as SQUARE_BLOCKS
+from lapidist.verify import judge
+
+MODE = "scaled"
+MATH = "float8_e4m3fn"
+PROTOCOL = replace(SUSTAINED, rounds=1)  # each of 24 pairs stands for itself
+KINDS = {"one": ONE, "line": LINES, "strip": STRIPS, "square": SQUARE_BLOCKS}
+SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), (64, 8192, 8192), (64, 28672, 8192))
+
+
+class ScaledCase(Case):
+    """Results in bfloat16, as models have them and cuBLAS with factors writes them."""
+
+    __slots__ = ()
+
+    @property
+    def out_dtype(self) -> str:
+        return "bfloat16"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How A and B are scaled. `promoted` sums: cuBLAS does so where it is not told to be fast."""
+
+    name: str
+    a_shape: str
+    b_shape: str
+    promoted: bool
+
+    def factors(self, torch: Any, case: Case) -> tuple[Any, Any]:
+        """Between 1/2 and 3/2, lying as cuBLAS demands it."""
+        blocks, squares = -(-case.k // K_BLOCK), -(-case.n // K_BLOCK)
+        rows = {"one": (1, 1), "line": (1, case.m), "strip": (blocks, case.m)}[self.a_shape]
+        a = (torch.rand(*rows, device="cuda") + 0.5).T
+        if self.b_shape == "square":
+            return a, (torch.rand(squares, blocks, device="cuda") + 0.5).T
+        cols = {"one": (1, 1), "line": (1, case.n), "strip": (blocks, case.n)}[self.b_shape]
+        return a, torch.rand(*cols, device="cuda") + 0.5
+
+    def problem(self, case: Case) -> Problem:
+        """What is compiled for it: where factors lie does not matter to that."""
+        scaling = Scaling(Scale(KINDS[self.a_shape]), Scale(KINDS[self.b_shape]), self.promoted)
+        return replace(dense_problem(*case.extents, MATH, "rc"), out_dtype=case.out_dtype, scaling=scaling)
+
+
+FORMS = (
+    Form("one factor each", "one", "one", False),
+    Form("one factor each, promoted", "one", "one", True),
+    Form("rows and columns", "line", "line", False),
+    Form("rows and columns, promoted", "line", "line", True),
+    Form("1 x 128 and 128 x 128", "strip", "square", True),
+    Form("1 x 128 each", "strip", "strip", True),
+)
+
+
+class OursScaled(KernelContender):
+    """The planner's choice with these factors."""
+
+    def __init__(self, form: Form, factors: tuple[Any, Any]) -> None:
+        super().__init__(None, MATH, name=f"lapidist, {form.name}")
+        self.form, self.factors = form, factors
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        from lapidist import api
+
+        scale_a, scale_b = self.factors
+        gemm = api.plan(a[0], b[0], out=c[0], scale_a=scale_a, scale_b=scale_b, promote=self.form.promoted)
+        self.plan = gemm.plan
+        return lambda i: gemm.execute(a[i], b[i], None, c[i])
+
+
+class VendorScaled:
+    """torch._scaled_mm with these factors. Those along k it promotes by itself."""
+
+    kind = "peer"
+    columns = True
+    capturable = True
+
+    def __init__(self, form: Form, factors: tuple[Any, Any], torch: Any) -> None:
+        self.name = f"cublas, {form.name}"
+        self.form, self.factors, self.torch = form, factors, torch
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        scaled, out_dtype = self.torch._scaled_mm, c[0].dtype
+        options = {"use_fast_accum": True} if not self.form.promoted else {}
+        scale_a, scale_b = self.factors
+        return lambda i: scaled(a[i], b[i], scale_a, scale_b, out_dtype=out_dtype, out=c[i], **options)
+
+    def facts(self, device: Device) -> Facts:
+        return Facts(config="its own choice")
+
+
+class ScaledStage(Stage):
+    """Judges by the factors that a contender was given."""
+
+    def judge(self, entry: Entry, case: Case, inputs: Inputs, index: int) -> None:
+        assert entry.call is not None
+        assert isinstance(entry.contender, (OursScaled, VendorScaled))
+        self.framework.poison(inputs.c[index])
+        entry.call(index)
+        (scale_a, scale_b), ours = entry.contender.factors, entry.contender.kind != "peer"
+        promoted = entry.contender.form.promoted and ours  # what cuBLAS does inside is its own
+        b, more = (
+            inputs.b_for(entry.contender)[index],
+            {"scale_a": scale_a, "scale_b": scale_b, "promoted": promoted},
+        )
+        self.keep_verdict(entry, judge(inputs.c[index], inputs.a[index], b, unit=entry.facts.unit, **more))
+
+
+def pairs_of(part: Part) -> list[tuple[Case, Form]]:
+    """Every form on every shape, or some of them."""
+    pairs: list[tuple[Case, Form]] = [(ScaledCase(*shape, MATH), form) for shape in SHAPES for form in FORMS]
+    found = pairs[part.skip :][: part.count]
+    if not found:
+        raise ArgumentError(f"--skip: must leave something of {len(pairs)} pairs; got {part.skip}. Skip less")
+    return found
+
+
+def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, list[Record]]:
+    """Each pair in turns, on inputs of its own."""
+    records: list[Record] = []
+    pairs = pairs_of(part)
+    with ScaledStage(ordinal, PROTOCOL) as stage:
+        if stage.framework.name != "torch":
+            raise DeviceError(
+                "bench scaled: compares with torch._scaled_mm; torch was not found. Install it with:"
+                f" {TORCH_HINT}"
+            )
+        before, torch = stage.gauge.look(), stage.framework.torch  # type: ignore[attr-defined]
+        vendor = f"cuBLAS by torch._scaled_mm (torch {torch.__version__})"
+        conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)
+        build_all(builds_of(plans_of([form.problem(case) for case, form in pairs], stage.device)))
+        with progress(len(pairs) * steps([_PAIR, _PAIR], PROTOCOL), "scaled") as step:
+            for case, form in pairs:
+                factors = form.factors(torch, case)
+                pair = VendorScaled(form, factors, torch), OursScaled(form, factors)
+                records += [replace(row, mode=MODE) for row in stage.measure(case, pair, step)]
+                conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+                keep(conditions, records)
+        return conditions, records
+
+
+_PAIR = VendorScaled(FORMS[0], (None, None), None)
+
+
+# ---- its table ----
+
+
+def scaled_sections(records: Sequence[Record]) -> list[str]:
+    rows = {(record.kernel, shape_of(record)): record for record in records if record.mode == MODE}
+    if not rows:
+        return []
+    heads = ["m x n x k", "factors", "time", "TFLOP/s", "cuBLAS", "% of cuBLAS", "chosen"]
+    lines = [row_of(heads), rule(heads)]
+    for shape in SHAPES:
+        lines += [row_of(cells) for form in FORMS if (cells := form_cells(rows, form, shape))]
+    words = (
+        "e4m3 with factors as `scale_a` and `scale_b` take them, results in bfloat16, sustained. Promoted:"
+        " sums leave the tensor core every 128 of k; factors along k imply it. Beside each, cuBLAS by"
+        " `torch._scaled_mm` with the same factors."
+    )
+    return [f"## 8-bit floats with factors\n\n{words}\n\n" + "\n".join(lines) + "\n"]
+
+
+def form_cells(rows: Mapping[tuple[str, Any], Record], form: Form, shape: tuple[int, int, int]) -> list[str]:
+    ours, vendor = (rows.get((f"{who}, {form.name}", shape)) for who in ("lapidist", "cublas"))
+    if ours is None:
+        return []
+    theirs = "-" if vendor is None or vendor.seconds is None else speed(vendor)
+    size = "x".join(map(str, shape))
+    return [
+        size,
+        form.name,
+        time_words(ours.seconds),
+        speed(ours),
+        theirs,
+        percent(ours.ratio),
+        ours.config or "",
+    ]

@@ -1,0 +1,105 @@
+"""What was aimed at beside what was reached: from the right rows, the least of several with its place, and
+the verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lapidist.bench.protocol.cases import SQUARES, Case
+from lapidist.bench.protocol.contenders import LIBRARY
+from lapidist.bench.protocol.record import Conditions, Record, Run
+from lapidist.bench.publish.aims import aims_section
+from lapidist.bench.publish.views import squares
+
+CONDITIONS = Conditions(
+    "2026-11-21T12:00:00+00:00", "lapidist bench", "NVIDIA H200", mode="short", protocol="short"
+)
+
+
+def row(
+    case: Case, seconds: float, ratio: float | None = None, mode: str = "sustained", kernel: str = LIBRARY
+) -> Record:
+    kind, tflops = ("production" if kernel == LIBRARY else "peer"), case.flops / seconds / 1e12
+    head = (kernel, kind, "NVIDIA H200", case.math, case.layouts(False), *case.extents)
+    return Record(*head, seconds, tflops, ratio, 0.5, 0.1, True, mode)
+
+
+def line(text: str, words: str) -> list[str]:
+    found = next(each for each in text.splitlines() if each.startswith(f"| {words} |"))
+    return [cell.strip() for cell in found.split("|")[2:-1]]
+
+
+def test_squares_count_from_2048_up() -> None:
+    ratios = {1024: 0.5, 2048: 0.99, 4096: 0.96, 8192: 1.07}
+    rows = [row(Case(size, size, size, "bfloat16"), 1e-3, ratio) for size, ratio in ratios.items()]
+    rows.append(row(Case(8192, 8192, 8192, "bfloat16"), 1e-3, 9.0, "burst"))
+    text = aims_section(rows, [])[0]
+    assert line(text, "8192^3, bf16") == ["1.05x", "1.070x", "", "met", ""]
+    assert line(text, "no square from 2048 up, bf16") == ["0.97x", "0.960x", "", "missed", "4096^3"]
+    assert "fp16" not in text
+    assert aims_section([], []) == []
+
+
+def test_the_same_launch_under_its_own_name_counts_as_another_turn() -> None:
+    """Of the kernel that was chosen, as it was chosen, and of the same product: no other config, no other
+    layout.
+    """
+    case = Case(8192, 8192, 8192, "bfloat16")
+    chosen = replace(row(case, 1e-3, 1.06), config="wgmma: 128x256x64")
+    twin = replace(row(case, 1e-3, 1.02, kernel="wgmma"), config="128x256x64")
+    others = [
+        replace(twin, **other)
+        for other in ({"config": "128x192x64"}, {"layout": "rcr"}, {"dtype": "float16"})
+    ]
+    others += [row(Case(size, size, size, "bfloat16"), 1e-3, 1.0) for size in SQUARES if size != 8192]
+
+    def cells(*rows: Record) -> list[str]:
+        return line(aims_section([chosen, *others, *rows], [])[0], "8192^3, bf16")[1:4]
+
+    assert cells() == ["1.060x", "", "met"]
+    assert cells(twin) == ["1.060x", "1.020x", "met once"]
+    assert cells(replace(twin, ratio=1.055)) == ["1.060x", "1.055x", "met"]
+
+
+def test_decode_is_the_slowest_stream_of_weights() -> None:
+    """8192 x 8192 in 16 bits are 0.134 GB: 4.3 TB/s in 31.2 us."""
+    shapes = [(1, 8192, 8192, 31.2e-6), (64, 8192, 8192, 40e-6), (256, 8192, 8192, 90e-6)]
+    rows = [row(Case(m, n, k, "bfloat16", "rc"), seconds, 1.0) for m, n, k, seconds in shapes]
+    text = aims_section(rows, [])[0]
+    assert line(text, "weights, up to 64 rows, bf16") == [
+        "4.2 TB/s",
+        "3.355 TB/s",
+        "",
+        "missed",
+        "64 rows, 8192 x 8192",
+    ]
+    assert line(aims_section(rows[:1], [])[0], "weights, up to 64 rows, bf16")[3] == "met"
+
+
+def test_ragged_products_in_the_geometric_mean_and_at_worst() -> None:
+    times = {(3000, 3001, 3003): 8.0, (129, 131, 133): 0.5}  # cuBLAS' over ours
+    records = []
+    for shape, factor in times.items():
+        case = Case(*shape, "bfloat16")
+        records += [row(case, 1e-5, factor, "short"), row(case, 1e-5 * factor, 1.0, "short", "cublas")]
+        records.append(row(case, 2e-5, None, "short", "padded"))
+    text = aims_section([], [Run("one.jsonl", CONDITIONS, tuple(records))])[0]
+    assert line(text, "2 ragged products, bf16, short turns, geometric mean")[:4] == [
+        "2.5x",
+        "2.000x",
+        "",
+        "missed",
+    ]
+    assert line(text, "the least of them") == ["0.95x", "0.500x", "", "missed", "129x131x133"]
+    assert line(text, "those with every side over 2048, geometric mean")[:4] == ["4x", "8.000x", "", "met"]
+
+
+def test_a_square_among_the_layers_is_none_of_the_squares() -> None:
+    """Where B lies by columns in one list and by rows in the other, both have 8192^3."""
+    rows = [row(Case(size, size, size, "bfloat16"), 1e-3, 1.0) for size in SQUARES]
+    layer = row(Case(8192, 8192, 8192, "bfloat16", "rc"), 0.5e-3, 2.0)
+    for records in ([layer, *rows], [*rows, layer]):
+        (series,) = squares(records)
+        assert [record.layout for record in series.records] == ["rrr"] * len(SQUARES)
+    assert squares([layer]) == []

@@ -1,0 +1,83 @@
+"""The bench of 8-bit floats with factors: forms that the library takes, and the table that the report writes
+of them.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lapidist import api
+from lapidist.bench.protocol.cases import WHOLE, Part
+from lapidist.bench.protocol.record import Record
+from lapidist.bench.studies.scaled import (
+    FORMS,
+    KINDS,
+    MATH,
+    MODE,
+    SHAPES,
+    Form,
+    ScaledCase,
+    pairs_of,
+    scaled_sections,
+)
+from lapidist.calls.scaled import scale_of
+from lapidist.device import chip
+from lapidist.dtypes import numpy_dtype
+from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import operand_of
+from lapidist.planning.plans import make_plan
+
+
+def rand(*shape: int, device: str) -> Any:
+    return np.random.default_rng(0).random(shape, np.float32)
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_factors_are_of_the_form_that_their_name_says(form: Form) -> None:
+    case = ScaledCase(200, 300, 400, MATH)
+    a, b = form.factors(SimpleNamespace(rand=rand), case)
+    assert scale_of(operand_of(a, "scale_a"), 200, 400).kind == KINDS[form.a_shape]
+    assert scale_of(operand_of(b, "scale_b"), 300, 400).kind == KINDS[form.b_shape]
+    assert case.out_dtype == "bfloat16"
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_what_is_compiled_ahead_is_what_runs(form: Form) -> None:
+    case = ScaledCase(128, 256, 256, MATH)
+    scale_a, scale_b = form.factors(SimpleNamespace(rand=rand), case)
+    a, b = np.zeros((case.m, case.k), numpy_dtype(MATH)), np.zeros((case.n, case.k), numpy_dtype(MATH)).T
+    out = np.zeros((case.m, case.n), numpy_dtype(case.out_dtype))
+    runs = api.plan(
+        a, b, out=out, scale_a=scale_a, scale_b=scale_b, promote=form.promoted, device="machine"
+    ).plan
+    assert runs is not None
+    assert make_plan(form.problem(case), chip("h200")).problem_macros == runs.problem_macros
+
+
+def test_a_part_of_the_pairs_is_measured() -> None:
+    everything = pairs_of(WHOLE)
+    assert len(everything) == len(SHAPES) * len(FORMS)
+    assert pairs_of(Part(count=5)) + pairs_of(Part(skip=5)) == everything
+    with pytest.raises(ArgumentError, match="--skip: must leave something of 24 pairs; got 24"):
+        pairs_of(Part(skip=24))
+
+
+def row(kernel: str, kind: str, seconds: float, ratio: float) -> Record:
+    m, n, k = SHAPES[0]
+    tflops = 2.0 * m * n * k / seconds / 1e12
+    numbers = (m, n, k, seconds, tflops, ratio, 0.5, 0.1, True)
+    return Record(kernel, kind, "NVIDIA H200", MATH, "rcr", *numbers, mode=MODE, config="wgmma: 128x128x128")
+
+
+def test_the_table_has_each_form_beside_its_own_rival() -> None:
+    form = FORMS[4].name
+    text = scaled_sections(
+        [row(f"cublas, {form}", "peer", 130e-6, 1.0), row(f"lapidist, {form}", "production", 100e-6, 1.3)]
+    )[0]
+    assert f"| 4096x4096x4096 | {form} | 100 us | 1374.4 | 1057.2 | 130.0 | wgmma: 128x128x128 |" in text
+    assert FORMS[0].name not in text
+    assert scaled_sections([]) == []
