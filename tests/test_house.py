@@ -191,6 +191,9 @@ TOP_FILES, TEST_FILES = 14, 6
 LAYERS = (
     "__main__",
     "commands",
+    "bench.publish",
+    "bench.studies",
+    "bench.protocol",
     "bench",
     "fuzz",
     "torch",

@@ -11,8 +11,9 @@ import pytest
 
 from lapidist.bench.protocol.contenders import problem_of
 from lapidist.bench.protocol.record import Record
+from lapidist.bench.publish.layout_sections import layout_sections
 from lapidist.bench.publish.prose import failures_section
-from lapidist.bench.studies.layouts import LAYOUTS, MATHS, MODE, SIZES, cases, layout_sections, pair_of
+from lapidist.bench.studies.layouts import LAYOUTS, MATHS, MODE, SIZES, cases, pair_of
 
 
 def row(kernel: str, layout: str, tflops: float | None, math: str = "int8", **more: Any) -> Record:

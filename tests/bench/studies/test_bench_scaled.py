@@ -13,17 +13,8 @@ import pytest
 from lapidist import api
 from lapidist.bench.protocol.cases import WHOLE, Part
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.studies.scaled import (
-    FORMS,
-    KINDS,
-    MATH,
-    MODE,
-    SHAPES,
-    Form,
-    ScaledCase,
-    pairs_of,
-    scaled_sections,
-)
+from lapidist.bench.publish.scaled_sections import scaled_sections
+from lapidist.bench.studies.scaled import FORMS, KINDS, MATH, MODE, SHAPES, Form, ScaledCase, pairs_of
 from lapidist.calls.scaled import scale_of
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype

@@ -1,6 +1,4 @@
-"""Times predicted from the machine's counts, as Records; and beside them what was measured, or published by
-others.
-"""
+"""Predicted times beside what was measured, or published by others: the page of docs/machine.md."""
 
 from __future__ import annotations
 
@@ -8,20 +6,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from lapidist.bench.protocol.cases import Case, shape_words
-from lapidist.bench.protocol.record import Conditions, Record, Run
+from lapidist.bench.protocol.cases import shape_words
+from lapidist.bench.protocol.record import Record, Run
 from lapidist.bench.publish.markdown import row_of, rule
 from lapidist.bench.publish.views import RUNG_NUMBER, label, latest
-from lapidist.device import Device, chip
+from lapidist.bench.studies.predicted import MODE
+from lapidist.device import chip
 from lapidist.dtypes import short_name
-from lapidist.kernels.registry import RUNGS
-from lapidist.kernels.row import Kernel
-from lapidist.machine.study.explain import COUNTED_AT, Explanation, explain_kernel
-from lapidist.machine.waiting import bar_of_blocks
 
-MODE = "predicted"
 H200 = "H200"
-OLDEST_COMPILED = (7, 5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,58 +66,6 @@ FIRST = {
 }
 SECOND = {"coalesced": 0.115, "large_tile": 0.517, "transposed_a": 0.743, "double_buffer": 0.806}
 PUBLISHED = (Ladder("V100", SQUARE, FIRST), Ladder("V100", FLAT, of_peak(FLAT, V100_PEAK, SECOND)))
-
-
-# ---- making them ----
-
-
-def predict(kernel: Kernel, device: Device, case: Case) -> tuple[Record, Explanation]:
-    """Count the kernel at a small size and scale the counts."""
-    with bar_of_blocks(f"{kernel.name} {case.shape}") as told:
-        _, answer = explain_kernel(kernel, device, (case.m, case.n, case.k), case.math, told)
-    speed = case.flops / answer.seconds / 1e12
-    record = Record(
-        kernel=kernel.name,
-        kind=kernel.kind,
-        device=device.name,
-        dtype=case.math,
-        layout="rrr",
-        m=case.m,
-        n=case.n,
-        k=case.k,
-        seconds=answer.seconds,
-        tflops=speed,
-        ratio=None,
-        limit_share=speed / device.limit_tflops(case.math),
-        worst=None,
-        ok=True,
-        mode=MODE,
-        unit=kernel.unit,
-        unit_share=speed / device.unit_limit(kernel.unit, case.math),
-        note=answer.bound.name,
-    )
-    return record, answer
-
-
-def conditions_of(device: Device) -> Conditions:
-    from lapidist.bench.protocol.conditions import gather
-
-    return gather(
-        device, device.name, MODE, f"the machine's counts at {COUNTED_AT}^3 and twice as deep, scaled"
-    )
-
-
-def climbable(device: Device, math: str) -> list[Kernel]:
-    """The rungs that a chip has the instructions for, and that multiply in a math."""
-    return [rung for rung in RUNGS if math in rung.types.maths and has_instructions(device, rung)]
-
-
-def has_instructions(device: Device, kernel: Kernel) -> bool:
-    """Compilers left chips before Turing behind, not because of what these kernels need."""
-    return kernel.capability <= OLDEST_COMPILED or device.capability >= kernel.capability
-
-
-# ---- showing them ----
 
 
 def predictions_of(runs: Sequence[Run]) -> dict[tuple[str, str, tuple[int, int, int]], dict[str, Record]]:

@@ -10,7 +10,9 @@ from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Record, Run
 from lapidist.bench.publish.aims import aims_section
 from lapidist.bench.publish.corpora import corpus_sections, layer_sections, layers, planner_sections
+from lapidist.bench.publish.layout_sections import layout_sections
 from lapidist.bench.publish.markdown import Columns, row_of, rule, speed, table
+from lapidist.bench.publish.scaled_sections import scaled_sections
 from lapidist.bench.publish.squares import limits_section, type_sections
 from lapidist.bench.publish.tables import geomean, number, occupancy, percent, time_words
 from lapidist.bench.publish.views import (
@@ -32,8 +34,7 @@ from lapidist.bench.publish.views import (
 )
 from lapidist.bench.studies import warming
 from lapidist.bench.studies.layouts import MODE as LAYOUTS_MODE
-from lapidist.bench.studies.layouts import VENDOR, layout_sections
-from lapidist.bench.studies.scaled import scaled_sections
+from lapidist.bench.studies.layouts import VENDOR
 from lapidist.dtypes import short_name
 
 Found = Sequence[tuple[Record, Run]]

@@ -1,24 +1,21 @@
 """What it costs that A or B lies the other way: every type of wgmma in all four layouts, beside cuBLAS in the
-same; their table.
+same.
 
 wgmma reads 16-bit types either way, others with neighbours along k only (A by rows, B by columns): there an
 operand is turned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from lapidist.bench.protocol.cases import Case
 from lapidist.bench.protocol.conditions import gather
-from lapidist.bench.protocol.contenders import LIBRARY, Contender, KernelContender, problem_of
+from lapidist.bench.protocol.contenders import Contender, KernelContender, problem_of
 from lapidist.bench.protocol.measure import SUSTAINED, Stage, steps
 from lapidist.bench.protocol.peers import Vendor
 from lapidist.bench.protocol.record import Conditions, Record
-from lapidist.bench.publish.markdown import row_of, rule, speed
-from lapidist.bench.publish.tables import percent
 from lapidist.bench.studies.climb import Keep, progress, seen_between
-from lapidist.dtypes import FP8, short_name
+from lapidist.dtypes import FP8
 from lapidist.planning.warm import build_all, builds_of, plans_of
 
 MODE = "layouts"
@@ -57,48 +54,3 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
                 conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
                 keep(conditions, records)
         return conditions, records
-
-
-# ---- its table ----
-
-
-def layout_sections(records: Sequence[Record]) -> list[str]:
-    rows = {
-        (record.kernel, record.dtype, record.m, record.layout[:2]): record
-        for record in records
-        if record.mode == MODE
-    }
-    if not rows:
-        return []
-    heads = ["type", "m = n = k", "", *LAYOUTS.values()]
-    lines = [row_of(heads), rule(heads)]
-    for math in MATHS:
-        for size in SIZES:
-            for kernel in (LIBRARY, VENDOR):
-                here = {layout: rows.get((kernel, math, size, layout)) for layout in LAYOUTS}
-                if any(here.values()):
-                    lines.append(row_of([short_name(math), str(size), kernel, *layout_cells(here)]))
-    words = (
-        "By how A and B lie, sustained: TFLOP/s, and in brackets % of what the same library does where"
-        " neighbours touch along k (A by rows, B by columns). Of 16-bit types wgmma reads both ways. Of"
-        " others one operand is turned on its way through registers, or first copied, or the planner takes"
-        " mma.sync, which reads both. cuBLAS by torch has not all of these."
-    )
-    return [f"## Layouts\n\n{words}\n\n" + "\n".join(lines) + "\n"]
-
-
-def layout_cells(here: Mapping[str, Record | None]) -> list[str]:
-    """The speed in each layout, and its share of that in the first."""
-    first = here[next(iter(LAYOUTS))]
-    cells = []
-    for record in here.values():
-        if record is None or not record.tflops:
-            cells.append("-")
-            continue
-        share = (
-            f" ({percent(record.tflops / first.tflops)})"
-            if first and first.tflops and record is not first
-            else ""
-        )
-        cells.append(f"{speed(record)}{share}")
-    return cells

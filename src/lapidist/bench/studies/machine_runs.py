@@ -22,8 +22,8 @@ from typing import Any
 from lapidist.bench.protocol.cases import Case
 from lapidist.bench.protocol.conditions import gather, nvrtc
 from lapidist.bench.protocol.record import Conditions, Record, row_of, run_name, write_run
-from lapidist.bench.publish.predictions import climbable, conditions_of, has_instructions, predict
 from lapidist.bench.studies.climb import Step, progress
+from lapidist.bench.studies.predicted import climbable, conditions_of, has_instructions, predict
 from lapidist.device import Device, chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import kernel_named

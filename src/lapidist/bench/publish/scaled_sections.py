@@ -1,0 +1,45 @@
+"""The table of 8-bit floats with factors: what the study of them measured, a row a shape and form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lapidist.bench.protocol.record import Record
+from lapidist.bench.publish.markdown import row_of, rule, speed
+from lapidist.bench.publish.tables import percent, time_words
+from lapidist.bench.publish.views import shape_of
+from lapidist.bench.studies.scaled import FORMS, MODE, SHAPES, Form
+
+
+def scaled_sections(records: Sequence[Record]) -> list[str]:
+    rows = {(record.kernel, shape_of(record)): record for record in records if record.mode == MODE}
+    if not rows:
+        return []
+    heads = ["m x n x k", "factors", "time", "TFLOP/s", "cuBLAS", "% of cuBLAS", "chosen"]
+    lines = [row_of(heads), rule(heads)]
+    for shape in SHAPES:
+        lines += [row_of(cells) for form in FORMS if (cells := form_cells(rows, form, shape))]
+    words = (
+        "e4m3 with factors as `scale_a` and `scale_b` take them, results in bfloat16, sustained. Promoted:"
+        " sums leave the tensor core every 128 of k; factors along k imply it. Beside each, cuBLAS by"
+        " `torch._scaled_mm` with the same factors."
+    )
+    return [f"## 8-bit floats with factors\n\n{words}\n\n" + "\n".join(lines) + "\n"]
+
+
+def form_cells(rows: Mapping[tuple[str, Any], Record], form: Form, shape: tuple[int, int, int]) -> list[str]:
+    ours, vendor = (rows.get((f"{who}, {form.name}", shape)) for who in ("lapidist", "cublas"))
+    if ours is None:
+        return []
+    theirs = "-" if vendor is None or vendor.seconds is None else speed(vendor)
+    size = "x".join(map(str, shape))
+    return [
+        size,
+        form.name,
+        time_words(ours.seconds),
+        speed(ours),
+        theirs,
+        percent(ours.ratio),
+        ours.config or "",
+    ]
