@@ -8,6 +8,7 @@
 #pragma once
 
 #include "addend.cuh"
+#include "epilogue.cuh"
 
 constexpr int PATCH_ROWS = 4, PATCH_COLS = 64;
 

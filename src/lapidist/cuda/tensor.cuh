@@ -36,6 +36,7 @@ typedef unsigned char uint8;
 #endif
 #endif
 
+#include "epilogue.cuh"
 #include "modes.cuh"
 #include "ptx.cuh"
 
@@ -170,10 +171,11 @@ __device__ __forceinline__ void copy_chunk(T* smem, const T* gmem, int exist, bo
 // D = alpha sums + beta C for the sums that a warp laid down in shared memory, Rows x Cols of them, rows
 // Pitch apart. Neighbouring lanes store neighbouring vectors: whole sectors, whatever the layout in registers
 // was.
-template <int Rows, int Cols, int Pitch, typename Laid>
+template <int Rows, int Cols, int Pitch, typename Laid IF_EPILOGUE(, typename Finish)>
 __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64 c_row, i64 c_col, Out* D,
                                             i64 d_row, int row, int col, int M, int N, Scalar alpha,
-                                            Scalar beta, const Modes& modes = Modes()) {
+                                            Scalar beta IF_EPILOGUE(, const Finish& finish),
+                                            const Modes& modes = Modes()) {
   static_assert(C_VECTOR == D_VECTOR || C_VECTOR == 1, "C is read as D is written, or one by one");
   static_assert(Rows * Cols % (32 * D_VECTOR) == 0 && Cols % D_VECTOR == 0,
                 "a warp stores whole vectors, all lanes alike");
@@ -197,7 +199,8 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
 #pragma unroll
     for (int e = 0; e < D_VECTOR; ++e) {
       const Scalar sum = ALPHA ? alpha * Scalar(sums.at[e]) : Scalar(sums.at[e]);
-      c.at[e] = Stored<Out>::of(!ADDEND || beta == Scalar(0) ? sum : sum + beta * Scalar(c.at[e]));
+      c.at[e] = Stored<Out>::of(IF_EPILOGUE(finish)(
+          !ADDEND || beta == Scalar(0) ? sum : sum + beta * Scalar(c.at[e]) IF_EPILOGUE(, m, n + e)));
     }
     Out* const to = D + modes.to_row(m, d_row) + modes.to_col(n);
     if (whole) {

@@ -58,9 +58,16 @@ def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str
                 more = (step.value,) if step.operation == CAST else ()
                 value = row.numpy(*(arg.value for arg in args), *more)
                 spread = row.spread(value, *args, *more)
-                own = row.roundings * (u * (abs(value) + spread) + spacing) if row.roundings else 0.0
-                found.append(Near(value, spread + own))
+                found.append(Near(value, computed(value, spread, row.roundings, dtype)))
     return found[-1]
+
+
+def computed(value: Any, spread: Any, roundings: int, dtype: str) -> Any:
+    """With an operation's own roundings. What may be beyond the type's largest number is infinity there."""
+    if not roundings:
+        return spread
+    off = spread + roundings * (TYPES[dtype].roundoff * (abs(value) + spread) + TYPES[dtype].spacing)
+    return np.where(abs(value) + off <= np.finfo(dtype).max, off, np.inf)
 
 
 def rounded(value: Any, u: float, spacing: float) -> Near:

@@ -257,7 +257,7 @@ class Kernel:
             return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
         if problem.modes != PLAIN and not self.signature.moded:
             return f"it takes matrices as they lie; these have {problem.modes}"
-        if problem.fused is not None and not self.signature.fuses:
+        if problem.fused is not None and self.kind != "production":
             return f"it stores sums as they are; here they are {problem.fused.function.name}(sum) first"
         return None
 

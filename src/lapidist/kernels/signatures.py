@@ -44,8 +44,6 @@ class Signature:
         None  # constants beyond those that every list may name
     )
 
-    fuses: bool = False  # whether its kernels take epilogues
-
     @property
     def scheduled(self) -> bool:
         """Whether its kernels take a Schedule, and with it split-K and Stream-K."""

@@ -149,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     mma(int M, int N, int K, Scalar alpha, Scalar beta, const T* A, const T* B, const Out* C, Out* D,
         i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer,
         i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer, int batch,
-        Modes modes, Schedule schedule, Workspace workspace LISTS SCALES_PARAMETER) {
+        Modes modes, Schedule schedule, Workspace workspace LISTS SCALES_PARAMETER EPILOGUE_PARAMETER) {
   modes.read_scalars(alpha, beta);
 
   // Where am I in a tile.
@@ -265,7 +265,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       if (work.owns_row(row))
         store_patch<Patches::LINES, WN, Patches::PITCH>(
             patch, C + inner * c_inner + outer * c_outer, c_row, c_col, D + inner * d_inner + outer * d_outer,
-            d_row, tile_row + warp_row + row * Patches::LINES, tile_col + warp_col, M, N, alpha, beta, own);
+            d_row, tile_row + warp_row + row * Patches::LINES, tile_col + warp_col, M, N, alpha,
+            beta IF_EPILOGUE(, fused::Epilogue(EPILOGUE_PASSED, inner, outer, M, N, own)), own);
     });
   }
 }

@@ -90,7 +90,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
           const __grid_constant__ TensorMap a_map, const __grid_constant__ TensorMap b_map, const T* A,
           const T* B, const T* C, T* D, i64 a_row, i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col,
           i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner,
-          i64 d_outer, Modes modes, const __grid_constant__ Schedule schedule, Workspace workspace LISTS) {
+          i64 d_outer, Modes modes, const __grid_constant__ Schedule schedule,
+          Workspace workspace LISTS EPILOGUE_PARAMETER) {
   if (!BATCHED) batch = batches = 1, a_inner = a_outer = b_inner = b_outer = 0;
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
@@ -243,6 +244,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         acc, beta, C + inner * c_inner + outer * c_outer, c_row, c_col, M, N, modes,
         [&](int i) { return owned >> i & 1 ? unit.row * BM + line(i, lane_row) : M; },
         [&](int j) { return unit.column * BN + thread_col + (j / 4 * 32) + (j % 4 ^ 1); });
+    IF_EPILOGUE(fused::finish(
+                    acc, fused::Epilogue(EPILOGUE_PASSED, inner, outer, M, N, modes),
+                    [&](int i) { return owned >> i & 1 ? unit.row * BM + line(i, lane_row) : M; },
+                    [&](int j) { return unit.column * BN + thread_col + (j / 4 * 32) + (j % 4 ^ 1); });)
     const Output output{modes, D + inner * d_inner + outer * d_outer, d_row, M, N};
 #if D_VECTOR == 4
     const Lane out(output, unit.row * BM + line(0, lane_row), unit.column * BN + thread_col);

@@ -21,6 +21,7 @@
 
 #include "common.cuh"
 #include "addend.cuh"
+#include "epilogue.cuh"
 #include "sharing.cuh"
 
 #ifndef OUTPUT
@@ -148,7 +149,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     simt(int M, int N, int K, Acc alpha, Acc beta, const T* A, const T* B, const Out* C, Out* D, i64 a_row,
          i64 a_col, i64 a_inner, i64 a_outer, i64 b_row, i64 b_col, i64 b_inner, i64 b_outer, i64 c_row,
          i64 c_col, i64 c_inner, i64 c_outer, i64 d_row, i64 d_inner, i64 d_outer, int batch, Modes modes,
-         Schedule schedule, Workspace workspace LISTS) {
+         Schedule schedule, Workspace workspace LISTS EPILOGUE_PARAMETER) {
   modes.read_scalars(alpha, beta);
 
   // Where am I in a tile.
@@ -235,6 +236,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
     add_addend(
         acc, beta, C + inner * c_inner + outer * c_outer, c_row, c_col, M, N, own,
         [&](int i) { return work.owns_row(i) ? row_of(i) : M; }, col_of);
+    IF_EPILOGUE(fused::finish(
+                    acc, fused::Epilogue(EPILOGUE_PASSED, inner, outer, M, N, own),
+                    [&](int i) { return work.owns_row(i) ? row_of(i) : M; }, col_of);)
     Out* to = D + inner * d_inner + outer * d_outer;
 #pragma unroll
     for (int i = 0; i < TM; ++i) {

@@ -8,6 +8,7 @@
 // share A: each loads its part of what they share and sends it to all. A stage is free when all of them have
 // read it.
 #include "wgmma_pipeline.cuh"  // first: it says what the others count on
+#include "wgmma_epilogue.cuh"
 #include "wgmma_few_lines.cuh"
 #include "wgmma_held.cuh"
 
@@ -17,7 +18,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
           const __grid_constant__ TensorMap d_map, const T* A, const T* B, const Out* C, Out* D, i64 a_line,
           i64 a_inner, i64 a_outer, i64 b_line, i64 b_inner, i64 b_outer, i64 c_row, i64 c_col, i64 c_inner,
           i64 c_outer, i64 d_line, i64 d_inner, i64 d_outer, const __grid_constant__ Schedule schedule,
-          Workspace workspace, Scales scales, const __grid_constant__ Order order) {
+          Workspace workspace, Scales scales, const __grid_constant__ Order order EPILOGUE_PARAMETER) {
   if (!BATCHED)
     batch = batches = 1, a_inner = a_outer = b_inner = b_outer = c_inner = c_outer = d_inner = d_outer = 0;
   const Extents extents = {M, N, K, batch, batches};
@@ -210,6 +211,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
         scale_in_the_end<D_COLS / 2>(mine, scales, row + first_row - warp_row, first_col + patch * D_COLS,
                                      extents.M, extents.N);
       };
+      IF_EPILOGUE(const fused::Fragments of_caller(EPILOGUE_PASSED, tiles.inner, tiles.outer, M, N);)
       Words begins;
       const auto store = [&](int row, int patch, int number, Sum* mine) {
         const int col = tiles.col + patch * D_COLS;
@@ -242,6 +244,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
         scale(row, patch % D_PATCHES, mine);
         scale_sums<D_COLS / 2>(mine, alpha);
         IF_ADDEND(addend.add_one(pipeline.C[warp][0], row, tiles.col + patch % D_PATCHES * D_COLS, mine);)
+        IF_EPILOGUE(of_caller.finish<D_COLS / 2>(mine, row, tiles.col + patch % D_PATCHES * D_COLS);)
         store(row, patch % D_PATCHES, number, mine);
       });
 #else
@@ -254,9 +257,15 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
 #if ADDEND
       if (SCHEDULED) addend.begin<D_PATCHES, ALL_PATCHES>(pipeline.C[warp], warp_row, tiles.col);
       addend.each<D_PATCHES, ALL_PATCHES>(
-          pipeline.C[warp], warp_row, tiles.col, sums[0],
-          [&](int i, Sum* mine) { store(warp_row + i / D_PATCHES * NEXT_SLAB, i % D_PATCHES, i, mine); });
+          pipeline.C[warp], warp_row, tiles.col, sums[0], [&](int i, Sum* mine) {
+            const int row = warp_row + i / D_PATCHES * NEXT_SLAB;
+            IF_EPILOGUE(of_caller.finish<D_COLS / 2>(mine, row, tiles.col + i % D_PATCHES * D_COLS);)
+            store(row, i % D_PATCHES, i, mine);
+          });
 #else
+#pragma unroll
+      for (int m = 0; m < ROWS; ++m)
+        IF_EPILOGUE(of_caller.finish<BN / 2>(sums[m], warp_row + m * NEXT_SLAB, tiles.col));
       if constexpr (D_COPY_ENGINE) {
         auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.D[first_warp]);
         const int out_row = BY_GROUP ? tiles.row + first_warp % (TILE_GROUPS * 4) / 4 * ROWS * 64 : warp_row;
