@@ -13,6 +13,11 @@ FULL     := .venv-full
 FULL_DEV := $(FULL)/.installed
 FULL_PIP := $(FULL)/bin/python -m pip install --quiet --disable-pip-version-check
 
+# The site and the package, each with tools of its own.
+DOCS     := .venv-docs
+DOCS_DEV := $(DOCS)/.installed
+DOCS_PIP := $(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check
+
 # A minute of what a change breaks first: rules of the house, arguments, problems, schedules, the machine's arithmetic.
 DEVICE_CODE = $(shell find src/lapidist/cuda -name '*.cu' -o -name '*.cuh')
 
@@ -20,7 +25,7 @@ SMOKE := tests/test_house.py tests/test_docs.py tests/test_dtypes.py tests/test_
          tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_apart.py tests/backends/test_host.py \
          tests/machine/test_alu.py tests/machine/test_flow.py
 
-.PHONY: demo smoke test full frameworks check format doctor clean
+.PHONY: demo smoke test full frameworks check format doctor docs package clean
 
 demo: $(BASE)       ## climb the ladder: on the GPU if there is one
 	$(BIN)/lapidist climb
@@ -50,8 +55,17 @@ format: $(DEV)
 doctor: $(BASE)     ## what was found on this computer
 	$(BIN)/lapidist doctor
 
+docs: $(DOCS_DEV)   ## the pages as a site, in build/site; it needs no network to be read
+	$(DOCS)/bin/mkdocs build --strict --quiet --config-file site/mkdocs.yml
+	@echo "build/site/index.html"
+
+package: $(DOCS_DEV)  ## wheel and source archive, in dist
+	rm -rf dist
+	$(DOCS)/bin/python -m build --outdir dist .
+	$(DOCS)/bin/twine check --strict dist/*
+
 clean:
-	rm -rf $(VENV) $(FULL)
+	rm -rf $(VENV) $(FULL) $(DOCS) build dist
 
 # ---- set-up: once, and again when pyproject.toml changes ----
 
@@ -74,4 +88,10 @@ $(FULL_DEV): pyproject.toml
 	@echo "installing torch and JAX for the CPU beside lapidist into $(FULL)"
 	@$(FULL_PIP) torch==2.13.0 jax==0.10.2
 	@$(FULL_PIP) --editable ".[dev]"
+	@touch $@
+
+$(DOCS_DEV): pyproject.toml
+	@$(PYTHON) -m venv $(DOCS)
+	@echo "installing mkdocs and the packaging tools into $(DOCS)"
+	@$(DOCS_PIP) --editable ".[docs]" build==1.6.1 twine==7.0.0
 	@touch $@

@@ -1,0 +1,119 @@
+"""Hooks of mkdocs: pages that are made when the site is built, and links that leave docs/.
+
+README.md is the first page; CONTRIBUTING.md, CHANGELOG.md and SECURITY.md have pages too. The reference is made
+from docstrings and from the help of the commands.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mkdocs.structure.files import File
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parent.parent
+COPIED = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
+    "SECURITY.md": "security.md",
+}
+LINK = re.compile(r"(?<=\]\()([^)\s]+)(?=\))")
+LINKED_NAME = re.compile(r"\[([^][]*)\]\(([^)\s]+)\)")
+
+
+def on_files(files: Any, config: Any) -> Any:
+    for source, name in COPIED.items():
+        text = LINK.sub(lambda found: from_root(found[1]), (ROOT / source).read_text())
+        text = re.sub(r"(src(?:set)?=\")docs/", r"\1", text)
+        files.append(File.generated(config, name, content=text))
+    for name, text in reference().items():
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def from_root(target: str) -> str:
+    """A link of a page at the root, as a page in docs/ has it."""
+    if "//" in target or target.startswith("#"):
+        return target
+    return COPIED.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else f"../{target}")
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
+    """What lies outside of docs/ has no page: it is linked in the repository, or named only."""
+
+    def linked(found: re.Match[str]) -> str:
+        words, target = found.groups()
+        file = target.partition("#")[0]
+        if "//" in target or not file:
+            return found[0]
+        path = os.path.normpath(PurePosixPath(page.file.src_uri).parent / file)
+        if not path.startswith(".."):
+            return found[0]
+        path = os.path.normpath(PurePosixPath("docs") / path)
+        if path in COPIED:
+            return f"[{words}]({os.path.relpath(COPIED[path], PurePosixPath(page.file.src_uri).parent)})"
+        address = repository()
+        return f"[{words}]({address}/blob/main/{path})" if address else words
+
+    return LINKED_NAME.sub(linked, markdown)
+
+
+def repository() -> str:
+    """The repository's address, where pyproject.toml has one."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return str(project.get("urls", {}).get("Repository", "")).rstrip("/")
+
+
+# ---- the reference ----
+
+
+def reference() -> dict[str, str]:
+    """Each page with its text; mkdocstrings puts the docstrings in the place of names behind `:::`."""
+    import lapidist
+
+    homes = {name: lapidist._MODULE_OF[name] for name in lapidist.__all__}
+    epilogues = [name for name, home in homes.items() if home.startswith("epilogues")]
+    errors = [name for name, home in homes.items() if home == "errors"]
+    library = [name for name in homes if name not in (*epilogues, *errors) and not name.isupper()]
+    pages = {
+        "library": ("Functions and classes", [f"lapidist.{homes[name]}.{name}" for name in library]),
+        "epilogues": ("Epilogues", [f"lapidist.{homes[name]}.{name}" for name in epilogues]),
+        "errors": ("Errors", [f"lapidist.{homes[name]}.{name}" for name in errors]),
+        "torch": ("lapidist.torch", ["lapidist.torch"]),
+        "jax": ("lapidist.jax", ["lapidist.jax"]),
+        "machine": ("The machine", ["lapidist.machine"]),
+    }
+    texts = {
+        f"reference/{name}.md": f"# {title}\n\n" + "\n\n".join(f"::: {each}" for each in names) + "\n"
+        for name, (title, names) in pages.items()
+    }
+    return texts | {"reference/commands.md": commands()}
+
+
+def commands() -> str:
+    """What `-h` prints for each command."""
+    import click
+    from typer.main import get_command
+
+    from lapidist.commands.cli import app
+
+    os.environ["COLUMNS"] = "100"
+    parts = ["# Commands\n"]
+
+    def add(command: click.Command, name: str, parent: click.Context | None) -> None:
+        context = click.Context(command, info_name=name, parent=parent)
+        parts.append(f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n")
+        for each, inner in sorted(getattr(command, "commands", {}).items()):
+            add(inner, each, context)
+
+    add(get_command(app), "lapidist", None)
+    return "\n".join(parts)
