@@ -21,7 +21,7 @@ DOCS_PIP := $(DOCS)/bin/python -m pip install --quiet --disable-pip-version-chec
 # A minute of what a change breaks first: rules of the house, arguments, problems, schedules, the machine's arithmetic.
 DEVICE_CODE = $(shell find src/lapidist/cuda -name '*.cu' -o -name '*.cuh')
 
-SMOKE := tests/test_house.py tests/test_docs.py tests/test_dtypes.py tests/test_verify.py tests/problems \
+SMOKE := tests/test_house.py tests/test_docs.py tests/docs tests/test_dtypes.py tests/test_verify.py tests/problems \
          tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_apart.py tests/backends/test_host.py \
          tests/machine/test_alu.py tests/machine/test_flow.py
 
@@ -42,21 +42,21 @@ frameworks: $(FULL_DEV)
 	$(FULL)/bin/python -m pytest -n auto -m "frameworks and not gpu"
 
 check: $(DEV)
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests site
+	$(BIN)/ruff format --check src tests site
 	$(BIN)/clang-format --dry-run --Werror $(DEVICE_CODE)
 	$(BIN)/mypy
 
 format: $(DEV)
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests site
+	$(BIN)/ruff format src tests site
 	$(BIN)/clang-format -i $(DEVICE_CODE)
 
 doctor: $(BASE)     ## what was found on this computer
 	$(BIN)/lapidist doctor
 
 docs: $(DOCS_DEV)   ## the pages as a site, in build/site; it needs no network to be read
-	$(DOCS)/bin/mkdocs build --strict --quiet --config-file site/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet --config-file site/mkdocs.yml
 	@echo "build/site/index.html"
 
 package: $(DOCS_DEV)  ## wheel and source archive, in dist

@@ -1,7 +1,7 @@
 """Hooks of mkdocs: pages that are made when the site is built, and links that leave docs/.
 
-README.md is the first page; CONTRIBUTING.md, CHANGELOG.md and SECURITY.md have pages too. The reference is made
-from docstrings and from the help of the commands.
+README.md is the first page; CONTRIBUTING.md, CHANGELOG.md and SECURITY.md have pages too. The reference is
+made from docstrings and from the help of the commands.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ def from_root(target: str) -> str:
     """A link of a page at the root, as a page in docs/ has it."""
     if "//" in target or target.startswith("#"):
         return target
-    return COPIED.get(target) or (target.removeprefix("docs/") if target.startswith("docs/") else f"../{target}")
+    return COPIED.get(target) or (
+        target.removeprefix("docs/") if target.startswith("docs/") else f"../{target}"
+    )
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
@@ -64,7 +66,20 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
         address = repository()
         return f"[{words}]({address}/blob/main/{path})" if address else words
 
-    return LINKED_NAME.sub(linked, markdown)
+    text = LINKED_NAME.sub(linked, markdown)
+    return text if page.file.src_uri.startswith("reference/") else without_references(text)
+
+
+def without_references(text: str) -> str:
+    """`x[n][k]` in prose is no reference; inside of code it stays as it is."""
+    pieces = re.split(r"(^```.*?^```|`[^`\n]*`)", text, flags=re.S | re.M)
+    return "".join(piece if piece.startswith("`") else piece.replace("][", "]\\[") for piece in pieces)
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """Searching from disk needs a script, which the theme would fetch from elsewhere."""
+    up = "../" * (len(PurePosixPath(page.file.dest_uri).parts) - 1)
+    return re.sub(r'src="https://[^"]*iframe-worker[^"]*"', f'src="{up}search-from-disk.js"', output)
 
 
 def repository() -> str:
@@ -85,9 +100,9 @@ def reference() -> dict[str, str]:
     errors = [name for name, home in homes.items() if home == "errors"]
     library = [name for name in homes if name not in (*epilogues, *errors) and not name.isupper()]
     pages = {
-        "library": ("Functions and classes", [f"lapidist.{homes[name]}.{name}" for name in library]),
-        "epilogues": ("Epilogues", [f"lapidist.{homes[name]}.{name}" for name in epilogues]),
-        "errors": ("Errors", [f"lapidist.{homes[name]}.{name}" for name in errors]),
+        "library": ("Functions and classes", [f"lapidist.{name}" for name in functions_first(library)]),
+        "epilogues": ("Epilogues", [f"lapidist.{name}" for name in functions_first(epilogues)]),
+        "errors": ("Errors", [f"lapidist.{name}" for name in errors]),
         "torch": ("lapidist.torch", ["lapidist.torch"]),
         "jax": ("lapidist.jax", ["lapidist.jax"]),
         "machine": ("The machine", ["lapidist.machine"]),
@@ -97,6 +112,10 @@ def reference() -> dict[str, str]:
         for name, (title, names) in pages.items()
     }
     return texts | {"reference/commands.md": commands()}
+
+
+def functions_first(names: list[str]) -> list[str]:
+    return sorted(names, key=lambda name: name[0].isupper())
 
 
 def commands() -> str:

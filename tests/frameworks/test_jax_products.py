@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +13,6 @@ from lapidist.dtypes import OPERANDS, numpy_dtype
 
 pytestmark = pytest.mark.frameworks
 NARROW = [name for name in OPERANDS if name != "float64"]
-GUIDE = Path(__file__).parents[2] / "docs" / "jax.md"
 
 
 @pytest.fixture
@@ -185,12 +182,3 @@ def test_a_product_is_read_as_it_was_written() -> None:
     product = products.Product(("a", "b", "c"), True, alpha=0.1, out_dtype="float32", scale_b=float("inf"))
     outlines = (((2, 3), "bfloat16"), ((), "float32"))
     assert products.read(products.written(product, outlines).encode()) == (product, outlines)
-
-
-def test_the_guide_runs(ours: Any) -> None:
-    """Each block of Python in docs/jax.md, one after the other."""
-    scope: dict[str, Any] = {}
-    blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.S)
-    assert blocks
-    for block in blocks:
-        exec(block, scope)

@@ -10,7 +10,6 @@ import unittest
 import weakref
 from collections.abc import Callable
 from itertools import product
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -450,12 +449,3 @@ def test_a_linear_layer_has_the_state_of_torchs(torch: Any, lt: Any) -> None:
     ours.load_state_dict(theirs.state_dict())
     x = torch.randn(5, 4)
     torch.testing.assert_close(ours(x), theirs(x))
-
-
-def test_the_page_shows_what_runs(lt: Any) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "torch.md").read_text()
-    code = page.partition("```python\n")[2].partition("```")[0]
-    names: dict[str, Any] = {}
-    # the default looks for a C++ compiler
-    exec(code.replace("fullgraph=True", "fullgraph=True, backend='aot_eager'"), names)
-    assert names["d"].shape == (64, 64)
