@@ -156,6 +156,16 @@ def of_torch(tensor: Any, name: str) -> Operand:
     )
 
 
+def require_dense(tensor: Any, name: str) -> None:
+    import torch
+
+    if tensor.layout is not torch.strided or tensor.is_nested:
+        layout = "nested" if tensor.is_nested else tensor.layout
+        raise DTypeError(
+            f"{name}: must be a dense tensor; got {layout}. Call .to_dense() first, or multiply its parts"
+        )
+
+
 def require_own_memory(tensor: Any, name: str) -> None:
     """Kernels read and write memory; many things that torch calls tensors have none, or none in rows and
     columns.
@@ -163,11 +173,7 @@ def require_own_memory(tensor: Any, name: str) -> None:
     import torch
 
     kind = type(tensor).__name__
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        layout = "nested" if tensor.is_nested else tensor.layout
-        raise DTypeError(
-            f"{name}: must be a dense tensor; got {layout}. Call .to_dense() first, or multiply its parts"
-        )
+    require_dense(tensor, name)
     if tensor.is_quantized:
         raise DTypeError(
             f"{name}: must hold plain numbers; got {tensor.dtype}. Call .int_repr() or .dequantize() first"

@@ -6,7 +6,10 @@ Importing this package registers `torch.ops.lapidist.matmul`, `.gemm`, `.linear`
 
 from __future__ import annotations
 
-from lapidist.torch import batches, gradients, operators
+import importlib
+from typing import Any
+
+from lapidist.torch import batches, flops, gradients, operators
 from lapidist.torch.calls import gemm, linear, matmul, scaled
 from lapidist.torch.layers import Linear, Swapped, swap
 from lapidist.torch.routes import everywhere
@@ -21,3 +24,11 @@ operators.linear.transform(
     gradients.keep_linear, gradients.linear_back, gradients.linear_forth, batches.map_linear
 )
 operators.scaled.record(gradients.keep_scaled, gradients.scaled_back)
+flops.count()
+
+
+def __getattr__(name: str) -> Any:
+    """`mm` is asked for by those who use torch's inductor, which takes a second to import."""
+    if name == "mm":
+        return importlib.import_module("lapidist.torch.inductor").lapidist_mm
+    raise AttributeError(f"module 'lapidist.torch' has no attribute {name!r}")

@@ -32,7 +32,8 @@ class Accumulated(torch.autograd.Function):  # type: ignore[misc]
         if needed[1]:
             features = input.shape[-1]
             lines, rows = g.to(weight.dtype).reshape(-1, g.shape[-1]), input.reshape(-1, features)
-            operators.update(ctx.into, lines, rows, 1.0, 1.0, True, False, ctx.precision)
+            with torch.no_grad():  # a gradient that is differentiated again has numbers here, and no history
+                operators.update(ctx.into, lines, rows, 1.0, 1.0, True, False, ctx.precision)
         return of_input, None, of_bias, None, None, None
 
 

@@ -8,6 +8,10 @@ from typing import Any
 
 import torch
 
+WHERE = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU) | torch._C.DispatchKeySet(
+    torch._C.DispatchKey.AutocastCUDA
+)
+
 
 def in_autocast(*tensors: Any) -> tuple[Any, ...]:
     first = tensors[0]

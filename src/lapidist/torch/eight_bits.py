@@ -26,6 +26,18 @@ class Quantised(NamedTuple):
     values: Any
     factors: Any
 
+    def renewed(self, other: Quantised) -> Quantised:
+        """The same tensors, with the numbers of others."""
+        with torch.inference_mode(self.values.is_inference()):
+            for mine, its in zip(self, other, strict=True):
+                mine.copy_(its)
+        return self
+
+
+def fits(one: Quantised, other: Quantised) -> bool:
+    pairs = list(zip(one, other, strict=True))
+    return all((a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device) for a, b in pairs)
+
 
 def quantised(rows: Any, dtype: Any, down: int, along: int | None) -> Quantised:
     """With a factor for each part of `down` rows and `along` columns, or all."""

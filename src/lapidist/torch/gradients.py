@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from lapidist.dtypes import IEEE
 from lapidist.torch import operators
 from lapidist.torch.outlines import as_rows
@@ -21,8 +23,15 @@ def of_one_type(g: Any, factor: Any) -> tuple[Any, Any]:
     return (g, factor.to(g.dtype)) if factor.dtype.itemsize == 1 else (g.to(factor.dtype), factor)
 
 
+# is_grads_batched=True hands these down without any transform; only torch can take them apart.
+stands_for_many = torch._C._functorch.is_legacy_batchedtensor
+
+
 def multiplied(a: Any, b: Any, alpha: float, trans_a: bool, trans_b: bool, precision: Any) -> Any:
-    return operators.gemm(a, b, None, alpha, 0.0, trans_a, trans_b, None, precision)
+    how = alpha, 0.0, trans_a, trans_b, None, precision
+    if not torch.compiler.is_compiling() and (stands_for_many(a) or stands_for_many(b)):
+        return operators.gemm.op(a, b, None, *how)
+    return operators.gemm(a, b, None, *how)
 
 
 def gradient_of_a(g: Any, b: Any, shape: Any, how: How) -> Any:

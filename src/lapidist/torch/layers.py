@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from lapidist.torch.autocast import in_autocast
 from lapidist.torch.calls import linear
-from lapidist.torch.eight_bits import Factors, Straight, of_weight, product, require_kind
+from lapidist.torch.eight_bits import Factors, Straight, fits, of_weight, product, require_kind
 
 STOCK = torch.nn.Linear
 
@@ -31,21 +32,40 @@ class EightBitLinear(Linear):
 
     def forward(self, input: Any) -> Any:
         (dtype, kind), weight = self.eight_bits, self.weight
+        input, meant, bias = in_autocast(input, weight, self.bias)
         recorded = torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad)
         if not recorded:
-            return product(input, self.quantised_weight(), self.bias, kind)
+            return product(input, self.quantised_weight(), bias, kind)
         trained = of_weight(weight, dtype, kind) if weight.requires_grad else self.quantised_weight()
-        return Straight.apply(input, weight, self.bias, *trained, kind)
+        return Straight.apply(input, meant, bias, *trained, kind)
+
+    def _apply(self, *given: Any, **more: Any) -> Any:
+        moved = super()._apply(*given, **more)
+        self.quantised_weight()
+        return moved
+
+    def _load_from_state_dict(self, *given: Any, **more: Any) -> None:
+        super()._load_from_state_dict(*given, **more)
+        self.quantised_weight()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """torch does not pickle 8-bit floats; they are made again."""
+        return {name: value for name, value in self.__dict__.items() if name != "_quantised"}
 
     def quantised_weight(self) -> Any:
-        """As it was quantised last, unless the weight has been written to, or moved, since."""
+        """As it was quantised last, unless the weight has been written to, or moved, since. Graphs that were
+        compiled read what they read when they were: it is renewed where it lies.
+        """
         weight = self.weight
         known = self.__dict__.get("_quantised")
         if known is not None and (torch.compiler.is_compiling() or known[0] == state_of(weight)):
             return known[1]
         made = of_weight(weight, *self.eight_bits)
-        if not torch.compiler.is_compiling():
-            self.__dict__["_quantised"] = state_of(weight), made
+        if torch.compiler.is_compiling():
+            return made
+        if known is not None and fits(known[1], made):
+            made = known[1].renewed(made)
+        self.__dict__["_quantised"] = state_of(weight), made
         return made
 
 

@@ -16,6 +16,7 @@ from lapidist.calls import checks
 from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
 from lapidist.torch import outlines
+from lapidist.torch.autocast import WHERE, in_autocast
 from lapidist.torch.sight import is_plain, is_recorded, is_transformed, is_unobserved
 
 Rule = Callable[..., Any]
@@ -48,6 +49,17 @@ class Operator:
                 return self.recorded.apply(*given)
         return self.function.apply(*given) if self.function and is_transformed() else self.op(*given)
 
+    def cast(self) -> None:
+        """Under torch.autocast, torch.ops.lapidist casts, too."""
+
+        def in_its_type(*given: Any, **more: Any) -> Any:
+            cast = in_autocast(*given)  # first: under the guard, autocast is off
+            with torch._C._ExcludeDispatchKeyGuard(WHERE):
+                return self.op(*cast, **more)
+
+        for key in ("AutocastCPU", "AutocastCUDA"):
+            LIBRARY.impl(self.name, in_its_type, key)
+
     def record(self, keep: Rule, back: Rule) -> None:
         """`keep` saves what gradients (`back`) need."""
 
@@ -62,6 +74,7 @@ class Operator:
     def transform(self, keep: Rule, back: Rule, forth: Rule, mapped: Rule) -> None:
         """`forth` has tangents; `mapped` is vmap's, told which operators to call."""
         self.record(keep, back)
+        self.cast()
         ours = torch.ops.lapidist
         torch.library.register_vmap(f"lapidist::{self.name}", partial(mapped, ours), lib=LIBRARY)
         of_calls = partial(mapped, sys.modules[__name__])

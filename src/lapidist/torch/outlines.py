@@ -12,11 +12,12 @@ from lapidist.calls.asked import types_wanted
 from lapidist.calls.form import Factors, Form
 from lapidist.calls.scaled import ScaledArguments
 from lapidist.dtypes import IEEE
-from lapidist.frameworks.arrays import HOST, Operand, torch_dtype
+from lapidist.frameworks.arrays import HOST, Operand, require_dense, torch_dtype
 
 
 def outline(tensor: Any, name: str) -> Operand:
     """What rules look at; tensors of torch.compile have no more."""
+    require_dense(tensor, name)
     dtype, device = (
         str(tensor.dtype)[6:],
         (tensor.device.index or 0) if tensor.device.type == "cuda" else HOST,
