@@ -154,7 +154,7 @@ def test_a_detour_names_the_kernel_it_left(kernel: Kernel) -> None:
 @pytest.mark.parametrize("path", [path for path in DEVICE_FILES if path.suffix == ".cu"], ids=relative)
 def test_kernels_include_nothing_but_the_projects_headers(path: Path) -> None:
     """NVRTC finds few others (no <stdint.h>, no CCCL beside some versions of torch)."""
-    headers = {header.name for header in DEVICE_FILES if header.suffix == ".cuh"}
+    headers = {str(header.relative_to(CUDA_SOURCES)) for header in DEVICE_FILES if header.suffix == ".cuh"}
     assert set(re.findall(r'#include\s+["<]([^">]+)[">]', path.read_text())) <= headers
 
 

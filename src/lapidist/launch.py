@@ -19,8 +19,8 @@ ARRAYS_AT_ONCE = 64  # in a launch: lists of pointers travel as kernel parameter
 MOST_PAIRS = 72  # of blocks of a launch, each with an entry in their order
 
 # kind of a parameter: (struct code, bytes, alignment). A tensor map is 128 opaque bytes, passed by value; a
-# schedule is schedule.cuh's Schedule, ints and divisors of two words; a workspace is two pointers, to the
-# flags and to the partial sums.
+# schedule is the Schedule of share/schedule.cuh, ints and divisors of two words; a workspace is two pointers,
+# to the flags and to the partial sums.
 PARAMETER_KINDS = {
     "pointer": ("Q", 8, 8),
     "i32": ("i", 4, 4),

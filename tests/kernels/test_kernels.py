@@ -56,9 +56,9 @@ def test_other_names_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("source", "says", "known"),
     [
-        ("wgmma_pipeline.cuh", r"^#define RASTER (\d+)$", BAND),
+        ("gemm/wgmma/pipeline.cuh", r"^#define RASTER (\d+)$", BAND),
         ("gemm/mma.cu", r"^#define RASTER (\d+)$", MMA_FAMILY.raster.panel),
-        ("wgmma_tiles.cuh", r"struct Order \{\s+signed char further\[(\d+)\];\s+\};", MOST_PAIRS),
+        ("gemm/wgmma/tiles.cuh", r"struct Order \{\s+signed char further\[(\d+)\];\s+\};", MOST_PAIRS),
     ],
 )
 def test_host_and_device_say_the_same_number(source: str, says: str, known: int) -> None:

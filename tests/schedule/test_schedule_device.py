@@ -1,5 +1,5 @@
-"""schedule.cuh against schedule/units.py: the units of thousands of random schedules, and sums that need the
-flags.
+"""share/schedule.cuh against schedule/units.py: the units of thousands of random schedules, and sums that
+need the flags.
 """
 
 from __future__ import annotations

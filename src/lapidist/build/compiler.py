@@ -131,7 +131,7 @@ def header_fingerprint() -> str:
     """
     digest = hashlib.sha256()
     for header in sorted(CUDA_SOURCES.rglob("*.cuh")):
-        digest.update(header.name.encode() + header.read_bytes())
+        digest.update(str(header.relative_to(CUDA_SOURCES)).encode() + header.read_bytes())
     return digest.hexdigest()
 
 

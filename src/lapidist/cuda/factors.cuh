@@ -1,4 +1,4 @@
-// Which factors A and B have, for what models ask of 8-bit floats: scales.cuh is for wgmma, mma_scales.cuh
+// Which factors A and B have, for what models ask of 8-bit floats: gemm/wgmma/scales.cuh is for wgmma, gemm/mma/scales.cuh
 // for mma.sync.
 //
 //   PROMOTED   sums leave the tensor core at least every 128 of k, and the cores add them up in float

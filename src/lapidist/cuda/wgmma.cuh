@@ -24,7 +24,7 @@
 #ifndef A_TURNED
 #define A_TURNED 0
 #endif
-#ifndef A_SKEWED  // rows of A start anywhere inside of 16 bytes (wgmma_skewed.cuh)
+#ifndef A_SKEWED  // rows of A start anywhere inside of 16 bytes (gemm/wgmma/skewed.cuh)
 #define A_SKEWED 0
 #endif
 #ifndef B_TURNED
@@ -77,7 +77,8 @@ static_assert(sizeof(T) == 2 || !B_TURNED,
 static_assert(BK * sizeof(T) == 128, "a step along k is one row of the swizzle");
 constexpr int STEPS = 4;        // instructions of 32 bytes of k
 constexpr int SLAB = 64 * 128;  // bytes of 64 rows of a tile (k touches), or of 64 columns (turned)
-constexpr bool A_TURNS = A_TURNED && sizeof(T) != 2;  // on its way through registers: wgmma_registers.cuh
+constexpr bool A_TURNS =
+    A_TURNED && sizeof(T) != 2;  // on its way through registers: gemm/wgmma/registers.cuh
 constexpr bool A_IN_REGISTERS = A_TURNS || A_SKEWED;
 
 // ---- descriptors ----

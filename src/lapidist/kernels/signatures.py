@@ -312,7 +312,10 @@ def mma_defines(problem: Problem) -> Mapping[str, object]:
 # ---- the lists ----
 
 SIZES = (("M", "i32"), ("N", "i32"), ("K", "i32"))
-SCHEDULE = (("schedule", "schedule"), ("workspace", "workspace"))  # for kernels that include sharing.cuh
+SCHEDULE = (
+    ("schedule", "schedule"),
+    ("workspace", "workspace"),
+)  # for kernels that include share/sharing.cuh
 
 LADDER_PARAMETERS = (
     *SIZES,

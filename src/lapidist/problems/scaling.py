@@ -2,7 +2,7 @@
 8-bit floats.
 
 `Scaling` is a part of the Problem, and what its kernel is compiled for; `Places` (modes.py) say where the
-factors are. scales.cuh is the other side."""
+factors are. gemm/wgmma/scales.cuh is the other side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 K_BLOCK = 128  # of k: what has its own factors, and is promoted at once
-NO, ONE, LINES, STRIPS, SQUARES = range(5)  # as scales.cuh counts them
+NO, ONE, LINES, STRIPS, SQUARES = range(5)  # as gemm/wgmma/scales.cuh counts them
 WORDS = ("", "one factor", "a factor a line", "factors by 1 x 128", "factors by 128 x 128")
 
 
@@ -46,15 +46,15 @@ class Scaling:
         return replace(self, a=self.b, b=self.a)
 
     def defines(self) -> dict[str, object]:
-        """What scales.cuh is told; nothing of what a problem does not use, so that plain ones are compiled
-        once.
+        """The macros of gemm/wgmma/scales.cuh. What a problem does not use is left out, so that plain ones
+        are compiled once.
         """
         factors = {"A_FACTORS": self.a.kind, "B_FACTORS": self.b.kind} if self.scaled else {}
         return {**factors, **({"PROMOTED": 1} if self.promoted else {})}
 
     @property
     def members(self) -> tuple[int, ...]:
-        """scales.cuh's struct Scales, in its order, with both addresses yet to come."""
+        """gemm/wgmma/scales.cuh's struct Scales, in its order, with both addresses yet to come."""
         return (0, 0, self.a.line_step, self.a.block_step, self.b.line_step, self.b.block_step)
 
     def __str__(self) -> str:

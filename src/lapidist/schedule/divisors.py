@@ -1,5 +1,5 @@
-"""What schedule.cuh divides by, as factors to multiply with: the host knows every divisor of a walk before
-the launch.
+"""What share/schedule.cuh divides by, as factors to multiply with: the host knows every divisor of a walk
+before the launch.
 
 A division is eighteen instructions and a tenth of a microsecond, and a block's first load waits for half a
 dozen of them. A product and a shift do the same for any whole number below 2^31:
@@ -20,7 +20,7 @@ WHOLE_BITS = 31  # of what is divided
 
 
 class Divisor(NamedTuple):
-    """schedule.cuh's, two words of 32 bits."""
+    """share/schedule.cuh's, two words of 32 bits."""
 
     factor: int
     shift: int

@@ -26,8 +26,8 @@
 #ifndef C_VECTOR
 #define C_VECTOR 1
 #endif
-#include "mma_store.cuh"
-#include "sharing.cuh"
+#include "gemm/mma/store.cuh"
+#include "share/sharing.cuh"
 
 #ifndef BM
 #define BM 128
@@ -44,7 +44,7 @@
 #define BLOCKS (THREADS <= 128 ? 2 : 1)  // on an SM at once; it has 65536 registers
 typedef Reader<true, BM, A_CONTIGUOUS != 2, BK, WM / 8> AReader;
 typedef Reader<false, BN, B_CONTIGUOUS != 2, BK, WN / 8> BReader;
-#include "mma_scales.cuh"  // whose lines the readers know
+#include "gemm/mma/scales.cuh"  // whose lines the readers know
 constexpr int A_BYTES = AReader::Shape::BYTES, STAGE = A_BYTES + BReader::Shape::BYTES;
 constexpr int STEPS = BK / DEPTH, ROWS = WM / 16;  // ROWS of products of a warp
 typedef LaidDown<AReader, BReader, ROWS, WN, STAGES * STAGE / (THREADS / 32)> Patches;

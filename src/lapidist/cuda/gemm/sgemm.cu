@@ -11,12 +11,12 @@
 //   B             rows of one k, always: with four k of one column in a quad of registers, as A has them,
 //                 every second product would find its operands in one register bank
 //
-// What the copy engine cannot bring so is copied first (sgemm_operands.cuh). Batches are dimensions of its
+// What the copy engine cannot bring so is copied first (gemm/sgemm/operands.cuh). Batches are dimensions of its
 // maps (BATCHED).
 //
 // A tile of D is 256 x 128 and an SM holds one block, so a product seldom has a whole number of tiles for
-// each SM. What is left over the full waves is split along k (schedule.cuh), and its sums meet in the
-// workspace (sharing.cuh).
+// each SM. What is left over the full waves is split along k (share/schedule.cuh), and its sums meet in the
+// workspace (share/sharing.cuh).
 #include "common.cuh"
 
 #define SHARERS 256  // of the block's threads, the first: the consumers
@@ -42,8 +42,8 @@
 #ifndef BATCHED  // 0: one matrix, nothing to step through
 #define BATCHED 0
 #endif
-#include "sgemm_operands.cuh"
-#include "sgemm_store.cuh"
+#include "gemm/sgemm/operands.cuh"
+#include "gemm/sgemm/store.cuh"
 
 #define VEC 4   // elements of a load, and k of a chunk
 #define ROWS 8  // of a thread's TM that are in registers at once

@@ -22,7 +22,7 @@
 #include "common.cuh"
 #include "addend.cuh"
 #include "epilogue.cuh"
-#include "sharing.cuh"
+#include "share/sharing.cuh"
 
 #ifndef OUTPUT
 #define OUTPUT ELEMENT

@@ -7,10 +7,10 @@
 // Blocks are persistent. CLUSTER_M blocks lie below each other and share B, CLUSTER_N lie side by side and
 // share A: each loads its part of what they share and sends it to all. A stage is free when all of them have
 // read it.
-#include "wgmma_pipeline.cuh"  // first: it says what the others count on
-#include "wgmma_epilogue.cuh"
-#include "wgmma_few_lines.cuh"
-#include "wgmma_held.cuh"
+#include "gemm/wgmma/pipeline.cuh"  // first: it says what the others count on
+#include "gemm/wgmma/epilogue.cuh"
+#include "gemm/wgmma/few_lines.cuh"
+#include "gemm/wgmma/held.cuh"
 
 extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
     wgmma(int M, int N, int K, int batch, int batches, Scalar alpha, Scalar beta,

@@ -26,7 +26,7 @@
 #include "hopper.cuh"
 
 #define SHARERS 256  // of the block's threads, the first: the consumers
-#include "sharing.cuh"
+#include "share/sharing.cuh"
 
 #ifndef BM
 #define BM (sizeof(T) < 8 ? 256 : 128)

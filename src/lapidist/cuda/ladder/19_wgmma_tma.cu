@@ -15,7 +15,7 @@
 //
 //   warpgroup 0 | wait full[s] | 4 wgmma, rows  0 .. 63 | wait for them | meet | fill stage s again | ...
 //   warpgroup 1 | wait full[s] | 4 wgmma, rows 64 ..127 | wait for them | meet |
-#include "wgmma_store.cuh"
+#include "gemm/wgmma/store.cuh"
 
 #ifndef BM
 #define BM 128

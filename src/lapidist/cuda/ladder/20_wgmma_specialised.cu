@@ -11,7 +11,7 @@
 //
 //   producer  | wait empty[s] | order A, B -> stage s | ...                                     one thread, 40 registers
 //   consumers | wait full[s] | 4 wgmma of stage s | wait for those of s - 1 | free s - 1 | ...  2 x 128 threads, 232 registers
-#include "wgmma_store.cuh"
+#include "gemm/wgmma/store.cuh"
 
 #ifndef BM
 #define BM 128

@@ -15,7 +15,7 @@
 //   cluster 0  | tile 0 | 66: 0 .. 24              |
 //   cluster 1  | tile 1 | 66: 24 .. 47             |
 //   cluster 2  | tile 2 | 67: 0 .. 6 | 66: 47 .. 64 |   hands the sum of 67 on, then ends 66
-#include "wgmma_store.cuh"
+#include "gemm/wgmma/store.cuh"
 
 #ifndef BM
 #define BM 128
@@ -31,7 +31,7 @@
 #define CLUSTER CLUSTER_M
 #define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
 #define SHARERS 256  // of the block's threads, the first: the consumers
-#include "sharing.cuh"
+#include "share/sharing.cuh"
 #define CONSUMERS (BM / 64 * 128)
 #define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups
 static_assert(CONSUMERS == SHARERS,

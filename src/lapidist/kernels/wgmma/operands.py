@@ -175,7 +175,7 @@ def rows_of_stage(problem: Problem, config: Knobs) -> Any:
 
 def loaded_lines(problem: Problem, config: Knobs) -> tuple[Any, Any]:
     """Rows of A and columns of B in a tile that are loaded: where one tile has all of them, just those
-    (wgmma_few_lines.cuh).
+    (gemm/wgmma/few_lines.cuh).
     """
     a, b, alone = rows_of_stage(problem, config), config.bn, config.cluster == 1
     few_a, few_b = np.minimum(a, max(1, problem.m)), np.minimum(b, max(1, problem.n))

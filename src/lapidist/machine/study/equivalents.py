@@ -28,7 +28,7 @@ INIT = (
 )
 RULES = (
     Rule(
-        "packing.cuh",
+        "packing/packing.cuh",
         "always; but it parts",
         "",
         "the condition always holds, and parts loads from shifts for the assembler",
@@ -62,9 +62,15 @@ RULES = (
         "the loop's last barrier stands behind the last read whose value is used; what is read after it is"
         " dropped",
     ),
-    Rule("packing.cuh", "matrix < batch.matrices(); ++matrix", "", "a batch has a matrix at least", "bra"),
     Rule(
-        "packing_turned.cuh",
+        "packing/packing.cuh",
+        "matrix < batch.matrices(); ++matrix",
+        "",
+        "a batch has a matrix at least",
+        "bra",
+    ),
+    Rule(
+        "packing/transposed.cuh",
         "for (; item < tiles;",
         "",
         "past the last square nothing exists, and nothing is packed behind B",
@@ -72,21 +78,21 @@ RULES = (
         "pack<B_TURNED",
     ),
     Rule(
-        "packing_turned.cuh",
+        "packing/transposed.cuh",
         "for (int i = 0; apart >> i; ++i)",
         "",
         "the body asks again for each piece",
         "bra",
     ),
     Rule(
-        "packing_turned.cuh",
+        "packing/transposed.cuh",
         "if (!(apart >> i & 1)",
         "",
         "pieces that came whole would leave once more",
         "bra",
     ),
     Rule(
-        "packing_turned.cuh",
+        "packing/transposed.cuh",
         "if (e + j < exist) target",
         D_BY_THE_COPY_ENGINE,
         "rows of D are whole pieces of 16 bytes, and B has as many columns: they end with four that are asked"
@@ -108,14 +114,14 @@ RULES = (
         "stages come back in order: the last wait is for all of them",
     ),
     Rule(
-        "schedule.cuh",
+        "share/schedule.cuh",
         'if (threadIdx.x == 0) asm volatile("st.relaxed',
         "",
         "all threads would store the same zero",
         "bra",
     ),
     Rule(
-        "sharing.cuh",
+        "share/sharing.cuh",
         "each_piece<THREADS>(workspace, unit.slot, sums, [](Sums& own, Sums& slot) { slot = own",
         "",
         "a block that finishes a tile would leave its sums in a slot that nobody reads any more",

@@ -2,7 +2,7 @@
 // renaming words and permuting bytes; neither shared memory nor a barrier is needed.
 #pragma once
 
-#include "pieces.cuh"
+#include "unaligned/pieces.cuh"
 
 // Words of as many lines as a word has elements, turned: word i then holds the i-th elements of all.
 __device__ __forceinline__ void turn_words(unsigned (&)[1]) {}

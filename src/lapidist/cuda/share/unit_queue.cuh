@@ -7,7 +7,7 @@
 // So the walk is compiled once, and who has the sums holds no registers for it.
 #pragma once
 #include "hopper.cuh"
-#include "sharing.cuh"
+#include "share/sharing.cuh"
 
 struct Board {
   static constexpr unsigned PLACES = 4;  // units of a step or two each leave no stage empty

@@ -3,7 +3,7 @@
 // sums whose number leaves it when divided by the fragments.
 #pragma once
 #include "common.cuh"
-#include "schedule.cuh"
+#include "share/schedule.cuh"
 
 // 16 bytes of sums: one move.
 template <typename Sum>

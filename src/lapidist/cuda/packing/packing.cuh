@@ -9,8 +9,8 @@
 #pragma once
 
 #include "hopper.cuh"
-#include "packing_turned.cuh"
-#include "sharing.cuh"
+#include "packing/transposed.cuh"
+#include "share/sharing.cuh"
 
 // ints, of which two are used: what follows in a workspace keeps its alignment
 constexpr int PACKING_FLAGS = 64;

@@ -1,4 +1,4 @@
-// Partial sums: what blocks that share a tile do with theirs. schedule.cuh says who shares with whom and who
+// Partial sums: what blocks that share a tile do with theirs. share/schedule.cuh says who shares with whom and who
 // waits.
 //
 // A slot of the workspace is one tile of accumulators as the threads hold it: piece i of thread t lies at [i
@@ -27,7 +27,7 @@
 #define SUMS_BY_EIGHTS 0
 #endif
 #include "common.cuh"
-#include "partial_sums.cuh"
+#include "share/partial_sums.cuh"
 #ifndef CLUSTER  // blocks that take neighbouring tiles together: to a schedule they are one
 #define CLUSTER 1
 #endif
@@ -57,7 +57,7 @@ struct Desk {
 // The units of this block, one after another, and what becomes of their sums.
 struct Work {
   const Schedule& schedule;
-// warps with roles meet at barriers of their own: each role walks for itself, or is told (board.cuh)
+// warps with roles meet at barriers of their own: each role walks for itself, or is told (share/unit_queue.cuh)
 #ifdef SHARERS
   Walk walk = Walk::none();
   WorkUnit unit;

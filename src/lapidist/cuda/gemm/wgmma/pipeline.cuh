@@ -46,9 +46,9 @@
 #define GROUPS (PING_PONG ? 2 : BM == 64 ? 1 : BM == 192 ? 3 : 2)
 #define SHARERS (GROUPS * 128)  // of the block's threads, the first: the consumers
 #define SUMS_BY_EIGHTS 1
-#include "scales.cuh"
-#include "wgmma_operands.cuh"
-#include "wgmma_skewed.cuh"
+#include "gemm/wgmma/scales.cuh"
+#include "gemm/wgmma/operands.cuh"
+#include "gemm/wgmma/skewed.cuh"
 #define THREADS (SHARERS + 128)
 #if SCHEDULED && !PEERS_IN_CLUSTER  // consumers are told of their tiles by the thread that orders copies
 #define IF_TOLD(...) __VA_ARGS__

@@ -12,7 +12,7 @@
 // they move.
 #pragma once
 
-#include "pieces.cuh"
+#include "unaligned/pieces.cuh"
 
 constexpr int SECTOR = 32;
 

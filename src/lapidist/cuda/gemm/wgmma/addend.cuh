@@ -7,7 +7,7 @@
 // it changes a patch's copy of them.
 #pragma once
 
-#include "wgmma_store.cuh"
+#include "gemm/wgmma/store.cuh"
 
 // 1: lines of C do not start on 16 bytes; 2: its neighbours touch across the lines of D
 #ifndef C_BY_ELEMENTS

@@ -4,14 +4,14 @@
 //   SCHEDULED 0   whole tiles: the block's own, then every so many-th. The blocks of a cluster take
 //                 neighbouring ones
 //   SCHEDULED 1   what the schedule says: whole tiles, or stretches of k whose sums meet in the workspace
-//                 (sharing.cuh)
+//                 (share/sharing.cuh)
 //   PEERS_IN_CLUSTER 1   the peers of a tile are a cluster: each has one stretch, and the sums meet in their shared memory
 #pragma once
 
-#include "wgmma_addend.cuh"  // first: it brings the element types
+#include "gemm/wgmma/addend.cuh"  // first: it brings the element types
 
-#include "board.cuh"
-#include "packing.cuh"
+#include "share/unit_queue.cuh"
+#include "packing/packing.cuh"
 
 struct Extents {
   int M, N, K, batch, batches;

@@ -9,7 +9,7 @@
 // long as the loads.
 #pragma once
 
-#include "packing.cuh"
+#include "packing/packing.cuh"
 
 template <typename Element, bool Both>
 struct Shares {

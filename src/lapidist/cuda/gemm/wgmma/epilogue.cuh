@@ -1,7 +1,7 @@
 // A caller's function (epilogue.cuh) for the sums of wgmma, in the order in which lanes hold them.
 #pragma once
 
-#include "wgmma_skewed.cuh"  // first: it brings the element types
+#include "gemm/wgmma/skewed.cuh"  // first: it brings the element types
 
 #include "epilogue.cuh"
 

@@ -2,7 +2,7 @@
 // picked rows.
 //
 // What the copy engine cannot bring as it lies is copied into the workspace first, by all blocks together
-// (packing.cuh):
+// (packing/packing.cuh):
 //   PACK_A, PACK_B       lines do not start on 16 bytes, matrices lie anywhere (ARRAYS), or rows or columns are picked (GATHER)
 //   PACK_B, B_ALONG_K    B touches along k, and is turned on the way
 // Copies of a batch or a list follow each other, those of A before those of B; one matrix for all is copied
@@ -10,7 +10,7 @@
 #pragma once
 
 #include "modes.cuh"
-#include "packing_shares.cuh"
+#include "packing/shares.cuh"
 
 // Rows of A, or columns of B, that an index array names, `step` apart; to lines of a packed operand. Element
 // by element: lanes walk the direction in which the copy touches, and what they pick along it may lie

@@ -2,7 +2,7 @@
 // all lines of one operand, and the other is read once. What counts is bytes of that one on their way.
 #pragma once
 
-#include "wgmma_operands.cuh"
+#include "gemm/wgmma/operands.cuh"
 
 // bytes that a block asks for before the launch ahead has ended; more were slower again
 constexpr int AHEAD = 128 * 1024;

@@ -1,8 +1,8 @@
 // How tiles of A and B come to shared memory for gemm/wgmma.cu, and what is packed before the first one.
 #pragma once
 
-#include "wgmma_tiles.cuh"
-#include "packing_shares.cuh"
+#include "gemm/wgmma/tiles.cuh"
+#include "packing/shares.cuh"
 
 // of m or n in a slab of a turned tile, which has a row of 128 bytes for each k
 constexpr int TURNED_COLS = 128 / sizeof(T);

@@ -5,7 +5,7 @@
 // room. factors.cuh has the forms of factors.
 #pragma once
 
-#include "wgmma_registers.cuh"  // first: it brings the element types, its own alone
+#include "gemm/wgmma/registers.cuh"  // first: it brings the element types, its own alone
 
 #include "factors.cuh"
 

@@ -2,9 +2,9 @@
 // shared memory whole rows at a time.
 #pragma once
 
-#include "wgmma_registers.cuh"  // first: it brings the element types
+#include "gemm/wgmma/registers.cuh"  // first: it brings the element types
 
-#include "rows_out.cuh"
+#include "unaligned/rows_out.cuh"
 
 // 1: neighbours of D touch along the rows of its tiles, as the kernel computes the product with A and B
 // exchanged
