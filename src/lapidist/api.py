@@ -15,18 +15,18 @@ from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.asked import (
     arguments_of,
-    array_form,
+    array_operation,
     checked,
     is_array_batch,
     is_on_host,
     numbers_in,
     of_numbers,
     require_place,
-    types_wanted,
+    types_named,
 )
-from lapidist.calls.form import AS_USUAL, Factors, Form, Wanted, Wishes
 from lapidist.calls.fused import given_epilogue
 from lapidist.calls.lists import ArrayGemm, batch_of, both_empty
+from lapidist.calls.operation import USUAL_TYPES, Factors, Operation, Routing, Types
 from lapidist.calls.prepared import (
     OPEN,
     Choices,
@@ -151,18 +151,18 @@ def matmul(
     require_place(device)
     checks.require_compile(compile)
     choices = Choices(device, compile=compile)
-    wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
+    types, factors = types_named(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     if factors.any or epilogue is not None:
-        form = Form(vectors=True, wanted=wanted, factors=factors, epilogue=given_epilogue(epilogue))
-        return run(None, arguments_of(a, b, None, out, form), choices, stream)
-    return matmul_as_asked(a, b, out, wanted, choices, stream)
+        operation = Operation(vectors=True, types=types, factors=factors, epilogue=given_epilogue(epilogue))
+        return run(None, arguments_of(a, b, None, out, operation), choices, stream)
+    return matmul_as_asked(a, b, out, types, choices, stream)
 
 
-def matmul_as_asked(a: Any, b: Any, out: Any, wanted: Wanted, choices: Choices, stream: Any) -> Any:
+def matmul_as_asked(a: Any, b: Any, out: Any, types: Types, choices: Choices, stream: Any) -> Any:
     """The types or the place were chosen, or nothing like this call was multiplied before."""
     device = choices.device
-    plain, told = wanted is AS_USUAL and choices == OPEN, sketch(a, b, out)
-    key = told if plain or told is None else (told, wanted, choices)
+    plain, told = types is USUAL_TYPES and choices == OPEN, sketch(a, b, out)
+    key = told if plain or told is None else (told, types, choices)
     again = None if plain else _again.get(key)
     if again is not None:
         result = again(a, b, None, out, AS_IT_IS, stream)
@@ -170,9 +170,9 @@ def matmul_as_asked(a: Any, b: Any, out: Any, wanted: Wanted, choices: Choices, 
             return result
     if is_on_host(device) and not (is_plain(a) and is_plain(b)):
         a, b = as_array(a, "a"), as_array(b, "b")
-        if wanted is AS_USUAL and (is_asked(a) or is_asked(b)):
+        if types is USUAL_TYPES and (is_asked(a) or is_asked(b)):
             return product(a, b, out)
-    arguments = Arguments(a, b, None, out, Form(vectors=True, wanted=wanted))
+    arguments = Arguments(a, b, None, out, Operation(vectors=True, types=types))
     return run(key, arguments, choices, stream)
 
 
@@ -300,11 +300,11 @@ def gemm(
             compile,
         )
     )
-    wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
-    wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
+    types, factors = types_named(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
+    routing = Routing(gather_a, gather_b, scatter_d, permuted, check_indices)
     numbers, given = numbers_in(alpha, beta, device), given_epilogue(epilogue)
-    form = Form(trans_a, trans_b, False, *numbers, wanted, wishes, factors, given)
-    return gemm_as_asked(a, b, c, out, form, choices, mode, stream)
+    operation = Operation(trans_a, trans_b, False, *numbers, types, routing, factors, given)
+    return gemm_as_asked(a, b, c, out, operation, choices, mode, stream)
 
 
 def gemm_again(a: Any, b: Any, c: Any, out: Any, numbers: tuple[Any, ...], stream: Any) -> Any:
@@ -321,31 +321,31 @@ def gemm_again(a: Any, b: Any, c: Any, out: Any, numbers: tuple[Any, ...], strea
 
 
 def gemm_as_asked(
-    a: Any, b: Any, c: Any, out: Any, form: Form, choices: Choices, mode: str | None, stream: Any
+    a: Any, b: Any, c: Any, out: Any, operation: Operation, choices: Choices, mode: str | None, stream: Any
 ) -> Any:
     """Something was chosen, or nothing like this call was multiplied before."""
     if is_array_batch(mode, a, b):
-        form = array_form(form)
+        operation = array_operation(operation)
         if both_empty(a, b):
             return []
-        batch = batch_of(a, b, c, out, form)
-        return ArrayGemm(batch, form, choices).run(batch, stream)
-    if choices.workspace is not None or form.routed or form.factors.any or form.epilogue is not None:
-        return run(None, arguments_of(a, b, c, out, form), choices, stream)
-    form = of_numbers(form)
-    checks.require_flag("check_indices", form.wishes.check_indices)
-    checks.require_flag("trans_a", form.trans_a, checks.BLAS_FLAGS)
-    checks.require_flag("trans_b", form.trans_b, checks.BLAS_FLAGS)
-    plain = choices == UNCHOSEN and form.wanted is AS_USUAL
-    told, scalars = sketch(a, b, out), (form.alpha, form.beta)
-    usual = told, c is out, form.trans_a, form.trans_b, asked_of(*scalars)
-    key = None if told is None else usual if plain else (usual, form.wanted, choices)
+        batch = batch_of(a, b, c, out, operation)
+        return ArrayGemm(batch, operation, choices).run(batch, stream)
+    if choices.workspace is not None or not operation.is_plain:
+        return run(None, arguments_of(a, b, c, out, operation), choices, stream)
+    operation = of_numbers(operation)
+    checks.require_flag("check_indices", operation.routing.check_indices)
+    checks.require_flag("trans_a", operation.trans_a, checks.BLAS_FLAGS)
+    checks.require_flag("trans_b", operation.trans_b, checks.BLAS_FLAGS)
+    plain = choices == UNCHOSEN and operation.types is USUAL_TYPES
+    told, scalars = sketch(a, b, out), (operation.alpha, operation.beta)
+    usual = told, c is out, operation.trans_a, operation.trans_b, asked_of(*scalars)
+    key = None if told is None else usual if plain else (usual, operation.types, choices)
     again = None if plain else _again.get(key)
     if again is not None:
         result = again(a, b, c, out, scalars, stream)
         if result is not None:
             return result
-    return run(key, arguments_of(a, b, c, out, form), choices, stream)
+    return run(key, arguments_of(a, b, c, out, operation), choices, stream)
 
 
 def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:
@@ -435,13 +435,15 @@ def plan(
     sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
     checks.require_compile(compile, (WAIT, NEVER))
     choices = checked(Choices(device, kernel, config, sharing, workspace, compile))
-    wanted, factors = types_wanted(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
-    wishes = Wishes(gather_a, gather_b, scatter_d, permuted, check_indices)
-    form = Form(trans_a, trans_b, False, alpha, beta, wanted, wishes, factors, given_epilogue(epilogue))
+    types, factors = types_named(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
+    routing = Routing(gather_a, gather_b, scatter_d, permuted, check_indices)
+    operation = Operation(
+        trans_a, trans_b, False, alpha, beta, types, routing, factors, given_epilogue(epilogue)
+    )
     if is_array_batch(mode, a, b):
-        form = array_form(form)
-        return ArrayGemm(batch_of(a, b, c, out, form), form, choices)
-    return Gemm(arguments_of(a, b, c, out, form), choices)
+        operation = array_operation(operation)
+        return ArrayGemm(batch_of(a, b, c, out, operation), operation, choices)
+    return Gemm(arguments_of(a, b, c, out, operation), choices)
 
 
 def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
@@ -454,11 +456,11 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
     ready = prepared(arguments, place, choices, stream)
     result = ready.run(arguments, stream)
     # what rounds to zero or one asks for another problem than it seems to, and the next number may not
-    form = arguments.form
+    operation = arguments.operation
     if (
         key is not None
         and ready.settled
-        and asked_of(form.alpha, form.beta) == asked_of(*arguments.alpha_beta)
+        and asked_of(operation.alpha, operation.beta) == asked_of(*arguments.alpha_beta)
     ):
         again = steady(ready, arguments)
         if again is not None:

@@ -17,7 +17,7 @@ from lapidist.backends.gpu import launcher
 from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
 from lapidist.calls import prepared as prepare
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.form import Form
+from lapidist.calls.operation import Operation
 from lapidist.errors import LaunchError
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
@@ -120,7 +120,7 @@ def test_places_of_a_kind() -> None:
 def launch_of(kernel: str, m: int, n: int, k: int, *, order: str = "C") -> tuple[Launch, Any, Any, Any]:
     a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
     out = np.ones((m, n), np.float32, order=order)  # type: ignore[call-overload]
-    arguments = Arguments(a, b, None, out, Form(alpha=2.0))
+    arguments = Arguments(a, b, None, out, Operation(alpha=2.0))
     ready = prepare.Gemm(arguments, prepare.Choices("machine", kernel))
     assert ready.plan is not None
     assert arguments.out is not None

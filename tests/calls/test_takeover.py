@@ -80,7 +80,7 @@ def operands(m: int = 512) -> tuple[Array, Array]:
 def wanted_and_another(a: Array, b: Array) -> tuple[Plan, Plan]:
     """The plan that the planner chooses, and one of the same order whose kernel is there."""
     wanted = api.prepared(
-        api.arguments_of(a, b, None, None, api.Form()), 0, prepared.Choices(compile="wait")
+        api.arguments_of(a, b, None, None, api.Operation()), 0, prepared.Choices(compile="wait")
     ).plan
     assert wanted is not None
     *_, other = standing.same_sums(wanted)

@@ -24,7 +24,7 @@ from lapidist.bench.studies.climb import Work, compile_first, compile_only
 from lapidist.build import workers as compile_worker
 from lapidist.build.folder import cache_directory
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.form import Factors, Form
+from lapidist.calls.operation import Factors, Operation
 from lapidist.calls.routed import RoutedArguments
 from lapidist.calls.scaled import ScaledArguments
 from lapidist.commands.cli import app
@@ -109,22 +109,22 @@ def test_without_c_there_is_no_code_for_it(math: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "plain"),
+    ("operation", "plain"),
     [
-        (Form(), True),
-        (Form(alpha=2.0), False),
-        (Form(alpha=np.ones(1, np.float32)), False),  # from memory: nobody knows
-        (Form(factors=Factors(2.0, 0.5)), True),
-        (Form(factors=Factors(2.0, None)), False),
+        (Operation(), True),
+        (Operation(alpha=2.0), False),
+        (Operation(alpha=np.ones(1, np.float32)), False),  # from memory: nobody knows
+        (Operation(factors=Factors(2.0, 0.5)), True),
+        (Operation(factors=Factors(2.0, None)), False),
     ],
     ids=str,
 )
-def test_what_is_called_is_what_was_compiled_ahead(form: Form, plain: bool) -> None:
+def test_what_is_called_is_what_was_compiled_ahead(operation: Operation, plain: bool) -> None:
     """Where alpha is one, numbers among the factors included."""
-    dtype = ml_dtypes.float8_e4m3fn if form.factors.any else np.float32
+    dtype = ml_dtypes.float8_e4m3fn if operation.factors.any else np.float32
     a, b = np.zeros((2048, 256), dtype), np.zeros((2048, 256), dtype).T
-    of = RoutedArguments if form.routed else ScaledArguments if form.factors.any else Arguments
-    problem = of(a, b, None, None, form).problem()
+    of = RoutedArguments if operation.routed else ScaledArguments if operation.factors.any else Arguments
+    problem = of(a, b, None, None, operation).problem()
     ahead = dense_problem(2048, 2048, 256, problem.math, "rc")
     assert problem.one_alpha is plain
     assert (make_plan(problem, H200).problem_macros == make_plan(ahead, H200).problem_macros) is plain

@@ -13,7 +13,7 @@ import pytest
 
 import lapidist
 from lapidist import machine
-from lapidist.calls.form import Form, Wishes
+from lapidist.calls.operation import Operation, Routing
 from lapidist.calls.routed import RoutedArguments
 from lapidist.device import chip
 from lapidist.frameworks.arrays import operand_of
@@ -184,7 +184,7 @@ def test_no_race_where_rows_are_picked(rng: np.random.Generator, way: str) -> No
     )
     rows, cols, to = rng.integers(0, 50, 40), rng.permutation(90)[:70], rng.permutation(60)[:40]
     out = np.full((60, 70), np.nan, np.float32)
-    arguments = RoutedArguments(a, b, None, out, Form(wishes=Wishes(rows, cols, to)))
+    arguments = RoutedArguments(a, b, None, out, Operation(routing=Routing(rows, cols, to)))
     problem = arguments.problem()
     plan = make_plan(problem, chip("h200"), SIMT, SMALL, WAYS[way](SIMT.tile_grid(problem, SMALL)))
     operands = arguments.a, arguments.b, None, operand_of(out, "out")

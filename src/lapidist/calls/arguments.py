@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from lapidist.calls import checks
-from lapidist.calls.form import Form
 from lapidist.calls.fused import FusedOperands
+from lapidist.calls.operation import Operation
 from lapidist.dtypes import numpy_dtype
 from lapidist.frameworks.arrays import (
     HOST,
@@ -29,8 +29,8 @@ class Arguments:
     factors.
     """
 
-    def __init__(self, a: Any, b: Any, c: Any, out: Any, form: Form) -> None:
-        self.form, wanted = form, form.wanted
+    def __init__(self, a: Any, b: Any, c: Any, out: Any, operation: Operation) -> None:
+        self.operation, types = operation, operation.types
         self.alpha, self.beta = self._numbers()
         checks.require_c_for_beta(self.beta, c)
         self.a, self.b = operand_of(native(a), "a"), operand_of(native(b), "b")
@@ -43,27 +43,27 @@ class Arguments:
             raise self.no_kernel
         if self.no_kernel is not None:
             self.a, self.b = promoted(self.a, self.b, self.no_kernel)
-        checks.require_precision_for(wanted.precision, self.a)
-        self.accumulator = checks.require_accumulator(wanted.accumulator, self.a)
-        self.promoted = checks.require_promotion(wanted.promote, self.a)
+        checks.require_precision_for(types.precision, self.a)
+        self.accumulator = checks.require_accumulator(types.accumulator, self.a)
+        self.promoted = checks.require_promotion(types.promote, self.a)
         self.alpha = checks.require_in_range("alpha", self.alpha, self.accumulator)
         self.beta = checks.require_in_range("beta", self.beta, self.accumulator)
-        for name, flag in (("trans_a", form.trans_a), ("trans_b", form.trans_b)):
+        for name, flag in (("trans_a", operation.trans_a), ("trans_b", operation.trans_b)):
             checks.require_flag(name, flag, checks.BLAS_FLAGS)
         given = self.a.shape, self.b.shape
-        self.drop_row, self.drop_col = self._promote_vectors(form.vectors)
-        if form.trans_a:
+        self.drop_row, self.drop_col = self._promote_vectors(operation.vectors)
+        if operation.trans_a:
             self.a = self.a.transposed()
-        if form.trans_b:
+        if operation.trans_b:
             self.b = self.b.transposed()
-        checks.require_inner_match(self.a, self.b, given, form.vectors)
+        checks.require_inner_match(self.a, self.b, given, operation.vectors)
         batch = checks.broadcast_batch(self.a, self.b)
         self.shape = (*batch, *self.product_shape())
-        self.out_dtype = checks.require_output_type(wanted.out_dtype, out, self.a, self.b)
+        self.out_dtype = checks.require_output_type(types.out_dtype, out, self.a, self.b)
         self.c = self._check_c(c) if self.beta != 0 else None
         self.given: Any = None  # an output that results are copied to, once they are complete
         self.out = None if out is None else self._check_out(out)
-        self.fused = None if form.epilogue is None else FusedOperands(form.epilogue, self)
+        self.fused = None if operation.epilogue is None else FusedOperands(operation.epilogue, self)
 
     def _require_extras_apart(self) -> None:
         """Factors, indices, alpha and beta are still read while results are written."""
@@ -79,7 +79,7 @@ class Arguments:
 
     def _numbers(self) -> tuple[float, float]:
         """alpha and beta, as kernels get them."""
-        return self.form.alpha, self.form.beta
+        return self.operation.alpha, self.operation.beta
 
     @property
     def alpha_beta(self) -> tuple[float, float]:
@@ -87,7 +87,7 @@ class Arguments:
 
     @property
     def precision(self) -> str:
-        return self.form.wanted.precision
+        return self.operation.types.precision
 
     def product_shape(self) -> tuple[int, int]:
         return self.a.shape[-2], self.b.shape[-1]
@@ -124,7 +124,9 @@ class Arguments:
         checks.require_output(operand, self.a, self.result_shape, free_strides=operand.device == HOST)
         full = self.full(operand)
         aside = (
-            operand.device == HOST and self.form.vectors and (full.overlaps(self.a) or full.overlaps(self.b))
+            operand.device == HOST
+            and self.operation.vectors
+            and (full.overlaps(self.a) or full.overlaps(self.b))
         )
         if not aside:
             checks.require_no_overlap(full, self.a)

@@ -6,8 +6,8 @@ from typing import Any
 
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.form import AS_USUAL, Form, Wanted, is_array
 from lapidist.calls.lists import LISTED
+from lapidist.calls.operation import USUAL_TYPES, Operation, Types, is_array
 from lapidist.calls.prepared import ON_HOST, Choices
 from lapidist.calls.routed import RoutedArguments
 from lapidist.calls.scaled import ScaledArguments
@@ -19,23 +19,24 @@ from lapidist.frameworks.host_arrays import native
 from lapidist.kernels.row import Kernel
 
 
-def arguments_of(a: Any, b: Any, c: Any, out: Any, form: Form) -> Arguments:
+def arguments_of(a: Any, b: Any, c: Any, out: Any, operation: Operation) -> Arguments:
     """a, b, c and out, checked."""
-    checks.require_flag("check_indices", form.wishes.check_indices)
-    if form.factors.any and form.routed:
+    checks.require_flag("check_indices", operation.routing.check_indices)
+    if operation.factors.any and operation.routed:
         raise ArgumentError(
             "scale_a, scale_b: matrices with factors are neither gathered, scattered nor permuted, their"
             " alpha and beta are numbers; got both. Leave one away"
         )
-    if form.routed:
-        return RoutedArguments(a, b, c, out, form)
-    return (ScaledArguments if form.factors.any else Arguments)(a, b, c, out, of_numbers(form))
+    if operation.routed:
+        return RoutedArguments(a, b, c, out, operation)
+    return (ScaledArguments if operation.factors.any else Arguments)(a, b, c, out, of_numbers(operation))
 
 
-def of_numbers(form: Form) -> Form:
+def of_numbers(operation: Operation) -> Operation:
     """With alpha and beta as Python has them."""
-    return form._replace(
-        alpha=checks.require_scalar("alpha", form.alpha), beta=checks.require_scalar("beta", form.beta)
+    return operation._replace(
+        alpha=checks.require_scalar("alpha", operation.alpha),
+        beta=checks.require_scalar("beta", operation.beta),
     )
 
 
@@ -47,12 +48,12 @@ def is_array_batch(mode: object, a: Any, b: Any) -> bool:
     return listed
 
 
-def array_form(form: Form) -> Form:
+def array_operation(operation: Operation) -> Operation:
     """What an array batch may ask for."""
-    checks.require_flag("check_indices", form.wishes.check_indices)
-    checks.require_flag("permuted", form.wishes.permuted)
-    asked = {**form.wishes._asdict(), "scale_a": form.factors.a, "scale_b": form.factors.b}
-    asked["epilogue"] = form.epilogue
+    checks.require_flag("check_indices", operation.routing.check_indices)
+    checks.require_flag("permuted", operation.routing.permuted)
+    asked = {**operation.routing._asdict(), "scale_a": operation.factors.a, "scale_b": operation.factors.b}
+    asked["epilogue"] = operation.epilogue
     for name in (
         name
         for name, value in asked.items()
@@ -62,18 +63,18 @@ def array_form(form: Form) -> Form:
             f"{name}: belongs to arrays that are passed themselves; got lists of them, or Pointers. Leave it"
             " away"
         )
-    return of_numbers(form)
+    return of_numbers(operation)
 
 
-def types_wanted(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None = None) -> Wanted:
+def types_named(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None = None) -> Types:
     """The types by name, as a key."""
     if precision is IEEE and out_dtype is None and acc_dtype is None and promote is None:
-        return AS_USUAL  # by identity: an array compared with a string is no bool
+        return USUAL_TYPES  # by identity: an array compared with a string is no bool
     checks.require_precision(precision)
     if promote is not None:
         checks.require_flag("promote", promote)
     out = None if out_dtype is None else name_of(out_dtype, "out_dtype")
-    return Wanted(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision, promote)
+    return Types(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision, promote)
 
 
 def is_on_host(device: object) -> bool:

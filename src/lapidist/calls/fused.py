@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lapidist.calls import checks
-from lapidist.calls.form import is_array
+from lapidist.calls.operation import is_array
 from lapidist.dtypes import number_type
 from lapidist.epilogues.numeric import evaluate
 from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Parameter

@@ -19,7 +19,7 @@ from lapidist.build.waiting import Compiling, kept_way
 from lapidist.calls import checks
 from lapidist.calls.apart import require_calls_apart
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.form import Form
+from lapidist.calls.operation import Operation
 from lapidist.calls.prepared import (
     MACHINE,
     OPEN,
@@ -66,8 +66,8 @@ class ArrayGemm:
     3
     """
 
-    def __init__(self, batch: Listed | Pointed, form: Form, choices: Choices = OPEN) -> None:
-        self._form, self.problem = form, batch.problem
+    def __init__(self, batch: Listed | Pointed, operation: Operation, choices: Choices = OPEN) -> None:
+        self._operation, self.problem = operation, batch.problem
         self.place = choose_place(batch.like.device, choices.device)
         if batch.no_kernel is not None and self.place != HOST:
             raise batch.no_kernel
@@ -113,7 +113,7 @@ class ArrayGemm:
         return str(self.plan) if self.plan else f"{self.problem} on the host, by NumPy"
 
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
-        batch = batch_of(a, b, c, out, self._form)
+        batch = batch_of(a, b, c, out, self._operation)
         found = batch.problem
         if found.unaligned() != self.problem.unaligned():
             rule = f"must have the geometry that was planned, {self.problem}"
@@ -159,7 +159,7 @@ def both_empty(a: Any, b: Any) -> bool:
     return all(isinstance(each, (list, tuple)) and not each for each in (a, b))
 
 
-def batch_of(a: Any, b: Any, c: Any, out: Any, form: Form) -> Listed | Pointed:
+def batch_of(a: Any, b: Any, c: Any, out: Any, operation: Operation) -> Listed | Pointed:
     """All of one kind, and as many of each."""
     for name, values in (("a", a), ("b", b), ("c", c), ("out", out)):
         require_list_of_arrays(name, values)
@@ -169,7 +169,7 @@ def batch_of(a: Any, b: Any, c: Any, out: Any, form: Form) -> Listed | Pointed:
             raise ArgumentError(
                 f"{name}: must be {words}, as a is; got {type(values).__name__}. Call gemm for one product"
             )
-    return Pointed(a, b, c, out, form) if isinstance(a, Pointers) else Listed(a, b, c, out, form)
+    return Pointed(a, b, c, out, operation) if isinstance(a, Pointers) else Listed(a, b, c, out, operation)
 
 
 def require_list_of_arrays(name: str, values: Any) -> None:
@@ -204,7 +204,7 @@ class Listed:
         b: Sequence[Any],
         c: Sequence[Any] | None,
         out: Sequence[Any] | None,
-        form: Form,
+        operation: Operation,
     ) -> None:
         given = {
             "a": a,
@@ -215,7 +215,7 @@ class Listed:
         self.count = require_as_many({name: len(values) for name, values in given.items()})
         self.calls = []
         for i in range(self.count):
-            call = Arguments(a[i], b[i], c[i] if c else None, out[i] if out else None, form)
+            call = Arguments(a[i], b[i], c[i] if c else None, out[i] if out else None, operation)
             if call.out is None:
                 call.out = output_of(call)[1]
             self.calls.append(call)
@@ -259,20 +259,20 @@ class Pointed:
     at_once = GRID_BATCH_LIMIT
 
     def __init__(
-        self, a: Pointers, b: Pointers, c: Pointers | None, out: Pointers | None, form: Form
+        self, a: Pointers, b: Pointers, c: Pointers | None, out: Pointers | None, operation: Operation
     ) -> None:
         if out is None:
             raise ArgumentError(
                 "out: must be given where matrices are given by their addresses; got None. Pass Pointers to"
                 " write to"
             )
-        self._given, self._form, self.result = (a, b, c if form.beta else None, out), form, out
+        self._given, self._operation, self.result = (a, b, c if operation.beta else None, out), operation, out
         given = {
             name: each
             for name, each in zip(("a", "b", "c", "out"), self._given, strict=True)
             if each is not None
         }
-        if form.wishes.check_indices:
+        if operation.routing.check_indices:
             for name, each in given.items():
                 each.check(name)
         self._lists = {name: each.list_of(name) for name, each in given.items()}
@@ -281,7 +281,7 @@ class Pointed:
         matrices = {name: each.matrix(name, number) for number, (name, each) in enumerate(given.items(), 1)}
         if c is out and "c" in matrices:
             matrices["c"] = matrices["out"]
-        call = Arguments(matrices["a"], matrices["b"], matrices.get("c"), matrices["out"], form)
+        call = Arguments(matrices["a"], matrices["b"], matrices.get("c"), matrices["out"], operation)
         self.problem = replace(call.problem(), modes=Modes(arrays=IN_MEMORY))
         self.no_kernel, self.scalars = call.no_kernel, call.alpha_beta
 
@@ -298,7 +298,7 @@ class Pointed:
         )
         assert a is not None
         assert b is not None
-        return Listed(a, b, c, out, self._form).calls
+        return Listed(a, b, c, out, self._operation).calls
 
     def part(self, start: int) -> tuple[Problem, tuple[int, ...]]:
         """What one launch computes, and where the lists of addresses of A, B, C and D start."""

@@ -282,7 +282,7 @@ class Gemm(Prepared):
 
     def __init__(self, arguments: Arguments, choices: Choices = OPEN) -> None:
         super().__init__(arguments, place_for(arguments, choices), choices)
-        self._kind, self._form, self.scalars = type(arguments), arguments.form, arguments.alpha_beta
+        self._kind, self._operation, self.scalars = type(arguments), arguments.operation, arguments.alpha_beta
         self._again: Again | None = None
 
     def __repr__(self) -> str:
@@ -313,7 +313,7 @@ class Gemm(Prepared):
 
     def _execute_checked(self, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
         """Every rule is checked, and the plan must be the one for it."""
-        arguments = self._kind(a, b, c, out, self._form)
+        arguments = self._kind(a, b, c, out, self._operation)
         if arguments.result_shape != self.shape or not self._fits(arguments.problem()):
             raise ArgumentError(
                 f"a, b, c, out: must have the geometry that was planned, {self.problem}; got"

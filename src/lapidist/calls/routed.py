@@ -16,7 +16,7 @@ import numpy as np
 
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.form import Form, is_array
+from lapidist.calls.operation import Operation, is_array
 from lapidist.dtypes import number_type
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
@@ -26,29 +26,31 @@ from lapidist.problems.problem import MATRIX, Problem, alignment_of
 
 
 class RoutedArguments(Arguments):
-    """With wishes and, in place of numbers, arrays of one element for alpha and beta."""
+    """With routing and, in place of numbers, arrays of one element for alpha and beta."""
 
-    def __init__(self, a: Any, b: Any, c: Any, out: Any, form: Form) -> None:
-        self.wishes = wishes = form.wishes
-        checks.require_flag("permuted", wishes.permuted)
-        if wishes.permuted and wishes.scatter_d is not None:
+    def __init__(self, a: Any, b: Any, c: Any, out: Any, operation: Operation) -> None:
+        self.routing = routing = operation.routing
+        checks.require_flag("permuted", routing.permuted)
+        if routing.permuted and routing.scatter_d is not None:
             raise ArgumentError(
                 "permuted: an output is either permuted or scattered; got both. Leave one of them away"
             )
         self.index = {
-            name: index_of(getattr(wishes, name), name)
+            name: index_of(getattr(routing, name), name)
             for name in INDEXED
-            if getattr(wishes, name) is not None
+            if getattr(routing, name) is not None
         }
         require_one_index_type(list(self.index.values()))
-        super().__init__(a, b, c, out, form)
+        super().__init__(a, b, c, out, operation)
         self.scalars = {
-            name: self._scalar(name, getattr(form, name)) for name in NAMES if is_array(getattr(form, name))
+            name: self._scalar(name, getattr(operation, name))
+            for name in NAMES
+            if is_array(getattr(operation, name))
         }
         for operand in self.extras:
             checks.require_same_device(operand, self.a)
         self._require_extras_apart()
-        if out is None and (wishes.permuted or "scatter_d" in self.index):
+        if out is None and (routing.permuted or "scatter_d" in self.index):
             raise ArgumentError(
                 "out: must be given where the output is permuted or scattered; got None. Pass the array to"
                 " write to"
@@ -58,7 +60,7 @@ class RoutedArguments(Arguments):
 
     def _numbers(self) -> tuple[float, float]:
         """1 stands for a number that kernels read from memory."""
-        given = ((name, getattr(self.form, name)) for name in NAMES)
+        given = ((name, getattr(self.operation, name)) for name in NAMES)
         alpha, beta = (
             1.0 if is_array(value) else checks.require_scalar(name, value) for name, value in given
         )
@@ -112,7 +114,7 @@ class RoutedArguments(Arguments):
         return operand  # of out's shape: _check_out looks
 
     def _check_out(self, out: Any) -> Operand:
-        if not self.wishes.permuted and "scatter_d" not in self.index:
+        if not self.routing.permuted and "scatter_d" not in self.index:
             return super()._check_out(out)
         operand = operand_of(out, "out")
         if operand.dtype != self.out_dtype:
@@ -122,11 +124,11 @@ class RoutedArguments(Arguments):
             )
         shape = (
             permuted_shape(operand, self.shape)
-            if self.wishes.permuted
+            if self.routing.permuted
             else scattered_shape(operand, self.shape)
         )
         checks.require_output(
-            operand, self.a, shape, free_strides=self.wishes.permuted or operand.device == HOST
+            operand, self.a, shape, free_strides=self.routing.permuted or operand.device == HOST
         )
         for other in (self.a, self.b):
             checks.require_no_overlap(operand, other)
@@ -136,7 +138,7 @@ class RoutedArguments(Arguments):
                     f"c: must have out's shape {operand.shape} where rows are scattered; got {self.c.shape}"
                 )
             checks.require_no_partial_overlap(operand, self.c)
-        if self.wishes.permuted or checks.lines_touch(operand):
+        if self.routing.permuted or checks.lines_touch(operand):
             return operand
         self.given = out
         return operand_of(on_host(operand).copy(), "out")  # with the rows that are not scattered to
@@ -149,7 +151,7 @@ class RoutedArguments(Arguments):
             "scatter_d": self.out.shape[-2] if self.out else 0,
         }
         for name, operand in self.index.items():
-            if not math.prod(operand.shape) or not (self.wishes.check_indices or operand.device == HOST):
+            if not math.prod(operand.shape) or not (self.routing.check_indices or operand.device == HOST):
                 continue
             values = on_host(operand) if operand.device == HOST else operand.owner
             low, high = int(values.min()), int(values.max())
@@ -201,14 +203,14 @@ class RoutedArguments(Arguments):
         rows = (-1,) if "scatter_d" in self.index else MATRIX
         a = (self.a, (-1,) if "gather_a" in self.index else MATRIX)
         b = (self.b, (-2,) if "gather_b" in self.index else MATRIX)
-        d = (plain, MATRIX) if self.out is None else (self.out, (-1, -3) if self.wishes.permuted else rows)
+        d = (plain, MATRIX) if self.out is None else (self.out, (-1, -3) if self.routing.permuted else rows)
         return [a, b, (self.c, rows), d]
 
     def plain_output(self) -> Operand:
         """The output as m x n elements: what steps between rows and columns of one group."""
         if self.out is None:
             return self.full(self.fresh())
-        if not self.wishes.permuted:
+        if not self.routing.permuted:
             return self.out.viewed(self.shape, self.out.strides)
         return self.out.viewed(
             self.shape, (*self.out.strides[:-4], self.out.strides[-3], self.out.strides[-1])
@@ -216,7 +218,7 @@ class RoutedArguments(Arguments):
 
     def modes(self) -> Modes:
         groups = None
-        if self.wishes.permuted and self.out is not None:
+        if self.routing.permuted and self.out is not None:
             (_, rows, _, cols), (row_step, row, col_step, col) = self.out.shape[-4:], self.out.strides[-4:]
             groups = Group(rows, row_step, row), Group(cols, col_step, col)
         index = next(iter(self.index.values())).dtype if self.index else "int32"
@@ -258,7 +260,7 @@ class RoutedArguments(Arguments):
     def to_host(self, product: Any, out: Operand) -> None:
         """The product's rows to where they belong."""
         target = on_host(out)
-        if self.wishes.permuted:
+        if self.routing.permuted:
             target[...] = product.reshape(target.shape)
         elif "scatter_d" in self.index:
             rows = np.broadcast_to(on_host(self.index["scatter_d"]), product.shape[:-1])

@@ -19,7 +19,7 @@ import numpy as np
 
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.form import Form, is_array
+from lapidist.calls.operation import Operation, is_array
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import Operand, on_host, operand_of
 from lapidist.problems.modes import Places
@@ -31,9 +31,9 @@ Array = np.ndarray[Any, Any]
 class ScaledArguments(Arguments):
     """With factors that multiply a and b."""
 
-    def __init__(self, a: Any, b: Any, c: Any, out: Any, form: Form) -> None:
-        super().__init__(a, b, c, out, form)
-        factors, wanted = form.factors, form.wanted
+    def __init__(self, a: Any, b: Any, c: Any, out: Any, operation: Operation) -> None:
+        super().__init__(a, b, c, out, operation)
+        factors, types = operation.factors, operation.types
         for name, operand in zip(NAMES, (self.a, self.b), strict=True):
             if getattr(factors, name[-1]) is not None:
                 checks.require_8_bit_floats(name, operand, "Multiply with alpha")
@@ -43,7 +43,7 @@ class ScaledArguments(Arguments):
             if is_array(value)
         }
         self._require_extras_apart()
-        if wanted.promote is not None and not wanted.promote and self.scaling().promoted:
+        if types.promote is not None and not types.promote and self.scaling().promoted:
             raise ArgumentError(
                 "promote: factors that change along k multiply promoted sums; got False. Leave it away, or"
                 " give a factor a line"
@@ -51,11 +51,11 @@ class ScaledArguments(Arguments):
 
     def _numbers(self) -> tuple[float, float]:
         """Factors that are numbers are a part of alpha."""
-        given = zip(NAMES, self.form.factors, strict=True)
+        given = zip(NAMES, self.operation.factors, strict=True)
         numbers = (
             require_number(name, value) for name, value in given if value is not None and not is_array(value)
         )
-        return self.form.alpha * math.prod(numbers), self.form.beta
+        return self.operation.alpha * math.prod(numbers), self.operation.beta
 
     def _factors_of(self, name: str, value: Any) -> Operand:
         operand = operand_of(value, name)

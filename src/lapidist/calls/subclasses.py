@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.form import Form
+from lapidist.calls.operation import Operation
 from lapidist.calls.prepared import multiply_on_host
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import ArgumentError
@@ -63,7 +63,7 @@ def product(a: Any, b: Any, out: Any) -> Any:
     if takes_over(a) or takes_over(b):
         return np.matmul(a, b) if out is None else np.matmul(a, b, out=out)
     first, second = np.asarray(a), np.asarray(b)
-    checked = Arguments(first, second, None, out, Form(vectors=True))
+    checked = Arguments(first, second, None, out, Operation(vectors=True))
     if out is not None:
         return multiply_on_host(checked)
     sums, dtype = numpy_dtype(checked.accumulator), numpy_dtype(checked.out_dtype)

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from lapidist.calls import checks
-from lapidist.calls.asked import types_wanted
-from lapidist.calls.form import is_array
+from lapidist.calls.asked import types_named
+from lapidist.calls.operation import is_array
 from lapidist.calls.scaled import require_number
 from lapidist.dtypes import Precision
 from lapidist.errors import ArgumentError, DTypeError
@@ -162,7 +162,7 @@ def place(device: Any) -> str | None:
 
 def wanted_types(out: Any, preferred: Any, acc: Any, precision: Any, promote: Any) -> dict[str, Any]:
     promote = known("promote", promote)
-    wanted, other = types_wanted(out, acc, precision, promote), types_wanted(preferred, None, precision)
+    wanted, other = types_named(out, acc, precision, promote), types_named(preferred, None, precision)
     names = [name for name in (wanted.out_dtype, other.out_dtype) if name is not None]
     if len(set(names)) > 1:
         raise ArgumentError(

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.form import Factors, Form, Wanted
+from lapidist.calls.operation import Factors, Operation, Types
 from lapidist.calls.scaled import ScaledArguments
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
 
@@ -42,8 +42,8 @@ class Product(NamedTuple):
         return bool(arrays) or self.scale_a is not None or self.scale_b is not None
 
     @property
-    def wanted(self) -> Wanted:
-        return Wanted(self.out_dtype, self.acc_dtype, self.precision, self.promote)
+    def types(self) -> Types:
+        return Types(self.out_dtype, self.acc_dtype, self.precision, self.promote)
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -60,9 +60,11 @@ class Product(NamedTuple):
         """Every rule checked."""
         given = dict(zip(self.arrays, operands, strict=True))
         factors = Factors(given.get("scale_a", self.scale_a), given.get("scale_b", self.scale_b))
-        form = Form(self.trans_a, self.trans_b, vectors, self.alpha, self.beta, self.wanted, factors=factors)
+        operation = Operation(
+            self.trans_a, self.trans_b, vectors, self.alpha, self.beta, self.types, factors=factors
+        )
         kind = ScaledArguments if factors.any else Arguments
-        return kind(given["a"], given["b"], given.get("c"), None, form)
+        return kind(given["a"], given["b"], given.get("c"), None, operation)
 
 
 def outline_of(array: Any) -> Outline:

@@ -8,8 +8,8 @@ from typing import Any
 
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.asked import types_wanted
-from lapidist.calls.form import Factors, Form
+from lapidist.calls.asked import types_named
+from lapidist.calls.operation import Factors, Operation
 from lapidist.calls.scaled import ScaledArguments
 from lapidist.dtypes import IEEE
 from lapidist.frameworks.arrays import HOST, Operand, require_dense, torch_dtype
@@ -29,14 +29,16 @@ def outlines(names: tuple[str, ...], *tensors: Any) -> list[Any]:
     return [None if each is None else outline(each, name) for each, name in zip(tensors, names, strict=True)]
 
 
-def of_product(a: Any, b: Any, c: Any, form: Form, names: tuple[str, str, str] = ("a", "b", "c")) -> Any:
+def of_product(
+    a: Any, b: Any, c: Any, operation: Operation, names: tuple[str, str, str] = ("a", "b", "c")
+) -> Any:
     of_a, of_b, of_c = outlines(names, a, b, c)
-    arguments = Arguments(of_a, of_b, of_c, None, form)
+    arguments = Arguments(of_a, of_b, of_c, None, operation)
     return a.new_empty(arguments.result_shape, dtype=torch_dtype(arguments.out_dtype))
 
 
 def of_matmul(a: Any, b: Any, out_dtype: Any = None, precision: Any = IEEE) -> Any:
-    return of_product(a, b, None, Form(vectors=True, wanted=types_wanted(out_dtype, None, precision)))
+    return of_product(a, b, None, Operation(vectors=True, types=types_named(out_dtype, None, precision)))
 
 
 def of_gemm(
@@ -50,15 +52,15 @@ def of_gemm(
     out_dtype: Any = None,
     precision: Any = IEEE,
 ) -> Any:
-    wanted = types_wanted(out_dtype, None, precision)
-    return of_product(a, b, c, Form(trans_a, trans_b, False, alpha, beta, wanted))
+    types = types_named(out_dtype, None, precision)
+    return of_product(a, b, c, Operation(trans_a, trans_b, False, alpha, beta, types))
 
 
 def of_linear(input: Any, weight: Any, bias: Any = None, out_dtype: Any = None, precision: Any = IEEE) -> Any:
     checks.require_features(tuple(input.shape), tuple(weight.shape))
-    wanted = types_wanted(out_dtype, None, precision)
-    form = Form(trans_b=True, beta=0.0 if bias is None else 1.0, wanted=wanted)
-    product = of_product(as_rows(input), as_rows(weight), bias, form, ("input", "weight", "bias"))
+    types = types_named(out_dtype, None, precision)
+    operation = Operation(trans_b=True, beta=0.0 if bias is None else 1.0, types=types)
+    product = of_product(as_rows(input), as_rows(weight), bias, operation, ("input", "weight", "bias"))
     return product.new_empty(without(product, row=input.ndim == 1, column=weight.ndim == 1).shape)
 
 
@@ -73,9 +75,9 @@ def of_scaled(
 ) -> Any:
     names = ("a", "b", "c", "scale_a", "scale_b")
     of_a, of_b, of_c, *factors = outlines(names, a, b, c, scale_a, scale_b)
-    wanted = types_wanted(out_dtype, None, IEEE, promote)
-    form = Form(beta=0.0 if c is None else 1.0, wanted=wanted, factors=Factors(*factors))
-    arguments = ScaledArguments(of_a, of_b, of_c, None, form)
+    types = types_named(out_dtype, None, IEEE, promote)
+    operation = Operation(beta=0.0 if c is None else 1.0, types=types, factors=Factors(*factors))
+    arguments = ScaledArguments(of_a, of_b, of_c, None, operation)
     return a.new_empty(arguments.result_shape, dtype=torch_dtype(arguments.out_dtype))
 
 
@@ -90,8 +92,8 @@ def of_update(
     precision: Any = IEEE,
 ) -> None:
     of_a, of_b, of_out = outlines(("a", "b", "out"), a, b, out)
-    form = Form(trans_a, trans_b, False, alpha, beta, types_wanted(out.dtype, None, precision))
-    arguments = Arguments(of_a, of_b, of_out if beta else None, None, form)
+    operation = Operation(trans_a, trans_b, False, alpha, beta, types_named(out.dtype, None, precision))
+    arguments = Arguments(of_a, of_b, of_out if beta else None, None, operation)
     checks.require_shape_of_output(of_out.shape, arguments.result_shape)
 
 

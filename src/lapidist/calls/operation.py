@@ -16,7 +16,7 @@ def is_array(value: object) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.generic)
 
 
-class Wanted(NamedTuple):
+class Types(NamedTuple):
     """The types that a caller asks for, by name; None takes the default of the operands' types."""
 
     out_dtype: str | None = None
@@ -25,7 +25,7 @@ class Wanted(NamedTuple):
     promote: bool | None = None
 
 
-class Wishes(NamedTuple):
+class Routing(NamedTuple):
     """Where rows and columns come from and go to; `check_indices` is for addresses too."""
 
     gather_a: Any = None
@@ -50,10 +50,10 @@ class Factors(NamedTuple):
         return self.a is not None or self.b is not None
 
 
-AS_USUAL = Wanted()
+USUAL_TYPES = Types()
 
 
-class Form(NamedTuple):
+class Operation(NamedTuple):
     """`vectors`: one dimension stands for a row or a column, as matmul has it. `alpha` and `beta` as the
     caller gave them.
     """
@@ -63,12 +63,17 @@ class Form(NamedTuple):
     vectors: bool = False
     alpha: Any = 1.0
     beta: Any = 0.0
-    wanted: Wanted = AS_USUAL
-    wishes: Wishes = Wishes()
+    types: Types = USUAL_TYPES
+    routing: Routing = Routing()
     factors: Factors = Factors()
     epilogue: Given | None = None
 
     @property
     def routed(self) -> bool:
         """Whether strides and two numbers do not say it all."""
-        return self.wishes.any or is_array(self.alpha) or is_array(self.beta)
+        return self.routing.any or is_array(self.alpha) or is_array(self.beta)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing but a, b, c and out lies in memory."""
+        return not (self.routed or self.factors.any or self.epilogue is not None)
