@@ -340,11 +340,12 @@ def checkout(tmp_path: Path) -> Path:
 def test_the_report_writes_page_readme_and_headers(checkout: Path) -> None:
     assert report.publish(checkout, check=False)
     readme = (checkout / "README.md").read_text()
-    assert readme.startswith(
-        "before\n<!-- ladder:begin -->\n4096^3, float32, NVIDIA H200, sustained, 2026-01-02:"
-    )
+    assert readme.startswith("before\n<!-- ladder:begin -->\n<picture><source media=")
     assert readme.endswith("<!-- ladder:end -->\nafter\n")
-    assert "| 02 coalesced | " in readme
+    for theme in ("light", "dark"):
+        picture = f"docs/performance/ladder-fp32-{theme}.svg"
+        assert picture in readme
+        assert "02 coalesced" in (checkout / picture).read_text()
     cuda = checkout / "src" / "lapidist" / "cuda"
     expected = "// Measured: 4096^3: 5.33 TFLOP/s, 10.7 % of cuBLAS (H200, results/h200-one.jsonl)"
     assert (
@@ -357,10 +358,11 @@ def test_the_report_writes_page_readme_and_headers(checkout: Path) -> None:
 
 def test_losses_and_refusals_stand_beside_wins(checkout: Path) -> None:
     report.publish(checkout, check=False)
-    text = (checkout / "docs" / "performance.md").read_text()
+    text = (checkout / "docs" / "performance" / "fp32.md").read_text()
     assert re.search(r"Slower than the rung before: 04 shared_tile \(0\.06x\)", text)
-    assert "- 07 vector_loads, 4096^3, fp32: RefusalError: why | not\n" in text
     assert "| 07 vector_loads | - | - |" in text
+    refused = (checkout / "docs" / "performance" / "runs.md").read_text()
+    assert "- 07 vector_loads, 4096^3, fp32: RefusalError: why | not\n" in refused
 
 
 def test_the_same_records_give_the_same_files(checkout: Path) -> None:
@@ -373,8 +375,9 @@ def test_the_same_records_give_the_same_files(checkout: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [
-        ("docs/performance.md", "5.33", "6.33"),
-        ("README.md", "5.33", "6.33"),
+        ("docs/performance/fp32.md", "5.33", "6.33"),
+        ("docs/performance/ladder-fp32-dark.svg", "5.33", "6.33"),
+        ("README.md", "ladder-fp32-dark", "other"),
         ("src/lapidist/cuda/ladder/02_coalesced.cu", "10.7 %", "11.7 %"),
     ],
 )
@@ -426,28 +429,40 @@ def types_rows() -> list[Record]:
 def test_each_type_has_one_table_of_all_squares(checkout: Path) -> None:
     write_run(checkout / "results" / "h200-two.jsonl", CONDITIONS, types_rows())
     report.publish(checkout, check=False)
-    text = (checkout / "docs" / "performance.md").read_text()
+    half, double, narrow = (
+        (checkout / "docs" / "performance" / f"{name}.md").read_text() for name in ("fp16", "fp64", "fp8")
+    )
     assert (
         "| kernel | 1024^3 | 2048^3 | 4096^3 | 8192^3 | at best, % of limit | % of its unit | MHz | W |"
-        in text
+        in half
     )
-    assert "| 18 mma_multistage | 360.0 (60.0) | 360.0 (60.0) | 360.0 (60.0) | 360.0 (60.0) |" in text
-    half, double = text.index("## Squares, fp16"), text.index("## Squares, fp64")
-    assert "None is faster than cuBLAS on any size." in text[half:double]
+    assert "| 18 mma_multistage | 360.0 (60.0) | 360.0 (60.0) | 360.0 (60.0) | 360.0 (60.0) |" in half
+    assert "None is faster than cuBLAS on any size." in half
     assert (
         "Faster than cuBLAS: 18 mma_multistage at 1024^3, 2048^3, 4096^3, 8192^3. Slower at every size: 17"
-        in text[double:]
+        in double
     )
-    assert "cuBLAS has no such product." in text[text.index("## Squares, e5m2") :]
+    assert "cuBLAS has no such product." in narrow
 
 
-def test_the_readme_sums_the_types_up(checkout: Path) -> None:
-    write_run(checkout / "results" / "h200-two.jsonl", CONDITIONS, types_rows())
+def test_the_readme_has_sustained_and_burst_side_by_side(checkout: Path) -> None:
+    """Of the planner's choice, with cuBLAS as it was in the same run; a type without both has no row."""
+    size = (8192, 8192, 8192)
+    rows = [
+        replace(row("lapidist", tflops, "production", size), dtype=kind, ratio=ratio, mode=mode)
+        for kind, mode, tflops, ratio in (
+            ("bfloat16", "sustained", 735.0, 1.05),
+            ("bfloat16", "burst", 832.0, 1.04),
+            ("float16", "sustained", 691.0, 1.05),
+        )
+    ]
+    vendor = replace(row("cublas", 600.0, "peer", size), dtype="bfloat16", ratio=1.0)
+    write_run(checkout / "results" / "h200-two.jsonl", CONDITIONS, [*rows, vendor])
     (checkout / "README.md").write_text("<!-- types:begin -->\n<!-- types:end -->\n")
     report.publish(checkout, check=False)
     text = (checkout / "README.md").read_text()
-    assert "| fp16 | 4096 | 18 mma_multistage | 360.0 | 600.0 | 60.0 |" in text
-    assert "| fp64 | 8192 | 18 mma_multistage | 63.0 | 60.0 | 105.0 |" in text
+    assert "| bf16 | 735.0 | 700.0 | 105.0 | 832.0 | 800.0 | 104.0 |" in text
+    assert "fp16 |" not in text
 
 
 def test_the_worklog_quotes_tensor_cores_in_half_and_their_limits(checkout: Path) -> None:

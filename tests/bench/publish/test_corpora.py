@@ -17,7 +17,7 @@ from lapidist.bench.protocol.measure import MANY_BURST, MANY_SUSTAINED, PROTOCOL
 from lapidist.bench.protocol.record import Conditions, Record, Run
 from lapidist.bench.publish.corpora import (
     corpora,
-    corpus_plots,
+    corpus_charts,
     corpus_sections,
     gain_cells,
     layer_sections,
@@ -201,9 +201,11 @@ def test_wrong_results_are_counted(run: Run) -> None:
 
 
 def test_the_corpus_as_a_plot(run: Run) -> None:
-    ((path, text),) = corpus_plots(Path(), [run]).items()
-    assert path == Path("docs/corpus-bf16.svg")
-    assert sum(each.tag.endswith("circle") for each in ElementTree.fromstring(text).iter()) == 6 + 3
+    (chart,) = corpus_charts([run])
+    files = chart.files(Path("docs"))
+    assert list(files) == [Path(f"docs/corpus-bf16-{theme}.svg") for theme in ("light", "dark")]
+    for text in files.values():
+        assert sum(each.tag.endswith("circle") for each in ElementTree.fromstring(text).iter()) == 6 + 3
     assert corpora([replace(run, records=())]) == {}
     assert gain_cells([0.95, 1.0, 2.0])[4:] == ["100.0 %", "66.7 %", "3"]
 

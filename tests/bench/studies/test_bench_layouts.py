@@ -38,7 +38,7 @@ def test_both_take_every_layout_as_it_is(math: str) -> None:
 def test_the_table_compares_with_the_layout_whose_k_touches() -> None:
     refused = row("cublas", "cr", None, error="RuntimeError: row-major expected")
     rows = [row("lapidist", "rc", 1200.0), row("lapidist", "cr", 900.0), row("cublas", "rc", 800.0), refused]
-    text = layout_sections(rows)[0]
+    text = "\n".join(layout_sections(rows))
     assert "| type | m = n = k |  | rows, columns | rows, rows | columns, columns | columns, rows |" in text
     assert "| int8 | 4096 | lapidist | 1200.0 | - | - | 900.0 (75.0) |" in text
     assert "| int8 | 4096 | cublas | 800.0 | - | - | - |" in text

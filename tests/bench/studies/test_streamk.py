@@ -12,7 +12,7 @@ import pytest
 
 from lapidist.bench.protocol.cases import Case
 from lapidist.bench.protocol.record import Conditions, Record, Run, read_run, write_run
-from lapidist.bench.publish.sharing_report import documents, statistics_of
+from lapidist.bench.publish.sharing_report import sharing_blocks, sharing_charts, statistics_of
 from lapidist.bench.studies.streamk import (
     MODE_CORPUS,
     Way,
@@ -122,17 +122,18 @@ def test_the_page_says_what_the_records_say(tmp_path: Path) -> None:
         write_run(path, part, [row for rows in own.values() for row in rows])
         runs.append(read_run(path))
     rows, run = [row for own in measured.values() for row in own], runs[0]
-    page = {found.name: text for found, text in documents(tmp_path, runs).items()}
-    assert "A corpus of 8 shapes, fp32" in page["stream-k.md"]
+    (block,) = sharing_blocks(runs).values()
+    assert "A corpus of 8 shapes, fp32" in block
     gains = [
         by["data_parallel"] / by["stream_k"]
         for by in ({row.kernel: row.seconds for row in rows[at : at + 6]} for at in range(0, 48, 6))  # type: ignore[operator]
     ]
-    assert f"| {' | '.join(statistics_of(gains))} |" in page["stream-k.md"]
-    drawing = ElementTree.fromstring(page["stream-k-fp32.svg"])
+    assert f"| {' | '.join(statistics_of(gains))} |" in block
+    (chart,) = sharing_charts(runs)
+    drawing = ElementTree.fromstring(chart.drawn)
     circles = [each for each in drawing.iter() if each.tag.endswith("circle")]
     assert len(circles) == 8 * 3 + 3
-    assert documents(tmp_path, [Run("other.jsonl", replace(run.conditions, mode="sustained"), ())]) == {}
+    assert sharing_blocks([Run("other.jsonl", replace(run.conditions, mode="sustained"), ())]) == {}
 
 
 def test_unknown_parts_are_named(tmp_path: Path) -> None:

@@ -65,9 +65,9 @@ def aims_section(records: Sequence[Record], runs: Sequence[Run]) -> list[str]:
         return []
     heads = ["aim", "wanted", "reached", "again", "", "worst at"]
     words = (
-        "The planner's choice, sustained, beside cuBLAS in the same run; again: the kernel that it chose,"
-        " under its own name, so what another turn of the same launch gave. What limits where an aim is"
-        " missed: docs/ladder.md."
+        "The planner's choice, sustained, beside cuBLAS in the same run. *Again* is the kernel that it chose,"
+        " measured once more under its own name. [The climb](../ladder.md) says what limits where an aim is"
+        " missed."
     )
     lines = [row_of(heads), rule(heads), *(row_of(aim.cells) for aim in found)]
     return [f"## Aims on Hopper\n\n{words}\n\n" + "\n".join(lines) + "\n"]

@@ -1,18 +1,16 @@
-"""Sections of docs/performance.md on many products at once: the ragged corpus, and the layers of a
-transformer.
-"""
+"""Sections on many products at once: the ragged corpus, and the layers of a transformer."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import median
 
 from lapidist.bench.protocol.cases import LISTS, Case, shape_words
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record, Run
-from lapidist.bench.publish.markdown import row_of, rule, speed
+from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish.markdown import fold, row_of, rule, speed
 from lapidist.bench.publish.sharing_report import Group, by_shape, gains, scatter
 from lapidist.bench.publish.tables import geomean, number, percent, time_words
 from lapidist.bench.publish.views import TIMED_MODES, latest, maths_in, shape_of
@@ -105,13 +103,15 @@ def corpus_sections(runs: Sequence[Run]) -> list[str]:
     return [corpus_section(kind, found, runs) for kind, found in corpora(runs).items()]
 
 
-def corpus_plots(root: Path, runs: Sequence[Run]) -> dict[Path, str]:
-    return {
-        root / "docs" / f"corpus-{short_name(kind)}.svg": scatter(
-            [record for record, _ in next(iter(found.values()))], COLOURS
-        )
-        for kind, found in corpora(runs).items()
-    }
+def corpus_charts(runs: Sequence[Run]) -> list[Chart]:
+    return [corpus_chart(kind, found) for kind, found in corpora(runs).items()]
+
+
+def corpus_chart(kind: str, found: Mapping[str, Found]) -> Chart:
+    records = [record for record, _ in next(iter(found.values()))]
+    short = short_name(kind)
+    words = f"TFLOP/s of each ragged product over its arithmetic intensity, {short}"
+    return Chart(f"corpus-{short}", scatter(records, COLOURS, words), words)
 
 
 def corpus_section(kind: str, found: Mapping[str, Found], runs: Sequence[Run]) -> str:
@@ -142,11 +142,26 @@ def corpus_section(kind: str, found: Mapping[str, Found], runs: Sequence[Run]) -
     main, short = next(iter(found)), short_name(kind)
     groups = by_shape([record for record, _ in found[main]])
     words = f"Times of the second over those of the first; medians of the first's clock and power. {failed}"
-    title = f"## A corpus of {len(groups)} ragged shapes, {short}\n\n{words}\n"
-    plot = f"![TFLOP/s over flops a byte](corpus-{short}.svg)\n"
+    title = f"## {len(groups)} ragged products, {short}\n\n{corpus_words(groups)}\n"
     aligned = neighbours(main, kind, groups, runs)
-    shares = [beside_neighbours(aligned)] if aligned else []
-    return "\n".join([title, *lines, "", *shares, worst_shapes(groups), plot, *sources(everyone)])
+    gain = fold(f"A corpus of {len(groups)} ragged shapes, {short}", f"{words}\n\n" + "\n".join(lines))
+    shares = [fold("Beside aligned neighbours", beside_neighbours(aligned))] if aligned else []
+    worst = fold(f"The {WORST} shapes that compare worst", worst_shapes(groups))
+    from_runs = fold("Where these numbers come from", "\n".join(sources(everyone)))
+    return "\n".join([title, corpus_chart(kind, found).shown(), gain, *shares, worst, from_runs])
+
+
+def corpus_words(groups: Group) -> str:
+    """The gain in words."""
+    values = gains(groups, LIBRARY, "cublas")
+    if not values:
+        return "cuBLAS was not measured beside these."
+    padded = gains(groups, LIBRARY, PADDED)
+    by_hand = f" Against padding the operands by hand first, it is {geomean(padded):.2f}." if padded else ""
+    return (
+        f"The speed over that of cuBLAS is {geomean(values):.2f} in the geometric mean, {min(values):.2f} at"
+        f" least and {max(values):.2f} at most.{by_hand}"
+    )
 
 
 def gain_lines(turns: str, groups: Group) -> list[str]:
@@ -184,7 +199,7 @@ def worst_shapes(groups: Mapping[tuple[int, int, int], Mapping[str, Record]]) ->
     """Where it loses most, and by what."""
     ours = [rows[LIBRARY] for rows in groups.values() if LIBRARY in rows and rows[LIBRARY].ratio]
     heads = ["m x n x k", "time", "TFLOP/s", "% of cuBLAS", "MHz", "W", "chosen"]
-    lines = [f"The {WORST} shapes that compare worst:", "", row_of(heads), rule(heads)]
+    lines = [row_of(heads), rule(heads)]
     for record in sorted(ours, key=lambda each: each.ratio or 0.0)[:WORST]:
         cells = [
             shape_words(*shape_of(record)),
@@ -237,10 +252,11 @@ def planner_section(kind: str, found: Found) -> str:
     mean = math.fsum(lost_by(*pair) for pair in pairs) / max(1, len(pairs))
     words = (
         f"On {len(pairs)} products the planner's own choice took {percent(mean)} % longer than the fastest of"
-        f" what `lapidist tune` measured; these are the {WORST} worst."
+        " what `lapidist tune` measured."
     )
-    return "\n".join(
-        [f"## The planner's choices, {short_name(kind)}\n", words, "", *lines, "", *sources(found)]
+    body = "\n".join([*lines, "", *sources(found)])
+    return f"## The planner's choices, {short_name(kind)}\n\n{words}\n\n" + fold(
+        f"The {WORST} worst choices, {short_name(kind)}", body
     )
 
 
@@ -285,11 +301,7 @@ def layer_section(kind: str, records: Sequence[Record]) -> str:
             chosen = next(row.config or "" for row in rows if row)
             cells = [cell for row in rows for cell in layer_cells(row)]
             lines.append(row_of([f"{shape[1]} x {shape[2]}", str(shape[0]), *cells, chosen]))
-    words = (
-        "Activations of m rows times the weights of a transformer of 70 billion parameters, as torch's"
-        f" Linear keeps them. Up to m = {DECODE} the time is that of reading the weights."
-    )
-    return f"## Layers, {short_name(kind)}\n\n{words}\n\n" + "\n".join(lines) + "\n"
+    return fold(f"Layers, {short_name(kind)}", "\n".join(lines))
 
 
 def weights_read(record: Record) -> float:

@@ -10,6 +10,7 @@ from html import escape
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Conditions, Record, row_of
 from lapidist.bench.publish import svg
+from lapidist.bench.publish.palette import DARK, DRAWN, LIGHT
 from lapidist.bench.publish.tables import (
     COLUMNS,
     LIMIT_HEADS,
@@ -37,33 +38,17 @@ from lapidist.bench.publish.views import (
 )
 from lapidist.dtypes import short_name
 
-STYLE = """
-:root { color-scheme: light dark; --paper: #fdfdfc; --ink: #1d2330; --muted: #667085; --grid: #e4e7ec;
-  --rung: #3b6fb6;
-  --production: #2a9d8f; --detour: #b08968; --peer: #76b900; --warn: #b42318;
-  --series-0: #5a8f00; --series-1: #2f5fa8; --series-2: #c2410c; --series-3: #7c3aed; --series-4: #0e7490;
-  --series-5: #be185d; --series-6: #92600a; --series-7: #4b5563; --series-8: #d11a2a; --series-9: #00806a;
-  --series-10: #8a2be2; --series-11: #5d6b00; }
-@media (prefers-color-scheme: dark) { :root { --paper: #14171d; --ink: #e6e9ef; --muted: #98a2b3;
-  --grid: #2b303b;
-  --rung: #6fa3ea; --production: #4fd1c5; --detour: #d4a373; --peer: #9be015; --warn: #f97066;
-  --series-0: #9be015; --series-1: #7fb0f5; --series-2: #fb923c; --series-3: #b794f6; --series-4: #4fc3dc;
-  --series-5: #f472b6; --series-6: #e3b341; --series-7: #b6bfcc; --series-8: #ff6b6b; --series-9: #2dd4a7;
-  --series-10: #d0a2ff; --series-11: #c5d86d; } }
+STYLE = (
+    f":root {{ color-scheme: light dark; {LIGHT} }}\n"
+    f"@media (prefers-color-scheme: dark) {{ :root {{ {DARK} }} }}\n"
+    f"{DRAWN}"
+    """
 body { margin: 2rem auto; max-width: 70rem; padding: 0 1.2rem; background: var(--paper); color: var(--ink);
   font: 15px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; }
 h1 { font-size: 1.6rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2.4rem 0 .4rem; }
 p { margin: .3rem 0 .8rem; max-width: 50rem; } .muted { color: var(--muted); fill: var(--muted); }
 svg { width: 100%; height: auto; font: 13px system-ui, "DejaVu Sans", sans-serif; }
-svg text { fill: var(--ink); }
-svg text.muted { fill: var(--muted); } svg .small { font-size: 12px; }
-.grid { stroke: var(--grid); } .axis { stroke: var(--muted); }
-.bar.rung { fill: var(--rung); } .bar.peer { fill: var(--peer); } .bar.production { fill: var(--production); }
-.bar.detour { fill: var(--detour); } .mark { stroke: var(--muted); stroke-dasharray: 4 4; }
-.mark-0 { stroke: var(--peer); }
-.halo { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; }
-.series { fill: none; stroke-width: 2; } .leader { fill: none; stroke: var(--muted); stroke-width: .7; }
-.roof { fill: none; stroke: var(--muted); stroke-width: 2; }
+svg .small { font-size: 12px; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-size: .86rem;
   font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .5rem; border-bottom: 1px solid var(--grid); text-align: right; white-space: nowrap;
@@ -77,6 +62,7 @@ ul.key { list-style: none; padding: 0; display: flex;
   flex-wrap: wrap; gap: .3rem 1.2rem; } ul.key span { display: inline-block; width: .8em; height: .8em;
   border-radius: 2px; }
 """
+)
 
 
 def page(conditions: Conditions, records: Sequence[Record]) -> str:

@@ -6,10 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish.markdown import row_of, rule, speed
+from lapidist.bench.publish import charts, svg
+from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish.markdown import fold, row_of, rule, speed
 from lapidist.bench.publish.tables import percent
 from lapidist.bench.studies.layouts import LAYOUTS, MATHS, MODE, SIZES, VENDOR
 from lapidist.dtypes import short_name
+
+# in the field's words; the first layout is K-major in both
+OTHER_WAYS = {"rr": "B N-major", "cc": "A M-major", "cr": "both"}
 
 
 def layout_sections(records: Sequence[Record]) -> list[str]:
@@ -29,12 +34,13 @@ def layout_sections(records: Sequence[Record]) -> list[str]:
                 if any(here.values()):
                     lines.append(row_of([short_name(math), str(size), kernel, *layout_cells(here)]))
     words = (
-        "By how A and B lie, sustained: TFLOP/s, and in brackets % of what the same library does where"
-        " neighbours touch along k (A by rows, B by columns). Of 16-bit types wgmma reads both ways. Of"
-        " others one operand is turned on its way through registers, or first copied, or the planner takes"
-        " mma.sync, which reads both. cuBLAS by torch has not all of these."
+        "The tensor cores of Hopper read [K-major](../glossary.md#k-major) operands: A by rows, B by columns."
+        " In 16-bit types they also read [N-major and M-major](../glossary.md#n-major) ones. In other types"
+        " such an operand is transposed on its way through registers, or copied first. Or the planner takes"
+        " mma.sync, which reads both. cuBLAS by torch has not all of these layouts."
     )
-    return [f"## Layouts\n\n{words}\n\n" + "\n".join(lines) + "\n"]
+    table = "TFLOP/s, and in brackets % of what the same library does K-major.\n\n" + "\n".join(lines)
+    return [f"{words}\n", fold("Every layout, sustained, at two sizes", table)]
 
 
 def layout_cells(here: Mapping[str, Record | None]) -> list[str]:
@@ -52,3 +58,45 @@ def layout_cells(here: Mapping[str, Record | None]) -> list[str]:
         )
         cells.append(f"{speed(record)}{share}")
     return cells
+
+
+def shares_left(records: Sequence[Record]) -> list[tuple[str, Record, float]]:
+    """Of each type in each other layout: the row, and what it keeps of the K-major speed, on the larger
+    square.
+    """
+    rows = {
+        (record.dtype, record.layout[:2]): record
+        for record in records
+        if record.mode == MODE and record.kernel == LIBRARY and record.m == max(SIZES)
+    }
+    first, *others = LAYOUTS
+    pairs = [(way, rows.get((kind, first)), rows.get((kind, way))) for kind in MATHS for way in others]
+    return [
+        (way, record, record.tflops / base.tflops)
+        for way, base, record in pairs
+        if base and record and base.tflops and record.tflops
+    ]
+
+
+def of_layouts(records: Sequence[Record]) -> str:
+    shares = [share for _, _, share in shares_left(records)]
+    if not shares:
+        return ""
+    return (
+        f"N-major and M-major operands keep {percent(min(shares))} to {percent(max(shares))} % of the K-major"
+        f" speed at {max(SIZES)}^3"
+    )
+
+
+def layout_chart(records: Sequence[Record]) -> Chart | None:
+    drawn = [
+        svg.Bar(
+            f"{short_name(record.dtype)}, {OTHER_WAYS[way]}",
+            100 * share,
+            f"{speed(record)} TFLOP/s, {percent(share)} %",
+            "production",
+        )
+        for way, record, share in shares_left(records)
+    ]
+    words = f"What is left of the K-major speed in other layouts, {max(SIZES)}^3, sustained"
+    return charts.bars("layouts", drawn, [("K-major", 100.0)], words) if drawn else None

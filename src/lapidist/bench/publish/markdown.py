@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from html import escape
 
 from lapidist.bench.protocol.record import Record
 from lapidist.bench.publish.tables import number
@@ -33,3 +34,8 @@ def table(columns: Columns, records: Sequence[Record]) -> str:
     lines = [row_of(list(columns)), rule(list(columns))]
     lines += [row_of([cell(record) for cell in columns.values()]) for record in records]
     return "\n".join(lines) + "\n"
+
+
+def fold(summary: str, body: str) -> str:
+    """Folded below its summary."""
+    return f'<details markdown="1">\n<summary>{escape(summary)}</summary>\n\n{body.strip()}\n\n</details>\n'

@@ -8,7 +8,7 @@ from itertools import combinations
 
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Record, Run
-from lapidist.bench.publish.markdown import row_of, rule
+from lapidist.bench.publish.markdown import fold, row_of, rule
 from lapidist.bench.publish.views import RUNG_NUMBER, label, latest
 from lapidist.bench.studies.predicted import MODE
 from lapidist.device import chip
@@ -90,10 +90,7 @@ def page(runs: Sequence[Run]) -> str:
         predicted.items(), key=lambda item: (item[0][1] != "float32", item[0])
     ):
         if device == H200:
-            title = (
-                f"{shape_words(*shape)}, {short_name(math)}, one H200, measured sustained"
-                " (docs/performance.md)"
-            )
+            title = f"{shape_words(*shape)}, {short_name(math)}, one H200, measured sustained"
             parts.append(comparison(title, rows, measured(runs, math, shape), "measured ms"))
     for ladder in PUBLISHED:
         rows = predicted.get((ladder.chip, "float32", ladder.shape), {})
@@ -151,9 +148,8 @@ def comparison(title: str, predicted: dict[str, Record], seen: dict[str, Seen], 
     words = (
         f"{order_of(names, predicted, seen, head.split()[0])} Median error {errors[len(errors) // 2]:.0%}."
     )
-    return (
-        f"{title}:\n\n" + "\n".join(lines) + f"\n\n{words}{slowed(names, seen, predicted[names[0]].device)}\n"
-    )
+    table = fold(title, "\n".join(lines))
+    return f"**{title}.** {words}{slowed(names, seen, predicted[names[0]].device)}\n\n{table}"
 
 
 def order_of(names: Sequence[str], predicted: dict[str, Record], seen: dict[str, Seen], kind: str) -> str:

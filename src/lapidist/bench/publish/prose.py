@@ -1,4 +1,4 @@
-"""docs/performance.md, section by section. Losses stand beside wins."""
+"""Sections of the pages under docs/performance: tables below their summaries. Losses stand beside wins."""
 
 from __future__ import annotations
 
@@ -8,25 +8,18 @@ from itertools import pairwise
 
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Record, Run
-from lapidist.bench.publish.aims import aims_section
-from lapidist.bench.publish.corpora import corpus_sections, layer_sections, layers, planner_sections
-from lapidist.bench.publish.layout_sections import layout_sections
-from lapidist.bench.publish.markdown import Columns, row_of, rule, speed, table
-from lapidist.bench.publish.scaled_sections import scaled_sections
-from lapidist.bench.publish.squares import limits_section, type_sections
+from lapidist.bench.publish.corpora import layers
+from lapidist.bench.publish.markdown import Columns, fold, row_of, rule, speed, table
+from lapidist.bench.publish.squares import vendor_of
 from lapidist.bench.publish.tables import geomean, number, occupancy, percent, time_words
 from lapidist.bench.publish.views import (
-    NO_PRODUCTS,
     RUNG_NUMBER,
-    TIMED_MODES,
     Series,
     Shape,
-    in_math,
     in_order,
     label,
     ladder_cases,
     main_case,
-    maths_in,
     on,
     shape_of,
     squares,
@@ -38,34 +31,6 @@ from lapidist.bench.studies.layouts import VENDOR
 from lapidist.dtypes import short_name
 
 Found = Sequence[tuple[Record, Run]]
-
-INTRODUCTION = """# Performance
-
-Written by `lapidist report` from the Records under `results/`; not edited by hand. `% of cuBLAS` compares
-with the vendor's library in the same run, on the same card, with the same inputs. `% of limit` is the share
-of what the chip's best unit for the type reaches with operands that never leave registers or shared memory,
-`% of unit` the share of what the kernel's own unit does. `multiply %` counts, of the main loop's
-instructions, those that multiply and add. `error/bound` is the largest error over its bound (right up to 1).
-"""
-
-
-def performance(found: Found, runs: Sequence[Run]) -> str:
-    """The whole page."""
-    records = [record for record, _ in found]
-    parts = [INTRODUCTION, *aims_section(records, runs)]
-    for mode in TIMED_MODES:
-        products = [record for record in records if record.mode == mode and record.kind not in NO_PRODUCTS]
-        parts += type_sections(products, mode)
-        for kind in maths_in(products):
-            parts += shapes_of(mode, kind, in_math(products, kind))
-    parts += [*layer_sections(records), *layout_sections(records), *scaled_sections(records)]
-    parts += [*corpus_sections(runs), *planner_sections(runs)]
-    parts += limits_section(records)
-    parts += host_section([record for record in records if record.mode == "host"])
-    parts += warm_section(records)
-    parts += failures_section(records)
-    parts.append(runs_section(runs))
-    return "\n".join(parts)
 
 
 def shapes_of(mode: str, kind: str, records: Sequence[Record]) -> list[str]:
@@ -109,6 +74,7 @@ def ladder_section(title: str, records: Sequence[Record]) -> str:
         "time": lambda r: time_words(r.seconds),
         "TFLOP/s": speed,
         "step": lambda r: before.get(r.kernel, ""),
+        "cuBLAS then": lambda r: speed(vendor_of(r)) if r.ratio and r.kind != "peer" else "",
         "% of cuBLAS": lambda r: percent(r.ratio),
         "% of limit": lambda r: percent(r.limit_share),
         "% of unit": lambda r: percent(r.unit_share),
@@ -123,7 +89,7 @@ def ladder_section(title: str, records: Sequence[Record]) -> str:
     lost = [f"{label(name)} ({gain})" for name, gain in before.items() if float(gain.rstrip("x")) < 1.0]
     words = f"Slower than the rung before: {', '.join(lost)}.\n" if lost else ""
     detours = f"\nDetours:\n\n{table(columns, aside)}" if aside else ""
-    return f"## {title}\n\n{table(columns, rows)}\n{words}{detours}"
+    return fold(title, f"{table(columns, rows)}\n{words}{detours}")
 
 
 def steps_between(rows: Sequence[Record]) -> dict[str, str]:
@@ -150,7 +116,7 @@ def sweep_section(title: str, series: Sequence[Series]) -> str:
         ratios = [record.ratio for record in rows if record and record.kind != "peer" and record.ratio]
         speeds = [number(record.tflops, ".2f") if record else "-" for record in rows]
         lines.append(row_of([str(size), *speeds, percent(max(ratios)) if ratios else "-"]))
-    return f"## {title}\n\nTFLOP/s.\n\n" + "\n".join(lines) + "\n"
+    return fold(title, "TFLOP/s.\n\n" + "\n".join(lines))
 
 
 def shapes_section(title: str, records: Sequence[Record]) -> str:
@@ -168,7 +134,7 @@ def shapes_section(title: str, records: Sequence[Record]) -> str:
         "L2": lambda r: r.l2 or "",
         "error/bound": lambda r: number(r.worst, ".3f"),
     }
-    return f"## {title}\n\n{table(columns, ordered)}\n{''.join(geomeans(ordered))}"
+    return "\n".join([*geomeans(ordered), fold(title, table(columns, ordered))])
 
 
 def geomeans(records: Sequence[Record]) -> list[str]:
@@ -196,10 +162,10 @@ def host_section(records: Sequence[Record]) -> list[str]:
         "torch's time over it": lambda r: number(r.ratio, ".2f"),
     }
     told = (
-        "`matmul(out)` and `gemm(out)` are beside `torch.mm` with its `out`, `matmul` beside one that makes"
-        " it, and C beside `torch.addmm`."
+        "`matmul(out)` and `gemm(out)` stand beside `torch.mm` with its `out`. `matmul` stands beside one"
+        " that makes its output, and `gemm(c, out)` beside `torch.addmm`."
     )
-    return [f"## What the host pays\n\n{told}\n\n{table(columns, records)}"]
+    return [f"{told}\n\n{table(columns, records)}"]
 
 
 def warm_section(records: Sequence[Record]) -> list[str]:
@@ -216,13 +182,13 @@ def warm_section(records: Sequence[Record]) -> list[str]:
         "the longest": lambda r: time_words(r.seconds_max),
     }
     head = (
-        "What plans of squares, of a transformer's layers and of ragged products use, into an empty cache"
-        " (`lapidist warm`), and of random products besides, where there are many plans (`--random`); with C,"
-        " of those with beta C (`--with-c`). "
+        "`lapidist warm` compiles into an empty cache what plans of squares, of a transformer's layers and of"
+        " ragged products use. `--random` adds random products, and `--with-c` products with beta C."
     )
-    parts = [f"## Compiling ahead\n\n{head}{warming.list_words(lists)}\n\n{table(columns, lists)}"]
+    parts = [f"{head}\n\n{warming.list_words(lists)}\n", fold("Lists of products", table(columns, lists))]
     if alone:
-        parts.append(f"{warming.alone_words(alone)}\n\n{table(ALONE_COLUMNS, alone)}")
+        rows = fold("The configs that take longest", table(ALONE_COLUMNS, alone))
+        parts.append(f"{warming.alone_words(alone)}\n\n{rows}")
     return parts
 
 
@@ -247,7 +213,7 @@ def failures_section(records: Sequence[Record]) -> list[str]:
             f"- {label(record.kernel)}, {shape_words(*shape_of(record))}, {short_name(record.dtype)}:"
             f" {reason}"
         )
-    return ["## Refused or failed\n\n" + "\n".join(lines) + "\n"]
+    return ["## Refused or failed\n\n" + fold(f"{len(lines)} products", "\n".join(lines))]
 
 
 def lacking(record: Record) -> bool:

@@ -1,23 +1,23 @@
-"""The program that writes every published number: docs/performance.md, the README's tables, the `Measured:`
-line of each rung. Its only source is the Records under results/; the same Records give the same files."""
+"""The program that writes every published number: docs/performance, the README's table, the `Measured:` line
+of each rung. Its only source is the Records under results/; the same Records give the same files."""
 
 from __future__ import annotations
 
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Record, Run, read_runs
-from lapidist.bench.publish import corpora, markdown, prose, sharing_report
+from lapidist.bench.publish import markdown, pages, sharing_report
+from lapidist.bench.publish.charts import Chart
 from lapidist.bench.publish.machine_page import machine_blocks
 from lapidist.bench.publish.squares import limits_table, summary
 from lapidist.bench.publish.tables import percent
-from lapidist.bench.publish.views import IDEAS, TIMED_MODES, in_order, label, latest, main_case, maths_in, on
+from lapidist.bench.publish.views import TIMED_MODES, latest, main_case, maths_in, on
 from lapidist.bench.publish.withdrawn import Withdrawal, read_withdrawals, without
-from lapidist.bench.publish.withdrawn import section as withdrawn
 from lapidist.bench.publish.worklog import worklog
 from lapidist.bench.studies import layouts, scaled, warming
 from lapidist.dtypes import short_name
@@ -57,17 +57,23 @@ def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal]
     """Every published file as it should be."""
     published = (*TIMED_MODES, layouts.MODE, scaled.MODE, "host", warming.MODE, warming.ALONE)
     found = [(record, run) for record, run in latest(runs) if record.mode in published]
-    texts = {root / "docs" / "performance.md": prose.performance(found, runs) + withdrawn(withdrawals)}
-    texts |= sharing_report.documents(root, runs) | corpora.corpus_plots(root, runs)
+    texts = pages.documents(root, [record for record, _ in found], runs, withdrawals)
+    for chart in sharing_report.sharing_charts(runs):
+        texts |= chart.files(root / "docs")
     readme = root / "README.md"
     if readme.exists():
-        sustained = [record for record, _ in found if record.mode == HEADLINE_MODE]
-        text = with_block(readme.read_text(), "ladder", readme_table(headline(found, "float32")))
-        texts[readme] = with_block(text, "types", summary(sustained))
+        text = with_block(readme.read_text(), "ladder", ladder_picture(texts))
+        texts[readme] = with_block(text, "types", summary([record for record, _ in found]))
     log = root / "docs" / "ladder.md"
     if log.exists():
         text = with_block(log.read_text(), "limits", limits_table([record for record, _ in found]))
         texts[log] = worklog(text, latest(runs))
+    sharing = root / "docs" / "stream-k.md"
+    if sharing.exists():
+        text = sharing.read_text()
+        for name, block in sharing_report.sharing_blocks(runs).items():
+            text = with_block(text, name, block)
+        texts[sharing] = text
     machine = root / "docs" / "machine.md"
     if machine.exists():
         text = machine.read_text()
@@ -104,30 +110,12 @@ def with_block(text: str, name: str, table: str) -> str:
     return f"{text[:start]}{begin}\n{table}{text[end:]}"
 
 
-def readme_table(rows: Found) -> str:
-    if not rows:
-        return "Not measured yet.\n"
-    sources = sorted({run.name for _, run in rows})
-    record, run = rows[0]
-    records = in_order(each for each, _ in rows if each.kind in ("rung", "production", "peer"))
-    others = {
-        "cublas": run.conditions.vendor or "cuBLAS",
-        "cutlass": "the best of CUTLASS' SIMT tiles",
-        "lapidist": "the planner's choice",
-    }
-    columns: dict[str, Callable[[Record], str]] = {
-        "kernel": lambda r: label(r.kernel),
-        "idea": lambda r: IDEAS.get(r.kernel) or others.get(r.kernel, ""),
-        "TFLOP/s": lambda r: markdown.speed(r),
-        "% of cuBLAS": lambda r: percent(r.ratio),
-        "% of limit": lambda r: percent(r.limit_share),
-    }
-    shape = shape_words(record.m, record.n, record.k)
-    head = f"{shape}, {record.dtype}, {record.device}, {record.mode}, {run.conditions.date[:10]}:"
-    return (
-        f"{head}\n\n{markdown.table(columns, records)}\nFrom"
-        f" {', '.join(f'`results/{name}`' for name in sources)}.\n"
-    )
+def ladder_picture(texts: Mapping[Path, str]) -> str:
+    """The ladder's bars, where it was climbed."""
+    name = "ladder-fp32"
+    drawn = any(path.name == f"{name}-light.svg" for path in texts)
+    words = "Each kernel of the ladder beside cuBLAS, fp32, 4096^3"
+    return Chart(name, "", words).shown("docs/performance/") if drawn else "Not measured yet.\n"
 
 
 # ---- kernel headers ----

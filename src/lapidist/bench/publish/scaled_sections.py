@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish.markdown import row_of, rule, speed
+from lapidist.bench.publish import charts, svg
+from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish.markdown import fold, row_of, rule, speed
 from lapidist.bench.publish.tables import percent, time_words
 from lapidist.bench.publish.views import shape_of
 from lapidist.bench.studies.scaled import FORMS, MODE, SHAPES, Form
@@ -21,11 +24,11 @@ def scaled_sections(records: Sequence[Record]) -> list[str]:
     for shape in SHAPES:
         lines += [row_of(cells) for form in FORMS if (cells := form_cells(rows, form, shape))]
     words = (
-        "e4m3 with factors as `scale_a` and `scale_b` take them, results in bfloat16, sustained. Promoted:"
-        " sums leave the tensor core every 128 of k; factors along k imply it. Beside each, cuBLAS by"
-        " `torch._scaled_mm` with the same factors."
+        "e4m3 with [factors](../glossary.md#factor), results in bfloat16, sustained. Beside each, cuBLAS by"
+        " `torch._scaled_mm` with the same factors. [Promoted](../glossary.md#promoted) sums leave the tensor"
+        " core every 128 of k; factors along k imply it."
     )
-    return [f"## 8-bit floats with factors\n\n{words}\n\n" + "\n".join(lines) + "\n"]
+    return [f"{words}\n", fold("8-bit floats with factors, every form and shape", "\n".join(lines))]
 
 
 def form_cells(rows: Mapping[tuple[str, Any], Record], form: Form, shape: tuple[int, int, int]) -> list[str]:
@@ -43,3 +46,17 @@ def form_cells(rows: Mapping[tuple[str, Any], Record], form: Form, shape: tuple[
         percent(ours.ratio),
         ours.config or "",
     ]
+
+
+def scaled_chart(records: Sequence[Record]) -> Chart | None:
+    """Every form on the largest square, beside cuBLAS with the same factors."""
+    rows = {(record.kernel, shape_of(record)): record for record in records if record.mode == MODE}
+    shape = max(SHAPES, key=math.prod)
+    found = [(form.name, rows.get((f"lapidist, {form.name}", shape))) for form in FORMS]
+    drawn = [
+        svg.Bar(name, 100 * (r.ratio or 0.0), f"{speed(r)} TFLOP/s, {percent(r.ratio)} %", "production")
+        for name, r in found
+        if r and r.ratio
+    ]
+    words = f"Each form of factors beside cuBLAS with the same, e4m3, {shape[0]}^3, sustained"
+    return charts.bars("factors", drawn, [("cuBLAS", 100.0)], words) if drawn else None

@@ -1,94 +1,59 @@
-"""docs/stream-k.md and its plots, out of the Records that `lapidist streamk` keeps."""
+"""What docs/stream-k.md shows of the Records of `lapidist streamk`: single products, corpora, costs."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Record, Run
-from lapidist.bench.publish.markdown import row_of, rule
+from lapidist.bench.publish.charts import WIDTH, Chart
+from lapidist.bench.publish.markdown import fold, row_of, rule
 from lapidist.bench.publish.svg import Frame, drawing, text
 from lapidist.bench.publish.tables import geomean, time_words
 from lapidist.bench.publish.views import latest, shape_of
 from lapidist.bench.studies.streamk import MODE_CORPUS, MODE_COSTS, MODE_TABLE
 from lapidist.dtypes import element_of, short_name
 
-INTRODUCTION = """# Stream-K, measured
-
-Written by `lapidist report` from the Records under `results/`; `lapidist streamk table|corpus|costs --record
-results` makes them. Terms are in the [glossary](glossary.md).
-
-[Stream-K](glossary.md#stream-k) gives full [waves](glossary.md#wave) of tiles to one block each. It shares
-the rest evenly among as many blocks as the chip holds. Where the cost model predicts a gain smaller than its
-own error, every tile stays with one block. Stream-K is then [data-parallel](glossary.md#data-parallel).
-
-**Lessons of the first corpus**, whose worst shapes lost a quarter:
-
-- Blocks on one SM share its speed. So the busiest SM counts, not the number of waves.
-- Operands that are loaded element by element take registers, so fewer blocks fit than the schedule counts
-  on. Some blocks then start only when others have ended.
-- A kernel that takes its tiles from a schedule has a main loop that is up to a tenth slower. The state of
-  the next tile occupies registers beside the sums.
-
-**Lessons of `sgemm`.** Its tiles are 256 x 128, so there is often no more than one for each SM.
-
-- Handing the sums of a tile to the next block takes as long as a whole step along k. So if a tile has more
-  than a few [peers](glossary.md#peer), all of them write their partial sums at once. Then each peer adds up
-  its part of the tile.
-- The number of parts matters more than the size of each. To begin a part costs more than one further row of
-  every thread's sums. So there are as many parts as blocks, and no more.
-- The same tile with rows and columns exchanged fits other edges, at no cost.
-- Half the tile, with two blocks an SM, was tried too. It was meant to waste less at the edges, and to overlap
-  one block's waits with the other's work. Its loop was a sixth slower, and it was removed.
-- Rows of D that start anywhere are stored by way of shared memory. Direct stores from registers touch every
-  fourth element of a line at a time.
-
-**Where `simt` is mispredicted.** Its prediction is too fast where five or more peers hand sums on in turn.
-Charging their true cost was tried on 48 shapes and gained nothing on average. Products then went to clusters
-of five and of seven blocks, which do not fit on the chip together.
-
-**Lessons of `wgmma`:**
-
-- The [epilogue](glossary.md#epilogue) of a large tile takes as long as many steps along k. This is so above
-  all where rows of D start anywhere. So peers in a cluster gain from sharing a tile even where k is short.
-- The peers send whole [patches](glossary.md#patch) of sums to the one that stores them. It stores them like
-  those of an unshared tile. A peer's memory is faster to write than to read, and direct stores, two elements
-  at a time, had cost the gain.
-- Clusters whose operands are [packed](glossary.md#packed) first had packed them only with the blocks that
-  have tiles. Now blocks without a tile help.
-- [Turnstiles](glossary.md#turnstile) pay only where k is long. Blocks at different places of k no longer
-  find each other's data in the L2. Tiles are shared where the model predicts a gain larger than its error.
-"""
 RIVALS = {
     "data_parallel": "the same kernel and tile, data-parallel",
     "best_tile": "the best data-parallel tile of each shape",
     "cublas": "cuBLAS",
 }
-STYLE = (
-    "<style>text{font:13px sans-serif;fill:#445}.small{font-size:12px}.grid{stroke:#e4e7ec}"
-    ".axis{stroke:#98a2b3}circle{fill-opacity:.55}.mark{stroke:#98a2b3;stroke-dasharray:5 4}</style>"
-)
+WAYS = {"stream_k": "Stream-K", "data_parallel": "One block a tile"}
 COLOURS = {"cublas": "#76b900", "stream_k": "#3b6fb6", "family": "#d1495b"}
 Group = dict[tuple[int, int, int], dict[str, Record]]
+Found = Sequence[tuple[Record, Run]]
 
 
-def documents(root: Path, runs: Sequence[Run]) -> dict[Path, str]:
-    """The page and a plot for each type that has a corpus; nothing before anything was measured."""
-    parts, texts = [INTRODUCTION], {}
-    for mode, part in ((MODE_TABLE, table_part), (MODE_CORPUS, corpus_part), (MODE_COSTS, costs_part)):
-        found = [(record, run) for record, run in latest(runs) if record.mode == mode]
-        for key in dict.fromkeys(group_of(record) for record, _ in found):
-            own = [(record, run) for record, run in found if group_of(record) == key]
-            parts += [part([record for record, _ in own]), *sources_of(own)]
-            if mode == MODE_CORPUS:
-                texts[root / "docs" / f"stream-k-{short_name(key[0])}.svg"] = scatter(
-                    [record for record, _ in own]
-                )
-    if len(parts) > 1:
-        texts[root / "docs" / "stream-k.md"] = "\n".join(parts)
-    return texts
+def sharing_blocks(runs: Sequence[Run]) -> dict[str, str]:
+    """The blocks of the page by name; nothing before anything was measured."""
+    parts = {MODE_TABLE: table_part, MODE_CORPUS: corpus_part, MODE_COSTS: costs_part}
+    return {mode: block_of(groups, parts[mode]) for mode in parts if (groups := groups_of(runs, mode))}
+
+
+def sharing_charts(runs: Sequence[Run]) -> list[Chart]:
+    return [corpus_chart(records_of(found)) for found in groups_of(runs, MODE_CORPUS)]
+
+
+def groups_of(runs: Sequence[Run], mode: str) -> list[Found]:
+    """The newest rows of a mode, those of one table together."""
+    groups: dict[tuple[str, object], list[tuple[Record, Run]]] = {}
+    for record, run in latest(runs):
+        if record.mode == mode:
+            groups.setdefault(group_of(record), []).append((record, run))
+    return list(groups.values())
+
+
+def block_of(groups: Sequence[Found], part: Callable[[Sequence[Record]], str]) -> str:
+    """Every table, and below them the runs."""
+    sources = dict.fromkeys(source for found in groups for source in sources_of(found))
+    shown = "\n".join(part(records_of(found)) for found in groups)
+    return f"{shown}\n{fold('Where these numbers come from', chr(10).join(sources))}"
+
+
+def records_of(found: Found) -> list[Record]:
+    return [record for record, _ in found]
 
 
 def group_of(record: Record) -> tuple[str, object]:
@@ -96,7 +61,7 @@ def group_of(record: Record) -> tuple[str, object]:
     return record.dtype, shape_of(record) if record.mode == MODE_TABLE else None
 
 
-def sources_of(found: Sequence[tuple[Record, Run]]) -> list[str]:
+def sources_of(found: Found) -> list[str]:
     return [source_of(run) for run in {run.name: run for _, run in found}.values()]
 
 
@@ -124,7 +89,20 @@ def table_part(records: Sequence[Record]) -> str:
         ]
         lines.append(row_of(cells))
     shape = shape_words(record.m, record.n, record.k)
-    return f"## {shape}, {short_name(record.dtype)}\n\n" + "\n".join(lines) + "\n"
+    title = f"{shape}, {short_name(record.dtype)}: {len(records)} ways"
+    return f"{best_way(records, title)}\n\n{fold(title, chr(10).join(lines))}"
+
+
+def best_way(records: Sequence[Record], title: str) -> str:
+    """The fastest of ours beside data-parallel tiles and cuBLAS, in words."""
+    timed = [each for each in records if each.ok and each.tflops and each.kernel != "cublas"]
+    best = max(timed, key=lambda each: each.tflops or 0.0)
+    plain = next((each for each in timed if each.kernel == "data_parallel"), best)
+    return (
+        f"**{title.partition(':')[0]}.** {WAYS.get(best.kernel, best.kernel)} is the fastest way:"
+        f" {best.tflops or 0:.1f} TFLOP/s, {100 * (best.ratio or 0):.1f} % of cuBLAS. Data-parallel tiles"
+        f" reach {plain.tflops or 0:.1f}."
+    )
 
 
 # ---- the corpus ----
@@ -163,9 +141,16 @@ def corpus_part(records: Sequence[Record]) -> str:
         if wrong
         else "Every result was right."
     )
-    head = f"## A corpus of {len(groups)} shapes, {short}\n\nThe rival's time over ours. {failed}\n\n"
-    plot = f"\n![TFLOP/s over flops a byte](stream-k-{short}.svg)\n"
-    return head + "\n".join(lines) + "\n" + plot
+    title = f"A corpus of {len(groups)} shapes, {short}"
+    return f"**{title}.** The rival's time over ours. {failed}\n\n" + "\n".join(
+        [*lines, "", corpus_chart(records).shown()]
+    )
+
+
+def corpus_chart(records: Sequence[Record]) -> Chart:
+    short = short_name(records[0].dtype)
+    words = f"TFLOP/s of each product over its arithmetic intensity, {short}"
+    return Chart(f"stream-k-{short}", scatter(records, COLOURS, words), words)
 
 
 def statistics_of(values: Sequence[float]) -> list[str]:
@@ -190,13 +175,13 @@ def intensity(record: Record) -> float:
     )
 
 
-def scatter(records: Sequence[Record], colours: Mapping[str, str] = COLOURS) -> str:
+def scatter(records: Sequence[Record], colours: Mapping[str, str], title: str) -> str:
     """TFLOP/s of each shape over its arithmetic intensity, for the kernels that have a colour."""
     shown = [record for record in records if record.kernel in colours and record.tflops]
     x_of: Callable[[Record], float] = intensity
     low, high = min(map(x_of, shown)), max(map(x_of, shown))
     speeds = [record.tflops or 0.0 for record in shown]
-    frame = Frame((low / 1.1, high * 1.1), (min(speeds) / 1.2, max(speeds) * 1.2), log_y=True, left=64)
+    frame = Frame((low / 1.1, high * 1.1), (min(speeds) / 1.2, max(speeds) * 1.2), log_y=True, width=WIDTH)
     x_ticks = [2.0**power for power in range(2, 12) if low <= 2.0**power <= high]
     y_ticks = [
         base * 10.0**power
@@ -204,15 +189,15 @@ def scatter(records: Sequence[Record], colours: Mapping[str, str] = COLOURS) -> 
         for base in (1, 2, 5)
         if min(speeds) <= base * 10.0**power <= max(speeds)
     ]
-    parts = [STYLE, *frame.axes(x_ticks, y_ticks, "flops a byte", "TFLOP/s")]
+    parts = frame.axes(x_ticks, y_ticks, "flops a byte", "TFLOP/s")
+    edge = WIDTH - frame.right + 18
     for place, (name, colour) in enumerate(colours.items()):
         for record in [record for record in shown if record.kernel == name]:
             x, y = frame.x(intensity(record)), frame.y(record.tflops or 0.0)
-            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}"/>')
-        parts.append(f'<circle cx="748" cy="{30 + 20 * place}" r="4" fill="{colour}"/>')
-        parts.append(text(760, 34 + 20 * place, {"family": "planner's schedule"}.get(name, name)))
-    svg = drawing(frame.bottom + 56, parts, "TFLOP/s over arithmetic intensity")
-    return svg.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1) + "\n"
+            parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2" fill="{colour}" fill-opacity=".6"/>')
+        parts.append(f'<circle cx="{edge}" cy="{30 + 20 * place}" r="4" fill="{colour}"/>')
+        parts.append(text(edge + 10, 35 + 20 * place, {"family": "planner's schedule"}.get(name, name)))
+    return drawing(frame.bottom + 56, parts, title, WIDTH)
 
 
 # ---- costs ----
@@ -222,8 +207,5 @@ def costs_part(records: Sequence[Record]) -> str:
     heads = ["config", "costs of a block", "dtype"]
     lines = [row_of(heads), rule(heads)]
     lines += [row_of([record.kernel, record.note or "", short_name(record.dtype)]) for record in records]
-    model = (
-        "A block's time is start + fixup (if its tile is shared) + iteration x iterations + peer x (peers"
-        " - 1)."
-    )
-    return f"## What sharing a tile costs\n\n{model}\n\n" + "\n".join(lines) + "\n"
+    kinds = ", ".join(dict.fromkeys(short_name(record.dtype) for record in records))
+    return fold(f"Costs of a block, {kinds}: {len(records)} configs", "\n".join(lines))

@@ -10,13 +10,23 @@ from dataclasses import replace
 from lapidist.bench.protocol.contenders import LIBRARY
 from lapidist.bench.protocol.frameworks import E5M2
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish.markdown import row_of, rule, speed
+from lapidist.bench.publish.markdown import fold, row_of, rule, speed
 from lapidist.bench.publish.tables import LIMIT_HEADS, limit_cells, number, percent
-from lapidist.bench.publish.views import RUNG_NUMBER, Series, in_math, label, maths_in, squares
+from lapidist.bench.publish.views import (
+    RUNG_NUMBER,
+    TIMED_MODES,
+    Series,
+    in_math,
+    label,
+    maths_in,
+    shape_of,
+    squares,
+)
 from lapidist.dtypes import short_name
 
 KIND_ORDER = {"rung": 0, "production": 1, "detour": 2, "peer": 3}
-SUMMARY_SIZES = (4096, 8192)
+SUMMARY_SIZE = 8192
+SUMMARY_CELLS = ("TFLOP/s", "cuBLAS", "%")
 
 
 def type_sections(records: Sequence[Record], mode: str) -> list[str]:
@@ -49,7 +59,7 @@ def type_section(title: str, series: Sequence[Series]) -> str:
     words = "TFLOP/s, and in brackets % of cuBLAS in the same run."
     if any(record.dtype == E5M2 and record.ratio is not None for each in series for record in each.records):
         words += " cuBLAS has no product of two e5m2: its B is e4m3."
-    return f"## {title}\n\n{words}\n\n" + "\n".join(lines) + "\n\n" + verdicts(ordered)
+    return fold(title, f"{words}\n\n" + "\n".join(lines) + "\n\n" + verdicts(ordered))
 
 
 def place_of(series: Series) -> tuple[int, int, str]:
@@ -91,14 +101,12 @@ def limits_section(records: Sequence[Record]) -> list[str]:
     if not rows:
         return []
     words = (
-        "Micro-kernels that add the same products again and again, random normal operands in registers"
-        " (wgmma: in shared\nmemory), for over a second (`lapidist bench limits`). A limit is what a unit"
-        " does under these conditions, power\nincluded; a kernel's share of it is what the kernel loses by"
-        " itself."
+        "Micro-kernels add the same products again and again, for over a second. Operands are random normal"
+        " numbers in registers (for wgmma: in shared memory). A limit is what a unit does under these"
+        " conditions, power included. A kernel's share of it is what the kernel loses by itself."
+        " `lapidist bench limits` measures them."
     )
-    return [
-        f"## Limits of the units, {rows[0].device.removeprefix('NVIDIA ')}\n\n{words}\n\n{limits_table(rows)}"
-    ]
+    return [f"Measured on an {rows[0].device}.\n\n{words}\n\n{limits_table(rows)}"]
 
 
 def limits_table(records: Sequence[Record]) -> str:
@@ -115,32 +123,38 @@ def limits_table(records: Sequence[Record]) -> str:
 
 
 def summary(records: Sequence[Record]) -> str:
-    """For every type the best kernel of ours beside cuBLAS at two sizes."""
-    rows = [
-        row
-        for math in maths_in(records)
-        for size in SUMMARY_SIZES
-        if (row := summary_row(in_math(records, math), math, size))
-    ]
+    """The planner's choice at one size: sustained beside burst, each with cuBLAS in its own run."""
+    kinds = [math for math in maths_in(records) if math != E5M2]  # cuBLAS has no product of two
+    rows = [row for math in kinds if (row := summary_row(in_math(records, math), math))]
     if not rows:
         return "Not measured yet.\n"
-    heads = ["type", "m = n = k", "best kernel", "TFLOP/s", "cuBLAS", "% of cuBLAS", "% of limit"]
+    heads = ["type", *(f"{mode}: {what}" for mode in TIMED_MODES for what in SUMMARY_CELLS)]
     return "\n".join([row_of(heads), rule(heads), *rows]) + "\n"
 
 
-def summary_row(records: Sequence[Record], math: str, size: int) -> str:
-    """cuBLAS as it was in the run of our best."""
-    here = [record for record in records if record.m == record.n == record.k == size and record.tflops]
-    layout = next((record.layout for record in here if record.kernel == "cublas"), "")
-    ours = [
+def summary_row(records: Sequence[Record], math: str) -> str:
+    """Types that were measured in one mode alone have no row."""
+    cells = []
+    for mode in TIMED_MODES:
+        record = at_square(records, SUMMARY_SIZE, mode)
+        if record is None:
+            return ""
+        cells += [speed(record), speed(vendor_of(record)), percent(record.ratio)]
+    return row_of([short_name(math), *cells])
+
+
+def at_square(records: Sequence[Record], size: int, mode: str) -> Record | None:
+    """The planner's choice on a square, where cuBLAS was measured beside it."""
+    found = (
         record
-        for record in here
-        if record.kind in ("rung", "production") and record.ratio and record.layout == layout
-    ]
-    if not ours:
-        return ""
-    best = max(ours, key=lambda record: record.tflops or 0.0)
-    vendor = replace(best, tflops=(best.tflops or 0.0) / (best.ratio or 1.0))
-    cells = [speed(best), speed(vendor), percent(best.ratio), percent(best.limit_share)]
-    chosen = (best.config or "").partition(":")[0] if best.kernel == LIBRARY else ""
-    return row_of([short_name(math), str(size), label(chosen or best.kernel), *cells])
+        for record in records
+        if (record.kernel, record.mode, shape_of(record)) == (LIBRARY, mode, (size, size, size))
+        and record.ratio
+        and record.tflops
+    )
+    return next(found, None)
+
+
+def vendor_of(record: Record) -> Record:
+    """cuBLAS as it was in the run of that record."""
+    return replace(record, tflops=(record.tflops or 0.0) / (record.ratio or 1.0))

@@ -26,8 +26,8 @@ def line(x1: float, y1: float, x2: float, y2: float, css: str) -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{css}"/>'
 
 
-def drawing(height: float, parts: Sequence[str], title: str) -> str:
-    head = f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}">'
+def drawing(height: float, parts: Sequence[str], title: str, width: float = WIDTH) -> str:
+    head = f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(title)}">'
     return "\n".join([head, f"<title>{escape(title)}</title>", *parts, "</svg>"])
 
 
@@ -65,11 +65,17 @@ class Bar:
     css: str
 
 
-def bars(rows: Sequence[Bar], marks: Sequence[tuple[str, float]], title: str) -> str:
-    """One bar a row; marks are vertical lines with a name."""
-    left, right, top, step = 190, 120, 57, 26
+def bars(
+    rows: Sequence[Bar],
+    marks: Sequence[tuple[str, float]],
+    title: str,
+    width: float = WIDTH,
+    right: float = 120,
+) -> str:
+    """One bar a row, with room for its words at the right; marks are vertical lines with a name."""
+    left, top, step = 8.5 * max([len(row.name) for row in rows] + [8]) + 16, 57 if marks else 6, 26
     most = max([row.value for row in rows] + [value for _, value in marks] + [1e-9])
-    span = WIDTH - left - right
+    span = width - left - right
 
     def x(value: float) -> float:
         return left + span * value / most
@@ -81,14 +87,14 @@ def bars(rows: Sequence[Bar], marks: Sequence[tuple[str, float]], title: str) ->
         parts.append(text(left - 10, y + 16, row.name, "end"))
         length = max(x(row.value) - left, 1.0)
         parts.append(
-            f'<rect x="{left}" y="{y + 3}" width="{length:.1f}" height="{step - 7}" rx="2" class="bar'
+            f'<rect x="{left:.1f}" y="{y + 3}" width="{length:.1f}" height="{step - 7}" rx="2" class="bar'
             f' {row.css}"/>'
         )
         values.append(text(x(row.value) + 6, y + 16, row.words, css="halo small"))
     for place, (name, value) in enumerate(marks):
         parts.append(line(x(value), top - 6, x(value), bottom, f"mark mark-{place}"))
         parts.append(text(x(value), top - 12 - 13 * (place % 3), name, "middle", "small muted"))
-    return drawing(bottom + 10, parts + values, title)
+    return drawing(bottom + 10, parts + values, title, width)
 
 
 # ---- axes ----
@@ -105,6 +111,7 @@ class Frame:
     right: float = 170
     top: float = 16
     height: float = 380
+    width: float = WIDTH
 
     @property
     def bottom(self) -> float:
@@ -112,7 +119,7 @@ class Frame:
 
     def x(self, value: float) -> float:
         low, high = (math.log2(end) for end in self.x_range)
-        return self.left + (WIDTH - self.left - self.right) * (math.log2(value) - low) / (high - low)
+        return self.left + (self.width - self.left - self.right) * (math.log2(value) - low) / (high - low)
 
     def y(self, value: float) -> float:
         low, high = self.y_range
@@ -121,7 +128,7 @@ class Frame:
         return self.bottom - self.height * (value - low) / (high - low)
 
     def axes(self, x_ticks: Sequence[float], y_ticks: Sequence[float], x_name: str, y_name: str) -> list[str]:
-        edge = WIDTH - self.right
+        edge = self.width - self.right
         parts = []
         for tick in y_ticks:
             parts.append(line(self.left, self.y(tick), edge, self.y(tick), "grid"))
@@ -146,16 +153,23 @@ def ticks_to(most: float) -> list[float]:
 # ---- lines ----
 
 
-def lines(series: Sequence[Named], roofs: Mapping[str, float], x_name: str, y_name: str, title: str) -> str:
+def lines(
+    series: Sequence[Named],
+    roofs: Mapping[str, float],
+    x_name: str,
+    y_name: str,
+    title: str,
+    width: float = WIDTH,
+) -> str:
     """Values against size, each series named at its right end; roofs are the limits of units."""
     xs = sorted({x for _, points in series for x, _ in points})
     most = max([y for _, points in series for _, y in points] + list(roofs.values()))
     y_ticks = ticks_to(most)
-    frame = Frame((xs[0], max(xs[-1], xs[0] * 2)), (0.0, y_ticks[-1]), log_y=False)
+    frame = Frame((xs[0], max(xs[-1], xs[0] * 2)), (0.0, y_ticks[-1]), log_y=False, width=width)
     powers = [x for x in xs if math.log2(x).is_integer()]
     parts = frame.axes(powers or xs, y_ticks, x_name, y_name)
     for name, limit in roofs.items():
-        parts.append(line(frame.left, frame.y(limit), WIDTH - frame.right, frame.y(limit), "mark mark-1"))
+        parts.append(line(frame.left, frame.y(limit), width - frame.right, frame.y(limit), "mark mark-1"))
         parts.append(
             text(frame.left + 6, frame.y(limit) - 6, f"limit of {name}, {limit:.4g}", css="small muted halo")
         )
@@ -166,7 +180,7 @@ def lines(series: Sequence[Named], roofs: Mapping[str, float], x_name: str, y_na
         parts.append(f'<polyline points="{path}" class="series" style="stroke:{colour(place)}"/>')
         parts += [dot(frame.x(x), frame.y(y), 2.6, place, f"{name}: {x:g}, {y:.4g}") for x, y in points]
         names += leader(frame.x(points[-1][0]), frame.y(points[-1][1]), end, name, place)
-    return drawing(frame.bottom + 50, parts + names, title)
+    return drawing(frame.bottom + 50, parts + names, title, width)
 
 
 def dot(x: float, y: float, radius: float, place: int, words: str) -> str:

@@ -1,0 +1,243 @@
+"""The answers of the pages in a sentence, and the charts beside them, out of the newest Records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from lapidist.bench.protocol.cases import LISTS
+from lapidist.bench.protocol.contenders import LIBRARY
+from lapidist.bench.protocol.record import Record, Run
+from lapidist.bench.publish import charts, svg
+from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish.corpora import DECODE, weights_read
+from lapidist.bench.publish.markdown import row_of, rule, speed
+from lapidist.bench.publish.sharing_report import by_shape, gains
+from lapidist.bench.publish.squares import SUMMARY_SIZE, at_square, vendor_of
+from lapidist.bench.publish.tables import geomean, percent, time_words
+from lapidist.bench.publish.views import TIMED_MODES, in_math, in_order, maths_in, on, shape_of, squares
+from lapidist.dtypes import short_name
+
+CLIMBED = (4096, 4096, 4096)
+LARGE_FROM = 2048
+SMALL = (512, 1024)
+SHOWN_CALLS = (
+    "plan.execute",
+    "matmul(out)",
+    "gemm(out)",
+    "gemm(c, out)",
+    "matmul",
+    "torch.mm",
+    "torch.mm, new output",
+    "torch.addmm",
+)
+
+
+# ---- types ----
+
+
+def of_type(records: Sequence[Record]) -> str:
+    """The planner's choice on a large square, sustained and in bursts, and where it is worst."""
+    said = [words for mode in TIMED_MODES if (words := reached_words(records, mode))]
+    if not said:
+        return "cuBLAS has no such product, or none was measured beside it."
+    share = at_square(records, SUMMARY_SIZE, "sustained")
+    if share and share.limit_share is not None:
+        said.append(f"That is {percent(share.limit_share)} % of the chip's limit for this type, sustained.")
+    worst = worst_square(records)
+    if worst:
+        said.append(
+            f"On squares from {LARGE_FROM}^3 up it has at least {percent(worst.ratio)} % of cuBLAS"
+            f" (at {worst.m}^3)."
+        )
+    return " ".join(said)
+
+
+def reached_words(records: Sequence[Record], mode: str) -> str:
+    record = at_square(records, SUMMARY_SIZE, mode)
+    if record is None:
+        return ""
+    where = f"At {record.m}^3, sustained, the planner's choice" if mode == "sustained" else "In bursts it"
+    return f"{where} reaches **{speed(record)} TFLOP/s**, {percent(record.ratio)} % of cuBLAS."
+
+
+def worst_square(records: Sequence[Record]) -> Record | None:
+    """Of large squares, sustained."""
+    sizes = sorted({record.m for record in records if record.m >= LARGE_FROM})
+    found = [record for size in sizes if (record := at_square(records, size, "sustained"))]
+    return min(found, key=lambda record: record.ratio or 0.0, default=None)
+
+
+def in_short(records: Sequence[Record], kind: str) -> str:
+    said = []
+    for mode in TIMED_MODES:
+        record = at_square(in_math(records, kind), SUMMARY_SIZE, mode)
+        if record:
+            said.append(f"{speed(record)} TFLOP/s {mode} ({percent(record.ratio)} % of cuBLAS)")
+    return f"{', '.join(said)} at {SUMMARY_SIZE}^3" if said else ""
+
+
+def sizes_chart(short: str, records: Sequence[Record]) -> Chart | None:
+    """Speed against size: ours and cuBLAS in the same run, in both modes."""
+    series: list[svg.Named] = []
+    for mode in TIMED_MODES:
+        timed = [record for record in records if record.mode == mode]
+        ours = next((each for each in squares(timed) if each.kernel == LIBRARY), None)
+        if ours is None:
+            continue
+        beside = [vendor_of(record) for record in ours.records if record.ratio]
+        for name, rows in ((f"cuBLAS, {mode}", beside), (f"lapidist, {mode}", ours.records)):
+            series.append((name, [(float(record.m), record.tflops or 0.0) for record in rows]))
+    shown = [each for each in series if len(each[1]) > 1]
+    words = f"TFLOP/s of the planner's choice and of cuBLAS against m = n = k, {short}"
+    return charts.against_size(f"sizes-{short}", shown, words) if shown else None
+
+
+def climbed(records: Sequence[Record]) -> list[Record]:
+    """The ladder and the production kernels at its main shape, where enough of it was climbed."""
+    rows = [record for record in on(records, CLIMBED) if record.kind in ("rung", "production", "peer")]
+    timed = [record for record in in_order(rows) if record.ratio is not None]
+    return timed if sum(record.kind == "rung" for record in timed) > 1 else []
+
+
+def ladder_words(short: str, records: Sequence[Record]) -> str:
+    device = records[0].device.removeprefix("NVIDIA ")
+    return f"Each kernel's share of cuBLAS at 4096^3, {short}, sustained, on one {device}"
+
+
+# ---- ragged products ----
+
+
+def of_ragged(found: Mapping[str, Mapping[str, Sequence[tuple[Record, Run]]]]) -> str:
+    """Each type's gain over the vendor and over padding by hand."""
+    said = []
+    for kind, modes in found.items():
+        groups = by_shape([record for record, _ in next(iter(modes.values()))])
+        values = gains(groups, LIBRARY, "cublas")
+        if values:
+            said.append(
+                f"{geomean(values):.2f} times cuBLAS in {short_name(kind)} (geometric mean of"
+                f" {len(values)} random products, {min(values):.2f} at least)"
+            )
+    return f"{'; '.join(said)}." if said else ""
+
+
+# ---- decode ----
+
+
+def decoded(records: Sequence[Record]) -> list[Record]:
+    return [
+        record
+        for record in records
+        if record.kernel == LIBRARY
+        and record.mode == "sustained"
+        and shape_of(record) in LISTS["layers"]
+        and record.m <= DECODE
+        and record.seconds
+    ]
+
+
+def of_decode(records: Sequence[Record]) -> str:
+    rows = decoded(records)
+    if not rows:
+        return ""
+    read = [weights_read(record) for record in rows]
+    ratios = [record.ratio for record in rows if record.ratio]
+    return (
+        f"Weights are read at {min(read):.2f} to {max(read):.2f} TB/s, sustained, for 1 to {DECODE} rows in"
+        f" {len(maths_in(rows))} types: {geomean(ratios):.2f} times cuBLAS in the geometric mean,"
+        f" {min(ratios):.2f} at least."
+    )
+
+
+def decode_chart(records: Sequence[Record]) -> Chart | None:
+    """Each type at the largest layer."""
+    rows = decoded(records)
+    if not rows:
+        return None
+    n, k = max((record.n, record.k) for record in rows)
+    shown = sorted(
+        (r for r in rows if (r.n, r.k) == (n, k)), key=lambda r: (maths_in(rows).index(r.dtype), r.m)
+    )
+    drawn = [
+        svg.Bar(
+            f"{short_name(r.dtype)}, {r.m} row{'s' if r.m > 1 else ''}",
+            weights_read(r),
+            f"{weights_read(r):.2f} TB/s" + (f", {percent(r.ratio)} %" if r.ratio else ""),
+            "production",
+        )
+        for r in shown
+    ]
+    words = f"TB/s of weights read, and % of cuBLAS, for weights of {n} x {k}, sustained"
+    return charts.bars("decode", drawn, [], words)
+
+
+# ---- small products ----
+
+
+def small(records: Sequence[Record]) -> list[Record]:
+    found = (
+        at_square(in_math(records, kind), size, "sustained") for kind in maths_in(records) for size in SMALL
+    )
+    return [record for record in found if record]
+
+
+def small_table(records: Sequence[Record]) -> str:
+    rows = small(records)
+    if not rows:
+        return ""
+    heads = ["type", "m = n = k", "time", "TFLOP/s", "cuBLAS", "% of cuBLAS", "chosen"]
+    lines = [row_of(heads), rule(heads)]
+    for record in rows:
+        cells = [time_words(record.seconds), speed(record), speed(vendor_of(record)), percent(record.ratio)]
+        lines.append(row_of([short_name(record.dtype), str(record.m), *cells, record.config or ""]))
+    return "\n".join(lines) + "\n"
+
+
+def of_small(records: Sequence[Record]) -> str:
+    ratios = [record.ratio for record in small(records) if record.ratio]
+    sizes = " and ".join(f"{size}^3" for size in SMALL)
+    return f"{geomean(ratios):.2f} times cuBLAS at {sizes}, {min(ratios):.2f} at least" if ratios else ""
+
+
+def small_chart(records: Sequence[Record]) -> Chart | None:
+    drawn = [
+        svg.Bar(
+            f"{short_name(r.dtype)}, {r.m}^3",
+            100 * (r.ratio or 0.0),
+            f"{time_words(r.seconds)}, {percent(r.ratio)} %",
+            "production",
+        )
+        for r in small(records)
+    ]
+    words = "Time of small squares, and % of cuBLAS, sustained"
+    return charts.bars("small", drawn, [("cuBLAS", 100.0)], words) if drawn else None
+
+
+# ---- calls ----
+
+
+def of_launch(records: Sequence[Record]) -> str:
+    times = {record.kernel: record for record in records}
+    plan, call, first = (times.get(name) for name in ("plan.execute", "matmul(out)", "first call, cold"))
+    if plan is None or call is None:
+        return ""
+    said = (
+        f"The host takes {time_words(plan.seconds)} for a call of a plan,"
+        f" {time_words(call.seconds)} for matmul"
+    )
+    beside = f", {call.ratio:.2f} times as fast as torch.mm" if call.ratio else ""
+    cold = f". A first call that compiles takes {time_words(first.seconds)}" if first else ""
+    return f"{said}{beside}{cold}."
+
+
+def launch_chart(records: Sequence[Record]) -> Chart | None:
+    times = {record.kernel: record for record in records}
+    drawn = [
+        svg.Bar(
+            name, 1e6 * (r.seconds or 0.0), time_words(r.seconds), "peer" if "torch" in name else "production"
+        )
+        for name in SHOWN_CALLS
+        if (r := times.get(name))
+    ]
+    words = "Microseconds of the host for a call, median"
+    return charts.bars("launch", drawn, [], words) if drawn else None

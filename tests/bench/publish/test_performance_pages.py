@@ -1,0 +1,90 @@
+"""The pages of measurements: answers and charts agree with the Records that they are made from."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from lapidist.bench.protocol.contenders import LIBRARY
+from lapidist.bench.protocol.record import Record
+from lapidist.bench.publish import answers, charts, pages, svg
+from lapidist.bench.publish.prose import ladder_section
+
+
+def row(kernel: str, size: int, tflops: float, ratio: float | None, mode: str = "sustained") -> Record:
+    kind = {"cublas": "peer", LIBRARY: "production"}.get(kernel, "rung")
+    seconds = 2.0 * size**3 / tflops / 1e12
+    numbers = (size, size, size, seconds, tflops, ratio, 0.8, 0.1, True)
+    return Record(kernel, kind, "NVIDIA H200", "bfloat16", "rrr", *numbers, mode)
+
+
+@pytest.fixture
+def records() -> list[Record]:
+    """cuBLAS differs from run to run: at 4096^3 its newest row is slower than beside the planner's choice."""
+    return [
+        row(LIBRARY, 2048, 630.0, 0.99),
+        row(LIBRARY, 4096, 660.0, 1.1),
+        row(LIBRARY, 8192, 735.0, 1.05),
+        row(LIBRARY, 8192, 832.0, 1.04, "burst"),
+        row("wgmma_tma", 4096, 450.0, 0.75),
+        row("wgmma_persistent", 4096, 570.0, 0.95),
+        row("cublas", 4096, 580.0, 1.0),
+    ]
+
+
+def test_a_type_is_answered_in_a_sentence(records: list[Record]) -> None:
+    said = answers.of_type(records)
+    assert "**735.0 TFLOP/s**, 105.0 % of cuBLAS. In bursts it reaches **832.0 TFLOP/s**, 104.0 %" in said
+    assert "80.0 % of the chip's limit" in said
+    assert said.endswith("at least 99.0 % of cuBLAS (at 2048^3).")
+    assert answers.of_type([replace(each, ratio=None) for each in records]).startswith("cuBLAS has no such")
+
+
+def test_shares_are_of_cublas_in_the_same_run(records: list[Record]) -> None:
+    """In the table beside the number that they are a share of, in the chart as the bar itself."""
+    table = ladder_section("ladder", [each for each in records if each.m == 4096])
+    heads, *lines = [
+        [cell.strip() for cell in line.split("|")] for line in table.splitlines() if line.startswith("|")
+    ]
+    ours = next(dict(zip(heads, cells, strict=True)) for cells in lines if cells[1] == LIBRARY)
+    assert (ours["TFLOP/s"], ours["cuBLAS then"], ours["% of cuBLAS"]) == ("660.0", "600.0", "110.0")
+    chart = charts.beside_cublas("ladder", answers.climbed(records), "words")
+    assert "660.0 TFLOP/s, 110.0 %" in chart.drawn
+    assert "580.0" not in chart.drawn
+
+
+def test_a_chart_is_two_files_that_a_page_shows(tmp_path: Path) -> None:
+    chart = charts.bars("name", [svg.Bar("a < b", 2.0, "two", "rung")], [("cuBLAS", 1.0)], "what & why")
+    files = chart.files(tmp_path)
+    assert [path.name for path in files] == ["name-light.svg", "name-dark.svg"]
+    papers = set()
+    for text in files.values():
+        drawing = ElementTree.fromstring(text)
+        assert drawing.attrib["width"] == str(charts.WIDTH)
+        papers.add(re.search(r"--paper: (#\w+)", text)[1])  # type: ignore[index]
+    assert len(papers) == 2
+    shown = chart.shown("folder/")
+    assert shown.count("folder/name-") == 2
+    assert 'alt="what &amp; why"' in shown
+
+
+def test_names_and_words_stay_inside_of_a_chart() -> None:
+    """By the widths of letters that viewers have at most."""
+    bars = [svg.Bar("a very long name of a kernel, " * 1, 5.0, "1234.5 TFLOP/s, 123.4 %", "rung")]
+    drawing = ElementTree.fromstring(charts.bars("name", bars, [], "words").drawn)
+    texts = [each for each in drawing.iter("text") if each.text]
+    name, words = (
+        next(each for each in texts if each.text == text) for text in (bars[0].name, bars[0].words)
+    )
+    assert float(name.attrib["x"]) >= 8.5 * len(bars[0].name)
+    assert float(words.attrib["x"]) + 7.5 * len(bars[0].words) <= charts.WIDTH
+
+
+def test_pages_of_what_was_not_measured_are_not_written(records: list[Record]) -> None:
+    written = {path.name for path in pages.documents(Path(), records, [], [])}
+    assert {"index.md", "bf16.md", "sizes-bf16-light.svg"} <= written
+    assert not {"fp32.md", "ragged.md", "decode.md", "layouts.md"} & written
