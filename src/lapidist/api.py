@@ -1,5 +1,5 @@
-"""The public calls: matmul, gemm and plan. The first two remember what they prepared, so a shape is planned
-once.
+"""The public calls: matmul, gemm and plan. Each makes a Call of what it is told; what repeats goes the short
+way before that.
 """
 
 from __future__ import annotations
@@ -10,47 +10,22 @@ import numpy as np
 
 from lapidist.backends.gpu.launcher import AS_IT_IS
 from lapidist.backends.host import gemm_at_once, product_at_once
-from lapidist.build.waiting import BACKGROUND, NEVER, WAIT, Compiling, way_of
+from lapidist.build.waiting import NEVER, WAIT, Compiling
 from lapidist.calls import checks
-from lapidist.calls.arguments import Arguments
-from lapidist.calls.asked import (
-    arguments_of,
-    array_operation,
-    checked,
-    is_array_batch,
-    is_on_host,
-    numbers_in,
-    of_numbers,
-    require_place,
-    types_named,
-)
+from lapidist.calls.call import Call, Mode, numbers_in
+from lapidist.calls.choices import Choices, checked
 from lapidist.calls.fused import given_epilogue
-from lapidist.calls.lists import ArrayGemm, batch_of, both_empty
-from lapidist.calls.operation import USUAL_TYPES, Factors, Operation, Routing, Types
-from lapidist.calls.prepared import (
-    OPEN,
-    Choices,
-    Gemm,
-    Prepared,
-    is_captured,
-    multiply_on_host,
-    place_for,
-    require_no_choice,
-    require_stream,
-)
-from lapidist.calls.repeated import NUMBERS, Again, asked_of, sketch, steady
-from lapidist.calls.subclasses import as_array, is_asked, is_plain, product
+from lapidist.calls.lists import ArrayGemm
+from lapidist.calls.operation import Factors, Operation, Routing, types_named
+from lapidist.calls.prepared import Gemm
+from lapidist.calls.remembered import AGAIN, multiplied, multiplied_lists
+from lapidist.calls.repeated import NUMBERS, asked_of, sketch
 from lapidist.config import Config
 from lapidist.dtypes import IEEE, Precision
-from lapidist.frameworks.arrays import HOST
 from lapidist.kernels.row import Kernel
 from lapidist.problems.pointers import Pointers
 from lapidist.schedule import Schedule
 from lapidist.schedule.sharing import AUTO, Reduction, ScheduleName, Sharing
-
-PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
-_prepared: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
-Mode = Literal["gemm", "batched", "array"]
 
 
 class HasShape(Protocol):
@@ -62,9 +37,6 @@ class HasShape(Protocol):
 
 Array = TypeVar("Array")
 Matrices = TypeVar("Matrices", bound=HasShape | list[Any] | tuple[Any, ...] | Pointers)
-
-UNCHOSEN = Choices(sharing=Sharing())
-_again: dict[Any, Again] = {}  # by what is told at once of a call: what served the last one like it
 
 
 def matmul(
@@ -144,36 +116,14 @@ def matmul(
         if type(a) is type(b) is np.ndarray:
             result = product_at_once(a, b, out) if stream is None else None
         else:
-            again = _again.get(sketch(a, b, out))
+            again = AGAIN.get(sketch(a, b, out))
             result = None if again is None else again(a, b, None, out, AS_IT_IS, stream)
         if result is not None:
             return result
-    require_place(device)
-    checks.require_compile(compile)
-    choices = Choices(device, compile=compile)
+    choices = checked(Choices(device, compile=compile))
     types, factors = types_named(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
-    if factors.any or epilogue is not None:
-        operation = Operation(vectors=True, types=types, factors=factors, epilogue=given_epilogue(epilogue))
-        return run(None, arguments_of(a, b, None, out, operation), choices, stream)
-    return matmul_as_asked(a, b, out, types, choices, stream)
-
-
-def matmul_as_asked(a: Any, b: Any, out: Any, types: Types, choices: Choices, stream: Any) -> Any:
-    """The types or the place were chosen, or nothing like this call was multiplied before."""
-    device = choices.device
-    plain, told = types is USUAL_TYPES and choices == OPEN, sketch(a, b, out)
-    key = told if plain or told is None else (told, types, choices)
-    again = None if plain else _again.get(key)
-    if again is not None:
-        result = again(a, b, None, out, AS_IT_IS, stream)
-        if result is not None:
-            return result
-    if is_on_host(device) and not (is_plain(a) and is_plain(b)):
-        a, b = as_array(a, "a"), as_array(b, "b")
-        if types is USUAL_TYPES and (is_asked(a) or is_asked(b)):
-            return product(a, b, out)
-    arguments = Arguments(a, b, None, out, Operation(vectors=True, types=types))
-    return run(key, arguments, choices, stream)
+    operation = Operation(vectors=True, types=types, factors=factors, epilogue=given_epilogue(epilogue))
+    return multiplied(Call(a, b, None, out, operation, choices, stream))
 
 
 def gemm(
@@ -290,21 +240,16 @@ def gemm(
         result = gemm_again(a, b, c, out, (alpha, beta, trans_a, trans_b), stream)
         if result is not None:
             return result
-    choices = checked(
-        Choices(
-            device,
-            kernel,
-            config,
-            Sharing(schedule, split_k, reduction, avail_sms, deterministic),
-            workspace,
-            compile,
-        )
-    )
+    sharing = Sharing(schedule, split_k, reduction, avail_sms, deterministic)
+    choices = checked(Choices(device, kernel, config, sharing, workspace, compile))
     types, factors = types_named(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     routing = Routing(gather_a, gather_b, scatter_d, permuted, check_indices)
     numbers, given = numbers_in(alpha, beta, device), given_epilogue(epilogue)
     operation = Operation(trans_a, trans_b, False, *numbers, types, routing, factors, given)
-    return gemm_as_asked(a, b, c, out, operation, choices, mode, stream)
+    call = Call(a, b, c, out, operation, choices, stream, mode)
+    if call.is_of_lists:
+        return multiplied_lists(call)
+    return multiplied(call.numbered() if call.is_remembered else call)
 
 
 def gemm_again(a: Any, b: Any, c: Any, out: Any, numbers: tuple[Any, ...], stream: Any) -> Any:
@@ -316,36 +261,8 @@ def gemm_again(a: Any, b: Any, c: Any, out: Any, numbers: tuple[Any, ...], strea
         return gemm_at_once(a, b, c, out, numbers) if stream is None else None
     if alpha.__class__ not in NUMBERS or beta.__class__ not in NUMBERS:
         return None
-    again = _again.get((sketch(a, b, out), c is out, trans_a, trans_b, asked_of(alpha, beta)))
+    again = AGAIN.get((sketch(a, b, out), c is out, trans_a, trans_b, asked_of(alpha, beta)))
     return None if again is None else again(a, b, c, out, (alpha, beta), stream)
-
-
-def gemm_as_asked(
-    a: Any, b: Any, c: Any, out: Any, operation: Operation, choices: Choices, mode: str | None, stream: Any
-) -> Any:
-    """Something was chosen, or nothing like this call was multiplied before."""
-    if is_array_batch(mode, a, b):
-        operation = array_operation(operation)
-        if both_empty(a, b):
-            return []
-        batch = batch_of(a, b, c, out, operation)
-        return ArrayGemm(batch, operation, choices).run(batch, stream)
-    if choices.workspace is not None or not operation.is_plain:
-        return run(None, arguments_of(a, b, c, out, operation), choices, stream)
-    operation = of_numbers(operation)
-    checks.require_flag("check_indices", operation.routing.check_indices)
-    checks.require_flag("trans_a", operation.trans_a, checks.BLAS_FLAGS)
-    checks.require_flag("trans_b", operation.trans_b, checks.BLAS_FLAGS)
-    plain = choices == UNCHOSEN and operation.types is USUAL_TYPES
-    told, scalars = sketch(a, b, out), (operation.alpha, operation.beta)
-    usual = told, c is out, operation.trans_a, operation.trans_b, asked_of(*scalars)
-    key = None if told is None else usual if plain else (usual, operation.types, choices)
-    again = None if plain else _again.get(key)
-    if again is not None:
-        result = again(a, b, c, out, scalars, stream)
-        if result is not None:
-            return result
-    return run(key, arguments_of(a, b, c, out, operation), choices, stream)
 
 
 def gemm_lists(a: Any, b: Any, c: Any = None, *, out: Any = None, **more: Any) -> Any:
@@ -437,63 +354,10 @@ def plan(
     choices = checked(Choices(device, kernel, config, sharing, workspace, compile))
     types, factors = types_named(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     routing = Routing(gather_a, gather_b, scatter_d, permuted, check_indices)
-    operation = Operation(
-        trans_a, trans_b, False, alpha, beta, types, routing, factors, given_epilogue(epilogue)
-    )
-    if is_array_batch(mode, a, b):
-        operation = array_operation(operation)
-        return ArrayGemm(batch_of(a, b, c, out, operation), operation, choices)
-    return Gemm(arguments_of(a, b, c, out, operation), choices)
-
-
-def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
-    """The long way, which finds out how the next call with this key may go the short way."""
-    require_stream(stream)
-    place = place_for(arguments, choices)
-    if place == HOST:
-        require_no_choice(choices)
-        return multiply_on_host(arguments)
-    ready = prepared(arguments, place, choices, stream)
-    result = ready.run(arguments, stream)
-    # what rounds to zero or one asks for another problem than it seems to, and the next number may not
-    operation = arguments.operation
-    if (
-        key is not None
-        and ready.settled
-        and asked_of(operation.alpha, operation.beta) == asked_of(*arguments.alpha_beta)
-    ):
-        again = steady(ready, arguments)
-        if again is not None:
-            remember(_again, key, again)
-    return result
-
-
-def prepared(arguments: Arguments, place: int | str, choices: Choices, stream: Any = None) -> Prepared:
-    """The multiplication prepared for this problem. What holds addresses of a workspace serves one call.
-    While a graph is captured nothing changes.
-    """
-    way = way_of(choices.compile)
-
-    def captured() -> bool:
-        return is_captured(stream, arguments.a.framework, place)
-
-    def made() -> Prepared:
-        keeps = choices.workspace is not None or (way == BACKGROUND and captured())
-        return Prepared(arguments, place, choices, None if keeps else way)
-
-    if choices.workspace is not None:
-        return made()
-    key = arguments.problem(), place, choices, arguments.a.framework
-    ready = _prepared.get(key)
-    if ready is None:
-        ready = made()
-        remember(_prepared, key, ready)
-    elif not ready.settled and not captured():
-        ready.improve()
-    return ready
-
-
-def remember(known: dict[Any, Any], key: Any, value: Any) -> None:
-    if len(known) >= PREPARED_LIMIT:
-        known.clear()
-    known[key] = value
+    given = given_epilogue(epilogue)
+    operation = Operation(trans_a, trans_b, False, alpha, beta, types, routing, factors, given)
+    call = Call(a, b, c, out, operation, choices, None, mode)
+    if call.is_of_lists:
+        call = call.of_lists()
+        return ArrayGemm(call.batch(), call.operation, choices)
+    return Gemm(call.arguments(), choices)

@@ -14,7 +14,7 @@ import numpy as np
 
 from lapidist.api import matmul
 from lapidist.calls import checks
-from lapidist.calls.asked import is_on_host, require_place
+from lapidist.calls.choices import is_on_host, require_place
 from lapidist.calls.subclasses import as_array
 from lapidist.calls.subscripts import EXAMPLE, Label, Subscripts, fitted, paired, parsed, require_two
 from lapidist.dtypes import Precision

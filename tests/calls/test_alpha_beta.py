@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist import api
-from lapidist.calls import lists, prepared
+from lapidist.calls import lists, prepared, remembered
 from lapidist.calls.repeated import asked_of, fit_for
 from lapidist.planning import binaries
 from lapidist.problems.pointers import Pointers
@@ -36,7 +35,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     binaries.forget()
     lists.plan_for.cache_clear()
-    monkeypatch.setattr(api, "_prepared", {})
+    monkeypatch.setattr(remembered, "PREPARED", {})
     monkeypatch.setattr(binaries, "compile_kernel", counting("compiles", binaries.compile_kernel))
     for module in (prepared, lists):
         monkeypatch.setattr(module, "make_plan", counting("plans", module.make_plan))

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist import api
 from lapidist.build.folder import VARIABLE
-from lapidist.calls import prepared
+from lapidist.calls import prepared, remembered
+from lapidist.calls.call import Call
+from lapidist.calls.operation import Operation
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, CompileError
 from lapidist.frameworks.arrays import Operand
@@ -65,7 +66,7 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
     monkeypatch.setattr(prepared, "require_gpu", lambda ordinal: None)
     monkeypatch.setattr(prepared, "choose_stream", lambda *_: 0)
     monkeypatch.setattr(prepared, "upload", upload)
-    monkeypatch.setattr(api, "_prepared", {})
+    monkeypatch.setattr(remembered, "PREPARED", {})
     monkeypatch.setattr(standing.behind, "ask", found.ask)
     monkeypatch.setattr(standing.behind, "is_under_way", lambda order: found.under_way)
     binaries.forget()
@@ -79,8 +80,8 @@ def operands(m: int = 512) -> tuple[Array, Array]:
 
 def wanted_and_another(a: Array, b: Array) -> tuple[Plan, Plan]:
     """The plan that the planner chooses, and one of the same order whose kernel is there."""
-    wanted = api.prepared(
-        api.arguments_of(a, b, None, None, api.Operation()), 0, prepared.Choices(compile="wait")
+    wanted = remembered.prepared(
+        Call(a, b, None, None, Operation()).arguments(), 0, prepared.Choices(compile="wait")
     ).plan
     assert wanted is not None
     *_, other = standing.same_sums(wanted)
@@ -119,7 +120,7 @@ def test_what_does_not_come_is_not_waited_for(card: Card) -> None:
     a, b = operands()
     _, other = wanted_and_another(a, b)
     lapidist.matmul(a, b, device=0, compile="background")
-    (ready,) = (each for each in api._prepared.values() if each.parts[0].plan.config == other.config)
+    (ready,) = (each for each in remembered.PREPARED.values() if each.parts[0].plan.config == other.config)
     assert not ready.settled
     card.under_way = False
     lapidist.matmul(a, b, device=0, compile="background")
@@ -132,9 +133,9 @@ def test_nothing_changes_while_a_graph_is_captured(card: Card, monkeypatch: pyte
     wanted, other = wanted_and_another(a, b)
     lapidist.matmul(a, b, device=0, compile="background")
     card.comes()
-    monkeypatch.setattr(api, "is_captured", lambda *_: True)
+    monkeypatch.setattr(remembered, "is_captured", lambda *_: True)
     lapidist.matmul(a, b, device=0, compile="background")
-    monkeypatch.setattr(api, "is_captured", lambda *_: False)
+    monkeypatch.setattr(remembered, "is_captured", lambda *_: False)
     lapidist.matmul(a, b, device=0, compile="background")
     assert [plan.config for plan in card.ran] == [other.config] * 2 + [wanted.config]
 
@@ -142,7 +143,7 @@ def test_nothing_changes_while_a_graph_is_captured(card: Card, monkeypatch: pyte
 def test_a_first_call_in_a_capture_waits(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = operands()
     wanted, _ = wanted_and_another(a, b)
-    monkeypatch.setattr(api, "is_captured", lambda *_: True)
+    monkeypatch.setattr(remembered, "is_captured", lambda *_: True)
     lapidist.matmul(a, b, device=0, compile="background")
     assert [plan.config for plan in card.ran] == [wanted.config]
     assert card.asked == []

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import lapidist
-from lapidist import api
-from lapidist.calls import lists, prepared
+from lapidist.calls import lists, prepared, remembered
 from lapidist.errors import ArgumentError, LapidistError, StrideError
 from lapidist.verify import judge
 from on_gpu import fresh, normal, poisoned
@@ -226,10 +225,10 @@ def test_gathered_rows_start_anywhere(torch: Any) -> None:
 def test_other_numbers_go_the_short_way(torch: Any, monkeypatch: pytest.MonkeyPatch, form: str) -> None:
     """One call the long way, and from then on the plan's parameter bytes are patched."""
     long_ways = []
-    run = api.run
+    run = remembered.run
     monkeypatch.setenv("LAPIDIST_COMPILE", "wait")  # a stand-in binary is asked about again at each call
-    monkeypatch.setattr(api, "run", lambda *given: long_ways.append(given[0]) or run(*given))
-    monkeypatch.setattr(api, "_again", {})
+    monkeypatch.setattr(remembered, "run", lambda *given: long_ways.append(given[0]) or run(*given))
+    remembered.AGAIN.clear()
     dtype = "bfloat16" if form in ("bfloat16", "plain wgmma") else "float32"
     shape = (128, 128) if form == "plain wgmma" else (48, 72)
     a, b = normal(torch, *shape, dtype=dtype), normal(torch, shape[1], 40, dtype=dtype)
@@ -272,7 +271,7 @@ def test_factors_and_lists_take_other_numbers_without_a_plan(
     for module in (prepared, lists):
         plan = module.make_plan
         monkeypatch.setattr(module, "make_plan", lambda *given, plan=plan: made.append(1) or plan(*given))
-    monkeypatch.setattr(api, "_prepared", {})
+    monkeypatch.setattr(remembered, "PREPARED", {})
     lists.plan_for.cache_clear()
     lists.kernel_for.cache_clear()
     a, b = (normal(torch, 64, 64).to(torch.float8_e4m3fn) for _ in "ab")

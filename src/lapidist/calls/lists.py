@@ -19,11 +19,9 @@ from lapidist.build.waiting import Compiling, kept_way
 from lapidist.calls import checks
 from lapidist.calls.apart import require_calls_apart
 from lapidist.calls.arguments import Arguments
+from lapidist.calls.choices import MACHINE, OPEN, Choices
 from lapidist.calls.operation import Operation
 from lapidist.calls.prepared import (
-    MACHINE,
-    OPEN,
-    Choices,
     choose_place,
     choose_stream,
     finish_for,

@@ -8,7 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lapidist.calls import checks
+from lapidist.dtypes import IEEE, name_of
 from lapidist.epilogues.tracing import Given
+from lapidist.errors import ArgumentError
 
 
 def is_array(value: object) -> bool:
@@ -36,7 +39,7 @@ class Routing(NamedTuple):
 
     @property
     def any(self) -> bool:
-        return self.permuted is not False or any(each is not None for each in self[:3])
+        return self.permuted is not False or not (self.gather_a is self.gather_b is self.scatter_d is None)
 
 
 class Factors(NamedTuple):
@@ -77,3 +80,33 @@ class Operation(NamedTuple):
     def is_plain(self) -> bool:
         """Whether nothing but a, b, c and out lies in memory."""
         return not (self.routed or self.factors.any or self.epilogue is not None)
+
+    def with_numbers(self) -> Operation:
+        """With alpha and beta as Python has them."""
+        alpha, beta = checks.require_scalar("alpha", self.alpha), checks.require_scalar("beta", self.beta)
+        return self._replace(alpha=alpha, beta=beta)
+
+    def of_lists(self) -> Operation:
+        """For lists of matrices, which have neither routes nor factors nor epilogues."""
+        checks.require_flag("check_indices", self.routing.check_indices)
+        checks.require_flag("permuted", self.routing.permuted)
+        given = {**self.routing._asdict(), "scale_a": self.factors.a, "scale_b": self.factors.b}
+        given["epilogue"] = self.epilogue
+        for name, value in given.items():
+            if value is not None and value is not False and name != "check_indices":
+                raise ArgumentError(
+                    f"{name}: belongs to arrays that are passed themselves; got lists of them, or Pointers."
+                    " Leave it away"
+                )
+        return self.with_numbers()
+
+
+def types_named(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None = None) -> Types:
+    """The types by name, as a key."""
+    if precision is IEEE and out_dtype is None and acc_dtype is None and promote is None:
+        return USUAL_TYPES  # by identity: an array compared with a string is no bool
+    checks.require_precision(precision)
+    if promote is not None:
+        checks.require_flag("promote", promote)
+    out = None if out_dtype is None else name_of(out_dtype, "out_dtype")
+    return Types(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision, promote)

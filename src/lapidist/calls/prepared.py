@@ -17,6 +17,7 @@ from lapidist.backends.host import multiply
 from lapidist.build.waiting import Compiling, kept_way
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
+from lapidist.calls.choices import MACHINE, ON_HOST, OPEN, Choices
 from lapidist.calls.repeated import Again, steady, stream_handle
 from lapidist.calls.routed import RoutedArguments
 from lapidist.calls.scaled import ScaledArguments
@@ -24,36 +25,13 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, empty, on_host, operand_of, stream_of
-from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.row import Kernel
 from lapidist.planning.binaries import Build
 from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
 from lapidist.planning.standing import is_under_way, may_take_over, running
 from lapidist.planning.sum_orders import SumOrder
 from lapidist.problems.modes import NOWHERE, PLAIN, Places
 from lapidist.problems.problem import Offsets, Problem
-from lapidist.schedule.sharing import AUTO, PLANNED, Sharing
-
-MACHINE, ON_HOST = "machine", ("host", "cpu")
-
-
-class Choices(NamedTuple):
-    """Where a call runs, and by what; None and PLANNED leave it open."""
-
-    device: int | str | None = None
-    kernel: str | int | Kernel | None = None  # its name, a rung's number, or itself
-    config: Config | None = None
-    sharing: Sharing = PLANNED
-    workspace: Any = None
-    compile: Compiling | None = None  # None: as the environment says
-
-    @property
-    def of_kernel(self) -> tuple[Kernel | None, Config | None, Sharing]:
-        """What the planner is told."""
-        return None if self.kernel is None else kernel_named(self.kernel), self.config, self.sharing
-
-
-OPEN = Choices()
+from lapidist.schedule.sharing import AUTO
 
 
 class Part(NamedTuple):

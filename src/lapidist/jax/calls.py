@@ -8,8 +8,7 @@ import jax
 import numpy as np
 
 from lapidist.calls import checks
-from lapidist.calls.asked import types_named
-from lapidist.calls.operation import is_array
+from lapidist.calls.operation import is_array, types_named
 from lapidist.calls.scaled import require_number
 from lapidist.dtypes import Precision
 from lapidist.errors import ArgumentError, DTypeError

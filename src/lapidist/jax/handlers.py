@@ -12,7 +12,8 @@ import numpy as np
 from lapidist import api
 from lapidist.backends.gpu.driver import check, load_driver
 from lapidist.calls.checks import WORKSPACE_ALIGNMENT
-from lapidist.calls.prepared import Choices, Prepared
+from lapidist.calls.choices import Choices
+from lapidist.calls.prepared import Prepared
 from lapidist.dtypes import numpy_dtype, size_of
 from lapidist.frameworks.arrays import Operand
 from lapidist.jax.frames import GRAPHS, Frame, register

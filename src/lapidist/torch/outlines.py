@@ -8,8 +8,7 @@ from typing import Any
 
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.asked import types_named
-from lapidist.calls.operation import Factors, Operation
+from lapidist.calls.operation import Factors, Operation, types_named
 from lapidist.calls.scaled import ScaledArguments
 from lapidist.dtypes import IEEE
 from lapidist.frameworks.arrays import HOST, Operand, require_dense, torch_dtype

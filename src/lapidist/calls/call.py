@@ -1,0 +1,128 @@
+"""All that a caller said of a product, in one value. `gemm`, `matmul` and `plan` make one each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from lapidist.calls import checks
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.choices import OPEN, Choices, is_on_host
+from lapidist.calls.lists import LISTED, Listed, Pointed, batch_of
+from lapidist.calls.operation import USUAL_TYPES, Operation, is_array
+from lapidist.calls.repeated import Sketch, asked_of, sketch
+from lapidist.calls.routed import RoutedArguments
+from lapidist.calls.scaled import ScaledArguments
+from lapidist.calls.subclasses import as_array, is_asked, is_plain
+from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import HOST, framework_of, on_host, operand_of
+from lapidist.frameworks.host_arrays import native
+
+Mode = Literal["gemm", "batched", "array"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """Types and choices are checked by those who make it, arrays when `arguments` looks at them."""
+
+    a: Any
+    b: Any
+    c: Any
+    out: Any
+    operation: Operation
+    choices: Choices = OPEN
+    stream: Any = None
+    mode: Mode | None = None
+
+    def arguments(self) -> Arguments:
+        """a, b, c and out, every rule checked."""
+        operation = self.operation
+        checks.require_flag("check_indices", operation.routing.check_indices)
+        if operation.factors.any and operation.routed:
+            raise ArgumentError(
+                "scale_a, scale_b: matrices with factors are neither gathered, scattered nor permuted, their"
+                " alpha and beta are numbers; got both. Leave one away"
+            )
+        if operation.routed:
+            return RoutedArguments(self.a, self.b, self.c, self.out, operation)
+        kind = ScaledArguments if operation.factors.any else Arguments
+        return kind(self.a, self.b, self.c, self.out, operation.with_numbers())
+
+    # ---- what a call like it is known by ----
+
+    @property
+    def is_remembered(self) -> bool:
+        return self.choices.workspace is None and self.operation.is_plain
+
+    def numbered(self) -> Call:
+        """With numbers and flags that may be a part of the key."""
+        operation = self.operation.with_numbers()
+        checks.require_flag("check_indices", operation.routing.check_indices)
+        checks.require_flag("trans_a", operation.trans_a, checks.BLAS_FLAGS)
+        checks.require_flag("trans_b", operation.trans_b, checks.BLAS_FLAGS)
+        return replace(self, operation=operation)
+
+    @property
+    def key(self) -> Sketch:
+        """What the next call like it is found by. None: its arrays tell too little at once, or it takes more
+        than a, b, c and out."""
+        operation, choices = self.operation, self.choices
+        if not self.is_remembered:
+            return None
+        key: Any = sketch(self.a, self.b, self.out)
+        if key is None:
+            return None
+        if not operation.vectors:
+            asked = asked_of(operation.alpha, operation.beta)
+            key = key, self.c is self.out, operation.trans_a, operation.trans_b, asked
+        usual = operation.types is USUAL_TYPES and choices == OPEN
+        return key if usual else (key, operation.types, choices)
+
+    # ---- lists of matrices ----
+
+    @property
+    def is_of_lists(self) -> bool:
+        """Whether a and b stand for many matrices each. A mode that is named must be the one that they are
+        in."""
+        listed = isinstance(self.a, LISTED)
+        if self.mode is not None:
+            checks.require_mode(self.mode, self.a, self.b, listed)
+        return listed
+
+    def of_lists(self) -> Call:
+        return replace(self, operation=self.operation.of_lists())
+
+    def batch(self) -> Listed | Pointed:
+        """The lists, every rule checked."""
+        return batch_of(self.a, self.b, self.c, self.out, self.operation)
+
+    # ---- what NumPy takes where host arrays are multiplied ----
+
+    @property
+    def is_numpys(self) -> bool:
+        """Whether matmul is given lists, subclasses, or what else NumPy makes arrays of or asks."""
+        matmul = self.operation.vectors and is_on_host(self.choices.device) and self.operation.is_plain
+        return matmul and not (is_plain(self.a) and is_plain(self.b))
+
+    def as_arrays(self) -> Call:
+        """With arrays in place of what has no more to say than its numbers."""
+        return replace(self, a=as_array(self.a, "a"), b=as_array(self.b, "b"))
+
+    @property
+    def asks_operands(self) -> bool:
+        """Whether a or b says what becomes of the result, as NumPy lets them."""
+        return self.operation.types is USUAL_TYPES and (is_asked(self.a) or is_asked(self.b))
+
+
+def numbers_in(alpha: Any, beta: Any, device: object) -> tuple[Any, Any]:
+    """Where host arrays are multiplied, arrays of NumPy's or JAX' without dimensions are numbers; anything
+    else as it is.
+    """
+    return (number_in("alpha", alpha), number_in("beta", beta)) if is_on_host(device) else (alpha, beta)
+
+
+def number_in(name: str, value: Any) -> Any:
+    if not is_array(value) or len(value.shape) or framework_of(value) not in ("numpy", "jax"):
+        return value
+    operand = operand_of(native(value), name)
+    return on_host(operand)[()] if operand.device == HOST else value

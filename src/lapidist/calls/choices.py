@@ -1,0 +1,63 @@
+"""Where a call runs, and by what: what a caller chose, checked before it becomes a part of any key."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from lapidist.build.waiting import Compiling
+from lapidist.calls import checks
+from lapidist.config import Config
+from lapidist.errors import ArgumentError
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.row import Kernel
+from lapidist.schedule.sharing import PLANNED, Sharing
+
+MACHINE, ON_HOST = "machine", ("host", "cpu")
+
+
+class Choices(NamedTuple):
+    """Where a call runs, and by what; None and PLANNED leave it open."""
+
+    device: int | str | None = None
+    kernel: str | int | Kernel | None = None  # its name, a rung's number, or itself
+    config: Config | None = None
+    sharing: Sharing = PLANNED
+    workspace: Any = None
+    compile: Compiling | None = None  # None: as the environment says
+
+    @property
+    def of_kernel(self) -> tuple[Kernel | None, Config | None, Sharing]:
+        """What the planner is told."""
+        return None if self.kernel is None else kernel_named(self.kernel), self.config, self.sharing
+
+
+OPEN = Choices()
+
+
+def checked(choices: Choices) -> Choices:
+    """What goes into the key of prepared plans must be what it should be before it is looked up."""
+    kernel, config = choices.kernel, choices.config
+    require_place(choices.device)
+    checks.require_compile(choices.compile)
+    if config is not None and not isinstance(config, Config):
+        raise ArgumentError(
+            f"config: must be a lapidist.Config; got {config!r}. For example Config(64, 64, 16, 32, 32, 8, 4)"
+        )
+    if kernel is not None and (isinstance(kernel, bool) or not isinstance(kernel, (str, int, Kernel))):
+        raise ArgumentError(
+            f"kernel: must be a kernel's name or a rung's number; got {kernel!r}. Leave it away to let the"
+            " planner choose"
+        )
+    return choices
+
+
+def require_place(device: object) -> None:
+    if device is not None and (isinstance(device, bool) or not isinstance(device, (int, str))):
+        raise ArgumentError(
+            f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it away'
+        )
+
+
+def is_on_host(device: object) -> bool:
+    """Whether host arrays are multiplied there."""
+    return device is None or device in ON_HOST

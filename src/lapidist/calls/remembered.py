@@ -1,0 +1,104 @@
+"""What calls remember: what was prepared for a problem, and how the next call like it goes the short way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lapidist.build.waiting import BACKGROUND, way_of
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.call import Call
+from lapidist.calls.choices import Choices
+from lapidist.calls.lists import ArrayGemm, both_empty
+from lapidist.calls.prepared import (
+    Prepared,
+    is_captured,
+    multiply_on_host,
+    place_for,
+    require_no_choice,
+    require_stream,
+)
+from lapidist.calls.repeated import Again, Sketch, asked_of, steady
+from lapidist.calls.subclasses import product
+from lapidist.frameworks.arrays import HOST
+
+PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
+PREPARED: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
+AGAIN: dict[Sketch, Again] = {}  # by what is known at once of a call: what served the last one like it
+
+
+def multiplied(call: Call) -> Any:
+    """Something was chosen, or nothing like this call was multiplied before."""
+    key = call.key
+    again = None if key is None else AGAIN.get(key)
+    if again is not None:
+        operation = call.operation
+        scalars = operation.alpha, operation.beta
+        result = again(call.a, call.b, call.c, call.out, scalars, call.stream)
+        if result is not None:
+            return result
+    if call.is_numpys:
+        call = call.as_arrays()
+        if call.asks_operands:
+            return product(call.a, call.b, call.out)
+    return run(key, call.arguments(), call.choices, call.stream)
+
+
+def multiplied_lists(call: Call) -> Any:
+    call = call.of_lists()
+    if both_empty(call.a, call.b):
+        return []
+    batch = call.batch()
+    return ArrayGemm(batch, call.operation, call.choices).run(batch, call.stream)
+
+
+def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
+    """The long way, which finds out how the next call with this key may go the short way."""
+    require_stream(stream)
+    place = place_for(arguments, choices)
+    if place == HOST:
+        require_no_choice(choices)
+        return multiply_on_host(arguments)
+    ready = prepared(arguments, place, choices, stream)
+    result = ready.run(arguments, stream)
+    # what rounds to zero or one asks for another problem than it seems to, and the next number may not
+    operation = arguments.operation
+    if (
+        key is not None
+        and ready.settled
+        and asked_of(operation.alpha, operation.beta) == asked_of(*arguments.alpha_beta)
+    ):
+        again = steady(ready, arguments)
+        if again is not None:
+            remember(AGAIN, key, again)
+    return result
+
+
+def prepared(arguments: Arguments, place: int | str, choices: Choices, stream: Any = None) -> Prepared:
+    """The multiplication prepared for this problem. What holds addresses of a workspace serves one call.
+    While a graph is captured nothing changes.
+    """
+    way = way_of(choices.compile)
+
+    def captured() -> bool:
+        return is_captured(stream, arguments.a.framework, place)
+
+    def made() -> Prepared:
+        keeps = choices.workspace is not None or (way == BACKGROUND and captured())
+        return Prepared(arguments, place, choices, None if keeps else way)
+
+    if choices.workspace is not None:
+        return made()
+    key = arguments.problem(), place, choices, arguments.a.framework
+    ready = PREPARED.get(key)
+    if ready is None:
+        ready = made()
+        remember(PREPARED, key, ready)
+    elif not ready.settled and not captured():
+        ready.improve()
+    return ready
+
+
+def remember(known: dict[Any, Any], key: Any, value: Any) -> None:
+    if len(known) >= PREPARED_LIMIT:
+        known.clear()
+    known[key] = value
