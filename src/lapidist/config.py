@@ -7,7 +7,17 @@ from typing import Any
 
 from lapidist.errors import ArgumentError
 
-LEAST = {"bk": 0, "wm": 0, "wn": 0, "stages": 0, "producers": 0, "cluster_m": 1, "cluster_n": 1, "raster": 0}
+LEAST = {
+    "bk": 0,
+    "wm": 0,
+    "wn": 0,
+    "stages": 0,
+    "producers": 0,
+    "cluster_m": 1,
+    "cluster_n": 1,
+    "raster": 0,
+    "slices": 1,
+}
 
 
 class Knobs:
@@ -30,6 +40,7 @@ class Knobs:
     raster: Any
     along_m: Any
     skewed: Any
+    slices: Any
 
     @property
     def by_warps(self) -> Any:
@@ -46,7 +57,7 @@ class Knobs:
         """Threads that multiply."""
         whole = self.by_warps
         tiles = (self.bm // (self.wm * whole + self.tm)) * (self.bn // (self.wn * whole + self.tn))
-        return tiles * (1 + 31 * whole) * (1 + whole * self.ping_pong)
+        return tiles * (1 + 31 * whole) * (1 + whole * self.ping_pong) * self.slices
 
     @property
     def cluster(self) -> Any:
@@ -88,6 +99,7 @@ class Config(Knobs):
     skewed: bool = (
         False  # rows of A that start anywhere are not packed, but shifted on their way through registers
     )
+    slices: int = 1  # of k in each stage, with threads of their own: they share a tile
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -120,7 +132,8 @@ class Config(Knobs):
         clusters = {"CLUSTER_M": self.cluster_m, "CLUSTER_N": self.cluster_n} if self.cluster > 1 else {}
         knobs |= {"STAGES": self.stages, "PING_PONG": int(self.ping_pong), "RASTER": self.raster}
         along = {"ALONG_M": 1} if self.along_m else {}
-        return {**{name: value for name, value in knobs.items() if value}, **clusters, **along}
+        slices = {"SLICES": self.slices} if self.slices > 1 else {}
+        return {**{name: value for name, value in knobs.items() if value}, **clusters, **along, **slices}
 
     def __str__(self) -> str:
         parts = [f"{self.bm}x{self.bn}" + (f"x{self.bk}" if self.bk else "")]
@@ -128,6 +141,8 @@ class Config(Knobs):
             parts.append(f"warp {self.wm}x{self.wn}")
         if not self.by_warps:
             parts.append(f"thread {self.tm}x{self.tn}")
+        if self.slices > 1:
+            parts.append(f"{self.slices} slices of k")
         if self.stages:
             parts.append(f"{self.stages} stages")
         if self.cluster > 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 import lapidist
 from lapidist import machine
+from lapidist.config import Config
 from lapidist.device import CHIPS
 from lapidist.frameworks.arrays import Operand, operand_of
 from lapidist.kernels.registry import kernel_named
@@ -18,6 +20,7 @@ from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing import Sharing
 
 H200 = CHIPS["h200"]
+CONFIGS = [config for config, _ in kernel_named("sgemm").configs_for("float32")]
 
 
 def matrix(
@@ -86,7 +89,8 @@ def test_rows_of_d_that_start_anywhere(rng: np.random.Generator, n: int, sharing
 def test_blocks_share_tiles_of_packed_operands(rng: np.random.Generator) -> None:
     """Packed operands, flags of both kinds and partial sums lie in one workspace."""
     a, b = matrix(rng, 256, 401, "row"), matrix(rng, 401, 128, "col")
-    plan = lapidist.plan(a, b, device="machine", kernel="sgemm").plan
+    config = CONFIGS[0]
+    plan = lapidist.plan(a, b, device="machine", kernel="sgemm", config=config).plan
     assert plan.schedule.sk_blocks > 1
     assert plan.cooperative
     assert (
@@ -95,7 +99,45 @@ def test_blocks_share_tiles_of_packed_operands(rng: np.random.Generator) -> None
         + plan.kernel.scratch_of(plan.problem)[1]
         + plan.schedule.slots * 256 * 128 * 4
     )
-    assert np.array_equal(lapidist.gemm(a, b, device="machine", kernel="sgemm"), a @ b)
+    assert np.array_equal(lapidist.gemm(a, b, device="machine", kernel="sgemm", config=config), a @ b)
+
+
+def sanitized(config: Config, a: np.ndarray, b: np.ndarray, **sharing: Any) -> np.ndarray:
+    """A B in the machine, which watches races and bounds, into rows that start anywhere if B's do."""
+    d = matrix(np.random.default_rng(0), a.shape[-2], b.shape[-1], "row", b.shape[-1] % 4 and 1)
+    gemm = lapidist.plan(a, b, out=d, kernel="sgemm", config=config, device="machine", **sharing)
+    launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
+    machine.run(launch, sanitize=True, seed=len(d), residency=launch.grid[0], counting=False)
+    return d
+
+
+SLICED = CONFIGS[2:]
+
+
+@pytest.mark.parametrize(
+    ("config", "layout", "odd", "sharing"),
+    [
+        (SLICED[0], "row", 1, {"split_k": 2, "reduction": "separate"}),
+        (SLICED[0], "col", 0, {}),
+        (SLICED[1], "col", 1, {"split_k": 2}),
+        (SLICED[2], "row", 0, {"split_k": 3, "reduction": "separate"}),
+        (SLICED[3], "col", 1, {"split_k": 2, "reduction": "separate"}),
+        (SLICED[3], "row", 1, {"split_k": 2}),
+    ],
+)
+def test_slices_of_k_meet(
+    rng: np.random.Generator, config: Config, layout: str, odd: int, sharing: dict[str, Any]
+) -> None:
+    """Whatever becomes of their sums: stored, in quads or by rows, or shared with other blocks."""
+    m, n, k = config.bm + 4 + odd, 68 + odd, 100 + odd
+    a, b = matrix(rng, m, k, layout), matrix(rng, k, n, "row")
+    assert np.array_equal(sanitized(config, a, b, **sharing), a @ b)
+
+
+def test_slices_meet_again_for_each_tile(rng: np.random.Generator) -> None:
+    """In room that the tile before has left."""
+    a, b = matrix(rng, 72, 260, "row"), matrix(rng, 260, 132, "row")
+    assert np.array_equal(sanitized(SLICED[-1], a, b, schedule="data_parallel", avail_sms=2), a @ b)
 
 
 def test_what_is_packed() -> None:
@@ -195,3 +237,6 @@ def test_refusals() -> None:
     assert "A must have neighbours that touch" in str(
         kernel_named("sgemm").refuse(strided, kernel_named("sgemm").config, H200)
     )
+    plain = Problem.of(*(fake((64, 64), (64, 1)) for _ in range(2)), None, fake((64, 64), (64, 1)))
+    sliced = replace(kernel_named("simt").config, slices=2)
+    assert "its threads have all of k" in str(kernel_named("simt").refuse(plain, sliced, H200))

@@ -27,6 +27,9 @@ H200 = chip("h200")
 WHOLE, HALVES = Sharing(schedule="data_parallel"), Sharing(split_k=2, reduction="turnstile")
 SIMT_LARGE, SIMT_SMALL = Config(64, 128, 16, 32, 64, 8, 8), Config(32, 32, 32, 16, 32, 4, 4)
 SGEMM = Config(256, 128, 32, 64, 64, 16, 8, stages=4, producers=128)
+SLICED_ROWS, SLICED_COLUMNS = (
+    Config(bm, bn, 32, 64, 64, 16, 8, stages=5, producers=128, slices=4) for bm, bn in ((128, 64), (64, 128))
+)
 
 
 def wgmma(math: str) -> list[Config]:
@@ -44,7 +47,8 @@ def wgmma(math: str) -> list[Config]:
 
 def choices(math: str) -> list[Choice]:
     if math == "float32":
-        kernels = [("simt", SIMT_LARGE), ("simt", SIMT_SMALL), ("sgemm", SGEMM)]
+        kernels = [("simt", SIMT_LARGE), ("simt", SIMT_SMALL)]
+        kernels += [("sgemm", each) for each in (SGEMM, SLICED_ROWS, SLICED_COLUMNS)]
         ladder = [
             Choice(kernel.name, kernel.config)
             for kernel in KERNELS
@@ -122,6 +126,7 @@ APART = {
         Choice("simt", SIMT_SMALL, HALVES),
         Choice("simt", SIMT_SMALL, Sharing(split_k=3, reduction="turnstile")),
     ),
+    "slices": ("float32", Choice("sgemm", SGEMM, WHOLE), Choice("sgemm", SLICED_ROWS, WHOLE)),
     "cuts, tiles": ("float32", *(Choice("simt", SIMT_SMALL, each) for each in STREAMED)),
     "way_out": (
         "float32",
@@ -177,7 +182,7 @@ def test_an_order_that_changes_from_run_to_run_is_like_no_other(rng: np.random.G
             "float32",
             (4096, 4096, 4096),
             "fma fp32, one after another, tiles of 256 x 128 along n in panels of 1, 16 x 32 tiles, 128"
-            " iterations each of 32: 116 from number 0 on cut into 132 stretches, added in turn",
+            " iterations each of 32: 248 from number 0 on cut into 132 stretches, added in turn",
         ),
     ],
 )

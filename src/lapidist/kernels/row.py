@@ -15,7 +15,7 @@ from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
 from lapidist.kernels.columns import Columns
-from lapidist.kernels.rules.blocks import ALONE, EVERY, INT_LIMIT, ORDERED, loaders
+from lapidist.kernels.rules.blocks import ALONE, EVERY, INT_LIMIT, ORDERED, WHOLE_STAGES, loaders
 from lapidist.kernels.rules.facts import facts_of
 from lapidist.kernels.rules.rule import Rule, obey, refusal
 from lapidist.kernels.signatures import Signature
@@ -131,6 +131,8 @@ class Kernel:
     wmma: bool = False  # of mma.sync the older form, with steps of its own
     free_order: bool = False  # configs may exchange A and B, order tiles, and give two warpgroups a tile each
 
+    slices_stages: bool = False  # configs may have slices of k
+
     @property
     def entry(self) -> str:
         """The name of the kernel function: its file's, without the number."""
@@ -207,13 +209,15 @@ class Kernel:
         """Rows of a thread's sums: what a reduction in fragments shares out. On tensor cores, the patches of
         a warp.
         """
-        return config.tm if self.unit == "fma" else config.wm // 16
+        return config.tm // config.slices if self.unit == "fma" else config.wm // 16
 
     @cached_property
     def all_rules(self) -> tuple[Rule, ...]:
         """In the order in which they are asked."""
         common = EVERY if self.unit == "wgmma" else (*EVERY[:1], *ALONE, *EVERY[1:])
-        return (*common, *(() if self.free_order else ORDERED), *self.rules, loaders(self.config.producers))
+        ordered = () if self.free_order else ORDERED
+        whole = () if self.slices_stages else WHOLE_STAGES
+        return (*common, *ordered, *whole, *self.rules, loaders(self.config.producers))
 
     def tile_bytes(self, problem: Problem, config: Config) -> int:
         """One tile of accumulators, as they leave the tensor core: sums in half as float."""

@@ -8,6 +8,8 @@ It follows from the problem, the chip and the config, never from what the cache 
   zeros           tiles of k are filled up. Instructions of zeros alone make +0 of a sum that underflowed
                   to -0
   promotion       sums of 8-bit floats leave the tensor core at the end of each tile of k
+  slices          each step of k of gemm/sgemm.cu's small tiles is cut into slices, which have sums of their
+                  own; they are added in the slices' order
   cuts            blocks that share a tile cut its k. Their sums are added along k: by turnstile and in
                   wgmma's clusters from the first one on, else from zero on
   alpha, beta     gemm/simt.cu and gemm/sgemm.cu round alpha sum and fuse beta C, gemm/mma.cu and
@@ -97,6 +99,7 @@ class SumOrder:
     accumulator: str = ""  # where it is not the usual one
     step: int = 1
     zeros: bool = False  # more steps of them than k has
+    slices: tuple[int, int] = (1, 0)  # so many, with sums of their own, of each so many elements of k
     promoted: int = 0  # steps of k after which sums leave the tensor core; 0: in the end
     cuts: Cuts | SharedTiles | None = None  # None: whole tiles
     way_out: str = ""
@@ -120,6 +123,7 @@ class SumOrder:
             f"{self.unit} {self.types}" + (f" of {self.chip}" if self.chip else ""),
             f"steps of {self.step}" if self.step > 1 else "one after another",
             *([f"sums in {self.accumulator}"] if self.accumulator else []),
+            *(["{} slices of each {}".format(*self.slices)] if self.slices[0] > 1 else []),
             *([f"promoted every {self.promoted}"] if self.promoted else []),
             *(["zeros in the end"] if self.zeros else []),
             str(self.cuts) if self.cuts else "whole tiles",
@@ -144,6 +148,7 @@ def sum_order(
         problem.accumulator if problem.accumulator != usual else "",
         step,
         filled > ceil_div(problem.k, step) * step,
+        (config.slices, config.bk) if config.slices > 1 else (1, 0),
         config.bk if problem.scaling.promoted else 0,
         None if schedule is None else cuts_of(problem, config, schedule),
         f"{kernel.name} {config}" if has_own_way_out(problem, kernel) else "",

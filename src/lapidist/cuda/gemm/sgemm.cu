@@ -11,12 +11,12 @@
 //   B             rows of one k, always: with four k of one column in a quad of registers, as A has them,
 //                 every second product would find its operands in one register bank
 //
-// What the copy engine cannot bring so is copied first (gemm/sgemm/operands.cuh). Batches are dimensions of its
-// maps (BATCHED).
+// What the copy engine cannot bring so is copied first (gemm/sgemm/operands.cuh). Batches are dimensions of
+// its maps (BATCHED).
 //
-// A tile of D is 256 x 128 and an SM holds one block, so a product seldom has a whole number of tiles for
-// each SM. What is left over the full waves is split along k (share/schedule.cuh), and its sums meet in the
-// workspace (share/sharing.cuh).
+// An SM holds one block, so a product seldom has a whole number of tiles for each SM. What is left over the
+// full waves is split along k (share/schedule.cuh), and its sums meet in the workspace (share/sharing.cuh).
+// Tiles of less than 256 x 128 leave warps over, which have slices of k (gemm/sgemm/slices.cuh).
 #include "common.cuh"
 
 #define SHARERS 256  // of the block's threads, the first: the consumers
@@ -42,13 +42,18 @@
 #ifndef BATCHED  // 0: one matrix, nothing to step through
 #define BATCHED 0
 #endif
+#ifndef SLICES  // of k in each stage, with warps of their own: tiles have fewer warps than the block
+#define SLICES 1
+#endif
+#define TILE_WARPS (BM / WM * (BN / WN))
+#define CONSUMERS (TILE_WARPS * SLICES * 32)
 #include "gemm/sgemm/operands.cuh"
+#include "gemm/sgemm/slices.cuh"
 #include "gemm/sgemm/store.cuh"
 
 #define VEC 4   // elements of a load, and k of a chunk
 #define ROWS 8  // of a thread's TM that are in registers at once
-#define CHUNKS (BK / VEC)
-#define CONSUMERS (BM / WM * (BN / WN) * 32)
+#define CHUNKS (BK / VEC / SLICES)
 // registers move between whole warpgroups: three of the producer's warps only give
 #define THREADS (CONSUMERS + 128)
 static_assert(sizeof(T) * BK == 128, "the copy engine's swizzle works on rows of 128 bytes");
@@ -58,6 +63,7 @@ static_assert(CONSUMERS == SHARERS,
               "240 registers for 256 consumers and 24 for 128 producers are the SM's 65536");
 static_assert(BM <= 256 && BN <= 256, "a box has 256 elements a side at most");
 static_assert(STAGES >= 2, "one tile is read while the next one is waited for");
+static_assert(CHUNKS >= 1 && CHUNKS * SLICES * VEC == BK, "slices have whole chunks of a stage");
 
 // the swizzle counts rows of 128 bytes from a multiple of 1024
 struct alignas(1024) Stage {
@@ -68,6 +74,9 @@ struct Pipeline {
   Barrier full[STAGES], empty[STAGES];
 #if D_VECTOR < 4
   Patch patch[CONSUMERS / 32];
+#endif
+#if SLICES > 1
+  Meeting meeting;
 #endif
 };
 
@@ -135,12 +144,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   // four further ones.
   take_registers<240>();
   const int lane_row = lane % 2 + lane / 4 % 2 * 2, lane_col = lane / 2 % 2 + lane / 8 * 2;
-  const int warp_row = warp / (BN / WN) * WM, thread_col = warp % (BN / WN) * WN + lane_col * VEC;
+  const int slice = SLICES > 1 ? warp / TILE_WARPS : 0, of_tile = SLICES > 1 ? warp % TILE_WARPS : warp;
+  const int warp_row = of_tile / (BN / WN) * WM, thread_col = of_tile % (BN / WN) * WN + lane_col * VEC;
   const auto line = [&](int i, int r) {
     return warp_row + (A_ALONG_K ? r + 4 * i : r * 4 + i / 4 * 16 + i % 4);
   };
-  const unsigned a_lane = A_ALONG_K ? line(0, lane_row) * 128 + lane_row * 16 : sizeof(T) * line(0, lane_row);
-  const unsigned b_lane = sizeof(T) * (BM * BK + thread_col);
+  // the slice's first chunk is a multiple of its chunks, a power of two: its number and theirs share no bits
+  const unsigned skipped = slice * CHUNKS;
+  const unsigned a_lane = A_ALONG_K ? (line(0, lane_row) * 128 + lane_row * 16) ^ skipped * 16
+                                    : sizeof(T) * (line(0, lane_row) + VEC * skipped * BM);
+  const unsigned b_lane = sizeof(T) * (BM * BK + VEC * skipped * BN + thread_col);
   // acc[i][j ^ 1] is column j: quads of b and of acc then lie in opposite banks
   Acc a[ROWS][VEC], b[VEC][TN], acc[TM][TN];
   unsigned base, a_even, a_odd, b_at;
@@ -202,8 +215,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
       }
 
       // Compute: a chunk, while the fragments of the next one replace those of this one.
+      const int chunks = CHUNKS == 1 ? unknown(1) : CHUNKS;
 #pragma unroll 1
-      for (int chunk = 0; chunk < CHUNKS; ++chunk) {
+      for (int chunk = 0; chunk < chunks; ++chunk) {
 #pragma unroll
         for (int i0 = 0; i0 < TM; i0 += ROWS) {
           if (i0 + ROWS == TM) {  // rows 0 .. ROWS - 1 and all of B come from the next chunk now
@@ -231,40 +245,43 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 
     // Store.
-    if (!work.combine<CONSUMERS>(workspace, shared, acc)) continue;
+#if SLICES > 1
+    Acc sums[OWN_ROWS][TN];
+    bring_together(pipeline.meeting, slice, acc, sums);  // those of a reduction block are zero
+#else
+    Acc(&sums)[TM][TN] = acc;
+#endif
+    const auto own_line = [&](int i) { return SLICES > 1 ? slice * OWN_ROWS + i : i; };
+    if (!work.combine<CONSUMERS>(workspace, shared, sums)) continue;
 #if ARRAYS
     C = static_cast<const T*>(lists.c.at[unit.batch]);
     D = static_cast<T*>(const_cast<void*>(lists.d.at[unit.batch]));
 #endif
     const i64 inner = BATCHED && !ARRAYS ? unit.batch % batch : 0,
               outer = BATCHED && !ARRAYS ? unit.batch / batch : 0;
-    scale_sums(acc, alpha);
-    const unsigned owned = work.owned_rows<TM>();
-    add_addend(
-        acc, beta, C + inner * c_inner + outer * c_outer, c_row, c_col, M, N, modes,
-        [&](int i) { return owned >> i & 1 ? unit.row * BM + line(i, lane_row) : M; },
-        [&](int j) { return unit.column * BN + thread_col + (j / 4 * 32) + (j % 4 ^ 1); });
-    IF_EPILOGUE(fused::finish(
-                    acc, fused::Epilogue(EPILOGUE_PASSED, inner, outer, M, N, modes),
-                    [&](int i) { return owned >> i & 1 ? unit.row * BM + line(i, lane_row) : M; },
-                    [&](int j) { return unit.column * BN + thread_col + (j / 4 * 32) + (j % 4 ^ 1); });)
+    scale_sums(sums, alpha);
+    const unsigned owned = work.owned_rows<OWN_ROWS>();
+    const auto row = [&](int i) { return owned >> i & 1 ? unit.row * BM + line(own_line(i), lane_row) : M; };
+    const auto col = [&](int j) { return unit.column * BN + thread_col + (j / 4 * 32) + (j % 4 ^ 1); };
+    add_addend(sums, beta, C + inner * c_inner + outer * c_outer, c_row, c_col, M, N, modes, row, col);
+    IF_EPILOGUE(fused::finish(sums, fused::Epilogue(EPILOGUE_PASSED, inner, outer, M, N, modes), row, col);)
     const Output output{modes, D + inner * d_inner + outer * d_outer, d_row, M, N};
 #if D_VECTOR == 4
-    const Lane out(output, unit.row * BM + line(0, lane_row), unit.column * BN + thread_col);
+    const Lane out(output, unit.row * BM + line(own_line(0), lane_row), unit.column * BN + thread_col);
 #pragma unroll
-    for (int i = 0; i < TM; ++i)
-      if (owned >> i & 1) out.store(line(i, 0) - line(0, 0), {quad(acc[i], 0), quad(acc[i], 4)});
+    for (int i = 0; i < OWN_ROWS; ++i)
+      if (owned >> i & 1) out.store(line(i, 0) - line(0, 0), {quad(sums[i], 0), quad(sums[i], 4)});
 #else
-    const Lane out(output, unit.row * BM + warp_row, unit.column * BN + warp % (BN / WN) * WN + lane);
+    const Lane out(output, unit.row * BM + line(own_line(0), 0),
+                   unit.column * BN + of_tile % (BN / WN) * WN + lane);
     Patch& patch = pipeline.patch[warp];
 #pragma unroll 1
-    // four rows are written out: all of them were a fifth of the time to compile
-    for (int i0 = 0; i0 < TM; i0 += 4)
+    for (int i0 = 0; i0 < OWN_ROWS; i0 += WRITTEN)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) {
+      for (int e = 0; e < WRITTEN; ++e) {
         if (!(owned >> (i0 + e) & 1)) continue;
         __syncwarp();  // all lanes have taken up the rows before
-        patch.lay(lane_row, lane_col, acc, e, i0 + e);
+        patch.lay(lane_row, lane_col, sums, e, i0 + e);
         __syncwarp();  // the patch is whole
 #pragma unroll
         for (int r = 0; r < PATCH_ROWS; ++r)

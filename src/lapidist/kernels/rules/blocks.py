@@ -44,6 +44,12 @@ ORDERED = (
         ),
     ),
 )
+WHOLE_STAGES = (
+    Rule(
+        lambda c, f: c.slices == 1,
+        lambda c, f: f"its threads have all of k: slices are 1; they are {c.slices}",
+    ),
+)
 
 
 def loaders(own: int) -> Rule:

@@ -9,8 +9,9 @@ from lapidist.config import Config, Knobs
 from lapidist.dtypes import TYPES, size_of
 from lapidist.kernels.row import Kernel, Types
 from lapidist.kernels.rules import fma as rules
+from lapidist.kernels.rules.fma import CONSUMERS
 from lapidist.kernels.sgemm.operands import maps, packed, packed_bytes, scratch, turned
-from lapidist.kernels.sgemm.sharing import FED
+from lapidist.kernels.sgemm.sharing import EFFICIENCY, FED
 from lapidist.kernels.signatures import (
     OPERANDS,
     SCHEDULE,
@@ -30,6 +31,7 @@ from lapidist.problems.problem import Matrix, Problem
 SOURCE_ORDER = ("--ptxas-options=-O1",)
 MOST_PACKED = 1 << 31  # the driver keeps workspaces: more would be missed elsewhere
 PATCH_BYTES = 4 * 72 * 4  # of a consumer warp: four rows of 64 columns and a gap
+WARP_TILE = 64  # rows and columns: 16 x 8 sums for each of 4 x 8 lanes
 
 
 def tma_shared(config: Knobs, problem: Problem) -> Any:
@@ -41,9 +43,12 @@ def tma_shared(config: Knobs, problem: Problem) -> Any:
 
 
 def shared_bytes(config: Knobs, problem: Problem) -> Any:
-    """Beside the stages, a patch of D a warp where its rows start anywhere."""
-    warps = (config.threads - config.producers) // 32
-    return tma_shared(config, problem) + (0 if whole_quads(problem) else warps * PATCH_BYTES)
+    """Beside the stages, a patch of D a warp where its rows start anywhere, and room where slices meet: each
+    leaves there what is the others'.
+    """
+    patches = 0 if whole_quads(problem) else config.consumers // 32 * PATCH_BYTES
+    meeting = (config.slices - 1) * config.bm * config.bn * 4
+    return tma_shared(config, problem) + patches + meeting
 
 
 def whole_quads(problem: Problem) -> bool:
@@ -123,15 +128,26 @@ SIGNATURE = Signature(
     outer_batches,
 )
 
+
+def tile(bm: int, bn: int, stages: int) -> Config:
+    """Warps that the tile leaves over have slices of k."""
+    slices = CONSUMERS // (bm // WARP_TILE * (bn // WARP_TILE) * 32)
+    return Config(bm, bn, 32, WARP_TILE, WARP_TILE, 16, 8, stages=stages, producers=128, slices=slices)
+
+
+# Stages are as many as fit beside the room where slices meet.
+TILES = ((256, 128, 4), (128, 256, 4), (128, 128, 4), (128, 64, 5), (64, 128, 5), (64, 64, 6))
+CONFIGS = tuple(tile(*each) for each in TILES)
+
 SGEMM = Kernel(
     "sgemm",
     "production",
     "gemm/sgemm.cu",
     "fp32 on CUDA cores fed by the copy engine: every layout, alignment and batch, persistent, sharing tiles",
     SIGNATURE,
-    Config(256, 128, 32, 64, 64, 16, 8, stages=4, producers=128),
-    0.84,
-    others=((Config(128, 256, 32, 64, 64, 16, 8, stages=4, producers=128), 0.84),),
+    CONFIGS[0],
+    EFFICIENCY[1],
+    others=tuple((config, EFFICIENCY[config.slices]) for config in CONFIGS[1:]),
     capability=(9, 0),
     persistent=1,
     options=SOURCE_ORDER,
@@ -142,4 +158,5 @@ SGEMM = Kernel(
     ways=("turnstile", "separate"),
     defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
     rules=rules.SGEMM,
+    slices_stages=True,
 )
