@@ -208,16 +208,24 @@ def test_vmap_is_a_loop(torch: Any, lt: Any, name: str, shapes: Any, how: Any) -
 @EACH
 def test_torch_func_goes_through(torch: Any, lt: Any, name: str, shapes: Any, how: Any) -> None:
     given = [each for each in tensors(torch, shapes, grad=False) if each is not None]
+    op, filling = getattr(torch.ops.lapidist, name), (None,) * (3 - len(given)) if how else ()
     ours, theirs = public(lt, name, how), stock(torch, name, how)
     places, func = tuple(range(len(given))), torch.func
+    nested = [
+        lambda f, outer=outer, inner=inner: outer(inner(squares(f)))
+        for outer, inner in product((func.jacrev, func.jacfwd), repeat=2)
+    ]
     for transform in (
         lambda f: func.grad(squares(f), places),
         lambda f: func.jacfwd(f, places),
         lambda f: func.jacrev(f, places),
         lambda f: func.hessian(squares(f), places),
         lambda f: lambda *x: func.jvp(f, x, x),
+        *(nested if all(each.numel() for each in given) else ()),  # jacrev(jacrev) takes no empty ones
     ):
-        torch.testing.assert_close(transform(ours)(*given), transform(theirs)(*given))
+        expected = transform(theirs)(*given)
+        torch.testing.assert_close(transform(ours)(*given), expected)
+        torch.testing.assert_close(transform(lambda *x: op(*x, *filling, *how))(*given), expected)
     several = [torch.stack([each, 2 * each], -1) for each in given]
     of_each = [func.vmap(func.grad(squares(f), places), in_dims=-1)(*several) for f in (ours, theirs)]
     torch.testing.assert_close(*of_each)
@@ -261,6 +269,31 @@ def test_exported_programs_hold_the_operators(torch: Any, lt: Any) -> None:
     called = [node.target for node in exported.graph.nodes if node.op == "call_function"]
     assert called.count(torch.ops.lapidist.linear.default) == 2
     torch.testing.assert_close(exported.module()(x), expected)
+
+
+def test_transforms_are_compiled(torch: Any, lt: Any) -> None:
+    func, ops = torch.func, torch.ops.lapidist
+    x, w = torch.randn(3, 4, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64)
+    forms = (
+        lambda f: func.grad(squares(f), (0, 1)),
+        lambda f: func.vmap(func.grad(squares(f)), (0, None)),
+        lambda f: lambda x, w: func.jvp(f, (x, w), (x, w)),
+    )
+    for form in forms:
+        expected = form(torch.nn.functional.linear)(x, w)
+        for call in (lt.linear, ops.linear):
+            torch._dynamo.reset()
+            compiled = torch.compile(form(call), fullgraph=True, backend="aot_eager")
+            torch.testing.assert_close(compiled(x, w), expected)
+
+
+def test_tangents_go_through_torchs_operators(torch: Any, lt: Any) -> None:
+    forward_ad, ops = torch.autograd.forward_ad, torch.ops.lapidist
+    x, w = torch.randn(3, 4), torch.randn(5, 4)
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(x, x.flip(0))
+        for result in (ops.linear(dual, w), ops.matmul(dual, w.T), ops.gemm(dual, w, trans_b=True)):
+            torch.testing.assert_close(forward_ad.unpack_dual(result).tangent, x.flip(0) @ w.T)
 
 
 def test_meta_and_fake_tensors_have_shapes_alone(torch: Any, lt: Any) -> None:

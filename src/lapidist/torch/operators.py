@@ -4,7 +4,6 @@ without numbers.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -17,7 +16,8 @@ from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
 from lapidist.torch import outlines
 from lapidist.torch.autocast import WHERE, in_autocast
-from lapidist.torch.sight import is_plain, is_recorded, is_transformed, is_unobserved
+from lapidist.torch.recording import function_of, recorder
+from lapidist.torch.sight import is_plain, is_recorded, is_unobserved
 
 Rule = Callable[..., Any]
 LIBRARY = torch.library.Library("lapidist", "DEF")
@@ -26,10 +26,7 @@ TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 
 
 class Operator:
-    """One of torch.ops.lapidist, called the cheapest way that shows the call to all who must see it.
-
-    torch.func's transforms and tangents do not go through what torch.library registers, and what it registers
-    costs a call 15 microseconds more than an autograd.Function."""
+    """One of torch.ops.lapidist, called the cheapest way that shows the call to all who must see it."""
 
     def __init__(self, schema: str, run: Rule, fake: Rule) -> None:
         self.name, self.run = schema.partition("(")[0], run
@@ -38,7 +35,6 @@ class Operator:
             LIBRARY.impl(self.name, run, key)
         torch.library.register_fake(f"lapidist::{self.name}", fake, lib=LIBRARY)
         self.op = getattr(torch.ops.lapidist, self.name).default
-        self.function: Any = None  # for transforms
         self.recorded: Any = None  # for autograd alone
 
     def __call__(self, *given: Any) -> Any:
@@ -47,7 +43,7 @@ class Operator:
                 return self.run(*given)
             if self.recorded is not None:
                 return self.recorded.apply(*given)
-        return self.function.apply(*given) if self.function and is_transformed() else self.op(*given)
+        return self.op(*given)
 
     def cast(self) -> None:
         """Under torch.autocast, torch.ops.lapidist casts, too."""
@@ -60,7 +56,7 @@ class Operator:
         for key in ("AutocastCPU", "AutocastCUDA"):
             LIBRARY.impl(self.name, in_its_type, key)
 
-    def record(self, keep: Rule, back: Rule) -> None:
+    def record(self, keep: Rule, back: Rule, forth: Rule | None = None) -> None:
         """`keep` saves what gradients (`back`) need."""
 
         def forward(ctx: Any, *given: Any) -> Any:
@@ -68,22 +64,16 @@ class Operator:
             keep(ctx, given, output)
             return output
 
-        torch.library.register_autograd(f"lapidist::{self.name}", back, setup_context=keep, lib=LIBRARY)
-        self.recorded = function_of(self.name, {"forward": forward, "backward": back})
+        LIBRARY.impl(self.name, recorder(self.op, keep, back, forth), "Autograd", with_keyset=True)
+        self.recorded = function_of(torch.autograd.Function, forward, back)
 
     def transform(self, keep: Rule, back: Rule, forth: Rule, mapped: Rule) -> None:
         """`forth` has tangents; `mapped` is vmap's, told which operators to call."""
-        self.record(keep, back)
+        self.record(keep, back, forth)
         self.cast()
-        ours = torch.ops.lapidist
-        torch.library.register_vmap(f"lapidist::{self.name}", partial(mapped, ours), lib=LIBRARY)
-        of_calls = partial(mapped, sys.modules[__name__])
-        rules = {"forward": self.op, "setup_context": keep, "backward": back, "jvp": forth, "vmap": of_calls}
-        self.function = function_of(self.name, rules)
-
-
-def function_of(name: str, rules: dict[str, Rule]) -> Any:
-    return type(name, (torch.autograd.Function,), {name: staticmethod(rule) for name, rule in rules.items()})
+        torch.library.register_vmap(
+            f"lapidist::{self.name}", partial(mapped, torch.ops.lapidist), lib=LIBRARY
+        )
 
 
 def run_matmul(a: Any, b: Any, out_dtype: Any = None, precision: Any = IEEE) -> Any:

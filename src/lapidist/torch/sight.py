@@ -26,12 +26,6 @@ def is_unobserved() -> bool:
     )
 
 
-def is_transformed() -> bool:
-    if torch.compiler.is_compiling():
-        return False
-    return torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
-
-
 def is_plain(given: Any) -> bool:
     """A tensor with memory of its own, or none, which is told in words further on."""
     return not given.is_meta if type(given) in PLAIN else not isinstance(given, torch.Tensor)
