@@ -52,12 +52,17 @@ def judge_finished(
     sums = expect(a, b, c, out_dtype=np.dtype(dtype), **more)
     broadcast = {"column": lambda x: x[..., None], "row": lambda x: x[..., None, :]}
     as_seen = {
-        each.name: broadcast.get(each.kind.lower(), lambda x: x)(
-            np.asarray(to_float64(np.asarray(values[each.name])))
-        )
+        each.name: broadcast.get(each.kind.lower(), lambda x: x)(doubles(values[each.name]))
         for each in epilogue.function.parameters
     }
-    value, off = near(epilogue.function, Near(sums.reference, sums.bound), {**as_seen, **(seen or {})}, dtype)
+    exact = Near(doubles(sums.reference), doubles(sums.bound))
+    value, off = near(epilogue.function, exact, {**as_seen, **(seen or {})}, dtype)
     output = TYPES[str(d.dtype).rpartition(".")[2]]
     bound = off + output.roundoff * (abs(value) + off) + output.spacing
-    return worst_of(abs(to_float64(d) - value) / bound)
+    return worst_of(abs(doubles(d) - value) / bound)
+
+
+def doubles(values: Any) -> Array:
+    """Of NumPy, of torch, or a number."""
+    found = to_float64(values if hasattr(values, "dtype") else np.asarray(values))
+    return np.asarray(found.cpu() if hasattr(found, "cpu") else found)

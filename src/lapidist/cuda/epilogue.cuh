@@ -148,6 +148,17 @@ struct InOrder {
   __device__ __forceinline__ static long long c_col(int col) { return col; }
 };
 
+// An element's, in the operands; `pair`: the even column of two neighbours, of which it is number `second`.
+struct Spot {
+  long long row, col, pair;
+  int second;
+};
+
+template <typename Stored>
+struct alignas(2 * sizeof(Stored)) Two {
+  Stored at[2];
+};
+
 // Of one matrix of the batch. `Lines` says which row and column of the operands belong to one of the product.
 template <typename Lines>
 struct Epilogue {
@@ -160,13 +171,20 @@ struct Epilogue {
                                       int N, const Lines& lines)
       : operands(operands), inner(inner), outer(outer), M(M), N(N), lines(lines) {}
 
-  // ByRow, ByCol: whether it changes from row to row, from column to column.
+  // ByRow, ByCol: whether it changes from row to row, from column to column. ByCol 2: neighbours lie together,
+  // so two of them are one load, which the compiler finds to be the same for both.
   template <typename Type, int ByRow, int ByCol>
-  __device__ __forceinline__ auto load(int number, long long row, long long col) const {
+  __device__ __forceinline__ auto load(int number, const Spot& spot) const {
+    typedef typename Type::Stored Stored;
     const Operand& o = operands->of[number];
-    const auto* start = reinterpret_cast<const typename Type::Stored*>(o.at);
-    start += inner * o.inner + outer * o.outer;
-    return Type::value(start[(ByRow ? row * o.row : 0) + (ByCol ? col * o.col : 0)]);
+    const Stored* const line = reinterpret_cast<const Stored*>(o.at) + inner * o.inner + outer * o.outer +
+                               (ByRow ? spot.row * o.row : 0);
+    if constexpr (ByCol == 2) {
+      const Two<Stored> two = *reinterpret_cast<const Two<Stored>*>(line + spot.pair);
+      return Type::value(spot.second ? two.at[1] : two.at[0]);
+    } else {
+      return Type::value(line[ByCol ? spot.col * o.col : 0]);
+    }
   }
   __device__ __forceinline__ float number(int number, float) const {
     return __int_as_float(static_cast<int>(operands->of[number].at));
@@ -175,12 +193,18 @@ struct Epilogue {
     return __longlong_as_double(operands->of[number].at);
   }
 
-  // Where a tile hangs over the edge, the last row or column stands for what is not there: nobody stores it.
+  // Of a pair of columns the first, or the second. Where a tile hangs over the edge, the last row or column
+  // stands for what is not there: nobody stores it.
   template <typename V>
-  __device__ __forceinline__ V operator()(V sum, int product_row, int product_col) const {
-    const long long row = lines.c_row(product_row < M ? product_row : M - 1),
-                    col = lines.c_col(product_col < N ? product_col : N - 1);
+  __device__ __forceinline__ V of_pair(V sum, int row, int pair, int second) const {
+    const int col = pair + second;
+    const Spot spot = {lines.c_row(row < M ? row : M - 1), lines.c_col(col < N ? col : N - 1),
+                       pair < N ? pair : N - 2, second};
     EPILOGUE
+  }
+  template <typename V>
+  __device__ __forceinline__ V operator()(V sum, int row, int col) const {
+    return of_pair(sum, row, col & ~1, col & 1);
   }
 };
 

@@ -279,7 +279,7 @@ class Kernel:
         some kernels always do, and their row says so."""
         own = {"SCHEDULED": int(scheduled)} if self.signature.scheduled else {}
         more = {"RESIDENT": 2} if self.beside_another(config, problem) else {}
-        fused = problem.fused.defines() if problem.fused else {}
+        fused = problem.fused.defines(not problem.modes.scatter_cols) if problem.fused else {}
         return {**config.defines(), **own, **self.defines, **self.signature.defines(problem), **fused, **more}
 
 

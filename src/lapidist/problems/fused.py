@@ -44,6 +44,14 @@ class Fed(NamedTuple):
     by_row: bool = False
     by_col: bool = False
 
+    def by_columns(self, in_order: bool) -> int:
+        """0: it is the same in all; 2: of each even column and the next one, both are a load."""
+        if not self.by_col or self.matrix is None:
+            return 0
+        two = 2 * size_of(self.dtype)
+        together = self.matrix.col_stride == 1 and self.matrix.alignment % two == 0
+        return 2 if in_order and together and self.matrix.cols % 2 == 0 and two <= 16 else 1
+
 
 @dataclass(frozen=True, slots=True)
 class Fused:
@@ -68,15 +76,16 @@ class Fused:
         fed = (each._replace(by_row=each.by_col, by_col=each.by_row) for each in turned.operands)
         return replace(turned, operands=tuple(fed))
 
-    def defines(self) -> dict[str, object]:
-        """The function's body in device code, and what it is passed."""
+    def defines(self, in_order: bool) -> dict[str, object]:
+        """The function's body in device code, and what it is passed; `in_order`: columns of D are where they
+        are in the product."""
         value = {"float32": "float", "float64": "double"}[self.dtype]
-        return {"EPILOGUE": self.body(value), "EPILOGUE_OPERANDS": len(self.operands)}
+        return {"EPILOGUE": self.body(value, in_order), "EPILOGUE_OPERANDS": len(self.operands)}
 
-    def body(self, value: str) -> str:
+    def body(self, value: str, in_order: bool) -> str:
         names = [each.name for each in self.function.parameters]
         loads = {
-            name: f"load<{READS[fed.dtype]}, {int(fed.by_row)}, {int(fed.by_col)}>({number}, row, col)"
+            name: f"load<{READS[fed.dtype]}, {int(fed.by_row)}, {fed.by_columns(in_order)}>({number}, spot)"
             if fed.matrix is not None
             else f"number({number}, {value}())"
             for number, (name, fed) in enumerate(zip(names, self.operands, strict=True))

@@ -263,9 +263,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, RESIDENT)
             store(row, i % D_PATCHES, i, mine);
           });
 #else
-#pragma unroll
-      for (int m = 0; m < ROWS; ++m)
-        IF_EPILOGUE(of_caller.finish<BN / 2>(sums[m], warp_row + m * NEXT_SLAB, tiles.col));
+      IF_EPILOGUE(of_caller.finish_all(sums, warp_row, tiles.col);)
       if constexpr (D_COPY_ENGINE) {
         auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.D[first_warp]);
         const int out_row = BY_GROUP ? tiles.row + first_warp % (TILE_GROUPS * 4) / 4 * ROWS * 64 : warp_row;

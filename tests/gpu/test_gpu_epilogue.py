@@ -1,0 +1,110 @@
+"""On a GPU, with torch: epilogues in every family and by every way out of a sum, against float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from fused_cases import judge_finished, of_all_kinds
+from lapidist.errors import RefusalError
+from lapidist.kernels.registry import kernel_named
+from on_gpu import laid_out, normal, poisoned
+
+pytestmark = pytest.mark.gpu
+FAMILIES = [
+    ("simt", "float32", {}),
+    ("simt", "float64", {}),
+    ("simt", "float16", {}),
+    ("sgemm", "float32", {}),
+    ("mma", "bfloat16", {}),
+    ("mma", "float64", {}),
+    ("mma", "float8_e4m3fn", {}),
+    ("mma", "float32", {"precision": "tf32"}),
+    ("wgmma", "bfloat16", {}),
+    ("wgmma", "float16", {}),
+    ("wgmma", "float8_e4m3fn", {}),
+    ("wgmma", "float32", {"precision": "tf32"}),
+]
+SHARED: list[dict[str, Any]] = [{}, {"split_k": 3}, {"schedule": "stream_k"}]
+
+
+def operands(torch: Any, m: int, n: int, batch: tuple[int, ...] = (), dtype: str = "float32") -> Any:
+    shapes = {"row": (*batch, n), "column": (m,), "tile": (m, n)}
+    return {**{name: normal(torch, *each, dtype=dtype) for name, each in shapes.items()}, "one": 0.75}
+
+
+def check(
+    torch: Any,
+    dtype: str,
+    extents: tuple[int, int, int],
+    layouts: str = "rcr",
+    *,
+    batch: tuple[int, ...] = (),
+    with_c: bool = False,
+    **more: Any,
+) -> None:
+    (m, n, k), (of_a, of_b, of_d) = extents, ("row" if each == "r" else "col" for each in layouts)
+    a = laid_out(normal(torch, *batch, m, k, dtype=dtype), of_a)
+    b = laid_out(normal(torch, *batch, k, n, dtype=dtype), of_b)
+    out = more.pop("out", "bfloat16" if dtype == "float8_e4m3fn" else dtype)
+    d = laid_out(poisoned(torch, *batch, m, n, dtype=out), of_d)
+    c, beta = (laid_out(normal(torch, *batch, m, n, dtype=out), of_d), 0.5) if with_c else (None, 0.0)
+    values = operands(torch, m, n, batch, out)
+    lapidist.gemm(a, b, c, alpha=1.5, beta=beta, out=d, epilogue=of_all_kinds(**values), **more)
+    precision = {"precision": more["precision"]} if "precision" in more else {}
+    assert judge_finished(d, of_all_kinds, values, a, b, c, alpha=1.5, beta=beta, **precision).ok
+
+
+@pytest.mark.parametrize("shared", SHARED, ids=str)
+@pytest.mark.parametrize("extents", [(304, 528, 720), (301, 515, 259), (130, 70, 0)], ids=str)
+@pytest.mark.parametrize(("kernel", "dtype", "more"), FAMILIES, ids=str)
+def test_every_family(
+    torch: Any, kernel: str, dtype: str, more: Any, extents: Any, shared: dict[str, Any]
+) -> None:
+    for with_c in (False, True):
+        try:
+            check(torch, dtype, extents, kernel=kernel, with_c=with_c, **more, **shared)
+        except RefusalError as refusal:
+            assert shared, refusal
+
+
+@pytest.mark.parametrize("layouts", ["rrr", "ccr", "rcc", "crc"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "float8_e4m3fn"])
+def test_layouts_and_batches(torch: Any, dtype: str, layouts: str) -> None:
+    check(torch, dtype, (264, 200, 128), layouts)
+    check(torch, dtype, (99, 105, 77), layouts, batch=(2, 3))
+
+
+TILES = [config for config, _ in kernel_named("wgmma").configs_for("bfloat16")][::5]
+
+
+@pytest.mark.parametrize("config", TILES, ids=str)
+def test_every_tile(torch: Any, config: Any) -> None:
+    for extents in ((528, 808, 400), (517, 803, 391)):
+        try:
+            check(torch, "bfloat16", extents, kernel="wgmma", config=config)
+        except RefusalError:
+            continue
+
+
+def test_captured_in_a_graph_with_operands_that_change(torch: Any) -> None:
+    a, b = normal(torch, 256, 128, dtype="bfloat16"), normal(torch, 128, 512, dtype="bfloat16")
+    d, values = poisoned(torch, 256, 512, dtype="bfloat16"), operands(torch, 256, 512)
+    planned = lapidist.plan(a, b, out=d, epilogue=of_all_kinds(**values))
+    planned.execute(a, b, None, d)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        planned.execute(a, b, None, d)
+    values["tile"].copy_(normal(torch, 256, 512))
+    a.copy_(normal(torch, 256, 128, dtype="bfloat16"))
+    graph.replay()
+    assert judge_finished(d, of_all_kinds, values, a, b).ok
+
+
+def test_operands_elsewhere_are_refused(torch: Any) -> None:
+    a, b = normal(torch, 64, 64), normal(torch, 64, 64)
+    with pytest.raises(lapidist.DeviceError, match="row: must be where a is"):
+        lapidist.matmul(a, b, epilogue=of_all_kinds(**{**operands(torch, 64, 64), "row": np.zeros(64)}))
