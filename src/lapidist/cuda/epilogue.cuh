@@ -1,8 +1,9 @@
 // What becomes of a finished sum before it is converted to D's type: a caller's function, as the host traced it.
 //
-//   EPILOGUE            its body: statements over `sum`, `row` and `col`, which return a value. Without it there is none,
-//                       and no code for it
+//   EPILOGUE            its body: statements over `sum` and what was fetched, which return a value. Without it
+//                       there is none, and no code for it
 //   EPILOGUE_OPERANDS   how many operands the launch passes: arrays, or numbers
+//   EPILOGUE_KINDS      what each of them is, behind a comma each
 //
 // A sum meets it once, after alpha, factors and beta C. Rows and columns are those of D.
 #pragma once
@@ -148,16 +149,78 @@ struct InOrder {
   __device__ __forceinline__ static long long c_col(int col) { return col; }
 };
 
-// An element's, in the operands; `pair`: the even column of two neighbours, of which it is number `second`.
-struct Spot {
-  long long row, col, pair;
-  int second;
-};
-
 template <typename Stored>
 struct alignas(2 * sizeof(Stored)) Two {
   Stored at[2];
 };
+
+// Where a sum's operands are: its row, its column, and that of its neighbour. Where a tile hangs over the edge,
+// the last row or column stands for what is not there: nobody stores it.
+struct Spot {
+  long long row, col[2];
+};
+
+// An operand that is an array. ByRow, ByCol: whether it changes from row to row, from column to column. ByCol
+// 2: neighbours lie together, and the first of two is in an even column.
+template <typename Type, int ByRow, int ByCol>
+struct Array {
+  typedef Two<typename Type::Stored> Held;
+
+  // Of two neighbours, or of the first alone.
+  template <bool Both>
+  static __device__ __forceinline__ void fetch(Held& to, const Operand& o, const Spot& spot, long long inner,
+                                               long long outer) {
+    const auto* const line = reinterpret_cast<const typename Type::Stored*>(o.at) + inner * o.inner +
+                             outer * o.outer + (ByRow ? spot.row * o.row : 0);
+    if constexpr (Both && ByCol == 2) {
+      to = *reinterpret_cast<const Held*>(line + spot.col[0]);
+    } else {
+      to.at[0] = line[ByCol ? spot.col[0] * o.col : 0];
+      if constexpr (Both) to.at[1] = ByCol ? line[spot.col[1] * o.col] : to.at[0];
+    }
+  }
+  template <typename V>
+  static __device__ __forceinline__ V value(const Held& held, const Operand&, int which) {
+    return Type::value(held.at[which]);
+  }
+};
+
+// One that is a number, passed with the launch.
+struct Number {
+  struct Held {};
+  template <bool Both>
+  static __device__ __forceinline__ void fetch(Held&, const Operand&, const Spot&, long long, long long) {}
+  template <typename V>
+  static __device__ __forceinline__ V value(const Held&, const Operand& o, int) {
+    if constexpr (sizeof(V) == 8) return __longlong_as_double(o.at);
+    else return __int_as_float(static_cast<int>(o.at));
+  }
+};
+
+// What was fetched for two neighbours of a row: of each operand, from number First on.
+template <int First, typename... Kinds>
+struct Fetched {
+  template <bool Both>
+  __device__ __forceinline__ void fetch(const Operands&, const Spot&, long long, long long) {}
+};
+template <int First, typename Kind, typename... Kinds>
+struct Fetched<First, Kind, Kinds...> {
+  typename Kind::Held held;
+  Fetched<First + 1, Kinds...> others;
+
+  template <bool Both>
+  __device__ __forceinline__ void fetch(const Operands& operands, const Spot& spot, long long inner,
+                                        long long outer) {
+    Kind::template fetch<Both>(held, operands.of[First], spot, inner, outer);
+    others.template fetch<Both>(operands, spot, inner, outer);
+  }
+  template <typename V, int Which>
+  __device__ __forceinline__ V value(const Operands* operands, int which) const {
+    if constexpr (Which == First) return Kind::template value<V>(held, operands->of[First], which);
+    else return others.template value<V, Which>(operands, which);
+  }
+};
+typedef Fetched<0 EPILOGUE_KINDS> AllFetched;
 
 // Of one matrix of the batch. `Lines` says which row and column of the operands belong to one of the product.
 template <typename Lines>
@@ -171,40 +234,24 @@ struct Epilogue {
                                       int N, const Lines& lines)
       : operands(operands), inner(inner), outer(outer), M(M), N(N), lines(lines) {}
 
-  // ByRow, ByCol: whether it changes from row to row, from column to column. ByCol 2: neighbours lie together,
-  // so two of them are one load, which the compiler finds to be the same for both.
-  template <typename Type, int ByRow, int ByCol>
-  __device__ __forceinline__ auto load(int number, const Spot& spot) const {
-    typedef typename Type::Stored Stored;
-    const Operand& o = operands->of[number];
-    const Stored* const line = reinterpret_cast<const Stored*>(o.at) + inner * o.inner + outer * o.outer +
-                               (ByRow ? spot.row * o.row : 0);
-    if constexpr (ByCol == 2) {
-      const Two<Stored> two = *reinterpret_cast<const Two<Stored>*>(line + spot.pair);
-      return Type::value(spot.second ? two.at[1] : two.at[0]);
-    } else {
-      return Type::value(line[ByCol ? spot.col * o.col : 0]);
-    }
+  // Both: `col` is even, and its neighbour's come too.
+  template <bool Both>
+  __device__ __forceinline__ AllFetched fetch(int row, int col) const {
+    const int last = Both && N % 2 == 0 ? N - 2 : N - 1, first = col < last ? col : last;
+    const Spot spot = {lines.c_row(row < M ? row : M - 1),
+                       {lines.c_col(first), lines.c_col(first + 1 < N ? first + 1 : first)}};
+    AllFetched found;
+    found.template fetch<Both>(*operands, spot, inner, outer);
+    return found;
   }
-  __device__ __forceinline__ float number(int number, float) const {
-    return __int_as_float(static_cast<int>(operands->of[number].at));
-  }
-  __device__ __forceinline__ double number(int number, double) const {
-    return __longlong_as_double(operands->of[number].at);
-  }
-
-  // Of a pair of columns the first, or the second. Where a tile hangs over the edge, the last row or column
-  // stands for what is not there: nobody stores it.
+  // The function, of a sum and what was fetched for it.
   template <typename V>
-  __device__ __forceinline__ V of_pair(V sum, int row, int pair, int second) const {
-    const int col = pair + second;
-    const Spot spot = {lines.c_row(row < M ? row : M - 1), lines.c_col(col < N ? col : N - 1),
-                       pair < N ? pair : N - 2, second};
+  __device__ __forceinline__ V apply(V sum, const AllFetched& fetched, int which) const {
     EPILOGUE
   }
   template <typename V>
   __device__ __forceinline__ V operator()(V sum, int row, int col) const {
-    return of_pair(sum, row, col & ~1, col & 1);
+    return apply(sum, fetch<false>(row, col), 0);
   }
 };
 

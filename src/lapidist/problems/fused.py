@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lapidist.problems.problem import Matrix
 
 MOST_OPERANDS = 16
+VECTOR = 16  # bytes of the widest load
 WORDS = 5  # of an operand, of 8 bytes each: its address or its value, then its steps
 # the types of operands, as epilogue.cuh calls them
 READS = {
@@ -44,13 +45,14 @@ class Fed(NamedTuple):
     by_row: bool = False
     by_col: bool = False
 
-    def by_columns(self, in_order: bool) -> int:
-        """0: it is the same in all; 2: of each even column and the next one, both are a load."""
-        if not self.by_col or self.matrix is None:
-            return 0
+    def kind(self, in_order: bool) -> str:
+        """What epilogue.cuh calls it."""
+        if self.matrix is None:
+            return "Number"
         two = 2 * size_of(self.dtype)
         together = self.matrix.col_stride == 1 and self.matrix.alignment % two == 0
-        return 2 if in_order and together and self.matrix.cols % 2 == 0 and two <= 16 else 1
+        pairs = in_order and together and self.matrix.cols % 2 == 0 and two <= VECTOR
+        return f"Array<{READS[self.dtype]}, {int(self.by_row)}, {int(self.by_col) << pairs}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +82,17 @@ class Fused:
         """The function's body in device code, and what it is passed; `in_order`: columns of D are where they
         are in the product."""
         value = {"float32": "float", "float64": "double"}[self.dtype]
-        return {"EPILOGUE": self.body(value, in_order), "EPILOGUE_OPERANDS": len(self.operands)}
+        kinds = "".join(f", {fed.kind(in_order)}" for fed in self.operands)
+        return {
+            "EPILOGUE": self.body(value),
+            "EPILOGUE_OPERANDS": len(self.operands),
+            "EPILOGUE_KINDS": kinds,
+        }
 
-    def body(self, value: str, in_order: bool) -> str:
-        names = [each.name for each in self.function.parameters]
+    def body(self, value: str) -> str:
         loads = {
-            name: f"load<{READS[fed.dtype]}, {int(fed.by_row)}, {fed.by_columns(in_order)}>({number}, spot)"
-            if fed.matrix is not None
-            else f"number({number}, {value}())"
-            for number, (name, fed) in enumerate(zip(names, self.operands, strict=True))
+            parameter.name: f"fetched.template value<{value}, {number}>(operands, which)"
+            for number, parameter in enumerate(self.function.parameters)
         }
         return statements(self.function, value, loads)
 

@@ -8,55 +8,82 @@
 #ifdef EPILOGUE
 namespace fused {
 
-// Columns of which a thread's sums are finished at once: a part of the tile's that is whole eights.
-__device__ constexpr int columns_at_once(int columns) {
-  int eights = 12;
-  while (columns / 8 % eights) --eights;
-  return eights * 8;
-}
+// Sums that are finished at once: with those of the tile they fit into a thread's registers.
+constexpr int AT_ONCE = 8;
+
+#define FOR_EACH_OF_EIGHT(first, use)                                                                  \
+  use(first) use(first + 1) use(first + 2) use(first + 3) use(first + 4) use(first + 5) use(first + 6) \
+      use(first + 7)
 
 struct Fragments : Epilogue<InOrder> {
   __device__ __forceinline__ Fragments(const Operands* operands, long long inner, long long outer, int M,
                                        int N)
       : Epilogue(operands, inner, outer, M, N, InOrder()) {}
 
-  // Count sums of this thread, of the 16 rows from `row` on and the columns from `col` on: sums[4 j + 2 h + i]
-  // is that of column 8 j + i behind the lane's first, in its row h of two.
+  // Of Count sums of this thread, of the 16 rows from `row` on and the columns from `col` on: sums[4 j + 2 h +
+  // i] is that of column 8 j + i behind the lane's first, in its row h of two.
   template <int Count>
-  __device__ __forceinline__ void finish(Sum* sums, int row, int col) const {
+  __device__ __forceinline__ void fetch_for(AllFetched (&fetched)[Count / 2], int row, int col) const {
     const int group = threadIdx.x % 32 / 4, first_col = col + threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int s = 0; s < Count; ++s) {
-      const int h = s / 2 % 2;
+    for (int pair = 0; pair < Count / 2; ++pair) {
+      const int h = pair % 2;
       const int down = A_SKEWED ? PatchRows::of(group + h * 8) : group * NEXT_GROUP + h * NEXT_ROW;
-      sums[s] = of_pair(sums[s], row + down, first_col + s / 4 * 8, s % 2);
+      fetched[pair] = fetch<true>(row + down, first_col + pair / 2 * 8);
     }
   }
-
-  // use(i, sum) for each of a part's Count sums, behind a branch: the compiler would choose for each of all
-  // the sums whether it is one.
-  template <int Count, int Rows, int Half, typename Use>
-  __device__ __forceinline__ static void of_part(Sum (&sums)[Rows][Half], int part, Use use) {
+  template <int Count>
+  __device__ __forceinline__ void apply_to(Sum* sums, const AllFetched (&fetched)[Count / 2]) const {
 #pragma unroll
-    for (int p = 0; p < Rows * Half / Count; ++p) {
-      if (p != part) continue;
-      asm volatile("");
-#pragma unroll
-      for (int i = 0; i < Count; ++i) use(i, sums[p * Count / Half][p * Count % Half + i]);
-    }
+    for (int s = 0; s < Count; ++s) sums[s] = apply(sums[s], fetched[s / 2], s % 2);
+  }
+  template <int Count>
+  __device__ __forceinline__ void finish(Sum* sums, int row, int col) const {
+    AllFetched fetched[Count / 2];
+    fetch_for<Count>(fetched, row, col);
+    apply_to<Count>(sums, fetched);
   }
 
   // All sums of a thread, in a loop: written out, a function of twenty instructions took 350 KB, which no
-  // cache of instructions holds, and up to 20 s to compile. Registers have no index: each turn looks for its.
+  // cache of instructions holds, and up to 20 s to compile. What a turn reads is on its way a turn before.
   template <int Rows, int Half>
   __device__ __forceinline__ void finish_all(Sum (&sums)[Rows][Half], int row, int col) const {
-    constexpr int COLS = columns_at_once(Half * 2), COUNT = COLS / 2, PARTS = Half / COUNT;
+    constexpr int COUNT = Half % AT_ONCE ? 4 : AT_ONCE, PARTS = Half / COUNT;
+    AllFetched fetched[2][COUNT / 2];
+    fetch_for<COUNT>(fetched[0], row, col);
 #pragma unroll 1
     for (int part = 0; part < Rows * PARTS; ++part) {
+      const int next = part + 1 < Rows * PARTS ? part + 1 : part;
+      fetch_for<COUNT>(fetched[1], row + next / PARTS * NEXT_SLAB, col + next % PARTS * (COUNT * 2));
       Sum mine[COUNT];
-      of_part<COUNT>(sums, part, [&](int i, Sum& sum) { mine[i] = sum; });
-      finish<COUNT>(mine, row + part / PARTS * NEXT_SLAB, col + part % PARTS * COLS);
-      of_part<COUNT>(sums, part, [&](int i, Sum& sum) { sum = mine[i]; });
+      of_part(sums, part, [&](int i, Sum& sum) { mine[i] = sum; });
+      apply_to<COUNT>(mine, fetched[0]);
+      of_part(sums, part, [&](int i, Sum& sum) { sum = mine[i]; });
+#pragma unroll
+      for (int i = 0; i < COUNT / 2; ++i) fetched[0][i] = fetched[1][i];
+    }
+  }
+
+  // use(i, sum) for each sum of a part. Registers have no index, so a jump goes to where they are.
+  template <int Rows, int Half, typename Use>
+  __device__ __forceinline__ static void of_part(Sum (&sums)[Rows][Half], int part, Use use) {
+    constexpr int COUNT = Half % AT_ONCE ? 4 : AT_ONCE;
+    static_assert(Rows * Half / COUNT <= 56, "a case for each part");
+    switch (part) {
+#define USE_PART(p)                                                                             \
+  case p:                                                                                       \
+    if constexpr ((p) < Rows * Half / COUNT)                                                    \
+      for (int i = 0; i < COUNT; ++i) use(i, sums[(p) * COUNT / Half][(p) * COUNT % Half + i]); \
+    asm volatile("");                                                                           \
+    break;
+      FOR_EACH_OF_EIGHT(0, USE_PART)
+      FOR_EACH_OF_EIGHT(8, USE_PART)
+      FOR_EACH_OF_EIGHT(16, USE_PART)
+      FOR_EACH_OF_EIGHT(24, USE_PART)
+      FOR_EACH_OF_EIGHT(32, USE_PART)
+      FOR_EACH_OF_EIGHT(40, USE_PART)
+      FOR_EACH_OF_EIGHT(48, USE_PART)
+#undef USE_PART
     }
   }
 };
