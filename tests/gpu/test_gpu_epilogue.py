@@ -67,8 +67,9 @@ def test_every_family(
     for with_c in (False, True):
         try:
             check(torch, dtype, extents, kernel=kernel, with_c=with_c, **more, **shared)
-        except RefusalError as refusal:
-            assert shared, refusal
+        except RefusalError:
+            if not shared:
+                raise
 
 
 @pytest.mark.parametrize("layouts", ["rrr", "ccr", "rcc", "crc"])
