@@ -191,6 +191,7 @@ TOP_FILES, TEST_FILES = 14, 6
 LAYERS = (
     "__main__",
     "commands",
+    "lessons",
     "bench.publish",
     "bench.studies",
     "bench.protocol",

@@ -16,6 +16,8 @@ import typer
 from lapidist.commands import bench, climb, plan, study
 from lapidist.commands.cache import cache
 from lapidist.commands.fuzz import fuzz
+from lapidist.commands.lesson import EXAMPLES as LESSON_EXAMPLES
+from lapidist.commands.lesson import lesson
 from lapidist.commands.options import Html, JsonObject, examples
 from lapidist.commands.schedule import schedule
 from lapidist.commands.streamk import streamk
@@ -105,6 +107,7 @@ app.command(epilog=examples("streamk table --mnk 2048,2048,2048", "streamk corpu
 app.command(epilog=examples("fuzz --seconds 10", "fuzz --device machine --count 100 --seed 7"))(fuzz)
 app.command(epilog=examples(*study.EXAMPLES["static"]))(study.static)
 app.command(epilog=examples(*study.EXAMPLES["explain"]))(study.explain)
+app.command(epilog=examples(*LESSON_EXAMPLES))(lesson)
 app.command(epilog=examples(*study.EXAMPLES["mutants"]))(study.mutants)
 app.command("run-ptx", epilog=examples(*study.EXAMPLES["run-ptx"]))(study.run_ptx)
 

@@ -59,6 +59,7 @@ class Barriers:
         if self.open or not (simple and lanes.index is None and request.number.shape[0] == 1):
             return False
         self.releases += self.m.slots
+        self.m.observer.barrier_passed(lanes)
         return True
 
     def arrive(self, cohort: Cohort, lanes: Lanes, request: BarrierRequest, after: int) -> list[Waiting]:

@@ -1,7 +1,9 @@
-"""What watches a run: the counter, and the sanitizer in front of it."""
+"""What watches a run: the counter, the sanitizer in front of it, and whoever else asks to."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +12,7 @@ if TYPE_CHECKING:
     from lapidist.machine.barrier import Barrier
     from lapidist.machine.instructions.copies import Transfer
     from lapidist.machine.instructions.mbarrier import MBarrier
+    from lapidist.machine.instructions.wgmma import PendingProduct
     from lapidist.machine.lanes import Lanes
     from lapidist.machine.memory import Address, MixedAddress
 
@@ -41,6 +44,12 @@ class Observer:
     def fenced(self, lanes: Lanes, kind: str, site: int) -> None:
         """A fence of this kind."""
 
+    def executed(self, number: int, lanes: Lanes) -> None:
+        """Lanes executed the block of code of this number; what it waits for at its end is still to come."""
+
+    def multiplied(self, product: PendingProduct) -> None:
+        """Warps issued a wgmma."""
+
     # -- who meets whom --
 
     def block_started(self, slots: Array) -> None:
@@ -58,6 +67,9 @@ class Observer:
     def barrier_completed(self, barrier: Barrier) -> None:
         """All threads that it waits for have come."""
 
+    def barrier_passed(self, lanes: Lanes) -> None:
+        """All threads of all resident blocks came to a barrier of their block at once, and went on."""
+
     def mbarrier_made(self, lanes: Lanes, positions: Array, site: int) -> None:
         """mbarrier.init at these positions."""
 
@@ -69,3 +81,17 @@ class Observer:
 
     def mbarrier_seen(self, lanes: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:
         """The marked lanes learn that a phase is complete."""
+
+
+class Several(Observer):
+    """Tells several observers, one after the other."""
+
+    def __init__(self, *observers: Observer) -> None:
+        for event in vars(Observer):
+            if not event.startswith("_"):
+                setattr(self, event, partial(tell, [getattr(each, event) for each in observers]))
+
+
+def tell(listeners: list[Callable[..., None]], *what: object) -> None:
+    for listener in listeners:
+        listener(*what)

@@ -33,7 +33,7 @@ from lapidist.machine.instructions import (
 from lapidist.machine.instructions.copies import element_size
 from lapidist.machine.lanes import Geometry
 from lapidist.machine.memory import GlobalMemory, Region, block_of_bytes
-from lapidist.machine.observer import Observer
+from lapidist.machine.observer import Observer, Several
 from lapidist.machine.program import Program, compile_program
 from lapidist.machine.ptx.blocks import is_ordered_load
 from lapidist.machine.ptx.merging import merged_loads
@@ -97,6 +97,7 @@ def run(
     memory_budget: int = DEFAULT_MEMORY,
     merge_loads: bool = False,
     chip_sums: bool = False,
+    watch: Observer | None = None,
     on_progress: Progress | None = None,
 ) -> Report:
     """Execute a launch; results appear in the arrays that own `launch.memory`. A faulty kernel raises a
@@ -106,8 +107,8 @@ def run(
     `merge_loads` counts neighbouring shared loads as the one wide load that the assembler makes of them.
     `chip_sums` sums on tensor cores bit for bit as an H200 does, which takes longer. `residency` is how many
     blocks run at a time, `budget` how many blocks of code may be executed in all, `memory_budget` how many
-    bytes the machine may take beside the launch's own memory; `on_progress` is told how many blocks of the
-    grid have started, and their number, whenever some start."""
+    bytes the machine may take beside the launch's own memory. `watch` hears of what happens; `on_progress` is
+    told how many blocks of the grid have started, and their number, whenever some start."""
     if not isinstance(launch, Launch):
         raise ArgumentError(
             f"launch: must be a Launch, as Plan.launch makes it; got {launch!r}. For other PTX take run_ptx"
@@ -157,6 +158,8 @@ def run(
         scheduler: Scheduler = FuzzedScheduler(machine, sanitizer, seed, budget, on_progress)
     else:
         scheduler = Scheduler(machine, range(geometry.blocks), budget, on_progress)
+    if watch is not None:
+        machine.observer = Several(machine.observer, watch)
     scheduler.run()
     counts, seconds = collect(scheduler, counter) if counting else None, time.perf_counter() - start
     return Report(counts, seed, seconds, machine.steps, reached_lines(program, scheduler))

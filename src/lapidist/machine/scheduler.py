@@ -161,6 +161,7 @@ class Scheduler:
             raise self.refused(block, error) from error
         if self.m.polls > POLL_LIMIT:
             self.look_at_polls()
+        self.m.observer.executed(number, lanes)
         self.warp_runs[number] += lanes.warps
         self.lane_runs[number] += lanes.n
         kind = block.kind

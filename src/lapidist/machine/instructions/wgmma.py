@@ -311,4 +311,6 @@ def issue_product(
     a, b = (np.broadcast_to(values, (g.n,)) for values in (a, b))
     if not scale.all():
         c = [] if not scale.any() else [np.where(scale, register, register.dtype.type(0)) for register in c]
-    return m.products.issue(PendingProduct(g, what, a_registers, a, b, c, site))
+    product = PendingProduct(g, what, a_registers, a, b, c, site)
+    m.observer.multiplied(product)
+    return m.products.issue(product)

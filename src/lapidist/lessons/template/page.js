@@ -1,0 +1,194 @@
+// The state of the page, and what changes it: a warp, one of its moments, one of its lanes.
+
+const state = { warp: 0, moment: 0, lane: 0, zoom: false, playing: null };
+const warpNow = () => data.warps[state.warp];
+const momentNow = () => warpNow().moments[state.moment];
+
+function show() {
+  const warp = warpNow(), moment = momentNow(), [line, ptx] = data.sites[moment.site];
+  byId("slider").max = warp.moments.length - 1;
+  byId("slider").value = state.moment;
+  byId("moment").textContent = `${state.moment + 1} of ${warp.moments.length}: ${momentWords(moment)}`;
+  byId("moment").title = ptx;
+  markLine(line);
+  drawMemory(moment, state.lane);
+  drawWhere(warp, moment, state.lane);
+  drawTimeline(warp, moment, state.zoom);
+  inspect(state.lane);
+  byId("warp").value = state.warp;
+  const name = moment.kind === "wait" ? "" : nameOf(moment);
+  document.querySelectorAll("#requests button").forEach((each) => each.classList.toggle("here", each.dataset.name === name));
+}
+
+function momentWords(moment) {
+  if (moment.kind === "wait") return `after the wait for ${{ barrier: "the block's barrier", mbarrier: "an mbarrier", "cp.async": "cp.async", wgmma: "wgmma" }[moment.name]}`;
+  if (moment.kind === "copy") return `${moment.loads ? "order" : "store"} ${moment.boxes.map(boxWords).join(", ")} by the copy engine`;
+  if (moment.kind === "product") return `wgmma on ${moment.boxes.map(boxWords).join(" and ")}`;
+  const places = moment.places ? unpack(moment.places).find((number) => number >= 0) : -1, place = placeOf(places ?? -1);
+  const of = place ? ` of ${place.matrix}${place.matrix === "C" ? "" : `, k from ${place.matrix === "A" ? place.column : place.row}`}` : "";
+  return `${moment.what} ${plural(moment.size, "byte")} a lane ${moment.what === "load" ? "from" : "to"} ${moment.kind} memory${of}`;
+}
+
+function inspect(lane) {
+  const moment = momentNow(), place = byId("inspect");
+  if (!moment.at || !present(moment, lane)) {
+    place.textContent = moment.at ? `lane ${lane} takes no part` : "";
+    return;
+  }
+  const at = unpack(moment.at)[lane], places = unpack(moment.places), each = places.length / LANES;
+  const words = Math.max(moment.size / WORD, 1), bank = Math.floor(at / WORD) % BANKS;
+  const served = moment.turn ? `bank ${bank}${words > 1 ? `..${(bank + words - 1) % BANKS}` : ""}, turn ${unpack(moment.turn)[lane * words] + 1}` : `sector ${Math.floor(at / SECTOR)}`;
+  place.textContent = `lane ${lane} (thread ${warpNow().warp * LANES + lane}): byte ${at} (0x${at.toString(16)}) of ${moment.kind} memory, ${served}; ${placeWords(places.slice(lane * each, (lane + 1) * each))}`;
+}
+
+// ---- source ----
+
+function writeSource() {
+  const lines = data.source.map((text, index) => {
+    const css = /^\s*\/\//.test(text) ? "comment" : "";
+    return element("span", { class: "line", id: `line-${index + 1}` }, element("span", { class: "number" }, `${index + 1}`), element("span", { class: css }, text || " "));
+  });
+  byId("source").replaceChildren(...lines);
+}
+
+function markLine(number) {
+  document.querySelectorAll(".line.now").forEach((line) => line.classList.remove("now"));
+  const line = byId(`line-${number}`), box = byId("source");
+  if (!line) return;
+  line.classList.add("now");
+  if (line.offsetTop < box.scrollTop + box.offsetTop || line.offsetTop > box.scrollTop + box.offsetTop + box.clientHeight - 30) box.scrollTop = line.offsetTop - box.offsetTop - box.clientHeight / 3;
+}
+
+// ---- the instructions of a warp that touch memory, each with its worst moment ----
+
+function writeRequests() {
+  const found = new Map();
+  warpNow().moments.forEach((moment, place) => {
+    if (moment.kind === "wait") return;
+    const cost = moment.turns || moment.sectors || 0, known = found.get(nameOf(moment));
+    if (!known) found.set(nameOf(moment), { place, cost, count: 1 });
+    else Object.assign(known, { count: known.count + 1 }, cost > known.cost ? { place, cost } : {});
+  });
+  const rows = [...found].map(([name, { place, count }]) => {
+    const moment = warpNow().moments[place], [css, head] = verdictOf(moment);
+    const made = element("button", { class: css, "data-place": place, "data-name": name }, `${name} (${count}x): ${head}`);
+    made.addEventListener("click", () => go(place));
+    return element("li", {}, made);
+  });
+  byId("requests").replaceChildren(...rows);
+}
+
+// Moments of one line that move the same kind of thing.
+function nameOf(moment) {
+  const line = data.sites[moment.site][0], where = line ? `line ${line}: ` : "";
+  if (moment.kind === "copy") return `${where}${moment.loads ? "TMA load" : "TMA store"}`;
+  if (moment.kind === "product") return `${where}wgmma`;
+  const first = placeOf(unpack(moment.places).find((number) => number >= 0) ?? -1);
+  return `${where}${moment.what} ${moment.kind}${first ? `, ${first.matrix}` : ""}`;
+}
+
+// The moment that a reader should see first: where a request costs more than it must.
+function worst() {
+  const bad = [...document.querySelectorAll("#requests .bad")];
+  return bad.length ? Number(bad[0].dataset.place) : 0;
+}
+
+// ---- what stays as it is ----
+
+function writeHead() {
+  byId("title").textContent = `${String(data.number).padStart(2, "0")} ${data.name}: ${data.idea}`;
+  byId("lesson").textContent = data.header.Lesson;
+  const facts = { ...data.header, Product: `${data.shape.join(" x ")} in ${data.math}; ${data.config}; blocks of ${data.threads} threads` };
+  delete facts.Lesson;
+  byId("header").replaceChildren(...Object.entries(facts).flatMap(([name, words]) => [element("dt", {}, name), element("dd", {}, words)]));
+  byId("warp").replaceChildren(...data.warps.map((each, place) => element("option", { value: place }, `${each.warp}: ${each.role}`)));
+}
+
+function writeCounts() {
+  const number = (value) => (value === null ? "" : value.toLocaleString("en", { maximumFractionDigits: value < 100 ? 2 : 0 }));
+  const row = ({ name, before, now, means }) => {
+    const css = before === null || Math.abs(now - before) < 0.02 * before ? "" : now < before ? "better" : "worse";
+    return element("tr", {}, element("td", {}, name), element("td", {}, number(before)), element("td", { class: css }, number(now)), element("td", { class: "words muted" }, means));
+  };
+  const heads = ["", data.before ? `before: ${data.before}` : "", `now: ${data.name}`, ""].map((words) => element("th", {}, words));
+  byId("counts").replaceChildren(element("tr", {}, ...heads), ...data.counts.map(row));
+  byId("counts-note").textContent = `Counted by the machine for the whole product, ${data.shape.join(" x ")} in ${data.math}. Less is better in every row.`;
+}
+
+function writeMeasured() {
+  const found = data.measured, place = byId("measured");
+  if (!found) return;
+  const most = Math.max(...found.rows.map((each) => each.tflops));
+  const bars = found.rows.flatMap((each) => {
+    const css = each.name === data.name ? "here" : each.peer ? "peer" : "";
+    const bar = element("span", { class: "bar", style: `width: ${(66 * each.tflops) / most}%` });
+    const share = each.ratio === null || each.peer ? "" : `, ${percent(each.ratio)} of cuBLAS`;
+    return [element("div", { class: css }, each.label), element("div", { class: css }, bar, ` ${each.tflops.toPrecision(3)}${share}`)];
+  });
+  place.replaceChildren(element("h2", {}, `Measured: TFLOP/s at ${found.shape} in ${found.math}`), element("div", { class: "bars" }, ...bars), element("p", { class: "muted" }, `${found.device}, ${found.mode}, ${found.file}: one run, so the shares are of its own cuBLAS.`));
+}
+
+// ---- what the reader does ----
+
+function go(moment) {
+  state.moment = Math.min(Math.max(moment, 0), warpNow().moments.length - 1);
+  show();
+}
+
+function skip(direction) {
+  const { moments } = warpNow();
+  let next = state.moment + direction;
+  while (next > 0 && next < moments.length - 1 && moments[next].kind !== "wait") next += direction;
+  go(next);
+}
+
+function toWarp(place) {
+  state.warp = place % data.warps.length;
+  writeRequests();
+  go(state.moment);
+}
+
+function play() {
+  clearInterval(state.playing);
+  state.playing = state.playing ? null : setInterval(() => (state.moment < warpNow().moments.length - 1 ? go(state.moment + 1) : play()), 700);
+  byId("play").textContent = state.playing ? "❚❚" : "▶";
+}
+
+function toLane(lane) {
+  state.lane = (lane + LANES) % LANES;
+  show();
+}
+
+const KEYS = {
+  ArrowRight: () => go(state.moment + 1), ArrowLeft: () => go(state.moment - 1), PageDown: () => skip(1), PageUp: () => skip(-1),
+  Home: () => go(0), End: () => go(Infinity), ArrowDown: () => toLane(state.lane + 1), ArrowUp: () => toLane(state.lane - 1),
+  w: () => toWarp(state.warp + 1), " ": play,
+};
+
+document.addEventListener("keydown", (event) => {
+  const typing = ["SELECT", "BUTTON", "SUMMARY", "PRE", "A"].includes(event.target.tagName) && !event.key.startsWith("Arrow") ;
+  if (!KEYS[event.key] || typing || event.ctrlKey || event.metaKey || event.altKey || event.target.tagName === "SELECT") return;
+  event.preventDefault();
+  KEYS[event.key]();
+});
+byId("slider").addEventListener("input", (event) => go(Number(event.target.value)));
+byId("back").addEventListener("click", () => go(state.moment - 1));
+byId("forth").addEventListener("click", () => go(state.moment + 1));
+byId("skip").addEventListener("click", () => skip(1));
+byId("play").addEventListener("click", play);
+byId("warp").addEventListener("change", (event) => toWarp(Number(event.target.value)));
+byId("zoom").addEventListener("change", (event) => { state.zoom = event.target.checked; show(); });
+for (const panel of ["memory", "where"]) {
+  const lane = (event) => event.target.dataset?.lane;
+  byId(panel).addEventListener("pointerover", (event) => lane(event) && inspect(Number(lane(event))));
+  byId(panel).addEventListener("pointerleave", () => inspect(state.lane));
+  byId(panel).addEventListener("click", (event) => lane(event) && toLane(Number(lane(event))));
+}
+
+writeHead();
+writeSource();
+writeCounts();
+writeMeasured();
+kindKey();
+writeRequests();
+go(worst());

@@ -1,0 +1,103 @@
+// A, B and C as the textbook has them: B above C, A left of it; the part that the watched block touches.
+
+const GAP = 0.06;
+
+function layout() {
+  const [bm, bn] = data.tile, k = data.shape[2];
+  const gap = GAP * Math.max(bm, bn, k), columns = k + gap + bn, rows = k + gap + bm;
+  const unit = 640 / columns;
+  return { bm, bn, k, unit, width: 640 + 70, height: rows * unit + 34, A: [0, k + gap], B: [k + gap, 0], C: [k + gap, k + gap] };
+}
+
+const spot = layout();
+
+function at(matrix, row, column) {
+  const [x, y] = spot[matrix];
+  return [50 + (x + column) * spot.unit, 20 + (y + row) * spot.unit];
+}
+
+function area(matrix, row, column, rows, columns, css, least = 0) {
+  const [x, y] = at(matrix, row, column);
+  return shape("rect", { x, y, width: Math.max(columns * spot.unit, least), height: Math.max(rows * spot.unit, least), class: css });
+}
+
+const inView = (place) => place.row < (place.matrix === "B" ? spot.k : spot.bm) && place.column < (place.matrix === "A" ? spot.k : spot.bn);
+
+// Elements joined along rows: [row, column, columns].
+function runs(numbers) {
+  const found = [];
+  for (const number of numbers.filter((each) => each >= 0).sort((a, b) => a - b)) {
+    const place = placeOf(number), last = found[found.length - 1];
+    if (last && last.matrix === place.matrix && last.row === place.row && last.column + last.columns === place.column) last.columns++;
+    else found.push({ ...place, columns: 1 });
+  }
+  return found;
+}
+
+function ownedBy(warp, lane) {
+  const kept = warp.owns[lane];
+  return kept ? unpack(kept) : [];
+}
+
+function drawWhere(warp, moment, chosen) {
+  const svg = drawing(spot.width, spot.height, "elements of A, B and C");
+  const names = { A: `A: ${spot.bm} of ${data.shape[0]} rows, k →`, B: `B: k ↓, ${spot.bn} of ${data.shape[1]} columns`, C: `C: a block's tile of ${spot.bm} x ${spot.bn}` };
+  const extents = { A: [spot.bm, spot.k], B: [spot.k, spot.bn], C: [spot.bm, spot.bn] };
+  for (const [name, [rows, columns]] of Object.entries(extents)) {
+    svg.append(area(name, 0, 0, rows, columns, "matrix"));
+    const [x, y] = at(name, name === "B" ? 0 : rows, 0);
+    svg.append(shape("text", { x, y: name === "B" ? y - 6 : y + 13 }, names[name]));
+  }
+  drawGrid(svg);
+  drawOwned(svg, warp, chosen);
+  for (const box of moment.boxes || []) drawBox(svg, box);
+  if (moment.places) drawLanes(svg, moment, chosen);
+  byId("where").replaceChildren(svg);
+  const whose = warp.owns.length ? `Shaded in C: what warp ${warp.warp} stores. Outlined: the elements of lane ${chosen}, and the rows of A and columns of B that they need.` : "";
+  byId("where-key").textContent = `Coloured: what this moment touches, a colour a lane. ${whose}`;
+}
+
+// In the empty corner: where the block's tile lies in all of C.
+function drawGrid(svg) {
+  const [m, n] = data.shape, room = Math.min(spot.C[0] * spot.unit * 0.5, spot.C[1] * spot.unit - 60, 150);
+  if (room < 30) return;
+  const scale = room / Math.max(m, n), [bm, bn] = data.tile;
+  svg.append(shape("text", { x: 50, y: 14 }, `all of C, ${m} x ${n}`));
+  for (let row = 0; row < m; row += bm)
+    for (let column = 0; column < n; column += bn)
+      svg.append(shape("rect", { x: 50 + column * scale, y: 20 + row * scale, width: bn * scale - 1, height: bm * scale - 1, class: row + column ? "matrix" : "box" }));
+  svg.append(shape("text", { x: 50, y: 34 + m * scale, class: "muted" }, "the block that is watched"));
+}
+
+function drawOwned(svg, warp, chosen) {
+  for (let lane = 0; lane < warp.owns.length; lane++)
+    for (const run of runs(ownedBy(warp, lane)).filter(inView)) svg.append(area("C", run.row, run.column, 1, run.columns, "owned"));
+  const mine = warp.owns.length ? runs(ownedBy(warp, chosen)).filter(inView) : [];
+  for (const row of new Set(mine.map((run) => run.row))) svg.append(area("A", row, 0, 1, spot.k, "band", 1));
+  const columns = new Set(mine.flatMap((run) => [...Array(run.columns).keys()].map((n) => run.column + n)));
+  for (const column of columns) svg.append(area("B", 0, column, spot.k, 1, "band", 1));
+  for (const run of mine) {
+    const made = area("C", run.row, run.column, 1, run.columns, "chosen", 2);
+    made.setAttribute("fill", laneColour(chosen));
+    svg.append(made);
+  }
+}
+
+function drawBox(svg, [matrix, row, column, rows, columns]) {
+  const { name } = data.matrices[matrix];
+  svg.append(titled(area(name, row, column, rows, columns, "box", 2), boxWords([matrix, row, column, rows, columns])));
+}
+
+function drawLanes(svg, moment, chosen) {
+  const places = unpack(moment.places), each = places.length / LANES;
+  const order = [...Array(LANES).keys()].sort((a, b) => (a === chosen) - (b === chosen));
+  for (const lane of order.filter((number) => present(moment, number))) {
+    const own = places.slice(lane * each, (lane + 1) * each);
+    for (const run of runs(own).filter(inView)) {
+      const made = area(run.matrix, run.row, run.column, 1, run.columns, lane === chosen ? "chosen" : "touched", 3);
+      made.setAttribute("fill", laneColour(lane));
+      made.setAttribute("data-lane", lane);
+      svg.append(titled(made, `lane ${lane}: ${placeWords(own)}`));
+    }
+  }
+}
