@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from lapidist.api import matmul
+from lapidist.backends.places import is_on_host
 from lapidist.calls import checks
-from lapidist.calls.choices import is_on_host, require_place
+from lapidist.calls.choices import require_place
 from lapidist.calls.subclasses import as_array
 from lapidist.calls.subscripts import EXAMPLE, Label, Subscripts, fitted, paired, parsed, require_two
 from lapidist.dtypes import Precision

@@ -15,9 +15,10 @@ import pytest
 
 from lapidist.backends.gpu import launcher
 from lapidist.backends.gpu.launcher import AS_IT_IS, GpuKernel
-from lapidist.calls import prepared as prepare
 from lapidist.calls.arguments import Arguments
+from lapidist.calls.choices import Choices
 from lapidist.calls.operation import Operation
+from lapidist.calls.prepared import Gemm
 from lapidist.errors import LaunchError
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
@@ -121,7 +122,7 @@ def launch_of(kernel: str, m: int, n: int, k: int, *, order: str = "C") -> tuple
     a, b = np.ones((m, k), np.float32), np.ones((k, n), np.float32)
     out = np.ones((m, n), np.float32, order=order)  # type: ignore[call-overload]
     arguments = Arguments(a, b, None, out, Operation(alpha=2.0))
-    ready = prepare.Gemm(arguments, prepare.Choices("machine", kernel))
+    ready = Gemm(arguments, Choices("machine", kernel))
     assert ready.plan is not None
     assert arguments.out is not None
     return ready.plan.launch(arguments.a, arguments.b, None, arguments.out, 2.0, 0.0), a, b, out

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.calls import lists, prepared, remembered
+from lapidist.backends import backend
+from lapidist.calls import prepared, remembered
 from lapidist.calls.repeated import asked_of, fit_for
 from lapidist.planning import binaries
 from lapidist.problems.pointers import Pointers
@@ -34,10 +35,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return call
 
     binaries.forget()
-    lists.plan_for.cache_clear()
+    backend.plan_for.cache_clear()
     monkeypatch.setattr(remembered, "PREPARED", {})
     monkeypatch.setattr(binaries, "compile_kernel", counting("compiles", binaries.compile_kernel))
-    for module in (prepared, lists):
+    for module in (prepared, backend):
         monkeypatch.setattr(module, "make_plan", counting("plans", module.make_plan))
     return counted
 

@@ -13,9 +13,9 @@ import pytest
 
 import lapidist
 from lapidist import errors
+from lapidist.backends import places
 from lapidist.backends.gpu import driver
 from lapidist.calls import checks
-from lapidist.calls import prepared as prepare
 from lapidist.errors import (
     ArgumentError,
     DeviceError,
@@ -25,6 +25,7 @@ from lapidist.errors import (
     ShapeError,
     StrideError,
 )
+from lapidist.frameworks import streams
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.kernels.wgmma.family import tile
 
@@ -436,21 +437,21 @@ def test_the_machine_takes_no_gpu_arrays(device: str) -> None:
         ArgumentError,
         match=rf"device: '{device}' takes arrays in host memory; these are on GPU 0\. Copy them",
     ):
-        prepare.choose_place(0, device)
+        places.choose_place(0, device)
 
 
 def test_arrays_stay_on_their_gpu() -> None:
     with pytest.raises(
         ArgumentError, match=r"device: the arrays are on GPU 0, not 1\. Leave device away or move them"
     ):
-        prepare.choose_place(0, 1)
+        places.choose_place(0, 1)
 
 
 def test_a_place_that_is_free_to_choose() -> None:
-    assert prepare.choose_place(HOST, None) == HOST
-    assert prepare.choose_place(HOST, "host") == HOST
-    assert prepare.choose_place(HOST, "machine") == "machine"
-    assert prepare.choose_place(3, None) == 3
+    assert places.choose_place(HOST, None) == HOST
+    assert places.choose_place(HOST, "host") == HOST
+    assert places.choose_place(HOST, "machine") == "machine"
+    assert places.choose_place(3, None) == 3
 
 
 def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -503,14 +504,14 @@ def test_a_stream_that_is_none(stream: object) -> None:
     with pytest.raises(
         ArgumentError, match=r"stream: must be a raw handle or a torch, CuPy or cuda\.core stream; got "
     ):
-        prepare.choose_stream(stream, "numpy", 0)
+        streams.choose_stream(stream, "numpy", 0)
 
 
 @pytest.mark.parametrize("attribute", ["cuda_stream", "ptr", "handle"])
 def test_a_stream_of_any_framework(attribute: str) -> None:
     stream = type("Stream", (), {attribute: 77})()
-    assert prepare.choose_stream(stream, "numpy", 0) == 77
-    assert prepare.choose_stream(5, "numpy", 0) == 5
+    assert streams.choose_stream(stream, "numpy", 0) == 77
+    assert streams.choose_stream(5, "numpy", 0) == 5
 
 
 def test_an_unknown_chip() -> None:

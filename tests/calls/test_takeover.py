@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 import lapidist
+from lapidist.backends import places
+from lapidist.backends.gpu import products
 from lapidist.build.folder import VARIABLE
-from lapidist.calls import prepared, remembered
+from lapidist.calls import remembered
 from lapidist.calls.call import Call
+from lapidist.calls.choices import Choices
 from lapidist.calls.operation import Operation
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, CompileError
@@ -34,7 +37,7 @@ class Card:
         self.under_way = True
 
     def ready(self, _: object, plan: Plan, own: object) -> Any:
-        """As Prepared._ready."""
+        """As GpuBackend.loaded."""
         card = self
 
         class Kernel:
@@ -61,11 +64,11 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
         yield [operand.pointer for operand in operands]
 
     monkeypatch.setenv(VARIABLE, str(tmp_path))
-    monkeypatch.setattr(prepared.Prepared, "_ready", lambda *given: found.ready(*given))
-    monkeypatch.setattr(prepared, "query_device", lambda ordinal: chip("h200"))
-    monkeypatch.setattr(prepared, "require_gpu", lambda ordinal: None)
-    monkeypatch.setattr(prepared, "choose_stream", lambda *_: 0)
-    monkeypatch.setattr(prepared, "upload", upload)
+    monkeypatch.setattr(products.GpuBackend, "loaded", lambda *given: found.ready(*given))
+    monkeypatch.setattr(products, "query_device", lambda ordinal: chip("h200"))
+    monkeypatch.setattr(places, "require_gpu", lambda ordinal: None)
+    monkeypatch.setattr(products, "choose_stream", lambda *_: 0)
+    monkeypatch.setattr(products, "upload", upload)
     monkeypatch.setattr(remembered, "PREPARED", {})
     monkeypatch.setattr(standing.behind, "ask", found.ask)
     monkeypatch.setattr(standing.behind, "is_under_way", lambda order: found.under_way)
@@ -81,7 +84,7 @@ def operands(m: int = 512) -> tuple[Array, Array]:
 def wanted_and_another(a: Array, b: Array) -> tuple[Plan, Plan]:
     """The plan that the planner chooses, and one of the same order whose kernel is there."""
     wanted = remembered.prepared(
-        Call(a, b, None, None, Operation()).arguments(), 0, prepared.Choices(compile="wait")
+        Call(a, b, None, None, Operation()).arguments(), 0, Choices(compile="wait")
     ).plan
     assert wanted is not None
     *_, other = standing.same_sums(wanted)
@@ -133,9 +136,9 @@ def test_nothing_changes_while_a_graph_is_captured(card: Card, monkeypatch: pyte
     wanted, other = wanted_and_another(a, b)
     lapidist.matmul(a, b, device=0, compile="background")
     card.comes()
-    monkeypatch.setattr(remembered, "is_captured", lambda *_: True)
+    monkeypatch.setattr(products.GpuBackend, "is_captured", lambda *_: True)
     lapidist.matmul(a, b, device=0, compile="background")
-    monkeypatch.setattr(remembered, "is_captured", lambda *_: False)
+    monkeypatch.setattr(products.GpuBackend, "is_captured", lambda *_: False)
     lapidist.matmul(a, b, device=0, compile="background")
     assert [plan.config for plan in card.ran] == [other.config] * 2 + [wanted.config]
 
@@ -143,7 +146,7 @@ def test_nothing_changes_while_a_graph_is_captured(card: Card, monkeypatch: pyte
 def test_a_first_call_in_a_capture_waits(card: Card, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = operands()
     wanted, _ = wanted_and_another(a, b)
-    monkeypatch.setattr(remembered, "is_captured", lambda *_: True)
+    monkeypatch.setattr(products.GpuBackend, "is_captured", lambda *_: True)
     lapidist.matmul(a, b, device=0, compile="background")
     assert [plan.config for plan in card.ran] == [wanted.config]
     assert card.asked == []

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import lapidist.calls.prepared
+import lapidist.backends.host
 from lapidist.commands.cli import app
 from lapidist.errors import ArgumentError
 from lapidist.fuzz.cases import Outcome, Run, outcomes
@@ -117,7 +117,7 @@ SABOTAGES = {
 def test_a_broken_multiply_is_found(
     sabotage: Callable[[Multiply], Multiply], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lapidist.calls.prepared, "multiply", sabotage(lapidist.calls.prepared.multiply))
+    monkeypatch.setattr(lapidist.backends.host, "multiply", sabotage(lapidist.backends.host.multiply))
     found = wrong(cases(HOST, 200))
     assert sum(SABOTAGES[sabotage] in words for words in found) >= 3
 
@@ -133,7 +133,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.exit_code == 0
     assert ended.stdout.startswith("30 cases on host, seed 7: ")
     monkeypatch.setattr(
-        lapidist.calls.prepared, "multiply", raise_an_index_error(lapidist.calls.prepared.multiply)
+        lapidist.backends.host, "multiply", raise_an_index_error(lapidist.backends.host.multiply)
     )
     ended = CliRunner().invoke(app, ["fuzz", "--count", "30", "--seed", "7"])
     assert ended.exit_code == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import lapidist
-from lapidist.calls.prepared import query_device
+from lapidist.backends.gpu.driver import query_device
 from lapidist.config import Config
 from lapidist.dtypes import FP8
 from lapidist.kernels.wgmma.configs import CLUSTERS, HALF_PATCHED, TILE_ROWS, tile

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lapidist.backends.backend import Backend
 from lapidist.dtypes import TF32, TYPES
+from lapidist.frameworks.arrays import Operand
 from lapidist.problems.scaling import K_BLOCK
+
+if TYPE_CHECKING:
+    from lapidist.calls.arguments import Arguments
+    from lapidist.calls.lists import ArrayGemm, Listed, Pointed
+    from lapidist.calls.prepared import Prepared
 
 Array = np.ndarray[Any, Any]
 
@@ -166,3 +173,16 @@ def rounded_to_tf32(values: Array) -> Array:
     bits = np.ascontiguousarray(values).view(np.uint32)
     bits = (bits + np.uint32(0xFFF) + (bits >> np.uint32(13) & np.uint32(1))) & np.uint32(0xFFFFE000)
     return np.where(np.isfinite(values), bits.view(np.float32), values)
+
+
+class HostBackend(Backend):
+    """NumPy chooses how; arguments know how their operands reach it."""
+
+    words = "the host"
+    chip = None
+
+    def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
+        arguments.multiply_on_host(out)
+
+    def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
+        batch.on_host()

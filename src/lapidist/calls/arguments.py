@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from lapidist.backends import host
 from lapidist.calls import checks
 from lapidist.calls.fused import FusedOperands
 from lapidist.calls.operation import Operation
@@ -15,6 +17,7 @@ from lapidist.frameworks.arrays import (
     Operand,
     contiguous_strides,
     handed_over,
+    on_host,
     operand_of,
     tell_written,
 )
@@ -156,6 +159,21 @@ class Arguments:
             return handed_over(result, self.like)
         tell_written(result)
         return result
+
+    def multiply_on_host(self, out: Operand) -> None:
+        """By NumPy, with the semantics of kernels."""
+        a, b, d = on_host(self.a), on_host(self.b), on_host(out)
+        c = None if self.c is None else on_host(self.c)
+        types, factors = (self.accumulator, self.precision), self.factors_on_host()
+        host.multiply(a, b, c, d, self.alpha, self.beta, *types, factors, self.finish)
+
+    def factors_on_host(self) -> host.Factors | None:
+        return None
+
+    @property
+    def finish(self) -> Callable[[Any], Any] | None:
+        """What becomes of sums before NumPy stores them."""
+        return None if self.fused is None else self.fused.on_host
 
     @property
     def result_shape(self) -> tuple[int, ...]:

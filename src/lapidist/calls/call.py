@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from lapidist.backends.places import is_on_host
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.choices import OPEN, Choices, is_on_host
+from lapidist.calls.choices import OPEN, Choices
 from lapidist.calls.lists import LISTED, Listed, Pointed, batch_of
 from lapidist.calls.operation import USUAL_TYPES, Operation, is_array
 from lapidist.calls.repeated import Sketch, asked_of, sketch

@@ -12,8 +12,6 @@ from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.schedule.sharing import PLANNED, Sharing
 
-MACHINE, ON_HOST = "machine", ("host", "cpu")
-
 
 class Choices(NamedTuple):
     """Where a call runs, and by what; None and PLANNED leave it open."""
@@ -56,8 +54,3 @@ def require_place(device: object) -> None:
         raise ArgumentError(
             f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it away'
         )
-
-
-def is_on_host(device: object) -> bool:
-    """Whether host arrays are multiplied there."""
-    return device is None or device in ON_HOST

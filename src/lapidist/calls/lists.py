@@ -8,42 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
-from lapidist.backends.gpu.driver import query_device
-from lapidist.backends.gpu.launcher import Addresses, GpuKernel
-from lapidist.backends.gpu.planned import kernel_of
-from lapidist.backends.host import multiply
-from lapidist.build.waiting import Compiling, kept_way
+from lapidist.backends.backend import plan_for
+from lapidist.backends.gpu.launcher import Addresses
+from lapidist.backends.places import backend_at, choose_place
+from lapidist.build.waiting import kept_way
 from lapidist.calls import checks
 from lapidist.calls.apart import require_calls_apart
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.choices import MACHINE, OPEN, Choices
+from lapidist.calls.choices import OPEN, Choices
 from lapidist.calls.operation import Operation
-from lapidist.calls.prepared import (
-    choose_place,
-    choose_stream,
-    finish_for,
-    machine_device,
-    of_all,
-    output_of,
-    require_no_choice,
-    require_stream,
-    told_place,
-)
-from lapidist.config import Config
+from lapidist.calls.prepared import of_all, output_of, require_no_choice
 from lapidist.errors import ArgumentError, ShapeError
-from lapidist.frameworks.arrays import HOST, Operand, handed_over, on_host
-from lapidist.kernels.row import Kernel
+from lapidist.frameworks.arrays import HOST, Operand, handed_over
+from lapidist.frameworks.streams import require_stream
 from lapidist.launch import ARRAYS_AT_ONCE
-from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
-from lapidist.planning.standing import running
+from lapidist.planning.plans import Plan, room_of
 from lapidist.planning.sum_orders import SumOrder
 from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, Modes
 from lapidist.problems.pointers import Pointers
 from lapidist.problems.problem import GRID_BATCH_LIMIT, Problem
-from lapidist.schedule.sharing import Sharing
 
 KERNELS_KEPT = 256
 LISTED = (list, tuple, Pointers)  # what stands for many matrices
@@ -67,27 +52,28 @@ class ArrayGemm:
     def __init__(self, batch: Listed | Pointed, operation: Operation, choices: Choices = OPEN) -> None:
         self._operation, self.problem = operation, batch.problem
         self.place = choose_place(batch.like.device, choices.device)
+        self.backend = backend_at(self.place)
         if batch.no_kernel is not None and self.place != HOST:
             raise batch.no_kernel
-        self._choice, self._way = choices.of_kernel, kept_way(choices.compile)
+        self.choice, self.way = choices.of_kernel, kept_way(choices.compile)
         self._workspace: Operand | None = None  # the caller's, kept alive
-        self._own: Addresses | None = None  # where flags and room are in it
-        self._room = 0, 0
+        self.own: Addresses | None = None  # where flags and room are in it
+        self.room = 0, 0
         self.plans: list[Plan] = []  # of as many products as a launch takes, and of the rest
-        if self.place == HOST:
+        chip = self.backend.chip
+        if chip is None:
             require_no_choice(choices)
             return
-        if batch.like.device == HOST and self.place != MACHINE:
+        if batch.like.device == HOST and not self.backend.takes_host_lists:
             raise ArgumentError("device: lists of host arrays are not copied to a GPU. Copy them there first")
         problems = dict.fromkeys(batch.part(start)[0] for start in range(0, batch.count, batch.at_once))
-        self.plans = [plan_for(problem, self.place, *self._choice) for problem in problems]
-        if self.place != MACHINE:
-            self.plans = [running(plan, self._way) for plan in self.plans]
-        self._room = room_of(plan.scratch_bytes for plan in self.plans)
+        plans = [plan_for(problem, chip, *self.choice) for problem in problems]
+        self.plans = [self.backend.available(plan, self.way) for plan in plans]
+        self.room = room_of(plan.scratch_bytes for plan in self.plans)
         if choices.workspace is not None:
             given = checks.workspace_of(choices.workspace)
             self._workspace = checks.require_workspace(given, batch.like, self.workspace_bytes)
-            self._own = given.pointer, given.pointer + self._room[0]
+            self.own = given.pointer, given.pointer + self.room[0]
 
     @property
     def plan(self) -> Plan | None:
@@ -101,11 +87,11 @@ class ArrayGemm:
 
     @property
     def workspace_bytes(self) -> int:
-        return sum(self._room)
+        return sum(self.room)
 
     def __repr__(self) -> str:
         name = self.plan.kernel.name if self.plan else "NumPy"
-        return f"<lapidist.ArrayGemm of {self.problem}, by {name} on {told_place(self.place)}>"
+        return f"<lapidist.ArrayGemm of {self.problem}, by {name} on {self.backend.words}>"
 
     def __str__(self) -> str:
         return str(self.plan) if self.plan else f"{self.problem} on the host, by NumPy"
@@ -121,36 +107,8 @@ class ArrayGemm:
     def run(self, batch: Listed | Pointed, stream: Any = None) -> Any:
         """On matrices of the geometry that was planned."""
         require_stream(stream)
-        if self.place == HOST:
-            batch.on_host()
-        elif self.place == MACHINE:
-            for start in range(0, batch.count, batch.at_once):
-                problem, addresses = batch.part(start)
-                plan = plan_for(problem, MACHINE, *self._choice)
-                on_the_machine(plan, batch.listed(start), batch.extras, addresses)
-        else:
-            self._on_gpu(batch, int(self.place), choose_stream(stream, batch.like.framework, self.place))
+        self.backend.multiply_lists(self, batch, stream)
         return batch.result
-
-    def _on_gpu(self, batch: Listed | Pointed, ordinal: int, stream: int) -> None:
-        """More products than were planned may be more launches, and need more of a workspace."""
-        of_kernel, scalars = (ordinal, *self._choice, self._own, self._way), batch.scalars
-        parts = [batch.part(start) for start in range(0, batch.count, batch.at_once)]
-        launches = [
-            (ready, addresses)
-            for problem, addresses in parts
-            if (ready := kernel_for(problem, *of_kernel)) is not None
-        ]
-        if self._own is not None:
-            needed = room_of(ready.launch.scratch for ready, _ in launches)
-            if any(more > planned for more, planned in zip(needed, self._room, strict=True)):
-                raise ArgumentError(
-                    f"workspace: was given for launches that need {self._room} bytes of flags and of room;"
-                    f" these need {needed}. Plan for as many products as will be passed"
-                )
-        for ready, addresses in launches:
-            ready.start_with({"lists": addresses}, stream, scalars)
-        finish_for(batch.like.framework, stream)
 
 
 def both_empty(a: Any, b: Any) -> bool:
@@ -248,7 +206,8 @@ class Listed:
 
     def on_host(self) -> None:
         for call in self.calls:
-            on_the_host(call)
+            assert call.out is not None
+            call.multiply_on_host(call.out)
 
 
 class Pointed:
@@ -310,7 +269,8 @@ class Pointed:
     def on_host(self) -> None:
         for start in range(0, self.count, self.at_once):
             for call in self.listed(start):
-                on_the_host(call)
+                assert call.out is not None
+                call.multiply_on_host(call.out)
 
 
 def in_a_batch(problem: Problem, count: int) -> Problem:
@@ -337,57 +297,3 @@ def common_problem(calls: Sequence[Arguments]) -> Problem:
         first, a=a, b=b, d=d, c=first.c and replace(first.c, alignment=bits), modes=Modes(arrays=IN_LAUNCH)
     )
     return replace(common, in_place=all(problem.in_place for problem in problems))
-
-
-@lru_cache(maxsize=KERNELS_KEPT)
-def plan_for(
-    problem: Problem, place: int | str, kernel: Kernel | None, config: Config | None, sharing: Sharing
-) -> Plan:
-    chip = query_device(place) if isinstance(place, int) else machine_device()
-    return make_plan(problem, chip, kernel, config, sharing)
-
-
-@lru_cache(maxsize=KERNELS_KEPT)
-def kernel_for(
-    problem: Problem,
-    ordinal: int,
-    kernel: Kernel | None,
-    config: Config | None,
-    sharing: Sharing,
-    own: Addresses | None,
-    way: Compiling,
-) -> GpuKernel | None:
-    """Planned and loaded once; None where there is nothing to compute."""
-    plan = running(plan_for(problem, ordinal, kernel, config, sharing), way)
-    return None if plan.is_empty else kernel_of(plan, ordinal, own)
-
-
-def on_the_machine(
-    plan: Plan, calls: Sequence[Arguments], extras: tuple[Operand, ...], addresses: tuple[int, ...]
-) -> None:
-    from lapidist import machine
-
-    if plan.is_empty:
-        return
-    first, scratch = calls[0], Scratch(plan)
-    assert first.out is not None
-    others = [
-        *extras,
-        *(
-            operand
-            for call in calls[1:]
-            for operand in (call.a, call.b, call.c, call.out)
-            if operand is not None
-        ),
-    ]
-    operands = first.a, first.b, first.c, first.out
-    launch = plan.launch(*operands, *first.alpha_beta, workspace=scratch, extras=tuple(others))
-    machine.run(launch.patched({"lists": addresses}), counting=False)
-    scratch.require_zero_flags()
-
-
-def on_the_host(call: Arguments) -> None:
-    assert call.out is not None
-    c = None if call.c is None else on_host(call.c)
-    numbers = call.alpha, call.beta, call.accumulator, call.precision
-    multiply(on_host(call.a), on_host(call.b), c, on_host(call.out), *numbers)

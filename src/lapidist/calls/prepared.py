@@ -7,27 +7,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from lapidist.backends.gpu.driver import load_driver, query_device, require_gpu, upload
-from lapidist.backends.gpu.launcher import Addresses, GpuKernel, Scalars
-from lapidist.backends.gpu.planned import kernel_of
-from lapidist.backends.gpu.workspaces import is_capturing
-from lapidist.backends.host import multiply
+from lapidist.backends.gpu.launcher import GpuKernel, Scalars
+from lapidist.backends.places import backend_at, choose_place
 from lapidist.build.waiting import Compiling, kept_way
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
-from lapidist.calls.choices import MACHINE, ON_HOST, OPEN, Choices
-from lapidist.calls.repeated import Again, steady, stream_handle
-from lapidist.calls.routed import RoutedArguments
-from lapidist.calls.scaled import ScaledArguments
+from lapidist.calls.choices import OPEN, Choices
+from lapidist.calls.repeated import Again, steady
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
-from lapidist.frameworks.arrays import HOST, Operand, empty, on_host, operand_of, stream_of
+from lapidist.frameworks.arrays import HOST, Operand, empty, operand_of
+from lapidist.frameworks.streams import require_stream
 from lapidist.planning.binaries import Build
-from lapidist.planning.plans import Plan, Scratch, make_plan, room_of
-from lapidist.planning.standing import is_under_way, may_take_over, running
+from lapidist.planning.plans import Plan, make_plan, room_of
+from lapidist.planning.standing import is_under_way, may_take_over
 from lapidist.planning.sum_orders import SumOrder
 from lapidist.problems.modes import NOWHERE, PLAIN, Places
 from lapidist.problems.problem import Offsets, Problem
@@ -59,26 +53,26 @@ class Prepared:
         self, arguments: Arguments, place: int | str, choices: Choices = OPEN, way: Compiling | None = None
     ) -> None:
         """`way`: what it does where a plan's kernel is not compiled. None: it keeps what it has."""
-        self.place, self.problem = place, arguments.problem()
+        self.place, self.backend, self.problem = place, backend_at(place), arguments.problem()
         self.shape, self.out_dtype, self.like = (
             arguments.result_shape,
             arguments.out_dtype,
             arguments.like.alone(),
         )
         # what `places` of a call are looked at for
-        self._routed = (
+        self.is_routed = (
             self.problem.modes != PLAIN or self.problem.scaling.scaled or arguments.places.fused != ()
         )
         self.parts: list[Part] = []
         self._workspace: Operand | None = None  # the caller's, which belongs to what is prepared with it
         self._room = 0, 0  # bytes of flags, and of what lies behind them
         self._wanted: Awaited | None = None  # in place of what stands in for it
-        if place == HOST:
+        chip = self.backend.chip
+        if chip is None:
             require_no_choice(choices)
             return
         for operand in arguments.operands:
             checks.require_whole_elements(operand)
-        chip = query_device(place) if isinstance(place, int) else machine_device()
         self._load(chip, choices, way or kept_way(choices.compile))
 
     def _load(self, chip: Device, choices: Choices, way: Compiling) -> None:
@@ -94,10 +88,9 @@ class Prepared:
             problem: make_plan(problem, chip, *choices.of_kernel)
             for problem in dict.fromkeys(part for part, _ in parts)
         }
-        if isinstance(self.place, int):
-            wanted, plans = plans, {problem: running(plan, way) for problem, plan in plans.items()}
-            missing = [wanted[each].build for each in plans if plans[each] is not wanted[each]]
-            self._wanted = Awaited(wanted, missing) if missing else None
+        wanted, plans = plans, {each: self.backend.available(plan, way) for each, plan in plans.items()}
+        missing = [wanted[each].build for each in plans if plans[each] is not wanted[each]]
+        self._wanted = Awaited(wanted, missing) if missing else None
         self._take(plans, choices.workspace)
 
     def _take(self, plans: dict[Problem, Plan], workspace: Any = None) -> None:
@@ -108,7 +101,7 @@ class Prepared:
             given = self._workspace = checks.workspace_of(workspace)
             checks.require_workspace(given, self.like, flags + room)
             own = given.pointer, given.pointer + flags
-        kernels = {problem: self._ready(plan, own) for problem, plan in plans.items()}
+        kernels = {problem: self.backend.loaded(plan, own) for problem, plan in plans.items()}
         taken = []
         for problem, (skip_a, skip_b, *skip_c_d) in self.problem.parts():
             plan = plans[problem]
@@ -132,11 +125,6 @@ class Prepared:
             self._wanted = None
         elif not coming:
             self._wanted = None
-
-    def _ready(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
-        if not isinstance(self.place, int) or plan.is_empty:
-            return None
-        return kernel_of(plan, self.place, own)
 
     @property
     def plan(self) -> Plan | None:
@@ -167,7 +155,7 @@ class Prepared:
     def direct(self) -> bool:
         """Whether pointers may go straight to the kernel: arrays on the GPU, of a framework with streams."""
         of_streams = self.like.device != HOST and self.like.framework in ("torch", "cupy")
-        return of_streams and self.kernel is not None and not self._routed
+        return of_streams and self.kernel is not None and not self.is_routed
 
     def __str__(self) -> str:
         if self.plan is None:
@@ -188,7 +176,7 @@ class Prepared:
                 skip_a, skip_b, skip_c, skip_d, *of_epilogue = skipped
                 first, second = first + a_size * skip_a, second + b_size * skip_b
                 operands = first, second, c + c_size * skip_c, d + d_size * skip_d
-                if self._routed:
+                if self.is_routed:
                     kernel.start_with(plan.brought(places, of_epilogue), stream, scalars, operands)
                 else:
                     kernel.start(*operands, scalars, stream)
@@ -196,51 +184,11 @@ class Prepared:
     def run(self, arguments: Arguments, stream: Any = None) -> Any:
         """The general path: any place, checked operands."""
         require_stream(stream)
-        if self.place == HOST:
-            return multiply_on_host(arguments)
         result, target = output_of(arguments)
         if self._workspace is not None:
             checks.require_no_overlap(target, self._workspace)
-        if self.place == MACHINE:
-            self._on_machine(arguments, target)
-        elif arguments.a.device == HOST:
-            self._through_gpu(arguments, target, stream)
-        else:
-            c = arguments.c or target
-            handle = choose_stream(stream, arguments.a.framework, self.place)
-            at = arguments.a.pointer, arguments.b.pointer, c.pointer, target.pointer
-            self.start(*at, arguments.alpha_beta, handle, arguments.places)
-            finish_for(arguments.a.framework, handle)
+        self.backend.multiply(self, arguments, target, stream)
         return arguments.deliver(result)
-
-    def _on_machine(self, arguments: Arguments, out: Operand) -> None:
-        from lapidist import machine
-
-        for plan, _, skipped in self.parts:
-            if not plan.is_empty:
-                scratch, numbers = Scratch(plan), arguments.alpha_beta
-                operands = arguments.a, arguments.b, arguments.c, out
-                launch = plan.launch(
-                    *operands, *numbers, skipped, scratch, arguments.places, arguments.extras
-                )
-                machine.run(launch, counting=False)
-                scratch.require_zero_flags()
-
-    def _through_gpu(self, arguments: Arguments, out: Operand, stream: Any) -> None:
-        """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it
-        is.
-        """
-        if self._routed:
-            raise ArgumentError(
-                "device: gathered, scattered, permuted and scaled host arrays, and those of an epilogue, are"
-                " not copied to a GPU. Copy them there first"
-            )
-        ordinal = int(self.place)
-        handle = choose_stream(stream, "numpy", ordinal)
-        c = arguments.c if arguments.c is not None and arguments.c.pointer != out.pointer else None
-        with upload(ordinal, [arguments.a, arguments.b, *([c] if c else []), out]) as pointers:
-            at = pointers[0], pointers[1], pointers[2 if c else -1], pointers[-1]
-            self.start(*at, arguments.alpha_beta, handle)
 
 
 class Gemm(Prepared):
@@ -268,7 +216,7 @@ class Gemm(Prepared):
         name = self.plan.kernel.name if self.plan else "NumPy"
         return (
             f"<lapidist.Gemm {self.problem}, by {name}{f' {self.config}' if self.config else ''} on"
-            f" {told_place(self.place)}>"
+            f" {self.backend.words}>"
         )
 
     def execute(self, a: Any, b: Any, c: Any = None, out: Any = None, *, stream: Any = None) -> Any:
@@ -304,7 +252,7 @@ class Gemm(Prepared):
     def _fits(self, problem: Problem) -> bool:
         """Whether it is the planned problem. The host does not care about alignment."""
         return problem == self.problem or (
-            self.place == HOST and problem.unaligned() == self.problem.unaligned()
+            self.plan is None and problem.unaligned() == self.problem.unaligned()
         )
 
 
@@ -325,23 +273,8 @@ def output_of(arguments: Arguments) -> tuple[Any, Operand]:
 def multiply_on_host(arguments: Arguments) -> Any:
     """By NumPy, with the semantics of kernels."""
     result, out = output_of(arguments)
-    types = arguments.accumulator, arguments.precision
-    finish = None if arguments.fused is None else arguments.fused.on_host
-    if isinstance(arguments, RoutedArguments):
-        a, b, rows, alpha, beta = arguments.on_host()
-        product = np.empty(arguments.shape, on_host(out).dtype)
-        multiply(a, b, rows, product, alpha, beta, *types, finish=finish)
-        arguments.to_host(product, out)
-    else:
-        c = None if arguments.c is None else on_host(arguments.c)
-        factors = arguments.factors_on_host() if isinstance(arguments, ScaledArguments) else None
-        numbers = arguments.alpha, arguments.beta
-        a, b = on_host(arguments.a), on_host(arguments.b)
-        multiply(a, b, c, on_host(out), *numbers, *types, factors, finish)
+    arguments.multiply_on_host(out)
     return arguments.deliver(result)
-
-
-# ---- places and streams ----
 
 
 def require_no_choice(choices: Choices) -> None:
@@ -370,75 +303,9 @@ def require_no_choice(choices: Choices) -> None:
         )
 
 
-def told_place(place: int | str) -> str:
-    if place == HOST:
-        return "the host"
-    return "the machine" if place == MACHINE else f"GPU {place}"
-
-
 def place_for(arguments: Arguments, choices: Choices) -> int | str:
     """Where the call runs; types that only NumPy multiplies run on the host."""
     place = choose_place(arguments.a.device, choices.device)
     if arguments.no_kernel is not None and place != HOST:
         raise arguments.no_kernel
     return place
-
-
-def choose_place(where: int, device: int | str | None) -> int | str:
-    """Where to run: on the arrays' own device, or as `device` says ("gpu", a GPU's number, "machine", "host"
-    or "cpu").
-    """
-    if device is None:
-        return where
-    if device in (MACHINE, *ON_HOST):
-        if where != HOST:
-            raise ArgumentError(
-                f"device: {device!r} takes arrays in host memory; these are on GPU {where}. Copy them to the"
-                " host"
-            )
-        return MACHINE if device == MACHINE else HOST
-    ordinal = 0 if device in ("gpu", "cuda") else device
-    if not isinstance(ordinal, int) or ordinal < 0:
-        raise ArgumentError(f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}')
-    if where not in (HOST, ordinal):
-        raise ArgumentError(
-            f"device: the arrays are on GPU {where}, not {ordinal}. Leave device away or move them"
-        )
-    require_gpu(ordinal)
-    return ordinal
-
-
-def machine_device() -> Device:
-    """The chip that the machine plays."""
-    from lapidist.device import chip
-
-    return chip("h200")
-
-
-def choose_stream(stream: Any, framework: str, device: int | str) -> int:
-    """The raw stream: the caller's choice, else where its framework works now."""
-    return stream_of(framework, int(device)) if stream is None else stream_handle(stream)
-
-
-def is_captured(stream: Any, framework: str, place: int | str) -> bool:
-    """Whether what is launched now becomes a part of a graph."""
-    if not isinstance(place, int) or (stream is None and framework not in ("torch", "cupy")):
-        return False
-    driver = load_driver()
-    return is_capturing(driver, driver.CUstream(choose_stream(stream, framework, place)))
-
-
-def require_stream(stream: Any) -> None:
-    """Also where none is used: a wrong one is an error in every place, or in none."""
-    if stream is not None:
-        stream_handle(stream)
-
-
-def finish_for(framework: str, stream: int) -> None:
-    """JAX has no stream to order with: its arrays are used as soon as they exist, so the work must be done by
-    then.
-    """
-    if framework == "jax":
-        from lapidist.backends.gpu.driver import synchronize
-
-        synchronize(stream)

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from lapidist.backends.places import backend_at
 from lapidist.build.waiting import BACKGROUND, way_of
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
 from lapidist.calls.choices import Choices
 from lapidist.calls.lists import ArrayGemm, both_empty
-from lapidist.calls.prepared import (
-    Prepared,
-    is_captured,
-    multiply_on_host,
-    place_for,
-    require_no_choice,
-    require_stream,
-)
+from lapidist.calls.prepared import Prepared, multiply_on_host, place_for, require_no_choice
 from lapidist.calls.repeated import Again, Sketch, asked_of, steady
 from lapidist.calls.subclasses import product
-from lapidist.frameworks.arrays import HOST
+from lapidist.frameworks.streams import require_stream
 
 PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
 PREPARED: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
@@ -55,7 +49,7 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
     """The long way, which finds out how the next call with this key may go the short way."""
     require_stream(stream)
     place = place_for(arguments, choices)
-    if place == HOST:
+    if backend_at(place).chip is None:
         require_no_choice(choices)
         return multiply_on_host(arguments)
     ready = prepared(arguments, place, choices, stream)
@@ -80,7 +74,7 @@ def prepared(arguments: Arguments, place: int | str, choices: Choices, stream: A
     way = way_of(choices.compile)
 
     def captured() -> bool:
-        return is_captured(stream, arguments.a.framework, place)
+        return backend_at(place).is_captured(stream, arguments.a.framework)
 
     def made() -> Prepared:
         keeps = choices.workspace is not None or (way == BACKGROUND and captured())

@@ -14,8 +14,8 @@ import numpy as np
 from lapidist.backends.gpu.launcher import Scalars
 from lapidist.backends.host import LEAST, MOST
 from lapidist.dtypes import number_type
-from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import empty, stream_of, torch_dtype
+from lapidist.frameworks.streams import stream_handle
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
@@ -25,24 +25,6 @@ if TYPE_CHECKING:
 # (a, b, c, out, (alpha, beta), stream) -> out, or None: the long way must look
 Again = Callable[[Any, Any, Any, Any, Scalars, Any], Any]
 Sketch = Any  # hashable
-
-
-def stream_handle(stream: Any) -> int:
-    """The raw handle of a stream the caller chose."""
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        handle: Any = stream
-    else:
-        found = (getattr(stream, attribute, None) for attribute in ("cuda_stream", "ptr", "handle"))
-        handle = next((each for each in found if each is not None), None)
-    try:
-        if 0 <= int(handle) < 1 << 64:
-            return int(handle)
-    except (TypeError, ValueError, OverflowError):
-        pass
-    raise ArgumentError(
-        f"stream: must be a raw handle or a torch, CuPy or cuda.core stream; got {stream!r}. "
-        "Leave it away for the one that the arrays' framework works on"
-    )
 
 
 # ---- which of the prepared calls it may be ----

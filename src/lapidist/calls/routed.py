@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from lapidist.backends import host
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.operation import Operation, is_array
@@ -243,7 +244,14 @@ class RoutedArguments(Arguments):
 
     # ---- the same on the host ----
 
-    def on_host(self) -> tuple[Any, Any, Any, float, float]:
+    def multiply_on_host(self, out: Operand) -> None:
+        a, b, rows, alpha, beta = self.as_gathered()
+        product = np.empty(self.shape, on_host(out).dtype)
+        types = self.accumulator, self.precision
+        host.multiply(a, b, rows, product, alpha, beta, *types, finish=self.finish)
+        self.to_host(product, out)
+
+    def as_gathered(self) -> tuple[Any, Any, Any, float, float]:
         """A and B with their rows gathered, C of the product's rows, and the numbers."""
         index = {name: on_host(operand) for name, operand in self.index.items()}
         a, b = on_host(self.a), on_host(self.b)

@@ -10,8 +10,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
+from lapidist.backends.places import choose_place
 from lapidist.calls.checks import WORKSPACE_ALIGNMENT
-from lapidist.calls.prepared import choose_place
 from lapidist.dtypes import numpy_dtype
 from lapidist.jax import handlers
 from lapidist.jax.products import Product, operands_of, outline_of, read, written

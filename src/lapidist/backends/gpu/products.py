@@ -1,0 +1,120 @@
+"""Products on a GPU: kernels that are there or are compiled, host arrays that travel there and back."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from lapidist.backends.backend import KEPT, Backend, plan_for
+from lapidist.backends.gpu.driver import load_driver, query_device, synchronize, upload
+from lapidist.backends.gpu.launcher import Addresses, GpuKernel
+from lapidist.backends.gpu.planned import kernel_of
+from lapidist.backends.gpu.workspaces import is_capturing
+from lapidist.build.waiting import Compiling
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import HOST, Operand
+from lapidist.frameworks.streams import choose_stream
+from lapidist.kernels.row import Kernel
+from lapidist.planning.plans import Plan, room_of
+from lapidist.planning.standing import running
+from lapidist.problems.problem import Problem
+from lapidist.schedule.sharing import Sharing
+
+if TYPE_CHECKING:
+    from lapidist.calls.arguments import Arguments
+    from lapidist.calls.lists import ArrayGemm, Listed, Pointed
+    from lapidist.calls.prepared import Prepared
+
+
+class GpuBackend(Backend):
+    takes_host_lists = False
+
+    def __init__(self, ordinal: int) -> None:
+        self.ordinal, self.words = ordinal, f"GPU {ordinal}"
+
+    @property
+    def chip(self) -> Device:  # type: ignore[override]
+        return query_device(self.ordinal)
+
+    def available(self, plan: Plan, way: Compiling) -> Plan:
+        return running(plan, way)
+
+    def loaded(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
+        return None if plan.is_empty else kernel_of(plan, self.ordinal, own)
+
+    def is_captured(self, stream: Any, framework: str) -> bool:
+        if stream is None and framework not in ("torch", "cupy"):
+            return False
+        driver = load_driver()
+        return is_capturing(driver, driver.CUstream(choose_stream(stream, framework, self.ordinal)))
+
+    def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
+        if arguments.a.device == HOST:
+            self._through(ready, arguments, out, stream)
+            return
+        c, framework = arguments.c or out, arguments.a.framework
+        handle = choose_stream(stream, framework, self.ordinal)
+        at = arguments.a.pointer, arguments.b.pointer, c.pointer, out.pointer
+        ready.start(*at, arguments.alpha_beta, handle, arguments.places)
+        finish_for(framework, handle)
+
+    def _through(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
+        """Host arrays on a GPU: copy in, run, copy out. Whole buffers travel, so every stride stays as it
+        is.
+        """
+        if ready.is_routed:
+            raise ArgumentError(
+                "device: gathered, scattered, permuted and scaled host arrays, and those of an epilogue, are"
+                " not copied to a GPU. Copy them there first"
+            )
+        handle = choose_stream(stream, "numpy", self.ordinal)
+        c = arguments.c if arguments.c is not None and arguments.c.pointer != out.pointer else None
+        with upload(self.ordinal, [arguments.a, arguments.b, *([c] if c else []), out]) as pointers:
+            at = pointers[0], pointers[1], pointers[2 if c else -1], pointers[-1]
+            ready.start(*at, arguments.alpha_beta, handle)
+
+    def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
+        """More products than were planned may be more launches, and need more of a workspace."""
+        handle = choose_stream(stream, batch.like.framework, self.ordinal)
+        of_kernel = self.ordinal, *ready.choice, ready.own, ready.way
+        parts = [batch.part(start) for start in range(0, batch.count, batch.at_once)]
+        launches = [
+            (kernel, addresses)
+            for problem, addresses in parts
+            if (kernel := kernel_for(problem, *of_kernel)) is not None
+        ]
+        if ready.own is not None:
+            needed = room_of(kernel.launch.scratch for kernel, _ in launches)
+            if any(more > planned for more, planned in zip(needed, ready.room, strict=True)):
+                raise ArgumentError(
+                    f"workspace: was given for launches that need {ready.room} bytes of flags and of room;"
+                    f" these need {needed}. Plan for as many products as will be passed"
+                )
+        for kernel, addresses in launches:
+            kernel.start_with({"lists": addresses}, handle, batch.scalars)
+        finish_for(batch.like.framework, handle)
+
+
+@lru_cache(maxsize=KEPT)
+def kernel_for(
+    problem: Problem,
+    ordinal: int,
+    kernel: Kernel | None,
+    config: Config | None,
+    sharing: Sharing,
+    own: Addresses | None,
+    way: Compiling,
+) -> GpuKernel | None:
+    """Planned and loaded once; None where there is nothing to compute."""
+    plan = running(plan_for(problem, query_device(ordinal), kernel, config, sharing), way)
+    return None if plan.is_empty else kernel_of(plan, ordinal, own)
+
+
+def finish_for(framework: str, stream: int) -> None:
+    """JAX has no stream to order with: its arrays are used as soon as they exist, so the work must be done by
+    then.
+    """
+    if framework == "jax":
+        synchronize(stream)

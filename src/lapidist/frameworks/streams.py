@@ -1,0 +1,37 @@
+"""The stream that a product is queued on: the caller's, else where its framework works now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lapidist.errors import ArgumentError
+from lapidist.frameworks.arrays import stream_of
+
+
+def stream_handle(stream: Any) -> int:
+    """The raw handle of a stream the caller chose."""
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        handle: Any = stream
+    else:
+        found = (getattr(stream, attribute, None) for attribute in ("cuda_stream", "ptr", "handle"))
+        handle = next((each for each in found if each is not None), None)
+    try:
+        if 0 <= int(handle) < 1 << 64:
+            return int(handle)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ArgumentError(
+        f"stream: must be a raw handle or a torch, CuPy or cuda.core stream; got {stream!r}. "
+        "Leave it away for the one that the arrays' framework works on"
+    )
+
+
+def choose_stream(stream: Any, framework: str, device: int | str) -> int:
+    """The raw stream: the caller's choice, else where its framework works now."""
+    return stream_of(framework, int(device)) if stream is None else stream_handle(stream)
+
+
+def require_stream(stream: Any) -> None:
+    """Also where none is used: a wrong one is an error in every place, or in none."""
+    if stream is not None:
+        stream_handle(stream)

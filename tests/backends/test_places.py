@@ -1,0 +1,41 @@
+"""Host, machine and GPU are backends of one interface: what runs is chosen once, and nobody asks again."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import lapidist
+from lapidist.backends.backend import Backend
+from lapidist.backends.gpu.products import GpuBackend
+from lapidist.backends.host import HostBackend
+from lapidist.backends.machine import MachineBackend
+from lapidist.backends.places import MACHINE, backend_at
+from lapidist.frameworks.arrays import HOST
+
+PACKAGE = Path(lapidist.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "words"),
+    [(HOST, HostBackend, "the host"), (MACHINE, MachineBackend, "the machine"), (3, GpuBackend, "GPU 3")],
+)
+def test_a_place_has_its_backend(place: int | str, kind: type[Backend], words: str) -> None:
+    backend = backend_at(place)
+    assert type(backend) is kind
+    assert backend.words == words
+    assert backend_at(place) is backend
+
+
+def test_only_what_is_planned_has_a_chip() -> None:
+    assert backend_at(HOST).chip is None
+    assert backend_at(MACHINE).chip == lapidist.device.chip("h200")
+
+
+def test_a_plan_does_not_ask_where_it_runs() -> None:
+    """It asks its backend, which knows."""
+    for name in ("prepared", "lists"):
+        text = (PACKAGE / f"calls/{name}.py").read_text()
+        assert re.findall(r"isinstance\(self\.(?:place|backend)|self\.place (?:==|!=) MACHINE", text) == []
