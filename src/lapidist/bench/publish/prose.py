@@ -134,7 +134,9 @@ def shapes_section(title: str, records: Sequence[Record]) -> str:
         "L2": lambda r: r.l2 or "",
         "error/bound": lambda r: number(r.worst, ".3f"),
     }
-    return "\n".join([*geomeans(ordered), fold(title, table(columns, ordered))])
+    means = geomeans(ordered)
+    head = ["On other shapes:\n", *means] if means else []
+    return "\n".join([*head, fold(title, table(columns, ordered))])
 
 
 def geomeans(records: Sequence[Record]) -> list[str]:
