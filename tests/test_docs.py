@@ -1,4 +1,4 @@
-"""The pages: links and anchors between them, the length of sentences, tables that must hold."""
+"""The pages: links and anchors between them, tables that must hold."""
 
 from __future__ import annotations
 
@@ -14,22 +14,11 @@ from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.hopper import FAMILY as RULES
 from lapidist.kernels.rules.rule import refusal
 from lapidist.kernels.wgmma.family import FAMILY, tile
-
-ROOT = Path(__file__).parent.parent
-PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "SECURITY.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
-]
-PLAIN = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-PLAIN += [
-    ROOT / "docs" / f"{name}.md" for name in ("glossary", "jax", "knobs", "machine", "numerics", "torch")
-]
-LONGEST, LONG_SHARE = 25, 0.02  # words of a sentence, and the share of sentences that may have more
+from pages import PAGES, ROOT, name_of
+from words import split
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_lead_somewhere(page: Path) -> None:
     targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
     assert [
@@ -37,7 +26,7 @@ def test_links_lead_somewhere(page: Path) -> None:
     ] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_into_pages_find_their_anchors(page: Path) -> None:
     """An anchor is a heading's, or a tag of its own."""
     text = page.read_text()
@@ -67,33 +56,7 @@ def test_the_glossary_is_sorted_and_short() -> None:
     names = [re.sub(r"[^a-z0-9]", "", name.lower()) for name, _ in entries]
     assert len(names) > 60
     assert names == sorted(names)
-    assert [name for name, words in entries if len(sentences(words)) > 2] == []
-
-
-@pytest.mark.parametrize("page", PLAIN, ids=lambda page: page.name)
-def test_sentences_are_short(page: Path) -> None:
-    require_short(page.read_text())
-
-
-def test_sentences_are_short_before_the_tables_of_stream_k() -> None:
-    require_short((ROOT / "docs" / "stream-k.md").read_text().partition("\n## ")[0])
-
-
-def require_short(text: str) -> None:
-    found = sentences(text)
-    long = [sentence for sentence in found if len(sentence.split()) > LONGEST]
-    assert len(long) <= LONG_SHARE * len(found), long
-
-
-def sentences(text: str) -> list[str]:
-    """Of paragraphs and items of lists: without code, tables, headings, and what `lapidist report` writes."""
-    text = re.sub(r"<!-- (\S+):begin -->.*?<!-- \1:end -->|^```.*?^```|<[^>]+>", "", text, flags=re.S | re.M)
-    text = re.sub(r"`[^`]+`", "code", re.sub(r"\]\([^)\s]+\)", "]", text))
-    kept = [line for line in text.splitlines() if not line.startswith(("|", "#", "    "))]
-    blocks = re.split(r"\n\s*\n|^\s*- ", "\n".join(kept), flags=re.M)
-    return [
-        each for block in blocks for each in re.split(r"(?<=[.!?])[*)]*\s+", " ".join(block.split())) if each
-    ]
+    assert [name for name, words in entries if len(split(words)) > 2] == []
 
 
 def test_the_widest_tiles_are_those_that_the_rules_take() -> None:

@@ -8,33 +8,33 @@ underflows. Integers have no bound: they must be equal. All of e is relative to 
 |alpha| sqrt(A^2 B^2) (squares element by element), or the exact product itself:
 
 Fused multiply-adds, round to nearest. Each of k is off by at most u P: k u P together. Rounding errors of
-fresh random data are independent and of mean zero, so the sum of k of them exceeds lambda sqrt(k) u P with
-probability 2 exp(-lambda^2 / 2) (Higham and Mary 2019, "A new approach to probabilistic rounding error
-analysis"): lambda = 8 lets one element in 4e13 fail. So e = u min(k, 8 sqrt(k)) P. It is sharp enough to see
-one lost product: that is off by about P / k, and the bound lies below it up to k = 16000 in float.
+fresh random data are independent and of mean zero. So the sum of k of them exceeds lambda sqrt(k) u P with
+probability 2 exp(-lambda^2 / 2). lambda = 8 lets one element in 4e13 fail. See Higham and Mary 2019, "A new
+approach to probabilistic rounding error analysis". So e = u min(k, 8 sqrt(k)) P. It is sharp enough to see
+one lost product. That is off by about P / k, and the bound lies below it up to k = 16000 in float.
 
 Tensor cores. A step sums D products and the old sum: each is cut off below 2^-25 of the largest, the result
 below 2^-23 of itself (machine/sums.py; found on an H200). Cuts of the sums all point towards zero, so n = k /
-D steps are off by n (2^-23 + 2^-25) P; cuts of the products point both ways: 8 sqrt(k) 2^-25 P. In 16 bits (D
+D steps are off by n (2^-23 + 2^-25) P. Cuts of the products point both ways: 8 sqrt(k) 2^-25 P. In 16 bits (D
 = 16) it sees one lost product up to k = 10000. wgmma keeps 2^-13 of 8-bit floats. With P that would say
 nothing, so there the sums are bounded by what they reach when the order is random: |product| + 4 R. Sums in
 half are rounded to nearest once a step. Promoted sums leave the tensor core every 128 of k: there the bound
 is that of each 128, added up; the rest is fused multiply-adds.
 
-Factors of A and B are parts of the reference's A and B, and of P and R; their products with each other and
+Factors of A and B are parts of the reference's A and B, and of P and R. Their products with each other and
 with the sums are three roundings, 3 u P.
 
 Underflow. A rounding whose result is subnormal is off by up to half of their spacing in place of u times
-itself: h. Of n roundings of a sum (k; one a step where sums are in half) each may be one: fused ones, or
-those of products alone, since a sum that is subnormal is exact. A cut loses up to 2 h, but once a step of
-four products or more. alpha and beta C are one more each. Sums of 8-bit floats lose nothing, their products
-are 2^-32 and more: there n is more than what factors multiply, as long as two factors' product is no
+itself: h. A sum has n roundings: k, or one a step where sums are in half. Each of them may be one: of fused
+operations, or of products alone, since a sum that is subnormal is exact. A cut loses up to 2 h, but once a
+step of four products or more. alpha and beta C are one more each. Sums of 8-bit floats lose nothing, as their
+products are 2^-32 and more. There n is more than what factors multiply, as long as two factors' product is no
 subnormal. h_out is the whole spacing of D's subnormals. The float64 reference underflows as float64 does, so
 there is no saying what float64 should lose.
 
-tf32 keeps 10 bits of each factor: rounded by our kernels, cut off by the copy engine's, so each product is
-off by up to 2^-9, 2^-10 on average: 2^-10 |product| + 8 2^-10 R. A subnormal factor loses up to 2^-136:
-2^-136 times the other ones' sum."""
+tf32 keeps 10 bits of each factor. Our kernels round them; where TMA brings operands, they are cut off. So
+each product is off by up to 2^-9, 2^-10 on average: 2^-10 |product| + 8 2^-10 R. A subnormal factor loses up
+to 2^-136: 2^-136 times the other ones' sum."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """CUDA C++ to Binary: NVRTC compiles at run time, cache.py keeps what it made.
 
 No nvcc, host compiler, driver or GPU is needed. One pass gives the PTX (for the machine and the static
-counts) and the cubin (for the GPU); without the assembler, the PTX alone, it takes three fifths of the time.
+counts) and the cubin (for the GPU). Without the assembler it gives the PTX alone, in three fifths of the
+time.
 """
 
 from __future__ import annotations

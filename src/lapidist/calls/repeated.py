@@ -1,6 +1,6 @@
 """The repeated call: one look tells that nothing changed but the pointers, then the launch.
 
-This path is what a planned launch costs on the host, so it is written out flat: each attribute of a tensor
+This path is what a planned launch costs on the host, so it is written out flat. Each attribute of a tensor
 costs 50 to 100 nanoseconds, each Python call as much again."""
 
 from __future__ import annotations
@@ -241,8 +241,8 @@ def compared_at_once(*tensors: Any) -> Alike:
     """The check that torch.compile guards its graphs with: 0.3 us for three tensors, where their attributes
     take 1.3 us.
 
-    It says no to much that is alike (a subclass, the same tensor twice, inference mode), and is no public
-    part of torch: where it is missing or other than expected, it says no to everything."""
+    It says no to much that is alike: a subclass, the same tensor twice, inference mode. It is no public part
+    of torch. Where it is missing or other than expected, it says no to everything."""
     try:
         from torch._C._dynamo.guards import TensorGuards
 

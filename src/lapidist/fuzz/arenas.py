@@ -1,4 +1,4 @@
-"""One piece of memory, of a framework and a place, that holds all arrays of a call: one copy in, one copy
+"""One piece of memory, of a framework and a place, that holds all arrays of a call. One copy in, one copy
 out, and one comparison shows what was written where."""
 
 from __future__ import annotations

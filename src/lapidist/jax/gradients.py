@@ -1,7 +1,7 @@
 """Tangents and gradients of a product, made of products: they can be differentiated again.
 
-Of D = alpha op(A) op(B) + beta C, and G the gradient of D, op(A) has alpha G op(B)^T and op(B) has alpha
-op(A)^T G; transposes are read as they lie. What was broadcast is summed."""
+Let D = alpha op(A) op(B) + beta C, and G be the gradient of D. Then op(A) has alpha G op(B)^T and op(B) has
+alpha op(A)^T G. Transposes are read as they lie. What was broadcast is summed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """What a run did, in numbers: instruction mix, memory requests and how well they coalesce, flops, barriers,
 divergence.
 
-Executions are counted exactly, block by block. How many 32-byte sectors a global request touches, and how
-many turns (wavefronts) a shared request takes, is looked at on the first calls of each instruction, in one
-block; or always, on request."""
+Executions are counted exactly, block by block. Two counts are taken on the first calls of each instruction,
+in one block, or always, on request. One is how many 32-byte sectors a global request touches, the other how
+many turns (wavefronts) a shared request takes."""
 
 from __future__ import annotations
 
@@ -342,8 +342,8 @@ def site_traffic(kernel: Kernel, counter: Counter) -> list[tuple[str, SiteTraffi
 
 def copied(counter: Counter, index: int, space: str, turns: float, requests: int) -> tuple[float, float]:
     """Turns and lines of one side of a cp.async. Its lines do not come to registers: they go straight to
-    shared memory, each in a turn of its own (an H200 takes four for 4-byte copies from four lines that meet
-    no bank twice)."""
+    shared memory, each in a turn of its own. An H200 takes four for 4-byte copies from four lines that meet
+    no bank twice."""
     if space != "shared":
         return turns, 0.0
     source = index * len(SPACES) + SPACES.index("global")

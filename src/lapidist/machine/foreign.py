@@ -38,10 +38,10 @@ def run_ptx(
 ) -> Report:
     """Execute the kernel `entry` of a PTX module.
 
-    `args` gives every parameter, by its PTX name or its position: a NumPy array for a pointer (the kernel
-    works on the array itself), a number for a scalar, a TensorMap or bytes for a parameter passed by value.
-    `memory` lists further arrays that the kernel may touch: those behind tensor maps or behind pointers
-    stored in other arrays."""
+    `args` gives every parameter, by its PTX name or its position. A NumPy array stands for a pointer: the
+    kernel works on the array itself. A number stands for a scalar, a TensorMap or bytes for a parameter
+    passed by value. `memory` lists further arrays that the kernel may touch: those behind tensor maps or
+    behind pointers stored in other arrays."""
     launch = make_launch(ptx_text, entry, grid, block, args, shared_bytes, cluster, memory)
     return run(
         launch,

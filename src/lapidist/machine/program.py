@@ -19,8 +19,8 @@ from lapidist.machine.ptx.values import Instruction, Kernel, Sym
 
 @dataclass
 class Program:
-    """A kernel ready to run. All of it is translated; a block's Python is compiled when a lane first comes to
-    it, because most blocks of a large kernel serve borders that a launch does not have."""
+    """A kernel ready to run. All of it is translated. A block's Python is compiled when a lane first comes to
+    it: most blocks of a large kernel serve borders that a launch does not have."""
 
     kernel: Kernel
     blocks: list[Block]

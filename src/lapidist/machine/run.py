@@ -103,12 +103,13 @@ def run(
     """Execute a launch; results appear in the arrays that own `launch.memory`. A faulty kernel raises a
     MachineFault.
 
-    `exact_counts` looks at every memory access instead of a sample, and without `counting` nobody looks;
+    `exact_counts` looks at every memory access instead of a sample, and without `counting` nobody looks.
     `merge_loads` counts neighbouring shared loads as the one wide load that the assembler makes of them.
     `chip_sums` sums on tensor cores bit for bit as an H200 does, which takes longer. `residency` is how many
-    blocks run at a time, `budget` how many blocks of code may be executed in all, `memory_budget` how many
-    bytes the machine may take beside the launch's own memory. `watch` hears of what happens; `on_progress` is
-    told how many blocks of the grid have started, and their number, whenever some start."""
+    blocks run at a time. `budget` is how many blocks of code may be executed in all, and `memory_budget` how
+    many bytes the machine may take beside the launch's own memory. `watch` hears of what happens.
+    `on_progress` is called with how many blocks of the grid have started, and their number, whenever some
+    start."""
     if not isinstance(launch, Launch):
         raise ArgumentError(
             f"launch: must be a Launch, as Plan.launch makes it; got {launch!r}. For other PTX take run_ptx"

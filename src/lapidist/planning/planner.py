@@ -49,7 +49,7 @@ def weigh(
 
 def best_of(groups: Sequence[Weighed]) -> Candidate | None:
     """The quickest; or the first of the same kernel, with tiles scheduled or not, that is as good as far as
-    the model can tell: large tiles come first in a kernel's list."""
+    the model can tell. Large tiles come first in a kernel's list."""
     least = [(*found, group) for group in groups if (found := group.quickest()) is not None]
     if not least:
         return None

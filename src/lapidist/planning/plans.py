@@ -360,8 +360,8 @@ class Scratch:
 
 
 def room_of(sizes: Iterable[tuple[int, int]]) -> tuple[int, int]:
-    """Bytes of flags, and of what lies behind them, in a workspace that serves plans of these sizes in turn:
-    what is a flag to one may not be room for sums to another, which would not leave it zero."""
+    """Bytes of flags, and of what lies behind them, in a workspace that serves plans of these sizes in turn.
+    What is a flag to one plan may not hold sums of another, which would not leave it zero."""
     each = list(sizes)
     return max((flags for flags, _ in each), default=0), max((room for _, room in each), default=0)
 

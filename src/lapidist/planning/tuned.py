@@ -1,10 +1,10 @@
 """What `lapidist tune` found fastest, by chip and problem: a JSON file beside the compiled kernels, which
 plans read.
 
-A chip is known by the driver's name for it ("NVIDIA H200"), so that plans for a chip that is only named, and
-those for the machine, are the same on every computer. LAPIDIST_TUNED=0 leaves the file unread.
+A chip is known by the driver's name for it ("NVIDIA H200"). So plans for a chip that is only named, and those
+for the machine, are the same on every computer. LAPIDIST_TUNED=0 leaves the file unread.
 
-Nothing in the file is an error to a call: a record that cannot be used is ignored, with one warning; a file
+Nothing in the file is an error to a call. A record that cannot be used is ignored, with one warning. A file
 that is none of ours is set aside under another name, never overwritten."""
 
 from __future__ import annotations

@@ -86,9 +86,9 @@ def stream_k(
     given, the other is still chosen. Without them, tiles are shared where that is predicted to take less than
     `worth` of data-parallel's time.
 
-    `remap` (occupancy above one, and the whole chip: two launches of it at once could each hold the SMs that
-    the other waits for) pairs Stream-K blocks with data-parallel ones; `persistent` launches as many blocks
-    as are resident, with the same hazard."""
+    `remap` pairs Stream-K blocks with data-parallel ones. It needs an occupancy above one and the whole chip:
+    two launches of it at once could each hold the SMs that the other waits for. `persistent` launches as many
+    blocks as are resident, with the same hazard."""
     for name, value in (("sms", sms), ("occupancy", occupancy), ("min_iterations", min_iterations)):
         at_least(name, value, 1)
     wave = sms if avail_sms is None else min(avail_sms, sms)

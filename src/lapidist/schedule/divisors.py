@@ -6,8 +6,9 @@ dozen of them. A product and a shift do the same for any whole number below 2^31
 
     whole // number == whole * factor >> shift        factor = 2^shift / number, rounded up
 
-The rounding makes the factor larger by less than 1, and the quotient so by less than whole / 2^shift, which
-is less than 1 / number: too little to reach the next whole one. The factor has 32 bits and the product 63.
+The rounding makes the factor larger by less than 1. So it makes the quotient larger by less than whole /
+2^shift, which is less than 1 / number: too little to reach the next whole one. The factor has 32 bits and the
+product 63.
 """
 
 from __future__ import annotations

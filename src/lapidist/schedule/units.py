@@ -2,15 +2,15 @@
 
 Blocks come in segments by launch index: Stream-K blocks, data-parallel blocks, reduction blocks (the first
 two in either order). A Stream-K block owns a stretch of iterations that may begin and end inside tiles. It
-walks its tiles backwards: the tile that others will finish comes first, the tile that it finishes itself
+walks its tiles backwards. The tile that others will finish comes first. The tile that it finishes itself
 comes last, when those before it have long handed their sums on.
 
     block 0         block 1         block 2          peers 0, 1 of tile 0 are blocks 0, 1; block 1 finishes it
     [ tile 0   ......... ][ tile 1 .........  ]      of tile 1 they are blocks 1, 2; block 2 finishes it
 
-Every wait is on a block of lower index in the segment, so of lower launch index: the one that is oldest never
-waits, and with blocks dispatched in order of their index nothing can lock up, however few are resident. Two
-options give that up and need `2 * wave` or `launched` blocks resident at once: `remap` and `launched`.
+Every wait is on a block of lower index in the segment, so of lower launch index. The oldest one never waits.
+So with blocks dispatched in order of their index nothing can lock up, however few are resident. Two options
+give that up and need `2 * wave` or `launched` blocks resident at once: `remap` and `launched`.
 
 In a split-K with reduction `cluster` the peers of a tile are a cluster: neighbours in launch order, resident
 together. Each adds up its share of the tile out of all peers' shared memory, so there is no workspace and

@@ -1,6 +1,6 @@
 """Where a listing loops, and which of its loops is the main one.
 
-A loop is natural: a jump back to a line that every way from the start to the jump passes through, with all
+A loop is natural: a jump back to a line that every way from the start to the jump passes through. It has all
 lines that lead to the jump without leaving through that line. Cold code that the compiler has put behind the
 end is then counted where it belongs, and a jump back from there is not taken for a loop."""
 

@@ -2,10 +2,10 @@
 
 Operands. The register file of a quarter of an SM has two banks, even and odd registers; each gives one
 register of a warp a cycle. A register read with `.reuse` stays in a cache, which has a place for each bank
-and each operand of an instruction, until the next register of that bank is read for that operand, or memory
-is accessed. The banks may fall a cycle behind; then the scheduler issues nothing, to no warp. With this, no
-constant fitted, the profiler's dispatch stalls of seven kernels come out within a fifth, in pieces of 32
-instructions too (docs/machine.md).
+and each operand of an instruction. It stays until the next register of that bank is read for that operand, or
+memory is accessed. The banks may fall a cycle behind; then the scheduler issues nothing, to no warp. With
+this, no constant fitted, the profiler's dispatch stalls of seven kernels come out within a fifth, in pieces
+of 32 instructions too (docs/machine.md).
 
 Pauses. The assembler makes a warp rest behind an instruction, and a warp waits for what it loads from shared
 memory. Others can go on meanwhile."""
@@ -84,7 +84,7 @@ def pauses(loop: Sequence[Line]) -> int:
 
 def loads_ahead(loop: Sequence[Line]) -> bool:
     """Whether a quarter of the multiplications of a round or more stand between a load of global memory and
-    the next store to shared memory: then what is stored was asked for while other tiles were multiplied."""
+    the next store to shared memory. Then what is stored was asked for while other tiles were multiplied."""
     twice = [*loop, *loop]
     gaps = []
     for start in (index for index, line in enumerate(loop) if line.kind == "ldg"):

@@ -1,7 +1,8 @@
 """Gradients and tangents of the operators, made of the operators: they can be differentiated again.
 
-Each product is a gemm. Of D = alpha op(A) op(B) + beta C, and G the gradient of D, op(A) has alpha G op(B)^T
-and op(B) has alpha op(A)^T G. What was broadcast is summed. `how`: alpha, trans_a, trans_b, precision."""
+Each product is a gemm. Let D = alpha op(A) op(B) + beta C, and G be the gradient of D. Then op(A) has alpha G
+op(B)^T and op(B) has alpha op(A)^T G. What was broadcast is summed. `how`: alpha, trans_a, trans_b,
+precision."""
 
 from __future__ import annotations
 

@@ -109,8 +109,8 @@ def swap(
     layer)` is true.
 
     A layer stays the object that it is, with its weights and hooks; classes derived from torch.nn.Linear are
-    left alone. `dtype`: torch.float8_e4m3fn, say, in which weights (once) and activations (on their way in)
-    are rounded, with factors for "rows" or "blocks" of 128; gradients are those of what was not rounded."""
+    left alone. `dtype`: torch.float8_e4m3fn, say. Weights are rounded to it once, activations on their way
+    in, with factors for "rows" or "blocks" of 128. Gradients are those of what was not rounded."""
     if dtype is not None:
         require_kind(dtype, factors)
     found = [(name, layer) for name, layer in model.named_modules() if type(layer) is STOCK]

@@ -1,8 +1,8 @@
 """aten's products by lapidist, for code that cannot be edited.
 
-While a block is open, each product has a kernel at the dispatch key BackendSelect: below autograd, autocast,
-modes and transforms, above those of devices, which are still there for what lapidist refuses. Other operators
-cost what they did."""
+While a block is open, each product has a kernel at the dispatch key BackendSelect. That is below autograd,
+autocast, modes and transforms, and above those of devices. These are still there for what lapidist refuses.
+Other operators cost what they did."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 @contextmanager
 def everywhere() -> Iterator[None]:
-    """In the whole process, products of torch (mm, addmm, bmm, baddbmm, _scaled_mm, and what torch makes of
-    them: matmul, linear, their gradients, compiled graphs) are lapidist's until the block ends.
+    """In the whole process, products of torch are lapidist's until the block ends. These are mm, addmm, bmm,
+    baddbmm, _scaled_mm, and what torch makes of them: matmul, linear, their gradients, compiled graphs.
 
     Blocks may lie in each other and in several threads: the last to end restores torch's. What lapidist does
     not multiply (complex numbers, integers, two types) stays torch's."""

@@ -1,7 +1,7 @@
 """The protocol: right first, then timed as graphs of many calls, turn by turn beside the vendor's library.
 
 A turn is one contender's replays without a gap. Sustained: each turn keeps the chip busy for more than half a
-second and only its second half counts, so clocks and power are those of the kernel itself. Burst: the chip
+second, and only its second half counts. So clocks and power are those of the kernel itself. Burst: the chip
 idles before each turn, one replay warms up and one counts. Inputs rotate over sets that exceed three times
 the L2 together."""
 
@@ -331,8 +331,8 @@ def turn_order(kinds: Sequence[str], rounds: int) -> list[int]:
     """Indices: each contender once a round, and the vendor (the first peer) before every fourth of the
     others.
 
-    From round to round another one is the first: of two turns of the same kernel, the one behind a kernel
-    that draws other power was up to a twentieth slower, as the clock takes longer than half a turn to settle.
+    From round to round another one is the first. Of two turns of the same kernel, the one behind a kernel
+    that draws other power was up to a twentieth slower. The clock takes longer than half a turn to settle.
     """
     vendor = kinds.index("peer") if "peer" in kinds else None
     others = [index for index in range(len(kinds)) if index != vendor]

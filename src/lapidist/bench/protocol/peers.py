@@ -52,9 +52,9 @@ class Vendor:
 
 
 class Padded:
-    """What people do by hand where lines do not start on 16 bytes: copy A and B into aligned arrays with
-    zeros around them, multiply by cuBLAS, copy the part of the product that counts. The arrays are made once,
-    outside of the time."""
+    """What people do themselves where lines do not start on 16 bytes. They copy A and B into aligned arrays
+    with zeros around them, multiply by cuBLAS, and copy the part of the product that counts. The arrays are
+    made once, outside of the time."""
 
     name = "padded"
     kind = "peer"

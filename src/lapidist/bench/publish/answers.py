@@ -115,10 +115,10 @@ def of_ragged(found: Mapping[str, Mapping[str, Sequence[tuple[Record, Run]]]]) -
         values = gains(groups, LIBRARY, "cublas")
         if values:
             said.append(
-                f"{geomean(values):.2f} times cuBLAS in {short_name(kind)} (geometric mean of"
-                f" {len(values)} random products, {min(values):.2f} at least)"
+                f"In {short_name(kind)} {geomean(values):.2f} times cuBLAS in the geometric mean of"
+                f" {len(values)} random products, {min(values):.2f} at least."
             )
-    return f"{'; '.join(said)}." if said else ""
+    return " ".join(said)
 
 
 # ---- decode ----
@@ -144,7 +144,7 @@ def of_decode(records: Sequence[Record]) -> str:
     ratios = [record.ratio for record in rows if record.ratio]
     return (
         f"Weights are read at {min(read):.2f} to {max(read):.2f} TB/s, sustained, for 1 to {DECODE} rows in"
-        f" {len(maths_in(rows))} types: {geomean(ratios):.2f} times cuBLAS in the geometric mean,"
+        f" {len(maths_in(rows))} types. That is {geomean(ratios):.2f} times cuBLAS in the geometric mean,"
         f" {min(ratios):.2f} at least."
     )
 

@@ -65,9 +65,8 @@ def header_fields(kernel: Kernel) -> dict[str, str]:
 
 
 def measured(kernel: Kernel, found: Found) -> str:
-    """Speed, share of the vendor's and step from the rung before: on every shape that the ladder of float was
-    climbed on; of kernels on tensor cores, on every square of half, and in the other types at the main
-    one."""
+    """Speed, share of the vendor's and step from the rung before, on every shape that the ladder of float was
+    climbed on. Kernels on tensor cores have every square of half, and the main one in the other types."""
     if "float32" in kernel.types.maths:
         rows = [
             r

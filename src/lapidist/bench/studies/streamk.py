@@ -2,7 +2,7 @@
 tile costs.
 
 Thousands of products have to fit, so each gets short turns: graphs of about 2 ms, two turns each, warm
-caches; every result is compared with the float64 product before it is timed."""
+caches. Every result is compared with the float64 product before it is timed."""
 
 from __future__ import annotations
 

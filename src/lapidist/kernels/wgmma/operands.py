@@ -285,9 +285,10 @@ def family_maps(problem: Problem, config: Config, at: Mapping[str, int], peers: 
 
 
 def skewed_maps(problem: Problem, config: Config, address: int) -> tuple[TensorMap, TensorMap]:
-    """A's rows in eights, from the 16 bytes on in which it begins: of those that it has one more of, as it
-    ends inside of eight, and of the others. A line reaches from the first of eight rows to the end of the
-    last: where a box begins is which row."""
+    """A's rows in groups of eight, from the 16 bytes on in which A begins. A line of a map reaches from the
+    first of eight rows to the end of the last, and where a box begins selects the row. The first map is for
+    rows that the last, incomplete group has, the second for the others.
+    """
     (count, length, step), size = lines_of(problem)[0], size_of(problem.dtype)
     eights, rest = divmod(count, 8)
     skew = address % TMA_ALIGNMENT // size
@@ -406,8 +407,8 @@ def wgmma_shared(config: Knobs, problem: Problem) -> Any:
 
 
 def beside_another(config: Knobs, problem: Problem) -> Any:
-    """Whether a block leaves room for one of the next launch, where operands are packed: blocks that meet
-    find their places all at once, which else are free when the last one of the launch ahead has left its own.
+    """Whether a block leaves room for one of the next launch, where operands are packed. Blocks that meet
+    need their places all at once. Else these are free only when the last block of the launch ahead has ended.
     A long k wants more stages."""
     if not any(packed(problem)) or any(transposed(problem)) or problem.skewed:
         return False

@@ -1,7 +1,7 @@
-"""What power allows on Hopper: products, bytes that move on the chip and bytes of DRAM each cost energy, and
+"""What power allows on Hopper. Products, bytes that move on the chip and bytes of DRAM each cost energy, and
 the clock falls until the power is what the chip may draw.
 
-With a little less energy the clock rises a little, and so does the voltage: of the time, less than half
+With a little less energy the clock rises a little, and so does the voltage. Less than half of the time
 follows the energy, the rest the cycles. The constants are fitted to 8192^3 in bfloat16 as it is, with loads
 that the L2 answers, and without any."""
 

@@ -1,8 +1,8 @@
 """How long the kernels on wgmma need: the cycles of a step along k, rounds of tiles, what memory and power
 allow.
 
-The constants are fitted to some 2000 measurements on one H200 in bfloat16, tf32 and 8-bit floats, m, n and k
-log-uniform from 16 to 8192: what `lapidist tune --record` measures."""
+The constants are fitted to some 2000 measurements on one H200 in bfloat16, tf32 and 8-bit floats. m, n and k
+are log-uniform from 16 to 8192, as `lapidist tune --record` measures them."""
 
 from __future__ import annotations
 
@@ -128,8 +128,8 @@ def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
 
 def busy_cycles(turns: Any, products: Any, store: Any, config: Knobs, held: Any) -> Any:
     """Of a block: the store of a tile comes behind its products. In ping-pong the other warpgroup's run
-    beside it, so that only the last one shows, unless stores take longer; and where a part of the sums is
-    held, the next tile's run beside that."""
+    beside it, so that only the last one shows, unless stores take longer. Where a part of the sums is held,
+    the next tile's run beside that."""
     behind = np.ceil(turns) * store
     if np.any(held):
         beside = (np.ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store

@@ -195,8 +195,8 @@ class Copies:
     # -- tensor copies --
 
     def land_tensor(self, t: Transfer, tensor: TensorMap) -> None:
-        """Box and matrix meet where the box lies inside; outside a load brings zeros and a store does
-        nothing, but that an H200 writes the whole of the 16 bytes in which a row ends."""
+        """Box and matrix meet where the box lies inside. Outside a load brings zeros and a store does
+        nothing, but for the 16 bytes in which a row ends: an H200 writes the whole of them."""
         size = element_size(tensor.dtype)
         inside, box_part = clip_box(tensor, t)
         where = self.tensor_view(t, tensor, inside, size)

@@ -1,8 +1,8 @@
 """Floating-point instructions of one lane, in every type.
 
-fp32 fma is computed in float64: the product is exact there, the sum is rounded twice, which differs from the
-chip only when the float64 sum lands exactly between two floats after its own rounding (not once in 20 million
-random triples). Half precision is computed in float32 (fma in float64) and rounded once."""
+fp32 fma is computed in float64: the product is exact there, and the sum is rounded twice. That differs from
+the chip only when the float64 sum lands exactly between two floats after its own rounding. It did not once in
+20 million random triples. Half precision is computed in float32 (fma in float64) and rounded once."""
 
 from __future__ import annotations
 

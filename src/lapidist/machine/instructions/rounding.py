@@ -1,8 +1,8 @@
 """Arithmetic rounded down (.rm), up (.rp) or towards zero (.rz), exactly.
 
-In float64 a float32 result is known as a rounded value and the sign of what that leaves out: of a sum the
-rest is computed without error, and a quotient or root that lies beside a float32 is too far from it for
-float64 to round onto it. Float64 itself is rare here: its results are compared as fractions, lane by lane.
+In float64 a float32 result is known as a rounded value and the sign of what that leaves out. Of a sum the
+rest is computed without error. A quotient or root beside a float32 is too far from it for float64 to round
+onto it. Float64 itself is rare here: its results are compared as fractions, lane by lane.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """How tensor cores sum: quickly in float64, or bit for bit as an H200 does.
 
-The chip's sum of one step, found by matching recorded results (all bits of all of them agree): every product,
-and the old accumulator, is cut off below 2^-25 of the largest one's power of two; what is left is added
-exactly; the sum is cut to float32, or rounded to half. A product's power of two is that of its factors added,
-before it is normalised. fp8 in wgmma keeps 2^-13 in place of 2^-25, and as many bits of a float32 sum.
+The chip's sum of one step was found by matching recorded results: all bits of all of them agree. Every
+product, and the old accumulator, is cut off below 2^-25 of the largest one's power of two. What is left is
+added exactly. The sum is cut to float32, or rounded to half. A product's power of two is that of its factors
+added, before it is normalised. fp8 in wgmma keeps 2^-13 in place of 2^-25, and as many bits of a float32 sum.
 float64 is a chain of fused multiplications."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def fused_chain(a: Array, b: Array, c: Array | None) -> Array:
 
 def sum_of_halves(a: Array, b: Array, c: Array | None, result: str) -> Array:
     """mma.sync of fp8 is done in half precision, first the lower pair of each register's four, then the
-    upper; the old accumulator is added by the cores."""
+    upper. The cores add the old accumulator."""
     total = None
     for upper in (False, True):
         part = (np.arange(a.shape[-1]) % 4 >= 2) == upper

@@ -85,7 +85,7 @@ class Moves:
     """How lanes fetch a matrix: each lane's units of `run` neighbours in memory.
 
     `major` and `minor` (32 lanes, units) are where a unit starts, in lines of memory and in elements of a
-    line; `at` (32, units * run) are the numbers of its elements in the matrix. `registers` (32, elements) are
+    line. `at` (32, units * run) are the numbers of its elements in the matrix. `registers` (32, elements) are
     those of the fragment."""
 
     run: int

@@ -52,9 +52,9 @@ COLLECTIVE = frozenset(
 class Block:
     """Instructions [start, stop). `kind` says how it ends:
 
-    "next" falls through, "jump" goes to `target`, "branch" goes to `target` where the guard holds, else falls
-    through, "skip" falls through where the guard of the following wait holds, else goes to `target`; "exit",
-    "table", "barrier" and "retry" (run again until it succeeds) speak for themselves."""
+    "next" falls through and "jump" goes to `target`. "branch" goes to `target` where the guard holds, else
+    falls through. "skip" falls through where the guard of the following wait holds, else goes to `target`.
+    "exit", "table", "barrier" and "retry" (run again until it succeeds) speak for themselves."""
 
     index: int
     start: int

@@ -1,12 +1,11 @@
 """Vector clocks: what each warp knows about the others, joined wherever the kernel synchronises.
 
-Entry [w][v] is the last moment of v that warp w is ordered after; v is a warp, or behind all of them the
-tensor core of one, whose reads are no lane's. There are three of them per warp: what it knows (`known`), what
-it knew at its last memory fence of each scope (`fenced`, which relaxed stores publish), and what it knew at a
-proxy fence of each kind of memory (`proxied`: generic writes there that the copy engine and tensor cores may
-read).
+Entry [w][v] is the last moment of v that warp w is ordered after. v is a warp. Behind all warps come their
+tensor cores, whose reads are no lane's. Each warp has three: `known` is what it knows. `fenced` is what it
+knew at its last memory fence of each scope, which relaxed stores publish. `proxied` is what it knew at a
+proxy fence of each kind of memory: generic writes there that TMA and tensor cores may read.
 
-Lanes of a warp share an entry, until some speak for themselves alone: then `lanes` has what is known of each,
+Lanes of a warp share an entry, until some speak for themselves alone. Then `lanes` has what is known of each,
 and `known` the least of it."""
 
 from __future__ import annotations

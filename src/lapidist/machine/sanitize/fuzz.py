@@ -2,7 +2,7 @@
 slots.
 
 The warp with the highest priority sprints; priorities are redrawn every few dozen picks. That puts long
-distances between warps, which lockstep never does, and finds missing barriers; a warp passed over too often
+distances between warps, which lockstep never does, and finds missing barriers. A warp passed over too often
 runs next, so spinning warps cannot starve the one they wait for. A seed replays a schedule."""
 
 from __future__ import annotations

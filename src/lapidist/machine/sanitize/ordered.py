@@ -1,8 +1,8 @@
 """Ordered accesses and fences: what a warp publishes at a place in memory, and who may take it in.
 
-What a release publishes reaches only those inside its scope, and an acquire takes in only what comes from
-inside its own: two blocks that talk at block scope have not talked. So a message lies at its place once for
-each scope that it reaches."""
+What a release publishes reaches only those inside its scope. An acquire takes in only what comes from inside
+its own. Two blocks that synchronise at block scope have not synchronised. So a message lies at its place once
+for each scope that it reaches."""
 
 from __future__ import annotations
 

@@ -193,7 +193,7 @@ def ordered(limits: list[Limit]) -> list[Limit]:
 
 def parts(limits: list[Limit]) -> list[float]:
     """What overlaps: multiplications are issued like all else, so of the two the smaller one costs nothing of
-    its own, and at barriers nothing is issued; one path leads from L1 and shared memory to the registers."""
+    its own. At barriers nothing is issued. One path leads from L1 and shared memory to the registers."""
     seconds = {limit.name: limit.seconds for limit in limits}
     issue = max(seconds.pop("issue slots"), seconds.pop("multiplications")) + seconds.pop("barriers")
     path = sum(seconds.pop(name) for name in PATH)

@@ -46,10 +46,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Residence:
-    """How blocks come to SMs: `tiles` (clusters of them) are given out, `cluster` blocks to each, `blocks`
+    """How blocks come to SMs: `tiles` (clusters of them) are given out, `cluster` blocks to each. `blocks`
     run on an SM at once, with `warps` that multiply on each scheduler.
 
-    `persistent` blocks take tile after tile, and load for the next one meanwhile; `balanced` ones share
+    `persistent` blocks take tile after tile, and load for the next one meanwhile. `balanced` ones share
     tiles, so that no SM waits at the end, and hand `partial_bytes` of sums on for it. `ahead` says how well a
     block loads while it multiplies."""
 

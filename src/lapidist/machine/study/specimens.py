@@ -1,4 +1,4 @@
-"""The project's own kernels as the survey of mutants takes them: small matrices with a tail in both
+"""The project's own kernels as the survey of mutants takes them. Matrices are small with a tail in both
 directions, on few multiprocessors, so that persistent blocks come to a second tile."""
 
 from __future__ import annotations

@@ -1,0 +1,92 @@
+"""Plain English: short sentences everywhere, no private words, no term that the glossary does not have."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pages import PAGES, ROOT, name_of
+from words import long_ones, of_docstring, of_docstrings, of_errors, of_help, of_page, prose_of
+
+SOURCES = sorted((ROOT / "src" / "lapidist").rglob("*.py"))
+# The share of sentences that may be long; less is better.
+SHARE = 0.02
+SHARES = {"docs/ladder.md": 0.22}
+LISTS = {"docs/performance/runs.md"}  # data: dates, versions, protocols
+PROSE = [page for page in [*PAGES, ROOT / "CHANGELOG.md"] if name_of(page) not in LISTS]
+PLAIN = [page for page in PROSE if name_of(page) not in (*SHARES, "docs/glossary.md")]
+# The code's own words, or riddles; the glossary has the field's.
+PRIVATE = (
+    r"turned",
+    r"told",
+    r"board",
+    r"leaves? by hand",
+    r"touch(?:es)? along",
+    r"way out of a (?:sum|tile)",
+    r"copy engine",
+)
+# abbreviations that everybody knows
+KNOWN = {"API", "BLAS", "CI", "CPU", "CUDA", "CUTLASS", "FLOP", "GPU", "HTML", "JAX", "JSON", "MLP", "NVIDIA"}
+KNOWN |= {"SVG", "TB", "TFLOP", "XLA"}
+
+
+@pytest.mark.parametrize("page", PROSE, ids=name_of)
+def test_sentences_of_pages_are_short(page: Path) -> None:
+    found = of_page(page.read_text())
+    long = long_ones(found)
+    assert len(long) <= SHARES.get(name_of(page), SHARE) * len(found), long
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=name_of)
+def test_pages_use_no_private_words(page: Path) -> None:
+    assert re.findall(rf"\b(?:{'|'.join(PRIVATE)})\b", prose_of(page.read_text()), re.I) == []
+
+
+@pytest.mark.parametrize("page", PLAIN, ids=name_of)
+def test_the_glossary_has_every_abbreviation(page: Path) -> None:
+    """Words in capitals, but those that everybody knows."""
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    used = set(re.findall(r"\b[A-Z][A-Z0-9]*[A-Z](?=s?\b)", prose_of(page.read_text())))
+    files = {path.stem.upper() for path in ROOT.glob("*.md")}
+    assert {word for word in used - KNOWN - files if word not in glossary} == set()
+
+
+def test_entries_of_the_changelog_have_one_line() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text().partition("## Unreleased")[2].splitlines()
+    assert [line for line in lines if line and not re.match(r"- |#|\*\*", line)] == []
+    assert [line for line in lines if len(line) > 160] == []
+
+
+# ---- Python ----
+
+
+@pytest.mark.parametrize("read", [of_docstrings, of_errors, of_help], ids=lambda read: read.__name__)
+def test_sentences_of_the_source_are_short(read) -> None:  # type: ignore[no-untyped-def]
+    found = [each for path in SOURCES for each in read(path)]
+    long = long_ones(found)
+    assert len(found) > 50
+    assert len(long) <= SHARE * len(found), long
+
+
+def test_what_counts_as_a_sentence() -> None:
+    text = """Say what it is. Say more;
+    and more.
+
+    Parameters
+    ----------
+    a : array
+        Of any type. It is read.
+
+    Examples
+    --------
+    >>> 1 + 1
+    2
+    """
+    plain = "\n".join(line.removeprefix("    ") for line in text.splitlines())
+    assert of_docstring(plain) == ["Say what it is.", "Say more; and more.", "Of any type.", "It is read."]
+    page = (
+        "# Head\n\nOne. Two, `a b c` and [three](x.md).\n\n```\ncode\n```\n\n| a | b |\n\n- item\n- other\n"
+    )
+    assert of_page(page) == ["One.", "Two, code and [three].", "item", "other"]
