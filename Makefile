@@ -25,21 +25,24 @@ SMOKE := tests/test_house.py tests/test_docs.py tests/docs tests/test_dtypes.py 
          tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_apart.py tests/backends/test_host.py \
          tests/machine/test_alu.py tests/machine/test_flow.py
 
-.PHONY: demo smoke test full frameworks check format doctor docs package clean
+.PHONY: demo smoke test full frameworks browser check format doctor docs package clean
 
 demo: $(BASE)       ## climb the ladder: on the GPU if there is one
 	$(BIN)/lapidist climb
 
 smoke: check        ## what a change needs first, in a minute
-	$(BIN)/python -m pytest -n auto -m "not gpu and not frameworks" $(SMOKE)
+	$(BIN)/python -m pytest -n auto -m "not gpu and not frameworks and not browser" $(SMOKE)
 
 test: check         ## lint, types, then every test that needs no GPU
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not gpu and not frameworks"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not gpu and not frameworks and not browser"
 
-full: test frameworks  ## all that needs no GPU: what takes longer, and what needs torch and JAX
+full: test frameworks browser  ## all that needs no GPU: what takes longer, what needs torch and JAX, or Chromium
 
 frameworks: $(FULL_DEV)
 	$(FULL)/bin/python -m pytest -n auto -m "frameworks and not gpu"
+
+browser: $(DEV)     ## pages in a browser (Debian: apt-get install chromium)
+	$(BIN)/python -m pytest -m "browser and not gpu"
 
 check: $(DEV)
 	$(BIN)/ruff check src tests site

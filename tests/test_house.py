@@ -171,13 +171,14 @@ def test_make_and_ci_do_the_same() -> None:
     ci = (ROOT / ".ci" / "run").read_text()
     assert "make test" in ci
     assert "make frameworks" in ci
+    assert "make browser" in ci
     makefile = (ROOT / "Makefile").read_text()
     for word in (
-        "full: test frameworks",
+        "full: test frameworks browser",
         "ruff check",
         "ruff format --check",
         "mypy",
-        'pytest -n auto --dist worksteal -m "not gpu and not frameworks"',
+        'pytest -n auto --dist worksteal -m "not gpu and not frameworks and not browser"',
         "lapidist climb",
     ):
         assert word in makefile

@@ -80,7 +80,10 @@ class Warp:
         last.parts[kind] = last.parts.get(kind, 0.0) + cycles
 
     def wait_until(self, time: float, why: str, line: int) -> None:
-        if time > self.now:
+        """Who waits for products leaves the tensor core busy meanwhile."""
+        if time > self.now and why == "wgmma":
+            self.spend(time - self.now, "multiply", line)
+        elif time > self.now:
             self.segments.append(Segment(self.now, time, "wait", line, {why: time - self.now}))
             self.now = time
 

@@ -13,7 +13,7 @@ from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.device import chip
 from lapidist.kernels.registry import RUNGS
 from lapidist.kernels.row import Kernel
-from lapidist.lessons.clock import LATENCY, Clock, Moment, Warp
+from lapidist.lessons.clock import LATENCY, Clock, Flight, Moment, Warp
 from lapidist.lessons.places import NAMES, NOWHERE, Places
 from lapidist.lessons.serving import least_turns, sectors_of, turns_of_words
 from lapidist.lessons.watch import Copy, Multiplication, Request, Watcher
@@ -28,6 +28,7 @@ FIRST_MATHS = ("float32", "float16")
 LEAST_K, STEPS = 64, 3
 WARPS_SHOWN, WARPS_FOLLOWED = 4, 2  # of each role: rows of the timeline, and those that the slider follows
 LANES = 32
+TOGETHER = 50  # cycles between copies of one stage
 
 
 def math_of(kernel: Kernel) -> str:
@@ -250,10 +251,21 @@ def timeline(seen: Observed) -> dict[str, Any]:
             {"warp": number, "role": role, "segments": segments(seen.clock.warps[number])}
             for number, role in rows
         ],
-        "flights": [
-            [round(f.begin), round(f.end), f.name, f.warp] for f in seen.clock.flights if f.warp in shown
-        ],
+        "flights": flights(f for f in seen.clock.flights if f.warp in shown),
     }
+
+
+def flights(found: Iterable[Flight]) -> list[list[Any]]:
+    """[begin, end, name, warp, how many]: copies that are ordered and waited for together are one."""
+    rows: list[list[Any]] = []
+    for flight in found:
+        begin, end = round(flight.begin), round(flight.end)
+        last = rows[-1] if rows else [-TOGETHER, 0, "", -1, 0]
+        if [end, flight.name, flight.warp] == last[1:4] and begin - last[0] <= TOGETHER:
+            last[4] += 1
+        else:
+            rows.append([begin, end, flight.name, flight.warp, 1])
+    return rows
 
 
 def segments(warp: Warp) -> list[list[Any]]:
@@ -307,5 +319,4 @@ def measures(counts: Counts, shape: Shape) -> list[tuple[str, float, str]]:
         ),
         ("turns of shared memory", turns / products, "for 32 multiply-adds"),
         ("barriers", float(counts.barriers), "of all blocks"),
-        ("divergent branches", float(counts.divergent_branches), "lanes of a warp that part"),
     ]

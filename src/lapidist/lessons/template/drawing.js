@@ -25,8 +25,11 @@ function titled(made, words) {
 }
 
 function drawing(width, height, label) {
-  return shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label });
+  return shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, role: "img", "aria-label": label });
 }
+
+// Drawings are as wide as their place, so that letters keep their size on a phone.
+const roomOf = (id) => Math.max(byId(id).clientWidth, 300);
 
 const laneColour = (lane) => `hsl(${(lane * 360) / LANES} 62% 62%)`;
 

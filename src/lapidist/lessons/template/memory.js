@@ -1,6 +1,12 @@
 // How memory serves a request: global memory by sectors, shared memory by banks and turns.
 
-const WORD = 4, BANKS = 32, SECTOR = 32, LINE = 128, CELL = 22, ROW = 20;
+const WORD = 4, BANKS = 32, SECTOR = 32, LINE = 128;
+
+// Sizes of the grid: 32 columns and so many rows, between its names and the edge.
+function grid(rows, left, spare) {
+  const room = roomOf("memory"), small = room < 600;
+  return { left, cell: (room - left - spare - 2) / 32, row: rows > 12 ? 13 : 20, width: room, css: small || rows > 12 ? "tiny" : "" };
+}
 
 // Requests as words: which lanes want which word, and in which turn they get it.
 function wantedWords(moment) {
@@ -18,54 +24,55 @@ function wantedWords(moment) {
   return [...words.values()];
 }
 
-function laneCell(svg, x, y, wanted, words, chosen, width = CELL) {
+function laneCell(svg, x, y, wanted, chosen, sizes) {
   const lane = wanted.lanes.includes(chosen) ? chosen : wanted.lanes[0];
   const css = wanted.lanes.includes(chosen) ? "cell chosen" : "cell";
-  const made = shape("rect", { x, y, width, height: ROW - 2, fill: laneColour(lane), class: css, "data-lane": lane });
-  svg.append(titled(made, words));
+  const made = shape("rect", { x, y, width: sizes.cell, height: sizes.row - 1, fill: laneColour(lane), class: css, "data-lane": lane });
+  svg.append(titled(made, lanesWords(wanted.lanes)));
   const label = wanted.lanes.length === LANES ? "all" : wanted.lanes.length > 2 ? `×${wanted.lanes.length}` : lane;
-  svg.append(shape("text", { x: x + width / 2, y: y + 13, "text-anchor": "middle", class: "lane" }, label));
+  if (String(label).length * 5.4 > sizes.cell + 2) return;
+  svg.append(shape("text", { x: x + sizes.cell / 2, y: y + sizes.row * 0.5 + 4, "text-anchor": "middle", class: `lane ${sizes.css}` }, label));
 }
 
 // One row a line of 128 bytes: sectors that are moved, and in them the words that lanes asked for.
 function drawGlobal(moment, chosen) {
-  const wanted = wantedWords(moment), left = 74, gap = 6;
+  const wanted = wantedWords(moment), gap = 5;
   const lines = [...new Set(wanted.map((each) => Math.floor((each.word * WORD) / LINE)))].sort((a, b) => a - b);
-  const width = left + 32 * CELL + 3 * gap + 4, svg = drawing(width, 22 + ROW * lines.length, "sectors of global memory");
-  const xOf = (word) => left + (word % 32) * CELL + Math.floor((word % 32) / 8) * gap;
+  const sizes = grid(lines.length, 70, 3 * gap), svg = drawing(sizes.width, 22 + sizes.row * lines.length, "sectors of global memory");
+  const xOf = (word) => sizes.left + (word % 32) * sizes.cell + Math.floor((word % 32) / 8) * gap;
   for (let sector = 0; sector < 4; sector++)
     svg.append(shape("text", { x: xOf(sector * 8), y: 13, class: "muted" }, `sector ${sector}`));
   lines.forEach((line, row) => {
-    const y = 20 + row * ROW;
-    svg.append(shape("text", { x: left - 6, y: y + 13, "text-anchor": "end", class: "muted" }, `byte ${line * LINE}`));
+    const y = 20 + row * sizes.row;
+    svg.append(shape("text", { x: sizes.left - 6, y: y + sizes.row * 0.5 + 4, "text-anchor": "end", class: "muted" }, `byte ${line * LINE}`));
     for (let word = 0; word < 32; word++) {
       const sector = Math.floor((line * 32 + word) / 8);
       const moved = wanted.some((each) => Math.floor(each.word / 8) === sector);
-      svg.append(shape("rect", { x: xOf(word), y, width: CELL, height: ROW - 2, class: `cell ${moved ? "moved" : "idle"}` }));
+      svg.append(shape("rect", { x: xOf(word), y, width: sizes.cell, height: sizes.row - 1, class: `cell ${moved ? "moved" : "idle"}` }));
     }
   });
   for (const each of wanted) {
     const line = Math.floor(each.word / 32);
-    laneCell(svg, xOf(each.word), 20 + lines.indexOf(line) * ROW, each, lanesWords(each.lanes), chosen);
+    laneCell(svg, xOf(each.word), 20 + lines.indexOf(line) * sizes.row, each, chosen, sizes);
   }
   return svg;
 }
 
 // One row a turn, one column a bank: a bank gives one word in a turn.
 function drawShared(moment, chosen) {
-  const wanted = wantedWords(moment), left = 60;
-  const svg = drawing(left + BANKS * CELL + 4, 22 + ROW * moment.turns, "banks of shared memory, turn by turn");
+  const wanted = wantedWords(moment), sizes = grid(moment.turns, 56, 0), { left, cell, row } = sizes;
+  const svg = drawing(sizes.width, 22 + row * moment.turns, "banks of shared memory, turn by turn");
   svg.append(shape("text", { x: left - 6, y: 13, "text-anchor": "end", class: "muted" }, "bank"));
-  for (let bank = 0; bank < BANKS; bank++)
-    svg.append(shape("text", { x: left + bank * CELL + CELL / 2, y: 13, "text-anchor": "middle", class: "muted" }, bank));
+  for (let bank = 0; bank < BANKS; bank += cell < 14 ? 4 : 1)
+    svg.append(shape("text", { x: left + bank * cell + cell / 2, y: 13, "text-anchor": "middle", class: "muted" }, bank));
   for (let turn = 0; turn < moment.turns; turn++) {
-    const y = 20 + turn * ROW;
-    svg.append(shape("text", { x: left - 6, y: y + 13, "text-anchor": "end", class: "muted" }, `turn ${turn + 1}`));
+    const y = 20 + turn * row;
+    svg.append(shape("text", { x: left - 6, y: y + row * 0.5 + 4, "text-anchor": "end", class: "muted" }, `turn ${turn + 1}`));
     for (let bank = 0; bank < BANKS; bank++)
-      svg.append(shape("rect", { x: left + bank * CELL, y, width: CELL, height: ROW - 2, class: "cell idle" }));
+      svg.append(shape("rect", { x: left + bank * cell, y, width: cell, height: row - 1, class: "cell idle" }));
   }
   for (const each of wanted)
-    laneCell(svg, left + (each.word % BANKS) * CELL, 20 + each.turn * ROW, each, lanesWords(each.lanes), chosen);
+    laneCell(svg, left + (each.word % BANKS) * cell, 20 + each.turn * row, each, chosen, sizes);
   return svg;
 }
 

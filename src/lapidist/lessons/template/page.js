@@ -89,8 +89,9 @@ function nameOf(moment) {
 
 // The moment that a reader should see first: where a request costs more than it must.
 function worst() {
-  const bad = [...document.querySelectorAll("#requests .bad")];
-  return bad.length ? Number(bad[0].dataset.place) : 0;
+  const places = (css) => [...document.querySelectorAll(css)].map((each) => Number(each.dataset.place));
+  const loads = (place) => warpNow().moments[place].what !== "store" || warpNow().moments[place].kind === "shared";
+  return places("#requests .bad").find(loads) ?? places("#requests button").find((place) => warpNow().moments[place].kind !== "global") ?? 0;
 }
 
 // ---- what stays as it is ----
@@ -121,7 +122,7 @@ function writeMeasured() {
   const most = Math.max(...found.rows.map((each) => each.tflops));
   const bars = found.rows.flatMap((each) => {
     const css = each.name === data.name ? "here" : each.peer ? "peer" : "";
-    const bar = element("span", { class: "bar", style: `width: ${(66 * each.tflops) / most}%` });
+    const bar = element("span", { class: "bar", style: `width: calc(var(--full) * ${each.tflops / most})` });
     const share = each.ratio === null || each.peer ? "" : `, ${percent(each.ratio)} of cuBLAS`;
     return [element("div", { class: css }, each.label), element("div", { class: css }, bar, ` ${each.tflops.toPrecision(3)}${share}`)];
   });
@@ -178,6 +179,7 @@ byId("skip").addEventListener("click", () => skip(1));
 byId("play").addEventListener("click", play);
 byId("warp").addEventListener("change", (event) => toWarp(Number(event.target.value)));
 byId("zoom").addEventListener("change", (event) => { state.zoom = event.target.checked; show(); });
+window.addEventListener("resize", show);
 for (const panel of ["memory", "where"]) {
   const lane = (event) => event.target.dataset?.lane;
   byId(panel).addEventListener("pointerover", (event) => lane(event) && inspect(Number(lane(event))));

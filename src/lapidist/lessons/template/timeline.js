@@ -2,7 +2,8 @@
 
 const KINDS = { multiply: "multiply", "shared load": "load", store: "store", global: "global", copy: "global", other: "other", wait: "wait" };
 const KIND_WORDS = { multiply: "multiplies", load: "reads shared memory", store: "writes shared memory", global: "asks global memory", wait: "waits", copy: "copies under way", other: "other instructions" };
-const WIDE = 1000, MARGIN = 120, HIGH = 26, WINDOW = 0.12;
+const HIGH = 26, WINDOW = 0.12;
+let WIDE = 1000, MARGIN = 120;
 
 function span(time, zoomed) {
   const { end } = data.timeline, wide = Math.max(end * WINDOW, Math.min(end, 600));
@@ -12,6 +13,8 @@ function span(time, zoomed) {
 }
 
 function drawTimeline(warp, moment, zoomed) {
+  WIDE = roomOf("timeline");
+  MARGIN = WIDE < 600 ? 84 : 120;
   const { rows, flights } = data.timeline, [begin, end] = span(moment.t, zoomed);
   const x = (time) => MARGIN + ((time - begin) / (end - begin)) * (WIDE - MARGIN - 8);
   const shown = flights.filter((each) => each[1] > begin && each[0] < end), tracks = tracksOf(shown);
@@ -19,12 +22,12 @@ function drawTimeline(warp, moment, zoomed) {
   const svg = drawing(WIDE, height, "what each warp does, cycle by cycle");
   rows.forEach((row, place) => {
     const y = 8 + place * HIGH;
-    svg.append(shape("text", { x: MARGIN - 6, y: y + 15, "text-anchor": "end", class: row.warp === warp.warp ? "" : "muted" }, `warp ${row.warp}${row.role === "multiplies" ? "" : `: ${row.role.replace("loads and multiplies", "loads too")}`}`));
+    svg.append(shape("text", { x: MARGIN - 6, y: y + 15, "text-anchor": "end", class: row.warp === warp.warp ? "" : "muted" }, `warp ${row.warp}${row.role === "multiplies" ? "" : ": loads"}`));
     for (const segment of row.segments) if (segment[1] > begin && segment[0] < end) drawSegment(svg, segment, [Math.max(x(segment[0]), MARGIN), Math.min(x(segment[1]), WIDE - 8)], y);
   });
   shown.forEach((flight, place) => {
     const left = Math.max(x(flight[0]), MARGIN), made = shape("rect", { x: left, y: low + 4 + tracks.of[place] * 9, width: Math.max(Math.min(x(flight[1]), WIDE - 8) - left, 1), height: 7, class: "k-copy" });
-    svg.append(titled(made, `${flight[2]}, ordered by warp ${flight[3]} at ${flight[0]}, waited for until ${flight[1]}`));
+    svg.append(titled(made, `${flight[4]} x ${flight[2]}, ordered by warp ${flight[3]} at ${flight[0]}, under way until ${flight[1]} at most`));
   });
   if (shown.length) svg.append(shape("text", { x: MARGIN - 6, y: low + 12, "text-anchor": "end", class: "muted" }, "copies"));
   drawAxis(svg, x, begin, end, height - 22);
@@ -58,7 +61,8 @@ function tracksOf(flights) {
 }
 
 function drawAxis(svg, x, begin, end, y) {
-  const power = 10 ** Math.floor(Math.log10((end - begin) / 4)), step = power * ((end - begin) / power > 20 ? 5 : (end - begin) / power > 8 ? 2 : 1);
+  const power = 10 ** Math.floor(Math.log10((end - begin) / 4)), ticks = (end - begin) / power, most = WIDE / 90;
+  const step = power * ([1, 2, 5, 10].find((factor) => ticks / factor <= most) || 20);
   svg.append(shape("line", { x1: MARGIN, x2: WIDE - 8, y1: y, y2: y, class: "axis" }));
   for (let tick = Math.ceil(begin / step) * step; tick <= end; tick += step)
     svg.append(shape("text", { x: Math.min(x(tick), WIDE - 22), y: y + 15, "text-anchor": "middle", class: "muted" }, tick));

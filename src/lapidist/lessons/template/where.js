@@ -1,19 +1,19 @@
 // A, B and C as the textbook has them: B above C, A left of it; the part that the watched block touches.
 
-const GAP = 0.06;
+const GAP = 0.06, EDGE = 4, HIGHEST = 430;
 
 function layout() {
   const [bm, bn] = data.tile, k = data.shape[2];
   const gap = GAP * Math.max(bm, bn, k), columns = k + gap + bn, rows = k + gap + bm;
-  const unit = 640 / columns;
-  return { bm, bn, k, unit, width: 640 + 70, height: rows * unit + 34, A: [0, k + gap], B: [k + gap, 0], C: [k + gap, k + gap] };
+  const width = roomOf("where"), unit = Math.min((width - 2 * EDGE) / columns, HIGHEST / rows);
+  return { bm, bn, k, unit, width, height: rows * unit + 34, A: [0, k + gap], B: [k + gap, 0], C: [k + gap, k + gap] };
 }
 
-const spot = layout();
+let spot = null;
 
 function at(matrix, row, column) {
   const [x, y] = spot[matrix];
-  return [50 + (x + column) * spot.unit, 20 + (y + row) * spot.unit];
+  return [EDGE + (x + column) * spot.unit, 20 + (y + row) * spot.unit];
 }
 
 function area(matrix, row, column, rows, columns, css, least = 0) {
@@ -40,8 +40,9 @@ function ownedBy(warp, lane) {
 }
 
 function drawWhere(warp, moment, chosen) {
+  spot = layout();
   const svg = drawing(spot.width, spot.height, "elements of A, B and C");
-  const names = { A: `A: ${spot.bm} of ${data.shape[0]} rows, k →`, B: `B: k ↓, ${spot.bn} of ${data.shape[1]} columns`, C: `C: a block's tile of ${spot.bm} x ${spot.bn}` };
+  const names = { A: `A: ${spot.bm} of ${data.shape[0]} rows, k →`, B: "B: k ↓", C: `C: ${spot.bm} x ${spot.bn}` };
   const extents = { A: [spot.bm, spot.k], B: [spot.k, spot.bn], C: [spot.bm, spot.bn] };
   for (const [name, [rows, columns]] of Object.entries(extents)) {
     svg.append(area(name, 0, 0, rows, columns, "matrix"));
@@ -59,14 +60,14 @@ function drawWhere(warp, moment, chosen) {
 
 // In the empty corner: where the block's tile lies in all of C.
 function drawGrid(svg) {
-  const [m, n] = data.shape, room = Math.min(spot.C[0] * spot.unit * 0.5, spot.C[1] * spot.unit - 60, 150);
+  const [m, n] = data.shape, room = Math.min(spot.C[0] * spot.unit * 0.5, spot.C[1] * spot.unit - 60, 130);
   if (room < 30) return;
   const scale = room / Math.max(m, n), [bm, bn] = data.tile;
-  svg.append(shape("text", { x: 50, y: 14 }, `all of C, ${m} x ${n}`));
+  svg.append(shape("text", { x: EDGE, y: 14 }, `all of C, ${m} x ${n}`));
   for (let row = 0; row < m; row += bm)
     for (let column = 0; column < n; column += bn)
-      svg.append(shape("rect", { x: 50 + column * scale, y: 20 + row * scale, width: bn * scale - 1, height: bm * scale - 1, class: row + column ? "matrix" : "box" }));
-  svg.append(shape("text", { x: 50, y: 34 + m * scale, class: "muted" }, "the block that is watched"));
+      svg.append(shape("rect", { x: EDGE + column * scale, y: 20 + row * scale, width: bn * scale - 1, height: bm * scale - 1, class: row + column ? "matrix" : "box" }));
+  svg.append(shape("text", { x: EDGE, y: 36 + m * scale, class: "muted" }, "the block that is watched"));
 }
 
 function drawOwned(svg, warp, chosen) {

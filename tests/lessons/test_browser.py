@@ -1,0 +1,94 @@
+"""Lessons in a browser: no errors, nothing fetched; the slider and keys move the picture; phone and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from browser import Browser
+from lapidist.kernels.registry import kernel_named
+from lapidist.lessons.lesson import lesson_of
+from lapidist.lessons.page import page_of
+
+pytestmark = pytest.mark.browser
+RUNGS = ("shared_tile", "async_pipeline", "wgmma_specialised")
+PICTURE = (
+    "['memory', 'where', 'timeline', 'verdict'].map((id) => document.getElementById(id).innerHTML).join()"
+)
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    started = Browser()
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module", params=RUNGS)
+def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("lessons") / f"{request.param}.html"
+    file.write_text(page_of(lesson_of(kernel_named(request.param)) | {"measured": None}))
+    return file
+
+
+def test_nothing_goes_wrong_and_nothing_is_fetched(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    for warp in range(browser.ask("data.warps.length")):
+        browser.ask(f"toWarp({warp}); for (let n = 0; n < warpNow().moments.length; n += 7) go(n); true")
+    assert browser.complaints == []
+    assert browser.fetched == []
+
+
+def test_the_slider_moves_the_picture(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    before = browser.ask(PICTURE)
+    last = browser.ask("Number(document.getElementById('slider').max)")
+    move = "slider.value = {}; slider.dispatchEvent(new Event('input'))"
+    browser.ask(f"{{ const slider = document.getElementById('slider'); {move.format(last)} }}")
+    assert browser.ask(PICTURE) != before
+    assert browser.ask("document.getElementById('moment').textContent").startswith(f"{last + 1} of")
+
+
+def test_the_keys_step_from_moment_to_moment(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    at = browser.ask("state.moment")
+    browser.press("ArrowRight")
+    assert browser.ask("state.moment") == at + 1
+    browser.press("ArrowLeft")
+    browser.press("Home")
+    assert browser.ask("state.moment") == 0
+    browser.press("PageDown")
+    assert browser.ask("momentNow().kind") == "wait"
+    browser.press("ArrowDown")
+    assert browser.ask("state.lane") == 1
+
+
+@pytest.mark.parametrize("width", [1280, 420])
+def test_the_page_is_no_wider_than_the_screen(browser: Browser, page: Path, width: int) -> None:
+    browser.open(page, width)
+    assert browser.ask(WIDER) == 0
+
+
+def test_a_lane_under_the_pointer_is_told(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "lesson.html"
+    file.write_text(page_of(lesson_of(kernel_named("shared_tile")) | {"measured": None}))
+    browser.open(file)
+    browser.ask(
+        "document.querySelector('#memory [data-lane=\"5\"]')"
+        ".dispatchEvent(new PointerEvent('pointerover', { bubbles: true }))"
+    )
+    words = browser.ask("document.getElementById('inspect').textContent")
+    assert words.startswith("lane 5 (thread 5)")
+    assert "bank 0, turn 6" in words
+    assert words.endswith("B[0, 5]")
+
+
+def test_dark_and_light_differ(browser: Browser, page: Path) -> None:
+    paper = "getComputedStyle(document.body).backgroundColor"
+    browser.open(page)
+    light = browser.ask(paper)
+    browser.open(page, dark=True)
+    assert browser.ask(paper) != light
