@@ -185,3 +185,14 @@ def test_memory_offered_read_only_is_not_written() -> None:
     with pytest.raises(ArgumentError, match="out: must be writable"):
         lapidist.matmul(np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32), out=ReadOnly(out))
     assert not out.any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn"])
+def test_memory_may_be_resized_after_a_product(torch: Any, dtype: str) -> None:
+    """Tensor.numpy() would forbid it for ever; FSDP frees weights so."""
+    a = torch.ones(3, 4).to(getattr(torch, dtype))
+    out = torch.empty(3, 3, dtype=torch.float32)
+    lapidist.matmul(a, a.T, out=out, out_dtype="float32")
+    assert torch.equal(out, torch.full((3, 3), 4.0))
+    for each in (a, out):
+        each.untyped_storage().resize_(0)

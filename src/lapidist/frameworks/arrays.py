@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import sys
+from ctypes import c_char
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -390,7 +391,9 @@ def torch_dtype(name: str) -> Any:
 
 def on_host(operand: Operand) -> np.ndarray[Any, Any]:
     """A NumPy view of an operand in host memory: the caller's own memory, in the operand's shape."""
-    base = torch_on_host(operand) if operand.framework == "torch" else asarray(operand.owner)
+    if operand.framework == "torch":
+        return torch_on_host(operand)
+    base = asarray(operand.owner)
     byte_strides = tuple(stride * base.itemsize for stride in operand.strides)
     if base.dtype.isbuiltin != 2:  # one of NumPy itself, in any byte order
         return np.lib.stride_tricks.as_strided(base, operand.shape, byte_strides)
@@ -405,11 +408,9 @@ def asarray(owner: Any) -> np.ndarray[Any, Any]:
 
 
 def torch_on_host(operand: Operand) -> np.ndarray[Any, Any]:
-    """torch hands NumPy only the types that NumPy has by itself; the others go as the integers of their
-    size.
-    """
-    tensor = operand.owner.detach()
-    if hasattr(np, operand.dtype):
-        return tensor.numpy()
-    whole = torch_dtype("int16" if size_of(operand.dtype) == 2 else "uint8")
-    return tensor.view(whole).numpy().view(numpy_dtype(operand.dtype))
+    """Not by Tensor.numpy(), after which torch refuses for ever to resize the memory, as FSDP does."""
+    dtype, (first, last) = numpy_dtype(operand.dtype), operand.span
+    memory: Any = (c_char * (last - first)).from_address(first)
+    memory.owner = operand.owner  # who has a view has the tensor
+    byte_strides = tuple(stride * dtype.itemsize for stride in operand.strides)
+    return np.ndarray(operand.shape, dtype, memory, 0, byte_strides)

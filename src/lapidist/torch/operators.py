@@ -14,7 +14,7 @@ from lapidist import api
 from lapidist.calls import checks
 from lapidist.dtypes import IEEE
 from lapidist.errors import LapidistError
-from lapidist.torch import outlines
+from lapidist.torch import outlines, sharding
 from lapidist.torch.autocast import WHERE, in_autocast
 from lapidist.torch.recording import function_of, recorder
 from lapidist.torch.sight import is_plain, is_recorded, is_unobserved
@@ -43,6 +43,8 @@ class Operator:
                 return self.run(*given)
             if self.recorded is not None:
                 return self.recorded.apply(*given)
+        if not torch.compiler.is_compiling():
+            sharding.register()
         return self.op(*given)
 
     def cast(self) -> None:

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function
 
+from lapidist.torch import sharding
+
 Rule = Callable[..., Any]
 BELOW = torch._C._after_autograd_keyset
 
@@ -55,6 +57,7 @@ def recorder(op: Any, keep: Rule, back: Rule, forth: Rule | None) -> Rule:
     function = function_of(torch.autograd.function._SingleLevelFunction, forward, back, forth)
 
     def kernel(keys: Any, *given: Any) -> Any:
+        sharding.register()
         if is_differentiated(given):
             with enable_single_level_autograd_function():
                 return function.apply(*given, keys)
