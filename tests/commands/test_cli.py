@@ -194,7 +194,7 @@ def test_the_machine_climbs_in_other_types(
                 "--dtype",
                 short,
                 "--kernel",
-                "16,17,18,mma",
+                "21,22,24,mma",
                 "--json",
             ],
             monkeypatch,
@@ -214,7 +214,7 @@ def test_a_kernel_that_lacks_the_type_is_a_row_with_the_reason(
 ) -> None:
     assert (
         run(
-            ["climb", "--device", "machine", "--size", "16", "--dtype", "e4m3", "--kernel", "16", "--json"],
+            ["climb", "--device", "machine", "--size", "16", "--dtype", "e4m3", "--kernel", "21", "--json"],
             monkeypatch,
         )
         == 0

@@ -18,7 +18,7 @@ import pytest
 import lapidist
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
-from lapidist.kernels.signatures import LADDER_B_ROWS, TMA
+from lapidist.kernels.signatures import LADDER_B_ROWS, TMA, TMA_SCHEDULED
 from lapidist.verify import judge
 from on_gpu import laid_out, normal, poisoned, rows_on_16_bytes, whole
 from typed import takes
@@ -48,7 +48,7 @@ def fitting(kernel: Kernel, a: Any, b: Any) -> tuple[Any, Any]:
     """The same numbers, laid out as the kernel takes them."""
     if kernel.signature is LADDER_B_ROWS:
         return a, b.T.contiguous().T
-    if kernel.signature is TMA:
+    if kernel.signature in (TMA, TMA_SCHEDULED):
         return rows_on_16_bytes(a), rows_on_16_bytes(b)
     return a, b
 

@@ -143,12 +143,12 @@ def test_nothing_spills_in_float(kernel: Kernel) -> None:
     """Aligned; without alignment the addresses of single elements may cost a rung some, in newer compilers.
 
     sgemm keeps the order of the source, and newer compilers then spill where it hands sums on between tiles;
-    never in its loop."""
+    never in its loop. Rung 15 fills its 128 registers, and puts some values away before its loop."""
     for config, _ in kernel.configs_for("float32"):
         for aligned in (True, False) if kernel.kind == "production" else (True,):
             found = analyse(kernel, config, "float32", "sm_90a", aligned=aligned)
             assert found.mix.get("local", 0) == 0, str(config)
-            assert found.spills == 0 or kernel is SGEMM, str(config)
+            assert found.spills == 0 or kernel in (SGEMM, kernel_named("wide_copies")), str(config)
 
 
 def share(name: str, dtype: str = "float32") -> Static:

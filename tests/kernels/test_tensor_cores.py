@@ -68,6 +68,19 @@ def mma_shape(element: str) -> Shape:
     return Shape(bm, bn, 32 * warps, max(tiles, warps * 16 * (warp * scalar + 32)))
 
 
+def swizzled_shape(element: str) -> Shape:
+    side, warp = (64, 32) if element == "double" else (128, 64)
+    return Shape(
+        side, side, 256, max(2 * side * 128, 8 * 16 * (warp * (8 if element == "double" else 4) + 32))
+    )
+
+
+def shape_of(entry: str, element: str) -> Shape:
+    if entry == "mma_multistage":
+        return mma_shape(element)
+    return swizzled_shape(element) if entry == "mma_swizzled" else wmma_shape(element, entry != "wmma_simple")
+
+
 def whole_numbers(shape: tuple[int, int], dtype: Any) -> Array:
     rng = np.random.default_rng(shape[0])
     if np.dtype(dtype).kind in "iu" and np.dtype(dtype).itemsize == 1:
@@ -122,9 +135,10 @@ def typed(parameters: Sequence[tuple[str, str]], element: str) -> list[tuple[str
 
 
 RUNGS = [
-    *(("ladder/16_wmma_simple.cu", element) for element in WMMA_TYPES),
-    *(("ladder/17_wmma_shared.cu", element) for element in WMMA_TYPES),
-    *(("ladder/18_mma_multistage.cu", element) for element in ELEMENTS),
+    *(("ladder/21_wmma_simple.cu", element) for element in WMMA_TYPES),
+    *(("ladder/22_wmma_shared.cu", element) for element in WMMA_TYPES),
+    *(("ladder/23_mma_swizzled.cu", element) for element in ELEMENTS),
+    *(("ladder/24_mma_multistage.cu", element) for element in ELEMENTS),
     *(("detours/wmma_beta_first.cu", element) for element in ("half", "double")),
 ]
 
@@ -133,7 +147,7 @@ RUNGS = [
 @pytest.mark.parametrize(("source", "element"), RUNGS)
 def test_rungs(source: str, element: str, aligned: int) -> None:
     entry = source.rpartition("/")[2].removesuffix(".cu").lstrip("0123456789_")
-    shape = mma_shape(element) if entry == "mma_multistage" else wmma_shape(element, entry != "wmma_simple")
+    shape = shape_of(entry, element)
     binary = compile_kernel(
         source, entry, {"ELEMENT": element, "ALIGNED": aligned}, "sm_90a", assembled=False
     )

@@ -17,15 +17,17 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import FP8, TYPES, element_of, numpy_dtype
 from lapidist.frameworks.arrays import operand_of
+from lapidist.kernels.registry import RUNGS as ALL_RUNGS
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY, deepest, tile
 from lapidist.kernels.wgmma.operands import loaded_lines, packed_bytes, rows_of_stage
+from lapidist.kernels.wgmma.rungs import HOPPERS
 from lapidist.verify import judge
 from typed import aligned, fresh, poisoned, rows_on_16_bytes
 from wgmma_products import check, lying, multiply, operands, whole
 
 MATHS = ("float16", "bfloat16", "tf32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
-RUNGS = ("wgmma_tma", "wgmma_specialised", "wgmma_persistent", "wgmma_streamk")
+RUNGS = tuple(kernel.name for kernel in ALL_RUNGS if kernel.signature in HOPPERS)
 H200, A100 = chip("h200"), chip("a100")
 
 
@@ -242,6 +244,9 @@ def test_one_tile_of_columns_is_loaded_alone(
 FUZZED: list[tuple[str, Config, int]] = [
     ("wgmma_tma", tile("bfloat16", 128, 64, 2, producers=0), 0),
     ("wgmma_specialised", tile("bfloat16", 128, 64, 2), 0),
+    ("mma_tma", replace(kernel_named("mma_tma").config_for("bfloat16"), bn=64, stages=2), 0),
+    ("wgmma_rounds", tile("bfloat16", 128, 64, 2), 0),
+    ("wgmma_patches", tile("bfloat16", 128, 64, 2), 0),
     ("wgmma_persistent", tile("bfloat16", 128, 128, 2, (2, 1)), 0),
     ("wgmma", tile("bfloat16", 64, 32, 2), 0),
     ("wgmma", tile("bfloat16", 64, 32, 2), 1),  # packs
@@ -304,7 +309,7 @@ def test_results_of_4_bytes_come_to_patches_without_conflicts(math: str) -> None
     assert counts.shared_store.per_request == 2
 
 
-@pytest.mark.parametrize("name", ["wgmma_persistent", "wgmma_streamk"])
+@pytest.mark.parametrize("name", ["wgmma_patches", "wgmma_persistent", "wgmma_streamk"])
 @pytest.mark.parametrize("math", ["float8_e4m3fn", "bfloat16"])
 def test_rungs_write_rows_of_a_single_column(name: str, math: str) -> None:
     """A column of D whose elements touch is one that the family lets leave as such; rungs know rows alone."""

@@ -9,7 +9,8 @@ import numpy as np
 from lapidist.dtypes import TF32, TYPES, element_of, numpy_dtype
 from lapidist.kernels.registry import KERNELS
 from lapidist.kernels.row import Kernel
-from lapidist.kernels.signatures import LADDER_B_ROWS, TMA
+from lapidist.kernels.signatures import LADDER_B_ROWS, TMA, TMA_SCHEDULED
+from lapidist.kernels.wgmma.rungs import HOPPERS
 
 Array = np.ndarray[Any, Any]
 TYPED = [(kernel, math) for kernel in KERNELS for math in kernel.types.maths]
@@ -73,9 +74,9 @@ def laid_for(kernel: Kernel, a: Array, b: Array) -> tuple[Array, Array]:
     """The same numbers as the kernel takes them: Hopper's rungs with lines on 16 bytes, along k in all but
     16-bit types.
     """
-    hopper = kernel.unit == "wgmma" and kernel.kind == "rung"
+    hopper = kernel.signature in HOPPERS
     if hopper and b.itemsize != 2:
         return rows_on_16_bytes(a), rows_on_16_bytes(b.T).T
-    if hopper or kernel.signature is TMA:
+    if hopper or kernel.signature in (TMA, TMA_SCHEDULED):
         return rows_on_16_bytes(a), rows_on_16_bytes(b)
     return aligned(a), np.asfortranarray(b) if kernel.signature is LADDER_B_ROWS else aligned(b)

@@ -25,7 +25,7 @@ from lapidist.commands.works import one_case, perform, present, require_rounds, 
 EXAMPLES = (
     "climb",
     "climb --size 8192 --html report.html",
-    "climb --dtype fp16 --kernel 16,17,18,wgmma",
+    "climb --dtype fp16 --kernel 24,25,26,wgmma",
     "climb --device machine --size 128 --kernel 2,8",
 )
 GPU_SIZE, MACHINE_SIZE = 4096, 256

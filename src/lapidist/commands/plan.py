@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PLAN_EXAMPLES = (
     "plan --mnk 300,520,200 --dtype bf16",
     "plan --mnk 64,4096,4096 --layout rc --chip a100 --weighed",
-    "plan --mnk 4096,4096,4096 --kernel 15 --json",
+    "plan --mnk 4096,4096,4096 --kernel 20 --json",
 )
 KERNELS_EXAMPLES = ("kernels", "kernels --dtype fp16", "kernels --json")
 

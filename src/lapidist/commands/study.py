@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MACHINE_SIZE = 256
 EXAMPLES = {
-    "static": ("static 15", "static 18 --dtype fp16 --chip a100", "static --hashes --processes 4"),
+    "static": ("static 20", "static 24 --dtype fp16 --chip a100", "static --hashes --processes 4"),
     "explain": ("explain 4 --chip a100 --size 4096", "explain ladder --size 4096", "explain 12 --json"),
     "mutants": ("mutants --kernel 12", "mutants --kernel 8,9 --seeds 2 --json"),
     "run-ptx": ("run-ptx saxpy.ptx --entry saxpy --block 128 --arg n=100 --arg x=x.npy --save x=after.npy",),

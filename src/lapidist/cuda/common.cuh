@@ -131,11 +131,11 @@ __device__ __forceinline__ void store4(T* C, i64 ldc, int row, int col, int M, i
 //
 // A thread owns groups of four rows that lie RowStep apart, the first at `row`, and groups of four columns
 // likewise: its element (m, n) is C[row + m / 4 * RowStep + m % 4, col + n / 4 * ColStep + n % 4]. With steps
-// of four it is a solid tile.
+// of four it is a solid tile. With RowGroup = 1 its rows lie RowStep apart one by one (rung 15 on).
 
-template <int Step>
+template <int Step, int Group = 4>
 __device__ __forceinline__ int spread(int i) {
-  return i / 4 * Step + i % 4;
+  return i / Group * Step + i % Group;
 }
 
 // A thread's elements of one k: fours of shared memory that lie Step apart.
@@ -159,8 +159,15 @@ __device__ __forceinline__ void outer_product(Acc (&acc)[Rows][Cols], const Acc 
     for (int n = 0; n < Cols; ++n) acc[m][n] += a[m] * b[n];
 }
 
+// acc += a b^T, of one row of acc.
+template <int Cols>
+__device__ __forceinline__ void multiply_row(Acc (&acc)[Cols], Acc a, const Acc (&b)[Cols]) {
+#pragma unroll
+  for (int n = 0; n < Cols; ++n) acc[n] += a * b[n];
+}
+
 // The first `count` products of each element, straight from global memory: the K % BK that fill no tile.
-template <int RowStep, int ColStep, int Rows, int Cols>
+template <int RowStep, int ColStep, int RowGroup = 4, int Rows, int Cols>
 __device__ __forceinline__ void first_products(Acc (&acc)[Rows][Cols], int count, const T* A, i64 lda,
                                                int row, int M, const T* B, i64 ldb, int col, int N) {
 #pragma unroll
@@ -170,7 +177,8 @@ __device__ __forceinline__ void first_products(Acc (&acc)[Rows][Cols], int count
     for (int k = 0; k < count; ++k) {
       Acc a[4], b[Cols];
 #pragma unroll
-      for (int m = 0; m < 4; ++m) a[m] = Acc(A[min_of(row + spread<RowStep>(group + m), M - 1) * lda + k]);
+      for (int m = 0; m < 4; ++m)
+        a[m] = Acc(A[min_of(row + spread<RowStep, RowGroup>(group + m), M - 1) * lda + k]);
 #pragma unroll
       for (int n = 0; n < Cols; ++n) b[n] = Acc(B[k * ldb + min_of(col + spread<ColStep>(n), N - 1)]);
 #pragma unroll
@@ -181,7 +189,7 @@ __device__ __forceinline__ void first_products(Acc (&acc)[Rows][Cols], int count
   }
 }
 
-template <int RowStep, int ColStep, int Rows, int Cols>
+template <int RowStep, int ColStep, int RowGroup = 4, int Rows, int Cols>
 __device__ __forceinline__ void store_tile(T* C, i64 ldc, int row, int col, int M, int N, Acc alpha,
                                            const Acc (&acc)[Rows][Cols], Acc beta) {
   T* mine = C + row * ldc + col;  // all else below is an offset known to the compiler
@@ -189,5 +197,6 @@ __device__ __forceinline__ void store_tile(T* C, i64 ldc, int row, int col, int 
   for (int m = 0; m < Rows; ++m)
 #pragma unroll
     for (int n = 0; n < Cols; n += 4)
-      store4(mine, ldc, spread<RowStep>(m), spread<ColStep>(n), M - row, N - col, alpha, &acc[m][n], beta);
+      store4(mine, ldc, spread<RowStep, RowGroup>(m), spread<ColStep>(n), M - row, N - col, alpha, &acc[m][n],
+             beta);
 }

@@ -54,9 +54,21 @@ def mma_shared(config: Knobs, problem: Problem) -> Any:
     """Stages of A and B tiles; in the end the warps' patches of D, their rows 32 bytes longer: as many as
     fit, at least one.
     """
+    return np.maximum(config.stages * tiles_bytes(config, problem), patches_bytes(config, problem))
+
+
+def mma_swizzled_shared(config: Knobs, problem: Problem) -> Any:
+    """The same with one tile of each."""
+    return np.maximum(tiles_bytes(config, problem), patches_bytes(config, problem))
+
+
+def tiles_bytes(config: Knobs, problem: Problem) -> Any:
+    return (config.bm + config.bn) * config.bk * size_of(problem.dtype)
+
+
+def patches_bytes(config: Knobs, problem: Problem) -> Any:
     scalar = 8 if problem.accumulator == "float64" else 4
-    tiles = config.stages * (config.bm + config.bn) * config.bk * size_of(problem.dtype)
-    return np.maximum(tiles, config.threads // 32 * PATCH_ROWS * (config.wn * scalar + 32))
+    return config.threads // 32 * PATCH_ROWS * (config.wn * scalar + 32)
 
 
 # ---- configs by math: Tuned starts with the default ----
@@ -84,6 +96,7 @@ SHARES = {
     "wmma_shared, deep": (0.310, 0.226, 0.340, 0.070),
     "wmma_no_skew": (0.108, 0.145, 0.239, 0.056),
     "wmma_beta_first": (0.345, 0.278, 0.337),
+    "mma_swizzled": (0.5, 0.42, 0.6, 0.35, 0.4),
     "mma_multistage": (0.710, 0.623, 0.951, 0.637, 0.795),
     "mma": (0.69, 0.61, 0.939, 0.63, 0.78),
     "mma, by words": (0.66, 0.57, 0.75, 0.6, 0.75),
@@ -94,9 +107,10 @@ SHARES = {
 
 
 # What is left of that where lines do not start on 16 bytes: elements of 1 and 2 bytes pass through registers.
-# At 4095^3; mma's are fitted to products of many sizes. Of the wmma kernels it was measured for 17 in half.
+# At 4095^3; mma's are fitted to products of many sizes. Of the wmma kernels one was measured, in half.
 UNALIGNED = {
     "wmma": (0.20, 0.20, 0.20, 0.20),
+    "mma_swizzled": (0.3, 0.4, 0.8, 0.15, 0.3),
     "mma_multistage": (0.35, 0.475, 0.836, 0.226, 0.37),
     "mma": (0.5, 0.557, 0.88, 0.24, 0.3),
     "mma, by words": (0.44, 0.53, 0.88, 0.24, 0.3),
@@ -147,6 +161,11 @@ def no_skew_configs(math: str) -> Tuned:
 
 def beta_first_configs(math: str) -> Tuned:
     return ((wmma_shared_configs(math)[0][0], share("wmma_beta_first", math)),)
+
+
+def mma_swizzled_configs(math: str) -> Tuned:
+    tile, warp = ((64, 64), (16, 32)) if math == "float64" else ((128, 128), (32, 64))
+    return ((staged(math, *tile, 128, warp), share("mma_swizzled", math)),)
 
 
 def mma_multistage_configs(math: str) -> Tuned:
@@ -219,7 +238,7 @@ def row(
 WMMA_RUNGS = (
     row(
         "rung",
-        "ladder/16_wmma_simple.cu",
+        "ladder/21_wmma_simple.cu",
         "a warp multiplies 16 x 16 x 16 at once, straight from global memory",
         TENSOR,
         WMMA_TYPES,
@@ -229,7 +248,7 @@ WMMA_RUNGS = (
     ),
     row(
         "rung",
-        "ladder/17_wmma_shared.cu",
+        "ladder/22_wmma_shared.cu",
         "eight warps share chunks of k in shared memory, rows skewed; persistent",
         TENSOR,
         WMMA_TYPES,
@@ -243,8 +262,19 @@ WMMA_RUNGS = (
 MMA_RUNGS = (
     row(
         "rung",
-        "ladder/18_mma_multistage.cu",
-        "mma.sync and ldmatrix from swizzled tiles, cp.async stages ahead",
+        "ladder/23_mma_swizzled.cu",
+        "mma.sync: fragments by ldmatrix from swizzled tiles",
+        TENSOR,
+        MMA_TYPES,
+        mma_swizzled_configs,
+        mma_swizzled_shared,
+        unaligned=left_unaligned("mma_swizzled"),
+        rules=rules.SWIZZLED,
+    ),
+    row(
+        "rung",
+        "ladder/24_mma_multistage.cu",
+        "cp.async stages ahead; the next fragments meanwhile",
         TENSOR,
         MMA_TYPES,
         mma_multistage_configs,
@@ -256,8 +286,8 @@ MMA_RUNGS = (
 TENSOR_DETOURS = (
     row(
         "detour",
-        "ladder/17_wmma_shared.cu",
-        "17 without the skew",
+        "ladder/22_wmma_shared.cu",
+        "22 without the skew",
         TENSOR,
         WMMA_TYPES,
         no_skew_configs,
@@ -271,7 +301,7 @@ TENSOR_DETOURS = (
     row(
         "detour",
         "detours/wmma_beta_first.cu",
-        "17 with C scaled by beta / alpha up front",
+        "22 with C scaled by beta / alpha up front",
         TENSOR,
         FLOAT_WMMA_TYPES,
         beta_first_configs,

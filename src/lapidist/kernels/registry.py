@@ -13,8 +13,9 @@ from lapidist.kernels.row import FMA_TYPES, Kernel
 from lapidist.kernels.rules import fma as rules
 from lapidist.kernels.sgemm.family import SGEMM, SOURCE_ORDER, tma_shared
 from lapidist.kernels.sgemm.sharing import FED
-from lapidist.kernels.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA
-from lapidist.kernels.wgmma.family import WGMMA_FAMILY, WGMMA_RUNGS
+from lapidist.kernels.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA, TMA_SCHEDULED
+from lapidist.kernels.wgmma.family import WGMMA_FAMILY
+from lapidist.kernels.wgmma.rungs import MMA_TMA_RUNG, WGMMA_RUNGS
 
 
 def rung(number: int, name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:
@@ -39,6 +40,36 @@ SHARED = Config(32, 32, 32)
 COLUMN = Config(32, 32, 32, tm=4)
 LARGE = Config(128, 128, 8, tm=8, tn=8)
 WARPED = Config(128, 128, 8, wm=32, wn=64, tm=8, tn=8)
+
+# fed by the copy engine, a step of 128 bytes along k: tiles by type
+Tiles = dict[str, Config]
+EIGHT: Tiles = {
+    "float32": Config(128, 128, 32, 32, 64, 8, 8, stages=3),
+    "float64": Config(128, 128, 16, 32, 64, 8, 8, stages=4),
+    "float16": Config(128, 128, 64, 32, 64, 8, 8, stages=3),
+}
+SIXTEEN: Tiles = {
+    "float32": Config(256, 128, 32, 64, 64, 16, 8, stages=4),
+    "float64": EIGHT["float64"],
+    "float16": Config(256, 128, 64, 64, 64, 16, 8, stages=4),
+}
+
+
+def with_producer(tiles: Tiles) -> Tiles:
+    return {math: replace(config, producers=128) for math, config in tiles.items()}
+
+
+def fed_rung(number: int, name: str, idea: str, tiles: Tiles, efficiency: float, **more: object) -> Kernel:
+    own = {
+        "by_dtype": tiles,
+        "signature": TMA,
+        "capability": (9, 0),
+        "dynamic_shared": tma_shared,
+        "rules": rules.TMA_PRODUCER,
+        "remainder_first": False,
+    }
+    return rung(number, name, idea, tiles["float32"], efficiency, **{**own, **more})
+
 
 RUNGS = (
     rung(
@@ -136,27 +167,48 @@ RUNGS = (
     ),
     rung(
         15,
+        "wide_copies",
+        "A as it lies, 16 bytes a copy; four k a read",
+        replace(WARPED, stages=4),
+        0.74,
+        by_dtype={"float64": replace(WARPED, bm=64, stages=3)},
+        capability=(8, 0),
+        rules=rules.WIDE_COPIES,
+    ),
+    fed_rung(16, "tma_tiles", "one thread orders whole tiles by TMA", EIGHT, 0.77),
+    fed_rung(17, "tall_tile", "16 x 8 results a thread, one block an SM", SIXTEEN, 0.78),
+    fed_rung(
+        18,
+        "bank_order",
+        "fmas in an order that spares the register banks",
+        SIXTEEN,
+        0.81,
+        options=SOURCE_ORDER,
+    ),
+    fed_rung(
+        19,
+        "producer_warp",
+        "a producer warp loads, the others never meet",
+        with_producer(SIXTEEN),
+        0.82,
+        options=SOURCE_ORDER,
+    ),
+    fed_rung(
+        20,
         "tma_producer",
-        "a producer warp loads by TMA, 16 x 8 a thread, persistent",
-        Config(256, 128, 32, 64, 64, 16, 8, stages=4, producers=128),
+        "persistent blocks share out all steps along k (Stream-K)",
+        with_producer(SIXTEEN),
         0.845,
-        by_dtype={
-            "float64": Config(128, 128, 16, 32, 64, 8, 8, stages=4, producers=128),
-            "float16": Config(256, 128, 64, 64, 64, 16, 8, stages=4, producers=128),
-        },
-        signature=TMA,
-        capability=(9, 0),
+        signature=TMA_SCHEDULED,
         persistent=1,
         options=SOURCE_ORDER,
-        dynamic_shared=tma_shared,
         family=FED,
         ways=("turnstile",),
-        rules=rules.TMA_PRODUCER,
         defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
-        remainder_first=False,
     ),
     *WMMA_RUNGS,
     *MMA_RUNGS,
+    MMA_TMA_RUNG,
     *WGMMA_RUNGS,
 )
 

@@ -8,7 +8,7 @@ kernels take them: more types, 16 bytes at once. Nothing else in the package spe
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lapidist.config import Config
@@ -348,12 +348,12 @@ TMA = Signature(
         ("beta", "scalar"),
         ("D", "pointer"),
         ("ldd", "i64"),
-        *SCHEDULE,
     ),
     tma_defines,
     refuse_tma,
     row_maps,
 )
+TMA_SCHEDULED = replace(TMA, name="tma, scheduled", parameters=(*TMA.parameters, *SCHEDULE))
 
 SIMT_PARAMETERS = (
     *SIZES,

@@ -29,7 +29,7 @@ from lapidist.static import listing
 ROOT = Path(__file__).parents[3]
 RUNS = read_runs(ROOT / "results")
 # Apart: a hot card lowers its clock. Rung 11 in fp32 differs by 2.4 % between two runs; in tf32 at 4096^3
-# rung 22 was 2 % faster than 21 in one run, and 5 % slower in the next.
+# rung 31 was 2 % faster than 30 in one run, and 5 % slower in the next.
 CLEARLY = 1.06
 RR = (256, 256, 256)
 

@@ -1,6 +1,6 @@
 // Lesson:   C can be scaled by beta / alpha up front, so that alpha is the only work left at the end; it
 //           should not be.
-// From:     17_wmma_shared
+// From:     22_wmma_shared
 // Change:   C goes through the warp's patch before the K loop and becomes the first sums, as (beta / alpha)
 //           C; the end scales by alpha. alpha = 0 has no such quotient: then nothing is multiplied and D =
 //           beta C.

@@ -7,7 +7,7 @@
 //   A_VECTOR, B_VECTOR   elements loaded at once, as pointers and strides allow: 1, 2, ... up to 16 bytes
 //   D_VECTOR             elements stored at once; C_VECTOR is the same if C's rows allow it, else 1; factors: factors.cuh
 //
-// Rung 18 with a mover in front that knows all layouts. A tile lies in shared memory as it lies in global
+// Rung 24 with a mover in front that knows all layouts. A tile lies in shared memory as it lies in global
 // memory:
 //
 //      k touches               rows touch                moved by

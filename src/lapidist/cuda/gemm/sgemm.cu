@@ -2,7 +2,7 @@
 // alignment, batch and size.
 //
 // D = alpha A B + beta C. D is row-major; A and B touch along rows or columns; C has any strides. The shape
-// of the work is that of rung 15: 256 consumers with 16 x 8 results each, operands in chunks of four k. How
+// of the work is that of rung 20: 256 consumers with 16 x 8 results each, operands in chunks of four k. How
 // tiles lie in shared memory:
 //
 //   A_ALONG_K 1   rows of A, 128 bytes of k each, swizzled (piece ^ row % 8): a thread reads four k of one

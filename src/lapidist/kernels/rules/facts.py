@@ -68,8 +68,8 @@ class Facts:
 
     @cached_property
     def tiles_along_k(self) -> tuple[bool, bool]:
-        """Whether tiles of A, and of B, lie in shared memory with neighbours along k. Rung 18 is told
-        nothing: it takes rows.
+        """Whether tiles of A, and of B, lie in shared memory with neighbours along k. Rungs are told
+        nothing: they take rows.
         """
         return self.told("A_CONTIGUOUS", 1) != 2, self.told("B_CONTIGUOUS", 2) != 2
 

@@ -92,7 +92,7 @@ VECTOR_LOADS = (
     AS_IT_LIES,
 )
 
-# ---- tiles of Fours: 08 to 14 ----
+# ---- tiles of Fours: 08 to 15 ----
 
 FOURS = Rule(
     lambda c, f: (c.tm > 0) & (c.tm % 4 == 0) & (c.tn > 0) & (c.tn % 4 == 0),
@@ -150,15 +150,23 @@ def warp_tiles(buffers: int) -> tuple[Rule, ...]:
     return (*LANES, *BY_FOURS, declared(lambda c, f: buffers * c.bk * (c.bm + 4 + c.bn), "tiles of A and B"))
 
 
+STAGES_AHEAD = Rule(
+    lambda c, f: c.stages >= 3,
+    lambda c, f: (
+        "one tile is read, one is freed, one at least is under way: stages are 3 or more; they are"
+        f" {c.stages}"
+    ),
+)
+ROWS_OF_B = Rule(
+    lambda c, f: (4 * c.consumers % c.bn == 0) & (c.bk * c.bn % (4 * c.consumers) == 0),
+    lambda c, f: (
+        "all threads copy whole rows of B, a Four each: bn divides four times the threads, and that bk x"
+        f" bn; with {c} these are {c.bn}, {4 * c.consumers}, {c.bk * c.bn}"
+    ),
+)
 ASYNC_PIPELINE = (
     *LANES,
-    Rule(
-        lambda c, f: c.stages >= 3,
-        lambda c, f: (
-            "one tile is read, one is freed, one at least is under way: stages are 3 or more; they are"
-            f" {c.stages}"
-        ),
-    ),
+    STAGES_AHEAD,
     Rule(
         lambda c, f: (c.bk > 0) & (c.bk % 2 == 0),
         lambda c, f: f"two fragments take turns within a tile: bk is a multiple of 2; it is {c.bk}",
@@ -170,17 +178,28 @@ ASYNC_PIPELINE = (
             f"with {c} these are {c.bk}, {c.consumers}, {c.bm * c.bk}"
         ),
     ),
-    Rule(
-        lambda c, f: (4 * c.consumers % c.bn == 0) & (c.bk * c.bn % (4 * c.consumers) == 0),
-        lambda c, f: (
-            "all threads copy whole rows of B, a Four each: bn divides four times the threads, and that bk x"
-            f" bn; with {c} these are {c.bn}, {4 * c.consumers}, {c.bk * c.bn}"
-        ),
-    ),
+    ROWS_OF_B,
     declared(lambda c, f: c.stages * c.bk * (c.bm + 4 + c.bn), "the stages of A and B"),
 )
+WIDE_COPIES = (
+    *LANES,
+    STAGES_AHEAD,
+    Rule(
+        lambda c, f: (c.bk > 0) & (c.bk % 4 == 0),
+        lambda c, f: f"a thread reads a Four of k at once: bk is a multiple of 4; it is {c.bk}",
+    ),
+    Rule(
+        lambda c, f: (4 * c.consumers % c.bk == 0) & (c.bm * c.bk % (4 * c.consumers) == 0),
+        lambda c, f: (
+            "all threads copy whole rows of A, a Four each: bk divides four times the threads, and that bm x"
+            f" bk; with {c} these are {c.bk}, {4 * c.consumers}, {c.bm * c.bk}"
+        ),
+    ),
+    ROWS_OF_B,
+    declared(lambda c, f: c.stages * (c.bm * (c.bk + 4) + c.bk * c.bn), "the stages of A and B"),
+)
 
-# ---- fed by the copy engine: 15 and sgemm ----
+# ---- fed by the copy engine: 16 to 20, and sgemm ----
 
 FED = (
     Rule(

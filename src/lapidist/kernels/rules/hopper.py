@@ -253,9 +253,10 @@ def rung(own: Mapping[str, Config]) -> tuple[Rule, ...]:
         return RUNG_COLUMNS * c.cluster
 
     def is_own(c: Any, f: Facts) -> Any:
-        same: Any = c.wn == c.bn
+        each = own[f.problem.math]
+        same: Any = c.wn == (c.bn if each.wn == each.bn else each.wn)
         for name in fixed:
-            same = same & (getattr(c, name) == getattr(own[f.problem.math], name))
+            same = same & (getattr(c, name) == getattr(each, name))
         return same
 
     return (

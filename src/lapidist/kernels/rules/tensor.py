@@ -12,7 +12,7 @@ from lapidist.kernels.rules.rule import Rule, power_of_two
 from lapidist.problems.scaling import K_BLOCK
 
 PROMOTED_SUMS = 64 * 32  # of a warp: they are held twice
-FRAGMENTS_M, FRAGMENTS_N = 2, 4  # of a warp of rung 17
+FRAGMENTS_M, FRAGMENTS_N = 2, 4  # of a warp of rung 22
 
 # ---- wmma ----
 
@@ -120,7 +120,7 @@ def chunks_in_a_row(letter: str) -> Rule:
     )
 
 
-STAGED = (
+WARPS_OF_EIGHTS = (
     WARPS,
     Rule(
         lambda c, f: (c.wm >= 16) & power_of_two(c.wm) & (c.wn >= least_columns(f)) & power_of_two(c.wn),
@@ -134,6 +134,30 @@ STAGED = (
         lambda c, f: c.consumers == c.bm // c.wm * (c.bn // c.wn) * 32,
         lambda c, f: f"a warp's tile is its own as a whole: tm, tn are 0, 0; they are {c.tm}, {c.tn}",
     ),
+)
+CHUNKS = (
+    chunks_in_a_row("A"),
+    chunks_in_a_row("B"),
+    whole_rows("A"),
+    whole_rows("B"),
+    Rule(
+        lambda c, f: c.wn % (2 * f.stored_at_once) == 0,
+        lambda c, f: (
+            f"lanes store whole vectors of D, all alike: wn is a multiple of {2 * f.stored_at_once}, twice a"
+            f" vector; it is {c.wn}"
+        ),
+    ),
+)
+SWIZZLED = (
+    *WARPS_OF_EIGHTS,
+    Rule(
+        lambda c, f: (c.bk > 0) & (c.bk % f.depth == 0),
+        lambda c, f: f"a step of products is {f.depth} deep: bk is a multiple; it is {c.bk}",
+    ),
+    *CHUNKS,
+)
+STAGED = (
+    *WARPS_OF_EIGHTS,
     Rule(
         lambda c, f: (c.bk > 0) & (c.bk % (2 * f.depth) == 0),
         lambda c, f: (
@@ -147,17 +171,7 @@ STAGED = (
             f" {c.stages}"
         ),
     ),
-    chunks_in_a_row("A"),
-    chunks_in_a_row("B"),
-    whole_rows("A"),
-    whole_rows("B"),
-    Rule(
-        lambda c, f: c.wn % (2 * f.stored_at_once) == 0,
-        lambda c, f: (
-            f"lanes store whole vectors of D, all alike: wn is a multiple of {2 * f.stored_at_once}, twice a"
-            f" vector; it is {c.wn}"
-        ),
-    ),
+    *CHUNKS,
 )
 
 

@@ -16,16 +16,13 @@ from lapidist.kernels.row import Family, Kernel, Rows, Tuned, Types
 from lapidist.kernels.rules import hopper as rules
 from lapidist.kernels.rules.hopper import INTEGERS
 from lapidist.kernels.signatures import (
-    LAYOUT_WORDS,
     OPERANDS,
     SCALES,
     SCHEDULE,
     SIZES,
-    TMA_ALIGNMENT,
     Signature,
     batched,
     epilogue,
-    refuse_layouts,
     tensor_types,
 )
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
@@ -44,11 +41,8 @@ from lapidist.kernels.wgmma.operands import (
     line,
     lines_of,
     packed,
-    plain_shared,
     rows_copied_out,
-    rung_maps,
     scratch,
-    start_anywhere,
     transposed,
     turned,
     turned_d,
@@ -65,28 +59,6 @@ MATHS = (*TURNED, TF32, *INTEGERS, *FP8)
 
 
 # ---- what they refuse ----
-
-
-def refuse_rung(problem: Problem) -> str | None:
-    b_layout = "col" if problem.b.lies("col") else "row"
-    refusal = refuse_layouts(problem, b_layout)
-    if refusal is None and any(transposed(problem)):
-        return (
-            f"wgmma reads {problem.math} with neighbours along k: B must be {LAYOUT_WORDS['col']}; it is"
-            f" {LAYOUT_WORDS['row']}"
-        )
-    return refusal or refuse_lines(problem)
-
-
-def refuse_lines(problem: Problem) -> str | None:
-    """What the copy engine brings starts on 16 bytes, line by line."""
-    for name, wrong in zip("AB", start_anywhere(problem), strict=True):
-        if wrong:
-            return (
-                f"the copy engine needs {name}'s pointer and the steps between its lines in multiples of"
-                f" {TMA_ALIGNMENT} bytes"
-            )
-    return None
 
 
 def refuse_family(problem: Problem) -> str | None:
@@ -157,29 +129,6 @@ def family_constants(problem: Problem) -> Mapping[str, int]:
 # ---- parameter lists ----
 
 MAPS = (("a_map", "tensormap"), ("b_map", "tensormap"))
-RUNG = Signature(
-    "wgmma",
-    (*SIZES, ("alpha", "scalar"), *MAPS, ("beta", "scalar"), ("D", "pointer"), ("ldd", "i64")),
-    rung_defines,
-    refuse_rung,
-    rung_maps,
-)
-PERSISTENT = Signature(
-    "wgmma, D by the copy engine",
-    (
-        *SIZES,
-        ("alpha", "scalar"),
-        *MAPS,
-        ("beta", "scalar"),
-        ("d_map", "tensormap"),
-        ("D", "pointer"),
-        ("ldd", "i64"),
-    ),
-    rung_defines,
-    refuse_rung,
-    rung_maps,
-)
-STREAMED = replace(PERSISTENT, name="wgmma, scheduled", parameters=(*PERSISTENT.parameters, *SCHEDULE))
 FAMILY = Signature(
     "wgmma family",
     (
@@ -335,10 +284,6 @@ def for_few_lines(math: str) -> list[Config]:
     return [*beside, *(replace(config, exchanged=True) for config in above)]
 
 
-def by_math(*arguments: object, **more: object) -> dict[str, Tuned]:
-    return {math: ((tile(math, *arguments, **more), 0.8),) for math in MATHS}  # type: ignore[arg-type]
-
-
 class Warpgroups(Family):
     """Persistent clusters that share tiles by turnstile or as peers in a cluster."""
 
@@ -363,69 +308,7 @@ class Warpgroups(Family):
 
 
 WGMMA = Warpgroups()
-TYPES = Types(MATHS, outputs=True)
 FAMILY_TYPES = Types(MATHS, mixed=True, outputs=True, promoted=True, factors=True)
-WGMMA_RUNGS = tuple(
-    Kernel(
-        source.partition("_")[2],
-        "rung",
-        f"ladder/{source}.cu",
-        idea,
-        signature,
-        tuned["float16"][0][0],
-        efficiency,
-        (9, 0),
-        tuned={math: ((config, efficiency),) for math, ((config, _),) in tuned.items()},
-        persistent=persistent,
-        dynamic_shared=shared,
-        types=TYPES,
-        unit="wgmma",
-        family=WGMMA,
-        block_costs=block_costs,
-        longer=1.1,  # than gemm/wgmma.cu, at least
-        rules=rules.rung({math: config for math, ((config, _),) in tuned.items()}),
-        ways=("turnstile",) if signature.scheduled else (),
-        defines={"SCHEDULED": 1} if signature.scheduled else {},  # blocks ask for whole tiles too
-    )
-    for source, idea, signature, tuned, efficiency, persistent, shared in (
-        (
-            "19_wgmma_tma",
-            "wgmma from swizzled tiles that the copy engine brings",
-            RUNG,
-            by_math(128, 256, 4, producers=0),
-            0.62,
-            0,
-            plain_shared,
-        ),
-        (
-            "20_wgmma_specialised",
-            "a producer and two consumers, tied together by mbarriers",
-            RUNG,
-            by_math(128, 256, 4),
-            0.67,
-            0,
-            plain_shared,
-        ),
-        (
-            "21_wgmma_persistent",
-            "persistent clusters share B; D leaves by the copy engine during the next tile",
-            PERSISTENT,
-            by_math(128, 256, 4, (2, 1)),
-            0.8,
-            1,
-            wgmma_shared,
-        ),
-        (
-            "22_wgmma_streamk",
-            "what is left over full rounds of tiles is split along k",
-            STREAMED,
-            by_math(128, 256, 4, (2, 1)),
-            0.8,
-            1,
-            wgmma_shared,
-        ),
-    )
-)
 WGMMA_FAMILY = Kernel(
     "wgmma",
     "production",

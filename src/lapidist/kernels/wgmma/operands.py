@@ -406,6 +406,16 @@ def wgmma_shared(config: Knobs, problem: Problem) -> Any:
     return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
 
 
+def patched_shared(config: Knobs, problem: Problem) -> Any:
+    """For the rungs, which have room for all rows of a tile and read C into registers: stages, and two
+    patches of D a warp; by hand one, in longer rows.
+    """
+    patch_bytes = (
+        2 * PATCH_ROWS * ROW_BYTES if rows_copied_out(problem) else PATCH_ROWS * (ROW_BYTES + BESIDE_ROW)
+    )
+    return plain_shared(config, problem) + config.consumers // 32 * patch_bytes
+
+
 def beside_another(config: Knobs, problem: Problem) -> Any:
     """Whether a block leaves room for one of the next launch, where operands are packed. Blocks that meet
     need their places all at once. Else these are free only when the last block of the launch ahead has ended.

@@ -47,7 +47,7 @@ RULES = (
             "",
             "behind the last patch nothing is filled again",
         )
-        for source in ("17_wmma_shared.cu", "18_mma_multistage.cu", "wmma_beta_first.cu")
+        for source in ("22_wmma_shared.cu", "24_mma_multistage.cu", "wmma_beta_first.cu")
     ),
     Rule(
         "wmma_beta_first.cu",

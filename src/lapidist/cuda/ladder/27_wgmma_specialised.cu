@@ -1,5 +1,5 @@
 // Lesson:   who waits should not multiply: a producer and two consumers, tied together by mbarriers only.
-// From:     19_wgmma_tma
+// From:     26_wgmma_tma
 // Change:   a third warpgroup orders the tiles and gives its registers away; a consumer commits the products
 //           of a step before it waits for those of the step before, and only then gives that stage back: the
 //           tensor cores always have work queued.

@@ -1,20 +1,20 @@
-// Lesson:   at full size the limit is power: bytes that do not move are clock. And a store can hide behind
-//           the next tile.
-// From:     20_wgmma_specialised
-// Change:   one block an SM for many tiles, visited in bands for the L2; two blocks below each other form a
-//           cluster, and each loads half of the B that both need for both; sums leave through swizzled
-//           patches and the copy engine, which writes them while the next tile is multiplied.
-// Predicts: the producer fills the stages of the next tile during the store: of the 5 % that start and end of
-//           a tile cost, 2 stay. A third less traffic between L2 and shared memory. 92 % of the limit, above
-//           cuBLAS.
-// Measured: 4096^3 in fp16: 629.0 TFLOP/s, 98.7 % of cuBLAS (H200,
+// Lesson:   a product seldom has a whole number of tiles for each SM: split the rest along k, and all of them
+//           end together.
+// From:     30_wgmma_persistent
+// Change:   a schedule tells both roles which steps of which tile are theirs: whole tiles in full rounds,
+//           then even stretches of the k of what is left over, last tile first. Sums that are not complete
+//           wait in the workspace, as registers hold them, until the block comes that ends the tile.
+// Predicts: 4096^3: 128 pairs of tiles take 66 clusters 1.94 rounds in place of two, and sums go through the
+//           L2 for as long as that saves: as fast as before. 2304 x 2560 x 4096: 1.36 rounds in place of two,
+//           1.35x.
+// Measured: 4096^3 in fp16: 621.4 TFLOP/s, 97.5 % of cuBLAS (H200,
 //           results/h200-20261123T044146-climb-fp16-4096.jsonl)
 //
-//   cluster            block 0: rows 0 .. 127    block 1: rows 128 .. 255     one tile of B for both
-//   block 0 loads      its A, slabs 0, 1 of B    -> both blocks
-//   block 1 loads      its A, slabs 2, 3 of B    -> both blocks               a stage is free when both have read it
+//   90 pairs of tiles, k of 64 steps: a round of 66, and 24 in 66 stretches
 //
-//   sums of a warp, 16 x 64 of them | stmatrix -> patch of 2 KB, pieces swizzled by row | copy engine -> D
+//   cluster 0  | tile 0 | 66: 0 .. 24              |
+//   cluster 1  | tile 1 | 66: 24 .. 47             |
+//   cluster 2  | tile 2 | 67: 0 .. 6 | 66: 47 .. 64 |   hands the sum of 67 on, then ends 66
 #include "gemm/wgmma/store.cuh"
 
 #ifndef BM
@@ -28,14 +28,14 @@
 #ifndef D_COPY_ENGINE  // rows of C start on 16 bytes
 #define D_COPY_ENGINE 1
 #endif
-#ifndef RASTER
-#define RASTER 8
-#endif
 #define CLUSTER CLUSTER_M
 #define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
+#define SHARERS 256  // of the block's threads, the first: the consumers
+#include "share/sharing.cuh"
 #define CONSUMERS (BM / 64 * 128)
 #define THREADS (CONSUMERS + 128)  // registers move between whole warpgroups
-static_assert(BM == 128, "232 registers for 256 consumers and 40 for 128 producers are the SM's 65536");
+static_assert(CONSUMERS == SHARERS,
+              "232 registers for 256 consumers and 40 for 128 producers are the SM's 65536");
 static_assert(BN % (64 * CLUSTER) == 0 && BN <= 256,
               "each block of a cluster loads whole slabs of 64 columns of B");
 
@@ -64,29 +64,16 @@ __device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMa
   }
 }
 
-// The clusters' tiles: down a band of RASTER of them, then the next column.
-struct Tiles {
-  int tiles_m, tiles_n, at, row, col;
-  __device__ __forceinline__ Tiles(int M, int N)
-      : tiles_m(ceil_div(M, BM * CLUSTER)), tiles_n(ceil_div(N, BN)), at(blockIdx.x / CLUSTER) {}
-  __device__ __forceinline__ bool next(int rank) {
-    if (at >= tiles_m * tiles_n) return false;
-    const int band = at / (RASTER * tiles_n) * RASTER, height = min_of(RASTER, tiles_m - band);
-    const int within = at % (RASTER * tiles_n);
-    row = ((band + within % height) * CLUSTER + rank) * BM, col = within / height * BN;
-    at += gridDim.x / CLUSTER;
-    return true;
-  }
-};
-
 extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
-    wgmma_persistent(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
-                     const __grid_constant__ TensorMap b_map, Scalar beta,
-                     const __grid_constant__ TensorMap d_map, Out* C, i64 ldc) {
+    wgmma_streamk(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
+                  const __grid_constant__ TensorMap b_map, Scalar beta,
+                  const __grid_constant__ TensorMap d_map, Out* C, i64 ldc,
+                  const __grid_constant__ Schedule schedule, Workspace workspace) {
   // Where am I: my warpgroup's 64 rows of each tile of C.
-  const int steps = ceil_div(K, BK), rank = cluster_rank();
+  const int rank = cluster_rank();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;
-  Tiles tiles(M, N);
+  Work work(schedule);
+  const WorkUnit& unit = work.unit;
 
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
@@ -105,11 +92,11 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
     give_registers_back<40>();
     if (threadIdx.x == CONSUMERS) {
       int parity = 1;
-      while (tiles.next(rank)) {
-        for (int step = 0; step < steps; ++step) {
+      while (work.next()) {
+        const int row = (unit.row * CLUSTER + rank) * BM, col = unit.column * BN;
+        for (int step = unit.k_begin; step < unit.k_end; ++step) {
           barrier_wait(&pipeline.empty[stage], parity);
-          load(pipeline.stage[stage], &pipeline.full[stage], &a_map, &b_map, tiles.row, tiles.col, step * BK,
-               rank);
+          load(pipeline.stage[stage], &pipeline.full[stage], &a_map, &b_map, row, col, step * BK, rank);
           if (++stage == STAGES) stage = 0, parity ^= 1;
         }
       }
@@ -117,11 +104,11 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
   } else {
     take_registers<232>();
     int parity = 0;
-    while (tiles.next(rank)) {
-      Sum sums[BN / 2] = {};
+    while (work.next()) {
+      Sum all[1][BN / 2] = {}, (&sums)[BN / 2] = all[0];
       int last = 0;
 #pragma unroll 1
-      for (int step = 0; step < steps; ++step) {
+      for (int step = unit.k_begin; step < unit.k_end; ++step) {
         barrier_wait(&pipeline.full[stage], parity);
         const Descriptor a = describe(pipeline.stage[stage].A + group * SLAB),
                          b = describe(pipeline.stage[stage].B);
@@ -131,22 +118,24 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
           Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
         products_commit();
         products_wait<1>();  // those of the step before are done
-        if (step > 0 && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
+        if (step > unit.k_begin && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
         last = stage;
         if (++stage == STAGES) stage = 0, parity ^= 1;
       }
       products_wait<0>();
       sums_arrive(sums);
-      if (steps > 0 && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
+      if (unit.k_begin < unit.k_end && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);
+
+      if (!work.combine<CONSUMERS>(workspace, shared, all)) continue;
 
       // Store: patch after patch of 16 rows, each warp for itself.
-      const int row = tiles.row + group * 64 + warp % 4 * 16, my_row = row + lane / 4,
-                my_col = tiles.col + lane % 4 * 2;
+      const int row = (unit.row * CLUSTER + rank) * BM + group * 64 + warp % 4 * 16, my_row = row + lane / 4;
+      const int first_col = unit.column * BN, my_col = first_col + lane % 4 * 2;
       scale_sums<BN / 2>(C + my_row * ldc + my_col, ldc, 1, M - my_row, N - my_col, alpha, sums, beta);
       Words begins;
 #pragma unroll
       for (int i = 0; i < PATCHES; ++i) {
-        const int col = tiles.col + i * D_COLS;
+        const int col = first_col + i * D_COLS;
         if (!D_COPY_ENGINE) {
           const int cols = min_of(N - col, BN - i * D_COLS);
           store_by_hand<PATCHES, BN / 2>(pipeline.D[warp][0], begins, sums, i, C + row * ldc + col, ldc,

@@ -1,5 +1,5 @@
 // Lesson:   a tensor core multiplies 16 x 16 x 16 in one instruction of a whole warp.
-// From:     15_tma_producer
+// From:     03_hoisted_indices
 // Change:   one warp, one FM x FN tile of C: fragments straight from global memory, sums scaled and stored by
 //           way of a patch of shared memory. What hangs over the border goes through a patch too, padded with
 //           zeros.

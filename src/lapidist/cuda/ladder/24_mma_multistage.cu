@@ -1,6 +1,6 @@
 // Lesson:   with mma.sync the registers' layout is known, so every step from global memory to C can overlap
 //           the others.
-// From:     17_wmma_shared
+// From:     23_mma_swizzled
 // Change:   fragments by ldmatrix from swizzled tiles, the next step's while this one is multiplied; cp.async
 //           STAGES - 1 tiles ahead; warp tiles of 64 x 64; tiles visited in bands, for the L2.
 // Predicts: 32 products for 8 ldmatrix (WM = WN = 64, half), no register or store between memory and shared

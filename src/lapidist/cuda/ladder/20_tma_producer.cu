@@ -1,6 +1,6 @@
 // Lesson:   one warp instruction issues a cycle, and on Hopper an fma fills it: all else in the loop is paid
 //           with fmas.
-// From:     14_async_pipeline
+// From:     19_producer_warp
 // Change:   a producer thread orders whole tiles from the copy engine (TMA) and hands them over through
 //           mbarriers; it gives its registers to the consumers, who hold 16x8 results each and stay for many
 //           tiles of C (one block an SM). The loop is one chunk of 4 k: few instructions to fetch, and each

@@ -1,6 +1,6 @@
 // Lesson:   a tensor core outruns the L1: what a block needs is staged once in shared memory and reused by
 //           all its warps.
-// From:     16_wmma_simple
+// From:     21_wmma_simple
 // Change:   persistent blocks walk 128 x 128 tiles; eight warps, each 2 x 4 fragments; k in chunks of BK
 //           through shared memory, rows skewed; C and D pass through shared memory, a warp's row of fragments
 //           at a time.

@@ -1,6 +1,6 @@
 // Lesson:   wgmma reads both tiles from shared memory: no fragment passes through a register, and the copy
 //           engine fills them.
-// From:     18_mma_multistage
+// From:     25_mma_tma
 // Change:   a thread orders tiles from the copy engine, in the swizzle that wgmma reads; two warpgroups
 //           multiply 64 x 256 each by one instruction for 16 k (half). mbarriers tell when a tile is there.
 // Predicts: a step of 64 k is four instructions a warpgroup and 1024 cycles of the tensor cores; waiting for
