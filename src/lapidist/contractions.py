@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from lapidist.api import matmul
-from lapidist.backends.places import is_on_host
+from lapidist.backends.selection import is_on_host
 from lapidist.calls import checks
 from lapidist.calls.choices import require_place
 from lapidist.calls.subclasses import as_array
@@ -214,16 +214,19 @@ def arrangement(given: Subscripts, a: Layout, b: Layout, out_strides: Sizes | No
     dimensions = (*best.batch, *best.rows, *best.columns)
     batch, rows, columns, summed = (extents(sizes, group) for group in best)
     return Arrangement(
-        a=(places(subscripts.a, (*best.batch, *best.rows, *best.summed)), (*batch, prod(rows), prod(summed))),
+        a=(
+            indices_of(subscripts.a, (*best.batch, *best.rows, *best.summed)),
+            (*batch, prod(rows), prod(summed)),
+        ),
         b=(
-            places(subscripts.b, (*best.batch, *best.summed, *best.columns)),
+            indices_of(subscripts.b, (*best.batch, *best.summed, *best.columns)),
             (*batch, prod(summed), prod(columns)),
         ),
         copies=bool(of_a or of_b),
-        out=(places(subscripts.out, dimensions), (*batch, prod(rows), prod(columns))),
+        out=(indices_of(subscripts.out, dimensions), (*batch, prod(rows), prod(columns))),
         out_copies=bool(of_out),
         apart=extents(sizes, dimensions),
-        back=places(dimensions, subscripts.out),
+        back=indices_of(dimensions, subscripts.out),
     )
 
 
@@ -270,7 +273,7 @@ def extents(sizes: dict[Label, int], labels: tuple[Label, ...]) -> Sizes:
     return tuple(sizes[label] for label in labels)
 
 
-def places(labels: tuple[Label | None, ...], wanted: tuple[Label, ...]) -> Sizes:
+def indices_of(labels: tuple[Label | None, ...], wanted: tuple[Label, ...]) -> Sizes:
     """Where the wanted labels are; first, dimensions without one, which have one element."""
     return (
         *(at for at, label in enumerate(labels) if label is None),
@@ -291,11 +294,11 @@ def contracted(subscripts: Subscripts, a: Any, b: Any, out: Any, how: dict[str, 
     require_no_copy_on_another_stream(how["stream"], plan.copies, aside)
     first, second = seen(a, plan.a), seen(b, plan.b)
     if out is None:
-        return as_result(told_apart(matmul(first, second, **how), plan))
+        return as_result(unmerged(matmul(first, second, **how), plan))
     stack = empty_beside(target, plan.out[1]) if aside else seen(target, plan.out)
     matmul(first, second, stack, **how)
     if aside:
-        target[...] = told_apart(stack, plan)
+        target[...] = unmerged(stack, plan)
     return out
 
 
@@ -305,7 +308,7 @@ def seen(array: Any, how: tuple[Sizes, Sizes]) -> Any:
     return reshaped(permuted(array, order), shape)
 
 
-def told_apart(stack: Any, plan: Arrangement) -> Any:
+def unmerged(stack: Any, plan: Arrangement) -> Any:
     """The product with every dimension of the result back in its place."""
     return permuted(reshaped(stack, plan.apart), plan.back)
 

@@ -142,7 +142,7 @@ class ParameterBlock:
                 pack(content, self.offsets[name], "<" + PARAMETER_KINDS[kind][0], values[name])
         return content
 
-    def places(self, kind: str) -> dict[str, int]:
+    def of_kind(self, kind: str) -> dict[str, int]:
         """Offset of each parameter of a kind, by name."""
         return {name: self.offsets[name] for name, own in self.parameters if own == kind}
 

@@ -205,11 +205,11 @@ def with_factors(matrix: Any, factors: Any, by_columns: bool) -> Any:
         return matrix
     if not hasattr(factors, "shape") or not len(factors.shape):
         return matrix * float(factors)
-    turned = matrix.swapaxes(-1, -2) if by_columns else matrix
+    oriented = matrix.swapaxes(-1, -2) if by_columns else matrix
     of = factors.T if by_columns and len(factors.shape) == 2 else factors
     values = to_float64(of if len(of.shape) == 2 else of[:, None])
-    rows, cols = turned.shape[-2:]
-    scaled = turned * values[of_lines(len(values), rows)][:, of_lines(values.shape[1], cols)]
+    rows, cols = oriented.shape[-2:]
+    scaled = oriented * values[of_lines(len(values), rows)][:, of_lines(values.shape[1], cols)]
     return scaled.swapaxes(-1, -2) if by_columns else scaled
 
 

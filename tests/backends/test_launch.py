@@ -111,8 +111,8 @@ def test_what_has_no_value_yet_is_zero() -> None:
 
 def test_places_of_a_kind() -> None:
     block = ParameterBlock([("a", "pointer"), ("n", "i32"), ("b", "pointer")])
-    assert block.places("pointer") == {"a": 0, "b": 16}
-    assert block.places("tensormap") == {}
+    assert block.of_kind("pointer") == {"a": 0, "b": 16}
+    assert block.of_kind("tensormap") == {}
 
 
 # ---- a whole launch ----

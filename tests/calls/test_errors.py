@@ -13,7 +13,7 @@ import pytest
 
 import lapidist
 from lapidist import errors
-from lapidist.backends import places
+from lapidist.backends import selection
 from lapidist.backends.gpu import driver
 from lapidist.calls import checks
 from lapidist.errors import (
@@ -437,21 +437,21 @@ def test_the_machine_takes_no_gpu_arrays(device: str) -> None:
         ArgumentError,
         match=rf"device: '{device}' takes arrays in host memory; these are on GPU 0\. Copy them",
     ):
-        places.choose_place(0, device)
+        selection.choose_place(0, device)
 
 
 def test_arrays_stay_on_their_gpu() -> None:
     with pytest.raises(
         ArgumentError, match=r"device: the arrays are on GPU 0, not 1\. Leave device away or move them"
     ):
-        places.choose_place(0, 1)
+        selection.choose_place(0, 1)
 
 
 def test_a_place_that_is_free_to_choose() -> None:
-    assert places.choose_place(HOST, None) == HOST
-    assert places.choose_place(HOST, "host") == HOST
-    assert places.choose_place(HOST, "machine") == "machine"
-    assert places.choose_place(3, None) == 3
+    assert selection.choose_place(HOST, None) == HOST
+    assert selection.choose_place(HOST, "host") == HOST
+    assert selection.choose_place(HOST, "machine") == "machine"
+    assert selection.choose_place(3, None) == 3
 
 
 def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from lapidist.machine.faults import Race
 from lapidist.machine.ptx.parse import parse_kernel
 from lapidist.machine.study.equivalents import source_lines
 from lapidist.machine.study.mutants import mutants
-from lapidist.problems.modes import Places
+from lapidist.problems.modes import ExtraPointers
 from lapidist.verify import judge
 from scale_cases import FORMS, PAIRS, factors
 from typed import fresh, poisoned, whole
@@ -197,8 +197,8 @@ def launched(
     extras = tuple(operand_of(array, name) for name, array in scales.items())
     operands = operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out")
     assert gemm.plan is not None
-    places = Places(**{each.name: each.pointer for each in extras})
-    launch = gemm.plan.launch(*operands, 1.0, 0.0, places=places, extras=extras)
+    extra = ExtraPointers(**{each.name: each.pointer for each in extras})
+    launch = gemm.plan.launch(*operands, 1.0, 0.0, extra_pointers=extra, extras=extras)
     return launch, d, {"a": a, "b": b, **scales}
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.backends import places
+from lapidist.backends import selection
 from lapidist.backends.gpu import products
 from lapidist.build.folder import VARIABLE
 from lapidist.calls import remembered
@@ -66,7 +66,7 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
     monkeypatch.setenv(VARIABLE, str(tmp_path))
     monkeypatch.setattr(products.GpuBackend, "loaded", lambda *given: found.ready(*given))
     monkeypatch.setattr(products, "query_device", lambda ordinal: chip("h200"))
-    monkeypatch.setattr(places, "require_gpu", lambda ordinal: None)
+    monkeypatch.setattr(selection, "require_gpu", lambda ordinal: None)
     monkeypatch.setattr(products, "choose_stream", lambda *_: 0)
     monkeypatch.setattr(products, "upload", upload)
     monkeypatch.setattr(remembered, "PREPARED", {})

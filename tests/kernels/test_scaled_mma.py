@@ -19,7 +19,7 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.planner import choose
 from lapidist.planning.plans import make_plan
-from lapidist.problems.modes import Places
+from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.scaling import STRIPS
 from lapidist.verify import judge
 from scale_cases import FORMS, PAIRS, factors
@@ -125,8 +125,8 @@ def test_no_race_and_nothing_read_outside(
     extras = tuple(operand_of(array, name) for name, array in scales.items())
     assert gemm.plan is not None
     operands = operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out")
-    places = Places(**{each.name: each.pointer for each in extras})
-    launch = gemm.plan.launch(*operands, 1.0, 0.0, places=places, extras=extras)
+    extra = ExtraPointers(**{each.name: each.pointer for each in extras})
+    launch = gemm.plan.launch(*operands, 1.0, 0.0, extra_pointers=extra, extras=extras)
     machine.run(launch, sanitize=True, seed=seed, counting=False)
     assert judge(d, a, b, exact=True, **scales).ok
 
@@ -159,8 +159,8 @@ def test_ada_multiplies_with_factors(rng: np.random.Generator, a_form: str) -> N
     assert ".e4m3.e5m2.f32" in plan.unassembled.ptx
     extras = tuple(operand_of(value, name) for name, value in scales.items() if not isinstance(value, float))
     operands = operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out")
-    places = Places(**{each.name: each.pointer for each in extras})
-    machine.run(plan.launch(*operands, *gemm.scalars, places=places, extras=extras), counting=False)
+    extra = ExtraPointers(**{each.name: each.pointer for each in extras})
+    machine.run(plan.launch(*operands, *gemm.scalars, extra_pointers=extra, extras=extras), counting=False)
     assert judge(d, a, b, exact=True, **scales).ok
 
 

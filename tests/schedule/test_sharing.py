@@ -188,7 +188,9 @@ def test_no_race_where_rows_are_picked(rng: np.random.Generator, way: str) -> No
     problem = arguments.problem()
     plan = make_plan(problem, chip("h200"), SIMT, SMALL, WAYS[way](SIMT.tile_grid(problem, SMALL)))
     operands = arguments.a, arguments.b, None, operand_of(out, "out")
-    launch = plan.launch(*operands, 1.0, 0.0, places=arguments.places, extras=arguments.extras)
+    launch = plan.launch(
+        *operands, 1.0, 0.0, extra_pointers=arguments.extra_pointers, extras=arguments.extras
+    )
     machine.run(launch, sanitize=True, seed=3, residency=launch.grid[0], counting=False)
     assert judge(out[to], a[rows], b[:, cols], exact=True).ok
     assert np.isnan(np.delete(out, to, axis=0)).all()

@@ -28,7 +28,7 @@ class MachineBackend(Backend):
                 scratch, numbers = Scratch(plan), arguments.alpha_beta
                 operands = arguments.a, arguments.b, arguments.c, out
                 launch = plan.launch(
-                    *operands, *numbers, skipped, scratch, arguments.places, arguments.extras
+                    *operands, *numbers, skipped, scratch, arguments.extra_pointers, arguments.extras
                 )
                 machine.run(launch, counting=False)
                 scratch.require_zero_flags()

@@ -77,7 +77,7 @@ class Behind:
                 self._deliver(order, done, asked(worker, order))
                 self._deaths = self._deaths + 1 if worker.poll() is not None else 0
             except Exception as error:  # nothing of this may reach a caller
-                self._told(f"{type(error).__name__}: {error}")
+                self._report(f"{type(error).__name__}: {error}")
             worker = self._alive(worker)
             self._known[name_of(order)] = False
         if worker is not None:
@@ -109,15 +109,15 @@ class Behind:
 
     def _deliver(self, order: Order, done: Done, answer: Answer) -> None:
         if answer.error is not None:
-            return self._told(answer.error)
+            return self._report(answer.error)
         binary = read(key_of(*order), order.entry, order.architecture)
         if binary is None:
-            return self._told(f"{order.entry} was compiled and could not be kept in {cache_directory()}")
+            return self._report(f"{order.entry} was compiled and could not be kept in {cache_directory()}")
         log.info("compile: %s, behind the calls, in %.1f s", order.entry, answer.seconds)
         done(binary)
         return None
 
-    def _told(self, why: str) -> None:
+    def _report(self, why: str) -> None:
         if not self._stopped:
             warn_once(f"compile: a kernel was not compiled behind the calls ({why}). {GO_ON}")
 

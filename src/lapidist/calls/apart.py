@@ -57,12 +57,12 @@ def lines_of(operands: Sequence[Operand | None]) -> Lines:
     alike: dict[Any, list[tuple[int, int]]] = {}
     for number, operand in enumerate(operands):
         if operand is not None and 0 not in operand.shape:
-            form = operand.shape, operand.strides, size_of(operand.dtype)
-            alike.setdefault(form, []).append((operand.pointer, number))
+            layout = operand.shape, operand.strides, size_of(operand.dtype)
+            alike.setdefault(layout, []).append((operand.pointer, number))
     found = [np.empty((0, 3), np.int64)]
-    for form, places in alike.items():
-        each = np.array(places, np.int64)
-        lines = lines_within(*form)[None] + each[:, 0, None, None]
+    for layout, starts in alike.items():
+        each = np.array(starts, np.int64)
+        lines = lines_within(*layout)[None] + each[:, 0, None, None]
         numbers = np.broadcast_to(each[:, 1, None, None], (*lines.shape[:2], 1))
         found.append(np.concatenate([lines, numbers], axis=2).reshape(-1, 3))
     together = np.concatenate(found)

@@ -22,7 +22,7 @@ from lapidist.frameworks.arrays import (
     tell_written,
 )
 from lapidist.frameworks.host_arrays import is_odd, native, promoted, write
-from lapidist.problems.modes import NOWHERE, Places
+from lapidist.problems.modes import NO_POINTERS, ExtraPointers
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import Scaling
 
@@ -212,8 +212,8 @@ class Arguments:
         return self.fused.arrays if self.fused else ()
 
     @property
-    def places(self) -> Places:
-        return NOWHERE if self.fused is None else NOWHERE._replace(fused=self.fused.places)
+    def extra_pointers(self) -> ExtraPointers:
+        return NO_POINTERS if self.fused is None else NO_POINTERS._replace(fused=self.fused.pointers)
 
 
 def fresh_output(shape: tuple[int, ...], like: Operand, dtype: str) -> Operand:

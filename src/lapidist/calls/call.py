@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from lapidist.backends.places import is_on_host
+from lapidist.backends.selection import is_on_host
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.choices import OPEN, Choices

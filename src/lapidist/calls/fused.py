@@ -132,7 +132,7 @@ class FusedOperands:
         return tuple(value for value in self._values if isinstance(value, Operand))
 
     @property
-    def places(self) -> tuple[Any, ...]:
+    def pointers(self) -> tuple[Any, ...]:
         """Addresses of arrays, and numbers."""
         return tuple(value.pointer if isinstance(value, Operand) else value for value in self._values)
 

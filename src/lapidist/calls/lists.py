@@ -12,7 +12,7 @@ from typing import Any
 
 from lapidist.backends.backend import plan_for
 from lapidist.backends.gpu.launcher import Addresses
-from lapidist.backends.places import backend_at, choose_place
+from lapidist.backends.selection import backend_at, choose_place
 from lapidist.build.waiting import kept_way
 from lapidist.calls import checks
 from lapidist.calls.apart import require_calls_apart

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from lapidist.backends.gpu.launcher import GpuKernel, Scalars
-from lapidist.backends.places import backend_at, choose_place
+from lapidist.backends.selection import backend_at, choose_place
 from lapidist.build.waiting import Compiling, kept_way
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.choices import OPEN, Choices
-from lapidist.calls.repeated import Again, steady
+from lapidist.calls.repeated import Again, fast_path
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
@@ -23,7 +23,7 @@ from lapidist.planning.binaries import Build
 from lapidist.planning.plans import Plan, make_plan, room_of
 from lapidist.planning.standing import is_under_way, may_take_over
 from lapidist.planning.sum_orders import SumOrder
-from lapidist.problems.modes import NOWHERE, PLAIN, Places
+from lapidist.problems.modes import NO_POINTERS, PLAIN, ExtraPointers
 from lapidist.problems.problem import Offsets, Problem
 from lapidist.schedule.sharing import AUTO
 
@@ -61,7 +61,7 @@ class Prepared:
         )
         # what `places` of a call are looked at for
         self.is_routed = (
-            self.problem.modes != PLAIN or self.problem.scaling.scaled or arguments.places.fused != ()
+            self.problem.modes != PLAIN or self.problem.scaling.scaled or arguments.extra_pointers.fused != ()
         )
         self.parts: list[Part] = []
         self._workspace: Operand | None = None  # the caller's, which belongs to what is prepared with it
@@ -166,7 +166,14 @@ class Prepared:
         return str(self.plan) + several
 
     def start(
-        self, a: int, b: int, c: int, d: int, scalars: Scalars, stream: int, places: Places = NOWHERE
+        self,
+        a: int,
+        b: int,
+        c: int,
+        d: int,
+        scalars: Scalars,
+        stream: int,
+        extra_pointers: ExtraPointers = NO_POINTERS,
     ) -> None:
         """Pointers in, launch out. They must keep the geometry and alignment that were planned."""
         a_size, b_size, c_size, d_size = self.problem.element_bytes
@@ -177,7 +184,7 @@ class Prepared:
                 first, second = first + a_size * skip_a, second + b_size * skip_b
                 operands = first, second, c + c_size * skip_c, d + d_size * skip_d
                 if self.is_routed:
-                    kernel.start_with(plan.brought(places, of_epilogue), stream, scalars, operands)
+                    kernel.start_with(plan.brought(extra_pointers, of_epilogue), stream, scalars, operands)
                 else:
                     kernel.start(*operands, scalars, stream)
 
@@ -246,7 +253,7 @@ class Gemm(Prepared):
                 f" {arguments.problem()} (shape, strides or alignment differ). Make a new plan"
             )
         result = self.run(arguments, stream)
-        self._again = steady(self, arguments)
+        self._again = fast_path(self, arguments)
         return result
 
     def _fits(self, problem: Problem) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist.backends.places import backend_at
+from lapidist.backends.selection import backend_at
 from lapidist.build.waiting import BACKGROUND, way_of
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
 from lapidist.calls.choices import Choices
 from lapidist.calls.lists import ArrayGemm, both_empty
 from lapidist.calls.prepared import Prepared, multiply_on_host, place_for, require_no_choice
-from lapidist.calls.repeated import Again, Sketch, asked_of, steady
+from lapidist.calls.repeated import Again, Sketch, asked_of, fast_path
 from lapidist.calls.subclasses import product
 from lapidist.frameworks.streams import require_stream
 
@@ -61,7 +61,7 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
         and ready.settled
         and asked_of(operation.alpha, operation.beta) == asked_of(*arguments.alpha_beta)
     ):
-        again = steady(ready, arguments)
+        again = fast_path(ready, arguments)
         if again is not None:
             remember(AGAIN, key, again)
     return result

@@ -31,7 +31,7 @@ Sketch = Any  # hashable
 
 
 def sketch(a: Any, b: Any, out: Any) -> Sketch:
-    """What is told at once of the arrays of a call that `steady` can serve; None of others."""
+    """What is known at once of the arrays of a call that a fast path can serve; None of others."""
     try:
         flat = None if out is None else out.is_contiguous()
         return a.shape, b.shape, a.dtype, a.is_contiguous(), b.is_contiguous(), flat
@@ -91,7 +91,7 @@ def floats_fit(scalars: Scalars) -> bool:
 # ---- the call itself ----
 
 
-def steady(ready: Prepared, arguments: Arguments) -> Again | None:
+def fast_path(ready: Prepared, arguments: Arguments) -> Again | None:
     """The call again, for arrays of the geometry of `arguments`, which passed every check; None: each must be
     checked.
 
@@ -99,10 +99,10 @@ def steady(ready: Prepared, arguments: Arguments) -> Again | None:
     """
     if not ready.direct:
         return None
-    return (steady_torch if ready.like.framework == "torch" else steady_cupy)(ready, arguments)
+    return (fast_path_of_torch if ready.like.framework == "torch" else fast_path_of_cupy)(ready, arguments)
 
 
-def steady_torch(ready: Prepared, arguments: Arguments) -> Again | None:
+def fast_path_of_torch(ready: Prepared, arguments: Arguments) -> Again | None:
     import torch
 
     tensors = tensors_of(arguments)
@@ -191,7 +191,7 @@ def distances(arguments: Arguments) -> tuple[tuple[int, int], ...]:
     )
 
 
-def steady_cupy(ready: Prepared, arguments: Arguments) -> Again | None:
+def fast_path_of_cupy(ready: Prepared, arguments: Arguments) -> Again | None:
     """CuPy's attributes are dear: they are compared as one tuple an array."""
     if ready.kernel is None or (
         arguments.c is not None and (arguments.out is None or arguments.c.owner is not arguments.out.owner)

@@ -22,7 +22,7 @@ from lapidist.dtypes import number_type
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
-from lapidist.problems.modes import INDEX_TYPES, OF_ALL, OF_EACH, Group, Modes, Places
+from lapidist.problems.modes import INDEX_TYPES, OF_ALL, OF_EACH, ExtraPointers, Group, Modes
 from lapidist.problems.problem import MATRIX, Problem, alignment_of
 
 
@@ -235,10 +235,10 @@ class RoutedArguments(Arguments):
         return (*self.index.values(), *self.scalars.values(), *super().extras)
 
     @property
-    def places(self) -> Places:
+    def extra_pointers(self) -> ExtraPointers:
         at = {name: operand.pointer for name, operand in (*self.index.items(), *self.scalars.items())}
         rows, cols, to = (at.get(name, 0) for name in INDEXED)
-        return super().places._replace(
+        return super().extra_pointers._replace(
             a_rows=rows, b_cols=cols, d_rows=to, alpha=at.get("alpha", 0), beta=at.get("beta", 0)
         )
 

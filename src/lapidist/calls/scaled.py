@@ -22,7 +22,7 @@ from lapidist.calls.arguments import Arguments
 from lapidist.calls.operation import Operation, is_array
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import Operand, on_host, operand_of
-from lapidist.problems.modes import Places
+from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.scaling import K_BLOCK, LINES, ONE, SQUARES, STRIPS, UNSCALED, Scale, Scaling
 
 Array = np.ndarray[Any, Any]
@@ -90,9 +90,9 @@ class ScaledArguments(Arguments):
         return (*self.arrays.values(), *super().extras)
 
     @property
-    def places(self) -> Places:
+    def extra_pointers(self) -> ExtraPointers:
         of_a, of_b = (self.arrays[name].pointer if name in self.arrays else 0 for name in NAMES)
-        return super().places._replace(scale_a=of_a, scale_b=of_b)
+        return super().extra_pointers._replace(scale_a=of_a, scale_b=of_b)
 
     def factors_on_host(self) -> tuple[Array | None, Array | None]:
         """(rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)."""

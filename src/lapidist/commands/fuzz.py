@@ -19,7 +19,7 @@ from lapidist.errors import ArgumentError
 if TYPE_CHECKING:
     from lapidist.fuzz.cases import Outcome, Run
 
-PLACES = ("host", "machine", "gpu")
+DEVICES = ("host", "machine", "gpu")
 FRAMEWORKS = ("numpy", "torch", "cupy", "jax")
 SECONDS = 60.0  # where neither cases nor seconds are given
 ABSENT = 3  # the exit code where a GPU or a framework is
@@ -36,7 +36,7 @@ def fuzz(
         int | None, typer.Option(min=0, help="of all cases; a new one each time by default")
     ] = None,
     device: Annotated[
-        str, typer.Option("--device", help="host, machine or gpu", autocompletion=one_of(PLACES))
+        str, typer.Option("--device", help="host, machine or gpu", autocompletion=one_of(DEVICES))
     ] = "host",
     framework: Annotated[
         str | None,
@@ -57,7 +57,7 @@ def fuzz(
     """
     from lapidist.fuzz.cases import Run
 
-    require_one_of("--device", device, PLACES)
+    require_one_of("--device", device, DEVICES)
     if framework is not None:
         require_one_of("--framework", framework, FRAMEWORKS)
     missing = absent(device, framework)

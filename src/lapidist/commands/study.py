@@ -169,8 +169,8 @@ def run_ptx(
     options |= {"budget": budget} if budget else {}
     options |= {"memory_budget": memory_budget} if memory_budget else {}
     try:
-        with bar_of_blocks(entry) as told:
-            report = foreign.run_ptx(text, entry, *extents, values, on_progress=told, **options)  # type: ignore[arg-type]
+        with bar_of_blocks(entry) as advance:
+            report = foreign.run_ptx(text, entry, *extents, values, on_progress=advance, **options)  # type: ignore[arg-type]
     finally:  # after a fault, too: what the kernel had written until then shows how far it came
         arguments.save_arrays(save or [], values)
     print(json.dumps(data_of(report)) if as_json else report)

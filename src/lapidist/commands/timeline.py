@@ -139,11 +139,11 @@ def bars(line: Timeline, width: int, rows: int) -> list[str]:
     """One row for each place on an SM; `rows` of them (0: all), the first and the last."""
     if not line.spans:
         return ["nothing to launch"]
-    places: dict[tuple[int, int], list[Span]] = defaultdict(list)
+    spans_at: dict[tuple[int, int], list[Span]] = defaultdict(list)
     for span in line.spans:
-        places[span.sm, span.place].append(span)
+        spans_at[span.sm, span.place].append(span)
     drawn = [
-        f"{label(line, sm, place):>9} |{cells(places[sm, place], line.end, width)}|"
+        f"{label(line, sm, place):>9} |{cells(spans_at[sm, place], line.end, width)}|"
         for sm in range(line.sms)
         for place in range(line.occupancy)
     ]

@@ -196,8 +196,8 @@ class Expression:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **more: Any) -> Any:
         name = ufunc.__name__
-        if name in TURNED:
-            name, inputs = TURNED[name], inputs[::-1]
+        if name in SWAPPED:
+            name, inputs = SWAPPED[name], inputs[::-1]
         name = BY_NUMPY.get(name, name)
         row = OPERATIONS.get(name)
         if method != "__call__" or more or row is None or row.arity != len(inputs):
@@ -207,7 +207,7 @@ class Expression:
 
 # NumPy's names for what is called otherwise here, and comparisons that are others turned round
 BY_NUMPY = {"logical_and": "both", "logical_or": "any_of", "logical_not": "no", "fabs": "absolute"}
-TURNED = {"greater": "less", "greater_equal": "less_equal"}
+SWAPPED = {"greater": "less", "greater_equal": "less_equal"}
 
 
 class Scalar(Expression):

@@ -46,7 +46,7 @@ class Function:
                 uses[arg] += 1
         lines, words = [], list[str]()
         for number, step in enumerate(self.steps):
-            word = told(step, words)
+            word = in_words(step, words)
             if step.args and uses[number] > 1:
                 lines.append(f"v{number} = {word}")
                 word = f"v{number}"
@@ -79,7 +79,7 @@ INFIX = {
 LOOSE = re.compile(r"\([^()]*\)")  # what is in brackets holds together
 
 
-def told(step: Step, words: list[str]) -> str:
+def in_words(step: Step, words: list[str]) -> str:
     """A step in words, its arguments as they are told."""
     if step.operation == SUM:
         return "acc"

@@ -101,9 +101,9 @@ def outcome(rng: Generator, number: int, call: Call, arena: Arena, plans: dict[s
         except Exception as error:
             untouched = unchanged(arena)
             verdict, words = judge_error(call, error, untouched is not False)
-            return Outcome(number, verdict, told(verdict, words, call), untouched is None)
+            return Outcome(number, verdict, described(verdict, words, call), untouched is None)
         verdict, words = judge_result(call, arena, given, result, after, whole)
-        return Outcome(number, verdict, told(verdict, words, call))
+        return Outcome(number, verdict, described(verdict, words, call))
 
 
 def unchanged(arena: Arena) -> bool | None:
@@ -114,5 +114,5 @@ def unchanged(arena: Arena) -> bool | None:
         return None
 
 
-def told(verdict: str, words: str, call: Call) -> str:
+def described(verdict: str, words: str, call: Call) -> str:
     return f"{words}. {call}" if verdict == WRONG else ""

@@ -96,8 +96,8 @@ def pitched(covered: int, pitch: str, dtype: str) -> int:
 def flipped(view: View, which: tuple[bool, bool]) -> View:
     """Rows, columns or both from the last to the first."""
     strides, start = list(view.strides), view.start
-    for axis, turned in zip((-2, -1), which, strict=True):
-        if turned and len(strides) >= -axis:
+    for axis, reverse in zip((-2, -1), which, strict=True):
+        if reverse and len(strides) >= -axis:
             start += strides[axis] * max(0, view.shape[axis] - 1)
             strides[axis] = -strides[axis]
     return view._replace(strides=tuple(strides), start=start)

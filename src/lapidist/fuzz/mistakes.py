@@ -57,7 +57,7 @@ def wrong(call: Call, words: str, changed: Mapping[str, View], expected: str = "
     return replace(call, kind=kind, views=views, expected=expected, words=words)
 
 
-def told(call: Call, words: str, **options: Any) -> Call:
+def with_options(call: Call, words: str, **options: Any) -> Call:
     """With other options."""
     views = {name: views for name, views in call.views.items() if name not in options}
     return replace(call, views=views, options={**call.options, **options}, expected="refused", words=words)
@@ -94,7 +94,7 @@ def too_few_dimensions(rng: Generator, call: Call, place: str) -> Call | None:
 
 
 def no_array(rng: Generator, call: Call, place: str) -> Call | None:
-    return told(call, "no array", **{one_of(rng, "ab"): one_of(rng, (None, "x", 3, 2.5, {}))})
+    return with_options(call, "no array", **{one_of(rng, "ab"): one_of(rng, (None, "x", 3, 2.5, {}))})
 
 
 def foreign_type(rng: Generator, call: Call, place: str) -> Call | None:
@@ -156,7 +156,7 @@ def other_c(rng: Generator, call: Call, place: str) -> Call | None:
     how = one_of(rng, ("shape", "type", "none"))
     view = call.view("c")._replace(region="c[0]" if call.kind.many else "c")
     if how == "none":
-        return told(replace(call, kind=replace(call.kind, c="whole")), "no c", c=None)
+        return with_options(replace(call, kind=replace(call.kind, c="whole")), "no c", c=None)
     if how == "type":
         dtype = "int32" if call.kind.sums != "int32" else "float32"
         return wrong(call, f"c is {dtype}", {"c": reshaped(view, view.shape, dtype)})
@@ -172,7 +172,7 @@ def odd_value(rng: Generator, call: Call, place: str) -> Call:
     if place == "host":  # there is no use for it
         known = tuple(name for name in known if name != "workspace")
     name = one_of(rng, known)
-    return told(call, f"odd {name}", **{name: one_of(rng, ODD_VALUES[name])})
+    return with_options(call, f"odd {name}", **{name: one_of(rng, ODD_VALUES[name])})
 
 
 def not_writable(rng: Generator, call: Call, place: str) -> Call | None:
@@ -206,7 +206,7 @@ def for_8_bit_floats(rng: Generator, call: Call, place: str) -> Call | None:
     if call.kind.a in FP8:
         return None
     option: dict[str, Any] = one_of(rng, ({"promote": True}, {"scale_a": 2.0}, {"scale_b": 0.5}))
-    return told(call, "for 8-bit floats", **option)
+    return with_options(call, "for 8-bit floats", **option)
 
 
 def indices_beyond(rng: Generator, call: Call, place: str) -> Call | None:
@@ -220,7 +220,7 @@ def indices_beyond(rng: Generator, call: Call, place: str) -> Call | None:
         return None
     name = one_of(rng, names)
     asked = {"check_indices": True} if place == "gpu" or rng.random() < 0.5 else {}
-    return replace(told(call, f"{name} points outside", **asked), beyond=name)
+    return replace(with_options(call, f"{name} points outside", **asked), beyond=name)
 
 
 def indices_of_floats(rng: Generator, call: Call, place: str) -> Call | None:

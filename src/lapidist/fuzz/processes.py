@@ -52,7 +52,7 @@ def in_processes(run: Run, extent: Extent, count: int) -> Iterator[Outcome]:
         while any(worker.open for worker in workers) and time.monotonic() < end + GRACE:
             wait([worker.outcomes for worker in workers if worker.open], 1.0)
             for worker in workers:
-                yield from worker.told()
+                yield from worker.received()
     finally:
         for worker in workers:
             worker.stop()
@@ -91,7 +91,7 @@ class Worker:
         self.process.join(5.0)
         self.process.kill()
 
-    def told(self) -> Iterator[Outcome]:
+    def received(self) -> Iterator[Outcome]:
         """What has come. A process that died, or says nothing for long, failed in its next case."""
         try:
             while self.open and self.outcomes.poll():

@@ -74,10 +74,10 @@ def promoted(call: Call) -> bool:
     return bool(call.kind.promote) or bool({"strips", "squares"} & {call.kind.scale_a, call.kind.scale_b})
 
 
-def matrix(array: Array, vectors: str, name: str, turned: bool) -> Array:
+def matrix(array: Array, vectors: str, name: str, transposed: bool) -> Array:
     if name in vectors:
         return array[:, None] if name == "b" else array[None, :]
-    return array.swapaxes(-1, -2) if turned else array
+    return array.swapaxes(-1, -2) if transposed else array
 
 
 def taken(array: Array, index: Array | None, axis: int) -> Array:

@@ -73,8 +73,8 @@ def gemm(
     checks.require_c_for_beta(scalars["beta"], c)
     c = c if scalars["beta"] else None
     arrays, numbers = given(a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
-    turned: dict[str, Any] = {"trans_a": flag("trans_a", trans_a), "trans_b": flag("trans_b", trans_b)}
-    product = Product(tuple(arrays), **turned, **scalars, **wanted, **numbers, device=place(device))
+    transposed: dict[str, Any] = {"trans_a": flag("trans_a", trans_a), "trans_b": flag("trans_b", trans_b)}
+    product = Product(tuple(arrays), **transposed, **scalars, **wanted, **numbers, device=place(device))
     require(product, arrays)
     return bind(*arrays.values(), product=product)
 
@@ -98,14 +98,14 @@ def linear(
     named = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
     called = {name: array_of(name, value) for name, value in named.items()}
     input, weight = called["input"], called["weight"]
-    turned = flag("trans_weight", trans_weight)
-    checks.require_features(input.shape, weight.shape, turned)
+    transposed = flag("trans_weight", trans_weight)
+    checks.require_features(input.shape, weight.shape, transposed)
     row, column = input.ndim == 1, weight.ndim == 1
     input = input[None] if row else input
-    weight = weight[None] if column and turned else weight[:, None] if column else weight
+    weight = weight[None] if column and transposed else weight[:, None] if column else weight
     arrays = dict(zip(ORDER, (input, weight, *([called["bias"]] if "bias" in called else [])), strict=False))
     beta = float("bias" in called)
-    product = Product(tuple(arrays), trans_b=turned, beta=beta, **wanted, device=place(device))
+    product = Product(tuple(arrays), trans_b=transposed, beta=beta, **wanted, device=place(device))
     require(product, arrays, tuple(called))
     return without(bind(*arrays.values(), product=product), row, column)
 

@@ -19,7 +19,7 @@ from lapidist.frameworks.arrays import Operand
 from lapidist.jax.frames import GRAPHS, Frame, register
 from lapidist.jax.products import REMEMBERED, Outline, operands_of, read
 from lapidist.planning.plans import room_of
-from lapidist.problems.modes import Places
+from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.problem import VECTOR_BYTES
 
 NAME = "lapidist_product"
@@ -79,8 +79,8 @@ class Ready:
             prepared = self._in(room)
         c = out if self._c is None else operands[self._c]
         of_a, of_b = (0 if place is None else operands[place] for place in self._scales)
-        places = Places(scale_a=of_a, scale_b=of_b)
-        prepared.start(operands[0], operands[1], c, out, self._arguments.alpha_beta, stream, places)
+        extra_pointers = ExtraPointers(scale_a=of_a, scale_b=of_b)
+        prepared.start(operands[0], operands[1], c, out, self._arguments.alpha_beta, stream, extra_pointers)
 
     def _in(self, room: int) -> Prepared:
         """With the workspace at this address."""

@@ -10,7 +10,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lapidist.backends.places import choose_place
+from lapidist.backends.selection import choose_place
 from lapidist.calls.checks import WORKSPACE_ALIGNMENT
 from lapidist.dtypes import numpy_dtype
 from lapidist.jax import handlers

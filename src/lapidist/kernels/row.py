@@ -289,7 +289,7 @@ class Rows(Columns):
     def __init__(self, math: str, listed: Sequence[tuple[int, Kernel, Config, float]]) -> None:
         """`listed`: the place among all that are weighed, which decides between equals, and an
         efficiency."""
-        self.places, self.kernels, self.configs, _ = zip(*listed, strict=True)
+        self.positions, self.kernels, self.configs, _ = zip(*listed, strict=True)
         self.__dict__.update(Columns.of(self.configs).__dict__)
         self.efficiency = np.array([each for *_, each in listed])
         self.worth = np.array([kernel.worth for kernel in self.kernels])

@@ -260,7 +260,7 @@ def flights(found: Iterable[Flight]) -> list[list[Any]]:
     rows: list[list[Any]] = []
     for flight in found:
         begin, end = round(flight.begin), round(flight.end)
-        last = rows[-1] if rows else [-TOGETHER, 0, "", -1, 0]
+        last: list[Any] = rows[-1] if rows else [-TOGETHER, 0, "", -1, 0]
         if [end, flight.name, flight.warp] == last[1:4] and begin - last[0] <= TOGETHER:
             last[4] += 1
         else:

@@ -225,8 +225,8 @@ class Watcher(Observer):
         for lane in range(0, g.n, LANES):
             if g.block[lane] == WATCHED:
                 warp = int(g.thread[lane]) // LANES
-                first = int(product.a[lane]), 16 * (warp % 4), 16, what, what.turned_a, what.kinds[1]
-                second = int(product.b[lane]), 0, what.n, what, what.turned_b, what.kinds[2]
+                first = int(product.a[lane]), 16 * (warp % 4), 16, what, what.transposed_a, what.kinds[1]
+                second = int(product.b[lane]), 0, what.n, what, what.transposed_b, what.kinds[2]
                 a = NO_PLACES if product.a_registers else self.pieces_of(first)
                 self.inside[warp].append(Multiplication(product.site, a, self.pieces_of(second)))
 

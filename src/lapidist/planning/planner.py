@@ -89,7 +89,7 @@ def candidates(
 ) -> list[Candidate]:
     """All that the planner weighs."""
     groups = weigh(problem, device, grouped(kernels, problem.math), sharing)
-    where = {place: group for group in groups for place in group.rows.places}
+    where = {place: group for group in groups for place in group.rows.positions}
     return [
         where[place].candidate(place)
         if place in where

@@ -24,7 +24,7 @@ from lapidist.planning.planner import candidates, choose, exactly, weigh_one
 from lapidist.planning.sum_orders import SumOrder, sum_order
 from lapidist.planning.tuned import ignored_record, look_up
 from lapidist.planning.weighed import Candidate, as_computed
-from lapidist.problems.modes import NOWHERE, Places, members
+from lapidist.problems.modes import NO_POINTERS, ExtraPointers, members
 from lapidist.problems.problem import VECTOR_BYTES, Offsets, Problem
 from lapidist.schedule import Schedule
 from lapidist.schedule.divisors import device_words
@@ -208,12 +208,14 @@ class Plan:
             patches["alpha"] = replace(patches["alpha"], only=1.0)
         return patches
 
-    def brought(self, places: Places, skipped: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    def brought(self, extra_pointers: ExtraPointers, skipped: Sequence[int]) -> dict[str, tuple[int, ...]]:
         """What a call brings beside matrices and numbers, for the patch table; so many elements into each
         matrix of an epilogue."""
         fused = self.problem.fused
-        words = {"epilogue": fused.words(places.fused, skipped)} if fused and places.fused else {}
-        return {**places.values(self.problem.transposed), **words}
+        words = (
+            {"epilogue": fused.words(extra_pointers.fused, skipped)} if fused and extra_pointers.fused else {}
+        )
+        return {**extra_pointers.values(self.problem.transposed), **words}
 
     @property
     def scratch_bytes(self) -> tuple[int, int]:
@@ -238,7 +240,7 @@ class Plan:
             overlaps=self.overlaps,
             parameters=block,
             patches=self._patches(block),
-            maps=maps if block.places("tensormap") else None,
+            maps=maps if block.of_kind("tensormap") else None,
             scratch=self.scratch_bytes,
         )
 
@@ -261,7 +263,7 @@ class Plan:
         beta: float,
         skipped: Offsets = (0, 0, 0, 0),
         workspace: Scratch | None = None,
-        places: Places = NOWHERE,
+        extra_pointers: ExtraPointers = NO_POINTERS,
         extras: tuple[Operand, ...] = (),
     ) -> Launch:
         """Everything a machine needs to run this once on these arrays, so many elements into each.
@@ -277,7 +279,7 @@ class Plan:
             *(memory_of(x, x is self.caller_order(a, b)[0] and self.problem.skewed) for x in operands),
             *(scratch.memory if scratch else ()),
         )
-        values = {"alpha": alpha, "beta": beta, **self.brought(places, skipped[4:])}
+        values = {"alpha": alpha, "beta": beta, **self.brought(extra_pointers, skipped[4:])}
         common = self.common_launch(self.unassembled).patched(values)
         return common.placed(at, scratch.addresses if scratch else (0, 0), memory)
 

@@ -45,10 +45,10 @@ class Cuts:
     """Places where k is cut, the same in all tiles, and how the parts come together."""
 
     reduction: str
-    places: tuple[int, ...]
+    cuts: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"k cut at {', '.join(map(str, self.places))}, {ADDED[self.reduction]}"
+        return f"k cut at {', '.join(map(str, self.cuts))}, {ADDED[self.reduction]}"
 
 
 @dataclass(frozen=True, slots=True)

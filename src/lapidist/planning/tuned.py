@@ -183,13 +183,13 @@ def winner_of(entry: Mapping[str, Any]) -> Winner:
 
 # ---- what cannot be used ----
 
-_told: dict[str, object] = {}
+_reported: dict[str, object] = {}
 
 
 def warn(words: str) -> str:
     """Once in a process."""
     own = object()
-    if _told.setdefault(words, own) is own:
+    if _reported.setdefault(words, own) is own:
         warnings.warn(words, RuntimeWarning, stacklevel=2)
     return words
 

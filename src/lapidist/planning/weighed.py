@@ -108,19 +108,19 @@ class Weighed:
             return None
         times = np.where(self.taken, self.seconds * np.where(self.rows.lesson, LESSON, 1.0), np.inf)
         at = int(times.argmin()) if times.min() < np.inf else int(self.taken.argmax())
-        return float(times[at]), self.rows.places[at]
+        return float(times[at]), self.rows.positions[at]
 
     def as_good_as(self, place: int, other: Weighed, tie: float) -> int | None:
         """The first place in another one of this family that is; or this one."""
         if not other.any or other.family is not self.family:
             return None
-        at = self.rows.places.index(place)
+        at = self.rows.positions.index(place)
         kernel, scheduled = self.rows.kernels[at], self._scheduled()[at]
         alike = other.taken & (other._scheduled() == scheduled) & (other.seconds <= tie * self.seconds[at])
         found = np.flatnonzero(alike).tolist()
         same = (each for each in found if other.rows.kernels[each] is kernel)
         first = next(same, None)
-        return None if first is None else other.rows.places[first]
+        return None if first is None else other.rows.positions[first]
 
     def _scheduled(self) -> Any:
         return self.ways.scheduled[self.best, np.arange(len(self.best))]
@@ -128,7 +128,7 @@ class Weighed:
     # ---- one of them ----
 
     def candidate(self, place: int) -> Candidate:
-        at = self.rows.places.index(place)
+        at = self.rows.positions.index(place)
         kernel, config = self.rows.kernels[at], self.rows.configs[at]
         if not self.taken[at]:
             return Candidate(kernel, config, None, math.inf, self._refusal(at))

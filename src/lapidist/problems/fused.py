@@ -74,9 +74,9 @@ class Fused:
 
     def transposed(self) -> Fused:
         """That of D' = B' A'."""
-        turned = self.lying([matrix.transposed() for matrix in self.matrices()])
-        fed = (each._replace(by_row=each.by_col, by_col=each.by_row) for each in turned.operands)
-        return replace(turned, operands=tuple(fed))
+        transposed = self.lying([matrix.transposed() for matrix in self.matrices()])
+        fed = (each._replace(by_row=each.by_col, by_col=each.by_row) for each in transposed.operands)
+        return replace(transposed, operands=tuple(fed))
 
     def defines(self, in_order: bool) -> dict[str, object]:
         """The function's body in device code, and what it is passed; `in_order`: columns of D are where they

@@ -95,7 +95,7 @@ class Modes:
 PLAIN = Modes()
 
 
-class Places(NamedTuple):
+class ExtraPointers(NamedTuple):
     """Addresses of index arrays, scalars and factors; 0: there is none."""
 
     a_rows: int = 0
@@ -108,12 +108,12 @@ class Places(NamedTuple):
     scale_b: int = 0
     fused: tuple[Any, ...] = ()  # of an epilogue's operands; numbers where they are no arrays
 
-    def in_order_of(self, transposed: bool) -> Places:
+    def in_order_of(self, transposed: bool) -> ExtraPointers:
         """As the problem has A and B: exchanged when it computes the transposed product."""
         if not transposed:
             return self
         exchanged = (self.b_cols, self.a_rows, self.d_cols, self.d_rows)
-        return Places(*exchanged, self.alpha, self.beta, self.scale_b, self.scale_a, self.fused)
+        return ExtraPointers(*exchanged, self.alpha, self.beta, self.scale_b, self.scale_a, self.fused)
 
     def values(self, transposed: bool) -> dict[str, tuple[int, ...]]:
         """By the names of the parameters that they are a part of."""
@@ -121,10 +121,10 @@ class Places(NamedTuple):
         return {"modes": here[:6], "scales": here[6:8]}
 
 
-NOWHERE = Places()
+NO_POINTERS = ExtraPointers()
 
 
 def members(modes: Modes) -> tuple[int, ...]:
     """modes.cuh's struct Modes, in its order, with all addresses yet to come."""
     rows, cols = modes.groups or (Group(1, 0, 0), Group(1, 0, 1))
-    return (*NOWHERE[:6], rows.extent, rows.step, cols.extent, cols.step, cols.stride)
+    return (*NO_POINTERS[:6], rows.extent, rows.step, cols.extent, cols.step, cols.stride)

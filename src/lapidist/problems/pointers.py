@@ -111,16 +111,16 @@ class Pointers:
 
     def on_host(self, name: str) -> list[np.ndarray[Any, Any]]:
         """The matrices, where they lie in host memory."""
-        listed, form = self.list_of(name), self.matrix(name, 1)
+        listed, layout = self.list_of(name), self.matrix(name, 1)
         assert listed.device == HOST
-        first, end = form.span
-        before, size, found = form.pointer - first, end - first, []
-        for address in on_host(listed).tolist() if math.prod(form.shape) else [0] * listed.shape[0]:
+        first, end = layout.span
+        before, size, found = layout.pointer - first, end - first, []
+        for address in on_host(listed).tolist() if math.prod(layout.shape) else [0] * listed.shape[0]:
             raw = (
                 np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address - before))
                 if size
                 else np.empty(0, np.uint8)
             )
-            steps = tuple(stride * size_of(form.dtype) for stride in form.strides)
-            found.append(np.ndarray(form.shape, numpy_dtype(form.dtype), raw, before, steps))
+            steps = tuple(stride * size_of(layout.dtype) for stride in layout.strides)
+            found.append(np.ndarray(layout.shape, numpy_dtype(layout.dtype), raw, before, steps))
         return found

@@ -109,12 +109,12 @@ class Sharing:
         parts a separate reduction may cut a tile. `worth`: stream_k's."""
         if isinstance(self.schedule, Schedule):
             return fitting(self.schedule, grid)
-        form = {"reduction": self.reduction or REDUCTIONS[0], "fragments": fragments, "raster": raster}
+        how = {"reduction": self.reduction or REDUCTIONS[0], "fragments": fragments, "raster": raster}
         if self.schedule == "stream_k":
             load = {"sms": sms, "avail_sms": self.avail_sms, "occupancy": per_sm}
-            return stream_k(grid, costs=costs, worth=worth, **load, **form)  # type: ignore[arg-type]
+            return stream_k(grid, costs=costs, worth=worth, **load, **how)  # type: ignore[arg-type]
         if isinstance(self.split_k, int) and self.split_k > 1:
-            return split_k(grid, self.split_k, **form)  # type: ignore[arg-type]
+            return split_k(grid, self.split_k, **how)  # type: ignore[arg-type]
         return data_parallel(grid, raster=raster)
 
 

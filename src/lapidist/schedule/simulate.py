@@ -152,7 +152,7 @@ class Chip:
         self.resident = [[] for _ in range(self.sms)]
         self.free = [list(range(self.occupancy))[::-1] for _ in range(self.sms)]
         self.version, self.settled = [0] * self.sms, [0.0] * self.sms
-        for sm in self.first_places():
+        for sm in self.first_slots():
             self.place_next(sm)
         while self.events:
             time, sm, version = heapq.heappop(self.events)
@@ -167,12 +167,12 @@ class Chip:
             )
         return Timeline(self.schedule, self.costs, self.sms, self.occupancy, tuple(self.spans), self.now)
 
-    def first_places(self) -> list[int]:
+    def first_slots(self) -> list[int]:
         """One block an SM, then the second; a grid of four waves and more puts neighbours on one SM."""
-        places = range(self.sms * self.occupancy)
+        slots = range(self.sms * self.occupancy)
         if self.schedule.remap and self.occupancy > 1:
-            return [place // 2 if place < 2 * self.sms else place % self.sms for place in places]
-        return [place % self.sms for place in places]
+            return [place // 2 if place < 2 * self.sms else place % self.sms for place in slots]
+        return [place % self.sms for place in slots]
 
     def place_next(self, sm: int) -> None:
         """Dispatch in launch order; blocks without work are over at once."""

@@ -124,12 +124,12 @@ class Static:
         return "\n".join([*self._header(), *self._mix(), "", *self._meaning()])
 
     def _header(self) -> list[str]:
-        form = "aligned" if self.aligned else "any alignment"
+        alignment = "aligned" if self.aligned else "any alignment"
         dynamic = f" + {self.dynamic_shared_bytes} dynamic" if self.dynamic_shared_bytes else ""
         spills = f"{self.spills} bytes spilled" if self.spills else "no spills"
         part = "main loop" if self.looped else "whole kernel (no loop multiplies)"
         return [
-            f"{self.kernel}  {self.config}  {self.dtype}  {self.architecture}  {form}",
+            f"{self.kernel}  {self.config}  {self.dtype}  {self.architecture}  {alignment}",
             f"  {self.registers} registers, {self.shared_bytes}{dynamic} bytes of shared memory, {spills}",
             "",
             f"  {part}, {self.source.upper()}: {self.instructions} instructions",

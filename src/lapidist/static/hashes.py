@@ -64,8 +64,8 @@ def cases(kernels: Sequence[str] = ()) -> Iterator[Case]:
         for math in kernel.types.maths:
             for layout in LAYOUTS:
                 for shape in SHAPES:
-                    for form in forms:
-                        yield Case(kernel.name, math, layout, shape, *form)
+                    for each in forms:
+                        yield Case(kernel.name, math, layout, shape, *each)
 
 
 def hash_of(ptx: str) -> str:

@@ -14,7 +14,7 @@ from lapidist import api
 from lapidist.bench.protocol.cases import WHOLE, Part
 from lapidist.bench.protocol.record import Record
 from lapidist.bench.publish.scaled_sections import scaled_sections
-from lapidist.bench.studies.scaled import FORMS, KINDS, MATH, MODE, SHAPES, Form, ScaledCase, pairs_of
+from lapidist.bench.studies.scaled import KINDS, MATH, MODE, SCHEMES, SHAPES, ScaledCase, Scheme, pairs_of
 from lapidist.calls.scaled import scale_of
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
@@ -27,31 +27,31 @@ def rand(*shape: int, device: str) -> Any:
     return np.random.default_rng(0).random(shape, np.float32)
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_factors_are_of_the_form_that_their_name_says(form: Form) -> None:
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_factors_are_of_the_form_that_their_name_says(scheme: Scheme) -> None:
     case = ScaledCase(200, 300, 400, MATH)
-    a, b = form.factors(SimpleNamespace(rand=rand), case)
-    assert scale_of(operand_of(a, "scale_a"), 200, 400).kind == KINDS[form.a_shape]
-    assert scale_of(operand_of(b, "scale_b"), 300, 400).kind == KINDS[form.b_shape]
+    a, b = scheme.factors(SimpleNamespace(rand=rand), case)
+    assert scale_of(operand_of(a, "scale_a"), 200, 400).kind == KINDS[scheme.a_shape]
+    assert scale_of(operand_of(b, "scale_b"), 300, 400).kind == KINDS[scheme.b_shape]
     assert case.out_dtype == "bfloat16"
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
-def test_what_is_compiled_ahead_is_what_runs(form: Form) -> None:
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: scheme.name)
+def test_what_is_compiled_ahead_is_what_runs(scheme: Scheme) -> None:
     case = ScaledCase(128, 256, 256, MATH)
-    scale_a, scale_b = form.factors(SimpleNamespace(rand=rand), case)
+    scale_a, scale_b = scheme.factors(SimpleNamespace(rand=rand), case)
     a, b = np.zeros((case.m, case.k), numpy_dtype(MATH)), np.zeros((case.n, case.k), numpy_dtype(MATH)).T
     out = np.zeros((case.m, case.n), numpy_dtype(case.out_dtype))
     runs = api.plan(
-        a, b, out=out, scale_a=scale_a, scale_b=scale_b, promote=form.promoted, device="machine"
+        a, b, out=out, scale_a=scale_a, scale_b=scale_b, promote=scheme.promoted, device="machine"
     ).plan
     assert runs is not None
-    assert make_plan(form.problem(case), chip("h200")).problem_macros == runs.problem_macros
+    assert make_plan(scheme.problem(case), chip("h200")).problem_macros == runs.problem_macros
 
 
 def test_a_part_of_the_pairs_is_measured() -> None:
     everything = pairs_of(WHOLE)
-    assert len(everything) == len(SHAPES) * len(FORMS)
+    assert len(everything) == len(SHAPES) * len(SCHEMES)
     assert pairs_of(Part(count=5)) + pairs_of(Part(skip=5)) == everything
     with pytest.raises(ArgumentError, match="--skip: must leave something of 24 pairs; got 24"):
         pairs_of(Part(skip=24))
@@ -65,9 +65,12 @@ def row(kernel: str, kind: str, seconds: float, ratio: float) -> Record:
 
 
 def test_the_table_has_each_form_beside_its_own_rival() -> None:
-    form = FORMS[4].name
-    rows = [row(f"cublas, {form}", "peer", 130e-6, 1.0), row(f"lapidist, {form}", "production", 100e-6, 1.3)]
+    scheme = SCHEMES[4].name
+    rows = [
+        row(f"cublas, {scheme}", "peer", 130e-6, 1.0),
+        row(f"lapidist, {scheme}", "production", 100e-6, 1.3),
+    ]
     text = "\n".join(scaled_sections(rows))
-    assert f"| 4096x4096x4096 | {form} | 100 us | 1374.4 | 1057.2 | 130.0 | wgmma: 128x128x128 |" in text
-    assert FORMS[0].name not in text
+    assert f"| 4096x4096x4096 | {scheme} | 100 us | 1374.4 | 1057.2 | 130.0 | wgmma: 128x128x128 |" in text
+    assert SCHEMES[0].name not in text
     assert scaled_sections([]) == []

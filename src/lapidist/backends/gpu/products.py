@@ -57,7 +57,7 @@ class GpuBackend(Backend):
         c, framework = arguments.c or out, arguments.a.framework
         handle = choose_stream(stream, framework, self.ordinal)
         at = arguments.a.pointer, arguments.b.pointer, c.pointer, out.pointer
-        ready.start(*at, arguments.alpha_beta, handle, arguments.places)
+        ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
         finish_for(framework, handle)
 
     def _through(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:

@@ -173,13 +173,16 @@ class Stage:
         wanted = math.ceil(L2_MULTIPLE * self.device.l2_bytes / case.set_bytes)
         count = max(1, min(wanted, SETS_LIMIT))
         make, seed = self.framework.random, time.time_ns() % 2**31
-        turned_a, turned_b = (by == "c" for by in case.layout)
+        transposed_a, transposed_b = (by == "c" for by in case.layout)
         return Inputs(
-            [make(case.m, case.k, case.dtype, seed + 3 * i, transposed=turned_a) for i in range(count)],
-            [make(case.k, case.n, case.dtype, seed + 3 * i + 1, transposed=turned_b) for i in range(count)],
+            [make(case.m, case.k, case.dtype, seed + 3 * i, transposed=transposed_a) for i in range(count)],
+            [
+                make(case.k, case.n, case.dtype, seed + 3 * i + 1, transposed=transposed_b)
+                for i in range(count)
+            ],
             [self.framework.poisoned(case.m, case.n, case.out_dtype) for _ in range(count)],
             rotated=count >= wanted,
-            by_columns=turned_b,
+            by_columns=transposed_b,
             make_columns=lambda: [
                 make(case.k, case.n, case.dtype, seed + 3 * i + 2, transposed=True) for i in range(count)
             ],

@@ -102,13 +102,13 @@ def missed_lines(found: Survey) -> list[str]:
         if each.missed:
             hidden.setdefault((each.kernel, each.math, each.kind), []).append(each.line)
     lines = []
-    for way, places in hidden.items():
+    for way, missed in hidden.items():
         kernel, math, kind = way
-        first = ", ".join(map(str, sorted(places)[:MISSED_SHOWN])) + (
-            ", …" if len(places) > MISSED_SHOWN else ""
+        first = ", ".join(map(str, sorted(missed)[:MISSED_SHOWN])) + (
+            ", …" if len(missed) > MISSED_SHOWN else ""
         )
         lines.append(
-            f"- {kernel} in {short_name(math)}: {kind}, {len(places)} of {tried[way]}, PTX lines {first}"
+            f"- {kernel} in {short_name(math)}: {kind}, {len(missed)} of {tried[way]}, PTX lines {first}"
         )
     return lines
 

@@ -163,11 +163,11 @@ def host_section(records: Sequence[Record]) -> list[str]:
         "most": lambda r: time_words(r.seconds_max),
         "torch's time over it": lambda r: number(r.ratio, ".2f"),
     }
-    told = (
+    summary = (
         "`matmul(out)` and `gemm(out)` stand beside `torch.mm` with its `out`. `matmul` stands beside one"
         " that makes its output, and `gemm(c, out)` beside `torch.addmm`."
     )
-    return [f"{told}\n\n{table(columns, records)}"]
+    return [f"{summary}\n\n{table(columns, records)}"]
 
 
 def warm_section(records: Sequence[Record]) -> list[str]:

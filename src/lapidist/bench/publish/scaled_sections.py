@@ -12,7 +12,7 @@ from lapidist.bench.publish.charts import Chart
 from lapidist.bench.publish.markdown import fold, row_of, rule, speed
 from lapidist.bench.publish.tables import percent, time_words
 from lapidist.bench.publish.views import shape_of
-from lapidist.bench.studies.scaled import FORMS, MODE, SHAPES, Form
+from lapidist.bench.studies.scaled import MODE, SCHEMES, SHAPES, Scheme
 
 
 def scaled_sections(records: Sequence[Record]) -> list[str]:
@@ -22,7 +22,7 @@ def scaled_sections(records: Sequence[Record]) -> list[str]:
     heads = ["m x n x k", "factors", "time", "TFLOP/s", "cuBLAS", "% of cuBLAS", "chosen"]
     lines = [row_of(heads), rule(heads)]
     for shape in SHAPES:
-        lines += [row_of(cells) for form in FORMS if (cells := form_cells(rows, form, shape))]
+        lines += [row_of(cells) for scheme in SCHEMES if (cells := scheme_cells(rows, scheme, shape))]
     words = (
         "e4m3 with [factors](../glossary.md#factor), results in bfloat16, sustained. Beside each, cuBLAS by"
         " `torch._scaled_mm` with the same factors. [Promoted](../glossary.md#promoted) sums leave the tensor"
@@ -31,15 +31,17 @@ def scaled_sections(records: Sequence[Record]) -> list[str]:
     return [f"{words}\n", fold("8-bit floats with factors, every form and shape", "\n".join(lines))]
 
 
-def form_cells(rows: Mapping[tuple[str, Any], Record], form: Form, shape: tuple[int, int, int]) -> list[str]:
-    ours, vendor = (rows.get((f"{who}, {form.name}", shape)) for who in ("lapidist", "cublas"))
+def scheme_cells(
+    rows: Mapping[tuple[str, Any], Record], scheme: Scheme, shape: tuple[int, int, int]
+) -> list[str]:
+    ours, vendor = (rows.get((f"{who}, {scheme.name}", shape)) for who in ("lapidist", "cublas"))
     if ours is None:
         return []
     theirs = "-" if vendor is None or vendor.seconds is None else speed(vendor)
     size = "x".join(map(str, shape))
     return [
         size,
-        form.name,
+        scheme.name,
         time_words(ours.seconds),
         speed(ours),
         theirs,
@@ -52,7 +54,7 @@ def scaled_chart(records: Sequence[Record]) -> Chart | None:
     """Every form on the largest square, beside cuBLAS with the same factors."""
     rows = {(record.kernel, shape_of(record)): record for record in records if record.mode == MODE}
     shape = max(SHAPES, key=math.prod)
-    found = [(form.name, rows.get((f"lapidist, {form.name}", shape))) for form in FORMS]
+    found = [(scheme.name, rows.get((f"lapidist, {scheme.name}", shape))) for scheme in SCHEMES]
     drawn = [
         svg.Bar(name, 100 * (r.ratio or 0.0), f"{speed(r)} TFLOP/s, {percent(r.ratio)} %", "production")
         for name, r in found

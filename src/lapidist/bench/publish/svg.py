@@ -138,8 +138,10 @@ class Frame:
             parts.append(text(self.x(tick), self.bottom + 19, f"{tick:g}", "middle", "small muted"))
         parts.append(line(self.left, self.bottom, edge, self.bottom, "axis"))
         parts.append(text((self.left + edge) / 2, self.bottom + 40, x_name, "middle", "small"))
-        turned = f"translate(16 {self.top + self.height / 2:.0f}) rotate(-90)"
-        parts.append(f'<text transform="{turned}" text-anchor="middle" class="small">{escape(y_name)}</text>')
+        rotation = f"translate(16 {self.top + self.height / 2:.0f}) rotate(-90)"
+        parts.append(
+            f'<text transform="{rotation}" text-anchor="middle" class="small">{escape(y_name)}</text>'
+        )
         return parts
 
 
@@ -261,20 +263,20 @@ def roof(frame: Frame, corners: Sequence[tuple[float, float]]) -> str:
 def names_meet(frame: Frame, left: Sequence[Point], right: Sequence[Point]) -> bool:
     """Whether names beside two columns of points would run into each other."""
     (high, low), (other_high, other_low) = (
-        (min(ends), max(ends)) for ends in (name_places(frame, left), name_places(frame, right))
+        (min(ends), max(ends)) for ends in (name_heights(frame, left), name_heights(frame, right))
     )
     overlap = high < other_low + LABEL_GAP and other_high < low + LABEL_GAP
     return overlap and frame.x(right[0][1]) - frame.x(left[0][1]) < NAME_WIDTH
 
 
-def name_places(frame: Frame, points: Sequence[Point]) -> list[float]:
+def name_heights(frame: Frame, points: Sequence[Point]) -> list[float]:
     return spread([frame.y(y) for _, _, y in points], LABEL_GAP, frame.top + 22, frame.bottom - 4)
 
 
 def points_of(frame: Frame, points: Sequence[Point], columns: Sequence[float], margin: bool) -> list[str]:
     """Dots with their names beside them, or in the margin."""
     parts = []
-    for (name, x, y), end in zip(points, name_places(frame, points), strict=True):
+    for (name, x, y), end in zip(points, name_heights(frame, points), strict=True):
         place = columns.index(x)
         parts.append(dot(frame.x(x), frame.y(y), 4, place, f"{name}: {x:.3g} flop/byte, {y:.4g} TFLOP/s"))
         parts += leader(frame.x(x), frame.y(y), end, name, place, WIDTH - frame.right if margin else None)

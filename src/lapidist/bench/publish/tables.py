@@ -32,8 +32,8 @@ def geomean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values))
 
 
-def number(value: float | None, form: str = ".1f") -> str:
-    return "-" if value is None else format(value, form)
+def number(value: float | None, spec: str = ".1f") -> str:
+    return "-" if value is None else format(value, spec)
 
 
 def percent(value: float | None) -> str:

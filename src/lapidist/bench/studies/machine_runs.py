@@ -231,8 +231,8 @@ def work_off(work: Work, pool: Pool, jobs: int, end: float, step: Step) -> None:
     while True:
         while running < jobs and (piece := work.take()):
             each, function, arguments = piece
-            told = partial(tell_of, results, each)
-            pool.apply_async(function, arguments, callback=told, error_callback=told)
+            answered = partial(tell_of, results, each)
+            pool.apply_async(function, arguments, callback=answered, error_callback=answered)
             running += 1
         if not running:
             return

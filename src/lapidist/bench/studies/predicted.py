@@ -17,8 +17,8 @@ OLDEST_COMPILED = (7, 5)
 
 def predict(kernel: Kernel, device: Device, case: Case) -> tuple[Record, Explanation]:
     """Count the kernel at a small size and scale the counts."""
-    with bar_of_blocks(f"{kernel.name} {case.shape}") as told:
-        _, answer = explain_kernel(kernel, device, (case.m, case.n, case.k), case.math, told)
+    with bar_of_blocks(f"{kernel.name} {case.shape}") as advance:
+        _, answer = explain_kernel(kernel, device, (case.m, case.n, case.k), case.math, advance)
     speed = case.flops / answer.seconds / 1e12
     record = Record(
         kernel=kernel.name,

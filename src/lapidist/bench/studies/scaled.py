@@ -39,7 +39,7 @@ class ScaledCase(Case):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Scheme:
     """How A and B are scaled. `promoted` sums: cuBLAS does so where it is not told to be fast."""
 
     name: str
@@ -63,28 +63,28 @@ class Form:
         return replace(dense_problem(*case.extents, MATH, "rc"), out_dtype=case.out_dtype, scaling=scaling)
 
 
-FORMS = (
-    Form("one factor each", "one", "one", False),
-    Form("one factor each, promoted", "one", "one", True),
-    Form("rows and columns", "line", "line", False),
-    Form("rows and columns, promoted", "line", "line", True),
-    Form("1 x 128 and 128 x 128", "strip", "square", True),
-    Form("1 x 128 each", "strip", "strip", True),
+SCHEMES = (
+    Scheme("one factor each", "one", "one", False),
+    Scheme("one factor each, promoted", "one", "one", True),
+    Scheme("rows and columns", "line", "line", False),
+    Scheme("rows and columns, promoted", "line", "line", True),
+    Scheme("1 x 128 and 128 x 128", "strip", "square", True),
+    Scheme("1 x 128 each", "strip", "strip", True),
 )
 
 
 class OursScaled(KernelContender):
     """The planner's choice with these factors."""
 
-    def __init__(self, form: Form, factors: tuple[Any, Any]) -> None:
-        super().__init__(None, MATH, name=f"lapidist, {form.name}")
-        self.form, self.factors = form, factors
+    def __init__(self, scheme: Scheme, factors: tuple[Any, Any]) -> None:
+        super().__init__(None, MATH, name=f"lapidist, {scheme.name}")
+        self.scheme, self.factors = scheme, factors
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         from lapidist import api
 
         scale_a, scale_b = self.factors
-        gemm = api.plan(a[0], b[0], out=c[0], scale_a=scale_a, scale_b=scale_b, promote=self.form.promoted)
+        gemm = api.plan(a[0], b[0], out=c[0], scale_a=scale_a, scale_b=scale_b, promote=self.scheme.promoted)
         self.plan = gemm.plan
         return lambda i: gemm.execute(a[i], b[i], None, c[i])
 
@@ -96,13 +96,13 @@ class VendorScaled:
     columns = True
     capturable = True
 
-    def __init__(self, form: Form, factors: tuple[Any, Any], torch: Any) -> None:
-        self.name = f"cublas, {form.name}"
-        self.form, self.factors, self.torch = form, factors, torch
+    def __init__(self, scheme: Scheme, factors: tuple[Any, Any], torch: Any) -> None:
+        self.name = f"cublas, {scheme.name}"
+        self.scheme, self.factors, self.torch = scheme, factors, torch
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         scaled, out_dtype = self.torch._scaled_mm, c[0].dtype
-        options = {"use_fast_accum": True} if not self.form.promoted else {}
+        options = {"use_fast_accum": True} if not self.scheme.promoted else {}
         scale_a, scale_b = self.factors
         return lambda i: scaled(a[i], b[i], scale_a, scale_b, out_dtype=out_dtype, out=c[i], **options)
 
@@ -119,7 +119,7 @@ class ScaledStage(Stage):
         self.framework.poison(inputs.c[index])
         entry.call(index)
         (scale_a, scale_b), ours = entry.contender.factors, entry.contender.kind != "peer"
-        promoted = entry.contender.form.promoted and ours  # what cuBLAS does inside is its own
+        promoted = entry.contender.scheme.promoted and ours  # what cuBLAS does inside is its own
         b, more = (
             inputs.b_for(entry.contender)[index],
             {"scale_a": scale_a, "scale_b": scale_b, "promoted": promoted},
@@ -127,9 +127,11 @@ class ScaledStage(Stage):
         self.keep_verdict(entry, judge(inputs.c[index], inputs.a[index], b, unit=entry.facts.unit, **more))
 
 
-def pairs_of(part: Part) -> list[tuple[Case, Form]]:
+def pairs_of(part: Part) -> list[tuple[Case, Scheme]]:
     """Every form on every shape, or some of them."""
-    pairs: list[tuple[Case, Form]] = [(ScaledCase(*shape, MATH), form) for shape in SHAPES for form in FORMS]
+    pairs: list[tuple[Case, Scheme]] = [
+        (ScaledCase(*shape, MATH), scheme) for shape in SHAPES for scheme in SCHEMES
+    ]
     found = pairs[part.skip :][: part.count]
     if not found:
         raise ArgumentError(f"--skip: must leave something of {len(pairs)} pairs; got {part.skip}. Skip less")
@@ -149,15 +151,15 @@ def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, l
         before, torch = stage.gauge.look(), stage.framework.torch  # type: ignore[attr-defined]
         vendor = f"cuBLAS by torch._scaled_mm (torch {torch.__version__})"
         conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)
-        build_all(builds_of(plans_of([form.problem(case) for case, form in pairs], stage.device)))
+        build_all(builds_of(plans_of([scheme.problem(case) for case, scheme in pairs], stage.device)))
         with progress(len(pairs) * steps([_PAIR, _PAIR], PROTOCOL), "scaled") as step:
-            for case, form in pairs:
-                factors = form.factors(torch, case)
-                pair = VendorScaled(form, factors, torch), OursScaled(form, factors)
+            for case, scheme in pairs:
+                factors = scheme.factors(torch, case)
+                pair = VendorScaled(scheme, factors, torch), OursScaled(scheme, factors)
                 records += [replace(row, mode=MODE) for row in stage.measure(case, pair, step)]
                 conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
                 keep(conditions, records)
         return conditions, records
 
 
-_PAIR = VendorScaled(FORMS[0], (None, None), None)
+_PAIR = VendorScaled(SCHEMES[0], (None, None), None)

@@ -350,7 +350,7 @@ def run_costs(timer: Timer, math_name: str, keep: Keep) -> tuple[Conditions, lis
     schedules = [
         (config, each)
         for config in configs
-        for each, _ in probes(*places_of(device, kernel, config, math_name))
+        for each, _ in probes(*slots_of(device, kernel, config, math_name))
     ]
     warm_up([probe_of(each, kernel, config, math_name) for config, each in schedules], device)
     for config in configs:
@@ -374,11 +374,11 @@ def costs_of_config(timer: Timer, kernel: Kernel, config: Config, math_name: str
         return timer.turn(*timer.graph(call))
 
     return calibrate(
-        *places_of(timer.device, kernel, config, math_name), seconds_of, "fitted on " + timer.device.name
+        *slots_of(timer.device, kernel, config, math_name), seconds_of, "fitted on " + timer.device.name
     )
 
 
-def places_of(device: Device, kernel: Kernel, config: Config, math_name: str) -> tuple[int, int]:
+def slots_of(device: Device, kernel: Kernel, config: Config, math_name: str) -> tuple[int, int]:
     """Blocks that run beside each other, as schedules count them, and how many an SM holds."""
     per_sm = resident(
         kernel, config, problem_of(Case(config.bm, config.bn, config.bk, math_name), False), device

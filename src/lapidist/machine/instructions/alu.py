@@ -227,8 +227,10 @@ def emit_bit_field(b: Builder, i: Instruction, mods: Mods) -> None:
 @runtime
 def reverse_bits(value: Array) -> Array:
     octets = value.view("u1").reshape(value.shape[0], -1)
-    turned = np.packbits(np.unpackbits(octets, axis=1, bitorder="little")[:, ::-1], axis=1, bitorder="little")
-    return np.ascontiguousarray(turned).view(value.dtype).reshape(-1)
+    reversed_bits = np.packbits(
+        np.unpackbits(octets, axis=1, bitorder="little")[:, ::-1], axis=1, bitorder="little"
+    )
+    return np.ascontiguousarray(reversed_bits).view(value.dtype).reshape(-1)
 
 
 @runtime

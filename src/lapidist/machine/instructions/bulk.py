@@ -136,8 +136,8 @@ def emit_bulk(b: Builder, i: Instruction, mods: Mods) -> None:
         barrier = "None" if grouped else address_value(b, operands[3])
         mask = b.read(operands[4], "u2") if multicast else "None"
         spaces = f"{target.split('::')[0]!r}, {source.split('::')[0]!r}"
-        form = f"{operation!r}, {element!r}, {b.index}"
-        b.line(f"issue_bulk(m, {lanes}, {spaces}, {first}, {second}, {size}, {barrier}, {mask}, {form})")
+        rest = f"{operation!r}, {element!r}, {b.index}"
+        b.line(f"issue_bulk(m, {lanes}, {spaces}, {first}, {second}, {size}, {barrier}, {mask}, {rest})")
 
 
 @opcode("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor")

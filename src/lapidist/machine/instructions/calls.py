@@ -82,10 +82,8 @@ def vprintf(m: Machine, g: Lanes, site: int, formats: Array, arguments: Array) -
     """Lane after lane; what C's function returns here is the number of arguments."""
     known: dict[int, list[Piece]] = {}
     written, counts = [], np.zeros(g.n, np.uint32)
-    places = zip(
-        np.broadcast_to(formats, g.n).tolist(), np.broadcast_to(arguments, g.n).tolist(), strict=True
-    )
-    for position, (address, buffer) in enumerate(places):
+    slots = zip(np.broadcast_to(formats, g.n).tolist(), np.broadcast_to(arguments, g.n).tolist(), strict=True)
+    for position, (address, buffer) in enumerate(slots):
         pieces = known[address] = known.get(address) or pieces_of(text_at(m, g, position, address, site))
         text, counts[position] = filled(m, g, position, buffer, pieces, site)
         written.append(text)

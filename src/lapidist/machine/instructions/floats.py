@@ -153,8 +153,8 @@ def rounding_of(i: Instruction, mods: Mods, kind: str) -> str:
 
 
 def directed_text(operation: str, mode: str, count: int) -> str:
-    places = ", ".join(f"{{{number}}}" for number in range(count))
-    return f"directed({operation!r}, {mode!r}, {places})"
+    slots = ", ".join(f"{{{number}}}" for number in range(count))
+    return f"directed({operation!r}, {mode!r}, {slots})"
 
 
 def finish_float(results: list[str], flushed: bool, clamped: bool) -> list[str]:

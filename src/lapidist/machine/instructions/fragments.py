@@ -128,7 +128,7 @@ def read_matrix(g: Lanes, registers: list[Array], kind: str, table: Array) -> Ar
 
 def write_matrix(g: Lanes, values: Array, kind: str, table: Array) -> list[Array]:
     """Registers of a C or D fragment of type `kind` from float64 values."""
-    return scatter_elements(g, place_elements(encode(values, kind), table), *register_form(values, kind))
+    return scatter_elements(g, place_elements(encode(values, kind), table), *register_layout(values, kind))
 
 
 def place_elements(encoded: Array, table: Array) -> Array:
@@ -137,7 +137,7 @@ def place_elements(encoded: Array, table: Array) -> Array:
     return flat
 
 
-def register_form(values: Array, kind: str) -> tuple[int, str]:
+def register_layout(values: Array, kind: str) -> tuple[int, str]:
     """(registers a lane, NumPy code of one)."""
     per_lane = values.shape[1] * values.shape[2] // 32
     if kind == "f16":

@@ -41,11 +41,11 @@ class RemoteStore:
         m, size = self.address.m, self.values[0].dtype.itemsize
         view = m.shared_bytes.view(self.values[0].dtype)
         for number, value in enumerate(self.values):
-            places = self.positions // size + number
+            elements = self.positions // size + number
             if self.operation:
-                atomic_rounds(view, places, ATOMIC[self.operation], [value])
+                atomic_rounds(view, elements, ATOMIC[self.operation], [value])
             else:
-                view[places] = value
+                view[elements] = value
         m.events += 1
         for barrier in self.barriers.tolist():
             m.mbarriers.complete_bytes(barrier, self.nbytes, self.address.g, self.site)

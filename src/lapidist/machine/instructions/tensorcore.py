@@ -122,24 +122,24 @@ def tiles_of(i: Instruction, mods: Mods) -> tuple[int, bool]:
 
 @opcode("ldmatrix")
 def emit_ldmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
-    count, turned = tiles_of(i, mods)
+    count, across = tiles_of(i, mods)
     with b.guarded() as lanes:
         address = row_addresses(b, i.operands[1], count)
         b.assign_many(
             items(i.operands[0]),
-            f"load_tiles(m, {lanes}, {address}, {offset_of(i.operands[1])}, {count}, {turned}, {b.index})",
+            f"load_tiles(m, {lanes}, {address}, {offset_of(i.operands[1])}, {count}, {across}, {b.index})",
             "u4",
         )
 
 
 @opcode("stmatrix")
 def emit_stmatrix(b: Builder, i: Instruction, mods: Mods) -> None:
-    count, turned = tiles_of(i, mods)
+    count, across = tiles_of(i, mods)
     with b.guarded() as lanes:
         address = row_addresses(b, i.operands[0], count)
         values = ", ".join(b.read(item, "u4") for item in items(i.operands[1]))
         b.line(
-            f"store_tiles(m, {lanes}, {address}, {offset_of(i.operands[0])}, {count}, {turned}, {b.index},"
+            f"store_tiles(m, {lanes}, {address}, {offset_of(i.operands[0])}, {count}, {across}, {b.index},"
             f" [{values}])"
         )
 
@@ -165,12 +165,12 @@ def rows_at(m: Machine, g: Lanes, base: Array, count: int, site: int) -> Address
 
 @runtime
 def load_tiles(
-    m: Machine, g: Lanes, address: Address, offset: int, count: int, turned: bool, site: int
+    m: Machine, g: Lanes, address: Address, offset: int, count: int, transposed: bool, site: int
 ) -> list[Array]:
     whole_warps(m, g, site)
     rows = np.broadcast_to(address.load(offset, np.dtype("c16"), site), (g.warps * 8 * count,))
     tiles = np.ascontiguousarray(rows).view("u2").reshape(g.warps, count, 8, 8)
-    if turned:
+    if transposed:
         tiles = np.ascontiguousarray(tiles.swapaxes(2, 3))
     words = tiles.view("u4").reshape(g.warps, count, 32)
     return [g.flat(words[:, number]) for number in range(count)]
@@ -183,14 +183,14 @@ def store_tiles(
     address: Address,
     offset: int,
     count: int,
-    turned: bool,
+    transposed: bool,
     site: int,
     values: list[Array],
 ) -> None:
     whole_warps(m, g, site)
     words = np.stack([g.dense(value) for value in values], axis=1)
     tiles = np.ascontiguousarray(words).view("u2").reshape(g.warps, count, 8, 8)
-    if turned:
+    if transposed:
         tiles = np.ascontiguousarray(tiles.swapaxes(2, 3))
     address.store(offset, site, tiles.reshape(-1).view("c16"))
 

@@ -55,8 +55,8 @@ class Multiplication:
     kinds: tuple[str, str, str]  # D, A, B
     scale_a: int
     scale_b: int
-    turned_a: bool
-    turned_b: bool
+    transposed_a: bool
+    transposed_b: bool
 
     @property
     def depth(self) -> int:
@@ -80,14 +80,14 @@ class PendingProduct:
 
 
 def piece_offsets(
-    extent: int, what: Multiplication, turned: bool, swizzle: int, leading: int, stride: int, kind: str
+    extent: int, what: Multiplication, transposed: bool, swizzle: int, leading: int, stride: int, kind: str
 ) -> Array:
     """Byte offsets from the start address of a tile's 16-byte pieces: (extent, k pieces), or (k, extent
     pieces) if turned.
     """
     size = ELEMENT_BYTES[kind]
     width = swizzle or PIECE
-    if not turned:
+    if not transposed:
         row = np.arange(extent)[:, None]
         piece = np.arange(what.depth * size // PIECE)[None, :]
         along = piece * (PIECE if swizzle else leading)
@@ -107,7 +107,7 @@ def tile_positions(
     first: int,
     extent: int,
     what: Multiplication,
-    turned: bool,
+    transposed: bool,
     kind: str,
     site: int,
 ) -> Array:
@@ -120,7 +120,7 @@ def tile_positions(
             g,
             lane,
         )
-    addresses, low, high = tile_addresses(descriptor, first, extent, what, turned, kind)
+    addresses, low, high = tile_addresses(descriptor, first, extent, what, transposed, kind)
     if low < m.floors["shared"] or high + PIECE > m.limits["shared"]:
         rule = (
             f"a wgmma descriptor reaches outside shared memory ({m.floors['shared']} to"
@@ -132,25 +132,25 @@ def tile_positions(
 
 @lru_cache(maxsize=1024)
 def tile_addresses(
-    descriptor: int, first: int, extent: int, what: Multiplication, turned: bool, kind: str
+    descriptor: int, first: int, extent: int, what: Multiplication, transposed: bool, kind: str
 ) -> tuple[Array, int, int]:
     """Addresses in a block's shared memory, the least and the largest; a kernel comes to the same few tiles
     again and again.
     """
     start, leading, stride = ((descriptor >> shift & 0x3FFF) << 4 for shift in (0, 16, 32))
     swizzle = SWIZZLES[descriptor >> 62 & 3]
-    offsets = piece_offsets(first + extent, what, turned, swizzle, leading, stride, kind)
-    offsets = offsets[:, first * ELEMENT_BYTES[kind] // PIECE :] if turned else offsets[first:]
+    offsets = piece_offsets(first + extent, what, transposed, swizzle, leading, stride, kind)
+    offsets = offsets[:, first * ELEMENT_BYTES[kind] // PIECE :] if transposed else offsets[first:]
     addresses = swizzled(start + offsets, swizzle)
     return addresses, int(addresses.min()), int(addresses.max())
 
 
-def read_tile(m: Machine, positions: Array, turned: bool, kind: str) -> Array:
+def read_tile(m: Machine, positions: Array, transposed: bool, kind: str) -> Array:
     """(extent, k) in float64."""
     pieces = m.shared_bytes.reshape(-1, PIECE)[positions // PIECE]
     bits = np.ascontiguousarray(pieces).reshape(len(positions), -1).view(f"u{ELEMENT_BYTES[kind]}")
     values = to_float64(bits, kind)
-    return values.T if turned else values
+    return values.T if transposed else values
 
 
 def compute(m: Machine, p: PendingProduct) -> list[Array]:
@@ -164,7 +164,7 @@ def compute(m: Machine, p: PendingProduct) -> list[Array]:
     else:
         first = np.stack(
             [
-                read_tile(m, a_positions(m, p, lane, q), what.turned_a, what.kinds[1])
+                read_tile(m, a_positions(m, p, lane, q), what.transposed_a, what.kinds[1])
                 for lane, q in zip(leaders.tolist(), quarter.tolist(), strict=True)
             ]
         )
@@ -178,13 +178,13 @@ def compute(m: Machine, p: PendingProduct) -> list[Array]:
 
 def a_positions(m: Machine, p: PendingProduct, lane: int, quarter: int) -> Array:
     return tile_positions(
-        m, p.g, lane, int(p.a[lane]), 16 * quarter, 16, p.what, p.what.turned_a, p.what.kinds[1], p.site
+        m, p.g, lane, int(p.a[lane]), 16 * quarter, 16, p.what, p.what.transposed_a, p.what.kinds[1], p.site
     )
 
 
 def b_positions(m: Machine, p: PendingProduct, lane: int) -> Array:
     return tile_positions(
-        m, p.g, lane, int(p.b[lane]), 0, p.what.n, p.what, p.what.turned_b, p.what.kinds[2], p.site
+        m, p.g, lane, int(p.b[lane]), 0, p.what.n, p.what, p.what.transposed_b, p.what.kinds[2], p.site
     )
 
 
@@ -195,7 +195,7 @@ def read_b(m: Machine, p: PendingProduct, leaders: Array) -> Array:
     for lane in leaders.tolist():
         key = int(p.g.slot[lane]), int(p.b[lane])
         if key not in seen:
-            seen[key] = read_tile(m, b_positions(m, p, lane), p.what.turned_b, p.what.kinds[2])
+            seen[key] = read_tile(m, b_positions(m, p, lane), p.what.transposed_b, p.what.kinds[2])
         tiles.append(seen[key])
     return np.stack(tiles)
 

@@ -73,8 +73,8 @@ def fragment_map(role: str, shape: Shape, kind: str) -> Array:
     """
     m, n, k = shape
     if n > m:
-        turned = {"a": "b", "b": "a"}.get(role, role)
-        return fragment_map(turned, (n, m, k), kind).T
+        swapped = {"a": "b", "b": "a"}.get(role, role)
+        return fragment_map(swapped, (n, m, k), kind).T
     if role in "ab":
         return a_map(m, k, kind) if role == "a" else b_map(k, n, kind)
     return c_map(m, n)
@@ -116,8 +116,8 @@ def neighbours(row: Array, column: Array, order: str) -> int:
     major, minor = (row, column) if order == "row" else (column, row)
     for run in (4, 2):
         if row.shape[1] % run == 0:
-            lines, places = major.reshape(32, -1, run), minor.reshape(32, -1, run)
-            if (lines == lines[:, :, :1]).all() and (places == places[:, :, :1] + np.arange(run)).all():
+            lines, positions = major.reshape(32, -1, run), minor.reshape(32, -1, run)
+            if (lines == lines[:, :, :1]).all() and (positions == positions[:, :, :1] + np.arange(run)).all():
                 return run
     return 1
 
@@ -139,13 +139,13 @@ def emit_move(b: Builder, i: Instruction, mods: Mods, shape: Shape, action: str)
             if len(i.operands) > 2
             else f"np.array([{columns if order == 'row' else rows}])"
         )
-        form = f"m, {lanes}, {address}, {offset}, {stride}, {(role, shape, kind, order)}"
+        descriptor = f"m, {lanes}, {address}, {offset}, {stride}, {(role, shape, kind, order)}"
         if action == "load":
             count = len(items(registers))
-            b.assign_many(items(registers), f"wmma_load({form}, {count}, {b.index})", code)
+            b.assign_many(items(registers), f"wmma_load({descriptor}, {count}, {b.index})", code)
         else:
             values = ", ".join(b.read(item, code) for item in items(registers))
-            b.line(f"wmma_store({form}, [{values}], {b.index})")
+            b.line(f"wmma_store({descriptor}, [{values}], {b.index})")
 
 
 def unit_addresses(
@@ -174,12 +174,12 @@ def wmma_load(
     address: Address,
     offset: int,
     pitch: Array,
-    form: tuple[str, Shape, str, str],
+    descriptor: tuple[str, Shape, str, str],
     count: int,
     site: int,
 ) -> list[Array]:
     whole_warps(m, g, site)
-    moves, kind = moves_of(*form), form[2]
+    moves, kind = moves_of(*descriptor), descriptor[2]
     size = ELEMENT_BYTES[kind]
     code, wide = f"u{size}", np.dtype(WIDE_CODES[size * moves.run])
     matrix = np.empty((g.warps, moves.at.size), code)
@@ -199,12 +199,12 @@ def wmma_store(
     address: Address,
     offset: int,
     pitch: Array,
-    form: tuple[str, Shape, str, str],
+    descriptor: tuple[str, Shape, str, str],
     values: list[Array],
     site: int,
 ) -> None:
     whole_warps(m, g, site)
-    moves, kind = moves_of(*form), form[2]
+    moves, kind = moves_of(*descriptor), descriptor[2]
     size = ELEMENT_BYTES[kind]
     elements = gather_elements(g, as_bits(values), kind)
     matrix = np.empty_like(elements)

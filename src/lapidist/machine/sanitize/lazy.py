@@ -208,7 +208,7 @@ class LazyCopies(Copies):
             if not store.operation:
                 self.s.end_landing(store.positions, store.nbytes)
             for barrier in store.barriers.tolist():
-                self.told_of(barrier, g, store.site).join(message)
+                self.message_of(barrier, g, store.site).join(message)
             store.land()
 
         self.engine.append(happen)
@@ -269,11 +269,11 @@ class LazyCopies(Copies):
         for start in t.shared:
             self.s.end_landing(start - t.shared[0] + pieces, 16)
         for barrier in t.barriers:
-            self.told_of(barrier, t.g, t.site, t.lane).join(message)
+            self.message_of(barrier, t.g, t.site, t.lane).join(message)
         self.touch_matrix(t, "load")
         self.land(t)
 
-    def told_of(self, barrier: int, g: Lanes, site: int, lane: int = 0) -> Message:
+    def message_of(self, barrier: int, g: Lanes, site: int, lane: int = 0) -> Message:
         """What the phase under way has brought; of a barrier that its block may not have initialised yet."""
         return self.s.arrivals[self.m.mbarriers.find(barrier, g, site, lane).address]
 

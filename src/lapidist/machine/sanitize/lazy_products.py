@@ -53,9 +53,9 @@ class LazyProducts(Products):
         self.s.products_read(p.g, positions, PIECE, p.site)
         self.s.proxies.check_shared(p.g, 0, positions, PIECE, p.site)
         self.s.begin_reading(positions, PIECE)
-        form = (self.count(p), p.g.n)
+        extents = (self.count(p), p.g.n)
         results = list(
-            np.full(form, np.nan, "f4") if p.what.kinds[0] == "f32" else np.full(form, 0x7FFF7FFF, "u4")
+            np.full(extents, np.nan, "f4") if p.what.kinds[0] == "f32" else np.full(extents, 0x7FFF7FFF, "u4")
         )
         queue.made.update((id(array), array) for array in results)
         queue.pending.append((queue.group, p, results, positions))

@@ -48,7 +48,7 @@ class Ordered:
     def __init__(self, m: Machine, clocks: Clocks) -> None:
         self.m, self.clocks, self.scopes = m, clocks, Scopes(m.geometry)
         # By place (global addresses, and below 0 shared positions), then by level and number of the scope.
-        self.places: dict[int, dict[tuple[int, int], Message]] = {}
+        self.slots: dict[int, dict[tuple[int, int], Message]] = {}
         self.writers: dict[int, int] = {}
         self.site, self.level = -1, PLAIN
 
@@ -68,7 +68,7 @@ class Ordered:
                 self.take(warp, place, kind in ("acquire", "acq_rel"))
             if opcode == "st" and self.writers.get(place, warp) != warp:
                 # A plain store, unlike an atomic, ends what others published there.
-                self.places.pop(place, None)
+                self.slots.pop(place, None)
             if opcode in ("st", "red", "atom"):
                 self.writers[place] = warp
                 self.give(warp, place, kind in ("release", "acq_rel"))
@@ -76,7 +76,7 @@ class Ordered:
             self.clocks.tick(warp)
 
     def take(self, warp: int, place: int, acquires: bool) -> None:
-        messages = self.places.get(place, {})
+        messages = self.slots.get(place, {})
         for level in range(1, self.level + 1):
             message = messages.get((level, warp // int(self.scopes.spans[level])))
             if message is not None and acquires:
@@ -85,7 +85,7 @@ class Ordered:
                 self.clocks.see(warp, message, level)
 
     def give(self, warp: int, place: int, releases: bool) -> None:
-        messages = self.places.setdefault(place, {})
+        messages = self.slots.setdefault(place, {})
         for level in range(1, self.level + 1):
             message = self.clocks.message(warp)
             if not releases:

@@ -82,11 +82,11 @@ class Sanitizer(Observer):
         for slot in slots.tolist():
             start, stop = slot * self.m.shared_stride, (slot + 1) * self.m.shared_stride
             self.shared.reset(start, stop)
-            places = slice(
+            bases = slice(
                 slot * self.geometry.threads * self.m.local_stride,
                 (slot + 1) * self.geometry.threads * self.m.local_stride,
             )
-            self.local_valid[places] = False
+            self.local_valid[bases] = False
             for table in (self.arrivals, self.completed, self.made):
                 for position in [p for p in table if start <= p < stop]:
                     del table[position]  # type: ignore[attr-defined]
@@ -202,8 +202,8 @@ class Sanitizer(Observer):
         """
         if all(len(value) == 1 for value in values):
             return
-        places, first, which = np.unique(address.base, return_index=True, return_inverse=True)
-        if len(places) == address.g.n:
+        bases, first, which = np.unique(address.base, return_index=True, return_inverse=True)
+        if len(bases) == address.g.n:
             return
         for value in values:
             bits = (

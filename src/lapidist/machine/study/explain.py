@@ -219,9 +219,9 @@ def difference(before: Counts, after: Counts) -> list[str]:
         ("barriers", before.barriers, after.barriers, "{:,.0f}"),
     ]
     lines = []
-    for name, old, new, form in rows:
+    for name, old, new, spec in rows:
         if abs(new - old) > 0.1 * max(abs(old), abs(new)):
-            lines.append(f"{name}: {form.format(old)} -> {form.format(new)}")
+            lines.append(f"{name}: {spec.format(old)} -> {spec.format(new)}")
     return lines
 
 

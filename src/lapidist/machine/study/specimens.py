@@ -170,7 +170,7 @@ def case_of(specimen: Specimen) -> Case:
         # Where few rows or a short vector take other code, there are none.
         small = way[0] == FEW and not (specimen.shared or specimen.skewed)
         forms = ((few, spare) for few in (small, False) for spare in (SPARE[way[0]], 0))
-        made = (variant_of(specimen, kernel, config, *way, *form) for form in forms)
+        made = (variant_of(specimen, kernel, config, *way, *each) for each in forms)
         variants += islice((each for each in made if each.launch.binary.ptx == first.launch.binary.ptx), 1)
     return Case(str(specimen), specimen.math, tuple(variants))
 

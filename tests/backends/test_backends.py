@@ -12,7 +12,7 @@ from lapidist.backends.backend import Backend
 from lapidist.backends.gpu.products import GpuBackend
 from lapidist.backends.host import HostBackend
 from lapidist.backends.machine import MachineBackend
-from lapidist.backends.places import MACHINE, backend_at
+from lapidist.backends.selection import MACHINE, backend_at
 from lapidist.frameworks.arrays import HOST
 
 PACKAGE = Path(lapidist.__file__).parent
