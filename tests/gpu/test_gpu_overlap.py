@@ -60,6 +60,30 @@ def test_a_chain_in_two_buffers(torch: Any, way: dict[str, Any], m: int, n: int)
             assert all(torch.equal(*pair) for pair in zip(buffers, wanted, strict=True))
 
 
+@pytest.mark.parametrize("way", [{}, {"split_k": 2, "reduction": "turnstile"}, {"split_k": 4}], ids=str)
+@pytest.mark.parametrize("n", [512, 511], ids=["as they lie", "packed"])
+def test_a_chain_in_single_precision(torch: Any, n: int, way: dict[str, Any]) -> None:
+    start, weights = torch.randn(200, n, device="cuda"), torch.randn(n, n, device="cuda") / n**0.5
+    buffers = torch.empty_like(start), torch.empty_like(start)
+    plan = lapidist.plan(start, weights, out=buffers[0], kernel="sgemm", **way)
+    assert plan.plan is not None
+    assert plan.plan.overlaps
+
+    def chain(pause: bool = False) -> Any:
+        source = start
+        for link in range(LINKS):
+            plan.execute(source, weights, None, buffers[link % 2])
+            source = buffers[link % 2]
+            if pause:
+                torch.cuda.synchronize()
+        torch.cuda.synchronize()
+        return source.clone()
+
+    wanted = chain(pause=True)
+    assert torch.isfinite(wanted).all()
+    assert all(torch.equal(chain(), wanted) for _ in range(10))
+
+
 @pytest.mark.parametrize("layout", ["rows", "columns"])
 def test_weights_that_the_launch_ahead_writes(torch: Any, layout: str) -> None:
     """Of few rows, weights go to the L2 before the launch ahead has ended: what it writes until then must be

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 
 import lapidist
 from lapidist import machine
+from lapidist.config import Config
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import operand_of
+from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import tile
 from lapidist.launch import Launch
 from lapidist.machine.faults import Race
@@ -65,18 +68,35 @@ def test_what_comes_before_the_wait_is_early(body: str) -> None:
     machine.run(replace(overlapping(EARLY[body]), overlaps=False), sanitize=True, seed=1)
 
 
-def test_a_product_waits_before_it_reads() -> None:
-    a, b = np.ones((16, 256), np.float16), np.ones((96, 256), np.float16).T
-    d = np.zeros((16, 96), np.float16)
-    gemm = lapidist.plan(a, b, kernel="wgmma", config=tile("float16", 64, 32, 3), device="machine")
+WGMMA = tile("float16", 64, 32, 3)
+SGEMM = kernel_named("sgemm").configs_for("float32")[-1][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "dtype", "odd"),
+    [
+        ("wgmma", WGMMA, np.float16, 0),
+        ("sgemm", SGEMM, np.float32, 0),
+        ("sgemm", SGEMM, np.float32, 1),  # packed
+    ],
+)
+def test_a_product_waits_before_it_reads(name: str, config: Config, dtype: type, odd: int) -> None:
+    k = 64 + odd
+    a, b, d = np.ones((16, k), dtype), np.ones((k, 96), dtype), np.zeros((16, 96), dtype)
+    gemm = lapidist.plan(a, b, out=d, kernel=name, config=config, device="machine")
     assert gemm.plan is not None
     launch = gemm.plan.launch(operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out"), 1.0, 0.0)
     assert launch.overlaps
-    machine.run(launch, sanitize=True, seed=1)
-    assert (d == 256).all()
-    forgets = launch.binary.ptx.replace("griddepcontrol.wait;", "")
+    machine.run(launch, sanitize=True, seed=1, residency=launch.grid[0])
+    assert (d == k).all()
+    forgets = re.sub(r"(@\w+ )?griddepcontrol\.wait;", "", launch.binary.ptx)
     with pytest.raises(Race, match=r"touched before griddepcontrol\.wait"):
-        machine.run(replace(launch, binary=replace(launch.binary, ptx=forgets)), sanitize=True, seed=1)
+        machine.run(
+            replace(launch, binary=replace(launch.binary, ptx=forgets)),
+            sanitize=True,
+            seed=1,
+            residency=launch.grid[0],
+        )
 
 
 def test_what_is_no_launch_is_refused_by_name() -> None:

@@ -104,6 +104,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
   if (!BATCHED) batch = batches = 1, a_inner = a_outer = b_inner = b_outer = 0;
   extern __shared__ __align__(1024) char shared[];
   Pipeline& pipeline = *reinterpret_cast<Pipeline*>(shared);
+  let_next_launch_start();
+  if (SCALARS || !(PACKS && AS_THEY_LIE)) wait_for_last_launch();  // else those who pack wait
   modes.read_scalars(alpha, beta);
   const Source a_from{A, a_row, a_col, M, {batch, batches, a_inner, a_outer}, modes.a_rows OF_LIST(a)};
   const Source b_from{B, b_col, b_row, N, {batch, batches, b_inner, b_outer}, modes.b_cols OF_LIST(b)};

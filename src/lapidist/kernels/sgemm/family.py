@@ -149,6 +149,7 @@ SGEMM = Kernel(
     EFFICIENCY[1],
     others=tuple((config, EFFICIENCY[config.slices]) for config in CONFIGS[1:]),
     capability=(9, 0),
+    overlaps=True,
     persistent=1,
     options=SOURCE_ORDER,
     dynamic_shared=shared_bytes,

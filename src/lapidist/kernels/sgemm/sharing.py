@@ -158,11 +158,11 @@ def fragments(rows: Any, tiles: Any, blocks: Any) -> Any:
     return np.maximum(1, np.minimum(rows, blocks // np.maximum(1, tiles)))
 
 
-# ---- what it costs, in seconds: fitted on an H100 to 964 schedules of 81 products; it errs by 3 % ----
+# ---- what it costs, in seconds: fitted on an H100 to the schedules of 468 products; it errs by 3 % ----
 
 
 # of an SM's limit, in the main loop; where warps have slices of k
-EFFICIENCY = {1: 0.82, 2: 0.817, 4: 0.778, 8: 0.70}
+EFFICIENCY = {1: 0.82, 2: 0.817, 4: 0.778, 8: 0.725}
 FIRST = 1.0e-6  # until the first products: barriers, maps, the way of the first stage
 PACKING, PACKED_BYTES_PER_SECOND = 1.7e-6, 1.55e12  # until all blocks have met, and what they copy
 DRAM_SHARE = 0.63
