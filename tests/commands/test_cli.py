@@ -575,3 +575,17 @@ def test_colour_is_left_out_where_nobody_wants_it() -> None:
 def blank_row() -> Record:
     head = ("coalesced", "rung", "gpu", "float32", "rrr", 1, 1, 1)
     return Record(*head, None, None, None, None, None, False)
+
+
+def test_climb_says_refused_and_why(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rungs fed by the copy engine take rows that start on 16 bytes: their place in the table says so."""
+    monkeypatch.setenv("COLUMNS", "100")
+    assert run(["climb", "--device", "machine", "--mnk", "35,35,35", "--kernel", "8,16,20"], monkeypatch) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in lines if line.startswith((" 16 tma_tiles", " 20 tma"))] == [
+        "refused"
+    ] * 2
+    reasons = " ".join(lines[next(i for i, line in enumerate(lines) if line.startswith("refused by")) :])
+    assert reasons.startswith("refused by 16 tma_tiles, 20 tma_producer: the copy engine needs A's pointer")

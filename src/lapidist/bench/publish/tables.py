@@ -17,6 +17,7 @@ from lapidist.bench.publish.views import UNIT_WORDS, label
 from lapidist.dtypes import short_name
 
 SHOWN_LINES = 4  # of a compiler's log
+REFUSED = "RefusalError: "
 
 
 def time_words(seconds: float | None) -> str:
@@ -47,10 +48,26 @@ def occupancy(record: Record) -> str:
     return f"{record.blocks_per_sm} x {record.warps_per_sm // record.blocks_per_sm}"
 
 
+def refusal_of(record: Record) -> str | None:
+    """Why the kernel does not take the product, in the words of its rule; None where it took it."""
+    said = record.error or ""
+    if not said.startswith(REFUSED):
+        return None
+    rule = f"\n  {record.kernel}: "
+    return said.partition(rule)[2].partition("\n")[0] or said.removeprefix(REFUSED)
+
+
+def taken(record: Record) -> str:
+    """The time, or what became of the kernel."""
+    if record.error and record.seconds is None:
+        return "failed" if refusal_of(record) is None else "refused"
+    return time_words(record.seconds)
+
+
 Column = Callable[[Record], str]
 COLUMNS: dict[str, Column] = {
     "rung": lambda r: label(r.kernel),
-    "time": lambda r: time_words(r.seconds),
+    "time": taken,
     "TFLOP/s": lambda r: number(r.tflops, ".2f"),
     "% of cuBLAS": lambda r: percent(r.ratio),
     "% of limit": lambda r: percent(r.limit_share),
@@ -64,7 +81,7 @@ COLUMNS: dict[str, Column] = {
 # In the machine nothing has a speed, but everything a count. Instructions are those of whole warps.
 MACHINE_COLUMNS: dict[str, Column] = {
     "rung": lambda r: label(r.kernel),
-    "wall time": lambda r: time_words(r.seconds),
+    "wall time": taken,
     "warp instr.": lambda r: number(r.warp_instructions, ",d"),
     "multi- ply %": lambda r: percent(r.ffma_share),
     "sectors/ load": lambda r: number(r.sectors),
@@ -173,10 +190,16 @@ def show_bounds(console: Console, rows: Sequence[Record]) -> None:
 
 
 def show_errors(console: Console, rows: Sequence[Record]) -> None:
+    refusals: dict[str, list[str]] = {}
     reasons: dict[str, list[str]] = {}
     for record in rows:
-        if record.error:
+        refusal = refusal_of(record)
+        if refusal is not None:
+            refusals.setdefault(refusal, []).append(label(record.kernel))
+        elif record.error:
             reasons.setdefault(record.error, []).append(record.kernel)
+    for reason, names in refusals.items():
+        console.print(f"refused by {', '.join(dict.fromkeys(names))}: {escape(reason)}", highlight=False)
     for reason, names in reasons.items():
         shown = escape("\n".join(reason.splitlines()[:SHOWN_LINES]))
         console.print(f"[red]{', '.join(names)}[/red]: {shown}" if len(names) < 4 else shown, highlight=False)
