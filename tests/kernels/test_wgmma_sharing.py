@@ -189,7 +189,7 @@ def test_no_race_and_no_wait_without_end(config: Config, gap: int, way: Way, see
 
 @pytest.mark.parametrize("seed", range(2))
 def test_whoever_walks_waits_for_whoever_multiplies(seed: int) -> None:
-    """Units of a step each, more than the board has places, and a stage for every one."""
+    """Units of a step each, more than the queue has places, and a stage for every one."""
     a, b = padded(120, 64, 1, "bfloat16", 0), padded(64, 152, 2, "bfloat16", 0)
     d = np.zeros((120, 152), ml_dtypes.bfloat16)
     plan = planned(a, b, None, d, tile("bfloat16", 64, 32, 10), streamed(1))

@@ -41,6 +41,16 @@
 typedef ELEMENT T;
 typedef long long i64;
 
+// One of two types.
+template <bool First, typename One, typename Other>
+struct Choose {
+  typedef One Type;
+};
+template <typename One, typename Other>
+struct Choose<false, One, Other> {
+  typedef Other Type;
+};
+
 // Accumulators: half products are summed in float, the others in their own type.
 template <typename Element>
 struct Accumulator {

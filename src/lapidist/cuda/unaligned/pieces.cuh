@@ -8,29 +8,40 @@ struct alignas(16) Words {
 };
 
 // The 16 bytes that start `skew` bytes, less than 16 and whole elements of Size bytes, into `low`; `high`
-// follows it. In one statement: there are dozens in a kernel, of which the compiler need not know more.
-#define SHIFT_WORDS(bytes)                                                                                  \
-  asm("{\n.reg .pred eight, four;\n.reg .b32 bits, word<6>;\n"                                              \
-      "and.b32 bits, %12, 8;\nsetp.ne.b32 eight, bits, 0;\nand.b32 bits, %12, 4;\nsetp.ne.b32 four, bits, " \
-      "0;\n"                                                                                                \
-      "selp.b32 word0, %6, %4, eight;\nselp.b32 word1, %7, %5, eight;\nselp.b32 word2, %8, %6, eight;\n"    \
-      "selp.b32 word3, %9, %7, eight;\nselp.b32 word4, %10, %8, eight;\nselp.b32 word5, %11, %9, eight;\n"  \
-      "selp.b32 %0, word1, word0, four;\nselp.b32 %1, word2, word1, four;\nselp.b32 %2, word3, word2, "     \
-      "four;\n"                                                                                             \
-      "selp.b32 %3, word4, word3, four;\n" bytes "}"                                                        \
-      : "=&r"(found.at[0]), "=&r"(found.at[1]), "=&r"(found.at[2]), "=&r"(found.at[3])                      \
-      : "r"(low.at[0]), "r"(low.at[1]), "r"(low.at[2]), "r"(low.at[3]), "r"(high.at[0]), "r"(high.at[1]),   \
-        "r"(high.at[2]), "r"(high.at[3]), "r"(skew))
+// follows it.
+//
+//   [ l0 l1 l2 l3 | h0 h1 h2 h3 ]      skew   8: two words further   4: one more   less: bytes
+//         [ found      ] fifth                selp                   selp          shf, of two neighbours
+//
+// A statement for each half: there are dozens in a kernel, of which the compiler need not know more.
+__device__ __forceinline__ void shift_by_words(const Words& low, const Words& high, unsigned skew,
+                                               Words& found, unsigned& fifth) {
+  asm("{\n.reg .pred eight, four;\n.reg .b32 bits, word<6>;\n"
+      "and.b32 bits, %13, 8;\nsetp.ne.b32 eight, bits, 0;\n"
+      "and.b32 bits, %13, 4;\nsetp.ne.b32 four, bits, 0;\n"
+      "selp.b32 word0, %7, %5, eight;\nselp.b32 word1, %8, %6, eight;\n"
+      "selp.b32 word2, %9, %7, eight;\nselp.b32 word3, %10, %8, eight;\n"
+      "selp.b32 word4, %11, %9, eight;\nselp.b32 word5, %12, %10, eight;\n"
+      "selp.b32 %0, word1, word0, four;\nselp.b32 %1, word2, word1, four;\n"
+      "selp.b32 %2, word3, word2, four;\nselp.b32 %3, word4, word3, four;\n"
+      "selp.b32 %4, word5, word4, four;\n}"
+      : "=&r"(found.at[0]), "=&r"(found.at[1]), "=&r"(found.at[2]), "=&r"(found.at[3]), "=&r"(fifth)
+      : "r"(low.at[0]), "r"(low.at[1]), "r"(low.at[2]), "r"(low.at[3]), "r"(high.at[0]), "r"(high.at[1]),
+        "r"(high.at[2]), "r"(high.at[3]), "r"(skew));
+}
+__device__ __forceinline__ void shift_by_bytes(Words& found, unsigned fifth, unsigned skew) {
+  asm("{\n.reg .b32 bits;\nand.b32 bits, %5, 3;\nshl.b32 bits, bits, 3;\n"
+      "shf.r.wrap.b32 %0, %0, %1, bits;\nshf.r.wrap.b32 %1, %1, %2, bits;\n"
+      "shf.r.wrap.b32 %2, %2, %3, bits;\nshf.r.wrap.b32 %3, %3, %4, bits;\n}"
+      : "+r"(found.at[0]), "+r"(found.at[1]), "+r"(found.at[2]), "+r"(found.at[3])
+      : "r"(fifth), "r"(skew));
+}
 template <int Size>
 __device__ __forceinline__ Words shifted(const Words& low, const Words& high, unsigned skew) {
   Words found;
-  if constexpr (Size < 4)
-    SHIFT_WORDS(
-        "selp.b32 word5, word5, word4, four;\nand.b32 bits, %12, 3;\nshl.b32 bits, bits, 3;\n"
-        "shf.r.wrap.b32 %0, %0, %1, bits;\nshf.r.wrap.b32 %1, %1, %2, bits;\nshf.r.wrap.b32 %2, %2, %3, "
-        "bits;\n"
-        "shf.r.wrap.b32 %3, %3, word5, bits;\n");
-  else SHIFT_WORDS("");
+  unsigned fifth;
+  shift_by_words(low, high, skew, found, fifth);
+  if constexpr (Size < 4) shift_by_bytes(found, fifth, skew);
   return found;
 }
 

@@ -44,6 +44,7 @@ FUNCTION = re.compile(r"\.(entry|func)\b")
 REGISTER = re.compile(r"\.reg\b\s*((?:\.\w+\s*)+)(.*)", re.S)
 VARIABLE = re.compile(r"\.(global|const|shared|local|param)\b(.*)", re.S)
 LABEL = re.compile(r"([\w$%]+)\s*:(?!:)")
+OWN_SOURCES = "/lapidist/cuda/"
 FILE = re.compile(r'\.file\s+(\d+)\s+"([^"]*)"')
 LOC = re.compile(r"\.loc\s+(\d+\s+\d+\s+\d+)(?:.*inlined_at\s+(\d+\s+\d+\s+\d+))?")
 MOST_REGISTERS = 1 << 20
@@ -53,13 +54,18 @@ MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "const": 64 << 10, "globa
 MOST_DIGITS = 18  # of an extent or alignment: more are no number that fits anywhere
 
 
+def shown(path: str) -> str:
+    """A source by its place among the project's own, whose folders have files of one name; others by name."""
+    return path.rpartition(OWN_SOURCES if OWN_SOURCES in path else "/")[2]
+
+
 class ModuleParser:
     """Splits the text into module variables and kernel bodies, keeping line numbers."""
 
     def __init__(self, text: str) -> None:
         text = visible(text.translate(BLANKS))  # names of files reach terminals
         self.lines = text.splitlines()
-        self.files = {int(number): name.rsplit("/", 1)[-1] for number, name in FILE.findall(text)}
+        self.files = {int(number): shown(name) for number, name in FILE.findall(text)}
         # Comments become blanks of the same length: offsets and lines stay right.
         self.text = COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
         self.starts = [0, *(match.end() for match in re.finditer("\n", self.text))]

@@ -100,7 +100,7 @@ RULES = (
         "bra",
     ),
     Rule(
-        "wgmma.cu",
+        "gemm/wgmma/multiply.cuh",
         "all lanes have read theirs",
         "",
         "of the two steps in a turn of the loop, the warp meets in the other one too, behind the same reads",
@@ -108,8 +108,8 @@ RULES = (
         "if (step > tiles.begin)",
     ),
     Rule(
-        "wgmma.cu",
-        "the last one's tells of all",
+        "gemm/wgmma/produce.cuh",
+        "the last wait is for all of them",
         "",
         "stages come back in order: the last wait is for all of them",
     ),

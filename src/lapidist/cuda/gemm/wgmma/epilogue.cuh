@@ -5,9 +5,9 @@
 
 #include "epilogue.cuh"
 
-#ifdef EPILOGUE
 namespace fused {
 
+#ifdef EPILOGUE
 // Sums that are finished at once: with those of the tile they fit into a thread's registers.
 constexpr int AT_ONCE = 8;
 
@@ -87,6 +87,15 @@ struct Fragments : Epilogue<InOrder> {
     }
   }
 };
+#else
+struct Operands;
+struct Fragments {  // sums leave as they are
+  __device__ __forceinline__ Fragments(const Operands*, long long, long long, int, int) {}
+  template <int Count>
+  __device__ __forceinline__ void finish(Sum*, int, int) const {}
+  template <int Rows, int Half>
+  __device__ __forceinline__ void finish_all(Sum (&)[Rows][Half], int, int) const {}
+};
+#endif
 
 }  // namespace fused
-#endif

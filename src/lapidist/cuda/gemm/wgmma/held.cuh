@@ -15,20 +15,11 @@ struct Kept<Element, 2> {
   typedef unsigned Word;
 };  // 2 bytes: of two
 
-template <int Cols, bool Group>
-struct Place {
-  typedef Patch<Cols> Type;
-};
-template <int Cols>
-struct Place<Cols, true> {
-  typedef GroupPatch<Cols> Type;
-};
-
 // Where a tile's patches take turns, and which of the matrices they are for. They leave warp by warp; columns
 // of D, whose lines would have 32 bytes, by whole warpgroups.
 template <int Cols>
 struct WayOut {
-  typedef typename Place<Cols, BY_GROUP>::Type Buffer;
+  typedef typename Choose<BY_GROUP, GroupPatch<Cols>, Patch<Cols>>::Type Buffer;
   static constexpr int AT_ONCE = D_BUFFERS > 1 ? D_BUFFERS / 2 : 1;
   const TensorMap* map;
   Buffer* buffers;

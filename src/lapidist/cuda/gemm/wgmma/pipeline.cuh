@@ -50,16 +50,6 @@
 #include "gemm/wgmma/operands.cuh"
 #include "gemm/wgmma/skewed.cuh"
 #define THREADS (SHARERS + 128)
-#if SCHEDULED && !PEERS_IN_CLUSTER  // consumers are told of their tiles by the thread that orders copies
-#define IF_TOLD(...) __VA_ARGS__
-#else
-#define IF_TOLD(...)
-#endif
-#if ADDEND
-#define IF_ADDEND(...) __VA_ARGS__
-#else
-#define IF_ADDEND(...)
-#endif
 static_assert(BM % 64 == 0 && BM <= 256 && BN % 8 == 0 && BN <= 256,
               "tiles are counted in 64 rows, 8 columns");
 static_assert(CLUSTER_N <= 2, "two blocks share A");
@@ -129,11 +119,21 @@ constexpr int HELD = !MAY_HOLD || ROOM < 0                  ? 0
 struct alignas(1024) Stage {
   char A[A_BYTES], B[B_BYTES];
 };
+struct PatchesOfD {
+  Patch<D_COLS, !D_COPY_ENGINE> D[GROUPS * 4][D_BUFFERS];
+};
+struct PatchesOfDAndC : PatchesOfD {
+  Patch<D_COLS> C[GROUPS * 4][C_PLACES];
+};
+struct Barriers {
+  Barrier full[STAGES], empty[STAGES], turn_of[2];
+};
+struct BarriersAndQueue : Barriers {
+  UnitQueue queue;
+};
 struct Pipeline {
   Stage stage[STAGES];
-  Patch<D_COLS, !D_COPY_ENGINE> D[GROUPS * 4][D_BUFFERS];
-  IF_ADDEND(Patch<D_COLS> C[GROUPS * 4][C_PLACES];)
-  Barrier full[STAGES], empty[STAGES], turn_of[2];
-  IF_TOLD(Board board;)
+  Choose<ADDEND, PatchesOfDAndC, PatchesOfD>::Type patch;
+  Choose<QUEUED, BarriersAndQueue, Barriers>::Type barriers;
   TileFactors<BM, BN> factors[FACTORS_ALONG_K ? STAGES : 1];
 };

@@ -25,8 +25,8 @@ __device__ __forceinline__ void bring_skewed(Pipeline& pipeline, Tiles& tiles, c
             first = skew_of(A) / sizeof(T);
   for (int parity = 1, stage = 0; tiles.next(e, rank);)
     for (int step = tiles.begin; step < tiles.end; ++step) {
-      barrier_wait(&pipeline.empty[stage], parity);
-      Barrier* const full = &pipeline.full[stage];
+      barrier_wait(&pipeline.barriers.empty[stage], parity);
+      Barrier* const full = &pipeline.barriers.full[stage];
 #pragma unroll 1
       for (int i = third * CLUSTER_N + own; i < 8; i += 3 * CLUSTER_N) {
         char* const to = pipeline.stage[stage].A + i * SKEWED_BOX;

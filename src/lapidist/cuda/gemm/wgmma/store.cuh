@@ -128,24 +128,22 @@ struct Patch {
       }
     }
   }
-  // Sums of 4 bytes as they are, by one statement: there are dozens of stores, of which the compiler need not
-  // know more. `next`: bytes to a lane's other row.
+  // Sums of 4 bytes as they are, eight columns at a time: a lane has two neighbours in each of its two rows.
+  //
+  //   row          [ s0 s1 ]  8 columns on [ s4 s5 ] ...
+  //   row + next   [ s2 s3 ]               [ s6 s7 ] ...
   __device__ __forceinline__ static void lay_words(unsigned place, int next, const Sum* sums) {
-    static_assert(sizeof(Out) == sizeof(Sum) && (Cols == 16 || Cols == 32), "a patch of 64 or 128 bytes");
-#define LAY_FOUR(further, a, b, c, d)                                                                     \
-  "st.shared.v2.b32 [%0 + " further "], {" a ", " b "};\nst.shared.v2.b32 [%1 + " further "], {" c ", " d \
-  "};\n"
-#define LAY_EIGHT LAY_FOUR("0", "%2", "%3", "%4", "%5") LAY_FOUR("32", "%6", "%7", "%8", "%9")
-#define LAY_SIXTEEN \
-  LAY_EIGHT LAY_FOUR("64", "%10", "%11", "%12", "%13") LAY_FOUR("96", "%14", "%15", "%16", "%17")
-#define LAID_FOUR(i) \
-  SUM_REGISTER(sums[i]), SUM_REGISTER(sums[i + 1]), SUM_REGISTER(sums[i + 2]), SUM_REGISTER(sums[i + 3])
-    if constexpr (Cols == 16)
-      asm volatile(LAY_EIGHT ::"r"(place), "r"(place + next), LAID_FOUR(0), LAID_FOUR(4) : "memory");
-    else
-      asm volatile(LAY_SIXTEEN ::"r"(place), "r"(place + next), LAID_FOUR(0), LAID_FOUR(4), LAID_FOUR(8),
-                   LAID_FOUR(12)
-                   : "memory");
+    static_assert(sizeof(Out) == sizeof(Sum), "a word is a sum");
+#pragma unroll
+    for (int i = 0; i < Cols / 2; i += 4)
+      lay_four(place + i / 4 * 32, place + i / 4 * 32 + next, sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
+  }
+  // One statement: there are dozens of them, of which the compiler need not know more.
+  __device__ __forceinline__ static void lay_four(unsigned upper, unsigned lower, Sum a, Sum b, Sum c,
+                                                  Sum d) {
+    asm volatile("st.shared.v2.b32 [%0], {%2, %3};\nst.shared.v2.b32 [%1], {%4, %5};" ::"r"(upper),
+                 "r"(lower), SUM_REGISTER(a), SUM_REGISTER(b), SUM_REGISTER(c), SUM_REGISTER(d)
+                 : "memory");
   }
   template <int Patches>
   __device__ __forceinline__ void lay(const Sum* sums, int number) {

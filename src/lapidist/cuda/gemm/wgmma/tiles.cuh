@@ -23,24 +23,24 @@ struct Order {
   signed char further[72];
 };
 
-#if PEERS_IN_CLUSTER
 // One stretch of one tile, found without a walk, which would come before the first load.
-struct Tiles {
+template <int Peers>
+struct ClusterTiles {
   const Schedule& schedule;
   WorkUnit unit;
   int row, col, inner, outer, begin, end;
   bool done = false;
 
-  __device__ __forceinline__ Tiles(const Extents&, const Schedule& schedule, const Order&)
+  __device__ __forceinline__ ClusterTiles(const Extents&, const Schedule& schedule, const Order&)
       : schedule(schedule) {}
 
   __device__ __forceinline__ bool next(const Extents& e, int) {
     if (done) return false;
     done = true;
-    const int peer = blockIdx.x % PEERS_IN_CLUSTER;
+    const int peer = blockIdx.x % Peers;
     begin = peer * schedule.normal_iterations + min_of(peer, schedule.big_blocks);
     end = begin + schedule.normal_iterations + (peer < schedule.big_blocks);
-    unit = schedule.make(blockIdx.x / PEERS_IN_CLUSTER, begin, end);
+    unit = schedule.make(blockIdx.x / Peers, begin, end);
     unit.peer = peer;
     row = unit.row * BM, col = unit.column * BN;
     outer = BATCHED ? floor_div(unit.batch, e.batch) : 0, inner = BATCHED ? unit.batch - outer * e.batch : 0;
@@ -48,8 +48,8 @@ struct Tiles {
   }
   __device__ __forceinline__ bool last() const { return true; }
 };
-#elif SCHEDULED
-// By who walks through the schedule, tells of its units, or is told.
+
+// Units: who walks through the schedule itself, publishes what it finds, or receives it (unit_queue.cuh).
 template <typename Units>
 struct TilesOf : Units {
   using Units::unit;
@@ -57,7 +57,7 @@ struct TilesOf : Units {
 
   __device__ __forceinline__ TilesOf(const Extents&, const Schedule& schedule, const Order&)
       : Units(schedule) {}
-  __device__ __forceinline__ TilesOf(const Schedule& schedule, Board& board) : Units(schedule, board) {}
+  __device__ __forceinline__ TilesOf(const Schedule& schedule, UnitQueue& queue) : Units(schedule, queue) {}
 
   __device__ __forceinline__ bool next(const Extents& e, int rank) {
     if (!Units::next()) return false;
@@ -69,8 +69,7 @@ struct TilesOf : Units {
   }
   __device__ __forceinline__ bool last() const { return true; }  // for all that is known here
 };
-typedef TilesOf<Work> Tiles;
-#else
+
 // A division is some hundred cycles, which a block's first load waits for: most tiles are of the first matrix
 // and band.
 __device__ __forceinline__ int quotient(int whole, int part) {
@@ -80,12 +79,12 @@ __device__ __forceinline__ int quotient(int whole, int part) {
 
 // Clusters go down a band of RASTER rows, then to the next column: for the L2. With ALONG_M all that is
 // turned.
-struct Tiles {
+struct WholeTiles {
   int tiles_m, tiles_n, per_matrix, count, at;
   int row, col, inner, outer, end;
   static constexpr int begin = 0;
 
-  __device__ __forceinline__ Tiles(const Extents& e, const Schedule&, const Order& order) {
+  __device__ __forceinline__ WholeTiles(const Extents& e, const Schedule&, const Order& order) {
     tiles_m = ceil_div(e.M, BM * CLUSTER_M);
     tiles_n = ceil_div(e.N, BN * CLUSTER_N);
     per_matrix = tiles_m * tiles_n;
@@ -113,30 +112,32 @@ struct Tiles {
     return true;
   }
 };
-#endif
 
-#if PEERS_IN_CLUSTER
+using Tiles = typename Choose<(PEERS_IN_CLUSTER > 0), ClusterTiles<PEERS_IN_CLUSTER>,
+                              typename Choose<SCHEDULED, TilesOf<Work>, WholeTiles>::Type>::Type;
+// Consumers receive their tiles from the thread that orders copies.
+constexpr bool QUEUED = SCHEDULED && !PEERS_IN_CLUSTER;
+
 // A tile's sums are patches of 16 rows x Cols, PerWarp a warp, each of them Pieces of four sums a lane. Patch
-// p of warp w is number p * Warps + w; every PEERS_IN_CLUSTER-th one is mine: the others send me theirs,
+// p of warp w is number p * Warps + w; every Peers-th one is mine: the others send me theirs,
 // since a peer's memory is written faster than read, and my warps add them in the order of the peers.
-template <int Warps, int PerWarp, int Cols>
+template <int Peers, int Warps, int PerWarp, int Cols>
 struct Exchange {
   static constexpr int SUMS = Cols / 2, PIECES = SUMS / 4, ALL = Warps * PerWarp;
-  static constexpr int BYTES =
-      (ALL + PEERS_IN_CLUSTER - 1) / PEERS_IN_CLUSTER * PEERS_IN_CLUSTER * PIECES * 512;
+  static constexpr int BYTES = (ALL + Peers - 1) / Peers * Peers * PIECES * 512;
   Piece<Sum>* shared;
   int peer, warp, lane;
 
   // Where the owner of a patch finds what a peer sent.
   __device__ __forceinline__ Piece<Sum>* slot(int patch, int of) const {
-    return shared + (patch / PEERS_IN_CLUSTER * PEERS_IN_CLUSTER + of) * PIECES * 32 + lane;
+    return shared + (patch / Peers * Peers + of) * PIECES * 32 + lane;
   }
 
   __device__ __forceinline__ void send(const Sum* sums) const {
     cluster_barrier();  // all have read their last stage
 #pragma unroll
     for (int i = 0; i < PerWarp; ++i, sums += SUMS) {
-      const int patch = i * Warps + warp, owner = patch % PEERS_IN_CLUSTER;
+      const int patch = i * Warps + warp, owner = patch % Peers;
       Piece<Sum>* const place = slot(patch, peer);
       const unsigned there = peer_address(shared_address(place), owner);
 #pragma unroll
@@ -153,24 +154,21 @@ struct Exchange {
   // take(patch, the warp whose it was, how many I took before, sums)
   template <typename Take>
   __device__ __forceinline__ void each(Take take) const {
-    for (int turn = 0, patch = warp * PEERS_IN_CLUSTER + peer; patch < ALL;
-         ++turn, patch += Warps * PEERS_IN_CLUSTER) {
+    for (int turn = 0, patch = warp * Peers + peer; patch < ALL; ++turn, patch += Warps * Peers) {
       Sum mine[SUMS];
 #pragma unroll
       for (int piece = 0; piece < PIECES; ++piece) {
-        Piece<Sum> held[PEERS_IN_CLUSTER];
+        Piece<Sum> held[Peers];
 #pragma unroll
-        for (int other = 0; other < PEERS_IN_CLUSTER; ++other)
-          held[other] = load(slot(patch, other)[piece * 32]);
+        for (int other = 0; other < Peers; ++other) held[other] = load(slot(patch, other)[piece * 32]);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           mine[piece * 4 + e] = held[0].at[e];
 #pragma unroll
-          for (int other = 1; other < PEERS_IN_CLUSTER; ++other) mine[piece * 4 + e] += held[other].at[e];
+          for (int other = 1; other < Peers; ++other) mine[piece * 4 + e] += held[other].at[e];
         }
       }
       take(patch / Warps, patch % Warps, turn, mine);
     }
   }
 };
-#endif

@@ -1,0 +1,38 @@
+// Consuming: the warpgroups of gemm/wgmma.cu that multiply what the producer loads, and finish each tile.
+#pragma once
+
+#include "gemm/wgmma/finish.cuh"
+#include "gemm/wgmma/multiply.cuh"
+
+template <typename Pipeline, typename Tiles>
+__device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Tiles& walk, int rank,
+                                        const Workspace& workspace) {
+  take_registers<REGISTERS>();
+  auto&& tiles = walk_of_consumers(p.schedule, pipeline, walk);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  Multiplier<Pipeline> multiplier(p, pipeline, rank);
+  const int first_warp = BY_GROUP ? own_group<GROUPS>() * 4 : warp;
+  int first_buffer = 0;
+  Held<D_COLS, HELD> held;
+  const bool few = p.extents.K <= (HELD - 1) * BK;
+  for (; tiles.next(p.extents, rank); ++multiplier.turn) {
+    if (!multiplier.is_mine()) {  // the other one's: its stages pass by
+      multiplier.ring.skip(tiles.end - tiles.begin);
+      continue;
+    }
+    multiplier.wait_for_turn();
+    Sum sums[ROWS][BN / 2];
+    if (!ANEW) set_to_zero(sums);
+    const int row = row_of_warp<ROWS>(multiplier.tile_warp / 4, warp);
+    Finisher finisher(p, pipeline, tiles, tiles.row + row, first_warp, first_buffer);
+    if (!SCHEDULED) finisher.ask_for_c();
+    multiplier.multiply(tiles, row + lane / 4 * NEXT_GROUP, lane % 4 * 2, sums, held);
+    if constexpr (PEERS_IN_CLUSTER > 0) {
+      finisher.finish_in_cluster(sums);
+    } else if (tiles.template combine<SHARERS>(workspace, &pipeline, sums)) {
+      finisher.finish(sums, held, few);
+      first_buffer = (first_buffer + ALL_PATCHES) % D_BUFFERS;
+    }
+  }
+  if (D_COPY_ENGINE && lane == 0) tma_store_wait<0>();
+}

@@ -1,0 +1,134 @@
+// Finishing: what becomes of a tile's sums in gemm/wgmma.cu.
+//
+//   shared tiles       sums of all peers come together: in the workspace (share/), or in a cluster (Exchange)
+//   each patch         factors -> alpha, beta C -> the caller's function -> D's type -> D
+//
+// A patch is 16 rows of one warp. It leaves by the copy engine, from swizzled shared memory; by hand where rows
+// of D do not start on 16 bytes.
+#pragma once
+
+#include "gemm/wgmma/epilogue.cuh"
+#include "gemm/wgmma/held.cuh"
+#include "gemm/wgmma/product.cuh"
+
+template <typename Pipeline, typename Tiles>
+struct Finisher {
+  const Product& p;
+  Pipeline& pipeline;
+  const Tiles& tiles;
+  int warp, lane, warp_row;  // the first row of the warp's sums
+  int first_warp;            // of those that send patches together
+  int first_buffer;          // of those that patches take by turns, tile after tile
+  Addend addend;
+  Words begins;  // where rows leave by hand: the end of the patch before
+
+  __device__ __forceinline__ Finisher(const Product& p, Pipeline& pipeline, const Tiles& tiles, int warp_row,
+                                      int first_warp, int first_buffer)
+      : p(p),
+        pipeline(pipeline),
+        tiles(tiles),
+        warp(threadIdx.x / 32),
+        lane(threadIdx.x % 32),
+        warp_row(warp_row),
+        first_warp(first_warp),
+        first_buffer(first_buffer),
+        addend{
+            p.c_of(tiles.inner, tiles.outer), p.c_row, p.c_col, p.extents.M, p.extents.N, p.alpha, p.beta} {}
+
+  // The first patches of C, on their way while the products run.
+  __device__ __forceinline__ void ask_for_c() const {
+    if constexpr (ADDEND)
+      addend.template begin<D_PATCHES, ALL_PATCHES>(pipeline.patch.C[warp], warp_row, tiles.col);
+  }
+
+  __device__ __forceinline__ static int row_of(int patch) { return patch / D_PATCHES * NEXT_SLAB; }
+  __device__ __forceinline__ int col_of(int patch) const { return tiles.col + patch % D_PATCHES * D_COLS; }
+
+  __device__ __forceinline__ void apply_factors(int row, int col, Sum* sums) const {
+    scale_in_the_end<D_COLS / 2>(sums, p.scales, row + lane / 4 * NEXT_GROUP, col + lane % 4 * 2, p.extents.M,
+                                 p.extents.N);
+  }
+  __device__ __forceinline__ fused::Fragments of_caller() const {
+    return fused::Fragments(p.operands, tiles.inner, tiles.outer, p.extents.M, p.extents.N);
+  }
+
+  // One patch to D; `number`: how many of the tile's came before. Sums are AMONG those of others.
+  __device__ __forceinline__ void store(int row, int patch, int number, Sum* sums) {
+    const int col = col_of(patch);
+    auto& buffer = pipeline.patch.D[warp][(first_buffer + number) % D_BUFFERS];
+    if (!D_COPY_ENGINE) {
+      // of a cluster each patch is alone: its neighbours are others'
+      const int before = PEERS_IN_CLUSTER ? 0 : patch * D_COLS;
+      const int cols = min_of(p.extents.N - col, PEERS_IN_CLUSTER ? D_COLS : BN - before);
+      Out* const d = p.d_of(tiles.inner, tiles.outer);
+      return store_by_hand<AMONG, LIVE, PatchRows>(buffer, begins, sums, number, d + row * p.d.line + col,
+                                                   p.d.line, before, p.extents.M - row, cols);
+    }
+    if (lane == 0) tma_store_wait_read<D_BUFFERS - 1>();
+    __syncwarp();
+    buffer.template lay<AMONG>(sums, number);
+    proxy_fence();
+    __syncwarp();
+    if (lane == 0)
+      tma_store(&p.d_map, D_TURNED ? row : col, D_TURNED ? col : row, tiles.inner, tiles.outer, buffer.bytes);
+    if (lane == 0) tma_store_commit();
+  }
+
+  // The peers of a tile are a cluster: each patch has one owner, who has the sums of all peers.
+  __device__ __forceinline__ void finish_in_cluster(Sum (&sums)[ROWS][BN / 2]) {
+    typedef Exchange<PEERS_IN_CLUSTER, GROUPS * 4, ALL_PATCHES, D_COLS> Peers;
+    const Peers exchange = {reinterpret_cast<Piece<Sum>*>(&pipeline), tiles.unit.peer, warp, lane};
+    static_assert(Peers::BYTES <= sizeof(pipeline.stage), "the sums lie where the operands were");
+    const fused::Fragments function = of_caller();
+    exchange.send(sums[0]);
+    exchange.each([&](int patch, int of, int number, Sum* mine) {
+      const int row = tiles.row + row_of_warp<ROWS>(of / 4, of) + row_of(patch), col = col_of(patch);
+      apply_factors(row, col, mine);
+      scale_sums<D_COLS / 2>(mine, p.alpha);
+      if constexpr (ADDEND) addend.add_one(pipeline.patch.C[warp][0], row, col, mine);
+      function.template finish<D_COLS / 2>(mine, row, col);
+      store(row, patch % D_PATCHES, number, mine);
+    });
+  }
+
+  // All of a tile's sums are here.
+  template <typename Held>
+  __device__ __forceinline__ void finish(Sum (&sums)[ROWS][BN / 2], Held& held, bool few) {
+    const fused::Fragments function = of_caller();
+#pragma unroll
+    for (int i = 0; i < ALL_PATCHES; ++i)
+      apply_factors(warp_row + row_of(i), col_of(i), &sums[i / D_PATCHES][i % D_PATCHES * (D_COLS / 2)]);
+    scale_sums<ROWS * BN / 2>(sums[0], p.alpha);
+    if constexpr (ADDEND) {
+      if (SCHEDULED) ask_for_c();
+      addend.template each<D_PATCHES, ALL_PATCHES>(
+          pipeline.patch.C[warp], warp_row, tiles.col, sums[0], [&](int i, Sum* mine) {
+            const int row = warp_row + row_of(i);
+            function.template finish<D_COLS / 2>(mine, row, col_of(i));
+            store(row, i % D_PATCHES, i, mine);
+          });
+    } else {
+      function.finish_all(sums, warp_row, tiles.col);
+      if constexpr (D_COPY_ENGINE) {
+        copy_out(sums, held, few);
+      } else {
+        // By hand, a patch is some hundred instructions: all of them, written out, took most of a second to
+        // compile.
+#pragma unroll 1
+        for (int i = 0; i < ALL_PATCHES; ++i) store(warp_row + row_of(i), i % D_PATCHES, i, sums[0]);
+      }
+    }
+  }
+
+  // The first patches now; the last ones wait in registers, and leave beside the next tile's products.
+  template <typename Held>
+  __device__ __forceinline__ void copy_out(Sum (&sums)[ROWS][BN / 2], Held& held, bool few) {
+    auto* const buffers = reinterpret_cast<typename WayOut<D_COLS>::Buffer*>(pipeline.patch.D[first_warp]);
+    const int row = BY_GROUP ? tiles.row + first_warp % (TILE_GROUPS * 4) / 4 * ROWS * 64 : warp_row;
+    const WayOut<D_COLS> out = {&p.d_map, buffers, row, tiles.col, tiles.inner, tiles.outer, first_buffer};
+    out.template store<0, ALL_PATCHES - HELD>(
+        [&](int i) { out.buffer(i).lay(sums[i / D_PATCHES] + patch_begin(i % D_PATCHES) / 2); });
+    held.take(out, sums[0], tiles.end - tiles.begin);
+    if (few || tiles.last()) held.store_all();
+  }
+};

@@ -1,0 +1,115 @@
+// Multiplying: a warpgroup's part in the products of a tile of gemm/wgmma.cu, step by step along k.
+//
+//   step   | wait full s | wgmma on s | commit | wait for the step before | free its stage | ...
+//
+// Tensor cores have the next step's products before those of the last are waited for. Promoted sums are the
+// exception: the cores add up each step's, while the other warpgroup's products run.
+#pragma once
+
+#include "gemm/wgmma/few_lines.cuh"
+#include "gemm/wgmma/product.cuh"
+
+template <typename Pipeline>
+struct Multiplier {
+  Pipeline& pipeline;
+  Ring ring = {0, 0};
+  int K, tile_warp;  // the warp among those that share a tile
+  // A lane for each block that loads for this one frees its stage there. Who and where is known before the
+  // loop, whose instructions are a part of the power.
+  unsigned frees, empty;
+  unsigned first_a, first_b;  // low words of descriptors, in the first stage
+  const PlacesOfA<ROWS> places;
+
+  __device__ __forceinline__ Multiplier(const Product& p, Pipeline& pipeline, int rank)
+      : pipeline(pipeline),
+        K(p.extents.K),
+        tile_warp(threadIdx.x / 32 % (TILE_GROUPS * 4)),
+        places(p.A, p.a.line, tile_warp) {
+    const int lane = threadIdx.x % 32;
+    const bool in_line = lane % CLUSTER_M == rank % CLUSTER_M || lane / CLUSTER_M == rank / CLUSTER_M;
+    frees = CLUSTER == 1 ? lane == 0 : lane < CLUSTER && in_line;
+    empty = shared_address(pipeline.barriers.empty);
+    if (CLUSTER > 1) empty = peer_address(empty, lane);
+    opaque(frees), opaque(empty);
+    clear_rests<A_TURNED, A_LOADED, B_TURNED, BN>(pipeline.stage, p.extents.M, p.extents.N);
+    first_a = low_word(pipeline.stage[0].A + own_group<TILE_GROUPS>() * ROWS * SLAB);
+    first_b = low_word(pipeline.stage[0].B);
+  }
+
+  __device__ __forceinline__ void free_stage(int stage) const {
+    if (FACTORS_ALONG_K || A_IN_REGISTERS) __syncwarp();  // all lanes have read theirs
+    if (frees) barrier_arrive_there<(CLUSTER > 1)>(empty + stage * sizeof(Barrier));
+  }
+
+  // The products of one step are under way, on top of what `sums` hold, or anew.
+  __device__ __forceinline__ void begin_step(const Fragments<ROWS>& fragments, Sum (&sums)[ROWS][BN / 2],
+                                             bool first) const {
+    const unsigned on = ring.stage * further(sizeof(Stage));
+    const Descriptor a = descriptor(first_a + on), b = descriptor(first_b + on);
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < STEPS; ++i)
+#pragma unroll
+      for (int m = 0; m < ROWS; ++m) {
+        const Descriptor of_b = b + step_along_k<B_TURNED>(i);
+        const int old = i > 0 || (ANEW ? !first : !PROMOTED);
+        if constexpr (A_IN_REGISTERS) Wgmma<BN>::multiply(sums[m], fragments[i][m], of_b, old);
+        else Wgmma<BN>::multiply(sums[m], a + step_along_k<A_TURNED>(i) + further(m * SLAB), of_b, old);
+      }
+    products_commit();
+  }
+
+  // All steps of a tile. `row`, `col`: of the thread's first sum, in the tile. `held`: patches of the last
+  // tile, which are stored meanwhile.
+  template <typename Tiles, typename Held>
+  __device__ __forceinline__ void multiply(const Tiles& tiles, int row, int col, Sum (&sums)[ROWS][BN / 2],
+                                           Held& held) {
+    Sum products[ROWS][BN / 2];
+    int last = ring.stage;
+    // products read theirs until they are waited for: after the next ones have begun
+    Fragments<ROWS> fragments[TURNS];
+#pragma unroll 1
+    for (int step = tiles.begin; step < tiles.end;) {
+#pragma unroll
+      for (int t = 0; t < TURNS && (t == 0 || step < tiles.end); ++t, ++step) {
+        barrier_wait(&pipeline.barriers.full[ring.stage], ring.parity);
+        StepFactors<ROWS, BN> factors;
+        if (FACTORS_ALONG_K) factors.read(pipeline.factors[ring.stage], row, col, tiles.col);
+        if constexpr (A_IN_REGISTERS) places.read(fragments[t], pipeline.stage[ring.stage].A, K - step * BK);
+        begin_step(fragments[t], PROMOTED ? products : sums, step == tiles.begin);
+        if (PROMOTED) {  // meanwhile the other warpgroup's products run
+          wait_for(products);
+          free_stage(ring.stage);
+          factors.add(sums, products);
+        } else {  // meanwhile this step's products run
+          if (step > tiles.begin) products_wait<1>(), free_stage(last);
+          if (held.due(step - tiles.begin)) held.store_one();
+        }
+        last = ring.stage;
+        ring.go_on();
+      }
+    }
+    if (PING_PONG) next_may_begin();
+    wait_for(sums);
+    if (tiles.begin < tiles.end && !PROMOTED) free_stage(last);
+  }
+
+  __device__ __forceinline__ static void wait_for(Sum (&sums)[ROWS][BN / 2]) {
+    products_wait<0>();
+#pragma unroll
+    for (int m = 0; m < ROWS; ++m) sums_arrive(sums[m]);
+  }
+
+  // ---- two warpgroups by turns, a tile each: one stores while the other multiplies ----
+
+  int turn = 0;
+  __device__ __forceinline__ bool is_mine() const { return !PING_PONG || turn % 2 == threadIdx.x / 128; }
+  // Not before the other one has seen all of its stages: a barrier that is further behind than a phase looks
+  // complete.
+  __device__ __forceinline__ void wait_for_turn() const {
+    if (PING_PONG) barrier_wait(&pipeline.barriers.turn_of[turn % 2], turn / 2 % 2 ^ (turn % 2 == 0));
+  }
+  __device__ __forceinline__ void next_may_begin() const {
+    if (threadIdx.x % 32 == 0) barrier_arrive(&pipeline.barriers.turn_of[1 - turn % 2]);
+  }
+};

@@ -1,0 +1,92 @@
+// Loading: the warps that fill the stages of gemm/wgmma.cu. They multiply nothing, so they give their registers
+// to those who do.
+//
+//   first warp    one thread orders A and B of tile after tile from the copy engine, as far ahead as stages
+//                 are empty
+//   others        where rows of A start anywhere, one thread of each of three brings those (skewed.cuh);
+//                 where factors change along k, the second warp brings them (scales.cuh)
+#pragma once
+
+#include "gemm/wgmma/few_lines.cuh"
+#include "gemm/wgmma/product.cuh"
+
+// The part of a tile of A that is this block's to load, and the blocks that receive it; likewise of B. Blocks
+// of a cluster that lie beside each other share A, those below each other share B.
+struct Shared {
+  int below, beside;
+  __device__ __forceinline__ explicit Shared(int rank) : below(rank % CLUSTER_M), beside(rank / CLUSTER_M) {}
+  __device__ __forceinline__ int receivers_of_a() const {
+    return (CLUSTER_N > 1 ? 1 | 1 << CLUSTER_M : 1) << below;
+  }
+  __device__ __forceinline__ int receivers_of_b() const {
+    return ((1 << CLUSTER_M) - 1) << beside * CLUSTER_M;
+  }
+};
+
+// By one thread: a stage for each step of each tile.
+template <typename Tiles>
+__device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
+                                              const Workspace& workspace) {
+  const int M = p.extents.M, N = p.extents.N;
+  Ring ring = {0, 1};
+  const Shared shared(rank);
+  const int to_a = shared.receivers_of_a(), to_b = shared.receivers_of_b();
+  const int bytes =
+      (A_SKEWED ? A_BYTES : loaded_bytes<A_TURNED, A_LOADED>(M)) + loaded_bytes<B_TURNED, BN>(N);
+  if (PACKS) tma_prefetch_map(&p.a_map), tma_prefetch_map(&p.b_map);
+  for (bool waits = PACKS; tiles.next(p.extents, rank);) {
+    const int a_in = p.a.inner ? tiles.inner : 0, a_out = p.a.outer ? tiles.outer : 0;
+    const int b_in = p.b.inner ? tiles.inner : 0, b_out = p.b.outer ? tiles.outer : 0;
+#pragma unroll 1
+    for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
+      Stage& stage = pipeline.stage[ring.stage];
+      Barrier* full = &pipeline.barriers.full[ring.stage];
+      barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
+      barrier_arrive_expect(full, bytes);
+      const int k = (step + (p.extents.K == 0)) * BK;
+      // here, where all else is done that comes before a load
+      if (waits) wait_packed(workspace), waits = false;
+      load_tile<A_TURNED, A_LOADED, CLUSTER_N>(stage.A, &p.a_map, tiles.row, M, k, a_in, a_out, shared.beside,
+                                               to_a, full, p.a_once);
+      load_tile<B_TURNED, BN, CLUSTER_M>(stage.B, &p.b_map, tiles.col, N, k, b_in, b_out, shared.below, to_b,
+                                         full, p.b_once);
+    }
+  }
+  // Nobody leaves while another one may still write to its memory: its stages are full, and all have given
+  // them back.
+  for (int i = 0; CLUSTER > 1 && i < STAGES; ++i) {
+    // stages come back in order: the last wait is for all of them
+    barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
+    ring.go_on();
+  }
+  if (PACKS) leave_packed(workspace);
+}
+
+// By one warp: the factors of each step, to the same stages.
+template <typename Tiles>
+__device__ __forceinline__ void load_factors(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank) {
+  for (Ring ring = {0, 1}; tiles.next(p.extents, rank);) {
+    FactorSources<BM, BN> sources(p.scales, tiles.row, tiles.col, tiles.begin, p.extents.M, p.extents.N);
+    for (int step = tiles.begin; step < tiles.end; ++step, ring.go_on()) {
+      barrier_wait(&pipeline.barriers.empty[ring.stage], ring.parity);
+      sources.bring(pipeline.factors[ring.stage]);
+      __syncwarp();  // lanes that have more to bring arrive with the others
+      barrier_arrive_after_copies(&pipeline.barriers.full[ring.stage]);
+    }
+  }
+}
+
+__device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, Tiles& tiles, int rank,
+                                        const Workspace& workspace) {
+  const int warp = threadIdx.x / 32 - GROUPS * 4, lane = threadIdx.x % 32;
+  give_registers_back<REGISTERS_LEFT>();
+  if (threadIdx.x == GROUPS * 128) {
+    auto walk = walk_of_producer(p.schedule, pipeline, tiles);
+    load_operands(p, pipeline, walk, rank, workspace);
+  } else if (A_SKEWED && lane == 0) {
+    bring_skewed(pipeline, tiles, p.extents, rank, &p.a_map, &p.d_map, p.A, p.a.line, warp - 1);
+  } else if (FACTORS_ALONG_K && warp == 1) {
+    load_factors(p, pipeline, tiles, rank);
+  }
+  if (PEERS_IN_CLUSTER) cluster_barrier(), cluster_barrier();  // as the consumers do in their exchange
+}

@@ -1,0 +1,70 @@
+// What all roles of gemm/wgmma.cu share: the parameters of the launch by name, and the ring of stages.
+#pragma once
+
+#include "gemm/wgmma/pipeline.cuh"
+
+#include "gemm/wgmma/epilogue.cuh"
+
+// Elements to the next line of a matrix, and along the two dimensions of a batch.
+struct Steps {
+  i64 line, inner, outer;
+};
+
+// The launch: what is multiplied, where it lies and where D goes. Maps stay where the launch put them.
+struct Product {
+  Extents extents;
+  Scalar alpha, beta;
+  const TensorMap &a_map, &b_map, &d_map;
+  const T *A, *B;
+  const Out* C;
+  Out* D;
+  Steps a, b, d;
+  i64 c_row, c_col, c_inner, c_outer;
+  const Schedule& schedule;
+  const Scales& scales;
+  const fused::Operands* operands;  // of the caller's function
+  // whether no other tile reads the same part of A, or of B
+  bool a_once, b_once;
+
+  __device__ __forceinline__ Batch batch_of(const Steps& steps) const {
+    return {extents.batch, extents.batches, steps.inner, steps.outer};
+  }
+  __device__ __forceinline__ Out* d_of(int inner, int outer) const {
+    return D + inner * d.inner + outer * d.outer;
+  }
+  __device__ __forceinline__ const Out* c_of(int inner, int outer) const {
+    return C + inner * c_inner + outer * c_outer;
+  }
+};
+
+// A role's place in the ring of stages. A barrier is in one of two phases, and its parity says which to wait
+// for: stages are empty from the start, so who fills them begins with 1, and who reads them with 0.
+struct Ring {
+  int stage, parity;
+  __device__ __forceinline__ void go_on() {
+    if (++stage == STAGES) stage = 0, parity ^= 1;
+  }
+  // Past the stages of a tile that another one multiplies.
+  __device__ __forceinline__ void skip(int steps) {
+    stage += steps, parity ^= stage / STAGES & 1, stage %= STAGES;
+  }
+};
+
+// ---- who walks from tile to tile: where a schedule gives them out, the loading thread, for those who multiply ----
+
+template <typename Pipeline>
+__device__ __forceinline__ decltype(auto) walk_of_producer(const Schedule& schedule, Pipeline& pipeline,
+                                                           Tiles& tiles) {
+  if constexpr (QUEUED) return TilesOf<PublishedWork>(schedule, pipeline.barriers.queue);
+  else return (tiles);
+}
+template <typename Pipeline>
+__device__ __forceinline__ decltype(auto) walk_of_consumers(const Schedule& schedule, Pipeline& pipeline,
+                                                            Tiles& tiles) {
+  if constexpr (QUEUED) return TilesOf<ReceivedWork>(schedule, pipeline.barriers.queue);
+  else return (tiles);
+}
+template <typename Pipeline>
+__device__ __forceinline__ void init_queue(Pipeline& pipeline) {
+  if constexpr (QUEUED) pipeline.barriers.queue.init();
+}
