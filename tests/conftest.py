@@ -21,6 +21,8 @@ _folder = tempfile.TemporaryDirectory(prefix="lapidist-tests-")
 os.environ.setdefault("LAPIDIST_CACHE_DIR", _folder.name)
 # For workers, of which there is one a core: NumPy's threads would wait for each other's cores, and spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+# JAX shares the GPU with torch here, and with other workers.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -24,7 +24,6 @@ from on_gpu import laid_out, normal, poisoned, rows_on_16_bytes, whole
 from typed import takes
 
 pytestmark = pytest.mark.gpu
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX shares the GPU with torch here
 
 DTYPES = ["float16", "float32", "float64"]
 # test_gpu_types.py has the others

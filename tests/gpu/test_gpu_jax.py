@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,6 @@ import lapidist
 from lapidist.dtypes import numpy_dtype
 
 pytestmark = pytest.mark.gpu
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # torch uses the same GPU
 # The last ones share tiles, in a workspace.
 SHAPES = [(64, 128, 96), (129, 65, 70), (1000, 24, 130), (128, 128, 16384), (77, 256, 8192)]
 
