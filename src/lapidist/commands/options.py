@@ -84,7 +84,7 @@ Layout = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="JSON lines on stdout, one a row, in place of the table")]
 JsonObject = Annotated[bool, typer.Option("--json", help="one JSON object on stdout, in place of the text")]
 Csv = Annotated[Path | None, typer.Option(help="write the rows to this CSV file")]
-Plot = Annotated[Path | None, typer.Option(help="draw to this file (.svg, .png, .pdf); needs matplotlib")]
+Plot = Annotated[Path | None, typer.Option(help="draw the charts to this SVG file")]
 Html = Annotated[Path | None, typer.Option(help="write one self-contained HTML report")]
 Keep = Annotated[
     Path | None, typer.Option("--record", help="write a file of Records into this folder", metavar="DIR")

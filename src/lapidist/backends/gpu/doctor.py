@@ -26,7 +26,6 @@ GPU_HINT = (
 )
 TORCH_HINT = 'pip install "torch>=2.7"'
 CUPY_HINT = 'pip install "cupy-cuda13x>=13.6"'
-MATPLOTLIB_HINT = 'pip install "matplotlib>=3.9"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +197,5 @@ PARTS = (
     Part("torch", lambda: find_package("torch"), TORCH_HINT),
     Part("CuPy", find_cupy, CUPY_HINT),
     Part("JAX", lambda: find_package("jax"), 'pip install "jax[cuda13]>=0.7"'),
-    Part("matplotlib", lambda: find_package("matplotlib"), MATPLOTLIB_HINT),
     Part("cache folder", find_cache, "export LAPIDIST_CACHE_DIR=/a/folder/that/can/be/written"),
 )

@@ -15,6 +15,7 @@ from lapidist.bench.publish.tables import percent
 from lapidist.bench.publish.views import label
 
 THEMES = {"light": LIGHT, "dark": DARK}
+HEAD = 34  # of a chart among others, for its title
 WIDTH = 640  # a phone shows it at six tenths: letters of 15 stay readable
 LETTERS = 'text { font: 15px system-ui, "DejaVu Sans", sans-serif; } .small { font-size: 13.5px; }'
 
@@ -47,6 +48,22 @@ def themed(drawn: str, theme: str) -> str:
     style = f"<style>svg {{ {THEMES[theme]} }}\n{DRAWN}{LETTERS}</style>"
     paper = f'<rect width="{width}" height="{height}" fill="var(--paper)"/>'
     return f"{opening}\n{style}\n{paper}\n{rest}\n"
+
+
+def stacked(charts: Sequence[tuple[str, str]]) -> str:
+    """Titled drawings below each other as one file, which follows the reader's light or dark."""
+    parts, top = [], 0.0
+    for title, drawn in charts:
+        _, _, width, height = drawn.partition('viewBox="')[2].partition('"')[0].split()
+        parts.append(svg.text(10, top + 22, title))
+        placed = f'<svg y="{top + HEAD:.0f}" width="{width}" height="{height}" '
+        parts.append(drawn.replace("<svg ", placed, 1))
+        top += HEAD + float(height)
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top:.0f}" width="{WIDTH}">'
+    dark = f"@media (prefers-color-scheme: dark) {{ svg {{ {DARK} }} }}"
+    style = f"<style>svg {{ {LIGHT} }}\n{dark}\n{DRAWN}{LETTERS}</style>"
+    paper = f'<rect width="{WIDTH}" height="{top:.0f}" fill="var(--paper)"/>'
+    return "\n".join([opening, style, paper, *parts, "</svg>\n"])
 
 
 # ---- what is drawn ----

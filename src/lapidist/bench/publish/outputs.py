@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lapidist.bench.protocol.record import Conditions, Record, run_name, write_csv, write_lines, write_run
+from lapidist.errors import ArgumentError
 from lapidist.writable import require_folder, require_writable
 
 KEEP_SECONDS = 5.0  # the file is written anew each time
@@ -38,9 +39,7 @@ class Outputs:
         if self.record is not None:
             require_folder("--record", self.record)
         if self.plot is not None:
-            from lapidist.bench.publish.plots import require_matplotlib
-
-            require_matplotlib(self.plot)
+            require_svg(self.plot)
 
     def write(self, conditions: Conditions, records: Sequence[Record]) -> None:
         self.conditions, self.finished = conditions, records
@@ -52,9 +51,9 @@ class Outputs:
             write_csv(self.csv, records)
         self.save(conditions, records)
         if self.plot is not None:
-            from lapidist.bench.publish.plots import draw
+            from lapidist.bench.publish.panels import file_of
 
-            draw(self.plot, conditions, records)
+            self.plot.write_text(file_of(conditions, records))
         if self.html is not None:
             from lapidist.bench.publish.html import page
 
@@ -82,3 +81,9 @@ class Outputs:
 
         piped = int(os.environ.get("COLUMNS") or PIPE_COLUMNS)
         show(Console(width=None if sys.stdout.isatty() else piped), records)
+
+
+def require_svg(path: Path) -> None:
+    if path.suffix.lower() != ".svg":
+        rule = f"must end in .svg, as that is what is drawn; got {str(path)!r}"
+        raise ArgumentError(f"--plot: {rule}. Rename it, or take --html for a page with charts and tables")

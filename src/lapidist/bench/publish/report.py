@@ -157,4 +157,5 @@ def write_html(path: Path, runs: Sequence[Run]) -> None:
     found = [(record, run) for record, run in latest(runs) if record.mode in (HEADLINE_MODE, "host")]
     timed = [run for run in runs if run.conditions.mode == HEADLINE_MODE and run.conditions.vendor]
     conditions = (timed or runs)[-1].conditions  # the newest know the limits of all types
-    path.write_text(page(conditions, [record for record, _ in found]))
+    sources = {record.key: run.name.removesuffix(".jsonl") for record, run in found}
+    path.write_text(page(conditions, [record for record, _ in found], sources))

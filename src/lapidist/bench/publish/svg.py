@@ -11,8 +11,10 @@ from itertools import pairwise
 WIDTH = 900
 COLOURS = 12  # --series-0 … in the page's style
 LABEL_GAP = 15
+LETTER = 7.5  # wide, in the words at a mark
 
 NAME_WIDTH = 150
+MOST_TICKS = 16
 
 Named = tuple[str, Sequence[tuple[float, float]]]  # a series and its (x, y)
 Point = tuple[str, float, float]  # a kernel, its flops a byte, its TFLOP/s
@@ -29,6 +31,11 @@ def line(x1: float, y1: float, x2: float, y2: float, css: str) -> str:
 def drawing(height: float, parts: Sequence[str], title: str, width: float = WIDTH) -> str:
     head = f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(title)}">'
     return "\n".join([head, f"<title>{escape(title)}</title>", *parts, "</svg>"])
+
+
+def told(words: str) -> str:
+    """The end of a shape's tag: its words under the pointer, and for who has none, at a touch."""
+    return f' data-words="{escape(words)}"><title>{escape(words)}</title>'
 
 
 def colour(place: int) -> str:
@@ -63,6 +70,7 @@ class Bar:
     value: float
     words: str
     css: str
+    more: str = ""  # under the pointer, after the name and the words
 
 
 def bars(
@@ -88,12 +96,14 @@ def bars(
         length = max(x(row.value) - left, 1.0)
         parts.append(
             f'<rect x="{left:.1f}" y="{y + 3}" width="{length:.1f}" height="{step - 7}" rx="2" class="bar'
-            f' {row.css}"/>'
+            f' {row.css}"{told(", ".join(part for part in (row.name, row.words, row.more) if part))}</rect>'
         )
         values.append(text(x(row.value) + 6, y + 16, row.words, css="halo small"))
     for place, (name, value) in enumerate(marks):
         parts.append(line(x(value), top - 6, x(value), bottom, f"mark mark-{place}"))
-        parts.append(text(x(value), top - 12 - 13 * (place % 3), name, "middle", "small muted"))
+        half = LETTER * len(name) / 2
+        middle = min(max(x(value), half), width - half)
+        parts.append(text(middle, top - 12 - 13 * (place % 3), name, "middle", "small muted"))
     return drawing(bottom + 10, parts + values, title, width)
 
 
@@ -170,11 +180,10 @@ def lines(
     frame = Frame((xs[0], max(xs[-1], xs[0] * 2)), (0.0, y_ticks[-1]), log_y=False, width=width)
     powers = [x for x in xs if math.log2(x).is_integer()]
     parts = frame.axes(powers or xs, y_ticks, x_name, y_name)
-    for name, limit in roofs.items():
+    heights = spread([frame.y(limit) - 6 for limit in roofs.values()], LABEL_GAP, 12, frame.bottom)
+    for (name, limit), height in zip(roofs.items(), heights, strict=True):
         parts.append(line(frame.left, frame.y(limit), width - frame.right, frame.y(limit), "mark mark-1"))
-        parts.append(
-            text(frame.left + 6, frame.y(limit) - 6, f"limit of {name}, {limit:.4g}", css="small muted halo")
-        )
+        parts.append(text(frame.left + 6, height, f"limit of {name}, {limit:.4g}", css="small muted halo"))
     ends = spread([frame.y(points[-1][1]) for _, points in series], LABEL_GAP, frame.top + 6, frame.bottom)
     names = []
     for place, ((name, points), end) in enumerate(zip(series, ends, strict=True)):
@@ -187,8 +196,7 @@ def lines(
 
 def dot(x: float, y: float, radius: float, place: int, words: str) -> str:
     return (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}"'
-        f' style="fill:{colour(place)}"><title>{escape(words)}</title></circle>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" style="fill:{colour(place)}"{told(words)}</circle>'
     )
 
 
@@ -211,7 +219,9 @@ def leader(
 # ---- points ----
 
 
-def roofline(points: Sequence[Point], roofs: Mapping[str, float], terabytes: float, title: str) -> str:
+def roofline(
+    points: Sequence[Point], roofs: Mapping[str, float], terabytes: float, title: str, width: float = WIDTH
+) -> str:
     """(name, flops a byte, TFLOP/s) under the roofs. Where points lie close, as they do right of the first
     ridge, the margin has their names."""
     limit = max(roofs.values())
@@ -219,25 +229,21 @@ def roofline(points: Sequence[Point], roofs: Mapping[str, float], terabytes: flo
     high = max([x for _, x, _ in points] + [64.0, limit / terabytes]) * 1.6
     y_ticks = round_numbers(min([y for _, _, y in points] + [1.0]) / 1.5, limit * 1.05)
     floor = y_ticks[0]
-    frame = Frame((low / 1.3, high), (floor, y_ticks[-1]), log_y=True, height=460)
+    frame = Frame((low / 1.3, high), (floor, y_ticks[-1]), log_y=True, height=460, width=width)
     x_ticks = [
         2.0**power for power in range(math.ceil(math.log2(frame.x_range[0])), math.floor(math.log2(high)) + 1)
     ]
-    parts = frame.axes(x_ticks, y_ticks, "flop per byte that the blocks ask of global memory", "TFLOP/s")
+    parts = frame.axes(
+        x_ticks, thinned(y_ticks), "flop per byte that the blocks ask of global memory", "TFLOP/s"
+    )
     ridge = min(roofs.values()) / terabytes
     start = max(frame.x_range[0], floor / terabytes)
     for top in roofs.values():
         parts.append(roof(frame, ((start, start * terabytes), (top / terabytes, top), (high, top))))
-    for name, top in roofs.items():
-        parts.append(
-            text(
-                frame.x(high) - 4,
-                frame.y(top) - 7,
-                f"limit of {name}, {top:.4g} TFLOP/s",
-                "end",
-                "small muted halo",
-            )
-        )
+    heights = spread([frame.y(top) - 7 for top in roofs.values()], LABEL_GAP, 12, frame.bottom)
+    for (name, top), height in zip(roofs.items(), heights, strict=True):
+        words = f"limit of {name}, {top:.4g} TFLOP/s"
+        parts.append(text(frame.x(high) - 4, height, words, "end", "small muted halo"))
     parts.append(
         text(
             frame.x(start) + 10,
@@ -249,10 +255,17 @@ def roofline(points: Sequence[Point], roofs: Mapping[str, float], terabytes: flo
     columns = sorted({x for _, x, _ in points})
     near = [[point for point in points if point[1] == x] for x in columns if x < ridge]
     close = min([ridge, *(left[0][1] for left, right in pairwise(near) if names_meet(frame, left, right))])
+    close = min([close, *(group[0][1] for group in near if names_reach(frame, group, heights))])
     for group in (group for group in near if group[0][1] < close):
         parts += points_of(frame, group, columns, margin=False)
     parts += points_of(frame, [point for point in points if point[1] >= close], columns, margin=True)
-    return drawing(frame.bottom + 50, parts, title)
+    return drawing(frame.bottom + 50, parts, title, width)
+
+
+def thinned(ticks: Sequence[float]) -> Sequence[float]:
+    """Powers of ten alone where more would be crowded."""
+    few = [tick for tick in ticks if f"{tick:e}".startswith("1.0")]
+    return ticks if len(ticks) <= MOST_TICKS else few
 
 
 def roof(frame: Frame, corners: Sequence[tuple[float, float]]) -> str:
@@ -269,6 +282,12 @@ def names_meet(frame: Frame, left: Sequence[Point], right: Sequence[Point]) -> b
     return overlap and frame.x(right[0][1]) - frame.x(left[0][1]) < NAME_WIDTH
 
 
+def names_reach(frame: Frame, points: Sequence[Point], heights: Sequence[float]) -> bool:
+    """Whether names beside a column of points would run into the words at a roof."""
+    places = name_heights(frame, points)
+    return any(abs(place - height) < LABEL_GAP for place in places for height in heights)
+
+
 def name_heights(frame: Frame, points: Sequence[Point]) -> list[float]:
     return spread([frame.y(y) for _, _, y in points], LABEL_GAP, frame.top + 22, frame.bottom - 4)
 
@@ -279,7 +298,9 @@ def points_of(frame: Frame, points: Sequence[Point], columns: Sequence[float], m
     for (name, x, y), end in zip(points, name_heights(frame, points), strict=True):
         place = columns.index(x)
         parts.append(dot(frame.x(x), frame.y(y), 4, place, f"{name}: {x:.3g} flop/byte, {y:.4g} TFLOP/s"))
-        parts += leader(frame.x(x), frame.y(y), end, name, place, WIDTH - frame.right if margin else None)
+        parts += leader(
+            frame.x(x), frame.y(y), end, name, place, frame.width - frame.right if margin else None
+        )
     return parts
 
 

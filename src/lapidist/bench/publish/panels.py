@@ -1,0 +1,168 @@
+"""The charts of a run, for pages and for files: of each type the ladder, speed against size, the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lapidist.bench.protocol.cases import shape_words
+from lapidist.bench.protocol.record import Conditions, Record
+from lapidist.bench.publish import svg
+from lapidist.bench.publish.charts import WIDTH
+from lapidist.bench.publish.tables import number, percent
+from lapidist.bench.publish.views import (
+    Series,
+    in_math,
+    in_order,
+    label,
+    main_case,
+    maths_in,
+    on,
+    roofline,
+    roofs,
+    squares,
+    sweep,
+)
+from lapidist.dtypes import short_name
+
+Sources = Mapping[tuple[str, str, str, int, int, int, str], str]  # of a record's key, the name of its run
+RIGHT = 170  # room for the words beside a bar
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A chart, what it is called, and what to know when reading it."""
+
+    title: str
+    drawn: str
+    words: str
+    kinds: frozenset[str] = frozenset()  # of the bars
+
+
+def panels(conditions: Conditions, records: Sequence[Record], sources: Sources) -> dict[str, list[Panel]]:
+    """Of each type what the Records allow."""
+    found = {math: of_type(conditions, in_math(records, math), math, sources) for math in maths_in(records)}
+    return {math: drawn for math, drawn in found.items() if drawn}
+
+
+def of_type(conditions: Conditions, records: Sequence[Record], math: str, sources: Sources) -> list[Panel]:
+    shape = main_case(records)
+    if shape is None:
+        return []
+    climbed = in_order(on(records, shape))
+    names = {record.kernel for record in climbed}
+    squared = [each for each in squares(records, least=3) if each.kernel in names]
+    title = f"The ladder at {shape_words(*shape)}, {short_name(math)}"
+    drawn = [
+        ladder(conditions, title, climbed, sources),
+        against_size(conditions, squared, math, "m = n = k"),
+        against_size(conditions, sweep(records), math, "m = n, at k = 1024"),
+        under_roofs(conditions, climbed),
+    ]
+    return [panel for panel in drawn if panel is not None]
+
+
+# ---- the ladder ----
+
+
+def ladder(conditions: Conditions, title: str, records: Sequence[Record], sources: Sources) -> Panel | None:
+    """Speed of every rung; of several runs, shares of what cuBLAS reached in the same one."""
+    timed = [record for record in records if record.tflops is not None and record.limit_share is not None]
+    if not timed:
+        return counted_shares(title, records)
+    runs = {sources.get(record.key, "") for record in timed}
+    shared = [record for record in timed if record.ratio is not None and record.kernel != "cublas"]
+    if len(runs) > 1 and shared:
+        words = "Bars are % of cuBLAS in the same run; the numbers are TFLOP/s, and that share."
+        return Panel(title, shares(shared, sources), words, kinds_of(shared))
+    words = "TFLOP/s, and % of cuBLAS in the same run."
+    return Panel(title, speeds(conditions, timed), words, kinds_of(timed))
+
+
+def kinds_of(records: Sequence[Record]) -> frozenset[str]:
+    return frozenset(record.kind for record in records)
+
+
+def speeds(conditions: Conditions, timed: Sequence[Record]) -> str:
+    rows = [svg.Bar(label(r.kernel), r.tflops or 0.0, bar_words(r), r.kind) for r in timed]
+    marks = [("cuBLAS", r.tflops or 0.0) for r in timed if r.kernel == "cublas"]
+    marks += [
+        (f"limit of {name}, {limit:.4g}", limit) for name, limit in roofs(conditions, timed[0].dtype).items()
+    ]
+    return svg.bars(rows, marks, "TFLOP/s of each kernel", WIDTH, RIGHT)
+
+
+def shares(timed: Sequence[Record], sources: Sources) -> str:
+    """The hover names the run, and what cuBLAS reached in it."""
+    rows = [
+        svg.Bar(
+            label(r.kernel),
+            100 * (r.ratio or 0.0),
+            bar_words(r),
+            r.kind,
+            f"cuBLAS in that run {(r.tflops or 0.0) / (r.ratio or 1.0):.4g}, {sources.get(r.key, '')}",
+        )
+        for r in timed
+    ]
+    return svg.bars(rows, [("cuBLAS in the same run", 100.0)], "% of cuBLAS of each kernel", WIDTH, RIGHT)
+
+
+def bar_words(record: Record) -> str:
+    shown = record.ratio is not None and record.kernel != "cublas"
+    share = f", {percent(record.ratio)} %" if shown else ""
+    return f"{number(record.tflops, '.1f' if (record.tflops or 0) >= 10 else '.2f')}{share}"
+
+
+def counted_shares(title: str, records: Sequence[Record]) -> Panel | None:
+    """Where nothing was timed: the share of the main loop that multiplies."""
+    counted = [record for record in records if record.ffma_share is not None]
+    if not counted:
+        return None
+    rows = [
+        svg.Bar(label(r.kernel), 100 * (r.ffma_share or 0.0), f"{percent(r.ffma_share)} %", r.kind)
+        for r in counted
+    ]
+    words = (
+        "Nothing was timed. Share of the instructions that multiply and add, in percent: what is left over is"
+        " overhead."
+    )
+    return Panel(title, svg.bars(rows, [("100 %", 100.0)], title, WIDTH), words, kinds_of(counted))
+
+
+# ---- size and roofline ----
+
+
+def against_size(conditions: Conditions, series: Sequence[Series], math: str, axis: str) -> Panel | None:
+    if not series:
+        return None
+    drawn = [(label(each.kernel), [(float(x), y) for x, y in each.points]) for each in series]
+    plot = svg.lines(drawn, roofs(conditions, math), axis, "TFLOP/s", "TFLOP/s against size", WIDTH)
+    title = f"Speed against size, {axis}, {short_name(math)}"
+    return Panel(title, plot, "Small products do not fill the chip.")
+
+
+def under_roofs(conditions: Conditions, records: Sequence[Record]) -> Panel | None:
+    points = roofline(record for record in records if record.kind != "detour")
+    known = roofs(conditions, records[0].dtype) if records else {}
+    bandwidth = float(conditions.chip.get("dram_gbps", 0.0)) / 1000
+    if not points or not known or not bandwidth:
+        return None
+    named = [(label(p.kernel), p.intensity, p.tflops) for p in points]
+    words = (
+        "A block's tile decides how many bytes it asks of global memory for each flop. Caches answer most of"
+        " them, so the first rungs can stand above the line of the DRAM. What lies below both lines is lost"
+        " to instructions and waiting."
+    )
+    plot = svg.roofline(named, known, bandwidth, "Roofline", WIDTH)
+    return Panel(f"Roofline, {short_name(records[0].dtype)}", plot, words)
+
+
+# ---- a file ----
+
+
+def file_of(conditions: Conditions, records: Sequence[Record]) -> str:
+    """All charts below each other as one SVG."""
+    from lapidist.bench.publish.charts import stacked
+
+    found = [panel for drawn in panels(conditions, records, {}).values() for panel in drawn]
+    return stacked([(panel.title, panel.drawn) for panel in found])
