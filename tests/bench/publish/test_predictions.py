@@ -225,3 +225,11 @@ def test_the_page_tells_right_pairs_from_ties_and_wrong_ones() -> None:
     assert "; 08 and 09 the other way round." in text
     assert "Measured below 1980 MHz, for power: 11 at 1905." in text
     assert comparison("ladder", {}, seen, "measured ms") == ""
+
+
+def test_wgmma_is_not_told_to_stage_its_tiles() -> None:
+    """They lie in shared memory already."""
+    from lapidist.machine.study.explain import ADVICE, ADVICE_FOR_WGMMA
+
+    assert "stage tiles" in ADVICE["global requests"]
+    assert "stage tiles" not in ADVICE_FOR_WGMMA["global requests"]

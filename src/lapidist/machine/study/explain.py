@@ -113,6 +113,9 @@ ADVICE = {
     "DRAM": "every byte is read once already; only smaller types help",
 }
 
+# wgmma reads tiles that the copy engine brought: what is left of requests are those of D
+ADVICE_FOR_WGMMA = {"global requests": "let the copy engine store D too, through patches of shared memory"}
+
 
 def explain(
     counts: Counts,
@@ -157,7 +160,8 @@ def explain(
     )
     flops = (counts.flops + counts.tensor_flops) * scale
     peak = device.unit_limit(unit, math) * 1e12
-    advice = ADVICE[cause(limits[0].name, counts, pace)]
+    advised = {**ADVICE, **ADVICE_FOR_WGMMA} if unit == "wgmma" else ADVICE
+    advice = advised[cause(limits[0].name, counts, pace)]
     if limits[0].name in WORK and limits[0].seconds < NEARLY * total:
         advice = (
             f"the units that do the work wait: hide {limits[1].name} and what comes before and after the loop"
