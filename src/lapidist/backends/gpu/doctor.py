@@ -196,6 +196,6 @@ PARTS = (
     Part("GPU", find_gpu, GPU_HINT),
     Part("torch", lambda: find_package("torch"), TORCH_HINT),
     Part("CuPy", find_cupy, CUPY_HINT),
-    Part("JAX", lambda: find_package("jax"), 'pip install "jax[cuda13]>=0.7"'),
+    Part("JAX", lambda: find_package("jax"), 'pip install "jax[cuda13]>=0.10"'),
     Part("cache folder", find_cache, "export LAPIDIST_CACHE_DIR=/a/folder/that/can/be/written"),
 )
