@@ -550,7 +550,7 @@ def test_a_share_stands_beside_numbers_of_its_own_run_only() -> None:
     new = [replace(row("hoisted_indices", 630.0), ratio=0.998), row("cublas", 631.4, "peer")]
     sources = {old.key: "early", **{each.key: "late" for each in new}}
     text = page(CONDITIONS, [old, *new], sources)
-    early, late = re.findall(r'<details class="case" open>.*?</details>', text, re.S)
+    late, early = re.findall(r'<details class="case" open>.*?</details>', text, re.S)
     assert "early" in early
     assert "667.0" in early
     assert "631.4" not in early
