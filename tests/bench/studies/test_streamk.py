@@ -92,7 +92,7 @@ def test_tiles_that_cannot_be_the_best_are_not_timed() -> None:
     assert large == tiles[: len(large)]  # the largest
     assert tiles[-1] not in large
     assert small[0] == tiles[0]  # Stream-K's, which is not the best here
-    assert tiles[-1] in small
+    assert any(name.startswith("tile 32x32x32") for name in small)
 
 
 def rows_of(case: Case, seconds: dict[str, float]) -> list[Record]:
