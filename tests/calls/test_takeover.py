@@ -14,16 +14,17 @@ import lapidist
 from lapidist.backends import selection
 from lapidist.backends.gpu import products
 from lapidist.build.folder import VARIABLE
-from lapidist.calls import remembered
+from lapidist.calls import prepared, remembered
 from lapidist.calls.call import Call
 from lapidist.calls.choices import Choices
 from lapidist.calls.operation import Operation
+from lapidist.calls.repeated import counted
 from lapidist.device import chip
 from lapidist.errors import ArgumentError, CompileError
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Binary
 from lapidist.planning import binaries, standing
-from lapidist.planning.plans import Plan
+from lapidist.planning.plans import Plan, make_plan
 
 Array = np.ndarray[Any, Any]
 
@@ -70,6 +71,8 @@ def card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Card]:
     monkeypatch.setattr(products, "choose_stream", lambda *_: 0)
     monkeypatch.setattr(products, "upload", upload)
     monkeypatch.setattr(remembered, "PREPARED", {})
+    monkeypatch.setattr(prepared, "CALLS_BETWEEN", 1)
+    monkeypatch.setattr(prepared, "planned_at_once", lambda *_: None)
     monkeypatch.setattr(standing.behind, "ask", found.ask)
     monkeypatch.setattr(standing.behind, "is_under_way", lambda order: found.under_way)
     binaries.forget()
@@ -150,6 +153,103 @@ def test_a_first_call_in_a_capture_waits(card: Card, monkeypatch: pytest.MonkeyP
     lapidist.matmul(a, b, device=0, compile="background")
     assert [plan.config for plan in card.ran] == [wanted.config]
     assert card.asked == []
+
+
+# ---- shapes that are planned at once, by one of the few binaries that serve all ----
+
+
+@pytest.fixture
+def at_once(card: Card, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is to be decided later."""
+    later: list[Any] = []
+    monkeypatch.setattr(prepared, "planned_at_once", standing.planned_at_once)
+    monkeypatch.setattr(prepared.later, "ask", later.append)
+    return later
+
+
+def chosen_plans(a: Array, b: Array) -> tuple[Plan, Plan]:
+    """At hand, and of all."""
+    problem = Call(a, b, None, None, Operation()).arguments().problem()
+    first, free = standing.planned_at_once(problem, chip("h200")), make_plan(problem, chip("h200"))
+    assert first is not None
+    return first, free
+
+
+def shape_with_a_better() -> tuple[Array, Array]:
+    """Whose best kernel is not among the few."""
+    for m in range(512, 4096, 64):
+        a, b = operands(m)
+        first, _ = chosen_plans(a, b)
+        if standing.better_than(first) is not None:
+            return a, b
+    raise AssertionError("the few are the best of all")
+
+
+def test_all_are_weighed_only_after_many_calls(card: Card, at_once: list[Any]) -> None:
+    a, b = shape_with_a_better()
+    first, free = chosen_plans(a, b)
+    binaries.remember(Binary("", "", "", b"", ""), *first.build)
+    lapidist.matmul(a, b, device=0, compile="background")
+    (ready,) = remembered.PREPARED.values()
+    assert ready.countdown == min(prepared.MOST_CALLS, int(prepared.PAYS / first.predicted_seconds)) > 100
+    ready.countdown = 3
+    for _ in range(2):
+        lapidist.matmul(a, b, device=0, compile="background")
+    assert at_once == []
+    for _ in range(3):
+        lapidist.matmul(a, b, device=0, compile="background")
+    (work,) = at_once
+    assert not ready.settled
+    assert {plan.config for plan in card.ran} == {first.config}
+    work()
+    assert len(card.asked) == 1
+    lapidist.matmul(a, b, device=0, compile="background")
+    card.comes()
+    for _ in range(2):
+        lapidist.matmul(a, b, device=0, compile="background")
+    assert ready.settled
+    assert [plan.build for plan in card.ran[-2:]] == [free.build, free.build]
+    assert {plan.sum_order for plan in card.ran} == {free.sum_order}
+
+
+def test_what_is_the_best_already_stays(card: Card, at_once: list[Any], monkeypatch: Any) -> None:
+    a, b = operands()
+    first, _ = chosen_plans(a, b)
+    monkeypatch.setattr(prepared, "better_than", lambda plan: None)
+    binaries.remember(Binary("", "", "", b"", ""), *first.build)
+    lapidist.matmul(a, b, device=0, compile="background")
+    (ready,) = remembered.PREPARED.values()
+    ready.countdown = 0
+    lapidist.matmul(a, b, device=0, compile="background")
+    at_once[0]()
+    assert ready.settled
+    assert card.asked == []
+
+
+def test_where_it_is_not_compiled_another_of_its_order_runs(card: Card, at_once: list[Any]) -> None:
+    a, b = operands()
+    first, _ = chosen_plans(a, b)
+    *_, other = standing.same_sums(first)
+    binaries.remember(Binary("", "", "", b"", ""), *other.build)
+    lapidist.matmul(a, b, device=0, compile="background")
+    assert [plan.config for plan in card.ran] == [other.config]
+    card.comes()
+    lapidist.matmul(a, b, device=0, compile="background")
+    assert card.ran[-1].config == first.config
+
+
+def test_calls_are_counted_until_it_is_looked_at(card: Card) -> None:
+    """The short way answers None then, and the long way looks."""
+
+    class Ready:
+        countdown = 3
+
+    def again(*arguments: Any) -> Any:
+        return arguments[3]
+
+    ready: Any = Ready()
+    last = counted(ready, again)
+    assert [last(0, 0, 0, "out", (1, 0), None) for _ in range(4)] == ["out", "out", None, None]
 
 
 def test_a_plan_keeps_its_kernel(card: Card) -> None:

@@ -1,33 +1,43 @@
-"""Facts are asked once for each problem, and never mistaken for another's."""
+"""A fact is found once for each problem."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from lapidist.problems.facts import KEPT, fact
+from lapidist.problems.facts import fact
 from lapidist.problems.problem import Problem, dense_problem
 
 
-def test_each_problem_is_asked_once() -> None:
-    asked: list[int] = []
+def test_a_fact_is_found_once_and_for_each_problem_alone() -> None:
+    asked: list[Problem] = []
 
     @fact
-    def rows(problem: Problem) -> int:
-        asked.append(problem.m)
+    def extent(problem: Problem) -> int:
+        asked.append(problem)
         return problem.m
 
-    problems = [dense_problem(m, 8, 8, "float32") for m in (3, 4)]
-    assert [rows(problem) for problem in problems * 3] == [3, 4] * 3
-    assert asked == [3, 4]
-    assert rows(replace(problems[0], m=5)) == 5
+    first, second = dense_problem(16, 16, 16, "float32"), dense_problem(32, 16, 16, "float32")
+    assert [extent(first), extent(second), extent(first), extent(second)] == [16, 32, 16, 32]
+    assert len(asked) == 2
 
 
-def test_forgotten_problems_are_asked_again() -> None:
-    """An identity may be given to another problem once the first one is gone."""
-
+def test_facts_of_one_problem_are_not_those_of_another_made_from_it() -> None:
     @fact
-    def rows(problem: Problem) -> int:
+    def extent(problem: Problem) -> int:
         return problem.m
 
-    for m in range(3 * KEPT):
-        assert rows(dense_problem(m, 8, 8, "float32")) == m
+    first = dense_problem(16, 16, 16, "float32")
+    assert extent(first) == 16
+    assert extent(replace(first, m=32)) == 32
+
+
+def test_what_is_known_of_a_problem_does_not_tell_it_from_its_like() -> None:
+    @fact
+    def extent(problem: Problem) -> int:
+        return problem.m
+
+    first, second = (dense_problem(16, 16, 16, "float32") for _ in range(2))
+    extent(first)
+    assert first == second
+    assert hash(first) == hash(second)
+    assert repr(first) == repr(second)

@@ -30,6 +30,7 @@ class Backend(ABC):
     words: str
     chip: Device | None
     takes_host_lists = True  # lists of arrays in host memory
+    compiles = False  # behind calls, too: what is there may run first
 
     @abstractmethod
     def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 log = logging.getLogger("lapidist")
 
 VARIABLE = "LAPIDIST_CACHE_DIR"
+ALL_VARIABLES = VARIABLE, "XDG_CACHE_HOME", "HOME"  # that say where it is
 NOWHERE = Path(os.devnull) / "lapidist"  # nothing can be read or made there
 ROOT = 0
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -49,6 +50,19 @@ def chosen_directory() -> Path | None:
         return Path(above or Path.home() / ".cache") / "lapidist"
     except RuntimeError:  # neither HOME nor an entry of this user: a container under any number
         return None
+
+
+def holds_no(name: str) -> bool:
+    """Whether the folder surely has no file of this name: told before it is asked who may write there."""
+    folder = folder_by(*map(os.environ.get, ALL_VARIABLES))
+    unused = not temporary_directory.cache_info().currsize
+    return folder is not None and unused and not os.path.lexists(os.path.join(folder, name))
+
+
+@lru_cache(maxsize=8)
+def folder_by(*variables: str | None) -> Path | None:
+    """That these variables lead to."""
+    return chosen_directory()
 
 
 def objection(folder: Path) -> str | None:

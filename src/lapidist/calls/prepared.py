@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from lapidist.backends.gpu.launcher import GpuKernel, Scalars
 from lapidist.backends.selection import backend_at, choose_place
-from lapidist.build.waiting import Compiling, kept_way
+from lapidist.build.waiting import BACKGROUND, WAIT, Compiling, kept_way
 from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.choices import OPEN, Choices
@@ -19,13 +19,24 @@ from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, empty, operand_of
 from lapidist.frameworks.streams import require_stream
-from lapidist.planning.binaries import Build
+from lapidist.planning import later
+from lapidist.planning.binaries import Build, at_hand
 from lapidist.planning.plans import Plan, make_plan, room_of
-from lapidist.planning.standing import is_under_way, may_take_over
+from lapidist.planning.standing import (
+    better_than,
+    compile_behind,
+    is_under_way,
+    may_take_over,
+    planned_at_once,
+)
 from lapidist.planning.sum_orders import SumOrder
 from lapidist.problems.modes import NO_POINTERS, PLAIN, ExtraPointers
 from lapidist.problems.problem import Offsets, Problem
 from lapidist.schedule.sharing import AUTO
+
+# Seconds that a product must have run before all configs are weighed for it, which takes some milliseconds.
+PAYS = 0.1
+MOST_CALLS, CALLS_BETWEEN = 10_000, 64
 
 
 class Part(NamedTuple):
@@ -67,6 +78,8 @@ class Prepared:
         self._workspace: Operand | None = None  # the caller's, which belongs to what is prepared with it
         self._room = 0, 0  # bytes of flags, and of what lies behind them
         self._wanted: Awaited | None = None  # in place of what stands in for it
+        self._open = self._asked = False  # whether all configs have yet to be weighed; whether they will be
+        self.countdown = 0  # of calls, until it is looked at whether something better has come
         chip = self.backend.chip
         if chip is None:
             require_no_choice(choices)
@@ -84,10 +97,12 @@ class Prepared:
                 f" takes, of two dimensions at the most; got {self.problem.batch}. Multiply it in parts, or"
                 " pass indices for all"
             )
-        plans = {
-            problem: make_plan(problem, chip, *choices.of_kernel)
-            for problem in dict.fromkeys(part for part, _ in parts)
-        }
+        at_once = self.backend.compiles and way != WAIT and choices.of_kernel == OPEN.of_kernel
+        plans = {}
+        for problem in dict.fromkeys(part for part, _ in parts):
+            plan = planned_at_once(problem, chip) if at_once else None
+            self._open |= plan is not None and way == BACKGROUND
+            plans[problem] = plan or make_plan(problem, chip, *choices.of_kernel)
         wanted, plans = plans, {each: self.backend.available(plan, way) for each, plan in plans.items()}
         missing = [wanted[each].build for each in plans if plans[each] is not wanted[each]]
         self._wanted = Awaited(wanted, missing) if missing else None
@@ -109,22 +124,55 @@ class Prepared:
             taken.append(Part(plan, kernels[problem], (*in_its_order, *skip_c_d)))  # type: ignore[arg-type]
         self.parts = taken  # at once: other threads may be running it
 
+        self.countdown = self._calls_until_looked_at()
+
+    # ---- something better ----
+
     @property
     def settled(self) -> bool:
-        """Whether its plans are the ones to stay: none stands in for one that is on its way."""
-        return self._wanted is None
+        """Whether its plans are the ones to stay: none stands in for one that is on its way, or that was not
+        looked for."""
+        return self._wanted is None and not self._open
+
+    def _calls_until_looked_at(self) -> int:
+        if self._wanted is not None:
+            return CALLS_BETWEEN
+        seconds = sum(part.plan.predicted_seconds for part in self.parts)
+        return max(1, int(PAYS / max(seconds, PAYS / MOST_CALLS)))
 
     def improve(self) -> None:
-        """Take the plans that were wanted, where their kernels have come. What failed is not waited for."""
-        wanted = self._wanted
+        """Another call. After so many: take the plans that were wanted, where their kernels have come, or
+        look for better ones. What failed is not waited for."""
+        self.countdown -= 1
+        if self.countdown > 0:
+            return
+        self.countdown, wanted = CALLS_BETWEEN, self._wanted
         if wanted is None:
+            self._look_for_better()
             return
         coming = any(is_under_way(build) for build in wanted.missing)  # first: it may come in between
         if all(may_take_over(build) for build in wanted.missing):
-            self._take(wanted.plans)
             self._wanted = None
+            self._take(wanted.plans)
         elif not coming:
             self._wanted = None
+
+    def _look_for_better(self) -> None:
+        """Once; behind the calls."""
+        if self._open and not self._asked:
+            self._asked = True
+            later.ask(self._weigh_all)
+
+    def _weigh_all(self) -> None:
+        """And have the kernels of the best compiled, where they are better than what runs."""
+        own = {part.plan.asked: part.plan for part in self.parts}
+        found = {problem: better_than(plan) or plan for problem, plan in own.items()}
+        if found != own:
+            missing = [plan for plan in found.values() if not at_hand(*plan.build)]
+            for plan in missing:
+                compile_behind(plan)
+            self._wanted = Awaited(found, [plan.build for plan in missing])
+        self._open = False
 
     @property
     def plan(self) -> Plan | None:

@@ -11,7 +11,7 @@ from lapidist.calls.call import Call
 from lapidist.calls.choices import Choices
 from lapidist.calls.lists import ArrayGemm, both_empty
 from lapidist.calls.prepared import Prepared, multiply_on_host, place_for, require_no_choice
-from lapidist.calls.repeated import Again, Sketch, asked_of, fast_path
+from lapidist.calls.repeated import Again, Sketch, asked_of, counted, fast_path
 from lapidist.calls.subclasses import product
 from lapidist.frameworks.streams import require_stream
 
@@ -56,14 +56,10 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
     result = ready.run(arguments, stream)
     # what rounds to zero or one asks for another problem than it seems to, and the next number may not
     operation = arguments.operation
-    if (
-        key is not None
-        and ready.settled
-        and asked_of(operation.alpha, operation.beta) == asked_of(*arguments.alpha_beta)
-    ):
+    if key is not None and asked_of(operation.alpha, operation.beta) == asked_of(*arguments.alpha_beta):
         again = fast_path(ready, arguments)
         if again is not None:
-            remember(AGAIN, key, again)
+            remember(AGAIN, key, again if ready.settled else counted(ready, again))
     return result
 
 

@@ -15,6 +15,7 @@ import typer
 
 from lapidist.commands import bench, climb, plan, study
 from lapidist.commands.cache import cache
+from lapidist.commands.cover import cover
 from lapidist.commands.fuzz import fuzz
 from lapidist.commands.lesson import EXAMPLES as LESSON_EXAMPLES
 from lapidist.commands.lesson import lesson
@@ -94,6 +95,7 @@ def report(
 
 app.command(epilog=examples("tune --mnk 4096,4096,1024 --dtype bf16", "tune --corpus 20"))(tune)
 app.command(epilog=examples("warm --dtype bf16", "warm --mnk 300,520,200 --chip h100"))(warm)
+app.command(epilog=examples("cover --jobs 8", "cover --shapes 100 --out sets.json"))(cover)
 app.command(epilog=examples("cache", "cache --clear", "cache --json"))(cache)
 app.command(
     epilog=examples(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -73,6 +72,9 @@ def warm(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="compilers at once; one for each core by default")
     ] = None,
+    ordinary: Annotated[
+        bool, typer.Option("--ordinary", help="besides, what is best for squares, layers, ragged products")
+    ] = False,
     products: Annotated[
         int, typer.Option("--random", min=0, help="so many products of random extents besides")
     ] = 0,
@@ -82,15 +84,16 @@ def warm(
     as_json: Json = False,
     record: Keep = None,
 ) -> None:
-    """Compile what plans use ahead of need, into the cache.
+    """Compile ahead of need, into the cache.
 
-    For squares, layers and ragged products of every size, or for those given.
+    Of each type the few binaries that serve every shape within some percent of the best one; or what is best
+    for the products given.
     """
     from lapidist.bench.protocol.cases import parse_mnk, read_cases
     from lapidist.bench.publish.outputs import Outputs
     from lapidist.bench.studies.warming import alone_rows, conditions_of, row_of, warm_type
     from lapidist.dtypes import math_named
-    from lapidist.planning.warm import anything, ordinary
+    from lapidist.planning import warm as ahead
     from lapidist.problems.problem import dense_problem
 
     require_layout(layout)
@@ -101,13 +104,12 @@ def warm(
         cases = [parse_mnk(one, part) for one in mnk or ()] + (
             read_cases(file, part) if file is not None else []
         )
-        problems = [dense_problem(*case.extents, case.math, layout) for case in cases] or ordinary(
-            math_named(part)
-        )
-        problems += anything(math_named(part), products)
-        if with_c:
-            problems = [replace(problem, c=problem.d) for problem in problems]
-        warmed = warm_type(part, problems, device, jobs)
+        own = math_named(part)
+        problems = [dense_problem(*case.extents, case.math, layout) for case in cases]
+        problems += (ahead.ordinary(own) if ordinary else []) + ahead.anything(own, products)
+        problems = [ahead.with_own_c(problem) if with_c else problem for problem in problems]
+        plans = [] if cases else ahead.covering_plans(own, device, with_c)
+        warmed = warm_type(part, plans + ahead.plans_of(problems, device), device, with_c, jobs)
         print(json.dumps(warmed.as_data) if as_json else warmed)
         failures += len(warmed.failed)
         if record is not None:

@@ -219,6 +219,14 @@ class Kernel:
         whole = () if self.slices_stages else WHOLE_STAGES
         return (*common, *ordered, *whole, *self.rules, loaders(self.config.producers))
 
+    @cached_property
+    def rules_of_knobs(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.all_rules if rule.of_knobs)
+
+    @cached_property
+    def rules_of_problem(self) -> tuple[Rule, ...]:
+        return tuple(rule for rule in self.all_rules if not rule.of_knobs)
+
     def tile_bytes(self, problem: Problem, config: Config) -> int:
         """One tile of accumulators, as they leave the tensor core: sums in half as float."""
         return config.bm * config.bn * max(4, size_of(problem.accumulator))
@@ -234,11 +242,11 @@ class Kernel:
         )
 
     def takes(self, problem: Problem, configs: Knobs, device: Device) -> Any:
-        """Which of these configs are not refused; of one config, whether it is not."""
+        """Which of these configs, whose knobs are in order, are not refused; of one, whether it is not."""
         facts = facts_of(problem, self.signature)
         if self.refuse_problem(problem, device) or facts.refusal:
             return False
-        taken = obey(self.all_rules, configs, facts)
+        taken = obey(self.rules_of_problem, configs, facts)
         return taken is not False and taken & (
             self.dynamic_shared(configs, problem) <= device.shared_per_block
         )
@@ -248,7 +256,7 @@ class Kernel:
         wrong_types = self.types.refuse(problem)
         if wrong_types:
             return wrong_types
-        since = max(self.capability, SINCE.get(problem.dtype, (0, 0)))
+        since = max(self.capability, SINCE[problem.dtype]) if problem.dtype in SINCE else self.capability
         if self.unit == "wgmma" and device.capability[0] != since[0]:
             return "its instructions are those of compute capability {}.{} alone; {} has {}.{}".format(
                 *since, device.name, *device.capability
@@ -257,7 +265,7 @@ class Kernel:
             return "it needs compute capability {}.{}; {} has {}.{}".format(
                 *since, device.name, *device.capability
             )
-        if max(problem.m, problem.n, problem.k) > INT_LIMIT:
+        if problem.m > INT_LIMIT or problem.n > INT_LIMIT or problem.k > INT_LIMIT:
             return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
         if problem.modes != PLAIN and not self.signature.moded:
             return f"it takes matrices as they lie; these have {problem.modes}"
@@ -303,13 +311,18 @@ class Rows(Columns):
         for kernel, span in spans_of(self.kernels):
             configs = self.configs[span]
             self.spans.append((kernel, span, Columns.of(configs) if len(configs) > 1 else configs[0]))
+        self.in_order = np.zeros(
+            len(self.configs), bool
+        )  # whose knobs break no rule, whatever the problem is
+        for kernel, span, columns in self.spans:
+            self.in_order[span] = obey(kernel.rules_of_knobs, columns, None)
 
     def taken(self, problem: Problem, device: Device) -> Any:
         """Which of them are not refused."""
         found = np.zeros(len(self.configs), bool)
         for kernel, span, configs in self.spans:
             found[span] = kernel.takes(problem, configs, device)
-        return found
+        return found & self.in_order
 
     def known(self, *ways: str) -> Any:
         """For each way to bring sums together a column: which kernels do that."""

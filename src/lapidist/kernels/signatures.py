@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from lapidist.config import Config
 from lapidist.dtypes import TYPES, size_of
 from lapidist.launch import ParameterBlock, TensorMap
+from lapidist.problems.facts import fact
 from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, PLAIN, Modes
 from lapidist.problems.problem import GRID_BATCH_LIMIT, VECTOR_BYTES, Matrix, Problem
 
@@ -44,12 +46,12 @@ class Signature:
         None  # constants beyond those that every list may name
     )
 
-    @property
+    @cached_property
     def scheduled(self) -> bool:
         """Whether its kernels take a Schedule, and with it split-K and Stream-K."""
         return SCHEDULE[0] in self.parameters
 
-    @property
+    @cached_property
     def moded(self) -> bool:
         """Whether its kernels gather, scatter, permute and take lists of arrays."""
         return ("modes", "modes") in self.parameters
@@ -273,6 +275,7 @@ def batched(problem: Problem) -> dict[str, object]:
     return {"BATCHED": 1} if problem.batch else {}
 
 
+@fact
 def least_alignment(problem: Problem) -> int:
     """What every line of A and B starts on, in bytes."""
     return min(line_alignment(problem.a, problem.dtype), line_alignment(problem.b, problem.b_dtype))

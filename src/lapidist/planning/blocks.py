@@ -72,7 +72,7 @@ class Blocks(Family):
         free = taken & rows.scheduled & (grid.tiles > 0) & (grid.iterations > 0)
         free = free & (grid.tiles / waves <= FULL)
         found = [Way(taken, scheduled=rows.scheduled)]
-        if not np.any(free):
+        if not np.count_nonzero(free):
             return Ways(grid, found)
         few = free & (grid.tiles < slots)
         *splits, ended = splits_of(grid, few, device.sms, rows.threads, here.fits, here.sum_rows)

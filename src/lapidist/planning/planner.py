@@ -16,8 +16,10 @@ from lapidist.device import Device
 from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels.registry import KERNELS
 from lapidist.kernels.row import Kernel, Rows
+from lapidist.planning.alike import alike, may_be_alike, order_of
 from lapidist.planning.blocks import sharing_costs
-from lapidist.planning.weighed import Candidate, Weighed, family_of
+from lapidist.planning.sum_orders import SharedTiles, SumOrder
+from lapidist.planning.weighed import Candidate, Weighed, alone, family_of
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
 from lapidist.schedule.sharing import PLANNED, Sharing
@@ -27,11 +29,25 @@ Listed = tuple[int, Kernel, Config, float]  # a place among all, and an efficien
 
 
 def choose(
-    problem: Problem, device: Device, kernel: Kernel | None = None, sharing: Sharing = PLANNED
+    problem: Problem,
+    device: Device,
+    kernel: Kernel | None = None,
+    sharing: Sharing = PLANNED,
+    like: Candidate | None = None,
 ) -> Candidate:
-    """The best candidate. `kernel` narrows the choice to one registry row."""
+    """The best candidate. `kernel` narrows the choice to one registry row, `like` to what gives the same
+    bits."""
     kernels = (kernel,) if kernel else KERNELS
-    found = best_of(weigh(problem, device, grouped(kernels, problem.math), sharing))
+    every = grouped(kernels, problem.math)
+    if like is None:
+        found = best_of(weigh(problem, device, every, sharing))
+    else:
+        order = order_of(like, problem, device)
+        if isinstance(order.cuts, SharedTiles):
+            every = (alone(like.kernel, like.config, problem.math),)
+        groups = weigh(problem, device, [rows for rows in every if may_be_alike(rows, order)], sharing)
+        narrow(groups, like, order)
+        found = best_of(groups)
     if found is not None:
         return found
     weighed = candidates(problem, device, kernels, sharing)
@@ -40,10 +56,17 @@ def choose(
     raise RefusalError(f"{who} {problem} on {device.name}:\n{reasons_of(weighed)}{way_out}")
 
 
+def narrow(groups: Sequence[Weighed], like: Candidate, order: SumOrder) -> None:
+    """To what gives the bits of a candidate, which sums in this order."""
+    for group in groups:
+        if group.any:
+            group.narrow(alike(group, like, order))
+
+
 def weigh(
     problem: Problem, device: Device, groups: Sequence[Rows], sharing: Sharing = PLANNED
 ) -> list[Weighed]:
-    with np.errstate(all="ignore"):  # what is not taken may divide by nothing
+    with np.errstate(all="ignore"):
         return [Weighed(problem, rows, device, sharing) for rows in groups]
 
 
@@ -54,9 +77,20 @@ def best_of(groups: Sequence[Weighed]) -> Candidate | None:
     if not least:
         return None
     _, place, group = min(least, key=lambda each: each[:2])
-    alike = [(group.as_good_as(place, other, TIE), other) for other in groups]
-    first, where = min(((at, other) for at, other in alike if at is not None), key=lambda each: each[0])
+    good = [(group.as_good_as(place, other, TIE), other) for other in groups]
+    first, where = min(((at, other) for at, other in good if at is not None), key=lambda each: each[0])
     return where.candidate(first)
+
+
+def fastest_first(groups: Sequence[Weighed]) -> list[tuple[int, Weighed]]:
+    """The positions of all that are taken, and whose they are."""
+    found = [
+        (float(group.seconds[at]), group.rows.positions[at], group)
+        for group in groups
+        if group.any
+        for at in np.flatnonzero(group.taken).tolist()
+    ]
+    return [(place, group) for _, place, group in sorted(found, key=lambda each: each[:2])]
 
 
 @lru_cache(maxsize=512)
@@ -120,10 +154,8 @@ def weigh_one(
     wrong_types = kernel.types.refuse(problem)
     if wrong_types:
         return Candidate(kernel, config, None, math.inf, wrong_types)
-    efficiency = kernel.efficiency_of(config, problem.math)
-    return weigh(problem, device, [Rows(problem.math, [(0, kernel, config, efficiency)])], sharing)[
-        0
-    ].candidate(0)
+    (weighed,) = weigh(problem, device, [alone(kernel, config, problem.math)], sharing)
+    return weighed.candidate(0)
 
 
 def block_costs(problem: Problem, device: Device, kernel: Kernel, config: Config) -> tuple[int, CostModel]:

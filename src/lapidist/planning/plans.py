@@ -20,6 +20,7 @@ from lapidist.kernels.signatures import OPERANDS, constants
 from lapidist.kernels.wgmma.operands import read_once
 from lapidist.launch import Binary, Dim3, Launch, Memory, ParameterBlock, Patch, TensorMap
 from lapidist.planning.binaries import Build, Macros, compiled, compiled_anew
+from lapidist.planning.covering import best_at_hand
 from lapidist.planning.planner import candidates, choose, exactly, weigh_one
 from lapidist.planning.sum_orders import SumOrder, sum_order
 from lapidist.planning.tuned import ignored_record, look_up
@@ -379,23 +380,23 @@ def make_plan(
     tuned = ""
     if config is not None:
         best = exactly(problem, device, kernel, config, sharing)
+    elif kernel is None and sharing == PLANNED:
+        best, tuned = measured_choice(problem, device, modelled_choice(problem, device))
     else:
         best = choose(problem, device, kernel, sharing)
-        if kernel is None and sharing == PLANNED:
-            best, tuned = measured_choice(problem, device, best)
-    return Plan(
-        as_computed(problem, best.config),
-        device,
-        best.kernel,
-        best.config,
-        best.schedule,
-        best.seconds,
-        tuned,
-        best.unshared,
-        kernel,
-        config is not None,
-        sharing,
-    )
+    return plan_of(best, problem, device, tuned=tuned, named=kernel, own=config is not None, sharing=sharing)
+
+
+def plan_of(best: Candidate, problem: Problem, device: Device, **more: Any) -> Plan:
+    """`problem` as it was asked; `more`: what was said of it."""
+    computed = as_computed(problem, best.config)
+    chosen = best.kernel, best.config, best.schedule, best.seconds
+    return Plan(computed, device, *chosen, unshared=best.unshared, **more)
+
+
+def modelled_choice(problem: Problem, device: Device) -> Candidate:
+    """The best that sums k in the order of the choice at hand."""
+    return choose(problem, device, like=best_at_hand(problem, device))
 
 
 def measured_choice(problem: Problem, device: Device, modelled: Candidate) -> tuple[Candidate, str]:

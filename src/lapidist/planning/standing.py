@@ -5,21 +5,22 @@ bits, whose kernel is there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from lapidist.build import behind
 from lapidist.build.folder import log
 from lapidist.build.waiting import BACKGROUND, NEVER, VARIABLE, WAIT, Compiling
-from lapidist.errors import CompileError, LapidistError
+from lapidist.device import Device
+from lapidist.errors import CompileError
+from lapidist.kernels.registry import KERNELS
 from lapidist.planning.binaries import Build, at_hand, in_memory, order_of, remember
-from lapidist.planning.planner import exactly
-from lapidist.planning.plans import Plan
-from lapidist.planning.weighed import Candidate, as_computed
-from lapidist.schedule.sharing import Sharing
-
-WHOLE_TILES = Sharing(schedule="data_parallel")
+from lapidist.planning.covering import best_at_hand
+from lapidist.planning.planner import TIE, fastest_first, grouped, narrow, weigh, weigh_one
+from lapidist.planning.plans import Plan, make_plan, plan_of
+from lapidist.planning.tuned import look_up
+from lapidist.planning.weighed import Candidate
+from lapidist.problems.problem import Problem
 
 
 def running(plan: Plan, way: Compiling) -> Plan:
@@ -38,8 +39,19 @@ def running(plan: Plan, way: Compiling) -> Plan:
         )
         return plan
     if way == BACKGROUND:
-        behind.ask(order_of(*plan.build), partial(kept_as, plan))
+        compile_behind(plan)
     return other
+
+
+def compile_behind(plan: Plan) -> None:
+    behind.ask(order_of(*plan.build), partial(kept_as, plan))
+
+
+def better_than(plan: Plan) -> Plan | None:
+    """The best of all, where the model tells it from this one, which was planned at once."""
+    free = make_plan(plan.asked, plan.device)
+    own = weigh_one(plan.asked, plan.device, plan.kernel, plan.config).seconds
+    return free if free.build != plan.build and free.predicted_seconds * TIE < own else None
 
 
 def kept_as(plan: Plan, binary: object) -> None:
@@ -55,34 +67,24 @@ def is_under_way(build: Build) -> bool:
 
 
 def same_sums(plan: Plan) -> Iterator[Plan]:
-    """Plans of the same order, by production kernels, those predicted to be fastest first. Then those of
-    configs that would rather share tiles."""
-    weighed = sorted((each for each in plan.considered if suits(each)), key=lambda each: each.seconds)
-    for candidate in weighed:
-        other = planned(plan, candidate)
-        if other.sum_order == plan.sum_order:
-            yield other
-    for candidate in weighed if plan.sum_order.cuts is None else ():
-        if candidate.shares_tiles:
-            with suppress(LapidistError):
-                whole = exactly(plan.asked, plan.device, candidate.kernel, candidate.config, WHOLE_TILES)
-                other = planned(plan, whole)
-                if other.sum_order == plan.sum_order:
-                    yield other
+    """Plans of the same order, by production kernels, those predicted to be fastest first."""
+    if plan.own:
+        return
+    kernels = (plan.named,) if plan.named else KERNELS
+    produce = tuple(kernel for kernel in kernels if kernel.kind == "production")
+    groups = weigh(plan.asked, plan.device, grouped(produce, plan.problem.math), plan.sharing)
+    own = Candidate(plan.kernel, plan.config, plan.schedule, plan.predicted_seconds, None)
+    narrow(groups, own, plan.sum_order)
+    for place, group in fastest_first(groups):
+        candidate = group.candidate(place)
+        said = {"named": plan.named, "sharing": plan.sharing}
+        yield plan_of(replace(candidate, unshared=""), plan.asked, plan.device, **said)
 
 
-def suits(candidate: Candidate) -> bool:
-    return candidate.refusal is None and candidate.kernel.kind == "production"
-
-
-def planned(plan: Plan, candidate: Candidate) -> Plan:
-    return replace(
-        plan,
-        problem=as_computed(plan.asked, candidate.config),
-        kernel=candidate.kernel,
-        config=candidate.config,
-        schedule=candidate.schedule,
-        predicted_seconds=candidate.seconds,
-        tuned="",
-        unshared="",
-    )
+def planned_at_once(problem: Problem, device: Device) -> Plan | None:
+    """By one of the binaries that serve its class: the rest need not be weighed to know in which order k is
+    summed. None where no set serves it, or where measurements say what is fastest."""
+    best = best_at_hand(problem, device)
+    if best is None or look_up(problem, device)[0] is not None:
+        return None
+    return plan_of(best, problem, device)

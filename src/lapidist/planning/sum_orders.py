@@ -21,8 +21,9 @@ It follows from the problem, the chip and the config, never from what the cache 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
-from lapidist.config import Config
+from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import accumulators_of, short_name, size_of
 from lapidist.kernels.row import Kernel
@@ -139,20 +140,32 @@ def sum_order(
     types = types_in_callers_order(problem)
     if problem.accumulator == "int32":
         return SumOrder("exact", types)
-    step, usual = step_of(problem, kernel), accumulators_of(problem.dtype)[0]
-    filled = 0 if kernel.remainder_first else ceil_div(problem.k, config.bk or step) * (config.bk or step)
+    usual = accumulators_of(problem.dtype)[0]
     return SumOrder(
-        "wmma" if kernel.wmma else kernel.unit,
+        unit_of(kernel),
         types,
         device.architecture if kernel.unit == "mma" else "",
         problem.accumulator if problem.accumulator != usual else "",
-        step,
-        filled > ceil_div(problem.k, step) * step,
+        step_of(problem, kernel),
+        bool(ends_in_zeros(problem, kernel, config)),
         (config.slices, config.bk) if config.slices > 1 else (1, 0),
         config.bk if problem.scaling.promoted else 0,
         None if schedule is None else cuts_of(problem, config, schedule),
         f"{kernel.name} {config}" if has_own_way_out(problem, kernel) else "",
     )
+
+
+def unit_of(kernel: Kernel) -> str:
+    return "wmma" if kernel.wmma else kernel.unit
+
+
+def ends_in_zeros(problem: Problem, kernel: Kernel, config: Knobs) -> Any:
+    """Whether the last tile of k is filled up by more steps of zeros than k has; of many configs, too."""
+    if kernel.remainder_first:
+        return False
+    step = step_of(problem, kernel)
+    tile = config.bk + step * (config.bk == 0)
+    return ceil_div(problem.k, tile) * tile > ceil_div(problem.k, step) * step
 
 
 def has_own_way_out(problem: Problem, kernel: Kernel) -> bool:

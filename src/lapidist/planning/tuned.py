@@ -24,7 +24,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lapidist.build.folder import cache_directory, make_directory
+from lapidist.build.folder import cache_directory, holds_no, make_directory
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, LapidistError
@@ -32,7 +32,7 @@ from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Matrix, Problem
 from lapidist.schedule.sharing import Sharing
 
-FILE_FORMAT = 1
+FILE_FORMAT, FILE_NAME = 1, "tuned.json"
 SWITCH = "LAPIDIST_TUNED"
 MATRICES = ("a", "b", "c", "d")
 # what a record of nonsense may raise
@@ -63,7 +63,7 @@ def problem_key(problem: Problem) -> str:
     """Everything that decides between kernels. Steps between lines count by their alignment, not their
     length; alpha does not.
     """
-    left_out = (*MATRICES, "modes", "one_alpha")
+    left_out = (*MATRICES, "modes", "one_alpha", "known")
     words = [
         f"{each.name}={getattr(problem, each.name)!r}"
         for each in fields(problem)
@@ -92,7 +92,7 @@ def look_up(problem: Problem, device: Device) -> tuple[Winner | None, str]:
     """The winner for this problem, if one was kept; and what was warned of, where the file or the record
     cannot be used.
     """
-    if os.environ.get(SWITCH) == "0" or problem.modes != PLAIN:
+    if holds_no(FILE_NAME) or os.environ.get(SWITCH) == "0" or problem.modes != PLAIN:
         return None, ""
     path = database_path()
     try:
@@ -113,7 +113,7 @@ def look_up(problem: Problem, device: Device) -> tuple[Winner | None, str]:
 
 
 def database_path() -> Path:
-    return cache_directory() / "tuned.json"
+    return cache_directory() / FILE_NAME
 
 
 @lru_cache(maxsize=4)

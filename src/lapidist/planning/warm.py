@@ -1,5 +1,5 @@
-"""Compile ahead of need, many configurations at once: what plans of ordinary products use, into the cache on
-disk.
+"""Compile ahead of need, many configurations at once, into the cache on disk: the few that serve every
+product, what plans of ordinary products use, or of those given.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import random
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,10 +21,10 @@ from lapidist.errors import LapidistError
 from lapidist.kernels.registry import kernel_named
 from lapidist.planning.binaries import Macros
 from lapidist.planning.binaries import order_of as order_of_kernel
-from lapidist.planning.plans import Plan, make_plan
+from lapidist.planning.covering import ALIKE, CAPABILITY, LAYOUTS, by_member, kept
+from lapidist.planning.plans import Plan, make_plan, plan_of
 from lapidist.problems.problem import Problem, dense_problem
 
-LAYOUTS = ("rr", "rc", "cr")  # of A and B: as they come, a layer times its weights, a gradient of weights
 ROWS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 LAYERS = ((8192, 8192), (28672, 8192), (8192, 28672))  # n and k in a transformer of 70 billion parameters
 SQUARES = (128, 256, 512, 1024, 2048, 3072, 4096, 6144, 8192, 12288, 16384)
@@ -67,6 +68,27 @@ def random_extents(count: int, odd: bool, seed: int = RAGGED) -> list[tuple[int,
         return drawn | 1 if odd else -(-drawn // 16) * 16
 
     return [(extent(), extent(), extent()) for _ in range(count)]
+
+
+def covering_plans(math_name: str, device: Device, with_c: bool) -> list[Plan]:
+    """One for each binary that serves products of a type: of those that take a C, with it. Where no sets were
+    chosen, for a chip or a type, of ordinary products."""
+    sets = [(own, each) for own, each in kept().items() if own.math == ALIKE.get(math_name, math_name)]
+    if device.capability != CAPABILITY or not sets:
+        problems = ordinary(math_name)
+        return plans_of([with_own_c(each) if with_c else each for each in problems], device)
+    found = []
+    for own, members in sets:
+        for member, shape, _ in members:
+            problem = dense_problem(*shape, math_name, own.layout)
+            problem = with_own_c(problem) if with_c else problem
+            best = by_member(member, problem, device)
+            found += [] if best is None else [plan_of(best, problem, device)]
+    return found
+
+
+def with_own_c(problem: Problem) -> Problem:
+    return replace(problem, c=problem.d)
 
 
 def plans_of(problems: Iterable[Problem], device: Device) -> list[Plan]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,12 @@ def family_of(kernel: Kernel) -> Family:
     return kernel.family or BLOCKS
 
 
+@lru_cache(maxsize=2048)
+def alone(kernel: Kernel, config: Config, math_name: str) -> Rows:
+    """This config, and no other."""
+    return Rows(math_name, [(0, kernel, config, kernel.efficiency_of(config, math_name))])
+
+
 class Weighed:
     """Where the caller leaves it open, as columns; else config by config, as each may be wrong otherwise."""
 
@@ -74,10 +81,39 @@ class Weighed:
             self.ways = self.family.ways(self.problem, rows, self.device, self.taken)
         else:
             self.ways = Ways.given(grid, self._asked())
-        every = self.family.seconds(self.problem, rows, self.device, self.ways)
-        self.every = np.where(self.ways.countable, LAUNCH_SECONDS + rows.longer * every, np.inf)
-        self.best = (self.every / self._worth()).argmin(axis=0)
-        self.seconds = self.every[self.best, np.arange(len(self.best))]
+        self.allowed = self.ways.countable
+
+    @cached_property
+    def every(self) -> Any:
+        """Seconds of each way of each config."""
+        with np.errstate(all="ignore"):  # what is not taken may divide by nothing
+            found = self.family.seconds(self.problem, self.rows, self.device, self.ways)
+            return np.where(self.allowed, LAUNCH_SECONDS + self.rows.longer * found, np.inf)
+
+    @cached_property
+    def best(self) -> Any:
+        """The way that is the best of each config."""
+        return self.counted().argmin(axis=0)
+
+    @cached_property
+    def seconds(self) -> Any:
+        return self.every[self.best, np.arange(len(self.best))]
+
+    def narrow(self, allowed: Any) -> None:
+        """To some of all ways."""
+        self.allowed = self.allowed & allowed
+        self.taken = self.taken & self.allowed.any(axis=0)
+        self.any = bool(np.count_nonzero(self.taken))
+        for name in ("every", "best", "seconds"):
+            self.__dict__.pop(name, None)
+
+    def settle(self, way: int, seconds: float) -> None:
+        """Of a single config: it is known which way is its best, and how long that takes."""
+        self.best, self.seconds = np.array([way]), np.array([seconds])
+
+    def counted(self) -> Any:
+        """What ways are chosen by."""
+        return self.every / self._worth()
 
     def _worth(self) -> Any:
         """Shared tiles are taken where they promise less than this part of what whole ones take."""

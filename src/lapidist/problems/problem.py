@@ -7,7 +7,8 @@ without gaps, is one tall product."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from lapidist.dtypes import TF32, accumulators_of, element_of, math_of, outputs_of, size_of
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
@@ -52,9 +53,8 @@ class Matrix:
         return stride == 1 or neighbours <= 1 or others == 0
 
     def transposed(self) -> Matrix:
-        return replace(
-            self, rows=self.cols, cols=self.rows, row_stride=self.col_stride, col_stride=self.row_stride
-        )
+        turned = self.cols, self.rows, self.col_stride, self.row_stride
+        return Matrix(*turned, self.batch_strides, self.alignment)
 
     @staticmethod
     def of(operand: Operand, batch: tuple[int, ...]) -> Matrix:
@@ -116,6 +116,7 @@ class Problem:
     fused: Fused | None = None  # what becomes of a sum before it is stored
     one_alpha: bool = False  # alpha is one, and from no memory; asked only where there is no C
     skewed: bool = False  # to a config that shifts rows of A which start anywhere, in place of packing them
+    known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # facts.py
 
     @property
     def math(self) -> str:
@@ -210,14 +211,20 @@ class Problem:
 
     def exchanged(self) -> Problem:
         """The same product as D' = B' A'."""
-        a, b, d = self.b.transposed(), self.a.transposed(), self.d.transposed()
-        c = self.c and self.c.transposed()
-        swapped = replace(
-            self, m=self.n, n=self.m, dtype=self.b_dtype, b_dtype=self.dtype, transposed=not self.transposed
-        )
-        modes, scaling, fused = self.modes.transposed(), self.scaling.transposed(), self.fused
         return replace(
-            swapped, a=a, b=b, c=c, d=d, modes=modes, scaling=scaling, fused=fused and fused.transposed()
+            self,
+            m=self.n,
+            n=self.m,
+            dtype=self.b_dtype,
+            b_dtype=self.dtype,
+            a=self.b.transposed(),
+            b=self.a.transposed(),
+            c=self.c and self.c.transposed(),
+            d=self.d.transposed(),
+            transposed=not self.transposed,
+            modes=self.modes if self.modes is PLAIN else self.modes.transposed(),
+            scaling=self.scaling if self.scaling is AS_THEY_ARE else self.scaling.transposed(),
+            fused=self.fused and self.fused.transposed(),
         )
 
     def collapsed(self) -> Problem:

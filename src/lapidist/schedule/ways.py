@@ -82,16 +82,17 @@ class Ways(Shared):
 
     def __init__(self, grid: Grids, ways: Sequence[Way]) -> None:
         self.grid = grid
-        self.rows = [way for way in ways if np.any(way.taken)] or [Way(False)]
-        shape = len(self.rows), np.size(grid.tiles)
+        self.rows = list(ways) or [Way(False)]
+        shape = len(self.rows), grid.tiles.size
+        taken, *numbers = zip(*self.rows, strict=True)
         self.taken = np.zeros(shape, bool)
-        for row, way in enumerate(self.rows):
-            self.taken[row] = way.taken
-        for name, default in Way._field_defaults.items():
-            column = np.full(shape, default)
-            for row, way in enumerate(self.rows):
-                column[row] = getattr(way, name)
-            setattr(self, name, np.where(self.taken, column, default))
+        for row, each in enumerate(taken):
+            self.taken[row] = each
+        for (name, default), values in zip(Way._field_defaults.items(), numbers, strict=True):
+            column = np.zeros(shape, type(default))
+            for row, value in enumerate(values):
+                column[row] = value
+            self.__dict__[name] = np.where(self.taken, column, default)
 
     @classmethod
     def given(cls, grid: Grids, listed: Sequence[Sequence[Schedule | None]]) -> Ways:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class GpuBackend(Backend):
-    takes_host_lists = False
+    takes_host_lists, compiles = False, True
 
     def __init__(self, ordinal: int) -> None:
         self.ordinal, self.words = ordinal, f"GPU {ordinal}"

@@ -17,7 +17,8 @@ from lapidist.bench.protocol.record import Conditions, Record
 from lapidist.bench.studies.climb import progress
 from lapidist.device import Device
 from lapidist.errors import LapidistError
-from lapidist.planning.planner import candidates, choose
+from lapidist.planning.planner import candidates
+from lapidist.planning.plans import modelled_choice
 from lapidist.planning.tuned import Winner, keep, problem_key
 from lapidist.planning.warm import build_all, builds_of
 from lapidist.planning.weighed import Candidate
@@ -66,7 +67,7 @@ def worth_measuring(case: Case, device: Device, most: int) -> list[KernelContend
     them worth it.
     """
     problem = problem_of(case, KernelContender(None, case.math).columns)
-    own, weighed = choose(problem, device), candidates(problem, device)
+    own, weighed = modelled_choice(problem, device), candidates(problem, device)
     others = sorted(
         (each for each in weighed if each.refusal is None and each != own), key=lambda each: each.seconds
     )

@@ -16,8 +16,8 @@ from lapidist.bench.protocol.record import Conditions, Record
 from lapidist.device import Device
 from lapidist.dtypes import math_named
 from lapidist.errors import ArgumentError
-from lapidist.planning.warm import Build, Built, build_again, build_all, builds_of, compilers, plans_of
-from lapidist.problems.problem import Problem
+from lapidist.planning.plans import Plan
+from lapidist.planning.warm import Build, Built, build_again, build_all, builds_of, compilers
 
 MODE, ALONE = "warm", "warm, alone"
 # so many are compiled again when no other compiler runs, so often: compilers at once slow each other
@@ -34,7 +34,7 @@ class Warmed:
     with_c: bool  # in every product
     built: Sequence[Built]
     compilers: int  # at once
-    seconds: float  # planning too
+    seconds: float
 
     @property
     def failed(self) -> list[Built]:
@@ -85,16 +85,14 @@ def tile_words(build: Build) -> str:
     return f"{build.kernel}, {macros.get('BM')} x {macros.get('BN')} x {macros.get('BK')}"
 
 
-def warm_type(dtype: str, problems: Sequence[Problem], device: Device, jobs: int | None) -> Warmed:
+def warm_type(dtype: str, plans: Sequence[Plan], device: Device, with_c: bool, jobs: int | None) -> Warmed:
     start = time.perf_counter()
-    plans = plans_of(problems, device)
     if not plans:
         raise ArgumentError(
             f"--chip: must be one that some kernel runs on; got {device.name} for {dtype}. Choose another"
         )
     processes = jobs or compilers()
     built = build_all(builds_of(plans), processes)
-    with_c = all(problem.c is not None for problem in problems)
     return Warmed(dtype, device, len(plans), with_c, built, processes, time.perf_counter() - start)
 
 

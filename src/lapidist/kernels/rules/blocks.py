@@ -19,10 +19,12 @@ EVERY = (
     Rule(
         lambda c, f: c.consumers >= 1,
         lambda c, f: f"the tile of a warp or a thread lies within the block's; with {c} no thread multiplies",
+        of_knobs=True,
     ),
     Rule(
         lambda c, f: c.threads <= BLOCK_LIMIT,
         lambda c, f: f"a block has at most {BLOCK_LIMIT} threads; {c} would need {c.threads}",
+        of_knobs=True,
     ),
     Rule(
         lambda c, f: tiles(c, f) <= GRID_LIMIT,
@@ -33,6 +35,7 @@ ALONE = (
     Rule(
         lambda c, f: c.cluster == 1,
         lambda c, f: f"its blocks share no loads, so it has no clusters to choose; the config is {c}",
+        of_knobs=True,
     ),
 )
 ORDERED = (
@@ -42,6 +45,7 @@ ORDERED = (
             "it has neither ping-pong nor bands to choose nor A and B exchanged nor rows shifted; the config"
             f" is {c}"
         ),
+        of_knobs=True,
     ),
 )
 WHOLE_STAGES = (
@@ -59,4 +63,5 @@ def loaders(own: int) -> Rule:
         lambda c, f: (
             f"threads that only load are a part of its code: producers are {own}; they are {c.producers}"
         ),
+        of_knobs=True,
     )

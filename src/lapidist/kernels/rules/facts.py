@@ -10,7 +10,6 @@ from functools import cached_property
 from lapidist.dtypes import TF32, size_of
 from lapidist.kernels.signatures import Signature
 from lapidist.kernels.wgmma.operands import along_k, by_registers, copies_out, turned_d
-from lapidist.problems.facts import fact
 from lapidist.problems.problem import VECTOR_BYTES, Problem
 
 
@@ -92,15 +91,10 @@ class Facts:
         return along_k(self.problem.a, True)
 
 
-@fact
-def facts_for(problem: Problem) -> dict[int, Facts]:
-    return {}
-
-
 def facts_of(problem: Problem, signature: Signature) -> Facts:
-    """The same for all configs that are weighed. Signatures are the registry's, which stay."""
-    known = facts_for(problem)
-    found = known.get(id(signature))
-    if found is None:
-        found = known[id(signature)] = Facts(problem, signature)
+    """The same for all configs that are weighed."""
+    known = problem.known
+    if signature not in known:
+        known[signature] = Facts(problem, signature)
+    found: Facts = known[signature]
     return found

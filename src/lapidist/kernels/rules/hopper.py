@@ -52,6 +52,7 @@ KNOBS = (
     Rule(
         lambda c, f: one_of(c.bm, TILE_ROWS),
         lambda c, f: f"a warpgroup multiplies 64 rows: bm is 64, 128, 192 or 256; it is {c.bm}",
+        of_knobs=True,
     ),
     Rule(
         lambda c, f: ((c.bn % COLUMNS == 0) & (c.bn <= MOST_COLUMNS)) | (c.bn == HALF_PATCHED),
@@ -59,6 +60,7 @@ KNOBS = (
             "an instruction multiplies up to 256 columns: bn is a multiple of 16 up to 256, or 200; it is"
             f" {c.bn}"
         ),
+        of_knobs=True,
     ),
     Rule(
         lambda c, f: c.bk * f.size == ROW_BYTES,
@@ -73,6 +75,7 @@ KNOBS = (
             f"sums lie where the instruction leaves them: of tiles of {c.bm}x{c.bn} wm, wn, tm, tn are "
             f"{rows_of_warp(c.bm, c.ping_pong)}, {c.bn}, 0, 0; they are {c.wm}, {c.wn}, {c.tm}, {c.tn}"
         ),
+        of_knobs=True,
     ),
     Rule(
         lambda c, f: c.stages >= 2,
@@ -80,6 +83,7 @@ KNOBS = (
             "a stage is given back when the next one's products are on their way: it takes 2 at least; it is"
             f" {c.stages}"
         ),
+        of_knobs=True,
     ),
     Rule(
         lambda c, f: (
@@ -89,6 +93,7 @@ KNOBS = (
             f"clusters are {', '.join(f'{m}x{n}' for m, n in CLUSTERS)} blocks: larger ones find no place; "
             f"got {c.cluster_m}x{c.cluster_n}"
         ),
+        of_knobs=True,
     ),
 )
 
@@ -247,16 +252,18 @@ FAMILY = (*KNOBS, BANDS, *REGISTERS, *HALF_PATCH, *WAY_OUT)
 
 def rung(own: Mapping[str, Config]) -> tuple[Rule, ...]:
     """A rung is its own config in each math: the columns of its tiles and the stages are free."""
-    fixed = [each.name for each in fields(Config) if each.name not in ("bn", "wn", "stages")]
+    names = [each.name for each in fields(Config) if each.name not in ("bn", "wn", "stages")]
+    fixed = {math: [(name, getattr(config, name)) for name in names] for math, config in own.items()}
 
     def columns(c: Any) -> Any:
         return RUNG_COLUMNS * c.cluster
 
     def is_own(c: Any, f: Facts) -> Any:
-        each = own[f.problem.math]
+        math = f.problem.math
+        each = own[math]
         same: Any = c.wn == (c.bn if each.wn == each.bn else each.wn)
-        for name in fixed:
-            same = same & (getattr(c, name) == getattr(each, name))
+        for name, value in fixed[math]:
+            same = same & (getattr(c, name) == value)
         return same
 
     return (

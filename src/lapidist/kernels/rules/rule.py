@@ -24,6 +24,7 @@ Words = Callable[[Config, Facts], str]
 class Rule(NamedTuple):
     holds: Predicate
     words: Words  # of a config that breaks it
+    of_knobs: bool = False  # whatever the problem is
 
 
 def refusal(rules: Iterable[Rule], config: Config, facts: Facts) -> str | None:
@@ -40,8 +41,9 @@ def allowed(rules: Iterable[Rule], columns: Columns, facts: Facts) -> Any:
         return obey(rules, columns, facts)
 
 
-def obey(rules: Iterable[Rule], configs: Knobs, facts: Facts) -> Any:
-    """The same where NumPy does not warn; of one config, too: then no rule is asked behind a broken one."""
+def obey(rules: Iterable[Rule], configs: Knobs, facts: Any) -> Any:
+    """The same where NumPy does not warn; of one config, too: then no rule is asked behind a broken one.
+    Rules of knobs ask no facts."""
     found: Any = True
     for rule in rules:
         found = found & rule.holds(configs, facts)

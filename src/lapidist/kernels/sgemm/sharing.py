@@ -132,7 +132,7 @@ def streams(grid: Grids, rows: Any, blocks: int, reduction: int, free: Any) -> I
     tile, and two peers at most. Few tiles: by as many blocks for each."""
     full, partial = grid.tiles // blocks, grid.tiles % blocks
     free = free & (partial > 0) & (full <= WAVES)
-    if not np.any(free):
+    if not np.count_nonzero(free):
         return
     few = [(full == 0) & (partial * peers < blocks) for peers in PEERS]
     shares = [(partial, partial * peers, taken) for peers, taken in zip(PEERS, few, strict=True)]
@@ -203,7 +203,7 @@ def computing(config: Knobs, device: Device, ways: Ways, rate: Any) -> Any:
     step = 2.0 * config.bm * config.bn * config.bk / rate
     stored = of_tile(STORED, config) + MEETING * (1 - 1 / config.slices)
     whole = ceil_div(ways.dp_tiles, blocks) * (grid.iterations * step + stored)
-    if not np.any(ways.sk_blocks):
+    if not np.count_nonzero(ways.sk_blocks):
         return whole
     longest = ways.longest
     tiles = np.maximum(1, ceil_div(longest, np.maximum(1, grid.iterations)))  # of a block

@@ -64,7 +64,7 @@ def streams(grid: Grids, blocks: Any, free: Any) -> Iterator[Way]:
     """
     full, partial = grid.tiles // blocks, grid.tiles % blocks
     free = free & (partial > 0) & (full <= WAVES)
-    if not np.any(free):
+    if not np.count_nonzero(free):
         return
     for tiles in (partial, partial + blocks):
         shared = np.minimum(blocks, tiles * grid.iterations // LEAST_STEPS)
@@ -238,7 +238,7 @@ def rounds(ways: Ways, config: Knobs, device: Device) -> Any:
     """Tiles' worth of steps of the busiest block."""
     blocks, grid = clusters_at_once(device)[config.cluster], ways.grid
     whole = ceil_div(grid.tiles, np.where(ways.launched > 0, ways.launched, blocks))
-    if not np.any(ways.sk_blocks):
+    if not np.count_nonzero(ways.sk_blocks):
         return whole
     shared = ceil_div(ways.sk_blocks, blocks) * ways.longest / np.maximum(1, grid.iterations)
     longer = shared * out_of_step(config, ways, blocks, few_of_clusters(grid, config, device))
@@ -264,7 +264,7 @@ def few_of_clusters(grid: Grids, config: Knobs, device: Device) -> Any:
 def handing_on(ways: Ways, config: Knobs, device: Device) -> Any:
     """Seconds that sharing adds to the busiest block's work."""
     shares = ways.shares_tiles
-    if not np.any(shares):
+    if not np.count_nonzero(shares):
         return 0.0
     first, further = cost_of(ways.reduction, config, few_of_clusters(ways.grid, config, device))
     peers = most_peers(

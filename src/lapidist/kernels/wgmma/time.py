@@ -131,11 +131,11 @@ def busy_cycles(turns: Any, products: Any, store: Any, config: Knobs, held: Any)
     beside it, so that only the last one shows, unless stores take longer. Where a part of the sums is held,
     the next tile's run beside that."""
     behind = np.ceil(turns) * store
-    if np.any(held):
+    if np.count_nonzero(held):
         beside = (np.ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store
         behind = np.where(held > 0, beside, behind)
     alone = turns * products + behind
-    if not np.any(config.ping_pong):
+    if not np.count_nonzero(config.ping_pong):
         return alone
     in_turn = np.maximum(turns * (products + TURN), np.ceil(turns / 2) * (products + store) - store) + store
     return np.where(config.ping_pong, in_turn, alone)
@@ -279,7 +279,7 @@ def memory_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) 
     """
     reading = least_bytes(problem) / (device.dram_gbps * 1e9)
     few = (problem.m <= config.bm * config.cluster_m) | (problem.n <= config.bn * config.cluster_n)
-    if prod(problem.batch) > 1 or not np.any(few):
+    if prod(problem.batch) > 1 or not np.count_nonzero(few):
         return reading / DRAM_SHARE
     places, peers = clusters_at_once(device)[config.cluster], ways.cluster
     tiles = ways.grid.tiles * peers

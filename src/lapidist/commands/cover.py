@@ -1,0 +1,56 @@
+"""`lapidist cover` finds the few binaries that serve each class of products, by the planner's model."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lapidist.commands.options import Json
+
+
+def cover(
+    dtype: Annotated[
+        str, typer.Option(help="types whose sets are found anew, separated by commas; by default all")
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option(help="the file to write; by default the one that `warm` reads")
+    ] = None,
+    shapes: Annotated[int, typer.Option(min=1, help="shapes a class, log-uniform")] = 1000,
+    judged: Annotated[int, typer.Option(min=1, help="other shapes, to judge by")] = 300,
+    most: Annotated[int, typer.Option(min=1, help="binaries a class")] = 16,
+    jobs: Annotated[int, typer.Option(min=1, help="processes at once")] = 1,
+    chip: Annotated[str, typer.Option(help="h100 or h200")] = "h200",
+    as_json: Json = False,
+) -> None:
+    """Find the binaries that serve every shape of a class nearly as well as all of them would.
+
+    Of each set a line says what it loses, over the planner's free choice, on shapes it was not chosen for.
+    """
+    from lapidist.device import chip as chip_named
+    from lapidist.dtypes import math_named
+    from lapidist.planning import cover as search
+    from lapidist.planning.covering import CLASSES, FILE, kept, write
+    from lapidist.writable import require_writable
+
+    require_writable("--out", out or FILE)
+    device = chip_named(chip)
+    maths = [math_named(part) for part in filter(None, dtype.split(","))]
+    sets, weigh = dict(kept()) if maths else {}, partial(search.table_of, device=device)
+    with get_context("spawn").Pool(jobs) as pool:
+        for own in [each for each in CLASSES if not maths or each.math in maths]:
+            drawn, others = search.shapes_of(own, shapes), search.shapes_of(own, judged, search.OTHER_SEED)
+            tables, unseen = (
+                pool.map(weigh, [search.problem_of(own, *shape) for shape in each], chunksize=8)
+                for each in (drawn, others)
+            )
+            sets[own] = tuple(search.served(search.find(tables, most), drawn, tables, device))
+            found = [search.loss_of(sets[own], *each, device) for each in ((drawn, tables), (others, unseen))]
+            told = {"class": own, "binaries": len(sets[own]), "losses": found}
+            words = f"{own}: {len(sets[own])} binaries, {'; of others '.join(map(str, found))}"
+            print(json.dumps(told) if as_json else words, flush=True)
+    write(sets, out or FILE)

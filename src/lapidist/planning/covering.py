@@ -1,0 +1,231 @@
+"""A few binaries that serve every shape of a class nearly as well as all of them would.
+
+A class is what binaries are compiled for: types, layouts, whether all lines start on 16 bytes, few rows or
+many. Of a class most binaries are the best of some shapes, and few are much better than another one.
+`lapidist cover` chooses by the planner's model (cover.py) and writes covering.json; `lapidist warm` compiles
+that. With C, the same knobs make other binaries, which serve as well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from functools import cache, lru_cache
+from itertools import product
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.wgmma.family import WGMMA
+from lapidist.kernels.wgmma.operands import few_rows
+from lapidist.planning.prices import Lot, terms
+from lapidist.planning.weighed import Candidate, Weighed, alone
+from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
+from lapidist.schedule.sharing import PLANNED
+
+FILE = Path(__file__).with_name("covering.json")
+CAPABILITY = (9, 0)  # of the chips that the sets were chosen for
+# types whose binaries have the same knobs, by the one that the sets are kept for
+ALIKE = {"float16": "bfloat16", "float8_e5m2": "float8_e4m3fn", "uint8": "int8"}
+MATHS = ("bfloat16", "float32", "tf32", "float64", "float8_e4m3fn", "int8")
+LAYOUTS = ("rr", "rc", "cr")  # of A and B: as they come, a layer times its weights, a gradient of weights
+ALIGNED = (VECTOR_BYTES,) * 4  # A, B, C and D
+FEW = 128  # rows: with fewer, other binaries are the best
+LEAST = 64  # of the other extents
+SEPARATE, BESIDE, PEERS, MOST_PEERS, ROWS = 2, 4, 8, 16, 128  # of a variant's number
+
+
+class ProductClass(NamedTuple):
+    """Products that the same binaries may serve."""
+
+    math: str
+    layout: str  # of A and B
+    aligned: bool
+    few: bool  # rows
+
+    def __str__(self) -> str:
+        lines = "aligned" if self.aligned else "ragged"
+        return f"{self.math} {self.layout} {lines}{', few rows' if self.few else ''}"
+
+
+# Of ragged products with few rows, each 16 rows compile a kernel of their own.
+KINDS = ((True, False), (False, False), (True, True))
+CLASSES = tuple(ProductClass(math, layout, *kind) for math, layout, kind in product(MATHS, LAYOUTS, KINDS))
+
+
+class Member(NamedTuple):
+    """A binary of a class: its kernel, its knobs, and the number of its variant."""
+
+    kernel: str
+    config: Config
+    variant: int = 0
+
+
+class Kept(NamedTuple):
+    """A member, the largest of the shapes of which it is the best of its set, and its prices."""
+
+    member: Member
+    shape: tuple[int, int, int]
+    prices: tuple[float, ...]
+
+
+# ---- what is kept ----
+
+
+@cache
+def kept() -> dict[ProductClass, tuple[Kept, ...]]:
+    """The sets of covering.json."""
+    content = json.loads(FILE.read_text())
+    configs = [(kernel, Config(**knobs)) for kernel, knobs in content["configs"]]
+    return {
+        ProductClass(*entry["class"]): tuple(
+            Kept(Member(configs[number][0], configs[number][1], variant), tuple(shape), tuple(prices))
+            for number, variant, shape, prices in entry["members"]
+        )
+        for entry in content["sets"]
+    }
+
+
+def write(sets: Mapping[ProductClass, Sequence[Kept]], path: Path = FILE) -> None:
+    """A line a config, which many sets have, and a line a binary."""
+    used = [each.member[:2] for members in sets.values() for each in members]
+    numbers = {each: number for number, each in enumerate(dict.fromkeys(used))}
+    configs = [json.dumps([kernel, own_knobs(config)]) for kernel, config in numbers]
+    entries = []
+    for own, members in sets.items():
+        rows = [[numbers[each.member[:2]], each.member.variant, each.shape, each.prices] for each in members]
+        lines = ",\n  ".join(json.dumps(row) for row in rows)
+        entries.append(f'{{"class": {json.dumps(own)}, "members": [\n  {lines}]}}')
+    parts = (lines_of(name, each) for name, each in (("configs", configs), ("sets", entries)))
+    path.write_text("{" + ",\n".join(parts) + "}\n")
+
+
+def lines_of(name: str, entries: Sequence[str]) -> str:
+    return f'"{name}": [\n' + ",\n".join(entries) + "\n]"
+
+
+def own_knobs(config: Config) -> dict[str, Any]:
+    knobs = asdict(config)
+    return {each.name: knobs[each.name] for each in fields(Config) if knobs[each.name] != each.default}
+
+
+# ---- whose a problem is ----
+
+
+def class_of(problem: Problem, device: Device) -> ProductClass | None:
+    """None where no set was chosen for what is asked."""
+    layout = problem.a.layout[0] + problem.b.layout[0]
+    math = problem.math
+    if (
+        device.capability != CAPABILITY
+        or problem.batch
+        or layout not in LAYOUTS
+        or not problem.d.lies("row")
+        or problem.n < LEAST
+        or problem.k < LEAST
+        or said(problem) != usual(math)
+    ):
+        return None
+    c = problem.c or problem.d
+    alignments = problem.a.alignment, problem.b.alignment, problem.d.alignment, c.alignment
+    return ProductClass(ALIKE.get(math, math), layout, alignments == ALIGNED, problem.m < FEW)
+
+
+said = attrgetter("dtype", "b_dtype", "out_dtype", "accumulator", "modes", "scaling", "fused")
+
+
+@cache
+def usual(math: str) -> tuple[object, ...]:
+    """What dense products of a type have in common."""
+    found: tuple[object, ...] = said(dense_problem(16, 16, 16, math))
+    return found
+
+
+# ---- which binary serves it ----
+
+
+class Priced(NamedTuple):
+    """The binaries of a class on a chip, with their prices: a column each."""
+
+    members: tuple[Member, ...]
+    lot: Lot
+    prices: Any
+
+    @staticmethod
+    def of(members: Sequence[Kept], device: Device) -> Priced:
+        lots = [lot_of(each.member, device) for each in members]
+        return Priced(
+            tuple(each.member for each in members),
+            Lot.columns(lots),
+            np.array([each.prices for each in members]).T,
+        )
+
+    def cheapest_first(self, m: int, n: int, k: int) -> list[tuple[Member, float]]:
+        """With the seconds that their prices tell."""
+        seconds = (self.prices * terms(self.lot, m, n, k)).sum(axis=0)
+        ordered = seconds.argsort(kind="stable").tolist()
+        return list(zip(map(self.members.__getitem__, ordered), seconds[ordered].tolist(), strict=True))
+
+
+def lot_of(member: Member, device: Device) -> Lot:
+    kernel, config, variant = kernel_named(member.kernel), member.config, member.variant
+    shares, peers = variant % SEPARATE == 1, variant // PEERS % MOST_PEERS + 1
+    return Lot.of(kernel, config, shares, peers, device)
+
+
+@lru_cache(maxsize=256)
+def priced(own: ProductClass, device: Device) -> Priced | None:
+    members = kept().get(own)
+    return Priced.of(members, device) if members else None
+
+
+def best_at_hand(problem: Problem, device: Device) -> Candidate | None:
+    """By the binary that serves its class best, of what `lapidist warm` compiles: the cheapest that takes it.
+
+    It says in which order k is summed, so it follows from the problem and the chip alone."""
+    own = class_of(problem, device)
+    known = None if own is None else priced(own, device)
+    if known is None:
+        return None
+    for member, seconds in known.cheapest_first(problem.m, problem.n, problem.k):
+        found = by_member(member, problem, device, seconds)
+        if found is not None:
+            return found
+    return None
+
+
+def by_member(
+    member: Member, problem: Problem, device: Device, seconds: float | None = None
+) -> Candidate | None:
+    """With this binary, in the best of the ways that it knows; None where it does not take the problem.
+    `seconds`: what is said of it where it knows one way alone, which then need not be weighed."""
+    with np.errstate(all="ignore"):
+        rows = alone(kernel_named(member.kernel), member.config, problem.math)
+        weighed = Weighed(problem, rows, device, PLANNED)
+        if not weighed.any:
+            return None
+        allowed = (weighed.allowed & (variants(weighed) == member.variant))[:, 0].tolist()
+        if seconds is not None and allowed.count(True) == 1:
+            weighed.settle(allowed.index(True), seconds)
+        else:
+            weighed.narrow(np.array(allowed)[:, None])
+        return weighed.candidate(0) if weighed.any else None
+
+
+def variants(weighed: Weighed) -> Any:
+    """For each way of each config the number of what its binary is compiled with beside the config: that
+    blocks ask a schedule, that others add the parts, that two fit on a multiprocessor; how many peers are a
+    cluster; and how many rows all of A has."""
+    ways, rows = weighed.ways, weighed.rows
+    of_rows = ROWS * ((few_rows(weighed.problem) or 0) // 16) if weighed.family is WGMMA else 0
+    scheduled = (ways.sk_blocks > 0) | ((ways.scheduled != 0) & (ways.launched > 0))
+    beside = np.zeros(len(rows.configs), int)
+    for kernel, span, configs in rows.spans:
+        beside[span] = kernel.beside_another(configs, weighed.problem)
+    separate = SEPARATE * (ways.reduction_blocks > 0)
+    return scheduled + separate + BESIDE * beside + PEERS * (ways.cluster - 1) + of_rows

@@ -1,0 +1,89 @@
+"""What a binary takes, told by a formula so short that it is asked for each new shape.
+
+Eight prices a binary, fitted by `lapidist cover` to what the planner's model says of a thousand shapes:
+mostly within a tenth. That is enough to tell which of a few binaries serves a shape. As the choice decides
+in which order k is summed, nothing but the shape and the chip may enter into it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.kernels.row import Kernel
+
+TERMS = 8
+FACTORS, ROUNDS = (0.7, 0.9, 0.97, 1.03, 1.1, 1.4), 6
+
+
+class Lot(NamedTuple):
+    """What the formula knows of a binary; of many, columns."""
+
+    exchanged: Any
+    rows: Any  # of D that a block, or a cluster, computes at once
+    cols: Any
+    step: Any
+    places: Any  # for blocks, or clusters, at once
+    peers: Any  # of a tile, each with a part of its k
+    shares: Any  # blocks share tiles, so that all work for as long
+
+    @staticmethod
+    def of(kernel: Kernel, config: Config, shares: bool, peers: int, device: Device) -> Lot:
+        rows, cols = config.bm * config.cluster_m, config.bn * config.cluster_n
+        places = max(1, device.clusters_resident(config.cluster * peers))
+        return Lot(config.exchanged, rows, cols, max(1, config.bk), places, peers, shares)
+
+    @staticmethod
+    def columns(lots: list[Lot]) -> Lot:
+        return Lot(*(np.array(column) for column in zip(*lots, strict=True)))
+
+
+def terms(lot: Lot, m: Any, n: Any, k: Any) -> Any:
+    """What is paid for, a row each: of one binary for many shapes, or of many binaries for one."""
+    down, along = m + (n - m) * lot.exchanged, n + (m - n) * lot.exchanged
+    tiles, steps = -(-down // lot.rows) * -(-along // lot.cols), -(-k // lot.step)
+    whole = -(-tiles // lot.places)
+    rounds = np.where(lot.shares, np.where(lot.peers > 1, 1.0, tiles / lot.places), whole)
+    own = steps / lot.peers
+    alone = np.ones_like(rounds)
+    moved = alone * (m + n) * k
+    return np.array([alone, rounds, rounds * own, tiles * steps, alone * m * n, moved, whole, alone * steps])
+
+
+def fitted(paid: Any, seconds: Any) -> Any:
+    """The prices with the least relative errors, of `paid` terms, a row a shape; none is below zero."""
+    paid = paid / seconds[:, None]
+    scale = paid.max(axis=0)
+    bought, found = list(range(TERMS)), np.zeros(TERMS)
+    while bought:
+        found[:] = 0.0
+        found[bought] = np.linalg.lstsq(paid[:, bought] / scale[bought], np.ones(len(paid)), rcond=None)[0]
+        if found.min() >= 0:
+            break
+        bought.remove(int(found.argmin()))
+    return found / scale
+
+
+def bargained(prices: Any, paid: Any, losses: Any) -> Any:
+    """Prices, a column a binary, changed one by one as long as the cheapest binaries lose less by it.
+    `paid`: terms by binary, shape and term; `losses`: what a shape loses by each binary, infinite where that
+    does not take it."""
+    prices, every = prices.copy(), np.arange(len(losses))
+    asked = np.where(np.isfinite(losses), np.einsum("jst,tj->sj", paid, prices), np.inf)
+    least = losses[every, asked.argmin(axis=1)].mean()
+    for _ in range(ROUNDS):
+        before = least
+        for term, binary in np.ndindex(*prices.shape):
+            for factor in FACTORS:
+                change = (factor - 1) * prices[term, binary] * paid[binary, :, term]
+                asked[:, binary] += change
+                found = losses[every, asked.argmin(axis=1)].mean()
+                if found < least:
+                    least, prices[term, binary] = found, prices[term, binary] * factor
+                else:
+                    asked[:, binary] -= change
+        if least == before:
+            break
+    return prices

@@ -1,0 +1,167 @@
+"""The few binaries that serve every shape: that they are few, how they are kept, and that the choice among
+them says in which order k is summed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from statistics import geometric_mean
+
+import numpy as np
+import pytest
+
+from lapidist.device import chip
+from lapidist.planning import covering
+from lapidist.planning.alike import order_of
+from lapidist.planning.cover import MOST, find, loss_of, problem_of, served, shapes_of, table_of
+from lapidist.planning.covering import CLASSES, ProductClass, best_at_hand, by_member, class_of, kept, write
+from lapidist.planning.planner import choose
+from lapidist.planning.plans import make_plan, plan_of
+from lapidist.planning.prices import Lot, fitted, terms
+from lapidist.planning.standing import better_than, planned_at_once
+from lapidist.planning.warm import builds_of, covering_plans
+from lapidist.problems.problem import Problem, dense_problem
+
+H200, H100 = chip("h200"), chip("h100")
+LAYER = ProductClass("bfloat16", "rc", True, False)
+
+
+def drawn(own: ProductClass, count: int = 12, seed: int = 3) -> list[Problem]:
+    return [problem_of(own, *shape) for shape in shapes_of(own, count, seed)]
+
+
+# ---- what is kept ----
+
+
+def test_every_class_has_a_few_binaries() -> None:
+    assert set(kept()) == set(CLASSES)
+    assert all(0 < len(members) <= MOST for members in kept().values())
+    assert all(len({each.member for each in members}) == len(members) for members in kept().values())
+
+
+def test_what_is_written_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = kept()
+    write(before, tmp_path / "sets.json")
+    monkeypatch.setattr(covering, "FILE", tmp_path / "sets.json")
+    kept.cache_clear()
+    try:
+        assert kept() == before
+    finally:
+        kept.cache_clear()
+
+
+@pytest.mark.parametrize("own", CLASSES[:9], ids=str)
+def test_members_serve_their_own_shapes(own: ProductClass) -> None:
+    for member, shape, _ in kept()[own]:
+        found = by_member(member, problem_of(own, *shape), H200)
+        assert found is not None
+        assert (found.kernel.name, found.config) == (member.kernel, member.config)
+
+
+@pytest.mark.parametrize("with_c", [False, True])
+def test_what_is_compiled_ahead_is_what_serves(with_c: bool) -> None:
+    """With another m, n and k: what a class' binaries are compiled with does not tell shapes apart."""
+    ahead = {(build.kernel, build.macros) for build in builds_of(covering_plans("float16", H200, with_c))}
+    assert len(ahead) <= MOST * 9
+    for layout in ("rr", "rc", "cr"):
+        for shape in shapes_of(LAYER, 8, 5):
+            problem = dense_problem(*shape, "float16", layout)
+            plan = planned_at_once(replace(problem, c=problem.d) if with_c else problem, H200)
+            assert plan is not None
+            assert (plan.kernel.name, plan.problem_macros) in ahead
+
+
+# ---- the order in which k is summed ----
+
+
+@pytest.mark.parametrize("own", CLASSES[::5], ids=str)
+def test_the_free_choice_sums_as_the_choice_at_hand(own: ProductClass) -> None:
+    for problem in drawn(own):
+        first, free = planned_at_once(problem, H200), make_plan(problem, H200)
+        assert first is not None
+        assert first.sum_order == free.sum_order
+        better = better_than(first)
+        assert better is None or better.sum_order == first.sum_order
+
+
+def test_it_is_the_same_on_both_chips() -> None:
+    for problem in drawn(LAYER, 40):
+        plans = [planned_at_once(problem, device) for device in (H100, H200)]
+        assert plans[0] is not None
+        assert plans[1] is not None
+        assert plans[0].sum_order == plans[1].sum_order
+
+
+@pytest.mark.parametrize("math", ["bfloat16", "float32", "tf32", "float8_e4m3fn", "int8"])
+def test_columns_tell_what_is_alike_as_sum_orders_do(math: str) -> None:
+    """The best of those that are told to sum alike does; and no other one that does is better by far."""
+    draw = random.Random(math)
+    for _ in range(12):
+        problem = dense_problem(*(draw.randint(128, 3000) for _ in "mnk"), math)
+        like = best_at_hand(problem, H200)
+        assert like is not None
+        best = choose(problem, H200, like=like)
+        assert order_of(best, problem, H200) == order_of(like, problem, H200)
+
+
+@pytest.mark.parametrize("own", [LAYER, ProductClass("float32", "rr", False, False)], ids=str)
+def test_it_is_hardly_slower_than_the_free_choice(own: ProductClass) -> None:
+    losses = []
+    for problem in drawn(own, 60, 11):
+        first = best_at_hand(problem, H200)
+        assert first is not None
+        build = plan_of(first, problem, H200).build
+        every = {each: by_member(each, problem, H200) for each, _, _ in kept()[own]}
+        seconds = [
+            each.seconds for each in every.values() if each and plan_of(each, problem, H200).build == build
+        ]
+        losses.append(min(seconds) / make_plan(problem, H200).predicted_seconds)
+    assert geometric_mean(losses) < 1.05
+    assert max(losses) < 1.7
+
+
+# ---- whose a problem is ----
+
+
+def test_what_no_set_was_chosen_for_has_no_class() -> None:
+    problem = dense_problem(512, 512, 512, "bfloat16", "rc")
+    assert class_of(problem, H200) == LAYER
+    assert class_of(dense_problem(512, 512, 512, "float16", "rc"), H100) == LAYER
+    assert class_of(dense_problem(100, 512, 512, "bfloat16", "rc"), H200) == LAYER._replace(few=True)
+    assert class_of(dense_problem(513, 511, 513, "bfloat16", "rc"), H200) == LAYER._replace(aligned=False)
+    others = [
+        replace(problem, batch=(3,)),
+        replace(problem, out_dtype="float32"),
+        dense_problem(512, 32, 512, "bfloat16", "rc"),
+        dense_problem(512, 512, 512, "bfloat16", "cc"),
+    ]
+    assert [class_of(other, H200) for other in others] == [None] * len(others)
+    assert class_of(problem, chip("a100")) is None
+    assert planned_at_once(others[0], H200) is None
+
+
+# ---- finding them ----
+
+
+def test_a_set_is_found_that_serves_shapes_it_was_not_chosen_for() -> None:
+    shapes, others = shapes_of(LAYER, 30), shapes_of(LAYER, 20, 4)
+    tables, unseen = (
+        [table_of(problem_of(LAYER, *each), H200) for each in part] for part in (shapes, others)
+    )
+    members = served(find(tables, 8), shapes, tables, H200)
+    assert len(members) <= 8
+    own, new = loss_of(members, shapes, tables, H200), loss_of(members, others, unseen, H200)
+    assert 1 <= own.geomean < new.geomean < 1.3
+    assert own.geomean <= own.p99 <= own.worst
+
+
+def test_prices_are_found_again() -> None:
+    lot = Lot(False, 128, 256, 64, 132, 1, False)
+    draw = np.random.default_rng(0)
+    m, n, k = draw.integers(128, 8192, (3, 200)).astype(float)
+    prices = np.array([3e-6, 1e-6, 2e-7, 0.0, 1e-13, 0.0, 0.0, 0.0])
+    paid = terms(lot, m, n, k).T
+    found = fitted(paid, paid @ prices)
+    assert np.allclose(paid @ found, paid @ prices, rtol=1e-6)
+    assert found.min() >= 0
