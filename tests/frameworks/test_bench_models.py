@@ -1,0 +1,41 @@
+"""The benches of whole models, on small ones: what they compare is the same model twice."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore::DeprecationWarning")]
+
+
+def test_two_networks_learn_alike(torch: Any) -> None:
+    lt = importlib.import_module("lapidist.torch")
+    training = importlib.import_module("lapidist.bench.studies.training")
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(training.network(1, 32, 4, 512, 8))
+    assert len(lt.swap(models[0])) == 5
+    text = training.sentences(2 * training.LAST, 512, 4, 8, "cpu")
+    assert text.shape == (2 * training.LAST, 4, 9)
+    taken, worst = training.contest(tuple(models), text)
+    assert [len(each) for each in taken] == [1, 1]
+    assert worst < 0.01
+
+
+def test_cases_are_chosen_by_how_they_start() -> None:
+    llama = importlib.import_module("lapidist.bench.studies.llama")
+    assert len(llama.chosen(())) == len(llama.FORMS) * len(llama.CASES)
+    assert [case.batch for _, case in llama.chosen(("graph/decode",))] == [1, 16, 64]
+    assert len(llama.chosen(("compiled/decode/16", "eager"))) == 1 + len(llama.CASES)
+
+
+def test_ratios_are_of_the_time_before(capsys: Any) -> None:
+    turns = importlib.import_module("lapidist.bench.studies.turns")
+    ours, theirs = turns.pair(("ours", "theirs"), [[1.0, 2.0], [3.0, 3.0]], (1, 2, 3), 1.5e12, 0.5, "here")
+    assert (ours.ratio, theirs.ratio, ours.kind, theirs.kind) == (2.0, 1.0, "production", "peer")
+    assert (ours.ok, ours.tflops, ours.mode) == (True, 1.0, "model")
+    taken = turns.compare([lambda: 1, lambda: 2], lambda _: None, 2)
+    assert [len(each) for each in taken] == [2, 2]
