@@ -89,7 +89,7 @@ $(DEV): $(BASE)
 $(FULL_DEV): pyproject.toml
 	@$(PYTHON) -m venv $(FULL)
 	@echo "installing torch and JAX for the CPU beside lapidist into $(FULL)"
-	@$(FULL_PIP) torch==2.13.0 jax==0.10.2
+	@$(FULL_PIP) torch==2.13.0 jax==0.10.2 nbclient ipykernel
 	@$(FULL_PIP) --editable ".[dev]"
 	@touch $@
 
