@@ -134,7 +134,7 @@ def mma_unaligned(math: str, config: Config) -> float:
     return UNALIGNED[names.get(config, "mma")][COLUMN_OF[math]]
 
 
-def mma_turned(math: str, config: Config) -> float:
+def mma_across_k(math: str, config: Config) -> float:
     """Single elements of 32 steps of k at once spill: other tiles take up to a quarter less, but a twentieth
     more at 4096^3.
     """
@@ -321,7 +321,7 @@ MMA_FAMILY = row(
     mma_shared,
     defines={"THREAD_ANEW": 1},  # registers are scarce
     unaligned=mma_unaligned,
-    turned=mma_turned,
+    across_k=mma_across_k,
     raster=Raster("n", 8),
     rules=rules.MMA,
 )

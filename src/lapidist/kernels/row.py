@@ -113,7 +113,7 @@ class Kernel:
     unaligned: Callable[[str, Config], float] = (
         as_fast  # the share of its speed where lines do not start on 16 bytes
     )
-    turned: Callable[[str, Config], float] = (
+    across_k: Callable[[str, Config], float] = (
         as_fast  # likewise where they do, and neither A's nor B's run along k
     )
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
@@ -305,7 +305,7 @@ class Rows(Columns):
         self.scheduled = np.array([kernel.signature.scheduled for kernel in self.kernels])
         self.lesson = np.array([kernel.kind != "production" for kernel in self.kernels])
         self.unaligned = np.array([row.unaligned(math, config) for _, row, config, _ in listed])
-        self.turned = np.array([row.turned(math, config) for _, row, config, _ in listed])
+        self.across_k = np.array([row.across_k(math, config) for _, row, config, _ in listed])
         self.kept: dict[Any, Any] = {}  # what a family finds of them once for each chip
         self.spans: list[tuple[Kernel, slice, Knobs]] = []
         for kernel, span in spans_of(self.kernels):

@@ -147,7 +147,7 @@ def stand(problem: Problem, rows: Rows, device: Device) -> Iterator[tuple[Any, .
 def efficiencies(problem: Problem, rows: Rows) -> Any:
     """What these lines leave of them."""
     if inputs_on_16_bytes(problem):
-        return rows.efficiency * rows.turned if problem.layouts.startswith("cr") else rows.efficiency
+        return rows.efficiency * rows.across_k if problem.layouts.startswith("cr") else rows.efficiency
     left = rows.unaligned
     if least_alignment(problem) >= 4 > size_of(problem.dtype):
         left = np.where(rows.scheduled, np.minimum(1.0, BY_WORDS * left), left)

@@ -47,7 +47,7 @@ struct Workspace {
 
 // Where a block stands in its work. In shared memory: a dozen registers held through the main loop would be
 // the sums'.
-struct Desk {
+struct Cursor {
   Walk walk;
   WorkUnit unit;
   int block;
@@ -76,20 +76,20 @@ struct Work {
     return false;
   }
 #elif SCHEDULED
-  Desk& desk;
+  Cursor& cursor;
   const WorkUnit& unit;
   __device__ __forceinline__ explicit Work(const Schedule& schedule)
-      : schedule(schedule), desk(place()), unit(desk.unit) {
+      : schedule(schedule), cursor(shared_cursor()), unit(cursor.unit) {
     if (threadIdx.x == 0) {
-      desk.block = blockIdx.x;
-      desk.walk = schedule.walk(blockIdx.x);
+      cursor.block = blockIdx.x;
+      cursor.walk = schedule.walk(blockIdx.x);
     }
     // the assembler has been seen not to bring the first thread back before a barrier that begins a loop
     __syncwarp();
   }
-  __device__ __forceinline__ static Desk& place() {
-    __shared__ Desk desk;
-    return desk;
+  __device__ __forceinline__ static Cursor& shared_cursor() {
+    __shared__ Cursor cursor;
+    return cursor;
   }
 #else
   WorkUnit unit;
@@ -106,13 +106,14 @@ struct Work {
     __syncthreads();  // shared memory is free for the next unit
     if (threadIdx.x == 0) {
 #pragma unroll 1
-      while (!(desk.more = schedule.next(desk.walk, desk.unit))) {
-        if ((desk.block += gridDim.x) >= schedule.blocks) break;  // persistent blocks take every gridDim.x-th
-        desk.walk = schedule.walk(desk.block);
+      while (!(cursor.more = schedule.next(cursor.walk, cursor.unit))) {
+        if ((cursor.block += gridDim.x) >= schedule.blocks)
+          break;  // persistent blocks take every gridDim.x-th
+        cursor.walk = schedule.walk(cursor.block);
       }
     }
     __syncthreads();
-    return desk.more;
+    return cursor.more;
 #else
     if (done) return false;
     done = true;

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from lapidist.dtypes import TF32, size_of
 from lapidist.kernels.signatures import Signature
-from lapidist.kernels.wgmma.operands import along_k, by_registers, copies_out, turned_d
+from lapidist.kernels.wgmma.operands import along_k, by_registers, copies_out, transposed_d
 from lapidist.problems.problem import VECTOR_BYTES, Problem
 
 
@@ -46,13 +46,13 @@ class Facts:
         """Why the kernels' parameters do not fit the problem, or None."""
         return self.signature.refuse(self.problem)
 
-    def told(self, name: str, otherwise: int = 0) -> int:
+    def macro(self, name: str, otherwise: int = 0) -> int:
         return int(str(self.defines.get(name, otherwise)))
 
     @cached_property
     def stored_at_once(self) -> int:
         """Elements of D. tensor.cuh knows the same rule where nothing is said."""
-        return self.told("D_VECTOR", VECTOR_BYTES // self.out_size if self.told("ALIGNED") else 1)
+        return self.macro("D_VECTOR", VECTOR_BYTES // self.out_size if self.macro("ALIGNED") else 1)
 
     # ---- of wmma and mma.sync ----
 
@@ -70,7 +70,7 @@ class Facts:
         """Whether tiles of A, and of B, lie in shared memory with neighbours along k. Rungs are told
         nothing: they take rows.
         """
-        return self.told("A_CONTIGUOUS", 1) != 2, self.told("B_CONTIGUOUS", 2) != 2
+        return self.macro("A_CONTIGUOUS", 1) != 2, self.macro("B_CONTIGUOUS", 2) != 2
 
     # ---- of wgmma ----
 
@@ -83,8 +83,8 @@ class Facts:
         return copies_out(self.problem)
 
     @cached_property
-    def turned_d(self) -> bool:
-        return turned_d(self.problem)
+    def transposed_d(self) -> bool:
+        return transposed_d(self.problem)
 
     @cached_property
     def a_along_k(self) -> bool:

@@ -270,10 +270,10 @@ def whole_vectors(letter: str, outer: str) -> Rule:
     """Of a tile of A or B: every thread moves as many, and they fill its lines."""
 
     def width(f: Facts) -> int:
-        return f.told(f"{letter}_VECTOR")
+        return f.macro(f"{letter}_VECTOR")
 
     def line(c: Any, f: Facts) -> Any:
-        return c.bk if f.told(f"{letter}_CONTIGUOUS") == 1 else getattr(c, outer)
+        return c.bk if f.macro(f"{letter}_CONTIGUOUS") == 1 else getattr(c, outer)
 
     return Rule(
         lambda c, f: (

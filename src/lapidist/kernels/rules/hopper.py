@@ -20,12 +20,12 @@ from lapidist.kernels.wgmma.configs import (
     rows_of_warp,
 )
 from lapidist.kernels.wgmma.operands import (
+    EITHER_WAY,
     PATCH_BYTES,
     PATCH_ROWS,
     ROW_BYTES,
     SKEWED_ROWS,
     SKEWED_STEP,
-    TURNED,
     start_anywhere,
     warpgroups,
 )
@@ -152,7 +152,7 @@ REGISTERS = (
         ),
     ),
     Rule(
-        lambda c, f: (c.skewed == 0) | (f.problem.math in TURNED and f.a_along_k and not f.problem.batch),
+        lambda c, f: (c.skewed == 0) | (f.problem.math in EITHER_WAY and f.a_along_k and not f.problem.batch),
         lambda c, f: (
             "rows of A that are shifted have neighbours along k, in 16-bit types, and there is one A"
         ),
@@ -167,7 +167,7 @@ REGISTERS = (
         ),
     ),
     Rule(
-        lambda c, f: (c.skewed == 0) | (f.problem.c is None and not f.turned_d and not f.copies_out),
+        lambda c, f: (c.skewed == 0) | (f.problem.c is None and not f.transposed_d and not f.copies_out),
         lambda c, f: (
             "where rows of A are shifted, a patch of D has every eighth row: it leaves by hand, and nothing"
             " is added"
@@ -211,7 +211,7 @@ HALF_PATCH = (
 )
 WAY_OUT = (
     Rule(
-        lambda c, f: f.turned_d or (c.bn == HALF_PATCHED) | (c.bn * f.out_size % PATCH_BYTES == 0),
+        lambda c, f: f.transposed_d or (c.bn == HALF_PATCHED) | (c.bn * f.out_size % PATCH_BYTES == 0),
         lambda c, f: (
             f"D leaves in patches whose rows have {PATCH_BYTES} bytes or more; this tile has {c.bn} columns"
         ),
@@ -224,7 +224,7 @@ WAY_OUT = (
         ),
     ),
     Rule(
-        lambda c, f: (c.exchanged == 0) | (f.turned_d and f.copies_out and f.out_size > 1),
+        lambda c, f: (c.exchanged == 0) | (f.transposed_d and f.copies_out and f.out_size > 1),
         lambda c, f: (
             "with A and B exchanged D leaves by the copy engine alone: elements of 2 bytes or more, rows that"
             " start on 16"

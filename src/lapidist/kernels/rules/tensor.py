@@ -186,7 +186,7 @@ def alike_in_words(letter: str) -> Rule:
     def shifted(f: Facts) -> bool:
         gathered = f.problem.modes.gather_a if letter == "A" else f.problem.modes.gather_b
         return (
-            f.told(f"{letter}_VECTOR") * f.size < 4 and f.told(f"{letter}_CONTIGUOUS") != 0 and not gathered
+            f.macro(f"{letter}_VECTOR") * f.size < 4 and f.macro(f"{letter}_CONTIGUOUS") != 0 and not gathered
         )
 
     return Rule(

@@ -10,7 +10,7 @@ from lapidist.dtypes import TYPES, size_of
 from lapidist.kernels.row import Kernel, Types
 from lapidist.kernels.rules import fma as rules
 from lapidist.kernels.rules.fma import CONSUMERS
-from lapidist.kernels.sgemm.operands import maps, packed, packed_bytes, scratch, turned
+from lapidist.kernels.sgemm.operands import maps, packed, packed_bytes, scratch, transposed_b
 from lapidist.kernels.sgemm.sharing import EFFICIENCY, FED
 from lapidist.kernels.signatures import (
     OPERANDS,
@@ -92,7 +92,7 @@ def defines(problem: Problem) -> Mapping[str, object]:
     return {
         "ELEMENT": TYPES[problem.dtype].c_type,
         "A_ALONG_K": int(along_k(problem.a, True)),
-        "B_ALONG_K": int(turned(problem)),
+        "B_ALONG_K": int(transposed_b(problem)),
         "PACK_A": int(pack_a),
         "PACK_B": int(pack_b),
         "D_VECTOR": 4 if whole_quads(problem) else 1,

@@ -25,19 +25,19 @@ from lapidist.problems.problem import Matrix, Problem
 SWIZZLE = 128  # of tiles whose rows lie along k
 
 
-def turned(problem: Problem) -> bool:
+def transposed_b(problem: Problem) -> bool:
     """Whether B touches along k only: it is turned while it is packed."""
     return problem.k > 0 and not problem.b.lies("row")
 
 
 def lines_as_they_lie(problem: Problem) -> tuple[Lines, Lines]:
-    return line(problem.a, along_k(problem.a, True)), line(problem.b, not turned(problem))
+    return line(problem.a, along_k(problem.a, True)), line(problem.b, not transposed_b(problem))
 
 
 def packed(problem: Problem) -> tuple[bool, bool]:
     """Whether A, and B, are copied first: what the copy engine cannot bring as it lies."""
     lines, modes = lines_as_they_lie(problem), problem.modes
-    anew = modes.gather_a or modes.arrays > 0, modes.gather_b or modes.arrays > 0 or turned(problem)
+    anew = modes.gather_a or modes.arrays > 0, modes.gather_b or modes.arrays > 0 or transposed_b(problem)
     found = []
     for matrix, (count, length, step), copied in zip((problem.a, problem.b), lines, anew, strict=True):
         backwards = any(stride < 0 for stride in matrix.batch_strides)
@@ -49,7 +49,7 @@ def packed(problem: Problem) -> tuple[bool, bool]:
 def engine_lines(problem: Problem) -> tuple[Lines, Lines]:
     """The lines of A and of B as the copy engine finds them."""
     found = []
-    turns = False, turned(problem)
+    turns = False, transposed_b(problem)
     for (count, length, step), packs, turn in zip(
         lines_as_they_lie(problem), packed(problem), turns, strict=True
     ):

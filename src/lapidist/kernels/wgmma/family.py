@@ -28,11 +28,11 @@ from lapidist.kernels.signatures import (
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
 from lapidist.kernels.wgmma.operands import (
     BESIDE_ROW,
+    EITHER_WAY,
     PATCH_ROWS,
     ROW_BYTES,
     SKEWED_BYTES,
     SLAB_BYTES,
-    TURNED,
     beside_another,
     c_by_elements,
     copies_out,
@@ -40,12 +40,12 @@ from lapidist.kernels.wgmma.operands import (
     few_rows,
     line,
     lines_of,
+    mn_major,
     packed,
     rows_copied_out,
     scratch,
     transposed,
-    turned,
-    turned_d,
+    transposed_d,
     wgmma_shared,
 )
 from lapidist.kernels.wgmma.sharing import grid_of, schedule_of, schedules, streamed_schedules, ways
@@ -55,7 +55,7 @@ from lapidist.schedule import Schedule
 from lapidist.schedule.sharing import Sharing
 from lapidist.schedule.ways import Way, Ways
 
-MATHS = (*TURNED, TF32, *INTEGERS, *FP8)
+MATHS = (*EITHER_WAY, TF32, *INTEGERS, *FP8)
 
 
 # ---- what they refuse ----
@@ -85,7 +85,7 @@ def refuse_family(problem: Problem) -> str | None:
 def rung_defines(problem: Problem) -> Mapping[str, object]:
     return {
         **tensor_types(problem),
-        "B_TURNED": int(turned(problem)[1]),
+        "B_TURNED": int(mn_major(problem)[1]),
         "D_COPY_ENGINE": int(rows_copied_out(problem)),
     }
 
@@ -94,9 +94,9 @@ def family_defines(problem: Problem) -> Mapping[str, object]:
     pack_a, pack_b = (
         2 if turn else int(pack) for pack, turn in zip(packed(problem), transposed(problem), strict=True)
     )
-    packing = {"A_TURNED": int(turned(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
+    packing = {"A_TURNED": int(mn_major(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
     unusual = {
-        "D_TURNED": int(turned_d(problem)),
+        "D_TURNED": int(transposed_d(problem)),
         "A_SKEWED": int(problem.skewed),
         "A_ROWS": few_rows(problem),
     }
@@ -117,7 +117,7 @@ def family_defines(problem: Problem) -> Mapping[str, object]:
 def family_constants(problem: Problem) -> Mapping[str, int]:
     """The steps between lines of A, B and D, and the outer batch dimension."""
     (_, _, a_line), (_, _, b_line) = lines_of(problem)
-    d_line = line(problem.d, not turned_d(problem))[2]
+    d_line = line(problem.d, not transposed_d(problem))[2]
     return {
         "a_line": a_line,
         "b_line": b_line,
@@ -160,11 +160,11 @@ SHARED_BYTES = 227 * 1024
 MOST_STAGES = 12  # 190 KB on their way hide any latency
 
 
-def deepest(bm: int, bn: int, turned_b: bool = True, skewed: bool = False) -> int:
+def deepest(bm: int, bn: int, transposed_b: bool = True, skewed: bool = False) -> int:
     """As many stages as fit, whatever the types and layouts: slabs of B, patches of D."""
     stage = (
         bm * (SKEWED_BYTES if skewed else ROW_BYTES)
-        + (-(-bn // 64) * SLAB_BYTES if turned_b else bn * ROW_BYTES)
+        + (-(-bn // 64) * SLAB_BYTES if transposed_b else bn * ROW_BYTES)
         + 16
     )
     patches = (4 if bm == 64 else 8) * PATCH_ROWS * (ROW_BYTES + BESIDE_ROW if skewed else 2 * ROW_BYTES)
@@ -221,29 +221,29 @@ def family_configs(math: str) -> Tuned:
     ]
     # Where only A may lie either way, through registers, a B that lies by rows takes its place.
     lines = ROW_BYTES // element_of(math).nbytes
-    others = [config for config in (*pairs, *tiles) if math not in TURNED and config.bm % lines == 0]
+    others = [config for config in (*pairs, *tiles) if math not in EITHER_WAY and config.bm % lines == 0]
     exchanged = [replace(config, exchanged=True) for config in others]
     # The fewest bytes to move for a product: the least power. B by rows has slabs of 64 columns, so it is the
     # one to be A.
     pairs.append(tile(math, 256, 192, deepest(256, 192), (1, 2)))
-    widest = tile(math, 256, 208, deepest(256, 208, turned_b=False), (2, 1))
-    pairs.append(replace(widest, exchanged=math in TURNED))
+    widest = tile(math, 256, 208, deepest(256, 208, transposed_b=False), (2, 1))
+    pairs.append(replace(widest, exchanged=math in EITHER_WAY))
     if math not in INTEGERS:
         # At 8192^3 128 of 132 multiprocessors have ten rounds of those; of these, narrower by a twenty-fifth,
         # all have ten.
-        narrower = tile(math, 256, HALF_PATCHED, deepest(256, HALF_PATCHED, turned_b=False), (2, 1))
-        pairs.append(replace(narrower, exchanged=math in TURNED))
+        narrower = tile(math, 256, HALF_PATCHED, deepest(256, HALF_PATCHED, transposed_b=False), (2, 1))
+        pairs.append(replace(narrower, exchanged=math in EITHER_WAY))
     # Where k is short, stores are long: they run beside the other warpgroup's products.
     by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
     # B is A by columns where they are exchanged, and A lies by rows: a stage more may find room.
     shared = [
-        tile(math, *shape, deepest(*shape, turned_b=not ex), cluster, exchanged=ex)
+        tile(math, *shape, deepest(*shape, transposed_b=not ex), cluster, exchanged=ex)
         for shape, cluster, ex in FEW_REQUESTS
     ]
     by_turns += [
         tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in FEW_REQUESTS_BY_TURNS
     ]
-    if math not in TURNED:
+    if math not in EITHER_WAY:
         shared = [each for each in shared if not each.exchanged or each.bm <= 128]
     # Beside factors that change along k, a stage less finds room.
     shallow = (
@@ -254,13 +254,13 @@ def family_configs(math: str) -> Tuned:
     skewed = [
         tile(math, *shape, deepest(*shape, skewed=True), cluster, skewed=True) for shape, cluster in SKEWED
     ]
-    beside = [tile(math, 64, bn, stages) for bn, stages in BESIDE_ANOTHER if math in TURNED]
+    beside = [tile(math, 64, bn, stages) for bn, stages in BESIDE_ANOTHER if math in EITHER_WAY]
     found = (
         *pairs,
         *exchanged,
         *by_turns,
         *tiles,
-        *(skewed if math in TURNED else ()),
+        *(skewed if math in EITHER_WAY else ()),
         *shared,
         *shallow,
         *for_few_lines(math),
@@ -277,9 +277,9 @@ def for_few_lines(math: str) -> list[Config]:
     shapes = [(64, bn) for bn in (144, 160, 176, 192, 208, 224)] + [(128, bn) for bn in (144, 160, 176, 208)]
     turns = ROW_BYTES // element_of(math).nbytes  # of A's rows, through registers
     above = [
-        tile(math, *shape, deepest(*shape, turned_b=False))
+        tile(math, *shape, deepest(*shape, transposed_b=False))
         for shape in shapes
-        if math in TURNED or shape[0] % turns == 0
+        if math in EITHER_WAY or shape[0] % turns == 0
     ]
     return [*beside, *(replace(config, exchanged=True) for config in above)]
 

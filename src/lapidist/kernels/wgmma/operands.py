@@ -19,7 +19,7 @@ from lapidist.problems.facts import fact
 from lapidist.problems.problem import Matrix, Problem
 from lapidist.problems.scaling import SQUARES, STRIPS, Scaling
 
-TURNED = ("float16", "bfloat16")  # wgmma also reads these with neighbours along m or n
+EITHER_WAY = ("float16", "bfloat16")  # wgmma also reads these with neighbours along m or n
 ROW_BYTES = 128  # of a slab: of a tile's row, or of a turned one's k
 SLAB_BYTES = 64 * ROW_BYTES  # of 64 rows of a tile, or of 64 columns of a turned one in 16-bit types
 PATCH_BYTES = 32  # at least, in each row of a patch
@@ -63,7 +63,7 @@ def lines_of(problem: Problem) -> tuple[Lines, Lines]:
 
 
 @fact
-def turned(problem: Problem) -> tuple[bool, bool]:
+def mn_major(problem: Problem) -> tuple[bool, bool]:
     """Whether tiles of A, and of B, have neighbours along m or n in shared memory: where wgmma reads them
     so.
     """
@@ -75,13 +75,13 @@ def turned(problem: Problem) -> tuple[bool, bool]:
 def transposed(problem: Problem) -> tuple[bool, bool]:
     """Whether A, and B, are packed with k touching because wgmma reads this type no other way. A never is: it
     takes its way through registers."""
-    return False, problem.math not in TURNED and not along_k(problem.b, False)
+    return False, problem.math not in EITHER_WAY and not along_k(problem.b, False)
 
 
 @fact
 def by_registers(problem: Problem) -> bool:
     """Whether A is turned while it is loaded into registers: then wgmma takes it from there."""
-    return problem.math not in TURNED and turned(problem)[0]
+    return problem.math not in EITHER_WAY and mn_major(problem)[0]
 
 
 @fact
@@ -159,7 +159,7 @@ MOST_FEW_ROWS = 112  # each 16 of them compile a kernel of their own
 def few_rows(problem: Problem) -> int | None:
     """So many rows, in 16s, hold all of A that there is: less than a tile may have."""
     rows = -(-problem.m // 16) * 16
-    return rows if rows != 64 and 0 < rows <= MOST_FEW_ROWS and not turned(problem)[0] else None
+    return rows if rows != 64 and 0 < rows <= MOST_FEW_ROWS and not mn_major(problem)[0] else None
 
 
 def rows_of_stage(problem: Problem, config: Knobs) -> Any:
@@ -191,10 +191,13 @@ def read_once(problem: Problem, config: Config) -> tuple[bool, bool]:
 def boxes(problem: Problem, config: Config) -> tuple[tuple[int, int], tuple[int, int]]:
     """The boxes of A and B. What two blocks of a cluster share, each of them loads half of."""
     step, a_parts, b_parts = config.bk, config.cluster_n, config.cluster_m
-    (turned_a, turned_b), (a_lines, b_lines) = turned(problem), map(int, loaded_lines(problem, config))
+    (transposed_a, transposed_b), (a_lines, b_lines) = (
+        mn_major(problem),
+        map(int, loaded_lines(problem, config)),
+    )
     slab = ROW_BYTES // size_of(problem.dtype)
-    a = (slab, step // a_parts) if turned_a else (step, a_lines // a_parts)
-    b = (slab, step // b_parts) if turned_b else (step, b_lines // b_parts)
+    a = (slab, step // a_parts) if transposed_a else (step, a_lines // a_parts)
+    b = (slab, step // b_parts) if transposed_b else (step, b_lines // b_parts)
     return a, b
 
 
@@ -203,7 +206,7 @@ def patch(problem: Problem, config: Knobs, peers: int = 1) -> tuple[Any, Any]:
     columns touch, 16 of as many columns, or 64 that are four warps'. They divide the tile. Half of that where
     C comes in as many bytes."""
     size, most = size_of(problem.out_dtype), ROW_BYTES // (1 if problem.c is None else 2)
-    if turned_d(problem):
+    if transposed_d(problem):
         lines = widest((64, 32), most // size, config.bn, 16)
         return np.where(by_group(problem, config, peers), 4 * PATCH_ROWS, PATCH_ROWS), lines
     least = np.where(config.bn % 16 == 0, PATCH_BYTES // size, 16)  # one that overlaps brings eight columns
@@ -220,12 +223,12 @@ def by_group(problem: Problem, config: Knobs, peers: int = 1) -> Any:
     """Whether the four warps of a warpgroup lay columns of D together, in lines of 128 bytes
     (cuda/wgmma_pipeline.cuh). Peers in a cluster have some warps' patches each, and C comes warp by warp."""
     alone = peers == 1 and not by_registers(problem) and problem.c is None
-    whole = turned_d(problem) and size_of(problem.out_dtype) == 2 and alone
+    whole = transposed_d(problem) and size_of(problem.out_dtype) == 2 and alone
     return (config.ping_pong == 0) & whole
 
 
 @fact
-def turned_d(problem: Problem) -> bool:
+def transposed_d(problem: Problem) -> bool:
     """Whether columns of D touch: where A and B are exchanged, or D has no more than one."""
     if not problem.d.lies("row"):
         return True
@@ -331,7 +334,7 @@ def rung_maps(problem: Problem, config: Config, at: Mapping[str, int], _: int) -
 
 def output_map(problem: Problem, config: Config, address: int, ranks: int, peers: int = 1) -> TensorMap:
     size, (width, height) = size_of(problem.out_dtype), map(int, patch(problem, config, peers))
-    count, length, step = line(problem.d, not turned_d(problem))
+    count, length, step = line(problem.d, not transposed_d(problem))
     steps = [step * size if count > 1 else TMA_ALIGNMENT]
     extents = [max(1, length), max(1, count)]
     for extent, stride in batch_steps(problem, problem.d)[: ranks - 2]:
@@ -344,13 +347,13 @@ def output_map(problem: Problem, config: Config, address: int, ranks: int, peers
 @fact
 def copies_out(problem: Problem) -> bool:
     """Whether the copy engine may write D."""
-    return made_of_16(problem.d, line(problem.d, not turned_d(problem)), size_of(problem.out_dtype))
+    return made_of_16(problem.d, line(problem.d, not transposed_d(problem)), size_of(problem.out_dtype))
 
 
 @fact
 def rows_copied_out(problem: Problem) -> bool:
     """Likewise, to a kernel that knows rows of D alone."""
-    return copies_out(problem) and not turned_d(problem)
+    return copies_out(problem) and not transposed_d(problem)
 
 
 @fact
@@ -358,7 +361,7 @@ def c_by_elements(problem: Problem) -> dict[str, object]:
     """Where C cannot come as D leaves, in pieces of 16 bytes. One line of it may stand for all."""
     if problem.c is None:
         return {}
-    along, across = ("col", "row") if turned_d(problem) else ("row", "col")
+    along, across = ("col", "row") if transposed_d(problem) else ("row", "col")
     count, length, step = line(problem.c, along == "row")
     if not problem.c.lies(along):
         return {"C_BY_ELEMENTS": 2 if problem.c.lies(across) else 1}
@@ -383,8 +386,8 @@ def warpgroups(config: Knobs) -> Any:
     return config.consumers // 128
 
 
-def stages_bytes(config: Knobs, turned_b: bool, a_rows: Any, a_bytes: int = ROW_BYTES) -> Any:
-    b = -(-config.bn // 64) * SLAB_BYTES if turned_b else config.bn * 128
+def stages_bytes(config: Knobs, transposed_b: bool, a_rows: Any, a_bytes: int = ROW_BYTES) -> Any:
+    b = -(-config.bn // 64) * SLAB_BYTES if transposed_b else config.bn * 128
     return config.stages * (-(-(a_rows * a_bytes + b) // 1024) * 1024 + 16) + 1024
 
 
@@ -402,7 +405,7 @@ def wgmma_shared(config: Knobs, problem: Problem) -> Any:
         (width, _), of_c = patch(problem, config), 0 if problem.c is None else patched // 2
         patched = of_c + warps * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)
     a_bytes = SKEWED_BYTES if problem.skewed else ROW_BYTES
-    stages = stages_bytes(config, turned(problem)[1], rows_of_stage(problem, config), a_bytes)
+    stages = stages_bytes(config, mn_major(problem)[1], rows_of_stage(problem, config), a_bytes)
     return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
 
 

@@ -23,12 +23,12 @@ from lapidist.kernels.wgmma.operands import (
     by_registers,
     copies_out,
     loaded_lines,
+    mn_major,
     packed,
     packed_lines,
     patch,
     scratch,
     transposed,
-    turned,
     warpgroups,
 )
 from lapidist.kernels.wgmma.power import powered_seconds
@@ -181,11 +181,11 @@ def rows_outside(problem: Problem, config: Knobs, device: Device) -> Any:
     """Of all boxes of A and B in a step, over all tiles alike. Boxes of turned operands have k for rows."""
     tiles_m = np.maximum(1, -(-problem.m // config.bm))
     tiles_n = np.maximum(1, -(-problem.n // config.bn))
-    turned_a, turned_b = turned(problem)
+    transposed_a, transposed_b = mn_major(problem)
     a_lines, b_lines = loaded_lines(problem, config)
     of_a, of_b = a_lines - problem.m / tiles_m, b_lines - problem.n / tiles_n
     at_once = np.minimum(device.sms, tiles_m * tiles_n * prod(problem.batch))
-    return at_once * (of_a * (not turned_a) + of_b * (not turned_b))
+    return at_once * (of_a * (not transposed_a) + of_b * (not transposed_b))
 
 
 def promoted_cycles(problem: Problem, config: Knobs, products: Any) -> Any:
@@ -204,7 +204,7 @@ def bytes_of_step(problem: Problem, config: Knobs) -> Any:
     """What a block asks of the L2, and what comes to its shared memory: more, where others of its cluster ask
     for it too.
     """
-    b_width = -(-config.bn // 64) * 64 if turned(problem)[1] else config.bn
+    b_width = -(-config.bn // 64) * 64 if mn_major(problem)[1] else config.bn
     a_rows, b_rows = rows_of_step(problem, config)
     in_order = (config.cluster_m == 2) & (config.cluster_n == 1)
     asked = (a_rows + b_rows) * np.where(in_order, IN_ORDER, 1.0)
@@ -217,7 +217,7 @@ def lines_of_step(problem: Problem, config: Knobs) -> Any:
     a, b = (lines_of_row(step * size) for _, _, step in packed_lines(problem))
     a = SKEWED if problem.skewed else a
     a_rows, b_rows = rows_of_step(problem, config)
-    if turned(problem)[1]:
+    if mn_major(problem)[1]:
         return a_rows * a + b_rows * np.where(config.bn % 64 == 0, b, max(b, SECTORS))
     return a_rows * a + b_rows * b
 
@@ -232,7 +232,7 @@ def rows_of_step(problem: Problem, config: Knobs) -> tuple[Any, Any]:
     share.
     """
     a_rows, b_rows = loaded_lines(problem, config)
-    b_rows = -(-config.bn // 64) * 64 if turned(problem)[1] else b_rows
+    b_rows = -(-config.bn // 64) * 64 if mn_major(problem)[1] else b_rows
     return a_rows / config.cluster_n, b_rows / config.cluster_m
 
 
@@ -281,9 +281,9 @@ def memory_seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) 
     few = (problem.m <= config.bm * config.cluster_m) | (problem.n <= config.bn * config.cluster_n)
     if prod(problem.batch) > 1 or not np.count_nonzero(few):
         return reading / DRAM_SHARE
-    places, peers = clusters_at_once(device)[config.cluster], ways.cluster
+    slots, peers = clusters_at_once(device)[config.cluster], ways.cluster
     tiles = ways.grid.tiles * peers
-    idle = 1.0 - tiles / (np.maximum(1, np.ceil(tiles / places)) * places)
+    idle = 1.0 - tiles / (np.maximum(1, np.ceil(tiles / slots)) * slots)
     idle = np.where((ways.sk_blocks > 0) & (peers == 1) & (config.cluster == 1), 0.0, idle)
     streamed = STREAM_STARTS + reading / STREAMED_SHARE * (1.0 + STREAM_IDLES * idle)
     return np.where(few, streamed, reading / DRAM_SHARE)
