@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import statistics
+import tokenize
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -300,3 +303,30 @@ def test_no_module_bears_the_name_of_a_public_callable() -> None:
 def test_tests_share_by_support_alone() -> None:
     for path in (ROOT / "tests").rglob("test_*.py"):
         assert not re.search(r"^from test_\w+ import", path.read_text(), re.M), relative(path)
+
+
+# ---- words ----
+
+# What they were: Call, UnitQueue, Cursor, Routing, Operation, fast_path, ExtraPointers, transposed.
+PRIVATE_WORDS = ("told", "board", "desk", "wishes", "form", "steady", "places", "turned")
+OF_DEVICE_CODE = PRIVATE_WORDS[:6]  # there a tile is turned, and registers are places
+
+
+def named_by(words: Sequence[str]) -> re.Pattern[str]:
+    return re.compile(rf"(?:^|_)(?:{'|'.join(words)})(?:_|$)", re.IGNORECASE)
+
+
+def identifiers(path: Path) -> set[str]:
+    """The names that a file gives or uses, its own among them."""
+    found = {path.stem}
+    if path.suffix == ".py":
+        tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+        return found | {each.string for each in tokens if each.type == tokenize.NAME}
+    code = re.sub(r"//[^\n]*", "", path.read_text())
+    return found | set(re.findall(r"\b[A-Za-z_]\w*", code))
+
+
+@pytest.mark.parametrize("path", [*HOST_FILES, *DEVICE_FILES], ids=relative)
+def test_names_are_the_fields_words(path: Path) -> None:
+    private = named_by(PRIVATE_WORDS if path.suffix == ".py" else OF_DEVICE_CODE)
+    assert sorted(filter(private.search, identifiers(path))) == []

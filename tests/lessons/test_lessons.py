@@ -82,7 +82,7 @@ def test_segments_of_a_warp_follow_each_other(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_loaded_from_global_memory_is_an_element(name: str) -> None:
     for request in requests(name, "global", "load"):
-        assert (request.places[request.present] >= 0).all()
+        assert (request.elements[request.present] >= 0).all()
 
 
 # ---- single lessons ----
@@ -104,17 +104,17 @@ def test_shared_memory_knows_where_its_values_come_from() -> None:
     seen = observed("shared_tile")
     loads = requests("shared_tile", "shared", "load")
     k, n = seen.shape[2], seen.shape[1]
-    of_b = [each for each in loads if each.places[0, 0] >= seen.places.starts[1]]
-    columns = (of_b[0].places[:, 0] - seen.places.starts[1]) % n
+    of_b = [each for each in loads if each.elements[0, 0] >= seen.elements.starts[1]]
+    columns = (of_b[0].elements[:, 0] - seen.elements.starts[1]) % n
     assert columns.tolist() == list(range(32))
-    of_a = [each for each in loads if each.places[0, 0] < seen.places.starts[1]]
-    assert {int(each.places[0, 0]) // k for each in of_a} == {0}
+    of_a = [each for each in loads if each.elements[0, 0] < seen.elements.starts[1]]
+    assert {int(each.elements[0, 0]) // k for each in of_a} == {0}
 
 
 @pytest.mark.parametrize("name", ["vector_loads", "async_pipeline", "tma_producer", "mma_multistage"])
 def test_fragments_come_from_a_and_b(name: str) -> None:
     loads = requests(name, "shared", "load")
-    known = [(each.places[each.present] >= 0).all() for each in loads]
+    known = [(each.elements[each.present] >= 0).all() for each in loads]
     assert loads
     assert sum(known) >= 0.8 * len(known)  # the rest are results on their way out
 
@@ -122,14 +122,14 @@ def test_fragments_come_from_a_and_b(name: str) -> None:
 def test_the_copy_engine_brings_boxes_and_wgmma_reads_them() -> None:
     name = "wgmma_specialised"
     orders = [each for each in moments(name, 8) if isinstance(each, Copy)]
-    assert all((each.places >= 0).all() for each in orders if each.loads)
+    assert all((each.elements >= 0).all() for each in orders if each.loads)
     products = [each for each in moments(name) if isinstance(each, Multiplication)]
     seen = observed(name)
     rows, columns = seen.product.a.shape[1], seen.product.b.shape[1]
     first = products[0]
     assert np.unique(first.a // rows).tolist() == list(range(16))
     assert np.unique(first.a % rows).tolist() == list(range(16))
-    in_b = first.b - seen.places.starts[1]
+    in_b = first.b - seen.elements.starts[1]
     assert (np.unique(in_b // columns).tolist(), len(np.unique(in_b % columns))) == (list(range(16)), 256)
 
 

@@ -50,7 +50,7 @@ def cover(
             )
             sets[own] = tuple(search.served(search.find(tables, most), drawn, tables, device))
             found = [search.loss_of(sets[own], *each, device) for each in ((drawn, tables), (others, unseen))]
-            told = {"class": own, "binaries": len(sets[own]), "losses": found}
+            answer = {"class": own, "binaries": len(sets[own]), "losses": found}
             words = f"{own}: {len(sets[own])} binaries, {'; of others '.join(map(str, found))}"
-            print(json.dumps(told) if as_json else words, flush=True)
+            print(json.dumps(answer) if as_json else words, flush=True)
     write(sets, out or FILE)

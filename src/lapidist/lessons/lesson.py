@@ -14,7 +14,7 @@ from lapidist.device import chip
 from lapidist.kernels.registry import RUNGS
 from lapidist.kernels.row import Kernel
 from lapidist.lessons.clock import LATENCY, Clock, Flight, Moment, Warp
-from lapidist.lessons.places import NAMES, NOWHERE, Places
+from lapidist.lessons.elements import NAMES, NOWHERE, Elements
 from lapidist.lessons.serving import least_turns, sectors_of, turns_of_words
 from lapidist.lessons.watch import Copy, Multiplication, Request, Watcher
 from lapidist.machine.counters import Counts
@@ -49,11 +49,11 @@ class Observed:
     def __init__(self, kernel: Kernel, math: str, shape: Shape) -> None:
         self.kernel, self.math, self.shape = kernel, math, shape
         self.product: Product = product_of(kernel, math, shape, schedule=WHOLE_TILES)
-        self.places = Places(self.product)
+        self.elements = Elements(self.product)
         launch = self.product.launch()
         self.program: Program = compile_program(launch.binary.ptx, launch.binary.entry)
         self.threads = launch.block[0] * launch.block[1] * launch.block[2]
-        watcher = Watcher(self.program, self.places, shared_extent(self.program, launch.shared_bytes))
+        watcher = Watcher(self.program, self.elements, shared_extent(self.program, launch.shared_bytes))
         counts = run(launch, exact_counts=True, merge_loads=True, watch=watcher).counts
         assert counts is not None
         self.counts: Counts = counts
@@ -65,8 +65,8 @@ def source_lines(program: Program, file: str) -> dict[int, int]:
     """The line in the kernel's own file of each instruction: where a header's function was inlined."""
     found, name = {}, Path(file).name
     for site, i in enumerate(program.kernel.instructions):
-        places = (part.rpartition(":") for part in i.site.source.split(", inlined at "))
-        own = [int(line) for path, _, line in places if path == name and int(line)]
+        elements = (part.rpartition(":") for part in i.site.source.split(", inlined at "))
+        own = [int(line) for path, _, line in elements if path == name and int(line)]
         if own:
             found[site] = own[0]
     return found
@@ -141,7 +141,7 @@ def about(kernel: Kernel, math: str, seen: Observed) -> dict[str, Any]:
         "file": kernel.source,
         "matrices": [
             {"name": name, "rows": array.shape[0], "columns": array.shape[1], "start": start}
-            for name, array, start in zip(NAMES, seen.places.arrays, seen.places.starts, strict=True)
+            for name, array, start in zip(NAMES, seen.elements.arrays, seen.elements.starts, strict=True)
         ],
     }
 
@@ -182,16 +182,16 @@ def follow(seen: Observed, number: int, role: str, patterns: Patterns) -> dict[s
 
 def owned(seen: Observed, warp: Warp, patterns: Patterns) -> list[tuple[int, int] | None]:
     """Of each lane, the elements of C that it stores."""
-    start = seen.places.starts[2]
+    start = seen.elements.starts[2]
     stores = [
-        moment.what.places
+        moment.what.elements
         for moment in warp.moments
-        if isinstance(moment.what, Request) and (moment.what.places >= start).any()
+        if isinstance(moment.what, Request) and (moment.what.elements >= start).any()
     ]
     if not stores:
         return []
-    elements = np.concatenate([np.where(places >= start, places, NOWHERE) for places in stores], axis=1)
-    lanes = (np.unique(row[row != NOWHERE]) for row in elements)
+    stored = np.concatenate([np.where(each >= start, each, NOWHERE) for each in stores], axis=1)
+    lanes = (np.unique(row[row != NOWHERE]) for row in stored)
     return [patterns.add(row) if len(row) else None for row in lanes]
 
 
@@ -202,9 +202,9 @@ def moment_data(seen: Observed, moment: Moment, patterns: Patterns) -> dict[str,
         return common | request_data(what, patterns)
     if isinstance(what, Copy):
         words = {"kind": "copy", "bytes": what.nbytes, "loads": what.loads, "shared": what.shared}
-        return common | words | {"boxes": boxes(seen.places, [what.places])}
+        return common | words | {"boxes": boxes(seen.elements, [what.elements])}
     if isinstance(what, Multiplication):
-        return common | {"kind": "product", "boxes": boxes(seen.places, [what.a, what.b])}
+        return common | {"kind": "product", "boxes": boxes(seen.elements, [what.a, what.b])}
     return common | {"kind": "wait", "name": what}
 
 
@@ -215,7 +215,7 @@ def request_data(what: Request, patterns: Patterns) -> dict[str, Any]:
         "size": what.size,
         "lanes": int((what.present * (1 << np.arange(LANES, dtype=np.int64))).sum()),
         "at": patterns.add(np.where(what.present, what.at, NOWHERE)),
-        "places": patterns.add(what.places),
+        "places": patterns.add(what.elements),
     }
     if what.space == "global":
         return data | {"sectors": len(sectors_of(what.at, what.present, what.size))}
@@ -224,14 +224,14 @@ def request_data(what: Request, patterns: Patterns) -> dict[str, Any]:
     return data | {"turns": int(turns.max()) + 1, "least": least_turns(*how), "turn": patterns.add(turns)}
 
 
-def boxes(places: Places, found: Iterable[Array]) -> list[list[int]]:
+def boxes(elements: Elements, found: Iterable[Array]) -> list[list[int]]:
     """[matrix, row, column, rows, columns] around elements of one matrix each."""
     result = []
     for numbers in found:
         known = numbers[numbers != NOWHERE]
         if len(known):
-            matrix = int(np.searchsorted(places.starts, known.min(), side="right")) - 1
-            rows, columns = np.divmod(known - places.starts[matrix], places.arrays[matrix].shape[1])
+            matrix = int(np.searchsorted(elements.starts, known.min(), side="right")) - 1
+            rows, columns = np.divmod(known - elements.starts[matrix], elements.arrays[matrix].shape[1])
             low, left = int(rows.min()), int(columns.min())
             result.append([matrix, low, left, int(rows.max()) - low + 1, int(columns.max()) - left + 1])
     return result

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lapidist.lessons.places import NOWHERE, Places
+from lapidist.lessons.elements import NOWHERE, Elements
 from lapidist.machine.barrier import Barrier
 from lapidist.machine.instructions.copies import Transfer, box_positions, element_size, swizzled
 from lapidist.machine.instructions.mbarrier import MBarrier
@@ -22,12 +22,12 @@ from lapidist.machine.ptx.merging import merged_loads
 Array = np.ndarray
 WATCHED = 0  # the block
 LANES = 32
-NO_PLACES = np.zeros(0, np.int64)
+NO_ELEMENTS = np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
 class Request:
-    """One request of a warp. `at` are bytes from the start of a matrix or of shared memory; `places` the
+    """One request of a warp. `at` are bytes from the start of a matrix or of shared memory; `elements` the
     elements that each lane moves, (32, elements)."""
 
     site: int
@@ -36,7 +36,7 @@ class Request:
     size: int
     present: Array
     at: Array
-    places: Array
+    elements: Array
 
 
 @dataclass(slots=True)
@@ -44,7 +44,7 @@ class Copy:
     """An order to the copy engine: a box of elements, and where in shared memory it starts."""
 
     site: int
-    places: Array
+    elements: Array
     shared: int
     nbytes: int
     loads: bool
@@ -91,13 +91,13 @@ class Meeting:
 class Watcher(Observer):
     """Keeps the log of the watched block, and of each element in its shared memory where it came from."""
 
-    def __init__(self, program: Program, places: Places, shared_bytes: int) -> None:
-        self.code, self.places = program.kernel.instructions, places
+    def __init__(self, program: Program, elements: Elements, shared_bytes: int) -> None:
+        self.code, self.elements = program.kernel.instructions, elements
         self.merged = merged_loads(program.kernel, program.blocks)
         self.log: list[Run | Meeting | Signal] = []
         self.inside: dict[int, list[Request | Copy | Multiplication | Signal]] = defaultdict(list)
         self.shared_bytes = shared_bytes
-        self.shadow = np.full(-(-shared_bytes // places.itemsize) + 16, NOWHERE, np.int64)
+        self.shadow = np.full(-(-shared_bytes // elements.itemsize) + 16, NOWHERE, np.int64)
         self.storing: list[tuple[Request, Array]] = []
         self.under_way: dict[tuple[int, int], Array] = {}  # by site and thread: what a cp.async brings
         self.last: tuple[int, int] | None = None  # warp and site of the last signal
@@ -130,23 +130,23 @@ class Watcher(Observer):
 
     def request(self, address: Address, own: Array, threads: Array, how: tuple[int, int, str]) -> Request:
         size, site, what = how
-        steps = self.places.itemsize * np.arange(max(size // self.places.itemsize, 1))
+        steps = self.elements.itemsize * np.arange(max(size // self.elements.itemsize, 1))
         each = own[:, None] + steps
         if address.space == "global":
-            places = self.places.of_addresses(each)
+            elements = self.elements.of_addresses(each)
             region = address.m.globals.find(int(own[0]))
             own = own - (region.start if region else 0)
             if self.code[site].opcode == "cp":
-                for thread, row in zip(threads.tolist(), places, strict=True):
+                for thread, row in zip(threads.tolist(), elements, strict=True):
                     self.under_way[site, thread] = row
         else:
-            places = self.shadow[each // self.places.itemsize]
+            elements = self.shadow[each // self.elements.itemsize]
         dense = Request(
-            site, address.space, what, size, np.zeros(LANES, bool), np.zeros(LANES, np.int64), places[:0]
+            site, address.space, what, size, np.zeros(LANES, bool), np.zeros(LANES, np.int64), elements[:0]
         )
-        dense.places = np.full((LANES, places.shape[1]), NOWHERE, np.int64)
+        dense.elements = np.full((LANES, elements.shape[1]), NOWHERE, np.int64)
         lane = threads % LANES
-        dense.present[lane], dense.at[lane], dense.places[lane] = True, own, places
+        dense.present[lane], dense.at[lane], dense.elements[lane] = True, own, elements
         return dense
 
     def stored(self, address: Address, offset: int, values: tuple[Array, ...], site: int) -> None:
@@ -157,9 +157,9 @@ class Watcher(Observer):
         own = np.broadcast_to(address.own, (address.g.n,))[mine].astype(np.int64) + offset
         found = self.origin(address.g, mine, values, site)
         steps = np.arange(found.shape[1])
-        self.shadow[own[:, None] // self.places.itemsize + steps] = found
+        self.shadow[own[:, None] // self.elements.itemsize + steps] = found
         for request, here in self.storing:
-            request.places[address.g.lane[mine][here], : found.shape[1]] = found[here]
+            request.elements[address.g.lane[mine][here], : found.shape[1]] = found[here]
 
     def origin(self, g: Lanes, mine: Array, values: tuple[Array, ...], site: int) -> Array:
         if self.code[site].opcode == "cp":
@@ -169,10 +169,10 @@ class Watcher(Observer):
             rows = [self.under_way.pop((site, thread), zeros) for thread in threads]
             return np.stack([np.pad(row, (0, width - len(row)), constant_values=NOWHERE) for row in rows])
         stored = np.stack([np.broadcast_to(value, (g.n,))[mine] for value in values], axis=1)
-        size = self.places.itemsize
+        size = self.elements.itemsize
         if stored.itemsize < size:
             return np.full(stored.shape, NOWHERE, np.int64)
-        return self.places.of_values(np.ascontiguousarray(stored).view(f"u{size}"))
+        return self.elements.of_values(np.ascontiguousarray(stored).view(f"u{size}"))
 
     def transferred(self, t: Transfer) -> None:
         """A copy for several blocks of a cluster lands here if this block is among them."""
@@ -182,13 +182,13 @@ class Watcher(Observer):
         self.last = (warp, t.site) if ours else None
         if t.map is None or not (here or ours):
             return
-        places = self.box(t)
+        elements = self.box(t)
         if here and t.to_shared:
-            self.fill(here[0], t, places)
+            self.fill(here[0], t, elements)
         if ours:
             barriers = tuple(each for each in t.barriers if self.mine(each))
             start = (here or t.shared)[0]
-            self.inside[warp].append(Copy(t.site, places, start, t.nbytes, t.to_shared, barriers))
+            self.inside[warp].append(Copy(t.site, elements, start, t.nbytes, t.to_shared, barriers))
 
     def mine(self, position: int) -> bool:
         """The watched block takes the first place in the machine's shared memory."""
@@ -208,16 +208,16 @@ class Watcher(Observer):
             where = (corner + np.arange(extent)).reshape((-1,) + (1,) * axis)
             address = address + where * stride
             inside = inside & (where >= 0) & (where < length)
-        return np.where(inside, self.places.of_addresses(address), NOWHERE)
+        return np.where(inside, self.elements.of_addresses(address), NOWHERE)
 
-    def fill(self, shared: int, t: Transfer, places: Array) -> None:
+    def fill(self, shared: int, t: Transfer, elements: Array) -> None:
         """As the copy engine does it, by pieces of 16 bytes that its swizzle exchanges."""
         assert t.map is not None
         size = element_size(t.map.dtype)
         begin = shared & 1023
         pieces = shared - begin + swizzled(box_positions(t.map, size, begin), t.map.swizzle)
         per_piece = 16 // size
-        self.shadow[pieces[:, None] // size + np.arange(per_piece)] = places.reshape(-1, per_piece)
+        self.shadow[pieces[:, None] // size + np.arange(per_piece)] = elements.reshape(-1, per_piece)
 
     def multiplied(self, product: PendingProduct) -> None:
         """A warp of four multiplies its 16 rows of A by all of B."""
@@ -227,13 +227,13 @@ class Watcher(Observer):
                 warp = int(g.thread[lane]) // LANES
                 first = int(product.a[lane]), 16 * (warp % 4), 16, what, what.transposed_a, what.kinds[1]
                 second = int(product.b[lane]), 0, what.n, what, what.transposed_b, what.kinds[2]
-                a = NO_PLACES if product.a_registers else self.pieces_of(first)
+                a = NO_ELEMENTS if product.a_registers else self.pieces_of(first)
                 self.inside[warp].append(Multiplication(product.site, a, self.pieces_of(second)))
 
     def pieces_of(self, tile: tuple[int, int, int, Wgmma, bool, str]) -> Array:
         """Where the elements of a tile in shared memory come from."""
         addresses = tile_addresses(*tile)[0].reshape(-1, 1)
-        size = self.places.itemsize
+        size = self.elements.itemsize
         return np.unique(self.shadow[addresses // size + np.arange(16 // size)])
 
     # -- who meets whom --

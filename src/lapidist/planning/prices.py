@@ -25,15 +25,15 @@ class Lot(NamedTuple):
     rows: Any  # of D that a block, or a cluster, computes at once
     cols: Any
     step: Any
-    places: Any  # for blocks, or clusters, at once
+    slots: Any  # for blocks, or clusters, at once
     peers: Any  # of a tile, each with a part of its k
     shares: Any  # blocks share tiles, so that all work for as long
 
     @staticmethod
     def of(kernel: Kernel, config: Config, shares: bool, peers: int, device: Device) -> Lot:
         rows, cols = config.bm * config.cluster_m, config.bn * config.cluster_n
-        places = max(1, device.clusters_resident(config.cluster * peers))
-        return Lot(config.exchanged, rows, cols, max(1, config.bk), places, peers, shares)
+        slots = max(1, device.clusters_resident(config.cluster * peers))
+        return Lot(config.exchanged, rows, cols, max(1, config.bk), slots, peers, shares)
 
     @staticmethod
     def columns(lots: list[Lot]) -> Lot:
@@ -44,8 +44,8 @@ def terms(lot: Lot, m: Any, n: Any, k: Any) -> Any:
     """What is paid for, a row each: of one binary for many shapes, or of many binaries for one."""
     down, along = m + (n - m) * lot.exchanged, n + (m - n) * lot.exchanged
     tiles, steps = -(-down // lot.rows) * -(-along // lot.cols), -(-k // lot.step)
-    whole = -(-tiles // lot.places)
-    rounds = np.where(lot.shares, np.where(lot.peers > 1, 1.0, tiles / lot.places), whole)
+    whole = -(-tiles // lot.slots)
+    rounds = np.where(lot.shares, np.where(lot.peers > 1, 1.0, tiles / lot.slots), whole)
     own = steps / lot.peers
     alone = np.ones_like(rounds)
     moved = alone * (m + n) * k

@@ -53,8 +53,8 @@ class Matrix:
         return stride == 1 or neighbours <= 1 or others == 0
 
     def transposed(self) -> Matrix:
-        turned = self.cols, self.rows, self.col_stride, self.row_stride
-        return Matrix(*turned, self.batch_strides, self.alignment)
+        swapped = self.cols, self.rows, self.col_stride, self.row_stride
+        return Matrix(*swapped, self.batch_strides, self.alignment)
 
     @staticmethod
     def of(operand: Operand, batch: tuple[int, ...]) -> Matrix:

@@ -33,7 +33,7 @@ def drawing(height: float, parts: Sequence[str], title: str, width: float = WIDT
     return "\n".join([head, f"<title>{escape(title)}</title>", *parts, "</svg>"])
 
 
-def told(words: str) -> str:
+def hover(words: str) -> str:
     """The end of a shape's tag: its words under the pointer, and for who has none, at a touch."""
     return f' data-words="{escape(words)}"><title>{escape(words)}</title>'
 
@@ -96,7 +96,7 @@ def bars(
         length = max(x(row.value) - left, 1.0)
         parts.append(
             f'<rect x="{left:.1f}" y="{y + 3}" width="{length:.1f}" height="{step - 7}" rx="2" class="bar'
-            f' {row.css}"{told(", ".join(part for part in (row.name, row.words, row.more) if part))}</rect>'
+            f' {row.css}"{hover(", ".join(part for part in (row.name, row.words, row.more) if part))}</rect>'
         )
         values.append(text(x(row.value) + 6, y + 16, row.words, css="halo small"))
     for place, (name, value) in enumerate(marks):
@@ -196,7 +196,7 @@ def lines(
 
 def dot(x: float, y: float, radius: float, place: int, words: str) -> str:
     return (
-        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" style="fill:{colour(place)}"{told(words)}</circle>'
+        f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" style="fill:{colour(place)}"{hover(words)}</circle>'
     )
 
 
@@ -284,8 +284,8 @@ def names_meet(frame: Frame, left: Sequence[Point], right: Sequence[Point]) -> b
 
 def names_reach(frame: Frame, points: Sequence[Point], heights: Sequence[float]) -> bool:
     """Whether names beside a column of points would run into the words at a roof."""
-    places = name_heights(frame, points)
-    return any(abs(place - height) < LABEL_GAP for place in places for height in heights)
+    labelled = name_heights(frame, points)
+    return any(abs(place - height) < LABEL_GAP for place in labelled for height in heights)
 
 
 def name_heights(frame: Frame, points: Sequence[Point]) -> list[float]:

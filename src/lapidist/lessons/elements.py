@@ -15,7 +15,7 @@ HALF_PATTERNS = 0x7BFF  # bit patterns of positive finite float16
 EXACT = 1 << 24  # whole numbers that float32 holds
 
 
-class Places:
+class Elements:
     """The elements of A, then of B, then of C, numbered row by row."""
 
     def __init__(self, product: Product) -> None:
