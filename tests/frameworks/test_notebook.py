@@ -1,5 +1,5 @@
-"""docs/tour.ipynb runs from top to bottom, and prints what is stored in it. Its kernel is a process of its own,
-so its tools are installed with the frameworks."""
+"""docs/tour.ipynb runs from top to bottom, and prints what is stored in it. Its kernel is a process of its
+own, so its tools are installed with the frameworks."""
 
 from __future__ import annotations
 
