@@ -109,15 +109,15 @@ def captured(call: Call) -> Call:
     return replay
 
 
-def formed(form: str, model: Any, case: Case) -> Call:
+def formed(variant: str, model: Any, case: Case) -> Call:
     import torch
 
     call = step(model, case)
     torch._dynamo.reset()
     model._compiled_call_impl = None
-    if form == "compiled":
+    if variant == "compiled":
         model.compile(dynamic=False)
-    return captured(call) if form == "graph" else call
+    return captured(call) if variant == "graph" else call
 
 
 def worst_of(found: Any, expected: Any) -> float:
@@ -126,16 +126,16 @@ def worst_of(found: Any, expected: Any) -> float:
     return float((found - expected).abs().max() / expected.abs().max()) / BOUND
 
 
-def of_case(form: str, case: Case, models: tuple[Any, Any], device: str) -> list[Record]:
+def of_case(variant: str, case: Case, models: tuple[Any, Any], device: str) -> list[Record]:
     import torch
 
     calls = []
     for model in models:
         torch.manual_seed(case.rows)  # the same tokens
-        calls.append(formed(form, model, case))
+        calls.append(formed(variant, model, case))
     worst = worst_of(calls[0]().clone(), calls[1]().clone())
     taken = compare(calls, lambda _: torch.cuda.synchronize())
-    case_name = f"llama, {case.kind}, {form}"
+    case_name = f"llama, {case.kind}, {variant}"
     weights = sum(each.numel() for each in models[0].model.layers.parameters())
     names = f"lapidist.torch, {case_name}", f"torch, {case_name}"
     size, note = (case.rows, 14336, 4096), f"{case.batch} x {case.tokens}"
@@ -144,9 +144,11 @@ def of_case(form: str, case: Case, models: tuple[Any, Any], device: str) -> list
 
 def chosen(starts: tuple[str, ...]) -> list[tuple[str, Case]]:
     named = (
-        (f"{form}/{case.kind}/{case.batch}x{case.tokens}", form, case) for form in FORMS for case in CASES
+        (f"{variant}/{case.kind}/{case.batch}x{case.tokens}", variant, case)
+        for variant in FORMS
+        for case in CASES
     )
-    return [(form, case) for name, form, case in named if name.startswith(starts or "")]
+    return [(variant, case) for name, variant, case in named if name.startswith(starts or "")]
 
 
 def main(path: str, *starts: str) -> None:
@@ -163,8 +165,8 @@ def main(path: str, *starts: str) -> None:
     lapidist.torch.swap(models[0])
     records: list[Record] = []
     with torch.inference_mode():
-        for form, case in chosen(starts):
-            records += of_case(form, case, models, device.name)
+        for variant, case in chosen(starts):
+            records += of_case(variant, case, models, device.name)
             write_run(Path(path), conditions, records)
 
 

@@ -47,14 +47,14 @@ def network(layers: int, width: int, heads: int, words: int, tokens: int) -> Any
     class GPT(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
-            self.words, self.places = nn.Embedding(words, width), nn.Embedding(tokens, width)
+            self.words, self.positions = nn.Embedding(words, width), nn.Embedding(tokens, width)
             self.blocks = nn.Sequential(*(Block() for _ in range(layers)))
             self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, words, bias=False)
             self.head.weight = self.words.weight
             nn.init.normal_(self.words.weight, std=0.02)
 
         def forward(self, x: Any) -> Any:
-            x = self.words(x) + self.places.weight[: x.shape[1]]
+            x = self.words(x) + self.positions.weight[: x.shape[1]]
             return self.head(self.norm(self.blocks(x)))
 
     return GPT()
