@@ -29,9 +29,7 @@ def fuzz(
     seconds: Annotated[
         float | None, typer.Option(min=0, help="stop after so many; 60 where --count is not given")
     ] = None,
-    count: Annotated[
-        int | None, typer.Option("--count", "--cases", min=1, help="stop after so many calls")
-    ] = None,
+    count: Annotated[int | None, typer.Option("--count", min=1, help="stop after so many calls")] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, help="of all cases; a new one each time by default")
     ] = None,
