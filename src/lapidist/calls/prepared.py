@@ -165,14 +165,16 @@ class Prepared:
 
     def _weigh_all(self) -> None:
         """And have the kernels of the best compiled, where they are better than what runs."""
-        own = {part.plan.asked: part.plan for part in self.parts}
-        found = {problem: better_than(plan) or plan for problem, plan in own.items()}
-        if found != own:
-            missing = [plan for plan in found.values() if not at_hand(*plan.build)]
-            for plan in missing:
-                compile_behind(plan)
-            self._wanted = Awaited(found, [plan.build for plan in missing])
-        self._open = False
+        try:
+            own = {part.plan.asked: part.plan for part in self.parts}
+            found = {problem: better_than(plan) or plan for problem, plan in own.items()}
+            if found != own:
+                missing = [plan for plan in found.values() if not at_hand(*plan.build)]
+                for plan in missing:
+                    compile_behind(plan)
+                self._wanted = Awaited(found, [plan.build for plan in missing])
+        finally:
+            self._open = False
 
     @property
     def plan(self) -> Plan | None:

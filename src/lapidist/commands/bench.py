@@ -154,6 +154,14 @@ def launch(
     instead("launch", device, as_json, csv, html, record)
 
 
+@app.command(epilog=examples("bench shapes", "bench shapes --record results"))
+def shapes(
+    device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Keep = None
+) -> None:
+    """Measure calls of shapes that are new, and the request loop of a served model."""
+    instead("shapes", device, as_json, csv, html, record)
+
+
 @app.command(epilog=examples("bench limits"))
 def limits(
     device: Gpu = "gpu", as_json: Json = False, csv: Csv = None, html: Html = None, record: Keep = None

@@ -156,7 +156,7 @@ def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -
     GPU only.
     """
     from lapidist.backends.gpu.driver import require_gpu
-    from lapidist.bench.studies import launches, layouts, limits, scaled
+    from lapidist.bench.studies import launches, layouts, limits, scaled, shapes
 
     outputs.require_writable()
     if place == "machine":
@@ -166,7 +166,12 @@ def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -
         )
     ordinal = place if isinstance(place, int) else 0
     require_gpu(ordinal)
-    measure = {"launch": launches.measure, "limits": limits.measure, "layouts": layouts.measure}
+    measure = {
+        "launch": launches.measure,
+        "shapes": shapes.measure,
+        "limits": limits.measure,
+        "layouts": layouts.measure,
+    }
     with finishing(outputs):
         if what == "scaled":
             outputs.write(*scaled.measure(ordinal, outputs.keep, part))

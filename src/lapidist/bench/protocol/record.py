@@ -61,6 +61,8 @@ class Record:
     mode: str = ""  # sustained, burst, machine, static
     seconds_min: float | None = None
     seconds_max: float | None = None
+    p90: float | None = None  # seconds: so many hundredths of the calls of a row took no longer
+    p99: float | None = None
     replays: int | None = None
     calls: int | None = None  # in one graph
     sets: int | None = None  # of inputs, rotated

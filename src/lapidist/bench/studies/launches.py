@@ -14,16 +14,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
 
 from lapidist.backends.gpu.doctor import TORCH_HINT
 from lapidist.bench.protocol.cases import Case
 from lapidist.bench.protocol.conditions import gather
 from lapidist.bench.protocol.measure import BURST, Stage
 from lapidist.bench.protocol.record import Conditions, Record
+from lapidist.bench.studies.call_forms import Contestant, of_factors, of_many, of_matrices, of_numpy
 from lapidist.bench.studies.climb import Keep
 from lapidist.errors import DeviceError
-from lapidist.verify import judge
 
 CASE = Case(128, 128, 128)  # the kernel is done before the next call: the queue never fills
 BATCH = 200  # calls between two synchronisations; the driver queues 1024
@@ -48,6 +47,30 @@ c = lapidist.matmul(a, b); torch.cuda.synchronize()
 called = time.perf_counter()
 print(json.dumps([imported - start, called - imported]))
 """
+FIRST_PARTS = """
+import json, time
+import torch
+a, b = (torch.randn(1024, 1024, device="cuda") for _ in "ab")
+torch.mm(a, b); torch.cuda.synchronize()
+at = [time.perf_counter()]
+import lapidist
+at.append(time.perf_counter())
+from lapidist.backends.gpu import driver
+driver.load_driver()
+at.append(time.perf_counter())
+driver.primary_context(0)
+at.append(time.perf_counter())
+from lapidist.build.compiler import nvrtc_version
+nvrtc_version()
+at.append(time.perf_counter())
+lapidist.matmul
+at.append(time.perf_counter())
+lapidist.matmul(a, b); torch.cuda.synchronize()
+at.append(time.perf_counter())
+print(json.dumps([later - earlier for earlier, later in zip(at, at[1:])]))
+"""
+# what a first call with its binary on disk is made of, in order; NVRTC's version is a part of a binary's name
+PARTS = "import", "bindings and driver", "context", "NVRTC", "modules", "plan, load, run"
 BARE_IMPORT = "import time; s = time.perf_counter(); import lapidist; print([time.perf_counter() - s])"
 
 
@@ -69,14 +92,6 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
 
 
 # ---- launches ----
-
-
-class Contestant(NamedTuple):
-    """A form of call, and the call of torch that does the same, by name; torch's own have None."""
-
-    call: Callable[[], Any]
-    peer: str | None
-    worst: float  # of its errors, over the bound
 
 
 def launch_costs(stage: Stage) -> list[Record]:
@@ -102,28 +117,9 @@ def launch_costs(stage: Stage) -> list[Record]:
 
 def contestants(stage: Stage) -> dict[str, Contestant]:
     """Each judged once."""
-    import torch
-
-    import lapidist
-
     inputs = stage.inputs(CASE)
-    a, b, out = inputs.a[0], inputs.b[0], inputs.c[0]
-    c = torch.randn_like(out)
-    plan, of_c = lapidist.plan(a, b, out=out), {"c": c, "beta": 1.0}
-
-    def judged(call: Callable[[], Any], peer: str | None = None, **more: Any) -> Contestant:
-        return Contestant(call, peer, judge(call(), a, b, **more).worst)
-
-    return {
-        "torch.mm": judged(lambda: torch.mm(a, b, out=out)),
-        "torch.mm, new output": judged(lambda: torch.mm(a, b)),
-        "torch.addmm": judged(lambda: torch.addmm(c, a, b, out=out), **of_c),
-        "plan.execute": judged(lambda: plan.execute(a, b, None, out), "torch.mm"),
-        "matmul(out)": judged(lambda: lapidist.matmul(a, b, out=out), "torch.mm"),
-        "matmul": judged(lambda: lapidist.matmul(a, b), "torch.mm, new output"),
-        "gemm(out)": judged(lambda: lapidist.gemm(a, b, out=out), "torch.mm"),
-        "gemm(c, out)": judged(lambda: lapidist.gemm(a, b, c, beta=1.0, out=out), "torch.addmm", **of_c),
-    }
+    a, b = inputs.a[0], inputs.b[0]
+    return {**of_matrices(a, b, inputs.c[0]), **of_many(a, b), **of_factors(a, b), **of_numpy()}
 
 
 def batch_seconds(call: Callable[[], object], stage: Stage) -> float:
@@ -141,17 +137,20 @@ def batch_seconds(call: Callable[[], object], stage: Stage) -> float:
 
 
 def first_calls(stage: Stage) -> list[Record]:
-    """A shape's first call in a new process: with an empty cache folder, then with what that left behind."""
-    cold, warm = [], []
+    """A shape's first call in a new process: with an empty cache folder, then with what that left behind; and
+    the parts of the latter."""
+    cold, warm, parts = [], [], []
     with tempfile.TemporaryDirectory() as bytecode:
         in_process(FIRST_CALL, None, bytecode)
         for _ in range(STARTS):
             with tempfile.TemporaryDirectory() as folder:
                 cold.append(in_process(FIRST_CALL, folder, bytecode)[1])
                 warm.append(in_process(FIRST_CALL, folder, bytecode)[1])
+                parts.append(in_process(FIRST_PARTS, folder, bytecode))
     case = Case(1024, 1024, 1024)
     rows = []
-    for name, seconds in (("first call, cold", cold), ("first call, disk cache", warm)):
+    of_parts = zip((f"first call: {part}" for part in PARTS), zip(*parts, strict=True), strict=True)
+    for name, seconds in (("first call, cold", cold), ("first call, disk cache", warm), *of_parts):
         row = blank(stage, name, case, median(seconds), "host", None)
         rows.append(replace(row, seconds_min=min(seconds), seconds_max=max(seconds), calls=1))
     return rows
