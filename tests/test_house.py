@@ -300,6 +300,12 @@ def test_no_module_bears_the_name_of_a_public_callable() -> None:
     assert callables & {path.stem for path in PACKAGE.iterdir()} == set()
 
 
+def test_files_of_tests_have_names_of_their_own() -> None:
+    """pytest imports them by their names alone: of two with one name it collects neither."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
+
+
 def test_tests_share_by_support_alone() -> None:
     for path in (ROOT / "tests").rglob("test_*.py"):
         assert not re.search(r"^from test_\w+ import", path.read_text(), re.M), relative(path)
