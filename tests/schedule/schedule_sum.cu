@@ -1,7 +1,7 @@
 // The least kernel that needs a whole schedule: each tile is 64 sums over k of V[tile][k][thread], one a
 // thread, of two warps. Partial sums travel as in a product. Launched again on one workspace: the flags must
 // have reset themselves.
-#include "schedule.cuh"
+#include "share/schedule.cuh"
 
 __device__ void hand_on(const Schedule& schedule, const WorkUnit& unit, int* flags, float* slots, float sum) {
   float* slot = slots + unit.slot * 64 + threadIdx.x;

@@ -1,7 +1,7 @@
 // Writes every unit of every launched block, for many schedules at once: thread t does block
 // `launch_index[t]` of schedule `which[t]` and writes `counts[t]` records of WORDS ints from record
 // `start[t]` on.
-#include "schedule.cuh"
+#include "share/schedule.cuh"
 
 #define WORDS 14
 

@@ -55,7 +55,7 @@ def record(schedule: Schedule, unit: WorkUnit) -> list[int]:
 
 
 def test_members_are_the_words() -> None:
-    source = (HERE.parents[1] / "src/lapidist/cuda/schedule.cuh").read_text()
+    source = (HERE.parents[1] / "src/lapidist/cuda/share/schedule.cuh").read_text()
     body = source.split("struct Schedule {")[1].split("__device__")[0]
     lines = [line.split("//")[0].strip() for line in body.splitlines()]
     schedule = split_k(TileGrid(1, 1, 2), 2)
