@@ -194,6 +194,22 @@ def scaled(
     instead("scaled", device, as_json, csv, html, record, Part(count, skip))
 
 
+@app.command(epilog=examples("bench epilogue", "bench epilogue --count 1"))
+def epilogue(
+    device: Gpu = "gpu",
+    as_json: Json = False,
+    csv: Csv = None,
+    html: Html = None,
+    record: Keep = None,
+    count: Annotated[int | None, typer.Option(min=1, help="at most so many shapes")] = None,
+    skip: Skip = 0,
+) -> None:
+    """Measure epilogues beside the product alone and torch's kernels."""
+    from lapidist.bench.protocol.cases import Part
+
+    instead("epilogue", device, as_json, csv, html, record, Part(count, skip))
+
+
 def timing(sustained: bool, short: bool) -> str:
     return "short" if short else "sustained" if sustained else "burst"
 

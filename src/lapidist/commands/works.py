@@ -152,11 +152,11 @@ def require_right(outputs: Outputs) -> None:
 
 
 def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -> None:
-    """Host costs, the limits of the units, all layouts, or 8-bit floats with factors, a part of them: of a
-    GPU only.
+    """Host costs, the limits of the units, all layouts; 8-bit floats with factors, or epilogues, a part of
+    them: of a GPU only.
     """
     from lapidist.backends.gpu.driver import require_gpu
-    from lapidist.bench.studies import launches, layouts, limits, scaled, shapes
+    from lapidist.bench.studies import epilogues, launches, layouts, limits, scaled, shapes
 
     outputs.require_writable()
     if place == "machine":
@@ -172,9 +172,10 @@ def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -
         "limits": limits.measure,
         "layouts": layouts.measure,
     }
+    in_parts = {"scaled": scaled.measure, "epilogue": epilogues.measure}
     with finishing(outputs):
-        if what == "scaled":
-            outputs.write(*scaled.measure(ordinal, outputs.keep, part))
+        if what in in_parts:
+            outputs.write(*in_parts[what](ordinal, outputs.keep, part))
         else:
             outputs.write(*measure[what](ordinal, outputs.keep))
     require_right(outputs)

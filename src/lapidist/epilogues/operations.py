@@ -19,6 +19,7 @@ Array = np.ndarray[Any, Any]
 Off = tuple[Any, Any]  # a value, and how far from the exact one it may be
 # CUDA's functions are right to 2 units in the last place or better, NumPy's to 4
 LIBRARY = 8
+OF_LIBRARY, OF_DIVISION = 18, 8  # instructions, about
 # types that a value may be rounded to on its way, as separate kernels would
 CASTS = ("float32", "float16", "bfloat16")
 
@@ -35,6 +36,11 @@ class Operation:
     roundings: int = 0
     condition: bool = False  # the result is true or false; its error is 1 where it may be the other one
     takes_conditions: tuple[int, ...] = ()  # which arguments are
+
+    @property
+    def instructions(self) -> int:
+        """Of a GPU, about, in float32."""
+        return OF_LIBRARY if self.roundings == LIBRARY else OF_DIVISION if self.numpy is np.true_divide else 1
 
 
 def reciprocal_root(x: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.dtypes import size_of
 from lapidist.epilogues.device import statements
+from lapidist.epilogues.operations import OPERATIONS
 from lapidist.epilogues.steps import Function
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 MOST_OPERANDS = 16
 VECTOR = 16  # bytes of the widest load
 WORDS = 5  # of an operand, of 8 bytes each: its address or its value, then its steps
+MOVED, PER_READ = 4, 2  # instructions for an element to and from where it is finished, and to read one
 # the types of operands, as epilogue.cuh calls them
 READS = {
     "float64": "Float64",
@@ -77,6 +79,12 @@ class Fused:
         transposed = self.lying([matrix.transposed() for matrix in self.matrices()])
         fed = (each._replace(by_row=each.by_col, by_col=each.by_row) for each in transposed.operands)
         return replace(transposed, operands=tuple(fed))
+
+    @property
+    def instructions(self) -> int:
+        """Of a GPU, about, for each element of D."""
+        steps = (OPERATIONS.get(step.operation) for step in self.function.steps)
+        return MOVED + sum(row.instructions for row in steps if row) + PER_READ * len(self.matrices())
 
     def defines(self, in_order: bool) -> dict[str, object]:
         """The function's body in device code, and what it is passed; `in_order`: columns of D are where they

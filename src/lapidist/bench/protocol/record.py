@@ -85,6 +85,7 @@ class Record:
     clock_mhz: float | None = None
     power_w: float | None = None
     temperature_c: float | None = None
+    over_plain: float | None = None  # with an epilogue: these seconds over those of the product alone
     note: str | None = None
     error: str | None = None
 

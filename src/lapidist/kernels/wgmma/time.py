@@ -86,6 +86,7 @@ REGISTERS, REGISTERS_ALONE, BESIDE_SUMS, WARP_BYTES = 240, 224, 32, 128
 HIDES, HIDDEN = (4.0, 0.7)
 TAKEN = 500.0  # cycles until sums are held, and the next tile's products begin
 TURN = 1000.0  # cycles, in ping-pong, from the products of one warpgroup's tile to those of the other's
+FINISHED_AT_ONCE = 128  # elements: an instruction of four warps
 STEP_BYTES = 128  # along k, of a row of A or a column of B
 # Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and
 # written; the same where they are turned.
@@ -108,7 +109,8 @@ def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
     turns = rounds(ways, config, device)
     stored = store_cycles(problem, config) / peers  # peers store a part each
     held = held_share(problem, config, ways, step, stored)
-    cycles = busy_cycles(turns, iterations * step, stored, config, held)
+    finished = finish_cycles(problem, config) / peers
+    cycles = busy_cycles(turns, iterations * step, stored, config, held, finished)
     running = cycles / (device.clock_mhz * 1e6 * CLOCK_SHARE)
     moved = grid.tiles * iterations * config.cluster * bytes_of_step(problem, config)
     powered = powered_seconds(problem, config, device, grid, running, moved)
@@ -126,15 +128,16 @@ def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
     return found + np.where(beside_another(config, problem), SHALLOW * worked - BESIDE, 0.0)
 
 
-def busy_cycles(turns: Any, products: Any, store: Any, config: Knobs, held: Any) -> Any:
-    """Of a block: the store of a tile comes behind its products. In ping-pong the other warpgroup's run
-    beside it, so that only the last one shows, unless stores take longer. Where a part of the sums is held,
-    the next tile's run beside that."""
+def busy_cycles(turns: Any, products: Any, store: Any, config: Knobs, held: Any, finish: Any = 0.0) -> Any:
+    """Of a block: the store of a tile comes behind its products, and behind its epilogue. In ping-pong the
+    other warpgroup's run beside both, so that only the last one shows, unless they take longer. Where a part
+    of the sums is held, the next tile's run beside its store."""
     behind = np.ceil(turns) * store
     if np.count_nonzero(held):
         beside = (np.ceil(turns) - 1) * (TAKEN + (1.0 - held) * store) + store
         behind = np.where(held > 0, beside, behind)
-    alone = turns * products + behind
+    alone = turns * products + behind + np.ceil(turns) * finish
+    store = store + finish
     if not np.count_nonzero(config.ping_pong):
         return alone
     in_turn = np.maximum(turns * (products + TURN), np.ceil(turns / 2) * (products + store) - store) + store
@@ -247,6 +250,13 @@ def store_cycles(problem: Problem, config: Knobs) -> Any:
     crowded = np.where(config.wm // 16 * config.bn // 2 >= CROWDED_SUMS, CROWDED_BY_HAND, 1.0)
     by_hand = STRIP_BY_HAND * config.consumers / 32 + narrow * COLUMN_BY_HAND * config.bn
     return crowded * by_hand * config.wm / 16
+
+
+def finish_cycles(problem: Problem, config: Knobs) -> Any:
+    """Of a tile's epilogue: its instructions, of four warps at once."""
+    if problem.fused is None:
+        return 0.0
+    return problem.fused.instructions * config.bm * config.bn / FINISHED_AT_ONCE
 
 
 def pack_seconds(problem: Problem, device: Device) -> float:

@@ -1,0 +1,207 @@
+"""Products that end with an epilogue, as a linear layer's do: beside the product alone, and torch's kernels,
+separate and by torch.compile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lapidist.backends.gpu.doctor import TORCH_HINT
+from lapidist.bench.protocol.cases import WHOLE, Case, Part
+from lapidist.bench.protocol.conditions import gather
+from lapidist.bench.protocol.contenders import Call, Contender, Facts, KernelContender
+from lapidist.bench.protocol.measure import SUSTAINED, Entry, Inputs, Stage, steps
+from lapidist.bench.protocol.record import Conditions, Record
+from lapidist.bench.studies.climb import Keep, progress, seen_between
+from lapidist.device import Device
+from lapidist.dtypes import TYPES
+from lapidist.epilogues.ready import READY
+from lapidist.errors import ArgumentError, DeviceError
+from lapidist.verify import Expected, expect, to_float64
+
+MODE = "epilogue"
+PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.4)
+SHAPES = ((1024, 4096, 4096), (4096, 4096, 4096), (8192, 4096, 14336))
+STEEPEST = 1.13  # GELU's slope, the largest of any here
+FAR = 16  # units in the last place of float that its functions may be off
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A ready-made epilogue, or none; `after`: what torch's own kernels do to a bias' sums, in place."""
+
+    name: str
+    after: tuple[str, ...] = ()
+
+    def finish(self, torch: Any, sums: Any, residual: Any) -> Any:
+        for each in self.after:
+            sums = torch.ops.aten.gelu_(sums) if each == "gelu" else sums.add_(residual)
+        return sums
+
+    def operands(self, bias: Any, residual: Any) -> dict[str, Any]:
+        known = {"bias": bias, "residual": residual}
+        return {each.name: known[each.name] for each in READY[self.name].function.parameters}
+
+
+PLAIN = "plain"
+FORMS = (
+    Form(PLAIN),
+    Form("bias"),
+    Form("bias_gelu", ("gelu",)),
+    Form("bias_gelu_residual", ("gelu", "residual")),
+)
+
+
+class Operands:
+    """Biases and residuals of a case, as many as there are sets of inputs."""
+
+    def __init__(self, torch: Any, case: Case) -> None:
+        self.torch, self.case = torch, case
+        self.bias: list[Any] = []
+        self.residual: list[Any] = []
+
+    def of(self, count: int) -> Operands:
+        kind = getattr(self.torch, self.case.out_dtype)
+        while len(self.bias) < count:
+            self.bias.append(self.torch.randn(self.case.n, device="cuda").to(kind))
+            self.residual.append(self.torch.randn(self.case.m, self.case.n, device="cuda").to(kind))
+        return self
+
+
+class OursFused(KernelContender):
+    """The planner's choice with this epilogue."""
+
+    def __init__(self, form: Form, operands: Operands, math: str) -> None:
+        super().__init__(None, math, name=f"lapidist, {form.name}", disassembled=False)
+        self.form, self.operands = form, operands
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        from lapidist import api
+
+        more, plans = self.operands.of(len(a)), []
+        for i in range(len(a)):
+            given = None
+            if self.form.name != PLAIN:
+                given = READY[self.form.name](**self.form.operands(more.bias[i], more.residual[i]))
+            plans.append(api.plan(a[i], b[i], out=c[i], epilogue=given))
+        self.plan = plans[0].plan
+        return lambda i: plans[i].execute(a[i], b[i], None, c[i])
+
+
+class TorchSeparate:
+    """torch.addmm, and a kernel for each thing that follows."""
+
+    kind, columns, capturable, how = "peer", False, True, "torch"
+
+    def __init__(self, form: Form, operands: Operands) -> None:
+        self.form, self.operands, self.name = form, operands, f"{self.how}, {form.name}"
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        torch, more = self.operands.torch, self.operands.of(len(a))
+        if self.form.name == PLAIN:
+            return lambda i: torch.mm(a[i], b[i], out=c[i])
+        return lambda i: self.form.finish(
+            torch, torch.addmm(more.bias[i], a[i], b[i], out=c[i]), more.residual[i]
+        )
+
+    def facts(self, device: Device) -> Facts:
+        return Facts(config="its own choice")
+
+
+class TorchCompiled(TorchSeparate):
+    """The same by torch.compile, which joins what follows the product."""
+
+    how = "torch.compile"
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        torch, more = self.operands.torch, self.operands.of(len(a))
+
+        def work(a: Any, b: Any, bias: Any, residual: Any, out: Any) -> None:
+            out.copy_(self.form.finish(torch, torch.addmm(bias, a, b), residual))
+
+        compiled = torch.compile(work, dynamic=False)
+        return lambda i: compiled(a[i], b[i], more.bias[i], more.residual[i], c[i])
+
+
+class FusedStage(Stage):
+    """Judges what comes after the epilogue. torch rounds between its kernels, once for each."""
+
+    def judge(self, entry: Entry, case: Case, inputs: Inputs, index: int) -> None:
+        assert entry.call is not None
+        assert isinstance(entry.contender, (OursFused, TorchSeparate))
+        self.framework.poison(inputs.c[index])
+        entry.call(index)
+        expected = self.expected(entry, entry.contender.form, case, inputs, index)
+        self.keep_verdict(entry, expected.judge(inputs.c[index]))
+
+    def expected(self, entry: Entry, form: Form, case: Case, inputs: Inputs, index: int) -> Expected:
+        assert isinstance(entry.contender, (OursFused, TorchSeparate))
+        if form.name == PLAIN:
+            return inputs.expected(entry.contender, index, case, entry.facts.unit)
+        more, output = entry.contender.operands.of(len(inputs.a)), TYPES[case.out_dtype]
+        sums = expect(inputs.a[index], inputs.b[index], out_dtype=more.torch.float32, unit=entry.facts.unit)
+        before = sums.reference + to_float64(more.bias[index])
+        after = form.finish(more.torch, before.clone(), to_float64(more.residual[index]))
+        size, times = abs(before) + abs(after), len(form.after) if entry.contender.kind == "peer" else 0
+        off = STEEPEST * sums.bound + FAR * TYPES["float32"].roundoff * size
+        return Expected(after, off + output.roundoff * (abs(after) + times * size) + output.spacing)
+
+
+def pairs_of(part: Part) -> list[tuple[int, int, int]]:
+    found = list(SHAPES[part.skip :][: part.count])
+    if not found:
+        raise ArgumentError(f"--skip: must leave something of {len(SHAPES)}; got {part.skip}. Skip less")
+    return found
+
+
+def contenders_of(operands: Operands, math: str) -> list[Contender]:
+    """The first is the vendor's product alone."""
+    found: list[Contender] = []
+    for form in FORMS:
+        found.append(TorchSeparate(form, operands))
+        if len(form.after):
+            found.append(TorchCompiled(form, operands))
+        found.append(OursFused(form, operands, math))
+    return found
+
+
+def beside_peers(records: Sequence[Record]) -> list[Record]:
+    """Ratios to the fastest peer with the same epilogue, and what ours takes over the product alone."""
+    form_of = {record.kernel: record.kernel.partition(", ")[2] for record in records}
+    plain = next((r.seconds for r in records if r.kernel == f"lapidist, {PLAIN}"), None)
+    found = []
+    for record in records:
+        peers = [
+            r.seconds
+            for r in records
+            if r.kind == "peer" and r.seconds and form_of[r.kernel] == form_of[record.kernel]
+        ]
+        best, seconds = min(peers, default=None), record.seconds
+        ratio = best / seconds if best and seconds else None
+        over = seconds / plain if plain and seconds and record.kind != "peer" else None
+        found.append(replace(record, mode=MODE, ratio=ratio, over_plain=over))
+    return found
+
+
+def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, list[Record]]:
+    """Every form on one shape after another, on inputs of its own."""
+    records: list[Record] = []
+    shapes, math = pairs_of(part), "bfloat16"
+    with FusedStage(ordinal, PROTOCOL) as stage:
+        if stage.framework.name != "torch":
+            raise DeviceError(
+                f"bench epilogue: compares with torch; it was not found. Install it with: {TORCH_HINT}"
+            )
+        before, torch = stage.gauge.look(), stage.framework.torch  # type: ignore[attr-defined]
+        vendor = f"torch.addmm and its own kernels, separate and by torch.compile (torch {torch.__version__})"
+        conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)
+        cases = [Case(*shape, math, "rc") for shape in shapes]
+        total = sum(steps(contenders_of(Operands(torch, case), math), PROTOCOL) for case in cases)
+        with progress(total, MODE) as step:
+            for case in cases:
+                contenders = contenders_of(Operands(torch, case), math)
+                records += beside_peers(stage.measure(case, contenders, step))
+                conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
+                keep(conditions, records)
+        return conditions, records

@@ -1,0 +1,86 @@
+"""Ready-made epilogues: a few lines each of the language that a caller has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lapidist.epilogues.expressions import Column, Row, Scalar, Tile
+from lapidist.epilogues.functions import gelu as gelu_of
+from lapidist.epilogues.functions import relu as relu_of
+from lapidist.epilogues.functions import silu as silu_of
+from lapidist.epilogues.tracing import epilogue
+
+
+@epilogue
+def scaled(acc: Any, factor: Scalar) -> Any:
+    """acc * factor"""
+    return acc * factor
+
+
+@epilogue
+def scaled_rows(acc: Any, factors: Column) -> Any:
+    """acc * factors, one for each row of D"""
+    return acc * factors
+
+
+@epilogue
+def relu(acc: Any) -> Any:
+    return relu_of(acc)
+
+
+@epilogue
+def gelu(acc: Any) -> Any:
+    return gelu_of(acc)
+
+
+@epilogue
+def gelu_tanh(acc: Any) -> Any:
+    return gelu_of(acc, approximate="tanh")
+
+
+@epilogue
+def silu(acc: Any) -> Any:
+    return silu_of(acc)
+
+
+@epilogue
+def bias(acc: Any, bias: Row) -> Any:
+    return acc + bias
+
+
+@epilogue
+def bias_relu(acc: Any, bias: Row) -> Any:
+    return relu_of(acc + bias)
+
+
+@epilogue
+def bias_gelu(acc: Any, bias: Row) -> Any:
+    return gelu_of(acc + bias)
+
+
+@epilogue
+def bias_gelu_tanh(acc: Any, bias: Row) -> Any:
+    return gelu_of(acc + bias, approximate="tanh")
+
+
+@epilogue
+def bias_silu(acc: Any, bias: Row) -> Any:
+    return silu_of(acc + bias)
+
+
+@epilogue
+def residual(acc: Any, residual: Tile) -> Any:
+    return acc + residual
+
+
+@epilogue
+def bias_residual(acc: Any, bias: Row, residual: Tile) -> Any:
+    return acc + bias + residual
+
+
+@epilogue
+def bias_gelu_residual(acc: Any, bias: Row, residual: Tile) -> Any:
+    return gelu_of(acc + bias) + residual
+
+
+READY = {name: each for name, each in globals().items() if isinstance(each, type(scaled))}
