@@ -4,6 +4,8 @@
 //                       there is none, and no code for it
 //   EPILOGUE_OPERANDS   how many operands the launch passes: arrays, or numbers
 //   EPILOGUE_KINDS      what each of them is, behind a comma each
+//   EPILOGUE_TILES      how many of them have a value for each element of D
+//   EPILOGUE_SHORT      1: it is a few instructions
 //
 // A sum meets it once, after alpha, factors and beta C. Rows and columns are those of D.
 #pragma once

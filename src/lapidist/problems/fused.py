@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 MOST_OPERANDS = 16
 VECTOR = 16  # bytes of the widest load
 WORDS = 5  # of an operand, of 8 bytes each: its address or its value, then its steps
+SHORT = 12  # instructions: such code is written out for all sums of a thread
 MOVED, PER_READ = 4, 2  # instructions for an element to and from where it is finished, and to read one
 # the types of operands, as epilogue.cuh calls them
 READS = {
@@ -95,6 +96,8 @@ class Fused:
             "EPILOGUE": self.body(value),
             "EPILOGUE_OPERANDS": len(self.operands),
             "EPILOGUE_KINDS": kinds,
+            "EPILOGUE_TILES": sum(fed.by_row and fed.by_col for fed in self.operands),
+            "EPILOGUE_SHORT": int(self.instructions <= SHORT),
         }
 
     def body(self, value: str) -> str:

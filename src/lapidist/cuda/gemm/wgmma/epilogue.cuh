@@ -8,8 +8,13 @@
 namespace fused {
 
 #ifdef EPILOGUE
-// Sums that are finished at once: with those of the tile they fit into a thread's registers.
-constexpr int AT_ONCE = 8;
+// Sums of a thread that are finished at once: as many as find registers beside all of them, with an operand's
+// elements for each.
+__device__ constexpr int finished_at_once(int rows, int half) {
+  int count = (rows * half > 128 ? 12 : 32) / (EPILOGUE_TILES ? 2 : 1);
+  while (half % count || count % 4) --count;
+  return count;
+}
 
 #define FOR_EACH_OF_EIGHT(first, use)                                                                  \
   use(first) use(first + 1) use(first + 2) use(first + 3) use(first + 4) use(first + 5) use(first + 6) \
@@ -45,36 +50,53 @@ struct Fragments : Epilogue<InOrder> {
   }
 
   // All sums of a thread, in a loop: written out, a function of twenty instructions took 350 KB, which no
-  // cache of instructions holds, and up to 20 s to compile. What a turn reads is on its way a turn before.
+  // cache of instructions holds, and up to 20 s to compile. What a turn reads is on its way a turn before, so
+  // `begin` comes before the last products have ended.
   template <int Rows, int Half>
-  __device__ __forceinline__ void finish_all(Sum (&sums)[Rows][Half], int row, int col) const {
-    constexpr int COUNT = Half % AT_ONCE ? 4 : AT_ONCE, PARTS = Half / COUNT;
-    AllFetched fetched[2][COUNT / 2];
-    fetch_for<COUNT>(fetched[0], row, col);
+  struct Turns {
+    static constexpr bool AT_ONCE = EPILOGUE_SHORT && !EPILOGUE_TILES && Rows == 1 && Half <= 128;
+    static constexpr int COUNT = AT_ONCE ? Half : finished_at_once(Rows, Half), PARTS = Half / COUNT,
+                         ALL = Rows * PARTS;
+    AllFetched ahead[COUNT / 2];
+  };
+  template <int Rows, int Half>
+  __device__ __forceinline__ void begin(Turns<Rows, Half>& turns, int row, int col) const {
+    fetch_for<Turns<Rows, Half>::COUNT>(turns.ahead, row, col);
+  }
+  template <int Rows, int Half>
+  __device__ __forceinline__ void finish_all(Turns<Rows, Half>& turns, Sum (&sums)[Rows][Half], int row,
+                                             int col) const {
+    typedef Turns<Rows, Half> These;
+    constexpr int COUNT = These::COUNT, PARTS = These::PARTS, ALL = These::ALL;
+    if constexpr (These::AT_ONCE) {
+      apply_to<COUNT>(sums[0], turns.ahead);
+    } else {
 #pragma unroll 1
-    for (int part = 0; part < Rows * PARTS; ++part) {
-      const int next = part + 1 < Rows * PARTS ? part + 1 : part;
-      fetch_for<COUNT>(fetched[1], row + next / PARTS * NEXT_SLAB, col + next % PARTS * (COUNT * 2));
-      Sum mine[COUNT];
-      of_part(sums, part, [&](int i, Sum& sum) { mine[i] = sum; });
-      apply_to<COUNT>(mine, fetched[0]);
-      of_part(sums, part, [&](int i, Sum& sum) { sum = mine[i]; });
+      for (int part = 0; part < ALL; ++part) {
+        const int next = part + 1 < ALL ? part + 1 : part;
+        AllFetched fetched[COUNT / 2];
+        fetch_for<COUNT>(fetched, row + next / PARTS * NEXT_SLAB, col + next % PARTS * (COUNT * 2));
+        Sum mine[COUNT];
+        of_part<COUNT>(sums, part, [&](int i, Sum& sum) { mine[i] = sum; });
+        apply_to<COUNT>(mine, turns.ahead);
+        of_part<COUNT>(sums, part, [&](int i, Sum& sum) { sum = mine[i]; });
 #pragma unroll
-      for (int i = 0; i < COUNT / 2; ++i) fetched[0][i] = fetched[1][i];
+        for (int i = 0; i < COUNT / 2; ++i) turns.ahead[i] = fetched[i];
+      }
     }
   }
 
   // use(i, sum) for each sum of a part. Registers have no index, so a jump goes to where they are.
-  template <int Rows, int Half, typename Use>
+  template <int COUNT, int Rows, int Half, typename Use>
   __device__ __forceinline__ static void of_part(Sum (&sums)[Rows][Half], int part, Use use) {
-    constexpr int COUNT = Half % AT_ONCE ? 4 : AT_ONCE;
     static_assert(Rows * Half / COUNT <= 56, "a case for each part");
     switch (part) {
-#define USE_PART(p)                                                                             \
-  case p:                                                                                       \
-    if constexpr ((p) < Rows * Half / COUNT)                                                    \
-      for (int i = 0; i < COUNT; ++i) use(i, sums[(p) * COUNT / Half][(p) * COUNT % Half + i]); \
-    asm volatile("");                                                                           \
+#define USE_PART(p)                                                 \
+  case p:                                                           \
+    if constexpr ((p) < Rows * Half / COUNT)                        \
+      _Pragma("unroll") for (int i = 0; i < COUNT; ++i)             \
+          use(i, sums[(p) * COUNT / Half][(p) * COUNT % Half + i]); \
+    asm volatile("");                                               \
     break;
       FOR_EACH_OF_EIGHT(0, USE_PART)
       FOR_EACH_OF_EIGHT(8, USE_PART)
@@ -90,11 +112,15 @@ struct Fragments : Epilogue<InOrder> {
 #else
 struct Operands;
 struct Fragments {  // sums leave as they are
+  template <int Rows, int Half>
+  struct Turns {};
   __device__ __forceinline__ Fragments(const Operands*, long long, long long, int, int) {}
+  template <int Rows, int Half>
+  __device__ __forceinline__ void begin(Turns<Rows, Half>&, int, int) const {}
   template <int Count>
   __device__ __forceinline__ void finish(Sum*, int, int) const {}
   template <int Rows, int Half>
-  __device__ __forceinline__ void finish_all(Sum (&)[Rows][Half], int, int) const {}
+  __device__ __forceinline__ void finish_all(Turns<Rows, Half>&, Sum (&)[Rows][Half], int, int) const {}
 };
 #endif
 

@@ -20,7 +20,8 @@ struct Finisher {
   int first_warp;            // of those that send patches together
   int first_buffer;          // of those that patches take by turns, tile after tile
   Addend addend;
-  Words begins;  // where rows leave by hand: the end of the patch before
+  fused::Fragments::Turns<ROWS, BN / 2> turns;  // of the caller's function
+  Words begins;                                 // where rows leave by hand: the end of the patch before
 
   __device__ __forceinline__ Finisher(const Product& p, Pipeline& pipeline, const Tiles& tiles, int warp_row,
                                       int first_warp, int first_buffer)
@@ -39,6 +40,11 @@ struct Finisher {
   __device__ __forceinline__ void ask_for_c() const {
     if constexpr (ADDEND)
       addend.template begin<D_PATCHES, ALL_PATCHES>(pipeline.patch.C[warp], warp_row, tiles.col);
+  }
+
+  // What the caller's function reads first, on its way while the last products run.
+  __device__ __forceinline__ void ask_for_operands() {
+    if constexpr (!ADDEND && !PEERS_IN_CLUSTER) of_caller().begin(turns, warp_row, tiles.col);
   }
 
   __device__ __forceinline__ static int row_of(int patch) { return patch / D_PATCHES * NEXT_SLAB; }
@@ -108,7 +114,7 @@ struct Finisher {
             store(row, i % D_PATCHES, i, mine);
           });
     } else {
-      function.finish_all(sums, warp_row, tiles.col);
+      function.finish_all(turns, sums, warp_row, tiles.col);
       if constexpr (D_COPY_ENGINE) {
         copy_out(sums, held, few);
       } else {

@@ -60,10 +60,10 @@ struct Multiplier {
   }
 
   // All steps of a tile. `row`, `col`: of the thread's first sum, in the tile. `held`: patches of the last
-  // tile, which are stored meanwhile.
-  template <typename Tiles, typename Held>
+  // tile, which are stored meanwhile. `finisher` asks for what it reads before the last products have ended.
+  template <typename Tiles, typename Held, typename Finisher>
   __device__ __forceinline__ void multiply(const Tiles& tiles, int row, int col, Sum (&sums)[ROWS][BN / 2],
-                                           Held& held) {
+                                           Held& held, Finisher& finisher) {
     Sum products[ROWS][BN / 2];
     int last = ring.stage;
     // products read theirs until they are waited for: after the next ones have begun
@@ -90,6 +90,7 @@ struct Multiplier {
       }
     }
     if (PING_PONG) next_may_begin();
+    finisher.ask_for_operands();
     wait_for(sums);
     if (tiles.begin < tiles.end && !PROMOTED) free_stage(last);
   }
