@@ -203,9 +203,9 @@ def sigmoid(x: Any) -> Expression:
 
     >>> import lapidist
     >>> print(lapidist.epilogue(lambda acc: lapidist.sigmoid(acc)))
-    1 / (1 + exp(negative(acc)))
+    sigmoid(acc)
     """
-    return 1.0 / (1.0 + exp(-x))
+    return traced("sigmoid", x)
 
 
 def silu(x: Any) -> Expression:
@@ -213,9 +213,9 @@ def silu(x: Any) -> Expression:
 
     >>> import lapidist
     >>> print(lapidist.epilogue(lambda acc: lapidist.silu(acc)))
-    acc / (1 + exp(negative(acc)))
+    acc * sigmoid(acc)
     """
-    return x / (1.0 + exp(-x))
+    return x * sigmoid(x)
 
 
 def gelu(x: Any, approximate: Literal["none", "tanh"] = "none") -> Expression:
@@ -223,12 +223,12 @@ def gelu(x: Any, approximate: Literal["none", "tanh"] = "none") -> Expression:
 
     >>> import lapidist
     >>> print(lapidist.epilogue(lambda acc: lapidist.gelu(acc)))
-    (0.5 * acc) * (1 + erf(acc * 0.707107))
+    gelu(acc)
     """
     if approximate not in ("none", "tanh"):
         raise ArgumentError(
             f'approximate: must be "none" or "tanh"; got {approximate!r}. Leave it away for "none"'
         )
     if approximate == "none":
-        return 0.5 * x * (1.0 + erf(x * math.sqrt(0.5)))
-    return 0.5 * x * (1.0 + tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)))
+        return traced("gelu", x)
+    return x * sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lapidist.dtypes import TYPES
-from lapidist.epilogues.operations import OPERATIONS
+from lapidist.epilogues.operations import OPERATIONS, Operation
 from lapidist.epilogues.steps import CAST, CONSTANT, OPERAND, SUM, Function
 
 Array = np.ndarray[Any, Any]
@@ -58,15 +58,16 @@ def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str
                 more = (step.value,) if step.operation == CAST else ()
                 value = row.numpy(*(arg.value for arg in args), *more)
                 spread = row.spread(value, *args, *more)
-                found.append(Near(value, computed(value, spread, row.roundings, dtype)))
+                found.append(Near(value, computed(value, spread, row, args, dtype)))
     return found[-1]
 
 
-def computed(value: Any, spread: Any, roundings: int, dtype: str) -> Any:
+def computed(value: Any, spread: Any, row: Operation, args: list[Near], dtype: str) -> Any:
     """With an operation's own roundings. What may be beyond the type's largest number is infinity there."""
-    if not roundings:
+    if not row.roundings:
         return spread
-    off = spread + roundings * (TYPES[dtype].roundoff * (abs(value) + spread) + TYPES[dtype].spacing)
+    size = row.size(value, *args) + spread
+    off = spread + row.roundings * (TYPES[dtype].roundoff * size + TYPES[dtype].spacing)
     return np.where(abs(value) + off <= np.finfo(dtype).max, off, np.inf)
 
 

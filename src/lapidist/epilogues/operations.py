@@ -6,6 +6,7 @@ twice that."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +20,24 @@ Array = np.ndarray[Any, Any]
 Off = tuple[Any, Any]  # a value, and how far from the exact one it may be
 # CUDA's functions are right to 2 units in the last place or better, NumPy's to 4
 LIBRARY = 8
-OF_LIBRARY, OF_DIVISION = 18, 8  # instructions, about
+OF_GELU = 12  # of its argument's size: epilogue.cuh's polynomial
 # types that a value may be rounded to on its way, as separate kernels would
 CASTS = ("float32", "float16", "bfloat16")
+
+
+def result_size(result: Any, *_: Any) -> Any:
+    return abs(result)
+
+
+def argument_size(_: Any, x: Off) -> Any:
+    return abs(x[0])
+
+
+OVERFLOWN = 1e-31  # where exp(-x) is beyond the largest float, so much is rounded away
+
+
+def size_before_overflow(result: Any, *_: Any) -> Any:
+    return np.maximum(result, OVERFLOWN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +52,23 @@ class Operation:
     roundings: int = 0
     condition: bool = False  # the result is true or false; its error is 1 where it may be the other one
     takes_conditions: tuple[int, ...] = ()  # which arguments are
-
-    @property
-    def instructions(self) -> int:
-        """Of a GPU, about, in float32."""
-        return OF_LIBRARY if self.roundings == LIBRARY else OF_DIVISION if self.numpy is np.true_divide else 1
+    instructions: int = 1  # of a GPU, about, in float32
+    # what roundings are a part of: the result's size, unless it says otherwise
+    size: Callable[..., Any] = result_size
 
 
 def reciprocal_root(x: Any) -> Any:
     return 1 / np.sqrt(x)
+
+
+def sigmoid(x: Any) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def gelu(x: Any) -> Any:
+    """x times the probability that a normal number is below it; 0 at minus infinity, its limit."""
+    half, root = x.dtype.type(0.5), x.dtype.type(math.sqrt(0.5))
+    return np.where(np.isneginf(x), x.dtype.type(0), half * x * (1 + erf(x * root)))
 
 
 def cast(x: Any, dtype: str) -> Any:
@@ -125,7 +149,7 @@ OPERATIONS = {
     "add": Operation(2, np.add, "{0} + {1}", added, 1),
     "subtract": Operation(2, np.subtract, "{0} - {1}", added, 1),
     "multiply": Operation(2, np.multiply, "{0} * {1}", multiplied, 1),
-    "divide": Operation(2, np.true_divide, "{0} / {1}", divided, 1),
+    "divide": Operation(2, np.true_divide, "{0} / {1}", divided, 1, instructions=8),
     "negative": Operation(1, np.negative, "-{0}", kept),
     "absolute": Operation(1, np.abs, "fused::absolute({0})", kept),
     "minimum": Operation(2, np.minimum, "fused::minimum({0}, {1})", larger),
@@ -138,12 +162,18 @@ OPERATIONS = {
     "any_of": Operation(2, np.logical_or, "{0} || {1}", either, condition=True, takes_conditions=(0, 1)),
     "no": Operation(1, np.logical_not, "!{0}", either, condition=True, takes_conditions=(0,)),
     "where": Operation(3, np.where, "{0} ? {1} : {2}", chosen, takes_conditions=(0,)),
-    "exp": Operation(1, np.exp, "fused::exponential({0})", of_exp, LIBRARY),
-    "log": Operation(1, np.log, "fused::logarithm({0})", of_log, LIBRARY),
-    "tanh": Operation(1, np.tanh, "fused::hyperbolic({0})", times(1.0), LIBRARY),
-    "erf": Operation(1, erf, "fused::error_function({0})", times(1.129), LIBRARY),
+    "exp": Operation(1, np.exp, "fused::exponential({0})", of_exp, LIBRARY, instructions=8),
+    "log": Operation(1, np.log, "fused::logarithm({0})", of_log, LIBRARY, instructions=12),
+    "tanh": Operation(1, np.tanh, "fused::hyperbolic({0})", times(1.0), LIBRARY, instructions=18),
+    "erf": Operation(1, erf, "fused::error_function({0})", times(1.129), LIBRARY, instructions=20),
+    "sigmoid": Operation(
+        1, sigmoid, "fused::sigmoid({0})", times(0.25), LIBRARY, instructions=12, size=size_before_overflow
+    ),
+    "gelu": Operation(1, gelu, "fused::gelu({0})", times(1.13), OF_GELU, instructions=12, size=argument_size),
     "sqrt": Operation(1, np.sqrt, "fused::root({0})", of_root, 1),
-    "rsqrt": Operation(1, reciprocal_root, "fused::reciprocal_root({0})", of_reciprocal_root, LIBRARY),
+    "rsqrt": Operation(
+        1, reciprocal_root, "fused::reciprocal_root({0})", of_reciprocal_root, LIBRARY, instructions=6
+    ),
     "floor": Operation(1, np.floor, "fused::down({0})", by_steps(np.floor)),
     "ceil": Operation(1, np.ceil, "fused::up({0})", by_steps(np.ceil)),
     "trunc": Operation(1, np.trunc, "fused::cut({0})", by_steps(np.trunc)),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_OPERANDS = 16
 VECTOR = 16  # bytes of the widest load
 WORDS = 5  # of an operand, of 8 bytes each: its address or its value, then its steps
-SHORT = 12  # instructions: such code is written out for all sums of a thread
+SHORT = 20  # instructions: such code is written out for all sums of a thread
 MOVED, PER_READ = 4, 2  # instructions for an element to and from where it is finished, and to read one
 # the types of operands, as epilogue.cuh calls them
 READS = {
