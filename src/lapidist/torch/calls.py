@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from lapidist.dtypes import IEEE, Precision
+from lapidist.errors import ArgumentError
 from lapidist.torch import operators
 from lapidist.torch.accumulation import accumulated
+from lapidist.torch.activations import activated
 from lapidist.torch.autocast import in_autocast
 
 
@@ -36,18 +38,33 @@ def linear(
     weight: Any,
     bias: Any = None,
     *,
+    activation: str | None = None,
     out_dtype: Any = None,
     precision: Precision = IEEE,
     into: Any = None,
 ) -> Any:
     """torch.nn.functional.linear(input, weight, bias): input @ weight.T + bias, in one launch.
 
+    `activation`: "relu", "gelu", "gelu_tanh" or "silu" of that, in the same launch where no gradients are
+    recorded.
+
     `into`: an array of weight's shape, float32 say. Going back adds the weight's gradient to it, summed in
     its type, and weight.grad gets none."""
     input, weight, bias = in_autocast(input, weight, bias)
+    if activation is not None:
+        require_none(into)
+        return activated(input, weight, bias, activation, out_dtype, precision)
     if into is not None:
         return accumulated(input, weight, bias, into, out_dtype, precision)
     return operators.linear(input, weight, bias, out_dtype, precision)
+
+
+def require_none(into: Any) -> None:
+    if into is not None:
+        raise ArgumentError(
+            f"into: must be None with an activation; got {type(into).__name__}. Apply the activation to the"
+            " result"
+        )
 
 
 def scaled(

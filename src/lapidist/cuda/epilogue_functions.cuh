@@ -1,0 +1,156 @@
+// The functions of epilogues, and the types of their operands, in both types that are reckoned in. NaN is as
+// NumPy has it.
+#pragma once
+
+namespace fused {
+
+// ---- functions, for both types that are reckoned in; NaN is as NumPy has it ----
+
+__device__ __forceinline__ float absolute(float x) { return fabsf(x); }
+__device__ __forceinline__ double absolute(double x) { return fabs(x); }
+__device__ __forceinline__ float exponential(float x) { return expf(x); }
+__device__ __forceinline__ double exponential(double x) { return exp(x); }
+__device__ __forceinline__ float logarithm(float x) { return logf(x); }
+__device__ __forceinline__ double logarithm(double x) { return log(x); }
+__device__ __forceinline__ float hyperbolic(float x) { return tanhf(x); }
+__device__ __forceinline__ double hyperbolic(double x) { return tanh(x); }
+__device__ __forceinline__ float error_function(float x) { return erff(x); }
+__device__ __forceinline__ double error_function(double x) { return erf(x); }
+__device__ __forceinline__ float root(float x) { return sqrtf(x); }
+__device__ __forceinline__ double root(double x) { return sqrt(x); }
+__device__ __forceinline__ float reciprocal_root(float x) { return rsqrtf(x); }
+__device__ __forceinline__ double reciprocal_root(double x) { return rsqrt(x); }
+__device__ __forceinline__ float down(float x) { return floorf(x); }
+__device__ __forceinline__ double down(double x) { return floor(x); }
+__device__ __forceinline__ float up(float x) { return ceilf(x); }
+__device__ __forceinline__ double up(double x) { return ceil(x); }
+__device__ __forceinline__ float cut(float x) { return truncf(x); }
+__device__ __forceinline__ double cut(double x) { return trunc(x); }
+__device__ __forceinline__ float nearest(float x) { return rintf(x); }
+__device__ __forceinline__ double nearest(double x) { return rint(x); }
+__device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
+__device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fffffff); }
+
+// By a reciprocal that is off by one unit in the last place: a quotient takes a branch.
+__device__ __forceinline__ float sigmoid(float x) {
+  float found;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(found) : "f"(1 + expf(-x)));
+  return found;
+}
+__device__ __forceinline__ double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+// |x|, or `most` if that is less; NaN stays.
+__device__ __forceinline__ float size_up_to(float x, float most) {
+#if __CUDA_ARCH__ >= 800
+  float found;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(found) : "f"(fabsf(x)), "f"(most));
+  return found;
+#else
+  return fabsf(x) > most ? most : fabsf(x);
+#endif
+}
+
+// max(x, 0) - |x| h(|x|), where h(t), the normal numbers' share beyond t, is 2 to the power of a polynomial: half
+// the instructions of 0.5 x (1 + erf(x / sqrt 2)), which takes two polynomials. Off by 7 x 2^-24 |x|; beyond 8
+// nothing is left of h.
+__device__ __forceinline__ float gelu(float x) {
+  const float t = size_up_to(x, 8);
+  float power = -1.7058115e-06f;
+  power = power * t + 2.5302227e-05f;
+  power = power * t - 1.1573194e-04f;
+  power = power * t - 3.1945314e-04f;
+  power = power * t + 7.3265712e-03f;
+  power = power * t - 5.2707308e-02f;
+  power = power * t - 4.5911929e-01f;
+  power = power * t - 1.1511222f;
+  power = power * t - 9.9999898e-01f;
+  float beyond;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(beyond) : "f"(power));
+  return fmaxf(x, 0) - t * beyond;
+}
+__device__ __forceinline__ double gelu(double x) {
+  return x < -40 ? 0 : 0.5 * x * (1 + erf(x * 0.70710678118654752));
+}
+
+template <typename V>
+__device__ __forceinline__ V minimum(V x, V y) {
+  return x < y || x != x ? x : y;
+}
+template <typename V>
+__device__ __forceinline__ V maximum(V x, V y) {
+  return x > y || x != x ? x : y;
+}
+
+// ---- types of operands: what lies in memory, and its value ----
+
+struct Float64 {
+  typedef double Stored;
+  static __device__ __forceinline__ double value(double stored) { return stored; }
+};
+struct Float32 {
+  typedef float Stored;
+  static __device__ __forceinline__ float value(float stored) { return stored; }
+};
+struct Float16 {
+  typedef unsigned short Stored;
+  static __device__ __forceinline__ float value(Stored stored) {
+    float found;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(found) : "h"(stored));
+    return found;
+  }
+};
+struct BFloat16 {
+  typedef unsigned short Stored;
+  static __device__ __forceinline__ float value(Stored stored) {
+    return __int_as_float(static_cast<unsigned>(stored) << 16);
+  }
+};
+struct E5M2 {  // the upper half of a half
+  typedef unsigned char Stored;
+  static __device__ __forceinline__ float value(Stored stored) {
+    return Float16::value(static_cast<unsigned short>(stored << 8));
+  }
+};
+struct E4M3 {  // as a half it is 2^8 times too small; all ones are NaN
+  typedef unsigned char Stored;
+  static __device__ __forceinline__ float value(Stored stored) {
+    const unsigned size = stored & 0x7f;
+    const float found = 256 * Float16::value(static_cast<unsigned short>((stored & 0x80) << 8 | size << 7));
+    return size == 0x7f ? not_a_number() : found;
+  }
+};
+template <typename Whole>
+struct Integer {
+  typedef Whole Stored;
+  static __device__ __forceinline__ Whole value(Whole stored) { return stored; }
+};
+typedef Integer<long long> Int64;
+typedef Integer<int> Int32;
+typedef Integer<signed char> Int8;
+typedef Integer<unsigned char> UInt8;
+
+// ---- a value rounded to a type on its way ----
+
+template <typename V>
+__device__ __forceinline__ V rounded_to_float32(V x) {
+  return static_cast<float>(x);
+}
+__device__ __forceinline__ float rounded_to_float16(float x) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+  return Float16::value(bits);
+}
+__device__ __forceinline__ double rounded_to_float16(double x) {
+  unsigned short bits;
+  asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(x));
+  return Float16::value(bits);
+}
+// To nearest even, by whole numbers: older chips have no instruction.
+template <typename V>
+__device__ __forceinline__ V rounded_to_bfloat16(V x) {
+  const float single = static_cast<float>(x);
+  const unsigned bits = __float_as_uint(single), rounded = bits + 0x7fff + (bits >> 16 & 1);
+  return single != single ? single : __int_as_float(rounded & 0xffff0000);
+}
+
+}  // namespace fused

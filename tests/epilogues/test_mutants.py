@@ -1,0 +1,84 @@
+"""Mutants of the seam: each breaks one line of it, and the result is wrong or the machine stops."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from fused_cases import judge_finished, of_all_kinds, operands
+from lapidist.build import compiler
+from lapidist.dtypes import numpy_dtype
+from lapidist.errors import LapidistError
+from lapidist.kernels.wgmma.configs import tile
+from lapidist.planning import binaries
+
+CONFIG = tile("bfloat16", 64, 96, 3)
+WGMMA: dict[str, Any] = {"kernel": "wgmma", "config": CONFIG, "split_k": 1}
+SPLIT: dict[str, Any] = {**WGMMA, "split_k": 2, "reduction": "cluster"}
+SEAM, FRAGMENTS, FINISH = "epilogue.cuh", "gemm/wgmma/epilogue.cuh", "gemm/wgmma/finish.cuh"
+MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
+    (SEAM, "ByRow ? spot.row * o.row : 0", "0", {"kernel": "simt"}),
+    (SEAM, "spot.col[0] * o.col", "spot.col[0]", {"kernel": "simt"}),
+    (SEAM, "row < M ? row : M - 1", "row", WGMMA),
+    (SEAM, "const int last = Both && N % 2 == 0 ? N - 2 : N - 1", "const int last = N + 8", WGMMA),
+    (SEAM, "inner * o.inner", "0 * o.inner", WGMMA),
+    (FRAGMENTS, "h * NEXT_ROW", "0", WGMMA),
+    (FRAGMENTS, "first_col + pair / 2 * 8", "first_col", WGMMA),
+    (FRAGMENTS, "apply(sums[s], fetched[s / 2], s % 2)", "apply(sums[s], fetched[s / 2], 0)", WGMMA),
+    (FRAGMENTS, "turns.ahead[i] = fetched[i]", "turns.ahead[i] = turns.ahead[i]", WGMMA),
+    (FINISH, "function.template finish<D_COLS / 2>(mine, row, col);", "", SPLIT),
+    (FINISH, "function.finish_all(turns, sums, warp_row, tiles.col);", "", WGMMA),
+    ("tensor.cuh", "IF_EPILOGUE(, m, n + e)", "IF_EPILOGUE(, m, n)", {"kernel": "mma"}),
+]
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A copy of the device code, which is compiled in place of it."""
+    copy = tmp_path / "cuda"
+    shutil.copytree(compiler.CUDA_SOURCES, copy)
+    monkeypatch.setattr(compiler, "CUDA_SOURCES", copy)
+    monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path / "cache"))
+    known = compiler.header_fingerprint, compiler.include_paths
+    for each in known:
+        each.cache_clear()
+    binaries.forget()
+    yield copy
+    for each in known:
+        each.cache_clear()
+    binaries.forget()
+
+
+def is_right(rng: np.random.Generator, **how: Any) -> bool:
+    """A batch, edges in both directions, operands of each kind, one of them by columns."""
+    m, n, k, batch = 70, 106, 160, (2,)
+    dtype = numpy_dtype("float32" if how["kernel"] == "simt" else "bfloat16")
+    a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((*batch, m, k), (*batch, k, n)))
+    values = operands(rng, m, n, batch)
+    values["tile"] = np.asfortranarray(values["tile"])
+    d = lapidist.gemm(a, b, epilogue=of_all_kinds(**values), device="machine", **how)
+    return judge_finished(d, of_all_kinds, values, a, b).ok
+
+
+@pytest.mark.parametrize("how", [{"kernel": "simt"}, {"kernel": "mma"}, WGMMA, SPLIT], ids=str)
+def test_unbroken_it_is_right(rng: np.random.Generator, how: dict[str, Any]) -> None:
+    assert is_right(rng, **how)
+
+
+@pytest.mark.parametrize(("file", "line", "broken", "how"), MUTANTS, ids=[each[1] for each in MUTANTS])
+def test_a_mutant_is_found(
+    rng: np.random.Generator, sources: Path, file: str, line: str, broken: str, how: dict[str, Any]
+) -> None:
+    text = (sources / file).read_text()
+    assert text.count(line) == 1
+    (sources / file).write_text(text.replace(line, broken))
+    try:
+        found = not is_right(rng, **how)
+    except LapidistError as error:
+        found = "outside" in str(error) or "memory" in str(error)
+    assert found

@@ -1,0 +1,76 @@
+"""linear with an activation: fused where nothing is recorded, torch's own where gradients are."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+import lapidist
+from lapidist import api
+
+pytestmark = pytest.mark.frameworks
+SHAPES = [((3, 4), (5, 4), (5,)), ((4,), (5, 4), (5,)), ((2, 3, 4), (5, 4), None), ((2, 3, 4), (4,), ())]
+
+
+@pytest.fixture
+def lt(torch: Any) -> Any:
+    return importlib.import_module("lapidist.torch")
+
+
+@pytest.fixture
+def epilogues(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Those that reach the library."""
+    seen, gemm = [], api.gemm
+
+    def watched(*given: Any, epilogue: Any = None, **more: Any) -> Any:
+        seen.append(epilogue)
+        return gemm(*given, epilogue=epilogue, **more)
+
+    monkeypatch.setattr(api, "gemm", watched)
+    return seen
+
+
+def layer(torch: Any, shapes: Any, **more: Any) -> list[Any]:
+    return [None if shape is None else torch.randn(shape, dtype=torch.float64, **more) for shape in shapes]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "silu"])
+def test_it_is_torchs(torch: Any, lt: Any, epilogues: list[Any], activation: str, shapes: Any) -> None:
+    given = layer(torch, shapes)
+    known = importlib.import_module("lapidist.torch.activations").ACTIVATIONS[activation]
+    expected = known(torch.nn.functional.linear(*given))
+    torch.testing.assert_close(lt.linear(*given, activation=activation), expected)
+    assert (epilogues[0] is not None) == (len(shapes[1]) == 2)
+
+
+def test_a_layers_parameters_are_fused_without_gradients(torch: Any, lt: Any, epilogues: list[Any]) -> None:
+    own = torch.nn.Linear(4, 5)
+    input = torch.randn(3, 4)
+    with torch.no_grad():
+        found = lt.linear(input, own.weight, own.bias, activation="gelu")
+    torch.testing.assert_close(found, torch.nn.functional.gelu(own(input)).detach())
+    assert epilogues[0] is not None
+
+
+@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "silu"])
+def test_gradients(torch: Any, lt: Any, activation: str) -> None:
+    given = layer(torch, SHAPES[0], requires_grad=True)
+    assert torch.autograd.gradcheck(lambda *all: lt.linear(*all, activation=activation), given)
+    assert torch.autograd.gradgradcheck(lambda *all: lt.linear(*all, activation=activation), given)
+
+
+def test_under_vmap(torch: Any, lt: Any) -> None:
+    input, weight, bias = layer(torch, ((6, 3, 4), (5, 4), (5,)))
+    found = torch.vmap(lambda each: lt.linear(each, weight, bias, activation="relu"))(input)
+    torch.testing.assert_close(found, torch.nn.functional.linear(input, weight, bias).relu())
+
+
+def test_others_are_refused_in_words(torch: Any, lt: Any) -> None:
+    given = layer(torch, SHAPES[0])
+    with pytest.raises(lapidist.ArgumentError, match=r"activation: must be 'relu', .* got 'swish'"):
+        lt.linear(*given, activation="swish")
+    with pytest.raises(lapidist.ArgumentError, match="into: must be None with an activation"):
+        lt.linear(*given, activation="relu", into=torch.zeros(5, 4))
