@@ -28,7 +28,7 @@ FAR = 16  # units in the last place of float that its functions may be off
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class Ending:
     """A ready-made epilogue, or none; `after`: what torch's own kernels do to a bias' sums, in place."""
 
     name: str
@@ -45,11 +45,11 @@ class Form:
 
 
 PLAIN = "plain"
-FORMS = (
-    Form(PLAIN),
-    Form("bias"),
-    Form("bias_gelu", ("gelu",)),
-    Form("bias_gelu_residual", ("gelu", "residual")),
+ENDINGS = (
+    Ending(PLAIN),
+    Ending("bias"),
+    Ending("bias_gelu", ("gelu",)),
+    Ending("bias_gelu_residual", ("gelu", "residual")),
 )
 
 
@@ -72,9 +72,9 @@ class Operands:
 class OursFused(KernelContender):
     """The planner's choice with this epilogue."""
 
-    def __init__(self, form: Form, operands: Operands, math: str) -> None:
-        super().__init__(None, math, name=f"lapidist, {form.name}", disassembled=False)
-        self.form, self.operands = form, operands
+    def __init__(self, ending: Ending, operands: Operands, math: str) -> None:
+        super().__init__(None, math, name=f"lapidist, {ending.name}", disassembled=False)
+        self.ending, self.operands = ending, operands
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         from lapidist import api
@@ -82,8 +82,8 @@ class OursFused(KernelContender):
         more, plans = self.operands.of(len(a)), []
         for i in range(len(a)):
             given = None
-            if self.form.name != PLAIN:
-                given = READY[self.form.name](**self.form.operands(more.bias[i], more.residual[i]))
+            if self.ending.name != PLAIN:
+                given = READY[self.ending.name](**self.ending.operands(more.bias[i], more.residual[i]))
             plans.append(api.plan(a[i], b[i], out=c[i], epilogue=given))
         self.plan = plans[0].plan
         return lambda i: plans[i].execute(a[i], b[i], None, c[i])
@@ -94,14 +94,14 @@ class TorchSeparate:
 
     kind, columns, capturable, how = "peer", False, True, "torch"
 
-    def __init__(self, form: Form, operands: Operands) -> None:
-        self.form, self.operands, self.name = form, operands, f"{self.how}, {form.name}"
+    def __init__(self, ending: Ending, operands: Operands) -> None:
+        self.ending, self.operands, self.name = ending, operands, f"{self.how}, {ending.name}"
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         torch, more = self.operands.torch, self.operands.of(len(a))
-        if self.form.name == PLAIN:
+        if self.ending.name == PLAIN:
             return lambda i: torch.mm(a[i], b[i], out=c[i])
-        return lambda i: self.form.finish(
+        return lambda i: self.ending.finish(
             torch, torch.addmm(more.bias[i], a[i], b[i], out=c[i]), more.residual[i]
         )
 
@@ -118,7 +118,7 @@ class TorchCompiled(TorchSeparate):
         torch, more = self.operands.torch, self.operands.of(len(a))
 
         def work(a: Any, b: Any, bias: Any, residual: Any, out: Any) -> None:
-            out.copy_(self.form.finish(torch, torch.addmm(bias, a, b), residual))
+            out.copy_(self.ending.finish(torch, torch.addmm(bias, a, b), residual))
 
         compiled = torch.compile(work, dynamic=False)
         return lambda i: compiled(a[i], b[i], more.bias[i], more.residual[i], c[i])
@@ -132,18 +132,18 @@ class FusedStage(Stage):
         assert isinstance(entry.contender, (OursFused, TorchSeparate))
         self.framework.poison(inputs.c[index])
         entry.call(index)
-        expected = self.expected(entry, entry.contender.form, case, inputs, index)
+        expected = self.expected(entry, entry.contender.ending, case, inputs, index)
         self.keep_verdict(entry, expected.judge(inputs.c[index]))
 
-    def expected(self, entry: Entry, form: Form, case: Case, inputs: Inputs, index: int) -> Expected:
+    def expected(self, entry: Entry, ending: Ending, case: Case, inputs: Inputs, index: int) -> Expected:
         assert isinstance(entry.contender, (OursFused, TorchSeparate))
-        if form.name == PLAIN:
+        if ending.name == PLAIN:
             return inputs.expected(entry.contender, index, case, entry.facts.unit)
         more, output = entry.contender.operands.of(len(inputs.a)), TYPES[case.out_dtype]
         sums = expect(inputs.a[index], inputs.b[index], out_dtype=more.torch.float32, unit=entry.facts.unit)
         before = sums.reference + to_float64(more.bias[index])
-        after = form.finish(more.torch, before.clone(), to_float64(more.residual[index]))
-        size, times = abs(before) + abs(after), len(form.after) if entry.contender.kind == "peer" else 0
+        after = ending.finish(more.torch, before.clone(), to_float64(more.residual[index]))
+        size, times = abs(before) + abs(after), len(ending.after) if entry.contender.kind == "peer" else 0
         off = STEEPEST * sums.bound + FAR * TYPES["float32"].roundoff * size
         return Expected(after, off + output.roundoff * (abs(after) + times * size) + output.spacing)
 
@@ -158,24 +158,24 @@ def pairs_of(part: Part) -> list[tuple[int, int, int]]:
 def contenders_of(operands: Operands, math: str) -> list[Contender]:
     """The first is the vendor's product alone."""
     found: list[Contender] = []
-    for form in FORMS:
-        found.append(TorchSeparate(form, operands))
-        if len(form.after):
-            found.append(TorchCompiled(form, operands))
-        found.append(OursFused(form, operands, math))
+    for ending in ENDINGS:
+        found.append(TorchSeparate(ending, operands))
+        if len(ending.after):
+            found.append(TorchCompiled(ending, operands))
+        found.append(OursFused(ending, operands, math))
     return found
 
 
 def beside_peers(records: Sequence[Record]) -> list[Record]:
     """Ratios to the fastest peer with the same epilogue, and what ours takes over the product alone."""
-    form_of = {record.kernel: record.kernel.partition(", ")[2] for record in records}
+    ending_of = {record.kernel: record.kernel.partition(", ")[2] for record in records}
     plain = next((r.seconds for r in records if r.kernel == f"lapidist, {PLAIN}"), None)
     found = []
     for record in records:
         peers = [
             r.seconds
             for r in records
-            if r.kind == "peer" and r.seconds and form_of[r.kernel] == form_of[record.kernel]
+            if r.kind == "peer" and r.seconds and ending_of[r.kernel] == ending_of[record.kernel]
         ]
         best, seconds = min(peers, default=None), record.seconds
         ratio = best / seconds if best and seconds else None
@@ -185,7 +185,7 @@ def beside_peers(records: Sequence[Record]) -> list[Record]:
 
 
 def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, list[Record]]:
-    """Every form on one shape after another, on inputs of its own."""
+    """Every ending on one shape after another, on inputs of its own."""
     records: list[Record] = []
     shapes, math = pairs_of(part), "bfloat16"
     with FusedStage(ordinal, PROTOCOL) as stage:
