@@ -61,6 +61,8 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Plan]]
     monkeypatch.setattr(remembered, "PREPARED", {})
     monkeypatch.setattr(prepared, "CALLS_BETWEEN", 1)
     monkeypatch.setattr(behind, "_behind", own)
+    # a thread that weighs would ask for kernels in the next test
+    monkeypatch.setattr(prepared.later, "ask", lambda work: None)
     warn_once.cache_clear()
     binaries.forget()
     yield found
