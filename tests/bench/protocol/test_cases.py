@@ -1,0 +1,150 @@
+"""Cases, and in which turns contenders are measured on them. test_gpu_bench.py measures."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from dataclasses import fields, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from lapidist.bench.protocol.cases import LISTS, Case, case_of, named, parse_mnk, read_cases
+from lapidist.bench.protocol.contenders import bytes_per_flop, choose
+from lapidist.bench.protocol.measure import BURST, SUSTAINED, turn_order
+from lapidist.bench.protocol.record import (
+    Conditions,
+    Record,
+    read_run,
+    read_runs,
+    run_name,
+    write_csv,
+    write_run,
+)
+from lapidist.bench.publish import report, svg
+from lapidist.bench.publish.html import page
+from lapidist.bench.publish.outputs import Outputs
+from lapidist.bench.publish.tables import show, time_words
+from lapidist.bench.publish.views import in_order, latest, main_case, roofline, sweep
+from lapidist.bench.studies.climb import poisoned_matrix, random_matrix
+from lapidist.config import Config
+from lapidist.dtypes import MATHS
+from lapidist.errors import ArgumentError
+from lapidist.kernels.registry import RUNGS
+
+from ladder_records import CONDITIONS, FLOAT_RUNGS, ladder, row, types_rows
+
+
+# ---- cases ----
+
+
+def test_the_sweep_runs_from_128_to_16384_at_k_1024() -> None:
+    sizes = [m for m, n, k in LISTS["sweep"] if m == n and k == 1024]
+    assert len(sizes) == len(LISTS["sweep"]) == 15
+    assert (sizes[0], sizes[-1]) == (128, 16384)
+
+
+def test_cases_come_from_lists_options_and_files(tmp_path: Path) -> None:
+    file = tmp_path / "cases.json"
+    file.write_text('[[1, 2, 3], {"m": 4, "n": 5, "k": 6, "dtype": "float64"}]')
+    assert read_cases(file, "float32") == [Case(1, 2, 3), Case(4, 5, 6, "float64")]
+    assert parse_mnk("7,8,9", "float16") == parse_mnk("7x8x9", "float16") == Case(7, 8, 9, "float16")
+    assert len(named(("ladder", "squares"), "float32")) == len(LISTS["ladder"]) + len(LISTS["squares"])
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", "[[1, 2]]", "[[1, 2, 0]]", '[["a", 2, 3]]', "[[true, 2, 3]]", "not json"]
+)
+def test_a_bad_file_of_cases_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "cases.json"
+    file.write_text(text)
+    with pytest.raises(ArgumentError, match="--file"):
+        read_cases(file, "float32")
+
+
+@pytest.mark.parametrize("extent", [0, -1, 2**31])
+def test_an_extent_outside_its_range_is_quoted(extent: int) -> None:
+    with pytest.raises(ArgumentError, match=rf"--size: n .* got {extent}"):
+        case_of(1, extent, 1, "float32", "--size")
+
+
+def test_flops_and_bytes_of_a_case() -> None:
+    case = Case(2, 3, 5, "float64")
+    assert case.flops == 60
+    assert case.set_bytes == (10 + 15 + 6) * 8
+
+
+def test_a_tile_decides_the_bytes_for_each_flop() -> None:
+    assert bytes_per_flop(Config(128, 128, 8, tm=8, tn=8), "float32") == 1 / 32
+    assert bytes_per_flop(Config(32, 32), "float32") == 4
+
+
+# ---- protocol ----
+
+
+def test_the_vendor_takes_a_turn_before_every_fourth_contender() -> None:
+    assert turn_order(["peer", *["rung"] * 5], 1) == [0, 1, 2, 3, 4, 0, 5]
+    assert turn_order(["peer", "peer", "rung"], 2) == [0, 1, 2, 0, 2, 1]
+    assert turn_order(["rung", "rung"], 1) == [0, 1]
+    assert turn_order(["peer"], 3) == [0, 0, 0]
+
+
+def test_a_sustained_turn_lasts_half_a_second_and_its_second_half_counts() -> None:
+    lead, timed = SUSTAINED.replays(0.01)
+    assert (lead + timed) * 0.01 > 0.5
+    assert timed >= lead
+    assert SUSTAINED.replays(2.0) == (0, 1)
+    assert BURST.replays(0.01) == (1, 1)
+
+
+def test_inputs_follow_the_type() -> None:
+    values = random_matrix(64, 64, "int8")
+    assert (values.min(), values.max()) == (-128, 127), "integers fill their range"
+    assert 0.5 < random_matrix(64, 64, "float8_e4m3fn").astype("f4").std() < 1.5
+    assert (poisoned_matrix(2, 2, "int32") == np.iinfo("int32").min).all()
+    assert np.isnan(poisoned_matrix(2, 2, "bfloat16").astype("f4")).all()
+
+
+def test_a_case_knows_its_types() -> None:
+    assert (Case(1, 1, 1, "tf32").dtype, Case(1, 1, 1, "tf32").precision) == ("float32", "tf32")
+    assert Case(2, 3, 5, "int8").out_dtype == "int32"
+    assert Case(2, 3, 5, "int8").set_bytes == 10 + 15 + 6 * 4
+    assert case_of(1, 1, 1, "e4m3", "--size") == Case(1, 1, 1, "float8_e4m3fn")
+
+
+def test_choosing_contenders() -> None:
+    assert [each.name for each in choose(None, False, "float32", production=False)] == [
+        kernel.name for kernel in FLOAT_RUNGS
+    ]
+    assert [each.name for each in choose("2, lapidist", False, "float32")] == ["coalesced", "lapidist"]
+    assert any(each.kind == "detour" for each in choose(None, True, "float32"))
+    with pytest.raises(ArgumentError, match=r"--kernel: must be one of .*'nonsense'.*lapidist"):
+        choose("nonsense", False, "float32")
+    with pytest.raises(
+        ArgumentError, match=r"--kernel: names our kernels; got 'cublas'.*measured beside them.*Leave it away"
+    ):
+        choose("2,cublas", False, "float32")
+
+
+def test_b_lies_as_a_kernel_takes_it() -> None:
+    def columns(name: str, math: str) -> bool:
+        return choose(name, False, math)[0].columns
+
+    assert columns("b_transposed", "float32")
+    assert not columns("mma_multistage", "int8"), "this rung takes B by rows only"
+    assert columns("mma", "int8"), "8-bit types as the vendor has them, where both are taken"
+    assert columns("lapidist", "float8_e4m3fn")
+    assert not columns("mma", "float16")
+    assert columns("wgmma_tma", "tf32"), "wgmma wants k to touch"
+
+
+@pytest.mark.parametrize("math", MATHS)
+def test_a_climb_takes_the_rungs_that_take_the_type(math: str) -> None:
+    names = [each.name for each in choose(None, False, math, production=False)]
+    assert ("mma_multistage" in names) == (math != "float32")
+    assert ("transposed_a" in names) == (math in ("float16", "float32", "float64"))
+    assert ("wmma_shared" in names) == (math not in ("float32", "float8_e4m3fn", "float8_e5m2"))
