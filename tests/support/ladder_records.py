@@ -2,40 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import math
-import re
-from dataclasses import fields, replace
-from itertools import pairwise
-from pathlib import Path
+from dataclasses import replace
 
-import numpy as np
-import pytest
-from rich.console import Console
-
-from lapidist.bench.protocol.cases import LISTS, Case, case_of, named, parse_mnk, read_cases
-from lapidist.bench.protocol.contenders import bytes_per_flop, choose
-from lapidist.bench.protocol.measure import BURST, SUSTAINED, turn_order
-from lapidist.bench.protocol.record import (
-    Conditions,
-    Record,
-    read_run,
-    read_runs,
-    run_name,
-    write_csv,
-    write_run,
-)
-from lapidist.bench.publish import report, svg
-from lapidist.bench.publish.html import page
-from lapidist.bench.publish.outputs import Outputs
-from lapidist.bench.publish.tables import show, time_words
-from lapidist.bench.publish.views import in_order, latest, main_case, roofline, sweep
-from lapidist.bench.studies.climb import poisoned_matrix, random_matrix
-from lapidist.config import Config
-from lapidist.dtypes import MATHS
-from lapidist.errors import ArgumentError
+from lapidist.bench.protocol.cases import LISTS
+from lapidist.bench.protocol.record import Conditions, Record
 from lapidist.kernels.registry import RUNGS
-
 
 FLOAT_RUNGS = [kernel for kernel in RUNGS if "float32" in kernel.types.maths]
 CONDITIONS = Conditions(
