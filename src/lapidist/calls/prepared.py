@@ -70,7 +70,7 @@ class Prepared:
             arguments.out_dtype,
             arguments.like.alone(),
         )
-        # what `places` of a call are looked at for
+        # whether the extra pointers of a call are looked at
         self.is_routed = (
             self.problem.modes != PLAIN or self.problem.scaling.scaled or arguments.extra_pointers.fused != ()
         )

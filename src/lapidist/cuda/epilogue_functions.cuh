@@ -1,10 +1,9 @@
-// The functions of epilogues, and the types of their operands, in both types that are reckoned in. NaN is as
-// NumPy has it.
+// The functions of epilogues in float and in double, and the types of their operands. NaN is as NumPy has it.
 #pragma once
 
 namespace fused {
 
-// ---- functions, for both types that are reckoned in; NaN is as NumPy has it ----
+// ---- functions ----
 
 __device__ __forceinline__ float absolute(float x) { return fabsf(x); }
 __device__ __forceinline__ double absolute(double x) { return fabs(x); }
