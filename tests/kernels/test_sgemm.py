@@ -136,8 +136,8 @@ def test_slices_of_k_meet(
 
 @pytest.mark.parametrize("k", [20, 260], ids=["within the stages", "beyond them"])
 def test_slices_meet_again_for_each_tile(rng: np.random.Generator, k: int) -> None:
-    """In room that the tile before has left. Where k needs no stage twice, only the meeting itself holds a fast
-    warp back from it."""
+    """In room that the tile before has left. Where k needs no stage twice, only the meeting itself
+    holds a fast warp back from it."""
     a, b = matrix(rng, 72, k, "row"), matrix(rng, k, 132, "row")
     assert np.array_equal(sanitized(SLICED[-1], a, b, schedule="data_parallel", avail_sms=2), a @ b)
 
