@@ -64,10 +64,10 @@ def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal]
     if readme.exists():
         text = with_block(readme.read_text(), "ladder", ladder_picture(texts))
         texts[readme] = with_block(text, "types", summary([record for record, _ in found]))
-    log = root / "docs" / "ladder.md"
-    if log.exists():
-        text = with_block(log.read_text(), "limits", limits_table([record for record, _ in found]))
-        texts[log] = worklog(text, latest(runs))
+    for log in (root / "docs" / name for name in ("ladder.md", "wgmma.md")):
+        if log.exists():
+            text = with_block(log.read_text(), "limits", limits_table([record for record, _ in found]))
+            texts[log] = worklog(text, latest(runs))
     sharing = root / "docs" / "stream-k.md"
     if sharing.exists():
         text = sharing.read_text()

@@ -1,11 +1,12 @@
-"""The blocks of docs/ladder.md that are not prose: what a rung's file says, and what its Records say: times
-and counts.
+"""The blocks of docs/ladder.md and docs/wgmma.md that are not prose.
+
+They quote a rung's file, and the times and counts of its Records.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Record, Run
@@ -18,42 +19,43 @@ from lapidist.kernels.row import Kernel
 
 KERNEL_BLOCK = re.compile(r"<!-- kernel:(\w+) -->\n.*?<!-- kernel:end -->", re.DOTALL)
 RUNG_BLOCK = re.compile(r"<!-- rung:(\w+) -->\n.*?<!-- rung:end -->", re.DOTALL)
-COUNTS_BLOCK = re.compile(r"<!-- counts:begin -->\n.*?<!-- counts:end -->", re.DOTALL)
+COUNTS_BLOCK = re.compile(r"<!-- counts-(\w+):begin -->\n.*?<!-- counts-\1:end -->", re.DOTALL)
 HEADER_FIELD = re.compile(r"^// (Lesson|Change|Predicts): +((?:.*\n)(?://  +\S.*\n)*)", re.MULTILINE)
 SLOTS = 4  # warp instructions that an SM starts a cycle
 LANES = 32
+PRODUCT = 16 * 8 * 16  # multiplications of one m16n8k16
 COUNTED_SHAPE = (256, 256, 256)
+COUNTS = ("rung", "instructions", "turns", "sectors")
+FMA_HEADS = (*COUNTS, "fma slots that the turns leave", "that the instructions leave")
+PRODUCT_HEADS = (*COUNTS, "bytes from and to the L2")
 MAIN_TYPE, MAIN_SIZE = "float16", 4096  # of the rungs on tensor cores
+WORDS = ("type", "product")  # columns that are no numbers
 
 Found = Sequence[tuple[Record, Run]]
 
 
 def worklog(text: str, found: Found) -> str:
-    """docs/ladder.md with its blocks as they should be."""
+    """A page with its blocks as they should be."""
     text = RUNG_BLOCK.sub(lambda match: rung_block(match[1], found), text)
     text = KERNEL_BLOCK.sub(lambda match: kernel_block(match[1], found), text)
-    return COUNTS_BLOCK.sub(
-        lambda _: f"<!-- counts:begin -->\n{counts_table(found)}<!-- counts:end -->", text
-    )
+    return COUNTS_BLOCK.sub(lambda match: counts_block(match[1], found), text)
 
 
 def rung_block(name: str, found: Found) -> str:
     number_of = {kernel.name: position for position, kernel in enumerate(RUNGS, 1)}
     kernel = next(kernel for kernel in RUNGS if kernel.name == name)
     words = header_fields(kernel)
-    lines = [f"**{number_of[name]:02d} {name}.** {words['Lesson']}", ""]
-    lines += [
-        f"- Change: {words['Change']}",
-        f"- Predicted: {words['Predicts']}",
-        f"- Measured: {measured(kernel, found)}",
-    ]
-    return f"<!-- rung:{name} -->\n" + "\n".join(lines) + "\n<!-- rung:end -->"
+    lesson = words["Lesson"][0].upper() + words["Lesson"][1:]
+    lines = [f"**{number_of[name]:02d} {name}.** {lesson}", ""]
+    lines += [f"- Change: {words['Change']}", f"- Predicted: {words['Predicts']}"]
+    return f"<!-- rung:{name} -->\n" + "\n".join(lines) + measured(kernel, found) + "\n<!-- rung:end -->"
 
 
 def kernel_block(name: str, found: Found) -> str:
-    """One line for a kernel beside the ladder."""
+    """A kernel beside the ladder, and how fast it is."""
     kernel = kernel_named(name)
-    return f"<!-- kernel:{name} -->\n- {name}, {kernel.idea}: {measured(kernel, found)}\n<!-- kernel:end -->"
+    head = f"- `{name}`, {kernel.idea}"
+    return f"<!-- kernel:{name} -->\n{head}{measured(kernel, found)}\n<!-- kernel:end -->"
 
 
 def header_fields(kernel: Kernel) -> dict[str, str]:
@@ -64,31 +66,47 @@ def header_fields(kernel: Kernel) -> dict[str, str]:
     }
 
 
+# ---- times ----
+
+
 def measured(kernel: Kernel, found: Found) -> str:
-    """Speed, share of the vendor's and step from the rung before, on every shape that the ladder of float was
-    climbed on. Kernels on tensor cores have every square of half, and the main one in the other types."""
+    """The end of a list: a table of speeds, or that there are none yet."""
+    rows = speeds(kernel, found)
+    if not rows:
+        return "\n- Measured: not yet."
+    columns = speed_columns(rows, kernel, found)
+    kept = [column for column in columns if set(column[1:]) != {"-"}]
+    lines = ["| " + " | ".join(cells) + " |" for cells in zip(*kept, strict=True)]
+    rule = "|" + "|".join("---" if column[0] in WORDS else "---:" for column in kept) + "|"
+    return "\n- Measured:\n\n" + "\n".join([lines[0], rule, *lines[1:]]) + "\n"
+
+
+def speeds(kernel: Kernel, found: Found) -> list[Record]:
+    """Every shape that the ladder of float was climbed on. Kernels on tensor cores have every square of half,
+    and the main one in the other types.
+    """
     if "float32" in kernel.types.maths:
-        rows = [
-            r
-            for r in rows_of(kernel.name, "float32", found)
-            if RUNGS[0] is kernel or step_to(r, kernel, found)
-        ]
-        return (
-            "; ".join(speed_words(r) + step_to(r, kernel, found) for r in rows) + "." if rows else "not yet."
-        )
+        rows = rows_of(kernel.name, "float32", found)
+        return [r for r in rows if RUNGS[0] is kernel or step_to(r, kernel, found)]
     halves = [r for r in rows_of(kernel.name, MAIN_TYPE, found) if r.m == r.n == r.k]
     others = [math for math in kernel.types.maths if math != MAIN_TYPE]
-    rows = [r for math in others for r in rows_of(kernel.name, math, found) if r.m == r.n == r.k == MAIN_SIZE]
-    sentences = []
-    if halves:
-        steps = "; ".join(speed_words(r) + step_to(r, kernel, found) for r in halves)
-        sentences.append(f"in {short_name(MAIN_TYPE)} {steps}.")
-    if rows:
-        types = ", ".join(
-            f"{short_name(r.dtype)} {three_digits(r.tflops)} ({percent(r.ratio)})" for r in rows
-        )
-        sentences.append(f"At {MAIN_SIZE}^3 in other types, TFLOP/s and % of cuBLAS: {types}.")
-    return " ".join(sentences) or "not yet."
+    return halves + [
+        r for math in others for r in rows_of(kernel.name, math, found) if r.m == r.n == r.k == MAIN_SIZE
+    ]
+
+
+def speed_columns(rows: Sequence[Record], kernel: Kernel, found: Found) -> list[list[str]]:
+    """Heads and cells; a column of dashes is left out where the table is written."""
+    unit = UNIT_WORDS[rows[0].unit or "fma"]
+    types = [short_name(r.dtype) for r in rows]
+    return [
+        ["type", *(types if set(types) != {"fp32"} else ["-"] * len(rows))],
+        ["product", *(shape_words(r.m, r.n, r.k) for r in rows)],
+        ["TFLOP/s", *(three_digits(r.tflops) for r in rows)],
+        ["% of cuBLAS", *(percent(r.ratio) for r in rows)],
+        [f"% of the limit of {unit}", *(share_of_unit(r) for r in rows)],
+        ["times the rung before", *(step_to(r, kernel, found) or "-" for r in rows)],
+    ]
 
 
 def three_digits(value: float | None) -> str:
@@ -96,13 +114,9 @@ def three_digits(value: float | None) -> str:
     return number(value, ".0f" if value is not None and value >= 1000 else ".3g")
 
 
-def speed_words(record: Record) -> str:
-    shares = (
-        f"{percent(record.ratio)} % of cuBLAS" if record.ratio is not None else "cuBLAS has no such product"
-    )
-    if record.unit_share and record.m == MAIN_SIZE and record.unit != "fma":
-        shares += f", {percent(record.unit_share)} % of the limit of {UNIT_WORDS[record.unit or '']}"
-    return f"{shape_words(record.m, record.n, record.k)} {three_digits(record.tflops)} TFLOP/s, {shares}"
+def share_of_unit(record: Record) -> str:
+    """Of tensor cores alone: rungs on CUDA cores are compared with cuBLAS and with each other."""
+    return percent(record.unit_share) if record.unit_share and record.unit != "fma" else "-"
 
 
 def step_to(record: Record, kernel: Kernel, found: Found) -> str:
@@ -111,7 +125,7 @@ def step_to(record: Record, kernel: Kernel, found: Found) -> str:
     below = rows_of(RUNGS[position - 1].name, record.dtype, found) if position else []
     for other in below:
         if (other.m, other.n, other.k) == (record.m, record.n, record.k) and other.seconds and record.seconds:
-            return f", {other.seconds / record.seconds:.2f}x the rung before"
+            return f"{other.seconds / record.seconds:.2f}"
     return ""
 
 
@@ -128,31 +142,44 @@ def rows_of(name: str, math: str, found: Found) -> list[Record]:
 # ---- counts ----
 
 
-def counts_table(found: Found) -> str:
-    """For each fma of a warp: instructions, turns of shared memory, sectors of global memory, and what they
-    allow.
-    """
-    heads = [
-        "rung",
-        "instructions",
-        "turns",
-        "sectors",
-        "fma slots that the turns leave",
-        "that the instructions leave",
-    ]
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
+def counts_block(name: str, found: Found) -> str:
+    """The table of one type: `fp32` of the rungs on CUDA cores, `fp16` of those on tensor cores."""
+    heads, cells = (FMA_HEADS, fma_cells) if name == "fp32" else (PRODUCT_HEADS, product_cells)
+    lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
     sources = set()
+    for position, record, run in counted_rows(name, found):
+        lines.append(f"| {position:02d} {record.kernel} | " + " | ".join(cells(record)) + " |")
+        sources.add(f"`results/{run.name}`, PTX of NVRTC {run.conditions.nvrtc}")
+    table = (
+        "\n".join(lines) + f"\n\nFrom {', '.join(sorted(sources))}.\n" if sources else "Not counted yet.\n"
+    )
+    return f"<!-- counts-{name}:begin -->\n{table}<!-- counts-{name}:end -->"
+
+
+def counted_rows(name: str, found: Found) -> Iterator[tuple[int, Record, Run]]:
+    """What the machine counted of rungs, lowest first, each with its number."""
     for position, kernel in enumerate(RUNGS, 1):
+        if ("float32" in kernel.types.maths) != (name == "fp32"):
+            continue
         for record, run in found:
-            counted = (record.kernel, record.mode, record.dtype, record.m, record.n, record.k)
-            if counted == (kernel.name, "machine", "float32", *COUNTED_SHAPE) and record.warp_instructions:
-                lines.append(f"| {position:02d} {kernel.name} | " + " | ".join(counts_cells(record)) + " |")
-                sources.add(f"`results/{run.name}`, PTX of NVRTC {run.conditions.nvrtc}")
-    return "\n".join(lines) + f"\n\nFrom {', '.join(sorted(sources))}.\n" if sources else "Not counted yet.\n"
+            key = (record.kernel, record.mode, short_name(record.dtype), record.m, record.n, record.k)
+            if key == (kernel.name, "machine", name, *COUNTED_SHAPE) and record.warp_instructions:
+                yield position, record, run
 
 
-def counts_cells(record: Record) -> list[str]:
+def fma_cells(record: Record) -> list[str]:
+    """For each fma of a warp."""
     fmas = record.m * record.n * record.k / LANES
     instructions, turns = (record.warp_instructions or 0) / fmas, (record.shared_turns or 0.0) / fmas
     cells = [f"{instructions:.2f}", f"{turns:.3f}", f"{(record.global_sectors or 0.0) / fmas:.3f}"]
     return [*cells, f"{1 / max(1.0, SLOTS * turns):.0%}", f"{1 / max(1.0, instructions):.0%}"]
+
+
+def product_cells(record: Record) -> list[str]:
+    """For each m16n8k16, whichever instruction multiplies it."""
+    multiplications = record.m * record.n * record.k
+    products = multiplications / PRODUCT
+    instructions, turns = (record.warp_instructions or 0) / products, (record.shared_turns or 0.0) / products
+    moved = (record.bytes_per_flop or 0.0) * 2 * PRODUCT
+    sectors = (record.global_sectors or 0.0) / products
+    return [f"{instructions:.2f}", f"{turns:.2f}", f"{sectors:.2f}", f"{moved:.0f}"]

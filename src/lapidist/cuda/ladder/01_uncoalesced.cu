@@ -1,9 +1,10 @@
-// Lesson:   a warp's 32 threads load together; what they ask for should lie together.
+// Lesson:   a warp's 32 threads load together, so what they ask for should lie together.
 // From:     nothing: one thread per element of C, no memory but the global one
-// Change:   thread x walks down the rows of C (the wrong way round, on purpose: this is where we start).
-// Predicts: each load of A touches 32 rows, so 32 sectors of 32 bytes; each load of B one: 16.5 sectors a
-//           request on average for one fma a thread. A few percent of the fp32 limit at most; the L1 is busy,
-//           not the fma units.
+// Change:   thread x walks down the rows of C. That is the wrong way round, on purpose: this is where we
+//           start.
+// Predicts: each load of A touches 32 rows, so 32 sectors of 32 bytes. Each load of B touches one. That is
+//           16.5 sectors a request on average, for one fma a thread. A few percent of the fp32 limit at most:
+//           the L1 is busy, not the fma units.
 // Measured: 4096^3: 0.50 TFLOP/s, 1.0 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   one request of A at step k, lanes 0 1 2 3            of B

@@ -1,8 +1,8 @@
 // Lesson:   an index that grows by a constant is a pointer that is bumped, not a product computed each time.
 // From:     02_coalesced
 // Change:   the row of A and the column of B are two pointers in registers, moved on by 1 and by ldb.
-// Predicts: 1.0x to 1.2x. The compiler already hoists the row of A and most of the column's product: for 16
-//           fmas its main loop has 112 instructions in 02 and 89 here, but the 32 loads among them are the
+// Predicts: 1.0x to 1.2x. The compiler already hoists the row of A and most of the column's product. For 16
+//           fmas its main loop has 112 instructions in 02 and 89 here. But the 32 loads among them are the
 //           limit in both.
 // Measured: 4096^3: 5.55 TFLOP/s, 10.8 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //

@@ -1,10 +1,10 @@
 // Lesson:   what a whole block reads again and again is fetched once and shared.
 // From:     03_hoisted_indices
 // Change:   the block copies a 32x32 tile of A and of B into shared memory, then multiplies from there. A
-//           column of B is a row of Bs, so that both operands are walked the same way (and the banks pay for
-//           it).
-// Predicts: 32 times fewer loads from global memory, but slower than 03: lane n reads Bs[n][k], 32 elements
-//           in one bank, 32 turns (wavefronts); with one for As that is 16.5 a load. Rung 05 mends it.
+//           column of B is a row of Bs, so both operands are walked the same way. The banks pay for it.
+// Predicts: 32 times fewer loads from global memory, but slower than 03. Lane n reads Bs[n][k]: 32 elements
+//           in one bank, so 32 turns (wavefronts). With one turn for As that is 16.5 a load. Rung 05 mends
+//           it.
 // Measured: 4096^3: 1.59 TFLOP/s, 3.1 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   C tile = sum over k0 of   As            Bs (transposed)

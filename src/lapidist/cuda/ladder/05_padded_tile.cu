@@ -1,9 +1,9 @@
 // Lesson:   shared memory has 32 banks; a column of a 32-wide tile lies in one of them.
 // From:     04_shared_tile
 // Change:   each row of the tile of B gets one unused element, so a column walks through all banks.
-// Predicts: a load of Bs takes 1 turn instead of 32. In machine instructions, where 04 reads four k at a time
-//           and this rung cannot: about 264 -> 40 turns for 32 fmas, so up to 6.6x, until the next limit:
-//           more loads than fmas.
+// Predicts: a load of Bs takes 1 turn instead of 32. In machine instructions that is 40 turns for 32 fmas in
+//           place of 264. (04 reads four k at a time, which this rung cannot.) So up to 6.6x, until the next
+//           limit: more loads than fmas.
 // Measured: 4096^3: 8.47 TFLOP/s, 16.5 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   Bs with BK = 4 and rows of 4 (banks)      rows of 5

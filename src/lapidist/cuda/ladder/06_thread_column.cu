@@ -1,9 +1,9 @@
 // Lesson:   a value in a register serves several fmas: results that share an operand belong to one thread.
 // From:     05_padded_tile
 // Change:   a thread computes TM = 4 results of one column, so an element of Bs is read once for four fmas.
-// Predicts: elements read from shared memory per fma 2 -> 5/4; in instructions, as the compiler reads four k
-//           of As at a time, 40 loads for 32 fmas -> 64 for 128. Four independent sums a thread. 1.6x to
-//           2.5x, loads still the limit.
+// Predicts: 5/4 elements are read from shared memory for an fma in place of 2. That is 64 loads for 128 fmas
+//           in place of 40 for 32, as the compiler reads four k of As at a time. A thread has four
+//           independent sums. 1.6x to 2.5x, and loads are still the limit.
 // Measured: 4096^3: 17.5 TFLOP/s, 34.1 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   As            Bs (transposed)        the thread's results

@@ -3,8 +3,8 @@
 // Change:   every move is a Four: global to register, register to shared memory, shared memory to the fma,
 //           result to C. The thread's four results become neighbours in a row, and Bs keeps the rows of B as
 //           they come. The next tile is loaded into registers while this one is multiplied.
-// Predicts: for 128 fmas 64 -> 40 loads from shared memory, 8 -> 2 loads from global memory; the trip to
-//           global memory hides behind BK steps of work. 1.3x to 2x.
+// Predicts: for 128 fmas 40 loads from shared memory in place of 64, and 2 from global memory in place of 8.
+//           The trip to global memory hides behind BK steps of work. 1.3x to 2x.
 // Measured: 4096^3: 13.0 TFLOP/s, 25.3 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //   As               Bs                        the thread's results

@@ -1,9 +1,9 @@
 // Lesson:   a TM x TN tile per thread reads TM + TN elements for TM * TN fmas: the reuse grows with its side.
 // From:     07_vector_loads
-// Change:   64x64x16 tiles of C, 4x4 results per thread; a step of k is an outer product of a column and a
-//           row.
-// Predicts: elements read from shared memory per fma 5/4 -> 8/16, loads 40/128 -> 32/256; bytes from global
-//           memory per fma halve. About 2x; shared memory is still the limit.
+// Change:   tiles of C are 64x64x16, with 4x4 results a thread. A step of k is an outer product of a column
+//           and a row.
+// Predicts: elements read from shared memory for an fma fall from 5/4 to 8/16, loads from 40/128 to 32/256.
+//           Bytes from global memory for an fma halve. About 2x. Shared memory is still the limit.
 // Measured: 4096^3: 32.1 TFLOP/s, 62.4 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
 //
 //              b0 b1 b2 b3     one Four of Bs

@@ -2,9 +2,9 @@
 //           fma.
 // From:     08_thread_tile
 // Change:   constants only: 128x128x8 tiles of C, 8x8 results per thread.
-// Predicts: loads from shared memory per fma 32/256 -> 32/512, bytes from global memory halve: up to 2x. But
-//           the Fours that two neighbouring lanes read of Bs lie 32 bytes apart: every load takes twice its
-//           turns.
+// Predicts: loads from shared memory for an fma fall from 32/256 to 32/512, and bytes from global memory
+//           halve: up to 2x. But the Fours that two neighbouring lanes read of Bs lie 32 bytes apart. So
+//           every load takes twice its turns.
 // Measured: 4096^3: 36.3 TFLOP/s, 70.8 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //
 //   lanes 0 1 2 3 read the first Four of their 8 columns      banks

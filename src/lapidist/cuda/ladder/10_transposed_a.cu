@@ -1,8 +1,8 @@
 // Lesson:   what a warp reads at once should be one run of shared memory.
 // From:     09_large_tile
-// Change:   As is stored transposed, so a column of A is two Fours; a thread's 8x8 results are four 4x4,
-//           ROW_STEP and COL_STEP apart, so neighbouring lanes read neighbouring Fours.
-// Predicts: no conflicts left in the main loop; its 512 fmas and 32 loads stay as they are. 1.2x to 1.4x
+// Change:   As is stored transposed, so a column of A is two Fours. A thread's 8x8 results are four 4x4,
+//           ROW_STEP and COL_STEP apart. So neighbouring lanes read neighbouring Fours.
+// Predicts: no conflicts are left in the main loop. Its 512 fmas and 32 loads stay as they are. 1.2x to 1.4x
 //           (V100: 1.44x).
 // Measured: 4096^3: 48.7 TFLOP/s, 95.1 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //

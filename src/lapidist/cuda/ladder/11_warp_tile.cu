@@ -1,9 +1,9 @@
 // Lesson:   the square that shares operands should be the warp's, not only the block's.
 // From:     10_transposed_a
-// Change:   a warp computes 32x64 of C with 4x8 lanes (before: 16x128 with 2x16), numbered in zig-zag.
-// Predicts: a warp reads (32 + 64) elements for 32 x 64 results instead of (16 + 128) for 16 x 128: a third
-//           less, and each 128-bit load is 2 turns instead of 4 at worst. 1.0x to 1.1x: shared memory was no
-//           longer the only limit.
+// Change:   a warp computes 32x64 of C with 4x8 lanes, numbered in zig-zag. (Before: 16x128 with 2x16.)
+// Predicts: a warp reads 96 elements for 32 x 64 results, in place of 144 for 16 x 128: a third less. A load
+//           of 128 bits takes 2 turns in place of 4 at worst. 1.0x to 1.1x: shared memory was no longer the
+//           only limit.
 // Measured: 4096^3: 48.7 TFLOP/s, 95.0 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //
 //   lanes of a warp over its tile of C (each owns Fours of rows and columns)

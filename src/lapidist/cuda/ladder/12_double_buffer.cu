@@ -1,8 +1,8 @@
 // Lesson:   with two buffers nobody waits for the last reader before the next tile is written: one barrier a
 //           step.
 // From:     11_warp_tile
-// Change:   As and Bs have two buffers (stages), used in turn; the second barrier of a step is gone.
-// Predicts: one barrier for 512 fmas instead of two; two blocks an SM already hid most of the wait: 1.02x to
+// Change:   As and Bs have two buffers (stages), used in turn. The second barrier of a step is gone.
+// Predicts: one barrier for 512 fmas in place of two. Two blocks an SM already hid most of the wait. 1.02x to
 //           1.08x.
 // Measured: 4096^3: 45.0 TFLOP/s, 87.8 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //

@@ -1,9 +1,9 @@
 // Lesson:   a load from shared memory takes about 30 cycles: ask for the next operands before using these.
 // From:     12_double_buffer
-// Change:   two sets of fragment registers; the fragments of k + 1 are read while those of k are multiplied,
-//           across the barrier too: the store of the next tile moves before the last step of this one.
-// Predicts: 1.0x to 1.1x: four warps a scheduler hide much of it, and the compiler moves loads up by itself,
-//           but never across the barrier, where all warps now wait with fmas at hand.
+// Change:   two sets of fragment registers. The fragments of k + 1 are read while those of k are multiplied,
+//           across the barrier too. So the store of the next tile moves before the last step of this one.
+// Predicts: 1.0x to 1.1x. Four warps a scheduler hide much of the wait, and the compiler moves loads up by
+//           itself. But it never moves them across the barrier, where all warps now wait with fmas at hand.
 // Measured: 4096^3: 49.1 TFLOP/s, 95.8 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //
 //   read    | k = 0 | k = 1 | k = 2 | ... | barrier, k = 0 of the next tile |

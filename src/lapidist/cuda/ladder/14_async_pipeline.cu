@@ -1,11 +1,11 @@
 // Lesson:   memory can be copied to shared memory without a register or a store instruction, several tiles
 //           ahead.
 // From:     13_fragment_prefetch
-// Change:   cp.async brings the tiles, STAGES - 1 ahead of the one in use; A is transposed on the way, 4
+// Change:   cp.async brings the tiles, STAGES - 1 ahead of the one in use. A is transposed on the way, 4
 //           bytes at a time.
 // Predicts: three tiles ahead instead of one, none of them in registers. Five copies replace two loads and
-//           five stores, but four rows of A need four 64-bit pointers: the main loop grows from 586 to 605
-//           instructions for 512 fmas. 0.97x to 1.05x; the registers saved allow larger thread tiles (8x16:
+//           five stores, but four rows of A need four 64-bit pointers. So the main loop grows from 586 to 605
+//           instructions for 512 fmas. 0.97x to 1.05x. The registers saved allow larger thread tiles (8x16:
 //           1024 fmas in 1135 instructions).
 // Measured: 4096^3: 48.2 TFLOP/s, 94.1 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
 //

@@ -2,8 +2,8 @@
 // From:     14_async_pipeline
 // Change:   A is copied as it lies, a Four of k at a time, and a thread reads four k of a row at once. Nothing
 //           is transposed any more.
-// Predicts: for 512 fmas five copies become two, and four 64-bit pointers to rows of A one; 32 loads from
-//           shared memory stay: 605 -> 590 instructions. 1.0x to 1.03x.
+// Predicts: for 512 fmas two copies in place of five, and one 64-bit pointer to rows of A in place of four.
+//           32 loads from shared memory stay. 590 instructions in place of 605. 1.0x to 1.03x.
 // Measured: -
 //
 //   rows of As: BK elements of k, and four unused             a thread's Four of a row, for four steps of k

@@ -1,9 +1,10 @@
-// Lesson:   one thread can order a whole tile: Hopper's copy engine (TMA) takes all copies out of the loop.
+// Lesson:   one thread can order a whole tile: Hopper's TMA takes all copies out of the loop.
 // From:     15_wide_copies
-// Change:   thread 0 orders boxes of A and B, STAGES steps ahead, and an mbarrier a stage says when the bytes
-//           are there. The engine cannot pad rows: it swizzles their 16-byte pieces. A step is 128 bytes of k.
-// Predicts: for 512 fmas 32 loads from shared memory as before; no copies, no pointers, no first K % BK
-//           products, and a barrier for 32 k in place of 8: 590 -> 550 instructions. 1.03x to 1.08x.
+// Change:   thread 0 orders boxes of A and B, STAGES steps ahead. An mbarrier for each stage says when the
+//           bytes are there. TMA cannot pad rows: it swizzles their 16-byte pieces. A step is 128 bytes of k.
+// Predicts: for 512 fmas 32 loads from shared memory as before. No copies, no pointers, no first K % BK
+//           products, and a barrier for 32 k in place of 8. So 550 instructions in place of 590. 1.03x to
+//           1.08x.
 // Measured: -
 //
 //   row of A: 32 floats, 8 pieces of 16 bytes      four lanes read piece 0 of rows 0 1 2 3: no bank twice

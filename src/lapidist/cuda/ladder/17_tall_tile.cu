@@ -2,8 +2,9 @@
 //           it can have.
 // From:     16_tma_tiles
 // Change:   constants only: 256x128 tiles of C, 16x8 results a thread, one block of 256 threads on an SM.
-// Predicts: loads from shared memory for 512 fmas 32 -> 24, bytes from the L2 three quarters. But eight warps
-//           are alone on the SM: when they meet at the end of a step, nobody works. 1.0x to 1.08x.
+// Predicts: for 512 fmas 24 loads from shared memory in place of 32, and three quarters of the bytes from the
+//           L2. But eight warps are alone on the SM: when they meet at the end of a step, nobody works. 1.0x
+//           to 1.08x.
 // Measured: -
 //
 //   registers of a thread, of 255:   128 sums | 64 of A: 16 rows, four k | 16 of B | addresses

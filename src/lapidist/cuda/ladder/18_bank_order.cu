@@ -1,11 +1,11 @@
-// Lesson:   an fma starts every cycle only if its operands come from different banks of the register file: the
-//           order of the fmas decides that.
+// Lesson:   an fma starts every cycle only if its operands come from different banks of the register file.
+//           The order of the fmas decides that.
 // From:     17_tall_tile
 // Change:   one set of fragments, of eight rows and four k. Each is replaced when its last fma is issued, by
-//           what the next chunk needs. Columns go forth and back, and sums lie with each two columns exchanged.
+//           what the next chunk needs. Columns go forth and back. Sums lie with each two columns exchanged.
 //           The assembler keeps the order (-O1).
-// Predicts: a chunk has the same 512 fmas and 24 loads, but of all its fmas 8 find two operands in one bank,
-//           and loads are asked for a chunk ahead, across the barrier too. 1.05x to 1.1x.
+// Predicts: a chunk has the same 512 fmas and 24 loads. But only 8 of all its fmas find two operands in one
+//           bank. Loads are asked for a chunk ahead, across the barrier too. 1.05x to 1.1x.
 // Measured: -
 //
 //   a fragment is read for the last time: the next one follows it

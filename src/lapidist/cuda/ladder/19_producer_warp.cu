@@ -1,11 +1,11 @@
 // Lesson:   who waits for memory should not multiply: a warp of its own orders the tiles, and the others never
 //           meet.
 // From:     18_bank_order
-// Change:   a producer thread waits until a stage is empty and orders the next tile into it; each consumer
-//           warp says when it has read a stage, by an mbarrier. The producer's warpgroup gives its registers
+// Change:   a producer thread waits until a stage is empty and orders the next tile into it. Each consumer
+//           warp says by an mbarrier when it has read a stage. The producer's warpgroup gives its registers
 //           to the consumers.
 // Predicts: no barrier of the block is left in the loop: a warp may be STAGES - 1 steps ahead of another. The
-//           fmas are the limit, 91 % of it in the loop. 1.02x to 1.05x.
+//           fmas are the limit: 91 % of it in the loop. 1.02x to 1.05x.
 // Measured: -
 //
 //   full[s], empty[s]: one pair of mbarriers a stage

@@ -1,10 +1,10 @@
 // Lesson:   a tensor core multiplies 16 x 16 x 16 in one instruction of a whole warp.
 // From:     03_hoisted_indices
-// Change:   one warp, one FM x FN tile of C: fragments straight from global memory, sums scaled and stored by
-//           way of a patch of shared memory. What hangs over the border goes through a patch too, padded with
-//           zeros.
-// Predicts: 32 elements are read for 8 multiply-adds of each (FM = FN = 16): the loads are the limit, at the
-//           speed of the L1, far below the tensor cores: 3 to 8 % of cuBLAS in half.
+// Change:   one warp, one FM x FN tile of C. Fragments come straight from global memory. Sums are scaled and
+//           stored by way of a patch of shared memory. What hangs over the border goes through a patch too,
+//           padded with zeros.
+// Predicts: 32 elements are read for 8 multiply-adds of each (FM = FN = 16). So loads are the limit, at the
+//           speed of the L1, far below the tensor cores. 3 to 8 % of cuBLAS in half.
 // Measured: 4096^3 in fp16: 27.6 TFLOP/s, 4.3 % of cuBLAS (H200,
 //           results/h200-20261123T013927-bench-types-fp16.jsonl)
 //

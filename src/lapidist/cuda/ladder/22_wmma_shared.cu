@@ -1,12 +1,12 @@
 // Lesson:   a tensor core outruns the L1: what a block needs is staged once in shared memory and reused by
 //           all its warps.
 // From:     21_wmma_simple
-// Change:   persistent blocks walk 128 x 128 tiles; eight warps, each 2 x 4 fragments; k in chunks of BK
-//           through shared memory, rows skewed; C and D pass through shared memory, a warp's row of fragments
-//           at a time.
-// Predicts: a warp reads 6 fragments for 8 products instead of 2 for 1: 2.7x less from shared memory than 16
-//           read from the L1, and 32x less from global memory. But load and compute take turns: 35 to 50 % of
-//           cuBLAS in half.
+// Change:   persistent blocks walk 128 x 128 tiles, with eight warps, each 2 x 4 fragments. k comes in chunks
+//           of BK through shared memory, whose rows are skewed. C and D pass through shared memory, a warp's
+//           row of fragments at a time.
+// Predicts: a warp reads 6 fragments for 8 products in place of 16. It reads 2.7x less from shared memory
+//           than it read from the L1, and 32x less from global memory. But load and compute take turns: 35 to
+//           50 % of cuBLAS in half.
 // Measured: 4096^3 in fp16: wmma_shared 256.8, wmma_no_skew 67.0 TFLOP/s, 40.4, 10.5 % of cuBLAS (H200,
 //           results/h200-20261123T013927-bench-types-fp16.jsonl)
 //

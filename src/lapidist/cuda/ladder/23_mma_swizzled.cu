@@ -1,9 +1,9 @@
 // Lesson:   with mma.sync the registers' layout is known, so the fastest way to fill them can be taken: ldmatrix.
 // From:     22_wmma_shared
-// Change:   fragments by ldmatrix, four 8 x 8 matrices of 2-byte elements at once, from tiles whose 16-byte
-//           chunks are swizzled by row in place of skewed.
-// Predicts: for 16 products of a warp 6 instructions read 96 x 16 halves, each in as few turns as its bytes take.
-//           Shared memory is no longer the limit; load and compute still take turns. 1.2x to 1.5x.
+// Change:   fragments come by ldmatrix, four 8 x 8 matrices of 2-byte elements at once. In tiles, the 16-byte
+//           chunks of a row are swizzled in place of skewed.
+// Predicts: for 16 products of a warp, 6 instructions read 96 x 16 halves, each in as few turns as its bytes
+//           take. Shared memory is no longer the limit. Load and compute still take turns. 1.2x to 1.5x.
 // Measured: -
 //
 //   rows of 8 chunks (BK = 64 halves)          ldmatrix: lane l gives the address of row l % 8 of matrix l / 8,

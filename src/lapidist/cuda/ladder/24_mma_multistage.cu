@@ -1,11 +1,11 @@
 // Lesson:   with mma.sync the registers' layout is known, so every step from global memory to C can overlap
 //           the others.
 // From:     23_mma_swizzled
-// Change:   fragments by ldmatrix from swizzled tiles, the next step's while this one is multiplied; cp.async
-//           STAGES - 1 tiles ahead; warp tiles of 64 x 64; tiles visited in bands, for the L2.
-// Predicts: 32 products for 8 ldmatrix (WM = WN = 64, half), no register or store between memory and shared
-//           memory, no padding: the tensor cores run all the time. Their mma.sync path is the limit, some 60
-//           % of what wgmma can do.
+// Change:   the next step's fragments are read while this one is multiplied. cp.async brings tiles STAGES - 1
+//           ahead. Warp tiles are 64 x 64. Tiles are visited in bands, for the L2.
+// Predicts: 32 products for 8 ldmatrix (WM = WN = 64, half). No register or store stands between memory and
+//           shared memory. So the tensor cores run all the time. Their mma.sync path is the limit, some 60 %
+//           of what wgmma can do.
 // Measured: 4096^3 in fp16: 411.9 TFLOP/s, 64.7 % of cuBLAS (H200,
 //           results/h200-20261123T044146-climb-fp16-4096.jsonl)
 //

@@ -1,10 +1,10 @@
-// Lesson:   the copy engine writes the very swizzle that ldmatrix reads: the tensor cores' warps need not copy.
+// Lesson:   TMA writes the very swizzle that ldmatrix reads: the tensor cores' warps need not copy.
 // From:     24_mma_multistage
-// Change:   thread 0 orders the tiles from the copy engine (TMA), STAGES steps ahead, and mbarriers say when
-//           they are there. What lies beyond the matrices arrives as zeros. Stages hold 128 bytes of k: rows of
-//           A, and slabs of 64 columns of B, or its columns where k touches in it.
-// Predicts: 12 copies a thread and step, with their addresses and lengths, are gone from between the products. A
-//           fourth stage fits. 1.0x to 1.1x: the L2's answers are waited for as before.
+// Change:   thread 0 orders the tiles by TMA, STAGES steps ahead, and mbarriers say when they are there. What
+//           lies beyond the matrices arrives as zeros. A stage holds 128 bytes of k: rows of A, and slabs of
+//           64 columns of B (whole columns where B is K-major).
+// Predicts: 12 copies a thread and step, with their addresses and lengths, are gone from between the
+//           products. A fourth stage fits. 1.0x to 1.1x: the L2's answers are waited for as before.
 // Measured: -
 //
 //   stage   | A: 128 rows of 128 bytes | B: 4 slabs of 64 columns, a row of 128 bytes for each k |

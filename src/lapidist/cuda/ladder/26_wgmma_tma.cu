@@ -1,11 +1,11 @@
-// Lesson:   wgmma reads both tiles from shared memory: no fragment passes through a register, and the copy
-//           engine fills them.
+// Lesson:   an instruction can read both tiles from shared memory, where TMA puts them: no operand passes
+//           through a register.
 // From:     25_mma_tma
-// Change:   a thread orders tiles from the copy engine, in the swizzle that wgmma reads; two warpgroups
-//           multiply 64 x 256 each by one instruction for 16 k (half). mbarriers tell when a tile is there.
-// Predicts: a step of 64 k is four instructions a warpgroup and 1024 cycles of the tensor cores; waiting for
-//           the products and for the other warpgroup before the stage is filled again leaves them idle for
-//           some 300 cycles of each step: 75 %.
+// Change:   two warpgroups multiply 64 x 256 each by one instruction for 16 k (half). It reads the tiles as
+//           TMA swizzles them.
+// Predicts: a step of 64 k is four instructions a warpgroup and 1024 cycles of the tensor cores. Then all
+//           wait for the products and for the other warpgroup, before the stage is filled again. That leaves
+//           the tensor cores idle for some 300 cycles of each step: 75 %.
 // Measured: 4096^3 in fp16: 468.5 TFLOP/s, 73.5 % of cuBLAS (H200,
 //           results/h200-20261123T044146-climb-fp16-4096.jsonl)
 //

@@ -1,10 +1,10 @@
 // Lesson:   who waits should not multiply: a producer and two consumers, tied together by mbarriers only.
 // From:     26_wgmma_tma
-// Change:   a third warpgroup orders the tiles and gives its registers away; a consumer commits the products
-//           of a step before it waits for those of the step before, and only then gives that stage back: the
-//           tensor cores always have work queued.
+// Change:   a third warpgroup orders the tiles and gives its registers away. A consumer commits the products
+//           of a step before it waits for those of the step before. Only then it gives that stage back, so
+//           the tensor cores always have work queued.
 // Predicts: no idle cycle inside the k loop. What stays is the start, the end and the store of each tile,
-//           some 5 % at k = 4096, and the last round of tiles: 512 tiles on 132 SMs are 3.9 rounds. 85 to 90
+//           some 5 % at k = 4096. And the last round of tiles: 512 tiles on 132 SMs are 3.9 rounds. 85 to 90
 //           % of the limit.
 // Measured: 4096^3 in fp16: 516.3 TFLOP/s, 81.0 % of cuBLAS (H200,
 //           results/h200-20261123T044146-climb-fp16-4096.jsonl)

@@ -1,7 +1,7 @@
 // Lesson:   a block that stays has the next tile's operands on their way while it stores this one.
 // From:     27_wgmma_specialised
-// Change:   one block an SM walks many tiles, in bands that the L2 can hold; both roles walk the same list. The
-//           producer goes on to the next tile as stages become empty.
+// Change:   one block an SM walks many tiles, in bands that the L2 can hold. Both roles walk the same list.
+//           The producer goes on to the next tile as stages become empty.
 // Predicts: the start of a tile, some 2 % at k = 4096, hides behind the store of the one before. A and B of 8
 //           rows of tiles are read from the L2, not from DRAM. 1.02x to 1.1x.
 // Measured: -

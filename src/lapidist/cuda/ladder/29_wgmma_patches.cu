@@ -1,10 +1,10 @@
-// Lesson:   a store that the copy engine makes costs its warp next to nothing: it writes while the next tile is
-//           multiplied.
+// Lesson:   a store by TMA costs its warp next to nothing: it is written while the next tile is multiplied.
 // From:     28_wgmma_rounds
-// Change:   sums leave through swizzled patches of 16 rows in shared memory and the copy engine, two patches a
-//           warp by turns. (Where rows of C do not start on 16 bytes, by whole sectors from the same patches.)
-// Predicts: each lane's 64 stores of two halves, a sector of 32 bytes for 8 lanes of 4 bytes each, become 16
-//           stmatrix and 4 copies: two fifths of all requests to the L2 go. 1.1x to 1.2x.
+// Change:   sums leave by TMA, through swizzled patches of 16 rows in shared memory, two patches a warp by
+//           turns. (Where rows of C do not start on 16 bytes, warps store whole sectors from the same
+//           patches.)
+// Predicts: each lane's stores of single halves use a quarter of the sectors that they touch. They become 16
+//           stmatrix and 4 copies, so two fifths of all requests to the L2 go. 1.1x to 1.2x.
 // Measured: -
 //
 //   sums of a warp, 16 x 64 of them | stmatrix -> patch of 2 KB, pieces swizzled by row | copy engine -> D

@@ -1,12 +1,12 @@
 // Lesson:   a product seldom has a whole number of tiles for each SM: split the rest along k, and all of them
 //           end together.
 // From:     30_wgmma_persistent
-// Change:   a schedule tells both roles which steps of which tile are theirs: whole tiles in full rounds,
-//           then even stretches of the k of what is left over, last tile first. Sums that are not complete
-//           wait in the workspace, as registers hold them, until the block comes that ends the tile.
-// Predicts: 4096^3: 128 pairs of tiles take 66 clusters 1.94 rounds in place of two, and sums go through the
-//           L2 for as long as that saves: as fast as before. 2304 x 2560 x 4096: 1.36 rounds in place of two,
-//           1.35x.
+// Change:   a schedule says which steps of which tile are a block's. Whole tiles come in full rounds, then
+//           even stretches of the k of what is left over, last tile first. Sums that are not complete wait in
+//           the workspace, as registers hold them. The block that ends the tile takes them in.
+// Predicts: 4096^3: 128 pairs of tiles take 66 clusters 1.94 rounds in place of two. Sums go through the L2
+//           for as long as that saves, so it is as fast as before. 2304 x 2560 x 4096: 1.36 rounds in place
+//           of two, 1.35x.
 // Measured: 4096^3 in fp16: 621.4 TFLOP/s, 97.5 % of cuBLAS (H200,
 //           results/h200-20261123T044146-climb-fp16-4096.jsonl)
 //
