@@ -74,6 +74,29 @@ def test_factors_are_read_when_the_program_runs(
         same(multiply(a, b, s, t), lapidist.matmul(a, b, scale_a=s, scale_b=t))
 
 
+@lapidist.epilogue
+def followed(
+    acc: Any, row: lapidist.Row, column: lapidist.Column, tile: lapidist.Tile, number: lapidist.Scalar
+) -> Any:
+    return lapidist.relu(acc + row) * column + tile * number
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_epilogues_read_their_operands_when_the_program_runs(
+    jax: Any, ours: Any, rng: np.random.Generator, shape: Any, batch: tuple[int, ...]
+) -> None:
+    m, n, k = shape
+    a, b = drawn(rng, *batch, m, k), drawn(rng, k, n)
+    more = {"row": (n,), "column": (m,), "tile": (*batch, m, n), "number": ()}
+    call = jax.jit(lambda a, b, more: ours.matmul(a, b, out_dtype="float32", epilogue=followed(**more)))
+    for _ in range(2):
+        row, column, tile, number = given = [drawn(rng, *each, dtype="float32") for each in more.values()]
+        sums = a.astype("f4") @ b.astype("f4")
+        expected = np.maximum(sums + row, 0) * column[:, None] + tile * number
+        same(call(a, b, dict(zip(more, given, strict=True))), expected)
+
+
 def test_nothing_to_multiply(jax: Any, ours: Any) -> None:
     ones = partial(np.ones, dtype="f4")
     same(jax.jit(ours.matmul)(ones((5, 0)), ones((0, 3))), np.zeros((5, 3)))

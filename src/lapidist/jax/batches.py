@@ -5,11 +5,14 @@ stay one.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from jax import numpy as jnp
 
+from lapidist.epilogues.steps import ROW, SCALAR, TILE
 from lapidist.errors import ShapeError
+from lapidist.jax.epilogues import beside
 from lapidist.jax.operators import bind
 from lapidist.jax.products import Product
 from lapidist.problems.scaling import K_BLOCK
@@ -24,13 +27,15 @@ def mapped(operands: tuple[Any, ...], dims: tuple[Dim, ...], *, product: Product
     ]
     named = dict(zip(product.arrays, front, strict=True))
     over = {name for name, dim in zip(product.arrays, dims, strict=True) if dim is not None}
+    product = with_mapped_numbers(product, named, over)
     if any(name in over or named[name].size > 1 for name in ("scale_a", "scale_b") if name in named):
         return as_one(named, over, size, product), 0
-    if not over & {"a", "b"}:  # c alone is mapped over
+    if not over & {"a", "b"}:  # c alone is mapped over, or what the epilogue has
         named["a"] = jnp.broadcast_to(named["a"], (size, *named["a"].shape))
         over.add("a")
     wanted = max(named[name].ndim - (name in over) for name in ("a", "b"))
-    filled = [fill(each, wanted) if name in over else each for name, each in named.items()]
+    ranks = dict.fromkeys(product.operands, wanted) | ranks_of(product, wanted)
+    filled = [fill(each, ranks[name]) if name in over else each for name, each in named.items()]
     return bind(*filled, product=product), 0
 
 
@@ -40,6 +45,30 @@ def fill(array: Any, wanted: int) -> Any:
     """
     size, *own = array.shape
     return array.reshape(size, *(1,) * (wanted - len(own)), *own)
+
+
+# ---- what an epilogue reads ----
+
+
+def with_mapped_numbers(product: Product, named: dict[str, Any], over: set[str]) -> Product:
+    """A number for each matrix of a batch is one for each of its columns."""
+    if product.epilogue is None:
+        return product
+    n = named["b"].shape[-2 if product.trans_b else -1]
+    parameters = []
+    for each in product.epilogue.parameters:
+        name = product.name_of(each)
+        if each.kind == SCALAR and name in over:
+            each = each._replace(kind=ROW)
+            named[name] = jnp.broadcast_to(named[name].reshape(-1, 1), (named[name].size, n))
+        parameters.append(each)
+    return product._replace(epilogue=replace(product.epilogue, parameters=tuple(parameters)))
+
+
+def ranks_of(product: Product, wanted: int) -> dict[str, int]:
+    """Dimensions of its operands, where matrices have `wanted`."""
+    parameters = () if product.epilogue is None else product.epilogue.parameters
+    return {product.name_of(each): wanted if each.kind == TILE else wanted - 1 for each in parameters}
 
 
 # ---- factors of lines: a batch has none, a tall matrix does ----
@@ -59,9 +88,26 @@ def as_one(named: dict[str, Any], over: set[str], size: int, product: Product) -
     if "c" in named:
         c = fill(named["c"], 2) if "c" in over else named["c"]
         flat["c"] = jnp.broadcast_to(c, (size, m, n)).reshape(size * m, n)
+    product = with_tiles(product, flat, over, (size, m, n))
     if "scale_a" in named:
         flat["scale_a"] = of_rows(named["scale_a"], "scale_a" in over, size, m)
     return bind(*flat.values(), product=product).reshape(size, m, n)
+
+
+def with_tiles(
+    product: Product, flat: dict[str, Any], over: set[str], shape: tuple[int, int, int]
+) -> Product:
+    """What an epilogue reads of other rows in other matrices has a value for each element of the tall one."""
+    if product.epilogue is None:
+        return product
+    parameters = []
+    for each in product.epilogue.parameters:
+        name = product.name_of(each)
+        if each.kind not in (ROW, SCALAR) or name in over:
+            spread = jnp.broadcast_to(beside(each.kind, flat[name]), shape)
+            each, flat[name] = each._replace(kind=TILE), spread.reshape(-1, shape[2])
+        parameters.append(each)
+    return product._replace(epilogue=replace(product.epilogue, parameters=tuple(parameters)))
 
 
 def of_rows(scale: Any, mapped: bool, size: int, m: int) -> Any:

@@ -8,14 +8,19 @@ import jax
 import numpy as np
 
 from lapidist.calls import checks
+from lapidist.calls.arguments import Arguments
+from lapidist.calls.fused import given_epilogue
 from lapidist.calls.operation import is_array, types_named
 from lapidist.calls.scaled import require_number
 from lapidist.dtypes import Precision
+from lapidist.epilogues.ready import READY
 from lapidist.errors import ArgumentError, DTypeError
+from lapidist.jax.epilogues import arrays_of, in_order
 from lapidist.jax.operators import bind
 from lapidist.jax.products import Product, operands_of, outline_of
 
 ORDER = ("a", "b", "c", "scale_a", "scale_b")
+ACTIVATIONS = "relu", "gelu", "gelu_tanh", "silu"  # names of ready-made epilogues
 
 
 def matmul(
@@ -29,16 +34,18 @@ def matmul(
     scale_a: Any = None,
     scale_b: Any = None,
     promote: bool | None = None,
+    epilogue: Any = None,
     device: str | None = None,
 ) -> Any:
     """jax.numpy.matmul(a, b) of two arrays of one type: vectors, broadcast batches.
 
-    `out_dtype` (JAX calls it `preferred_element_type`), `acc_dtype`, `precision`, `scale_a`, `scale_b` and
-    `promote` are those of lapidist.matmul. device="machine" runs arrays on the CPU in the machine."""
+    `out_dtype` (JAX calls it `preferred_element_type`), `acc_dtype`, `precision`, `scale_a`, `scale_b`,
+    `promote` and `epilogue` are those of lapidist.matmul. device="machine" runs arrays on the CPU in the
+    machine."""
     wanted = wanted_types(out_dtype, preferred_element_type, acc_dtype, precision, promote)
     arrays, numbers = given(a=a, b=b, scale_a=scale_a, scale_b=scale_b)
     product = Product(tuple(arrays), **wanted, **numbers, device=place(device))
-    require(product, arrays, vectors=True)
+    product, arrays = followed(product, arrays, epilogue, vectors=True)
     row, column = arrays["a"].ndim == 1, arrays["b"].ndim == 1
     arrays["a"] = arrays["a"][None] if row else arrays["a"]
     arrays["b"] = arrays["b"][:, None] if column else arrays["b"]
@@ -61,6 +68,7 @@ def gemm(
     scale_a: Any = None,
     scale_b: Any = None,
     promote: bool | None = None,
+    epilogue: Any = None,
     device: str | None = None,
 ) -> Any:
     """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c.
@@ -75,7 +83,7 @@ def gemm(
     arrays, numbers = given(a=a, b=b, c=c, scale_a=scale_a, scale_b=scale_b)
     transposed: dict[str, Any] = {"trans_a": flag("trans_a", trans_a), "trans_b": flag("trans_b", trans_b)}
     product = Product(tuple(arrays), **transposed, **scalars, **wanted, **numbers, device=place(device))
-    require(product, arrays)
+    product, arrays = followed(product, arrays, epilogue)
     return bind(*arrays.values(), product=product)
 
 
@@ -84,6 +92,7 @@ def linear(
     weight: Any,
     bias: Any = None,
     *,
+    activation: str | None = None,
     trans_weight: bool = True,
     out_dtype: Any = None,
     preferred_element_type: Any = None,
@@ -93,6 +102,9 @@ def linear(
 ) -> Any:
     """input @ weight.T + bias, in one launch. trans_weight=False is input @ weight + bias, for weights that
     lie as (inputs, outputs).
+
+    `activation`: "relu", "gelu", "gelu_tanh" or "silu" of that, in the same launch where no gradient is asked
+    for.
     """
     wanted = wanted_types(out_dtype, preferred_element_type, acc_dtype, precision, None)
     named = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
@@ -106,7 +118,7 @@ def linear(
     arrays = dict(zip(ORDER, (input, weight, *([called["bias"]] if "bias" in called else [])), strict=False))
     beta = float("bias" in called)
     product = Product(tuple(arrays), trans_b=transposed, beta=beta, **wanted, device=place(device))
-    require(product, arrays, tuple(called))
+    product, arrays = followed(product, arrays, activated(activation), called=tuple(called))
     return without(bind(*arrays.values(), product=product), row, column)
 
 
@@ -176,9 +188,36 @@ def wanted_types(out: Any, preferred: Any, acc: Any, precision: Any, promote: An
     }
 
 
-def require(
-    product: Product, arrays: dict[str, Any], called: tuple[str, ...] = (), vectors: bool = False
-) -> None:
-    """Every rule; errors say what an array was called."""
+def activated(activation: str | None) -> Any:
+    """The epilogue of that name."""
+    if activation is not None and activation not in ACTIVATIONS:
+        raise ArgumentError(
+            f"activation: must be {', '.join(map(repr, ACTIVATIONS))} or None; got {activation!r}. Apply"
+            " others to the result"
+        )
+    return None if activation is None else READY[activation]
+
+
+def followed(
+    product: Product,
+    arrays: dict[str, Any],
+    epilogue: Any,
+    *,
+    vectors: bool = False,
+    called: tuple[str, ...] = (),
+) -> tuple[Product, dict[str, Any]]:
+    """By its epilogue, every rule checked. Errors say what an array was called."""
+    arguments = checked(product, arrays, called or product.arrays, vectors)
+    followed_by = given_epilogue(epilogue)
+    if followed_by is None:
+        return product, arrays
+    operands = arrays_of(followed_by, arguments.accumulator)
+    own = {Product.name_of(each): operands[each.name] for each in followed_by.function.parameters}
+    product = product._replace(arrays=(*product.arrays, *own), epilogue=followed_by.function)
+    arrays = {**arrays, **own}
+    return product, in_order(arrays, product, checked(product, arrays, product.arrays, vectors))
+
+
+def checked(product: Product, arrays: dict[str, Any], names: tuple[str, ...], vectors: bool) -> Arguments:
     outlines = [outline_of(array) for array in arrays.values()]
-    product.arguments(operands_of(outlines, called or product.arrays), vectors)
+    return product.arguments(operands_of(outlines, names), vectors)

@@ -13,6 +13,7 @@ from jax.interpreters import ad
 
 from lapidist.dtypes import IEEE, TF32, outputs_of, size_of
 from lapidist.errors import ArgumentError
+from lapidist.jax.epilogues import differentiated
 from lapidist.jax.operators import bind
 from lapidist.jax.products import Product
 
@@ -21,6 +22,8 @@ Shape = tuple[int, ...]
 
 def forth(primals: tuple[Any, ...], tangents: tuple[Any, ...], *, product: Product) -> tuple[Any, Any]:
     """The product, and its tangent: the sum of what each operand's gives."""
+    if product.epilogue is not None:
+        return differentiated(primals, tangents, product)
     result = bind(*primals, product=product)
     moved = {
         name: tangent

@@ -17,7 +17,7 @@ from lapidist.calls.prepared import Prepared
 from lapidist.dtypes import numpy_dtype, size_of
 from lapidist.frameworks.arrays import Operand
 from lapidist.jax.frames import GRAPHS, Frame, register
-from lapidist.jax.products import REMEMBERED, Outline, operands_of, read
+from lapidist.jax.products import REMEMBERED, Outline, Product, operands_of, read
 from lapidist.planning.plans import room_of
 from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.problem import VECTOR_BYTES
@@ -29,18 +29,17 @@ NAME = "lapidist_product"
 
 
 def on_host(frame: Frame) -> None:
-    arrays, asked, outlines = call_on_host(frame.text())
+    product, asked, outlines = call_on_host(frame.text())
     *given, out = (view(*each) for each in zip(frame.pointers(), outlines, strict=True))
-    named: dict[str, Any] = dict(zip(arrays, given, strict=True))
-    api.gemm(**named, out=out, **asked)
+    api.gemm(**product.named(given), out=out, **asked)
 
 
 @lru_cache(REMEMBERED)
-def call_on_host(text: bytes) -> tuple[tuple[str, ...], dict[str, Any], list[Outline]]:
-    """Names of arrays, what gemm is told beside them, outlines of them and of the result."""
+def call_on_host(text: bytes) -> tuple[Product, dict[str, Any], list[Outline]]:
+    """The product, what gemm is told beside arrays, outlines of them and of the result."""
     product, outlines = read(text)
     arguments = product.arguments(operands_of(outlines, product.arrays))
-    return product.arrays, product.asked, [*outlines, (arguments.result_shape, arguments.out_dtype)]
+    return product, product.asked, [*outlines, (arguments.result_shape, arguments.out_dtype)]
 
 
 def view(pointer: int, outline: Outline) -> np.ndarray[Any, Any]:
@@ -67,6 +66,7 @@ class Ready:
         self.room = self.flags + room  # bytes
         self._c = product.place("c")
         self._scales = product.place("scale_a"), product.place("scale_b")
+        self._fused = [product.arrays.index(name) for name in product.of_epilogue]
 
     def start(self, pointers: tuple[int, ...], stream: int) -> None:
         """`pointers`: of the operands, of the result, of room for a graph's own workspace."""
@@ -79,7 +79,8 @@ class Ready:
             prepared = self._in(room)
         c = out if self._c is None else operands[self._c]
         of_a, of_b = (0 if place is None else operands[place] for place in self._scales)
-        extra_pointers = ExtraPointers(scale_a=of_a, scale_b=of_b)
+        fused = tuple(operands[place] for place in self._fused)
+        extra_pointers = ExtraPointers(scale_a=of_a, scale_b=of_b, fused=fused)
         prepared.start(operands[0], operands[1], c, out, self._arguments.alpha_beta, stream, extra_pointers)
 
     def _in(self, room: int) -> Prepared:

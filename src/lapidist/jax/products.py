@@ -6,22 +6,28 @@ another process."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.operation import Factors, Operation, Types
 from lapidist.calls.scaled import ScaledArguments
+from lapidist.epilogues.steps import Function, Parameter, Step
+from lapidist.epilogues.tracing import Given
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
 
 REMEMBERED = 4096  # products; a process that meets more reads them again
 AWAY = 1 << 20  # a stand-in for addresses, so that no operand seems to lie where the result does
 Outline = tuple[tuple[int, ...], str]  # shape and type
+OF_EPILOGUE = "epilogue."  # before the names of its operands, which may be those of others
 
 
 class Product(NamedTuple):
-    """alpha op(a) op(b) + beta c. `arrays`: which of a, b, c, scale_a, scale_b there are, in this order."""
+    """alpha op(a) op(b) + beta c, and its epilogue. `arrays`: which of a, b, c, scale_a, scale_b there are,
+    in this order, then the epilogue's.
+    """
 
     arrays: tuple[str, ...] = ("a", "b")
     trans_a: bool = False
@@ -35,6 +41,25 @@ class Product(NamedTuple):
     scale_a: float | None = None  # factors that are numbers
     scale_b: float | None = None
     device: str | None = None
+    epilogue: Function | None = None
+
+    @staticmethod
+    def name_of(parameter: Parameter) -> str:
+        """What an operand of the epilogue is called in `arrays`."""
+        return OF_EPILOGUE + parameter.name
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """The arrays that make the sums."""
+        return tuple(name for name in self.arrays if not name.startswith(OF_EPILOGUE))
+
+    @property
+    def of_epilogue(self) -> tuple[str, ...]:
+        return self.arrays[len(self.operands) :]
+
+    def of_sums(self, dtype: str) -> Product:
+        """What comes before the epilogue, in the type of sums."""
+        return self._replace(arrays=self.operands, epilogue=None, out_dtype=dtype)
 
     @property
     def is_scaled(self) -> bool:
@@ -50,7 +75,21 @@ class Product(NamedTuple):
         """What gemm is told beside arrays. What is as usual is left away: that is the short way."""
         usual = self._field_defaults
         others = {name: value for name, value in self._asdict().items() if value != usual[name]}
-        return {name: value for name, value in others.items() if name != "arrays"}
+        return {name: value for name, value in others.items() if name not in ("arrays", "epilogue")}
+
+    def named(self, given: Sequence[Any]) -> dict[str, Any]:
+        """Arrays as gemm is told of them."""
+        named = dict(zip(self.arrays, given, strict=True))
+        if self.epilogue is None:
+            return named
+        return {**{name: named[name] for name in self.operands}, "epilogue": self.with_operands(named)}
+
+    def with_operands(self, named: Mapping[str, Any]) -> Given | None:
+        """The epilogue, called."""
+        if self.epilogue is None:
+            return None
+        values = {each.name: named[self.name_of(each)] for each in self.epilogue.parameters}
+        return Given(self.epilogue, values)
 
     def place(self, name: str) -> int | None:
         """Where an array is among the operands."""
@@ -61,7 +100,14 @@ class Product(NamedTuple):
         given = dict(zip(self.arrays, operands, strict=True))
         factors = Factors(given.get("scale_a", self.scale_a), given.get("scale_b", self.scale_b))
         operation = Operation(
-            self.trans_a, self.trans_b, vectors, self.alpha, self.beta, self.types, factors=factors
+            self.trans_a,
+            self.trans_b,
+            vectors,
+            self.alpha,
+            self.beta,
+            self.types,
+            factors=factors,
+            epilogue=self.with_operands(given),
         )
         kind = ScaledArguments if factors.any else Arguments
         return kind(given["a"], given["b"], given.get("c"), None, operation)
@@ -77,16 +123,33 @@ def operands_of(
     """Operands without memory. `ends`: what their addresses leave over of 16 bytes."""
     ends = ends or (0,) * len(names)
     return [
-        Operand(name, AWAY + end, shape, contiguous_strides(shape), dtype, device, "xla", None)
+        Operand(
+            name.removeprefix(OF_EPILOGUE),
+            AWAY + end,
+            shape,
+            contiguous_strides(shape),
+            dtype,
+            device,
+            "xla",
+            None,
+        )
         for name, (shape, dtype), end in zip(names, outlines, ends, strict=True)
     ]
 
 
 def written(product: Product, outlines: Sequence[Outline]) -> str:
-    return json.dumps([product, outlines])
+    return json.dumps([product, outlines], default=astuple)
 
 
 @lru_cache(REMEMBERED)
 def read(text: bytes) -> tuple[Product, tuple[Outline, ...]]:
-    (arrays, *others), outlines = json.loads(text)
-    return Product(tuple(arrays), *others), tuple((tuple(shape), dtype) for shape, dtype in outlines)
+    (arrays, *others, epilogue), outlines = json.loads(text)
+    function = None if epilogue is None else function_of(*epilogue)
+    product = Product(*(tuple(arrays), *others, function))
+    return product, tuple((tuple(shape), dtype) for shape, dtype in outlines)
+
+
+def function_of(name: str, parameters: list[Any], steps: list[Any]) -> Function:
+    """A traced function, as it was written."""
+    taken = [Step(operation, tuple(args), value) for operation, args, value in steps]
+    return Function(name, tuple(Parameter(*each) for each in parameters), tuple(taken))
