@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,9 +76,9 @@ class Blocks(Family):
         if not np.count_nonzero(free):
             return Ways(grid, found)
         few = free & (grid.tiles < slots)
-        *splits, ended = splits_of(grid, few, device.sms, rows.threads, here.fits, here.sum_rows)
-        streamed = stream_of(problem, rows, device, grid, free & ~ended.taken)
-        return Ways(grid, [*found, *splits, streamed])
+        splits, ended = splits_of(grid, few, device.sms, rows.threads, here.fits, here.sum_rows)
+        streamed = stream_of(problem, rows, device, grid, free & ~(few & ended))
+        return Ways(grid, [*found, splits, streamed])
 
     def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
         """The larger of arithmetic (whole tiles on the busiest SM) and memory traffic."""
@@ -223,15 +224,16 @@ def stream_of(problem: Problem, rows: Rows, device: Device, grid: Grids, free: A
 
 def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Config) -> tuple[int, CostModel]:
     """Blocks that an SM holds, and what sharing tiles costs them."""
-    rows = rows_of_one(problem, kernel, config)
+    rows = config_alone(kernel, config, problem.math)
     here = standing(problem, rows, device)
     alone, alongside = (float(each[0]) for each in paces(problem, rows, device, here))
     return int(here.per_sm[0]), costs_of(int(here.tile_bytes[0]), alone, alongside)
 
 
-def rows_of_one(problem: Problem, kernel: Kernel, config: Config) -> Rows:
-    """A config of the caller's own is taken for as good as the default one."""
-    return Rows(problem.math, [(0, kernel, config, kernel.efficiency_of(config, problem.math))])
+@lru_cache(maxsize=2048)
+def config_alone(kernel: Kernel, config: Config, math_name: str) -> Rows:
+    """This config, and no other. One of the caller's own is taken for as good as the default one."""
+    return Rows(math_name, [(0, kernel, config, kernel.efficiency_of(config, math_name))])
 
 
 def traffic_bytes(problem: Problem) -> float:

@@ -23,8 +23,9 @@ from lapidist.device import Device
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.wgmma.family import WGMMA
 from lapidist.kernels.wgmma.operands import few_rows
+from lapidist.planning.blocks import config_alone
 from lapidist.planning.prices import Lot, terms
-from lapidist.planning.weighed import Candidate, Weighed, alone
+from lapidist.planning.weighed import Candidate, Weighed
 from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
 from lapidist.schedule.sharing import PLANNED
 
@@ -205,7 +206,7 @@ def by_member(
     """With this binary, in the best of the ways that it knows; None where it does not take the problem.
     `seconds`: what is said of it where it knows one way alone, which then need not be weighed."""
     with np.errstate(all="ignore"):
-        rows = alone(kernel_named(member.kernel), member.config, problem.math)
+        rows = config_alone(kernel_named(member.kernel), member.config, problem.math)
         weighed = Weighed(problem, rows, device, PLANNED)
         if not weighed.any:
             return None

@@ -17,9 +17,9 @@ from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels.registry import KERNELS
 from lapidist.kernels.row import Kernel, Rows
 from lapidist.planning.alike import alike, may_be_alike, order_of
-from lapidist.planning.blocks import sharing_costs
+from lapidist.planning.blocks import config_alone, sharing_costs
 from lapidist.planning.sum_orders import SharedTiles, SumOrder
-from lapidist.planning.weighed import Candidate, Weighed, alone, family_of
+from lapidist.planning.weighed import Candidate, Weighed, family_of
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
 from lapidist.schedule.sharing import PLANNED, Sharing
@@ -44,7 +44,7 @@ def choose(
     else:
         order = order_of(like, problem, device)
         if isinstance(order.cuts, SharedTiles):
-            every = (alone(like.kernel, like.config, problem.math),)
+            every = (config_alone(like.kernel, like.config, problem.math),)
         groups = weigh(problem, device, [rows for rows in every if may_be_alike(rows, order)], sharing)
         narrow(groups, like, order)
         found = best_of(groups)
@@ -154,7 +154,7 @@ def weigh_one(
     wrong_types = kernel.types.refuse(problem)
     if wrong_types:
         return Candidate(kernel, config, None, math.inf, wrong_types)
-    (weighed,) = weigh(problem, device, [alone(kernel, config, problem.math)], sharing)
+    (weighed,) = weigh(problem, device, [config_alone(kernel, config, problem.math)], sharing)
     return weighed.candidate(0)
 
 

@@ -6,7 +6,6 @@ them again)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -67,22 +66,20 @@ def by_fours(kernel: Kernel, problem: Problem) -> bool:
     return bool(vectors.get("A_VECTOR") == vectors.get("B_VECTOR") == 4)
 
 
-def splits_of(grid: Grids, free: Any, sms: int, threads: Any, fits: Any, fragments: Any) -> Iterator[Way]:
+def splits_of(grid: Grids, free: Any, sms: int, threads: Any, fits: Any, fragments: Any) -> tuple[Way, Any]:
     """All tiles by so many blocks for each, where these are the `free` ones; `fits`: a tile's sums, where its
-    operands were. The last yielded: where there are more splits than iterations, which ends it."""
-    ended = np.zeros(np.shape(free), bool)
-    for splits in SPLITS:
-        reduction = reduction_of(splits, grid.tiles, sms, threads, fits & (splits <= CLUSTER_MOST))
-        ended = ended | ((reduction > 0) & (splits > grid.iterations))
-        yield Way.split(free & (reduction > 0) & ~ended, grid.tiles, splits, reduction, fragments)
-    yield Way(free & ended)
+    operands were. And where there are more splits than iterations, which ends it."""
+    splits = np.array(SPLITS)[:, None]
+    reduction = reduction_of(splits, grid.tiles, sms, threads, fits & (splits <= CLUSTER_MOST))
+    ended = np.logical_or.accumulate((reduction > 0) & (splits > grid.iterations))
+    return Way.split(free & (reduction > 0) & ~ended, grid.tiles, splits, reduction, fragments), ended[-1]
 
 
-def reduction_of(splits: int, tiles: Any, sms: int, threads: Any, fits: Any) -> Any:
+def reduction_of(splits: Any, tiles: Any, sms: int, threads: Any, fits: Any) -> Any:
     """The fastest: in a cluster where its blocks find room at once and their sums fit where the operands
     were. 0: too many blocks for any."""
     blocks = tiles * splits
-    few = TURNSTILE if splits <= 4 else np.where(blocks <= SEPARATE_BLOCKS * sms, SEPARATE, 0)
+    few = np.where(splits <= 4, TURNSTILE, np.where(blocks <= SEPARATE_BLOCKS * sms, SEPARATE, 0))
     return np.where(fits & (blocks * threads <= CLUSTER_THREADS * sms), CLUSTER, few)
 
 

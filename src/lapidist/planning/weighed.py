@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,12 +53,6 @@ class Candidate:
 
 def family_of(kernel: Kernel) -> Family:
     return kernel.family or BLOCKS
-
-
-@lru_cache(maxsize=2048)
-def alone(kernel: Kernel, config: Config, math_name: str) -> Rows:
-    """This config, and no other."""
-    return Rows(math_name, [(0, kernel, config, kernel.efficiency_of(config, math_name))])
 
 
 class Weighed:

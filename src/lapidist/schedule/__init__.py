@@ -9,7 +9,7 @@
 `cuda/schedule.cuh` holds the same functions for kernels; they take `device_words(schedule)` as one struct.
 """
 
-from lapidist.schedule.build import data_parallel, split_k, stream_k
+from lapidist.schedule.build import data_parallel, shared_waves, split_k, stream_k
 from lapidist.schedule.calibrate import calibrate, probes
 from lapidist.schedule.costs import CostModel, Measurement, fit
 from lapidist.schedule.grid import Raster, TileGrid
@@ -29,6 +29,7 @@ __all__ = [
     "data_parallel",
     "fit",
     "probes",
+    "shared_waves",
     "simulate",
     "split_k",
     "stream_k",

@@ -123,6 +123,33 @@ def stream_k(
     return remapped(schedule, sms, occupancy) if remap else schedule
 
 
+def shared_waves(
+    grid: TileGrid,
+    launched: int,
+    sk_tiles: int,
+    sk_blocks: int,
+    *,
+    reduction: str = "turnstile",
+    fragments: int = 1,
+    raster: Raster | None = None,
+) -> Schedule:
+    """So many tiles shared by so many of the persistent blocks that are launched: a choice that was weighed
+    elsewhere."""
+    return Schedule(
+        "Stream-K",
+        grid,
+        raster or ROW_MAJOR,
+        sk_tiles=sk_tiles,
+        sk_blocks=sk_blocks,
+        regions=natural_regions(sk_tiles, sk_blocks),
+        wave=launched,
+        reduction=reduction,
+        fragments=fragments,
+        launched=launched,
+        reason=f"{grid.tiles % launched} tiles are left over full waves",
+    )
+
+
 def require_reduction(reduction: str) -> None:
     shared = [name for name in REDUCTIONS if name != "none"]
     if reduction not in shared:

@@ -6,6 +6,8 @@ shares.py. A Schedule is made of the chosen way alone."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,7 +41,8 @@ class Grids(NamedTuple):
 
 
 class Way(NamedTuple):
-    """One way, for each config: where it may be weighed, and what a Schedule says of it."""
+    """One way, for each config: where it may be weighed, and what a Schedule says of it. Or several ways, as
+    many as `taken` has rows."""
 
     taken: Any
     sk_tiles: Any = 0
@@ -49,10 +52,6 @@ class Way(NamedTuple):
     fragments: Any = 1
     launched: Any = 0
     scheduled: Any = True  # False: the kernel walks its tiles itself
-
-    def at(self, column: int) -> Way:
-        """Of one config."""
-        return Way(*(each if np.ndim(each) == 0 else each[column].item() for each in self))
 
     @staticmethod
     def split(taken: Any, tiles: Any, peers: Any, reduction: Any, fragments: Any = 1) -> Way:
@@ -76,23 +75,22 @@ class Way(NamedTuple):
 class Ways(Shared):
     """Where a way is not taken, its numbers are those of whole tiles."""
 
+    taken: Any
     reduction: Any
     launched: Any
     scheduled: Any
 
     def __init__(self, grid: Grids, ways: Sequence[Way]) -> None:
         self.grid = grid
-        self.rows = list(ways) or [Way(False)]
-        shape = len(self.rows), grid.tiles.size
-        taken, *numbers = zip(*self.rows, strict=True)
-        self.taken = np.zeros(shape, bool)
-        for row, each in enumerate(taken):
-            self.taken[row] = each
-        for (name, default), values in zip(Way._field_defaults.items(), numbers, strict=True):
-            column = np.zeros(shape, type(default))
-            for row, value in enumerate(values):
-                column[row] = value
-            self.__dict__[name] = np.where(self.taken, column, default)
+        ways = ways or [Way(False)]
+        ends = list(accumulate([len(way.taken) if np.ndim(way.taken) == 2 else 1 for way in ways]))
+        spans = list(map(slice, [0, *ends], ends))
+        for name, values in zip(Way._fields, zip(*ways, strict=True), strict=True):
+            default = Way._field_defaults.get(name, False)
+            column = np.zeros((ends[-1], grid.tiles.size), type(default))
+            for span, value in zip(spans, values, strict=True):
+                column[span] = value
+            self.__dict__[name] = column if name == "taken" else np.where(self.taken, column, default)
 
     @classmethod
     def given(cls, grid: Grids, listed: Sequence[Sequence[Schedule | None]]) -> Ways:
@@ -106,7 +104,20 @@ class Ways(Shared):
         return self.reduction == CODES[way]
 
     def at(self, row: int, column: int) -> Way:
-        return self.rows[row].at(column)
+        """Of one config."""
+        return Way(*(self.__dict__[name][row, column].item() for name in Way._fields))
+
+    @cached_property
+    def normal_iterations(self) -> Any:
+        return super().normal_iterations
+
+    @cached_property
+    def big_blocks(self) -> Any:
+        return super().big_blocks
+
+    @cached_property
+    def shares_tiles(self) -> Any:
+        return super().shares_tiles
 
     @property
     def countable(self) -> Any:

@@ -30,7 +30,7 @@ from lapidist.bench.studies.streamk import (
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
 from lapidist.kernels.registry import kernel_named
-from lapidist.planning.blocks import BLOCKS, rows_of_one
+from lapidist.planning.blocks import BLOCKS, config_alone
 from lapidist.planning.splits import busiest, resident
 from lapidist.schedule import TileGrid, split_k, stream_k
 from lapidist.schedule.costs import Load, load_of
@@ -172,8 +172,8 @@ def test_few_tiles_are_split_and_many_are_not() -> None:
     assert small.schedule is not None
     assert small.schedule.shares_tiles
     assert not large.scheduled
-    alone = rows_of_one(large.problem, large.kernel, large.config)
-    assert len(BLOCKS.ways(large.problem, alone, H200, np.array([True])).rows) == 1
+    alone = config_alone(large.kernel, large.config, large.problem.math)
+    assert len(BLOCKS.ways(large.problem, alone, H200, np.array([True])).taken) == 1
 
 
 @pytest.mark.parametrize("shape", [(512, 768, 640), (517, 771, 643)], ids=["by fours", "one by one"])

@@ -20,6 +20,7 @@ from lapidist.kernels.wgmma.operands import (
     starts_on_16,
 )
 from lapidist.launch import TensorMap
+from lapidist.problems.facts import fact
 from lapidist.problems.problem import Matrix, Problem
 
 SWIZZLE = 128  # of tiles whose rows lie along k
@@ -30,10 +31,12 @@ def transposed_b(problem: Problem) -> bool:
     return problem.k > 0 and not problem.b.lies("row")
 
 
+@fact
 def lines_as_they_lie(problem: Problem) -> tuple[Lines, Lines]:
     return line(problem.a, along_k(problem.a, True)), line(problem.b, not transposed_b(problem))
 
 
+@fact
 def packed(problem: Problem) -> tuple[bool, bool]:
     """Whether A, and B, are copied first: what the copy engine cannot bring as it lies."""
     lines, modes = lines_as_they_lie(problem), problem.modes
@@ -67,6 +70,7 @@ def batches(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
     return [(extent if stride else 1, stride) for extent, stride in batch_steps(problem, matrix)]
 
 
+@fact
 def packed_bytes(problem: Problem) -> tuple[int, int]:
     found = []
     for matrix, (count, _, step), packs in zip(

@@ -20,14 +20,16 @@ from lapidist.errors import ArgumentError
 from lapidist.kernels.row import Family, Kernel, Rows
 from lapidist.kernels.sgemm.operands import packed, packed_bytes
 from lapidist.problems.problem import Problem
-from lapidist.schedule import Schedule, TileGrid, data_parallel, split_k, stream_k
+from lapidist.schedule import Schedule, TileGrid, data_parallel, shared_waves, split_k
 from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.sharing import Sharing, fitting
 from lapidist.schedule.units import REDUCTIONS
 from lapidist.schedule.ways import CODES, SEPARATE, TURNSTILE, Grids, Way, Ways
 
 MOST_TURNS = 4
-PEERS = (2, 3, 4, 6, 8, 11, 16, 22, 32, 44)  # of a tile, that are weighed
+# Of a tile, that are weighed; 0: all blocks share the last wave, and then that with the full one before it.
+PEERS = np.array([[2, 3, 4, 6, 8, 11, 16, 22, 32, 44, 0, 0]]).T
+FULL_WAVES = np.array([[0] * 11 + [1]]).T  # of these, how many are shared
 LEAST_STEPS = 2  # of a block
 WAVES = 32  # of whole tiles: after so many the last one does not matter
 
@@ -41,11 +43,9 @@ class Fed(Family):
         whole, free = Way(taken, launched=device.sms), taken & (grid.tiles > 0) & (grid.iterations > 0)
         turnstile, separate = rows.known("turnstile", "separate")
         sum_rows = rows.tm // rows.slices
-        found = [
-            *streams(grid, sum_rows, device.sms, TURNSTILE, free & turnstile),
-            *streams(grid, sum_rows, device.sms, SEPARATE, free & separate),
-        ]
-        return Ways(grid, [whole, *found])
+        by_turnstile = streams(grid, sum_rows, device.sms, TURNSTILE, free & turnstile)
+        separately = streams(grid, sum_rows, device.sms, SEPARATE, free & separate)
+        return Ways(grid, [whole, *by_turnstile, *separately])
 
     def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
         return seconds(problem, rows, device, ways)
@@ -69,16 +69,8 @@ def schedule_of(way: Way, grid: TileGrid, blocks: int) -> Schedule:
     """The Schedule of a way that was weighed, of so many blocks."""
     if not way.sk_blocks:
         return data_parallel(grid, persistent_blocks=way.launched)
-    schedule = stream_k(
-        grid,
-        sms=blocks,
-        sk_tiles=way.sk_tiles,
-        sk_blocks=way.sk_blocks,
-        persistent=True,
-        reduction=REDUCTIONS[way.reduction],
-        fragments=way.fragments,
-    )
-    return replace(schedule, reason=f"{grid.tiles % blocks} tiles are left over full waves")
+    reduction, fragments = REDUCTIONS[way.reduction], way.fragments
+    return shared_waves(grid, blocks, way.sk_tiles, way.sk_blocks, reduction=reduction, fragments=fragments)
 
 
 def schedules(
@@ -122,27 +114,27 @@ def wanted(
     yield data_parallel(grid, persistent_blocks=blocks)
     if sharing.schedule != "data_parallel" and sharing.split_k != 1 and grid.tiles and grid.iterations:
         for reduction in reductions:
-            for way in streams(Grids.one(grid), rows, blocks, CODES[reduction], True):
-                if np.all(way.taken):
-                    yield schedule_of(way.at(0), grid, blocks)
+            one = Grids.one(grid)
+            shared = Ways(one, streams(one, rows, blocks, CODES[reduction], True))
+            for row in np.flatnonzero(shared.taken).tolist():
+                yield schedule_of(shared.at(row, 0), grid, blocks)
 
 
-def streams(grid: Grids, rows: Any, blocks: int, reduction: int, free: Any) -> Iterator[Way]:
+def streams(grid: Grids, rows: Any, blocks: int, reduction: int, free: Any) -> list[Way]:
     """The last wave shared by all blocks, alone or with the full one before it: then blocks have more than a
     tile, and two peers at most. Few tiles: by as many blocks for each."""
     full, partial = grid.tiles // blocks, grid.tiles % blocks
     free = free & (partial > 0) & (full <= WAVES)
     if not np.count_nonzero(free):
-        return
-    few = [(full == 0) & (partial * peers < blocks) for peers in PEERS]
-    shares = [(partial, partial * peers, taken) for peers, taken in zip(PEERS, few, strict=True)]
-    for tiles, shared, taken in (*shares, (partial, blocks, True), (partial + blocks, blocks, full > 0)):
-        taken = taken & (shared * LEAST_STEPS <= tiles * grid.iterations) & ((full > 0) | (shared > tiles))
-        if reduction == TURNSTILE:
-            taken = taken & (turns(np.maximum(1, tiles), shared) <= MOST_TURNS)
-        else:
-            taken = taken & (full == 0) & (shared > 2 * tiles)
-        yield Way.stream(free & taken, tiles, shared, reduction, fragments(rows, tiles, blocks), blocks)
+        return []
+    tiles, shared = partial + FULL_WAVES * blocks, np.where(PEERS > 0, partial * PEERS, blocks)
+    taken = np.where(PEERS > 0, (full == 0) & (shared < blocks), full >= FULL_WAVES)
+    taken &= free & (shared * LEAST_STEPS <= tiles * grid.iterations) & ((full > 0) | (shared > tiles))
+    if reduction == TURNSTILE:
+        taken &= turns(np.maximum(1, tiles), shared) <= MOST_TURNS
+    else:
+        taken &= (full == 0) & (shared > 2 * tiles)
+    return [Way.stream(taken, tiles, shared, reduction, fragments(rows, tiles, blocks), blocks)]
 
 
 def turns(tiles: Any, blocks: Any) -> Any:

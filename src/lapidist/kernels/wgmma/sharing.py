@@ -18,7 +18,7 @@ from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
 from lapidist.problems.problem import Problem
-from lapidist.schedule import Raster, Schedule, TileGrid, data_parallel, split_k, stream_k
+from lapidist.schedule import Raster, Schedule, TileGrid, data_parallel, shared_waves, split_k
 from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.sharing import Sharing, fitting
 from lapidist.schedule.ways import CLUSTER, TURNSTILE, Grids, Way, Ways
@@ -58,27 +58,26 @@ def ways(grid: Grids, config: Knobs, device: Device, taken: Any, known: Any) -> 
     return Ways(grid, [whole, *streamed, *clustered(grid, config, blocks, device, free & cluster)])
 
 
-def streams(grid: Grids, blocks: Any, free: Any) -> Iterator[Way]:
+def streams(grid: Grids, blocks: Any, free: Any) -> list[Way]:
     """The last wave shared, alone or with the full one before it: then blocks have more than a tile, and two
     peers at most.
     """
     full, partial = grid.tiles // blocks, grid.tiles % blocks
     free = free & (partial > 0) & (full <= WAVES)
     if not np.count_nonzero(free):
-        return
-    for tiles in (partial, partial + blocks):
-        shared = np.minimum(blocks, tiles * grid.iterations // LEAST_STEPS)
-        taken = free & ((full > 0) | ((tiles == partial) & (shared > tiles)))
-        yield Way.stream(taken, tiles, np.maximum(1, shared), TURNSTILE, 1, blocks)
+        return []
+    tiles = np.array([partial, partial + blocks])
+    shared = np.minimum(blocks, tiles * grid.iterations // LEAST_STEPS)
+    taken = free & ((full > 0) | ((tiles == partial) & (shared > tiles)))
+    return [Way.stream(taken, tiles, np.maximum(1, shared), TURNSTILE, 1, blocks)]
 
 
-def clustered(grid: Grids, config: Knobs, blocks: Any, device: Device, free: Any) -> Iterator[Way]:
-    free = free & takes_clusters(config)
-    for splits in WEIGHED:
-        most = np.minimum(blocks // splits, device.clusters_resident(splits))
-        yield Way.split(
-            free & (grid.tiles <= most) & (grid.iterations >= splits), grid.tiles, splits, CLUSTER
-        )
+def clustered(grid: Grids, config: Knobs, blocks: Any, device: Device, free: Any) -> list[Way]:
+    splits = np.array(WEIGHED)[:, None]
+    resident = np.array([[device.clusters_resident(each)] for each in WEIGHED])
+    fits = grid.tiles <= np.minimum(blocks // splits, resident)
+    taken = free & takes_clusters(config) & fits & (grid.iterations >= splits)
+    return [Way.split(taken, grid.tiles, splits, CLUSTER)]
 
 
 def schedule_of(way: Way, grid: TileGrid, config: Config) -> Schedule | None:
@@ -90,12 +89,9 @@ def schedule_of(way: Way, grid: TileGrid, config: Config) -> Schedule | None:
             else None
         )
     if way.reduction == CLUSTER:
-        return because(split_k(grid, way.sk_blocks // way.sk_tiles, reduction="cluster"), grid.tiles)
-    shared = {"sk_tiles": way.sk_tiles, "sk_blocks": way.sk_blocks}
-    return because(
-        stream_k(grid, sms=way.launched, persistent=True, raster=raster(config), **shared),
-        grid.tiles % way.launched,
-    )
+        schedule = split_k(grid, way.sk_blocks // way.sk_tiles, reduction="cluster")
+        return replace(schedule, reason=f"{grid.tiles} tiles are left over full waves")
+    return shared_waves(grid, way.launched, way.sk_tiles, way.sk_blocks, raster=raster(config))
 
 
 # ---- what a caller asks for ----
@@ -156,8 +152,9 @@ def wanted(
     free, tiles = config.skewed == 0 or sharing.schedule == "stream_k", Grids.one(grid)
     found = [*streams(tiles, blocks, free)] if reduction in (None, "turnstile") else []
     found += [*clustered(tiles, config, blocks, device, True)] if reduction in (None, "cluster") else []
-    for way in (each.at(0) for each in found if np.all(each.taken)):
-        schedule = schedule_of(way, grid, config)
+    ways = Ways(tiles, found)
+    for row in np.flatnonzero(ways.taken).tolist():
+        schedule = schedule_of(ways.at(row, 0), grid, config)
         # whose blocks are a multiple of the tiles
         streamed = schedule is not None and sharing.schedule == "stream_k"
         yield replace(schedule, kind="Stream-K") if schedule is not None and streamed else schedule
@@ -220,10 +217,6 @@ def require_cluster(schedule: Schedule, config: Config) -> None:
             f" config, {config}, has clusters of its own or too few stages. Take 'turnstile', or another"
             " config"
         )
-
-
-def because(schedule: Schedule, partial: int) -> Schedule:
-    return replace(schedule, reason=f"{partial} tiles are left over full waves")
 
 
 def raster(config: Config) -> Raster:
