@@ -53,7 +53,8 @@ TERMS = {
 }
 # what is no prose: generated blocks, code, what is folded, comments, headings, tables
 NO_PROSE = re.compile(
-    r"<!-- (\S+):begin -->.*?<!-- \1:end -->|^```.*?^```|^<details.*?^</details>|<!--.*?-->"
+    r"<!-- (\S+):begin -->.*?<!-- \1:end -->|<!-- (rung|kernel):\w+ -->.*?<!-- \2:end -->"
+    r"|^```.*?^```|^<details.*?^</details>|<!--.*?-->"
     r"|`[^`\n]+`|^(?:#|\||    ).*?$|<[^>\n]+>",
     re.S | re.M,
 )
