@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         trunc,
         where,
     )
+    from lapidist.epilogues.results import Output
     from lapidist.epilogues.tracing import epilogue
     from lapidist.errors import (
         ArgumentError,
@@ -84,6 +85,7 @@ _HOME = {
         "trunc",
         "where",
     ),
+    "epilogues.results": ("Output",),
     "epilogues.tracing": ("epilogue",),
     "errors": (
         "ArgumentError",
@@ -118,6 +120,7 @@ __all__ = [
     "Gemm",
     "LapidistError",
     "LaunchError",
+    "Output",
     "Pointers",
     "RefusalError",
     "Row",

@@ -66,7 +66,7 @@ def matmul(
     a, b : arrays of one framework
         Their last two dimensions are matrices, those before them a batch.
     out : array, optional
-        Where the result goes; it may have any strides.
+        Where the result goes; it may have any strides. A tuple, where an epilogue has several results.
     out_dtype : dtype, optional
         The result's type. Without it, it is that of a and b, int32 for 8-bit integers, float32 for 8-bit
         floats.
@@ -81,7 +81,8 @@ def matmul(
         Whether sums of 8-bit floats leave the tensor core, which keeps 14 bits of them, every 128 of k.
         Factors that change along k imply it.
     epilogue : epilogue with its operands, optional
-        What becomes of each sum before it is stored: a function of `lapidist.epilogue`.
+        What becomes of each sum before it is stored: a function of `lapidist.epilogue`. Where that returns
+        several values, so does `matmul`.
     stream : stream or int, optional
         Where the product is queued, if not on the framework's current stream.
     device : {"gpu", "machine", "host"} or int, optional

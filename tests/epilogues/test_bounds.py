@@ -22,7 +22,7 @@ def test_float32_stays_within_the_bound(text: str) -> None:
     rng = np.random.default_rng(len(text))
     sums, row = rng.standard_normal((40, 30)), rng.standard_normal(30)
     rounded, values = sums.astype(np.float32), {"row": row, "one": 1.7}
-    found = evaluate(function, rounded, values)
-    value, off = near(function, Near(sums, np.abs(rounded - sums)), values, "float32")
+    (found,) = evaluate(function, rounded, values)
+    ((value, off),) = near(function, Near(sums, np.abs(rounded - sums)), values, "float32")
     sure = np.isfinite(value) & np.isfinite(off) & (np.abs(value) < 1e30)
     assert np.all(np.abs(found[sure] - value[sure]) <= np.broadcast_to(off, sums.shape)[sure])

@@ -23,18 +23,34 @@ SPLIT: dict[str, Any] = {**WGMMA, "split_k": 2, "reduction": "cluster"}
 SEAM, FRAGMENTS, FINISH = "epilogue.cuh", "gemm/wgmma/epilogue.cuh", "gemm/wgmma/finish.cuh"
 MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (SEAM, "ByRow ? spot.row * o.row : 0", "0", {"kernel": "simt"}),
-    (SEAM, "spot.col[0] * o.col", "spot.col[0]", {"kernel": "simt"}),
+    (SEAM, "ByCol ? spot.col[0] * o.col", "ByCol ? spot.col[0]", {"kernel": "simt"}),
     (SEAM, "row < M ? row : M - 1", "row", WGMMA),
     (SEAM, "const int last = Both && N % 2 == 0 ? N - 2 : N - 1", "const int last = N + 8", WGMMA),
     (SEAM, "inner * o.inner", "0 * o.inner", WGMMA),
     (FRAGMENTS, "h * NEXT_ROW", "0", WGMMA),
-    (FRAGMENTS, "first_col + pair / 2 * 8", "first_col", WGMMA),
-    (FRAGMENTS, "apply(sums[s], fetched[s / 2], s % 2)", "apply(sums[s], fetched[s / 2], 0)", WGMMA),
+    (
+        FRAGMENTS,
+        "fetch<true>(row + row_of(pair % 2), first_col + pair / 2 * 8)",
+        "fetch<true>(row, col)",
+        WGMMA,
+    ),
+    (FRAGMENTS, "fetched[pair], results, i)", "fetched[pair], results, 0)", WGMMA),
+    (FRAGMENTS, "store<true>(row + row_of(pair % 2)", "store<true>(row", WGMMA),
+    (SEAM, "|| row >= M || col >= N", "|| col >= N", WGMMA),
+    (SEAM, "|| row >= M || col >= N", "|| row >= M", WGMMA),
+    (SEAM, "line[spot.col[0] * o.col] = from", "line[spot.col[0]] = from", {"kernel": "simt"}),
     (FRAGMENTS, "turns.ahead[i] = fetched[i]", "turns.ahead[i] = turns.ahead[i]", WGMMA),
     (FINISH, "function.template finish<D_COLS / 2>(mine, row, col);", "", SPLIT),
     (FINISH, "function.finish_all(turns, sums, warp_row, tiles.col);", "", WGMMA),
     ("tensor.cuh", "IF_EPILOGUE(, m, n + e)", "IF_EPILOGUE(, m, n)", {"kernel": "mma"}),
 ]
+
+
+@lapidist.epilogue
+def and_sums(
+    acc: Any, row: lapidist.Row, column: lapidist.Column, tile: lapidist.Tile, one: lapidist.Scalar
+) -> Any:
+    return of_all_kinds(acc, row=row, column=column, tile=tile, one=one), acc
 
 
 @pytest.fixture
@@ -61,8 +77,9 @@ def is_right(rng: np.random.Generator, **how: Any) -> bool:
     a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((*batch, m, k), (*batch, k, n)))
     values = operands(rng, m, n, batch)
     values["tile"] = np.asfortranarray(values["tile"])
-    d = lapidist.gemm(a, b, epilogue=of_all_kinds(**values), device="machine", **how)
-    return judge_finished(d, of_all_kinds, values, a, b).ok
+    out = np.zeros((*batch, m, n), dtype), np.zeros((*batch, n, m), dtype).swapaxes(-1, -2)
+    lapidist.gemm(a, b, out=out, epilogue=and_sums(**values), device="machine", **how)
+    return all(judge_finished(d, and_sums, values, a, b, result=place).ok for place, d in enumerate(out))
 
 
 @pytest.mark.parametrize("how", [{"kernel": "simt"}, {"kernel": "mma"}, WGMMA, SPLIT], ids=str)

@@ -3,7 +3,6 @@ bound."""
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -13,12 +12,10 @@ from hypothesis import HealthCheck, given, settings
 
 import lapidist
 from drawn_epilogues import TEXTS
-from fused_cases import judge_finished, of_all_kinds, operands
-from lapidist import machine
+from fused_cases import judge_finished, of_all_kinds, operands, watch
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.tracing import Epilogue
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
-from lapidist.launch import Launch
 from lapidist.problems.fused import READS
 
 Array = np.ndarray[Any, Any]
@@ -26,13 +23,7 @@ Array = np.ndarray[Any, Any]
 
 @pytest.fixture(autouse=True)
 def sanitized(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All blocks are on the chip: those that share tiles wait for each other."""
-    run = machine.run
-
-    def watched(launch: Launch, **more: Any) -> Any:
-        return run(launch, sanitize=True, seed=3, residency=math.prod(launch.grid), **more)
-
-    monkeypatch.setattr(machine, "run", watched)
+    watch(monkeypatch)
 
 
 def fresh(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:

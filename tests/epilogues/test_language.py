@@ -153,7 +153,7 @@ FUNCTIONS = {
 
 
 def applied(function: Any, x: Array) -> Array:
-    return evaluate(lapidist.epilogue(lambda acc: function(acc)).function, x, {})
+    return evaluate(lapidist.epilogue(lambda acc: function(acc)).function, x, {})[0]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -276,9 +276,16 @@ def test_what_cannot_be_traced_is_an_error_with_its_line(tmp_path: Path, body: s
 
 
 @pytest.mark.parametrize(
-    ("result", "words"), [("None", "got None"), ("(acc, acc)", "2 in a tuple"), ("{'D': acc}", "1 in a dict")]
+    ("result", "words"),
+    [
+        ("None", "got None"),
+        ("()", "must return what is stored"),
+        ("(acc, None)", "must return what is stored"),
+        ("(acc, (acc, acc))", "2 in a tuple"),
+        ("{'D': acc}", "1 in a dict"),
+    ],
 )
-def test_one_value_is_returned(tmp_path: Path, result: str, words: str) -> None:
+def test_values_are_returned(tmp_path: Path, result: str, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         lapidist.epilogue(written(tmp_path, f"return {result}"))
 

@@ -11,16 +11,9 @@ from lapidist.backends import host
 from lapidist.calls import checks
 from lapidist.calls.fused import FusedOperands
 from lapidist.calls.operation import Operation
+from lapidist.calls.results import outputs_given
 from lapidist.dtypes import numpy_dtype
-from lapidist.frameworks.arrays import (
-    HOST,
-    Operand,
-    contiguous_strides,
-    handed_over,
-    on_host,
-    operand_of,
-    tell_written,
-)
+from lapidist.frameworks.arrays import HOST, Operand, fresh, handed_over, on_host, operand_of, tell_written
 from lapidist.frameworks.host_arrays import is_odd, native, promoted, write
 from lapidist.problems.modes import NO_POINTERS, ExtraPointers
 from lapidist.problems.problem import Problem
@@ -34,6 +27,7 @@ class Arguments:
 
     def __init__(self, a: Any, b: Any, c: Any, out: Any, operation: Operation) -> None:
         self.operation, types = operation, operation.types
+        out, further = outputs_given(out, operation.epilogue)
         self.alpha, self.beta = self._numbers()
         checks.require_c_for_beta(self.beta, c)
         self.a, self.b = operand_of(native(a), "a"), operand_of(native(b), "b")
@@ -66,14 +60,17 @@ class Arguments:
         self.c = self._check_c(c) if self.beta != 0 else None
         self.given: Any = None  # an output that results are copied to, once they are complete
         self.out = None if out is None else self._check_out(out)
-        self.fused = None if operation.epilogue is None else FusedOperands(operation.epilogue, self)
+        self.fused = None if operation.epilogue is None else FusedOperands(operation.epilogue, self, further)
 
     def _require_extras_apart(self) -> None:
         """Factors, indices, alpha and beta are still read while results are written."""
+        further = self.fused.results.operands if self.fused else []
+        written = [operand for operand in (self.out, *further) if operand is not None]
         for operand in self.extras:
             checks.require_no_gradient(operand)
-            if self.out is not None:
-                checks.require_no_overlap(self.out, operand)
+            for out in written:
+                if out is not operand and operand.owner is not None and out.owner is not None:
+                    checks.require_no_overlap(out, operand)
 
     @property
     def operands(self) -> tuple[Operand, ...]:
@@ -97,7 +94,7 @@ class Arguments:
 
     def fresh(self) -> Operand:
         """The output that will be made where none is given."""
-        return fresh_output(self.result_shape, self.like, self.out_dtype)
+        return fresh("out", self.result_shape, self.like, self.out_dtype)
 
     def _promote_vectors(self, vectors: bool) -> tuple[bool, bool]:
         """matmul takes vectors as NumPy does: a row on the left, a column on the right, dropped from the
@@ -150,7 +147,11 @@ class Arguments:
         return operand_of(np.empty(tuple(out.shape), numpy_dtype(self.out_dtype)), "out")
 
     def deliver(self, result: Any) -> Any:
-        """What the caller gets for an output that has been written."""
+        """What the caller gets for outputs that have been written; a tuple, where an epilogue has several."""
+        d, further = self._delivered(result), self.fused.results.deliver() if self.fused else []
+        return (d, *further) if further else d
+
+    def _delivered(self, result: Any) -> Any:
         if self.given is not None:
             write(self.given, result)
             tell_written(self.given)
@@ -214,10 +215,3 @@ class Arguments:
     @property
     def extra_pointers(self) -> ExtraPointers:
         return NO_POINTERS if self.fused is None else NO_POINTERS._replace(fused=self.fused.pointers)
-
-
-def fresh_output(shape: tuple[int, ...], like: Operand, dtype: str) -> Operand:
-    """What a new output will look like, before it exists: frameworks align new arrays to 64 bytes and more,
-    NumPy to 16.
-    """
-    return Operand("out", 0, shape, contiguous_strides(shape), dtype, like.device, like.framework, None)

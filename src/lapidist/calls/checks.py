@@ -242,20 +242,20 @@ def broadcast_c(c: Operand, shape: tuple[int, ...]) -> Operand:
     return c.viewed(shape, tuple(s if e == w else 0 for e, w, s in zip(own, shape, strides, strict=True)))
 
 
-def require_shape_of_output(given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def require_shape_of_output(given: tuple[int, ...], shape: tuple[int, ...], name: str = "out") -> None:
     if given != shape:
-        raise ShapeError(f"out: must have shape {shape}; got {given}. It is neither resized nor broadcast")
+        raise ShapeError(f"{name}: must have shape {shape}; got {given}. It is neither resized nor broadcast")
 
 
 def require_output(out: Operand, a: Operand, shape: tuple[int, ...], free_strides: bool = False) -> None:
-    require_shape_of_output(out.shape, shape)
+    require_shape_of_output(out.shape, shape, out.name)
     require_same_device(out, a)
     require_writable(out)
     require_no_gradient(out)
     if not elements_apart(out):
         raise StrideError(
-            f"out: each element must have its own memory; strides {out.strides} repeat some. Pass a fresh"
-            " array"
+            f"{out.name}: each element must have its own memory; strides {out.strides} repeat some. Pass a"
+            " fresh array"
         )
     if not free_strides and not lines_touch(out):
         raise StrideError(
@@ -304,8 +304,8 @@ def require_writable_array(name: str, array: object) -> None:
 def require_no_overlap(out: Operand, operand: Operand) -> None:
     if math.prod(out.shape) and math.prod(operand.shape) and out.overlaps(operand):
         raise StrideError(
-            f"out: must not overlap {operand.name}: its elements are still read while results are written. "
-            f"Bytes {out.span} and {operand.span}. Pass a separate array"
+            f"{out.name}: must not overlap {operand.name}: its elements are still read while results are"
+            f" written. Bytes {out.span} and {operand.span}. Pass a separate array"
         )
 
 

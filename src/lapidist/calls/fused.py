@@ -4,12 +4,14 @@ product."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lapidist.calls import checks
 from lapidist.calls.operation import is_array
+from lapidist.calls.results import FurtherResults
 from lapidist.dtypes import number_type
 from lapidist.epilogues.numeric import evaluate
 from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Parameter
@@ -43,7 +45,7 @@ def given_epilogue(epilogue: object) -> Given | None:
 class FusedOperands:
     """An operand is a number, or an array seen as one of the product's rows and columns."""
 
-    def __init__(self, given: Given, arguments: Arguments) -> None:
+    def __init__(self, given: Given, arguments: Arguments, outputs: Sequence[Any]) -> None:
         self.function, self._arguments = given.function, arguments
         self.dtype = number_type(arguments.accumulator).name
         if arguments.no_kernel is not None or self.dtype not in ("float32", "float64"):
@@ -51,12 +53,15 @@ class FusedOperands:
                 f"epilogue: must follow sums of floats; a is {arguments.a.dtype}, summed in"
                 f" {arguments.accumulator}. Convert a and b first, or reckon with the result"
             )
-        if len(self.function.parameters) > MOST_OPERANDS:
+        count = len(self.function.parameters) + len(outputs)
+        if count > MOST_OPERANDS:
             raise ArgumentError(
-                f"epilogue: must have {MOST_OPERANDS} operands or fewer; {self.function.name} has"
-                f" {len(self.function.parameters)}. Join some into one array"
+                f"epilogue: must have {MOST_OPERANDS} operands and results beside D or fewer;"
+                f" {self.function.name} has {count}. Join some into one array"
             )
         self._values = [self._value(each, given.values[each.name]) for each in self.function.parameters]
+        self.results = FurtherResults(self.function.results[1:], outputs, arguments)
+        self.results.require_apart_from([value for value in self._values if isinstance(value, Operand)])
 
     def _value(self, parameter: Parameter, value: Any) -> float | Operand:
         name, kind = parameter
@@ -129,17 +134,23 @@ class FusedOperands:
 
     @property
     def arrays(self) -> tuple[Operand, ...]:
-        return tuple(value for value in self._values if isinstance(value, Operand))
+        return tuple(value for value in self._all if isinstance(value, Operand))
 
     @property
     def pointers(self) -> tuple[Any, ...]:
         """Addresses of arrays, and numbers."""
-        return tuple(value.pointer if isinstance(value, Operand) else value for value in self._values)
+        return tuple(value.pointer if isinstance(value, Operand) else value for value in self._all)
+
+    @property
+    def _all(self) -> list[float | Operand]:
+        """What is read, then what is written."""
+        return [*self._values, *self.results.operands]
 
     def as_planned(self) -> Fused:
         """For a Problem, which has the product's rows."""
-        pairs = zip(self.function.parameters, self._values, strict=True)
-        return Fused(self.function, tuple(self._fed(each.kind, value) for each, value in pairs), self.dtype)
+        kinds = [*(each.kind for each in self.function.parameters), *(TILE for _ in self.results.operands)]
+        fed = tuple(self._fed(kind, value) for kind, value in zip(kinds, self._all, strict=True))
+        return Fused(self.function, fed, self.dtype)
 
     def _fed(self, kind: str, value: float | Operand) -> Fed:
         if not isinstance(value, Operand):
@@ -156,7 +167,9 @@ class FusedOperands:
             each.name: self._on_host(value) if isinstance(value, Operand) else value
             for each, value in zip(self.function.parameters, self._values, strict=True)
         }
-        return evaluate(self.function, sums, values)
+        d, *further = evaluate(self.function, sums, values)
+        self.results.store_on_host(further)
+        return d
 
     def _on_host(self, operand: Operand) -> Array:
         values, scattered = on_host(operand), getattr(self._arguments, "index", {}).get("scatter_d")

@@ -51,7 +51,7 @@ class RoutedArguments(Arguments):
         for operand in self.extras:
             checks.require_same_device(operand, self.a)
         self._require_extras_apart()
-        if out is None and (routing.permuted or "scatter_d" in self.index):
+        if self.out is None and (routing.permuted or "scatter_d" in self.index):
             raise ArgumentError(
                 "out: must be given where the output is permuted or scattered; got None. Pass the array to"
                 " write to"

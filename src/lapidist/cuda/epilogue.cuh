@@ -2,9 +2,10 @@
 //
 //   EPILOGUE            its body: statements over `sum` and what was fetched, which return a value. Without it
 //                       there is none, and no code for it
-//   EPILOGUE_OPERANDS   how many operands the launch passes: arrays, or numbers
-//   EPILOGUE_KINDS      what each of them is, behind a comma each
-//   EPILOGUE_TILES      how many of them have a value for each element of D
+//   EPILOGUE_OPERANDS   how many operands the launch passes: arrays, or numbers; then arrays for results beside D
+//   EPILOGUE_KINDS      what each of those that are read is, behind a comma each
+//   EPILOGUE_RESULTS    likewise, of the arrays for results beside D; EPILOGUE_STORED: how many there are
+//   EPILOGUE_TILES      how many of those that are read have a value for each element of D
 //   EPILOGUE_SHORT      1: it is a few instructions
 //
 // A sum meets it once, after alpha, factors and beta C. Rows and columns are those of D.
@@ -62,12 +63,16 @@ template <typename Type, int ByRow, int ByCol>
 struct Array {
   typedef Two<typename Type::Stored> Held;
 
+  static __device__ __forceinline__ typename Type::Stored* start(const Operand& o, const Spot& spot,
+                                                                 long long inner, long long outer) {
+    return reinterpret_cast<typename Type::Stored*>(o.at) + inner * o.inner + outer * o.outer +
+           (ByRow ? spot.row * o.row : 0);
+  }
   // Of two neighbours, or of the first alone.
   template <bool Both>
   static __device__ __forceinline__ void fetch(Held& to, const Operand& o, const Spot& spot, long long inner,
                                                long long outer) {
-    const auto* const line = reinterpret_cast<const typename Type::Stored*>(o.at) + inner * o.inner +
-                             outer * o.outer + (ByRow ? spot.row * o.row : 0);
+    const auto* const line = start(o, spot, inner, outer);
     if constexpr (Both && ByCol == 2) {
       to = *reinterpret_cast<const Held*>(line + spot.col[0]);
     } else {
@@ -78,6 +83,22 @@ struct Array {
   template <typename V>
   static __device__ __forceinline__ V value(const Held& held, const Operand&, int which) {
     return Type::value(held.at[which]);
+  }
+  // Likewise; `both`: whether the second one exists.
+  template <bool Both>
+  static __device__ __forceinline__ void store(const Held& from, const Operand& o, const Spot& spot,
+                                               bool both, long long inner, long long outer) {
+    auto* const line = start(o, spot, inner, outer);
+    if constexpr (Both && ByCol == 2) {
+      *reinterpret_cast<Held*>(line + spot.col[0]) = from;
+    } else {
+      line[spot.col[0] * o.col] = from.at[0];
+      if (Both && both) line[spot.col[1] * o.col] = from.at[1];
+    }
+  }
+  template <typename V>
+  static __device__ __forceinline__ void put(Held& held, V value, int which) {
+    held.at[which] = Type::stored(value);
   }
 };
 
@@ -118,6 +139,31 @@ struct Fetched<First, Kind, Kinds...> {
 };
 typedef Fetched<0 EPILOGUE_KINDS> AllFetched;
 
+// What two neighbours of a row have beside D, on its way: each result, from number First on.
+template <int First, typename... Kinds>
+struct Results {
+  template <bool Both>
+  __device__ __forceinline__ void store(const Operand*, const Spot&, bool, long long, long long) const {}
+};
+template <int First, typename Kind, typename... Kinds>
+struct Results<First, Kind, Kinds...> {
+  typename Kind::Held held;
+  Results<First + 1, Kinds...> others;
+
+  template <int Which, typename V>
+  __device__ __forceinline__ void put(V value, int which) {
+    if constexpr (Which == First) Kind::put(held, value, which);
+    else others.template put<Which>(value, which);
+  }
+  template <bool Both>
+  __device__ __forceinline__ void store(const Operand* to, const Spot& spot, bool both, long long inner,
+                                        long long outer) const {
+    Kind::template store<Both>(held, *to, spot, both, inner, outer);
+    others.template store<Both>(to + 1, spot, both, inner, outer);
+  }
+};
+typedef Results<0 EPILOGUE_RESULTS> AllResults;
+
 // Of one matrix of the batch. `Lines` says which row and column of the operands belong to one of the product.
 template <typename Lines>
 struct Epilogue {
@@ -142,12 +188,24 @@ struct Epilogue {
   }
   // The function, of a sum and what was fetched for it.
   template <typename V>
-  __device__ __forceinline__ V apply(V sum, const AllFetched& fetched, int which) const {
+  __device__ __forceinline__ V apply(V sum, const AllFetched& fetched, AllResults& results, int which) const {
     EPILOGUE
+  }
+  // Likewise; of what does not exist nothing.
+  template <bool Both>
+  __device__ __forceinline__ void store(int row, int col, const AllResults& results) const {
+    if (EPILOGUE_STORED == 0 || row >= M || col >= N) return;
+    const bool both = col + 1 < N;
+    const Spot spot = {lines.c_row(row), {lines.c_col(col), lines.c_col(both ? col + 1 : col)}};
+    results.template store<Both>(operands->of + EPILOGUE_OPERANDS - EPILOGUE_STORED, spot, both, inner,
+                                 outer);
   }
   template <typename V>
   __device__ __forceinline__ V operator()(V sum, int row, int col) const {
-    return apply(sum, fetch<false>(row, col), 0);
+    AllResults results;
+    const V found = apply(sum, fetch<false>(row, col), results, 0);
+    store<false>(row, col, results);
+    return found;
   }
 };
 

@@ -1,5 +1,7 @@
-// The functions of epilogues in float and in double, and the types of their operands. NaN is as NumPy has it.
+// The functions of epilogues in float and in double. NaN is as NumPy has it.
 #pragma once
+
+#include "epilogue_types.cuh"
 
 namespace fused {
 
@@ -25,10 +27,7 @@ __device__ __forceinline__ float up(float x) { return ceilf(x); }
 __device__ __forceinline__ double up(double x) { return ceil(x); }
 __device__ __forceinline__ float cut(float x) { return truncf(x); }
 __device__ __forceinline__ double cut(double x) { return trunc(x); }
-__device__ __forceinline__ float nearest(float x) { return rintf(x); }
-__device__ __forceinline__ double nearest(double x) { return rint(x); }
 __device__ __forceinline__ float infinity() { return __int_as_float(0x7f800000); }
-__device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fffffff); }
 
 // By a reciprocal that is off by one unit in the last place: a quotient takes a branch.
 __device__ __forceinline__ float sigmoid(float x) {
@@ -80,76 +79,20 @@ __device__ __forceinline__ V maximum(V x, V y) {
   return x > y || x != x ? x : y;
 }
 
-// ---- types of operands: what lies in memory, and its value ----
-
-struct Float64 {
-  typedef double Stored;
-  static __device__ __forceinline__ double value(double stored) { return stored; }
-};
-struct Float32 {
-  typedef float Stored;
-  static __device__ __forceinline__ float value(float stored) { return stored; }
-};
-struct Float16 {
-  typedef unsigned short Stored;
-  static __device__ __forceinline__ float value(Stored stored) {
-    float found;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(found) : "h"(stored));
-    return found;
-  }
-};
-struct BFloat16 {
-  typedef unsigned short Stored;
-  static __device__ __forceinline__ float value(Stored stored) {
-    return __int_as_float(static_cast<unsigned>(stored) << 16);
-  }
-};
-struct E5M2 {  // the upper half of a half
-  typedef unsigned char Stored;
-  static __device__ __forceinline__ float value(Stored stored) {
-    return Float16::value(static_cast<unsigned short>(stored << 8));
-  }
-};
-struct E4M3 {  // as a half it is 2^8 times too small; all ones are NaN
-  typedef unsigned char Stored;
-  static __device__ __forceinline__ float value(Stored stored) {
-    const unsigned size = stored & 0x7f;
-    const float found = 256 * Float16::value(static_cast<unsigned short>((stored & 0x80) << 8 | size << 7));
-    return size == 0x7f ? not_a_number() : found;
-  }
-};
-template <typename Whole>
-struct Integer {
-  typedef Whole Stored;
-  static __device__ __forceinline__ Whole value(Whole stored) { return stored; }
-};
-typedef Integer<long long> Int64;
-typedef Integer<int> Int32;
-typedef Integer<signed char> Int8;
-typedef Integer<unsigned char> UInt8;
-
 // ---- a value rounded to a type on its way ----
 
 template <typename V>
 __device__ __forceinline__ V rounded_to_float32(V x) {
   return static_cast<float>(x);
 }
-__device__ __forceinline__ float rounded_to_float16(float x) {
-  unsigned short bits;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
-  return Float16::value(bits);
+template <typename V>
+__device__ __forceinline__ V rounded_to_float16(V x) {
+  return Float16::value(Float16::stored(x));
 }
-__device__ __forceinline__ double rounded_to_float16(double x) {
-  unsigned short bits;
-  asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(x));
-  return Float16::value(bits);
-}
-// To nearest even, by whole numbers: older chips have no instruction.
 template <typename V>
 __device__ __forceinline__ V rounded_to_bfloat16(V x) {
   const float single = static_cast<float>(x);
-  const unsigned bits = __float_as_uint(single), rounded = bits + 0x7fff + (bits >> 16 & 1);
-  return single != single ? single : __int_as_float(rounded & 0xffff0000);
+  return single != single ? single : BFloat16::value(BFloat16::upper(single));
 }
 
 }  // namespace fused

@@ -10,7 +10,7 @@ from lapidist.epilogues.steps import CONSTANT, OPERAND, SUM, Function
 
 def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
     """The function's body; `value` is the type that it reckons in, `loads` are expressions for its
-    operands."""
+    operands. Results beside D are put aside, by their numbers."""
     lines = []
     for number, step in enumerate(function.steps):
         if step.operation == SUM:
@@ -24,7 +24,9 @@ def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
             kind = "bool" if row.condition else value
             text = row.device.format(*(f"v{arg}" for arg in step.args), value=step.value)
         lines.append(f"const {kind} v{number} = {text};")
-    return " ".join([*lines, f"return v{len(function.steps) - 1};"])
+    first, *further = function.results
+    lines += (f"results.template put<{place}>(v{each.step}, which);" for place, each in enumerate(further))
+    return " ".join([*lines, f"return v{first.step};"])
 
 
 def constant(number: float, value: str) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import linecache
 import sys
+from collections.abc import Sequence
 from numbers import Real
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lapidist.epilogues.operations import OPERATIONS
-from lapidist.epilogues.steps import CONSTANT, OPERAND, SUM, Function, Parameter, Step
+from lapidist.epilogues.steps import CONSTANT, OPERAND, SUM, Function, Parameter, Result, Step
 from lapidist.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from lapidist.epilogues.results import Output
 
 WHERE = "Choose with lapidist.where(condition, a, b)"
 
@@ -69,10 +73,10 @@ class Tape:
     def operand(self, parameter: Parameter, kind: type[Expression]) -> Expression:
         return kind(self, self.add(Step(OPERAND, (), parameter.name)))
 
-    def function(self, parameters: tuple[Parameter, ...], result: Any) -> Function:
-        """All that the result needs."""
-        last, steps = self.number(result), self._steps
-        needed, pending = set[int](), [last]
+    def function(self, parameters: tuple[Parameter, ...], results: Sequence[Output]) -> Function:
+        """All that the results need."""
+        last, steps = [self.number(each.value) for each in results], self._steps
+        needed, pending = set[int](), list(last)
         while pending:
             number = pending.pop()
             if number not in needed:
@@ -84,6 +88,7 @@ class Tape:
             self.name,
             parameters,
             tuple(step._replace(args=tuple(order[arg] for arg in step.args)) for step in kept),
+            tuple(Result(order[step], each.dtype) for step, each in zip(last, results, strict=True)),
         )
 
 

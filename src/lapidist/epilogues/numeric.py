@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lapidist.dtypes import TYPES
+from lapidist.dtypes import TYPES, numpy_dtype
 from lapidist.epilogues.operations import OPERATIONS, Operation
 from lapidist.epilogues.steps import CAST, CONSTANT, OPERAND, SUM, Function
 
 Array = np.ndarray[Any, Any]
 
 
-def evaluate(function: Function, sums: Array, operands: Mapping[str, Any]) -> Array:
-    """In the type of the sums. Operands broadcast to them."""
+def evaluate(function: Function, sums: Array, operands: Mapping[str, Any]) -> list[Array]:
+    """Each result, in the type of the sums. Operands broadcast to them."""
     dtype = sums.dtype
     values: list[Any] = []
     with np.errstate(all="ignore"):
@@ -31,7 +31,18 @@ def evaluate(function: Function, sums: Array, operands: Mapping[str, Any]) -> Ar
                 args = [values[arg] for arg in step.args]
                 more = (step.value,) if step.operation == CAST else ()
                 values.append(OPERATIONS[step.operation].numpy(*args, *more))
-    return np.broadcast_to(values[-1], sums.shape)
+    return [np.broadcast_to(values[result.step], sums.shape) for result in function.results]
+
+
+def stored(values: Array, dtype: str) -> Array:
+    """As an array of that type has them: whole numbers are the nearest ones, and those of 8 bits stop at the
+    largest."""
+    if dtype == "bool":
+        return values != 0
+    kept = np.nan_to_num(np.rint(values), posinf=np.inf, neginf=-np.inf) if "int" in dtype else values
+    bounds = TYPES[dtype].bounds
+    with np.errstate(over="ignore"):
+        return (kept if bounds is None else np.clip(kept, *bounds)).astype(numpy_dtype(dtype))
 
 
 class Near(NamedTuple):
@@ -41,8 +52,8 @@ class Near(NamedTuple):
     off: Any
 
 
-def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str) -> Near:
-    """Where a result lies that was computed in `dtype` from sums that are off by so much."""
+def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str) -> list[Near]:
+    """Where results lie that were computed in `dtype` from sums that are off by so much."""
     u, spacing = TYPES[dtype].roundoff, TYPES[dtype].spacing
     found: list[Near] = []
     with np.errstate(all="ignore"):
@@ -59,7 +70,7 @@ def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str
                 value = row.numpy(*(arg.value for arg in args), *more)
                 spread = row.spread(value, *args, *more)
                 found.append(Near(value, computed(value, spread, row, args, dtype)))
-    return found[-1]
+    return [found[result.step] for result in function.results]
 
 
 def computed(value: Any, spread: Any, row: Operation, args: list[Near], dtype: str) -> Any:

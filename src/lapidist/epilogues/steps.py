@@ -29,13 +29,21 @@ class Parameter(NamedTuple):
     kind: str
 
 
+class Result(NamedTuple):
+    """What is stored: the number of a step, and the type that the function names; "": the array's own."""
+
+    step: int
+    dtype: str = ""
+
+
 @dataclass(frozen=True)
 class Function:
-    """The last step is the result."""
+    """The first result is D, the others go to arrays of their own."""
 
     name: str
     parameters: tuple[Parameter, ...]
     steps: tuple[Step, ...]
+    results: tuple[Result, ...]
 
     @cached_property
     def text(self) -> str:
@@ -44,6 +52,8 @@ class Function:
         for step in self.steps:
             for arg in step.args:
                 uses[arg] += 1
+        for result in self.results if len(self.results) > 1 else ():
+            uses[result.step] += 1
         lines, words = [], list[str]()
         for number, step in enumerate(self.steps):
             word = in_words(step, words)
@@ -51,14 +61,15 @@ class Function:
                 lines.append(f"v{number} = {word}")
                 word = f"v{number}"
             words.append(word)
-        return "; ".join([*lines, words[-1]])
+        stored = (words[step] + f" as {dtype}" * bool(dtype) for step, dtype in self.results)
+        return "; ".join([*lines, ", ".join(stored)])
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.parameters, self.steps))
+        return hash((self.parameters, self.steps, self.results))
 
     def __str__(self) -> str:
         return f"{self.name}: {self.text}"

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lapidist.epilogues.expressions import KINDS, Expression, Tape, place_of, the_sum
+from lapidist.epilogues.results import outputs_of
 from lapidist.epilogues.steps import SCALAR, Function, Parameter
 from lapidist.errors import ArgumentError, LapidistError
 
-LIST = "Return one expression: further results are not built yet"
 FIXED = (
     int,
     float,
@@ -94,7 +94,8 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     Parameters
     ----------
     function : function
-        It uses arithmetic, comparisons and the functions of lapidist, and returns what is stored.
+        It uses arithmetic, comparisons and the functions of lapidist, and returns what is stored: D, or
+        a tuple of D and further results, each of D's type or an `Output` of its own.
 
     Returns
     -------
@@ -135,13 +136,7 @@ def traced(function: FunctionType) -> Function:
             f" {failed_at(function, error)}."
             " Use arithmetic, comparisons and the functions of lapidist"
         ) from error
-    if isinstance(result, (tuple, list, dict)):
-        raise ArgumentError(
-            f"{name}: must return one value; got {len(result)} in a {type(result).__name__}. {LIST}"
-        )
-    if result is None:
-        raise ArgumentError(f"{name}: must return what is stored; got None. Write `return`")
-    return tape.function(parameters, result)
+    return tape.function(parameters, outputs_of(name, result))
 
 
 def failed_at(function: FunctionType, error: BaseException) -> str:

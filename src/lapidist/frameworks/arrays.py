@@ -362,6 +362,12 @@ def empty(shape: tuple[int, ...], like: Operand, dtype: str) -> Any:
     )
 
 
+def fresh(name: str, shape: tuple[int, ...], like: Operand, dtype: str) -> Operand:
+    """What a new array will look like, before it exists: frameworks align them to 64 bytes and more, NumPy to
+    16."""
+    return Operand(name, 0, shape, contiguous_strides(shape), dtype, like.device, like.framework, None)
+
+
 def handed_over(result: Any, like: Operand) -> Any:
     """A new result as its framework has it: JAX' arrays are made of complete ones, NumPy's without dimensions
     are scalars.

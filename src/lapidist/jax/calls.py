@@ -211,6 +211,13 @@ def followed(
     followed_by = given_epilogue(epilogue)
     if followed_by is None:
         return product, arrays
+    count = len(followed_by.function.results)
+    if count > 1:
+        raise ArgumentError(
+            "epilogue: must return D alone, as an operation of JAX has one result;"
+            f" {followed_by.function.name} returns {count}. Return one of them, or call"
+            " lapidist.matmul outside of jax.jit"
+        )
     operands = arrays_of(followed_by, arguments.accumulator)
     own = {Product.name_of(each): operands[each.name] for each in followed_by.function.parameters}
     product = product._replace(arrays=(*product.arrays, *own), epilogue=followed_by.function)

@@ -114,7 +114,7 @@ def evaluated(function: Function, sums: Any, operands: dict[str, Any]) -> Any:
         else:
             more = (step.value,) if step.operation == CAST else ()
             values.append(operation(step.operation)(*(values[arg] for arg in step.args), *more))
-    return jnp.broadcast_to(values[-1], sums.shape)
+    return jnp.broadcast_to(values[function.results[0].step], sums.shape)
 
 
 # ---- the product without it, and what follows ----

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.operation import Factors, Operation, Types
 from lapidist.calls.scaled import ScaledArguments
-from lapidist.epilogues.steps import Function, Parameter, Step
+from lapidist.epilogues.steps import Function, Parameter, Result, Step
 from lapidist.epilogues.tracing import Given
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
 
@@ -149,7 +149,8 @@ def read(text: bytes) -> tuple[Product, tuple[Outline, ...]]:
     return product, tuple((tuple(shape), dtype) for shape, dtype in outlines)
 
 
-def function_of(name: str, parameters: list[Any], steps: list[Any]) -> Function:
+def function_of(name: str, parameters: list[Any], steps: list[Any], results: list[Any]) -> Function:
     """A traced function, as it was written."""
     taken = [Step(operation, tuple(args), value) for operation, args, value in steps]
-    return Function(name, tuple(Parameter(*each) for each in parameters), tuple(taken))
+    stored = tuple(Result(*each) for each in results)
+    return Function(name, tuple(Parameter(*each) for each in parameters), tuple(taken), stored)

@@ -22,7 +22,8 @@ MOST_OPERANDS = 16
 VECTOR = 16  # bytes of the widest load
 WORDS = 5  # of an operand, of 8 bytes each: its address or its value, then its steps
 SHORT = 20  # instructions: such code is written out for all sums of a thread
-MOVED, PER_READ = 4, 2  # instructions for an element to and from where it is finished, and to read one
+# instructions for an element to and from where it is finished, to read one, and to store one beside D
+MOVED, PER_READ, PER_STORE = 4, 2, 4
 # the types of operands, as epilogue.cuh calls them
 READS = {
     "float64": "Float64",
@@ -35,13 +36,13 @@ READS = {
     "int32": "Int32",
     "int8": "Int8",
     "uint8": "UInt8",
-    "bool": "UInt8",
+    "bool": "Bool",
 }
 
 
 class Fed(NamedTuple):
-    """An operand. Without a matrix it is a number, passed with the launch; else it is as large as D, with
-    steps of zero where it is the same in all rows or columns."""
+    """An operand, or a result beside D. Without a matrix it is a number, passed with the launch; else it is
+    as large as D, with steps of zero where it is the same in all rows or columns."""
 
     dtype: str
     matrix: Matrix | None
@@ -60,11 +61,20 @@ class Fed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """`operands` are those of the function's parameters, in their order; `dtype` is what it reckons in."""
+    """`operands` are those of the function's parameters, in their order, then its results beside D; `dtype`
+    is what it reckons in."""
 
     function: Function
     operands: tuple[Fed, ...]
     dtype: str
+
+    @property
+    def read(self) -> tuple[Fed, ...]:
+        return self.operands[: len(self.function.parameters)]
+
+    @property
+    def stored(self) -> tuple[Fed, ...]:
+        return self.operands[len(self.function.parameters) :]
 
     def matrices(self) -> tuple[Matrix, ...]:
         return tuple(fed.matrix for fed in self.operands if fed.matrix is not None)
@@ -85,18 +95,23 @@ class Fused:
     def instructions(self) -> int:
         """Of a GPU, about, for each element of D."""
         steps = (OPERATIONS.get(step.operation) for step in self.function.steps)
-        return MOVED + sum(row.instructions for row in steps if row) + PER_READ * len(self.matrices())
+        moved = MOVED + PER_READ * sum(fed.matrix is not None for fed in self.read)
+        return moved + PER_STORE * len(self.stored) + sum(row.instructions for row in steps if row)
 
     def defines(self, in_order: bool) -> dict[str, object]:
         """The function's body in device code, and what it is passed; `in_order`: columns of D are where they
         are in the product."""
         value = {"float32": "float", "float64": "double"}[self.dtype]
-        kinds = "".join(f", {fed.kind(in_order)}" for fed in self.operands)
+        read, stored = (
+            "".join(f", {fed.kind(in_order)}" for fed in each) for each in (self.read, self.stored)
+        )
         return {
             "EPILOGUE": self.body(value),
             "EPILOGUE_OPERANDS": len(self.operands),
-            "EPILOGUE_KINDS": kinds,
-            "EPILOGUE_TILES": sum(fed.by_row and fed.by_col for fed in self.operands),
+            "EPILOGUE_KINDS": read,
+            "EPILOGUE_RESULTS": stored,
+            "EPILOGUE_STORED": len(self.stored),
+            "EPILOGUE_TILES": sum(fed.by_row and fed.by_col for fed in self.read),
             "EPILOGUE_SHORT": int(self.instructions <= SHORT),
         }
 

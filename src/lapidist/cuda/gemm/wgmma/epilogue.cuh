@@ -29,24 +29,32 @@ struct Fragments : Epilogue<InOrder> {
   // i] is that of column 8 j + i behind the lane's first, in its row h of two.
   template <int Count>
   __device__ __forceinline__ void fetch_for(AllFetched (&fetched)[Count / 2], int row, int col) const {
-    const int group = threadIdx.x % 32 / 4, first_col = col + threadIdx.x % 4 * 2;
+    const int first_col = col + threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int pair = 0; pair < Count / 2; ++pair) {
-      const int h = pair % 2;
-      const int down = A_SKEWED ? PatchRows::of(group + h * 8) : group * NEXT_GROUP + h * NEXT_ROW;
-      fetched[pair] = fetch<true>(row + down, first_col + pair / 2 * 8);
-    }
+    for (int pair = 0; pair < Count / 2; ++pair)
+      fetched[pair] = fetch<true>(row + row_of(pair % 2), first_col + pair / 2 * 8);
+  }
+  __device__ __forceinline__ static int row_of(int h) {
+    const int group = threadIdx.x % 32 / 4;
+    return A_SKEWED ? PatchRows::of(group + h * 8) : group * NEXT_GROUP + h * NEXT_ROW;
   }
   template <int Count>
-  __device__ __forceinline__ void apply_to(Sum* sums, const AllFetched (&fetched)[Count / 2]) const {
+  __device__ __forceinline__ void apply_to(Sum* sums, const AllFetched (&fetched)[Count / 2], int row,
+                                           int col) const {
+    const int first_col = col + threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int s = 0; s < Count; ++s) sums[s] = apply(sums[s], fetched[s / 2], s % 2);
+    for (int pair = 0; pair < Count / 2; ++pair) {
+      AllResults results;
+#pragma unroll
+      for (int i = 0; i < 2; ++i) sums[2 * pair + i] = apply(sums[2 * pair + i], fetched[pair], results, i);
+      store<true>(row + row_of(pair % 2), first_col + pair / 2 * 8, results);
+    }
   }
   template <int Count>
   __device__ __forceinline__ void finish(Sum* sums, int row, int col) const {
     AllFetched fetched[Count / 2];
     fetch_for<Count>(fetched, row, col);
-    apply_to<Count>(sums, fetched);
+    apply_to<Count>(sums, fetched, row, col);
   }
 
   // All sums of a thread, in a loop: written out, a function of twenty instructions took 350 KB, which no
@@ -69,7 +77,7 @@ struct Fragments : Epilogue<InOrder> {
     typedef Turns<Rows, Half> These;
     constexpr int COUNT = These::COUNT, PARTS = These::PARTS, ALL = These::ALL;
     if constexpr (These::AT_ONCE) {
-      apply_to<COUNT>(sums[0], turns.ahead);
+      apply_to<COUNT>(sums[0], turns.ahead, row, col);
     } else {
 #pragma unroll 1
       for (int part = 0; part < ALL; ++part) {
@@ -78,7 +86,7 @@ struct Fragments : Epilogue<InOrder> {
         fetch_for<COUNT>(fetched, row + next / PARTS * NEXT_SLAB, col + next % PARTS * (COUNT * 2));
         Sum mine[COUNT];
         of_part<COUNT>(sums, part, [&](int i, Sum& sum) { mine[i] = sum; });
-        apply_to<COUNT>(mine, turns.ahead);
+        apply_to<COUNT>(mine, turns.ahead, row + part / PARTS * NEXT_SLAB, col + part % PARTS * (COUNT * 2));
         of_part<COUNT>(sums, part, [&](int i, Sum& sum) { sum = mine[i]; });
 #pragma unroll
         for (int i = 0; i < COUNT / 2; ++i) turns.ahead[i] = fetched[i];

@@ -1,0 +1,109 @@
+"""What an epilogue stores beside D: arrays that the caller passed, checked, or new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from lapidist.calls import checks
+from lapidist.epilogues.numeric import stored
+from lapidist.epilogues.results import STORED
+from lapidist.epilogues.steps import Result
+from lapidist.epilogues.tracing import Given
+from lapidist.errors import ArgumentError, DTypeError
+from lapidist.frameworks.arrays import Operand, empty, fresh, handed_over, on_host, operand_of, tell_written
+
+if TYPE_CHECKING:
+    from lapidist.calls.arguments import Arguments
+
+Array = np.ndarray[Any, Any]
+
+
+def outputs_given(out: Any, given: Given | None) -> tuple[Any, tuple[Any, ...]]:
+    """D's array, and those of further results; None: a new one."""
+    count = 1 if given is None else len(given.function.results)
+    if given is None or count == 1 or out is None:
+        return out, (None,) * (count - 1)
+    if not isinstance(out, tuple) or len(out) != count:
+        got = f"{len(out)} of them" if isinstance(out, tuple) else type(out).__name__
+        raise ArgumentError(
+            f"out: must be a tuple of {count} arrays, one for each value that {given.function.name} returns;"
+            f" got {got}. Leave it away for new ones"
+        )
+    return out[0], out[1:]
+
+
+class FurtherResults:
+    """Each is as large as D; where rows of D are scattered, so are theirs."""
+
+    def __init__(self, wanted: Sequence[Result], given: Sequence[Any], arguments: Arguments) -> None:
+        self._arguments = arguments
+        pairs = zip(wanted, given, strict=True)
+        self.operands = [
+            self._operand(f"out[{place}]", each.dtype, array) for place, (each, array) in enumerate(pairs, 1)
+        ]
+        self._are_new = [array is None for array in given]
+
+    def _operand(self, name: str, dtype: str, array: Any) -> Operand:
+        """Its array as the caller gave it, or one that is yet to be made."""
+        arguments = self._arguments
+        if array is None:
+            return self._full(fresh(name, self._shape, arguments.like, dtype or arguments.out_dtype))
+        operand = operand_of(array, name)
+        if operand.dtype not in STORED or dtype not in ("", operand.dtype):
+            raise DTypeError(
+                f"{name}: must be of {dtype or ', '.join(STORED)}; got {operand.dtype}. Pass an array of"
+                f" {dtype or arguments.out_dtype}"
+            )
+        checks.require_output(operand, arguments.a, self._shape, free_strides=True)
+        checks.require_whole_elements(operand)
+        return self._full(operand)
+
+    def require_apart_from(self, others: Sequence[Operand]) -> None:
+        """None is written where another one is, or where anything is read."""
+        given = [output for output in self.operands if output.owner is not None]
+        for place, output in enumerate(given):
+            for other in (*self._arguments.operands, *others, *given[:place]):
+                checks.require_no_overlap(output, other)
+
+    @property
+    def _scattered(self) -> Operand | None:
+        found: Operand | None = getattr(self._arguments, "index", {}).get("scatter_d")
+        return found
+
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        arguments = self._arguments
+        if self._scattered is None or arguments.out is None:
+            return arguments.result_shape
+        return (*arguments.shape[:-2], arguments.out.shape[-2], arguments.shape[-1])
+
+    def _full(self, operand: Operand) -> Operand:
+        return operand if self._scattered is not None else self._arguments.full(operand)
+
+    def make(self) -> None:
+        """New arrays, where the caller passed none."""
+        for place, output in enumerate(self.operands):
+            if output.owner is None:
+                array = empty(self._shape, self._arguments.like, output.dtype)
+                self.operands[place] = self._full(operand_of(array, output.name))
+
+    def deliver(self) -> list[Any]:
+        """As the caller gets them, once they are written."""
+        found = []
+        for output, is_new in zip(self.operands, self._are_new, strict=True):
+            found.append(handed_over(output.owner, self._arguments.like) if is_new else output.owner)
+            if not is_new:
+                tell_written(output.owner)
+        return found
+
+    def store_on_host(self, values: Sequence[Array]) -> None:
+        for output, value in zip(self.operands, values, strict=True):
+            elements, target = stored(value, output.dtype), on_host(output)
+            if self._scattered is None:
+                target[...] = elements
+            else:
+                rows = np.broadcast_to(on_host(self._scattered), elements.shape[:-1])
+                np.put_along_axis(target, rows[..., None], elements, axis=-2)

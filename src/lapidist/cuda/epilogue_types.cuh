@@ -1,0 +1,115 @@
+// The types of what epilogues read and store: what lies in memory, its value, and what is stored of a value.
+#pragma once
+
+namespace fused {
+
+__device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fffffff); }
+__device__ __forceinline__ float nearest(float x) { return rintf(x); }
+__device__ __forceinline__ double nearest(double x) { return rint(x); }
+
+struct Float64 {
+  typedef double Stored;
+  static __device__ __forceinline__ double value(double stored) { return stored; }
+  static __device__ __forceinline__ double stored(double value) { return value; }
+};
+struct Float32 {
+  typedef float Stored;
+  static __device__ __forceinline__ float value(float stored) { return stored; }
+  template <typename V>
+  static __device__ __forceinline__ float stored(V value) {
+    return static_cast<float>(value);
+  }
+};
+struct Float16 {
+  typedef unsigned short Stored;
+  static __device__ __forceinline__ float value(Stored stored) {
+    float found;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(found) : "h"(stored));
+    return found;
+  }
+  static __device__ __forceinline__ Stored stored(float value) {
+    Stored bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+  }
+  static __device__ __forceinline__ Stored stored(double value) {
+    Stored bits;
+    asm("cvt.rn.f16.f64 %0, %1;" : "=h"(bits) : "d"(value));
+    return bits;
+  }
+};
+struct BFloat16 {
+  typedef unsigned short Stored;
+  static __device__ __forceinline__ float value(Stored stored) {
+    return __int_as_float(static_cast<unsigned>(stored) << 16);
+  }
+  // Of a number, to nearest even, by whole numbers: older chips have no instruction.
+  static __device__ __forceinline__ Stored upper(float number) {
+    const unsigned bits = __float_as_uint(number);
+    return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  }
+  template <typename V>
+  static __device__ __forceinline__ Stored stored(V value) {
+    const float single = static_cast<float>(value);
+    return single != single ? Stored(0x7fff) : upper(single);
+  }
+};
+
+// A float of 8 bits: so many of them behind the leading one, the least exponent of a normal number, the largest
+// number. To nearest even, by whole numbers, as older chips do it too; what is too large becomes the largest.
+template <int Bits, int Least>
+__device__ __forceinline__ unsigned char to_8_bits(float value, float largest) {
+  const float size = fabsf(value) < largest ? fabsf(value) : largest;
+  const unsigned sign = __float_as_uint(value) >> 24 & 0x80, bits = __float_as_uint(size);
+  const float smallest = __int_as_float((Least + 127) << 23),
+              steps = __int_as_float((Bits - Least + 127) << 23);
+  const unsigned rounded = (bits + (1 << (22 - Bits)) - 1 + (bits >> (23 - Bits) & 1)) >> (23 - Bits);
+  const unsigned normal = rounded - ((Least + 126) << Bits);
+  const unsigned small = static_cast<unsigned>(nearest(size * steps));  // a whole number of the least steps
+  return value != value ? 0x7f : sign | (size < smallest ? small : normal);
+}
+struct E5M2 {  // the upper half of a half
+  typedef unsigned char Stored;
+  static __device__ __forceinline__ float value(Stored stored) {
+    return Float16::value(static_cast<unsigned short>(stored << 8));
+  }
+  static __device__ __forceinline__ Stored stored(float value) { return to_8_bits<2, -14>(value, 57344); }
+};
+struct E4M3 {  // as a half it is 2^8 times too small; all ones are NaN
+  typedef unsigned char Stored;
+  static __device__ __forceinline__ float value(Stored stored) {
+    const unsigned size = stored & 0x7f;
+    const float found = 256 * Float16::value(static_cast<unsigned short>((stored & 0x80) << 8 | size << 7));
+    return size == 0x7f ? not_a_number() : found;
+  }
+  static __device__ __forceinline__ Stored stored(float value) { return to_8_bits<3, -6>(value, 448); }
+};
+
+template <typename Whole>
+struct Integer {
+  typedef Whole Stored;
+  static __device__ __forceinline__ Whole value(Whole stored) { return stored; }
+};
+typedef Integer<long long> Int64;
+typedef Integer<int> Int32;
+// Of 8 bits: the nearest whole number, or the nearer bound; NaN is 0.
+template <typename Whole, int Low, int High>
+struct Byte : Integer<Whole> {
+  template <typename V>
+  static __device__ __forceinline__ Whole stored(V value) {
+    const V whole = nearest(value);
+    return static_cast<Whole>(static_cast<int>(!(whole >= Low) ? value != value ? 0 : Low
+                                               : whole > High  ? High
+                                                               : whole));
+  }
+};
+typedef Byte<signed char, -128, 127> Int8;
+typedef Byte<unsigned char, 0, 255> UInt8;
+struct Bool : Integer<unsigned char> {
+  template <typename V>
+  static __device__ __forceinline__ unsigned char stored(V value) {
+    return value != 0;
+  }
+};
+
+}  // namespace fused

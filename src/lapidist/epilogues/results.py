@@ -1,0 +1,66 @@
+"""What a function of an epilogue returns: what D becomes, and results that go to arrays of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lapidist.dtypes import name_of
+from lapidist.errors import ArgumentError, DTypeError
+
+# types of results beside D
+STORED = (
+    "float64",
+    "float32",
+    "float16",
+    "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "int8",
+    "uint8",
+    "bool",
+)
+RETURN = "Return D, or a tuple of D and further results"
+
+
+class Output:
+    """A result beside D, with a type of its own. Without one it has the type of its array, or else D's.
+
+    >>> import numpy as np
+    >>> import lapidist
+    >>> @lapidist.epilogue
+    ... def relu_and_mask(acc):
+    ...     return lapidist.relu(acc), lapidist.Output(acc > 0, "bool")
+    >>> a, b = np.array([[1.0, -1.0]]), np.array([[2.0, 3.0], [3.0, 1.0]])
+    >>> lapidist.matmul(a, b, epilogue=relu_and_mask)
+    (array([[0., 2.]]), array([[False,  True]]))
+    """
+
+    __slots__ = ("dtype", "value")
+
+    def __init__(self, value: Any, dtype: Any = None) -> None:
+        self.value, self.dtype = value, "" if dtype is None else name_of(dtype, "dtype")
+        if self.dtype and self.dtype not in STORED:
+            raise DTypeError(
+                f"dtype: a result beside D must be of {', '.join(STORED[:-1])} or {STORED[-1]}; got"
+                f" {self.dtype}. Name one of them"
+            )
+
+
+def outputs_of(name: str, returned: Any) -> list[Output]:
+    """D, and what is stored beside it."""
+    values = returned if isinstance(returned, tuple) else (returned,)
+    if not values or any(value is None for value in values):
+        raise ArgumentError(f"{name}: must return what is stored; got {returned}. {RETURN}")
+    for value in values:
+        if isinstance(value, (tuple, list, dict)):
+            raise ArgumentError(
+                f"{name}: must return values, each what one array takes; got {len(value)} in a"
+                f" {type(value).__name__}. {RETURN}"
+            )
+    found = [value if isinstance(value, Output) else Output(value) for value in values]
+    if found[0].dtype:
+        raise ArgumentError(
+            f"{name}: the first result is D, whose type the call names; got Output(..., {found[0].dtype!r})."
+            " Return the value itself, and pass out_dtype="
+        )
+    return found
