@@ -23,6 +23,14 @@ from lapidist.bench.publish.layout_sections import layout_chart, layout_sections
 from lapidist.bench.publish.prose import failures_section, host_section, runs_section, shapes_of, warm_section
 from lapidist.bench.publish.scaled_sections import scaled_chart, scaled_sections
 from lapidist.bench.publish.squares import limits_section, type_sections
+from lapidist.bench.publish.stock_sections import (
+    epilogue_sections,
+    model_chart,
+    model_sections,
+    new_shape_sections,
+    of_epilogues,
+    of_models,
+)
 from lapidist.bench.publish.views import NO_PRODUCTS, TIMED_MODES, in_math
 from lapidist.bench.publish.withdrawn import Withdrawal
 from lapidist.bench.publish.withdrawn import section as withdrawn_section
@@ -85,6 +93,8 @@ def all_pages(
     yield small_page(records)
     yield launch_page(records)
     yield layouts_page(records)
+    yield epilogues_page(records)
+    yield models_page(records)
     yield limits_page(records)
     yield runs_page(records, runs, withdrawals)
 
@@ -182,7 +192,24 @@ def launch_page(records: Sequence[Record]) -> Page:
     compiled = warm_section(records)
     if compiled:
         page.parts += ["## What does compiling cost?\n", *compiled]
+    new = new_shape_sections(records)
+    if new:
+        page.parts += ["## What does a new shape cost?\n", *new]
     return page
+
+
+def models_page(records: Sequence[Record]) -> Page:
+    page = Page("models", "How fast are whole models?")
+    sections = model_sections(records)
+    if sections:
+        page.parts.append(sections[0])
+        page.show(model_chart(records))
+        page.parts += sections[1:]
+    return page
+
+
+def epilogues_page(records: Sequence[Record]) -> Page:
+    return Page("epilogues", "What does an epilogue cost?", epilogue_sections(records))
 
 
 def layouts_page(records: Sequence[Record]) -> Page:
@@ -214,6 +241,8 @@ def index_page(pages: Sequence[Page], records: Sequence[Record], runs: Sequence[
     said["small"] = answers.of_small(records)
     said["launch"] = answers.of_launch([record for record in records if record.mode == "host"])
     said["layouts"] = of_layouts(records)
+    said["epilogues"] = of_epilogues(records)
+    said["models"] = of_models(records)
     lines = ["| question | in short |", "|---|---|"]
     lines += [f"| [{page.title}]({page.name}.md) | {said.get(page.name, '')} |" for page in pages]
     return Page("index", "Performance", ["\n".join(lines) + "\n", *aims_section(records, runs), MEASURED])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Record, Run, read_runs
-from lapidist.bench.publish import markdown, pages, sharing_report
+from lapidist.bench.publish import markdown, pages, sharing_report, stock_sections
 from lapidist.bench.publish.charts import Chart
 from lapidist.bench.publish.machine_page import machine_blocks
 from lapidist.bench.publish.squares import limits_table, summary
@@ -55,7 +55,8 @@ def publish(root: Path, check: bool, html: Path | None = None) -> list[Path]:
 
 def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal] = ()) -> dict[Path, str]:
     """Every published file as it should be."""
-    published = (*TIMED_MODES, layouts.MODE, scaled.MODE, "host", warming.MODE, warming.ALONE)
+    studies = (layouts.MODE, scaled.MODE, warming.MODE, warming.ALONE, *stock_sections.MODES)
+    published = (*TIMED_MODES, "host", *studies)
     found = [(record, run) for record, run in latest(runs) if record.mode in published]
     texts = pages.documents(root, [record for record, _ in found], runs, withdrawals)
     for chart in sharing_report.sharing_charts(runs):

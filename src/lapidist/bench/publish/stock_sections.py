@@ -1,0 +1,129 @@
+"""What users meet, beside what they have without us: whole models, epilogues, new shapes. `ratio` is the
+stock way's time over ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lapidist.bench.protocol.cases import shape_words
+from lapidist.bench.protocol.record import Record
+from lapidist.bench.publish import charts, svg
+from lapidist.bench.publish.charts import Chart
+from lapidist.bench.publish.markdown import Columns, fold, table
+from lapidist.bench.publish.tables import geomean, number, time_words
+from lapidist.bench.studies.epilogues import MODE as EPILOGUE
+from lapidist.bench.studies.epilogues import PLAIN
+from lapidist.dtypes import short_name
+
+MODEL = "model"
+NEW_SHAPES = {
+    "shapes cold": "nothing compiled",
+    "shapes disk": "binaries on disk",
+    "shapes loaded": "binaries loaded",
+}
+SERVED = "served"
+MODES = (MODEL, EPILOGUE, *NEW_SHAPES, SERVED)
+
+
+def times_faster(record: Record) -> str:
+    return "-" if record.ratio is None else f"{record.ratio:.2f}x"
+
+
+def ours_in(records: Sequence[Record], mode: str) -> list[Record]:
+    found = [record for record in records if record.mode == mode and record.kind != "peer" and record.ratio]
+    return sorted(found, key=lambda record: (record.device, record.kernel, record.dtype, record.m))
+
+
+# ---- whole models ----
+
+
+def of_models(records: Sequence[Record]) -> str:
+    ratios = [record.ratio for record in ours_in(records, MODEL) if record.ratio]
+    if not ratios:
+        return ""
+    return (
+        f"{geomean(ratios):.2f}x stock in the geometric mean of {len(ratios)} cases,"
+        f" {min(ratios):.2f}x to {max(ratios):.2f}x"
+    )
+
+
+def model_sections(records: Sequence[Record]) -> list[str]:
+    rows = ours_in(records, MODEL)
+    if not rows:
+        return []
+    columns: Columns = {
+        "case": lambda r: r.kernel,
+        "rows": lambda r: str(r.m),
+        "time": lambda r: time_words(r.seconds),
+        "beside stock": times_faster,
+        "error/bound": lambda r: number(r.worst, ".3f"),
+        "chip": lambda r: r.device,
+    }
+    words = f"A model runs {of_models(records)}. Over 1x is faster than stock, in turns in the same process."
+    return [f"{words}\n", fold("Every case", table(columns, rows))]
+
+
+def model_chart(records: Sequence[Record]) -> Chart | None:
+    rows = ours_in(records, MODEL)
+    drawn = [
+        svg.Bar(f"{r.kernel}, {r.m} rows", 100 * (r.ratio or 0.0), times_faster(r), "production")
+        for r in rows
+    ]
+    words = "Stock's time over ours, in %, for whole models"
+    return charts.bars("models", drawn, [("stock", 100.0)], words) if drawn else None
+
+
+# ---- epilogues ----
+
+
+def of_epilogues(records: Sequence[Record]) -> str:
+    fused = [record for record in ours_in(records, EPILOGUE) if not record.kernel.endswith(PLAIN)]
+    over = [record.over_plain for record in fused if record.over_plain]
+    if not over:
+        return ""
+    return f"an epilogue takes {min(over):.2f}x to {max(over):.2f}x the time of the product alone"
+
+
+def epilogue_sections(records: Sequence[Record]) -> list[str]:
+    rows = ours_in(records, EPILOGUE)
+    if not rows:
+        return []
+    columns: Columns = {
+        "epilogue": lambda r: r.kernel.partition(", ")[2] or r.kernel,
+        "type": lambda r: short_name(r.dtype),
+        "shape": lambda r: shape_words(r.m, r.n, r.k),
+        "time": lambda r: time_words(r.seconds),
+        "over the product alone": lambda r: number(r.over_plain, ".3f"),
+        "fastest peer's time over ours": times_faster,
+        "error/bound": lambda r: number(r.worst, ".3f"),
+    }
+    words = "An [epilogue](../tutorials/epilogue.md) runs in registers, before sums are stored."
+    said = of_epilogues(records)
+    return [
+        f"{words}{' ' + said[0].upper() + said[1:] + '.' if said else ''}\n",
+        fold("Every shape", table(columns, rows)),
+    ]
+
+
+# ---- new shapes ----
+
+
+def new_shape_sections(records: Sequence[Record]) -> list[str]:
+    rows = [record for mode in NEW_SHAPES for record in records if record.mode == mode]
+    loops = [record for record in records if record.mode == SERVED]
+    if not rows and not loops:
+        return []
+    columns: Columns = {
+        "type": lambda r: short_name(r.dtype),
+        "before the call": lambda r: NEW_SHAPES.get(r.mode, "a request loop"),
+        "calls": lambda r: number(r.calls, "d"),
+        "median": lambda r: time_words(r.seconds),
+        "9 of 10 within": lambda r: time_words(r.p90),
+        "99 of 100 within": lambda r: time_words(r.p99),
+        "torch's time over ours": times_faster,
+    }
+    words = (
+        "A new shape is planned before it runs. [The planner](../planner.md) says which binary serves it."
+        " Times are of the caller, until the result is there.\n"
+    )
+    return [words, fold("New shapes, beside torch", table(columns, [*rows, *loops]))]

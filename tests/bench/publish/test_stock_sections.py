@@ -1,0 +1,61 @@
+"""Pages of what users meet beside stock ways: models, epilogues, new shapes."""
+
+from __future__ import annotations
+
+from lapidist.bench.protocol.record import Record
+from lapidist.bench.publish.pages import Page, epilogues_page, index_page, launch_page, models_page
+
+SHAPE = (1024, 4096, 4096)
+
+
+def stock_row(kernel: str, kind: str, mode: str, ratio: float | None, **more: float | int) -> Record:
+    head = (kernel, kind, "NVIDIA H200", "bfloat16", "rcr", *SHAPE, 1e-3, None, ratio, None, 0.5, True, mode)
+    return Record(*head, **more)  # type: ignore[arg-type]
+
+
+def test_models_stand_beside_stock_with_losses() -> None:
+    rows = [
+        stock_row("llama, decode", "production", "model", 1.10),
+        stock_row("llama, prefill", "production", "model", 0.90),
+        stock_row("stock, prefill", "peer", "model", 1.0),
+    ]
+    page = models_page(rows)
+    assert "0.99x stock in the geometric mean of 2 cases, 0.90x to 1.10x" in page.text
+    assert "| llama, prefill | 1024 | 1 ms | 0.90x |" in page.text
+    assert "| stock" not in page.text
+    assert [chart.name for chart in page.charts] == ["models"]
+
+
+def test_an_epilogue_is_held_against_the_product_alone() -> None:
+    rows = [
+        stock_row("lapidist, plain", "production", "epilogue", 1.0, over_plain=1.0),
+        stock_row("lapidist, bias_gelu", "production", "epilogue", 1.31, over_plain=1.017),
+        stock_row("lapidist, bias", "production", "epilogue", 1.2, over_plain=1.05),
+        stock_row("torch, bias_gelu", "peer", "epilogue", None),
+    ]
+    page = epilogues_page(rows)
+    assert "An epilogue takes 1.02x to 1.05x the time of the product alone." in page.text
+    assert "| bias_gelu | bf16 | 1024x4096x4096 | 1 ms | 1.017 | 1.31x |" in page.text
+
+
+def test_new_shapes_stand_under_what_a_call_costs() -> None:
+    cold = stock_row("matmul of new shapes", "host", "shapes cold", 0.5, p90=2e-3, p99=0.5, calls=500)
+    loop = stock_row("request loop", "host", "served", 1.02, p90=2e-3, p99=3e-3, calls=1950)
+    text = launch_page([loop, cold]).text
+    assert "| bf16 | nothing compiled | 500 | 1 ms | 2 ms | 500 ms | 0.50x |" in text
+    assert text.index("nothing compiled") < text.index("a request loop")
+
+
+def test_what_was_not_measured_has_no_page() -> None:
+    assert not models_page([]).parts
+    assert not epilogues_page([]).parts
+    assert not launch_page([]).parts
+
+
+def test_the_index_says_each_answer_in_short() -> None:
+    rows = [stock_row(f"llama, {case}", "production", "model", 1.10) for case in ("decode", "prefill")]
+    index: Page = index_page([models_page(rows)], rows, [])
+    assert (
+        "| [How fast are whole models?](models.md) | 1.10x stock in the geometric mean of 2 cases"
+        in index.text
+    )
