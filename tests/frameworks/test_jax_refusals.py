@@ -48,6 +48,13 @@ CALLS: dict[str, Call] = {  # by the words of the error
         lambda x: ours.gemm(A, B, A[:, :1], beta=x)
     )(2.0),
     "trans_b: must be known while JAX traces": lambda jax, ours: jax.jit(ours.gemm)(A, A, trans_b=True),
+    "dtype: must be float8_e4m3fn or float8_e5m2; got float16": lambda jax, ours: ours.linear(
+        A, A, dtype="f2"
+    ),
+    "factors: must be .rows. or .blocks.": lambda jax, ours: ours.linear(
+        A, A, dtype="e4m3", factors="columns"
+    ),
+    "weight: must have as many columns ": lambda jax, ours: ours.linear(A, B, dtype="e4m3"),
     "trans_weight: must be known": lambda jax, ours: jax.jit(ours.linear)(A, A, trans_weight=True),
     "promote: must be known": lambda jax, ours: jax.jit(ours.matmul)(small(A), small(B), promote=True),
     "alpha: must be a real number": lambda jax, ours: ours.gemm(A, B, alpha="2"),
@@ -66,7 +73,7 @@ CALLS: dict[str, Call] = {  # by the words of the error
     "scale_a: factors must be float32": lambda jax, ours: jax.jit(
         lambda s: ours.matmul(small(A), small(B), scale_a=s)
     )(SCALE.astype("f2")),
-    "scale_a, scale_b: a product with factors has no gradient": lambda jax, ours: jax.grad(
+    "a, b: 8-bit floats with factors have no gradient": lambda jax, ours: jax.grad(
         lambda a: ours.matmul(small(a), small(B), scale_a=SCALE).sum()
     )(jax.numpy.asarray(A)),
     "scale_a, scale_b: jax.vmap maps over rows of a": lambda jax, ours: jax.vmap(

@@ -15,6 +15,7 @@ from lapidist.calls.scaled import require_number
 from lapidist.dtypes import Precision
 from lapidist.epilogues.ready import READY
 from lapidist.errors import ArgumentError, DTypeError
+from lapidist.jax.eight_bits import Factors, small_linear, small_of
 from lapidist.jax.epilogues import arrays_of, in_order
 from lapidist.jax.operators import bind
 from lapidist.jax.products import Product, operands_of, outline_of
@@ -93,6 +94,8 @@ def linear(
     bias: Any = None,
     *,
     activation: str | None = None,
+    dtype: Any = None,
+    factors: Factors = "rows",
     trans_weight: bool = True,
     out_dtype: Any = None,
     preferred_element_type: Any = None,
@@ -104,7 +107,8 @@ def linear(
     lie as (inputs, outputs).
 
     `activation`: "relu", "gelu", "gelu_tanh" or "silu" of that, in the same launch where no gradient is asked
-    for.
+    for. `dtype`: "float8_e4m3fn" or "float8_e5m2", which input and weight are rounded to, with factors for
+    "rows" or "blocks" of 128. Gradients are those of what was not rounded.
     """
     wanted = wanted_types(out_dtype, preferred_element_type, acc_dtype, precision, None)
     named = {"input": input, "weight": weight} | ({} if bias is None else {"bias": bias})
@@ -118,7 +122,13 @@ def linear(
     arrays = dict(zip(ORDER, (input, weight, *([called["bias"]] if "bias" in called else [])), strict=False))
     beta = float("bias" in called)
     product = Product(tuple(arrays), trans_b=transposed, beta=beta, **wanted, device=place(device))
-    product, arrays = followed(product, arrays, activated(activation), called=tuple(called))
+    after = activated(activation)
+    if dtype is not None:
+        small = small_of(dtype, factors)
+        checked(product, arrays, tuple(called), False)
+        made = small_linear(product, small, None if after is None else after.function, arrays)
+        return without(made, row, column)
+    product, arrays = followed(product, arrays, after, called=tuple(called))
     return without(bind(*arrays.values(), product=product), row, column)
 
 

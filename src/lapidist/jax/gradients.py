@@ -6,6 +6,7 @@ alpha op(A)^T G. Transposes are read as they lie. What was broadcast is summed."
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ from jax.interpreters import ad
 from lapidist.dtypes import IEEE, TF32, outputs_of, size_of
 from lapidist.errors import ArgumentError
 from lapidist.jax.epilogues import differentiated
+from lapidist.jax.factors import gradient_of_factors
 from lapidist.jax.operators import bind
 from lapidist.jax.products import Product
 
@@ -30,10 +32,11 @@ def forth(primals: tuple[Any, ...], tangents: tuple[Any, ...], *, product: Produ
         for name, tangent in zip(product.arrays, tangents, strict=True)
         if type(tangent) is not ad.Zero
     }
-    if product.is_scaled and moved.keys() - {"c"}:
+    if product.is_scaled and moved.keys() & {"a", "b"}:
         raise ArgumentError(
-            "scale_a, scale_b: a product with factors has no gradient; got one that is differentiated. Give"
-            " it one with jax.custom_vjp, by what was there before it was quantised"
+            "a, b: 8-bit floats with factors have no gradient, which their own type would be too coarse for;"
+            " got one that is differentiated. Multiply what they were rounded from by lapidist.jax.linear"
+            " with dtype=, or pass them through jax.lax.stop_gradient"
         )
     parts = [part_of(name, tangent, primals, product, result) for name, tangent in moved.items()]
     if not parts:
@@ -44,9 +47,10 @@ def forth(primals: tuple[Any, ...], tangents: tuple[Any, ...], *, product: Produ
 def part_of(name: str, tangent: Any, primals: tuple[Any, ...], product: Product, result: Any) -> Any:
     if name == "c":
         return jax.numpy.broadcast_to(tangent * product.beta, result.shape)
-    a, b = primals[:2]
-    without_c = product._replace(arrays=("a", "b"), beta=0.0, out_dtype=result.dtype.name)
-    return bind(*((tangent, b) if name == "a" else (a, tangent)), product=without_c)
+    taken = dict(zip(product.arrays, primals, strict=True)) | {name: tangent}
+    taken.pop("c", None)
+    without_c = product._replace(arrays=tuple(taken), beta=0.0, out_dtype=result.dtype.name)
+    return bind(*taken.values(), product=without_c)
 
 
 def back(g: Any, *operands: Any, product: Product) -> list[Any]:
@@ -55,10 +59,13 @@ def back(g: Any, *operands: Any, product: Product) -> list[Any]:
     if type(g) is ad.Zero:
         return [None] * len(operands)
     a, b = operands[:2]
-    rules = {
+    named = dict(zip(product.arrays, operands, strict=True))
+    rules: dict[str, Callable[[], Any]] = {
         "a": lambda: gradient_of_a(g, b, a.aval, product),
         "b": lambda: gradient_of_b(g, a, b.aval, product),
         "c": lambda: summed_to(g * product.beta, operands[2].aval.shape),
+        "scale_a": lambda: gradient_of_factors("scale_a", g, named, product),
+        "scale_b": lambda: gradient_of_factors("scale_b", g, named, product),
     }
     return [rules[name]() if wanted else None for name, wanted in zip(product.arrays, asked, strict=True)]
 

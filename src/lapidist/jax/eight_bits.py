@@ -1,0 +1,130 @@
+"""linear of 8-bit floats: operands are rounded with factors, gradients are those of what was not rounded.
+
+A factor is the largest magnitude of its part over the largest number of the type. "rows": one for each row of
+an activation and of a weight; "blocks": one for 1 x 128 of an activation and 128 x 128 of a weight."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+from jax import numpy as jnp
+
+from lapidist.dtypes import FP8, IEEE, TYPES, name_of, numpy_dtype
+from lapidist.epilogues.steps import Function
+from lapidist.errors import ArgumentError, DTypeError
+from lapidist.jax.epilogues import evaluated
+from lapidist.jax.gradients import in_one
+from lapidist.jax.operators import bind
+from lapidist.jax.products import Product
+from lapidist.problems.scaling import K_BLOCK
+
+Factors = Literal["rows", "blocks"]
+LEAST = 2.0**-100  # of a factor: what is zero stays zero
+
+
+class Small(NamedTuple):
+    """The type of 8 bits, and what a factor belongs to."""
+
+    dtype: str
+    factors: Factors
+
+    @property
+    def along(self) -> int | None:
+        return K_BLOCK if self.factors == "blocks" else None
+
+    @property
+    def down(self) -> int:
+        """Rows of a weight."""
+        return K_BLOCK if self.factors == "blocks" else 1
+
+
+def small_of(dtype: Any, factors: Any) -> Small:
+    name = name_of(dtype, "dtype")
+    if name not in FP8:
+        raise DTypeError(
+            f"dtype: must be {' or '.join(FP8)}; got {name}. Leave it away to multiply in the operands' own"
+            " type"
+        )
+    if factors not in ("rows", "blocks"):
+        raise ArgumentError(f'factors: must be "rows" or "blocks"; got {factors!r}. Leave it away for "rows"')
+    return Small(name, factors)
+
+
+def quantised(rows: Any, dtype: str, down: int, along: int | None) -> tuple[Any, Any]:
+    """Values of 8 bits and factors: one for each part of `down` rows and `along` columns, or all."""
+    (m, k), most = rows.shape, TYPES[dtype].bounds[1]  # type: ignore[index]
+    along = along or max(k, 1)
+    padded = jnp.pad(rows.astype(jnp.float32), ((0, -m % down), (0, -k % along)))
+    parts = padded.reshape(-(-m // down), down, -(-k // along), along)
+    factors = jnp.maximum(abs(parts).max((1, 3), keepdims=True, initial=0) / most, LEAST)
+    values = jnp.clip(parts / factors, -most, most).reshape(padded.shape)[:m, :k]
+    return values.astype(numpy_dtype(dtype)), factors[:, 0, :, 0]
+
+
+# ---- linear ----
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1, 2))
+def small_linear(product: Product, small: Small, activation: Function | None, arrays: dict[str, Any]) -> Any:
+    """What `product` gives of input and weight (a and b), by operands of 8 bits, then the activation."""
+    a, b = arrays["a"], arrays["b"]
+    weight = b if product.trans_b else b.T
+    given: dict[str, Any] = {}
+    given["a"], of_a = quantised(in_one(a), small.dtype, 1, small.along)
+    given["b"], of_b = quantised(weight, small.dtype, small.down, small.along)
+    shape, dtype = (*a.shape[:-1], weight.shape[0]), product.out_dtype or a.dtype.name
+    if "c" in arrays:
+        given["c"] = in_rows(arrays["c"].astype(numpy_dtype(dtype)), shape)
+    given |= {"scale_a": of_a, "scale_b": of_b.T}
+    how = product._replace(
+        arrays=tuple(given), trans_b=True, out_dtype=dtype, precision=IEEE, epilogue=activation
+    )
+    return bind(*given.values(), product=how).reshape(shape)
+
+
+def in_rows(c: Any, shape: tuple[int, ...]) -> Any:
+    """An addend of all rows of a batch, as a tall matrix has them."""
+    return c if c.ndim < 2 else in_one(jnp.broadcast_to(c, shape))
+
+
+def straight(
+    product: Product,
+    small: Small,
+    activation: Function | None,
+    primals: tuple[dict[str, Any]],
+    tangents: tuple[dict[str, Any]],
+) -> tuple[Any, Any]:
+    """Tangents pass the rounding as if it were not there."""
+    (arrays,), (moved,) = primals, tangents
+    sums = small_linear(product, small, None, arrays)
+    tangent = tangent_of(arrays, moved, product, sums)
+    if activation is None:
+        return sums, tangent
+
+    def finish(sums: Any) -> Any:
+        return evaluated(activation, sums.astype(jnp.float32), {}).astype(sums.dtype)
+
+    return jax.jvp(finish, (sums,), (tangent,))
+
+
+def tangent_of(arrays: dict[str, Any], moved: dict[str, Any], product: Product, sums: Any) -> Any:
+    """Of the product of operands that were not rounded."""
+    plain = product._replace(arrays=("a", "b"), beta=0.0, out_dtype=sums.dtype.name)
+    there = {
+        name: each
+        for name, each in moved.items()
+        if not isinstance(each, jax.custom_derivatives.SymbolicZero)
+    }
+    parts = [jnp.zeros_like(sums)]
+    if "a" in there:
+        parts.append(bind(there["a"], arrays["b"], product=plain))
+    if "b" in there:
+        parts.append(bind(arrays["a"], there["b"], product=plain))
+    if "c" in there:
+        parts.append(jnp.broadcast_to(there["c"], sums.shape).astype(sums.dtype))
+    return sum(parts[2:], parts[1]) if len(parts) > 1 else parts[0]
+
+
+small_linear.defjvp(straight, symbolic_zeros=True)
