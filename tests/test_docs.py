@@ -13,7 +13,7 @@ import lapidist
 from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.hopper import FAMILY as RULES
 from lapidist.kernels.rules.rule import refusal
-from lapidist.kernels.wgmma.family import FAMILY, tile
+from lapidist.kernels.wgmma.family import WGMMA_FAMILY, tile
 from pages import PAGES, ROOT, name_of
 from words import split
 
@@ -75,7 +75,7 @@ def test_the_widest_tiles_are_those_that_the_rules_take() -> None:
 def widest(rows: int, n: int, ping_pong: bool = False) -> int:
     """Where rows of D have 511 elements, TMA cannot store them."""
     a, b = np.zeros((512, 512), ml_dtypes.bfloat16), np.zeros((512, 512), ml_dtypes.bfloat16)[:, :n]
-    facts = Facts(lapidist.plan(a, b, device="machine").plan.problem, FAMILY)
+    facts = Facts(lapidist.plan(a, b, device="machine").plan.problem, WGMMA_FAMILY.family)
     taken = [
         n
         for n in range(16, 272, 16)

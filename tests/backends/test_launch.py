@@ -55,7 +55,7 @@ def declared(ptx: str, entry: str) -> list[tuple[str, int, int]]:
 @pytest.mark.parametrize(("kernel", "dtype"), TYPED, ids=TYPED_IDS)
 def test_offsets_and_kinds_are_those_of_the_compiled_kernel(kernel: Kernel, dtype: str) -> None:
     binary = binary_of(kernel, kernel.config_for(dtype), dtype, "sm_90a")
-    block = kernel.signature.block(sample_problem(kernel, dtype))
+    block = kernel.family.block(sample_problem(kernel, dtype))
     parameters = declared(binary.ptx, kernel.entry)
     assert [start for _, start, _ in parameters] == list(block.offsets.values())
     assert block.nbytes == parameters[-1][1] + parameters[-1][2]
@@ -83,7 +83,7 @@ def test_the_names_are_those_of_the_source(kernel: Kernel) -> None:
         "ldd": {"ldc", "ldd"},
         "b_col": {"ldb", "b_col"},
     }
-    for name, (own, _) in zip(names, kernel.signature.parameters, strict=True):
+    for name, (own, _) in zip(names, kernel.family.parameters, strict=True):
         assert name in same.get(own, {own})
 
 
@@ -131,7 +131,7 @@ def launch_of(kernel: str, m: int, n: int, k: int, *, order: str = "C") -> tuple
 
 def test_a_launch_carries_the_operands() -> None:
     launch, a, b, out = launch_of("large_tile", 200, 300, 40)
-    block = kernel_named("large_tile").signature.block(sample_problem(kernel_named("large_tile"), "float32"))
+    block = kernel_named("large_tile").family.block(sample_problem(kernel_named("large_tile"), "float32"))
 
     def value(name: str, code: str) -> Any:
         return struct.unpack_from(code, launch.arguments, block.offsets[name])[0]
@@ -151,7 +151,7 @@ def test_a_launch_names_the_memory_it_may_touch() -> None:
 
 def test_a_column_major_output_exchanges_the_operands() -> None:
     launch, a, b, _ = launch_of("simt", 20, 30, 40, order="F")
-    block = kernel_named("simt").signature.block(sample_problem(kernel_named("simt"), "float32"))
+    block = kernel_named("simt").family.block(sample_problem(kernel_named("simt"), "float32"))
     assert struct.unpack_from("<Q", launch.arguments, block.offsets["A"])[0] == b.ctypes.data
     assert struct.unpack_from("<Q", launch.arguments, block.offsets["B"])[0] == a.ctypes.data
     assert struct.unpack_from("<ii", launch.arguments, block.offsets["M"]) == (30, 20)
@@ -191,7 +191,7 @@ def test_a_patch_writes_what_changes_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(("kernel", "dtype"), TYPED, ids=TYPED_IDS)
 def test_every_kernel_takes_alpha_and_beta_through_the_patch_table(kernel: Kernel, dtype: str) -> None:
-    patches = kernel.signature.block(sample_problem(kernel, dtype)).patches()
+    patches = kernel.family.block(sample_problem(kernel, dtype)).patches()
     assert {"alpha", "beta"} <= patches.keys()
 
 

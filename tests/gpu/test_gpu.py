@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import lapidist
+from lapidist.kernels.ladder import BByColumns, CopiedRows
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
-from lapidist.kernels.signatures import LADDER_B_ROWS, TMA, TMA_SCHEDULED
 from lapidist.verify import judge
 from on_gpu import laid_out, normal, poisoned, rows_on_16_bytes, whole
 from typed import takes
@@ -45,9 +45,9 @@ SCALES = [(1.0, 0.0), (-0.5, 1.25), (0.0, 2.0), (2.0, 1.0)]
 
 def fitting(kernel: Kernel, a: Any, b: Any) -> tuple[Any, Any]:
     """The same numbers, laid out as the kernel takes them."""
-    if kernel.signature is LADDER_B_ROWS:
+    if isinstance(kernel.family, BByColumns):
         return a, b.T.contiguous().T
-    if kernel.signature in (TMA, TMA_SCHEDULED):
+    if isinstance(kernel.family, CopiedRows):
         return rows_on_16_bytes(a), rows_on_16_bytes(b)
     return a, b
 

@@ -11,7 +11,7 @@ import pytest
 
 import lapidist
 from lapidist.dtypes import FP8
-from lapidist.kernels.mma import MMA_FAMILY
+from lapidist.kernels.mma.family import MMA_FAMILY
 from lapidist.kernels.rules.tensor import PROMOTED_SUMS
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from lapidist.verify import judge

@@ -104,7 +104,7 @@ def small_enough(config: Any) -> Any:
 def fitting(kernel: Kernel, math: str) -> tuple[Config, ...]:
     """Those of many that the rules allow, in a square product."""
     columns = columns_of(kernel, math)
-    chosen = allowed(kernel.all_rules, columns, Facts(square(kernel, math), kernel.signature))
+    chosen = allowed(kernel.all_rules, columns, Facts(square(kernel, math), kernel.family))
     with np.errstate(divide="ignore"):
         rows = np.flatnonzero(chosen & small_enough(columns))
     return tuple(dict.fromkeys((kernel.config_for(math), *(config_at(columns, row) for row in rows))))
@@ -191,7 +191,7 @@ def products(draw: st.DrawFn, kernel: Kernel) -> Product:
     )
     output = draw(st.sampled_from(["", "", *(element_of(math).outputs if kernel.types.outputs else ())]))
     promote = draw(st.sampled_from([None, None, True])) if kernel.types.promoted and math in FP8 else None
-    sharing = draw(st.sampled_from(SHARINGS)) if kernel.signature.scheduled else {}
+    sharing = draw(st.sampled_from(SHARINGS)) if kernel.family.scheduled else {}
     return Product(math, config, shape, lies, output, draw(st.sampled_from([0, 0, 2])), promote, sharing)
 
 
@@ -404,7 +404,7 @@ def test_knobs_that_a_kernel_does_not_have_change_nothing() -> None:
 def test_lists_of_configs_are_asked_at_once(kernel: Kernel) -> None:
     """Columns say what each config says for itself."""
     math = kernel.types.maths[0]
-    columns, facts = columns_of(kernel, math), Facts(square(kernel, math), kernel.signature)
+    columns, facts = columns_of(kernel, math), Facts(square(kernel, math), kernel.family)
     chosen = allowed(kernel.all_rules, columns, facts)
     rows = [*np.flatnonzero(chosen)[:40], *range(200)]
     for row in rows:

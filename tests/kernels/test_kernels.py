@@ -11,7 +11,7 @@ from lapidist.build.compiler import CUDA_SOURCES, compile_kernel
 from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, chip
 from lapidist.errors import ArgumentError, RefusalError
-from lapidist.kernels.mma import MMA_FAMILY
+from lapidist.kernels.mma.family import MMA_FAMILY
 from lapidist.kernels.registry import BY_NAME, DETOURS, KERNELS, PRODUCTION, RUNGS, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.sgemm.family import SGEMM

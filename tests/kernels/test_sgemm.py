@@ -96,7 +96,7 @@ def test_blocks_share_tiles_of_packed_operands(rng: np.random.Generator) -> None
     assert (
         plan.workspace_bytes
         == plan.partials_offset
-        + plan.kernel.scratch_of(plan.problem)[1]
+        + plan.kernel.family.scratch(plan.problem)[1]
         + plan.schedule.slots * 256 * 128 * 4
     )
     assert np.array_equal(lapidist.gemm(a, b, device="machine", kernel="sgemm", config=config), a @ b)

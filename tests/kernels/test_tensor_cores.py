@@ -14,7 +14,8 @@ import pytest
 
 from lapidist import machine
 from lapidist.build.compiler import compile_kernel
-from lapidist.kernels.signatures import LADDER_PARAMETERS, SIMT_PARAMETERS
+from lapidist.kernels.ladder import LADDER_PARAMETERS
+from lapidist.kernels.simt import SIMT_PARAMETERS
 from lapidist.launch import Launch, Memory, ParameterBlock
 
 Array = np.ndarray[Any, Any]

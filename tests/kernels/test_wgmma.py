@@ -19,15 +19,18 @@ from lapidist.dtypes import FP8, TYPES, element_of, numpy_dtype
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.registry import RUNGS as ALL_RUNGS
 from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.wgmma.family import WGMMA_FAMILY, deepest, tile
-from lapidist.kernels.wgmma.operands import loaded_lines, packed_bytes, rows_of_stage
-from lapidist.kernels.wgmma.rungs import HOPPERS
+from lapidist.kernels.wgmma.configs import tile
+from lapidist.kernels.wgmma.family import WGMMA_FAMILY
+from lapidist.kernels.wgmma.listed import deepest
+from lapidist.kernels.wgmma.operands import packed_bytes
+from lapidist.kernels.wgmma.rungs import CopiedLines
+from lapidist.kernels.wgmma.tiles import loaded_lines, rows_of_stage
 from lapidist.verify import judge
 from typed import aligned, fresh, poisoned, rows_on_16_bytes
 from wgmma_products import check, lying, multiply, operands, whole
 
 MATHS = ("float16", "bfloat16", "tf32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
-RUNGS = tuple(kernel.name for kernel in ALL_RUNGS if kernel.signature in HOPPERS)
+RUNGS = tuple(kernel.name for kernel in ALL_RUNGS if isinstance(kernel.family, CopiedLines))
 H200, A100 = chip("h200"), chip("a100")
 
 
@@ -132,9 +135,7 @@ def test_matrices_of_one_element_may_be_neighbours(shapes: tuple[tuple[int, ...]
     a, b = (np.arange(np.prod(shape), dtype=np.float16).reshape(shape) % 7 for shape in shapes)
     plan = lapidist.plan(a, b, kernel="wgmma", device="machine").plan
     assert plan is not None
-    maps = plan.kernel.signature.tensor_maps(
-        plan.problem, plan.config, dict.fromkeys(("A", "B", "D", "workspace"), 0)
-    )
+    maps = plan.tensor_maps(dict.fromkeys(("A", "B", "D", "workspace"), 0))
     assert all(stride % 16 == 0 for each in maps.values() for stride in each.strides)
     assert np.array_equal(lapidist.gemm(a, b, kernel="wgmma", device="machine"), a @ b)
 
@@ -151,7 +152,7 @@ def test_operands_without_elements_need_no_address(layouts: str) -> None:
     ).plan
     assert plan is not None
     at = {"A": 0, "B": 0, "D": 4098, "workspace": 0}
-    maps = plan.kernel.signature.tensor_maps(plan.problem, plan.config, at)
+    maps = plan.tensor_maps(at)
     assert all(maps[name].address == 4096 and set(maps[name].shape) == {1} for name in ("a_map", "b_map"))
 
 
@@ -333,7 +334,7 @@ def test_other_chips_and_too_much_shared_memory_are_refused() -> None:
     deep = tile("bfloat16", 128, 256, 6)
     assert "bytes of shared memory" in (WGMMA_FAMILY.refuse(problem, deep, H200) or "")
     assert "multiples of 16 bytes" in str(
-        kernel_named("wgmma_tma").signature.refuse(sample_problem(WGMMA_FAMILY, "bfloat16", False))
+        kernel_named("wgmma_tma").family.refuse(sample_problem(WGMMA_FAMILY, "bfloat16", False))
     )
 
 

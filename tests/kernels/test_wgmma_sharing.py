@@ -279,7 +279,7 @@ def test_packed_operands_and_partial_sums_lie_in_one_workspace() -> None:
     assert plan.cooperative
     assert plan.schedule is not None
     assert plan.grid == (132, 1, 1)
-    flags, room = plan.kernel.scratch_of(plan.problem)
+    flags, room = plan.kernel.family.scratch(plan.problem)
     assert plan.workspace_bytes == flags + room + plan.schedule.workspace_bytes(128 * 128 * 4)
 
 

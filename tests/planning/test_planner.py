@@ -14,10 +14,10 @@ from lapidist.device import CHIPS, Device
 from lapidist.dtypes import MATHS, element_of
 from lapidist.errors import ArgumentError, RefusalError
 from lapidist.frameworks.arrays import HOST, Operand
+from lapidist.kernels.blocks.time import traffic_bytes
 from lapidist.kernels.registry import BY_NAME, KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.wgmma.family import tile
-from lapidist.planning.blocks import traffic_bytes
 from lapidist.planning.planner import candidates, choose, exactly
 from lapidist.planning.plans import make_plan
 from lapidist.planning.weighed import LAUNCH_SECONDS, LESSON, as_computed

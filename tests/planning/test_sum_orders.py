@@ -14,7 +14,7 @@ import lapidist
 from lapidist import Config, SumOrder
 from lapidist.device import chip
 from lapidist.errors import RefusalError
-from lapidist.kernels.mma import mma_tiles
+from lapidist.kernels.mma.configs import mma_tiles
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.wgmma.configs import tile
 from lapidist.planning.plans import make_plan

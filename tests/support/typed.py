@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from lapidist.dtypes import TF32, TYPES, element_of, numpy_dtype
+from lapidist.kernels.ladder import BByColumns, CopiedRows
 from lapidist.kernels.registry import KERNELS
 from lapidist.kernels.row import Kernel
-from lapidist.kernels.signatures import LADDER_B_ROWS, TMA, TMA_SCHEDULED
-from lapidist.kernels.wgmma.rungs import HOPPERS
+from lapidist.kernels.wgmma.rungs import CopiedLines
 
 Array = np.ndarray[Any, Any]
 TYPED = [(kernel, math) for kernel in KERNELS for math in kernel.types.maths]
@@ -21,7 +21,7 @@ def takes(kernel: Kernel, m: int, n: int, k: int) -> bool:
     """Whether a kernel can be given the product: B by columns cannot be told from B by rows where it has one
     of either.
     """
-    return kernel.signature is not LADDER_B_ROWS or min(k, n) > 1
+    return not isinstance(kernel.family, BByColumns) or min(k, n) > 1
 
 
 def precision_of(math: str) -> str:
@@ -74,9 +74,9 @@ def laid_for(kernel: Kernel, a: Array, b: Array) -> tuple[Array, Array]:
     """The same numbers as the kernel takes them: Hopper's rungs with lines on 16 bytes, along k in all but
     16-bit types.
     """
-    hopper = kernel.signature in HOPPERS
+    hopper = isinstance(kernel.family, CopiedLines)
     if hopper and b.itemsize != 2:
         return rows_on_16_bytes(a), rows_on_16_bytes(b.T).T
-    if hopper or kernel.signature in (TMA, TMA_SCHEDULED):
+    if hopper or isinstance(kernel.family, CopiedRows):
         return rows_on_16_bytes(a), rows_on_16_bytes(b)
-    return aligned(a), np.asfortranarray(b) if kernel.signature is LADDER_B_ROWS else aligned(b)
+    return aligned(a), np.asfortranarray(b) if isinstance(kernel.family, BByColumns) else aligned(b)

@@ -80,10 +80,9 @@ class OfKernel(NamedTuple):
 def of_kernel(name: str, case: Case) -> OfKernel:
     from lapidist.bench.protocol.contenders import problem_of
     from lapidist.kernels.registry import kernel_named
-    from lapidist.planning.planner import block_costs
 
     row, problem, device = kernel_named(name), problem_of(case, False), chip("h200")
-    if not row.signature.scheduled:
+    if not row.family.scheduled:
         raise ArgumentError(
             f"--kernel: must be one that takes schedules; got {row.name}. Take wgmma or simt, or give a"
             " --tile"
@@ -93,7 +92,7 @@ def of_kernel(name: str, case: Case) -> OfKernel:
             f"--kernel: {row.name} does not take this --dtype: {wrong}. Name another type, or another kernel"
         )
     config = row.config_for(case.math)
-    per_sm, costs = block_costs(problem, device, row, config)
+    per_sm, costs = row.family.costs(problem, row, config, device)
     return OfKernel(f"{row.name}'s {config}", row.tile_grid(problem, config), config.cluster, per_sm, costs)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from lapidist.config import Config, Knobs
+from lapidist.problems.problem import Problem
+from lapidist.schedule.ways import Grids
 
 KNOBS = {each.name: each.default for each in fields(Config)}
 
@@ -32,3 +35,9 @@ class Columns(Knobs):
     @cached_property
     def cluster(self) -> Any:
         return super().cluster
+
+
+def grids_of(problem: Problem, config: Knobs) -> Grids:
+    """A cluster's tiles count as one."""
+    bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
+    return Grids.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))

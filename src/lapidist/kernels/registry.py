@@ -8,31 +8,27 @@ from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.errors import ArgumentError
-from lapidist.kernels.mma import MMA_FAMILY, MMA_RUNGS, TENSOR_DETOURS, WMMA_RUNGS
-from lapidist.kernels.row import FMA_TYPES, Kernel
+from lapidist.kernels.ladder import LADDER, LADDER_B_COLUMNS, TMA, TMA_SCHEDULED
+from lapidist.kernels.mma.family import MMA_FAMILY
+from lapidist.kernels.mma.rungs import MMA_RUNGS, TENSOR_DETOURS, WMMA_RUNGS
+from lapidist.kernels.row import Kernel
 from lapidist.kernels.rules import fma as rules
-from lapidist.kernels.sgemm.family import SGEMM, SOURCE_ORDER, tma_shared
-from lapidist.kernels.sgemm.sharing import FED
-from lapidist.kernels.signatures import LADDER, LADDER_B_ROWS, SIMT, TMA, TMA_SCHEDULED
+from lapidist.kernels.sgemm.family import SGEMM, SOURCE_ORDER
+from lapidist.kernels.simt import SIMT
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY
 from lapidist.kernels.wgmma.rungs import MMA_TMA_RUNG, WGMMA_RUNGS
 
 
 def rung(number: int, name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:
-    own = {"kind": "rung", "source": f"ladder/{number:02d}_{name}.cu", "signature": LADDER}
+    own = {"kind": "rung", "source": f"ladder/{number:02d}_{name}.cu", "family": LADDER}
     row = {**own, "remainder_first": True, **more}
     return Kernel(name=name, idea=idea, config=config, efficiency=efficiency, **row)  # type: ignore[arg-type]
 
 
 def detour(name: str, idea: str, config: Config, efficiency: float, **more: object) -> Kernel:
-    own = {"kind": "detour", "source": f"detours/{name}.cu", "signature": LADDER}
+    own = {"kind": "detour", "source": f"detours/{name}.cu", "family": LADDER}
     row = {**own, "remainder_first": True, **more}
     return Kernel(name=name, idea=idea, config=config, efficiency=efficiency, **row)  # type: ignore[arg-type]
-
-
-def simt_unaligned(math: str, config: Config) -> float:
-    """What is left of its speed where loads are of single elements: small tiles have more of them."""
-    return 0.87 if config.bm == config.bn == 32 else 0.95
 
 
 SQUARE = Config(32, 32)
@@ -62,9 +58,8 @@ def with_producer(tiles: Tiles) -> Tiles:
 def fed_rung(number: int, name: str, idea: str, tiles: Tiles, efficiency: float, **more: object) -> Kernel:
     own = {
         "by_dtype": tiles,
-        "signature": TMA,
+        "family": TMA,
         "capability": (9, 0),
-        "dynamic_shared": tma_shared,
         "rules": rules.TMA_PRODUCER,
         "remainder_first": False,
     }
@@ -199,10 +194,9 @@ RUNGS = (
         "persistent blocks share out all steps along k (Stream-K)",
         with_producer(SIXTEEN),
         0.845,
-        signature=TMA_SCHEDULED,
+        family=TMA_SCHEDULED,
         persistent=1,
         options=SOURCE_ORDER,
-        family=FED,
         ways=("turnstile",),
         defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
     ),
@@ -262,7 +256,7 @@ DETOURS = (
         "10 with B given as N x K",
         LARGE,
         0.65,
-        signature=LADDER_B_ROWS,
+        family=LADDER_B_COLUMNS,
         rules=rules.BOTH_TRANSPOSED,
     ),
     detour("pointer_swap", "12 with the buffers swapped by pointer", WARPED, 0.65, rules=rules.warp_tiles(2)),
@@ -270,30 +264,7 @@ DETOURS = (
     *TENSOR_DETOURS,
 )
 
-PRODUCTION = (
-    Kernel(
-        "simt",
-        "production",
-        "gemm/simt.cu",
-        "every layout, stride, batch and size",
-        SIMT,
-        Config(64, 128, 16, 32, 64, 8, 8),
-        0.675,
-        others=(
-            (Config(64, 64, 32, 32, 32, 8, 4), 0.62),
-            (Config(32, 64, 32, 16, 32, 4, 4), 0.54),
-            (Config(32, 32, 32, 16, 32, 4, 4), 0.47),
-            (Config(16, 32, 16, 16, 32, 4, 4), 0.2),  # of batches of small matrices
-        ),
-        by_dtype={"float64": Config(64, 64, 8, 32, 64, 8, 8)},
-        unaligned=simt_unaligned,
-        rules=rules.SIMT,
-        types=replace(FMA_TYPES, outputs=True),
-    ),
-    SGEMM,
-    MMA_FAMILY,
-    WGMMA_FAMILY,
-)
+PRODUCTION = (SIMT, SGEMM, MMA_FAMILY, WGMMA_FAMILY)
 
 KERNELS = (*RUNGS, *DETOURS, *PRODUCTION)
 BY_NAME = {kernel.name: kernel for kernel in KERNELS}

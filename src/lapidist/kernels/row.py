@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Any
 
-import numpy as np
-
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import FP8, TYPES, element_of, size_of
-from lapidist.kernels.columns import Columns
-from lapidist.kernels.rules.blocks import ALONE, EVERY, INT_LIMIT, ORDERED, WHOLE_STAGES, loaders
+from lapidist.kernels.family import Family
+from lapidist.kernels.rules.every import ALONE, EVERY, INT_LIMIT, ORDERED, WHOLE_STAGES, loaders
 from lapidist.kernels.rules.facts import facts_of
 from lapidist.kernels.rules.rule import Rule, obey, refusal
-from lapidist.kernels.signatures import Signature
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem
-from lapidist.schedule import CostModel, Raster, Schedule, TileGrid
+from lapidist.schedule import Raster, TileGrid
 from lapidist.schedule.grid import ROW_MAJOR
-from lapidist.schedule.sharing import Sharing
-from lapidist.schedule.ways import Way, Ways
 
 EVEN_ROUNDS = 4  # from so many on, few multiprocessors idle where blocks have the same number of tiles each
 PACKED_BYTES = 16384  # that are worth a block to pack them
-BlockCosts = Callable[[Problem, Config, Device], CostModel]
 Tuned = tuple[tuple[Config, float], ...]  # configs with their efficiency; the first is the default
 
 
@@ -69,18 +62,6 @@ FMA_TYPES = Types(("float16", "float32", "float64"))
 SINCE = dict.fromkeys(FP8, (8, 9))
 
 
-def no_dynamic_shared(config: Knobs, problem: Problem) -> int:
-    return 0
-
-
-def never(config: Knobs, problem: Problem) -> bool:
-    return False
-
-
-def as_fast(math: str, config: Config) -> float:
-    return 1.0
-
-
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """`efficiency` is the share of its unit's limit that a full SM reaches, as measured; the planner's model
@@ -91,7 +72,7 @@ class Kernel:
     kind: str  # rung, detour or production
     source: str
     idea: str
-    signature: Signature
+    family: Family
     config: Config
     efficiency: float
     capability: tuple[int, int] = (7, 5)
@@ -99,30 +80,15 @@ class Kernel:
     others: Tuned = ()  # more configs that the planner weighs
     tuned: Mapping[str, Tuned] = field(default_factory=dict)  # all configs of a math, in place of the above
     defines: Mapping[str, object] = field(default_factory=dict)
-    beside_another: Callable[[Knobs, Problem], Any] = (
-        never  # of packed operands: a block of the next launch fits on its SM too
-    )
     overlaps: bool = (
         False  # it waits for the launch before by itself, so that its blocks may start before that has ended
     )
     persistent: int = 0  # blocks on each SM, which walk the tiles; 0: a block for each tile
     raster: Raster = ROW_MAJOR  # the order in which a block a tile takes them, and so blocks that share tiles
     options: tuple[str, ...] = ()  # more for the compiler
-    dynamic_shared: Callable[[Knobs, Problem], Any] = no_dynamic_shared
     types: Types = FMA_TYPES
-    unaligned: Callable[[str, Config], float] = (
-        as_fast  # the share of its speed where lines do not start on 16 bytes
-    )
-    across_k: Callable[[str, Config], float] = (
-        as_fast  # likewise where they do, and neither A's nor B's run along k
-    )
     unit: str = "fma"  # what multiplies: fma (CUDA cores), mma (tensor cores) or wgmma (Hopper's)
-    scratch: Callable[[Problem], tuple[int, int]] | None = (
-        None  # bytes of flags and of room for operands that it packs
-    )
-    family: Family | None = None  # that knows more of it than the planner's own model does
     longer: float = 1.0  # times what its family needs
-    block_costs: BlockCosts | None = None  # of a block that shares tiles, where its family knows more
     ways: tuple[str, ...] = ()  # in which its persistent blocks bring sums together
     # shared tiles are taken where they promise less than this part of what whole ones take: models err
     worth: float = 1.0
@@ -157,7 +123,7 @@ class Kernel:
 
     def shared_bytes(self, config: Config, problem: Problem) -> int:
         """Dynamic shared memory."""
-        return int(self.dynamic_shared(config, problem))
+        return int(self.family.shared_bytes(problem, config))
 
     def tiles(self, problem: Problem, config: Config) -> int:
         return -(-problem.m // config.bm) * -(-problem.n // config.bn)
@@ -178,9 +144,13 @@ class Kernel:
             # The same rounds by fewer: at 8192^3 64 pairs of 128 x 256 make a square, and an eighth less
             # comes from DRAM.
             most = -(-clusters // rounds)
-        if self.packs(problem) and self.beside_another(config, problem):
+        if self.packs(problem) and self.family.beside_another(problem, config):
             return most * config.cluster, 1, 1  # else the next launch's blocks come in twos where none is
-        return min(max(clusters, self.scratch_of(problem)[1] // PACKED_BYTES), most) * config.cluster, 1, 1
+        return (
+            min(max(clusters, self.family.scratch(problem)[1] // PACKED_BYTES), most) * config.cluster,
+            1,
+            1,
+        )
 
     def clusters(self, problem: Problem, config: Config) -> int:
         """The clusters' tiles: a cluster of blocks computes neighbouring tiles, of which some may lie
@@ -190,15 +160,11 @@ class Kernel:
             -problem.n // (config.bn * config.cluster_n)
         )
 
-    def scratch_of(self, problem: Problem) -> tuple[int, int]:
-        """Bytes of flags and of room for packed operands."""
-        return self.scratch(problem) if self.scratch is not None else (0, 0)
-
     def packs(self, problem: Problem) -> bool:
         """Whether its blocks fill a workspace and wait for each other before they multiply: all must be on
         the chip at once.
         """
-        return sum(self.scratch_of(problem)) > 0
+        return sum(self.family.scratch(problem)) > 0
 
     def tile_grid(self, problem: Problem, config: Config) -> TileGrid:
         """The tiles as schedules count them: those of a cluster are one."""
@@ -233,7 +199,7 @@ class Kernel:
 
     def refuse(self, problem: Problem, config: Config, device: Device) -> str | None:
         """Why this kernel cannot do it, or None."""
-        facts = facts_of(problem, self.signature)
+        facts = facts_of(problem, self.family)
         return (
             self.refuse_problem(problem, device)
             or refusal(self.all_rules, config, facts)
@@ -243,12 +209,12 @@ class Kernel:
 
     def takes(self, problem: Problem, configs: Knobs, device: Device) -> Any:
         """Which of these configs, whose knobs are in order, are not refused; of one, whether it is not."""
-        facts = facts_of(problem, self.signature)
+        facts = facts_of(problem, self.family)
         if self.refuse_problem(problem, device) or facts.refusal:
             return False
         taken = obey(self.rules_of_problem, configs, facts)
         return taken is not False and taken & (
-            self.dynamic_shared(configs, problem) <= device.shared_per_block
+            self.family.shared_bytes(problem, configs) <= device.shared_per_block
         )
 
     def refuse_problem(self, problem: Problem, device: Device) -> str | None:
@@ -267,7 +233,7 @@ class Kernel:
             )
         if problem.m > INT_LIMIT or problem.n > INT_LIMIT or problem.k > INT_LIMIT:
             return f"an extent is counted in 32 bits; the largest is {max(problem.m, problem.n, problem.k)}"
-        if problem.modes != PLAIN and not self.signature.moded:
+        if problem.modes != PLAIN and not self.family.moded:
             return f"it takes matrices as they lie; these have {problem.modes}"
         if problem.fused is not None and self.kind != "production":
             return f"it stores sums as they are; here they are {problem.fused.function.name}(sum) first"
@@ -285,76 +251,8 @@ class Kernel:
     def macros(self, problem: Problem, config: Config, scheduled: bool = False) -> dict[str, object]:
         """Everything the source is compiled with; `scheduled`: blocks ask the schedule what to do. Those of
         some kernels always do, and their row says so."""
-        own = {"SCHEDULED": int(scheduled)} if self.signature.scheduled else {}
-        more = {"RESIDENT": 2} if self.beside_another(config, problem) else {}
+        own = {"SCHEDULED": int(scheduled)} if self.family.scheduled else {}
+        more = {"RESIDENT": 2} if self.family.beside_another(problem, config) else {}
         fused = problem.fused.defines(not problem.modes.scatter_cols) if problem.fused else {}
-        return {**config.defines(), **own, **self.defines, **self.signature.defines(problem), **fused, **more}
-
-
-class Rows(Columns):
-    """Configs of kernels of one family, each with what its kernel's row says: what is weighed at once."""
-
-    def __init__(self, math: str, listed: Sequence[tuple[int, Kernel, Config, float]]) -> None:
-        """`listed`: the place among all that are weighed, which decides between equals, and an
-        efficiency."""
-        self.positions, self.kernels, self.configs, _ = zip(*listed, strict=True)
-        self.__dict__.update(Columns.of(self.configs).__dict__)
-        self.efficiency = np.array([each for *_, each in listed])
-        self.worth = np.array([kernel.worth for kernel in self.kernels])
-        self.longer = np.array([kernel.longer for kernel in self.kernels])
-        self.scheduled = np.array([kernel.signature.scheduled for kernel in self.kernels])
-        self.lesson = np.array([kernel.kind != "production" for kernel in self.kernels])
-        self.unaligned = np.array([row.unaligned(math, config) for _, row, config, _ in listed])
-        self.across_k = np.array([row.across_k(math, config) for _, row, config, _ in listed])
-        self.kept: dict[Any, Any] = {}  # what a family finds of them once for each chip
-        self.spans: list[tuple[Kernel, slice, Knobs]] = []
-        for kernel, span in spans_of(self.kernels):
-            configs = self.configs[span]
-            self.spans.append((kernel, span, Columns.of(configs) if len(configs) > 1 else configs[0]))
-        self.in_order = np.zeros(
-            len(self.configs), bool
-        )  # whose knobs break no rule, whatever the problem is
-        for kernel, span, columns in self.spans:
-            self.in_order[span] = obey(kernel.rules_of_knobs, columns, None)
-
-    def taken(self, problem: Problem, device: Device) -> Any:
-        """Which of them are not refused."""
-        found = np.zeros(len(self.configs), bool)
-        for kernel, span, configs in self.spans:
-            found[span] = kernel.takes(problem, configs, device)
-        return found & self.in_order
-
-    def known(self, *ways: str) -> Any:
-        """For each way to bring sums together a column: which kernels do that."""
-        return np.array([[way in kernel.ways for kernel in self.kernels] for way in ways])
-
-
-def spans_of(kernels: Sequence[Kernel]) -> list[tuple[Kernel, slice]]:
-    """Neighbours of one kernel."""
-    starts = [at for at, kernel in enumerate(kernels) if at == 0 or kernels[at - 1] is not kernel]
-    ends = [*starts[1:], len(kernels)]
-    return [(kernels[start], slice(start, end)) for start, end in zip(starts, ends, strict=True)]
-
-
-class Family(ABC):
-    """How kernels of one kind share tiles, and how long that takes."""
-
-    @abstractmethod
-    def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
-        """What the planner may choose from, of those that are taken, where the caller leaves it open."""
-
-    @abstractmethod
-    def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-        """Of each way of each config, from the launch on."""
-
-    @abstractmethod
-    def schedule_of(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
-    ) -> Schedule | None:
-        """The Schedule of a way that was weighed. None: the kernel walks its tiles itself."""
-
-    @abstractmethod
-    def asked(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
-    ) -> Sequence[Schedule | None]:
-        """What the caller asks for, as far as he leaves it open; an ArgumentError, where it cannot be."""
+        of_problem = facts_of(problem, self.family).macros
+        return {**config.defines(), **own, **self.defines, **of_problem, **fused, **more}

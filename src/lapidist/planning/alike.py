@@ -12,7 +12,8 @@ import numpy as np
 
 from lapidist.config import Knobs
 from lapidist.device import Device
-from lapidist.kernels.row import Kernel, Rows
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.rows import Rows
 from lapidist.planning.sum_orders import Cuts, SumOrder, ends_in_zeros, has_own_way_out, sum_order, unit_of
 from lapidist.planning.weighed import Candidate, Weighed, as_computed
 from lapidist.problems.problem import Problem

@@ -21,9 +21,8 @@ import numpy as np
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.kernels.registry import kernel_named
-from lapidist.kernels.wgmma.family import WGMMA
-from lapidist.kernels.wgmma.operands import few_rows
-from lapidist.planning.blocks import config_alone
+from lapidist.kernels.rows import config_alone
+from lapidist.kernels.rules.facts import facts_of
 from lapidist.planning.prices import Lot, terms
 from lapidist.planning.weighed import Candidate, Weighed
 from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
@@ -223,10 +222,10 @@ def variants(weighed: Weighed) -> Any:
     blocks ask a schedule, that others add the parts, that two fit on a multiprocessor; how many peers are a
     cluster; and how many rows all of A has."""
     ways, rows = weighed.ways, weighed.rows
-    of_rows = ROWS * ((few_rows(weighed.problem) or 0) // 16) if weighed.family is WGMMA else 0
     scheduled = (ways.sk_blocks > 0) | ((ways.scheduled != 0) & (ways.launched > 0))
-    beside = np.zeros(len(rows.configs), int)
+    beside, few_rows = np.zeros((2, len(rows.configs)), int)
     for kernel, span, configs in rows.spans:
-        beside[span] = kernel.beside_another(configs, weighed.problem)
+        beside[span] = kernel.family.beside_another(weighed.problem, configs)
+        few_rows[span] = facts_of(weighed.problem, kernel.family).macro("A_ROWS")
     separate = SEPARATE * (ways.reduction_blocks > 0)
-    return scheduled + separate + BESIDE * beside + PEERS * (ways.cluster - 1) + of_rows
+    return scheduled + separate + BESIDE * beside + PEERS * (ways.cluster - 1) + ROWS * (few_rows // 16)

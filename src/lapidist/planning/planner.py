@@ -15,13 +15,12 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, RefusalError
 from lapidist.kernels.registry import KERNELS
-from lapidist.kernels.row import Kernel, Rows
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.rows import Rows, config_alone
 from lapidist.planning.alike import alike, may_be_alike, order_of
-from lapidist.planning.blocks import config_alone, sharing_costs
 from lapidist.planning.sum_orders import SharedTiles, SumOrder
-from lapidist.planning.weighed import Candidate, Weighed, family_of
+from lapidist.planning.weighed import Candidate, Weighed
 from lapidist.problems.problem import Problem
-from lapidist.schedule import CostModel
 from lapidist.schedule.sharing import PLANNED, Sharing
 
 TIE = 1.0025  # between configs of a kernel the model knows no smaller differences
@@ -95,13 +94,13 @@ def fastest_first(groups: Sequence[Weighed]) -> list[tuple[int, Weighed]]:
 
 @lru_cache(maxsize=512)
 def grouped(kernels: tuple[Kernel, ...], math_name: str) -> tuple[Rows, ...]:
-    """All configs of these kernels that multiply so; those of one family that compute the problem alike are
-    together."""
+    """All configs of these kernels that multiply so; those whose time is told by one formula, and that
+    compute the problem alike, are together."""
     found: dict[object, list[Listed]] = {}
     for each in listed(kernels, math_name):
         _, kernel, config, _ = each
         if math_name in kernel.types.maths:
-            found.setdefault((family_of(kernel), config.exchanged, config.skewed), []).append(each)
+            found.setdefault((kernel.family.weighed_by, config.exchanged, config.skewed), []).append(each)
     return tuple(Rows(math_name, rows) for rows in found.values())
 
 
@@ -156,10 +155,3 @@ def weigh_one(
         return Candidate(kernel, config, None, math.inf, wrong_types)
     (weighed,) = weigh(problem, device, [config_alone(kernel, config, problem.math)], sharing)
     return weighed.candidate(0)
-
-
-def block_costs(problem: Problem, device: Device, kernel: Kernel, config: Config) -> tuple[int, CostModel]:
-    """Blocks that an SM holds, and what sharing tiles costs them."""
-    if kernel.block_costs is not None:
-        return kernel.persistent, kernel.block_costs(problem, config, device)
-    return sharing_costs(problem, device, kernel, config)

@@ -14,10 +14,10 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import LapidistError, LaunchError
 from lapidist.frameworks.arrays import Operand
+from lapidist.kernels.parameters import OPERANDS, constants
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
-from lapidist.kernels.signatures import OPERANDS, constants
-from lapidist.kernels.wgmma.operands import read_once
+from lapidist.kernels.wgmma.tiles import read_once
 from lapidist.launch import Binary, Dim3, Launch, Memory, ParameterBlock, Patch, TensorMap
 from lapidist.planning.binaries import Build, Macros, compiled, compiled_anew
 from lapidist.planning.covering import best_at_hand
@@ -144,13 +144,13 @@ class Plan:
     @property
     def workspace_bytes(self) -> int:
         """Device scratch that the plan needs: flags, packed operands, partial sums."""
-        return sum(self.kernel.scratch_of(self.problem)) + self._sharing_bytes
+        return sum(self.kernel.family.scratch(self.problem)) + self._sharing_bytes
 
     @property
     def partials_offset(self) -> int:
         """Where the flags end: those of packing, then the schedule's."""
         flags = 0 if self.schedule is None else self.schedule.partials_offset * self.config.cluster
-        return self.kernel.scratch_of(self.problem)[0] + flags
+        return self.kernel.family.scratch(self.problem)[0] + flags
 
     @property
     def _sharing_bytes(self) -> int:
@@ -195,8 +195,7 @@ class Plan:
         """Every parameter that stays the same from run to run, by name."""
         words = {} if self.schedule is None else {"schedule": device_words(self.schedule)}
         routed = {"modes": members(self.problem.modes), "scales": self.problem.scaling.members}
-        more = self.kernel.signature.more
-        return {**constants(self.problem), **words, **routed, **(more(self.problem) if more else {})}
+        return {**constants(self.problem), **words, **routed, **self.kernel.family.constants(self.problem)}
 
     def _patches(self, block: ParameterBlock) -> dict[str, Patch]:
         """With k = 0 nothing is multiplied: infinity or NaN in alpha must not meet the empty sum, so it stays
@@ -225,7 +224,7 @@ class Plan:
 
     def common_launch(self, binary: Binary) -> Launch:
         """All that the runs of this plan have in common; its patch table has the rest."""
-        block = self.kernel.signature.block(self.problem)
+        block = self.kernel.family.block(self.problem)
 
         def maps(at: Mapping[str, int]) -> tuple[tuple[int, TensorMap], ...]:
             return tuple((block.offsets[name], each) for name, each in self.tensor_maps(at).items())
@@ -247,7 +246,9 @@ class Plan:
 
     def tensor_maps(self, at: Mapping[str, int]) -> dict[str, TensorMap]:
         """Those that the kernel is passed, of operands and a workspace at these addresses."""
-        return self.kernel.signature.tensor_maps(self.problem, self.config, at, self._peers)
+        family = self.kernel.family
+        maps = family.maps(self.problem, self.config, at, self._peers)
+        return {name: maps[name] for name, kind in family.parameters if kind == "tensormap"}
 
     @property
     def is_empty(self) -> bool:

@@ -13,9 +13,9 @@ import numpy as np
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
-from lapidist.kernels.row import Family, Kernel, Rows
-from lapidist.planning.blocks import BLOCKS, grids_of
-from lapidist.planning.splits import worth
+from lapidist.kernels.columns import grids_of
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.rows import Rows
 from lapidist.problems.facts import fact
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Schedule
@@ -51,16 +51,12 @@ class Candidate:
         return f"{self.kernel.name} ({self.config}{shared}): {verdict}"
 
 
-def family_of(kernel: Kernel) -> Family:
-    return kernel.family or BLOCKS
-
-
 class Weighed:
     """Where the caller leaves it open, as columns; else config by config, as each may be wrong otherwise."""
 
     def __init__(self, problem: Problem, rows: Rows, device: Device, sharing: Sharing) -> None:
         self.rows, self.device, self.sharing = rows, device, sharing
-        self.problem, self.family = as_computed(problem, rows.configs[0]), family_of(rows.kernels[0])
+        self.problem, self.family = as_computed(problem, rows.configs[0]), rows.kernels[0].family
         self.schedules: dict[int, Sequence[Schedule | None]] = {}  # that the caller's wishes leave
         self.wrong: dict[int, str] = {}  # what is wrong with these, by config
         self.taken = rows.taken(self.problem, device)
@@ -107,22 +103,16 @@ class Weighed:
 
     def counted(self) -> Any:
         """What ways are chosen by."""
-        return self.every / self._worth()
-
-    def _worth(self) -> Any:
-        """Shared tiles are taken where they promise less than this part of what whole ones take."""
-        if self.family is BLOCKS:
-            return np.where(self.ways.sk_blocks > 0, worth(self.problem), 1.0)
-        return np.where(self.ways.shares_tiles, self.rows.worth, 1.0)
+        return self.every / self.family.worth(self.problem, self.rows, self.ways)
 
     def _asked(self) -> list[Sequence[Schedule | None]]:
         """What the caller asks for, of each config."""
         for at in np.flatnonzero(self.taken).tolist():
             kernel, config = self.rows.kernels[at], self.rows.configs[at]
             try:
-                if self.sharing.asked_for and not kernel.signature.scheduled:
+                if self.sharing.asked_for and not kernel.family.scheduled:
                     raise ArgumentError(UNASKED)
-                self.schedules[at] = self.family.asked(
+                self.schedules[at] = kernel.family.schedules(
                     self.problem, kernel, config, self.device, self.sharing
                 )
             except ArgumentError as error:  # right for other tiles, perhaps
@@ -141,11 +131,11 @@ class Weighed:
         return float(times[at]), self.rows.positions[at]
 
     def as_good_as(self, place: int, other: Weighed, tie: float) -> int | None:
-        """The first place in another one of this family that is; or this one."""
-        if not other.any or other.family is not self.family:
-            return None
+        """The first place of the same kernel, in this one or another, that is."""
         at = self.rows.positions.index(place)
         kernel, scheduled = self.rows.kernels[at], self._scheduled()[at]
+        if not other.any or kernel not in other.rows.kernels:
+            return None
         alike = other.taken & (other._scheduled() == scheduled) & (other.seconds <= tie * self.seconds[at])
         found = np.flatnonzero(alike).tolist()
         same = (each for each in found if other.rows.kernels[each] is kernel)
@@ -163,7 +153,8 @@ class Weighed:
         if not self.taken[at]:
             return Candidate(kernel, config, None, math.inf, self._refusal(at))
         found = Candidate(kernel, config, self._schedule(at), float(self.seconds[at]), None)
-        if self.sharing.schedule != "stream_k" or self.family is BLOCKS or found.shares_tiles:
+        says_why = found.schedule is not None and found.schedule.reason
+        if self.sharing.schedule != "stream_k" or found.shares_tiles or says_why:
             return found
         shared = self.ways.shares_tiles[:, at] & self.ways.taken[:, at]
         return replace(found, unshared=why_whole(found, self.every[shared, at].tolist()))
@@ -173,7 +164,7 @@ class Weighed:
         if at in self.schedules:
             return self.schedules[at][row]
         way = self.ways.at(row, at)
-        return self.family.schedule_of(self.problem, kernel, config, self.device, way)
+        return kernel.family.schedule_of(self.problem, kernel, config, self.device, way)
 
     def _refusal(self, at: int) -> str:
         kernel, config = self.rows.kernels[at], self.rows.configs[at]

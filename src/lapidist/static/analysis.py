@@ -333,7 +333,7 @@ def sample_problem(kernel: Kernel, math: str, aligned: bool = True) -> Problem:
             b = operand("b", extent, dtype, b_strides)
             out = operand("out", extent, output, (results, 1))
             problem = Problem.of(a, b, None, out, precision=precision, one_alpha=True)
-            refusal = kernel.types.refuse(problem) or kernel.signature.refuse(problem)
+            refusal = kernel.types.refuse(problem) or kernel.family.refuse(problem)
             if refusal is None:
                 return problem
     rows = "with" if aligned else "without"

@@ -29,9 +29,9 @@ from lapidist.bench.studies.streamk import (
 )
 from lapidist.device import chip
 from lapidist.errors import ArgumentError
+from lapidist.kernels.blocks.splits import busiest, resident
 from lapidist.kernels.registry import kernel_named
-from lapidist.planning.blocks import BLOCKS, config_alone
-from lapidist.planning.splits import busiest, resident
+from lapidist.kernels.rows import config_alone
 from lapidist.schedule import TileGrid, split_k, stream_k
 from lapidist.schedule.costs import Load, load_of
 from lapidist.schedule.sharing import Sharing
@@ -173,7 +173,7 @@ def test_few_tiles_are_split_and_many_are_not() -> None:
     assert small.schedule.shares_tiles
     assert not large.scheduled
     alone = config_alone(large.kernel, large.config, large.problem.math)
-    assert len(BLOCKS.ways(large.problem, alone, H200, np.array([True])).taken) == 1
+    assert len(large.kernel.family.ways(large.problem, alone, H200, np.array([True])).taken) == 1
 
 
 @pytest.mark.parametrize("shape", [(512, 768, 640), (517, 771, 643)], ids=["by fours", "one by one"])

@@ -113,7 +113,7 @@ def b_by_columns(kernel: Kernel | None, math: str) -> bool:
     if kernel is None or math not in kernel.types.maths:
         return bytewise
     by_rows, by_columns = (
-        kernel.signature.refuse(problem_of(Case(128, 128, 128, math), columns)) for columns in (False, True)
+        kernel.family.refuse(problem_of(Case(128, 128, 128, math), columns)) for columns in (False, True)
     )
     return by_rows is not None or (bytewise and by_columns is None)
 

@@ -23,10 +23,10 @@ from lapidist.bench.studies.climb import Keep
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import ArgumentError, LapidistError
+from lapidist.kernels.blocks.splits import resident
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.planning.plans import Plan, make_plan
-from lapidist.planning.splits import resident
 from lapidist.planning.warm import build_all, builds_of
 from lapidist.schedule import CostModel, Schedule, calibrate, probes, split_k, stream_k
 from lapidist.schedule.sharing import PLANNED, Reduction, Sharing

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from lapidist.dtypes import TF32, size_of
-from lapidist.kernels.signatures import Signature
-from lapidist.kernels.wgmma.operands import along_k, by_registers, copies_out, transposed_d
+from lapidist.kernels.family import Family
+from lapidist.kernels.lines import along_k
+from lapidist.kernels.wgmma.operands import by_registers, copies_out, transposed_d
 from lapidist.problems.problem import VECTOR_BYTES, Problem
 
 
@@ -19,8 +20,8 @@ def fragment(math: str) -> tuple[int, int, int]:
 
 
 class Facts:
-    def __init__(self, problem: Problem, signature: Signature) -> None:
-        self.problem, self.signature = problem, signature
+    def __init__(self, problem: Problem, family: Family) -> None:
+        self.problem, self.family = problem, family
 
     @cached_property
     def size(self) -> int:
@@ -37,17 +38,17 @@ class Facts:
         return VECTOR_BYTES // self.size
 
     @cached_property
-    def defines(self) -> Mapping[str, object]:
+    def macros(self) -> Mapping[str, object]:
         """What the source is told of the problem."""
-        return self.signature.defines(self.problem)
+        return self.family.macros(self.problem)
 
     @cached_property
     def refusal(self) -> str | None:
         """Why the kernels' parameters do not fit the problem, or None."""
-        return self.signature.refuse(self.problem)
+        return self.family.refuse(self.problem)
 
     def macro(self, name: str, otherwise: int = 0) -> int:
-        return int(str(self.defines.get(name, otherwise)))
+        return int(str(self.macros.get(name, otherwise)))
 
     @cached_property
     def stored_at_once(self) -> int:
@@ -91,10 +92,10 @@ class Facts:
         return along_k(self.problem.a, True)
 
 
-def facts_of(problem: Problem, signature: Signature) -> Facts:
+def facts_of(problem: Problem, family: Family) -> Facts:
     """The same for all configs that are weighed."""
     known = problem.known
-    if signature not in known:
-        known[signature] = Facts(problem, signature)
-    found: Facts = known[signature]
+    if family not in known:
+        known[family] = Facts(problem, family)
+    found: Facts = known[family]
     return found

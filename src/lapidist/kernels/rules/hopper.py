@@ -7,10 +7,10 @@ from dataclasses import fields
 from typing import Any
 
 from lapidist.config import Config
-from lapidist.kernels.rules.blocks import INT_LIMIT
+from lapidist.kernels.lines import TMA_ALIGNMENT
+from lapidist.kernels.rules.every import INT_LIMIT
 from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.rule import Rule, either, one_of, parts
-from lapidist.kernels.signatures import TMA_ALIGNMENT
 from lapidist.kernels.wgmma.configs import (
     CLUSTERS,
     COLUMNS,
@@ -19,16 +19,9 @@ from lapidist.kernels.wgmma.configs import (
     TILE_ROWS,
     rows_of_warp,
 )
-from lapidist.kernels.wgmma.operands import (
-    EITHER_WAY,
-    PATCH_BYTES,
-    PATCH_ROWS,
-    ROW_BYTES,
-    SKEWED_ROWS,
-    SKEWED_STEP,
-    start_anywhere,
-    warpgroups,
-)
+from lapidist.kernels.wgmma.maps import SKEWED_ROWS, SKEWED_STEP
+from lapidist.kernels.wgmma.operands import EITHER_WAY, start_anywhere
+from lapidist.kernels.wgmma.tiles import PATCH_BYTES, PATCH_ROWS, ROW_BYTES, warpgroups
 from lapidist.problems.scaling import K_BLOCK, SQUARES, STRIPS
 
 # registers of a thread for sums and what it turns; the compiler wants the others

@@ -6,24 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from lapidist.config import Config, Knobs
-from lapidist.dtypes import TYPES, size_of
+from lapidist.dtypes import TYPES
+from lapidist.kernels.ladder import fed_bytes
+from lapidist.kernels.lines import along_k
+from lapidist.kernels.macros import batched, epilogue
+from lapidist.kernels.parameters import OPERANDS, SCHEDULE, SIZES
 from lapidist.kernels.row import Kernel, Types
 from lapidist.kernels.rules import fma as rules
 from lapidist.kernels.rules.fma import CONSUMERS
+from lapidist.kernels.rules.layouts import refuse_batch, refuse_strided
 from lapidist.kernels.sgemm.operands import maps, packed, packed_bytes, scratch, transposed_b
-from lapidist.kernels.sgemm.sharing import EFFICIENCY, FED
-from lapidist.kernels.signatures import (
-    OPERANDS,
-    SCHEDULE,
-    SIZES,
-    Signature,
-    batched,
-    columns_together,
-    epilogue,
-    vector_width,
-)
-from lapidist.kernels.wgmma.operands import along_k
-from lapidist.problems.problem import Matrix, Problem
+from lapidist.kernels.sgemm.sharing import EFFICIENCY, Fed
+from lapidist.kernels.vectors import columns_together, vector_width
+from lapidist.launch import TensorMap
+from lapidist.problems.problem import Problem
 
 # The assembler keeps the fmas as the source orders them. Left free it mixes those of several k, and how many
 # then find two operands in one register bank, 30 to 100 of 512, depends on code far from the loop: 5 % of the
@@ -32,23 +28,6 @@ SOURCE_ORDER = ("--ptxas-options=-O1",)
 MOST_PACKED = 1 << 31  # the driver keeps workspaces: more would be missed elsewhere
 PATCH_BYTES = 4 * 72 * 4  # of a consumer warp: four rows of 64 columns and a gap
 WARP_TILE = 64  # rows and columns: 16 x 8 sums for each of 4 x 8 lanes
-
-
-def tma_shared(config: Knobs, problem: Problem) -> Any:
-    """Stages of A and B tiles, a full and an empty barrier for each, and room to start on 1024 bytes (the
-    swizzle's period).
-    """
-    stage = (config.bm + config.bn) * config.bk * size_of(problem.dtype)
-    return config.stages * (stage + 16) + 1024
-
-
-def shared_bytes(config: Knobs, problem: Problem) -> Any:
-    """Beside the stages, a patch of D a warp where its rows start anywhere, and room where slices meet: each
-    leaves there what is the others'.
-    """
-    patches = 0 if whole_quads(problem) else config.consumers // 32 * PATCH_BYTES
-    meeting = (config.slices - 1) * config.bm * config.bn * 4
-    return tma_shared(config, problem) + patches + meeting
 
 
 def whole_quads(problem: Problem) -> bool:
@@ -62,53 +41,8 @@ def whole_quads(problem: Problem) -> bool:
     )
 
 
-def refuse(problem: Problem) -> str | None:
-    if problem.d.layout != "row" and problem.modes.groups is None:
-        return "D must have neighbours that touch along rows or columns; it is strided"
-    for name, matrix in (("A", problem.a), ("B", problem.b)):
-        if strided(matrix):
-            return f"{name} must have neighbours that touch along rows or columns; it is strided"
-    if len(problem.batch) > 2:
-        return (
-            f"it steps through two batch dimensions; these strides leave {len(problem.batch)}:"
-            f" {problem.batch}"
-        )
-    if problem.modes.of_each:
-        return "it picks the same rows and columns in each matrix of a batch; these have indices of their own"
-    if problem.modes.arrays and not problem.k:
-        return "the copy engine reads copies of listed matrices; those without elements have none"
-    room = sum(packed_bytes(problem))
-    if room > MOST_PACKED:
-        return f"it keeps a workspace of at most {MOST_PACKED} bytes for packed operands; these take {room}"
-    return None
-
-
-def strided(matrix: Matrix) -> bool:
-    return not (matrix.lies("row") or matrix.lies("col"))
-
-
-def defines(problem: Problem) -> Mapping[str, object]:
-    pack_a, pack_b = packed(problem)
-    return {
-        "ELEMENT": TYPES[problem.dtype].c_type,
-        "A_ALONG_K": int(along_k(problem.a, True)),
-        "B_ALONG_K": int(transposed_b(problem)),
-        "PACK_A": int(pack_a),
-        "PACK_B": int(pack_b),
-        "D_VECTOR": 4 if whole_quads(problem) else 1,
-        **batched(problem),
-        **epilogue(problem),
-        **problem.modes.defines(),
-    }
-
-
-def outer_batches(problem: Problem) -> Mapping[str, int]:
-    return {"batches": problem.batch[0] if len(problem.batch) > 1 else 1}
-
-
-SIGNATURE = Signature(
-    "sgemm",
-    (
+class Sgemm(Fed):
+    parameters = (
         *SIZES,
         ("batch", "i32"),
         ("batches", "i32"),
@@ -121,12 +55,63 @@ SIGNATURE = Signature(
         *((f"d_{step}", "i64") for step in ("row", "inner", "outer")),
         ("modes", "modes"),
         *SCHEDULE,
-    ),
-    defines,
-    refuse,
-    maps,
-    outer_batches,
-)
+    )
+
+    def refuse(self, problem: Problem) -> str | None:
+        strided_d = refuse_strided("D", problem.d, "row") if problem.modes.groups is None else None
+        return (
+            strided_d
+            or refuse_strided("A", problem.a)
+            or refuse_strided("B", problem.b)
+            or refuse_batch(problem)
+            or refuse_copies(problem)
+        )
+
+    def macros(self, problem: Problem) -> Mapping[str, object]:
+        pack_a, pack_b = packed(problem)
+        return {
+            "ELEMENT": TYPES[problem.dtype].c_type,
+            "A_ALONG_K": int(along_k(problem.a, True)),
+            "B_ALONG_K": int(transposed_b(problem)),
+            "PACK_A": int(pack_a),
+            "PACK_B": int(pack_b),
+            "D_VECTOR": 4 if whole_quads(problem) else 1,
+            **batched(problem),
+            **epilogue(problem),
+            **problem.modes.defines(),
+        }
+
+    def constants(self, problem: Problem) -> Mapping[str, int]:
+        """The outer extent of a batch."""
+        return {"batches": problem.batch[0] if len(problem.batch) > 1 else 1}
+
+    def scratch(self, problem: Problem) -> tuple[int, int]:
+        return scratch(problem)
+
+    def maps(
+        self, problem: Problem, config: Config, at: Mapping[str, int], peers: int
+    ) -> Mapping[str, TensorMap]:
+        return maps(problem, config, at)
+
+    def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
+        """Beside the stages, a patch of D a warp where its rows start anywhere, and room where slices meet:
+        each leaves there what is the others'.
+        """
+        patches = 0 if whole_quads(problem) else config.consumers // 32 * PATCH_BYTES
+        meeting = (config.slices - 1) * config.bm * config.bn * 4
+        return fed_bytes(problem, config) + patches + meeting
+
+
+def refuse_copies(problem: Problem) -> str | None:
+    """Of operands that are packed first."""
+    if problem.modes.of_each:
+        return "it picks the same rows and columns in each matrix of a batch; these have indices of their own"
+    if problem.modes.arrays and not problem.k:
+        return "the copy engine reads copies of listed matrices; those without elements have none"
+    room = sum(packed_bytes(problem))
+    if room > MOST_PACKED:
+        return f"it keeps a workspace of at most {MOST_PACKED} bytes for packed operands; these take {room}"
+    return None
 
 
 def tile(bm: int, bn: int, stages: int) -> Config:
@@ -144,7 +129,7 @@ SGEMM = Kernel(
     "production",
     "gemm/sgemm.cu",
     "fp32 on CUDA cores fed by the copy engine: every layout, alignment and batch, persistent, sharing tiles",
-    SIGNATURE,
+    Sgemm(),
     CONFIGS[0],
     EFFICIENCY[1],
     others=tuple((config, EFFICIENCY[config.slices]) for config in CONFIGS[1:]),
@@ -152,10 +137,7 @@ SGEMM = Kernel(
     overlaps=True,
     persistent=1,
     options=SOURCE_ORDER,
-    dynamic_shared=shared_bytes,
     types=Types(("float32",)),
-    scratch=scratch,
-    family=FED,
     ways=("turnstile", "separate"),
     defines={"SCHEDULED": 1},  # blocks ask for whole tiles too
     rules=rules.SGEMM,

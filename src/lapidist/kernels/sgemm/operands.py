@@ -9,14 +9,14 @@ from math import prod
 
 from lapidist.config import Config
 from lapidist.dtypes import size_of
-from lapidist.kernels.signatures import TMA_ALIGNMENT
-from lapidist.kernels.wgmma.operands import (
-    FLAG_BYTES,
+from lapidist.kernels.lines import (
+    TMA_ALIGNMENT,
     Lines,
     along_k,
     batch_steps,
     line,
     packed_step,
+    scratch_of,
     starts_on_16,
 )
 from lapidist.launch import TensorMap
@@ -82,12 +82,10 @@ def packed_bytes(problem: Problem) -> tuple[int, int]:
 
 
 def scratch(problem: Problem) -> tuple[int, int]:
-    """Bytes of flags and of packed operands in the workspace."""
-    total = sum(packed_bytes(problem))
-    return (FLAG_BYTES, -(-total // FLAG_BYTES) * FLAG_BYTES) if total else (0, 0)
+    return scratch_of(packed_bytes(problem))
 
 
-def maps(problem: Problem, config: Config, at: Mapping[str, int], _: int) -> dict[str, TensorMap]:
+def maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
     """Packed operands lie in the workspace, A before B."""
     (pack_a, pack_b), (a_bytes, _) = packed(problem), packed_bytes(problem)
     a_lines, b_lines = engine_lines(problem)

@@ -17,10 +17,14 @@ import numpy as np
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
-from lapidist.kernels.row import Family, Kernel, Rows
+from lapidist.kernels.blocks.time import sharing_costs
+from lapidist.kernels.columns import grids_of
+from lapidist.kernels.family import Family
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.rows import Rows
 from lapidist.kernels.sgemm.operands import packed, packed_bytes
 from lapidist.problems.problem import Problem
-from lapidist.schedule import Schedule, TileGrid, data_parallel, shared_waves, split_k
+from lapidist.schedule import CostModel, Schedule, TileGrid, data_parallel, shared_waves, split_k
 from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.sharing import Sharing, fitting
 from lapidist.schedule.units import REDUCTIONS
@@ -38,8 +42,7 @@ class Fed(Family):
     """Persistent blocks that share tiles by turnstile, or with sums that are brought together separately."""
 
     def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
-        extents = problem.m, problem.n, problem.k
-        grid = Grids.of(*extents, rows.bm, rows.bn, rows.bk, prod(problem.batch))
+        grid = grids_of(problem, rows)
         whole, free = Way(taken, launched=device.sms), taken & (grid.tiles > 0) & (grid.iterations > 0)
         turnstile, separate = rows.known("turnstile", "separate")
         sum_rows = rows.tm // rows.slices
@@ -55,14 +58,16 @@ class Fed(Family):
     ) -> Schedule | None:
         return schedule_of(way, kernel.tile_grid(problem, config), device.sms)
 
-    def asked(
+    def schedules(
         self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
     ) -> list[Schedule | None]:
         grid, packs = kernel.tile_grid(problem, config), kernel.packs(problem)
         return list(schedules(grid, config, device, sharing, packs, kernel.ways))
 
-
-FED = Fed()
+    def costs(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device
+    ) -> tuple[int, CostModel]:
+        return sharing_costs(problem, device, kernel, config)
 
 
 def schedule_of(way: Way, grid: TileGrid, blocks: int) -> Schedule:

@@ -12,7 +12,7 @@ from typing import Any
 from lapidist.config import Config
 from lapidist.dtypes import MATHS, element_of, math_named
 from lapidist.errors import ArgumentError
-from lapidist.kernels.wgmma.operands import ROW_BYTES
+from lapidist.kernels.wgmma.tiles import ROW_BYTES
 
 TILE_ROWS = 64, 128, 192, 256
 COLUMNS, MOST_COLUMNS = 16, 256

@@ -1,44 +1,29 @@
-"""The kernels on Hopper's own tensor-core instruction, wgmma (sm_90a): their configs, what they take.
-
-Tiles are counted in 64 rows and 16 columns; a step along k is 128 bytes, one row of the copy engine's
-swizzle."""
+"""The kernels on Hopper's own tensor-core instruction, wgmma (sm_90a): what they take, are told, and how
+their blocks share tiles.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from lapidist.config import Config
-from lapidist.device import Device
-from lapidist.dtypes import FP8, TF32, element_of
-from lapidist.kernels.row import Family, Kernel, Rows, Tuned, Types
+from lapidist.config import Config, Knobs
+from lapidist.dtypes import FP8, TF32
+from lapidist.kernels.lines import line
+from lapidist.kernels.macros import batched, epilogue, tensor_types
+from lapidist.kernels.parameters import OPERANDS, SCALES, SCHEDULE, SIZES, Parameters
+from lapidist.kernels.row import Kernel, Types
 from lapidist.kernels.rules import hopper as rules
 from lapidist.kernels.rules.hopper import INTEGERS
-from lapidist.kernels.signatures import (
-    OPERANDS,
-    SCALES,
-    SCHEDULE,
-    SIZES,
-    Signature,
-    batched,
-    epilogue,
-    tensor_types,
-)
-from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
+from lapidist.kernels.rules.layouts import refuse_batch, refuse_strided
+from lapidist.kernels.wgmma.configs import tile
+from lapidist.kernels.wgmma.listed import family_configs
+from lapidist.kernels.wgmma.maps import family_maps
 from lapidist.kernels.wgmma.operands import (
-    BESIDE_ROW,
     EITHER_WAY,
-    PATCH_ROWS,
-    ROW_BYTES,
-    SKEWED_BYTES,
-    SLAB_BYTES,
-    beside_another,
     c_by_elements,
     copies_out,
-    family_maps,
     few_rows,
-    line,
     lines_of,
     mn_major,
     packed,
@@ -46,92 +31,18 @@ from lapidist.kernels.wgmma.operands import (
     scratch,
     transposed,
     transposed_d,
-    wgmma_shared,
 )
-from lapidist.kernels.wgmma.sharing import grid_of, schedule_of, schedules, streamed_schedules, ways
-from lapidist.kernels.wgmma.time import block_costs, seconds
+from lapidist.kernels.wgmma.shared import beside_another, wgmma_shared
+from lapidist.kernels.wgmma.warpgroups import Warpgroups
+from lapidist.launch import TensorMap
 from lapidist.problems.problem import Problem
-from lapidist.schedule import Schedule
-from lapidist.schedule.sharing import Sharing
-from lapidist.schedule.ways import Way, Ways
 
 MATHS = (*EITHER_WAY, TF32, *INTEGERS, *FP8)
+MAPS: Parameters = (("a_map", "tensormap"), ("b_map", "tensormap"))
 
 
-# ---- what they refuse ----
-
-
-def refuse_family(problem: Problem) -> str | None:
-    if problem.d.layout == "strided":
-        return "D must have neighbours that touch along rows or columns; it is strided"
-    if len(problem.batch) > 2:
-        return (
-            f"it steps through two batch dimensions; these strides leave {len(problem.batch)}:"
-            f" {problem.batch}"
-        )
-    if any(step < 0 for matrix in problem.matrices() for step in matrix.batch_strides):
-        return "the copy engine steps forward from matrix to matrix; a batch stride is negative"
-    if any(step < 0 for _, _, step in lines_of(problem)):
-        return "the copy engine steps forward from line to line; a stride of A or B is negative"
-    for name, matrix in (("A", problem.a), ("B", problem.b)):
-        if matrix.layout == "strided":
-            return f"{name} must have neighbours that touch along rows or columns; it is strided"
-    return None
-
-
-# ---- what the sources are compiled with ----
-
-
-def rung_defines(problem: Problem) -> Mapping[str, object]:
-    return {
-        **tensor_types(problem),
-        "B_TURNED": int(mn_major(problem)[1]),
-        "D_COPY_ENGINE": int(rows_copied_out(problem)),
-    }
-
-
-def family_defines(problem: Problem) -> Mapping[str, object]:
-    pack_a, pack_b = (
-        2 if turn else int(pack) for pack, turn in zip(packed(problem), transposed(problem), strict=True)
-    )
-    packing = {"A_TURNED": int(mn_major(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
-    unusual = {
-        "D_TURNED": int(transposed_d(problem)),
-        "A_SKEWED": int(problem.skewed),
-        "A_ROWS": few_rows(problem),
-    }
-    named = (
-        {name: value for name, value in unusual.items() if value} | batched(problem) | c_by_elements(problem)
-    )
-    leaves = {"D_COPY_ENGINE": int(copies_out(problem))}
-    return {
-        **rung_defines(problem),
-        **leaves,
-        **packing,
-        **named,
-        **epilogue(problem),
-        **problem.scaling.defines(),
-    }
-
-
-def family_constants(problem: Problem) -> Mapping[str, int]:
-    """The steps between lines of A, B and D, and the outer batch dimension."""
-    (_, _, a_line), (_, _, b_line) = lines_of(problem)
-    d_line = line(problem.d, not transposed_d(problem))[2]
-    return {
-        "a_line": a_line,
-        "b_line": b_line,
-        "d_line": d_line,
-        "batches": problem.batch[0] if len(problem.batch) > 1 else 1,
-    }
-
-
-# ---- parameter lists ----
-
-MAPS = (("a_map", "tensormap"), ("b_map", "tensormap"))
-FAMILY = Signature(
-    "wgmma family",
-    (
+class Wgmma(Warpgroups):
+    parameters: Parameters = (
         *SIZES,
         ("batch", "i32"),
         ("batches", "i32"),
@@ -146,190 +57,100 @@ FAMILY = Signature(
         *SCHEDULE,
         SCALES,
         ("order", "order"),
-    ),
-    family_defines,
-    refuse_family,
-    family_maps,
-    family_constants,
-)
-
-# ---- the rows ----
-
-
-SHARED_BYTES = 227 * 1024
-MOST_STAGES = 12  # 190 KB on their way hide any latency
-
-
-def deepest(bm: int, bn: int, transposed_b: bool = True, skewed: bool = False) -> int:
-    """As many stages as fit, whatever the types and layouts: slabs of B, patches of D."""
-    stage = (
-        bm * (SKEWED_BYTES if skewed else ROW_BYTES)
-        + (-(-bn // 64) * SLAB_BYTES if transposed_b else bn * ROW_BYTES)
-        + 16
     )
-    patches = (4 if bm == 64 else 8) * PATCH_ROWS * (ROW_BYTES + BESIDE_ROW if skewed else 2 * ROW_BYTES)
-    return min(MOST_STAGES, (SHARED_BYTES - 1024 - patches) // stage)
+
+    # ---- of a problem ----
+
+    def refuse(self, problem: Problem) -> str | None:
+        return (
+            refuse_strided("D", problem.d)
+            or refuse_batch(problem)
+            or refuse_backwards(problem)
+            or refuse_strided("A", problem.a)
+            or refuse_strided("B", problem.b)
+        )
+
+    def macros(self, problem: Problem) -> Mapping[str, object]:
+        pack_a, pack_b = (
+            2 if turn else int(pack) for pack, turn in zip(packed(problem), transposed(problem), strict=True)
+        )
+        packing = {"A_TURNED": int(mn_major(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
+        unusual = {
+            "D_TURNED": int(transposed_d(problem)),
+            "A_SKEWED": int(problem.skewed),
+            "A_ROWS": few_rows(problem),
+        }
+        return {
+            **rung_macros(problem),
+            "D_COPY_ENGINE": int(copies_out(problem)),
+            **packing,
+            **{name: value for name, value in unusual.items() if value},
+            **batched(problem),
+            **c_by_elements(problem),
+            **epilogue(problem),
+            **problem.scaling.defines(),
+        }
+
+    def constants(self, problem: Problem) -> Mapping[str, int]:
+        """The steps between lines of A, B and D, and the outer extent of a batch."""
+        (_, _, a_line), (_, _, b_line) = lines_of(problem)
+        d_line = line(problem.d, not transposed_d(problem))[2]
+        return {
+            "a_line": a_line,
+            "b_line": b_line,
+            "d_line": d_line,
+            "batches": problem.batch[0] if len(problem.batch) > 1 else 1,
+        }
+
+    def scratch(self, problem: Problem) -> tuple[int, int]:
+        return scratch(problem)
+
+    # ---- of a config ----
+
+    def maps(
+        self, problem: Problem, config: Config, at: Mapping[str, int], peers: int
+    ) -> Mapping[str, TensorMap]:
+        return family_maps(problem, config, at, peers)
+
+    def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
+        return wgmma_shared(problem, config)
+
+    def beside_another(self, problem: Problem, config: Knobs) -> Any:
+        return beside_another(problem, config)
 
 
-# Where rows do not start on lines of the L2, requests to it bound: clusters of four share what they load, and
-# tiles fit closely. Of two hundred that were weighed on products of all sizes, those that gave most: (tile,
-# cluster, A and B exchanged).
-FEW_REQUESTS = (
-    *(((128, bn), (2, 2), False) for bn in (96, 128, 160, 192, 256)),
-    *(((128, bn), (2, 2), True) for bn in (112, 144, 176, 192)),
-    *(((64, bn), (2, 2), False) for bn in (32, 48, 64, 128)),
-    *(((64, bn), (4, 1), True) for bn in (96, 112, 144, 160, 192)),
-    *(((64, bn), (2, 2), True) for bn in (16, 80, 96)),
-    *(((64, bn), (4, 1), False) for bn in (96, 192)),
-    ((64, 192), (2, 1), False),
-    ((128, 96), (4, 1), False),
-    ((128, 96), (4, 1), True),
-    *(((128, bn), (2, 1), True) for bn in (176, 192, 240)),
-    ((256, 192), (1, 2), True),
-    ((256, 160), (1, 2), True),
-    ((192, 80), (1, 2), True),
-    ((192, 112), (1, 2), False),
-    *(((192, bn), (2, 2), True) for bn in (96, 160)),
-    *(
-        ((192, bn), (1, 1), True) for bn in (144, 176)
-    ),  # a few hundred rows times weights: a tile for each multiprocessor
-    *(((64, bn), (1, 1), True) for bn in (80, 112)),
-    *(((128, bn), (1, 1), True) for bn in (96, 112)),
-)
-# Rows of A that start anywhere, of tall products with few columns: few tiles load them, and to pack them
-# would be dear.
-SKEWED = (
-    ((128, 192), (1, 1)),
-    ((128, 192), (2, 1)),
-    *(((128, bn), (2, 2)) for bn in (192, 160)),
-    *(((64, bn), (1, 1)) for bn in (256, 192)),
-    *(((64, 192), cluster) for cluster in ((2, 1), (2, 2))),
-)
-# columns, stages: the next launch's blocks find place beside these
-BESIDE_ANOTHER = ((32, 6), (64, 6), (64, 5), (96, 4), (128, 4))
-FEW_REQUESTS_BY_TURNS = (128, 128), (128, 144), (128, 192)  # by clusters of 2 x 2
+def refuse_backwards(problem: Problem) -> str | None:
+    if any(step < 0 for matrix in problem.matrices() for step in matrix.batch_strides):
+        return "the copy engine steps forward from matrix to matrix; a batch stride is negative"
+    if any(step < 0 for _, _, step in lines_of(problem)):
+        return "the copy engine steps forward from line to line; a stride of A or B is negative"
+    return None
 
 
-def family_configs(math: str) -> Tuned:
-    """From the largest tiles to small ones, which fill the chip when the product is small."""
-    shapes = [(128, bn) for bn in (256, 224, 192, 160, 128, 96)] + [(64, bn) for bn in (256, 224, 192, 128)]
-    shapes += [(128, 64), (64, 96), (64, 64), (64, 32)]
-    tiles = [tile(math, *shape, deepest(*shape)) for shape in shapes]
-    pairs = [
-        tile(math, *shape, deepest(*shape), (2, 1))
-        for shape in ((128, 256), (128, 224), (128, 192), (128, 128))
-    ]
-    # Where only A may lie either way, through registers, a B that lies by rows takes its place.
-    lines = ROW_BYTES // element_of(math).nbytes
-    others = [config for config in (*pairs, *tiles) if math not in EITHER_WAY and config.bm % lines == 0]
-    exchanged = [replace(config, exchanged=True) for config in others]
-    # The fewest bytes to move for a product: the least power. B by rows has slabs of 64 columns, so it is the
-    # one to be A.
-    pairs.append(tile(math, 256, 192, deepest(256, 192), (1, 2)))
-    widest = tile(math, 256, 208, deepest(256, 208, transposed_b=False), (2, 1))
-    pairs.append(replace(widest, exchanged=math in EITHER_WAY))
-    if math not in INTEGERS:
-        # At 8192^3 128 of 132 multiprocessors have ten rounds of those; of these, narrower by a twenty-fifth,
-        # all have ten.
-        narrower = tile(math, 256, HALF_PATCHED, deepest(256, HALF_PATCHED, transposed_b=False), (2, 1))
-        pairs.append(replace(narrower, exchanged=math in EITHER_WAY))
-    # Where k is short, stores are long: they run beside the other warpgroup's products.
-    by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
-    # Beside an epilogue that takes as long as many steps along k.
-    by_turns.append(tile(math, 64, 256, 4, (2, 1), ping_pong=True))
-    # B is A by columns where they are exchanged, and A lies by rows: a stage more may find room.
-    shared = [
-        tile(math, *shape, deepest(*shape, transposed_b=not ex), cluster, exchanged=ex)
-        for shape, cluster, ex in FEW_REQUESTS
-    ]
-    by_turns += [
-        tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in FEW_REQUESTS_BY_TURNS
-    ]
-    if math not in EITHER_WAY:
-        shared = [each for each in shared if not each.exchanged or each.bm <= 128]
-    # Beside factors that change along k, a stage less finds room.
-    shallow = (
-        [tile(math, 128, 128, 5), tile(math, 128, 128, 5, (2, 1)), tile(math, 128, 64, 7)]
-        if math in FP8
-        else []
-    )
-    skewed = [
-        tile(math, *shape, deepest(*shape, skewed=True), cluster, skewed=True) for shape, cluster in SKEWED
-    ]
-    beside = [tile(math, 64, bn, stages) for bn, stages in BESIDE_ANOTHER if math in EITHER_WAY]
-    found = (
-        *pairs,
-        *exchanged,
-        *by_turns,
-        *tiles,
-        *(skewed if math in EITHER_WAY else ()),
-        *shared,
-        *shallow,
-        *for_few_lines(math),
-    )
-    return tuple((config, 0.95) for config in dict.fromkeys((*found, *beside)))
+def rung_macros(problem: Problem) -> Mapping[str, object]:
+    """Of the types, of a B that has neighbours along n, and of how D leaves."""
+    return {
+        **tensor_types(problem),
+        "B_TURNED": int(mn_major(problem)[1]),
+        "D_COPY_ENGINE": int(rows_copied_out(problem)),
+    }
 
 
-def for_few_lines(math: str) -> list[Config]:
-    """Weights times few rows: as many tiles as the chip has multiprocessors, whatever the width. With more
-    rows than a tile has, these become columns, of which tiles have just enough; they are not turned, as rows
-    of activations touch along k."""
-    beside = [tile(math, 64, bn, deepest(64, bn)) for bn in (48, 80, 112, 144, 160, 176)]
-    beside += [tile(math, 128, bn, deepest(128, bn)) for bn in (80, 112)]
-    shapes = [(64, bn) for bn in (144, 160, 176, 192, 208, 224)] + [(128, bn) for bn in (144, 160, 176, 208)]
-    turns = ROW_BYTES // element_of(math).nbytes  # of A's rows, through registers
-    above = [
-        tile(math, *shape, deepest(*shape, transposed_b=False))
-        for shape in shapes
-        if math in EITHER_WAY or shape[0] % turns == 0
-    ]
-    return [*beside, *(replace(config, exchanged=True) for config in above)]
-
-
-class Warpgroups(Family):
-    """Persistent clusters that share tiles by turnstile or as peers in a cluster."""
-
-    def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
-        return ways(grid_of(problem, rows), rows, device, taken, rows.known("turnstile", "cluster"))
-
-    def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-        return seconds(problem, rows, device, ways)
-
-    def schedule_of(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
-    ) -> Schedule | None:
-        return schedule_of(way, kernel.tile_grid(problem, config), config)
-
-    def asked(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
-    ) -> list[Schedule | None]:
-        if not kernel.ways:
-            return [None]
-        found = schedules if "cluster" in kernel.ways else streamed_schedules
-        return list(found(kernel.tile_grid(problem, config), config, device, sharing, kernel.packs(problem)))
-
-
-WGMMA = Warpgroups()
 FAMILY_TYPES = Types(MATHS, mixed=True, outputs=True, promoted=True, factors=True)
 WGMMA_FAMILY = Kernel(
     "wgmma",
     "production",
     "gemm/wgmma.cu",
     "Hopper: every layout and alignment, batches; tiles to fit",
-    FAMILY,
+    Wgmma(),
     tile("float16", 128, 256, 4),
     0.95,
     (9, 0),
     tuned={math: family_configs(math) for math in MATHS},
     overlaps=True,
-    beside_another=beside_another,
     persistent=1,
-    dynamic_shared=wgmma_shared,
     types=FAMILY_TYPES,
     unit="wgmma",
-    scratch=scratch,
-    family=WGMMA,
-    block_costs=block_costs,
     ways=("turnstile", "cluster"),
     rules=rules.FAMILY,
     free_order=True,

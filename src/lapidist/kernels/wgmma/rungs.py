@@ -5,42 +5,68 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from typing import Any
 
-from lapidist.kernels.mma import staged
+from lapidist.config import Config, Knobs
+from lapidist.kernels.blocks.family import Blocks
+from lapidist.kernels.family import Family
+from lapidist.kernels.lines import TMA_ALIGNMENT
+from lapidist.kernels.macros import tensor_macros
+from lapidist.kernels.mma.configs import staged
+from lapidist.kernels.parameters import SCHEDULE, SIZES, Parameters
 from lapidist.kernels.row import Kernel, Tuned, Types
 from lapidist.kernels.rules import hopper as rules
-from lapidist.kernels.signatures import (
-    LAYOUT_WORDS,
-    SCHEDULE,
-    SIZES,
-    TMA_ALIGNMENT,
-    Signature,
-    refuse_layouts,
-    tensor_defines,
-)
+from lapidist.kernels.rules.layouts import LAYOUT_WORDS, refuse_layouts
 from lapidist.kernels.wgmma.configs import tile
-from lapidist.kernels.wgmma.family import MAPS, MATHS, WGMMA, rung_defines
-from lapidist.kernels.wgmma.operands import (
-    patched_shared,
-    plain_shared,
-    rung_maps,
-    start_anywhere,
-    transposed,
-)
-from lapidist.kernels.wgmma.time import block_costs
+from lapidist.kernels.wgmma.family import MAPS, MATHS, rung_macros
+from lapidist.kernels.wgmma.maps import rung_maps
+from lapidist.kernels.wgmma.operands import start_anywhere, transposed
+from lapidist.kernels.wgmma.shared import patched_shared, plain_shared
+from lapidist.kernels.wgmma.warpgroups import Warpgroups
+from lapidist.launch import TensorMap
 from lapidist.problems.problem import Problem
 
 
-def refuse_rung(problem: Problem) -> str | None:
-    b_layout = "col" if problem.b.lies("col") else "row"
-    refusal = refuse_layouts(problem, b_layout)
-    if refusal is None and any(transposed(problem)):
-        return (
-            f"wgmma reads {problem.math} with neighbours along k: B must be {LAYOUT_WORDS['col']}; it is"
-            f" {LAYOUT_WORDS['row']}"
-        )
-    return refusal or refuse_lines(problem)
+class CopiedLines(Family):
+    """What the copy engine brings as it lies, one pair of matrices. D leaves by it, too, where it is passed a
+    map of D.
+    """
+
+    def __init__(self, *parameters: tuple[str, str]) -> None:
+        self.parameters = parameters
+
+    def refuse(self, problem: Problem) -> str | None:
+        b_layout = "col" if problem.b.lies("col") else "row"
+        refusal = refuse_layouts(problem, b_layout)
+        if refusal is None and any(transposed(problem)):
+            return (
+                f"wgmma reads {problem.math} with neighbours along k: B must be {LAYOUT_WORDS['col']}; it is"
+                f" {LAYOUT_WORDS['row']}"
+            )
+        return refusal or refuse_lines(problem)
+
+    def macros(self, problem: Problem) -> Mapping[str, object]:
+        return rung_macros(problem)
+
+    def maps(
+        self, problem: Problem, config: Config, at: Mapping[str, int], peers: int
+    ) -> Mapping[str, TensorMap]:
+        return rung_maps(problem, config, at)
+
+    def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
+        return (patched_shared if D_MAP in self.parameters else plain_shared)(problem, config)
+
+
+class Rung(Warpgroups, CopiedLines):
+    """On wgmma."""
+
+
+class MmaTma(Blocks, CopiedLines):
+    """mma.sync on such tiles, a block for each."""
+
+    def macros(self, problem: Problem) -> Mapping[str, object]:
+        """ALIGNED is the promise of tensor.cuh: whole vectors of D leave at once."""
+        return {**rung_macros(problem), "ALIGNED": tensor_macros(problem)["ALIGNED"]}
 
 
 def refuse_lines(problem: Problem) -> str | None:
@@ -54,37 +80,12 @@ def refuse_lines(problem: Problem) -> str | None:
     return None
 
 
-def stored_defines(problem: Problem) -> Mapping[str, object]:
-    """ALIGNED is the promise of tensor.cuh: whole vectors of D leave at once."""
-    return {**rung_defines(problem), "ALIGNED": tensor_defines(problem)["ALIGNED"]}
-
-
-RUNG = Signature(
-    "wgmma",
-    (*SIZES, ("alpha", "scalar"), *MAPS, ("beta", "scalar"), ("D", "pointer"), ("ldd", "i64")),
-    rung_defines,
-    refuse_rung,
-    rung_maps,
-)
-PERSISTENT = Signature(
-    "wgmma, D by the copy engine",
-    (
-        *SIZES,
-        ("alpha", "scalar"),
-        *MAPS,
-        ("beta", "scalar"),
-        ("d_map", "tensormap"),
-        ("D", "pointer"),
-        ("ldd", "i64"),
-    ),
-    rung_defines,
-    refuse_rung,
-    rung_maps,
-)
-STREAMED = replace(PERSISTENT, name="wgmma, scheduled", parameters=(*PERSISTENT.parameters, *SCHEDULE))
-COPIED = replace(RUNG, name="mma.sync, copied by TMA", defines=stored_defines)
-# what these pass: lines on 16 bytes, in other than 16-bit types along k
-HOPPERS = (RUNG, COPIED, PERSISTENT, STREAMED)
+D_MAP = ("d_map", "tensormap")
+BEFORE_D: Parameters = (*SIZES, ("alpha", "scalar"), *MAPS, ("beta", "scalar"))
+D: Parameters = (("D", "pointer"), ("ldd", "i64"))
+STORING = Rung(*BEFORE_D, *D)
+COPYING = Rung(*BEFORE_D, D_MAP, *D)
+STREAMING = Rung(*BEFORE_D, D_MAP, *D, *SCHEDULE)
 
 
 def by_math(*arguments: object, **more: object) -> dict[str, Tuned]:
@@ -101,12 +102,11 @@ MMA_TMA_RUNG = Kernel(
     "rung",
     "ladder/25_mma_tma.cu",
     "mma.sync from swizzled tiles that the copy engine brings",
-    COPIED,
+    MmaTma(*BEFORE_D, *D),
     MMA_TMA["float16"][0][0],
     MMA_TMA["float16"][0][1],
     (9, 0),
     tuned=MMA_TMA,
-    dynamic_shared=plain_shared,
     types=TYPES,
     unit="mma",
     rules=rules.rung({math: config for math, ((config, _),) in MMA_TMA.items()}),
@@ -117,76 +117,60 @@ WGMMA_RUNGS = tuple(
         "rung",
         f"ladder/{source}.cu",
         idea,
-        signature,
+        family,
         tuned["float16"][0][0],
         efficiency,
         (9, 0),
         tuned={math: ((config, efficiency),) for math, ((config, _),) in tuned.items()},
         persistent=persistent,
-        dynamic_shared=shared,
         types=TYPES,
         unit="wgmma",
-        family=WGMMA,
-        block_costs=block_costs,
         longer=1.1,  # than gemm/wgmma.cu, at least
         rules=rules.rung({math: config for math, ((config, _),) in tuned.items()}),
-        ways=("turnstile",) if signature.scheduled else (),
-        defines={"SCHEDULED": 1} if signature.scheduled else {},  # blocks ask for whole tiles too
+        ways=("turnstile",) if family.scheduled else (),
+        defines={"SCHEDULED": 1} if family.scheduled else {},  # blocks ask for whole tiles too
     )
-    for source, idea, signature, tuned, efficiency, persistent, shared in (
+    for source, idea, family, tuned, efficiency, persistent in (
         (
             "26_wgmma_tma",
             "wgmma multiplies what lies in shared memory: no fragments",
-            RUNG,
+            STORING,
             by_math(128, 256, 4, producers=0),
             0.62,
             0,
-            plain_shared,
         ),
         (
             "27_wgmma_specialised",
             "a producer and two consumers, tied together by mbarriers",
-            RUNG,
+            STORING,
             by_math(128, 256, 4),
             0.67,
             0,
-            plain_shared,
         ),
         (
             "28_wgmma_rounds",
             "one block an SM walks many tiles, in bands",
-            RUNG,
+            STORING,
             by_math(128, 256, 4),
             0.7,
             1,
-            plain_shared,
         ),
         (
             "29_wgmma_patches",
             "D leaves by the copy engine during the next tile",
-            PERSISTENT,
+            COPYING,
             by_math(128, 256, 4),
             0.78,
             1,
-            patched_shared,
         ),
-        (
-            "30_wgmma_persistent",
-            "pairs of blocks share B",
-            PERSISTENT,
-            by_math(128, 256, 4, (2, 1)),
-            0.8,
-            1,
-            patched_shared,
-        ),
+        ("30_wgmma_persistent", "pairs of blocks share B", COPYING, by_math(128, 256, 4, (2, 1)), 0.8, 1),
         (
             "31_wgmma_streamk",
             "what is left over full rounds of tiles is split along k",
-            STREAMED,
+            STREAMING,
             by_math(128, 256, 4, (2, 1)),
             0.8,
             1,
-            patched_shared,
         ),
     )
 )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ import numpy as np
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.errors import ArgumentError
-from lapidist.problems.problem import Problem
 from lapidist.schedule import Raster, Schedule, TileGrid, data_parallel, shared_waves, split_k
 from lapidist.schedule.grid import ceil_div, most_peers
 from lapidist.schedule.sharing import Sharing, fitting
@@ -278,9 +276,3 @@ def cost_of(reduction: Any, config: Knobs, few: Any) -> tuple[Any, Any]:
 def clusters_at_once(device: Device) -> np.ndarray:
     """By the blocks of one."""
     return np.array([0, *(device.clusters_resident(blocks) for blocks in range(1, 17))])
-
-
-def grid_of(problem: Problem, config: Knobs) -> Grids:
-    """A cluster's tiles count as one."""
-    bm, bn = config.bm * config.cluster_m, config.bn * config.cluster_n
-    return Grids.of(problem.m, problem.n, problem.k, bm, bn, config.bk, prod(problem.batch))

@@ -14,32 +14,21 @@ import numpy as np
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
+from lapidist.kernels.columns import grids_of
+from lapidist.kernels.lines import L2_LINE, SECTOR
 from lapidist.kernels.wgmma.operands import (
-    L2_LINE,
-    PATCH_ROWS,
-    SECTOR,
-    beside_another,
-    by_group,
     by_registers,
     copies_out,
-    loaded_lines,
     mn_major,
     packed,
     packed_lines,
-    patch,
     scratch,
     transposed,
-    warpgroups,
 )
 from lapidist.kernels.wgmma.power import powered_seconds
-from lapidist.kernels.wgmma.sharing import (
-    clusters_at_once,
-    cost_of,
-    few_of_clusters,
-    grid_of,
-    handing_on,
-    rounds,
-)
+from lapidist.kernels.wgmma.shared import beside_another
+from lapidist.kernels.wgmma.sharing import clusters_at_once, cost_of, few_of_clusters, handing_on, rounds
+from lapidist.kernels.wgmma.tiles import PATCH_ROWS, by_group, loaded_lines, patch, warpgroups
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import STRIPS
 from lapidist.schedule import CostModel
@@ -129,7 +118,7 @@ def beside_work(problem: Problem, config: Knobs, worked: Any) -> Any:
     found = np.where(config.cluster > 1, pairing, 0.0)
     if problem.skewed:
         found = found + (SHIFTING[0] + SHIFTING[1] * worked)
-    return found + np.where(beside_another(config, problem), SHALLOW * worked - BESIDE, 0.0)
+    return found + np.where(beside_another(problem, config), SHALLOW * worked - BESIDE, 0.0)
 
 
 def busy_cycles(turns: Any, products: Any, store: Any, config: Knobs, held: Any, finish: Any = 0.0) -> Any:
@@ -319,5 +308,5 @@ def block_costs(problem: Problem, config: Config, device: Device) -> CostModel:
         float(cycles) / (device.clock_mhz * 1e6 * CLOCK_SHARE)
         for cycles in (step_cycles(problem, config, device), store_cycles(problem, config))
     )
-    handing, peer = cost_of(TURNSTILE, config, few_of_clusters(grid_of(problem, config), config, device))
+    handing, peer = cost_of(TURNSTILE, config, few_of_clusters(grids_of(problem, config), config, device))
     return CostModel(stored, float(handing - peer), step, float(peer), "seconds", "measured on an H200")

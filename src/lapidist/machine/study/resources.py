@@ -105,7 +105,7 @@ def residence_of(
         blocks=blocks,
         warps=blocks * (config.threads - config.producers) / WARP / SCHEDULERS,
         persistent=bool(kernel.persistent),
-        balanced=bool(kernel.persistent) and kernel.signature.scheduled,
+        balanced=bool(kernel.persistent) and kernel.family.scheduled,
         partial_bytes=config.bm * config.bn * size_of(plan.problem.accumulator),
         ahead=APART if config.producers else AHEAD if config.stages or (loop and loop.ahead) else BY_TURNS,
     )

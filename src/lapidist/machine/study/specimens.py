@@ -12,7 +12,7 @@ from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
-from lapidist.kernels.wgmma.operands import SKEWED_ROWS
+from lapidist.kernels.wgmma.maps import SKEWED_ROWS
 from lapidist.machine.study.mutants import (
     Case,
     Mutant,
@@ -24,6 +24,7 @@ from lapidist.machine.study.mutants import (
     run_whole,
 )
 from lapidist.machine.study.registered import MACHINE_CHIP, product_of
+from lapidist.problems.problem import dense_problem
 from lapidist.schedule.sharing import PLANNED
 
 ROWS, COLUMNS, TAIL = 72, 136, 8
@@ -100,7 +101,7 @@ def on_tensor_cores(kernel: Kernel) -> bool:
 
 def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
     small = len(kernel.configs_for(math)) > 1
-    always_shared = kernel.signature.scheduled and kernel.persistent and not on_tensor_cores(kernel)
+    always_shared = kernel.family.scheduled and kernel.persistent and not on_tensor_cores(kernel)
     if small or not always_shared:
         yield Specimen(kernel.name, math)
     if small and not always_shared:
@@ -108,9 +109,9 @@ def ways_of(kernel: Kernel, math: str) -> Iterator[Specimen]:
             Specimen(kernel.name, math, each, smallest=True)
             for each in (LAYOUTS if on_tensor_cores(kernel) else LAYOUTS[:1])
         )
-    if kernel.scratch is not None:
+    if kernel.packs(dense_problem(65, 65, 65, math, "rc")):
         yield Specimen(kernel.name, math, "rc", ragged=True, smallest=small)
-    if kernel.signature.scheduled:
+    if kernel.family.scheduled:
         yield Specimen(kernel.name, math, smallest=small, shared=True)
     if kernel.free_order:
         yield Specimen(kernel.name, math, smallest=small, ping_pong=True)
@@ -201,7 +202,7 @@ def variant_of(
         rows = max(rows, SKEWED_ROWS) + number
     if few:
         rows = TAIL
-    if not specimen.ragged and any(name == "d_map" for name, _ in kernel.signature.parameters):
+    if not specimen.ragged and any(name == "d_map" for name, _ in kernel.family.parameters):
         spare = 0  # the copy engine writes D in whole pieces of 16 bytes
     shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS[number % 2] * config.cluster)

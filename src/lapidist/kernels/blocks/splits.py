@@ -14,7 +14,7 @@ from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, Device
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rules.facts import facts_of
-from lapidist.kernels.signatures import least_alignment
+from lapidist.kernels.vectors import least_alignment
 from lapidist.problems.problem import Problem
 from lapidist.schedule import CostModel
 from lapidist.schedule.costs import Load, load_of
@@ -62,7 +62,7 @@ def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -
 
 def by_fours(kernel: Kernel, problem: Problem) -> bool:
     """Whether its source is told to load four elements of A and of B at once."""
-    vectors = facts_of(problem, kernel.signature).defines
+    vectors = facts_of(problem, kernel.family).macros
     return bool(vectors.get("A_VECTOR") == vectors.get("B_VECTOR") == 4)
 
 

@@ -1,4 +1,4 @@
-"""The planner's own model: kernels whose blocks have a tile each, on CUDA cores and on mma.sync.
+"""How long kernels take whose blocks have a tile each, on CUDA cores and on mma.sync.
 
 A block computes whole tiles, or as much of them as a schedule says; the busiest multiprocessor decides."""
 
@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,25 +13,13 @@ import numpy as np
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
-from lapidist.errors import ArgumentError
-from lapidist.kernels.row import Family, Kernel, Rows
-from lapidist.kernels.signatures import inputs_on_16_bytes, least_alignment, vector_width
-from lapidist.planning.splits import (
-    FULL,
-    busiest,
-    by_fours,
-    costs_of,
-    handing_on,
-    refuse_cluster,
-    resident,
-    splits_of,
-    worth,
-)
+from lapidist.kernels.blocks.splits import busiest, by_fours, costs_of, handing_on, refuse_cluster, resident
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.rows import Rows, config_alone
+from lapidist.kernels.vectors import inputs_on_16_bytes, least_alignment, vector_width
 from lapidist.problems.problem import Problem
-from lapidist.schedule import CostModel, Schedule, data_parallel, split_k, stream_k
+from lapidist.schedule import CostModel
 from lapidist.schedule.build import MIN_ITERATIONS, Search
-from lapidist.schedule.sharing import Sharing
-from lapidist.schedule.units import REDUCTIONS
 from lapidist.schedule.ways import TURNSTILE, Grids, Way, Ways
 
 DRAM_SHARE = 0.65  # of the bandwidth that reading alone has
@@ -63,68 +50,17 @@ class Standing(NamedTuple):
     beside: Any  # a row for each of BESIDE's
 
 
-class Blocks(Family):
-    """A block a tile; some share tiles in every way that schedules know."""
-
-    def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
-        grid, here = grids_of(problem, rows), standing(problem, rows, device)
-        slots = device.sms * here.per_sm
-        waves = np.maximum(1, -(-grid.tiles // slots)) * slots
-        free = taken & rows.scheduled & (grid.tiles > 0) & (grid.iterations > 0)
-        free = free & (grid.tiles / waves <= FULL)
-        found = [Way(taken, scheduled=rows.scheduled)]
-        if not np.count_nonzero(free):
-            return Ways(grid, found)
-        few = free & (grid.tiles < slots)
-        splits, ended = splits_of(grid, few, device.sms, rows.threads, here.fits, here.sum_rows)
-        streamed = stream_of(problem, rows, device, grid, free & ~(few & ended))
-        return Ways(grid, [*found, splits, streamed])
-
-    def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
-        """The larger of arithmetic (whole tiles on the busiest SM) and memory traffic."""
-        here = standing(problem, rows, device)
-        computed = computing(problem, rows, device, ways, here) if problem.k else 0.0
-        memory = traffic_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
-        return np.maximum(computed + beside(problem, rows, device, ways.grid, here), memory)
-
-    def schedule_of(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
-    ) -> Schedule | None:
-        if not way.scheduled:
-            return None
-        grid, rows, raster = kernel.tile_grid(problem, config), kernel.sum_rows(config), kernel.raster
-        if not way.sk_blocks:
-            return data_parallel(grid, raster=raster)
-        if way.fragments:
-            splits = way.sk_blocks // way.sk_tiles
-            return split_k(grid, splits, reduction=REDUCTIONS[way.reduction], fragments=rows, raster=raster)
-        per_sm, costs = sharing_costs(problem, device, kernel, config)
-        return stream_k(grid, sms=device.sms, occupancy=per_sm, fragments=rows, raster=raster, costs=costs)
-
-    def asked(
-        self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
-    ) -> list[Schedule | None]:
-        if not kernel.signature.scheduled:
-            return [None]
-        tiles, rows = kernel.tile_grid(problem, config), kernel.sum_rows(config)
-        per_sm, costs = sharing_costs(problem, device, kernel, config)
-        schedule = sharing.schedule_of(tiles, device.sms, per_sm, rows, costs, worth(problem), kernel.raster)
-        if schedule.cluster > 1 and (refusal := refuse_cluster(kernel, config, problem, device)):
-            raise ArgumentError(refusal)
-        return [schedule]
-
-
-BLOCKS = Blocks()
-
-
-def grids_of(problem: Problem, rows: Knobs) -> Grids:
-    bm, bn = rows.bm * rows.cluster_m, rows.bn * rows.cluster_n
-    return Grids.of(problem.m, problem.n, problem.k, bm, bn, rows.bk, math.prod(problem.batch))
+def seconds(problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+    """The larger of arithmetic (whole tiles on the busiest SM) and memory traffic."""
+    here = standing(problem, rows, device)
+    computed = computing(problem, rows, device, ways, here) if problem.k else 0.0
+    memory = traffic_bytes(problem) / (device.dram_gbps * 1e9 * DRAM_SHARE)
+    return np.maximum(computed + beside(problem, rows, device, ways.grid, here), memory)
 
 
 def standing(problem: Problem, rows: Rows, device: Device) -> Standing:
     """Found once for each chip and types."""
-    fours = tuple(by_fours(kernel, problem) for kernel, _, _ in rows.spans if kernel.signature.scheduled)
+    fours = tuple(by_fours(kernel, problem) for kernel, _, _ in rows.spans if kernel.family.scheduled)
     key = device, problem.accumulator, fours
     found = rows.kept.get(key)
     if found is None:
@@ -228,12 +164,6 @@ def sharing_costs(problem: Problem, device: Device, kernel: Kernel, config: Conf
     here = standing(problem, rows, device)
     alone, alongside = (float(each[0]) for each in paces(problem, rows, device, here))
     return int(here.per_sm[0]), costs_of(int(here.tile_bytes[0]), alone, alongside)
-
-
-@lru_cache(maxsize=2048)
-def config_alone(kernel: Kernel, config: Config, math_name: str) -> Rows:
-    """This config, and no other. One of the caller's own is taken for as good as the default one."""
-    return Rows(math_name, [(0, kernel, config, kernel.efficiency_of(config, math_name))])
 
 
 def traffic_bytes(problem: Problem) -> float:

@@ -1,0 +1,138 @@
+"""The ladder's kernels on CUDA cores, and its detours: BLAS style, row-major, C in place. First by loads of
+their own, then fed by the copy engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lapidist.config import Config, Knobs
+from lapidist.dtypes import TYPES, size_of
+from lapidist.kernels.blocks.family import Blocks
+from lapidist.kernels.family import Family
+from lapidist.kernels.lines import TMA_ALIGNMENT
+from lapidist.kernels.parameters import SCHEDULE, SIZES, Parameters
+from lapidist.kernels.rules.layouts import refuse_layouts, refuse_rows
+from lapidist.kernels.sgemm.sharing import Fed
+from lapidist.launch import TensorMap
+from lapidist.problems.problem import Matrix, Problem
+
+LADDER_PARAMETERS: Parameters = (
+    *SIZES,
+    ("alpha", "scalar"),
+    ("A", "pointer"),
+    ("lda", "i64"),
+    ("B", "pointer"),
+    ("ldb", "i64"),
+    ("beta", "scalar"),
+    ("D", "pointer"),
+    ("ldd", "i64"),
+)
+TMA_PARAMETERS: Parameters = (
+    *SIZES,
+    ("alpha", "scalar"),
+    ("A", "tensormap"),
+    ("B", "tensormap"),
+    ("beta", "scalar"),
+    ("D", "pointer"),
+    ("ldd", "i64"),
+)
+STAGE_BARRIERS = 16  # bytes: a full and an empty one
+
+
+class RowMajor(Family):
+    """They load by themselves."""
+
+    parameters = LADDER_PARAMETERS
+
+    def refuse(self, problem: Problem) -> str | None:
+        return refuse_layouts(problem)
+
+    def macros(self, problem: Problem) -> Mapping[str, object]:
+        return {"ELEMENT": TYPES[problem.dtype].c_type, "ALIGNED": int(vectors_of_four(problem))}
+
+
+class BByColumns(RowMajor):
+    """B as N x K."""
+
+    parameters = tuple(("b_col" if name == "ldb" else name, kind) for name, kind in LADDER_PARAMETERS)
+
+    def refuse(self, problem: Problem) -> str | None:
+        return refuse_layouts(problem, b_layout="col")
+
+
+class CopiedRows(RowMajor):
+    """Tensor maps in place of the pointers of A and B."""
+
+    parameters = TMA_PARAMETERS
+
+    def refuse(self, problem: Problem) -> str | None:
+        return refuse_layouts(problem) or refuse_rows(problem)
+
+    def macros(self, problem: Problem) -> Mapping[str, object]:
+        """Only C moves by plain stores, so only C decides how many elements at once."""
+        aligned = problem.n % 4 == 0 and problem.d.alignment >= four_bytes(problem)
+        return {"ELEMENT": TYPES[problem.dtype].c_type, "ALIGNED": int(aligned)}
+
+    def maps(
+        self, problem: Problem, config: Config, at: Mapping[str, int], peers: int
+    ) -> Mapping[str, TensorMap]:
+        """Row-major A in the swizzle, row-major B as it is."""
+        a_box, b_box = (config.bk, config.bm), (config.bn, config.bk)
+        return {
+            "A": tensor_map(at["A"], problem.dtype, problem.a, a_box, swizzle=128),
+            "B": tensor_map(at["B"], problem.dtype, problem.b, b_box, swizzle=0),
+        }
+
+    def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
+        return fed_bytes(problem, config)
+
+
+class Ladder(Blocks, RowMajor):
+    """A block for each tile."""
+
+
+class LadderBByColumns(Blocks, BByColumns):
+    """The same."""
+
+
+class Tma(Blocks, CopiedRows):
+    """The same."""
+
+
+class TmaScheduled(Fed, CopiedRows):
+    """Blocks ask a schedule for their tiles, and share them."""
+
+    parameters = (*TMA_PARAMETERS, *SCHEDULE)
+
+
+def four_bytes(problem: Problem) -> int:
+    """Of four elements, or of one move."""
+    return min(16, 4 * size_of(problem.dtype))
+
+
+def vectors_of_four(problem: Problem) -> bool:
+    """The ALIGNED promise of common.cuh: every row starts on four elements, N and K are whole fours."""
+    whole = problem.n % 4 == 0 and problem.k % 4 == 0
+    return whole and all(matrix.alignment >= four_bytes(problem) for matrix in problem.matrices())
+
+
+def tensor_map(pointer: int, dtype: str, matrix: Matrix, box: tuple[int, int], swizzle: int) -> TensorMap:
+    """A row-major matrix, innermost dimension first. Empty extents and strides are not legal, so they are
+    rounded up.
+    """
+    extents = (max(1, matrix.cols), max(1, matrix.rows))
+    stride = matrix.row_stride * size_of(dtype) if matrix.rows > 1 else TMA_ALIGNMENT
+    return TensorMap(pointer, dtype, extents, (stride,), box, swizzle)
+
+
+def fed_bytes(problem: Problem, config: Knobs) -> Any:
+    """Stages of A and B tiles, each with its barriers, and room to start on 1024 bytes (the swizzle's
+    period).
+    """
+    stage = (config.bm + config.bn) * config.bk * size_of(problem.dtype)
+    return config.stages * (stage + STAGE_BARRIERS) + 1024
+
+
+LADDER, LADDER_B_COLUMNS, TMA, TMA_SCHEDULED = Ladder(), LadderBByColumns(), Tma(), TmaScheduled()

@@ -1,0 +1,60 @@
+"""Lines of touching elements, as operands have them: what the copy engine takes, what is packed."""
+
+from __future__ import annotations
+
+from lapidist.problems.problem import Matrix, Problem
+
+TMA_ALIGNMENT = 16  # bytes, of what the copy engine moves: of addresses, and of steps between lines
+L2_LINE, SECTOR = 128, 32
+FLAG_BYTES = 256
+Lines = tuple[int, int, int]  # how many lines of touching elements, their length, the step between them
+
+
+def along_k(matrix: Matrix, is_a: bool) -> bool:
+    """Neighbours along k touch: rows of A, columns of B."""
+    return matrix.lies("row" if is_a else "col")
+
+
+def line(matrix: Matrix, by_rows: bool) -> Lines:
+    """(how many lines of touching elements, their length, the step between them)"""
+    if by_rows:
+        return matrix.rows, matrix.cols, matrix.row_stride
+    return matrix.cols, matrix.rows, matrix.col_stride
+
+
+def starts_on_16(matrix: Matrix, lines: Lines, size: int) -> bool:
+    count, length, step = lines
+    if 0 in (count, length):
+        return True  # nothing is moved
+    if matrix.alignment < TMA_ALIGNMENT or any(
+        stride * size % TMA_ALIGNMENT for stride in matrix.batch_strides
+    ):
+        # matrices of one element may be neighbours in a line themselves: `alignment` does not look there
+        return False
+    return count == 1 or (step > 0 and step * size % TMA_ALIGNMENT == 0)
+
+
+def made_of_16(matrix: Matrix, lines: Lines, size: int) -> bool:
+    """Where a line ends inside of 16 bytes, an H200 writes all sixteen: what lies behind the line would
+    become zeros.
+    """
+    return starts_on_16(matrix, lines, size) and lines[1] * size % TMA_ALIGNMENT == 0
+
+
+def packed_step(length: int, size: int) -> int:
+    """Elements from line to line of a packed operand. They start on lines of the L2, short ones on its
+    sectors: what straddles them comes at half the speed and less."""
+    chunk = (L2_LINE if length * size >= L2_LINE else SECTOR) // size
+    return -(-length // chunk) * chunk
+
+
+def scratch_of(packed_bytes: tuple[int, int]) -> tuple[int, int]:
+    """Bytes of flags and of packed operands in the workspace."""
+    total = sum(packed_bytes)
+    return (FLAG_BYTES, -(-total // FLAG_BYTES) * FLAG_BYTES) if total else (0, 0)
+
+
+def batch_steps(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
+    """(extent, stride) of the inner and the outer batch dimension."""
+    found = list(zip(problem.batch[::-1], matrix.batch_strides[::-1], strict=True))
+    return [*found, (1, 0), (1, 0)][:2]

@@ -1,0 +1,61 @@
+"""Macros that sources of several families are compiled with: types, the way out, modes and batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from lapidist.dtypes import TYPES
+from lapidist.kernels.vectors import columns_together, inputs_on_16_bytes, line_alignment
+from lapidist.problems.modes import PLAIN, Modes
+from lapidist.problems.problem import VECTOR_BYTES, Problem
+
+ALONG_K = {"row": 1, "col": 2, "strided": 0}  # A_CONTIGUOUS, by layout
+ALONG_N = {"row": 2, "col": 1, "strided": 0}  # B_CONTIGUOUS
+
+
+def tensor_types(problem: Problem) -> dict[str, object]:
+    """What tensor.cuh is told of the types; what is as usual is left to its defaults."""
+    macros: dict[str, object] = {
+        "ELEMENT": TYPES[problem.dtype].c_type,
+        "OUTPUT": TYPES[problem.out_dtype].c_type,
+    }
+    if problem.b_dtype != problem.dtype:
+        macros["B_ELEMENT"] = TYPES[problem.b_dtype].c_type
+    if problem.accumulator == "float16":
+        macros["ACCUMULATE"] = TYPES[problem.accumulator].c_type
+    return macros
+
+
+def tensor_macros(problem: Problem) -> Mapping[str, object]:
+    """The ALIGNED promise of tensor.cuh: every row starts on 16 bytes; the extents are free."""
+    outputs = all(
+        line_alignment(matrix, problem.out_dtype) >= VECTOR_BYTES for matrix in problem.matrices()[2:]
+    )
+    return {**tensor_types(problem), "ALIGNED": int(outputs and inputs_on_16_bytes(problem))}
+
+
+def epilogue(problem: Problem) -> dict[str, object]:
+    """Without C a kernel is compiled without the code for it: up to a third of all, and of the time that
+    takes. Where alpha is one besides, nor with a product for each of a thread's sums: a twelfth."""
+    if problem.c is not None:
+        return {}
+    return {"ADDEND": 0, "ALPHA": 0} if problem.one_alpha else {"ADDEND": 0}
+
+
+def batched(problem: Problem) -> dict[str, object]:
+    """Likewise, what steps from matrix to matrix of a batch: a sixth of the machine code of kernels that pack
+    both operands.
+    """
+    return {"BATCHED": 1} if problem.batch else {}
+
+
+def in_modes(modes: Modes, macros: dict[str, object]) -> dict[str, object]:
+    """Gathered rows do not touch each other, and vectors stay within a group of columns."""
+    if modes == PLAIN:
+        return macros
+    for letter, gathered in (("A", modes.gather_a), ("B", modes.gather_b)):
+        if gathered and macros[f"{letter}_CONTIGUOUS"] == 2:
+            macros |= {f"{letter}_CONTIGUOUS": 0, f"{letter}_VECTOR": 1}
+    if not columns_together(modes, int(str(macros["D_VECTOR"]))):
+        macros |= {name: 1 for name in ("D_VECTOR", "C_VECTOR") if name in macros}
+    return {**macros, **modes.defines()}

@@ -1,0 +1,1 @@
+"""Tensor cores by wmma and mma.sync."""

@@ -1,0 +1,121 @@
+"""Configs of the kernels on wmma and mma.sync by type, and what share of their unit's limit these reach."""
+
+from __future__ import annotations
+
+from lapidist.config import Config
+from lapidist.dtypes import FP8, TF32, element_of
+from lapidist.kernels.row import Tuned
+
+
+def staged(math: str, bm: int, bn: int, k_bytes: int, warp: tuple[int, int], stages: int = 0) -> Config:
+    """A tensor-core config: k in bytes, so that every type fills the same shared memory."""
+    return Config(bm, bn, k_bytes // element_of(math).nbytes, *warp, tm=0, tn=0, stages=stages)
+
+
+# What each reaches of mma.sync's limit at 4096^3 on an H200, by column: half and bfloat16, tf32, double,
+# 8-bit integers, 8-bit floats.
+COLUMN_OF = {
+    "float16": 0,
+    "bfloat16": 0,
+    TF32: 1,
+    "float64": 2,
+    "int8": 3,
+    "uint8": 3,
+    **dict.fromkeys(FP8, 4),
+}
+SHARES = {
+    "wmma_simple": (0.044, 0.060, 0.122, 0.029),
+    "wmma_shared": (0.420, 0.262, 0.351, 0.089),
+    "wmma_shared, deep": (0.310, 0.226, 0.340, 0.070),
+    "wmma_no_skew": (0.108, 0.145, 0.239, 0.056),
+    "wmma_beta_first": (0.345, 0.278, 0.337),
+    "mma_swizzled": (0.5, 0.42, 0.6, 0.35, 0.4),
+    "mma_multistage": (0.710, 0.623, 0.951, 0.637, 0.795),
+    "mma": (0.69, 0.61, 0.939, 0.63, 0.78),
+    "mma, by words": (0.66, 0.57, 0.75, 0.6, 0.75),
+    "mma, middle": (0.646, 0.562, 0.87, 0.576, 0.771),
+    "mma, small": (0.44, 0.4, 0.82, 0.33, 0.55),
+    "mma, promoted": (0.0, 0.0, 0.0, 0.0, 0.6),  # the largest that holds its sums twice
+}
+
+
+# What is left of that where lines do not start on 16 bytes: elements of 1 and 2 bytes pass through registers.
+# At 4095^3; mma's are fitted to products of many sizes. Of the wmma kernels one was measured, in half.
+UNALIGNED = {
+    "wmma": (0.20, 0.20, 0.20, 0.20),
+    "mma_swizzled": (0.3, 0.4, 0.8, 0.15, 0.3),
+    "mma_multistage": (0.35, 0.475, 0.836, 0.226, 0.37),
+    "mma": (0.5, 0.557, 0.88, 0.24, 0.3),
+    "mma, by words": (0.44, 0.53, 0.88, 0.24, 0.3),
+    "mma, middle": (0.36, 0.58, 0.88, 0.2, 0.22),
+    "mma, small": (0.38, 0.55, 0.88, 0.2, 0.24),
+    "mma, promoted": (0.0, 0.0, 0.0, 0.0, 0.24),
+}
+
+
+def share(name: str, math: str) -> float:
+    return SHARES[name][COLUMN_OF[math]]
+
+
+def share_unaligned(name: str, math: str) -> float:
+    return UNALIGNED[name][COLUMN_OF[math]]
+
+
+def wmma_simple_configs(math: str) -> Tuned:
+    """Sixteen warps, a fragment each."""
+    config = staged(math, 32, 32, 0, (8, 8)) if math == "float64" else staged(math, 64, 64, 0, (16, 16))
+    return ((config, share("wmma_simple", math)),)
+
+
+def wmma_shared_configs(math: str) -> Tuned:
+    """Within 64 KB of shared memory; and, where a block may have more, with chunks of twice the depth."""
+    depth = 64 if element_of(math).nbytes == 1 else 128
+    tile, warp = ((64, 64), (16, 32)) if math == "float64" else ((128, 128), (32, 64))
+    shallow, deep = (staged(math, *tile, k_bytes, warp) for k_bytes in (depth, 2 * depth))
+    return ((shallow, share("wmma_shared", math)), (deep, share("wmma_shared, deep", math)))
+
+
+def no_skew_configs(math: str) -> Tuned:
+    return ((wmma_shared_configs(math)[0][0], share("wmma_no_skew", math)),)
+
+
+def beta_first_configs(math: str) -> Tuned:
+    return ((wmma_shared_configs(math)[0][0], share("wmma_beta_first", math)),)
+
+
+def mma_swizzled_configs(math: str) -> Tuned:
+    tile, warp = ((64, 64), (16, 32)) if math == "float64" else ((128, 128), (32, 64))
+    return ((staged(math, *tile, 128, warp), share("mma_swizzled", math)),)
+
+
+def mma_multistage_configs(math: str) -> Tuned:
+    shape = (
+        staged(math, 128, 128, 128, (64, 32), 4)
+        if math == "float64"
+        else staged(math, 128, 256, 128, (64, 64), 3)
+    )
+    return ((shape, share("mma_multistage", math)),)
+
+
+def mma_tiles(math: str) -> dict[str, Config]:
+    """The default fits every chip. Where lines start between two words (HELD in mma.cu), less of k at once is
+    better.
+    """
+    if math == "float64":
+        tiles = (
+            ("mma", (128, 128), (64, 32)),
+            ("mma, middle", (64, 128), (32, 32)),
+            ("mma, small", (64, 64), (32, 32)),
+        )
+        return {name: staged(math, *tile, 128, warp, 4) for name, tile, warp in tiles}
+    return {
+        "mma, middle": staged(math, 128, 128, 64, (64, 64), 4),
+        "mma": staged(math, 128, 256, 128, (64, 64), 3),
+        "mma, by words": staged(math, 128, 256, 64, (64, 64), 3),
+        "mma, small": staged(math, 64, 64, 128, (32, 32), 4),
+        **({"mma, promoted": staged(math, 128, 128, 128, (64, 32), 3)} if math in FP8 else {}),
+    }
+
+
+def mma_configs(math: str) -> Tuned:
+    return tuple((config, share(name, math)) for name, config in mma_tiles(math).items())

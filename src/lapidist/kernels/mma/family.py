@@ -1,0 +1,140 @@
+"""Kernels on tensor cores that every chip since Ampere runs: what they take, are told, and need of shared
+memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lapidist.config import Config, Knobs
+from lapidist.dtypes import MATHS, TF32, size_of
+from lapidist.kernels.ladder import Ladder
+from lapidist.kernels.macros import ALONG_K, ALONG_N, epilogue, in_modes, tensor_macros, tensor_types
+from lapidist.kernels.mma.configs import mma_configs, mma_tiles, share_unaligned
+from lapidist.kernels.row import Kernel, Types
+from lapidist.kernels.rules import tensor as rules
+from lapidist.kernels.rules.facts import fragment
+from lapidist.kernels.rules.tensor import FRAGMENTS_N
+from lapidist.kernels.simt import Simt
+from lapidist.kernels.vectors import line_alignment, vector_width
+from lapidist.problems.problem import VECTOR_BYTES, Problem
+from lapidist.schedule import Raster
+
+PATCH_ROWS = 16  # of D, that a warp of mma.sync stores at once
+
+
+class Wmma(Ladder):
+    """The ladder's on tensor cores: 16 bytes at once, and more types."""
+
+    measured = "wmma"  # whose share of speed is known where lines start anywhere
+
+    def macros(self, problem: Problem) -> Mapping[str, object]:
+        return tensor_macros(problem)
+
+    def shares_of_speed(self, math: str, config: Config) -> tuple[float, float]:
+        return share_unaligned(self.measured, math), 1.0
+
+
+class WmmaShared(Wmma):
+    """Chunks of A and B in shared memory, rows so many bytes longer."""
+
+    def __init__(self, skew: int = 16) -> None:
+        self.skew = skew
+
+    def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
+        """A chunk of each; in the end a patch of each warp's sums, a row of fragments."""
+        size, total = size_of(problem.dtype), size_of(problem.accumulator)
+        height, width, _ = fragment(problem.math)
+        tiles = config.bm * (config.bk * size + self.skew) + config.bk * (config.bn * size + self.skew)
+        patch = height * (FRAGMENTS_N * width * total + 16)
+        return np.maximum(tiles, config.threads // 32 * patch)
+
+
+class Swizzled(Wmma):
+    """mma.sync: a tile of A and one of B in shared memory."""
+
+    measured = "mma_swizzled"
+
+    def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
+        return np.maximum(tiles_bytes(problem, config), patches_bytes(problem, config))
+
+
+class Multistage(Wmma):
+    """The same in stages."""
+
+    measured = "mma_multistage"
+
+    def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
+        return staged_bytes(problem, config)
+
+
+class Mma(Simt):
+    """Every layout, stride, batch and size (gemm/mma.cu)."""
+
+    def macros(self, problem: Problem) -> Mapping[str, object]:
+        """C is read as D is written where it lies so, else one by one."""
+        inputs, outputs = VECTOR_BYTES // size_of(problem.dtype), VECTOR_BYTES // size_of(problem.out_dtype)
+        d_vector, c = vector_width(problem.d, problem.out_dtype, outputs), problem.c or problem.d
+        d_bytes = d_vector * size_of(problem.out_dtype)
+        as_d = c.lies("row") and line_alignment(c, problem.out_dtype) >= d_bytes
+        macros = {
+            **tensor_types(problem),
+            "A_CONTIGUOUS": ALONG_K[problem.a.layout],
+            "B_CONTIGUOUS": ALONG_N[problem.b.layout],
+            "A_VECTOR": vector_width(problem.a, problem.dtype, inputs),
+            "B_VECTOR": vector_width(problem.b, problem.b_dtype, inputs),
+            "C_VECTOR": d_vector if as_d else 1,
+            "D_VECTOR": d_vector,
+        }
+        return {**in_modes(problem.modes, macros), **problem.scaling.defines(), **epilogue(problem)}
+
+    def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
+        return staged_bytes(problem, config)
+
+    def shares_of_speed(self, math: str, config: Config) -> tuple[float, float]:
+        """By tile; one of the caller's own is taken for the default one. Single elements of 32 steps of k at
+        once spill: other tiles take up to a quarter less, but a twentieth more at 4096^3."""
+        tiles = mma_tiles(math)
+        names = {tile: name for name, tile in tiles.items()}
+        across_k = 0.9 if math == TF32 and config == tiles["mma"] else 1.0
+        return share_unaligned(names.get(config, "mma"), math), across_k
+
+
+def staged_bytes(problem: Problem, config: Knobs) -> Any:
+    """Stages of A and B tiles; in the end the warps' patches of D, their rows 32 bytes longer: as many as
+    fit, at least one.
+    """
+    return np.maximum(config.stages * tiles_bytes(problem, config), patches_bytes(problem, config))
+
+
+def tiles_bytes(problem: Problem, config: Knobs) -> Any:
+    return (config.bm + config.bn) * config.bk * size_of(problem.dtype)
+
+
+def patches_bytes(problem: Problem, config: Knobs) -> Any:
+    scalar = 8 if problem.accumulator == "float64" else 4
+    return config.threads // 32 * PATCH_ROWS * (config.wn * scalar + 32)
+
+
+MMA_TYPES = Types(
+    tuple(math for math in MATHS if math != "float32"), mixed=True, outputs=True, half_sums=True
+)
+MMA_FAMILY = Kernel(
+    "mma",
+    "production",
+    "gemm/mma.cu",
+    "tensor cores: every type, layout, stride, batch and size",
+    Mma(),
+    *mma_configs("float16")[0],
+    (8, 0),
+    tuned={math: mma_configs(math) for math in MMA_TYPES.maths},
+    types=replace(MMA_TYPES, promoted=True, factors=True),
+    unit="mma",
+    defines={"THREAD_ANEW": 1},  # registers are scarce
+    raster=Raster("n", 8),
+    rules=rules.MMA,
+)

@@ -1,0 +1,48 @@
+"""What kernels are passed: parameters of several families, their kinds, and values that problems give."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lapidist.launch import ParameterBlock
+from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, PLAIN
+from lapidist.problems.problem import Problem
+
+Parameters = tuple[tuple[str, str], ...]  # names, each with its kind; "scalar": float for sums in half
+# alpha and beta, by the accumulator
+SCALARS = {"float16": "f32", "float32": "f32", "float64": "f64", "int32": "i32"}
+OPERANDS = "ABCD"  # a parameter of kind "pointer" or "tensormap" carries the operand's letter as its name
+# where factors are; kernels that others call too are passed it with factors alone
+SCALES = ("scales", "scales")
+ARRAYS = {IN_LAUNCH: "lists", IN_MEMORY: "addresses"}  # the kind of the parameter "lists"
+SIZES = (("M", "i32"), ("N", "i32"), ("K", "i32"))
+SCHEDULE = (("schedule", "schedule"), ("workspace", "workspace"))  # of those that include share/sharing.cuh
+
+
+def block_of(parameters: Parameters, problem: Problem) -> ParameterBlock:
+    """The byte layout for this problem's types."""
+    scalar = SCALARS[problem.accumulator]
+    lists = (("lists", ARRAYS[problem.modes.arrays]),) if problem.modes.arrays else ()
+    scales = (SCALES,) if problem.scaling.scaled and SCALES not in parameters else ()
+    operands = len(problem.fused.operands) if problem.fused else 0
+    fused = (("epilogue", f"epilogue{operands}"),) if operands else ()
+    named = (*parameters, *lists, *scales, *fused)
+    return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in named])
+
+
+def constants(problem: Problem) -> dict[str, Any]:
+    """Every parameter that follows from the problem, by name.
+
+    The stride of a single row or column means nothing and may break the alignment, so it is passed as zero;
+    not where that row may be any of many."""
+    routed = problem.modes != PLAIN
+    values: dict[str, Any] = {"M": problem.m, "N": problem.n, "K": problem.k}
+    values["batch"] = problem.batch[-1] if problem.batch else 1
+    c = problem.c or problem.d
+    for letter, matrix in (("a", problem.a), ("b", problem.b), ("c", c), ("d", problem.d)):
+        inner, outer = (*matrix.batch_strides[::-1], 0, 0)[:2]
+        row = matrix.row_stride if matrix.rows > 1 or routed else 0
+        col = matrix.col_stride if matrix.cols > 1 or routed else 0
+        values |= {f"ld{letter}": row, f"{letter}_row": row, f"{letter}_col": col}
+        values |= {f"{letter}_inner": inner, f"{letter}_outer": outer}
+    return values

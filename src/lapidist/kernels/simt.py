@@ -1,0 +1,74 @@
+"""Any layout on CUDA cores (gemm/simt.cu): every stride of every operand, batches, modes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lapidist.config import Config
+from lapidist.dtypes import TYPES
+from lapidist.kernels.blocks.family import Blocks
+from lapidist.kernels.macros import ALONG_K, ALONG_N, in_modes
+from lapidist.kernels.parameters import OPERANDS, SCHEDULE, SIZES, Parameters
+from lapidist.kernels.row import FMA_TYPES, Kernel
+from lapidist.kernels.rules import fma as rules
+from lapidist.kernels.rules.layouts import refuse_batch, refuse_grid, refuse_strided
+from lapidist.kernels.vectors import vector_width
+from lapidist.problems.problem import Problem
+
+SIMT_PARAMETERS: Parameters = (
+    *SIZES,
+    ("alpha", "scalar"),
+    ("beta", "scalar"),
+    *((letter, "pointer") for letter in OPERANDS),
+    *((f"{letter}_{step}", "i64") for letter in "abc" for step in ("row", "col", "inner", "outer")),
+    *((f"d_{step}", "i64") for step in ("row", "inner", "outer")),
+    ("batch", "i32"),  # the inner extent
+    ("modes", "modes"),
+    *SCHEDULE,
+)
+
+
+class Simt(Blocks):
+    parameters = SIMT_PARAMETERS
+
+    def refuse(self, problem: Problem) -> str | None:
+        strided = refuse_strided("D", problem.d, "row") if problem.modes.groups is None else None
+        return strided or refuse_batch(problem) or refuse_grid(problem)
+
+    def macros(self, problem: Problem) -> Mapping[str, object]:
+        macros = {
+            "ELEMENT": TYPES[problem.dtype].c_type,
+            "A_CONTIGUOUS": ALONG_K[problem.a.layout],
+            "B_CONTIGUOUS": ALONG_N[problem.b.layout],
+            "A_VECTOR": vector_width(problem.a, problem.dtype),
+            "B_VECTOR": vector_width(problem.b, problem.dtype),
+            "D_VECTOR": vector_width(problem.d, problem.out_dtype),
+        }
+        if problem.out_dtype != problem.dtype:
+            macros["OUTPUT"] = TYPES[problem.out_dtype].c_type
+        return in_modes(problem.modes, macros)
+
+    def shares_of_speed(self, math: str, config: Config) -> tuple[float, float]:
+        """Small tiles have more of the loads that are of single elements."""
+        return (0.87 if config.bm == config.bn == 32 else 0.95), 1.0
+
+
+SIMT = Kernel(
+    "simt",
+    "production",
+    "gemm/simt.cu",
+    "every layout, stride, batch and size",
+    Simt(),
+    Config(64, 128, 16, 32, 64, 8, 8),
+    0.675,
+    others=(
+        (Config(64, 64, 32, 32, 32, 8, 4), 0.62),
+        (Config(32, 64, 32, 16, 32, 4, 4), 0.54),
+        (Config(32, 32, 32, 16, 32, 4, 4), 0.47),
+        (Config(16, 32, 16, 16, 32, 4, 4), 0.2),  # of batches of small matrices
+    ),
+    by_dtype={"float64": Config(64, 64, 8, 32, 64, 8, 8)},
+    rules=rules.SIMT,
+    types=replace(FMA_TYPES, outputs=True),
+)

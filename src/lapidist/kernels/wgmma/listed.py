@@ -1,0 +1,147 @@
+"""The configs of gemm/wgmma.cu that the planner weighs, by type.
+
+Tiles are counted in 64 rows and 16 columns; a step along k is 128 bytes, one row of the copy engine's
+swizzle."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from lapidist.config import Config
+from lapidist.dtypes import FP8, element_of
+from lapidist.kernels.row import Tuned
+from lapidist.kernels.rules.hopper import INTEGERS
+from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
+from lapidist.kernels.wgmma.maps import SKEWED_BYTES
+from lapidist.kernels.wgmma.operands import EITHER_WAY
+from lapidist.kernels.wgmma.shared import BESIDE_ROW
+from lapidist.kernels.wgmma.tiles import PATCH_ROWS, ROW_BYTES, SLAB_BYTES
+
+SHARED_BYTES = 227 * 1024
+MOST_STAGES = 12  # 190 KB on their way hide any latency
+
+
+def deepest(bm: int, bn: int, transposed_b: bool = True, skewed: bool = False) -> int:
+    """As many stages as fit, whatever the types and layouts: slabs of B, patches of D."""
+    stage = (
+        bm * (SKEWED_BYTES if skewed else ROW_BYTES)
+        + (-(-bn // 64) * SLAB_BYTES if transposed_b else bn * ROW_BYTES)
+        + 16
+    )
+    patches = (4 if bm == 64 else 8) * PATCH_ROWS * (ROW_BYTES + BESIDE_ROW if skewed else 2 * ROW_BYTES)
+    return min(MOST_STAGES, (SHARED_BYTES - 1024 - patches) // stage)
+
+
+# Where rows do not start on lines of the L2, requests to it bound: clusters of four share what they load, and
+# tiles fit closely. Of two hundred that were weighed on products of all sizes, those that gave most: (tile,
+# cluster, A and B exchanged).
+FEW_REQUESTS = (
+    *(((128, bn), (2, 2), False) for bn in (96, 128, 160, 192, 256)),
+    *(((128, bn), (2, 2), True) for bn in (112, 144, 176, 192)),
+    *(((64, bn), (2, 2), False) for bn in (32, 48, 64, 128)),
+    *(((64, bn), (4, 1), True) for bn in (96, 112, 144, 160, 192)),
+    *(((64, bn), (2, 2), True) for bn in (16, 80, 96)),
+    *(((64, bn), (4, 1), False) for bn in (96, 192)),
+    ((64, 192), (2, 1), False),
+    ((128, 96), (4, 1), False),
+    ((128, 96), (4, 1), True),
+    *(((128, bn), (2, 1), True) for bn in (176, 192, 240)),
+    ((256, 192), (1, 2), True),
+    ((256, 160), (1, 2), True),
+    ((192, 80), (1, 2), True),
+    ((192, 112), (1, 2), False),
+    *(((192, bn), (2, 2), True) for bn in (96, 160)),
+    *(
+        ((192, bn), (1, 1), True) for bn in (144, 176)
+    ),  # a few hundred rows times weights: a tile for each multiprocessor
+    *(((64, bn), (1, 1), True) for bn in (80, 112)),
+    *(((128, bn), (1, 1), True) for bn in (96, 112)),
+)
+# Rows of A that start anywhere, of tall products with few columns: few tiles load them, and to pack them
+# would be dear.
+SKEWED = (
+    ((128, 192), (1, 1)),
+    ((128, 192), (2, 1)),
+    *(((128, bn), (2, 2)) for bn in (192, 160)),
+    *(((64, bn), (1, 1)) for bn in (256, 192)),
+    *(((64, 192), cluster) for cluster in ((2, 1), (2, 2))),
+)
+# columns, stages: the next launch's blocks find place beside these
+BESIDE_ANOTHER = ((32, 6), (64, 6), (64, 5), (96, 4), (128, 4))
+FEW_REQUESTS_BY_TURNS = (128, 128), (128, 144), (128, 192)  # by clusters of 2 x 2
+
+
+def family_configs(math: str) -> Tuned:
+    """From the largest tiles to small ones, which fill the chip when the product is small."""
+    shapes = [(128, bn) for bn in (256, 224, 192, 160, 128, 96)] + [(64, bn) for bn in (256, 224, 192, 128)]
+    shapes += [(128, 64), (64, 96), (64, 64), (64, 32)]
+    tiles = [tile(math, *shape, deepest(*shape)) for shape in shapes]
+    pairs = [
+        tile(math, *shape, deepest(*shape), (2, 1))
+        for shape in ((128, 256), (128, 224), (128, 192), (128, 128))
+    ]
+    # Where only A may lie either way, through registers, a B that lies by rows takes its place.
+    lines = ROW_BYTES // element_of(math).nbytes
+    others = [config for config in (*pairs, *tiles) if math not in EITHER_WAY and config.bm % lines == 0]
+    exchanged = [replace(config, exchanged=True) for config in others]
+    # The fewest bytes to move for a product: the least power. B by rows has slabs of 64 columns, so it is the
+    # one to be A.
+    pairs.append(tile(math, 256, 192, deepest(256, 192), (1, 2)))
+    widest = tile(math, 256, 208, deepest(256, 208, transposed_b=False), (2, 1))
+    pairs.append(replace(widest, exchanged=math in EITHER_WAY))
+    if math not in INTEGERS:
+        # At 8192^3 128 of 132 multiprocessors have ten rounds of those; of these, narrower by a twenty-fifth,
+        # all have ten.
+        narrower = tile(math, 256, HALF_PATCHED, deepest(256, HALF_PATCHED, transposed_b=False), (2, 1))
+        pairs.append(replace(narrower, exchanged=math in EITHER_WAY))
+    # Where k is short, stores are long: they run beside the other warpgroup's products.
+    by_turns = [tile(math, *shape, deepest(*shape), ping_pong=True) for shape in ((128, 192), (128, 128))]
+    # Beside an epilogue that takes as long as many steps along k.
+    by_turns.append(tile(math, 64, 256, 4, (2, 1), ping_pong=True))
+    # B is A by columns where they are exchanged, and A lies by rows: a stage more may find room.
+    shared = [
+        tile(math, *shape, deepest(*shape, transposed_b=not ex), cluster, exchanged=ex)
+        for shape, cluster, ex in FEW_REQUESTS
+    ]
+    by_turns += [
+        tile(math, *shape, deepest(*shape), (2, 2), ping_pong=True) for shape in FEW_REQUESTS_BY_TURNS
+    ]
+    if math not in EITHER_WAY:
+        shared = [each for each in shared if not each.exchanged or each.bm <= 128]
+    # Beside factors that change along k, a stage less finds room.
+    shallow = (
+        [tile(math, 128, 128, 5), tile(math, 128, 128, 5, (2, 1)), tile(math, 128, 64, 7)]
+        if math in FP8
+        else []
+    )
+    skewed = [
+        tile(math, *shape, deepest(*shape, skewed=True), cluster, skewed=True) for shape, cluster in SKEWED
+    ]
+    beside = [tile(math, 64, bn, stages) for bn, stages in BESIDE_ANOTHER if math in EITHER_WAY]
+    found = (
+        *pairs,
+        *exchanged,
+        *by_turns,
+        *tiles,
+        *(skewed if math in EITHER_WAY else ()),
+        *shared,
+        *shallow,
+        *for_few_lines(math),
+    )
+    return tuple((config, 0.95) for config in dict.fromkeys((*found, *beside)))
+
+
+def for_few_lines(math: str) -> list[Config]:
+    """Weights times few rows: as many tiles as the chip has multiprocessors, whatever the width. With more
+    rows than a tile has, these become columns, of which tiles have just enough; they are not turned, as rows
+    of activations touch along k."""
+    beside = [tile(math, 64, bn, deepest(64, bn)) for bn in (48, 80, 112, 144, 160, 176)]
+    beside += [tile(math, 128, bn, deepest(128, bn)) for bn in (80, 112)]
+    shapes = [(64, bn) for bn in (144, 160, 176, 192, 208, 224)] + [(128, bn) for bn in (144, 160, 176, 208)]
+    turns = ROW_BYTES // element_of(math).nbytes  # of A's rows, through registers
+    above = [
+        tile(math, *shape, deepest(*shape, transposed_b=False))
+        for shape in shapes
+        if math in EITHER_WAY or shape[0] % turns == 0
+    ]
+    return [*beside, *(replace(config, exchanged=True) for config in above)]

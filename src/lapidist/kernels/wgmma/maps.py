@@ -1,0 +1,129 @@
+"""The copy engine's maps of A, B and D for the wgmma kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from lapidist.config import Config
+from lapidist.dtypes import TF32, size_of
+from lapidist.kernels.lines import L2_LINE, TMA_ALIGNMENT, Lines, along_k, batch_steps, line
+from lapidist.kernels.wgmma.operands import (
+    copies_out,
+    lines_of,
+    packed,
+    packed_bytes,
+    packed_lines,
+    rows_copied_out,
+    transposed_d,
+)
+from lapidist.kernels.wgmma.tiles import ROW_BYTES, boxes, patch, read_once
+from lapidist.launch import TensorMap
+from lapidist.problems.problem import Matrix, Problem
+
+ROUNDED = {TF32: "tfloat32"}  # the copy engine rounds float on the way
+SKEWED_ROWS = 128  # of A at least, where they are skewed: as many as the largest tile has
+SKEWED_STEP = 1 << 27  # elements from row to row at most: those of eight rows are counted in 32 bits
+SKEWED_BYTES = ROW_BYTES + 16  # of such a row, from the 16 bytes on in which it begins
+
+
+def operand_map(
+    problem: Problem,
+    matrix: Matrix,
+    address: int,
+    lines: Lines,
+    box: tuple[int, int],
+    ranks: int,
+    packs: bool = False,
+    once: bool = False,
+) -> TensorMap:
+    """Of an operand as it lies, or of its copy: there matrices follow each other."""
+    count, length, step = lines
+    size, dtype = size_of(problem.dtype), ROUNDED.get(problem.math, problem.dtype)
+    steps = [step * size if count > 1 and length > 0 else TMA_ALIGNMENT]
+    extents = [max(1, length), max(1, count)]
+    behind = count * step
+    for extent, stride in batch_steps(problem, matrix)[: ranks - 2]:
+        extents.append(extent if stride else 1)
+        steps.append((behind if packs and stride else stride) * size or TMA_ALIGNMENT)
+        behind *= extents[-1]
+    together = L2_LINE if once else 2 * L2_LINE  # a stream whose lines come in pairs is a twentieth slower
+    return TensorMap(address, dtype, tuple(extents), tuple(steps), (*box, *(1,) * (ranks - 2)), 128, together)
+
+
+def family_maps(problem: Problem, config: Config, at: Mapping[str, int], peers: int) -> dict[str, TensorMap]:
+    """For gemm/wgmma.cu: batches of matrices; packed operands lie in the workspace."""
+    lines, packs, starts = packed_lines(problem), packed(problem), [at["A"], at["B"]]
+    free = at["workspace"]
+    for index, nbytes in enumerate(packed_bytes(problem)):
+        if packs[index]:
+            starts[index] = free
+            free += nbytes
+    a_box, b_box = boxes(problem, config)
+    a_once, b_once = read_once(problem, config)
+    b_map = operand_map(problem, problem.b, starts[1], lines[1], b_box, 4, packs[1], b_once)
+    if problem.skewed:
+        a_map, d_map = skewed_maps(problem, config, at["A"])
+        return {"a_map": a_map, "b_map": b_map, "d_map": d_map}
+    a_map = operand_map(problem, problem.a, starts[0], lines[0], a_box, 4, packs[0], a_once)
+    if problem.k == 0:
+        a_map, b_map = (nothing_at(at["D"], a_or_b) for a_or_b in (a_map, b_map))
+    d_map = output_map(problem, config, at["D"], 4, peers) if copies_out(problem) else a_map  # not looked at
+    return {"a_map": a_map, "b_map": b_map, "d_map": d_map}
+
+
+def skewed_maps(problem: Problem, config: Config, address: int) -> tuple[TensorMap, TensorMap]:
+    """A's rows in groups of eight, from the 16 bytes on in which A begins. A line of a map reaches from the
+    first of eight rows to the end of the last, and where a box begins selects the row. The first map is for
+    rows that the last, incomplete group has, the second for the others.
+    """
+    (count, length, step), size = lines_of(problem)[0], size_of(problem.dtype)
+    eights, rest = divmod(count, 8)
+    skew = address % TMA_ALIGNMENT // size
+
+    def of_rows(last: int, lines: int) -> TensorMap:
+        extents, steps = (
+            (skew + last * step + length, lines, 1, 1),
+            (8 * step * size, TMA_ALIGNMENT, TMA_ALIGNMENT),
+        )
+        box = (SKEWED_BYTES // size, config.bm // 8, 1, 1)
+        return TensorMap(address - address % TMA_ALIGNMENT, problem.dtype, extents, steps, box, 0)
+
+    fewer = of_rows(7, eights)
+    return (of_rows(rest - 1, eights + 1) if rest else fewer), fewer
+
+
+def nothing_at(address: int, operand: TensorMap) -> TensorMap:
+    """An operand without elements, of which boxes outside are loaded, for their zeros. The engine looks at
+    its memory for them all the same, and frameworks give it no address: so it lies where something is that
+    may be looked at."""
+    ranks = len(operand.shape)
+    place = address // TMA_ALIGNMENT * TMA_ALIGNMENT
+    return replace(operand, address=place, shape=(1,) * ranks, strides=(TMA_ALIGNMENT,) * (ranks - 1))
+
+
+def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
+    """For the rungs: single matrices. Blocks of a cluster load whole slabs of a turned B."""
+    a_lines, b_lines = lines_of(problem)
+    b_box = (config.bk, config.bn // config.cluster_m) if along_k(problem.b, False) else (64, config.bk)
+    a_map = operand_map(problem, problem.a, at["A"], a_lines, (config.bk, config.bm), 2)
+    return {
+        "a_map": a_map,
+        "b_map": operand_map(problem, problem.b, at["B"], b_lines, b_box, 2),
+        # Rungs read C from registers. Where D leaves by hand nobody looks at its map.
+        "d_map": output_map(replace(problem, c=None), config, at["D"], 2)
+        if rows_copied_out(problem)
+        else a_map,
+    }
+
+
+def output_map(problem: Problem, config: Config, address: int, ranks: int, peers: int = 1) -> TensorMap:
+    size, (width, height) = size_of(problem.out_dtype), map(int, patch(problem, config, peers))
+    count, length, step = line(problem.d, not transposed_d(problem))
+    steps = [step * size if count > 1 else TMA_ALIGNMENT]
+    extents = [max(1, length), max(1, count)]
+    for extent, stride in batch_steps(problem, problem.d)[: ranks - 2]:
+        extents.append(extent)
+        steps.append(stride * size or TMA_ALIGNMENT)
+    box = (width, height, *(1,) * (ranks - 2))
+    return TensorMap(address, problem.out_dtype, tuple(extents), tuple(steps), box, width * size)

@@ -1,0 +1,80 @@
+"""What the wgmma kernels take of shared memory: stages, patches of D, barriers."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from lapidist.config import Knobs
+from lapidist.dtypes import size_of
+from lapidist.kernels.wgmma.maps import SKEWED_BYTES
+from lapidist.kernels.wgmma.operands import copies_out, mn_major, packed, rows_copied_out, transposed
+from lapidist.kernels.wgmma.tiles import PATCH_ROWS, ROW_BYTES, SLAB_BYTES, patch, rows_of_stage, warpgroups
+from lapidist.problems.problem import Problem
+from lapidist.problems.scaling import SQUARES, STRIPS, Scaling
+
+BESIDE_ROW = (
+    48  # bytes of a patch's row, where they leave by hand: the end of the patch before, and for the banks
+)
+TURN_BYTES = 16  # barriers of ping-pong
+# Bytes of a block and columns of its tile at most, where two are to fit on a multiprocessor; tiles up to
+# which launches find room beside each other anyway.
+HALF_SHARED, MOST_BESIDE, LEAST_BESIDE = 113 * 1024, 128, 16
+LONGEST_BESIDE = 160 * 1024  # k times columns of a tile
+
+
+def stages_bytes(config: Knobs, transposed_b: bool, a_rows: Any, a_bytes: int = ROW_BYTES) -> Any:
+    b = -(-config.bn // 64) * SLAB_BYTES if transposed_b else config.bn * 128
+    return config.stages * (-(-(a_rows * a_bytes + b) // 1024) * 1024 + 16) + 1024
+
+
+def plain_shared(problem: Problem, config: Knobs) -> Any:
+    """Stages and their barriers, and room to start on 1024 bytes."""
+    return stages_bytes(config, False, config.bm)
+
+
+def wgmma_shared(problem: Problem, config: Knobs) -> Any:
+    """The same, and 4 KB of patches of D a warp, which take turns, or 2 KB of twelve warps; C has half of
+    them. By hand one patch, in longer rows, and those of C."""
+    warps = config.consumers // 32
+    patched = warps * np.where(warpgroups(config) == 3, 1, 2) * (PATCH_ROWS * ROW_BYTES)
+    if not copies_out(problem):
+        (width, _), of_c = patch(problem, config), 0 if problem.c is None else patched // 2
+        patched = of_c + warps * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)
+    a_bytes = SKEWED_BYTES if problem.skewed else ROW_BYTES
+    stages = stages_bytes(config, mn_major(problem)[1], rows_of_stage(problem, config), a_bytes)
+    return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
+
+
+def patched_shared(problem: Problem, config: Knobs) -> Any:
+    """For the rungs, which have room for all rows of a tile and read C into registers: stages, and two
+    patches of D a warp; by hand one, in longer rows.
+    """
+    patch_bytes = (
+        2 * PATCH_ROWS * ROW_BYTES if rows_copied_out(problem) else PATCH_ROWS * (ROW_BYTES + BESIDE_ROW)
+    )
+    return plain_shared(problem, config) + config.consumers // 32 * patch_bytes
+
+
+def factor_bytes(config: Knobs, scaling: Scaling) -> Any:
+    """Factors that change along k are brought with each stage: one a row of A; one a column of B, or two for
+    all of them.
+    """
+    of_a = config.bm if scaling.a.along_k else 0
+    of_b = {STRIPS: config.bn, SQUARES: 2}.get(scaling.b.kind, 0)
+    along_k = scaling.a.along_k or scaling.b.along_k
+    return config.stages * 4 * (of_a + of_b + 2) if along_k else 8
+
+
+def beside_another(problem: Problem, config: Knobs) -> Any:
+    """Whether a block leaves room for one of the next launch, where operands are packed. Blocks that meet
+    need their places all at once. Else these are free only when the last block of the launch ahead has ended.
+    A long k wants more stages."""
+    if not any(packed(problem)) or any(transposed(problem)) or problem.skewed:
+        return False
+    alone = (warpgroups(config) == 1) & (config.cluster == 1) & (config.bn <= MOST_BESIDE)
+    tiles = -(-problem.m // config.bm) * -(-problem.n // config.bn) * prod(problem.batch)
+    short = (problem.k * config.bn <= LONGEST_BESIDE) & (tiles > LEAST_BESIDE)
+    return alone & short & (wgmma_shared(problem, config) <= HALF_SHARED)

@@ -1,0 +1,44 @@
+"""Persistent clusters of blocks on wgmma: how they share tiles, by turnstile or as peers in a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lapidist.config import Config
+from lapidist.device import Device
+from lapidist.kernels.columns import grids_of
+from lapidist.kernels.family import Family
+from lapidist.kernels.row import Kernel
+from lapidist.kernels.rows import Rows
+from lapidist.kernels.wgmma.sharing import schedule_of, schedules, streamed_schedules, ways
+from lapidist.kernels.wgmma.time import block_costs, seconds
+from lapidist.problems.problem import Problem
+from lapidist.schedule import CostModel, Schedule
+from lapidist.schedule.sharing import Sharing
+from lapidist.schedule.ways import Way, Ways
+
+
+class Warpgroups(Family):
+    def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
+        return ways(grids_of(problem, rows), rows, device, taken, rows.known("turnstile", "cluster"))
+
+    def seconds(self, problem: Problem, rows: Rows, device: Device, ways: Ways) -> Any:
+        return seconds(problem, rows, device, ways)
+
+    def schedule_of(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, way: Way
+    ) -> Schedule | None:
+        return schedule_of(way, kernel.tile_grid(problem, config), config)
+
+    def schedules(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device, sharing: Sharing
+    ) -> list[Schedule | None]:
+        if not kernel.ways:
+            return [None]
+        found = schedules if "cluster" in kernel.ways else streamed_schedules
+        return list(found(kernel.tile_grid(problem, config), config, device, sharing, kernel.packs(problem)))
+
+    def costs(
+        self, problem: Problem, kernel: Kernel, config: Config, device: Device
+    ) -> tuple[int, CostModel]:
+        return kernel.persistent, block_costs(problem, config, device)
