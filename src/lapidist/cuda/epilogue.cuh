@@ -222,4 +222,8 @@ __device__ __forceinline__ void finish(V (&sums)[Rows][Cols], const Function& fu
 }
 
 }  // namespace fused
+#else
+namespace fused {
+struct Operands;  // none are passed
+}
 #endif

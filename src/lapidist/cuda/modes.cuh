@@ -53,8 +53,10 @@ struct Lists {
 };
 #if ARRAYS
 #define LISTS , const __grid_constant__ Lists lists
+#define LISTS_PASSED &lists
 #else
 #define LISTS
+#define LISTS_PASSED nullptr
 #endif
 
 enum { OF_ALL = 1, OF_EACH };  // whose the indices are

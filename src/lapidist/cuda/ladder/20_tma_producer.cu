@@ -1,24 +1,19 @@
 // Lesson:   blocks that stay for many tiles can share the last ones along k, so that all SMs end together.
 // From:     19_producer_warp
 // Change:   one block an SM stays for many tiles of C. Producer and consumers walk the same list of them.
-//           What is left over whole rounds of tiles is split along k (Stream-K).
+//           What is left over whole rounds of tiles is split along k (Stream-K). The loop over a
+//           chunk now stands in bank_order.cuh, as gemm/sgemm.cu has it too.
 // Predicts: a chunk is 512 fmas, 24 loads and 16 others. 8 of its fmas find two operands in one bank. That is
 //           91 % of the limit. At 4096^3, 512 tiles on 132 SMs take 3.88 rounds in place of four: 3 % less
 //           time.
 // Measured: 4096^3: 55.4 TFLOP/s, 108.1 % of cuBLAS (H200,
 //           results/h200-20261123T231724-bench-squares-fp32.jsonl)
 //
-//   full[s], empty[s]: one pair of mbarriers a stage        a fragment is read for the last time: the next one follows it
+//   unit of a block: a tile's k, most of them all of it
 //
-//   producer  | wait empty | order A, B -> stage s | ...    k     0        1        2        3
-//   consumers | wait full  | 8 chunks of stage s   | free   A                                a0 .. a7 (8 of 16 rows)
-//                                                           B       b0       b1       b2       b3     (last 8 rows)
-//
-//   A comes as K-contiguous rows of 128 bytes, their 16-byte pieces swizzled by row (piece ^ row % 8), so that lanes in
-//   different rows read different banks. Columns go forth and back, so that neighbouring fmas share a register: the
-//   register file has two banks with one read a cycle each, and an fma needs three, one of them from the fma before. Of the
-//   others one is the sum, one mostly B: sums lie with each two columns exchanged, so in the bank that their B is not in.
-#include "common.cuh"
+//   producer  | wait empty | order A, B of unit after unit -> stage s | ...
+//   consumers | wait full  | 8 chunks of stage s | ... | sums -> C, or to who shares the tile | next unit
+#include "bank_order.cuh"
 #include "hopper.cuh"
 
 #define SHARERS 256  // of the block's threads, the first: the consumers
@@ -63,15 +58,6 @@ struct Pipeline {
   Stage stage[STAGES];
   Barrier full[STAGES], empty[STAGES];
 };
-
-// The n-th column to visit: forth in even rows, back in odd ones, so that two rows meet in one column and
-// share its B. They meet where B lies in the bank of A (both alternate with their index), which leaves the
-// other bank to the sum.
-__device__ constexpr int column(int row, int k, int n) {
-  const int at = row % 2 ? TN - 1 - n : n;
-  if (k % 2) return at < 2 ? 1 - at : at;
-  return at < TN - 2 ? at : 2 * TN - 3 - at;
-}
 
 __device__ __forceinline__ Vec read_shared(unsigned address) {
   return *static_cast<const Vec*>(__cvta_shared_to_generic(address));
@@ -155,31 +141,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 
       // Compute: chunk c of the tile, while the fragments of the next chunk replace those of this one.
 #pragma unroll 1
-      for (unsigned piece = 0; piece < 128; piece += VEC * sizeof(T)) {
-#pragma unroll
-        for (int i0 = 0; i0 < TM; i0 += ROWS) {
-          if (i0 + ROWS == TM) {  // rows 0 .. ROWS - 1 and all of B come from the next chunk now
-            const unsigned next = (piece + VEC * sizeof(T)) % 128;
-            if (next == 0) base = next_base;
-            a_even = a_lane ^ next;
-            a_odd = a_even ^ 64;
-            b_base = base + next * BN;
-          }
-#pragma unroll
-          for (int k = 0; k < VEC; ++k) {
-#pragma unroll
-            for (int i = i0; i < i0 + ROWS; ++i) {
-#pragma unroll
-              for (int n = 0; n < TN; ++n) {
-                const int j = column(i, k, n);
-                acc[i][j ^ 1] += Acc(a[i % ROWS].at[k]) * Acc(b[k][j / VEC].at[j % VEC]);
-              }
-              if (k == VEC - 1) load_a((i + ROWS) % TM);
-            }
-            if (i0 + ROWS == TM) load_b(k);
-          }
-        }
-      }
+      for (unsigned piece = 0; piece < 128; piece += VEC * sizeof(T))
+        multiply_chunk<true>(
+            acc, a, b,
+            [&] {  // rows 0 .. ROWS - 1 and all of B come from the next chunk now
+              const unsigned next = (piece + VEC * sizeof(T)) % 128;
+              if (next == 0) base = next_base;
+              a_even = a_lane ^ next;
+              a_odd = a_even ^ 64;
+              b_base = base + next * BN;
+            },
+            [&](int i, int k) {
+              if (k == VEC - 1) load_a(i);
+            },
+            load_b);
       __syncwarp();  // all lanes have read the tile
       if (lane == 0) barrier_arrive(&pipeline.empty[freed]);
     }

@@ -40,12 +40,6 @@ __device__ __forceinline__ i64 pick(T* to, const T* from, i64 step, i64 k_step, 
   return lines * to_pitch;
 }
 
-#if ARRAYS
-#define OF_LIST(operand) , lists.operand
-#else
-#define OF_LIST(operand)
-#endif
-
 // An operand of `extent` rows (A) or columns (B), `step` apart. Its copy has lines of k (Turned) or along k.
 struct Source {
   const T* from;
@@ -53,9 +47,7 @@ struct Source {
   int extent;
   Batch batch;
   const Index* index;
-#if ARRAYS
-  const Pointers& list;
-#endif
+  const Pointers* list;  // of an array batch
 
   template <bool Turned, bool Transpose, bool Gathered>
   __device__ __forceinline__ i64 copy(T* to, const T* matrix, int k, int& item) const {
@@ -68,18 +60,18 @@ struct Source {
   // Returns where the next operand goes.
   template <bool Turned, bool Transpose, bool Gathered>
   __device__ __forceinline__ T* copy_all(T* to, int k, int& item) const {
-#if ARRAYS
+    if constexpr (ARRAYS) {
 #pragma unroll 1
-    for (int i = 0; i < batch.inner; ++i)
-      to += copy<Turned, Transpose, Gathered>(to, static_cast<const T*>(list.at[i]), k, item);
-#else
+      for (int i = 0; i < batch.inner; ++i)
+        to += copy<Turned, Transpose, Gathered>(to, static_cast<const T*>(list->at[i]), k, item);
+    } else {
 #pragma unroll 1
-    for (int outer = 0; outer == 0 || (batch.outer_step && outer < batch.outer); ++outer)
+      for (int outer = 0; outer == 0 || (batch.outer_step && outer < batch.outer); ++outer)
 #pragma unroll 1
-      for (int inner = 0; inner == 0 || (batch.inner_step && inner < batch.inner); ++inner)
-        to += copy<Turned, Transpose, Gathered>(
-            to, from + inner * batch.inner_step + outer * batch.outer_step, k, item);
-#endif
+        for (int inner = 0; inner == 0 || (batch.inner_step && inner < batch.inner); ++inner)
+          to += copy<Turned, Transpose, Gathered>(
+              to, from + inner * batch.inner_step + outer * batch.outer_step, k, item);
+    }
     return to;
   }
 };

@@ -18,10 +18,9 @@ __device__ __forceinline__ int unknown(int number) {
   return number;
 }
 
-#if SLICES > 1
 struct Meeting {
   // whose they are; from which of the others
-  Four<Acc> at[SLICES][SLICES - 1][OWN_ROWS][TN / 4][CONSUMERS / SLICES];
+  Four<Acc> at[SLICES][SLICES > 1 ? SLICES - 1 : 1][OWN_ROWS][TN / 4][CONSUMERS / SLICES];
 };
 
 __device__ __forceinline__ Four<Acc> four_of(const Acc (&row)[TN], int first) {
@@ -60,4 +59,3 @@ __device__ __forceinline__ void bring_together(Meeting& meeting, int slice, cons
         for (int e = 0; e < 4; ++e) whole[i][j + e] = from ? whole[i][j + e] + found.at[e] : found.at[e];
       }
 }
-#endif

@@ -1,0 +1,97 @@
+// Finishing: what becomes of the sums of a tile in gemm/sgemm.cu, when those of all slices and peers are one.
+//
+//   alpha -> beta C -> the caller's function -> D
+#pragma once
+
+#include "gemm/sgemm/multiply.cuh"
+
+// One tile's way out.
+struct Finisher {
+  const Product& p;
+  const WorkUnit& unit;
+  const Position& position;
+  unsigned owned;  // bit i: row i of the thread's sums is its to store
+
+  __device__ __forceinline__ int own_line(int i) const {
+    return SLICES > 1 ? position.slice * OWN_ROWS + i : i;
+  }
+
+  template <typename Pipeline>
+  __device__ __forceinline__ void finish(Pipeline& pipeline, Acc (&sums)[OWN_ROWS][TN]) const {
+    const T* C = p.C;
+    T* D = p.D;
+    if constexpr (ARRAYS) {
+      C = static_cast<const T*>(p.lists->c.at[unit.batch]);
+      D = static_cast<T*>(const_cast<void*>(p.lists->d.at[unit.batch]));
+    }
+    const i64 inner = BATCHED && !ARRAYS ? unit.batch % p.batch : 0,
+              outer = BATCHED && !ARRAYS ? unit.batch / p.batch : 0;
+    scale_sums(sums, p.alpha);
+    const auto row = [&](int i) {
+      return owned >> i & 1 ? unit.row * BM + position.line(own_line(i), position.row) : p.M;
+    };
+    const auto col = [&](int j) {
+      return unit.column * BN + position.thread_col + (j / 4 * 32) + (j % 4 ^ 1);
+    };
+    add_addend(sums, p.beta, C + inner * p.c_inner + outer * p.c_outer, p.c_row, p.c_col, p.M, p.N, p.modes,
+               row, col);
+    IF_EPILOGUE(fused::finish(sums, fused::Epilogue(p.operands, inner, outer, p.M, p.N, p.modes), row, col);)
+    const Output output{p.modes, D + inner * p.d_inner + outer * p.d_outer, p.d_row, p.M, p.N};
+    if constexpr (D_VECTOR == 4) store_quads(output, sums);
+    else store_by_patches(output, pipeline.patch, sums);
+  }
+
+  // Each quad leaves in one move.
+  __device__ __forceinline__ void store_quads(const Output& output, const Acc (&sums)[OWN_ROWS][TN]) const {
+    const Lane out(output, unit.row * BM + position.line(own_line(0), position.row),
+                   unit.column * BN + position.thread_col);
+#pragma unroll
+    for (int i = 0; i < OWN_ROWS; ++i)
+      if (owned >> i & 1)
+        out.store(position.line(i, 0) - position.line(0, 0), {quad(sums[i], 0), quad(sums[i], 4)});
+  }
+
+  // Rows of D start anywhere: four of the warp's at a time, lanes along the row.
+  __device__ __forceinline__ void store_by_patches(const Output& output, Patch* patches,
+                                                   const Acc (&sums)[OWN_ROWS][TN]) const {
+    const Lane out(output, unit.row * BM + position.line(own_line(0), 0),
+                   unit.column * BN + position.of_tile % (BN / WN) * WN + position.lane);
+    Patch& patch = patches[position.warp];
+#pragma unroll 1
+    for (int i0 = 0; i0 < OWN_ROWS; i0 += WRITTEN)
+#pragma unroll
+      for (int e = 0; e < WRITTEN; ++e) {
+        if (!(owned >> (i0 + e) & 1)) continue;
+        __syncwarp();  // all lanes have taken up the rows before
+        patch.lay(position.row, position.col, sums, e, i0 + e);
+        __syncwarp();  // the patch is whole
+#pragma unroll
+        for (int r = 0; r < PATCH_ROWS; ++r)
+          out.store(position.line(i0 + e, r) - position.line(0, 0),
+                    {patch.at[r][position.lane], patch.at[r][position.lane + 32]});
+      }
+  }
+};
+
+// A thread's sums of a unit: peers bring theirs together, and one of them stores the tile.
+template <typename Pipeline>
+__device__ __forceinline__ void finish_unit(const Product& p, Pipeline& pipeline, const Work& work,
+                                            const Workspace& workspace, const Position& position,
+                                            Acc (&sums)[OWN_ROWS][TN]) {
+  if (!work.combine<CONSUMERS>(workspace, &pipeline, sums)) return;
+  Finisher{p, work.unit, position, work.owned_rows<OWN_ROWS>()}.finish(pipeline, sums);
+}
+
+// The same behind slices, which bring theirs together first.
+template <typename Pipeline>
+__device__ __forceinline__ void finish(const Product& p, Pipeline& pipeline, const Work& work,
+                                       const Workspace& workspace, const Position& position,
+                                       Acc (&acc)[TM][TN]) {
+  if constexpr (SLICES > 1) {
+    Acc sums[OWN_ROWS][TN];
+    bring_together(pipeline.meeting, position.slice, acc, sums);  // those of a reduction block are zero
+    finish_unit(p, pipeline, work, workspace, position, sums);
+  } else {
+    finish_unit(p, pipeline, work, workspace, position, acc);
+  }
+}

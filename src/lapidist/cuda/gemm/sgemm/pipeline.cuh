@@ -1,0 +1,73 @@
+// What gemm/sgemm.cu is compiled with, what follows from it, and what a block has in shared memory: stages of
+// A and B, and room for sums on their way out.
+#pragma once
+
+#include "common.cuh"
+
+#define SHARERS 256  // of the block's threads, the first: the consumers
+// by turnstile they would come to lie in one bank, and the main loop wait for them
+#define SUMS_BY_EIGHTS SEPARATE
+#ifndef BM
+#define BM 256
+#define BN 128
+#define BK 32
+#define WM 64
+#define WN 64
+#define TM 16
+#define TN 8
+#define STAGES 4
+#endif
+#ifndef A_ALONG_K
+#define A_ALONG_K 1
+#define B_ALONG_K 0
+#define PACK_A 0
+#define PACK_B 0
+#define D_VECTOR 1
+#endif
+#ifndef BATCHED  // 0: one matrix, nothing to step through
+#define BATCHED 0
+#endif
+#ifndef SLICES  // of k in each stage, with warps of their own: tiles have fewer warps than the block
+#define SLICES 1
+#endif
+#define TILE_WARPS (BM / WM * (BN / WN))
+#define CONSUMERS (TILE_WARPS * SLICES * 32)
+#include "gemm/sgemm/operands.cuh"
+#include "gemm/sgemm/slices.cuh"
+#include "gemm/sgemm/store.cuh"
+
+#define VEC 4   // elements of a load, and k of a chunk
+#define ROWS 8  // of a thread's TM that are in registers at once
+#define CHUNKS (BK / VEC / SLICES)
+// registers move between whole warpgroups: three of the producer's warps only give
+#define THREADS (CONSUMERS + 128)
+static_assert(sizeof(T) * BK == 128, "the copy engine's swizzle works on rows of 128 bytes");
+static_assert(WM == PATCH_ROWS * TM && WN == PATCH_COLS && WN == 8 * TN, "a warp is 4 by 8 lanes");
+static_assert(TM == 2 * ROWS && TN == 8, "half of a thread's rows are in registers at once");
+static_assert(CONSUMERS == SHARERS,
+              "240 registers for 256 consumers and 24 for 128 producers are the SM's 65536");
+static_assert(BM <= 256 && BN <= 256, "a box has 256 elements a side at most");
+static_assert(STAGES >= 2, "one tile is read while the next one is waited for");
+static_assert(CHUNKS >= 1 && CHUNKS * SLICES * VEC == BK, "slices have whole chunks of a stage");
+
+// the swizzle counts rows of 128 bytes from a multiple of 1024
+struct alignas(1024) Stage {
+  T A[BM * BK], B[BK * BN];
+};
+struct Pipeline {
+  Stage stage[STAGES];
+  Barrier full[STAGES], empty[STAGES];
+#if D_VECTOR < 4
+  Patch patch[CONSUMERS / 32];
+#endif
+#if SLICES > 1
+  Meeting meeting;
+#endif
+};
+
+// By one thread. Nobody uses a barrier before.
+__device__ __forceinline__ void init_barriers(Pipeline& pipeline) {
+  for (int i = 0; i < STAGES; ++i)
+    barrier_init(&pipeline.full[i], 1), barrier_init(&pipeline.empty[i], CONSUMERS / 32);
+  barrier_init_fence();
+}
