@@ -25,18 +25,23 @@ SMOKE := tests/test_house.py tests/test_docs.py tests/docs tests/test_dtypes.py 
          tests/schedule/test_schedule.py tests/calls/test_errors.py tests/calls/test_apart.py tests/backends/test_host.py \
          tests/machine/test_alu.py tests/machine/test_flow.py
 
-.PHONY: demo smoke test full frameworks browser check format doctor docs package clean
+ANYWHERE := not gpu and not frameworks and not browser
+
+.PHONY: demo smoke test full surveys frameworks browser check format doctor docs package clean
 
 demo: $(BASE)       ## climb the ladder: on the GPU if there is one
 	$(BIN)/lapidist climb
 
 smoke: check        ## what a change needs first, in a minute
-	$(BIN)/python -m pytest -n auto -m "not gpu and not frameworks and not browser" $(SMOKE)
+	$(BIN)/python -m pytest -n auto -m "$(ANYWHERE) and not survey" $(SMOKE)
 
-test: check         ## lint, types, then every test that needs no GPU
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not gpu and not frameworks and not browser"
+test: check         ## lint, types, then what every user should see pass without a GPU
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and not survey"
 
-full: test frameworks browser  ## all that needs no GPU: what takes longer, what needs torch and JAX, or Chromium
+full: test surveys frameworks browser  ## all that needs no GPU: surveys, what needs torch and JAX, or Chromium
+
+surveys: $(DEV)     ## every kernel by every type, config and order of threads: a quarter of an hour
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and survey"
 
 frameworks: $(FULL_DEV)
 	$(FULL)/bin/python -m pytest -n auto -m "frameworks and not gpu"

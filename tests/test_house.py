@@ -180,15 +180,18 @@ def test_instructions_are_wrapped_once(path: Path) -> None:
 def test_make_and_ci_do_the_same() -> None:
     ci = (ROOT / ".ci" / "run").read_text()
     assert "make test" in ci
+    assert "make surveys" in ci
     assert "make frameworks" in ci
     assert "make browser" in ci
     makefile = (ROOT / "Makefile").read_text()
     for word in (
-        "full: test frameworks browser",
+        "full: test surveys frameworks browser",
         "ruff check",
         "ruff format --check",
         "mypy",
-        'pytest -n auto --dist worksteal -m "not gpu and not frameworks and not browser"',
+        "ANYWHERE := not gpu and not frameworks and not browser\n",
+        'pytest -n auto --dist worksteal -m "$(ANYWHERE) and not survey"',
+        'pytest -n auto --dist worksteal -m "$(ANYWHERE) and survey"',
         "lapidist climb",
     ):
         assert word in makefile

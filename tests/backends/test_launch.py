@@ -52,6 +52,7 @@ def declared(ptx: str, entry: str) -> list[tuple[str, int, int]]:
     return found
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(("kernel", "dtype"), TYPED, ids=TYPED_IDS)
 def test_offsets_and_kinds_are_those_of_the_compiled_kernel(kernel: Kernel, dtype: str) -> None:
     binary = binary_of(kernel, kernel.config_for(dtype), dtype, "sm_90a")

@@ -301,6 +301,7 @@ def test_every_type_of_an_operand(dtype: str) -> None:
     np.testing.assert_array_equal(d, np.repeat(column.astype(np.float32)[:, None], 3, axis=1))
 
 
+@pytest.mark.survey
 @given(TEXTS)
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @pytest.mark.parametrize("kernel", ["simt", "mma"])

@@ -237,6 +237,7 @@ def refused_or_right(kernel: Kernel, product: Product) -> bool:
     return True
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_what_is_drawn_is_refused_or_right(kernel: Kernel) -> None:
     @settings(

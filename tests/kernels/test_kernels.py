@@ -98,6 +98,7 @@ def test_one_entry_by_the_files_name(kernel: Kernel) -> None:
 # ---- what the compiler makes of them ----
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
 def test_every_kernel_compiles_for_every_type(kernel: Kernel, math: str) -> None:
     """Of many configs the largest alone, which asks for most; the machine runs the small ones."""
@@ -113,6 +114,7 @@ def test_every_kernel_compiles_for_every_type(kernel: Kernel, math: str) -> None
         multiplies(kernel, math, binary.ptx)
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
 def test_every_kernel_takes_rows_that_start_anywhere(kernel: Kernel, math: str) -> None:
     """Or as little alignment as it asks for."""
@@ -128,6 +130,7 @@ def multiplies(kernel: Kernel, math: str, ptx: str) -> None:
     assert re.search({"fma": fused, "mma": r"\bmma\.sync", "wgmma": r"\bwgmma\.mma_async"}[kernel.unit], ptx)
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("kernel", KERNELS, ids=named)
 def test_every_kernel_compiles_for_the_oldest_chip_it_promises(kernel: Kernel) -> None:
     major, minor = kernel.capability
@@ -136,6 +139,7 @@ def test_every_kernel_compiles_for_the_oldest_chip_it_promises(kernel: Kernel) -
     assert f".target {architecture}" in binary_of(kernel, kernel.config_for(math), math, architecture).ptx
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(
     "kernel", [kernel for kernel in KERNELS if "float32" in kernel.types.maths], ids=named
 )

@@ -164,6 +164,7 @@ def test_batches_share_tiles_in_any_order(
         assert np.array_equal(d, a @ b)
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("config", CONFIGS[1:], ids=str)
 def test_other_tiles(rng: np.random.Generator, config: Config) -> None:
     a, b, c = whole(rng, 140, 100), turned(whole(rng, 100, 261)), whole(rng, 140, 261)

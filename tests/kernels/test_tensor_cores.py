@@ -144,6 +144,7 @@ RUNGS = [
 ]
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("aligned", [0, 1], ids=["unaligned", "aligned"])
 @pytest.mark.parametrize(("source", "element"), RUNGS)
 def test_rungs(source: str, element: str, aligned: int) -> None:
@@ -189,6 +190,7 @@ def laid_out(values: Array, layout: str, vector: int) -> tuple[Array, int, int]:
 PRODUCTION_TILE = {"BM": 64, "BN": 64, "WM": 32, "WN": 32, "STAGES": 3}
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("vector_bytes", [1, 4, 16])
 @pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
 @pytest.mark.parametrize("element", ["half", "__nv_bfloat16", "float", "double", "int8", "__nv_fp8_e4m3"])

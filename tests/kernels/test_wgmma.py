@@ -257,6 +257,7 @@ FUZZED: list[tuple[str, Config, int]] = [
 ]
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(("kernel", "config", "gap"), FUZZED, ids=lambda value: str(value))
 def test_no_race_in_any_order(kernel: str, config: Config, gap: int, seed: int) -> None:

@@ -38,6 +38,7 @@ WAYS: list[tuple[str, str, Config, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(("way", "odd"), [*((way, 0) for way in LYING), ("as D", 1), ("columns", 1)])
 @pytest.mark.parametrize(("math", "out", "config", "more"), WAYS, ids=str)
 def test_c_that_lies_so(

@@ -23,6 +23,8 @@ from lapidist.planning.planner import choose
 from lapidist.problems.problem import dense_problem
 from wgmma_products import Array, check, lying, multiply, operands, whole
 
+pytestmark = pytest.mark.survey
+
 H200 = chip("h200")
 NAMES = {"r": "row", "c": "col"}
 

@@ -29,6 +29,8 @@ from lapidist.schedule.sharing import PLANNED, Sharing
 from lapidist.verify import judge
 from on_gpu import check_on_streams_and_in_graphs
 
+pytestmark = pytest.mark.survey
+
 Array = np.ndarray[Any, Any]
 Way = Callable[[TileGrid], Sharing]
 SMALL = {math: tile(math, 64, 32, 2) for math in ("bfloat16", "float16", "tf32", "int8", "float8_e4m3fn")}

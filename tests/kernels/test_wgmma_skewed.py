@@ -18,6 +18,8 @@ from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.wgmma.family import tile
 from wgmma_products import check, whole
 
+pytestmark = pytest.mark.survey
+
 Array = np.ndarray[Any, Any]
 SMALL, PAIR, TALL = (
     tile("bfloat16", 64, 32, 3),

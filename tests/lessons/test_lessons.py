@@ -53,6 +53,7 @@ def worst(name: str, kind: str, count: str) -> int:
 # ---- every rung ----
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("name", NAMES)
 def test_every_rung_has_a_lesson(name: str) -> None:
     found = lesson(name)
@@ -72,6 +73,7 @@ def test_moments_stand_in_the_kernels_own_lines(name: str) -> None:
     assert sum(1 <= line <= len(found["source"]) for line in lines) > 0.7 * len(lines)
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("name", NAMES)
 def test_segments_of_a_warp_follow_each_other(name: str) -> None:
     for warp in observed(name).clock.warps.values():
@@ -79,6 +81,7 @@ def test_segments_of_a_warp_follow_each_other(name: str) -> None:
         assert all(end <= begin for (_, end), (begin, _) in pairwise(ends))
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("name", NAMES)
 def test_what_is_loaded_from_global_memory_is_an_element(name: str) -> None:
     for request in requests(name, "global", "load"):

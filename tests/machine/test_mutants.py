@@ -69,6 +69,7 @@ def test_a_rule_speaks_of_a_line_that_is_there(rule: Rule) -> None:
     assert any(rule.within in path.read_text() for path in CUDA_SOURCES.rglob("*.cu*"))
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("name", ["thread_tile", "async_pipeline"])
 def test_broken_kernels_are_found_and_sound_ones_are_not(name: str) -> None:
     """Barriers, waits, arrivals and fences only: the bounds checks of an unrolled epilogue are many and

@@ -58,6 +58,7 @@ def any_layout(
     raise AssertionError(f"{kernel.name} takes neither layout of B: {reason}")
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
 def test_kernels_are_right(kernel: Kernel, math: str) -> None:
     """Over several tiles; those of rungs are always the same, and less than one has tests enough."""
@@ -67,6 +68,7 @@ def test_kernels_are_right(kernel: Kernel, math: str) -> None:
         assert (d == expected).all()
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(("kernel", "math"), SOUND, ids=lambda value: getattr(value, "name", value))
 def test_kernels_are_sound(kernel: Kernel, math: str) -> None:
     seed = sum(map(ord, kernel.name))

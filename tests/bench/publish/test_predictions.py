@@ -68,6 +68,7 @@ def test_predictions_are_near() -> None:
     assert max(errors) < 1 / 3
 
 
+@pytest.mark.survey
 def test_a_second_buffer_costs_registers_of_one_bank() -> None:
     """Rung 12 halves the barriers of 11, and is slower for what the assembler makes of it."""
     (counted, before), (halved, after) = (
