@@ -1,6 +1,7 @@
 // alpha and beta C for a thread's sums, in kernels on CUDA cores.
 #pragma once
 
+#include "common.cuh"
 #include "modes.cuh"
 
 // A zero alpha from memory meets no infinity.

@@ -1,0 +1,46 @@
+// Finishing: what becomes of a thread's sums in gemm/simt.cu, when those of all peers are one.
+//
+//   alpha -> beta C -> the caller's function -> D's type -> D
+#pragma once
+
+#include "addend.cuh"
+#include "gemm/simt/multiply.cuh"
+
+// One row of a thread's sums, D_VECTOR elements at a time; `line` is D's.
+__device__ __forceinline__ void store_row(Out* line, const Modes& modes, int first_col, int cols,
+                                          const Acc (&sums)[TN]) {
+#pragma unroll
+  for (int j = 0; j < TN; j += D_VECTOR) {
+    const int col = first_col + spread<32>(j);
+    if (SCATTER_COLS && col >= cols) continue;
+    Vector<D_VECTOR, Out> result;
+#pragma unroll
+    for (int e = 0; e < D_VECTOR; ++e) result.at[e] = Out(sums[j + e]);
+    Out* const place = line + modes.to_col(col);
+    if (col + D_VECTOR <= cols) {
+      *reinterpret_cast<Vector<D_VECTOR, Out>*>(place) = result;
+    } else {
+#pragma unroll
+      for (int e = 0; e < D_VECTOR; ++e)
+        if (col + e < cols) place[e] = result.at[e];
+    }
+  }
+}
+
+__device__ __forceinline__ void finish(const Product& p, const Task& task, const Work& work,
+                                       const Position& position, Acc (&sums)[TM][TN]) {
+  const int first_row = task.row + position.row, first_col = task.col + position.col;
+  const auto row_of = [&](int i) { return first_row + spread<16>(i); };
+  const auto own_row = [&](int i) { return work.owns_row(i) ? row_of(i) : p.M; };
+  const auto col_of = [&](int j) { return first_col + spread<32>(j); };
+  scale_sums(sums, p.alpha);
+  add_addend(sums, p.beta, task.C + p.c.to_matrix(task.inner, task.outer), p.c.row, p.c.col, p.M, p.N,
+             task.modes, own_row, col_of);
+  IF_EPILOGUE(fused::finish(sums, fused::Epilogue(p.operands, task.inner, task.outer, p.M, p.N, task.modes),
+                            own_row, col_of);)
+  Out* const D = task.D + p.d.to_matrix(task.inner, task.outer);
+#pragma unroll
+  for (int i = 0; i < TM; ++i)
+    if (row_of(i) < p.M && work.owns_row(i))
+      store_row(D + task.modes.to_row(row_of(i), p.d.row), task.modes, first_col, p.N, sums[i]);
+}

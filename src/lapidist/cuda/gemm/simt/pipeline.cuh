@@ -1,0 +1,54 @@
+// What gemm/simt.cu is compiled with, what follows from it, and what a block has in shared memory: two
+// buffers of a tile of A and one of B.
+#pragma once
+
+#include "common.cuh"
+
+#ifndef OUTPUT
+#define OUTPUT ELEMENT
+#endif
+typedef OUTPUT Out;
+typedef Acc Scalar;
+
+#ifndef BM
+#define BM 64
+#define BN 128
+#define BK 16
+#define WM 32
+#define WN 64
+#define TM 8
+#define TN 8
+#endif
+#ifndef A_CONTIGUOUS
+#define A_CONTIGUOUS 1
+#define B_CONTIGUOUS 2
+#define A_VECTOR 1
+#define B_VECTOR 1
+#define D_VECTOR 1
+#endif
+#include "gemm/strided.cuh"
+#define THREADS (BM / WM * (BN / WN) * 32)
+// Registers that the planner counts on (splits.py): said here, else the assembler may save more of them, for
+// more blocks on an SM, and then puts each load of shared memory right before its use.
+constexpr bool SMALL = TM * TN <= 16, VECTORS = A_VECTOR == 4 && B_VECTOR == 4;
+constexpr int MOST_REGISTERS = VECTORS ? SMALL ? 128 : 168 : !SMALL ? 255 : THREADS > 64 ? 168 : 208;
+constexpr int RESIDENT = sizeof(Acc) == 8 ? 1 : 65536 / (THREADS * MOST_REGISTERS);
+// k that are written out: 32 of large thread tiles took much longer to compile
+constexpr int AT_ONCE = SMALL ? BK : 16;
+static_assert(WM == 4 * TM && WN == 8 * TN, "a warp is 4 x 8 lanes, each with TM x TN results");
+static_assert(TM % 4 == 0 && TN % 4 == 0, "a thread tile is made of groups of four");
+static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles fill the block tile");
+
+constexpr int PAD = 4;  // keeps 16-byte alignment and spreads the transposing stores over the banks
+
+// Two buffers of a tile of A and one of B; peers of a cluster lay a tile of sums there.
+constexpr int BUFFERS = sizeof(T) * 2 * BK * (BM + BN + 2 * PAD),
+              SUMS = PEERS_IN_CLUSTER ? sizeof(Acc) * BM * BN : 0;
+constexpr int SHARED = BUFFERS > SUMS ? BUFFERS : SUMS;
+struct Tiles {
+  T (&A)[2][BK][BM + PAD];
+  T (&B)[2][BK][BN + PAD];
+  __device__ __forceinline__ explicit Tiles(char* shared)
+      : A(*reinterpret_cast<T (*)[2][BK][BM + PAD]>(shared)),
+        B(*reinterpret_cast<T (*)[2][BK][BN + PAD]>(shared + sizeof(T) * 2 * BK * (BM + PAD))) {}
+};

@@ -1,0 +1,61 @@
+// What the roles of gemm/simt.cu share with those of gemm/mma.cu: the parameters of the launch by name, and
+// the part of the product that a unit of work is. Who includes this has named T, Out and Scalar, and a tile.
+#pragma once
+
+#include "epilogue.cuh"
+#include "modes.cuh"
+#include "share/sharing.cuh"
+
+// Elements to the next row and column of a matrix, and along the two dimensions of a batch.
+struct Strides {
+  i64 row, col, inner, outer;
+  __device__ __forceinline__ i64 to_matrix(i64 inner_index, i64 outer_index) const {
+    return inner_index * inner + outer_index * outer;
+  }
+};
+
+// The launch: what is multiplied, where it lies and where D goes.
+struct Product {
+  int M, N, K;
+  Scalar alpha, beta;
+  const T *A, *B;
+  const Out* C;
+  Out* D;
+  Strides a, b, c, d;
+  int batch;  // the inner extent
+  const Modes& modes;
+  const Lists* lists;               // of an array batch
+  const fused::Operands* operands;  // of the caller's function
+};
+
+// Which tile of which matrix, and how much of k.
+struct Task {
+  int row, col;      // the tile's first
+  int k, count;      // the first, and how many there are
+  i64 inner, outer;  // the matrix in its batch
+  const T *A, *B;
+  const Out* C;
+  Out* D;
+  Modes modes;
+
+  __device__ __forceinline__ Task(const Product& p, const Work& work)
+      : row(uniform(work.unit.row) * BM),
+        col(uniform(work.unit.column) * BN),
+        A(p.A),
+        B(p.B),
+        C(p.C),
+        D(p.D) {
+    const int matrix = uniform(work.unit.batch);
+    k = uniform(work.unit.k_begin) * BK;
+    const int there = work.ends_tile() ? p.K - k : uniform(work.unit.k_end) * BK - k;
+    count = SCALARS && p.alpha == Scalar(0) ? 0 : there;  // alpha = 0 never reads A and B
+    inner = matrix % p.batch, outer = matrix / p.batch;
+    modes = p.modes.of(matrix, p.M, p.N);
+    if constexpr (ARRAYS) {
+      A = static_cast<const T*>(p.lists->a.at[matrix]);
+      B = static_cast<const T*>(p.lists->b.at[matrix]);
+      C = static_cast<const Out*>(p.lists->c.at[matrix]);
+      D = static_cast<Out*>(const_cast<void*>(p.lists->d.at[matrix]));
+    }
+  }
+};
