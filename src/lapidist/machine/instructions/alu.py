@@ -135,9 +135,22 @@ def emit_mad(b: Builder, i: Instruction, mods: Mods) -> None:
     b.assign(i.operands[0], f"{text} + {b.read(i.operands[3], code)}", code)
 
 
+@runtime
+def product24(a: Array, b: Array, kind: str, high: bool) -> Array:
+    """32 of the 48 bits of a product of the lower 24 bits."""
+    if kind == "i4":  # the 24th bit is the sign
+        wide = (a << 8 >> 8).astype("i8") * (b << 8 >> 8).astype("i8")
+    else:
+        wide = (a & 0xFFFFFF).astype("u8") * (b & 0xFFFFFF).astype("u8")
+    return (wide >> wide.dtype.type(16 * high)).astype(kind)
+
+
 @opcode("mul24", "mad24")
 def emit_24(b: Builder, i: Instruction, mods: Mods) -> None:
-    raise PtxError(f"{i.site}: 24-bit multiplication is not supported; no compiler for sm_80 and up emits it")
+    part, code = mods.choose("lo", "hi"), code_of(integer_type(i, mods))
+    x, y, *added = (b.read(operand, code) for operand in i.operands[1:])
+    text = f"product24({x}, {y}, {code!r}, {part == 'hi'})"
+    b.assign(i.operands[0], " + ".join([text, *added]), code)
 
 
 @opcode("sad")
@@ -317,6 +330,27 @@ def dot4(a: Array, b: Array, c: Array, a_code: str, b_code: str) -> Array:
             b_code
         ).astype("i8")
     return total.astype("u4")
+
+
+@runtime
+def dot2(a: Array, b: Array, c: Array, a_code: str, b_code: str, high: bool) -> Array:
+    """Halves of a by the lower or the upper two bytes of b."""
+    total = c.astype("i8")
+    for place in range(2):
+        half = (a >> np.uint32(16 * place)).astype("u2").view(a_code).astype("i8")
+        octet = (b >> np.uint32(8 * place + 16 * high)).astype("u1").view(b_code).astype("i8")
+        total = total + half * octet
+    return total.astype("u4")
+
+
+@opcode("dp2a")
+def emit_dp2a(b: Builder, i: Instruction, mods: Mods) -> None:
+    high = mods.choose("lo", "hi") == "hi"
+    kinds = [mods.type(), mods.type()]
+    a, c, d = (b.read(operand, "u4") for operand in i.operands[1:])
+    signed = ["i" if kind == "s32" else "u" for kind in kinds]
+    added = f"{d}.view({'i4' if 's32' in kinds else 'u4'})"
+    b.assign(i.operands[0], f"dot2({a}, {c}, {added}, '{signed[0]}2', '{signed[1]}1', {high})", "u4")
 
 
 @opcode("dp4a")

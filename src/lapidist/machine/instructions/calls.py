@@ -1,5 +1,5 @@
-"""Calls of what CUDA brings to a kernel: the report of a failed assert, and printf. Other functions have to
-be inlined.
+"""Calls of what CUDA brings to a kernel: the report of a failed assert, and printf. Functions of the module
+are read in place of their calls (ptx/functions.py).
 
 Arguments lie in parameters that the body declares before a call: memory of each thread.
 """
@@ -32,7 +32,8 @@ def emit_call(b: Builder, i: Instruction, mods: Mods) -> None:
     returned, (function, passed) = i.operands[:-2], i.operands[-2:]
     if not isinstance(function, Sym) or function.name not in ARGUMENTS or not isinstance(passed, Tuple):
         raise PtxError(
-            f"{i.site}: only {' and '.join(ARGUMENTS)} can be called; let the compiler inline other functions"
+            f"{i.site}: only {' and '.join(ARGUMENTS)} can be called, and functions with a body in the"
+            " module. Link it first, or let the compiler inline them"
         )
     with b.guarded() as lanes:
         codes = ARGUMENTS[function.name]

@@ -14,11 +14,14 @@ from dataclasses import replace
 from functools import lru_cache
 
 from lapidist.machine.faults import PtxError, Site
+from lapidist.machine.ptx.functions import BACK, MOST_STATEMENTS, RETURN, Call, Function, call_of, function_of
 from lapidist.machine.ptx.operands import OperandParser, Scope, parse_number
 from lapidist.machine.ptx.values import (
     TYPE_BYTES,
     Instruction,
     Kernel,
+    Operand,
+    Pair,
     Parameter,
     Reg,
     Sym,
@@ -71,6 +74,7 @@ class ModuleParser:
         self.starts = [0, *(match.end() for match in re.finditer("\n", self.text))]
         self.variables: dict[str, Variable] = {}
         self.entries: dict[str, tuple[str, int, int]] = {}
+        self.functions: dict[str, Function] = {}
         target = re.search(r"\.target\s+(\w+)", self.text)
         self.target = target.group(1) if target else "sm_80"
         self.scan()
@@ -102,7 +106,7 @@ class ModuleParser:
                 raise self.error(position, "not a module-level directive")
 
     def scan_function(self, position: int) -> int:
-        """Remember where an entry's header and body are; functions are only skipped."""
+        """Remember where the header and the body are."""
         brace, semicolon = self.text.find("{", position), self.text.find(";", position)
         if brace < 0 or 0 <= semicolon < brace:
             if semicolon < 0:
@@ -112,6 +116,8 @@ class ModuleParser:
         header = self.text[position:brace]
         if match := re.match(r"\.entry\s+([\w$]+)", header):
             self.entries[match.group(1)] = (header, brace, end)
+        elif found := function_of(header, brace, end):
+            self.functions[found[0]] = found[1]
         return end + 1
 
     def kernel(self, entry: str) -> Kernel:
@@ -271,6 +277,11 @@ def parse_initialiser(text: str, kind: str) -> tuple[bytes, tuple[tuple[int, str
 
 # ---- reading a body ----
 
+Statement = tuple[Scope, str, int, str]  # its text, where that stands, and the line of the source
+CARRY = Reg(
+    "%carry@"
+)  # that add.cc and its like leave and addc and its like take; no register has such a name
+
 
 class BodyParser:
     """Statements of one kernel body, first split, then resolved once all labels of a scope are known."""
@@ -280,17 +291,21 @@ class BodyParser:
         self.source = ""
         self.inlined_at: dict[str, str | None] = {}  # by file, line and column
         self.scopes = 0
+        self.calling: list[str] = []  # functions whose bodies are being read, outermost first
 
     def parse(self, position: int, end: int) -> None:
-        scope = Scope(None, 0)
-        statements: list[tuple[Scope, str, int, str]] = []
-        text = self.module.text
+        statements: list[Statement] = []
+        self.read(position, end, Scope(None, 0), statements)
+        self.resolve(statements)
+
+    def read(self, position: int, end: int, scope: Scope, statements: list[Statement]) -> None:
+        outermost, text = scope, self.module.text
         while (position := self.module.skip_blank(position)) < end:
             if text[position] == "{":
                 self.scopes += 1
                 scope, position = Scope(scope, self.scopes), position + 1
             elif text[position] == "}":
-                if scope.parent is None:
+                if scope is outermost or scope.parent is None:
                     raise self.module.error(position, "'}' without '{'")
                 scope, position = scope.parent, position + 1
             elif match := LINE_DIRECTIVE.match(text, position):
@@ -303,7 +318,6 @@ class BodyParser:
                 stop = self.module.find(";", position)
                 self.statement(scope, text[position:stop], position, statements)
                 position = stop + 1
-        self.resolve(statements)
 
     def read_loc(self, text: str) -> None:
         """The line, and those that it was inlined at: each stands in a directive of its own shortly
@@ -321,9 +335,7 @@ class BodyParser:
         number, line, _ = place.split()
         return f"{self.module.files.get(int(number), '?')}:{line}"
 
-    def statement(
-        self, scope: Scope, text: str, position: int, statements: list[tuple[Scope, str, int, str]]
-    ) -> None:
+    def statement(self, scope: Scope, text: str, position: int, statements: list[Statement]) -> None:
         """Declarations take effect at once; instructions wait until all labels are known."""
         if match := REGISTER.match(text):
             self.declare_registers(scope, match, position)
@@ -334,8 +346,40 @@ class BodyParser:
                 self.kernel.variables[scope.declare(variable.name)] = variable
         elif text.startswith(".pragma") or not text.strip():
             pass
+        elif (call := call_of(text)) and call.name in self.module.functions:
+            self.inline(call, scope, position, statements)
+        elif self.calling and (match := RETURN.match(text.strip())):
+            statements.append((scope, f"{match.group(1) or ''}bra {BACK}", position, self.source))
         else:
             statements.append((scope, text.strip(), position, self.source))
+
+    def inline(self, call: Call, scope: Scope, position: int, statements: list[Statement]) -> None:
+        """The function's body in place of a call, with a label behind it."""
+        function, source = self.module.functions[call.name], self.source
+        if call.name in self.calling:
+            raise self.module.error(position, f"{call.name} calls itself, which the machine cannot read")
+        if function.in_registers:
+            raise self.module.error(position, f"{call.name} has parameters in registers, not in .param space")
+        if len(call.passed) != len(function.names):
+            count = f"{len(function.names)} results and parameters, the call {len(call.passed)}"
+            raise self.module.error(position, f"{call.name} has {count}")
+        if len(statements) > MOST_STATEMENTS:
+            raise self.module.error(position, f"calls make more than {MOST_STATEMENTS} statements of it")
+        self.scopes += 1
+        inner = Scope(Scope(None, 0), self.scopes)
+        after = inner.declare(BACK)
+        inner.names |= {
+            own: scope.find(given) or given for own, given in zip(function.names, call.passed, strict=True)
+        }
+        if call.around:
+            beyond = f"{BACK}{self.scopes}"
+            scope.names[beyond] = after
+            statements.append((scope, f"{call.around}bra {beyond}", position, source))
+        self.calling.append(call.name)
+        self.read(function.brace + 1, function.end, inner, statements)
+        self.calling.pop()
+        self.source = source
+        statements.append((scope, f"label {after}", position, ""))
 
     def declare_registers(self, scope: Scope, match: re.Match[str], position: int) -> None:
         kind = match.group(1).split()[-1].lstrip(".")
@@ -352,7 +396,7 @@ class BodyParser:
             for name in names:
                 self.kernel.registers[scope.declare(name)] = kind
 
-    def resolve(self, statements: list[tuple[Scope, str, int, str]]) -> None:
+    def resolve(self, statements: list[Statement]) -> None:
         kernel = self.kernel
         for scope, text, position, source in statements:
             if text.startswith("label "):
@@ -379,4 +423,16 @@ class BodyParser:
         if predicate is not None and not isinstance(predicate, Reg):
             raise PtxError(f"{site}: the guard {guard} is not a declared predicate")
         modifiers = tuple(re.findall(r"\.(\w+(?:::\w+)*)", mods))
-        return Instruction(opcode, modifiers, parser.all(), predicate, bool(negated), site)
+        operands = self.with_carry(opcode, modifiers, parser.all())
+        return Instruction(opcode, modifiers, operands, predicate, bool(negated), site)
+
+    def with_carry(
+        self, opcode: str, modifiers: tuple[str, ...], operands: tuple[Operand, ...]
+    ) -> tuple[Operand, ...]:
+        """The carry flag as an operand: a second destination, and what is added in the end."""
+        leaves, takes = "cc" in modifiers and bool(operands), opcode in ("addc", "subc", "madc")
+        if leaves or takes:
+            self.kernel.registers[CARRY.name] = "pred"
+        if leaves:
+            operands = Pair(operands[0], CARRY), *operands[1:]
+        return (*operands, CARRY) if takes else operands
