@@ -108,7 +108,7 @@ class Config(Knobs):
                 rule, way_out = (
                     ("a whole number", "Call int() on it")
                     if whole
-                    else ("True or False", "Leave it away for False")
+                    else ("True or False", "Leave it out for False")
                 )
                 raise ArgumentError(f"config: {each.name} must be {rule}; got {value!r}. {way_out}")
         tiles = ("bm", "bn") if self.by_warps else ("bm", "bn", "tm", "tn")

@@ -321,7 +321,7 @@ def as_result(result: Any) -> Any:
 def require_no_copy_on_another_stream(stream: Any, operands: bool, out: bool) -> None:
     if stream is not None and (operands or out):
         raise ArgumentError(
-            f"stream: must be left away where {'out' if out else 'a or b'} is copied, which its framework"
+            f"stream: must be left out where {'out' if out else 'a or b'} is copied, which its framework"
             f" does on its own current stream; got {stream!r}. Make that stream the framework's current one"
         )
 

@@ -224,7 +224,7 @@ def of_another(folder: Path) -> str:
 def a_file(folder: Path) -> str:
     shutil.rmtree(folder)
     folder.write_text("in the way")
-    return "Move it away"
+    return "Move it elsewhere"
 
 
 def as_tmp_is(folder: Path) -> str:

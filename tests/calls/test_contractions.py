@@ -230,9 +230,9 @@ def test_the_fewest_elements_are_copied(multiplied: list[Any]) -> None:
 
 def test_copies_need_the_frameworks_stream() -> None:
     a, b = numbers((4, 6, 6), 1)[:, :3], numbers((6, 2), 2)
-    with pytest.raises(ArgumentError, match=r"stream: must be left away where a or b is copied.*current"):
+    with pytest.raises(ArgumentError, match=r"stream: must be left out where a or b is copied.*current"):
         lapidist.einsum("ijk,kl->ijl", a, b, stream=5)
-    with pytest.raises(ArgumentError, match=r"stream: must be left away where out is copied"):
+    with pytest.raises(ArgumentError, match=r"stream: must be left out where out is copied"):
         lapidist.einsum("ijk,kl->ijl", a.copy(), b, out=np.zeros((4, 6, 2))[:, :3], stream=5)
 
 

@@ -188,20 +188,20 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "sums in a type that is not offered": (
         lambda: lapidist.matmul(ones(4, 6), ones(6, 5), acc_dtype="float64"),
         DTypeError,
-        r"acc_dtype: must be float32 for float32; got float64\. Leave it away for float32",
+        r"acc_dtype: must be float32 for float32; got float64\. Leave it out for float32",
     ),
     "tf32 of other types": (
         lambda: lapidist.matmul(ones(4, 6, dtype="float16"), ones(6, 5, dtype="float16"), precision="tf32"),
         ArgumentError,
         (
-            r'precision: "tf32" is a way to multiply float32; a is float16\. Leave it away, or convert a and'
+            r'precision: "tf32" is a way to multiply float32; a is float16\. Leave it out, or convert a and'
             r" b to float32"
         ),
     ),
     "a precision that is none": (
         lambda: lapidist.matmul(ones(4, 6), ones(6, 5), precision="high"),
         ArgumentError,
-        r"precision: must be \"ieee\" or \"tf32\"; got 'high'\. Leave it away",
+        r"precision: must be \"ieee\" or \"tf32\"; got 'high'\. Leave it out",
     ),
     "a fraction of integers": (
         lambda: lapidist.gemm(ones(4, 6, dtype="int8"), ones(6, 5, dtype="int8"), alpha=0.5),
@@ -442,7 +442,7 @@ def test_the_machine_takes_no_gpu_arrays(device: str) -> None:
 
 def test_arrays_stay_on_their_gpu() -> None:
     with pytest.raises(
-        ArgumentError, match=r"device: the arrays are on GPU 0, not 1\. Leave device away or move them"
+        ArgumentError, match=r"device: the arrays are on GPU 0, not 1\. Leave device out or move them"
     ):
         selection.choose_place(0, 1)
 

@@ -338,17 +338,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "promotion of halves": (
         lambda: lapidist.matmul(ones(4, 4, dtype="float16"), ones(4, 4, dtype="float16"), promote=True),
         DTypeError,
-        r"promote: is for 8-bit floats; a is float16\. Leave it away",
+        r"promote: is for 8-bit floats; a is float16\. Leave it out",
     ),
     "promote that is no flag": (
         lambda: lapidist.matmul(A, B, promote=2),
         ArgumentError,
-        r"promote: must be True or False; got 2\. Call bool\(\) on it, or leave it away",
+        r"promote: must be True or False; got 2\. Call bool\(\) on it, or leave it out",
     ),  # type: ignore[arg-type]
     "blocks without promotion": (
         lambda: lapidist.matmul(A, B, scale_a=ones(200, 3), promote=False),
         ArgumentError,
-        r"promote: factors that change along k multiply promoted sums; got False\. Leave it away",
+        r"promote: factors that change along k multiply promoted sums; got False\. Leave it out",
     ),
     "rows of a batch": (
         lambda: lapidist.matmul(eights(2, 4, 8), eights(2, 8, 4), scale_a=ones(4)),
@@ -361,7 +361,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     "factors and gathered rows": (
         lambda: lapidist.gemm(A, B, scale_a=2.0, gather_a=np.zeros(3, np.int32)),
         ArgumentError,
-        r"scale_a, scale_b: matrices with factors are neither gathered, .*Leave one away",
+        r"scale_a, scale_b: matrices with factors are neither gathered, .*Leave one out",
     ),
     "too large a factor": (
         lambda: lapidist.matmul(A, B, scale_a=1e39),

@@ -157,7 +157,7 @@ def blank_row() -> Record:
 def test_climb_says_refused_and_why(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Rungs fed by the copy engine take rows that start on 16 bytes: their place in the table says so."""
+    """Rungs fed by TMA take rows that start on 16 bytes: their place in the table says so."""
     monkeypatch.setenv("COLUMNS", "100")
     assert run(["climb", "--device", "machine", "--mnk", "35,35,35", "--kernel", "8,16,20"], monkeypatch) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -165,4 +165,4 @@ def test_climb_says_refused_and_why(
         "refused"
     ] * 2
     reasons = " ".join(lines[next(i for i, line in enumerate(lines) if line.startswith("refused by")) :])
-    assert reasons.startswith("refused by 16 tma_tiles, 20 tma_producer: the copy engine needs A's pointer")
+    assert reasons.startswith("refused by 16 tma_tiles, 20 tma_producer: TMA needs A's pointer")

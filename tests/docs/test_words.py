@@ -61,6 +61,12 @@ def test_sentences_of_the_source_are_short(read) -> None:  # type: ignore[no-unt
     assert len(long) <= SHARE * len(found), long
 
 
+@pytest.mark.parametrize("read", [of_errors, of_help], ids=lambda read: read.__name__)
+def test_errors_and_help_use_no_private_words(read) -> None:  # type: ignore[no-untyped-def]
+    found = [each for path in SOURCES for each in read(path)]
+    assert [each for each in found if re.search(rf"\b(?:{'|'.join(PRIVATE)})\b", each, re.I)] == []
+
+
 def test_what_counts_as_a_sentence() -> None:
     text = """Say what it is. Say more;
     and more.

@@ -115,7 +115,7 @@ def test_sgemm(rng: np.random.Generator, extents: Any, more: dict[str, Any]) -> 
 
 BF16 = partial(tile, "bfloat16")
 WGMMA: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [
-    ("bfloat16", (136, 72, 96), {"config": BF16(64, 32, 3)}),  # by the copy engine
+    ("bfloat16", (136, 72, 96), {"config": BF16(64, 32, 3)}),  # by TMA
     ("bfloat16", (75, 131, 37), {"config": BF16(64, 32, 3)}),  # by hand
     ("bfloat16", (136, 72, 96), {"config": BF16(64, 48, 3), "turned": True}),  # columns of D
     ("bfloat16", (136, 72, 96), {"config": BF16(64, 48, 3, exchanged=True)}),

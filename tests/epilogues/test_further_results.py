@@ -181,7 +181,7 @@ def test_sgemm(rng: np.random.Generator, extents: Any, more: dict[str, Any]) -> 
 
 BF16 = partial(tile, "bfloat16")
 WGMMA: list[tuple[tuple[int, int, int], dict[str, Any]]] = [
-    ((136, 72, 96), {"config": BF16(64, 32, 3)}),  # by the copy engine
+    ((136, 72, 96), {"config": BF16(64, 32, 3)}),  # by TMA
     ((75, 131, 37), {"config": BF16(64, 32, 3)}),  # by hand
     ((136, 72, 96), {"config": BF16(64, 48, 3), "turned": True}),
     ((136, 72, 96), {"config": BF16(64, 48, 3, exchanged=True)}),

@@ -1,4 +1,4 @@
-"""What the copy engine writes: tensor stores and reductions, bulk reductions, copies to several blocks of a
+"""What TMA writes: tensor stores and reductions, bulk reductions, copies to several blocks of a
 cluster; and what addresses of shared memory look like there."""
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def test_copies_are_made_on_the_frameworks_stream(torch: Any) -> None:
     """On another one, a kernel would read them before they are there."""
     a, b = whole(torch, "float32", 40, 60, 50)[:, :30], whole(torch, "float32", 50, 20)
     stream = torch.cuda.Stream()
-    with pytest.raises(ArgumentError, match=r"stream: must be left away where a or b is copied"):
+    with pytest.raises(ArgumentError, match=r"stream: must be left out where a or b is copied"):
         lapidist.einsum("ijk,kl->ijl", a, b, stream=stream)
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):

@@ -59,7 +59,7 @@ def test_of_a_and_of_b(torch: Any, odd: int, columns: bool) -> None:
             assert judge(d[rows], a[rows], other).ok
 
 
-@pytest.mark.parametrize("odd", [0, 1], ids=["by the copy engine", "by hand"])
+@pytest.mark.parametrize("odd", [0, 1], ids=["by TMA", "by hand"])
 def test_of_c_and_d(torch: Any, odd: int) -> None:
     a, b, c = small(torch, LONG, 72), small(torch, 72, WIDE + odd), large(torch, odd)
     d = lapidist.gemm(a, b, c, beta=-2.0, kernel="wgmma", out=poisoned(torch, *c.shape, dtype=DTYPE))

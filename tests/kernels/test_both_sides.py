@@ -69,7 +69,7 @@ def test_no_static_assert_is_overlooked() -> None:
 # ---- those that no config reaches ----
 
 OWN = {
-    "the copy engine swizzles lines of 32, 64 and 128 bytes": "patch_columns gives no others",
+    "TMA swizzles lines of 32, 64 and 128 bytes": "patch_columns gives no others",
     "one store": "the type of a cluster's piece",
     "one load": "the type of a cluster's piece",
     "cp.async knows 4, 8 and 16 bytes": "sources pass the size of a Four, or of a chunk",
@@ -182,12 +182,8 @@ LIMITS = (
         "copy whole rows of A, a Four each",
     ),
     Limit("all threads copy whole rows of B, a Four each at a time", {"bk": 4}, "copy whole rows of B"),
-    # fed by the copy engine
-    Limit(
-        "the copy engine's swizzle works on rows of 128 bytes",
-        lambda c: {"bk": 2 * c.bk},
-        "a row of the swizzle",
-    ),
+    # fed by TMA
+    Limit("TMA's swizzle works on rows of 128 bytes", lambda c: {"bk": 2 * c.bk}, "a row of the swizzle"),
     Limit(
         "one tile is read, the next one is looked into, one at least is under way",
         {"stages": 2},
@@ -320,7 +316,7 @@ LIMITS = (
         start=Config(64, 64, 64, 32, 32, 0, 0, stages=3),
         problem=in_bytes,
     ),
-    # fed by the copy engine, on tensor cores
+    # fed by TMA, on tensor cores
     Limit(
         "a stage has rows of 128 bytes, a warp a slab of B; ldmatrix turns 2-byte elements only",
         {"wn": 32},
@@ -357,9 +353,9 @@ LIMITS = (
         start=tile("float16", 256, 208, 2),
     ),
     Limit(
-        "columns of D leave by the copy engine alone",
+        "columns of D leave by TMA alone",
         {"exchanged": True},
-        "D leaves by the copy engine alone",
+        "only TMA stores D",
         inside={"exchanged": True},
         problem=lambda samples: samples.ragged.exchanged(),
         within=lambda samples: samples.aligned.exchanged(),

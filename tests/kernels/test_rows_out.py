@@ -126,7 +126,7 @@ def test_pieces_by_twos_beside_many_sums(math: str, skew: int) -> None:
     ("math", "n", "pitch"), [("bfloat16", 25, 32), ("float16", 25, 28), ("tf32", 130, 132), ("int8", 65, 80)]
 )
 def test_rows_that_start_on_16_bytes_and_end_inside(math: str, n: int, pitch: int) -> None:
-    """The copy engine would write zeros behind them."""
+    """TMA would write zeros behind them."""
     check(math, tile(math, 64, 64, 2), (18, n, 20), pitch, 0)
 
 

@@ -63,7 +63,7 @@ def test_batches(
 
 
 def test_batches_backwards_and_turned(rng: np.random.Generator) -> None:
-    """The copy engine steps forward only, and reads B along n only: these are packed."""
+    """TMA steps forward only, and reads B along n only: these are packed."""
     a, b = whole(rng, 3, 20, 36), whole(rng, 3, 36, 24)
     assert np.array_equal(gemm(a[::-1], turned(b)), a[::-1] @ b)
 

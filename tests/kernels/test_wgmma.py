@@ -131,7 +131,7 @@ def test_batches_that_are_packed(
     "shapes", [((9, 1, 8), (9, 8, 1)), ((9, 1, 1), (9, 1, 1)), ((9, 8, 1), (9, 1, 16))], ids=str
 )
 def test_matrices_of_one_element_may_be_neighbours(shapes: tuple[tuple[int, ...], ...]) -> None:
-    """The copy engine refuses steps that are no multiples of 16 bytes, also from matrix to matrix."""
+    """TMA refuses steps that are no multiples of 16 bytes, also from matrix to matrix."""
     a, b = (np.arange(np.prod(shape), dtype=np.float16).reshape(shape) % 7 for shape in shapes)
     plan = lapidist.plan(a, b, kernel="wgmma", device="machine").plan
     assert plan is not None
@@ -299,7 +299,7 @@ def test_descriptors_leave_the_rank_of_their_block_out() -> None:
 
 @pytest.mark.parametrize("math", ["float8_e4m3fn", "tf32", "int8"])
 def test_results_of_4_bytes_come_to_patches_without_conflicts(math: str) -> None:
-    """Two elements a lane are two turns of shared memory, and in the copy engine's swizzle they were four."""
+    """Two elements a lane are two turns of shared memory, and in TMA's swizzle they were four."""
     a, b, more = operands(math, 128, 64, 256)
     b = lying(b, "col")
     gemm = lapidist.plan(a, b, kernel="wgmma", config=tile(math, 128, 64, 2), device="machine", **more)

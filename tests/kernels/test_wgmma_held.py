@@ -97,7 +97,7 @@ def test_columns_of_d_by_a_warpgroup(more: dict[str, Any]) -> None:
 
 
 def test_208_columns() -> None:
-    """Most sums that a thread has: D by the copy engine, nothing else on its way through registers."""
+    """Most sums that a thread has: D by TMA, nothing else on its way through registers."""
     a, b = whole((200, 136), 1, "bfloat16"), whole((136, 264), 2, "bfloat16")
     for config in (tile("bfloat16", 256, 208, 2, (2, 1), exchanged=True), tile("bfloat16", 256, 208, 2)):
         check(multiply(a, b, kernel="wgmma", config=config), a, b)
@@ -140,7 +140,7 @@ def test_columns_that_leave_twice_meet_nothing() -> None:
         whole((520, 432), 3, "bfloat16"),
     )
     config = tile("bfloat16", 256, 200, 2, (2, 1))
-    with pytest.raises(lapidist.RefusalError, match="of 200 columns eight leave twice: they would meet C"):
+    with pytest.raises(lapidist.RefusalError, match="eight of 200 columns are stored twice: C"):
         multiply(a, b, c, kernel="wgmma", beta=1.0, config=config)
     bytewise = a.astype(ml_dtypes.float8_e5m2), lying(b.astype(ml_dtypes.float8_e5m2), "col")
     with pytest.raises(lapidist.RefusalError, match="tiles of 200 bytes begin elsewhere"):
@@ -150,5 +150,5 @@ def test_columns_that_leave_twice_meet_nothing() -> None:
             out_dtype="float8_e5m2",
             config=tile("float8_e5m2", 256, 200, 2, (2, 1)),
         )
-    with pytest.raises(lapidist.RefusalError, match="D by the copy engine"):
+    with pytest.raises(lapidist.RefusalError, match="need a cluster, no ping-pong, and a D that TMA stores"):
         multiply(a[:, :135], b[:135, :431], kernel="wgmma", config=tile("bfloat16", 128, 200, 2, (2, 1)))

@@ -240,6 +240,19 @@ def test_a_registered_kernel_is_counted_small_and_explained_large(name: str, mat
         assert one.name in ("DRAM", "L2") or other.seconds == pytest.approx(128 * one.seconds)
 
 
+def test_a_kernel_without_conflicts_is_not_told_to_pad() -> None:
+    """ldmatrix takes four turns for its 512 bytes; only the store of C has conflicts, outside the loop."""
+    _, answer = explain_kernel(kernel_named("mma_swizzled"), chip("h200"), (4096, 4096, 256), "float16")
+    assert answer.bound.name == "shared memory"
+    assert answer.advice.startswith("larger tiles a warp")
+
+
+def test_what_tma_feeds_is_not_told_to_copy_by_tma() -> None:
+    _, answer = explain_kernel(kernel_named("bank_order"), chip("h200"), (4096, 4096, 256), "float32")
+    assert answer.bound.name == "issue slots"
+    assert "TMA" not in answer.advice
+
+
 def test_difference_names_what_changed() -> None:
     before = counted()
     after = run_body(

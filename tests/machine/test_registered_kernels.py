@@ -18,7 +18,7 @@ from lapidist.problems.problem import Problem
 from typed import TYPED, TYPED_IDS, output_of, poisoned, precision_of, whole
 
 SHAPES = (((100, 72, 48), 0.0), ((136, 144, 80), 1.0))
-# On CUDA cores a type changes nothing but widths, behind the copy engine little; for mma.sync it changes who
+# On CUDA cores a type changes nothing but widths, behind TMA little; for mma.sync it changes who
 # reads what.
 ONE_MATH = {"fma": "float32", "wgmma": "float16"}
 SOUND = [(kernel, math) for kernel, math in TYPED if math == ONE_MATH.get(kernel.unit, math)]

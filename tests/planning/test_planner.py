@@ -153,7 +153,7 @@ def test_layouts_are_refused_by_name() -> None:
     )
     assert refusal("b_transposed", Problem.of(row, col, None, row)) == ""
     assert refusal("simt", Problem.of(col, every, None, row)) == ""
-    assert "D must have neighbours that touch" in refusal("simt", Problem.of(row, row, None, every))
+    assert "D must be contiguous along" in refusal("simt", Problem.of(row, row, None, every))
 
 
 def test_batches_are_refused_where_there_is_one_product() -> None:
@@ -203,22 +203,20 @@ def test_rows_that_the_copy_engine_cannot_step_through_are_refused() -> None:
 
     assert with_rows(16) == ""
     assert (
-        with_rows(18)
-        == "the copy engine needs A's pointer and row stride in multiples of 16 bytes; they are multiples"
+        with_rows(18) == "TMA needs A's pointer and row stride in multiples of 16 bytes; they are multiples"
         " of 8"
     )
     assert (
-        with_rows(1)
-        == "the copy engine needs A's pointer and row stride in multiples of 16 bytes; they are multiples"
+        with_rows(1) == "TMA needs A's pointer and row stride in multiples of 16 bytes; they are multiples"
         " of 4"
     )
     assert (
         with_rows(1, cols=1)
-        == "the copy engine needs A's pointer and row stride in multiples of 16 bytes; they are multiples"
+        == "TMA needs A's pointer and row stride in multiples of 16 bytes; they are multiples"
         " of 4"
     )
-    assert with_rows(0) == "the copy engine steps forward from row to row; A's row stride is 0"
-    assert with_rows(-16) == "the copy engine steps forward from row to row; A's row stride is -16"
+    assert with_rows(0) == "TMA steps forward from row to row; A's row stride is 0"
+    assert with_rows(-16) == "TMA steps forward from row to row; A's row stride is -16"
 
 
 def test_pointers_that_the_copy_engine_cannot_take_are_refused() -> None:

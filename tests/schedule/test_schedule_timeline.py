@@ -124,7 +124,7 @@ def test_ticks_are_round(least: float, step: float) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"streamed": True, "splits": 2}, "--split-k: must be left away where --stream-k is given; got 2"),
+        ({"streamed": True, "splits": 2}, "--split-k: must be left out where --stream-k is given; got 2"),
         ({"tile": "128x128"}, "--tile: must be BMxBNxBK, three positive numbers; got '128x128'"),
         ({"tile": "128x0x8"}, "--tile: must be BMxBNxBK"),
         ({"costs": "1,2"}, "--costs: must be START,FIXUP,ITERATION,PEER in microseconds; got '1,2'"),

@@ -51,7 +51,7 @@ def choose_place(where: int, device: int | str | None) -> int | str:
         raise ArgumentError(f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}')
     if where not in (HOST, ordinal):
         raise ArgumentError(
-            f"device: the arrays are on GPU {where}, not {ordinal}. Leave device away or move them"
+            f"device: the arrays are on GPU {where}, not {ordinal}. Leave device out or move them"
         )
     require_gpu(ordinal)
     return ordinal

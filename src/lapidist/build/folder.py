@@ -76,7 +76,7 @@ def objection(folder: Path) -> str | None:
     if found is None:
         return None
     if not stat.S_ISDIR(found.st_mode):
-        return f"{folder} is not used: it is no folder. Move it away"
+        return f"{folder} is not used: it is not a folder. Move it elsewhere"
     if found.st_uid not in (os.geteuid(), ROOT):
         return (
             f"{folder} is not used: it belongs to user {found.st_uid}. Run chown -R {os.geteuid()} {folder}"

@@ -42,7 +42,7 @@ class Call:
         if operation.factors.any and operation.routed:
             raise ArgumentError(
                 "scale_a, scale_b: matrices with factors are neither gathered, scattered nor permuted, their"
-                " alpha and beta are numbers; got both. Leave one away"
+                " alpha and beta are numbers; got both. Leave one out"
             )
         if operation.routed:
             return RoutedArguments(self.a, self.b, self.c, self.out, operation)

@@ -63,8 +63,7 @@ def require_mode(mode: object, a: object, b: object, listed: bool) -> None:
     """What a caller says of a and b must be what they are."""
     if not isinstance(mode, str) or mode not in MODES:
         raise ArgumentError(
-            f"mode: must be one of {', '.join(MODES)}, or None; got {mode!r}. Leave it away: the arrays"
-            " say it"
+            f"mode: must be one of {', '.join(MODES)}, or None; got {mode!r}. Leave it out: the arrays say it"
         )
     batched = any(getattr(array, "ndim", 2) > 2 for array in (a, b))
     found = "array" if listed else "batched" if batched else "gemm"
@@ -95,7 +94,7 @@ def common_type(a: Operand, b: Operand) -> str:
 def require_precision(precision: object) -> None:
     if not isinstance(precision, str) or precision not in PRECISIONS:
         raise ArgumentError(
-            f'precision: must be "ieee" or "tf32"; got {precision!r}. Leave it away for all bits of the'
+            f'precision: must be "ieee" or "tf32"; got {precision!r}. Leave it out for all bits of the'
             " operands"
         )
 
@@ -103,7 +102,7 @@ def require_precision(precision: object) -> None:
 def require_precision_for(precision: str, a: Operand) -> None:
     if precision == TF32 and a.dtype != "float32":
         raise ArgumentError(
-            f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it away, or convert a and'
+            f'precision: "tf32" is a way to multiply float32; a is {a.dtype}. Leave it out, or convert a and'
             " b to float32"
         )
 
@@ -113,7 +112,7 @@ def require_accumulator(wanted: str | None, a: Operand) -> str:
     known = accumulators_of(a.dtype)
     if wanted is not None and wanted not in known:
         raise DTypeError(
-            f"acc_dtype: must be {' or '.join(known)} for {a.dtype}; got {wanted}. Leave it away for"
+            f"acc_dtype: must be {' or '.join(known)} for {a.dtype}; got {wanted}. Leave it out for"
             f" {known[0]}"
         )
     return wanted or known[0]
@@ -126,7 +125,7 @@ def require_8_bit_floats(name: str, operand: Operand, instead: str) -> None:
 
 def require_promotion(wanted: bool | None, a: Operand) -> bool:
     if wanted:
-        require_8_bit_floats("promote", a, "Leave it away: its sums are floats all the way")
+        require_8_bit_floats("promote", a, "Leave it out: its sums are floats all the way")
     return bool(wanted)
 
 
@@ -286,7 +285,7 @@ def elements_apart(out: Operand) -> bool:
 
 def require_writable(out: Operand) -> None:
     if out.framework == "jax":
-        raise ArgumentError(f"{out.name}: JAX arrays cannot be written to. Leave {out.name} away")
+        raise ArgumentError(f"{out.name}: JAX arrays cannot be written to. Leave {out.name} out")
     if not out.writable and out.framework == "torch":
         raise ArgumentError(
             f"{out.name}: must hold its numbers as they are; this tensor has torch's negative bit. Pass a"
@@ -328,7 +327,7 @@ def workspace_of(given: object) -> Operand:
     if not plain:
         raise ArgumentError(
             "workspace: must be an array of plan(...).workspace_bytes zeros or more; got"
-            f" {type(given).__name__}. Leave it away: the driver keeps one for each stream"
+            f" {type(given).__name__}. Leave it out: the driver keeps one for each stream"
         )
     return operand
 
@@ -382,7 +381,7 @@ def require_scalar(name: str, value: Any) -> float:
 BLAS_FLAGS = "BLAS' 'N' is False, 'T' is True"
 
 
-def require_flag(name: str, value: object, way_out: str = "Call bool() on it, or leave it away") -> None:
+def require_flag(name: str, value: object, way_out: str = "Call bool() on it, or leave it out") -> None:
     if not isinstance(value, (bool, np.bool_)):
         raise ArgumentError(f"{name}: must be True or False; got {value!r}. {way_out}")
 
@@ -390,8 +389,7 @@ def require_flag(name: str, value: object, way_out: str = "Call bool() on it, or
 def require_compile(value: object, ways: Collection[str] = WAYS) -> None:
     if value is not None and not (isinstance(value, str) and value in ways):
         raise ArgumentError(
-            f"compile: must be one of {', '.join(ways)}; got {value!r}. Leave it away for what"
-            f" {VARIABLE} says"
+            f"compile: must be one of {', '.join(ways)}; got {value!r}. Leave it out for what {VARIABLE} says"
         )
 
 

@@ -43,7 +43,7 @@ def checked(choices: Choices) -> Choices:
         )
     if kernel is not None and (isinstance(kernel, bool) or not isinstance(kernel, (str, int, Kernel))):
         raise ArgumentError(
-            f"kernel: must be a kernel's name or a rung's number; got {kernel!r}. Leave it away to let the"
+            f"kernel: must be a kernel's name or a rung's number; got {kernel!r}. Leave it out to let the"
             " planner choose"
         )
     return choices
@@ -52,5 +52,5 @@ def checked(choices: Choices) -> Choices:
 def require_place(device: object) -> None:
     if device is not None and (isinstance(device, bool) or not isinstance(device, (int, str))):
         raise ArgumentError(
-            f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it away'
+            f'device: must be "gpu", a GPU\'s number, "machine" or "host"; got {device!r}. Leave it out'
         )

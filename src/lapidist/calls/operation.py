@@ -96,7 +96,7 @@ class Operation(NamedTuple):
             if value is not None and value is not False and name != "check_indices":
                 raise ArgumentError(
                     f"{name}: belongs to arrays that are passed themselves; got lists of them, or Pointers."
-                    " Leave it away"
+                    " Leave it out"
                 )
         return self.with_numbers()
 

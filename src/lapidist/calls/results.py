@@ -30,7 +30,7 @@ def outputs_given(out: Any, given: Given | None) -> tuple[Any, tuple[Any, ...]]:
         got = f"{len(out)} of them" if isinstance(out, tuple) else type(out).__name__
         raise ArgumentError(
             f"out: must be a tuple of {count} arrays, one for each value that {given.function.name} returns;"
-            f" got {got}. Leave it away for new ones"
+            f" got {got}. Leave it out for new ones"
         )
     return out[0], out[1:]
 

@@ -34,7 +34,7 @@ class RoutedArguments(Arguments):
         checks.require_flag("permuted", routing.permuted)
         if routing.permuted and routing.scatter_d is not None:
             raise ArgumentError(
-                "permuted: an output is either permuted or scattered; got both. Leave one of them away"
+                "permuted: an output is either permuted or scattered; got both. Leave one of them out"
             )
         self.index = {
             name: index_of(getattr(routing, name), name)

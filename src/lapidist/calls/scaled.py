@@ -45,7 +45,7 @@ class ScaledArguments(Arguments):
         self._require_extras_apart()
         if types.promote is not None and not types.promote and self.scaling().promoted:
             raise ArgumentError(
-                "promote: factors that change along k multiply promoted sums; got False. Leave it away, or"
+                "promote: factors that change along k multiply promoted sums; got False. Leave it out, or"
                 " give a factor a line"
             )
 

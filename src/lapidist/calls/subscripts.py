@@ -111,7 +111,7 @@ def split_at_dots(spec: str, term: str) -> tuple[str, str, str]:
     if "." in after:
         raise ArgumentError(
             f"spec: must have '...' at most once for each array; got {term!r} in {spec!r}. Leave one of them"
-            " away"
+            " out"
         )
     return before, dots, after
 
@@ -121,7 +121,7 @@ def output_labels(spec: str, output: str, terms: list[str], spread: tuple[Label,
     for letter in before + after:
         if letter not in "".join(terms):
             raise ArgumentError(
-                f"spec: must name in the output what operands have; got {letter!r} in {spec!r}. Leave it away"
+                f"spec: must name in the output what operands have; got {letter!r} in {spec!r}. Leave it out"
             )
         if output.count(letter) > 1:
             raise ArgumentError(
@@ -144,7 +144,7 @@ def require_no_lone_sum(subscripts: Subscripts) -> None:
                 raise ArgumentError(
                     f"spec: must name each dimension in both operands or in the output; {label!r} is in"
                     f" {name} alone, which asks for a sum of {name}. Sum it first, {name}.sum({axis}), and"
-                    f" leave {label!r} away"
+                    f" leave {label!r} out"
                 )
 
 

@@ -49,7 +49,7 @@ def schedule(
 
     if streamed and splits is not None:
         raise ArgumentError(
-            f"--split-k: must be left away where --stream-k is given; got {splits}. Give one of them"
+            f"--split-k: must be left out where --stream-k is given; got {splits}. Give one of them"
         )
     if reduction not in REDUCTIONS:
         raise ArgumentError(

@@ -36,7 +36,7 @@ def one_case(size: str | None, mnk: str | None, dtype: str, default: int) -> Cas
 
     if mnk is not None and size is not None:
         raise ArgumentError(
-            f"--size: must be left away when --mnk is given; got {size} and {mnk}. Give one of them"
+            f"--size: must be left out when --mnk is given; got {size} and {mnk}. Give one of them"
         )
     if mnk is not None:
         return parse_mnk(mnk, dtype)
@@ -101,7 +101,7 @@ def require_layout(layout: str) -> None:
 def require_rounds(rounds: int | None) -> int | None:
     if rounds is not None and rounds < 1:
         raise ArgumentError(
-            f"--rounds: must be at least 1; got {rounds}. Leave it away for the protocol's own"
+            f"--rounds: must be at least 1; got {rounds}. Leave it out for the protocol's own"
         )
     return rounds
 
@@ -162,7 +162,7 @@ def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -
     if place == "machine":
         raise ArgumentError(
             f"--device: must be a GPU, since bench {what} measures it and its driver; got 'machine'. Leave"
-            " --device away"
+            " --device out"
         )
     ordinal = place if isinstance(place, int) else 0
     require_gpu(ordinal)

@@ -227,7 +227,7 @@ def gelu(x: Any, approximate: Literal["none", "tanh"] = "none") -> Expression:
     """
     if approximate not in ("none", "tanh"):
         raise ArgumentError(
-            f'approximate: must be "none" or "tanh"; got {approximate!r}. Leave it away for "none"'
+            f'approximate: must be "none" or "tanh"; got {approximate!r}. Leave it out for "none"'
         )
     if approximate == "none":
         return traced("gelu", x)

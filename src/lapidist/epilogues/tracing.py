@@ -69,7 +69,7 @@ class Epilogue:
         for each in operands:
             if each not in known:
                 raise ArgumentError(
-                    f"{name}: must have operands {', '.join(known) or '(none)'}; got {each!r}. Leave it away"
+                    f"{name}: must have operands {', '.join(known) or '(none)'}; got {each!r}. Leave it out"
                 )
         given = {**self._defaults, **operands}
         for each in known:
@@ -174,7 +174,7 @@ def parameters_of(function: FunctionType) -> tuple[Parameter, ...]:
             )
         if each.default is not inspect.Parameter.empty and kind != SCALAR:
             raise ArgumentError(
-                f"{name}: a Scalar alone may have a default; {each.name} is a {kind}, {line}. Leave it away"
+                f"{name}: a Scalar alone may have a default; {each.name} is a {kind}, {line}. Leave it out"
             )
         found.append(Parameter(each.name, kind))
     return tuple(found)

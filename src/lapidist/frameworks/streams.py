@@ -22,7 +22,7 @@ def stream_handle(stream: Any) -> int:
         pass
     raise ArgumentError(
         f"stream: must be a raw handle or a torch, CuPy or cuda.core stream; got {stream!r}. "
-        "Leave it away for the one that the arrays' framework works on"
+        "Leave it out for the one that the arrays' framework works on"
     )
 
 

@@ -176,7 +176,7 @@ def flag(name: str, value: Any) -> bool:
 def place(device: Any) -> str | None:
     if device not in (None, "machine"):
         raise ArgumentError(
-            f'device: must be "machine", or left away; got {device!r}. Place arrays with jax.device_put'
+            f'device: must be "machine", or left out; got {device!r}. Place arrays with jax.device_put'
         )
     return device
 
@@ -188,7 +188,7 @@ def wanted_types(out: Any, preferred: Any, acc: Any, precision: Any, promote: An
     if len(set(names)) > 1:
         raise ArgumentError(
             "out_dtype, preferred_element_type: are two names of one thing; got"
-            f" {' and '.join(names)}. Leave one away"
+            f" {' and '.join(names)}. Leave one out"
         )
     return {
         "out_dtype": names[0] if names else None,

@@ -44,11 +44,11 @@ def small_of(dtype: Any, factors: Any) -> Small:
     name = name_of(dtype, "dtype")
     if name not in FP8:
         raise DTypeError(
-            f"dtype: must be {' or '.join(FP8)}; got {name}. Leave it away to multiply in the operands' own"
+            f"dtype: must be {' or '.join(FP8)}; got {name}. Leave it out to multiply in the operands' own"
             " type"
         )
     if factors not in ("rows", "blocks"):
-        raise ArgumentError(f'factors: must be "rows" or "blocks"; got {factors!r}. Leave it away for "rows"')
+        raise ArgumentError(f'factors: must be "rows" or "blocks"; got {factors!r}. Leave it out for "rows"')
     return Small(name, factors)
 
 

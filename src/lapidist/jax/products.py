@@ -72,7 +72,7 @@ class Product(NamedTuple):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What gemm is told beside arrays. What is as usual is left away: that is the short way."""
+        """What gemm is told beside arrays. What is as usual is left out: that is the short way."""
         usual = self._field_defaults
         others = {name: value for name, value in self._asdict().items() if value != usual[name]}
         return {name: value for name, value in others.items() if name not in ("arrays", "epilogue")}

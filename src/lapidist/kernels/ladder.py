@@ -1,5 +1,5 @@
 """The ladder's kernels on CUDA cores, and its detours: BLAS style, row-major, C in place. First by loads of
-their own, then fed by the copy engine.
+their own, then fed by TMA.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Lines of touching elements, as operands have them: what the copy engine takes, what is packed."""
+"""Lines of touching elements, as operands have them: what TMA takes, what is packed."""
 
 from __future__ import annotations
 
 from lapidist.problems.problem import Matrix, Problem
 
-TMA_ALIGNMENT = 16  # bytes, of what the copy engine moves: of addresses, and of steps between lines
+TMA_ALIGNMENT = 16  # bytes, of what TMA moves: of addresses, and of steps between lines
 L2_LINE, SECTOR = 128, 32
 FLAG_BYTES = 256
 Lines = tuple[int, int, int]  # how many lines of touching elements, their length, the step between them

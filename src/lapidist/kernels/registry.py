@@ -37,7 +37,7 @@ COLUMN = Config(32, 32, 32, tm=4)
 LARGE = Config(128, 128, 8, tm=8, tn=8)
 WARPED = Config(128, 128, 8, wm=32, wn=64, tm=8, tn=8)
 
-# fed by the copy engine, a step of 128 bytes along k: tiles by type
+# fed by TMA, a step of 128 bytes along k: tiles by type
 Tiles = dict[str, Config]
 EIGHT: Tiles = {
     "float32": Config(128, 128, 32, 32, 64, 8, 8, stages=3),

@@ -41,7 +41,7 @@ class Request:
 
 @dataclass(slots=True)
 class Copy:
-    """An order to the copy engine: a box of elements, and where in shared memory it starts."""
+    """An order to TMA: a box of elements, and where in shared memory it starts."""
 
     site: int
     elements: Array
@@ -211,7 +211,7 @@ class Watcher(Observer):
         return np.where(inside, self.elements.of_addresses(address), NOWHERE)
 
     def fill(self, shared: int, t: Transfer, elements: Array) -> None:
-        """As the copy engine does it, by pieces of 16 bytes that its swizzle exchanges."""
+        """As TMA does it, by pieces of 16 bytes that its swizzle exchanges."""
         assert t.map is not None
         size = element_size(t.map.dtype)
         begin = shared & 1023

@@ -33,7 +33,7 @@ def parse_arguments(
             raise ArgumentError(f"{option}: must be NAME=VALUE; got {pair!r}. VALUE is {FORMS}")
         key = key_of(name)
         if key in found:
-            raise ArgumentError(f"{option}: {name} must be given once; got {pair!r} as well. Leave one away")
+            raise ArgumentError(f"{option}: {name} must be given once; got {pair!r} as well. Leave one out")
         found[key] = parse_value(text, option, random, room or DEFAULT_MEMORY)
     return found
 

@@ -136,7 +136,7 @@ class Counts:
 
     @property
     def global_bytes(self) -> float:
-        """Bytes between the cores and L2: whole sectors, and what the copy engine moved."""
+        """Bytes between the cores and L2: whole sectors, and what TMA moved."""
         return SECTOR * (self.global_load.turns + self.global_store.turns) + self.copied_bytes
 
     @property
@@ -164,7 +164,7 @@ class Counts:
             f"flops: {self.flops:,} on cores, {self.tensor_flops:,} on tensor cores;"
             f" {self.bytes_per_flop:.3f} bytes a flop"
         )
-        copied = f"copied by the engine: {self.copied_bytes:,} bytes" if self.copied_bytes else ""
+        copied = f"copied by TMA: {self.copied_bytes:,} bytes" if self.copied_bytes else ""
         other = f"barriers: {self.barriers:,}; divergent branches: {self.divergent_branches:,}"
         sampled = "" if self.exact else "sectors and wavefronts are sampled (exact_counts=True counts all)"
         return "\n".join(line for line in [*lines, flops, copied, other, sampled] if line)

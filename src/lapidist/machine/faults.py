@@ -7,7 +7,7 @@ LapidistError
     ├── Misaligned                  an address that is not a multiple of the access size
     ├── Uninitialised               a read of bytes that no one wrote, or whose copy was not waited for
     ├── Race                        two accesses to one word, one of them a write, that nothing orders
-    ├── MissingProxyFence           generic writes read by copy engine or tensor cores without a fence
+    ├── MissingProxyFence           generic writes read by TMA or tensor cores without a fence
     ├── Divergence                  a warp-wide instruction that not all named lanes reach
     ├── BarrierMisuse               an mbarrier or named barrier used against its rules
     ├── Deadlock                    nobody can go on; says who waits for what

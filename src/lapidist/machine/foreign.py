@@ -132,7 +132,7 @@ def match_arguments(kernel: Kernel, args: Mapping[str | int, Argument]) -> list[
             )
         if number in args and parameter.name in args:
             raise ArgumentError(
-                f"args: parameter {number} is given by position and as {parameter.name}; leave one away"
+                f"args: parameter {number} is given by position and as {parameter.name}; leave one out"
             )
         chosen.append((parameter, args[number] if number in args else args[parameter.name]))
     return chosen

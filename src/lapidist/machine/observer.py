@@ -36,7 +36,7 @@ class Observer:
         """What a store has written."""
 
     def transferred(self, transfer: Transfer) -> None:
-        """The copy engine was given an order."""
+        """TMA was given an order."""
 
     def ordered(self, address: Address | MixedAddress, offset: int, kind: str, scope: str, site: int) -> None:
         """An access with an order: acquire, release, relaxed, volatile."""

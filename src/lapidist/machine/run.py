@@ -183,7 +183,7 @@ def all_resident(launch: Launch, geometry: Geometry, residency: int | None) -> i
             f"residency: all {geometry.blocks} blocks of a cooperative launch are resident together; got"
             f" {residency}"
         )
-        raise ArgumentError(f"{rule}. Leave it away")
+        raise ArgumentError(f"{rule}. Leave it out")
     return geometry.blocks
 
 
@@ -203,7 +203,7 @@ def require_whole(name: str, number: object, least: int) -> None:
         not isinstance(number, int | np.integer) or isinstance(number, bool) or number < least
     ):
         raise ArgumentError(
-            f"{name}: must be a whole number from {least} on; got {number!r}. Leave it away, or give one"
+            f"{name}: must be a whole number from {least} on; got {number!r}. Leave it out, or give one"
         )
 
 

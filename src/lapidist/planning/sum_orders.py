@@ -128,7 +128,7 @@ class SumOrder:
             *([f"promoted every {self.promoted}"] if self.promoted else []),
             *(["zeros in the end"] if self.zeros else []),
             str(self.cuts) if self.cuts else "whole tiles",
-            *([f"the way out as in {self.way_out}"] if self.way_out else []),
+            *([f"the epilogue as in {self.way_out}"] if self.way_out else []),
         ]
         return ", ".join(parts)
 

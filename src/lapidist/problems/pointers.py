@@ -60,7 +60,7 @@ class Pointers:
         bits = self.alignment
         if not is_whole(bits) or bits < 0 or bits & (bits - 1):
             raise ArgumentError(
-                f"alignment: must be a power of two, in bytes; got {bits!r}. Leave it away to promise nothing"
+                f"alignment: must be a power of two, in bytes; got {bits!r}. Leave it out to promise nothing"
             )
         for name, pair in (
             ("shape", self.shape),

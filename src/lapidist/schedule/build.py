@@ -92,7 +92,7 @@ def stream_k(
     for name, value in (("sms", sms), ("occupancy", occupancy), ("min_iterations", min_iterations)):
         at_least(name, value, 1)
     wave = sms if avail_sms is None else min(avail_sms, sms)
-    at_least("avail_sms", wave, 1, "Leave it away to balance over the whole chip")
+    at_least("avail_sms", wave, 1, "Leave it out to balance over the whole chip")
     launched = wave * occupancy if persistent else 0
     require_reduction(reduction)
     search = Search(grid, wave, occupancy, min_iterations, costs or CostModel(), worth, sk_tiles, sk_blocks)

@@ -39,7 +39,7 @@ class Sharing:
             kinds = ", ".join(KINDS)
             raise ArgumentError(
                 f"schedule: must be one of {kinds} or a lapidist.schedule.Schedule; got {self.schedule!r}. "
-                "Leave it away to let the planner choose"
+                "Leave it out to let the planner choose"
             )
         if not is_word(self.split_k, (AUTO,)) and not is_count(self.split_k):
             raise ArgumentError(
@@ -52,12 +52,12 @@ class Sharing:
             )
         if self.avail_sms is not None and not is_count(self.avail_sms):
             raise ArgumentError(
-                f"avail_sms: must be at least 1; got {self.avail_sms!r}. Leave it away to use the whole chip"
+                f"avail_sms: must be at least 1; got {self.avail_sms!r}. Leave it out to use the whole chip"
             )
         if self.reduction is not None and not is_word(self.reduction, REDUCTIONS):
             raise ArgumentError(
                 f"reduction: must be one of {', '.join(REDUCTIONS)}, or None; got {self.reduction!r}. "
-                "Leave it away to let the planner choose"
+                "Leave it out to let the planner choose"
             )
         if not isinstance(self.deterministic, bool):
             raise ArgumentError(

@@ -92,8 +92,8 @@ class Straight(torch.autograd.Function):  # type: ignore[misc]
 def require_kind(dtype: Any, factors: str) -> None:
     if dtype not in DTYPES:
         raise DTypeError(
-            f"dtype: must be torch.float8_e4m3fn or torch.float8_e5m2; got {dtype}. Leave it away to"
+            f"dtype: must be torch.float8_e4m3fn or torch.float8_e5m2; got {dtype}. Leave it out to"
             " multiply in the layers' own type"
         )
     if factors not in KINDS:
-        raise ArgumentError(f'factors: must be "rows" or "blocks"; got {factors!r}. Leave it away for "rows"')
+        raise ArgumentError(f'factors: must be "rows" or "blocks"; got {factors!r}. Leave it out for "rows"')

@@ -85,7 +85,7 @@ def gemm_back(ctx: Any, g: Any) -> tuple[Any, ...]:
     (a, b), (a_shape, b_shape), how = ctx.saved_tensors, ctx.shapes, (*ctx.how, ctx.precision)
     of_a = gradient_of_a(g, b, a_shape, how) if ctx.needs_input_grad[0] else None
     of_b = gradient_of_b(g, a, b_shape, how) if ctx.needs_input_grad[1] else None
-    reads_c = any(ctx.needs_input_grad[2:3]) and ctx.beta != 0  # what was left away is not counted
+    reads_c = any(ctx.needs_input_grad[2:3]) and ctx.beta != 0  # what was left out is not counted
     of_c = (g * ctx.beta).sum_to_size(ctx.c_shape) if reads_c else None
     return of_a, of_b, of_c, None, None, None, None, None, None
 

@@ -102,7 +102,7 @@ def test_choosing_contenders() -> None:
     with pytest.raises(ArgumentError, match=r"--kernel: must be one of .*'nonsense'.*lapidist"):
         choose("nonsense", False, "float32")
     with pytest.raises(
-        ArgumentError, match=r"--kernel: names our kernels; got 'cublas'.*measured beside them.*Leave it away"
+        ArgumentError, match=r"--kernel: names our kernels; got 'cublas'.*measured beside them.*Leave it out"
     ):
         choose("2,cublas", False, "float32")
 

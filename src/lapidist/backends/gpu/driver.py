@@ -106,7 +106,7 @@ class current_device:
 
 
 def encode_tensor_map(tensor_map: TensorMap) -> bytes:
-    """The 128 opaque bytes that the copy engine reads."""
+    """The 128 opaque bytes that TMA reads."""
     driver = load_driver()
     name = TYPES[tensor_map.dtype].tensor_map if tensor_map.dtype in TYPES else tensor_map.dtype.upper()
     rank = len(tensor_map.shape)

@@ -185,7 +185,7 @@ def choose(
         ]
         if not chosen:
             raise ArgumentError(
-                f"--kernel: must name at least one kernel; got {names!r}. Leave it away for the whole ladder"
+                f"--kernel: must name at least one kernel; got {names!r}. Leave it out for the whole ladder"
             )
         return chosen
     kinds = ("rung", *(("detour",) if detours else ()), *(("production",) if production else ()))
@@ -210,7 +210,7 @@ def contender_named(name: str, math: str, disassembled: bool = True) -> Contende
                 " every run on a GPU"
             )
             raise ArgumentError(
-                f"--kernel: {rule}, CUTLASS where CUTLASS_HOME names a checkout. Leave it away"
+                f"--kernel: {rule}, CUTLASS where CUTLASS_HOME names a checkout. Leave it out"
             ) from error
         raise ArgumentError(
             f"--kernel: {str(error).removeprefix('kernel: ')}, or {LIBRARY} for the planner's choice"

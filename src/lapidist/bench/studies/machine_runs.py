@@ -5,8 +5,10 @@ kept as a file.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable
@@ -26,7 +28,7 @@ from lapidist.bench.studies.climb import Step, progress
 from lapidist.bench.studies.predicted import climbable, conditions_of, has_instructions, predict
 from lapidist.device import Device, chip
 from lapidist.errors import ArgumentError
-from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.registry import RUNGS, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.machine.study.explain import COUNTED_AT, Explanation, next_step
 from lapidist.machine.study.mutants import NOTHING_RUN, Cut, Survey, Verdict, Whole, merged, of_whole
@@ -35,6 +37,7 @@ from lapidist.machine.study.specimens import Specimen, broken_part, extent_of, s
 from lapidist.writable import require_folder
 
 LADDER = "ladder"
+WHY_COLUMN = 35  # where an Explanation says why a resource takes its time
 SHARE = 1  # mutants that a process breaks at a time: one that nobody finds takes long
 
 
@@ -91,19 +94,31 @@ def print_ladder(device: Device, case: Case, answers: list[tuple[Record, Explana
         f"{case.shape}, {case.math}, predicted for {device.name} from counts at {COUNTED_AT}^3, PTX of NVRTC"
         f" {nvrtc()}"
     )
+    print(f"  {'rung':22s}{'ms':>9s}{'TFLOP/s':>10s}{'% of its unit':>15s}  {'unit':7s}bound by")
     for record, answer in answers:
-        time, speed = f"{answer.seconds * 1e3:10.3f} ms", f"{record.tflops:8.2f} TFLOP/s"
-        print(
-            f"  {record.kernel:20s}{time}{speed}{answer.share_of_peak:8.1%} of {record.unit}   bound by"
-            f" {answer.bound.name}"
-        )
+        numbers = f"{answer.seconds * 1e3:9.3f}{record.tflops:10.2f}{answer.share_of_peak * 100:15.1f}"
+        print(f"  {label(record.kernel):22s}{numbers}  {record.unit:7s}{answer.bound.name}")
 
 
 def print_one(kernel: Kernel, case: Case, answer: Explanation, device: Device) -> None:
-    print(f"{kernel.name} at {case.m} x {case.n} x {case.k}, {case.math}, PTX of NVRTC {nvrtc()}\n{answer}")
+    print(f"{label(kernel.name)} at {case.m} x {case.n} x {case.k}, {case.math}, PTX of NVRTC {nvrtc()}")
+    for line in str(answer).splitlines():
+        indent = " " * (WHY_COLUMN if line[WHY_COLUMN - 2 : WHY_COLUMN] == "  " else 4)
+        print(textwrap.fill(line, columns(), subsequent_indent=indent, break_on_hyphens=False))
     step = next_step(kernel, case.math, device)
     if step is not None:
         print("\n    ".join([f"  next rung {step[0]}:", *step[1]]))
+
+
+def columns() -> int:
+    """Of the terminal, or of a pipe as tables have them."""
+    return shutil.get_terminal_size((100, 0)).columns
+
+
+def label(name: str) -> str:
+    """A rung with its number, as `lapidist kernels` has it."""
+    kernel = kernel_named(name)
+    return f"{RUNGS.index(kernel) + 1:02d} {name}" if kernel in RUNGS else name
 
 
 # ---- mutants ----

@@ -28,7 +28,7 @@
 #define LANES_N (WN / TN)
 #define COL_STEP (LANES_N * 4)       // from one group of four columns of a thread to the next
 #define VEC (sizeof(T) < 8 ? 4 : 2)  // k of a row of A that a thread reads at once: 16 bytes, 8 of half
-static_assert(BK * sizeof(T) == 128, "the copy engine's swizzle works on rows of 128 bytes");
+static_assert(BK * sizeof(T) == 128, "TMA's swizzle works on rows of 128 bytes");
 static_assert(BM <= 256 && BN <= 256, "a box has 256 elements a side at most");
 static_assert(STAGES >= 3, "one tile is read, the next one is looked into, one at least is under way");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");

@@ -32,7 +32,7 @@
 #define LANES_N (WN / TN)
 #define VEC (sizeof(T) < 8 ? 4 : 2)  // elements of one load of a fragment: 16 bytes, 8 of half; k of a chunk
 #define ROWS 8                       // of a thread's TM that are in registers at once
-static_assert(BK * sizeof(T) == 128, "the copy engine's swizzle works on rows of 128 bytes");
+static_assert(BK * sizeof(T) == 128, "TMA's swizzle works on rows of 128 bytes");
 static_assert(LANES_M == 4 && LANES_N == 8, "a warp is 4 by 8 lanes; 4 rows of A lie in different banks");
 static_assert(BM % WM == 0 && BN % WN == 0 && BM <= 256 && BN <= 256,
               "warp tiles divide the tile of C; a box has 256 elements a side at most");

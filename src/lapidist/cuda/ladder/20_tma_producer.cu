@@ -37,7 +37,7 @@
 #define LANES_M (WM / TM)
 #define LANES_N (WN / TN)
 #define CHUNKS (BK / VEC)
-static_assert(BK * sizeof(T) == 128, "the copy engine's swizzle works on rows of 128 bytes");
+static_assert(BK * sizeof(T) == 128, "TMA's swizzle works on rows of 128 bytes");
 static_assert(LANES_M == 4 && LANES_N == 8, "a warp is 4 by 8 lanes; 4 rows of A lie in different banks");
 static_assert(BM % WM == 0 && BN % WN == 0 && BM <= 256,
               "warp tiles divide the tile of C; a box has 256 rows at most");

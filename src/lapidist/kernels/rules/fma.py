@@ -10,8 +10,8 @@ from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.rule import Rule
 
 SIMT_PAD = 4  # elements behind each line of a tile, as gemm/simt.cu has it
-BOX = 256  # elements a side, at most, that the copy engine brings at once
-CONSUMERS = 256  # of a block that the copy engine feeds
+BOX = 256  # elements a side, at most, that TMA brings at once
+CONSUMERS = 256  # of a block that TMA feeds
 SWIZZLE_ROW = 128  # bytes
 Buffers = Callable[[Any, Facts], Any]  # elements
 
@@ -199,7 +199,7 @@ WIDE_COPIES = (
     declared(lambda c, f: c.stages * (c.bm * (c.bk + 4) + c.bk * c.bn), "the stages of A and B"),
 )
 
-# ---- fed by the copy engine: 16 to 20, and sgemm ----
+# ---- fed by TMA: 16 to 20, and sgemm ----
 
 FED = (
     Rule(
@@ -219,8 +219,7 @@ FED = (
     Rule(
         lambda c, f: (c.bm <= BOX) & (c.bn <= BOX),
         lambda c, f: (
-            f"the copy engine's box has {BOX} elements a side at most: bm and bn are no more; they are {c.bm}"
-            f" and {c.bn}"
+            f"TMA's box has {BOX} elements a side at most: bm and bn are no more; they are {c.bm} and {c.bn}"
         ),
     ),
     Rule(

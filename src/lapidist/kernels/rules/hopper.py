@@ -1,4 +1,4 @@
-"""Rules of the kernels on wgmma: what the instruction, the registers and the copy engine leave free."""
+"""Rules of the kernels on wgmma: what the instruction, the registers and TMA leave free."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from lapidist.problems.scaling import K_BLOCK, SQUARES, STRIPS
 
 # registers of a thread for sums and what it turns; the compiler wants the others
 SUMS, SUMS_OF_THREE = (192, 96)
-PLAIN_SUMS = 208  # where D leaves by the copy engine, and nothing else passes through registers
+PLAIN_SUMS = 208  # where TMA stores D, and nothing else passes through registers
 BY_REGISTERS = 48  # for 64 rows of A: elements of a step and of the one before, and on their way
 # likewise, of 224 a thread, or 160 where three warpgroups multiply
 PROMOTED_SUMS, PROMOTED_SUMS_OF_THREE = (200, 136)
@@ -65,7 +65,7 @@ KNOBS = (
     Rule(
         lambda c, f: (c.wm == rows_of_warp(c.bm, c.ping_pong)) & (c.wn == c.bn) & (c.tm == 0) & (c.tn == 0),
         lambda c, f: (
-            f"sums lie where the instruction leaves them: of tiles of {c.bm}x{c.bn} wm, wn, tm, tn are "
+            f"the instruction decides who holds the sums: for tiles of {c.bm}x{c.bn} wm, wn, tm, tn are "
             f"{rows_of_warp(c.bm, c.ping_pong)}, {c.bn}, 0, 0; they are {c.wm}, {c.wn}, {c.tm}, {c.tn}"
         ),
         of_knobs=True,
@@ -140,14 +140,14 @@ REGISTERS = (
     Rule(
         lambda c, f: not f.by_registers or c.bm % (ROW_BYTES // f.size) == 0,
         lambda c, f: (
-            f"A is turned on its way through registers: tiles are counted in {ROW_BYTES // f.size} of its"
-            f" rows; this one has {c.bm}"
+            f"A is transposed on its way through registers: bm is a multiple of {ROW_BYTES // f.size};"
+            f" it is {c.bm}"
         ),
     ),
     Rule(
         lambda c, f: (c.skewed == 0) | (f.problem.math in EITHER_WAY and f.a_along_k and not f.problem.batch),
         lambda c, f: (
-            "rows of A that are shifted have neighbours along k, in 16-bit types, and there is one A"
+            "rows of A are shifted where A is K-major, has a 16-bit type, and is one matrix, not a batch"
         ),
     ),
     Rule(
@@ -162,8 +162,7 @@ REGISTERS = (
     Rule(
         lambda c, f: (c.skewed == 0) | (f.problem.c is None and not f.transposed_d and not f.copies_out),
         lambda c, f: (
-            "where rows of A are shifted, a patch of D has every eighth row: it leaves by hand, and nothing"
-            " is added"
+            "where rows of A are shifted, a patch of D has every eighth row: threads store it, without C"
         ),
     ),
     Rule(
@@ -185,28 +184,26 @@ HALF_PATCH = (
     ),
     Rule(
         lambda c, f: (c.bn != HALF_PATCHED) | (f.problem.c is None and not f.problem.scaling.scaled),
-        lambda c, f: f"of {c.bn} columns eight leave twice: they would meet C, or a factor, twice",
+        lambda c, f: (
+            f"eight of {c.bn} columns are stored twice: C, or a factor, would be applied to them twice"
+        ),
     ),
     Rule(
         lambda c, f: (c.bn != HALF_PATCHED) | (f.out_size > 1),
         lambda c, f: (
-            f"the copy engine writes from multiples of {TMA_ALIGNMENT} bytes on; tiles of {c.bn} bytes begin"
-            " elsewhere"
+            f"TMA writes from multiples of {TMA_ALIGNMENT} bytes on; tiles of {c.bn} bytes begin elsewhere"
         ),
     ),
     Rule(
         lambda c, f: (c.bn != HALF_PATCHED) | ((c.ping_pong == 0) & (c.cluster > 1) & f.copies_out),
-        lambda c, f: (
-            f"tiles of {c.bn} columns are those of clusters whose blocks share each tile, D by the copy"
-            " engine"
-        ),
+        lambda c, f: f"tiles of {c.bn} columns need a cluster, no ping-pong, and a D that TMA stores",
     ),
 )
 WAY_OUT = (
     Rule(
         lambda c, f: f.transposed_d or (c.bn == HALF_PATCHED) | (c.bn * f.out_size % PATCH_BYTES == 0),
         lambda c, f: (
-            f"D leaves in patches whose rows have {PATCH_BYTES} bytes or more; this tile has {c.bn} columns"
+            f"D is stored in patches with rows of {PATCH_BYTES} bytes or more; this tile has {c.bn} columns"
         ),
     ),
     Rule(
@@ -219,8 +216,7 @@ WAY_OUT = (
     Rule(
         lambda c, f: (c.exchanged == 0) | (f.transposed_d and f.copies_out and f.out_size > 1),
         lambda c, f: (
-            "with A and B exchanged D leaves by the copy engine alone: elements of 2 bytes or more, rows that"
-            " start on 16"
+            "with A and B exchanged only TMA stores D: elements of 2 bytes or more, rows that start on 16"
         ),
     ),
     Rule(

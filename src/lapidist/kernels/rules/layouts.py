@@ -10,7 +10,7 @@ BATCH_DIMENSIONS = 2  # that kernels step through
 LAYOUT_WORDS = {
     "row": "row-major",
     "col": "column-major",
-    "strided": "strided (neighbours touch neither along rows nor along columns)",
+    "strided": "strided (contiguous neither along rows nor along columns)",
 }
 
 
@@ -18,7 +18,7 @@ def refuse_strided(name: str, matrix: Matrix, *layouts: str) -> str | None:
     """Unless it lies in one of these layouts."""
     if any(map(matrix.lies, layouts or ("row", "col"))):
         return None
-    return f"{name} must have neighbours that touch along rows or columns; it is strided"
+    return f"{name} must be contiguous along rows or along columns; it is strided"
 
 
 def refuse_batch(problem: Problem) -> str | None:
@@ -51,16 +51,14 @@ def refuse_layouts(problem: Problem, b_layout: str = "row") -> str | None:
 
 
 def refuse_rows(problem: Problem) -> str | None:
-    """Rows that the copy engine brings start on 16 bytes, one behind the other."""
+    """Rows that TMA brings start on 16 bytes, one behind the other."""
     for name, matrix in (("A", problem.a), ("B", problem.b)):
         step = matrix.row_stride * size_of(problem.dtype) if matrix.rows > 1 else TMA_ALIGNMENT
         if matrix.alignment < TMA_ALIGNMENT or step % TMA_ALIGNMENT:
             return (
-                f"the copy engine needs {name}'s pointer and row stride in multiples of {TMA_ALIGNMENT}"
+                f"TMA needs {name}'s pointer and row stride in multiples of {TMA_ALIGNMENT}"
                 f" bytes; they are multiples of {min(matrix.alignment, step & -step or TMA_ALIGNMENT)}"
             )
         if step <= 0:
-            return (
-                f"the copy engine steps forward from row to row; {name}'s row stride is {matrix.row_stride}"
-            )
+            return f"TMA steps forward from row to row; {name}'s row stride is {matrix.row_stride}"
     return None

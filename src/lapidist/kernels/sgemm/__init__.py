@@ -1,1 +1,1 @@
-"""fp32 on CUDA cores fed by the copy engine."""
+"""fp32 on CUDA cores fed by TMA."""

@@ -107,7 +107,7 @@ def refuse_copies(problem: Problem) -> str | None:
     if problem.modes.of_each:
         return "it picks the same rows and columns in each matrix of a batch; these have indices of their own"
     if problem.modes.arrays and not problem.k:
-        return "the copy engine reads copies of listed matrices; those without elements have none"
+        return "TMA reads copies of listed matrices; those without elements have none"
     room = sum(packed_bytes(problem))
     if room > MOST_PACKED:
         return f"it keeps a workspace of at most {MOST_PACKED} bytes for packed operands; these take {room}"
@@ -128,7 +128,7 @@ SGEMM = Kernel(
     "sgemm",
     "production",
     "gemm/sgemm.cu",
-    "fp32 on CUDA cores fed by the copy engine: every layout, alignment and batch, persistent, sharing tiles",
+    "fp32 on CUDA cores fed by TMA: every layout, alignment and batch, persistent, sharing tiles",
     Sgemm(),
     CONFIGS[0],
     EFFICIENCY[1],

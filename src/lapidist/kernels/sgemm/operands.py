@@ -1,4 +1,4 @@
-"""Operands as gemm/sgemm.cu wants them: which lines touch, what is packed first, the copy engine's maps of A
+"""Operands as gemm/sgemm.cu wants them: which lines touch, what is packed first, TMA's maps of A
 and B.
 """
 
@@ -38,7 +38,7 @@ def lines_as_they_lie(problem: Problem) -> tuple[Lines, Lines]:
 
 @fact
 def packed(problem: Problem) -> tuple[bool, bool]:
-    """Whether A, and B, are copied first: what the copy engine cannot bring as it lies."""
+    """Whether A, and B, are copied first: what TMA cannot bring as it lies."""
     lines, modes = lines_as_they_lie(problem), problem.modes
     anew = modes.gather_a or modes.arrays > 0, modes.gather_b or modes.arrays > 0 or transposed_b(problem)
     found = []
@@ -50,7 +50,7 @@ def packed(problem: Problem) -> tuple[bool, bool]:
 
 
 def engine_lines(problem: Problem) -> tuple[Lines, Lines]:
-    """The lines of A and of B as the copy engine finds them."""
+    """The lines of A and of B as TMA finds them."""
     found = []
     turns = False, transposed_b(problem)
     for (count, length, step), packs, turn in zip(
@@ -62,7 +62,7 @@ def engine_lines(problem: Problem) -> tuple[Lines, Lines]:
 
 
 def batches(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
-    """(extent, stride) of the inner and the outer batch dimension, as the copy engine sees them: one matrix
+    """(extent, stride) of the inner and the outer batch dimension, as TMA sees them: one matrix
     for all is one.
     """
     if problem.modes.arrays:

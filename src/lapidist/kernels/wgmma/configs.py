@@ -63,7 +63,7 @@ def tile(
 
 
 def step_of(math: str) -> int:
-    """Elements of k in a step: one row of the copy engine's swizzle. Short names ("bf16") do as well."""
+    """Elements of k in a step: one row of TMA's swizzle. Short names ("bf16") do as well."""
     return ROW_BYTES // element_of(math if math in MATHS else math_named(math, "math")).nbytes
 
 

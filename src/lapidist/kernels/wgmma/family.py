@@ -121,9 +121,9 @@ class Wgmma(Warpgroups):
 
 def refuse_backwards(problem: Problem) -> str | None:
     if any(step < 0 for matrix in problem.matrices() for step in matrix.batch_strides):
-        return "the copy engine steps forward from matrix to matrix; a batch stride is negative"
+        return "TMA steps forward from matrix to matrix; a batch stride is negative"
     if any(step < 0 for _, _, step in lines_of(problem)):
-        return "the copy engine steps forward from line to line; a stride of A or B is negative"
+        return "TMA steps forward from line to line; a stride of A or B is negative"
     return None
 
 

@@ -1,6 +1,6 @@
 """The configs of gemm/wgmma.cu that the planner weighs, by type.
 
-Tiles are counted in 64 rows and 16 columns; a step along k is 128 bytes, one row of the copy engine's
+Tiles are counted in 64 rows and 16 columns; a step along k is 128 bytes, one row of TMA's
 swizzle."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The copy engine's maps of A, B and D for the wgmma kernels."""
+"""TMA's maps of A, B and D for the wgmma kernels."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lapidist.kernels.wgmma.tiles import ROW_BYTES, boxes, patch, read_once
 from lapidist.launch import TensorMap
 from lapidist.problems.problem import Matrix, Problem
 
-ROUNDED = {TF32: "tfloat32"}  # the copy engine rounds float on the way
+ROUNDED = {TF32: "tfloat32"}  # TMA rounds float on the way
 SKEWED_ROWS = 128  # of A at least, where they are skewed: as many as the largest tile has
 SKEWED_STEP = 1 << 27  # elements from row to row at most: those of eight rows are counted in 32 bits
 SKEWED_BYTES = ROW_BYTES + 16  # of such a row, from the 16 bytes on in which it begins

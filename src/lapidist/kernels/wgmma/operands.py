@@ -55,7 +55,7 @@ def by_registers(problem: Problem) -> bool:
 
 @fact
 def packed_lines(problem: Problem) -> tuple[Lines, Lines]:
-    """The lines of A and of B as the copy engine finds them: packed ones start on 16 bytes."""
+    """The lines of A and of B as TMA finds them: packed ones start on 16 bytes."""
     found = []
     for lines, packs, turns in zip(lines_of(problem), packed(problem), transposed(problem), strict=True):
         count, length, step = lines
@@ -67,7 +67,7 @@ def packed_lines(problem: Problem) -> tuple[Lines, Lines]:
 
 @fact
 def start_anywhere(problem: Problem) -> tuple[bool, bool]:
-    """Whether the copy engine refuses A, and B, as they lie."""
+    """Whether TMA refuses A, and B, as they lie."""
     (a, b), (turn_a, turn_b) = lines_of(problem), transposed(problem)
     size = size_of(problem.dtype)
     return turn_a or not starts_on_16(problem.a, a, size), turn_b or not starts_on_16(problem.b, b, size)
@@ -119,7 +119,7 @@ def transposed_d(problem: Problem) -> bool:
 
 @fact
 def copies_out(problem: Problem) -> bool:
-    """Whether the copy engine may write D."""
+    """Whether TMA may write D."""
     return made_of_16(problem.d, line(problem.d, not transposed_d(problem)), size_of(problem.out_dtype))
 
 

@@ -1,4 +1,4 @@
-"""The ladder's rungs on what the copy engine brings to the tensor cores: first by mma.sync, then by wgmma
+"""The ladder's rungs on what TMA brings to the tensor cores: first by mma.sync, then by wgmma
 (sm_90a). Each is one config in each type.
 """
 
@@ -28,7 +28,7 @@ from lapidist.problems.problem import Problem
 
 
 class CopiedLines(Family):
-    """What the copy engine brings as it lies, one pair of matrices. D leaves by it, too, where it is passed a
+    """What TMA brings as it lies, one pair of matrices. D leaves by it, too, where it is passed a
     map of D.
     """
 
@@ -70,11 +70,11 @@ class MmaTma(Blocks, CopiedLines):
 
 
 def refuse_lines(problem: Problem) -> str | None:
-    """What the copy engine brings starts on 16 bytes, line by line."""
+    """What TMA brings starts on 16 bytes, line by line."""
     for name, wrong in zip("AB", start_anywhere(problem), strict=True):
         if wrong:
             return (
-                f"the copy engine needs {name}'s pointer and the steps between its lines in multiples of"
+                f"TMA needs {name}'s pointer and the steps between its lines in multiples of"
                 f" {TMA_ALIGNMENT} bytes"
             )
     return None
@@ -101,7 +101,7 @@ MMA_TMA_RUNG = Kernel(
     "mma_tma",
     "rung",
     "ladder/25_mma_tma.cu",
-    "mma.sync from swizzled tiles that the copy engine brings",
+    "mma.sync from swizzled tiles that TMA brings",
     MmaTma(*BEFORE_D, *D),
     MMA_TMA["float16"][0][0],
     MMA_TMA["float16"][0][1],
@@ -155,14 +155,7 @@ WGMMA_RUNGS = tuple(
             0.7,
             1,
         ),
-        (
-            "29_wgmma_patches",
-            "D leaves by the copy engine during the next tile",
-            COPYING,
-            by_math(128, 256, 4),
-            0.78,
-            1,
-        ),
+        ("29_wgmma_patches", "TMA stores D during the next tile", COPYING, by_math(128, 256, 4), 0.78, 1),
         ("30_wgmma_persistent", "pairs of blocks share B", COPYING, by_math(128, 256, 4, (2, 1)), 0.8, 1),
         (
             "31_wgmma_streamk",

@@ -49,12 +49,12 @@ LINES, SECTORS, HALVES = 1.0, 2.1, 3.45
 # The same of the 144 bytes that such rows take where they are shifted on their way through registers; and the
 # seconds, and the share, by which these products must be better than packed ones before they are.
 SKEWED, SHIFTING = 5.1, (1.0e-6, 0.03)
-STORED_BYTES = 20.0  # of D a cycle; the copy engine moves them while the next tile is multiplied
+STORED_BYTES = 20.0  # of D a cycle; TMA moves them while the next tile is multiplied
 NARROW, NARROW_BYTES = 1.8, 64  # times as long where the rows of a patch have fewer bytes than that
-# Cycles for 16 rows of a tile that each warp stores by itself, where the copy engine does not take D: for
+# Cycles for 16 rows of a tile that each warp stores by itself, where TMA does not take D: for
 # each warp, as the ends of their rows wait for each other, and for each column.
 STRIP_BY_HAND, COLUMN_BY_HAND = 225.0, 12.0
-# tiles with rows so short leave so much later by the copy engine: seen, not explained
+# tiles with rows so short are stored so much later by TMA: seen, not explained
 FEW_BYTES, FEW_LONGER = (64, 2.5)
 # a thread that holds so many has no registers for the way out: so much longer
 CROWDED_SUMS, CROWDED_BY_HAND = (192, 1.5)

@@ -86,7 +86,7 @@ function verdictOf(moment) {
   if (moment.kind === "shared") return sharedVerdict(moment);
   if (moment.kind === "copy") {
     const [to, from] = moment.loads ? ["shared memory", "global memory"] : ["global memory", "shared memory"];
-    return ["good", "One thread orders a whole box.", `The copy engine moves ${moment.bytes.toLocaleString("en")} bytes from ${from} to ${to}; no lane computes an address.`];
+    return ["good", "One thread orders a whole box.", `TMA moves ${moment.bytes.toLocaleString("en")} bytes from ${from} to ${to}; no lane computes an address.`];
   }
   if (moment.kind === "product") return ["good", "The tensor core reads shared memory itself.", "This warp's 16 rows of A by all columns of B, 32 bytes deep: no load, no register for A and B."];
   return ["", WAITS[moment.name][0], WAITS[moment.name][1]];

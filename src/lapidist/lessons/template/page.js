@@ -22,7 +22,7 @@ function show() {
 
 function momentWords(moment) {
   if (moment.kind === "wait") return `after the wait for ${{ barrier: "the block's barrier", mbarrier: "an mbarrier", "cp.async": "cp.async", wgmma: "wgmma" }[moment.name]}`;
-  if (moment.kind === "copy") return `${moment.loads ? "order" : "store"} ${moment.boxes.map(boxWords).join(", ")} by the copy engine`;
+  if (moment.kind === "copy") return `${moment.loads ? "order" : "store"} ${moment.boxes.map(boxWords).join(", ")} by TMA`;
   if (moment.kind === "product") return `wgmma on ${moment.boxes.map(boxWords).join(" and ")}`;
   const places = moment.places ? unpack(moment.places).find((number) => number >= 0) : -1, place = placeOf(places ?? -1);
   const of = place ? ` of ${place.matrix}${place.matrix === "C" ? "" : `, k from ${place.matrix === "A" ? place.column : place.row}`}` : "";

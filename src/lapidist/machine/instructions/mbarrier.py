@@ -150,7 +150,7 @@ class MBarriers:
             self.m.observer.mbarrier_completed(barrier)
 
     def complete_bytes(self, position: int, nbytes: int, g: Lanes, site: int, lane: int = 0) -> None:
-        """The copy engine reports bytes of what a lane ordered."""
+        """TMA reports bytes of what a lane ordered."""
         self.take(self.find(position, g, site, lane), 0, nbytes, g, site)
 
     def ready(self, address: Address, offset: int, wanted: Array, parity: bool, site: int) -> Array:

@@ -1,4 +1,4 @@
-"""Two proxies see memory by ways of their own: what generic stores wrote, the copy engine and wgmma find only
+"""Two proxies see memory by ways of their own: what generic stores wrote, TMA and wgmma find only
 behind a fence.
 
 One fence.proxy.async anywhere between the write and the read is enough: before the writer's release or after

@@ -319,7 +319,7 @@ class Sanitizer(Observer):
                 table[position] = self.clocks.empty()
 
     def check_made(self, g: Lanes, lane: int, position: int, site: int, proxy: bool = False) -> None:
-        """An mbarrier is used only after its init is ordered before; by the copy engine only behind a
+        """An mbarrier is used only after its init is ordered before; by TMA only behind a
         fence.
         """
         if position not in self.made:
@@ -330,10 +330,7 @@ class Sanitizer(Observer):
             rule = f"an mbarrier is used, and initialised by {self.races.name(warp)}; nothing orders the two"
             raise self.m.fault(Race, rule, site, g, lane, position % self.m.shared_stride)
         if proxy and self.clocks.proxied[mine, SHARED, warp] < moment:
-            rule = (
-                "the copy engine uses an mbarrier whose init has no fence.mbarrier_init or fence.proxy.async"
-                " behind it"
-            )
+            rule = "TMA uses an mbarrier whose init has no fence.mbarrier_init or fence.proxy.async behind it"
             raise self.m.fault(MissingProxyFence, rule, site, g, lane, position % self.m.shared_stride)
 
     def mbarrier_arrived(self, g: Lanes, mine: Array, barrier: MBarrier, site: int) -> None:

@@ -89,7 +89,10 @@ class Explanation:
         shown = [limit for limit in self.limits if limit.seconds >= NEGLIGIBLE * self.seconds]
         shown += [self.waiting] if self.waiting.seconds >= MUCH_WAITING * self.seconds else []
         lines += [f"  {limit.name:18s} {limit.seconds * scale:9.3f} {unit}  {limit.why}" for limit in shown]
-        return "\n".join([*lines, f"  next: {self.advice}"])
+        lines += [f"  next: {self.advice}"]
+        if self.waiting.seconds > self.seconds / 2:
+            lines += ["  at this size most of the time is waiting; a larger product shows the kernel itself"]
+        return "\n".join(lines)
 
 
 ADVICE = {
@@ -99,7 +102,7 @@ ADVICE = {
         "more results a thread, so that each operand read serves more multiplications; wider loads"
     ),
     "issue slots": (
-        "fewer instructions around the multiplications: hoisted indices, unrolling, copies by the engine"
+        "fewer instructions around the multiplications: hoisted indices, unrolling, copies by TMA"
     ),
     "registers": (
         "another order of the multiplications, or sums that lie elsewhere: too many find two operands in one"
@@ -113,8 +116,15 @@ ADVICE = {
     "DRAM": "every byte is read once already; only smaller types help",
 }
 
-# wgmma reads tiles that the copy engine brought: what is left of requests are those of D
-ADVICE_FOR_WGMMA = {"global requests": "let the copy engine store D too, through patches of shared memory"}
+ADVICE_FOR_WARPS = {
+    "shared operands": "larger tiles a warp, so that each fragment serves more products; wider loads"
+}
+# wgmma reads tiles that TMA brought: what is left of requests are those of D
+ADVICE_FOR_WGMMA = {
+    "global requests": "let TMA store D too, through patches of shared memory",
+    "L2": "larger tiles, or clusters whose blocks load for each other",
+}
+ADVICE_BEHIND_TMA = {"issue slots": "fewer instructions around the multiplications: unrolling, longer steps"}
 
 
 def explain(
@@ -160,14 +170,23 @@ def explain(
     )
     flops = (counts.flops + counts.tensor_flops) * scale
     peak = device.unit_limit(unit, math) * 1e12
-    advised = {**ADVICE, **ADVICE_FOR_WGMMA} if unit == "wgmma" else ADVICE
-    advice = advised[cause(limits[0].name, counts, pace)]
+    advice = advised(unit, counts)[cause(limits[0].name, inside, pace)]
     if limits[0].name in WORK and limits[0].seconds < NEARLY * total:
         advice = (
             f"the units that do the work wait: hide {limits[1].name} and what comes before and after the loop"
             " behind them"
         )
     return Explanation(device.name, total, flops, peak, tuple(limits), advice, waiting)
+
+
+def advised(unit: str, counts: Counts) -> dict[str, str]:
+    """What to do about each bound; nobody is told to take what the kernel has already."""
+    advice = dict(ADVICE)
+    if unit == "mma":
+        advice |= ADVICE_FOR_WARPS
+    if unit == "wgmma":
+        advice |= ADVICE_FOR_WGMMA
+    return advice | (ADVICE_BEHIND_TMA if counts.copied_bytes else {})
 
 
 def cause(bound: str, counts: Counts, pace: Pace | None) -> str:

@@ -189,7 +189,7 @@ def resources(
     requests = max(loads.lines + stores.lines, SECTOR * sectors / L1_BYTES) + spilled
     turns = counts.shared_load.turns + counts.shared_store.turns + counts.streamed_bytes / SHARED_BYTES
     met = counts.barriers * scale
-    streamed = "read by wgmma, written by the copy engine" if counts.streamed_bytes else "not used"
+    streamed = "read by wgmma, written by TMA" if counts.streamed_bytes else "not used"
     per_load = (
         f"{counts.shared_load.per_request:.1f} turns a load" if counts.shared_load.requests else streamed
     )
@@ -211,7 +211,7 @@ def resources(
         found.append(Limit("tensor cores", busy * scale, f"{rate:,.0f} TFLOP/s by {engine[0]}"))
     if counts.copied_bytes or compulsory_bytes:
         copied = counts.copied_bytes * scale
-        found.append(Limit("L2", copied / l2_rate(device), f"{copied:,.0f} bytes moved by the copy engine"))
+        found.append(Limit("L2", copied / l2_rate(device), f"{copied:,.0f} bytes moved by TMA"))
     if compulsory_bytes:
         found.append(
             Limit(

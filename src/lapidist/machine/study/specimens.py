@@ -203,7 +203,7 @@ def variant_of(
     if few:
         rows = TAIL
     if not specimen.ragged and any(name == "d_map" for name, _ in kernel.family.parameters):
-        spare = 0  # the copy engine writes D in whole pieces of 16 bytes
+        spare = 0  # TMA writes D in whole pieces of 16 bytes
     shape = (rows, columns - spare + specimen.ragged, depth + specimen.ragged)
     device = replace(chip(MACHINE_CHIP), sms=CLUSTERS[number % 2] * config.cluster)
     deal, addend = sharers or PLANNED, not specimen.skewed
