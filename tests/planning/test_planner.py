@@ -425,7 +425,14 @@ def test_what_the_source_forbids_is_told_before_it_is_compiled() -> None:
 
 @pytest.mark.parametrize(
     ("name", "architecture"),
-    [("a100", "sm_80"), ("rtx4090", "sm_89"), ("h100", "sm_90a"), ("h200", "sm_90a")],
+    [
+        ("a100", "sm_80"),
+        ("rtx3090", "sm_86"),
+        ("rtx4090", "sm_89"),
+        ("h100", "sm_90a"),
+        ("h200", "sm_90a"),
+        ("rtx5090", "sm_120a"),
+    ],
 )
 def test_architectures(name: str, architecture: str) -> None:
     assert CHIPS[name].architecture == architecture
@@ -454,6 +461,9 @@ def test_limits_are_those_of_the_best_unit() -> None:
     assert A100.limit_tflops("float8_e4m3fn") == 0.0
     assert V100.units == ("fma",)
     assert CHIPS["rtx4090"].limit_tflops("tf32") == pytest.approx(82.6, abs=0.1)
+    assert CHIPS["rtx3090"].limit_tflops("float16") == pytest.approx(71.2, abs=0.1)
+    assert CHIPS["rtx5090"].limit_tflops("float16") == pytest.approx(209.5, abs=0.1)
+    assert CHIPS["rtx5090"].limit_tflops("float32") == pytest.approx(104.8, abs=0.1)
 
 
 @pytest.mark.parametrize(
@@ -478,6 +488,7 @@ def test_occupancy(threads: int, registers: int, shared: int, blocks: int) -> No
     [
         ("NVIDIA H200", "h200"),
         ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("NVIDIA GeForce RTX 5090", "rtx5090"),
         ("NVIDIA A100-SXM4-80GB", "a100"),
         ("NVIDIA B200", None),
     ],

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 TYPES = ("fp32", "tf32", "fp64", "fp16", "bf16", "int8", "uint8", "e4m3", "e5m2")
-CHIPS = ("v100", "a100", "rtx4090", "h100", "h200")
+CHIPS = ("v100", "a100", "rtx3090", "rtx4090", "rtx5090", "h100", "h200")
 LAYOUTS = ("rr", "rc", "cr", "cc")
 DEVICES = ("auto", "gpu", "machine", "0")
 KERNEL_WORDS = "names or rung numbers, separated by commas (`lapidist kernels` lists them)"
