@@ -174,6 +174,14 @@ struct Mma<double, double, double> {
 };
 typedef Mma<T, B_ELEMENT, Sum> Sums;
 
+// A row of a step's products: two Eights of A by all of B.
+template <int Cols>
+__device__ __forceinline__ void multiply_eights(Sums (&sums)[Cols], const Operand& top, const Operand& bottom,
+                                                const Operands<Cols>& b) {
+#pragma unroll
+  for (int n = 0; n < Cols; ++n) sums[n].multiply(top, bottom, b.at[n]);
+}
+
 // A tile of Outer rows of A (or columns of B), Deep steps of k, in shared memory as it lies in global memory:
 // the touching direction in rows of whole chunks. Chunk c of row r is stored at place c ^ swizzle(r), so that
 // the eight chunks which one phase of a read wants lie in eight different groups of four banks.

@@ -86,10 +86,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
       const auto a_now = operands_of<T>(a);
       const auto b_now = operands_of<B_ELEMENT>(b);
 #pragma unroll
-      for (int m = 0; m < ROWS; ++m)
-#pragma unroll
-        for (int n = 0; n < WN / 8; ++n)
-          sums[m][n].multiply(a_now.at[2 * m], a_now.at[2 * m + 1], b_now.at[n]);
+      for (int m = 0; m < ROWS; ++m) multiply_eights(sums[m], a_now.at[2 * m], a_now.at[2 * m + 1], b_now);
     }
   }
 

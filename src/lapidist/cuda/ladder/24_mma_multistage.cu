@@ -127,9 +127,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
           if (step == 0 && m == ROWS - 1) cp_async_commit();
 
           // Compute.
-#pragma unroll
-          for (int n = 0; n < WN / 8; ++n)
-            sums[m][n].multiply(a_now.at[2 * m], a_now.at[2 * m + 1], b_now.at[n]);
+          multiply_eights(sums[m], a_now.at[2 * m], a_now.at[2 * m + 1], b_now);
         }
       }
     }

@@ -106,9 +106,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         read_b.read(b[(step + 1) % 2], pipeline.stage[stage].B + warp_col * 128, (step + 1) % STEPS, m, ROWS);
 
         // Compute.
-#pragma unroll
-        for (int n = 0; n < WN / 8; ++n)
-          sums[m][n].multiply(a_now.at[2 * m], a_now.at[2 * m + 1], b_now.at[n]);
+        multiply_eights(sums[m], a_now.at[2 * m], a_now.at[2 * m + 1], b_now);
       }
       if (step == 0 && k > 0) {
         __syncthreads();  // everyone has read the last of the tile before

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "factors.cuh"
-#include "mma.cuh"
+#include "gemm/mma/pipeline.cuh"
 
 static_assert(!PROMOTED || 128 % BK == 0, "a tile of k has one factor");
 #if A_FACTORS || B_FACTORS

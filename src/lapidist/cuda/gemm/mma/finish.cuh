@@ -1,0 +1,33 @@
+// Finishing: what becomes of a warp's sums in gemm/mma.cu, when those of all peers are one.
+//
+//   factors -> shared memory, patch by patch -> alpha, beta C -> the caller's function -> D's type -> D
+#pragma once
+
+#include "gemm/mma/scales.cuh"
+#include "gemm/mma/store.cuh"
+
+// Where a thread's warp is in a tile.
+struct Position {
+  int warp, row, col;
+  __device__ __forceinline__ explicit Position(int warp)
+      : warp(warp), row(warp / (BN / WN) * WM), col(warp % (BN / WN) * WN) {}
+};
+
+typedef LaidDown<AReader, BReader, ROWS, WN, STAGES * STAGE / (THREADS / 32)> Patches;
+
+__device__ __forceinline__ void finish(const Product& p, const Task& task, const Work& work,
+                                       const Position& position, const Scales& scales,
+                                       Totals<ROWS, WN / 8>& totals, char* shared) {
+  const int row = task.row + position.row, col = task.col + position.col;
+  totals.scale(scales, row, col, p.M, p.N);
+  __syncthreads();  // everyone has read the last tile
+  Patches(shared, position.warp).each(totals.at, [&](int number, const Scalar* patch) {
+    if (work.owns_row(number))
+      store_patch<Patches::LINES, WN, Patches::PITCH>(
+          patch, task.C + p.c.to_matrix(task.inner, task.outer), p.c.row, p.c.col,
+          task.D + p.d.to_matrix(task.inner, task.outer), p.d.row, row + number * Patches::LINES, col, p.M,
+          p.N, p.alpha,
+          p.beta IF_EPILOGUE(, fused::Epilogue(p.operands, task.inner, task.outer, p.M, p.N, task.modes)),
+          task.modes);
+  });
+}

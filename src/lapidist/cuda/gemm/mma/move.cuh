@@ -1,0 +1,129 @@
+// Loading: how the threads of gemm/mma.cu bring tiles of A and B to shared memory, as they lie in global
+// memory. What does not exist is zero.
+#pragma once
+
+#include "gemm/mma/pipeline.cuh"
+
+// Moves tile after tile of BK steps of k to shared memory, each thread a chunk of every STRIDE-th row.
+template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER>
+struct Mover {
+  static constexpr bool ALONG_K = CONTIGUOUS != 2, HELD = VECTOR * SIZE < 4;  // cp.async has no 2-byte form
+  static constexpr bool SHIFTED = HELD && CONTIGUOUS != 0 && !GATHER;
+  static constexpr int STRIDE = THREADS / Shape::CHUNKS, MOVES = Shape::ROWS / STRIDE;
+  static_assert(THREADS % Shape::CHUNKS == 0 && MOVES * STRIDE == Shape::ROWS,
+                "all threads move whole rows, a chunk each");
+  static_assert(CHUNK % VECTOR == 0, "vectors fill a chunk");
+  static_assert(!SHIFTED || STRIDE * SIZE % 4 == 0, "all chunks of a thread lie alike in their words");
+  static_assert(!GATHER || ALONG_K, "rows that are gathered lie along k");
+  const T* gmem[GATHER ? MOVES : 1];  // where my first chunk (gathered: each) of the next tile starts
+  // between rows of the tile in shared memory; between the elements of a chunk
+  i64 row_stride, inner_stride;
+  // of the next tile, k that exist; of the matrix from my first place on, rows or columns
+  int row, chunk, k_left, exist;
+  // skew: bytes from a word's start to a chunk's, the same for all chunks of mine
+  unsigned held[HELD ? MOVES : 1][5], skew;
+
+  // `index`: row i is that of number index[i].
+  __device__ Mover(const T* matrix, int first, int extent, int K, i64 outer_stride, i64 k_stride,
+                   const Index* index)
+      : row_stride(ALONG_K ? outer_stride : k_stride),
+        inner_stride(CONTIGUOUS == 0 ? k_stride : 1),
+        row(thread_now() / Shape::CHUNKS),
+        chunk(thread_now() % Shape::CHUNKS),
+        k_left(K) {
+    exist = extent - first - (ALONG_K ? row : chunk * CHUNK);
+    matrix += chunk * CHUNK * inner_stride;
+    if constexpr (GATHER) {
+#pragma unroll
+      for (int i = 0; i < MOVES; ++i)
+        gmem[i] = matrix + index[min_of(first + row + i * STRIDE, extent - 1)] * row_stride;
+    } else {
+      gmem[0] = matrix + first * (ALONG_K ? outer_stride : 1) + row * row_stride;
+    }
+    skew = reinterpret_cast<unsigned long long>(gmem[0]) % 4;
+  }
+  __device__ char* place(char* tile, int i) const { return tile + Shape::offset(row + i * STRIDE, chunk); }
+
+  // Part `part` of `parts` of the next tile. `whole`, a constant: all of it exists.
+  __device__ void load(char* tile, int part, int parts, bool whole) {
+#pragma unroll
+    for (int i = 0; i < MOVES; ++i) {
+      if (i * parts / MOVES != part) continue;
+      const T* from = GATHER ? gmem[GATHER ? i : 0] : gmem[0] + i * STRIDE * row_stride;
+      const int there = i * STRIDE >= (ALONG_K ? exist : k_left - row) ? 0
+                        : ALONG_K                                      ? k_left - chunk * CHUNK
+                                                                       : exist;
+      if (SHIFTED && whole) {
+        const unsigned* words = reinterpret_cast<const unsigned*>(reinterpret_cast<const char*>(from) - skew);
+#pragma unroll
+        for (int w = 0; w < 5; ++w)
+          if (w < 4 || skew) held[i][w] = words[w];
+      } else if constexpr (HELD) {
+        Chunk elements;
+#pragma unroll
+        for (int e = 0; e < CHUNK; ++e) elements.at[e] = e < there ? from[e * inner_stride] : T(0);
+#pragma unroll
+        for (int w = 0; w < 4; ++w) held[i][w] = reinterpret_cast<const unsigned*>(&elements)[w];
+      } else {
+#pragma unroll
+        for (int e = 0; e < CHUNK; e += VECTOR) {
+          T* to = reinterpret_cast<T*>(place(tile, i)) + e;
+          if (whole) cp_async<VECTOR * SIZE>(to, from + e * inner_stride);
+          else
+            cp_async_fill<VECTOR * SIZE>(to, from + e * inner_stride,
+                                         (there <= e ? 0 : min_of(there - e, VECTOR)) * SIZE);
+        }
+      }
+    }
+    if (part < parts - 1) return;
+    k_left -= BK;
+#pragma unroll
+    for (int i = 0; i < (GATHER ? MOVES : 1); ++i) gmem[i] += BK * (ALONG_K ? inner_stride : row_stride);
+  }
+
+  __device__ void store(char* tile, bool whole) {
+    if constexpr (HELD)
+#pragma unroll
+      for (int i = 0; i < MOVES; ++i) {
+        uint4 words = {held[i][0], held[i][1], held[i][2], held[i][3]};
+        if (SHIFTED && whole) {
+          words.x = __funnelshift_r(words.x, words.y, skew * 8),
+          words.y = __funnelshift_r(words.y, words.z, skew * 8);
+          words.z = __funnelshift_r(words.z, words.w, skew * 8),
+          words.w = __funnelshift_r(words.w, held[i][4], skew * 8);
+        }
+        *reinterpret_cast<uint4*>(place(tile, i)) = words;
+      }
+  }
+};
+
+struct MoverOfA : Mover<AReader::Shape, A_CONTIGUOUS, A_VECTOR, (GATHER_A > 0)> {
+  __device__ __forceinline__ MoverOfA(const Product& p, const Task& task)
+      : Mover(task.A + p.a.to_matrix(task.inner, task.outer) + task.k * p.a.col, task.row, p.M, task.count,
+              p.a.row, p.a.col, task.modes.a_rows) {}
+};
+struct MoverOfB : Mover<BReader::Shape, B_CONTIGUOUS, B_VECTOR, (GATHER_B > 0)> {
+  __device__ __forceinline__ MoverOfB(const Product& p, const Task& task)
+      : Mover(task.B + p.b.to_matrix(task.inner, task.outer) + task.k * p.b.row, task.col, p.N, task.count,
+              p.b.col, p.b.row, task.modes.b_cols) {}
+};
+
+// k that make the next tile whole. Words hang over the ends of a line: of the first tiles and of the last
+// one, which are therefore moved by elements.
+constexpr int WHOLE = BK + (MoverOfA::SHIFTED || MoverOfB::SHIFTED);
+
+// All stages but one are on their way.
+__device__ __forceinline__ void fill_stages(MoverOfA& move_a, MoverOfB& move_b, char* shared) {
+// Bytes in a loop: their moves were half of the code. Halves that pass through registers then spilled in the
+// main loop.
+#pragma unroll(SIZE > 1 || (A_VECTOR == 16 && B_VECTOR == 16) ? STAGES - 1 : 1)
+  for (int stage = 0; stage < STAGES - 1; ++stage) {
+    if (move_a.k_left > 0) {
+      move_a.load(shared + stage * STAGE, 0, 1, false);
+      move_b.load(shared + stage * STAGE + A_BYTES, 0, 1, false);
+      move_a.store(shared + stage * STAGE, false);
+      move_b.store(shared + stage * STAGE + A_BYTES, false);
+    }
+    cp_async_commit();  // also when there is no tile left: who waits counts groups
+  }
+}
