@@ -30,7 +30,12 @@ if TYPE_CHECKING:
 
 MACHINE_SIZE = 256
 EXAMPLES = {
-    "static": ("static 20", "static 24 --dtype fp16 --chip a100", "static --hashes --processes 4"),
+    "static": (
+        "static 20",
+        "static 24 --dtype fp16 --chip a100",
+        "static --hashes --processes 4",
+        "static --values",
+    ),
     "explain": ("explain 4 --chip a100 --size 4096", "explain ladder --size 4096", "explain 12 --json"),
     "mutants": ("mutants --kernel 12", "mutants --kernel 8,9 --seeds 2 --json"),
     "run-ptx": ("run-ptx saxpy.ptx --entry saxpy --block 128 --arg n=100 --arg x=x.npy --save x=after.npy",),
@@ -47,6 +52,9 @@ def static(
         bool, typer.Option("--hashes", help="hashes of the PTX, of this kernel or of all")
     ] = False,
     processes: Annotated[int, typer.Option(min=1, help="compilers for --hashes")] = 1,
+    values: Annotated[
+        bool, typer.Option("--values", help="what macros would cost as values of the launch, of every family")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """What the compiler made of a kernel: its mix, registers, spills."""
@@ -58,6 +66,9 @@ def static(
         names = [] if kernel is None else [kernel_named(kernel).name]
         for name, value in hash_rows(device.chip(chip), processes, names):
             print(json.dumps({"case": name, "hash": value}) if as_json else f"{name} {value}", flush=True)
+        return
+    if values:
+        print(value_table(device.chip(chip), as_json), end="")
         return
     if kernel is None:
         raise ArgumentError(
@@ -74,6 +85,18 @@ def hash_rows(device: Any, processes: int, names: list[str]) -> Iterator[tuple[s
     for line in lines(device, processes, names):
         name, _, value = line.partition(" ")
         yield name, value
+
+
+def value_table(device: Any, as_json: bool) -> str:
+    from lapidist.static.values import rows, table
+
+    if not as_json:
+        return table(device.architecture)
+    listed = [
+        {"kernel": kernel, "value": words, **counts._asdict()}
+        for kernel, words, counts in rows(device.architecture)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in listed)
 
 
 def explain(
