@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         trunc,
         where,
     )
-    from lapidist.epilogues.results import Output
+    from lapidist.epilogues.results import Output, Pair
     from lapidist.epilogues.tracing import epilogue
     from lapidist.errors import (
         ArgumentError,
@@ -85,7 +85,7 @@ _HOME = {
         "trunc",
         "where",
     ),
-    "epilogues.results": ("Output",),
+    "epilogues.results": ("Output", "Pair"),
     "epilogues.tracing": ("epilogue",),
     "errors": (
         "ArgumentError",
@@ -121,6 +121,7 @@ __all__ = [
     "LapidistError",
     "LaunchError",
     "Output",
+    "Pair",
     "Pointers",
     "RefusalError",
     "Row",

@@ -19,6 +19,7 @@ from lapidist.planning import binaries
 
 CONFIG = tile("bfloat16", 64, 96, 3)
 WGMMA: dict[str, Any] = {"kernel": "wgmma", "config": CONFIG, "split_k": 1}
+PAIRED: dict[str, Any] = {"kernel": "simt", "paired": True}
 SPLIT: dict[str, Any] = {**WGMMA, "split_k": 2, "reduction": "cluster"}
 SEAM, FRAGMENTS, FINISH = "epilogue.cuh", "gemm/wgmma/epilogue.cuh", "gemm/wgmma/finish.cuh"
 MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
@@ -28,14 +29,14 @@ MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (SEAM, "const int last = Both && N % 2 == 0 ? N - 2 : N - 1", "const int last = N + 8", WGMMA),
     (SEAM, "inner * o.inner", "0 * o.inner", WGMMA),
     (FRAGMENTS, "h * NEXT_ROW", "0", WGMMA),
-    (
-        FRAGMENTS,
-        "fetch<true>(row + row_of(pair % 2), first_col + pair / 2 * 8)",
-        "fetch<true>(row, col)",
-        WGMMA,
-    ),
-    (FRAGMENTS, "fetched[pair], results, i)", "fetched[pair], results, 0)", WGMMA),
-    (FRAGMENTS, "store<true>(row + row_of(pair % 2)", "store<true>(row", WGMMA),
+    (FRAGMENTS, "fetch_two(row + row_of(pair % 2)", "fetch_two(row", WGMMA),
+    (FRAGMENTS, "fetched[pair], row + row_of(pair % 2)", "fetched[pair], row", WGMMA),
+    (SEAM, "apply(second, fetched, results, 1)", "apply(second, fetched, results, 0)", WGMMA),
+    (SEAM, "fetch<false>(row, col / 2)", "fetch<false>(row, col)", {**WGMMA, "paired": True}),
+    (SEAM, "store<false>(row, col / 2, results)", "store<false>(row, col, results)", PAIRED),
+    (SEAM, "2 * spot.col[0] + 1", "2 * spot.col[0]", PAIRED),
+    (SEAM, "EPILOGUE_PAIRS ? N / 2 : N", "N", PAIRED),
+    (SEAM, "apply<V>({first, second}", "apply<V>({second, first}", PAIRED),
     (SEAM, "|| row >= M || col >= N", "|| col >= N", WGMMA),
     (SEAM, "|| row >= M || col >= N", "|| row >= M", WGMMA),
     (SEAM, "line[spot.col[0] * o.col] = from", "line[spot.col[0]] = from", {"kernel": "simt"}),
@@ -51,6 +52,14 @@ def and_sums(
     acc: Any, row: lapidist.Row, column: lapidist.Column, tile: lapidist.Tile, one: lapidist.Scalar
 ) -> Any:
     return of_all_kinds(acc, row=row, column=column, tile=tile, one=one), acc
+
+
+@lapidist.epilogue
+def of_pairs(
+    acc: lapidist.Pair, row: lapidist.Row, column: lapidist.Column, tile: lapidist.Tile, one: lapidist.Scalar
+) -> Any:
+    both = of_all_kinds(acc.first, row=row, column=column, tile=tile, one=one)
+    return both, lapidist.Pair(acc.second, acc.first)
 
 
 @pytest.fixture
@@ -70,19 +79,20 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     binaries.forget()
 
 
-def is_right(rng: np.random.Generator, **how: Any) -> bool:
+def is_right(rng: np.random.Generator, *, paired: bool = False, **how: Any) -> bool:
     """A batch, edges in both directions, operands of each kind, one of them by columns."""
+    function, d_cols = (of_pairs, 53) if paired else (and_sums, 106)
     m, n, k, batch = 70, 106, 160, (2,)
     dtype = numpy_dtype("float32" if how["kernel"] == "simt" else "bfloat16")
     a, b = (rng.standard_normal(shape).astype(dtype) for shape in ((*batch, m, k), (*batch, k, n)))
-    values = operands(rng, m, n, batch)
+    values = operands(rng, m, d_cols, batch)
     values["tile"] = np.asfortranarray(values["tile"])
-    out = np.zeros((*batch, m, n), dtype), np.zeros((*batch, n, m), dtype).swapaxes(-1, -2)
-    lapidist.gemm(a, b, out=out, epilogue=and_sums(**values), device="machine", **how)
-    return all(judge_finished(d, and_sums, values, a, b, result=place).ok for place, d in enumerate(out))
+    out = np.zeros((*batch, m, d_cols), dtype), np.zeros((*batch, n, m), dtype).swapaxes(-1, -2)
+    lapidist.gemm(a, b, out=out, epilogue=function(**values), device="machine", **how)
+    return all(judge_finished(d, function, values, a, b, result=place).ok for place, d in enumerate(out))
 
 
-@pytest.mark.parametrize("how", [{"kernel": "simt"}, {"kernel": "mma"}, WGMMA, SPLIT], ids=str)
+@pytest.mark.parametrize("how", [{"kernel": "simt"}, {"kernel": "mma"}, WGMMA, SPLIT, PAIRED], ids=str)
 def test_unbroken_it_is_right(rng: np.random.Generator, how: dict[str, Any]) -> None:
     assert is_right(rng, **how)
 

@@ -45,7 +45,8 @@ def multiply(
         return
     working = np.dtype("float32" if accumulator == "float16" else accumulator)
     if alpha == 0 or a.shape[-1] == 0:
-        result = np.zeros(out.shape, working)
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        result = np.zeros((*batch, a.shape[-2], b.shape[-1]), working)
     elif (
         alpha == 1
         and beta == 0

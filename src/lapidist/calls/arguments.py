@@ -11,7 +11,7 @@ from lapidist.backends import host
 from lapidist.calls import checks
 from lapidist.calls.fused import FusedOperands
 from lapidist.calls.operation import Operation
-from lapidist.calls.results import outputs_given
+from lapidist.calls.results import outputs_given, shape_of_d
 from lapidist.dtypes import numpy_dtype
 from lapidist.frameworks.arrays import HOST, Operand, fresh, handed_over, on_host, operand_of, tell_written
 from lapidist.frameworks.host_arrays import is_odd, native, promoted, write
@@ -56,6 +56,7 @@ class Arguments:
         checks.require_inner_match(self.a, self.b, given, operation.vectors)
         batch = checks.broadcast_batch(self.a, self.b)
         self.shape = (*batch, *self.product_shape())
+        self.d_shape = shape_of_d(self.shape, operation)
         self.out_dtype = checks.require_output_type(types.out_dtype, out, self.a, self.b)
         self.c = self._check_c(c) if self.beta != 0 else None
         self.given: Any = None  # an output that results are copied to, once they are complete
@@ -131,12 +132,14 @@ class Arguments:
         if not aside:
             checks.require_no_overlap(full, self.a)
             checks.require_no_overlap(full, self.b)
-        if self.c is not None:
+        if self.c is not None and self.d_shape == self.shape:
             checks.require_no_partial_overlap(full, self.c)
+        elif self.c is not None:
+            checks.require_no_overlap(full, self.c)
         return self.full(self._beside(out)) if aside or not self._is_written_directly(operand) else full
 
     def _is_written_directly(self, out: Operand) -> bool:
-        return out.dtype == self.out_dtype and checks.lines_touch(out)
+        return out.dtype == self.out_dtype and (checks.lines_touch(out) or self.paired)
 
     def _beside(self, out: Any) -> Operand:
         """A new array in place of a host array that kernels cannot write, or that would be written while it
@@ -179,30 +182,46 @@ class Arguments:
     @property
     def result_shape(self) -> tuple[int, ...]:
         """The shape that the caller sees: without the dimensions that vectors brought."""
-        rows = () if self.drop_row else self.shape[-2:-1]
-        cols = () if self.drop_col else self.shape[-1:]
-        return (*self.shape[:-2], *rows, *cols)
+        return (*self.d_shape[:-2], *self.kept(self.d_shape[-2:]))
+
+    def kept(self, matrix: tuple[int, ...]) -> tuple[int, ...]:
+        """The extents of a matrix that the caller sees."""
+        return (() if self.drop_row else matrix[:1]) + (() if self.drop_col else matrix[1:])
 
     def full(self, out: Operand) -> Operand:
         """An output of `result_shape`, seen with the dropped dimensions back in place."""
         if not (self.drop_row or self.drop_col):
             return out
-        strides = list(out.strides)
+        shape, strides = list(out.shape), list(out.strides)
         if self.drop_col:
+            shape.append(1)
             strides.append(1)
         if self.drop_row:
-            strides.insert(len(strides) - 1, self.shape[-1])
-        return out.viewed(self.shape, tuple(strides))
+            strides.insert(len(strides) - 1, shape[-1])
+            shape.insert(len(shape) - 1, 1)
+        return out.viewed(tuple(shape), tuple(strides))
 
     def problem(self) -> Problem:
         """k = 0 stands for alpha = 0 too: A and B, NaN and all, are not read."""
-        a, b, out = self.a, self.b, self.out or self.full(self.fresh())
+        a, b, out = self.a, self.b, self.planned_output()
         if self.alpha == 0:
             a = a.viewed((*a.shape[:-1], 0), a.strides)
             b = b.viewed((*b.shape[:-2], 0, b.shape[-1]), b.strides)
         how = {"accumulator": self.accumulator, "precision": self.precision, "one_alpha": self.alpha == 1}
         more = {"scaling": self.scaling(), "fused": self.fused and self.fused.as_planned()}
         return Problem.of(a, b, self.c, out, **how, **more)  # type: ignore[arg-type]
+
+    @property
+    def paired(self) -> bool:
+        """Whether an epilogue takes neighbouring columns in pairs."""
+        return self.operation.epilogue is not None and self.operation.epilogue.function.paired
+
+    def planned_output(self) -> Operand:
+        """D as a Problem has it: of a function of pairs, an array for the sums that is never there."""
+        return fresh("out", self.shape, self.like, self.out_dtype) if self.paired else self.output()
+
+    def output(self) -> Operand:
+        return self.out or self.full(self.fresh())
 
     def scaling(self) -> Scaling:
         return Scaling(promoted=self.promoted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 FOR_EACH = {ROW: "column of D", COLUMN: "row of D", TILE: "element of D"}
+FOR_EACH_PAIR = {**FOR_EACH, ROW: "pair of columns", TILE: "row and pair of columns"}
 REACH = {SCALAR: (False, False), ROW: (False, True), COLUMN: (True, False), TILE: (True, True)}
 
 
@@ -60,7 +62,8 @@ class FusedOperands:
                 f" {self.function.name} has {count}. Join some into one array"
             )
         self._values = [self._value(each, given.values[each.name]) for each in self.function.parameters]
-        self.results = FurtherResults(self.function.results[1:], outputs, arguments)
+        self.results = FurtherResults(self.function, outputs, arguments)
+        self._d: Operand | None = None
         self.results.require_apart_from([value for value in self._values if isinstance(value, Operand)])
 
     def _value(self, parameter: Parameter, value: Any) -> float | Operand:
@@ -91,7 +94,7 @@ class FusedOperands:
         arguments = self._arguments
         scattered = getattr(arguments, "index", {}).get("scatter_d") is not None and arguments.out is not None
         rows = arguments.out.shape[-2] if scattered and arguments.out else arguments.shape[-2]
-        return (*arguments.shape[:-2], rows, arguments.shape[-1])
+        return (*arguments.shape[:-2], rows, arguments.shape[-1] // (2 if self.function.paired else 1))
 
     def _broadcast(self, operand: Operand, kind: str) -> Operand:
         """As large as a matrix of D, with steps of zero where it does not change; the batch's dimensions as
@@ -104,9 +107,10 @@ class FusedOperands:
                 step = (0 if kind == ROW else strides[-2], 0 if kind == COLUMN else strides[-1])
                 return operand.viewed((*shape[:-2], rows, cols), (*strides[:-2], *step))
         own = {ROW: (cols,), COLUMN: (rows,), TILE: (rows, cols)}[kind]
+        each = (FOR_EACH_PAIR if self.function.paired else FOR_EACH)[kind]
         batch = self._shape[:-2]
         raise ShapeError(
-            f"{operand.name}: must have a value for each {FOR_EACH[kind]}, shape {own}"
+            f"{operand.name}: must have a value for each {each}, shape {own}"
             f"{f', or that of the batch, {batch}, before it' if batch else ''}; got {operand.shape}."
             f" Reshape it"
         )
@@ -134,7 +138,8 @@ class FusedOperands:
 
     @property
     def arrays(self) -> tuple[Operand, ...]:
-        return tuple(value for value in self._all if isinstance(value, Operand))
+        values = (*self._values, *self.results.operands)
+        return tuple(value for value in values if isinstance(value, Operand))
 
     @property
     def pointers(self) -> tuple[Any, ...]:
@@ -143,20 +148,27 @@ class FusedOperands:
 
     @property
     def _all(self) -> list[float | Operand]:
-        """What is read, then what is written."""
-        return [*self._values, *self.results.operands]
+        """What is read, then what is written: D too, by a function of pairs."""
+        d = [self._d or self._arguments.output()] if self.function.paired else []
+        return [*self._values, *d, *self.results.operands]
+
+    def write_to(self, d: Operand) -> None:
+        """D is there; the other results have their arrays from now on."""
+        self._d = d
+        self.results.make()
 
     def as_planned(self) -> Fused:
         """For a Problem, which has the product's rows."""
-        kinds = [*(each.kind for each in self.function.parameters), *(TILE for _ in self.results.operands)]
-        fed = tuple(self._fed(kind, value) for kind, value in zip(kinds, self._all, strict=True))
+        kinds = chain((each.kind for each in self.function.parameters), repeat(TILE))
+        fed = tuple(self._fed(kind, value) for kind, value in zip(kinds, self._all, strict=False))
         return Fused(self.function, fed, self.dtype)
 
     def _fed(self, kind: str, value: float | Operand) -> Fed:
         if not isinstance(value, Operand):
             return Fed(self.dtype, None)
         shape = self._arguments.shape
-        whole = value.viewed((*value.shape[:-2], *shape[-2:]), value.strides)
+        cols = shape[-1] if kind == SCALAR else value.shape[-1]
+        whole = value.viewed((*value.shape[:-2], shape[-2], cols), value.strides)
         return Fed(value.dtype, Matrix.of(whole, shape[:-2]), *REACH[kind])
 
     # ---- the same on the host ----

@@ -322,12 +322,14 @@ def of_all(plans: Iterable[Plan]) -> SumOrder | tuple[SumOrder, ...] | None:
 def output_of(arguments: Arguments) -> tuple[Any, Operand]:
     """The array that results go to, the caller's or a new one, and the same as the product's matrices; what
     an epilogue stores beside it has its arrays then, too."""
-    if arguments.fused is not None:
-        arguments.fused.results.make()
     if arguments.out is not None:
-        return arguments.out.owner, arguments.out
-    made = empty(arguments.result_shape, arguments.like, arguments.out_dtype)
-    return made, arguments.full(operand_of(made, "out"))
+        result, target = arguments.out.owner, arguments.out
+    else:
+        result = empty(arguments.result_shape, arguments.like, arguments.out_dtype)
+        target = arguments.full(operand_of(result, "out"))
+    if arguments.fused is not None:
+        arguments.fused.write_to(target)
+    return result, target
 
 
 def multiply_on_host(arguments: Arguments) -> Any:

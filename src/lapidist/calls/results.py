@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lapidist.calls import checks
+from lapidist.calls.operation import Operation
 from lapidist.epilogues.numeric import stored
 from lapidist.epilogues.results import STORED
-from lapidist.epilogues.steps import Result
+from lapidist.epilogues.steps import Function, Result
 from lapidist.epilogues.tracing import Given
-from lapidist.errors import ArgumentError, DTypeError
+from lapidist.errors import ArgumentError, DTypeError, ShapeError
 from lapidist.frameworks.arrays import Operand, empty, fresh, handed_over, on_host, operand_of, tell_written
 
 if TYPE_CHECKING:
@@ -35,29 +36,48 @@ def outputs_given(out: Any, given: Given | None) -> tuple[Any, tuple[Any, ...]]:
     return out[0], out[1:]
 
 
-class FurtherResults:
-    """Each is as large as D; where rows of D are scattered, so are theirs."""
+def shape_of_d(product: tuple[int, ...], operation: Operation) -> tuple[int, ...]:
+    """Half as wide as the product, where an epilogue makes one column of two."""
+    function = None if operation.epilogue is None else operation.epilogue.function
+    if function is None or not function.paired:
+        return product
+    if product[-1] % 2:
+        raise ShapeError(
+            f"epilogue: {function.name} takes columns in pairs, so their number must be even; b has"
+            f" {product[-1]}. Add a column"
+        )
+    if operation.routing.permuted or operation.routing.scatter_d is not None:
+        raise ArgumentError(
+            f"epilogue: {function.name} takes columns in pairs, whose results are neither scattered nor"
+            " permuted; got scatter_d or permuted. Leave it away"
+        )
+    return (*product[:-1], product[-1] // 2) if function.narrows else product
 
-    def __init__(self, wanted: Sequence[Result], given: Sequence[Any], arguments: Arguments) -> None:
-        self._arguments = arguments
-        pairs = zip(wanted, given, strict=True)
+
+class FurtherResults:
+    """Each has D's rows, and its columns or those of the product; where rows of D are scattered, so are
+    theirs."""
+
+    def __init__(self, function: Function, given: Sequence[Any], arguments: Arguments) -> None:
+        self._arguments, self._paired = arguments, function.paired
+        pairs = zip(function.results[1:], given, strict=True)
         self.operands = [
-            self._operand(f"out[{place}]", each.dtype, array) for place, (each, array) in enumerate(pairs, 1)
+            self._operand(f"out[{place}]", each, array) for place, (each, array) in enumerate(pairs, 1)
         ]
         self._are_new = [array is None for array in given]
 
-    def _operand(self, name: str, dtype: str, array: Any) -> Operand:
+    def _operand(self, name: str, result: Result, array: Any) -> Operand:
         """Its array as the caller gave it, or one that is yet to be made."""
-        arguments = self._arguments
+        arguments, dtype, shape = self._arguments, result.dtype, self._shape_of(result)
         if array is None:
-            return self._full(fresh(name, self._shape, arguments.like, dtype or arguments.out_dtype))
+            return self._full(fresh(name, shape, arguments.like, dtype or arguments.out_dtype))
         operand = operand_of(array, name)
         if operand.dtype not in STORED or dtype not in ("", operand.dtype):
             raise DTypeError(
                 f"{name}: must be of {dtype or ', '.join(STORED)}; got {operand.dtype}. Pass an array of"
                 f" {dtype or arguments.out_dtype}"
             )
-        checks.require_output(operand, arguments.a, self._shape, free_strides=True)
+        checks.require_output(operand, arguments.a, shape, free_strides=True)
         checks.require_whole_elements(operand)
         return self._full(operand)
 
@@ -73,9 +93,11 @@ class FurtherResults:
         found: Operand | None = getattr(self._arguments, "index", {}).get("scatter_d")
         return found
 
-    @property
-    def _shape(self) -> tuple[int, ...]:
+    def _shape_of(self, result: Result) -> tuple[int, ...]:
         arguments = self._arguments
+        if self._paired:
+            cols = arguments.shape[-1]
+            return (*arguments.result_shape[:-1], cols // 2 if result.other is None else cols)
         if self._scattered is None or arguments.out is None:
             return arguments.result_shape
         return (*arguments.shape[:-2], arguments.out.shape[-2], arguments.shape[-1])
@@ -87,8 +109,12 @@ class FurtherResults:
         """New arrays, where the caller passed none."""
         for place, output in enumerate(self.operands):
             if output.owner is None:
-                array = empty(self._shape, self._arguments.like, output.dtype)
+                array = empty(self._dropped(output), self._arguments.like, output.dtype)
                 self.operands[place] = self._full(operand_of(array, output.name))
+
+    def _dropped(self, output: Operand) -> tuple[int, ...]:
+        """Its shape as the caller sees it."""
+        return output.shape[:-2] + self._arguments.kept(output.shape[-2:])
 
     def deliver(self) -> list[Any]:
         """As the caller gets them, once they are written."""

@@ -204,13 +204,17 @@ class RoutedArguments(Arguments):
         rows = (-1,) if "scatter_d" in self.index else MATRIX
         a = (self.a, (-1,) if "gather_a" in self.index else MATRIX)
         b = (self.b, (-2,) if "gather_b" in self.index else MATRIX)
-        d = (plain, MATRIX) if self.out is None else (self.out, (-1, -3) if self.routing.permuted else rows)
+        d = (
+            (plain, MATRIX)
+            if self.out is None or self.paired
+            else (self.out, (-1, -3) if self.routing.permuted else rows)
+        )
         return [a, b, (self.c, rows), d]
 
     def plain_output(self) -> Operand:
         """The output as m x n elements: what steps between rows and columns of one group."""
-        if self.out is None:
-            return self.full(self.fresh())
+        if self.out is None or self.paired:
+            return self.planned_output()
         if not self.routing.permuted:
             return self.out.viewed(self.shape, self.out.strides)
         return self.out.viewed(
@@ -246,7 +250,7 @@ class RoutedArguments(Arguments):
 
     def multiply_on_host(self, out: Operand) -> None:
         a, b, rows, alpha, beta = self.as_gathered()
-        product = np.empty(self.shape, on_host(out).dtype)
+        product = np.empty(self.d_shape, on_host(out).dtype)
         types = self.accumulator, self.precision
         host.multiply(a, b, rows, product, alpha, beta, *types, finish=self.finish)
         self.to_host(product, out)

@@ -7,10 +7,15 @@
 //   EPILOGUE_RESULTS    likewise, of the arrays for results beside D; EPILOGUE_STORED: how many there are
 //   EPILOGUE_TILES      how many of those that are read have a value for each element of D
 //   EPILOGUE_SHORT      1: it is a few instructions
+//   EPILOGUE_PAIRS      1: `sum` is that of two neighbouring columns, the first even. What is fetched has a
+//                       column for both. D is the first of the results: nothing else is stored
 //
 // A sum meets it once, after alpha, factors and beta C. Rows and columns are those of D.
 #pragma once
 
+#ifndef EPILOGUE_PAIRS
+#define EPILOGUE_PAIRS 0
+#endif
 #ifdef EPILOGUE
 #define IF_EPILOGUE(...) __VA_ARGS__
 #else
@@ -102,6 +107,18 @@ struct Array {
   }
 };
 
+// Of a function of pairs, a result with a value for each of two neighbours; a spot is that of both.
+template <typename Type, int ByRow, int ByCol>
+struct BothArray : Array<Type, ByRow, ByCol> {
+  typedef Array<Type, ByRow, ByCol> Each;
+  template <bool>
+  static __device__ __forceinline__ void store(const typename Each::Held& from, const Operand& o,
+                                               const Spot& spot, bool, long long inner, long long outer) {
+    const Spot two = {spot.row, {2 * spot.col[0], 2 * spot.col[0] + 1}};
+    Each::template store<true>(from, o, two, true, inner, outer);
+  }
+};
+
 // One that is a number, passed with the launch.
 struct Number {
   struct Held {};
@@ -174,7 +191,7 @@ struct Epilogue {
 
   __device__ __forceinline__ Epilogue(const Operands* operands, long long inner, long long outer, int M,
                                       int N, const Lines& lines)
-      : operands(operands), inner(inner), outer(outer), M(M), N(N), lines(lines) {}
+      : operands(operands), inner(inner), outer(outer), M(M), N(EPILOGUE_PAIRS ? N / 2 : N), lines(lines) {}
 
   // Both: `col` is even, and its neighbour's come too.
   template <bool Both>
@@ -186,11 +203,20 @@ struct Epilogue {
     found.template fetch<Both>(*operands, spot, inner, outer);
     return found;
   }
-  // The function, of a sum and what was fetched for it.
+  // The function, of a sum and what was fetched for it; or of a pair.
+#if EPILOGUE_PAIRS
+  template <typename V>
+  __device__ __forceinline__ void apply(const V (&sum)[2], const AllFetched& fetched,
+                                        AllResults& results) const {
+    const int which = 0;
+    EPILOGUE
+  }
+#else
   template <typename V>
   __device__ __forceinline__ V apply(V sum, const AllFetched& fetched, AllResults& results, int which) const {
     EPILOGUE
   }
+#endif
   // Likewise; of what does not exist nothing.
   template <bool Both>
   __device__ __forceinline__ void store(int row, int col, const AllResults& results) const {
@@ -200,6 +226,28 @@ struct Epilogue {
     results.template store<Both>(operands->of + EPILOGUE_OPERANDS - EPILOGUE_STORED, spot, both, inner,
                                  outer);
   }
+
+  // ---- for two neighbours, the first in an even column ----
+
+  __device__ __forceinline__ AllFetched fetch_two(int row, int col) const {
+    if constexpr (EPILOGUE_PAIRS) return fetch<false>(row, col / 2);
+    else return fetch<true>(row, col);
+  }
+  template <typename V>
+  __device__ __forceinline__ void apply_two(V& first, V& second, const AllFetched& fetched, int row,
+                                            int col) const {
+    AllResults results;
+#if EPILOGUE_PAIRS
+    apply<V>({first, second}, fetched, results);
+    store<false>(row, col / 2, results);
+#else
+    first = apply(first, fetched, results, 0);
+    second = apply(second, fetched, results, 1);
+    store<true>(row, col, results);
+#endif
+  }
+
+#if !EPILOGUE_PAIRS
   template <typename V>
   __device__ __forceinline__ V operator()(V sum, int row, int col) const {
     AllResults results;
@@ -207,17 +255,28 @@ struct Epilogue {
     store<false>(row, col, results);
     return found;
   }
+#endif
 };
 
-// For a thread's sums, those of rows that exist.
+// For a thread's sums, those of rows that exist. Neighbours may have changed places.
 template <int Rows, int Cols, typename V, typename Function, typename RowOf, typename ColOf>
 __device__ __forceinline__ void finish(V (&sums)[Rows][Cols], const Function& function, RowOf row_of,
                                        ColOf col_of) {
 #pragma unroll
   for (int i = 0; i < Rows; ++i) {
     if (row_of(i) >= function.M) continue;
+#if EPILOGUE_PAIRS
+#pragma unroll
+    for (int j = 0; j < Cols; j += 2) {
+      const bool swapped = col_of(j) % 2 > 0;
+      V first = swapped ? sums[i][j + 1] : sums[i][j], second = swapped ? sums[i][j] : sums[i][j + 1];
+      const int col = col_of(j) - swapped;
+      function.apply_two(first, second, function.fetch_two(row_of(i), col), row_of(i), col);
+    }
+#else
 #pragma unroll
     for (int j = 0; j < Cols; ++j) sums[i][j] = function(sums[i][j], row_of(i), col_of(j));
+#endif
   }
 }
 

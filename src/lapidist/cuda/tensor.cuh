@@ -196,6 +196,15 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
           if (e < N - n) c.at[e] = C[modes.c_row(m) * c_row + modes.c_col(n + e) * c_col];
       }
     }
+#if EPILOGUE_PAIRS
+    Scalar two[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      const Scalar sum = ALPHA ? alpha * Scalar(sums.at[e]) : Scalar(sums.at[e]);
+      two[e] = !ADDEND || beta == Scalar(0) ? sum : sum + beta * Scalar(c.at[e]);
+    }
+    finish.apply_two(two[0], two[1], finish.fetch_two(m, n), m, n);
+#else
 #pragma unroll
     for (int e = 0; e < D_VECTOR; ++e) {
       const Scalar sum = ALPHA ? alpha * Scalar(sums.at[e]) : Scalar(sums.at[e]);
@@ -210,5 +219,6 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
       for (int e = 0; e < D_VECTOR; ++e)
         if (e == 0 || e < N - n) to[e] = c.at[e];
     }
+#endif
   }
 }

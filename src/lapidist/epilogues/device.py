@@ -10,11 +10,11 @@ from lapidist.epilogues.steps import CONSTANT, OPERAND, SUM, Function
 
 def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
     """The function's body; `value` is the type that it reckons in, `loads` are expressions for its
-    operands. Results beside D are put aside, by their numbers."""
+    operands. Results beside D are put aside, by their numbers; of a function of pairs, D is, too."""
     lines = []
     for number, step in enumerate(function.steps):
         if step.operation == SUM:
-            kind, text = value, "sum"
+            kind, text = value, "sum" + step.value
         elif step.operation == OPERAND:
             kind, text = value, loads[step.value]
         elif step.operation == CONSTANT:
@@ -24,9 +24,19 @@ def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
             kind = "bool" if row.condition else value
             text = row.device.format(*(f"v{arg}" for arg in step.args), value=step.value)
         lines.append(f"const {kind} v{number} = {text};")
+    if function.paired:
+        for place, each in enumerate(function.results):
+            columns = (each.step, each.other)
+            lines += (put(place, step, column) for column, step in enumerate(columns) if step is not None)
+        return " ".join(lines)
     first, *further = function.results
-    lines += (f"results.template put<{place}>(v{each.step}, which);" for place, each in enumerate(further))
+    lines += (put(place, each.step, "which") for place, each in enumerate(further))
     return " ".join([*lines, f"return v{first.step};"])
+
+
+def put(place: int, step: int, column: int | str) -> str:
+    """A result is on its way."""
+    return f"results.template put<{place}>(v{step}, {column});"
 
 
 def constant(number: float, value: str) -> str:

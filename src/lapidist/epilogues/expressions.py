@@ -73,10 +73,13 @@ class Tape:
     def operand(self, parameter: Parameter, kind: type[Expression]) -> Expression:
         return kind(self, self.add(Step(OPERAND, (), parameter.name)))
 
-    def function(self, parameters: tuple[Parameter, ...], results: Sequence[Output]) -> Function:
+    def function(
+        self, parameters: tuple[Parameter, ...], results: Sequence[Output], paired: bool
+    ) -> Function:
         """All that the results need."""
-        last, steps = [self.number(each.value) for each in results], self._steps
-        needed, pending = set[int](), list(last)
+        values = [each.value if isinstance(each.value, tuple) else (each.value,) for each in results]
+        last, steps = [tuple(map(self.number, each)) for each in values], self._steps
+        needed, pending = set[int](), [number for each in last for number in each]
         while pending:
             number = pending.pop()
             if number not in needed:
@@ -84,11 +87,16 @@ class Tape:
                 pending += steps[number].args
         order = {number: place for place, number in enumerate(sorted(needed))}
         kept = (steps[number] for number in order)
+        stored = (
+            Result(order[first], each.dtype, *(order[other] for other in others))
+            for (first, *others), each in zip(last, results, strict=True)
+        )
         return Function(
             self.name,
             parameters,
             tuple(step._replace(args=tuple(order[arg] for arg in step.args)) for step in kept),
-            tuple(Result(order[step], each.dtype) for step, each in zip(last, results, strict=True)),
+            tuple(stored),
+            paired,
         )
 
 
@@ -275,8 +283,8 @@ class Tile(Expression):
 KINDS: dict[str, type[Expression]] = {kind.__name__: kind for kind in (Scalar, Row, Column, Tile)}
 
 
-def the_sum(tape: Tape) -> Expression:
-    return Expression(tape, tape.add(Step(SUM)))
+def the_sum(tape: Tape, which: str = "") -> Expression:
+    return Expression(tape, tape.add(Step(SUM, value=which)))
 
 
 def untraceable(value: Expression, what: str, way_out: str) -> ArgumentError:

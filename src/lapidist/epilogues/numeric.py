@@ -3,14 +3,14 @@ may be."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lapidist.dtypes import TYPES, numpy_dtype
 from lapidist.epilogues.operations import OPERATIONS, Operation
-from lapidist.epilogues.steps import CAST, CONSTANT, OPERAND, SUM, Function
+from lapidist.epilogues.steps import CAST, CONSTANT, OPERAND, SUM, Function, Result
 
 Array = np.ndarray[Any, Any]
 
@@ -22,7 +22,7 @@ def evaluate(function: Function, sums: Array, operands: Mapping[str, Any]) -> li
     with np.errstate(all="ignore"):
         for step in function.steps:
             if step.operation == SUM:
-                values.append(sums)
+                values.append(sums if not step.value else sums[..., int(step.value == "[1]") :: 2])
             elif step.operation == OPERAND:
                 values.append(np.asarray(operands[step.value]).astype(dtype))
             elif step.operation == CONSTANT:
@@ -31,7 +31,17 @@ def evaluate(function: Function, sums: Array, operands: Mapping[str, Any]) -> li
                 args = [values[arg] for arg in step.args]
                 more = (step.value,) if step.operation == CAST else ()
                 values.append(OPERATIONS[step.operation].numpy(*args, *more))
-    return [np.broadcast_to(values[result.step], sums.shape) for result in function.results]
+    shape = sums[..., ::2].shape if function.paired else sums.shape
+    return [joined(values, result, shape) for result in function.results]
+
+
+def joined(values: Sequence[Any], result: Result, shape: tuple[int, ...]) -> Array:
+    """A result as its array has it: neighbours side by side."""
+    first = np.broadcast_to(values[result.step], shape)
+    if result.other is None:
+        return first
+    both = np.stack([first, np.broadcast_to(values[result.other], shape)], axis=-1)
+    return both.reshape(*shape[:-1], -1)
 
 
 def stored(values: Array, dtype: str) -> Array:
@@ -59,7 +69,9 @@ def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str
     with np.errstate(all="ignore"):
         for step in function.steps:
             if step.operation == SUM:
-                found.append(Near(np.asarray(sums.value, np.float64), sums.off))
+                own = slice(int(step.value == "[1]"), None, 2 if step.value else 1)
+                value, off = np.asarray(sums.value, np.float64), np.broadcast_to(sums.off, sums.value.shape)
+                found.append(Near(value[..., own], off[..., own]))
             elif step.operation == OPERAND:
                 found.append(rounded(np.asarray(operands[step.value], np.float64), u, spacing))
             elif step.operation == CONSTANT:
@@ -70,7 +82,9 @@ def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str
                 value = row.numpy(*(arg.value for arg in args), *more)
                 spread = row.spread(value, *args, *more)
                 found.append(Near(value, computed(value, spread, row, args, dtype)))
-    return [found[result.step] for result in function.results]
+    shape = np.shape(sums.value[..., ::2] if function.paired else sums.value)
+    columns = [list(each) for each in zip(*found, strict=True)]
+    return [Near(*(joined(each, result, shape) for each in columns)) for result in function.results]
 
 
 def computed(value: Any, spread: Any, row: Operation, args: list[Near], dtype: str) -> Any:

@@ -8,6 +8,7 @@ from lapidist.epilogues.expressions import Column, Row, Scalar, Tile
 from lapidist.epilogues.functions import gelu as gelu_of
 from lapidist.epilogues.functions import relu as relu_of
 from lapidist.epilogues.functions import silu as silu_of
+from lapidist.epilogues.results import Pair
 from lapidist.epilogues.tracing import epilogue
 
 
@@ -81,6 +82,25 @@ def bias_residual(acc: Any, bias: Row, residual: Tile) -> Any:
 @epilogue
 def bias_gelu_residual(acc: Any, bias: Row, residual: Tile) -> Any:
     return gelu_of(acc + bias) + residual
+
+
+# ---- of neighbouring columns: D of the gated ones is half as wide ----
+
+
+@epilogue
+def swiglu(acc: Pair) -> Any:
+    return silu_of(acc.first) * acc.second
+
+
+@epilogue
+def geglu(acc: Pair) -> Any:
+    return gelu_of(acc.first) * acc.second
+
+
+@epilogue
+def rotary(acc: Pair, cosine: Tile, sine: Tile) -> Any:
+    """Each pair turned by an angle of its own."""
+    return Pair(acc.first * cosine - acc.second * sine, acc.first * sine + acc.second * cosine)
 
 
 READY = {name: each for name, each in globals().items() if isinstance(each, type(scaled))}

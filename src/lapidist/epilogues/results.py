@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from lapidist.dtypes import name_of
 from lapidist.errors import ArgumentError, DTypeError
@@ -20,6 +20,25 @@ STORED = (
     "bool",
 )
 RETURN = "Return D, or a tuple of D and further results"
+
+
+class Pair(NamedTuple):
+    """Two neighbouring columns, the first of them even: what a function gets whose first parameter is
+    annotated so, and what it returns where both columns have a value of their own.
+
+    >>> import numpy as np
+    >>> import lapidist
+    >>> @lapidist.epilogue
+    ... def product_and_swapped(acc: lapidist.Pair):
+    ...     return acc.first * acc.second, lapidist.Pair(acc.second, acc.first)
+    >>> lapidist.matmul(np.eye(2), np.array([[1.0, 2.0, 3.0, 4.0]] * 2), epilogue=product_and_swapped)
+    (array([[ 2., 12.],
+           [ 2., 12.]]), array([[2., 1., 4., 3.],
+           [2., 1., 4., 3.]]))
+    """
+
+    first: Any
+    second: Any
 
 
 class Output:
@@ -46,18 +65,23 @@ class Output:
             )
 
 
-def outputs_of(name: str, returned: Any) -> list[Output]:
+def outputs_of(name: str, returned: Any, paired: bool) -> list[Output]:
     """D, and what is stored beside it."""
-    values = returned if isinstance(returned, tuple) else (returned,)
+    several = isinstance(returned, tuple) and not isinstance(returned, Pair)
+    values = returned if several else (returned,)
     if not values or any(value is None for value in values):
         raise ArgumentError(f"{name}: must return what is stored; got {returned}. {RETURN}")
     for value in values:
-        if isinstance(value, (tuple, list, dict)):
+        if isinstance(value, (tuple, list, dict)) and not isinstance(value, Pair):
             raise ArgumentError(
                 f"{name}: must return values, each what one array takes; got {len(value)} in a"
                 f" {type(value).__name__}. {RETURN}"
             )
     found = [value if isinstance(value, Output) else Output(value) for value in values]
+    if not paired and any(isinstance(each.value, Pair) for each in found):
+        raise ArgumentError(
+            f"{name}: must take pairs to return them; got one sum. Write def {name}(acc: lapidist.Pair, ...)"
+        )
     if found[0].dtype:
         raise ArgumentError(
             f"{name}: the first result is D, whose type the call names; got Output(..., {found[0].dtype!r})."

@@ -4,6 +4,7 @@ computes the same."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -15,7 +16,7 @@ SCALAR, ROW, COLUMN, TILE = "Scalar", "Row", "Column", "Tile"
 
 class Step(NamedTuple):
     """`args` are numbers of earlier steps. `value` is a constant as float.hex writes it, the name of an
-    operand, or the type of a cast."""
+    operand, the type of a cast, or which of two sums: "[0]" or "[1]"."""
 
     operation: str
     args: tuple[int, ...] = ()
@@ -30,20 +31,35 @@ class Parameter(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What is stored: the number of a step, and the type that the function names; "": the array's own."""
+    """What is stored: the number of a step, and the type that the function names; "": the array's own. In a
+    function of pairs `other` is what the second of two columns gets; without it both have one together."""
 
     step: int
     dtype: str = ""
+    other: int | None = None
+
+    def text(self, words: Sequence[str]) -> str:
+        """`words`: of each step."""
+        first = words[self.step]
+        both = first if self.other is None else f"Pair({first}, {words[self.other]})"
+        return f"{both} as {self.dtype}" if self.dtype else both
 
 
 @dataclass(frozen=True)
 class Function:
-    """The first result is D, the others go to arrays of their own."""
+    """The first result is D, the others go to arrays of their own. `paired`: its sums are those of two
+    neighbouring columns."""
 
     name: str
     parameters: tuple[Parameter, ...]
     steps: tuple[Step, ...]
     results: tuple[Result, ...]
+    paired: bool = False
+
+    @property
+    def narrows(self) -> bool:
+        """Whether D has one column for two of the product."""
+        return self.paired and self.results[0].other is None
 
     @cached_property
     def text(self) -> str:
@@ -52,8 +68,9 @@ class Function:
         for step in self.steps:
             for arg in step.args:
                 uses[arg] += 1
-        for result in self.results if len(self.results) > 1 else ():
-            uses[result.step] += 1
+        stored = [number for each in self.results for number in (each.step, each.other)]
+        for place in (each for each in stored if each is not None and len(stored) > 2):
+            uses[place] += 1
         lines, words = [], list[str]()
         for number, step in enumerate(self.steps):
             word = in_words(step, words)
@@ -61,15 +78,14 @@ class Function:
                 lines.append(f"v{number} = {word}")
                 word = f"v{number}"
             words.append(word)
-        stored = (words[step] + f" as {dtype}" * bool(dtype) for step, dtype in self.results)
-        return "; ".join([*lines, ", ".join(stored)])
+        return "; ".join([*lines, ", ".join(each.text(words) for each in self.results)])
 
     def __hash__(self) -> int:
         return self._hash
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.parameters, self.steps, self.results))
+        return hash((self.parameters, self.steps, self.results, self.paired))
 
     def __str__(self) -> str:
         return f"{self.name}: {self.text}"
@@ -93,7 +109,7 @@ LOOSE = re.compile(r"\([^()]*\)")  # what is in brackets holds together
 def in_words(step: Step, words: list[str]) -> str:
     """A step in words, its arguments as they are told."""
     if step.operation == SUM:
-        return "acc"
+        return "acc" + step.value
     if step.operation == OPERAND:
         return step.value
     if step.operation == CONSTANT:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lapidist.epilogues.expressions import KINDS, Expression, Tape, place_of, the_sum
-from lapidist.epilogues.results import outputs_of
+from lapidist.epilogues.results import Pair, outputs_of
 from lapidist.epilogues.steps import SCALAR, Function, Parameter
 from lapidist.errors import ArgumentError, LapidistError
 
@@ -57,7 +57,9 @@ class Epilogue:
         self.function = traced(function)
 
     def __call__(self, *values: Any, **operands: Any) -> Any:
-        if values and isinstance(values[0], Expression):  # inside of another one, which is being traced
+        if values and isinstance(
+            values[0], (Expression, Pair)
+        ):  # inside of another one, which is being traced
             return self._python(*values, **operands)
         name, known = self.function.name, [each.name for each in self.function.parameters]
         if values:
@@ -88,8 +90,8 @@ def epilogue(function: Callable[..., Any]) -> Epilogue:
     """Make a function of the sum and of operands an epilogue: it is called once, now, to see what it
     computes.
 
-    The first parameter is the sum, after alpha, factors and beta C. The others are annotated with Scalar,
-    Row, Column or Tile.
+    The first parameter is the sum, after alpha, factors and beta C; annotated with Pair, those of two
+    neighbouring columns. The others are annotated with Scalar, Row, Column or Tile.
 
     Parameters
     ----------
@@ -124,10 +126,11 @@ def traced(function: FunctionType) -> Function:
     name = function.__name__
     parameters = parameters_of(function)
     require_fixed_captures(name, function, set())
-    tape = Tape(name)
+    tape, paired = Tape(name), takes_pairs(function)
+    sums = Pair(the_sum(tape, "[0]"), the_sum(tape, "[1]")) if paired else the_sum(tape)
     operands = {each.name: tape.operand(each, KINDS[each.kind]) for each in parameters}
     try:
-        result = function(the_sum(tape), **operands)
+        result = function(sums, **operands)
     except LapidistError:
         raise
     except Exception as error:
@@ -136,7 +139,13 @@ def traced(function: FunctionType) -> Function:
             f" {failed_at(function, error)}."
             " Use arithmetic, comparisons and the functions of lapidist"
         ) from error
-    return tape.function(parameters, outputs_of(name, result))
+    return tape.function(parameters, outputs_of(name, result, paired), paired)
+
+
+def takes_pairs(function: FunctionType) -> bool:
+    """Whether its first parameter stands for two neighbouring sums."""
+    first = next(iter(inspect.signature(function, eval_str=True).parameters.values()))
+    return first.annotation is Pair
 
 
 def failed_at(function: FunctionType, error: BaseException) -> str:

@@ -221,11 +221,17 @@ def followed(
     followed_by = given_epilogue(epilogue)
     if followed_by is None:
         return product, arrays
-    count = len(followed_by.function.results)
+    function = followed_by.function
+    if function.paired:
+        raise ArgumentError(
+            f"epilogue: must take one sum in lapidist.jax; {function.name} takes pairs. Call lapidist.matmul"
+            " outside of jax.jit"
+        )
+    count = len(function.results)
     if count > 1:
         raise ArgumentError(
             "epilogue: must return D alone, as an operation of JAX has one result;"
-            f" {followed_by.function.name} returns {count}. Return one of them, or call"
+            f" {function.name} returns {count}. Return one of them, or call"
             " lapidist.matmul outside of jax.jit"
         )
     operands = arrays_of(followed_by, arguments.accumulator)

@@ -149,8 +149,10 @@ def read(text: bytes) -> tuple[Product, tuple[Outline, ...]]:
     return product, tuple((tuple(shape), dtype) for shape, dtype in outlines)
 
 
-def function_of(name: str, parameters: list[Any], steps: list[Any], results: list[Any]) -> Function:
+def function_of(
+    name: str, parameters: list[Any], steps: list[Any], results: list[Any], paired: bool
+) -> Function:
     """A traced function, as it was written."""
     taken = [Step(operation, tuple(args), value) for operation, args, value in steps]
     stored = tuple(Result(*each) for each in results)
-    return Function(name, tuple(Parameter(*each) for each in parameters), tuple(taken), stored)
+    return Function(name, tuple(Parameter(*each) for each in parameters), tuple(taken), stored, paired)

@@ -61,8 +61,8 @@ class Fed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """`operands` are those of the function's parameters, in their order, then its results beside D; `dtype`
-    is what it reckons in."""
+    """`operands` are those of the function's parameters, in their order, then its results beside D; of a
+    function of pairs, all results. `dtype` is what it reckons in."""
 
     function: Function
     operands: tuple[Fed, ...]
@@ -102,17 +102,20 @@ class Fused:
         """The function's body in device code, and what it is passed; `in_order`: columns of D are where they
         are in the product."""
         value = {"float32": "float", "float64": "double"}[self.dtype]
-        read, stored = (
-            "".join(f", {fed.kind(in_order)}" for fed in each) for each in (self.read, self.stored)
-        )
+        read = [fed.kind(in_order) for fed in self.read]
+        stored = [fed.kind(in_order) for fed in self.stored]
+        if self.function.paired:
+            pairs = zip(self.function.results, stored, strict=True)
+            stored = [kind if each.other is None else f"Both{kind}" for each, kind in pairs]
         return {
             "EPILOGUE": self.body(value),
             "EPILOGUE_OPERANDS": len(self.operands),
-            "EPILOGUE_KINDS": read,
-            "EPILOGUE_RESULTS": stored,
+            "EPILOGUE_KINDS": "".join(f", {kind}" for kind in read),
+            "EPILOGUE_RESULTS": "".join(f", {kind}" for kind in stored),
             "EPILOGUE_STORED": len(self.stored),
             "EPILOGUE_TILES": sum(fed.by_row and fed.by_col for fed in self.read),
             "EPILOGUE_SHORT": int(self.instructions <= SHORT),
+            **({"EPILOGUE_PAIRS": 1} if self.function.paired else {}),
         }
 
     def body(self, value: str) -> str:

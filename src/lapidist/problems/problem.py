@@ -124,6 +124,12 @@ class Problem:
         return math_of(self.dtype, self.precision)
 
     @property
+    def paired(self) -> bool:
+        """Whether an epilogue takes neighbouring columns in pairs. It has arrays of its own for all results:
+        d is then where sums would go, row by row."""
+        return self.fused is not None and self.fused.function.paired
+
+    @property
     def element_bytes(self) -> tuple[int, int, int, int]:
         """Of A, B, C and D."""
         out = size_of(self.out_dtype)

@@ -76,7 +76,7 @@ class Mma(Simt):
     """Every layout, stride, batch and size (gemm/mma.cu)."""
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
-        """C is read as D is written where it lies so, else one by one."""
+        """C is read as D is written where it lies so, else one by one. A function of pairs takes two."""
         inputs, outputs = VECTOR_BYTES // size_of(problem.dtype), VECTOR_BYTES // size_of(problem.out_dtype)
         d_vector, c = vector_width(problem.d, problem.out_dtype, outputs), problem.c or problem.d
         d_bytes = d_vector * size_of(problem.out_dtype)
@@ -90,7 +90,8 @@ class Mma(Simt):
             "C_VECTOR": d_vector if as_d else 1,
             "D_VECTOR": d_vector,
         }
-        return {**in_modes(problem.modes, macros), **problem.scaling.defines(), **epilogue(problem)}
+        macros = in_modes(problem.modes, macros) | ({"C_VECTOR": 1, "D_VECTOR": 2} if problem.paired else {})
+        return {**macros, **problem.scaling.defines(), **epilogue(problem)}
 
     def shared_bytes(self, problem: Problem, config: Knobs) -> Any:
         return staged_bytes(problem, config)

@@ -214,6 +214,13 @@ WAY_OUT = (
         ),
     ),
     Rule(
+        lambda c, f: (c.exchanged == 0) | (not f.problem.paired),
+        lambda c, f: (
+            "the epilogue takes neighbouring columns in pairs; with A and B exchanged a thread has rows of D"
+            " side by side"
+        ),
+    ),
+    Rule(
         lambda c, f: (c.exchanged == 0) | (f.transposed_d and f.copies_out and f.out_size > 1),
         lambda c, f: (
             "with A and B exchanged only TMA stores D: elements of 2 bytes or more, rows that start on 16"

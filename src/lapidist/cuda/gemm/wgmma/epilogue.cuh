@@ -32,7 +32,7 @@ struct Fragments : Epilogue<InOrder> {
     const int first_col = col + threadIdx.x % 4 * 2;
 #pragma unroll
     for (int pair = 0; pair < Count / 2; ++pair)
-      fetched[pair] = fetch<true>(row + row_of(pair % 2), first_col + pair / 2 * 8);
+      fetched[pair] = fetch_two(row + row_of(pair % 2), first_col + pair / 2 * 8);
   }
   __device__ __forceinline__ static int row_of(int h) {
     const int group = threadIdx.x % 32 / 4;
@@ -43,12 +43,9 @@ struct Fragments : Epilogue<InOrder> {
                                            int col) const {
     const int first_col = col + threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int pair = 0; pair < Count / 2; ++pair) {
-      AllResults results;
-#pragma unroll
-      for (int i = 0; i < 2; ++i) sums[2 * pair + i] = apply(sums[2 * pair + i], fetched[pair], results, i);
-      store<true>(row + row_of(pair % 2), first_col + pair / 2 * 8, results);
-    }
+    for (int pair = 0; pair < Count / 2; ++pair)
+      apply_two(sums[2 * pair], sums[2 * pair + 1], fetched[pair], row + row_of(pair % 2),
+                first_col + pair / 2 * 8);
   }
   template <int Count>
   __device__ __forceinline__ void finish(Sum* sums, int row, int col) const {
