@@ -7,7 +7,6 @@ import io
 import re
 import statistics
 import tokenize
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -316,13 +315,13 @@ def test_tests_share_by_support_alone() -> None:
 
 # ---- words ----
 
-# What they were: Call, UnitQueue, Cursor, Routing, Operation, fast_path, ExtraPointers, transposed.
+# What they were: Call, UnitQueue, Cursor, Routing, Operation, fast_path, slots or offsets, transposed.
 PRIVATE_WORDS = ("told", "board", "desk", "wishes", "form", "steady", "places", "turned")
-OF_DEVICE_CODE = PRIVATE_WORDS[:6]  # there a tile is turned, and registers are places
 
 
-def named_by(words: Sequence[str]) -> re.Pattern[str]:
-    return re.compile(rf"(?:^|_)(?:{'|'.join(words)})(?:_|$)", re.IGNORECASE)
+def words_of(name: str) -> list[str]:
+    """Of a name in any case: `turned_line`, TURNED_LINES and FragmentPlaces have two each."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower().split("_")
 
 
 def identifiers(path: Path) -> set[str]:
@@ -337,5 +336,10 @@ def identifiers(path: Path) -> set[str]:
 
 @pytest.mark.parametrize("path", [*HOST_FILES, *DEVICE_FILES], ids=relative)
 def test_names_are_the_fields_words(path: Path) -> None:
-    private = named_by(PRIVATE_WORDS if path.suffix == ".py" else OF_DEVICE_CODE)
-    assert sorted(filter(private.search, identifiers(path))) == []
+    assert [name for name in sorted(identifiers(path)) if {*words_of(name)} & {*PRIVATE_WORDS}] == []
+
+
+def test_private_words_are_found_in_names_of_any_case() -> None:
+    for name in ("B_TURNED", "turned_line", "FragmentPlaces", "PLACES", "ATurned"):
+        assert {*words_of(name)} & {*PRIVATE_WORDS}, name
+    assert not {*words_of("replaced_returned")} & {*PRIVATE_WORDS}

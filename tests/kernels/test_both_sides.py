@@ -82,7 +82,7 @@ OWN = {
     "a case for each part": "the registers of a thread hold fewer sums",
     "C is read as D is written, or one by one": "Mma.macros says so",
     "factors that change along k multiply promoted sums": "calls refuse promote=False beside such factors",
-    "wgmma turns 16-bit types only: of others, k must touch; A goes by registers": "mn_major says so",
+    "wgmma transposes 16-bit types only: of others, k must touch; A goes by registers": "mn_major says so",
 }
 
 # ---- those that a config can break ----
@@ -318,7 +318,7 @@ LIMITS = (
     ),
     # fed by TMA, on tensor cores
     Limit(
-        "a stage has rows of 128 bytes, a warp a slab of B; ldmatrix turns 2-byte elements only",
+        "a stage has rows of 128 bytes, a warp a slab of B; ldmatrix transposes 2-byte elements only",
         {"wn": 32},
         OWN_CONFIG,
     ),
@@ -395,7 +395,7 @@ LIMITS = (
     Limit(
         "what leaves twice meets no C, and has one owner",
         {},
-        "of 200 columns eight leave twice",
+        "eight of 200 columns are stored twice",
         start=tile("float16", 256, 200, 3, (2, 1)),
         problem=lambda samples: with_c(samples.aligned),
         within=plain,

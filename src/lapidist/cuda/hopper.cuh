@@ -193,11 +193,11 @@ __device__ __forceinline__ void take_registers() {
 
 // Four 8 x 8 matrices of 2-byte elements to shared memory: lanes 8 q .. 8 q + 7 give the addresses of the
 // rows of matrix q, and lane t holds elements 2 t % 8 and the next of row t / 4; or of its columns, where
-// they are turned on the way.
-template <bool Turned = false>
+// they are transposed on the way.
+template <bool Transposed = false>
 __device__ __forceinline__ void store_matrices(unsigned row, unsigned m0, unsigned m1, unsigned m2,
                                                unsigned m3) {
-  if constexpr (Turned)
+  if constexpr (Transposed)
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(m0),
                  "r"(m1), "r"(m2), "r"(m3)
                  : "memory");

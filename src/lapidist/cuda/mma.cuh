@@ -195,18 +195,18 @@ struct Tile {
                 "rows of a tile are 16, 32, 64, ... bytes: the swizzle is an XOR");
 
   static __device__ __forceinline__ int swizzle(int row) {
-    int places;
+    int shift;
     // 4 rows, 2 chunks of 8-byte reads
-    if constexpr (SIZE == 8 && AlongK) places = CHUNKS >= 8 ? row % 4 * 2 : row / 2 % 2 * 2;
+    if constexpr (SIZE == 8 && AlongK) shift = CHUNKS >= 8 ? row % 4 * 2 : row / 2 % 2 * 2;
     // 8 rows, 1 chunk
-    else if constexpr (AlongK) places = CHUNKS >= 8 ? row : row / (8 / CHUNKS);
+    else if constexpr (AlongK) shift = CHUNKS >= 8 ? row : row / (8 / CHUNKS);
     // rows 0 1 4 5 8 9 12 13, 1 chunk
-    else if constexpr (SIZE == 1) places = row / 4 * 2 + row % 2;
+    else if constexpr (SIZE == 1) shift = row / 4 * 2 + row % 2;
     // 8 rows, 1 chunk
-    else if constexpr (SIZE == 2) places = row;
+    else if constexpr (SIZE == 2) shift = row;
     // 4 rows, 2 chunks
-    else places = row % 4 * 2;
-    return places & ((CHUNKS < 8 ? CHUNKS : 8) - 1);
+    else shift = row % 4 * 2;
+    return shift & ((CHUNKS < 8 ? CHUNKS : 8) - 1);
   }
   static __device__ __forceinline__ int offset(int row, int chunk) {
     return row * ROW_BYTES + (chunk ^ swizzle(row)) * 16;
@@ -217,8 +217,8 @@ struct Tile {
 // operand side by side: of A top.at[0], bottom.at[0], top.at[1], bottom.at[1], of B at[0], at[1]; ldmatrix
 // brings them in that order. Rows and columns are dealt to the Eights as the reads bring them:
 //   k touches             Eight e, lane g is row 8 e + g                          ldmatrix; double: 8-byte loads
-//   rows touch, 2 bytes   the same                                                ldmatrix, turned
-//   rows touch, 1 byte    16 rows to two Eights in turns: 2 g + e % 2             ldmatrix of pairs, turned; bytes sorted
+//   rows touch, 2 bytes   the same                                                ldmatrix, transposed
+//   rows touch, 1 byte    16 rows to two Eights in turns: 2 g + e % 2             ldmatrix of pairs, trans.; bytes sorted
 //   rows touch, 4, 8      the same as with 2 bytes                                loads of one element, at k = t and 4 + t
 template <bool OfA, int Outer, bool AlongK, int Deep, int Count>
 struct Reader {

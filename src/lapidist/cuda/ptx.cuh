@@ -74,10 +74,10 @@ __device__ __forceinline__ void opaque(unsigned& value) { asm volatile("" : "+r"
 __device__ __forceinline__ void opaque(double& value) { asm volatile("" : "+d"(value)); }
 
 // Four tiles of 8 rows of 16 bytes; lane l gives the address of row l % 8 of tile l / 8. Lane 4 g + t
-// receives the t-th 4 bytes of row g; with Turned, of elements of 2 bytes, rows 2t and 2t + 1 of column g.
-template <bool Turned>
+// receives the t-th 4 bytes of row g; Transposed, of 2-byte elements, rows 2t and 2t + 1 of column g.
+template <bool Transposed>
 __device__ __forceinline__ void ldmatrix(unsigned (&tile)[4], const char* row) {
-  if constexpr (Turned)
+  if constexpr (Transposed)
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3])
                  : "r"(shared_address(row))

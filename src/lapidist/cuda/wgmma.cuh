@@ -2,12 +2,12 @@
 // ISA, "Asynchronous warpgroup level matrix instructions".
 //
 // One instruction: 64 rows of A, N columns of B, 32 bytes of k. Both tiles lie in the pattern that the copy
-// engine's swizzle of 128 bytes leaves, and a descriptor says where. TURNED tiles have neighbours along m or
-// n (16-bit types only):
+// engine's swizzle of 128 bytes leaves, and a descriptor says where. MN-major tiles have neighbours along m
+// or n (16-bit types only):
 //
 //   k touches   rows of 128 bytes of k, 8 of them an atom of 1024; the next 32 bytes of k lie 32 bytes
 //               further
-//   turned      slabs of 64 elements of m or n, `leading` bytes apart; a slab has a row of 128 bytes for each
+//   MN-major    slabs of 64 elements of m or n, `leading` bytes apart; a slab has a row of 128 bytes for each
 //               k
 //
 // Sums: thread t has sums[4 j + 2 h + i] of row t / 32 * 16 + t % 32 / 4 + 8 h, column 8 j + t % 4 * 2 + i.
@@ -21,14 +21,14 @@
 
 #include "hopper.cuh"
 
-#ifndef A_TURNED
-#define A_TURNED 0
+#ifndef A_M_MAJOR
+#define A_M_MAJOR 0
 #endif
 #ifndef A_SKEWED  // rows of A start anywhere inside of 16 bytes (gemm/wgmma/skewed.cuh)
 #define A_SKEWED 0
 #endif
-#ifndef B_TURNED
-#define B_TURNED 0
+#ifndef B_N_MAJOR
+#define B_N_MAJOR 0
 #endif
 
 #define TEXT_(x) #x
@@ -47,8 +47,8 @@
 #define IS_FLOAT_float 1
 #if TOKEN(HAS_TURNS_, ELEMENT)
 #define WGMMA_SHAPE "k16.f32"
-#define WGMMA_TAIL ", 1, 1, " TEXT(A_TURNED) ", " TEXT(B_TURNED)
-#define WGMMA_TAIL_OF_REGISTERS ", 1, 1, " TEXT(B_TURNED)
+#define WGMMA_TAIL ", 1, 1, " TEXT(A_M_MAJOR) ", " TEXT(B_N_MAJOR)
+#define WGMMA_TAIL_OF_REGISTERS ", 1, 1, " TEXT(B_N_MAJOR)
 #elif TOKEN(IS_FLOAT_, ELEMENT)
 #define WGMMA_SHAPE "k8.f32"
 #define WGMMA_TAIL ", 1, 1"
@@ -68,24 +68,24 @@
 #ifndef WGMMA_TAIL_OF_REGISTERS
 #define WGMMA_TAIL_OF_REGISTERS WGMMA_TAIL
 #endif
-static_assert(sizeof(T) == 2 || !B_TURNED,
-              "wgmma turns 16-bit types only: of others, k must touch; A goes by registers");
+static_assert(sizeof(T) == 2 || !B_N_MAJOR,
+              "wgmma transposes 16-bit types only: of others, k must touch; A goes by registers");
 
 #ifndef BK
 #define BK (128 / sizeof(T))
 #endif
 static_assert(BK * sizeof(T) == 128, "a step along k is one row of the swizzle");
 constexpr int STEPS = 4;        // instructions of 32 bytes of k
-constexpr int SLAB = 64 * 128;  // bytes of 64 rows of a tile (k touches), or of 64 columns (turned)
-constexpr bool A_TURNS =
-    A_TURNED && sizeof(T) != 2;  // on its way through registers: gemm/wgmma/registers.cuh
-constexpr bool A_IN_REGISTERS = A_TURNS || A_SKEWED;
+constexpr int SLAB = 64 * 128;  // bytes of 64 rows of a tile (k touches), or of 64 columns (MN-major)
+constexpr bool A_TRANSPOSED =
+    A_M_MAJOR && sizeof(T) != 2;  // on its way through registers: gemm/wgmma/registers.cuh
+constexpr bool A_IN_REGISTERS = A_TRANSPOSED || A_SKEWED;
 
 // ---- descriptors ----
 
 typedef unsigned long long Descriptor;
 
-// Of a tile that starts at a multiple of 1024. With k touching, 8 rows further is 1024 bytes; turned, 8 of k.
+// Of a tile that starts at a multiple of 1024. 8 rows further is 1024 bytes; MN-major, 8 of k.
 // The low word says where it is (in a cluster a shared address has the block's rank above) and how far apart
 // slabs are, the high one all else.
 constexpr unsigned LEADING = (SLAB >> 4) << 16, STRIDE = 1024 >> 4, SWIZZLE_128 = 1 << 30;
@@ -112,9 +112,9 @@ __device__ __forceinline__ int own_group() {
 }
 
 // What to add to a descriptor for the step-th instruction along k, and for a place `bytes` further.
-template <bool Turned>
+template <bool MnMajor>
 __device__ constexpr int step_along_k(int step) {
-  return step * (Turned ? 16 * 128 : 32) >> 4;
+  return step * (MnMajor ? 16 * 128 : 32) >> 4;
 }
 __device__ constexpr int further(int bytes) { return bytes >> 4; }
 

@@ -30,8 +30,8 @@ template <typename Product>
 __device__ __forceinline__ void prefetch_first_tile(const Product& p, const Order& order, int rank) {
   Tiles first(p.extents, p.schedule, order);
   if (p.extents.K == 0 || !first.next(p.extents, rank)) return;
-  if (p.a_once) prefetch_tiles<A_TURNED, BM>(&p.a_map, first.row, first.begin, first.end);
-  if (p.b_once) prefetch_tiles<B_TURNED, BN>(&p.b_map, first.col, first.begin, first.end);
+  if (p.a_once) prefetch_tiles<A_M_MAJOR, BM>(&p.a_map, first.row, first.begin, first.end);
+  if (p.b_once) prefetch_tiles<B_N_MAJOR, BN>(&p.b_map, first.col, first.begin, first.end);
 }
 
 // Operands that the copy engine refuses are copied first, by all threads; then the workspace begins behind the

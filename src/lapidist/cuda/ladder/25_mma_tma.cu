@@ -20,8 +20,8 @@
 #define WN 64
 #define STAGES 4
 #endif
-#ifndef B_TURNED  // columns of B touch, not k
-#define B_TURNED 0
+#ifndef B_N_MAJOR  // columns of B touch, not k
+#define B_N_MAJOR 0
 #endif
 #ifndef RASTER
 #define RASTER 8
@@ -29,12 +29,12 @@
 #define THREADS (BM / WM * (BN / WN) * 32)
 #define BLOCKS (THREADS <= 128 ? 2 : 1)  // on an SM at once; it has 65536 registers
 typedef Reader<true, BM, true, BK, WM / 8> AReader;
-typedef Reader<false, B_TURNED ? 64 : BN, !B_TURNED, BK, WN / 8> BReader;
+typedef Reader<false, B_N_MAJOR ? 64 : BN, !B_N_MAJOR, BK, WN / 8> BReader;
 constexpr int STEPS = BK / DEPTH, ROWS = WM / 16;  // ROWS of products of a warp
 // a warp's patch of D: rows, and their distance
 constexpr int PATCH = 16, D_PITCH = WN + 32 / sizeof(Scalar);
-static_assert(BK == 8 * CHUNK && WN == 64 && (sizeof(T) == 2 || !B_TURNED),
-              "a stage has rows of 128 bytes, a warp a slab of B; ldmatrix turns 2-byte elements only");
+static_assert(BK == 8 * CHUNK && WN == 64 && (sizeof(T) == 2 || !B_N_MAJOR),
+              "a stage has rows of 128 bytes, a warp a slab of B; ldmatrix transposes 2-byte elements only");
 static_assert(STEPS % 2 == 0, "the two fragment buffers take turns: tile after tile starts with the first");
 static_assert(BM % WM == 0 && BN % WN == 0, "warp tiles divide the tile of C");
 
@@ -52,8 +52,8 @@ __device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMa
   barrier_arrive_expect(full, sizeof(Stage));
   tma_load(stage.A, a_map, k, row, full);
 #pragma unroll
-  for (int slab = 0; slab < (B_TURNED ? BN / 64 : 1); ++slab)
-    tma_load(stage.B + slab * 64 * 128, b_map, B_TURNED ? col + slab * 64 : k, B_TURNED ? k : col, full);
+  for (int slab = 0; slab < (B_N_MAJOR ? BN / 64 : 1); ++slab)
+    tma_load(stage.B + slab * 64 * 128, b_map, B_N_MAJOR ? col + slab * 64 : k, B_N_MAJOR ? k : col, full);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)

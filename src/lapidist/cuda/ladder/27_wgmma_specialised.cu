@@ -37,8 +37,8 @@ __device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMa
   barrier_arrive_expect(full, sizeof(Stage));
   tma_load(stage.A, a_map, k, row, full);
 #pragma unroll
-  for (int slab = 0; slab < (B_TURNED ? BN / 64 : 1); ++slab)
-    tma_load(stage.B + slab * SLAB, b_map, B_TURNED ? col + slab * 64 : k, B_TURNED ? k : col, full);
+  for (int slab = 0; slab < (B_N_MAJOR ? BN / 64 : 1); ++slab)
+    tma_load(stage.B + slab * SLAB, b_map, B_N_MAJOR ? col + slab * 64 : k, B_N_MAJOR ? k : col, full);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -85,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     products_begin();
 #pragma unroll
     for (int i = 0; i < STEPS; ++i)
-      Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
+      Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_N_MAJOR>(i));
     products_commit();
     products_wait<1>();  // those of the step before are done
     if (step > 0 && lane == 0) barrier_arrive(&pipeline.empty[last]);

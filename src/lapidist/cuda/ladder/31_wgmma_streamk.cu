@@ -57,9 +57,9 @@ __device__ __forceinline__ void load(Stage& stage, Barrier* full, const TensorMa
   barrier_arrive_expect(full, sizeof(Stage));
   tma_load(stage.A, a_map, k, row, full);
 #pragma unroll
-  for (int i = 0; i < (B_TURNED ? part : 64); i += 64) {
+  for (int i = 0; i < (B_N_MAJOR ? part : 64); i += 64) {
     const int at = rank * part + i;
-    tma_load_shared(stage.B + at * 128, b_map, B_TURNED ? col + at : k, B_TURNED ? k : col + at, full,
+    tma_load_shared(stage.B + at * 128, b_map, B_N_MAJOR ? col + at : k, B_N_MAJOR ? k : col + at, full,
                     (1 << CLUSTER) - 1);
   }
 }
@@ -115,7 +115,7 @@ extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
         products_begin();
 #pragma unroll
         for (int i = 0; i < STEPS; ++i)
-          Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_TURNED>(i));
+          Wgmma<BN>::multiply(sums, a + step_along_k<false>(i), b + step_along_k<B_N_MAJOR>(i));
         products_commit();
         products_wait<1>();  // those of the step before are done
         if (step > unit.k_begin && lane < CLUSTER) barrier_arrive_at(&pipeline.empty[last], lane);

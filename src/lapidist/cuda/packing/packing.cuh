@@ -156,28 +156,28 @@ struct Lines {
   }
 };
 
-// An operand of `extent` rows (A) or columns (B). Turned: as it lies, and stays, m or n touch. Lines of the
+// An operand of `extent` rows (A) or columns (B). MnMajor: as it lies, and stays, m or n touch. Lines of the
 // copy start on lines of the L2, short ones on its sectors.
-template <bool Turned, typename Element>
+template <bool MnMajor, typename Element>
 __device__ __forceinline__ Lines<Element> lines_of(Element* to, const Element* from, i64 pitch, int extent,
                                                    int k, const Batch& batch) {
-  return Lines<Element>{from, pitch, Turned ? k : extent, Turned ? extent : k, batch, to};
+  return Lines<Element>{from, pitch, MnMajor ? k : extent, MnMajor ? extent : k, batch, to};
 }
 
 // The same, copied; returns how many elements the copy takes. Transpose: as it lies m or n touch, but k
 // shall.
-template <bool Turned, bool Transpose, typename Element>
+template <bool MnMajor, bool Transpose, typename Element>
 __device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch, int extent, int k,
                                     const Batch& batch, int& item) {
-  const Lines<Element> copy = lines_of<Turned>(to, from, pitch, extent, k, batch);
+  const Lines<Element> copy = lines_of<MnMajor>(to, from, pitch, extent, k, batch);
   if constexpr (Transpose) {
     const i64 step = packed_step<Element>(copy.length);
 #pragma unroll 1
     for (int matrix = 0; matrix < batch.matrices(); ++matrix) {
       const int outer = matrix / batch.inners(), inner = matrix - outer * batch.inners();
-      pack_turned(to + step * copy.lines * matrix, step,
-                  from + inner * batch.inner_step + outer * batch.outer_step, pitch, copy.length, copy.lines,
-                  item);
+      pack_transposed(to + step * copy.lines * matrix, step,
+                      from + inner * batch.inner_step + outer * batch.outer_step, pitch, copy.length,
+                      copy.lines, item);
     }
   } else {
     copy.pack(item);

@@ -1,16 +1,16 @@
-// Packing a matrix that lies across: m or n touch, but k shall. Squares of it are turned in registers, by
+// Packing a matrix that lies across: m or n touch, but k shall. Squares of it are transposed in registers, by
 // renaming words and permuting bytes; neither shared memory nor a barrier is needed.
 #pragma once
 
 #include "unaligned/pieces.cuh"
 
-// Words of as many lines as a word has elements, turned: word i then holds the i-th elements of all.
-__device__ __forceinline__ void turn_words(unsigned (&)[1]) {}
-__device__ __forceinline__ void turn_words(unsigned (&x)[2]) {
+// Words of as many lines as a word has elements, transposed: word i then holds the i-th elements of all.
+__device__ __forceinline__ void transpose_words(unsigned (&)[1]) {}
+__device__ __forceinline__ void transpose_words(unsigned (&x)[2]) {
   const unsigned low = __byte_perm(x[0], x[1], 0x5410);
   x[1] = __byte_perm(x[0], x[1], 0x7632), x[0] = low;
 }
-__device__ __forceinline__ void turn_words(unsigned (&x)[4]) {
+__device__ __forceinline__ void transpose_words(unsigned (&x)[4]) {
   const unsigned a = __byte_perm(x[0], x[1], 0x5140), b = __byte_perm(x[2], x[3], 0x5140);
   const unsigned c = __byte_perm(x[0], x[1], 0x7362), d = __byte_perm(x[2], x[3], 0x7362);
   x[0] = __byte_perm(a, b, 0x5410), x[1] = __byte_perm(a, b, 0x7632);
@@ -19,13 +19,13 @@ __device__ __forceinline__ void turn_words(unsigned (&x)[4]) {
 
 // Lines that a thread turns at a time: eight, a piece of each, are enough bytes on their way. A square of
 // them has as many as make 16 bytes of a line of the copy, of bytes eight.
-constexpr int TURNED_LINES = 8;
+constexpr int TRANSPOSED_LINES = 8;
 template <typename Element>
 constexpr int SQUARE_LINES = sizeof(Element) == 4 ? 4 : 8;
 
 // The line of its i-th piece, counted from a thread's first one: squares lie four squares apart.
 template <typename Element>
-__device__ constexpr int turned_line(int i) {
+__device__ constexpr int transposed_line(int i) {
   return i / SQUARE_LINES<Element> * 4 * SQUARE_LINES<Element> + i % SQUARE_LINES<Element>;
 }
 
@@ -53,31 +53,31 @@ template <typename Element>
 __device__ __forceinline__ unsigned read_pieces(Words* pieces, const Readable& readable,
                                                 const Element* source, i64 pitch, int lines) {
   unsigned apart = 0;
-  Words low[TURNED_LINES], high[TURNED_LINES];
+  Words low[TRANSPOSED_LINES], high[TRANSPOSED_LINES];
 #pragma unroll
-  for (int i = 0; i < TURNED_LINES; ++i) {
-    const Element* const from = source + turned_line<Element>(i) * pitch;
+  for (int i = 0; i < TRANSPOSED_LINES; ++i) {
+    const Element* const from = source + transposed_line<Element>(i) * pitch;
     const bool whole = readable.holds_pair(from);
     apart |= whole ? 0 : 1u << i;
     load_pair_here(reinterpret_cast<const char*>(from) - skew_of(from), whole, low[i], high[i]);
   }
   if (lines > 0)  // always; but it parts the loads from the shifts
 #pragma unroll
-    for (int i = 0; i < TURNED_LINES; ++i)
+    for (int i = 0; i < TRANSPOSED_LINES; ++i)
       pieces[i] =
-          shifted<sizeof(Element)>(low[i], high[i], skew_of(source + turned_line<Element>(i) * pitch));
+          shifted<sizeof(Element)>(low[i], high[i], skew_of(source + transposed_line<Element>(i) * pitch));
   return apart;
 }
 
-// The same turned: element i of line j comes to line i, place j. A warp has 8 squares side by side, which it
-// reads as whole lines of the caches, and 4 rows of squares, which it writes as 64 bytes, of bytes 32. The
+// The same transposed: element i of line j comes to line i, place j. A warp has 8 squares side by side, which
+// it reads as whole lines of the caches, and 4 rows of squares, which it writes as 64 bytes, of bytes 32. The
 // few pieces that do not come whole leave element by element over what their columns brought.
 template <typename Element>
-__device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Element* from, i64 pitch,
-                                            int lines, int length, int& item) {
+__device__ __forceinline__ void pack_transposed(Element* to, i64 to_pitch, const Element* from, i64 pitch,
+                                                int lines, int length, int& item) {
   constexpr int PER_PIECE = 16 / sizeof(Element), PER_WORD = 4 / sizeof(Element),
                 OF_SQUARE = SQUARE_LINES<Element>;
-  constexpr int SQUARES = TURNED_LINES / OF_SQUARE, WORDS = OF_SQUARE / PER_WORD, WIDE = 8 * PER_PIECE,
+  constexpr int SQUARES = TRANSPOSED_LINES / OF_SQUARE, WORDS = OF_SQUARE / PER_WORD, WIDE = 8 * PER_PIECE,
                 HIGH = 4 * OF_SQUARE;
   constexpr int AT_ONCE = 4;  // of a piece's elements that come apart
   const Readable readable(from, pitch, lines, length);
@@ -102,7 +102,7 @@ __device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Ele
         for (int i = 0; i < WORDS; ++i) {
 #pragma unroll
           for (int j = 0; j < PER_WORD; ++j) words[i][j] = rows[square][i * PER_WORD + j].at[word];
-          turn_words(words[i]);
+          transpose_words(words[i]);
         }
 #pragma unroll
         for (int element = 0; element < PER_WORD; ++element, to_column += to_pitch) {
@@ -115,16 +115,16 @@ __device__ __forceinline__ void pack_turned(Element* to, i64 to_pitch, const Ele
     }
 #pragma unroll 1
     for (int i = 0; apart >> i; ++i) {
-      if (!(apart >> i & 1) || line + turned_line<Element>(i) >= lines) continue;
+      if (!(apart >> i & 1) || line + transposed_line<Element>(i) >= lines) continue;
 #pragma unroll 1
       for (int e = 0; e < exist && e < PER_PIECE; e += AT_ONCE) {  // the loads together
         Element found[AT_ONCE];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; ++j)
-          if (e + j < exist) found[j] = source[turned_line<Element>(i) * pitch + e + j];
+          if (e + j < exist) found[j] = source[transposed_line<Element>(i) * pitch + e + j];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; ++j)
-          if (e + j < exist) target[(e + j) * to_pitch + turned_line<Element>(i)] = found[j];
+          if (e + j < exist) target[(e + j) * to_pitch + transposed_line<Element>(i)] = found[j];
       }
     }
   }

@@ -10,15 +10,15 @@
 #include "share/sharing.cuh"
 
 struct UnitQueue {
-  static constexpr unsigned PLACES = 4;  // units of a step or two each leave no stage empty
+  static constexpr unsigned SLOTS = 4;  // units of a step or two each leave no stage empty
   struct alignas(16) Entry {
     WorkUnit unit;
     int more;
-  } at[PLACES];
-  Barrier filled[PLACES], read[PLACES];
+  } at[SLOTS];
+  Barrier filled[SLOTS], read[SLOTS];
 
   __device__ __forceinline__ void init() {
-    for (int i = 0; i < static_cast<int>(PLACES); ++i)
+    for (int i = 0; i < static_cast<int>(SLOTS); ++i)
       barrier_init(&filled[i], 1), barrier_init(&read[i], SHARERS / 32);
   }
 };
@@ -26,8 +26,8 @@ struct UnitQueue {
 // Counted on: a register for the place and its parity.
 struct Turn {
   unsigned count = 0;
-  __device__ __forceinline__ int place() const { return count % UnitQueue::PLACES; }
-  __device__ __forceinline__ int parity() const { return count / UnitQueue::PLACES % 2; }
+  __device__ __forceinline__ int place() const { return count % UnitQueue::SLOTS; }
+  __device__ __forceinline__ int parity() const { return count / UnitQueue::SLOTS % 2; }
 };
 
 // By who walks: each unit is published, and behind the last one that there is none.

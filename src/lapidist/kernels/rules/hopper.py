@@ -24,7 +24,7 @@ from lapidist.kernels.wgmma.operands import EITHER_WAY, start_anywhere
 from lapidist.kernels.wgmma.tiles import PATCH_BYTES, PATCH_ROWS, ROW_BYTES, warpgroups
 from lapidist.problems.scaling import K_BLOCK, SQUARES, STRIPS
 
-# registers of a thread for sums and what it turns; the compiler wants the others
+# registers of a thread for sums and what it transposes; the compiler wants the others
 SUMS, SUMS_OF_THREE = (192, 96)
 PLAIN_SUMS = 208  # where TMA stores D, and nothing else passes through registers
 BY_REGISTERS = 48  # for 64 rows of A: elements of a step and of the one before, and on their way

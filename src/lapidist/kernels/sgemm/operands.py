@@ -27,7 +27,7 @@ SWIZZLE = 128  # of tiles whose rows lie along k
 
 
 def transposed_b(problem: Problem) -> bool:
-    """Whether B touches along k only: it is turned while it is packed."""
+    """Whether B touches along k only: it is transposed while it is packed."""
     return problem.k > 0 and not problem.b.lies("row")
 
 
@@ -52,11 +52,11 @@ def packed(problem: Problem) -> tuple[bool, bool]:
 def engine_lines(problem: Problem) -> tuple[Lines, Lines]:
     """The lines of A and of B as TMA finds them."""
     found = []
-    turns = False, transposed_b(problem)
-    for (count, length, step), packs, turn in zip(
-        lines_as_they_lie(problem), packed(problem), turns, strict=True
+    transposes = False, transposed_b(problem)
+    for (count, length, step), packs, transpose in zip(
+        lines_as_they_lie(problem), packed(problem), transposes, strict=True
     ):
-        lines, elements = (length, count) if turn else (count, length)
+        lines, elements = (length, count) if transpose else (count, length)
         found.append((lines, elements, packed_step(elements, size_of(problem.dtype)) if packs else step))
     return found[0], found[1]
 

@@ -72,11 +72,12 @@ class Wgmma(Warpgroups):
 
     def macros(self, problem: Problem) -> Mapping[str, object]:
         pack_a, pack_b = (
-            2 if turn else int(pack) for pack, turn in zip(packed(problem), transposed(problem), strict=True)
+            2 if transposes else int(packs)
+            for packs, transposes in zip(packed(problem), transposed(problem), strict=True)
         )
-        packing = {"A_TURNED": int(mn_major(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
+        packing = {"A_M_MAJOR": int(mn_major(problem)[0]), "PACK_A": pack_a, "PACK_B": pack_b}
         unusual = {
-            "D_TURNED": int(transposed_d(problem)),
+            "D_M_MAJOR": int(transposed_d(problem)),
             "A_SKEWED": int(problem.skewed),
             "A_ROWS": few_rows(problem),
         }
@@ -131,7 +132,7 @@ def rung_macros(problem: Problem) -> Mapping[str, object]:
     """Of the types, of a B that has neighbours along n, and of how D leaves."""
     return {
         **tensor_types(problem),
-        "B_TURNED": int(mn_major(problem)[1]),
+        "B_N_MAJOR": int(mn_major(problem)[1]),
         "D_COPY_ENGINE": int(rows_copied_out(problem)),
     }
 

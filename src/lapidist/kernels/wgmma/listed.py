@@ -133,15 +133,15 @@ def family_configs(math: str) -> Tuned:
 
 def for_few_lines(math: str) -> list[Config]:
     """Weights times few rows: as many tiles as the chip has multiprocessors, whatever the width. With more
-    rows than a tile has, these become columns, of which tiles have just enough; they are not turned, as rows
+    rows than a tile has, these become columns, of which tiles have just enough. They are not transposed: rows
     of activations touch along k."""
     beside = [tile(math, 64, bn, deepest(64, bn)) for bn in (48, 80, 112, 144, 160, 176)]
     beside += [tile(math, 128, bn, deepest(128, bn)) for bn in (80, 112)]
     shapes = [(64, bn) for bn in (144, 160, 176, 192, 208, 224)] + [(128, bn) for bn in (144, 160, 176, 208)]
-    turns = ROW_BYTES // element_of(math).nbytes  # of A's rows, through registers
+    rows = ROW_BYTES // element_of(math).nbytes  # of A, that are transposed at once, through registers
     above = [
         tile(math, *shape, deepest(*shape, transposed_b=False))
         for shape in shapes
-        if math in EITHER_WAY or shape[0] % turns == 0
+        if math in EITHER_WAY or shape[0] % rows == 0
     ]
     return [*beside, *(replace(config, exchanged=True) for config in above)]

@@ -103,7 +103,7 @@ def nothing_at(address: int, operand: TensorMap) -> TensorMap:
 
 
 def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[str, TensorMap]:
-    """For the rungs: single matrices. Blocks of a cluster load whole slabs of a turned B."""
+    """For the rungs: single matrices. Blocks of a cluster load whole slabs of an N-major B."""
     a_lines, b_lines = lines_of(problem)
     b_box = (config.bk, config.bn // config.cluster_m) if along_k(problem.b, False) else (64, config.bk)
     a_map = operand_map(problem, problem.a, at["A"], a_lines, (config.bk, config.bm), 2)

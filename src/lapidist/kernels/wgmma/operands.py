@@ -49,7 +49,7 @@ def transposed(problem: Problem) -> tuple[bool, bool]:
 
 @fact
 def by_registers(problem: Problem) -> bool:
-    """Whether A is turned while it is loaded into registers: then wgmma takes it from there."""
+    """Whether A is transposed while it is loaded into registers: then wgmma takes it from there."""
     return problem.math not in EITHER_WAY and mn_major(problem)[0]
 
 
@@ -57,9 +57,9 @@ def by_registers(problem: Problem) -> bool:
 def packed_lines(problem: Problem) -> tuple[Lines, Lines]:
     """The lines of A and of B as TMA finds them: packed ones start on 16 bytes."""
     found = []
-    for lines, packs, turns in zip(lines_of(problem), packed(problem), transposed(problem), strict=True):
+    for lines, packs, transposes in zip(lines_of(problem), packed(problem), transposed(problem), strict=True):
         count, length, step = lines
-        if turns:
+        if transposes:
             count, length = length, count
         found.append((count, length, packed_step(length, size_of(problem.dtype)) if packs else step))
     return found[0], found[1]

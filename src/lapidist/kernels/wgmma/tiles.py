@@ -12,8 +12,8 @@ from lapidist.dtypes import size_of
 from lapidist.kernels.wgmma.operands import by_registers, few_rows, mn_major, transposed_d
 from lapidist.problems.problem import Problem
 
-ROW_BYTES = 128  # of a slab: of a tile's row, or of a transposed one's k
-SLAB_BYTES = 64 * ROW_BYTES  # of 64 rows of a tile, or of 64 columns of a transposed one in 16-bit types
+ROW_BYTES = 128  # of a slab: of a tile's row, or of an MN-major one's k
+SLAB_BYTES = 64 * ROW_BYTES  # of 64 rows of a tile, or of 64 columns of an MN-major one in 16-bit types
 PATCH_BYTES = 32  # at least, in each row of a patch
 PATCH_ROWS = 16  # of D that a warp lays down at once
 

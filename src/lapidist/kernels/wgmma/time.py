@@ -80,7 +80,7 @@ FINISHED_AT_ONCE = 128  # elements: an instruction of four warps
 LOW_BY_TURNS = 1.1
 STEP_BYTES = 128  # along k, of a row of A or a column of B
 # Packing: seconds until all blocks have met, and the share of the bandwidth at which operands are read and
-# written; the same where they are turned.
+# written; the same where they are transposed.
 PACKING = 1.05e-6, 0.85
 TURNING = 4.2e-6, 0.67
 # The same where the next launch's blocks wait beside these: seconds less, and the share that fewer stages
@@ -174,7 +174,7 @@ def step_cycles(problem: Problem, config: Knobs, device: Device, blocks: Any = i
 
 
 def rows_outside(problem: Problem, config: Knobs, device: Device) -> Any:
-    """Of all boxes of A and B in a step, over all tiles alike. Boxes of turned operands have k for rows."""
+    """Of all boxes of A and B in a step, over all tiles alike. Boxes of MN-major operands have k for rows."""
     tiles_m = np.maximum(1, -(-problem.m // config.bm))
     tiles_n = np.maximum(1, -(-problem.n // config.bn))
     transposed_a, transposed_b = mn_major(problem)

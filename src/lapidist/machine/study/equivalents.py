@@ -75,7 +75,7 @@ RULES = (
         "",
         "past the last square nothing exists, and nothing is packed behind B",
         "bra",
-        "pack<B_TURNED",
+        "pack<B_N_MAJOR",
     ),
     Rule(
         "packing/transposed.cuh",

@@ -4,7 +4,7 @@
 // What the copy engine cannot bring as it lies is copied into the workspace first, by all blocks together
 // (packing/packing.cuh):
 //   PACK_A, PACK_B       lines do not start on 16 bytes, matrices lie anywhere (ARRAYS), or rows or columns are picked (GATHER)
-//   PACK_B, B_ALONG_K    B touches along k, and is turned on the way
+//   PACK_B, B_ALONG_K    B touches along k, and is transposed on the way
 // Copies of a batch or a list follow each other, those of A before those of B; one matrix for all is copied
 // once.
 #pragma once
@@ -15,22 +15,22 @@
 // Rows of A, or columns of B, that an index array names, `step` apart; to lines of a packed operand. Element
 // by element: lanes walk the direction in which the copy touches, and what they pick along it may lie
 // anywhere.
-template <bool Turned>
+template <bool MnMajor>
 __device__ __forceinline__ i64 pick(T* to, const T* from, i64 step, i64 k_step, const Index* index,
                                     int extent, int k, int& item) {
   constexpr int EACH = 8, RUN = 32 * EACH;
-  const int lines = Turned ? k : extent, length = Turned ? extent : k, runs = ceil_div(length, RUN);
+  const int lines = MnMajor ? k : extent, length = MnMajor ? extent : k, runs = ceil_div(length, RUN);
   const int warps = blockDim.x / 32;
   const i64 to_pitch = packed_step<T>(length);
   for (; item < lines * runs; item += gridDim.x * warps) {
     const int line = item / runs, first = item % runs * RUN + threadIdx.x % 32;
-    const T* source = from + (Turned ? line * k_step : index[line] * step);
+    const T* source = from + (MnMajor ? line * k_step : index[line] * step);
     T* target = to + line * to_pitch;
     T found[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; ++i) {
       const int place = first + i * 32;
-      if (place < length) found[i] = source[Turned ? index[place] * step : place * k_step];
+      if (place < length) found[i] = source[MnMajor ? index[place] * step : place * k_step];
     }
 #pragma unroll
     for (int i = 0; i < EACH; ++i)
@@ -40,7 +40,7 @@ __device__ __forceinline__ i64 pick(T* to, const T* from, i64 step, i64 k_step, 
   return lines * to_pitch;
 }
 
-// An operand of `extent` rows (A) or columns (B), `step` apart. Its copy has lines of k (Turned) or along k.
+// An operand of `extent` rows (A) or columns (B), `step` apart. Its copy has lines of k (MnMajor) or along k.
 struct Source {
   const T* from;
   i64 step, k_step;
@@ -49,27 +49,27 @@ struct Source {
   const Index* index;
   const Pointers* list;  // of an array batch
 
-  template <bool Turned, bool Transpose, bool Gathered>
+  template <bool MnMajor, bool Transpose, bool Gathered>
   __device__ __forceinline__ i64 copy(T* to, const T* matrix, int k, int& item) const {
-    if constexpr (Gathered) return pick<Turned>(to, matrix, step, k_step, index, extent, k, item);
+    if constexpr (Gathered) return pick<MnMajor>(to, matrix, step, k_step, index, extent, k, item);
     else
-      return pack<Turned, Transpose>(to, matrix, Turned != Transpose ? k_step : step, extent, k,
-                                     Batch{1, 1, 0, 0}, item);
+      return pack<MnMajor, Transpose>(to, matrix, MnMajor != Transpose ? k_step : step, extent, k,
+                                      Batch{1, 1, 0, 0}, item);
   }
 
   // Returns where the next operand goes.
-  template <bool Turned, bool Transpose, bool Gathered>
+  template <bool MnMajor, bool Transpose, bool Gathered>
   __device__ __forceinline__ T* copy_all(T* to, int k, int& item) const {
     if constexpr (ARRAYS) {
 #pragma unroll 1
       for (int i = 0; i < batch.inner; ++i)
-        to += copy<Turned, Transpose, Gathered>(to, static_cast<const T*>(list->at[i]), k, item);
+        to += copy<MnMajor, Transpose, Gathered>(to, static_cast<const T*>(list->at[i]), k, item);
     } else {
 #pragma unroll 1
       for (int outer = 0; outer == 0 || (batch.outer_step && outer < batch.outer); ++outer)
 #pragma unroll 1
         for (int inner = 0; inner == 0 || (batch.inner_step && inner < batch.inner); ++inner)
-          to += copy<Turned, Transpose, Gathered>(
+          to += copy<MnMajor, Transpose, Gathered>(
               to, from + inner * batch.inner_step + outer * batch.outer_step, k, item);
     }
     return to;
@@ -81,10 +81,10 @@ constexpr bool PACKS = PACK_A || PACK_B;
 // Operands whose lines are copied as they lie, matrix after matrix of a batch: all at once, in code for one.
 constexpr bool AS_THEY_LIE = !ARRAYS && !GATHER_A && !GATHER_B && !(PACK_B && B_ALONG_K);
 
-template <bool Turned>
+template <bool MnMajor>
 __device__ __forceinline__ Lines<T> lines_of(T* to, const Source& source, int k) {
-  return lines_of<Turned>(to, source.from, Turned ? source.k_step : source.step, source.extent, k,
-                          source.batch);
+  return lines_of<MnMajor>(to, source.from, MnMajor ? source.k_step : source.step, source.extent, k,
+                           source.batch);
 }
 
 // Returns the workspace behind the copies.

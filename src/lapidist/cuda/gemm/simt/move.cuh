@@ -23,11 +23,11 @@ struct Mover {
   const i64 outer_stride, k_stride;
   const int last;  // the last row that exists, counted from this tile's first
   const bool fit;  // no vector ends beyond it that begins before
-  // Where moves are steps along k, one place walks from each to the next, and so into the next tile: places
-  // take registers.
+  // Where moves are steps along k, one pointer walks from each to the next, and so into the next tile:
+  // pointers take registers.
   static constexpr bool WALKS = !ALONG_K && THREADS * VECTOR % OUTER == 0;
-  static constexpr int PLACES = WALKS ? 1 : MOVES, STEP = WALKS ? THREADS * VECTOR / OUTER : BK;
-  const T* gmem[PLACES];  // where each move's first element comes from; walks along k
+  static constexpr int POINTERS = WALKS ? 1 : MOVES, STEP = WALKS ? THREADS * VECTOR / OUTER : BK;
+  const T* gmem[POINTERS];  // where each move's first element comes from; walks along k
   Vector<VECTOR> reg[MOVES];
 
   // `index`: row i is that of number index[i]; null: of number i.
@@ -37,7 +37,7 @@ struct Mover {
         last(extent - 1 - first),
         fit(VECTOR == 1 || ALONG_K || last >= OUTER - 1 || (last + 1) % VECTOR == 0) {
 #pragma unroll
-    for (int move = 0; move < PLACES; ++move) {
+    for (int move = 0; move < POINTERS; ++move) {
       const int outer = first + (outer_of(move) <= last ? outer_of(move) : 0);
       gmem[move] = matrix + (index ? static_cast<i64>(index[outer]) : outer) * this->outer_stride +
                    k_of(move) * this->k_stride;

@@ -42,9 +42,9 @@ struct Addend {
     constexpr int NEAR = ACROSS ? LINES : PIECES, FAR = ACROSS ? PIECES : LINES, SIDE = NEAR < 32 ? NEAR : 32,
                   STEP = 32 / SIDE;
     const int lane = threadIdx.x % 32, below = rows - row, beside = cols - col;
-    const int lines = beta == Scalar(0) ? 0 : D_TURNED ? beside : below, length = D_TURNED ? below : beside;
-    const i64 pitch = D_TURNED ? col_step : row_step,
-              step = C_BY_ELEMENTS ? D_TURNED ? row_step : col_step : PIECE / SIZE;
+    const int lines = beta == Scalar(0) ? 0 : D_M_MAJOR ? beside : below, length = D_M_MAJOR ? below : beside;
+    const i64 pitch = D_M_MAJOR ? col_step : row_step,
+              step = C_BY_ELEMENTS ? D_M_MAJOR ? row_step : col_step : PIECE / SIZE;
     const i64 near_step = ACROSS ? pitch : step, far_step = ACROSS ? step : pitch;
     const Out* const corner = C + row * row_step + col * col_step;
 #pragma unroll
@@ -73,18 +73,18 @@ struct Addend {
   template <int Cols>
   __device__ __forceinline__ void read(const Patch<Cols>& patch,
                                        unsigned (&words)[Cols / 2 * sizeof(Out) / 4]) const {
-    if constexpr (sizeof(Out) == 2 && !A_TURNS) {
+    if constexpr (sizeof(Out) == 2 && !A_TRANSPOSED) {
 #pragma unroll
       for (int j = 0; j < Cols / 16; ++j)
-        ldmatrix<D_TURNED>(reinterpret_cast<unsigned (&)[4]>(words[4 * j]),
-                           static_cast<const char*>(__cvta_shared_to_generic(patch.matrix_row(j))));
+        ldmatrix<D_M_MAJOR>(reinterpret_cast<unsigned (&)[4]>(words[4 * j]),
+                            static_cast<const char*>(__cvta_shared_to_generic(patch.matrix_row(j))));
     } else {
       const int m = threadIdx.x % 32 / 4 * NEXT_GROUP, n = threadIdx.x % 4 * 2;
       auto& elements = reinterpret_cast<Out(&)[Cols / 2]>(words);
 #pragma unroll
       for (int i = 0; i < Cols / 2; i += 2) {
         const int down = m + i / 2 % 2 * NEXT_ROW, across = n + i / 4 * 8;
-        if (D_TURNED) elements[i] = patch.at(across, down), elements[i + 1] = patch.at(across + 1, down);
+        if (D_M_MAJOR) elements[i] = patch.at(across, down), elements[i + 1] = patch.at(across + 1, down);
         else
           reinterpret_cast<Vector<Out, 2>&>(elements[i]) =
               reinterpret_cast<const Vector<Out, 2>&>(patch.at(down, across));
@@ -114,23 +114,23 @@ struct Addend {
 
   // Patch `number` of a warp's All, the first of which is at (row, col), Across in a row: to its place. Those
   // behind the last one count.
-  template <int Across, int All, int Cols, int Places>
-  __device__ __forceinline__ void bring_one(const Patch<Cols> (&places)[Places], int row, int col,
+  template <int Across, int All, int Cols, int Buffers>
+  __device__ __forceinline__ void bring_one(const Patch<Cols> (&buffers)[Buffers], int row, int col,
                                             int number) const {
     if (number < All)
-      bring(places[number % Places], row + number / Across * NEXT_SLAB, col + number % Across * Cols);
+      bring(buffers[number % Buffers], row + number / Across * NEXT_SLAB, col + number % Across * Cols);
     cp_async_commit();
   }
-  // As many as there are places: before the tile's products, where its sums are this block's alone.
-  template <int Across, int All, int Cols, int Places>
-  __device__ __forceinline__ void begin(const Patch<Cols> (&places)[Places], int row, int col) const {
+  // As many as there are buffers: before the tile's products, where its sums are this block's alone.
+  template <int Across, int All, int Cols, int Buffers>
+  __device__ __forceinline__ void begin(const Patch<Cols> (&buffers)[Buffers], int row, int col) const {
 #pragma unroll 1
-    for (int number = 0; number < Places; ++number) bring_one<Across, All>(places, row, col, number);
+    for (int number = 0; number < Buffers; ++number) bring_one<Across, All>(buffers, row, col, number);
   }
   // After that: take(number, sums) for all patches.
-  template <int Across, int All, int Cols, int Places, typename Take>
-  __device__ __forceinline__ void each(const Patch<Cols> (&places)[Places], int row, int col, const Sum* sums,
-                                       Take take) const {
+  template <int Across, int All, int Cols, int Buffers, typename Take>
+  __device__ __forceinline__ void each(const Patch<Cols> (&buffers)[Buffers], int row, int col,
+                                       const Sum* sums, Take take) const {
 #pragma unroll 1
     for (int number = 0; number < All; ++number) {
       Sum mine[Cols / 2];
@@ -138,8 +138,8 @@ struct Addend {
 #pragma unroll
         for (int i = 0; i < Cols / 2; ++i) mine[i] = found[i];
       });
-      add<Places - 1>(places[number % Places], mine);
-      bring_one<Across, All>(places, row, col, number + Places);
+      add<Buffers - 1>(buffers[number % Buffers], mine);
+      bring_one<Across, All>(buffers, row, col, number + Buffers);
       take(number, mine);
     }
   }

@@ -10,15 +10,15 @@ constexpr int AHEAD = 128 * 1024;
 // Where one tile holds all lines of an operand, boxes have no others: those outside the matrix would all come
 // from one place, a few a cycle for the whole chip. Products read the whole tile all the same, so what is
 // never loaded of it is zero from the start.
-template <bool Turned, int Extent>
+template <bool MnMajor, int Extent>
 __device__ __forceinline__ bool loads_part(int lines) {
-  return CLUSTER == 1 && !Turned && lines < Extent;
+  return CLUSTER == 1 && !MnMajor && lines < Extent;
 }
 
 // Of a step, that the copy engine brings.
-template <bool Turned, int Extent>
+template <bool MnMajor, int Extent>
 __device__ __forceinline__ int loaded_bytes(int lines) {
-  return loads_part<Turned, Extent>(lines) ? lines * 128 : tile_bytes(Turned, Extent);
+  return loads_part<MnMajor, Extent>(lines) ? lines * 128 : tile_bytes(MnMajor, Extent);
 }
 
 template <int Extent>
@@ -29,9 +29,9 @@ __device__ __forceinline__ void clear_lines(char* tile, int lines) {
 }
 
 // By all consumers, while the first tiles are on their way to other lines of the same stages.
-template <bool ATurned, int ARows, bool BTurned, int BCols, int Stages, typename Stage>
+template <bool AMajorM, int ARows, bool BMajorN, int BCols, int Stages, typename Stage>
 __device__ __forceinline__ void clear_rests(Stage (&stages)[Stages], int M, int N) {
-  const bool of_a = loads_part<ATurned, ARows>(M), of_b = loads_part<BTurned, BCols>(N);
+  const bool of_a = loads_part<AMajorM, ARows>(M), of_b = loads_part<BMajorN, BCols>(N);
   if (!of_a && !of_b) return;
 #pragma unroll 1
   for (int i = 0; i < Stages; ++i) {
@@ -49,12 +49,12 @@ __device__ __forceinline__ bool read_once(int lines, int matrices) {
 }
 
 // The beginning of a tile's k to the L2.
-template <bool Turned, int Extent>
+template <bool MnMajor, int Extent>
 __device__ __forceinline__ void prefetch_tiles(const TensorMap* map, int along, int step, int end) {
-  constexpr int Bytes = tile_bytes(Turned, Extent), Slabs = Turned ? Bytes / TURNED_SLAB : 1;
+  constexpr int Bytes = tile_bytes(MnMajor, Extent), Slabs = MnMajor ? Bytes / MN_MAJOR_SLAB : 1;
   for (end = min_of(end, step + AHEAD / Bytes); step < end; ++step)
     for (int slab = 0; slab < Slabs; ++slab) {
-      const int line = along + slab * TURNED_COLS;
-      tma_prefetch(map, Turned ? line : step * BK, Turned ? step * BK : line, 0, 0);
+      const int line = along + slab * MN_MAJOR_COLS;
+      tma_prefetch(map, MnMajor ? line : step * BK, MnMajor ? step * BK : line, 0, 0);
     }
 }

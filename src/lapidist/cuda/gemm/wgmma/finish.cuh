@@ -77,7 +77,8 @@ struct Finisher {
     proxy_fence();
     __syncwarp();
     if (lane == 0)
-      tma_store(&p.d_map, D_TURNED ? row : col, D_TURNED ? col : row, tiles.inner, tiles.outer, buffer.bytes);
+      tma_store(&p.d_map, D_M_MAJOR ? row : col, D_M_MAJOR ? col : row, tiles.inner, tiles.outer,
+                buffer.bytes);
     if (lane == 0) tma_store_commit();
   }
 

@@ -42,7 +42,7 @@ struct WayOut {
   __device__ __forceinline__ void send(int patch) const {
     if (!leads()) return;
     const int down = row + patch / D_PATCHES * NEXT_SLAB, along = col + patch_begin(patch % D_PATCHES);
-    tma_store(map, D_TURNED ? down : along, D_TURNED ? along : down, inner, outer, buffer(patch).bytes);
+    tma_store(map, D_M_MAJOR ? down : along, D_M_MAJOR ? along : down, inner, outer, buffer(patch).bytes);
     if (!BY_GROUP) tma_store_commit();
   }
   // Patches First to Last: behind one fence as many as leave half of the buffers to those that are on their

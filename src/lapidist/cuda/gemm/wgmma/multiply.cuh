@@ -18,20 +18,20 @@ struct Multiplier {
   // loop, whose instructions are a part of the power.
   unsigned frees, empty;
   unsigned first_a, first_b;  // low words of descriptors, in the first stage
-  const PlacesOfA<ROWS> places;
+  const OffsetsOfA<ROWS> offsets;
 
   __device__ __forceinline__ Multiplier(const Product& p, Pipeline& pipeline, int rank)
       : pipeline(pipeline),
         K(p.extents.K),
         tile_warp(threadIdx.x / 32 % (TILE_GROUPS * 4)),
-        places(p.A, p.a.line, tile_warp) {
+        offsets(p.A, p.a.line, tile_warp) {
     const int lane = threadIdx.x % 32;
     const bool in_line = lane % CLUSTER_M == rank % CLUSTER_M || lane / CLUSTER_M == rank / CLUSTER_M;
     frees = CLUSTER == 1 ? lane == 0 : lane < CLUSTER && in_line;
     empty = shared_address(pipeline.barriers.empty);
     if (CLUSTER > 1) empty = peer_address(empty, lane);
     opaque(frees), opaque(empty);
-    clear_rests<A_TURNED, A_LOADED, B_TURNED, BN>(pipeline.stage, p.extents.M, p.extents.N);
+    clear_rests<A_M_MAJOR, A_LOADED, B_N_MAJOR, BN>(pipeline.stage, p.extents.M, p.extents.N);
     first_a = low_word(pipeline.stage[0].A + own_group<TILE_GROUPS>() * ROWS * SLAB);
     first_b = low_word(pipeline.stage[0].B);
   }
@@ -51,10 +51,10 @@ struct Multiplier {
     for (int i = 0; i < STEPS; ++i)
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) {
-        const Descriptor of_b = b + step_along_k<B_TURNED>(i);
+        const Descriptor of_b = b + step_along_k<B_N_MAJOR>(i);
         const int old = i > 0 || (ANEW ? !first : !PROMOTED);
         if constexpr (A_IN_REGISTERS) Wgmma<BN>::multiply(sums[m], fragments[i][m], of_b, old);
-        else Wgmma<BN>::multiply(sums[m], a + step_along_k<A_TURNED>(i) + further(m * SLAB), of_b, old);
+        else Wgmma<BN>::multiply(sums[m], a + step_along_k<A_M_MAJOR>(i) + further(m * SLAB), of_b, old);
       }
     products_commit();
   }
@@ -75,7 +75,7 @@ struct Multiplier {
         barrier_wait(&pipeline.barriers.full[ring.stage], ring.parity);
         StepFactors<ROWS, BN> factors;
         if (FACTORS_ALONG_K) factors.read(pipeline.factors[ring.stage], row, col, tiles.col);
-        if constexpr (A_IN_REGISTERS) places.read(fragments[t], pipeline.stage[ring.stage].A, K - step * BK);
+        if constexpr (A_IN_REGISTERS) offsets.read(fragments[t], pipeline.stage[ring.stage].A, K - step * BK);
         begin_step(fragments[t], PROMOTED ? products : sums, step == tiles.begin);
         if (PROMOTED) {  // meanwhile the other warpgroup's products run
           wait_for(products);

@@ -4,17 +4,17 @@
 #include "gemm/wgmma/tiles.cuh"
 #include "packing/shares.cuh"
 
-// of m or n in a slab of a turned tile, which has a row of 128 bytes for each k
-constexpr int TURNED_COLS = 128 / sizeof(T);
-constexpr int TURNED_SLAB = BK * 128;
+// of m or n in a slab of an MN-major tile, which has a row of 128 bytes for each k
+constexpr int MN_MAJOR_COLS = 128 / sizeof(T);
+constexpr int MN_MAJOR_SLAB = BK * 128;
 
-__device__ constexpr int tile_bytes(bool turned, int extent) {
-  return turned ? (extent + TURNED_COLS - 1) / TURNED_COLS * TURNED_SLAB : extent * 128;
+__device__ constexpr int tile_bytes(bool mn_major, int extent) {
+  return mn_major ? (extent + MN_MAJOR_COLS - 1) / MN_MAJOR_COLS * MN_MAJOR_SLAB : extent * 128;
 }
 
 // Where a box of `lines` lines begins. One that would lie outside altogether brings the last lines instead,
 // for sums that are not stored: what is outside all comes from one place, a few lines a cycle for the whole
-// chip. Turned boxes start on 16 bytes.
+// chip. MnMajor boxes start on 16 bytes.
 __device__ __forceinline__ int begin_inside(int begin, int lines, int extent) {
   constexpr int PER_PIECE = 16 / sizeof(T);
   return begin < extent ? begin : extent > lines ? (extent - lines) / PER_PIECE * PER_PIECE : 0;
@@ -23,17 +23,17 @@ __device__ __forceinline__ int begin_inside(int begin, int lines, int extent) {
 // One tile of an operand, of which there are `extent` rows or columns, to shared memory, in as many boxes as
 // the copy engine needs; none where others bring it (Extent 0). Parts blocks load a part each for all of
 // them, those of the bits of `blocks`. `once`: no other tile reads it.
-template <bool Turned, int Extent, int Parts>
+template <bool MnMajor, int Extent, int Parts>
 __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int along, int extent, int k,
                                           int inner, int outer, int part, int blocks, Barrier* full,
                                           bool once) {
-  constexpr int Slabs = Turned ? tile_bytes(true, Extent) / TURNED_SLAB : Extent > 0;
+  constexpr int Slabs = MnMajor ? tile_bytes(true, Extent) / MN_MAJOR_SLAB : Extent > 0;
 #pragma unroll
   for (int slab = 0; slab < Slabs; ++slab) {
-    constexpr int Lines = Turned ? TURNED_COLS : Extent / Parts;
-    const int begin = begin_inside(along + (Turned ? slab : part) * Lines, Lines, extent);
-    const int x = Turned ? begin : k, y = Turned ? k + part * (BK / Parts) : begin;
-    char* target = tile + slab * TURNED_SLAB + part * ((Turned ? BK : Extent) / Parts * 128);
+    constexpr int Lines = MnMajor ? MN_MAJOR_COLS : Extent / Parts;
+    const int begin = begin_inside(along + (MnMajor ? slab : part) * Lines, Lines, extent);
+    const int x = MnMajor ? begin : k, y = MnMajor ? k + part * (BK / Parts) : begin;
+    char* target = tile + slab * MN_MAJOR_SLAB + part * ((MnMajor ? BK : Extent) / Parts * 128);
     if (Parts > 1) tma_load_shared(target, map, x, y, inner, outer, full, blocks);
     else if (once) tma_load_once(target, map, x, y, inner, outer, full);
     else tma_load(target, map, x, y, inner, outer, full);
@@ -50,11 +50,11 @@ __device__ __forceinline__ void fetch_small(const Extents& e, const T* A, i64 a_
   constexpr i64 MOST = (PACKS ? 48 : 24) * 1024;
   const int extent = A_SKEWED || e.N > e.M ? e.N : e.M;
   if (static_cast<i64>(sizeof(T)) * extent * e.K > MOST * gridDim.x) return;
-  if (!A_SKEWED) lines_of<A_TURNED>(static_cast<T*>(nullptr), A, a_line, e.M, e.K, a_batch).fetch_ahead();
-  lines_of<B_TURNED>(static_cast<T*>(nullptr), B, b_line, e.N, e.K, b_batch).fetch_ahead();
+  if (!A_SKEWED) lines_of<A_M_MAJOR>(static_cast<T*>(nullptr), A, a_line, e.M, e.K, a_batch).fetch_ahead();
+  lines_of<B_N_MAJOR>(static_cast<T*>(nullptr), B, b_line, e.N, e.K, b_batch).fetch_ahead();
 }
 
-// Operands on their way to where the maps of packed ones point: A first, then B. PACK_B 2 is turned, and has
+// Operands on their way to where the maps of packed ones point: A first, then B. PACK_B 2 transposes, and has
 // no share.
 struct Packing {
   static constexpr int SHARED = (PACK_A == 1) + (PACK_B == 1);
@@ -63,9 +63,9 @@ struct Packing {
   // Before anything is read.
   __device__ __forceinline__ Packing(const Extents& e, const T* A, i64 a_line, const Batch& a_batch,
                                      const T* B, i64 b_line, const Batch& b_batch, const Workspace& workspace)
-      : of_a(lines_of<A_TURNED>(static_cast<T*>(workspace.slots), A, a_line, e.M, e.K, a_batch)),
-        of_b(lines_of<B_TURNED>(static_cast<T*>(workspace.slots) + (PACK_A ? of_a.elements() : 0), B, b_line,
-                                e.N, e.K, b_batch)) {}
+      : of_a(lines_of<A_M_MAJOR>(static_cast<T*>(workspace.slots), A, a_line, e.M, e.K, a_batch)),
+        of_b(lines_of<B_N_MAJOR>(static_cast<T*>(workspace.slots) + (PACK_A ? of_a.elements() : 0), B, b_line,
+                                 e.N, e.K, b_batch)) {}
 
   // Waits for the launch ahead; returns the workspace behind the copies.
   __device__ __forceinline__ Workspace pack(const Extents& e, const Workspace& workspace) const {
@@ -75,7 +75,7 @@ struct Packing {
     T* to = of_b.to + (PACK_B == 1 ? of_b.elements() : 0);
     if constexpr (PACK_B == 2) {
       int item = first_item();
-      to += ::pack<B_TURNED, true>(of_b.to, of_b.from, of_b.pitch, e.N, e.K, of_b.batch, item);
+      to += ::pack<B_N_MAJOR, true>(of_b.to, of_b.from, of_b.pitch, e.N, e.K, of_b.batch, item);
     }
     arrive_packed(workspace.flags);
     return Workspace{workspace.flags + PACKING_FLAGS, to};

@@ -69,15 +69,15 @@ constexpr int REGISTERS = WIDE          ? 240
                                              : 56;
 static_assert(RESIDENT == 1 || (GROUPS == 1 && BN <= 128), "of 128 registers a thread, so many must do");
 static_assert(ROWS * BN <= (WIDE ? 416 : 384), "208 sums a thread, of 240 registers; 192 of 224");
-static_assert(D_COPY_ENGINE || !D_TURNED, "columns of D leave by the copy engine alone");
+static_assert(D_COPY_ENGINE || !D_M_MAJOR, "columns of D leave by TMA alone");
 static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of all consumers");
 // Where one row of tiles holds all of A, a stage has room for its rows alone, in 16s.
 // wgmma reads a whole tile all the same, of B then; what comes of it is not stored.
 constexpr int A_LEAST = A_ROWS > BM - BN ? A_ROWS : (BM - BN + 15) / 16 * 16;
 // by the thread that orders B
 constexpr int A_LOADED = A_SKEWED ? 0 : CLUSTER == 1 && A_LEAST < BM ? A_LEAST : BM;
-constexpr int A_BYTES = A_SKEWED ? 8 * SKEWED_BOX : tile_bytes(A_TURNED, A_LOADED),
-              B_BYTES = tile_bytes(B_TURNED, BN);
+constexpr int A_BYTES = A_SKEWED ? 8 * SKEWED_BOX : tile_bytes(A_M_MAJOR, A_LOADED),
+              B_BYTES = tile_bytes(B_N_MAJOR, BN);
 static_assert(!A_SKEWED || (BM <= 128 && !PING_PONG), "a warp has all of its rows from two boxes at most");
 static_assert(!A_SKEWED || (!D_COPY_ENGINE && !ADDEND),
               "rows of D that are not neighbours leave by hand, and nothing is added");
@@ -96,15 +96,15 @@ constexpr int ALL_PATCHES = ROWS * D_PATCHES;  // of a warp
 // 4 KB a warp that take turns, tile after tile; three warpgroups have a stage more in place of half of them.
 // C has half of that.
 constexpr int PATCH_ROOM = (GROUPS == 3 ? 2048 : 4096) / (ADDEND ? 2 : 1),
-              C_PLACES = PATCH_ROOM / (16 * D_COLS * sizeof(Out));
-constexpr int D_BUFFERS = D_COPY_ENGINE ? C_PLACES : 1;
+              C_BUFFERS = PATCH_ROOM / (16 * D_COLS * sizeof(Out));
+constexpr int D_BUFFERS = D_COPY_ENGINE ? C_BUFFERS : 1;
 // Patches whose sums come together, where one leaves: by hand it is picked from all. And how many sums a
 // thread holds meanwhile.
 constexpr int AMONG = PEERS_IN_CLUSTER || D_COPY_ENGINE || ADDEND ? 1 : ALL_PATCHES;
 constexpr int LIVE = PEERS_IN_CLUSTER ? D_COLS / 2 : ROWS * BN / 2;
 // Columns of D in lines of 128 bytes, by the four warps of a warpgroup: in lines of 32, a byte takes the copy
 // engine twice as long.
-constexpr bool BY_GROUP = D_TURNED && D_COPY_ENGINE && sizeof(Out) == 2 && !PING_PONG && !A_IN_REGISTERS &&
+constexpr bool BY_GROUP = D_M_MAJOR && D_COPY_ENGINE && sizeof(Out) == 2 && !PING_PONG && !A_IN_REGISTERS &&
                           !PEERS_IN_CLUSTER && !ADDEND;
 // A tile's first products start its sums, where nobody may come to one without products.
 constexpr bool ANEW = !PROMOTED && !(SCHEDULED && (SEPARATE || PEERS_IN_CLUSTER));
@@ -123,7 +123,7 @@ struct PatchesOfD {
   Patch<D_COLS, !D_COPY_ENGINE> D[GROUPS * 4][D_BUFFERS];
 };
 struct PatchesOfDAndC : PatchesOfD {
-  Patch<D_COLS> C[GROUPS * 4][C_PLACES];
+  Patch<D_COLS> C[GROUPS * 4][C_BUFFERS];
 };
 struct Barriers {
   Barrier full[STAGES], empty[STAGES], turn_of[2];

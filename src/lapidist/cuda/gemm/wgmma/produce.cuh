@@ -32,7 +32,7 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
   const Shared shared(rank);
   const int to_a = shared.receivers_of_a(), to_b = shared.receivers_of_b();
   const int bytes =
-      (A_SKEWED ? A_BYTES : loaded_bytes<A_TURNED, A_LOADED>(M)) + loaded_bytes<B_TURNED, BN>(N);
+      (A_SKEWED ? A_BYTES : loaded_bytes<A_M_MAJOR, A_LOADED>(M)) + loaded_bytes<B_N_MAJOR, BN>(N);
   if (PACKS) tma_prefetch_map(&p.a_map), tma_prefetch_map(&p.b_map);
   for (bool waits = PACKS; tiles.next(p.extents, rank);) {
     const int a_in = p.a.inner ? tiles.inner : 0, a_out = p.a.outer ? tiles.outer : 0;
@@ -46,10 +46,10 @@ __device__ __forceinline__ void load_operands(const Product& p, Pipeline& pipeli
       const int k = (step + (p.extents.K == 0)) * BK;
       // here, where all else is done that comes before a load
       if (waits) wait_packed(workspace), waits = false;
-      load_tile<A_TURNED, A_LOADED, CLUSTER_N>(stage.A, &p.a_map, tiles.row, M, k, a_in, a_out, shared.beside,
-                                               to_a, full, p.a_once);
-      load_tile<B_TURNED, BN, CLUSTER_M>(stage.B, &p.b_map, tiles.col, N, k, b_in, b_out, shared.below, to_b,
-                                         full, p.b_once);
+      load_tile<A_M_MAJOR, A_LOADED, CLUSTER_N>(stage.A, &p.a_map, tiles.row, M, k, a_in, a_out,
+                                                shared.beside, to_a, full, p.a_once);
+      load_tile<B_N_MAJOR, BN, CLUSTER_M>(stage.B, &p.b_map, tiles.col, N, k, b_in, b_out, shared.below, to_b,
+                                          full, p.b_once);
     }
   }
   // Nobody leaves while another one may still write to its memory: its stages are full, and all have given

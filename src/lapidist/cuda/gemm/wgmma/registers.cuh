@@ -1,6 +1,6 @@
 // A with neighbours along m, in types of which wgmma reads k touching only: tf32 and those of 8 bits. It
-// takes A from registers as well, where each thread puts its own elements: so they are turned while they are
-// loaded.
+// takes A from registers as well, where each thread puts its own elements: so they are transposed while
+// they are loaded.
 //
 //   a tile   slabs of 128 bytes of m, a row for each k, in the copy engine's swizzle
 //   rows     in place of rows g and g + 8 of 16 a thread (g = lane / 4) has 2 g and 2 g + 1, which touch in a
@@ -11,9 +11,10 @@
 
 // Rows from lane group to lane group, from a thread's first row of 16 to its second, from a product of a
 // warpgroup to its next; and from warp to warp, where a warpgroup has Rows products.
-constexpr int NEXT_GROUP = A_TURNS ? 2 : 1, NEXT_ROW = A_TURNS ? 1 : 8, NEXT_SLAB = A_TURNS ? 16 : 64;
+constexpr int NEXT_GROUP = A_TRANSPOSED ? 2 : 1, NEXT_ROW = A_TRANSPOSED ? 1 : 8,
+              NEXT_SLAB = A_TRANSPOSED ? 16 : 64;
 template <int Rows>
-constexpr int NEXT_WARP = A_TURNS ? 16 * Rows : 16;
+constexpr int NEXT_WARP = A_TRANSPOSED ? 16 * Rows : 16;
 
 // A Fragment has the thread's two rows at the k of its lane, and at those half an instruction further. Where
 // they lie in a tile, of the first instruction of a step, is found before the loop: the compiler else puts
@@ -62,11 +63,11 @@ template <int Rows>
 using Fragments = Fragment[STEPS][Rows];
 
 // `warp`: among those that share the tile.
-template <int Rows, bool Used = A_TURNS>
-struct FragmentPlaces {
+template <int Rows, bool Used = A_TRANSPOSED>
+struct FragmentOffsets {
   unsigned at[Rows][LOADS];
 
-  __device__ __forceinline__ FragmentPlaces(const T*, i64, int warp) {
+  __device__ __forceinline__ FragmentOffsets(const T*, i64, int warp) {
 #pragma unroll
     for (int m = 0; m < Rows; ++m) {
       const int row = warp * NEXT_WARP<Rows> + m * NEXT_SLAB, wide = 128 / sizeof(T);
@@ -83,7 +84,7 @@ struct FragmentPlaces {
   }
 };
 template <int Rows>
-struct FragmentPlaces<Rows, false> {
-  __device__ __forceinline__ FragmentPlaces(const T*, i64, int) {}
+struct FragmentOffsets<Rows, false> {
+  __device__ __forceinline__ FragmentOffsets(const T*, i64, int) {}
   __device__ __forceinline__ void read(Fragments<Rows>&, const char*, int) const {}
 };

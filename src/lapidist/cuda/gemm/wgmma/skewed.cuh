@@ -42,9 +42,9 @@ __device__ __forceinline__ void bring_skewed(Pipeline& pipeline, Tiles& tiles, c
 // A thread's elements of a step along k: where its two rows have their first words in a tile, and by how many
 // bits to shift them.
 template <int Rows>
-struct SkewedPlaces {
+struct SkewedOffsets {
   int place[2], shift[2];
-  __device__ __forceinline__ SkewedPlaces(const T* A, i64 line, int warp) {
+  __device__ __forceinline__ SkewedOffsets(const T* A, i64 line, int warp) {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -87,8 +87,8 @@ struct PatchRows {
 
 #if A_SKEWED
 template <int Rows>
-using PlacesOfA = SkewedPlaces<Rows>;
+using OffsetsOfA = SkewedOffsets<Rows>;
 #else
 template <int Rows>
-using PlacesOfA = FragmentPlaces<Rows>;
+using OffsetsOfA = FragmentOffsets<Rows>;
 #endif

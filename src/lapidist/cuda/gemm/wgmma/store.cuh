@@ -8,8 +8,8 @@
 
 // 1: neighbours of D touch along the rows of its tiles, as the kernel computes the product with A and B
 // exchanged
-#ifndef D_TURNED
-#define D_TURNED 0
+#ifndef D_M_MAJOR
+#define D_M_MAJOR 0
 #endif
 
 // ---- from the registers: C points to the thread's first element, which is followed by rows x cols of the
@@ -43,7 +43,7 @@ __device__ __forceinline__ void store_sums(Out* C, i64 ldc, int rows, int cols, 
 // ---- a patch: 16 rows x Cols of one warp in shared memory, in the swizzle of the copy engine for lines of
 // that width ----
 //
-// Its lines are rows; where D is turned, columns of 16 elements.
+// Its lines are rows; where D is M-major, columns of 16 elements.
 
 // Registers have no index: who goes through patches in a loop looks for the sums of each. They may be those
 // of one alone.
@@ -54,11 +54,11 @@ __device__ __forceinline__ void at_patch(const Sum* sums, int number, Use use) {
     if (Patches == 1 || p == number) use(sums + p * (Cols / 2));
 }
 
-// As wide as the swizzle can be and the tile's columns allow; of a turned D, as many lines as make 2 KB.
+// As wide as the swizzle can be and the tile's columns allow; of an M-major D, as many lines as make 2 KB.
 // Eight columns more than 16s are brought by a patch of 16 that overlaps. `most`: bytes of a line, where C
 // has as much room as D.
 __device__ constexpr int patch_columns(int columns, int most = 128) {
-  const int least = D_TURNED || columns % 16 > 0 ? 16 : 32 / sizeof(Out);
+  const int least = D_M_MAJOR || columns % 16 > 0 ? 16 : 32 / sizeof(Out);
   for (int width = most / sizeof(Out); width > least; width /= 2)
     if (columns % width == 0) return width;
   return least;
@@ -68,10 +68,9 @@ __device__ constexpr int patch_columns(int columns, int most = 128) {
 // different banks.
 template <int Cols, bool ByHand = false>
 struct Patch {
-  static constexpr int LINES = D_TURNED ? Cols : 16, PITCH = (D_TURNED ? 16 : Cols) * sizeof(Out);
+  static constexpr int LINES = D_M_MAJOR ? Cols : 16, PITCH = (D_M_MAJOR ? 16 : Cols) * sizeof(Out);
   static constexpr int STEP = ByHand ? SECTOR + PITCH + 16 : PITCH;
-  static_assert(PITCH == 128 || PITCH == 64 || PITCH == 32,
-                "the copy engine swizzles lines of 32, 64 and 128 bytes");
+  static_assert(PITCH == 128 || PITCH == 64 || PITCH == 32, "TMA swizzles lines of 32, 64 and 128 bytes");
   char bytes[LINES * STEP];
 
   // 16-byte pieces trade places by line, so that eight lines of a column lie in different banks.
@@ -84,37 +83,37 @@ struct Patch {
   // Of 16 columns, 2-byte elements: the line of a matrix of 8 x 8 that this lane gives the address of.
   __device__ __forceinline__ unsigned matrix_row(int j) const {
     const int lane = threadIdx.x % 32;
-    return D_TURNED ? place(j * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 16)
-                    : place(lane % 16, j * 32 + lane / 16 * 16);
+    return D_M_MAJOR ? place(j * 16 + lane / 16 * 8 + lane % 8, lane / 8 % 2 * 16)
+                     : place(lane % 16, j * 32 + lane / 16 * 16);
   }
 
   // Sums as 2-byte elements, two in each: pairs[2 j + h] as wgmma leaves them.
   __device__ __forceinline__ void lay_pairs(const unsigned* pairs) {
 #pragma unroll
     for (int j = 0; j < Cols / 16; ++j, pairs += 4)
-      store_matrices<D_TURNED>(matrix_row(j), pairs[0], pairs[1], pairs[2], pairs[3]);
+      store_matrices<D_M_MAJOR>(matrix_row(j), pairs[0], pairs[1], pairs[2], pairs[3]);
   }
 
   // The warp's sums of Cols columns; sums[4 j + 2 h + i] as wgmma leaves them. To trade takes registers.
   __device__ __forceinline__ void lay(const Sum* sums, bool trades = true) {
     const int lane = threadIdx.x % 32;
-    if constexpr (sizeof(Out) == 2 && !A_TURNS) {
+    if constexpr (sizeof(Out) == 2 && !A_TRANSPOSED) {
       unsigned pairs[Cols / 4];
 #pragma unroll
       for (int i = 0; i < Cols / 4; ++i) pairs[i] = pair(sums + 2 * i);
       lay_pairs(pairs);
-    } else if constexpr (ByHand && !D_TURNED && sizeof(Out) == 4) {
+    } else if constexpr (ByHand && !D_M_MAJOR && sizeof(Out) == 4) {
       lay_words(place(lane / 4 * NEXT_GROUP, lane % 4 * 8), NEXT_ROW * STEP, sums);
     } else {
       const int row = lane / 4 * NEXT_GROUP;
       // Half a warp stores to four lines at a time, 32 bytes each. The swizzle of 128 leaves those of
       // neighbours in the same banks, so odd lines take first what lies 64 bytes further.
-      constexpr bool TRADES = !D_TURNED && !ByHand && PITCH == 128 && sizeof(Out) == 4 && NEXT_GROUP == 1;
+      constexpr bool TRADES = !D_M_MAJOR && !ByHand && PITCH == 128 && sizeof(Out) == 4 && NEXT_GROUP == 1;
       const int aside = TRADES && trades && row % 2 > 0 ? 16 : 0;
 #pragma unroll
       for (int i = 0; i < Cols / 2; i += 4) {
         const int col = (i / 4 * 8 + lane % 4 * 2) ^ aside;
-        if constexpr (!D_TURNED) {
+        if constexpr (!D_M_MAJOR) {
           Sum mine[4];
 #pragma unroll
           for (int s = 0; s < 4; ++s) mine[s] = aside ? sums[(i + s) ^ (TRADES ? 8 : 0)] : sums[i + s];

@@ -77,8 +77,8 @@ __device__ __forceinline__ int quotient(int whole, int part) {
   return floor_div(whole, part);
 }
 
-// Clusters go down a band of RASTER rows, then to the next column: for the L2. With ALONG_M all that is
-// turned.
+// Clusters go down a band of RASTER rows, then to the next column: for the L2. With ALONG_M rows and columns
+// change roles in that.
 struct WholeTiles {
   int tiles_m, tiles_n, per_matrix, count, at;
   int row, col, inner, outer, end;
