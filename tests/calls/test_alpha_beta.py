@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist.backends import backend
 from lapidist.calls import prepared, remembered
 from lapidist.calls.repeated import asked_of, fit_for
-from lapidist.planning import binaries
+from lapidist.planning import binaries, plans
 from lapidist.problems.pointers import Pointers
 from lapidist.verify import judge
 from typed import whole
@@ -35,10 +34,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return call
 
     binaries.forget()
-    backend.plan_for.cache_clear()
+    plans.plan_once.cache_clear()
     monkeypatch.setattr(remembered, "PREPARED", {})
     monkeypatch.setattr(binaries, "compile_kernel", counting("compiles", binaries.compile_kernel))
-    for module in (prepared, backend):
+    for module in (prepared, plans):
         monkeypatch.setattr(module, "make_plan", counting("plans", module.make_plan))
     return counted
 

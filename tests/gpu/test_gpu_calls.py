@@ -272,7 +272,7 @@ def test_factors_and_lists_take_other_numbers_without_a_plan(
         plan = module.make_plan
         monkeypatch.setattr(module, "make_plan", lambda *given, plan=plan: made.append(1) or plan(*given))
     monkeypatch.setattr(remembered, "PREPARED", {})
-    lists.plan_for.cache_clear()
+    lists.plan_once.cache_clear()
     lists.kernel_for.cache_clear()
     a, b = (normal(torch, 64, 64).to(torch.float8_e4m3fn) for _ in "ab")
     rows = torch.rand(64, 1, device="cuda")

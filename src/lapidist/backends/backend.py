@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from lapidist.build.waiting import Compiling
-from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.frameworks.arrays import Operand
-from lapidist.kernels.row import Kernel
-from lapidist.planning.plans import Plan, make_plan
-from lapidist.problems.problem import Problem
-from lapidist.schedule.sharing import Sharing
 
 if TYPE_CHECKING:
     from lapidist.backends.gpu.launcher import Addresses, GpuKernel
     from lapidist.calls.arguments import Arguments
     from lapidist.calls.lists import ArrayGemm, Listed, Pointed
     from lapidist.calls.prepared import Prepared
-
-KEPT = 256  # plans and kernels of parts of lists
+    from lapidist.planning.plans import Plan
 
 
 class Backend(ABC):
@@ -51,11 +44,3 @@ class Backend(ABC):
     def is_captured(self, stream: Any, framework: str) -> bool:
         """Whether what is launched now becomes a part of a graph."""
         return False
-
-
-@lru_cache(maxsize=KEPT)
-def plan_for(
-    problem: Problem, chip: Device, kernel: Kernel | None, config: Config | None, sharing: Sharing
-) -> Plan:
-    """Of a part of a list, planned once."""
-    return make_plan(problem, chip, kernel, config, sharing)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lapidist.backends.backend import Backend, plan_for
+from lapidist.backends.backend import Backend
 from lapidist.device import chip as chip_named
 from lapidist.frameworks.arrays import Operand
-from lapidist.planning.plans import Plan, Scratch
+from lapidist.planning.plans import Plan, Scratch, plan_once
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
@@ -36,7 +36,7 @@ class MachineBackend(Backend):
     def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
         for start in range(0, batch.count, batch.at_once):
             problem, addresses = batch.part(start)
-            plan = plan_for(problem, self.chip, *ready.choice)
+            plan = plan_once(problem, self.chip, *ready.choice)
             run_lists(plan, batch.listed(start), batch.extras, addresses)
 
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lapidist.backends.backend import plan_for
 from lapidist.backends.gpu.launcher import Addresses
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.build.waiting import kept_way
@@ -24,7 +23,7 @@ from lapidist.errors import ArgumentError, ShapeError
 from lapidist.frameworks.arrays import HOST, Operand, handed_over
 from lapidist.frameworks.streams import require_stream
 from lapidist.launch import ARRAYS_AT_ONCE
-from lapidist.planning.plans import Plan, room_of
+from lapidist.planning.plans import Plan, plan_once, room_of
 from lapidist.planning.sum_orders import SumOrder
 from lapidist.problems.modes import IN_LAUNCH, IN_MEMORY, Modes
 from lapidist.problems.pointers import Pointers
@@ -67,7 +66,7 @@ class ArrayGemm:
         if batch.like.device == HOST and not self.backend.takes_host_lists:
             raise ArgumentError("device: lists of host arrays are not copied to a GPU. Copy them there first")
         problems = dict.fromkeys(batch.part(start)[0] for start in range(0, batch.count, batch.at_once))
-        plans = [plan_for(problem, chip, *self.choice) for problem in problems]
+        plans = [plan_once(problem, chip, *self.choice) for problem in problems]
         self.plans = [self.backend.available(plan, self.way) for plan in plans]
         self.room = room_of(plan.scratch_bytes for plan in self.plans)
         if choices.workspace is not None:

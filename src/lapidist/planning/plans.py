@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from lapidist.schedule.sharing import PLANNED, Sharing
 # have met: there long products gain as much as short ones.
 OVERLAPPED_SECONDS = 25e-6
 OVERLAPPED_SHARE = 0.75  # of the multiprocessors
+KEPT = 256  # plans and kernels of parts of lists
 
 
 @dataclass(frozen=True)
@@ -386,6 +388,14 @@ def make_plan(
     else:
         best = choose(problem, device, kernel, sharing)
     return plan_of(best, problem, device, tuned=tuned, named=kernel, own=config is not None, sharing=sharing)
+
+
+@lru_cache(maxsize=KEPT)
+def plan_once(
+    problem: Problem, device: Device, kernel: Kernel | None, config: Config | None, sharing: Sharing
+) -> Plan:
+    """The same for a part of a list, which comes again and again."""
+    return make_plan(problem, device, kernel, config, sharing)
 
 
 def plan_of(best: Candidate, problem: Problem, device: Device, **more: Any) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from lapidist.backends.backend import KEPT, Backend, plan_for
+from lapidist.backends.backend import Backend
 from lapidist.backends.gpu.driver import load_driver, query_device, synchronize, upload
 from lapidist.backends.gpu.launcher import Addresses, GpuKernel
 from lapidist.backends.gpu.planned import kernel_of
@@ -17,7 +17,7 @@ from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import choose_stream
 from lapidist.kernels.row import Kernel
-from lapidist.planning.plans import Plan, room_of
+from lapidist.planning.plans import KEPT, Plan, plan_once, room_of
 from lapidist.planning.standing import running
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing import Sharing
@@ -108,7 +108,7 @@ def kernel_for(
     way: Compiling,
 ) -> GpuKernel | None:
     """Planned and loaded once; None where there is nothing to compute."""
-    plan = running(plan_for(problem, query_device(ordinal), kernel, config, sharing), way)
+    plan = running(plan_once(problem, query_device(ordinal), kernel, config, sharing), way)
     return None if plan.is_empty else kernel_of(plan, ordinal, own)
 
 
