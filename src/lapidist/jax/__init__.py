@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from jax.interpreters import ad, batching
 
-from lapidist.jax import batches, gradients
+from lapidist.jax import batches, gradients, lowering
 from lapidist.jax.calls import gemm, linear, matmul
 from lapidist.jax.operators import product_p
 
 __all__ = ["gemm", "linear", "matmul"]
 
+lowering.register()
 ad.primitive_jvps[product_p] = gradients.forth
 ad.primitive_transposes[product_p] = gradients.back
 batching.primitive_batchers[product_p] = batches.mapped

@@ -131,6 +131,20 @@ def apart(operands: Sequence[Any], product: Product) -> Any:
     return finished(sums, named, product, arguments.out_dtype)
 
 
+def met(product: Product, axes: tuple[str, ...], *operands: Any) -> Any:
+    """What the operation gives on devices of which each has a part of k, along these axes of a mesh."""
+    if not axes:
+        return bind(*operands, product=product)
+    outlines = [outline_of(operand) for operand in operands]
+    arguments = product.arguments(operands_of(outlines, product.arrays))
+    dtype, named = number_type(arguments.accumulator), dict(zip(product.arrays, operands, strict=True))
+    part = product.of_sums(dtype.name).without_c()
+    sums = jax.lax.psum(bind(*(named[name] for name in part.arrays), product=part), axes)
+    if product.beta:
+        sums = sums + jnp.asarray(product.beta, dtype) * named["c"].astype(dtype)
+    return finished(sums, named, product, arguments.out_dtype)
+
+
 def sums_of(named: dict[str, Any], product: Product, arguments: Arguments) -> list[Any]:
     """Operands of the product alone. C is read in the type of the sums."""
     dtype = number_type(arguments.accumulator)

@@ -5,6 +5,7 @@ memory, summed over the elements of a factor, it is that of the factor."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +18,8 @@ from lapidist.problems.scaling import K_BLOCK
 
 def gradient_of_factors(name: str, g: Any, named: Mapping[str, Any], product: Product) -> Any:
     shape = named[name].aval.shape
-    alpha = product.alpha * (product.scale_a or 1.0) * (product.scale_b or 1.0)
+    numbers = [each for each in (product.scale_a, product.scale_b) if each is not None]
+    alpha = product.alpha * math.prod(numbers)
     multiply = Product(alpha=alpha, device=product.device)
     g = g.astype(jnp.float32)
     a, b = rows_of(named["a"], product.trans_a), rows_of(named["b"], not product.trans_b)

@@ -48,9 +48,8 @@ def part_of(name: str, tangent: Any, primals: tuple[Any, ...], product: Product,
     if name == "c":
         return jax.numpy.broadcast_to(tangent * product.beta, result.shape)
     taken = dict(zip(product.arrays, primals, strict=True)) | {name: tangent}
-    taken.pop("c", None)
-    without_c = product._replace(arrays=tuple(taken), beta=0.0, out_dtype=result.dtype.name)
-    return bind(*taken.values(), product=without_c)
+    how = product.without_c()._replace(out_dtype=result.dtype.name)
+    return bind(*(taken[each] for each in how.arrays), product=how)
 
 
 def back(g: Any, *operands: Any, product: Product) -> list[Any]:

@@ -17,13 +17,10 @@ from lapidist.calls.prepared import Prepared
 from lapidist.dtypes import numpy_dtype, size_of
 from lapidist.frameworks.arrays import Operand
 from lapidist.jax.frames import GRAPHS, Frame, register
-from lapidist.jax.products import REMEMBERED, Outline, Product, operands_of, read
+from lapidist.jax.products import NAME, REMEMBERED, Outline, Product, operands_of, read
 from lapidist.planning.plans import room_of
 from lapidist.problems.modes import ExtraPointers
 from lapidist.problems.problem import VECTOR_BYTES
-
-NAME = "lapidist_product"
-
 
 # ---- the CPU ----
 

@@ -18,6 +18,7 @@ from lapidist.epilogues.steps import Function, Parameter, Result, Step
 from lapidist.epilogues.tracing import Given
 from lapidist.frameworks.arrays import HOST, Operand, contiguous_strides
 
+NAME = "lapidist_product"
 REMEMBERED = 4096  # products; a process that meets more reads them again
 AWAY = 1 << 20  # a stand-in for addresses, so that no operand seems to lie where the result does
 Outline = tuple[tuple[int, ...], str]  # shape and type
@@ -57,9 +58,18 @@ class Product(NamedTuple):
     def of_epilogue(self) -> tuple[str, ...]:
         return self.arrays[len(self.operands) :]
 
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Which of Scalar, Row, Column and Tile the epilogue's operands are."""
+        parameters = () if self.epilogue is None else self.epilogue.parameters
+        return {self.name_of(each): each.kind for each in parameters}
+
     def of_sums(self, dtype: str) -> Product:
         """What comes before the epilogue, in the type of sums."""
         return self._replace(arrays=self.operands, epilogue=None, out_dtype=dtype)
+
+    def without_c(self) -> Product:
+        return self._replace(arrays=tuple(name for name in self.arrays if name != "c"), beta=0.0)
 
     @property
     def is_scaled(self) -> bool:
