@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lapidist.backends.backend import Backend
-from lapidist.dtypes import TF32, TYPES
+from lapidist.dtypes import TF32, TYPES, numpy_dtype
 from lapidist.frameworks.arrays import Operand
 from lapidist.problems.scaling import K_BLOCK
 
@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 FLOAT, DOUBLE = np.dtype("float32"), np.dtype("float64")
+HALF, BFLOAT = np.dtype("float16"), numpy_dtype("bfloat16")
 # (rows of A or 1, blocks of k or 1) and (blocks of k or 1, columns of B or 1)
 Factors = tuple[Array | None, Array | None]
 
@@ -83,7 +84,11 @@ def product_at_once(a: Array, b: Array, out: Any) -> Any:
     wrong, must look.
     """
     dtype = a.dtype
-    if dtype is not b.dtype or not (dtype is FLOAT or dtype is DOUBLE):
+    if dtype is not b.dtype:
+        return None
+    if (dtype is HALF or dtype is BFLOAT) and out is None:
+        return half_at_once(a, b, dtype)
+    if not (dtype is FLOAT or dtype is DOUBLE):
         return None
     if out is not None and not (type(out) is np.ndarray and out.dtype is dtype and out.flags.carray):
         return None
@@ -91,6 +96,16 @@ def product_at_once(a: Array, b: Array, out: Any) -> Any:
         return np.matmul(a, b, out=out)
     except ValueError:
         return None
+
+
+def half_at_once(a: Array, b: Array, dtype: np.dtype[Any]) -> Any:
+    """In float32, then rounded once."""
+    try:
+        product = np.matmul(a.astype(FLOAT), b.astype(FLOAT))
+    except ValueError:
+        return None
+    with np.errstate(over="ignore"):
+        return product.astype(dtype)
 
 
 def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...]) -> Any:
@@ -108,6 +123,8 @@ def gemm_at_once(a: Array, b: Array, c: Any, out: Any, numbers: tuple[Any, ...])
     left, right = a.T if trans_a else a, b.T if trans_b else b
     if scale == 1 and share == 0:
         return product_at_once(left, right, out)
+    if not (dtype is FLOAT or dtype is DOUBLE):
+        return None  # sums are multiplied and added to before they are rounded
     if share and not (type(c) is np.ndarray and c.dtype is dtype and c.shape == (len(left), right.shape[1])):
         return None
     if out is not None and not (

@@ -12,6 +12,7 @@ from lapidist.calls.choices import Choices
 from lapidist.calls.lists import ArrayGemm, both_empty
 from lapidist.calls.prepared import Prepared, multiply_on_host, place_for, require_no_choice
 from lapidist.calls.repeated import Again, Sketch, asked_of, counted, fast_path
+from lapidist.calls.repeated_on_host import OnHost, fast_path_on_host
 from lapidist.calls.subclasses import product
 from lapidist.frameworks.streams import require_stream
 
@@ -51,16 +52,25 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
     place = place_for(arguments, choices)
     if backend_at(place).chip is None:
         require_no_choice(choices)
-        return multiply_on_host(arguments)
+        result = multiply_on_host(arguments)
+        if is_repeatable(key, arguments) and isinstance(AGAIN.get(key), OnHost | None):
+            on_host = fast_path_on_host(arguments)
+            if on_host is not None:
+                remember(AGAIN, key, on_host)
+        return result
     ready = prepared(arguments, place, choices, stream)
     result = ready.run(arguments, stream)
-    # what rounds to zero or one asks for another problem than it seems to, and the next number may not
-    operation = arguments.operation
-    if key is not None and asked_of(operation.alpha, operation.beta) == asked_of(*arguments.alpha_beta):
+    if is_repeatable(key, arguments):
         again = fast_path(ready, arguments)
         if again is not None:
             remember(AGAIN, key, again if ready.settled else counted(ready, again))
     return result
+
+
+def is_repeatable(key: Any, arguments: Arguments) -> bool:
+    """What rounds to zero or one asks for another problem than it seems to, and the next number may not."""
+    operation = arguments.operation
+    return key is not None and asked_of(operation.alpha, operation.beta) == asked_of(*arguments.alpha_beta)
 
 
 def prepared(arguments: Arguments, place: int | str, choices: Choices, stream: Any = None) -> Prepared:

@@ -1,0 +1,163 @@
+"""Products of the same geometry on the CPU, again: few Python calls, and the same bits as the first time."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lapidist
+from lapidist.calls.remembered import AGAIN
+from lapidist.dtypes import numpy_dtype
+
+pytestmark = pytest.mark.frameworks
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> None:
+    AGAIN.clear()
+
+
+def python_calls(call: Callable[[], Any]) -> int:
+    """Of the third time."""
+    call(), call()
+    count = 0
+
+    def seen(_: Any, event: str, __: Any) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(seen)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+def drawn(torch: Any, *shape: int, dtype: str = "float32") -> Any:
+    whole, dtype = torch.randint(-3, 4, shape), "float8_e5m2" if dtype == "e5m2" else dtype
+    return (whole.abs() if dtype == "uint8" else whole).to(getattr(torch, dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_calls_of_numpy(dtype: str) -> None:
+    a = np.ones((64, 64), numpy_dtype(dtype))
+    assert python_calls(lambda: lapidist.matmul(a, a)) <= 8
+    assert python_calls(lambda: lapidist.gemm(a, a, trans_b=True)) <= 10
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int8", "float8_e4m3fn"])
+def test_calls_of_torch(torch: Any, dtype: str) -> None:
+    a = drawn(torch, 64, 64, dtype=dtype)
+    out = lapidist.matmul(a, a)
+    assert python_calls(lambda: lapidist.matmul(a, a)) <= 32
+    assert python_calls(lambda: lapidist.matmul(a, a, out)) <= 32
+    assert python_calls(lambda: lapidist.gemm(a, a, out, alpha=2, beta=1, out=out)) <= 48
+
+
+def test_calls_of_operators(torch: Any) -> None:
+    lt, a = importlib.import_module("lapidist.torch"), drawn(torch, 64, 64)
+    assert python_calls(lambda: lt.matmul(a, a)) <= 48
+    assert python_calls(lambda: lt.linear(a, a, a[0])) <= 72
+
+
+LAYOUTS: dict[str, Callable[[Any], Any]] = {
+    "rows": lambda each: each,
+    "columns": lambda each: each.mT.contiguous().mT,
+    "steps": lambda each: each.repeat_interleave(2, -1)[..., ::2],
+}
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float64", "float16", "bfloat16", "int8", "uint8", "float8_e5m2"]
+)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_the_same_bits(torch: Any, dtype: str, layout: str, batch: tuple[int, ...]) -> None:
+    for _ in range(3):
+        a, b = drawn(torch, *batch, 5, 7, dtype=dtype), drawn(torch, 7, 4, dtype=dtype)
+        lie = LAYOUTS[layout]
+        exact = a.double() @ b.double()
+        found = lapidist.matmul(lie(a), lie(b))
+        torch.testing.assert_close(found.double(), exact, rtol=0, atol=0)
+        c = found.clone()
+        again = lapidist.gemm(lie(a), lie(b).mT, c, alpha=2, beta=-1, trans_b=True, out=c)
+        assert again is c
+        torch.testing.assert_close(c.double(), exact, rtol=0, atol=0)
+        row = lapidist.gemm(lie(a), lie(b), found[..., :1, :], beta=1)
+        torch.testing.assert_close(row.double(), exact + exact[..., :1, :], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("left", [(7,), (5, 7)])
+@pytest.mark.parametrize("right", [(7,), (7, 4)])
+def test_vectors(torch: Any, left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    for _ in range(3):
+        a, b = drawn(torch, *left), drawn(torch, *right)
+        torch.testing.assert_close(lapidist.matmul(a, b), a @ b)
+
+
+def test_other_strides_under_the_same_shapes(torch: Any) -> None:
+    a, b = drawn(torch, 6, 6), drawn(torch, 6, 6)
+    wide = drawn(torch, 6, 12)
+    for left in (a, a.mT, wide[:, ::2], wide[:, :6], a.mT, a, a.flip(0)):
+        torch.testing.assert_close(lapidist.matmul(left, b), left @ b)
+
+
+def test_an_output_that_is_read_too(torch: Any) -> None:
+    a, b = drawn(torch, 6, 6), drawn(torch, 6, 6)
+    for out in (torch.empty(6, 6), torch.empty(6, 6), a):
+        expected = a @ b
+        torch.testing.assert_close(lapidist.matmul(a, b, out), expected)
+
+
+def test_what_is_refused_the_first_time_is_refused_again(torch: Any) -> None:
+    a, c = drawn(torch, 6, 6), drawn(torch, 6, 6)
+    for _ in range(3):
+        lapidist.matmul(a, a)
+        lapidist.gemm(a, a, c, beta=1)
+    refused: dict[str, Callable[[], Any]] = {
+        "a: .*gradient": lambda: lapidist.matmul(drawn(torch, 6, 6).requires_grad_(), a),
+        "b: element type": lambda: lapidist.matmul(a, a.double()),
+        "c: element type": lambda: lapidist.gemm(a, a, c.double(), beta=1),
+        "c: must broadcast": lambda: lapidist.gemm(a, a, c[:5], beta=1),
+        "stream: ": lambda: lapidist.matmul(a, a, stream="no"),
+        "alpha: ": lambda: lapidist.gemm(a, a, alpha=1e300),
+    }
+    for words, call in refused.items():
+        with pytest.raises(lapidist.LapidistError, match=words):
+            call()
+
+
+def test_writes_are_counted(torch: Any) -> None:
+    a, out = drawn(torch, 6, 6), torch.empty(6, 6)
+    for _ in range(3):
+        before = out._version
+        lapidist.matmul(a, a, out)
+        assert out._version > before
+
+
+def test_memory_may_be_resized_afterwards(torch: Any) -> None:
+    """As FSDP does: nothing of ours holds on to it."""
+    a = drawn(torch, 6, 6)
+    for _ in range(3):
+        lapidist.matmul(a, a)
+    a.untyped_storage().resize_(0)
+
+
+def test_halves_overflow_as_the_long_way_has_it() -> None:
+    values = np.array([[60000.0, -50.0], [30.0, 1e-7]], np.float16)
+    for dtype in ("float16", "bfloat16"):
+        a = values.astype(numpy_dtype(dtype))
+        expected = lapidist.matmul(a, a, device="host", out_dtype=dtype)
+        np.testing.assert_array_equal(lapidist.matmul(a, a), expected)
+    assert isinstance(lapidist.matmul(values[0], values[1]), np.float16)
+
+
+def test_halves_are_scaled_before_they_are_rounded() -> None:
+    a = np.full((1, 1), 300, np.float16)
+    assert lapidist.gemm(a, a, alpha=0.5) == 45000
