@@ -56,7 +56,7 @@ def test_other_names_are_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("source", "says", "known"),
     [
-        ("gemm/wgmma/pipeline.cuh", r"^#define RASTER (\d+)$", BAND),
+        ("gemm/wgmma/config.cuh", r"^#define RASTER (\d+)$", BAND),
         ("gemm/mma/pipeline.cuh", r"^#define RASTER (\d+)$", MMA_FAMILY.raster.panel),
         ("gemm/wgmma/tiles.cuh", r"struct Order \{\s+signed char further\[(\d+)\];\s+\};", MOST_PAIRS),
     ],

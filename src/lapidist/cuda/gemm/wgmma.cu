@@ -9,7 +9,6 @@
 // Blocks are persistent. CLUSTER_M blocks lie below each other and share B, CLUSTER_N lie side by side and
 // share A: each loads its part of what they share and sends it to all. A stage is free when all of them have
 // read it.
-#include "gemm/wgmma/pipeline.cuh"  // first: it says what the others count on
 #include "gemm/wgmma/consume.cuh"
 #include "gemm/wgmma/produce.cuh"
 

@@ -9,6 +9,7 @@
 // once.
 #pragma once
 
+#include "gemm/sgemm/config.cuh"
 #include "modes.cuh"
 #include "packing/shares.cuh"
 

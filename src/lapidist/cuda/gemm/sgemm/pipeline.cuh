@@ -1,37 +1,7 @@
-// What gemm/sgemm.cu is compiled with, what follows from it, and what a block has in shared memory: stages of
-// A and B, and room for sums on their way out.
+// What follows from what gemm/sgemm.cu is compiled with, and what a block has in shared memory: stages of A and
+// B, and room for sums on their way out.
 #pragma once
 
-#include "common.cuh"
-
-#define SHARERS 256  // of the block's threads, the first: the consumers
-// by turnstile they would come to lie in one bank, and the main loop wait for them
-#define SUMS_BY_EIGHTS SEPARATE
-#ifndef BM
-#define BM 256
-#define BN 128
-#define BK 32
-#define WM 64
-#define WN 64
-#define TM 16
-#define TN 8
-#define STAGES 4
-#endif
-#ifndef A_ALONG_K
-#define A_ALONG_K 1
-#define B_ALONG_K 0
-#define PACK_A 0
-#define PACK_B 0
-#define D_VECTOR 1
-#endif
-#ifndef BATCHED  // 0: one matrix, nothing to step through
-#define BATCHED 0
-#endif
-#ifndef SLICES  // of k in each stage, with warps of their own: tiles have fewer warps than the block
-#define SLICES 1
-#endif
-#define TILE_WARPS (BM / WM * (BN / WN))
-#define CONSUMERS (TILE_WARPS * SLICES * 32)
 #include "gemm/sgemm/operands.cuh"
 #include "gemm/sgemm/slices.cuh"
 #include "gemm/sgemm/store.cuh"

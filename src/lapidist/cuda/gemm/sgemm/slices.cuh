@@ -7,7 +7,8 @@
 // its own rows of them: in the order of the slices, so that a sum depends on k alone.
 #pragma once
 
-#include "share/partial_sums.cuh"
+#include "gemm/sgemm/config.cuh"
+#include "share/sharing.cuh"
 
 #define OWN_ROWS (TM / SLICES)  // of a thread's sums
 

@@ -9,6 +9,7 @@
 
 #include "addend.cuh"
 #include "epilogue.cuh"
+#include "gemm/sgemm/slices.cuh"
 
 constexpr int PATCH_ROWS = 4, PATCH_COLS = 64;
 // of a thread's rows that are written out: all of them were a fifth of the time to compile

@@ -3,7 +3,7 @@
 // Tensor cores idle between two tiles only until these are taken, and the others on their way.
 #pragma once
 
-#include "gemm/wgmma/store.cuh"  // first: it brings the element types
+#include "gemm/wgmma/pipeline.cuh"
 
 // 4 bytes: a word is a sum
 template <typename Element, int Size = sizeof(Element)>

@@ -1,51 +1,8 @@
-// What gemm/wgmma.cu is compiled with, what follows from it, and what a block has in shared memory: stages of
-// A and B, patches of D, and the barriers that tie their users together.
+// What follows from what gemm/wgmma.cu is compiled with, and what a block has in shared memory: stages of A and
+// B, patches of D, and the barriers that tie their users together.
 #pragma once
 
-#ifndef BM
-#define BM 128
-#define BN 256
-#define STAGES 4
-#endif
-#ifndef CLUSTER_M
-#define CLUSTER_M 1
-#define CLUSTER_N 1
-#endif
-#ifndef BATCHED  // 0: one matrix, nothing to step through
-#define BATCHED 0
-#endif
-#ifndef RASTER
-#define RASTER 8
-#endif
-#ifndef ALONG_M  // bands are columns of tiles
-#define ALONG_M 0
-#endif
-#ifndef A_ROWS  // at least as many as A has, or as a tile
-#define A_ROWS BM
-#endif
-#ifndef D_COPY_ENGINE  // rows of D start on 16 bytes
-#define D_COPY_ENGINE 1
-#endif
-// 1: lines of A, or of B, do not start on 16 bytes; 2: k does not touch in B, and wgmma wants it to
-#ifndef PACK_A
-#define PACK_A 0
-#define PACK_B 0
-#endif
-#define CLUSTER (CLUSTER_M * CLUSTER_N)
-#if CLUSTER > 1
-#define CLUSTERED __cluster_dims__(CLUSTER, 1, 1)
-#else
-#define CLUSTERED
-#endif
-#ifndef RESIDENT  // 2: the blocks of the next launch find place beside those of this one
-#define RESIDENT 1
-#endif
-#ifndef PING_PONG  // 1: two warpgroups have a tile each, by turns, and one stores while the other multiplies
-#define PING_PONG 0
-#endif
-#define GROUPS (PING_PONG ? 2 : BM == 64 ? 1 : BM == 192 ? 3 : 2)
-#define SHARERS (GROUPS * 128)  // of the block's threads, the first: the consumers
-#define SUMS_BY_EIGHTS 1
+#include "gemm/wgmma/config.cuh"
 #include "gemm/wgmma/scales.cuh"
 #include "gemm/wgmma/operands.cuh"
 #include "gemm/wgmma/skewed.cuh"

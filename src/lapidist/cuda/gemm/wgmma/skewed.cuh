@@ -8,7 +8,9 @@
 //   banks    rows are 36 words apart: 8 rows of 4 words lie in 32 of them
 #pragma once
 
+#include "gemm/wgmma/config.cuh"
 #include "gemm/wgmma/registers.cuh"
+#include "unaligned/pieces.cuh"
 
 constexpr int SKEWED_ROW = 144, SKEWED_BOX = BM / 8 * SKEWED_ROW;
 constexpr int HALVES = BM > 64 ? BM / 64 : 1;  // of warps, 8 rows each, that have the rows of a box

@@ -8,7 +8,9 @@
 //   PEERS_IN_CLUSTER 1   the peers of a tile are a cluster: each has one stretch, and the sums meet in their shared memory
 #pragma once
 
-#include "gemm/wgmma/addend.cuh"  // first: it brings the element types
+#include "gemm/wgmma/config.cuh"
+
+#include "gemm/wgmma/addend.cuh"  // it brings the element types
 
 #include "share/unit_queue.cuh"
 #include "packing/packing.cuh"
