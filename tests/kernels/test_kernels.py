@@ -57,7 +57,7 @@ def test_other_names_are_refused(name: str) -> None:
     ("source", "says", "known"),
     [
         ("gemm/wgmma/config.cuh", r"^#define RASTER (\d+)$", BAND),
-        ("gemm/mma/pipeline.cuh", r"^#define RASTER (\d+)$", MMA_FAMILY.raster.panel),
+        ("gemm/mma/config.cuh", r"^#define RASTER (\d+)$", MMA_FAMILY.raster.panel),
         ("gemm/wgmma/tiles.cuh", r"struct Order \{\s+signed char further\[(\d+)\];\s+\};", MOST_PAIRS),
     ],
 )

@@ -2,7 +2,7 @@
 // memory. What does not exist is zero.
 #pragma once
 
-#include "gemm/mma/pipeline.cuh"
+#include "gemm/mma/config.cuh"
 
 // Moves tile after tile of BK steps of k to shared memory, each thread a chunk of every STRIDE-th row.
 template <typename Shape, int CONTIGUOUS, int VECTOR, bool GATHER>

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "factors.cuh"
-#include "gemm/mma/pipeline.cuh"
+#include "gemm/mma/config.cuh"
 
 static_assert(!PROMOTED || 128 % BK == 0, "a tile of k has one factor");
 #if A_FACTORS || B_FACTORS

@@ -2,7 +2,7 @@
 // to shared memory, as rows of one k.
 #pragma once
 
-#include "gemm/simt/pipeline.cuh"
+#include "gemm/simt/config.cuh"
 
 template <int Count, typename E = T>
 struct alignas(sizeof(E) * Count < 16 ? sizeof(E) * Count : 16) Vector {

@@ -11,18 +11,18 @@ typedef OUTPUT Out;
 typedef Acc Scalar;
 
 #ifndef BM
-#define BM 64
-#define BN 128
-#define BK 16
-#define WM 32
+#define BM 64   // rows of a tile of D
+#define BN 128  // its columns
+#define BK 16   // steps of k in a tile of A or B
+#define WM 32   // rows of a warp's part of the tile
 #define WN 64
-#define TM 8
+#define TM 8  // rows of a thread's part of that
 #define TN 8
 #endif
 #ifndef A_CONTIGUOUS
-#define A_CONTIGUOUS 1
+#define A_CONTIGUOUS 1  // as gemm/simt.cu says
 #define B_CONTIGUOUS 2
-#define A_VECTOR 1
+#define A_VECTOR 1  // elements that one move takes
 #define B_VECTOR 1
 #define D_VECTOR 1
 #endif

@@ -3,9 +3,9 @@
 #pragma once
 
 #ifndef A_CONTIGUOUS
-#define A_CONTIGUOUS 1
+#define A_CONTIGUOUS 1  // as gemm/mma.cu says
 #define B_CONTIGUOUS 2
-#define A_VECTOR 1
+#define A_VECTOR 1  // elements that one move takes
 #define B_VECTOR 1
 #define D_VECTOR 1
 #endif
@@ -15,14 +15,14 @@
 #include "mma.cuh"
 
 #ifndef BM
-#define BM 128
-#define BN 128
-#define BK (sizeof(T) < 8 ? 4 * CHUNK : 16)
-#define WM 64
+#define BM 128                               // rows of a tile of D
+#define BN 128                               // its columns
+#define BK (sizeof(T) < 8 ? 4 * CHUNK : 16)  // steps of k in a stage
+#define WM 64                                // rows of a warp's part of the tile
 #define WN (sizeof(T) < 8 ? 64 : 32)
-#define STAGES 4
+#define STAGES 4  // tiles of A and B that are in shared memory or on their way there
 #endif
-#ifndef RASTER
+#ifndef RASTER  // rows of tiles in a band
 #define RASTER 8
 #endif
 #include "gemm/strided.cuh"
