@@ -56,7 +56,7 @@ RULES = (
         "there is a block for each tile: nobody used shared memory before",
     ),
     Rule(
-        "mma.cu",
+        "gemm/mma/finish.cuh",
         "everyone has read the last tile",
         "f64.f64.f64.f64",
         "the loop's last barrier stands behind the last read whose value is used; what is read after it is"
