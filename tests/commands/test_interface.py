@@ -89,7 +89,8 @@ def test_a_plan_prints_its_reasons(
     app(asked, standalone_mode=False)
     text = capsys.readouterr().out
     assert text.startswith("300 x 520 x 200 bfloat16")
-    assert "predicted" in text
+    assert "because" in text
+    assert "simt is refused: it multiplies float16" in text
     app([*asked, "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
     assert found["kernel"] in text.splitlines()[1]

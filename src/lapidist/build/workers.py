@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from queue import SimpleQueue
@@ -23,6 +23,7 @@ from lapidist.errors import LapidistError
 MODULE = "lapidist.build.workers"  # this one, whatever it is called when it runs
 
 LOW, LOWEST = "--low", 19  # of priorities
+OnDone = Callable[[str], None]
 
 
 class Order(NamedTuple):
@@ -54,19 +55,26 @@ def compile_one(order: Order) -> Answer:
     return Answer(time.perf_counter() - start, error)
 
 
-def compile_all(orders: Sequence[Order], processes: int) -> list[Answer]:
-    """Into the cache, by as many processes. One alone needs none."""
+def nobody(_entry: str) -> None:
+    """For those who only wait for the end."""
+
+
+def compile_all(orders: Sequence[Order], processes: int, on_done: OnDone = nobody) -> list[Answer]:
+    """Into the cache, by as many processes. One alone needs none. `on_done` is given each entry point."""
     count = min(processes, len(orders))
-    if count < 2:
-        return [compile_one(order) for order in orders]
     idle: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
 
     def ask(order: Order) -> Answer:
-        worker = idle.get()
+        worker = idle.get() if count > 1 else None
         try:
-            return asked(worker, order)
+            return compile_one(order) if worker is None else asked(worker, order)
         finally:
-            idle.put(worker)
+            if worker is not None:
+                idle.put(worker)
+            on_done(order.entry)
+
+    if count < 2:
+        return [ask(order) for order in orders]
 
     with workers(count) as started, ThreadPoolExecutor(count) as pool:
         for worker in started:

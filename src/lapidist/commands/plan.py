@@ -48,8 +48,26 @@ def plan(
     chosen = None if kernel is None else kernel_named(kernel)
     made = make_plan(dense_problem(*case.extents, case.math, layout), device_named(chip), chosen)
     lines = str(made).splitlines()
-    text = "\n".join(lines if weighed else lines[: lines.index("  weighed")])
+    head, rest = lines[: lines.index("  weighed")], lines[lines.index("  weighed") :]
+    text = "\n".join([*head, *reasons(made), *(rest if weighed else [])])
     print(json.dumps(as_data(made)) if as_json else text)
+
+
+def reasons(plan: Plan) -> list[str]:
+    """Why this kernel: what the others would take, or why they refuse."""
+    taken = sorted((each for each in plan.considered if not each.refusal), key=lambda each: each.seconds)
+    words = [
+        f"{'as tuned' if plan.tuned else 'the shortest prediction'}; {len(taken)} configs take the product"
+    ]
+    others = [each for each in taken if (each.kernel, each.config) != (plan.kernel, plan.config)]
+    for kernel in dict.fromkeys(each.kernel for each in plan.considered if each.kernel.kind == "production"):
+        best = next((each for each in others if each.kernel is kernel), None)
+        if best is not None:
+            words.append(f"{kernel.name} with {best.config}: {best.seconds * 1e6:.1f} us")
+        elif kernel is not plan.kernel:
+            refusal = next(each.refusal for each in plan.considered if each.kernel is kernel)
+            words.append(f"{kernel.name} is refused: {refusal}")
+    return [f"  {'because' if place == 0 else '':10s}{each}" for place, each in enumerate(words)]
 
 
 def as_data(plan: Plan) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from lapidist.build.cache import entry_path, read
 from lapidist.build.compiler import key_of
-from lapidist.build.workers import Order, compile_all, compile_one
+from lapidist.build.workers import OnDone, Order, compile_all, compile_one, nobody
 from lapidist.device import Device
 from lapidist.errors import LapidistError
 from lapidist.kernels.registry import kernel_named
@@ -111,11 +111,11 @@ def builds_of(plans: Iterable[Plan]) -> list[Build]:
     )
 
 
-def build_all(builds: Sequence[Build], processes: int | None = None) -> list[Built]:
+def build_all(builds: Sequence[Build], processes: int | None = None, on_done: OnDone = nobody) -> list[Built]:
     """Compile what the cache lacks."""
     missing = [build for build in builds if not is_kept(build)]
     found = [Built(build, 0.0, None) for build in builds if build not in missing]
-    answers = compile_all([order_of(build) for build in missing], processes or compilers())
+    answers = compile_all([order_of(build) for build in missing], processes or compilers(), on_done)
     return found + [Built(build, *answer) for build, answer in zip(missing, answers, strict=True)]
 
 

@@ -59,7 +59,7 @@ def refusal_of(record: Record) -> str | None:
 
 def taken(record: Record) -> str:
     """The time, or what became of the kernel."""
-    if record.error and record.seconds is None:
+    if record.error and record.seconds is None and record.mode != "static":
         return "failed" if refusal_of(record) is None else "refused"
     return time_words(record.seconds)
 
@@ -131,11 +131,12 @@ def show(console: Console, records: Sequence[Record]) -> None:
     if limits:
         show_limits(console, limits)
     products = [record for record in records if record.kind != "limit"]
-    for _, group in groupby(products, key=lambda r: (r.m, r.n, r.k, r.dtype, r.device)):
-        rows = list(group)
+    cases = groupby(products, key=lambda r: (r.m, r.n, r.k, r.dtype, r.device))
+    for rows in [list(group) for _, group in cases]:
         machine = rows[0].mode == "machine"
         show_case(console, rows, MACHINE_COLUMNS if machine else COLUMNS)
-        console.print(MACHINE_LEGEND if machine else LEGEND, style="dim", highlight=False)
+        if rows[-1] is products[-1]:
+            console.print(MACHINE_LEGEND if machine else LEGEND, style="dim", highlight=False)
         if machine:
             show_bounds(console, rows)
         show_errors(console, rows)

@@ -13,11 +13,12 @@ from typing import Any
 
 from lapidist.bench.protocol.conditions import gather
 from lapidist.bench.protocol.record import Conditions, Record
+from lapidist.bench.studies.climb import progress
 from lapidist.device import Device
 from lapidist.dtypes import math_named
 from lapidist.errors import ArgumentError
 from lapidist.planning.plans import Plan
-from lapidist.planning.warm import Build, Built, build_again, build_all, builds_of, compilers
+from lapidist.planning.warm import Build, Built, build_again, build_all, builds_of, compilers, is_kept
 
 MODE, ALONE = "warm", "warm, alone"
 # so many are compiled again when no other compiler runs, so often: compilers at once slow each other
@@ -91,8 +92,9 @@ def warm_type(dtype: str, plans: Sequence[Plan], device: Device, with_c: bool, j
         raise ArgumentError(
             f"--chip: must be one that some kernel runs on; got {device.name} for {dtype}. Choose another"
         )
-    processes = jobs or compilers()
-    built = build_all(builds_of(plans), processes)
+    processes, builds = jobs or compilers(), builds_of(plans)
+    with progress(sum(not is_kept(build) for build in builds), f"compiling {dtype}") as step:
+        built = build_all(builds, processes, step)
     return Warmed(dtype, device, len(plans), with_c, built, processes, time.perf_counter() - start)
 
 
