@@ -45,8 +45,7 @@ def rung_block(name: str, found: Found) -> str:
     number_of = {kernel.name: position for position, kernel in enumerate(RUNGS, 1)}
     kernel = next(kernel for kernel in RUNGS if kernel.name == name)
     words = header_fields(kernel)
-    lesson = words["Lesson"][0].upper() + words["Lesson"][1:]
-    lines = [f"**{number_of[name]:02d} {name}.** {lesson}", ""]
+    lines = [f"**{number_of[name]:02d} {name}.** {words['Lesson']}", ""]
     lines += [f"- Change: {words['Change']}", f"- Predicted: {words['Predicts']}"]
     return f"<!-- rung:{name} -->\n" + "\n".join(lines) + measured(kernel, found) + "\n<!-- rung:end -->"
 
@@ -59,11 +58,12 @@ def kernel_block(name: str, found: Found) -> str:
 
 
 def header_fields(kernel: Kernel) -> dict[str, str]:
-    """Lesson, Change and Predicts as the kernel's file has them, each as one line."""
+    """Lesson, Change and Predicts as the kernel's file has them, each as one line. A lesson stands alone."""
     source = (CUDA_SOURCES / kernel.source).read_text()
-    return {
+    words = {
         match[1]: " ".join(match[2].replace("//", " ").split()) for match in HEADER_FIELD.finditer(source)
     }
+    return {name: said[0].upper() + said[1:] if name == "Lesson" else said for name, said in words.items()}
 
 
 # ---- times ----

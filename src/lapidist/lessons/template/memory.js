@@ -132,7 +132,7 @@ function drawMemory(moment, chosen) {
   const place = byId("memory"), [css, head, rest] = verdictOf(moment);
   byId("verdict").className = css;
   byId("verdict").replaceChildren(element("b", {}, head), element("small", {}, rest));
-  const titles = { global: "Global memory: a row is a line of 128 bytes, the numbers are lanes", shared: "Shared memory: a row is a turn, a column is a bank, the numbers are lanes", copy: "Copy engine", product: "Tensor core", wait: "Waiting" };
+  const titles = { global: "Global memory: a row is a line of 128 bytes, the numbers are lanes", shared: "Shared memory: a row is a turn, a column is a bank, the numbers are lanes", copy: "TMA", product: "Tensor core", wait: "Waiting" };
   byId("memory-title").textContent = titles[moment.kind];
   if (moment.kind === "global") place.replaceChildren(drawGlobal(moment, chosen));
   else if (moment.kind === "shared") place.replaceChildren(drawShared(moment, chosen));
