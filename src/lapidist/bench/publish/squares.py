@@ -26,7 +26,7 @@ from lapidist.dtypes import short_name
 
 KIND_ORDER = {"rung": 0, "production": 1, "detour": 2, "peer": 3}
 SUMMARY_SIZE = 8192
-SUMMARY_CELLS = ("TFLOP/s", "cuBLAS", "%")
+SUMMARY_CELLS = ("{mode}", "cuBLAS", "%")
 
 
 def type_sections(records: Sequence[Record], mode: str) -> list[str]:
@@ -128,7 +128,7 @@ def summary(records: Sequence[Record]) -> str:
     rows = [row for math in kinds if (row := summary_row(in_math(records, math), math))]
     if not rows:
         return "Not measured yet.\n"
-    heads = ["type", *(f"{mode}: {what}" for mode in TIMED_MODES for what in SUMMARY_CELLS)]
+    heads = ["type", *(what.format(mode=mode) for mode in TIMED_MODES for what in SUMMARY_CELLS)]
     return "\n".join([row_of(heads), rule(heads), *rows]) + "\n"
 
 
