@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
@@ -185,9 +186,9 @@ def show_bounds(console: Console, rows: Sequence[Record]) -> None:
     )
     for record in rows:
         if record.note:
-            console.print(
-                f"  {label(record.kernel):22s}{escape(record.note)}", highlight=False, soft_wrap=True
-            )
+            line = f"  {label(record.kernel):22s}{record.note}"
+            words = textwrap.fill(line, console.width, subsequent_indent=" " * 24, break_on_hyphens=False)
+            console.print(escape(words), highlight=False, soft_wrap=True)
 
 
 def show_errors(console: Console, rows: Sequence[Record]) -> None:
