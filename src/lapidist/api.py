@@ -1,4 +1,4 @@
-"""The public calls: matmul, gemm and plan. Each makes a Call of what it is told; what repeats goes the short
+"""The public calls: matmul, gemm and plan. Each makes a Call of its arguments; what repeats goes the short
 way before that.
 """
 

@@ -60,7 +60,7 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class TensorMap:
-    """A strided view of global memory for TMA: what cuTensorMapEncodeTiled is told.
+    """A strided view of global memory for TMA: what cuTensorMapEncodeTiled is given.
 
     Extents count elements and start with the innermost dimension; `strides` are bytes and leave that one out.
     """

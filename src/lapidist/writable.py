@@ -37,7 +37,7 @@ def require_folder(option: str, folder: Path) -> None:
 
 
 def try_to_write(path: Path) -> str:
-    """What the system says against it. Only opening tells: permissions do not stop root, a file system
+    """What the system says against it. Only opening shows it: permissions do not stop root, a file system
     does.
     """
     try:

@@ -1,7 +1,7 @@
 """Kernels compiled behind the calls that wish for them: by a few processes of low priority, one at a time
 each, into the cache on disk.
 
-Whatever goes wrong there is told once, and calls go on with what they have. What failed once is not tried
+Whatever goes wrong there is reported once, and calls go on with what they have. What failed once is not tried
 again in this process."""
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GO_ON = "Calls go on with the kernels that are there"
 
 
 def name_of(order: Order) -> Name:
-    """What tells orders of one process apart. The cache's key reads the source, and calls ask again and
+    """What distinguishes orders of one process. The cache's key reads the source, and calls ask again and
     again.
     """
     return order._replace(defines=tuple(sorted(order.defines.items())))  # type: ignore[arg-type]

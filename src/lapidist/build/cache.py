@@ -2,7 +2,7 @@
 used go first.
 
 Whatever lies in an entry's place (a part of one, another's, a link, a device, nonsense) is as good as
-nothing: the kernel is compiled anew. Whatever the disk refuses is told once, and the call goes on."""
+nothing: the kernel is compiled anew. Whatever the disk refuses is reported once, and the call goes on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MOST_BYTES = 64 << 20  # of an entry, packed or not: the largest kernel has a hu
 ENTRY_NAME = re.compile(r"[0-9a-f]{64}\.bin")
 LEFTOVER_NAME = re.compile(r"[0-9a-f]{64}\.[a-z0-9_]{8}\.part")
 LEFTOVER_SECONDS = 3600.0  # writing takes milliseconds: the process behind an older one is dead
-# an entry's time says on which day it was used; a write for each load would cost more than it tells
+# an entry's time says on which day it was used; a write for each load would cost more than it is worth
 TOUCH_SECONDS = 86400.0
 LIMIT = "LAPIDIST_CACHE_BYTES"
 DEFAULT_LIMIT = 1 << 30
@@ -124,7 +124,7 @@ def unpacked(body: bytes) -> bytes:
 
 
 def require_kernel(binary: Binary) -> None:
-    """What can be told without a driver: PTX for the architecture with the entry in it, and an ELF of CUDA
+    """What can be checked without a driver: PTX for the architecture with the entry in it, and an ELF of CUDA
     that is whole.
     """
     if not isinstance(binary.log, str) or f".target {binary.architecture}" not in binary.ptx:

@@ -67,7 +67,8 @@ def key_of(
 
 
 def compile_options(defines: Mapping[str, object], architecture: str) -> tuple[str, ...]:
-    """What NVRTC is told, without the include paths: they are machine-dependent and no part of the cache key.
+    """The options that NVRTC is given, without the include paths: they are machine-dependent and no part of
+    the cache key.
 
     NVRTC's own cache is off: this one is ours, and an answer from there comes without ptxas' report in the
     log."""
@@ -149,7 +150,7 @@ def nvrtc_version() -> tuple[int, int]:
 
 @lru_cache(maxsize=1)
 def load_nvrtc():  # type: ignore[no-untyped-def]
-    """cuda.bindings.nvrtc, with the missing library turned into the command that installs it."""
+    """cuda.bindings.nvrtc, with a missing library's error turned into the command that installs it."""
     try:
         from cuda.bindings import nvrtc
 

@@ -53,7 +53,7 @@ def chosen_directory() -> Path | None:
 
 
 def holds_no(name: str) -> bool:
-    """Whether the folder surely has no file of this name: told before it is asked who may write there."""
+    """Whether the folder surely has no file of this name: known before it is asked who may write there."""
     folder = folder_by(*map(os.environ.get, ALL_VARIABLES))
     unused = not temporary_directory.cache_info().currsize
     return folder is not None and unused and not os.path.lexists(os.path.join(folder, name))

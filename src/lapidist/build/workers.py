@@ -109,7 +109,7 @@ def workers(count: int) -> Iterator[list[subprocess.Popen[str]]]:
 
 def start_worker(low: bool = False) -> subprocess.Popen[str]:
     """It finds this package and the cache where this process does, and ends with its input. `low`: its work
-    is not urgent, and whoever asks tells what goes wrong."""
+    is not urgent, and whoever asks reports what goes wrong."""
     found = {
         "PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path),
         VARIABLE: str(cache_directory()),

@@ -70,7 +70,7 @@ def lines_of(operands: Sequence[Operand | None]) -> Lines:
 
 
 def lines_within(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Lines:
-    """First and last byte of each line of a matrix, from its pointer on. Lines that touch are one."""
+    """First and last byte of each line of a matrix, from its pointer on. Adjacent lines are one."""
     (rows, cols), (row_step, col_step) = shape[-2:], (stride * size for stride in strides[-2:])
     if abs(row_step) < abs(col_step):
         rows, cols, row_step, col_step = cols, rows, col_step, row_step

@@ -425,7 +425,7 @@ def require_in_range(name: str, value: float, accumulator: str) -> float:
 
 
 def require_whole(name: str, value: float, dtype: np.dtype[Any]) -> None:
-    """A float64 tells whole numbers apart up to 2^53."""
+    """A float64 holds every whole number up to 2^53."""
     info = np.iinfo(dtype) if dtype.kind in "iu" else np.iinfo("uint8")
     low, high = (max(info.min, -(2**53)), min(info.max, 2**53)) if dtype.kind in "iu" else (0, 1)
     if not value.is_integer() or not low <= value <= high:

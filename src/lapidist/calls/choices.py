@@ -25,7 +25,7 @@ class Choices(NamedTuple):
 
     @property
     def of_kernel(self) -> tuple[Kernel | None, Config | None, Sharing]:
-        """What the planner is told."""
+        """What the planner is asked for."""
         return None if self.kernel is None else kernel_named(self.kernel), self.config, self.sharing
 
 

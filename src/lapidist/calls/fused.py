@@ -134,7 +134,7 @@ class FusedOperands:
         pairs = zip(own[::-1], batch[::-1], strict=False)
         return len(own) <= len(batch) and all(extent in (1, wanted) for extent, wanted in pairs)
 
-    # ---- what others are told ----
+    # ---- what others are given ----
 
     @property
     def arrays(self) -> tuple[Operand, ...]:

@@ -340,7 +340,7 @@ def multiply_on_host(arguments: Arguments) -> Any:
 
 
 def require_no_choice(choices: Choices) -> None:
-    """On the host there is nothing to choose: a name that is right gets told so, one that is wrong is
+    """On the host there is nothing to choose: a name that is right is answered so, one that is wrong is
     named.
     """
     kernel, config, sharing = choices.of_kernel

@@ -1,4 +1,4 @@
-"""The repeated call: one look tells that nothing changed but the pointers, then the launch.
+"""The repeated call: one look shows that nothing changed but the pointers, then the launch.
 
 This path is what a planned launch costs on the host, so it is written out flat. Each attribute of a tensor
 costs 50 to 100 nanoseconds, each Python call as much again."""
@@ -72,8 +72,8 @@ Fit = Callable[[Scalars], bool]
 
 
 def fit_for(accumulator: str) -> Fit:
-    """What tells whether alpha and beta surely neither overflow nor become zero in the type that they travel
-    in.
+    """What decides whether alpha and beta surely neither overflow nor become zero in the type that they
+    travel in.
     """
     whole = number_type(accumulator).kind in "iu"
     return whole_fit if whole else floats_fit

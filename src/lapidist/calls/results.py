@@ -49,7 +49,7 @@ def shape_of_d(product: tuple[int, ...], operation: Operation) -> tuple[int, ...
     if operation.routing.permuted or operation.routing.scatter_d is not None:
         raise ArgumentError(
             f"epilogue: {function.name} takes columns in pairs, whose results are neither scattered nor"
-            " permuted; got scatter_d or permuted. Leave it away"
+            " permuted; got scatter_d or permuted. Leave it out"
         )
     return (*product[:-1], product[-1] // 2) if function.narrows else product
 

@@ -162,7 +162,7 @@ class RoutedArguments(Arguments):
                     f"{name}: indices must lie between 0 and {limits[name] - 1}; got {wrong}. Correct them"
                 )
 
-    # ---- what kernels are told ----
+    # ---- what kernels are given ----
 
     def problem(self) -> Problem:
         plain = self.plain_output()

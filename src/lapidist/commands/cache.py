@@ -37,7 +37,7 @@ def cache(
         raise ArgumentError(
             "LAPIDIST_CACHE_DIR: must name a folder for a user without a home; got none. Set it"
         )
-    limit = limit_bytes()  # a misspelt one is told before anything is removed
+    limit = limit_bytes()  # a misspelt one is reported before anything is removed
     removed = cleared(folder, tuned) if clear else {}
     found = {
         "folder": str(folder),

@@ -107,7 +107,7 @@ LOOSE = re.compile(r"\([^()]*\)")  # what is in brackets holds together
 
 
 def in_words(step: Step, words: list[str]) -> str:
-    """A step in words, its arguments as they are told."""
+    """A step in words, its arguments as they are given."""
     if step.operation == SUM:
         return "acc" + step.value
     if step.operation == OPERAND:

@@ -91,7 +91,7 @@ class Operand:
 
 
 class Outlined:
-    """Memory as NumPy is told of it."""
+    """Memory in NumPy's terms."""
 
     def __init__(self, description: dict[str, Any]) -> None:
         self.__array_interface__ = description

@@ -89,7 +89,7 @@ def shows_in_a_run(call: Call, changed: Call) -> bool:
 
 
 def outcome(rng: Generator, number: int, call: Call, arena: Arena, plans: dict[str, Any]) -> Outcome:
-    """Results are fetched before anything is said: a launch that fails tells so there."""
+    """Results are fetched before anything is said: a launch that fails says so there."""
     whole = fill(rng, call, arena)
     with arena.beside() if rng.random() < BESIDE else nullcontext():
         arena.load()

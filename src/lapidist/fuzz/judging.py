@@ -50,7 +50,7 @@ def may_refuse(call: Call) -> bool:
 
 
 def names_an_argument(error: LapidistError) -> bool:
-    """In front of its rule. Of a problem that no kernel takes, each kernel's reason is told instead."""
+    """In front of its rule. Of a problem that no kernel takes, each kernel's reason is given instead."""
     found = re.match(r"([\w, ]+):", str(error))
     return isinstance(error, RefusalError) or bool(found and set(re.split(r", | and ", found[1])) & NAMES)
 

@@ -198,7 +198,7 @@ def draw_layouts(rng: Generator, kind: Kind) -> dict[str, Layout]:
 
 
 def draw_layout(rng: Generator, kind: Kind, name: str) -> Layout:
-    """Rows or columns of an output touch; permuted ones lie anyhow."""
+    """Outputs are contiguous along rows or columns; permuted ones lie anyhow."""
     free = name != "out" or kind.permuted
     batched = kind.dimensions > 0
     inner = pick(

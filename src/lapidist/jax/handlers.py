@@ -33,7 +33,7 @@ def on_host(frame: Frame) -> None:
 
 @lru_cache(REMEMBERED)
 def call_on_host(text: bytes) -> tuple[Product, dict[str, Any], list[Outline]]:
-    """The product, what gemm is told beside arrays, outlines of them and of the result."""
+    """The product, what gemm is given beside arrays, outlines of them and of the result."""
     product, outlines = read(text)
     arguments = product.arguments(operands_of(outlines, product.arrays))
     return product, product.asked, [*outlines, (arguments.result_shape, arguments.out_dtype)]

@@ -82,13 +82,13 @@ class Product(NamedTuple):
 
     @property
     def asked(self) -> dict[str, Any]:
-        """What gemm is told beside arrays. What is as usual is left out: that is the short way."""
+        """What gemm is given beside arrays. What has its default is left out: that is the short way."""
         usual = self._field_defaults
         others = {name: value for name, value in self._asdict().items() if value != usual[name]}
         return {name: value for name, value in others.items() if name not in ("arrays", "epilogue")}
 
     def named(self, given: Sequence[Any]) -> dict[str, Any]:
-        """Arrays as gemm is told of them."""
+        """Arrays as gemm describes them."""
         named = dict(zip(self.arrays, given, strict=True))
         if self.epilogue is None:
             return named

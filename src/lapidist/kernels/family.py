@@ -40,7 +40,7 @@ class Family(ABC):
 
     @abstractmethod
     def macros(self, problem: Problem) -> Mapping[str, object]:
-        """What the source is told of it."""
+        """What the source is given of it, as macros."""
 
     def constants(self, problem: Problem) -> Mapping[str, int]:
         """Parameters that follow from it, beyond those that every list may name."""

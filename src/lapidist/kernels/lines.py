@@ -11,7 +11,7 @@ Lines = tuple[int, int, int]  # how many lines of touching elements, their lengt
 
 
 def along_k(matrix: Matrix, is_a: bool) -> bool:
-    """Neighbours along k touch: rows of A, columns of B."""
+    """Contiguous along k: rows of A, columns of B."""
     return matrix.lies("row" if is_a else "col")
 
 

@@ -1,4 +1,4 @@
-"""Macros that sources of several families are compiled with: types, the way out, modes and batches."""
+"""Macros that sources of several families are compiled with: types, the epilogue, modes and batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALONG_N = {"row": 2, "col": 1, "strided": 0}  # B_CONTIGUOUS
 
 
 def tensor_types(problem: Problem) -> dict[str, object]:
-    """What tensor.cuh is told of the types; what is as usual is left to its defaults."""
+    """What tensor.cuh is given of the types; the usual is left to its defaults."""
     macros: dict[str, object] = {
         "ELEMENT": TYPES[problem.dtype].c_type,
         "OUTPUT": TYPES[problem.out_dtype].c_type,
@@ -50,7 +50,7 @@ def batched(problem: Problem) -> dict[str, object]:
 
 
 def in_modes(modes: Modes, macros: dict[str, object]) -> dict[str, object]:
-    """Gathered rows do not touch each other, and vectors stay within a group of columns."""
+    """Gathered rows are not adjacent, and vectors stay within a group of columns."""
     if modes == PLAIN:
         return macros
     for letter, gathered in (("A", modes.gather_a), ("B", modes.gather_b)):

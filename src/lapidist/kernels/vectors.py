@@ -1,4 +1,4 @@
-"""How many elements move at once: what lines start on, and which neighbours touch."""
+"""How many elements move at once: what lines start on, and what is contiguous."""
 
 from __future__ import annotations
 

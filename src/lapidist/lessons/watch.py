@@ -1,4 +1,4 @@
-"""What one block did, as the machine told it: a log of executed code, with each access to memory in it."""
+"""What one block did, as the machine showed it: a log of executed code, with each access to memory in it."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def load(text: str, option: str) -> np.ndarray:
 
 
 def new_array(match: re.Match[str], option: str, random: np.random.Generator, room: int) -> np.ndarray:
-    """Zeros unless told otherwise; random numbers are normal, or 0 to 9 for integers."""
+    """Zeros unless asked otherwise; random numbers are normal, or 0 to 9 for integers."""
     try:
         dtype = np.dtype(match["dtype"])
     except TypeError as error:

@@ -56,7 +56,7 @@ def register_bytes(program: Program) -> int:
 def remembered(
     program: Program, launch: Launch, geometry: Geometry, slots: int, grain: int
 ) -> dict[str, int]:
-    """What a sanitizer that looks at pieces of `grain` bytes takes; it tells only so many warps apart."""
+    """What a sanitizer that looks at pieces of `grain` bytes takes; it distinguishes only so many warps."""
     warps = geometry.blocks * geometry.warps
     if warps > MOST_WARPS:
         raise ArgumentError(

@@ -295,7 +295,7 @@ def waits_on_memory(program: Program) -> bool:
 
 
 def resident_blocks(geometry: Geometry, residency: int | None, program: Program) -> int:
-    """How many blocks run at once; always whole clusters. Unless told, enough lanes to keep NumPy busy, and
+    """How many blocks run at once; always whole clusters. By default, enough lanes to keep NumPy busy, and
     as many blocks as a chip has SMs if they may wait for each other."""
     wanted = max(PLAIN_LANES // geometry.threads, CHIP_BLOCKS if waits_on_memory(program) else 1)
     wanted = wanted if residency is None else residency

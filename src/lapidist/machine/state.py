@@ -38,7 +38,7 @@ F = TypeVar("F", bound=MachineFault)
 
 
 class Machine:
-    """What generated code calls as `m`. What happens is told to `observer`."""
+    """What generated code calls as `m`. What happens is passed to `observer`."""
 
     global_at, local_at, param_at, generic_at = global_at, local_at, param_at, generic_at
     shared_at, cluster_at, own_address = shared_at, cluster_at, own_address

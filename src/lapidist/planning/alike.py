@@ -1,5 +1,5 @@
-"""Which of all that is weighed sums k in the order of one candidate: told by columns, of a hundred configs at
-once.
+"""Which of all that is weighed sums k in the order of one candidate: decided by columns, of a hundred
+configs at once.
 
 What is alike here is alike by sum_orders.py. Not all of that is found: of tiles that are cut at different
 places only the candidate's own config is taken."""

@@ -1,5 +1,5 @@
-"""What is decided behind the calls: by one thread, in turn. Whatever goes wrong there is told once, and calls
-go on with what they have.
+"""What is decided behind the calls: by one thread, in turn. Whatever goes wrong there is reported once, and
+calls go on with what they have.
 """
 
 from __future__ import annotations

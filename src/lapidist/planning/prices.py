@@ -1,4 +1,4 @@
-"""What a binary takes, told by a formula so short that it is asked for each new shape.
+"""What a binary takes, by a formula so short that it is asked for each new shape.
 
 Eight prices a binary, fitted by `lapidist cover` to what the planner's model says of a thousand shapes:
 mostly within a tenth. That is enough to tell which of a few binaries serves a shape. As the choice decides

@@ -48,7 +48,7 @@ def compile_behind(plan: Plan) -> None:
 
 
 def better_than(plan: Plan) -> Plan | None:
-    """The best of all, where the model tells it from this one, which was planned at once."""
+    """The best of all, where the model distinguishes it from this one, which was planned at once."""
     free = make_plan(plan.asked, plan.device)
     own = weigh_one(plan.asked, plan.device, plan.kernel, plan.config).seconds
     return free if free.build != plan.build and free.predicted_seconds * TIE < own else None

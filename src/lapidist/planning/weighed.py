@@ -57,7 +57,7 @@ class Weighed:
     def __init__(self, problem: Problem, rows: Rows, device: Device, sharing: Sharing) -> None:
         self.rows, self.device, self.sharing = rows, device, sharing
         self.problem, self.family = as_computed(problem, rows.configs[0]), rows.kernels[0].family
-        self.schedules: dict[int, Sequence[Schedule | None]] = {}  # that the caller's wishes leave
+        self.schedules: dict[int, Sequence[Schedule | None]] = {}  # that the caller's choices leave
         self.wrong: dict[int, str] = {}  # what is wrong with these, by config
         self.taken = rows.taken(self.problem, device)
         self.any = bool(np.count_nonzero(self.taken))

@@ -61,7 +61,7 @@ class Modes:
         )
 
     def defines(self) -> dict[str, object]:
-        """What modes.cuh is told; nothing of what a problem does not use, so that plain ones are compiled
+        """What modes.cuh is given; nothing of what a problem does not use, so that plain ones are compiled
         once.
         """
         used = {

@@ -36,7 +36,7 @@ class Matrix:
 
     @property
     def layout(self) -> str:
-        """row: neighbours in a row touch. col: neighbours in a column do. strided: neither. Strides of one
+        """row: contiguous along rows. col: along columns. strided: neither. Strides of one
         step mean nothing.
         """
         if self.lies("row"):

@@ -118,7 +118,7 @@ def fit(measurements: Sequence[Measurement], source: str = "") -> CostModel:
     """Least squares on relative errors (a launch of milliseconds must not drown one of microseconds), no cost
     below zero.
 
-    `alongside` is told only where more than one block was on an SM.
+    `alongside` is known only where more than one block was on an SM.
     """
     rows = np.array(
         [[1.0, m.peers > 1, m.iterations, m.peers - 1, m.iterations * (m.resident - 1)] for m in measurements]

@@ -146,7 +146,7 @@ def disassembler() -> str | None:
 
 @lru_cache(maxsize=64)
 def sass_lines(binary: Binary) -> tuple[Line, ...]:
-    """The cubin's instructions, as nvdisasm tells them; empty where it is not found or cannot read them."""
+    """The cubin's instructions, as nvdisasm prints them; empty where it is not found or cannot read them."""
     tool = disassembler()
     if tool is None:
         return ()

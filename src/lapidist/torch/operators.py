@@ -70,7 +70,7 @@ class Operator:
         self.recorded = function_of(torch.autograd.Function, forward, back)
 
     def transform(self, keep: Rule, back: Rule, forth: Rule, mapped: Rule) -> None:
-        """`forth` has tangents; `mapped` is vmap's, told which operators to call."""
+        """`forth` has tangents; `mapped` is vmap's, given which operators to call."""
         self.record(keep, back, forth)
         self.cast()
         torch.library.register_vmap(
@@ -100,7 +100,7 @@ def run_gemm(
 def run_linear(
     input: Any, weight: Any, bias: Any = None, out_dtype: Any = None, precision: Any = IEEE
 ) -> Any:
-    """input @ weight.T + bias, in one launch. Errors are told in these names."""
+    """input @ weight.T + bias, in one launch. Errors use these names."""
     if weight.ndim > 2:  # gemm would take a batch
         checks.require_features(tuple(input.shape), tuple(weight.shape))
     try:

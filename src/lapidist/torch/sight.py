@@ -27,7 +27,7 @@ def is_unobserved() -> bool:
 
 
 def is_plain(given: Any) -> bool:
-    """A tensor with memory of its own, or none, which is told in words further on."""
+    """A tensor with memory of its own, or none, which is said in words further on."""
     return not given.is_meta if type(given) in PLAIN else not isinstance(given, torch.Tensor)
 
 

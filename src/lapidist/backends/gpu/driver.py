@@ -164,7 +164,7 @@ def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
 
 @cache
 def query_device(ordinal: int) -> Device:
-    """The facts of an installed GPU: what the driver tells, completed from the table of known chips."""
+    """The facts of an installed GPU: what the driver says, completed from the table of known chips."""
     require_gpu(ordinal)
     driver = load_driver()
     handle = check(driver.cuDeviceGet(ordinal), "cuDeviceGet")

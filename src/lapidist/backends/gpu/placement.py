@@ -6,8 +6,8 @@ several. On an H200 a tenth fewer reads reach the L2, and a fifth less passes be
 time at 8192^3, where power is the limit.
 
 The driver places the pairs of a launch round robin over the GPCs, in an order that only depends on which SMs
-the chip has lost. So one launch tells it, for as long as the process lives. It is a guess about speed: any
-order of tiles is right."""
+the chip has lost. So one launch finds it out, for as long as the process lives. It is a guess about speed:
+any order of tiles is right."""
 
 from __future__ import annotations
 

@@ -403,7 +403,7 @@ def _l2_words(rotated: bool) -> str:
 
 
 def _finite(verdict: Verdict | None) -> float | None:
-    """JSON has no infinity; a NaN in the output is told in `error`."""
+    """JSON has no infinity; a NaN in the output stands in `error`."""
     return verdict.worst if verdict is not None and math.isfinite(verdict.worst) else None
 
 

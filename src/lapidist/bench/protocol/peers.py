@@ -97,7 +97,7 @@ class Padded:
         return 16 // int(array.element_size())
 
     def zeros(self, like: Any, rows: int, cols: int) -> Any:
-        """Neighbours touch along the same dimension as in `like`."""
+        """Contiguous along the same dimension as `like`."""
         by_columns = like.stride(0) == 1 and like.shape[0] > 1
         return like.new_zeros((cols, rows)).T if by_columns else like.new_zeros((rows, cols))
 

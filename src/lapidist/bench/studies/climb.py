@@ -48,9 +48,9 @@ class Work:
     padded: bool = False  # beside the way by hand, which pads
 
 
-Step = Callable[[str], None]  # told what was done
+Step = Callable[[str], None]  # called with what was done
 LINE_SECONDS = 10.0  # where no bar can be drawn, at most so often a line
-# told what there is so far: a run may be stopped half way
+# called with what there is so far: a run may be stopped half way
 Keep = Callable[[Conditions, Sequence[Record]], None]
 
 
@@ -137,8 +137,8 @@ def on_gpu(
 
 
 def compile_first(works: Sequence[Work], device: Device) -> None:
-    """All that will run, many at once: what is measured is not the compiler. Errors are told where they are
-    met again.
+    """All that will run, many at once: what is measured is not the compiler. Errors are reported where they
+    are met again.
     """
     plans = []
     for work in works:

@@ -2,7 +2,7 @@
 same.
 
 wgmma reads 16-bit types either way, others with neighbours along k only (A by rows, B by columns): there an
-operand is turned."""
+operand is M-major or N-major."""
 
 from __future__ import annotations
 

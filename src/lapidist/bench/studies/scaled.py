@@ -40,7 +40,7 @@ class ScaledCase(Case):
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """How A and B are scaled. `promoted` sums: cuBLAS does so where it is not told to be fast."""
+    """How A and B are scaled. `promoted` sums: cuBLAS does so unless it is asked to be fast."""
 
     name: str
     a_shape: str

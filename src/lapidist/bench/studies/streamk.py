@@ -397,8 +397,8 @@ def probe_of(schedule: Schedule, kernel: Kernel, config: Config, math_name: str)
 
 
 def warm_up(todo: Sequence[tuple[Way, Case]], device: Device) -> None:
-    """Compile all kernels first, many at once: what is measured is not the compiler. What is refused is told
-    where it is.
+    """Compile all kernels first, many at once: what is measured is not the compiler. What is refused is
+    reported where it is.
     """
     plans = []
     for way, case in todo:

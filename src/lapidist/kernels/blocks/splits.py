@@ -61,7 +61,7 @@ def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -
 
 
 def by_fours(kernel: Kernel, problem: Problem) -> bool:
-    """Whether its source is told to load four elements of A and of B at once."""
+    """Whether its source is compiled to load four elements of A and of B at once."""
     vectors = facts_of(problem, kernel.family).macros
     return bool(vectors.get("A_VECTOR") == vectors.get("B_VECTOR") == 4)
 

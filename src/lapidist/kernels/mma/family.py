@@ -1,5 +1,5 @@
-"""Kernels on tensor cores that every chip since Ampere runs: what they take, are told, and need of shared
-memory.
+"""Kernels on tensor cores that every chip since Ampere runs: what they take, are compiled with, and need of
+shared memory.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Facts:
 
     @cached_property
     def macros(self) -> Mapping[str, object]:
-        """What the source is told of the problem."""
+        """What the source is given of the problem, as macros."""
         return self.family.macros(self.problem)
 
     @cached_property

@@ -105,7 +105,7 @@ BANDS = Rule(
     ),
 )
 
-# ---- of registers, and of the way out ----
+# ---- of registers, and of the epilogue ----
 
 
 def through(c: Any, f: Facts) -> Any:

@@ -1,4 +1,6 @@
-"""fp32 on Hopper's CUDA cores (gemm/sgemm.cu): what it takes, what its source is told, the registry's row."""
+"""fp32 on Hopper's CUDA cores (gemm/sgemm.cu): what it takes, what its source is given, the registry's
+row.
+"""
 
 from __future__ import annotations
 

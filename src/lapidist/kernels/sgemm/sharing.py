@@ -166,7 +166,7 @@ DRAM_SHARE = 0.63
 MEETING = 1.2e-6  # of slices that leave all of their sums to others
 # Of a tile, and how much more of one that has LARGEST elements:
 LARGEST = 256 * 128
-STORED = 0.6e-6, 3.2e-6  # a tile on its way out
+STORED = 0.6e-6, 3.2e-6  # the epilogue of a tile
 HANDED, IN_TURN = (1.2e-6, 4.3e-6), (1.0e-6, 2.2e-6)  # sums from one peer to the next; for each further turn
 LEFT = 2.9e-6, 1.9e-6  # sums left for all
 BROUGHT = 2.3e-6  # a fragment of them brought together

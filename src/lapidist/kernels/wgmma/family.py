@@ -1,5 +1,5 @@
-"""The kernels on Hopper's own tensor-core instruction, wgmma (sm_90a): what they take, are told, and how
-their blocks share tiles.
+"""The kernels on Hopper's own tensor-core instruction, wgmma (sm_90a): what they take, are compiled with,
+and how their blocks share tiles.
 """
 
 from __future__ import annotations

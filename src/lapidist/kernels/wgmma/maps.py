@@ -110,7 +110,7 @@ def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[s
     return {
         "a_map": a_map,
         "b_map": operand_map(problem, problem.b, at["B"], b_lines, b_box, 2),
-        # Rungs read C from registers. Where D leaves by hand nobody looks at its map.
+        # Rungs read C from registers. Where threads store D nobody looks at its map.
         "d_map": output_map(replace(problem, c=None), config, at["D"], 2)
         if rows_copied_out(problem)
         else a_map,

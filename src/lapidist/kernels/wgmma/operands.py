@@ -1,4 +1,4 @@
-"""Operands as the wgmma kernels want them: which lines touch, what is packed first, and how D leaves."""
+"""Operands as the wgmma kernels want them: what is contiguous, what is packed first, and how D is stored."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def few_rows(problem: Problem) -> int | None:
 
 @fact
 def transposed_d(problem: Problem) -> bool:
-    """Whether columns of D touch: where A and B are exchanged, or D has no more than one."""
+    """Whether columns of D are contiguous: where A and B are exchanged, or D has no more than one."""
     if not problem.d.lies("row"):
         return True
     wide = size_of(problem.out_dtype) > 1 and problem.d.lies("col") and problem.d.cols < problem.d.rows

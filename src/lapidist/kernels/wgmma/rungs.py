@@ -28,7 +28,7 @@ from lapidist.problems.problem import Problem
 
 
 class CopiedLines(Family):
-    """What TMA brings as it lies, one pair of matrices. D leaves by it, too, where it is passed a
+    """What TMA brings as it lies, one pair of matrices. TMA stores D, too, where it is passed a
     map of D.
     """
 

@@ -16,7 +16,7 @@ from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import SQUARES, STRIPS, Scaling
 
 BESIDE_ROW = (
-    48  # bytes of a patch's row, where they leave by hand: the end of the patch before, and for the banks
+    48  # bytes of a patch's row, where threads store them: the end of the patch before, and for the banks
 )
 TURN_BYTES = 16  # barriers of ping-pong
 # Bytes of a block and columns of its tile at most, where two are to fit on a multiprocessor; tiles up to

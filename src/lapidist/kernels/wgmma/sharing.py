@@ -237,7 +237,7 @@ def rounds(ways: Ways, config: Knobs, device: Device) -> Any:
 
 
 def out_of_step(config: Knobs, ways: Ways, blocks: Any, few: Any) -> Any:
-    """Peers in clusters are in step with those of other tiles; it tells when they fill the chip."""
+    """Peers in clusters are in step with those of other tiles; that matters when they fill the chip."""
     small = np.maximum(0.0, 1 - config.bm * config.bn * config.cluster / LARGEST)
     least, most = (
         np.where(few, FEW_OUT_OF_STEP[0], OUT_OF_STEP[0]),

@@ -180,7 +180,7 @@ def explain(
 
 
 def advised(unit: str, counts: Counts) -> dict[str, str]:
-    """What to do about each bound; nobody is told to take what the kernel has already."""
+    """What to do about each bound; no kernel is advised to take what it has already."""
     advice = dict(ADVICE)
     if unit == "mma":
         advice |= ADVICE_FOR_WARPS

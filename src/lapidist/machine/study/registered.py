@@ -81,10 +81,10 @@ def product_of(
     spare: int = 0,
     addend: bool = False,
 ) -> Product:
-    """The kernel's plan for matrices of these layouts of A and B (r: rows touch, c: columns), or with B the
-    other way round where it takes only that. With a number as `schedule`, so many blocks share all tiles as
-    Stream-K deals them out. `spare` elements stand between rows of D, and of B. An `addend` may be launched
-    with beta."""
+    """The kernel's plan for matrices of these layouts of A and B (r: contiguous along rows, c: along
+    columns), or with B the other way round where it takes only that. With a number as `schedule`, so many
+    blocks share all tiles as Stream-K deals them out. `spare` elements stand between rows of D, and of B. An
+    `addend` may be launched with beta."""
     m, n, k = shape
     element = element_of(math)
     random = np.random.default_rng(1)
