@@ -117,3 +117,61 @@ def test_gradients_are_kept_elsewhere_by_compiled_graphs(torch: Any, lt: Any, ba
         compiled(x).sum().backward()
         torch.testing.assert_close(layer.weight.main_grad, times * x.sum(0).expand(5, 4))
     assert layer.weight.grad is None
+
+
+# ---- weights that are made of others ----
+
+
+def pruned(torch: Any, layer: Any) -> Any:
+    importlib.import_module("torch.nn.utils.prune").random_unstructured(layer, "weight", 0.5)
+    return layer.weight_orig
+
+
+def normed(torch: Any, layer: Any) -> Any:
+    torch.nn.utils.parametrizations.weight_norm(layer)
+    return layer.parametrizations.weight.original0
+
+
+@pytest.mark.parametrize("made", [pruned, normed])
+@pytest.mark.parametrize("dtype", [None, "float8_e4m3fn"])
+def test_weights_that_are_made_in_each_call(torch: Any, lt: Any, made: Any, dtype: str | None) -> None:
+    """A new one may lie where the last one lay, and has been written to as often."""
+    layer, x = torch.nn.Linear(32, 16), torch.randn(3, 32)
+    swapped = lt.swap(layer, dtype=dtype and getattr(torch, dtype))
+    source = made(torch, layer)
+    for _ in range(3):
+        with torch.no_grad():
+            source.mul_(-2)
+            near(torch, layer(x), meant(torch, layer, x))
+    layer(x).sum().backward()
+    assert source.grad is not None
+    swapped.undo()
+    assert not any(kind.__module__.startswith("lapidist") for kind in type(layer).__mro__)
+    assert "eight_bits" not in vars(layer)
+    near(torch, layer(x), meant(torch, layer, x))
+
+
+def test_a_normed_layer_is_put_back_and_freed_of_its_norm(torch: Any, lt: Any) -> None:
+    layer, x = torch.nn.Linear(32, 16), torch.randn(3, 32)
+    expected = layer(x)
+    with lt.swap(layer):
+        normed(torch, layer)
+    torch.nn.utils.parametrize.remove_parametrizations(layer, "weight")
+    assert type(layer) is torch.nn.Linear
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_tied_and_checkpointed_layers_train_as_torchs(torch: Any, lt: Any) -> None:
+    embedding, head = torch.nn.Embedding(10, 32), torch.nn.Linear(32, 10, bias=False)
+    head.weight = embedding.weight
+    checkpoint = importlib.import_module("torch.utils.checkpoint").checkpoint
+
+    def gradient() -> Any:
+        embedding.zero_grad()
+        for way in (False, True):
+            checkpoint(head, embedding(torch.arange(4)), use_reentrant=way).square().sum().backward()
+        return embedding.weight.grad
+
+    expected = gradient().clone()
+    with lt.swap(head):
+        torch.testing.assert_close(gradient(), expected, rtol=1e-4, atol=1e-4)

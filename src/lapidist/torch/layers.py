@@ -57,6 +57,10 @@ class EightBitLinear(Linear):
         compiled read what they read when they were: it is renewed where it lies.
         """
         weight = self.weight
+        if not isinstance(
+            weight, torch.nn.Parameter
+        ):  # made anew in each call, where the last one may have been
+            return of_weight(weight, *self.eight_bits)
         known = self.__dict__.get("_quantised")
         if known is not None and (torch.compiler.is_compiling() or known[0] == state_of(weight)):
             return known[1]
@@ -71,6 +75,12 @@ class EightBitLinear(Linear):
 
 def state_of(weight: Any) -> tuple[Any, ...]:
     return weight.data_ptr(), None if weight.is_inference() else weight._version, weight.device
+
+
+def derived_from_stock(kind: type) -> type:
+    """The class that torch.nn.utils.parametrize made for a layer, as it would have made it of torch's."""
+    own = {name: value for name, value in vars(kind).items() if name not in ("__dict__", "__weakref__")}
+    return type(kind.__name__, (STOCK,), own)
 
 
 class Swapped:
@@ -91,8 +101,12 @@ class Swapped:
         for layer in (reference() for reference in self._layers):
             if type(layer) in (Linear, EightBitLinear):
                 layer.__class__ = STOCK
-                for name in ("eight_bits", "_quantised"):
-                    layer.__dict__.pop(name, None)
+            elif type(layer).__bases__ in ((Linear,), (EightBitLinear,)):
+                layer.__class__ = derived_from_stock(type(layer))
+            else:
+                continue
+            for name in ("eight_bits", "_quantised"):
+                layer.__dict__.pop(name, None)
         self._layers.clear()
 
     def __enter__(self) -> Swapped:
