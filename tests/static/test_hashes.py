@@ -18,12 +18,13 @@ PTX = """.version 9.0
 }
 \t.file\t1 "/somewhere/simt.cu"
 """
-DEBUG = """.section\t.debug_str
-{
-info_string0:
+DEBUG = """\t.section\t.debug_str
+\t{
+$L__info_string0:
 .b8 95,90
-}
-"""
+
+\t}
+"""  # as NVRTC writes it: names of the functions that were inlined
 
 
 def test_where_code_came_from_does_not_count() -> None:

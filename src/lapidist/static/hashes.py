@@ -25,7 +25,7 @@ SHAPES = {"aligned": (512, 384, 256), "ragged": (509, 381, 253)}
 LAYOUTS = ("rr", "rc", "cr", "cc")
 BATCH = 3
 ORIGINS = re.compile(r"^\s*\.(loc|file)\b.*$|^//.*$", re.M)
-DEBUG = re.compile(r"^\.section\s+\.debug.*?^}\n", re.M | re.S)
+DEBUG = re.compile(r"^\s*\.section\s+\.debug.*?^\s*}\n", re.M | re.S)
 REFUSED = "refused"
 
 
