@@ -99,9 +99,19 @@ def best_way(records: Sequence[Record], title: str) -> str:
     best = max(timed, key=lambda each: each.tflops or 0.0)
     plain = next((each for each in timed if each.kernel == "data_parallel"), best)
     return (
-        f"**{title.partition(':')[0]}.** {WAYS.get(best.kernel, best.kernel)} is the fastest way:"
+        f"**{title.partition(':')[0]}.** {way_words(best.kernel)} is the fastest way:"
         f" {best.tflops or 0:.1f} TFLOP/s, {100 * (best.ratio or 0):.1f} % of cuBLAS. Data-parallel tiles"
         f" reach {plain.tflops or 0:.1f}."
+    )
+
+
+def way_words(name: str) -> str:
+    """A way to share as its Record names it: "split_k  2 parallel"."""
+    kind, *more = name.split()
+    return (
+        f"Split-K of {more[0]} ({', '.join(more[1:])})"
+        if kind == "split_k" and more[1:]
+        else WAYS.get(name, name)
     )
 
 
