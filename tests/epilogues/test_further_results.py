@@ -11,6 +11,7 @@ import pytest
 
 import lapidist
 from fused_cases import watch
+from lapidist import epilogues
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.numeric import stored
 from lapidist.epilogues.results import STORED
@@ -240,6 +241,56 @@ def test_every_type(dtype: str, sums: str) -> None:
     np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
 
 
+# ---- a type of D that only the function names ----
+
+QUANTISED: list[tuple[str, str, tuple[int, int, int], dict[str, Any]]] = [
+    ("simt", "float32", (70, 50, 33), {}),
+    ("mma", "bfloat16", (70, 50, 64), {"with_c": True}),
+    ("sgemm", "float32", (75, 131, 37), {}),
+    ("wgmma", "bfloat16", (75, 131, 64), {"split_k": 1, "config": BF16(64, 32, 3)}),
+    ("wgmma", "bfloat16", (136, 72, 384), {"split_k": 2, "config": BF16(64, 64, 3), "with_c": True}),
+]
+
+
+@pytest.mark.parametrize(("kernel", "dtype", "extents", "more"), QUANTISED, ids=str)
+@pytest.mark.parametrize("function", [epilogues.quantise_e4m3, epilogues.quantise_int8], ids=str)
+def test_outputs_of_8_bits(
+    rng: np.random.Generator, function: Any, kernel: str, dtype: str, extents: Any, more: dict[str, Any]
+) -> None:
+    """C has the type that D would have without the function."""
+    (m, n, k), with_c = extents, more.get("with_c", False)
+    a, b = whole(rng, (m, k), dtype), whole(rng, (k, n), dtype)
+    c, beta = (whole(rng, (m, n), dtype), 2.0) if with_c else (None, 0.0)
+    how = {name: value for name, value in more.items() if name != "with_c"}
+    given = function(factors=2.0 ** rng.integers(-3, 6, m))
+    expected = lapidist.gemm(a, b, c, beta=beta, epilogue=given)
+    for out in (None, np.zeros((n, m), expected.dtype).T):
+        found = lapidist.gemm(
+            a, b, c, beta=beta, out=out, epilogue=given, kernel=kernel, device="machine", **how
+        )
+        assert found is out or out is None
+        same((found,), (expected,))
+
+
+def test_quantised_by_hand(rng: np.random.Generator) -> None:
+    a, b, factors = whole(rng, (4, 3)), whole(rng, (3, 5)), np.array([0.5, 1, 100, 1000], np.float32)
+    scaled = (a @ b) * factors[:, None]
+    d = lapidist.matmul(a, b, epilogue=epilogues.quantise_int8(factors=factors))
+    same((d,), (np.clip(np.rint(scaled), -128, 127).astype(np.int8),))
+    d = lapidist.matmul(a, b, epilogue=epilogues.quantise_e4m3(factors=factors))
+    same((d,), (np.clip(scaled, -448, 448).astype(numpy_dtype("float8_e4m3fn")),))
+
+
+def test_its_type_is_the_functions() -> None:
+    given = epilogues.quantise_int8(factors=np.ones(4))
+    with pytest.raises(DTypeError, match="out: must be int8, which the epilogue names; got float32"):
+        lapidist.matmul(A, B, D, epilogue=given)
+    with pytest.raises(DTypeError, match="out_dtype: must be int8, which the epilogue names; got float16"):
+        lapidist.matmul(A, B, out_dtype="float16", epilogue=given)
+    with pytest.raises(ArgumentError, match="neither scattered nor permuted"):
+        lapidist.gemm(A, B, out=np.zeros((4, 6), "i1"), scatter_d=np.arange(4), epilogue=given)
+
+
 # ---- what is refused ----
 
 A, B = np.ones((4, 3), np.float32), np.ones((3, 6), np.float32)
@@ -284,10 +335,8 @@ def plus_tile(acc: Any, tile: lapidist.Tile) -> Any:
 
 
 def test_types_that_are_not_stored() -> None:
-    with pytest.raises(DTypeError, match="a result beside D must be of float64"):
+    with pytest.raises(DTypeError, match="a result must be of float64"):
         lapidist.Output(1.0, "complex64")
-    with pytest.raises(ArgumentError, match="the first result is D, whose type the call names"):
-        lapidist.epilogue(lambda acc: lapidist.Output(acc, "float16"))
     typed = lapidist.epilogue(lambda acc: (acc, lapidist.Output(acc, "float16")))
     with pytest.raises(DTypeError, match=r"out\[1\]: must be of float16; got float32"):
         lapidist.matmul(A, B, (D, E), epilogue=typed)

@@ -349,7 +349,7 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "epilogue: must return D alone": lambda ours: ours.matmul(
         A, A, epilogue=lapidist.epilogue(lambda acc: (acc, acc + 1))
     ),
-    "epilogue: must take one sum in lapidist.jax; swiglu": lambda ours: ours.matmul(
+    "epilogue: must take one sum in lapidist.jax and leave D its type; swiglu": lambda ours: ours.matmul(
         A, A, epilogue=lapidist.epilogues.swiglu
     ),
     "factor: ": lambda ours: ours.matmul(A, A, epilogue=lapidist.epilogues.scaled(factor=1e300)),

@@ -11,7 +11,7 @@ from lapidist.backends import host
 from lapidist.calls import checks
 from lapidist.calls.fused import FusedOperands
 from lapidist.calls.operation import Operation
-from lapidist.calls.results import outputs_given, shape_of_d
+from lapidist.calls.results import outputs_given, shape_of_d, type_of_d
 from lapidist.dtypes import numpy_dtype
 from lapidist.frameworks.arrays import HOST, Operand, fresh, handed_over, on_host, operand_of, tell_written
 from lapidist.frameworks.host_arrays import is_odd, native, promoted, write
@@ -57,7 +57,10 @@ class Arguments:
         batch = checks.broadcast_batch(self.a, self.b)
         self.shape = (*batch, *self.product_shape())
         self.d_shape = shape_of_d(self.shape, operation)
-        self.out_dtype = checks.require_output_type(types.out_dtype, out, self.a, self.b)
+        named = type_of_d(operation, out)
+        wanted, given_out = (None, None) if named else (types.out_dtype, out)
+        self.out_dtype = checks.require_output_type(wanted, given_out, self.a, self.b)  # of C, too
+        self.d_dtype = named or self.out_dtype
         self.c = self._check_c(c) if self.beta != 0 else None
         self.given: Any = None  # an output that results are copied to, once they are complete
         self.out = None if out is None else self._check_out(out)
@@ -95,7 +98,7 @@ class Arguments:
 
     def fresh(self) -> Operand:
         """The output that will be made where none is given."""
-        return fresh("out", self.result_shape, self.like, self.out_dtype)
+        return fresh("out", self.result_shape, self.like, self.d_dtype)
 
     def _promote_vectors(self, vectors: bool) -> tuple[bool, bool]:
         """matmul takes vectors as NumPy does: a row on the left, a column on the right, dropped from the
@@ -139,7 +142,7 @@ class Arguments:
         return self.full(self._beside(out)) if aside or not self._is_written_directly(operand) else full
 
     def _is_written_directly(self, out: Operand) -> bool:
-        return out.dtype == self.out_dtype and (checks.lines_touch(out) or self.paired)
+        return out.dtype == self.d_dtype and (checks.lines_touch(out) or self.stores_d)
 
     def _beside(self, out: Any) -> Operand:
         """A new array in place of a host array that kernels cannot write, or that would be written while it
@@ -147,7 +150,7 @@ class Arguments:
         """
         checks.require_shape_of_output(out.shape, self.result_shape)
         self.given = out
-        return operand_of(np.empty(tuple(out.shape), numpy_dtype(self.out_dtype)), "out")
+        return operand_of(np.empty(tuple(out.shape), numpy_dtype(self.d_dtype)), "out")
 
     def deliver(self, result: Any) -> Any:
         """What the caller gets for outputs that have been written; a tuple, where an epilogue has several."""
@@ -212,13 +215,13 @@ class Arguments:
         return Problem.of(a, b, self.c, out, **how, **more)  # type: ignore[arg-type]
 
     @property
-    def paired(self) -> bool:
-        """Whether an epilogue takes neighbouring columns in pairs."""
-        return self.operation.epilogue is not None and self.operation.epilogue.function.paired
+    def stores_d(self) -> bool:
+        """Whether an epilogue has D among the arrays of its own."""
+        return self.operation.epilogue is not None and self.operation.epilogue.function.stores_d
 
     def planned_output(self) -> Operand:
-        """D as a Problem has it: of a function of pairs, an array for the sums that is never there."""
-        return fresh("out", self.shape, self.like, self.out_dtype) if self.paired else self.output()
+        """D as a Problem has it: where the function stores it, an array for the sums that is never there."""
+        return fresh("out", self.shape, self.like, self.out_dtype) if self.stores_d else self.output()
 
     def output(self) -> Operand:
         return self.out or self.full(self.fresh())

@@ -14,7 +14,7 @@ from lapidist.calls import checks
 from lapidist.calls.operation import is_array
 from lapidist.calls.results import FurtherResults
 from lapidist.dtypes import number_type
-from lapidist.epilogues.numeric import evaluate
+from lapidist.epilogues.numeric import evaluate, stored
 from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Parameter
 from lapidist.epilogues.tracing import Epilogue, Given
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
@@ -148,8 +148,8 @@ class FusedOperands:
 
     @property
     def _all(self) -> list[float | Operand]:
-        """What is read, then what is written: D too, by a function of pairs."""
-        d = [self._d or self._arguments.output()] if self.function.paired else []
+        """What is read, then what is written: D too, where the function stores it."""
+        d = [self._d or self._arguments.output()] if self.function.stores_d else []
         return [*self._values, *d, *self.results.operands]
 
     def write_to(self, d: Operand) -> None:
@@ -181,7 +181,8 @@ class FusedOperands:
         }
         d, *further = evaluate(self.function, sums, values)
         self.results.store_on_host(further)
-        return d
+        dtype = self.function.results[0].dtype
+        return stored(d, dtype).astype(sums.dtype) if dtype else d
 
     def _on_host(self, operand: Operand) -> Array:
         values, scattered = on_host(operand), getattr(self._arguments, "index", {}).get("scatter_d")

@@ -325,7 +325,7 @@ def output_of(arguments: Arguments) -> tuple[Any, Operand]:
     if arguments.out is not None:
         result, target = arguments.out.owner, arguments.out
     else:
-        result = empty(arguments.result_shape, arguments.like, arguments.out_dtype)
+        result = empty(arguments.result_shape, arguments.like, arguments.d_dtype)
         target = arguments.full(operand_of(result, "out"))
     if arguments.fused is not None:
         arguments.fused.write_to(target)

@@ -36,20 +36,30 @@ def outputs_given(out: Any, given: Given | None) -> tuple[Any, tuple[Any, ...]]:
     return out[0], out[1:]
 
 
+def type_of_d(operation: Operation, out: Any) -> str:
+    """What the function of an epilogue names; "": the call does."""
+    wanted = "" if operation.epilogue is None else operation.epilogue.function.results[0].dtype
+    given = None if out is None else operand_of(out, "out").dtype if wanted else wanted
+    for name, dtype in (("out_dtype", operation.types.out_dtype), ("out", given)):
+        if wanted and dtype not in (None, wanted):
+            raise DTypeError(f"{name}: must be {wanted}, which the epilogue names; got {dtype}. Leave it out")
+    return wanted
+
+
 def shape_of_d(product: tuple[int, ...], operation: Operation) -> tuple[int, ...]:
     """Half as wide as the product, where an epilogue makes one column of two."""
     function = None if operation.epilogue is None else operation.epilogue.function
-    if function is None or not function.paired:
+    if function is None or not function.stores_d:
         return product
-    if product[-1] % 2:
+    if function.paired and product[-1] % 2:
         raise ShapeError(
             f"epilogue: {function.name} takes columns in pairs, so their number must be even; b has"
             f" {product[-1]}. Add a column"
         )
     if operation.routing.permuted or operation.routing.scatter_d is not None:
         raise ArgumentError(
-            f"epilogue: {function.name} takes columns in pairs, whose results are neither scattered nor"
-            " permuted; got scatter_d or permuted. Leave it out"
+            f"epilogue: {function.name} stores D itself, of pairs or of a type of its own, which is neither"
+            " scattered nor permuted; got scatter_d or permuted. Leave it out"
         )
     return (*product[:-1], product[-1] // 2) if function.narrows else product
 

@@ -206,14 +206,14 @@ class RoutedArguments(Arguments):
         b = (self.b, (-2,) if "gather_b" in self.index else MATRIX)
         d = (
             (plain, MATRIX)
-            if self.out is None or self.paired
+            if self.out is None or self.stores_d
             else (self.out, (-1, -3) if self.routing.permuted else rows)
         )
         return [a, b, (self.c, rows), d]
 
     def plain_output(self) -> Operand:
         """The output as m x n elements: what steps between rows and columns of one group."""
-        if self.out is None or self.paired:
+        if self.out is None or self.stores_d:
             return self.planned_output()
         if not self.routing.permuted:
             return self.out.viewed(self.shape, self.out.strides)

@@ -8,13 +8,17 @@
 //   EPILOGUE_TILES      how many of those that are read have a value for each element of D
 //   EPILOGUE_SHORT      1: it is a few instructions
 //   EPILOGUE_PAIRS      1: `sum` is that of two neighbouring columns, the first even. What is fetched has a
-//                       column for both. D is the first of the results: nothing else is stored
+//                       column for both
+//   EPILOGUE_STORES     1: D is the first of the results, and is stored as they are; nothing else is
 //
 // A sum meets it once, after alpha, factors and beta C. Rows and columns are those of D.
 #pragma once
 
 #ifndef EPILOGUE_PAIRS
 #define EPILOGUE_PAIRS 0
+#endif
+#ifndef EPILOGUE_STORES
+#define EPILOGUE_STORES 0
 #endif
 #ifdef EPILOGUE
 #define IF_EPILOGUE(...) __VA_ARGS__

@@ -211,6 +211,7 @@ __device__ __forceinline__ void store_patch(const Laid* patch, const Out* C, i64
       c.at[e] = Stored<Out>::of(IF_EPILOGUE(finish)(
           !ADDEND || beta == Scalar(0) ? sum : sum + beta * Scalar(c.at[e]) IF_EPILOGUE(, m, n + e)));
     }
+    if (EPILOGUE_STORES) continue;  // the function has stored all
     Out* const to = D + modes.to_row(m, d_row) + modes.to_col(n);
     if (whole) {
       *reinterpret_cast<Vector<Out, D_VECTOR>*>(to) = c;

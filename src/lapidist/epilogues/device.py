@@ -10,7 +10,8 @@ from lapidist.epilogues.steps import CONSTANT, OPERAND, SUM, Function
 
 def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
     """The function's body; `value` is the type that it reckons in, `loads` are expressions for its
-    operands. Results beside D are put aside, by their numbers; of a function of pairs, D is, too."""
+    operands. Results beside D are put aside, by their numbers; D too, where the function stores
+    it."""
     lines = []
     for number, step in enumerate(function.steps):
         if step.operation == SUM:
@@ -29,9 +30,9 @@ def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
             columns = (each.step, each.other)
             lines += (put(place, step, column) for column, step in enumerate(columns) if step is not None)
         return " ".join(lines)
-    first, *further = function.results
-    lines += (put(place, each.step, "which") for place, each in enumerate(further))
-    return " ".join([*lines, f"return v{first.step};"])
+    aside = function.results if function.stores_d else function.results[1:]
+    lines += (put(place, each.step, "which") for place, each in enumerate(aside))
+    return " ".join([*lines, f"return v{function.results[0].step};"])
 
 
 def put(place: int, step: int, column: int | str) -> str:

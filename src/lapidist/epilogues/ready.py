@@ -8,7 +8,7 @@ from lapidist.epilogues.expressions import Column, Row, Scalar, Tile
 from lapidist.epilogues.functions import gelu as gelu_of
 from lapidist.epilogues.functions import relu as relu_of
 from lapidist.epilogues.functions import silu as silu_of
-from lapidist.epilogues.results import Pair
+from lapidist.epilogues.results import Output, Pair
 from lapidist.epilogues.tracing import epilogue
 
 
@@ -82,6 +82,21 @@ def bias_residual(acc: Any, bias: Row, residual: Tile) -> Any:
 @epilogue
 def bias_gelu_residual(acc: Any, bias: Row, residual: Tile) -> Any:
     return gelu_of(acc + bias) + residual
+
+
+# ---- to 8 bits, by a factor for each row ----
+
+
+@epilogue
+def quantise_e4m3(acc: Any, factors: Column) -> Any:
+    """acc * factors, as float8_e4m3fn"""
+    return Output(acc * factors, "float8_e4m3fn")
+
+
+@epilogue
+def quantise_int8(acc: Any, factors: Column) -> Any:
+    """acc * factors, as int8"""
+    return Output(acc * factors, "int8")
 
 
 # ---- of neighbouring columns: D of the gated ones is half as wide ----

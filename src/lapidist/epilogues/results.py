@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from lapidist.dtypes import name_of
 from lapidist.errors import ArgumentError, DTypeError
 
-# types of results beside D
+# types of results; D has that of the call, unless the function names one
 STORED = (
     "float64",
     "float32",
@@ -42,7 +42,8 @@ class Pair(NamedTuple):
 
 
 class Output:
-    """A result beside D, with a type of its own. Without one it has the type of its array, or else D's.
+    """A result with a type of its own. Without one it has the type of its array, or else D's. D itself may
+    have a type here that the call could not name, one of 8 bits say.
 
     >>> import numpy as np
     >>> import lapidist
@@ -60,7 +61,7 @@ class Output:
         self.value, self.dtype = value, "" if dtype is None else name_of(dtype, "dtype")
         if self.dtype and self.dtype not in STORED:
             raise DTypeError(
-                f"dtype: a result beside D must be of {', '.join(STORED[:-1])} or {STORED[-1]}; got"
+                f"dtype: a result must be of {', '.join(STORED[:-1])} or {STORED[-1]}; got"
                 f" {self.dtype}. Name one of them"
             )
 
@@ -81,10 +82,5 @@ def outputs_of(name: str, returned: Any, paired: bool) -> list[Output]:
     if not paired and any(isinstance(each.value, Pair) for each in found):
         raise ArgumentError(
             f"{name}: must take pairs to return them; got one sum. Write def {name}(acc: lapidist.Pair, ...)"
-        )
-    if found[0].dtype:
-        raise ArgumentError(
-            f"{name}: the first result is D, whose type the call names; got Output(..., {found[0].dtype!r})."
-            " Return the value itself, and pass out_dtype="
         )
     return found

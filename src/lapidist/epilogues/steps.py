@@ -57,6 +57,12 @@ class Function:
     paired: bool = False
 
     @property
+    def stores_d(self) -> bool:
+        """Whether D is stored as results beside it are: kernels have no other way for pairs, and for D's own
+        type none but that of the function."""
+        return self.paired or self.results[0].dtype != ""
+
+    @property
     def narrows(self) -> bool:
         """Whether D has one column for two of the product."""
         return self.paired and self.results[0].other is None

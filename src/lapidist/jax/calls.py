@@ -222,10 +222,11 @@ def followed(
     if followed_by is None:
         return product, arrays
     function = followed_by.function
-    if function.paired:
+    if function.stores_d:
+        kind = "takes pairs" if function.paired else "names the type of D"
         raise ArgumentError(
-            f"epilogue: must take one sum in lapidist.jax; {function.name} takes pairs. Call lapidist.matmul"
-            " outside of jax.jit"
+            f"epilogue: must take one sum in lapidist.jax and leave D its type; {function.name} {kind}. Call"
+            " lapidist.matmul outside of jax.jit"
         )
     count = len(function.results)
     if count > 1:

@@ -61,8 +61,8 @@ class Fed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """`operands` are those of the function's parameters, in their order, then its results beside D; of a
-    function of pairs, all results. `dtype` is what it reckons in."""
+    """`operands` are those of the function's parameters, in their order, then its results beside D; all of
+    them, where it stores D. `dtype` is what it reckons in."""
 
     function: Function
     operands: tuple[Fed, ...]
@@ -115,6 +115,7 @@ class Fused:
             "EPILOGUE_STORED": len(self.stored),
             "EPILOGUE_TILES": sum(fed.by_row and fed.by_col for fed in self.read),
             "EPILOGUE_SHORT": int(self.instructions <= SHORT),
+            **({"EPILOGUE_STORES": 1} if self.function.stores_d else {}),
             **({"EPILOGUE_PAIRS": 1} if self.function.paired else {}),
         }
 

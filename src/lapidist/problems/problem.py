@@ -125,9 +125,13 @@ class Problem:
 
     @property
     def paired(self) -> bool:
-        """Whether an epilogue takes neighbouring columns in pairs. It has arrays of its own for all results:
-        d is then where sums would go, row by row."""
+        """Whether an epilogue takes neighbouring columns in pairs."""
         return self.fused is not None and self.fused.function.paired
+
+    @property
+    def stores_d(self) -> bool:
+        """Whether an epilogue has D among its own arrays: d is then where sums would go, row by row."""
+        return self.fused is not None and self.fused.function.stores_d
 
     @property
     def element_bytes(self) -> tuple[int, int, int, int]:

@@ -119,8 +119,8 @@ def transposed_d(problem: Problem) -> bool:
 
 @fact
 def copies_out(problem: Problem) -> bool:
-    """Whether TMA may write D. A function of pairs has it stored from the registers."""
-    if problem.paired:
+    """Whether TMA may write D. Some functions store it themselves, from the registers."""
+    if problem.stores_d:
         return False
     return made_of_16(problem.d, line(problem.d, not transposed_d(problem)), size_of(problem.out_dtype))
 

@@ -36,7 +36,7 @@ struct Finisher {
     add_addend(sums, p.beta, C + inner * p.c_inner + outer * p.c_outer, p.c_row, p.c_col, p.M, p.N, p.modes,
                row, col);
     IF_EPILOGUE(fused::finish(sums, fused::Epilogue(p.operands, inner, outer, p.M, p.N, p.modes), row, col);)
-    if constexpr (EPILOGUE_PAIRS) return;  // the function has stored all
+    if constexpr (EPILOGUE_STORES) return;  // the function has stored all
     const Output output{p.modes, D + inner * p.d_inner + outer * p.d_outer, p.d_row, p.M, p.N};
     if constexpr (D_VECTOR == 4) store_quads(output, sums);
     else store_by_patches(output, pipeline.patch, sums);

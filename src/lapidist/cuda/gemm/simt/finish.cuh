@@ -38,7 +38,7 @@ __device__ __forceinline__ void finish(const Product& p, const Task& task, const
              task.modes, own_row, col_of);
   IF_EPILOGUE(fused::finish(sums, fused::Epilogue(p.operands, task.inner, task.outer, p.M, p.N, task.modes),
                             own_row, col_of);)
-  if constexpr (EPILOGUE_PAIRS) return;  // the function has stored all
+  if constexpr (EPILOGUE_STORES) return;  // the function has stored all
   Out* const D = task.D + p.d.to_matrix(task.inner, task.outer);
 #pragma unroll
   for (int i = 0; i < TM; ++i)

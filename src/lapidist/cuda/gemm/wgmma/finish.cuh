@@ -60,7 +60,7 @@ struct Finisher {
 
   // One patch to D; `number`: how many of the tile's came before. Sums are AMONG those of others.
   __device__ __forceinline__ void store(int row, int patch, int number, Sum* sums) {
-    if constexpr (EPILOGUE_PAIRS) return;  // the function has stored all
+    if constexpr (EPILOGUE_STORES) return;  // the function has stored all
     const int col = col_of(patch);
     auto& buffer = pipeline.patch.D[warp][(first_buffer + number) % D_BUFFERS];
     if (!D_COPY_ENGINE) {
@@ -117,7 +117,7 @@ struct Finisher {
           });
     } else {
       function.finish_all(turns, sums, warp_row, tiles.col);
-      if constexpr (EPILOGUE_PAIRS) return;
+      if constexpr (EPILOGUE_STORES) return;
       if constexpr (D_COPY_ENGINE) {
         copy_out(sums, held, few);
       } else {
