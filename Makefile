@@ -13,6 +13,11 @@ FULL     := .venv-full
 FULL_DEV := $(FULL)/.installed
 FULL_PIP := $(FULL)/bin/python -m pip install --quiet --disable-pip-version-check
 
+# The newest NVRTC, which a plain install brings; the test tools pin the one that the Records were made with.
+NEWEST     := .venv-newest
+NEWEST_DEV := $(NEWEST)/.installed
+NEWEST_PIP := $(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check
+
 # The site and the package, each with tools of its own.
 DOCS     := .venv-docs
 DOCS_DEV := $(DOCS)/.installed
@@ -27,7 +32,7 @@ SMOKE := tests/test_house.py tests/test_docs.py tests/docs tests/test_dtypes.py 
 
 ANYWHERE := not gpu and not frameworks and not browser
 
-.PHONY: demo smoke test full surveys frameworks browser check format doctor docs package clean
+.PHONY: demo smoke test full surveys compilers frameworks browser check format doctor docs package clean
 
 demo: $(BASE)       ## climb the ladder: on the GPU if there is one
 	$(BIN)/lapidist climb
@@ -38,10 +43,13 @@ smoke: check        ## what a change needs first, in a minute
 test: check         ## lint, types, then what every user should see pass without a GPU
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and not survey"
 
-full: test surveys frameworks browser  ## all that needs no GPU: surveys, what needs torch and JAX, or Chromium
+full: test surveys compilers frameworks browser  ## all that needs no GPU: surveys, what needs torch and JAX, or Chromium
 
 surveys: $(DEV)     ## every kernel by every type, config and order of threads: a quarter of an hour
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and survey"
+
+compilers: $(NEWEST_DEV)  ## every kernel by the newest NVRTC
+	$(NEWEST)/bin/python -m pytest -n auto -m survey -k compiles tests/kernels/test_kernels.py
 
 frameworks: $(FULL_DEV)
 	$(FULL)/bin/python -m pytest -n auto -m "frameworks and not gpu"
@@ -73,7 +81,7 @@ package: $(DOCS_DEV)  ## wheel and source archive, in dist
 	$(DOCS)/bin/twine check --strict dist/*
 
 clean:
-	rm -rf $(VENV) $(FULL) $(DOCS) build dist
+	rm -rf $(VENV) $(FULL) $(NEWEST) $(DOCS) build dist
 
 # ---- set-up: once, and again when pyproject.toml changes ----
 
@@ -96,6 +104,12 @@ $(FULL_DEV): pyproject.toml
 	@echo "installing torch and JAX for the CPU beside lapidist into $(FULL)"
 	@$(FULL_PIP) torch==2.13.0 jax==0.10.2 nbclient ipykernel
 	@$(FULL_PIP) --editable ".[dev]"
+	@touch $@
+
+$(NEWEST_DEV): pyproject.toml
+	@$(PYTHON) -m venv $(NEWEST)
+	@echo "installing lapidist with the newest NVRTC into $(NEWEST)"
+	@$(NEWEST_PIP) --editable . pytest pytest-xdist hypothesis
 	@touch $@
 
 $(DOCS_DEV): pyproject.toml

@@ -180,11 +180,12 @@ def test_make_and_ci_do_the_same() -> None:
     ci = (ROOT / ".ci" / "run").read_text()
     assert "make test" in ci
     assert "make surveys" in ci
+    assert "make compilers" in ci
     assert "make frameworks" in ci
     assert "make browser" in ci
     makefile = (ROOT / "Makefile").read_text()
     for word in (
-        "full: test surveys frameworks browser",
+        "full: test surveys compilers frameworks browser",
         "ruff check",
         "ruff format --check",
         "mypy",
