@@ -109,3 +109,48 @@ def test_operands_elsewhere_are_refused(torch: Any) -> None:
     a, b = normal(torch, 64, 64), normal(torch, 64, 64)
     with pytest.raises(lapidist.DeviceError, match="row: must be where a is"):
         lapidist.matmul(a, b, epilogue=of_all_kinds(**{**operands(torch, 64, 64), "row": np.zeros(64)}))
+
+
+# ---- what leaves straight from the registers: whole numbers have the host's bits ----
+
+
+@lapidist.epilogue
+def and_mask(acc: Any, row: lapidist.Row) -> Any:
+    return lapidist.relu(acc + row), acc, lapidist.Output(acc > 0, "bool"), lapidist.Output(acc, "float16")
+
+
+@lapidist.epilogue
+def of_pairs(acc: lapidist.Pair, row: lapidist.Row) -> Any:
+    gate, up = acc
+    return gate * row + up, lapidist.Pair(up, gate), lapidist.Output(gate > up, "bool")
+
+
+@lapidist.epilogue
+def of_8_bits(acc: Any, row: lapidist.Row) -> Any:
+    return lapidist.Output(acc * row * 0.125, "float8_e4m3fn"), lapidist.Output(acc, "int8")
+
+
+def whole(torch: Any, *shape: int, dtype: str = "float32") -> Any:
+    return torch.randint(-2, 3, shape, device="cuda").to(getattr(torch, dtype))
+
+
+@pytest.mark.parametrize("shared", SHARED, ids=str)
+@pytest.mark.parametrize("extents", [(304, 528, 720), (301, 514, 259), (130, 70, 0)], ids=str)
+@pytest.mark.parametrize(("kernel", "dtype", "more"), FAMILIES, ids=str)
+def test_results_beside_d_pairs_and_8_bits(
+    torch: Any, kernel: str, dtype: str, more: Any, extents: Any, shared: dict[str, Any]
+) -> None:
+    m, n, k = extents
+    a, b = whole(torch, m, k, dtype=dtype), whole(torch, k, n, dtype=dtype)
+    for function in (and_mask, of_pairs, of_8_bits):
+        row = whole(torch, n // 2 if function is of_pairs else n)
+        expected = lapidist.gemm(a.cpu(), b.cpu(), epilogue=function(row=row.cpu()), **more)
+        try:
+            found = lapidist.gemm(a, b, epilogue=function(row=row), kernel=kernel, **more, **shared)
+        except RefusalError:
+            if not shared:
+                raise
+            continue
+        for one, other in zip(found, expected, strict=True):
+            assert one.dtype == other.dtype
+            assert torch.equal(one.cpu().double(), other.double())
