@@ -97,6 +97,7 @@ def test_unbroken_it_is_right(rng: np.random.Generator, how: dict[str, Any]) -> 
     assert is_right(rng, **how)
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(("file", "line", "broken", "how"), MUTANTS, ids=[each[1] for each in MUTANTS])
 def test_a_mutant_is_found(
     rng: np.random.Generator, sources: Path, file: str, line: str, broken: str, how: dict[str, Any]

@@ -95,6 +95,7 @@ MMA = [
 ]
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(("dtype", "extents", "more"), MMA, ids=str)
 def test_mma(rng: np.random.Generator, dtype: str, extents: Any, more: dict[str, Any]) -> None:
     check(rng, "mma", dtype, extents, **more)

@@ -227,6 +227,7 @@ def test_a_permuted_d_has_plain_ones_beside_it(rng: np.random.Generator, kernel:
     np.testing.assert_array_equal(d.reshape(40, 24), 2 * (a @ b))
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("dtype", STORED)
 @pytest.mark.parametrize("sums", ["float32", "float64"])
 def test_every_type(dtype: str, sums: str) -> None:
@@ -252,6 +253,7 @@ QUANTISED: list[tuple[str, str, tuple[int, int, int], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(("kernel", "dtype", "extents", "more"), QUANTISED, ids=str)
 @pytest.mark.parametrize("function", [epilogues.quantise_e4m3, epilogues.quantise_int8], ids=str)
 def test_outputs_of_8_bits(

@@ -185,6 +185,7 @@ KERNELS: list[tuple[str, str, tuple[int, int, int], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(("kernel", "dtype", "extents", "more"), KERNELS, ids=str)
 def test_of_whole_numbers(
     rng: np.random.Generator, kernel: str, dtype: str, extents: Any, more: dict[str, Any]

@@ -63,6 +63,7 @@ def test_awkward_sizes(rng: np.random.Generator, kernel: Kernel, m: int, n: int,
     assert judge(out, a, b, unit=kernel.unit).ok
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
 def test_every_type(rng: np.random.Generator, kernel: Kernel, math: str) -> None:
     """Ragged, and with rows on 16 bytes."""

@@ -22,6 +22,7 @@ from lapidist.static.listing import sass_lines
 SHAPE = (203, 331, 517)
 
 
+@pytest.mark.survey
 @pytest.mark.parametrize("layout", ["rr", "rc", "cr", "cc"])
 @pytest.mark.parametrize(
     ("kernel", "math"),

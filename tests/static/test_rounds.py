@@ -128,6 +128,7 @@ def test_what_makes_rung_12_slow_is_in_its_registers() -> None:
         assert analyse(kernel_named(name), None, "float32", "sm_90a").waits == pytest.approx(stalls, rel=0.2)
 
 
+@pytest.mark.survey
 def test_no_round_of_sgemm_waits_for_registers_of_one_bank() -> None:
     """Where its sums lie depends on code far from the loop: of every plan of ordinary products, with C and
     without, a warp's round of 550 cycles loses a few at most. With half of the products 166 late, a whole one
