@@ -346,6 +346,9 @@ REFUSED: dict[str, Callable[[Any], Any]] = {
     "epilogue: must follow sums of floats": lambda ours: ours.matmul(
         A.astype("i1"), A.astype("i1"), epilogue=lapidist.epilogues.scaled(factor=0.5)
     ),
+    "epilogue: must not drop elements in lapidist.jax": lambda ours: ours.matmul(
+        A, A, epilogue=lapidist.epilogue(lambda acc: lapidist.dropout(acc, 0.5, 1))
+    ),
     "epilogue: must return D alone": lambda ours: ours.matmul(
         A, A, epilogue=lapidist.epilogue(lambda acc: (acc, acc + 1))
     ),

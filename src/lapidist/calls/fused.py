@@ -14,11 +14,12 @@ from lapidist.calls import checks
 from lapidist.calls.operation import is_array
 from lapidist.calls.results import FurtherResults
 from lapidist.dtypes import number_type
+from lapidist.epilogues.expressions import SEEDS, is_seed
 from lapidist.epilogues.numeric import evaluate, stored
-from lapidist.epilogues.steps import COLUMN, ROW, SCALAR, TILE, Parameter
+from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Parameter
 from lapidist.epilogues.tracing import Epilogue, Given
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
-from lapidist.frameworks.arrays import Operand, on_host, operand_of
+from lapidist.frameworks.arrays import Operand, fresh, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
 from lapidist.problems.fused import MOST_OPERANDS, READS, Fed, Fused
 from lapidist.problems.problem import Matrix
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 FOR_EACH = {ROW: "column of D", COLUMN: "row of D", TILE: "element of D"}
 FOR_EACH_PAIR = {**FOR_EACH, ROW: "pair of columns", TILE: "row and pair of columns"}
+SEED_TYPES = ("int64", "int32")
 REACH = {SCALAR: (False, False), ROW: (False, True), COLUMN: (True, False), TILE: (True, True)}
 
 
@@ -44,6 +46,14 @@ def given_epilogue(epilogue: object) -> Given | None:
     return epilogue
 
 
+def require_seed(name: str, value: object) -> int:
+    if is_seed(value):
+        return int(value)  # type: ignore[call-overload,no-any-return]
+    raise ArgumentError(
+        f"{name}: must be an integer, {SEEDS}, or an array of one; got {value!r}. Call int() on it"
+    )
+
+
 class FusedOperands:
     """An operand is a number, or an array seen as one of the product's rows and columns."""
 
@@ -55,7 +65,7 @@ class FusedOperands:
                 f"epilogue: must follow sums of floats; a is {arguments.a.dtype}, summed in"
                 f" {arguments.accumulator}. Convert a and b first, or reckon with the result"
             )
-        count = len(self.function.parameters) + len(outputs)
+        count = len(self.function.parameters) + self.function.is_positioned + len(outputs)
         if count > MOST_OPERANDS:
             raise ArgumentError(
                 f"epilogue: must have {MOST_OPERANDS} operands and results beside D or fewer;"
@@ -68,11 +78,15 @@ class FusedOperands:
 
     def _value(self, parameter: Parameter, value: Any) -> float | Operand:
         name, kind = parameter
+        seeds = name in self.function.seeds
+        if seeds and not is_array(value):
+            return require_seed(name, value)
         if kind == SCALAR and not is_array(value):
             return checks.require_in_range(name, checks.require_scalar(name, value), self.dtype)
         arguments, operand = self._arguments, operand_of(native(value), name)
-        if operand.dtype not in READS:
-            raise DTypeError(f"{name}: must be of {', '.join(READS)}; got {operand.dtype}. Convert it first")
+        types = SEED_TYPES if seeds else tuple(READS)
+        if operand.dtype not in types:
+            raise DTypeError(f"{name}: must be of {', '.join(types)}; got {operand.dtype}. Convert it first")
         checks.require_same_device(operand, arguments.a)
         checks.require_whole_elements(operand)
         checks.require_no_gradient(operand)
@@ -150,7 +164,13 @@ class FusedOperands:
     def _all(self) -> list[float | Operand]:
         """What is read, then what is written: D too, where the function stores it."""
         d = [self._d or self._arguments.output()] if self.function.stores_d else []
-        return [*self._values, *d, *self.results.operands]
+        return [*self._values, *self._positions, *d, *self.results.operands]
+
+    @property
+    def _positions(self) -> list[Operand]:
+        """Nothing lies there: an element's address, from 0 on, is its number in D."""
+        asked = self.function.is_positioned
+        return [fresh(POSITIONS, self._shape, self._arguments.like, "uint8")] if asked else []
 
     def write_to(self, d: Operand) -> None:
         """D is there; the other results have their arrays from now on."""
@@ -165,11 +185,11 @@ class FusedOperands:
 
     def _fed(self, kind: str, value: float | Operand) -> Fed:
         if not isinstance(value, Operand):
-            return Fed(self.dtype, None)
+            return Fed("int64" if isinstance(value, int) else self.dtype, None)
         shape = self._arguments.shape
         cols = shape[-1] if kind == SCALAR else value.shape[-1]
         whole = value.viewed((*value.shape[:-2], shape[-2], cols), value.strides)
-        return Fed(value.dtype, Matrix.of(whole, shape[:-2]), *REACH[kind])
+        return Fed(value.dtype, Matrix.of(whole, shape[:-2]), *REACH[kind], value.name == POSITIONS)
 
     # ---- the same on the host ----
 
@@ -179,14 +199,22 @@ class FusedOperands:
             each.name: self._on_host(value) if isinstance(value, Operand) else value
             for each, value in zip(self.function.parameters, self._values, strict=True)
         }
+        if self.function.is_positioned:
+            numbers = np.arange(math.prod(self._shape), dtype=np.uint64)
+            values[POSITIONS] = self._at_rows(numbers.reshape(self._shape))
         d, *further = evaluate(self.function, sums, values)
         self.results.store_on_host(further)
         dtype = self.function.results[0].dtype
         return stored(d, dtype).astype(sums.dtype) if dtype else d
 
     def _on_host(self, operand: Operand) -> Array:
-        values, scattered = on_host(operand), getattr(self._arguments, "index", {}).get("scatter_d")
-        if scattered is None or operand.shape == (1, 1):
+        values = on_host(operand)
+        return values if operand.shape == (1, 1) else self._at_rows(values)
+
+    def _at_rows(self, values: Array) -> Array:
+        """Where rows are scattered, those that the product writes."""
+        scattered = getattr(self._arguments, "index", {}).get("scatter_d")
+        if scattered is None:
             return values
         rows = on_host(scattered)
         batch = np.broadcast_shapes(values.shape[:-2], rows.shape[:-1])

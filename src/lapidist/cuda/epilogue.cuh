@@ -3,7 +3,7 @@
 //   EPILOGUE            its body: statements over `sum` and what was fetched, which return a value. Without it
 //                       there is none, and no code for it
 //   EPILOGUE_OPERANDS   how many operands the launch passes: arrays, or numbers; then arrays for results beside D
-//   EPILOGUE_KINDS      what each of those that are read is, behind a comma each
+//   EPILOGUE_KINDS      what each of those that are read is, behind a comma each; positions of elements are one
 //   EPILOGUE_RESULTS    likewise, of the arrays for results beside D; EPILOGUE_STORED: how many there are
 //   EPILOGUE_TILES      how many of those that are read have a value for each element of D
 //   EPILOGUE_SHORT      1: it is a few instructions
@@ -35,104 +35,14 @@
 #endif
 
 #ifdef EPILOGUE
-#include "epilogue_functions.cuh"
+#include "epilogue_operands.cuh"
 
 namespace fused {
-
-// ---- operands, and the function ----
-
-// An array's address, or a number's bits; elements to the next row and column, and along the batch.
-struct Operand {
-  long long at, row, col, inner, outer;
-};
-struct Operands {
-  Operand of[EPILOGUE_OPERANDS > 0 ? EPILOGUE_OPERANDS : 1];
-};
 
 // Where operands lie row by row, as D does.
 struct InOrder {
   __device__ __forceinline__ static long long c_row(int row) { return row; }
   __device__ __forceinline__ static long long c_col(int col) { return col; }
-};
-
-template <typename Stored>
-struct alignas(2 * sizeof(Stored)) Two {
-  Stored at[2];
-};
-
-// Where a sum's operands are: its row, its column, and that of its neighbour. Where a tile hangs over the edge,
-// the last row or column stands for what is not there: nobody stores it.
-struct Spot {
-  long long row, col[2];
-};
-
-// An operand that is an array. ByRow, ByCol: whether it changes from row to row, from column to column. ByCol
-// 2: neighbours lie together, and the first of two is in an even column.
-template <typename Type, int ByRow, int ByCol>
-struct Array {
-  typedef Two<typename Type::Stored> Held;
-
-  static __device__ __forceinline__ typename Type::Stored* start(const Operand& o, const Spot& spot,
-                                                                 long long inner, long long outer) {
-    return reinterpret_cast<typename Type::Stored*>(o.at) + inner * o.inner + outer * o.outer +
-           (ByRow ? spot.row * o.row : 0);
-  }
-  // Of two neighbours, or of the first alone.
-  template <bool Both>
-  static __device__ __forceinline__ void fetch(Held& to, const Operand& o, const Spot& spot, long long inner,
-                                               long long outer) {
-    const auto* const line = start(o, spot, inner, outer);
-    if constexpr (Both && ByCol == 2) {
-      to = *reinterpret_cast<const Held*>(line + spot.col[0]);
-    } else {
-      to.at[0] = line[ByCol ? spot.col[0] * o.col : 0];
-      if constexpr (Both) to.at[1] = ByCol ? line[spot.col[1] * o.col] : to.at[0];
-    }
-  }
-  template <typename V>
-  static __device__ __forceinline__ V value(const Held& held, const Operand&, int which) {
-    return Type::value(held.at[which]);
-  }
-  // Likewise; `both`: whether the second one exists.
-  template <bool Both>
-  static __device__ __forceinline__ void store(const Held& from, const Operand& o, const Spot& spot,
-                                               bool both, long long inner, long long outer) {
-    auto* const line = start(o, spot, inner, outer);
-    if constexpr (Both && ByCol == 2) {
-      *reinterpret_cast<Held*>(line + spot.col[0]) = from;
-    } else {
-      line[spot.col[0] * o.col] = from.at[0];
-      if (Both && both) line[spot.col[1] * o.col] = from.at[1];
-    }
-  }
-  template <typename V>
-  static __device__ __forceinline__ void put(Held& held, V value, int which) {
-    held.at[which] = Type::stored(value);
-  }
-};
-
-// Of a function of pairs, a result with a value for each of two neighbours; a spot is that of both.
-template <typename Type, int ByRow, int ByCol>
-struct BothArray : Array<Type, ByRow, ByCol> {
-  typedef Array<Type, ByRow, ByCol> Each;
-  template <bool>
-  static __device__ __forceinline__ void store(const typename Each::Held& from, const Operand& o,
-                                               const Spot& spot, bool, long long inner, long long outer) {
-    const Spot two = {spot.row, {2 * spot.col[0], 2 * spot.col[0] + 1}};
-    Each::template store<true>(from, o, two, true, inner, outer);
-  }
-};
-
-// One that is a number, passed with the launch.
-struct Number {
-  struct Held {};
-  template <bool Both>
-  static __device__ __forceinline__ void fetch(Held&, const Operand&, const Spot&, long long, long long) {}
-  template <typename V>
-  static __device__ __forceinline__ V value(const Held&, const Operand& o, int) {
-    if constexpr (sizeof(V) == 8) return __longlong_as_double(o.at);
-    else return __int_as_float(static_cast<int>(o.at));
-  }
 };
 
 // What was fetched for two neighbours of a row: of each operand, from number First on.

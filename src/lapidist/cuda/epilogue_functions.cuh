@@ -79,6 +79,36 @@ __device__ __forceinline__ V maximum(V x, V y) {
   return x > y || x != x ? x : y;
 }
 
+// ---- random words ----
+
+// Philox4x32-10: four words from a counter of four and a key of two. philox.py has the same integers.
+struct Words {
+  unsigned at[4];
+};
+__device__ __forceinline__ Words philox(Words counter, unsigned key, unsigned second_key) {
+  unsigned (&at)[4] = counter.at;
+#pragma unroll
+  for (int turn = 0; turn < 10; ++turn) {
+    // halves of a product by themselves: from one of 64 bits the compiler goes on in 64 bits, with a third more
+    // instructions
+    const unsigned first = at[0], third = at[2];
+    at[0] = __umulhi(0xcd9e8d57u, third) ^ at[1] ^ key;
+    at[1] = 0xcd9e8d57u * third;
+    at[2] = __umulhi(0xd2511f53u, first) ^ at[3] ^ second_key;
+    at[3] = 0xd2511f53u * first;
+    key += 0x9e3779b9u;
+    second_key += 0xbb67ae85u;
+  }
+  return counter;
+}
+
+// Whether dropout keeps the element of that number: `p` is a constant, and what it drops.
+__device__ __forceinline__ bool kept(unsigned long long seed, unsigned long long number, double p) {
+  const Words counter = {{static_cast<unsigned>(number), static_cast<unsigned>(number >> 32), 0, 0}};
+  const Words found = philox(counter, static_cast<unsigned>(seed), static_cast<unsigned>(seed >> 32));
+  return found.at[0] >= static_cast<unsigned>(p * 4294967296.0);
+}
+
 // ---- a value rounded to a type on its way ----
 
 template <typename V>

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lapidist.epilogues.operations import OPERATIONS
-from lapidist.epilogues.steps import CONSTANT, OPERAND, SUM, Function
+from lapidist.epilogues.steps import CONSTANT, OPERAND, POSITION, SEED, SUM, Function
+
+WHOLE = "unsigned long long"  # what seeds and positions are
 
 
 def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
@@ -18,6 +20,8 @@ def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
             kind, text = value, "sum" + step.value
         elif step.operation == OPERAND:
             kind, text = value, loads[step.value]
+        elif step.operation in (SEED, POSITION):
+            kind, text = WHOLE, f"{step.value}ull" if step.value.isdigit() else loads[step.value]
         elif step.operation == CONSTANT:
             kind, text = value, constant(float.fromhex(step.value), value)
         else:

@@ -6,17 +6,18 @@ from __future__ import annotations
 import linecache
 import sys
 from collections.abc import Sequence
-from numbers import Real
+from numbers import Integral, Real
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from lapidist.epilogues.operations import OPERATIONS
-from lapidist.epilogues.steps import CONSTANT, OPERAND, SUM, Function, Parameter, Result, Step
+from lapidist.epilogues.steps import CONSTANT, OPERAND, POSITION, SEED, SUM, Function, Parameter, Result, Step
 from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lapidist.epilogues.results import Output
 
+SEEDS = "0 or more and below 2^64"
 WHERE = "Choose with lapidist.where(condition, a, b)"
 
 
@@ -73,6 +74,22 @@ class Tape:
     def operand(self, parameter: Parameter, kind: type[Expression]) -> Expression:
         return kind(self, self.add(Step(OPERAND, (), parameter.name)))
 
+    def seed(self, value: Any) -> Expression:
+        """A Scalar that is nothing else, or an integer that is captured."""
+        if isinstance(value, Scalar) and value.tape is self:
+            return Expression(self, self.add(Step(SEED, (), self._steps[value.step].value)))
+        if not is_seed(value):
+            got = type(value).__name__ if isinstance(value, Expression) else repr(value)
+            raise ArgumentError(
+                f"seed: must be a Scalar or a captured integer, {SEEDS}; got {got}, {place_now()}. Pass it as"
+                " an operand: seed: lapidist.Scalar"
+            )
+        return Expression(self, self.add(Step(SEED, (), str(int(value)))))
+
+    def position(self) -> Expression:
+        """The element's number in D, row by row."""
+        return Expression(self, self.add(Step(POSITION)))
+
     def function(
         self, parameters: tuple[Parameter, ...], results: Sequence[Output], paired: bool
     ) -> Function:
@@ -91,13 +108,20 @@ class Tape:
             Result(order[first], each.dtype, *(order[other] for other in others))
             for (first, *others), each in zip(last, results, strict=True)
         )
-        return Function(
+        found = Function(
             self.name,
             parameters,
             tuple(step._replace(args=tuple(order[arg] for arg in step.args)) for step in kept),
             tuple(stored),
             paired,
         )
+        for step in found.steps:
+            if step.operation == OPERAND and step.value in found.seeds:
+                raise ArgumentError(
+                    f"{self.name}: a seed must be nothing else; got {step.value} in arithmetic, too. Pass it"
+                    " twice, by two names"
+                )
+        return found
 
 
 class Expression:
@@ -281,6 +305,10 @@ class Tile(Expression):
 
 
 KINDS: dict[str, type[Expression]] = {kind.__name__: kind for kind in (Scalar, Row, Column, Tile)}
+
+
+def is_seed(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and 0 <= int(value) < 2**64
 
 
 def the_sum(tape: Tape, which: str = "") -> Expression:

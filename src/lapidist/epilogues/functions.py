@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 from typing import Any, Literal
 
 from lapidist.dtypes import name_of
-from lapidist.epilogues.expressions import Expression
+from lapidist.epilogues.expressions import Expression, Tape
 from lapidist.epilogues.operations import CASTS
+from lapidist.epilogues.steps import KEPT
 from lapidist.errors import ArgumentError, DTypeError
 
 
 def traced(operation: str, *args: Any, value: str = "") -> Expression:
-    """One step more on the tape of the first argument that has one."""
+    """One step more."""
+    return tape_of(operation, *args).apply(operation, *args, value=value)
+
+
+def tape_of(operation: str, *args: Any) -> Tape:
+    """That of the first argument that has one."""
     for arg in args:
         if isinstance(arg, Expression):
-            return arg.tape.apply(operation, *args, value=value)
+            return arg.tape
     raise ArgumentError(
         f"lapidist.{operation}: belongs into a function of @lapidist.epilogue; got {args[0]!r}. Use NumPy's"
         f" or"
@@ -232,3 +239,24 @@ def gelu(x: Any, approximate: Literal["none", "tanh"] = "none") -> Expression:
     if approximate == "none":
         return traced("gelu", x)
     return x * sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
+
+
+def dropout(x: Any, p: float, seed: Any) -> Expression:
+    """0 with probability p, else x / (1 - p). Which, depends on the seed and on the element's place in D.
+
+    `p` is a captured number. The seed is a captured integer or a Scalar, of 64 bits; as a Scalar it may
+    change from call to call. Elements are numbered row by row, through all matrices of a batch; those of a
+    pair share a number. Philox4x32-10 gives each a random word, the same on any device, in any kernel.
+
+    >>> import lapidist
+    >>> print(lapidist.epilogue(lambda acc: lapidist.dropout(acc, 0.5, seed=7)))
+    where(kept(7, position, 0.5), acc * 2, 0)
+    """
+    tape = tape_of("dropout", x)
+    if not isinstance(p, Real) or not 0 <= p < 1:
+        got = "a value that is traced" if isinstance(p, Expression) else repr(p)
+        raise ArgumentError(
+            f"p: must be a number that is captured, 0 or more and below 1; got {got}. Try 0.1"
+        )
+    is_kept = tape.apply(KEPT, tape.seed(seed), tape.position(), value=repr(float(p)))
+    return where(is_kept, x * (1 / (1 - float(p))), 0.0)

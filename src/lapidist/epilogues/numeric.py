@@ -3,6 +3,7 @@ may be."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,14 +11,16 @@ import numpy as np
 
 from lapidist.dtypes import TYPES, numpy_dtype
 from lapidist.epilogues.operations import OPERATIONS, Operation
-from lapidist.epilogues.steps import CAST, CONSTANT, OPERAND, SUM, Function, Result
+from lapidist.epilogues.steps import CONSTANT, OPERAND, POSITION, POSITIONS, SEED, SUM, Function, Result, Step
 
 Array = np.ndarray[Any, Any]
 
 
 def evaluate(function: Function, sums: Array, operands: Mapping[str, Any]) -> list[Array]:
-    """Each result, in the type of the sums. Operands broadcast to them."""
+    """Each result, in the type of the sums. Operands broadcast to them. Without POSITIONS among them,
+    elements are numbered as the sums have them."""
     dtype = sums.dtype
+    shape = sums[..., ::2].shape if function.paired else sums.shape
     values: list[Any] = []
     with np.errstate(all="ignore"):
         for step in function.steps:
@@ -25,14 +28,23 @@ def evaluate(function: Function, sums: Array, operands: Mapping[str, Any]) -> li
                 values.append(sums if not step.value else sums[..., int(step.value == "[1]") :: 2])
             elif step.operation == OPERAND:
                 values.append(np.asarray(operands[step.value]).astype(dtype))
+            elif step.operation in (SEED, POSITION):
+                values.append(whole(step, operands, shape))
             elif step.operation == CONSTANT:
                 values.append(dtype.type(float.fromhex(step.value)))
             else:
                 args = [values[arg] for arg in step.args]
-                more = (step.value,) if step.operation == CAST else ()
+                more = (step.value,) if step.value else ()
                 values.append(OPERATIONS[step.operation].numpy(*args, *more))
-    shape = sums[..., ::2].shape if function.paired else sums.shape
     return [joined(values, result, shape) for result in function.results]
+
+
+def whole(step: Step, operands: Mapping[str, Any], shape: tuple[int, ...]) -> Array:
+    """Seeds, and numbers of elements: 64 bits each."""
+    if step.operation == POSITION and POSITIONS not in operands:
+        return np.arange(math.prod(shape), dtype=np.uint64).reshape(shape)
+    value = int(step.value) if step.value.isdigit() else operands[step.value]
+    return np.asarray(value).astype(np.uint64)
 
 
 def joined(values: Sequence[Any], result: Result, shape: tuple[int, ...]) -> Array:
@@ -65,6 +77,7 @@ class Near(NamedTuple):
 def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str) -> list[Near]:
     """Where results lie that were computed in `dtype` from sums that are off by so much."""
     u, spacing = TYPES[dtype].roundoff, TYPES[dtype].spacing
+    shape = np.shape(sums.value[..., ::2] if function.paired else sums.value)
     found: list[Near] = []
     with np.errstate(all="ignore"):
         for step in function.steps:
@@ -74,15 +87,16 @@ def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str
                 found.append(Near(value[..., own], off[..., own]))
             elif step.operation == OPERAND:
                 found.append(rounded(np.asarray(operands[step.value], np.float64), u, spacing))
+            elif step.operation in (SEED, POSITION):
+                found.append(Near(whole(step, operands, shape), 0.0))
             elif step.operation == CONSTANT:
                 found.append(rounded(np.float64(float.fromhex(step.value)), u, spacing))
             else:
                 row, args = OPERATIONS[step.operation], [found[arg] for arg in step.args]
-                more = (step.value,) if step.operation == CAST else ()
+                more = (step.value,) if step.value else ()
                 value = row.numpy(*(arg.value for arg in args), *more)
                 spread = row.spread(value, *args, *more)
                 found.append(Near(value, computed(value, spread, row, args, dtype)))
-    shape = np.shape(sums.value[..., ::2] if function.paired else sums.value)
     columns = [list(each) for each in zip(*found, strict=True)]
     return [Near(*(joined(each, result, shape) for each in columns)) for result in function.results]
 

@@ -10,13 +10,16 @@ from functools import cached_property
 from typing import NamedTuple
 
 SUM, OPERAND, CONSTANT = "sum", "operand", "constant"  # steps that take nothing from others
-CAST = "cast"
+SEED, POSITION = "seed", "position"  # nor do these, which are whole numbers of 64 bits
+CAST, KEPT = "cast", "kept"
+POSITIONS = ""  # stands for the elements' numbers among operands, which have names
 SCALAR, ROW, COLUMN, TILE = "Scalar", "Row", "Column", "Tile"
 
 
 class Step(NamedTuple):
     """`args` are numbers of earlier steps. `value` is a constant as float.hex writes it, the name of an
-    operand, the type of a cast, or which of two sums: "[0]" or "[1]"."""
+    operand, the type of a cast, or which of two sums: "[0]" or "[1]". Of a seed it is an operand's name or
+    digits, of "kept" the share that is dropped."""
 
     operation: str
     args: tuple[int, ...] = ()
@@ -61,6 +64,16 @@ class Function:
         """Whether D is stored as results beside it are: kernels have no other way for pairs, and for D's own
         type none but that of the function."""
         return self.paired or self.results[0].dtype != ""
+
+    @cached_property
+    def seeds(self) -> frozenset[str]:
+        """Operands that are seeds."""
+        return frozenset(step.value for step in self.steps if step.operation == SEED)
+
+    @cached_property
+    def is_positioned(self) -> bool:
+        """Whether a value depends on where its element is in D."""
+        return any(step.operation == POSITION for step in self.steps)
 
     @property
     def narrows(self) -> bool:
@@ -116,8 +129,10 @@ def in_words(step: Step, words: list[str]) -> str:
     """A step in words, its arguments as they are given."""
     if step.operation == SUM:
         return "acc" + step.value
-    if step.operation == OPERAND:
+    if step.operation in (OPERAND, SEED):
         return step.value
+    if step.operation == POSITION:
+        return POSITION
     if step.operation == CONSTANT:
         return f"{float.fromhex(step.value):g}"
     args = [words[arg] for arg in step.args]
@@ -125,7 +140,7 @@ def in_words(step: Step, words: list[str]) -> str:
         sums = step.operation == "add"
         left, right = (each if sums and " + " not in each else together(each) for each in args)
         return f"{left} {INFIX[step.operation]} {right}"
-    more = [repr(step.value)] if step.operation == CAST else []
+    more = {CAST: [repr(step.value)], KEPT: [step.value]}.get(step.operation, [])
     return f"{step.operation}({', '.join([*args, *more])})"
 
 

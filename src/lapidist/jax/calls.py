@@ -228,6 +228,11 @@ def followed(
             f"epilogue: must take one sum in lapidist.jax and leave D its type; {function.name} {kind}. Call"
             " lapidist.matmul outside of jax.jit"
         )
+    if function.is_positioned:
+        raise ArgumentError(
+            f"epilogue: must not drop elements in lapidist.jax; {function.name} has dropout. Apply jax.random"
+            " to the result, or call lapidist.matmul outside of jax.jit"
+        )
     count = len(function.results)
     if count > 1:
         raise ArgumentError(

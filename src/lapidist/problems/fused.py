@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.dtypes import size_of
-from lapidist.epilogues.device import statements
+from lapidist.epilogues.device import WHOLE, statements
 from lapidist.epilogues.operations import OPERATIONS
-from lapidist.epilogues.steps import Function
+from lapidist.epilogues.steps import POSITIONS, Function
 
 if TYPE_CHECKING:
     from lapidist.problems.problem import Matrix
@@ -42,27 +42,36 @@ READS = {
 
 class Fed(NamedTuple):
     """An operand, or a result beside D. Without a matrix it is a number, passed with the launch; else it is
-    as large as D, with steps of zero where it is the same in all rows or columns."""
+    as large as D, with steps of zero where it is the same in all rows or columns. `is_position`: nothing is
+    there; the addresses themselves are the numbers of D's elements."""
 
     dtype: str
     matrix: Matrix | None
     by_row: bool = False
     by_col: bool = False
+    is_position: bool = False
 
     def kind(self, in_order: bool) -> str:
         """What epilogue.cuh calls it."""
         if self.matrix is None:
-            return "Number"
+            return "Whole" if self.dtype == "int64" else "Number"
+        if self.is_position:
+            return f"Position<{int(in_order)}>"
         two = 2 * size_of(self.dtype)
         together = self.matrix.col_stride == 1 and self.matrix.alignment % two == 0
         pairs = in_order and together and self.matrix.cols % 2 == 0 and two <= VECTOR
         return f"Array<{READS[self.dtype]}, {int(self.by_row)}, {int(self.by_col) << pairs}>"
 
+    def bits(self, number: float) -> int:
+        """Of a number in its type, as a word."""
+        kind = {"float32": "f", "float64": "d", "int64": "Q"}[self.dtype]
+        return int.from_bytes(struct.pack(f"<{kind}", number).ljust(8, b"\0"), "little", signed=True)
+
 
 @dataclass(frozen=True, slots=True)
 class Fused:
-    """`operands` are those of the function's parameters, in their order, then its results beside D; all of
-    them, where it stores D. `dtype` is what it reckons in."""
+    """`operands` are those of the parameters, in their order, then elements' positions, if the function
+    asks for them, then its results beside D; all of them, where it stores D. It reckons in `dtype`."""
 
     function: Function
     operands: tuple[Fed, ...]
@@ -70,11 +79,15 @@ class Fused:
 
     @property
     def read(self) -> tuple[Fed, ...]:
-        return self.operands[: len(self.function.parameters)]
+        return self.operands[: self._count_of_read]
 
     @property
     def stored(self) -> tuple[Fed, ...]:
-        return self.operands[len(self.function.parameters) :]
+        return self.operands[self._count_of_read :]
+
+    @property
+    def _count_of_read(self) -> int:
+        return len(self.function.parameters) + self.function.is_positioned
 
     def matrices(self) -> tuple[Matrix, ...]:
         return tuple(fed.matrix for fed in self.operands if fed.matrix is not None)
@@ -120,9 +133,11 @@ class Fused:
         }
 
     def body(self, value: str) -> str:
+        names = [each.name for each in self.function.parameters] + [POSITIONS] * self.function.is_positioned
+        whole = {*self.function.seeds, POSITIONS}
         loads = {
-            parameter.name: f"fetched.template value<{value}, {number}>(operands, which)"
-            for number, parameter in enumerate(self.function.parameters)
+            name: f"fetched.template value<{WHOLE if name in whole else value}, {number}>(operands, which)"
+            for number, name in enumerate(names)
         }
         return statements(self.function, value, loads)
 
@@ -133,17 +148,12 @@ class Fused:
         skips = iter(skipped)
         for fed, value in zip(self.operands, values, strict=True):
             if fed.matrix is None:
-                found += (self.bits(value), 0, 0, 0, 0)
+                found += (fed.bits(value), 0, 0, 0, 0)
                 continue
             inner, outer = (*fed.matrix.batch_strides[::-1], 0, 0)[:2]
             at = value + next(skips, 0) * size_of(fed.dtype)
             found += (at, fed.matrix.row_stride, fed.matrix.col_stride, inner, outer)
         return tuple(found)
-
-    def bits(self, number: float) -> int:
-        """Of a number in the type that is reckoned in, as a word."""
-        kind = "f" if self.dtype == "float32" else "d"
-        return int.from_bytes(struct.pack(f"<{kind}", number).ljust(8, b"\0"), "little", signed=True)
 
     def __str__(self) -> str:
         return f"then {self.function}"
