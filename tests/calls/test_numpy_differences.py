@@ -149,7 +149,7 @@ ROWS: dict[str, Callable[[], None]] = {
     "a half that overflows is silent": half_overflows,
     "errors are in our words": our_words,
     "scalars are no arrays": scalars,
-    "operands are not asked for their operator": operators,
+    "the operands' own `__matmul__` is not called": operators,
     "masked arrays are refused": masks,
     "elements of `out` lie apart": elements_apart,
     "`out` is an array": tuples,

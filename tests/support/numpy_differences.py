@@ -20,7 +20,7 @@ class Difference(NamedTuple):
 SMALL_INTEGERS = "8-bit integers give int32"
 BY_SIZE = "types are known by their size"
 OWN_WORDS = "errors are in our words"
-OPERATOR = "operands are not asked for their operator"
+OPERATOR = "the operands' own `__matmul__` is not called"
 
 # (test, the letters of the types that it runs over; none where it has its own)
 DIFFERENCES = {
