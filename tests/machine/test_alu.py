@@ -29,6 +29,9 @@ INTEGERS = [
     ("mad.lo.s32 d, a0, a1, a1;", (-2, 3), 0xFFFFFFFD),
     ("div.s32 d, a0, a1;", (-7, 2), 0xFFFFFFFD),
     ("rem.s32 d, a0, a1;", (-7, 2), 0xFFFFFFFF),
+    ("div.s32 d, a0, a1;", (7, -2), 0xFFFFFFFD),
+    ("rem.s32 d, a0, a1;", (7, -2), 1),
+    ("div.s32 d, a0, a1;", (-7, -2), 3),
     ("div.u32 d, a0, a1;", (7, 2), 3),
     ("min.s32 d, a0, a1;", (-1, 1), 0xFFFFFFFF),
     ("min.u32 d, a0, a1;", (-1, 1), 1),
@@ -58,7 +61,7 @@ INTEGERS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "values", "expected"), INTEGERS, ids=[text for text, _, _ in INTEGERS])
+@pytest.mark.parametrize(("text", "values", "expected"), INTEGERS, ids=str)
 def test_integer_instructions(text: str, values: tuple[int, int], expected: int) -> None:
     body = ".reg .pred p; setp.lt.u32 p, %t, 99;" + text
     assert hex(lanes(body, [u4(values[0]), u4(values[1])], "u4")[5]) == hex(expected)

@@ -84,6 +84,17 @@ def test_carries_and_borrows(rng: np.random.Generator, kind: str) -> None:
         assert lanes(text, sources, code).tolist() == [each % 2**bits for each in exact[name]], name
 
 
+def test_carries_and_borrows_go_through_a_word(rng: np.random.Generator) -> None:
+    """The word between is all ones, or nothing: what comes from below goes on above."""
+    low, middle, other, high = rng.integers(0, 2**32, (4, 32), "u4", endpoint=False)
+    sources, crossed = [low, middle, other, high], low.astype("u8") + other >= 2**32
+    declared = ".reg .b32 x; not.b32 x, a1;"
+    added = f"{declared} add.cc.u32 d, a0, a2; addc.cc.u32 d, a1, x; addc.u32 d, a3, 0;"
+    left = f"{declared} sub.cc.u32 d, a0, a2; subc.cc.u32 d, a1, a1; subc.u32 d, a3, 0;"
+    assert np.array_equal(lanes(added, sources, "u4"), high + crossed)
+    assert np.array_equal(lanes(left, sources, "u4"), high - (low < other))
+
+
 def test_a_call_under_a_guard_leaves_others_alone() -> None:
     out = np.zeros(32, "u4")
     body = "mov.u32 %r1, 5; setp.lt.u32 %p1, %t, 3;" + CALL_TWICE.format(guard="@%p1").replace(

@@ -475,6 +475,7 @@ def test_limits_are_those_of_the_best_unit() -> None:
         (32, 16, 0, 32),
         (128, 255, 0, 2),
         (128, 32, 100 * 1024, 2),
+        (128, 32, 114 * 1024, 1),  # each block takes a KiB more
         (64, 33, 0, 25),
     ],
 )
