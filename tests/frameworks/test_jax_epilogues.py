@@ -13,7 +13,7 @@ import pytest
 
 import lapidist
 from lapidist.epilogues.operations import OPERATIONS
-from lapidist.epilogues.steps import CAST
+from lapidist.epilogues.steps import CAST, KEPT
 
 pytestmark = pytest.mark.frameworks
 
@@ -224,7 +224,8 @@ STEPS = {
 
 
 def test_all_operations_have_gradients() -> None:
-    assert STEPS.keys() == OPERATIONS.keys()
+    """Dropout's has none: under JAX it is refused in words."""
+    assert STEPS.keys() | {KEPT} == OPERATIONS.keys()
 
 
 @pytest.mark.parametrize("step", STEPS)
