@@ -21,25 +21,26 @@ CONFIG = tile("bfloat16", 64, 96, 3)
 WGMMA: dict[str, Any] = {"kernel": "wgmma", "config": CONFIG, "split_k": 1}
 PAIRED: dict[str, Any] = {"kernel": "simt", "paired": True}
 SPLIT: dict[str, Any] = {**WGMMA, "split_k": 2, "reduction": "cluster"}
-SEAM, FRAGMENTS, FINISH = "epilogue.cuh", "gemm/wgmma/epilogue.cuh", "gemm/wgmma/finish.cuh"
+SEAM, OPERANDS = "epilogue.cuh", "epilogue_operands.cuh"
+FRAGMENTS, FINISH = "gemm/wgmma/epilogue.cuh", "gemm/wgmma/finish.cuh"
 MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
-    (SEAM, "ByRow ? spot.row * o.row : 0", "0", {"kernel": "simt"}),
-    (SEAM, "ByCol ? spot.col[0] * o.col", "ByCol ? spot.col[0]", {"kernel": "simt"}),
+    (OPERANDS, "ByRow ? spot.row * o.row : 0", "0", {"kernel": "simt"}),
+    (OPERANDS, "ByCol ? spot.col[0] * o.col", "ByCol ? spot.col[0]", {"kernel": "simt"}),
     (SEAM, "row < M ? row : M - 1", "row", WGMMA),
     (SEAM, "const int last = Both && N % 2 == 0 ? N - 2 : N - 1", "const int last = N + 8", WGMMA),
-    (SEAM, "inner * o.inner", "0 * o.inner", WGMMA),
+    (OPERANDS, "(o.at) + inner * o.inner", "(o.at) + 0 * o.inner", WGMMA),
     (FRAGMENTS, "h * NEXT_ROW", "0", WGMMA),
     (FRAGMENTS, "fetch_two(row + row_of(pair % 2)", "fetch_two(row", WGMMA),
     (FRAGMENTS, "fetched[pair], row + row_of(pair % 2)", "fetched[pair], row", WGMMA),
     (SEAM, "apply(second, fetched, results, 1)", "apply(second, fetched, results, 0)", WGMMA),
     (SEAM, "fetch<false>(row, col / 2)", "fetch<false>(row, col)", {**WGMMA, "paired": True}),
     (SEAM, "store<false>(row, col / 2, results)", "store<false>(row, col, results)", PAIRED),
-    (SEAM, "2 * spot.col[0] + 1", "2 * spot.col[0]", PAIRED),
+    (OPERANDS, "2 * spot.col[0] + 1", "2 * spot.col[0]", PAIRED),
     (SEAM, "EPILOGUE_PAIRS ? N / 2 : N", "N", PAIRED),
     (SEAM, "apply<V>({first, second}", "apply<V>({second, first}", PAIRED),
     (SEAM, "|| row >= M || col >= N", "|| col >= N", WGMMA),
     (SEAM, "|| row >= M || col >= N", "|| row >= M", WGMMA),
-    (SEAM, "line[spot.col[0] * o.col] = from", "line[spot.col[0]] = from", {"kernel": "simt"}),
+    (OPERANDS, "line[spot.col[0] * o.col] = from", "line[spot.col[0]] = from", {"kernel": "simt"}),
     (FRAGMENTS, "turns.ahead[i] = fetched[i]", "turns.ahead[i] = turns.ahead[i]", WGMMA),
     (FINISH, "function.template finish<D_COLS / 2>(mine, row, col);", "", SPLIT),
     (FINISH, "function.finish_all(turns, sums, warp_row, tiles.col);", "", WGMMA),
