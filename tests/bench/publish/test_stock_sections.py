@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lapidist.bench.protocol.record import Record
 from lapidist.bench.publish.pages import Page, epilogues_page, index_page, launch_page, models_page
 
@@ -24,6 +26,16 @@ def test_models_stand_beside_stock_with_losses() -> None:
     assert "| llama, prefill | 1024 | 1 ms | 0.90x |" in page.text
     assert "| stock" not in page.text
     assert [chart.name for chart in page.charts] == ["models"]
+
+
+def test_a_result_beyond_its_bound_is_told_and_not_counted() -> None:
+    rows = [stock_row(f"llama, {case}", "production", "model", 1.10) for case in ("decode", "prefill")]
+    wrong = replace(rows[0], kernel="llama, gradients", ratio=9.0, worst=1.34, ok=False)
+    page = models_page([*rows, wrong])
+    assert "1.10x stock in the geometric mean of 2 cases" in page.text
+    assert "Not counted: 1 of 3 cases" in page.text
+    assert "| llama, gradients | 1024 | 1 ms | 9.00x | 1.340 |" in page.text
+    assert "gradients" not in page.charts[0].drawn
 
 
 def test_an_epilogue_is_held_against_the_product_alone() -> None:

@@ -254,6 +254,8 @@ MEASURED = """## How it is measured
   turns with ours. Runs differ by a few percent, so a share never mixes two runs.
 - **Sustained.** Turns of over half a second without rest, at the clock that the chip can hold under its power
   limit. *Burst* turns are short, each after a rest: the clock stays high.
+- **Code.** A run names the commit whose code it timed ([the runs](runs.md)). Kernels that changed since keep
+  their numbers until they are timed again; rungs that never were say "not yet".
 - **Inputs.** Random normal numbers (integers: uniform), fresh for each case. Zeros would draw less power.
 - **The L2.** Inputs rotate over sets that together exceed the L2, unless a table says otherwise.
 - **Right results.** Each result is held against float64. *error/bound* is the largest error over its

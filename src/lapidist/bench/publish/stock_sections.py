@@ -38,7 +38,7 @@ def ours_in(records: Sequence[Record], mode: str) -> list[Record]:
 
 
 def of_models(records: Sequence[Record]) -> str:
-    ratios = [record.ratio for record in ours_in(records, MODEL) if record.ratio]
+    ratios = [record.ratio for record in ours_in(records, MODEL) if record.ratio and record.ok]
     if not ratios:
         return ""
     return (
@@ -59,8 +59,18 @@ def model_sections(records: Sequence[Record]) -> list[str]:
         "error/bound": lambda r: number(r.worst, ".3f"),
         "chip": lambda r: r.device,
     }
-    words = f"A model runs {of_models(records)}. Over 1x is faster than stock, in turns in the same process."
-    return [f"{words}\n", fold("Every case", table(columns, rows))]
+    said = of_models(records)
+    words = "Over 1x is faster than stock, in turns in the same process."
+    over = [record for record in rows if not record.ok]
+    left_out = (
+        f" Not counted: {len(over)} of {len(rows)} cases, where the results differ by more than the bound."
+        if over
+        else ""
+    )
+    return [
+        f"{f'A model runs {said}. ' if said else ''}{words}{left_out}\n",
+        fold("Every case", table(columns, rows)),
+    ]
 
 
 def model_chart(records: Sequence[Record]) -> Chart | None:
@@ -68,6 +78,7 @@ def model_chart(records: Sequence[Record]) -> Chart | None:
     drawn = [
         svg.Bar(f"{r.kernel}, {r.m} rows", 100 * (r.ratio or 0.0), times_faster(r), "production")
         for r in rows
+        if r.ok
     ]
     words = "Stock's time over ours, in %, for whole models"
     return charts.bars("models", drawn, [("stock", 100.0)], words) if drawn else None
