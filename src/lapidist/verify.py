@@ -198,9 +198,8 @@ def underflow(sums: Sums, a: Any, b: Any) -> Any:
 
 
 def with_factors(matrix: Any, factors: Any, by_columns: bool) -> Any:
-    """A times its factors, which are one, one a row, or one for each 128 of k and row or 128 rows; B's are as
-    if turned.
-    """
+    """A times its factors: a single one, one for each row, or one for each 128 of k and each row or 128 rows.
+    B's are read as those of its transpose."""
     if factors is None:
         return matrix
     if not hasattr(factors, "shape") or not len(factors.shape):

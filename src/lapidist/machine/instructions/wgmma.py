@@ -83,8 +83,7 @@ def piece_offsets(
     extent: int, what: Multiplication, transposed: bool, swizzle: int, leading: int, stride: int, kind: str
 ) -> Array:
     """Byte offsets from the start address of a tile's 16-byte pieces: (extent, k pieces), or (k, extent
-    pieces) if turned.
-    """
+    pieces) if transposed."""
     size = ELEMENT_BYTES[kind]
     width = swizzle or PIECE
     if not transposed:

@@ -17,9 +17,9 @@
 #define STAGES 4  // tiles of A and B that are in shared memory or on their way there
 #endif
 #ifndef A_ALONG_K
-#define A_ALONG_K 1  // k touches in A; else rows do
-#define B_ALONG_K 0  // k touches in B, which is turned when it is packed
-#define PACK_A 0     // the copy engine cannot bring A as it lies: blocks copy it first
+#define A_ALONG_K 1  // elements along k are adjacent in A; else elements along m
+#define B_ALONG_K 0  // elements along k are adjacent in B, which is transposed when it is packed
+#define PACK_A 0     // TMA cannot load A as it lies: blocks copy it first
 #define PACK_B 0
 #define D_VECTOR 1  // 4: quads of D start on 16 bytes, and rows are whole quads
 #endif
