@@ -39,6 +39,10 @@
 
 namespace fused {
 
+struct Operands {
+  Operand of[EPILOGUE_OPERANDS > 0 ? EPILOGUE_OPERANDS : 1];
+};
+
 // Where operands lie row by row, as D does.
 struct InOrder {
   __device__ __forceinline__ static long long c_row(int row) { return row; }

@@ -9,9 +9,6 @@ namespace fused {
 struct Operand {
   long long at, row, col, inner, outer;
 };
-struct Operands {
-  Operand of[EPILOGUE_OPERANDS > 0 ? EPILOGUE_OPERANDS : 1];
-};
 
 template <typename Stored>
 struct alignas(2 * sizeof(Stored)) Two {
