@@ -11,6 +11,7 @@ import pytest
 import lapidist
 from lapidist.calls import lists, prepared, remembered
 from lapidist.errors import ArgumentError, LapidistError, StrideError
+from lapidist.planning import plans
 from lapidist.verify import judge
 from on_gpu import fresh, normal, poisoned
 
@@ -268,7 +269,7 @@ def test_factors_and_lists_take_other_numbers_without_a_plan(
     torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = []
-    for module in (prepared, lists):
+    for module in (prepared, plans):
         plan = module.make_plan
         monkeypatch.setattr(module, "make_plan", lambda *given, plan=plan: made.append(1) or plan(*given))
     monkeypatch.setattr(remembered, "PREPARED", {})

@@ -29,7 +29,7 @@ def fitting(kernel: Kernel, matrix: Any, is_b: bool = False) -> Any:
     """The same numbers, as Hopper's rungs take them: lines on 16 bytes, and k touching in all but the 16-bit
     types.
     """
-    if kernel.unit != "wgmma" or kernel.kind != "rung":
+    if kernel.capability < (9, 0) or kernel.kind != "rung":
         return matrix
     return rows_on_16_bytes(matrix.T).T if is_b and matrix.element_size() != 2 else rows_on_16_bytes(matrix)
 

@@ -45,10 +45,16 @@ def gradient_of_a(g: Any, b: Any, shape: Any, how: How) -> Any:
     return product.sum_to_size(shape)
 
 
+def rows_are_split(tensor: Any) -> bool:
+    """Whether each process has a part of the rows of every batch, which older torch does not flatten."""
+    inner = range(1, tensor.ndim - 1)
+    return any(place.is_shard() and place.dim in inner for place in getattr(tensor, "placements", ()))
+
+
 def gradient_of_b(g: Any, a: Any, shape: Any, how: How) -> Any:
     alpha, trans_a, trans_b, precision = how
     g, a = of_one_type(g, a)
-    if len(shape) == 2 and g.ndim > 2 and not trans_a:
+    if len(shape) == 2 and g.ndim > 2 and not trans_a and not (rows_are_split(a) or rows_are_split(g)):
         a, g = a.flatten(0, -2), g.flatten(0, -2)  # one product sums over the batch
     if trans_b:
         product = multiplied(g, a, alpha, True, trans_a, precision)

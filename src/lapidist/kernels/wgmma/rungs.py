@@ -40,7 +40,7 @@ class CopiedLines(Family):
         refusal = refuse_layouts(problem, b_layout)
         if refusal is None and any(transposed(problem)):
             return (
-                f"wgmma reads {problem.math} with neighbours along k: B must be {LAYOUT_WORDS['col']}; it is"
+                f"tiles of {problem.math} have neighbours along k: B must be {LAYOUT_WORDS['col']}; it is"
                 f" {LAYOUT_WORDS['row']}"
             )
         return refusal or refuse_lines(problem)
