@@ -159,13 +159,13 @@ def test_a_column_major_output_exchanges_the_operands() -> None:
 
 
 def test_tensor_maps_stand_at_their_parameters() -> None:
-    launch, a, b, _ = launch_of("tma_producer", 256, 128, 64)
+    launch, a, b, _ = launch_of("tma_streamk", 256, 128, 64)
     (a_place, a_map), (b_place, b_map) = launch.tensor_maps
-    parameters = [start for kind, start, _ in declared(launch.binary.ptx, "tma_producer") if kind == "b8"]
+    parameters = [start for kind, start, _ in declared(launch.binary.ptx, "tma_streamk") if kind == "b8"]
     assert [a_place, b_place] == parameters[:2]  # the others are structs of numbers
     assert (a_map.address, a_map.shape, a_map.strides) == (a.ctypes.data, (64, 256), (64 * 4,))
     assert (b_map.address, b_map.shape, b_map.strides) == (b.ctypes.data, (128, 64), (128 * 4,))
-    config = kernel_named("tma_producer").config
+    config = kernel_named("tma_streamk").config
     assert a_map.box == (config.bk, config.bm)
     assert a_map.box[0] * 4 <= 128  # a box of 128-byte swizzle is no wider than its pattern
 

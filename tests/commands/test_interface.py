@@ -68,7 +68,7 @@ def test_help_lists_the_choices() -> None:
     assert {math_named(short) for short in options.TYPES} == set(MATHS)
     assert options.LAYOUTS == hashes.LAYOUTS
     assert {*bench.LISTS, "corpus"} == {*LISTS, CORPUS}
-    assert options.kernels_like("2,tma_p") == ["2,tma_producer"]
+    assert options.kernels_like("2,tma_s") == ["2,tma_streamk"]
 
 
 def test_the_version_and_the_short_help() -> None:
@@ -166,4 +166,4 @@ def test_climb_says_refused_and_why(
         "refused"
     ] * 2
     reasons = " ".join(lines[next(i for i, line in enumerate(lines) if line.startswith("refused by")) :])
-    assert reasons.startswith("refused by 16 tma_tiles, 20 tma_producer: TMA needs A's pointer")
+    assert reasons.startswith("refused by 16 tma_tiles, 20 tma_streamk: TMA needs A's pointer")

@@ -295,13 +295,13 @@ def test_what_is_drawn_is_refused_or_right(kernel: Kernel) -> None:
             "the stages of A and B take 66560 bytes",
         ),
         (
-            "tma_producer",
+            "tma_streamk",
             "float32",
             Config(64, 512, 32, 64, 64, 16, 8, stages=3, producers=128),
             "no more; they are 64 and 512",
         ),
         (
-            "tma_producer",
+            "tma_streamk",
             "float32",
             Config(256, 128, 32, 67, 64, 16, 8, stages=3, producers=128),
             "4 tm, 8 tn = 64, 64",

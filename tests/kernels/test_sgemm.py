@@ -195,7 +195,7 @@ def test_what_waves_leave_over_is_shared(
 
 
 @pytest.mark.parametrize(
-    ("name", "reduction"), [("sgemm", "cluster"), ("sgemm", "atomic"), ("tma_producer", "separate")]
+    ("name", "reduction"), [("sgemm", "cluster"), ("sgemm", "atomic"), ("tma_streamk", "separate")]
 )
 def test_ways_to_share_that_a_kernel_lacks(name: str, reduction: str) -> None:
     a = np.ones((64, 64), np.float32)

@@ -248,7 +248,7 @@ FUZZED: list[tuple[str, Config, int]] = [
     ("mma_tma", replace(kernel_named("mma_tma").config_for("bfloat16"), bn=64, stages=2), 0),
     ("wgmma_rounds", tile("bfloat16", 128, 64, 2), 0),
     ("wgmma_patches", tile("bfloat16", 128, 64, 2), 0),
-    ("wgmma_persistent", tile("bfloat16", 128, 128, 2, (2, 1)), 0),
+    ("wgmma_clusters", tile("bfloat16", 128, 128, 2, (2, 1)), 0),
     ("wgmma", tile("bfloat16", 64, 32, 2), 0),
     ("wgmma", tile("bfloat16", 64, 32, 2), 1),  # packs
     ("wgmma", tile("bfloat16", 128, 48, 2, (2, 1)), 0),
@@ -311,7 +311,7 @@ def test_results_of_4_bytes_come_to_patches_without_conflicts(math: str) -> None
     assert counts.shared_store.per_request == 2
 
 
-@pytest.mark.parametrize("name", ["wgmma_patches", "wgmma_persistent", "wgmma_streamk"])
+@pytest.mark.parametrize("name", ["wgmma_patches", "wgmma_clusters", "wgmma_streamk"])
 @pytest.mark.parametrize("math", ["float8_e4m3fn", "bfloat16"])
 def test_rungs_write_rows_of_a_single_column(name: str, math: str) -> None:
     """A column of D whose elements touch is one that the family lets leave as such; rungs know rows alone."""

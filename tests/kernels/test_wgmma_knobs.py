@@ -346,7 +346,7 @@ def test_refusals(math: str, layouts: str, config: Config, reason: str | None) -
 )
 def test_a_rung_is_one_config(reserved: dict[str, int]) -> None:
     """Of the others some would wait without end, and clusters of one block be compiled as pairs."""
-    rung, problem = kernel_named("wgmma_persistent"), dense_problem(512, 512, 512, "bfloat16", "rr")
+    rung, problem = kernel_named("wgmma_clusters"), dense_problem(512, 512, 512, "bfloat16", "rr")
     own = rung.config_for("bfloat16")
     assert "a rung" in (rung.refuse(problem, replace(own, **reserved), H200) or "")
     assert rung.refuse(problem, replace(own, bn=128, wn=128, stages=5), H200) is None
@@ -374,11 +374,11 @@ def test_a_tile_is_of_a_type_by_any_of_its_names() -> None:
 
 def test_knobs_belong_to_the_family() -> None:
     a, b = whole((64, 64), 1, "bfloat16"), whole((64, 64), 2, "bfloat16")
-    rung = kernel_named("wgmma_persistent")
+    rung = kernel_named("wgmma_clusters")
     with pytest.raises(
         lapidist.RefusalError, match="neither ping-pong nor bands to choose nor A and B exchanged"
     ):
-        multiply(a, b, kernel="wgmma_persistent", config=replace(rung.config_for("bfloat16"), exchanged=True))
+        multiply(a, b, kernel="wgmma_clusters", config=replace(rung.config_for("bfloat16"), exchanged=True))
     with pytest.raises(lapidist.LapidistError, match="in ping-pong blocks take whole tiles"):
         multiply(a, b, kernel="wgmma", config=ping_pong("bfloat16", 64, 32, 3), split_k=2)
     with pytest.raises(

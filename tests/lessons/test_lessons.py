@@ -114,7 +114,7 @@ def test_shared_memory_knows_where_its_values_come_from() -> None:
     assert {int(each.elements[0, 0]) // k for each in of_a} == {0}
 
 
-@pytest.mark.parametrize("name", ["vector_loads", "async_pipeline", "tma_producer", "mma_multistage"])
+@pytest.mark.parametrize("name", ["vector_loads", "async_pipeline", "tma_streamk", "mma_multistage"])
 def test_fragments_come_from_a_and_b(name: str) -> None:
     loads = requests(name, "shared", "load")
     known = [(each.elements[each.present] >= 0).all() for each in loads]

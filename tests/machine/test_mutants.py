@@ -105,8 +105,8 @@ def test_a_kernel_takes_every_way_to_run_it(specimen: Specimen) -> None:
 
 def test_persistent_blocks_come_to_a_second_tile() -> None:
     """Else nothing that they reuse would be in anybody's way."""
-    variants = case_of(Specimen("wgmma_persistent", "float16")).variants
-    config = kernel_named("wgmma_persistent").config_for("float16")
+    variants = case_of(Specimen("wgmma_clusters", "float16")).variants
+    config = kernel_named("wgmma_clusters").config_for("float16")
     assert {variant.launch.grid[0] for variant in variants} == {
         clusters * config.cluster for clusters in CLUSTERS
     }
@@ -166,7 +166,7 @@ def test_kernels_are_surveyed_one_after_the_other() -> None:
     assert [piece[0] for piece in (work.take(), work.take(), work.take()) if piece] == [first, first, second]
 
 
-@pytest.mark.parametrize("name", ["sgemm", "async_pipeline", "tma_producer"])
+@pytest.mark.parametrize("name", ["sgemm", "async_pipeline", "tma_streamk"])
 def test_a_kernel_is_launched_in_every_depth(name: str) -> None:
     """Where rows of D whose last vector is short take other code, they are whole."""
     (specimen, *_) = specimens([name], ["float32"])

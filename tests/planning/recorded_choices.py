@@ -28,7 +28,7 @@ from lapidist.schedule.sharing import PLANNED, Sharing
 
 RECORD = Path(__file__).with_name("choices.txt")
 COUNT, ASKED = 1500, 200  # free choices; those in which a caller names the kernel or how blocks share tiles
-NAMED = ("wgmma", "mma", "simt", "sgemm", "tma_producer", "wgmma_streamk", "mma_multistage", "async_pipeline")
+NAMED = ("wgmma", "mma", "simt", "sgemm", "tma_streamk", "wgmma_streamk", "mma_multistage", "async_pipeline")
 TYPES = {
     "bfloat16": 6,
     "float16": 3,

@@ -189,15 +189,15 @@ def test_batches_beyond_the_grid_are_refused() -> None:
 
 def test_chips_that_lack_the_instructions_are_refused() -> None:
     assert refusal("async_pipeline", square(64), V100) == "it needs compute capability 8.0; V100 has 7.0"
-    assert refusal("tma_producer", square(64), A100) == "it needs compute capability 9.0; A100 has 8.0"
+    assert refusal("tma_streamk", square(64), A100) == "it needs compute capability 9.0; A100 has 8.0"
     assert refusal("coalesced", square(64), V100) == "it needs compute capability 7.5; V100 has 7.0"
-    assert refusal("tma_producer", square(64), H200) == ""
+    assert refusal("tma_streamk", square(64), H200) == ""
 
 
 def test_rows_that_the_copy_engine_cannot_step_through_are_refused() -> None:
     def with_rows(stride: int, rows: int = 64, cols: int = 16) -> str:
         return refusal(
-            "tma_producer",
+            "tma_streamk",
             Problem.of(fake((rows, cols), (stride, 1)), fake((cols, 64)), None, fake((rows, 64))),
         )
 
@@ -222,7 +222,7 @@ def test_rows_that_the_copy_engine_cannot_step_through_are_refused() -> None:
 def test_pointers_that_the_copy_engine_cannot_take_are_refused() -> None:
     a = Operand("a", 4, (16, 16), (16, 1), "float32", HOST, "numpy", None)
     assert "multiples of 16 bytes; they are multiples of 4" in refusal(
-        "tma_producer", Problem.of(a, fake((16, 16)), None, fake((16, 16)))
+        "tma_streamk", Problem.of(a, fake((16, 16)), None, fake((16, 16)))
     )
 
 
@@ -242,7 +242,7 @@ def test_grids_beyond_the_limit_are_refused() -> None:
 
 def test_configs_beyond_the_chip_are_refused() -> None:
     words = refusal(
-        "tma_producer", square(512), H200, Config(256, 128, 32, 64, 64, 16, 8, stages=8, producers=128)
+        "tma_streamk", square(512), H200, Config(256, 128, 32, 64, 64, 16, 8, stages=8, producers=128)
     )
     assert "bytes of shared memory; H200 gives a block 232448" in words
     assert "a block has at most 1024 threads; 64x64, thread 1x1 would need 4096" in refusal(
@@ -379,12 +379,12 @@ def test_a_batch_walks_along_y_and_z() -> None:
 
 
 def test_a_persistent_kernel_takes_one_block_an_sm_and_shares_what_fills_no_wave() -> None:
-    plan = make_plan(square(4096), H200, kernel_named("tma_producer"))
+    plan = make_plan(square(4096), H200, kernel_named("tma_streamk"))
     assert plan.grid == (132, 1, 1)
     assert plan.schedule is not None
     assert plan.schedule.dp_tiles % 132 == 0
     assert plan.schedule.sk_blocks == 132
-    whole = make_plan(square(4096), H200, kernel_named("tma_producer"), sharing=Sharing("data_parallel"))
+    whole = make_plan(square(4096), H200, kernel_named("tma_streamk"), sharing=Sharing("data_parallel"))
     assert whole.schedule is not None
     assert whole.schedule.sk_blocks == 0
     assert whole.grid == (132, 1, 1)

@@ -52,7 +52,7 @@ def choices(math: str) -> list[Choice]:
         ladder = [
             Choice(kernel.name, kernel.config)
             for kernel in KERNELS
-            if kernel.unit == "fma" and kernel.kind != "production" and kernel.name != "tma_producer"
+            if kernel.unit == "fma" and kernel.kind != "production" and kernel.name != "tma_streamk"
         ]
     elif math == "bfloat16":
         kernels = [("wgmma", config) for config in wgmma(math)]

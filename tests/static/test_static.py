@@ -259,7 +259,7 @@ def test_double_loads_two_at_a_time() -> None:
 
 
 def test_the_copy_engine_needs_no_loads_in_the_main_loop() -> None:
-    found = static("tma_producer")
+    found = static("tma_streamk")
     assert found.ffma % (16 * 8) == 0
     assert found.ffma_per_lds is not None
     assert found.ffma_per_lds > 20  # 16 x 8 elements from 6 Fours
@@ -310,7 +310,7 @@ def test_resources_are_what_ptxas_reports() -> None:
 def test_shared_memory_is_that_of_the_source() -> None:
     assert static("shared_tile").shared_bytes == 2 * 32 * 32 * 4
     assert static("padded_tile").shared_bytes == (32 * 33 + 32 * 32) * 4
-    assert static("tma_producer").dynamic_shared_bytes > 100_000
+    assert static("tma_streamk").dynamic_shared_bytes > 100_000
 
 
 def test_the_description_says_everything() -> None:
@@ -355,9 +355,9 @@ def test_a_config_of_ones_own() -> None:
 
 def test_chips_that_cannot_run_it_are_refused() -> None:
     with pytest.raises(
-        RefusalError, match=r"architecture: tma_producer needs compute capability 9\.0; got 'sm_80'"
+        RefusalError, match=r"architecture: tma_streamk needs compute capability 9\.0; got 'sm_80'"
     ):
-        analyse(kernel_named("tma_producer"), None, "float32", "sm_80")
+        analyse(kernel_named("tma_streamk"), None, "float32", "sm_80")
 
 
 @pytest.mark.parametrize("architecture", ["hopper", "90", "sm_", "sm_9"])

@@ -60,7 +60,7 @@ def fed_rung(number: int, name: str, idea: str, tiles: Tiles, efficiency: float,
         "by_dtype": tiles,
         "family": TMA,
         "capability": (9, 0),
-        "rules": rules.TMA_PRODUCER,
+        "rules": rules.TMA_RUNGS,
         "remainder_first": False,
     }
     return rung(number, name, idea, tiles["float32"], efficiency, **{**own, **more})
@@ -190,7 +190,7 @@ RUNGS = (
     ),
     fed_rung(
         20,
-        "tma_producer",
+        "tma_streamk",
         "persistent blocks share out all steps along k (Stream-K)",
         with_producer(SIXTEEN),
         0.845,

@@ -11,11 +11,20 @@ import pytest
 from rich.console import Console
 
 from ladder_records import CONDITIONS, ladder, row
-from lapidist.bench.protocol.record import Record, read_run, read_runs, run_name, write_csv, write_run
+from lapidist.bench.protocol.record import (
+    EARLIER_NAMES,
+    Record,
+    read_run,
+    read_runs,
+    run_name,
+    write_csv,
+    write_run,
+)
 from lapidist.bench.publish.outputs import Outputs
 from lapidist.bench.publish.tables import show, time_words
 from lapidist.bench.publish.views import latest
 from lapidist.errors import ArgumentError
+from lapidist.kernels.registry import BY_NAME
 
 REQUIRED = ["kernel", "kind", "device", "dtype", "layout", "m", "n", "k", "seconds", "tflops"]
 REQUIRED += ["ratio", "limit_share", "worst", "ok"]
@@ -43,6 +52,21 @@ def test_a_damaged_file_names_its_line(tmp_path: Path) -> None:
     path.write_text(path.read_text() + '{"kernel": "x"}\n')
     with pytest.raises(ArgumentError, match=rf"run.jsonl: line {len(ladder()) + 2} "):
         read_run(path)
+
+
+def test_rows_of_renamed_rungs_are_read_by_the_present_names(tmp_path: Path) -> None:
+    """The row and its file keep what was said at the time; a command is shown as it was given."""
+    given = replace(CONDITIONS, command="lapidist bench squares --kernel tma_producer")
+    error = "RefusalError: kernel: tma_producer does not take it:\n  tma_producer: TMA needs A"
+    earlier = replace(row("tma_producer", 50.0), config="wgmma_persistent: 128x256x64", error=error)
+    write_run(tmp_path / "run.jsonl", given, [earlier])
+    run = read_run(tmp_path / "run.jsonl")
+    (read,) = run.records
+    assert (read.kernel, read.config) == ("tma_streamk", "wgmma_clusters: 128x256x64")
+    assert read.error == error.replace("tma_producer", "tma_streamk")
+    assert run.conditions.command == given.command
+    assert set(EARLIER_NAMES.values()) <= set(BY_NAME)
+    assert not set(EARLIER_NAMES) & set(BY_NAME)
 
 
 def test_csv_has_a_line_a_record(tmp_path: Path) -> None:
@@ -76,12 +100,12 @@ def test_tables_fit_a_terminal_and_part_no_number_from_its_unit(
     counts = {"warp_instructions": 57_600, "sectors": 16.5, "wavefronts": 2.25, "bytes_per_flop": 0.0273}
     seen = {"ffma_share": 0.923, "unit_share": 0.841, "worst": 0.01, "seconds": 0.0002479}
     rows = [
-        replace(row(name, 55.4), mode=mode, **facts, **counts, **seen) for name in ("tma_producer", "simt")
+        replace(row(name, 55.4), mode=mode, **facts, **counts, **seen) for name in ("tma_streamk", "simt")
     ]
     show(Console(width=width), rows)
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= width
-    for name in ("tma_producer", "simt"):
+    for name in ("tma_streamk", "simt"):
         (line,) = [line for line in lines if name in line]
         assert "247.9 us" in line
     assert any("left out" in line for line in lines) == (width == 80)

@@ -31,7 +31,7 @@ def records() -> list[Record]:
         row(LIBRARY, 8192, 735.0, 1.05),
         row(LIBRARY, 8192, 832.0, 1.04, "burst"),
         row("wgmma_tma", 4096, 450.0, 0.75),
-        row("wgmma_persistent", 4096, 570.0, 0.95),
+        row("wgmma_clusters", 4096, 570.0, 0.95),
         row("cublas", 4096, 580.0, 1.0),
     ]
 

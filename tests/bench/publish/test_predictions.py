@@ -120,7 +120,7 @@ def test_without_a_disassembler_ptx_has_to_do(monkeypatch: pytest.MonkeyPatch) -
         ("wmma_shared", "float16", BY_TURNS),
         ("large_tile", "float32", AHEAD),  # by way of registers
         ("mma_multistage", "float16", AHEAD),
-        ("tma_producer", "float32", APART),
+        ("tma_streamk", "float32", APART),
     ],
 )
 def test_who_loads_while_others_multiply(name: str, math: str, ahead: float) -> None:
@@ -193,7 +193,7 @@ def test_what_shares_a_path_is_told_together() -> None:
 
 
 def test_units_that_wait_are_told_what_for() -> None:
-    _, answer = explain_kernel(kernel_named("wgmma_persistent"), chip("h200"), (4096, 4096, 4096), "float16")
+    _, answer = explain_kernel(kernel_named("wgmma_clusters"), chip("h200"), (4096, 4096, 4096), "float16")
     assert answer.bound.name == "tensor cores"
     assert f"hide {answer.limits[1].name}" in answer.advice
 

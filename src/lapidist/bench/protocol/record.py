@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
@@ -100,6 +101,10 @@ class Record:
         return (self.kernel, self.dtype, self.layout, self.m, self.n, self.k, self.mode)
 
 
+# rungs that Records name as they were called when these were made
+EARLIER_NAMES = {"tma_producer": "tma_streamk", "wgmma_persistent": "wgmma_clusters"}
+EARLIER = re.compile(rf"\b({'|'.join(EARLIER_NAMES)})\b")
+
 REQUIRED = {each.name for each in fields(Record) if each.default is MISSING}
 
 
@@ -154,9 +159,14 @@ def read_run(path: Path) -> Run:
     return Run(path.name, conditions, tuple(records))
 
 
+def by_present_names(text: str) -> str:
+    """Rows as they were written, with rungs renamed since by the names that they have now."""
+    return EARLIER.sub(lambda found: EARLIER_NAMES[found[1]], text)
+
+
 def _record_of(line: str, place: str) -> Record:
     try:
-        return Record(**json.loads(line))
+        return Record(**json.loads(by_present_names(line)))
     except (ValueError, TypeError) as error:
         raise ArgumentError(f"{place} must be a Record; {error}. Measure it again") from error
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lapidist.bench.protocol.cases import shape_words
-from lapidist.bench.protocol.record import Record, Run
+from lapidist.bench.protocol.record import Record, Run, by_present_names
 from lapidist.bench.publish.markdown import row_of, rule
 from lapidist.bench.publish.predictions import page
 from lapidist.bench.publish.views import RUNG_NUMBER, label, latest
@@ -45,7 +45,7 @@ def mutants_block(results: Path) -> str:
     ways = {(str(each), each.math) for math in MATHS for each in specimens(None, [math])}
     parts, names, seen = [], [], set[tuple[str, str]]()
     for file in files:
-        stored = json.loads(file.read_text())
+        stored = json.loads(by_present_names(file.read_text()))
         found = Survey.of_json(stored)
         whole = {(each.kernel, each.math) for each in found.unbroken} - {
             (each.kernel, each.math) for each in found.cut

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lapidist.bench.protocol.record import Record, Run
+from lapidist.bench.protocol.record import Record, Run, by_present_names
 from lapidist.errors import ArgumentError
 
 
@@ -29,7 +29,7 @@ def read_withdrawals(directory: Path) -> list[Withdrawal]:
     if not path.exists():
         return []
     try:
-        return [Withdrawal(**entry) for entry in json.loads(path.read_text())]
+        return [Withdrawal(**entry) for entry in json.loads(by_present_names(path.read_text()))]
     except (ValueError, TypeError) as error:
         raise ArgumentError(
             f"{path}: must be a list of objects with run, kernel and reason; {error}"

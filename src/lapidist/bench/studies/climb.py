@@ -30,7 +30,7 @@ SWEEP_KERNELS = (
     "thread_column",
     "thread_tile",
     "transposed_a",
-    "tma_producer",
+    "tma_streamk",
     "wmma_shared",
     "mma_multistage",
 )

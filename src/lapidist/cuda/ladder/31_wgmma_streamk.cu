@@ -1,6 +1,6 @@
 // Lesson:   a product seldom has a whole number of tiles for each SM: split the rest along k, and all of them
 //           end together.
-// From:     30_wgmma_persistent
+// From:     30_wgmma_clusters
 // Change:   a schedule says which steps of which tile are a block's. Whole tiles come in full rounds, then
 //           even stretches of the k of what is left over, last tile first. Sums that are not complete wait in
 //           the workspace, as registers hold them. The block that ends the tile takes them in.

@@ -229,7 +229,7 @@ FED = (
         ),
     ),
 )
-TMA_PRODUCER = (
+TMA_RUNGS = (
     *FED,
     Rule(
         lambda c, f: (c.tm > 0) & (c.tm % 8 == 0) & (c.tn > 0) & (c.tn % (2 if f.size == 8 else 4) == 0),

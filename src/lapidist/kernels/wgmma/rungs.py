@@ -156,7 +156,7 @@ WGMMA_RUNGS = tuple(
             1,
         ),
         ("29_wgmma_patches", "TMA stores D during the next tile", COPYING, by_math(128, 256, 4), 0.78, 1),
-        ("30_wgmma_persistent", "pairs of blocks share B", COPYING, by_math(128, 256, 4, (2, 1)), 0.8, 1),
+        ("30_wgmma_clusters", "pairs of blocks share B", COPYING, by_math(128, 256, 4, (2, 1)), 0.8, 1),
         (
             "31_wgmma_streamk",
             "what is left over full rounds of tiles is split along k",

@@ -75,9 +75,9 @@ struct Tiles {
 };
 
 extern "C" __global__ CLUSTERED void __launch_bounds__(THREADS, 1)
-    wgmma_persistent(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
-                     const __grid_constant__ TensorMap b_map, Scalar beta,
-                     const __grid_constant__ TensorMap d_map, Out* C, i64 ldc) {
+    wgmma_clusters(int M, int N, int K, Scalar alpha, const __grid_constant__ TensorMap a_map,
+                   const __grid_constant__ TensorMap b_map, Scalar beta,
+                   const __grid_constant__ TensorMap d_map, Out* C, i64 ldc) {
   // Where am I: my warpgroup's 64 rows of each tile of C.
   const int steps = ceil_div(K, BK), rank = cluster_rank();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = warp / 4;

@@ -64,9 +64,9 @@ __device__ __forceinline__ Vec read_shared(unsigned address) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    tma_producer(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a_map,
-                 const __grid_constant__ TensorMap b_map, Acc beta, T* C, i64 ldc,
-                 const __grid_constant__ Schedule schedule, Workspace workspace) {
+    tma_streamk(int M, int N, int K, Acc alpha, const __grid_constant__ TensorMap a_map,
+                const __grid_constant__ TensorMap b_map, Acc beta, T* C, i64 ldc,
+                const __grid_constant__ Schedule schedule, Workspace workspace) {
   // Where am I: my TM x TN elements of a tile of C.
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int lane_row = lane % 2 + lane / 4 % 2 * 2, lane_col = lane / 2 % 2 + lane / 8 * 2;
