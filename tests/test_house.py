@@ -340,6 +340,12 @@ def test_names_are_the_fields_words(path: Path) -> None:
     assert [name for name in sorted(identifiers(path)) if {*words_of(name)} & {*PRIVATE_WORDS}] == []
 
 
+def test_comments_of_device_code_say_tma() -> None:
+    """And not by words that a copy of the driver's could be meant with."""
+    comments = {relative(path): re.sub(r"\n\s*//", "", path.read_text()) for path in DEVICE_FILES}
+    assert [name for name, text in comments.items() if re.search(r"\bcopy\s+engine", text, re.I)] == []
+
+
 def test_private_words_are_found_in_names_of_any_case() -> None:
     for name in ("B_TURNED", "turned_line", "FragmentPlaces", "PLACES", "ATurned"):
         assert {*words_of(name)} & {*PRIVATE_WORDS}, name

@@ -1,5 +1,5 @@
-// Hopper's asynchronous machinery (sm_90 and newer), each instruction wrapped once: mbarriers, the tensor
-// copy engine (TMA), register reallocation. PTX ISA, "mbarrier" and "cp.async.bulk.tensor".
+// Hopper's asynchronous machinery (sm_90 and newer), each instruction wrapped once: mbarriers, TMA,
+// register reallocation. PTX ISA, "mbarrier" and "cp.async.bulk.tensor".
 #pragma once
 
 #include "cluster.cuh"
@@ -20,7 +20,7 @@ __device__ __forceinline__ void barrier_init(Barrier* barrier, int arrivals) {
                : "memory");
 }
 
-// Makes initialised barriers visible to the copy engine, which reads shared memory through another proxy.
+// Makes initialised barriers visible to TMA, which reads shared memory through another proxy.
 __device__ __forceinline__ void barrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -29,7 +29,7 @@ __device__ __forceinline__ void barrier_arrive(Barrier* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier)) : "memory");
 }
 
-// Arrive, and let the phase wait for `bytes` more from the copy engine.
+// Arrive, and let the phase wait for `bytes` more from TMA.
 __device__ __forceinline__ void barrier_arrive_expect(Barrier* barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
                "r"(bytes)
@@ -155,7 +155,7 @@ __device__ __forceinline__ void tma_store_wait() {
   asm volatile("cp.async.bulk.wait_group %0;" ::"n"(Pending) : "memory");
 }
 
-// What this thread wrote to shared memory is there for the copy engine and wgmma, which read through another
+// What this thread wrote to shared memory is there for TMA and wgmma, which read through another
 // proxy.
 __device__ __forceinline__ void proxy_fence() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

@@ -1,8 +1,8 @@
 // wgmma (sm_90a): four warps multiply tiles that lie in shared memory; the sums stay in their registers. PTX
 // ISA, "Asynchronous warpgroup level matrix instructions".
 //
-// One instruction: 64 rows of A, N columns of B, 32 bytes of k. Both tiles lie in the pattern that the copy
-// engine's swizzle of 128 bytes leaves, and a descriptor says where. MN-major tiles have neighbours along m
+// One instruction: 64 rows of A, N columns of B, 32 bytes of k. Both tiles lie in the pattern that
+// TMA's swizzle of 128 bytes leaves, and a descriptor says where. MN-major tiles have neighbours along m
 // or n (16-bit types only):
 //
 //   k touches   rows of 128 bytes of k, 8 of them an atom of 1024; the next 32 bytes of k lie 32 bytes

@@ -1,5 +1,5 @@
 // Sums of rows, as a Hopper kernel moves them: in each of two blocks a producer loads half a row for both,
-// four warps add it to their sums and store these with the copy engine. FAULT breaks one thing.
+// four warps add it to their sums and store these with TMA. FAULT breaks one thing.
 #include "hopper.cuh"
 #ifndef FAULT
 #define FAULT 0

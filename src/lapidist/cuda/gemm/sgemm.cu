@@ -1,4 +1,4 @@
-// The fp32 family for Hopper: CUDA cores fed by the copy engine, persistent, Stream-K. Every layout,
+// The fp32 family for Hopper: CUDA cores fed by TMA, persistent, Stream-K. Every layout,
 // alignment, batch and size.
 //
 // D = alpha A B + beta C. D is row-major; A and B touch along rows or columns; C has any strides. The shape
@@ -17,7 +17,7 @@
 //   B             rows of one k, always: with four k of one column in a quad of registers, as A has them,
 //                 every second product would find its operands in one register bank
 //
-// What the copy engine cannot bring so is copied first (gemm/sgemm/operands.cuh). Batches are dimensions of
+// What TMA cannot bring so is copied first (gemm/sgemm/operands.cuh). Batches are dimensions of
 // its maps (BATCHED).
 //
 // An SM holds one block, so a product seldom has a whole number of tiles for each SM. What is left over the
@@ -28,7 +28,7 @@
 
 // Multiplying and storing: tile after tile.
 __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, const Workspace& workspace) {
-  take_registers<240>();
+  take_registers<REGISTERS>();
   const Position position(threadIdx.x / 32, threadIdx.x % 32);
   Fragments fragments(position);
   // acc[i][j ^ 1] is column j: quads of b and of acc then lie in opposite banks

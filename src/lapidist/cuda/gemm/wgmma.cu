@@ -3,7 +3,7 @@
 //   producer   | wait empty | order A, B -> stage s | ...          one thread                     produce.cuh
 //   consumers  | wait full  | wgmma on stage s | free stage s - 1  GROUPS warpgroups, BM / GROUPS rows of the tile each
 //                                                                                                 multiply.cuh
-//   in the end | sums -> swizzled shared memory -> copy engine -> D, while the next tile is multiplied
+//   in the end | sums -> swizzled shared memory -> TMA -> D, while the next tile is multiplied
 //                                                                                                 finish.cuh
 //
 // Blocks are persistent. CLUSTER_M blocks lie below each other and share B, CLUSTER_N lie side by side and
@@ -33,7 +33,7 @@ __device__ __forceinline__ void prefetch_first_tile(const Product& p, const Orde
   if (p.b_once) prefetch_tiles<B_N_MAJOR, BN>(&p.b_map, first.col, first.begin, first.end);
 }
 
-// Operands that the copy engine refuses are copied first, by all threads; then the workspace begins behind the
+// Operands that TMA refuses are copied first, by all threads; then the workspace begins behind the
 // copies.
 template <typename Product>
 __device__ __forceinline__ Workspace pack_operands(const Product& p, const Workspace& workspace) {

@@ -7,7 +7,7 @@
 //           stmatrix and 4 copies, so two fifths of all requests to the L2 go. 1.1x to 1.2x.
 // Measured: -
 //
-//   sums of a warp, 16 x 64 of them | stmatrix -> patch of 2 KB, pieces swizzled by row | copy engine -> D
+//   sums of a warp, 16 x 64 of them | stmatrix -> patch of 2 KB, pieces swizzled by row | TMA -> D
 //
 //   patch      0           1           2                        3
 //   warp       lay, send   lay, send   wait for 0, lay, send    wait for 1, lay, send   | next tile

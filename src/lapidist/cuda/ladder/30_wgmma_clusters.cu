@@ -9,7 +9,7 @@
 //   block 0 loads      its A, slabs 0, 1 of B    -> both blocks
 //   block 1 loads      its A, slabs 2, 3 of B    -> both blocks               a stage is free when both have read it
 //
-//   sums of a warp, 16 x 64 of them | stmatrix -> patch of 2 KB, pieces swizzled by row | copy engine -> D
+//   sums of a warp, 16 x 64 of them | stmatrix -> patch of 2 KB, pieces swizzled by row | TMA -> D
 #include "gemm/wgmma/store.cuh"
 
 #ifndef BM

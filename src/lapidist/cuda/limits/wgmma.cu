@@ -1,7 +1,7 @@
 // The limit of wgmma: products whose operands never leave shared memory.
 //
 // Each warpgroup adds the same product of its own A (64 x BK) and B (WN x BK, k touches) again and again:
-// D[warpgroup] = iterations * A B^T. The tiles lie as the copy engine would leave them; nothing is copied,
+// D[warpgroup] = iterations * A B^T. The tiles lie as TMA would leave them; nothing is copied,
 // awaited or stored meanwhile.
 #include "wgmma.cuh"
 

@@ -1,4 +1,4 @@
-// Matrices whose lines do not start on 16 bytes: the copy engine refuses them, so all blocks first copy them
+// Matrices whose lines do not start on 16 bytes: TMA refuses them, so all blocks first copy them
 // into a workspace where they do. Reading and writing them once is small beside what cp.async or plain loads
 // would cost in every tile.
 //
@@ -185,7 +185,7 @@ __device__ __forceinline__ i64 pack(Element* to, const Element* from, i64 pitch,
   return copy.elements();
 }
 
-// ---- all blocks meet: what they wrote before is there for the copy engine after ----
+// ---- all blocks meet: what they wrote before is there for TMA after ----
 //
 // Only who orders copies waits, one thread of a block: all others wait for what it brings. `flags`: two of
 // them, zero before and after the launch.
@@ -205,7 +205,7 @@ __device__ __forceinline__ void wait_packed(const Workspace& behind) {
                  : "l"(behind.flags - PACKING_FLAGS)
                  : "memory");
   while (arrived < static_cast<int>(gridDim.x));
-  // between what generic stores wrote and what the copy engine reads
+  // between what generic stores wrote and what TMA reads
   asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 

@@ -1,4 +1,4 @@
-// The way out for rows of D that start anywhere in memory: the copy engine does not take them.
+// The way out for rows of D that start anywhere in memory: TMA does not take them.
 //
 // A warp lays one patch after another into a buffer whose rows have room for the last sector of 32 bytes of
 // the patch before. What leaves are windows as wide as a patch, which start on a sector in memory:

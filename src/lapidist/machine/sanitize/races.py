@@ -22,8 +22,8 @@ Array = np.ndarray
 @dataclass(slots=True)
 class Access:
     """What lanes of a warp do ("load", "store", "atomic") to some bytes each: positions in a shadow, one a
-    lane, one for all, or those of a whole copy. `level` is the scope of an ordered access; what the copy
-    engine does is not `generic`."""
+    lane, one for all, or those of a whole copy. `level` is the scope of an ordered access; what
+    TMA does is not `generic`."""
 
     shadow: Shadow
     g: Lanes

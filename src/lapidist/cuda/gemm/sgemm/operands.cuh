@@ -1,7 +1,7 @@
-// The operands of gemm/sgemm.cu on their way to the copy engine: one matrix, a batch, a list of matrices,
+// The operands of gemm/sgemm.cu on their way to TMA: one matrix, a batch, a list of matrices,
 // picked rows.
 //
-// What the copy engine cannot bring as it lies is copied into the workspace first, by all blocks together
+// What TMA cannot bring as it lies is copied into the workspace first, by all blocks together
 // (packing/packing.cuh):
 //   PACK_A, PACK_B       lines do not start on 16 bytes, matrices lie anywhere (ARRAYS), or rows or columns are picked (GATHER)
 //   PACK_B, B_ALONG_K    B touches along k, and is transposed on the way
@@ -108,7 +108,7 @@ __device__ __forceinline__ Workspace pack_operands(const Source& a, const Source
   return Workspace{workspace.flags + PACKING_FLAGS, room};
 }
 
-// Where a matrix of a batch is among those that the copy engine knows: an operand that is one for all has
+// Where a matrix of a batch is among those that TMA knows: an operand that is one for all has
 // nothing to step.
 struct Place {
   int inner, outer;

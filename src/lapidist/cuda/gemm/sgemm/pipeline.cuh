@@ -11,6 +11,7 @@
 #define CHUNKS (BK / VEC / SLICES)
 // registers move between whole warpgroups: three of the producer's warps only give
 #define THREADS (CONSUMERS + 128)
+constexpr int REGISTERS = 240, REGISTERS_LEFT = 24;  // of a consumer, of a producer
 static_assert(sizeof(T) * BK == 128, "TMA's swizzle works on rows of 128 bytes");
 static_assert(WM == PATCH_ROWS * TM && WN == PATCH_COLS && WN == 8 * TN, "a warp is 4 by 8 lanes");
 static_assert(TM == 2 * ROWS && TN == 8, "half of a thread's rows are in registers at once");

@@ -1,4 +1,4 @@
-// Loading: one thread of gemm/sgemm.cu orders tile after tile from the copy engine, as far ahead as stages
+// Loading: one thread of gemm/sgemm.cu orders tile after tile from TMA, as far ahead as stages
 // are empty. It walks through the same units as those who multiply.
 #pragma once
 
@@ -21,7 +21,7 @@ __device__ __forceinline__ void load_unit(const Product& p, Pipeline& pipeline, 
 
 // By the warps that multiply nothing: they give their registers to those who do.
 __device__ __forceinline__ void produce(const Product& p, Pipeline& pipeline, const Workspace& workspace) {
-  give_registers_back<24>();
+  give_registers_back<REGISTERS_LEFT>();
   if (threadIdx.x != CONSUMERS) return;
   if (PACKS) wait_packed(workspace);
   Work work(p.schedule);

@@ -28,7 +28,7 @@ typedef Acc Scalar;
 #endif
 #include "gemm/strided.cuh"
 #define THREADS (BM / WM * (BN / WN) * 32)
-// Registers that the planner counts on (splits.py): said here, else the assembler may save more of them, for
+// Registers that the planner counts on (kernels/budgets.py): said here, else the assembler may save more of them, for
 // more blocks on an SM, and then puts each load of shared memory right before its use.
 constexpr bool SMALL = TM * TN <= 16, VECTORS = A_VECTOR == 4 && B_VECTOR == 4;
 constexpr int MOST_REGISTERS = VECTORS ? SMALL ? 128 : 168 : !SMALL ? 255 : THREADS > 64 ? 168 : 208;

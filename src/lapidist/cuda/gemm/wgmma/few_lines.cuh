@@ -15,7 +15,7 @@ __device__ __forceinline__ bool loads_part(int lines) {
   return CLUSTER == 1 && !MnMajor && lines < Extent;
 }
 
-// Of a step, that the copy engine brings.
+// Of a step, that TMA brings.
 template <bool MnMajor, int Extent>
 __device__ __forceinline__ int loaded_bytes(int lines) {
   return loads_part<MnMajor, Extent>(lines) ? lines * 128 : tile_bytes(MnMajor, Extent);

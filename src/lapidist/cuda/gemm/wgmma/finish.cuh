@@ -3,7 +3,7 @@
 //   shared tiles       sums of all peers come together: in the workspace (share/), or in a cluster (Exchange)
 //   each patch         factors -> alpha, beta C -> the caller's function -> D's type -> D
 //
-// A patch is 16 rows of one warp. It leaves by the copy engine, from swizzled shared memory; by hand where rows
+// A patch is 16 rows of one warp. It leaves by TMA, from swizzled shared memory; by hand where rows
 // of D do not start on 16 bytes.
 #pragma once
 

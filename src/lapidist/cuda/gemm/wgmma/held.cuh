@@ -1,4 +1,4 @@
-// The way out of a tile by the copy engine, patch by patch. A tile's last patches may wait, as the elements
+// The way out of a tile by TMA, patch by patch. A tile's last patches may wait, as the elements
 // of D that they become and as many as registers have room for, and leave while the next one's products run.
 // Tensor cores idle between two tiles only until these are taken, and the others on their way.
 #pragma once
@@ -64,7 +64,7 @@ struct WayOut {
 };
 
 // The last Count of a tile's patches. They leave one by one over half of the next tile's steps: stores take
-// their time of the copy engine and of the L2, and the loads that products wait for come in between. Where
+// their time of TMA and of the L2, and the loads that products wait for come in between. Where
 // there are fewer steps than patches, or no next tile, they leave together.
 template <int Cols, int Count>
 struct Held {

@@ -21,7 +21,7 @@ __device__ __forceinline__ int begin_inside(int begin, int lines, int extent) {
 }
 
 // One tile of an operand, of which there are `extent` rows or columns, to shared memory, in as many boxes as
-// the copy engine needs; none where others bring it (Extent 0). Parts blocks load a part each for all of
+// TMA needs; none where others bring it (Extent 0). Parts blocks load a part each for all of
 // them, those of the bits of `blocks`. `once`: no other tile reads it.
 template <bool MnMajor, int Extent, int Parts>
 __device__ __forceinline__ void load_tile(char* tile, const TensorMap* map, int along, int extent, int k,

@@ -25,7 +25,13 @@ constexpr int REGISTERS = WIDE          ? 240
                                : GROUPS == 3 ? 32
                                              : 56;
 static_assert(RESIDENT == 1 || (GROUPS == 1 && BN <= 128), "of 128 registers a thread, so many must do");
-static_assert(ROWS * BN <= (WIDE ? 416 : 384), "208 sums a thread, of 240 registers; 192 of 224");
+// Those that its sums may take, and A on its way through them; the compiler wants the others, or it spills
+// (kernels/budgets.py).
+constexpr int PASSING = A_IN_REGISTERS || A_SKEWED ? 48 : 0;
+constexpr bool PLAIN = D_COPY_ENGINE && !PING_PONG && !PROMOTED && PASSING == 0;
+constexpr int MOST_SUMS = GROUPS == 3 ? 96 : PLAIN ? 208 : 192, BESIDE_SUMS = 32;
+static_assert(ROWS * (BN / 2 + PASSING) <= MOST_SUMS,
+              "sums leave a thread's other registers to the compiler");
 static_assert(D_COPY_ENGINE || !D_M_MAJOR, "columns of D leave by TMA alone");
 static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of all consumers");
 // Where one row of tiles holds all of A, a stage has room for its rows alone, in 16s.
@@ -59,14 +65,14 @@ constexpr int D_BUFFERS = D_COPY_ENGINE ? C_BUFFERS : 1;
 // thread holds meanwhile.
 constexpr int AMONG = PEERS_IN_CLUSTER || D_COPY_ENGINE || ADDEND ? 1 : ALL_PATCHES;
 constexpr int LIVE = PEERS_IN_CLUSTER ? D_COLS / 2 : ROWS * BN / 2;
-// Columns of D in lines of 128 bytes, by the four warps of a warpgroup: in lines of 32, a byte takes the copy
-// engine twice as long.
+// Columns of D in lines of 128 bytes, by the four warps of a warpgroup: in lines of 32, a byte takes TMA
+// twice as long.
 constexpr bool BY_GROUP = D_M_MAJOR && D_COPY_ENGINE && sizeof(Out) == 2 && !PING_PONG && !A_IN_REGISTERS &&
                           !PEERS_IN_CLUSTER && !ADDEND;
 // A tile's first products start its sums, where nobody may come to one without products.
 constexpr bool ANEW = !PROMOTED && !(SCHEDULED && (SEPARATE || PEERS_IN_CLUSTER));
 // Patches of a tile that registers have room for, as elements of D, beside the sums of the next one.
-constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8, ROOM = REGISTERS - (32 + BN / 2) * ROWS;
+constexpr int PATCH_REGISTERS = D_COLS * sizeof(Out) / 8, ROOM = REGISTERS - (BESIDE_SUMS + BN / 2) * ROWS;
 constexpr bool MAY_HOLD = !PROMOTED && !SCHEDULED && !PING_PONG && !BY_GROUP && D_COPY_ENGINE &&
                           sizeof(Out) > 1 && !A_IN_REGISTERS && GROUPS < 3 && !OVERLAPS && !ADDEND;
 constexpr int HELD = !MAY_HOLD || ROOM < 0                  ? 0

@@ -1,7 +1,7 @@
 // Loading: the warps that fill the stages of gemm/wgmma.cu. They multiply nothing, so they give their registers
 // to those who do.
 //
-//   first warp    one thread orders A and B of tile after tile from the copy engine, as far ahead as stages
+//   first warp    one thread orders A and B of tile after tile from TMA, as far ahead as stages
 //                 are empty
 //   others        where rows of A start anywhere, one thread of each of three brings those (skewed.cuh);
 //                 where factors change along k, the second warp brings them (scales.cuh)

@@ -2,7 +2,7 @@
 // takes A from registers as well, where each thread puts its own elements: so they are transposed while
 // they are loaded.
 //
-//   a tile   slabs of 128 bytes of m, a row for each k, in the copy engine's swizzle
+//   a tile   slabs of 128 bytes of m, a row for each k, in TMA's swizzle
 //   rows     in place of rows g and g + 8 of 16 a thread (g = lane / 4) has 2 g and 2 g + 1, which touch in a
 //            tile. What follows says so to whoever stores the sums
 #pragma once

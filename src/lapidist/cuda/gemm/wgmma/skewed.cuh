@@ -1,6 +1,6 @@
 // A of 16-bit elements whose rows (k touches) start anywhere inside of 16 bytes, as it lies: nobody packs it.
 // wgmma takes A from registers as well, to which a thread's elements are shifted. Every eighth row begins at
-// the same place inside of 16 bytes, and such rows are a multiple of 16 bytes apart: those the copy engine
+// the same place inside of 16 bytes, and such rows are a multiple of 16 bytes apart: those TMA
 // takes.
 //
 //   a box    every eighth row of a tile: of each 144 bytes, from the 16 on in which it begins   [..e0 e1 e2 | .. | .. e63 ..]

@@ -40,7 +40,7 @@ __device__ __forceinline__ void store_sums(Out* C, i64 ldc, int rows, int cols, 
   }
 }
 
-// ---- a patch: 16 rows x Cols of one warp in shared memory, in the swizzle of the copy engine for lines of
+// ---- a patch: 16 rows x Cols of one warp in shared memory, in the swizzle of TMA for lines of
 // that width ----
 //
 // Its lines are rows; where D is M-major, columns of 16 elements.
@@ -190,7 +190,7 @@ __device__ __forceinline__ void store_by_hand(Patch<Cols, ByHand>& patch, Words&
   Way{patch, before * SIZE_OUT, cols * SIZE_OUT, to, pitch * SIZE_OUT, begins}.store(rows);
 }
 
-// ---- columns of D by four warps: 64 rows of the tile in a line, Cols lines, in the copy engine's swizzle of
+// ---- columns of D by four warps: 64 rows of the tile in a line, Cols lines, in TMA's swizzle of
 // 128 bytes ----
 
 template <int Cols>
