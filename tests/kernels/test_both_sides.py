@@ -16,14 +16,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from lapidist.build.compiler import (
-    CUDA_SOURCES,
-    compile_options,
-    fetch,
-    include_paths,
-    load_nvrtc,
-    unassembled,
-)
+from front_end import objections
+from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import FP8
@@ -86,6 +80,9 @@ OWN = {
 }
 
 # ---- those that a config can break ----
+
+
+SUMS = "sums leave a thread's other registers to the compiler"
 
 
 class Samples(NamedTuple):
@@ -347,10 +344,29 @@ LIMITS = (
     Limit("two blocks share A", {"cluster_n": 4}, "clusters are", inside={"cluster_n": 2}),
     Limit("larger clusters find no place on the chip", {"cluster_m": 8}, "clusters are", {"cluster_m": 4}),
     Limit(
-        "208 sums a thread, of 240 registers; 192 of 224",
+        SUMS,
         {"bn": 224, "wn": 224},
         "a thread has 208 registers for its sums",
         start=tile("float16", 256, 208, 2),
+    ),
+    Limit(
+        SUMS,
+        {"bn": 208, "wn": 208},
+        "a thread has 192 registers for its sums",
+        start=tile("float16", 128, 192, 2, ping_pong=True),
+    ),
+    Limit(
+        SUMS,
+        {"bn": 208, "wn": 208},
+        "a thread has 96 registers for its sums",
+        start=tile("float16", 192, 192, 2),
+    ),
+    Limit(
+        SUMS,
+        {"bn": 208, "wn": 208},
+        "a thread has 192 registers for its sums",
+        start=tile("float16", 256, 192, 2),
+        problem=lambda samples: samples.ragged,
     ),
     Limit(
         "columns of D leave by TMA alone",
@@ -443,21 +459,6 @@ def test_each_limit_is_that_of_a_kernel() -> None:
 
 
 # ---- both sides ----
-
-
-def objections(kernel: Kernel, problem: Problem, config: Config, macros: Knobs) -> str:
-    """What the compiler's front end says: nothing is generated, which makes it quick."""
-    defines = {**kernel.macros(problem, config), **macros}
-    options = (*unassembled(compile_options(defines, "sm_90a")), "--fdevice-syntax-only")
-    flags = [each.encode() for each in (*options, *(f"-I{path}" for path in include_paths()))]
-    nvrtc, text = load_nvrtc(), (CUDA_SOURCES / kernel.source).read_text()
-    _, program = nvrtc.nvrtcCreateProgram(text.encode(), kernel.source.encode(), 0, [], [])
-    try:
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), flags)
-        log: str = fetch(nvrtc, program, "ProgramLog").decode(errors="replace")
-        return "" if status == nvrtc.nvrtcResult.NVRTC_SUCCESS else log
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
 
 
 def refusals(kernel: Kernel, problem: Problem, config: Config, sharing: Sharing) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Any
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import TYPES, size_of
 from lapidist.kernels.blocks.family import Blocks
+from lapidist.kernels.budgets import STAGE_BARRIERS, SWIZZLE_PERIOD
 from lapidist.kernels.family import Family
 from lapidist.kernels.lines import TMA_ALIGNMENT
 from lapidist.kernels.parameters import SCHEDULE, SIZES, Parameters
@@ -38,7 +39,6 @@ TMA_PARAMETERS: Parameters = (
     ("D", "pointer"),
     ("ldd", "i64"),
 )
-STAGE_BARRIERS = 16  # bytes: a full and an empty one
 
 
 class RowMajor(Family):
@@ -128,11 +128,9 @@ def tensor_map(pointer: int, dtype: str, matrix: Matrix, box: tuple[int, int], s
 
 
 def fed_bytes(problem: Problem, config: Knobs) -> Any:
-    """Stages of A and B tiles, each with its barriers, and room to start on 1024 bytes (the swizzle's
-    period).
-    """
+    """Stages of A and B tiles, each with its barriers, and room to start on the swizzle's period."""
     stage = (config.bm + config.bn) * config.bk * size_of(problem.dtype)
-    return config.stages * (stage + STAGE_BARRIERS) + 1024
+    return config.stages * (stage + STAGE_BARRIERS) + SWIZZLE_PERIOD
 
 
 LADDER, LADDER_B_COLUMNS, TMA, TMA_SCHEDULED = Ladder(), LadderBByColumns(), Tma(), TmaScheduled()

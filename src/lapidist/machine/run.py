@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from lapidist.device import H100
 from lapidist.errors import ArgumentError
 from lapidist.launch import Dim3, Launch, TensorMap
 from lapidist.machine.counters import Counter, Counts, collect
@@ -63,7 +64,7 @@ INSTRUCTION_SETS = (
 )
 
 MAX_THREADS = 1024
-MAX_SHARED = 227 * 1024
+MAX_SHARED = H100.shared_per_block
 MAX_GRID = (2**31 - 1, 65535, 65535)
 PLAIN_LANES = 16384
 CHIP_BLOCKS = 132

@@ -12,6 +12,7 @@ import numpy as np
 
 from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, Device
+from lapidist.kernels.budgets import MOST_REGISTERS, simt_registers
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rules.facts import facts_of
 from lapidist.kernels.vectors import least_alignment
@@ -47,16 +48,10 @@ def worth(problem: Problem) -> float:
 
 
 def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -> int:
-    """Blocks that an SM holds, at least: loads one by one take registers for their addresses. gemm/simt.cu
-    has the same rule.
-    """
-    registers = 255
+    """Blocks that an SM holds, at least."""
+    registers = MOST_REGISTERS
     if kernel.unit == "fma" and problem.accumulator != "float64":
-        small = config.tm * config.tn <= 16
-        if by_fours(kernel, problem):
-            registers = 128 if small else 168
-        elif small:
-            registers = 168 if config.threads > 64 else 208
+        registers = simt_registers(config.tm * config.tn, by_fours(kernel, problem), config.threads)
     return max(1, device.blocks_resident(config.threads, registers, kernel.shared_bytes(config, problem)))
 
 

@@ -7,6 +7,14 @@ from dataclasses import fields
 from typing import Any
 
 from lapidist.config import Config
+from lapidist.kernels.budgets import (
+    PASSING,
+    PLAIN_SUMS,
+    PROMOTED_SUMS,
+    PROMOTED_SUMS_OF_THREE,
+    SUMS,
+    SUMS_OF_THREE,
+)
 from lapidist.kernels.lines import TMA_ALIGNMENT
 from lapidist.kernels.rules.every import INT_LIMIT
 from lapidist.kernels.rules.facts import Facts
@@ -24,12 +32,6 @@ from lapidist.kernels.wgmma.operands import EITHER_WAY, start_anywhere
 from lapidist.kernels.wgmma.tiles import PATCH_BYTES, PATCH_ROWS, ROW_BYTES, warpgroups
 from lapidist.problems.scaling import K_BLOCK, SQUARES, STRIPS
 
-# registers of a thread for sums and what it transposes; the compiler wants the others
-SUMS, SUMS_OF_THREE = (192, 96)
-PLAIN_SUMS = 208  # where TMA stores D, and nothing else passes through registers
-BY_REGISTERS = 48  # for 64 rows of A: elements of a step and of the one before, and on their way
-# likewise, of 224 a thread, or 160 where three warpgroups multiply
-PROMOTED_SUMS, PROMOTED_SUMS_OF_THREE = (200, 136)
 INTEGERS = "int8", "uint8"
 RUNG_COLUMNS = 64  # of a slab of B, which a block loads as a whole
 
@@ -110,7 +112,7 @@ BANDS = Rule(
 
 def through(c: Any, f: Facts) -> Any:
     """Registers that A takes on its way through them."""
-    return BY_REGISTERS * rows_of_sums(c) if f.by_registers else BY_REGISTERS * rows_of_sums(c) * c.skewed
+    return PASSING * rows_of_sums(c) * (1 if f.by_registers else c.skewed)
 
 
 def room(c: Any, f: Facts) -> Any:

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from lapidist.config import Config
 from lapidist.dtypes import FP8, element_of
+from lapidist.kernels.budgets import SHARED_OF_BLOCK, STAGE_BARRIERS, SWIZZLE_PERIOD
 from lapidist.kernels.row import Tuned
 from lapidist.kernels.rules.hopper import INTEGERS
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
@@ -17,7 +18,6 @@ from lapidist.kernels.wgmma.operands import EITHER_WAY
 from lapidist.kernels.wgmma.shared import BESIDE_ROW
 from lapidist.kernels.wgmma.tiles import PATCH_ROWS, ROW_BYTES, SLAB_BYTES
 
-SHARED_BYTES = 227 * 1024
 MOST_STAGES = 12  # 190 KB on their way hide any latency
 
 
@@ -26,10 +26,10 @@ def deepest(bm: int, bn: int, transposed_b: bool = True, skewed: bool = False) -
     stage = (
         bm * (SKEWED_BYTES if skewed else ROW_BYTES)
         + (-(-bn // 64) * SLAB_BYTES if transposed_b else bn * ROW_BYTES)
-        + 16
+        + STAGE_BARRIERS
     )
     patches = (4 if bm == 64 else 8) * PATCH_ROWS * (ROW_BYTES + BESIDE_ROW if skewed else 2 * ROW_BYTES)
-    return min(MOST_STAGES, (SHARED_BYTES - 1024 - patches) // stage)
+    return min(MOST_STAGES, (SHARED_OF_BLOCK - SWIZZLE_PERIOD - patches) // stage)
 
 
 # Where rows do not start on lines of the L2, requests to it bound: clusters of four share what they load, and

@@ -9,29 +9,32 @@ import numpy as np
 
 from lapidist.config import Knobs
 from lapidist.dtypes import size_of
+from lapidist.kernels.budgets import SHARED_OF_TWO, STAGE_BARRIERS, SWIZZLE_PERIOD
 from lapidist.kernels.wgmma.maps import SKEWED_BYTES
 from lapidist.kernels.wgmma.operands import copies_out, mn_major, packed, rows_copied_out, transposed
 from lapidist.kernels.wgmma.tiles import PATCH_ROWS, ROW_BYTES, SLAB_BYTES, patch, rows_of_stage, warpgroups
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import SQUARES, STRIPS, Scaling
+from lapidist.schedule.grid import ceil_div
 
 BESIDE_ROW = (
     48  # bytes of a patch's row, where threads store them: the end of the patch before, and for the banks
 )
 TURN_BYTES = 16  # barriers of ping-pong
-# Bytes of a block and columns of its tile at most, where two are to fit on a multiprocessor; tiles up to
-# which launches find room beside each other anyway.
-HALF_SHARED, MOST_BESIDE, LEAST_BESIDE = 113 * 1024, 128, 16
+# Columns of a block's tile at most, where two are to fit on a multiprocessor; tiles up to which launches find
+# room beside each other anyway.
+MOST_BESIDE, LEAST_BESIDE = 128, 16
 LONGEST_BESIDE = 160 * 1024  # k times columns of a tile
 
 
 def stages_bytes(config: Knobs, transposed_b: bool, a_rows: Any, a_bytes: int = ROW_BYTES) -> Any:
-    b = -(-config.bn // 64) * SLAB_BYTES if transposed_b else config.bn * 128
-    return config.stages * (-(-(a_rows * a_bytes + b) // 1024) * 1024 + 16) + 1024
+    b = -(-config.bn // 64) * SLAB_BYTES if transposed_b else config.bn * ROW_BYTES
+    stage = ceil_div(a_rows * a_bytes + b, SWIZZLE_PERIOD)
+    return config.stages * (stage * SWIZZLE_PERIOD + STAGE_BARRIERS) + SWIZZLE_PERIOD
 
 
 def plain_shared(problem: Problem, config: Knobs) -> Any:
-    """Stages and their barriers, and room to start on 1024 bytes."""
+    """Stages and their barriers, and room to start on the swizzle's period."""
     return stages_bytes(config, False, config.bm)
 
 
@@ -77,4 +80,4 @@ def beside_another(problem: Problem, config: Knobs) -> Any:
     alone = (warpgroups(config) == 1) & (config.cluster == 1) & (config.bn <= MOST_BESIDE)
     tiles = -(-problem.m // config.bm) * -(-problem.n // config.bn) * prod(problem.batch)
     short = (problem.k * config.bn <= LONGEST_BESIDE) & (tiles > LEAST_BESIDE)
-    return alone & short & (wgmma_shared(problem, config) <= HALF_SHARED)
+    return alone & short & (wgmma_shared(problem, config) <= SHARED_OF_TWO)

@@ -14,6 +14,7 @@ import numpy as np
 from lapidist.config import Config, Knobs
 from lapidist.device import Device
 from lapidist.dtypes import size_of
+from lapidist.kernels.budgets import BESIDE_SUMS, wgmma_registers
 from lapidist.kernels.columns import grids_of
 from lapidist.kernels.lines import L2_LINE, SECTOR
 from lapidist.kernels.wgmma.operands import (
@@ -68,9 +69,7 @@ PAIRING, PAIRED_PACKING = (0.2e-6, 0.4e-6)
 # Of what the L2's lines cost in power, where pairs that share B ask for the A of the other pairs of their GPC
 # (placement.py); the counters see nothing of it where pairs share A.
 IN_ORDER = 0.65
-# A thread's registers, where two warpgroups multiply and where one does; those that are no sums and none that
-# wait, for each 64 rows of A that it has; and the bytes of a warp in one register.
-REGISTERS, REGISTERS_ALONE, BESIDE_SUMS, WARP_BYTES = 240, 224, 32, 128
+WARP_BYTES = 128  # of a warp in one register
 # times the store of a tile must be the products beside it, and what they hide: elements of 4 bytes
 HIDES, HIDDEN = (4.0, 0.7)
 TAKEN = 500.0  # cycles until sums are held, and the next tile's products begin
@@ -146,8 +145,7 @@ def held_share(problem: Problem, config: Knobs, ways: Ways, step: Any, store: An
     if size == 1 or by_registers(problem) or other_way:
         return 0.0
     slabs, (width, height) = config.wm // PATCH_ROWS, patch(problem, config)
-    registers = np.where(config.bm > 64, REGISTERS, REGISTERS_ALONE)
-    room = registers - BESIDE_SUMS * slabs - slabs * config.bn // 2
+    room = wgmma_registers(config.bm) - BESIDE_SUMS * slabs - slabs * config.bn // 2
     of_warp = width * height // np.where(by_group(problem, config), 4, 1)
     patches = slabs * config.bn * PATCH_ROWS // of_warp
     held = np.maximum(0, np.minimum(patches, room * WARP_BYTES // (of_warp * size)))

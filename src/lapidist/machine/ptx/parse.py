@@ -13,6 +13,7 @@ from bisect import bisect_right
 from dataclasses import replace
 from functools import lru_cache
 
+from lapidist.device import H100
 from lapidist.machine.faults import PtxError, Site
 from lapidist.machine.ptx.functions import BACK, MOST_STATEMENTS, RETURN, Call, Function, call_of, function_of
 from lapidist.machine.ptx.operands import OperandParser, Scope, parse_number
@@ -53,7 +54,13 @@ LOC = re.compile(r"\.loc\s+(\d+\s+\d+\s+\d+)(?:.*inlined_at\s+(\d+\s+\d+\s+\d+))
 MOST_REGISTERS = 1 << 20
 MOST_ALIGNMENT = 1 << 16
 # Of a variable; of a parameter, or all of a kernel's together.
-MOST_BYTES = {"shared": 227 << 10, "local": 512 << 10, "const": 64 << 10, "global": 1 << 32, "param": 32764}
+MOST_BYTES = {
+    "shared": H100.shared_per_block,
+    "local": 512 << 10,
+    "const": 64 << 10,
+    "global": 1 << 32,
+    "param": 32764,
+}
 MOST_DIGITS = 18  # of an extent or alignment: more are no number that fits anywhere
 
 

@@ -1,0 +1,115 @@
+"""Budgets of registers: the sources' own copies are those of kernels/budgets.py, and an SM has so many."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from front_end import objections
+from lapidist.config import Config
+from lapidist.device import chip
+from lapidist.dtypes import FP8
+from lapidist.kernels import budgets
+from lapidist.kernels.blocks.splits import by_fours, resident
+from lapidist.kernels.budgets import Shares
+from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.rules.facts import Facts
+from lapidist.kernels.rules.hopper import room, through
+from lapidist.kernels.wgmma.configs import tile
+from lapidist.problems.problem import Problem, dense_problem
+from lapidist.problems.scaling import STRIPS, Scale, Scaling
+from lapidist.static.analysis import sample_problem
+
+WGMMA, SGEMM, SIMT = kernel_named("wgmma"), kernel_named("sgemm"), kernel_named("simt")
+FACTORS = Scaling(Scale(STRIPS, 1, 1), Scale(STRIPS, 1, 1), promoted=True)
+
+
+def says(values: dict[str, Any]) -> str:
+    """Asserted behind a source."""
+    return "".join(f'static_assert({name} == {int(value)}, "{name}");\n' for name, value in values.items())
+
+
+@pytest.mark.parametrize(
+    ("shares", "groups"),
+    [
+        (budgets.SGEMM, 2),
+        *((shares, groups) for groups, shares in budgets.WGMMA.items()),
+        (budgets.BRINGING_FACTORS, 2),
+    ],
+)
+def test_warpgroups_share_what_an_sm_has(shares: Shares, groups: int) -> None:
+    """In eights, as setmaxnreg counts them; the one that loads is another warpgroup."""
+    assert 128 * (groups * shares.multiplies + shares.loads) <= budgets.REGISTERS_OF_SM
+    assert all(each % 8 == 0 and 24 <= each < budgets.MOST_REGISTERS for each in shares)
+
+
+def test_two_blocks_share_it() -> None:
+    assert 2 * 128 * sum(budgets.TWO_BLOCKS) == budgets.REGISTERS_OF_SM
+
+
+def wgmma_cases() -> dict[str, tuple[Problem, Config, Shares]]:
+    one, two, three = budgets.WGMMA.values()
+    half, ragged = sample_problem(WGMMA, "float16"), sample_problem(WGMMA, "float16", aligned=False)
+    factors = replace(sample_problem(WGMMA, FP8[0]), scaling=FACTORS)
+    return {
+        "one warpgroup": (half, tile("float16", 64, 256, 4), one),
+        "two": (half, tile("float16", 128, 256, 4), two),
+        "three": (half, tile("float16", 192, 192, 3), three),
+        "D by hand": (ragged, tile("float16", 256, 192, 2), two),
+        "ping-pong": (half, tile("float16", 128, 192, 3, ping_pong=True), two),
+        "rows shifted": (replace(ragged, skewed=True), tile("float16", 128, 128, 3, skewed=True), two),
+        "A transposed": (dense_problem(512, 512, 512, "tf32", "cr"), tile("tf32", 128, 128, 3), two),
+        "factors": (factors, tile(FP8[0], 128, 128, 4), budgets.BRINGING_FACTORS),
+        "factors of three": (factors, tile(FP8[0], 192, 96, 3), three),
+    }
+
+
+@pytest.mark.parametrize(("problem", "config", "shares"), wgmma_cases().values(), ids=wgmma_cases())
+def test_the_source_of_wgmma_has_these(problem: Problem, config: Config, shares: Shares) -> None:
+    facts = Facts(problem, WGMMA.family)
+    values = {
+        "REGISTERS": shares.multiplies,
+        "REGISTERS_LEFT": shares.loads,
+        "BESIDE_SUMS": budgets.BESIDE_SUMS,
+        "MOST_SUMS": room(config, facts),
+        "ROWS * PASSING": through(config, facts),
+    }
+    assert objections(WGMMA, problem, config, {}, says(values)) == ""
+    if config.bm != 192 and not problem.scaling.scaled:
+        assert budgets.wgmma_registers(config.bm) == shares.multiplies
+
+
+def test_the_source_of_wgmma_has_those_of_two_blocks() -> None:
+    problem, config = sample_problem(WGMMA, "float16"), tile("float16", 64, 128, 3)
+    multiplies, loads = budgets.TWO_BLOCKS
+    values = {"REGISTERS": multiplies, "REGISTERS_LEFT": loads}
+    assert objections(WGMMA, problem, config, {"RESIDENT": 2}, says(values)) == ""
+
+
+def test_the_source_of_sgemm_has_these() -> None:
+    multiplies, loads = budgets.SGEMM
+    values = {"REGISTERS": multiplies, "REGISTERS_LEFT": loads}
+    assert objections(SGEMM, sample_problem(SGEMM, "float32"), SGEMM.config, {}, says(values)) == ""
+
+
+def square(aligned: bool) -> Problem:
+    return sample_problem(SIMT, "float32", aligned=aligned)
+
+
+@pytest.mark.parametrize("aligned", [True, False], ids=["by fours", "one by one"])
+@pytest.mark.parametrize(
+    "config",
+    [Config(64, 128, 16, 32, 64, 8, 8), Config(64, 64, 16, 16, 32, 4, 4), Config(32, 32, 16, 16, 32, 4, 4)],
+    ids=["8 x 8", "4 x 4", "4 x 4, 64 threads"],
+)
+def test_the_source_of_simt_has_these(config: Config, aligned: bool) -> None:
+    """And the host counts on as many blocks as the assembler is told of, where shared memory allows them."""
+    problem = square(aligned)
+    of_thread, fours = config.tm * config.tn, by_fours(SIMT, problem)
+    most = budgets.simt_registers(of_thread, fours, config.threads)
+    blocks = budgets.REGISTERS_OF_SM // (config.threads * most)
+    assert fours == aligned
+    assert objections(SIMT, problem, config, {}, says({"MOST_REGISTERS": most, "RESIDENT": blocks})) == ""
+    assert resident(SIMT, config, problem, chip("h200")) <= blocks
