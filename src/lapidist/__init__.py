@@ -39,7 +39,18 @@ if TYPE_CHECKING:
         trunc,
         where,
     )
-    from lapidist.epilogues.results import Output, Pair
+    from lapidist.epilogues.reductions import (
+        all_max,
+        all_sum,
+        amax,
+        column_amax,
+        column_max,
+        column_sum,
+        row_amax,
+        row_max,
+        row_sum,
+    )
+    from lapidist.epilogues.results import Output, Pair, Quantised
     from lapidist.epilogues.tracing import epilogue
     from lapidist.errors import (
         ArgumentError,
@@ -87,7 +98,18 @@ _HOME = {
         "trunc",
         "where",
     ),
-    "epilogues.results": ("Output", "Pair"),
+    "epilogues.reductions": (
+        "all_max",
+        "all_sum",
+        "amax",
+        "column_amax",
+        "column_max",
+        "column_sum",
+        "row_amax",
+        "row_max",
+        "row_sum",
+    ),
+    "epilogues.results": ("Output", "Pair", "Quantised"),
     "epilogues.tracing": ("epilogue",),
     "errors": (
         "ArgumentError",
@@ -125,6 +147,7 @@ __all__ = [
     "Output",
     "Pair",
     "Pointers",
+    "Quantised",
     "RefusalError",
     "Row",
     "Scalar",
@@ -133,9 +156,15 @@ __all__ = [
     "SumOrder",
     "Tile",
     "absolute",
+    "all_max",
+    "all_sum",
+    "amax",
     "cast",
     "ceil",
     "clamp",
+    "column_amax",
+    "column_max",
+    "column_sum",
     "dropout",
     "einsum",
     "epilogue",
@@ -153,6 +182,9 @@ __all__ = [
     "plan",
     "relu",
     "rint",
+    "row_amax",
+    "row_max",
+    "row_sum",
     "rsqrt",
     "sigmoid",
     "silu",

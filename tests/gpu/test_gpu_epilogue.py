@@ -154,3 +154,99 @@ def test_results_beside_d_pairs_and_8_bits(
         for one, other in zip(found, expected, strict=True):
             assert one.dtype == other.dtype
             assert torch.equal(one.cpu().double(), other.double())
+
+
+# ---- what second passes make ----
+
+
+@lapidist.epilogue
+def reduced(acc: Any, row: lapidist.Row) -> Any:
+    x = acc + row
+    return (
+        lapidist.relu(x),
+        lapidist.row_sum(x),
+        lapidist.column_sum(x),
+        lapidist.Output(lapidist.column_max(2 * x), "float16"),
+        lapidist.all_sum(x),
+        lapidist.amax(x),
+    )
+
+
+@lapidist.epilogue
+def in_groups(acc: Any, row: lapidist.Row) -> Any:
+    return lapidist.Quantised(acc + row, "float8_e4m3fn"), lapidist.row_amax(acc + row)
+
+
+@lapidist.epilogue
+def pairs_in_groups(acc: lapidist.Pair, row: lapidist.Row) -> Any:
+    gate, up = acc
+    return lapidist.Quantised(gate * up + row, "int8"), lapidist.row_max(lapidist.Pair(gate, up))
+
+
+def same_as_on_the_host(torch: Any, found: Any, expected: Any) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert (one.dtype, one.shape) == (other.dtype, other.shape)
+        assert torch.equal(one.cpu().double(), other.double())
+
+
+@pytest.mark.parametrize("shared", SHARED, ids=str)
+@pytest.mark.parametrize("extents", [(304, 528, 720), (301, 514, 259), (130, 70, 0)], ids=str)
+@pytest.mark.parametrize(("kernel", "dtype", "more"), FAMILIES, ids=str)
+def test_reductions_and_computed_factors(
+    torch: Any, kernel: str, dtype: str, more: Any, extents: Any, shared: dict[str, Any]
+) -> None:
+    m, n, k = extents
+    a, b = whole(torch, m, k, dtype=dtype), whole(torch, k, n, dtype=dtype)
+    for function in (reduced, in_groups, pairs_in_groups):
+        row = whole(torch, n // 2 if function is pairs_in_groups else n)
+        expected = lapidist.gemm(a.cpu(), b.cpu(), epilogue=function(row=row.cpu()), **more)
+        try:
+            found = lapidist.gemm(a, b, epilogue=function(row=row), kernel=kernel, **more, **shared)
+        except RefusalError:
+            if not shared:
+                raise
+            continue
+        same_as_on_the_host(torch, found, expected)
+
+
+def test_reductions_of_large_results_and_batches(torch: Any) -> None:
+    for shape in ((3, 4096, 5000), (1, 50000, 640)):
+        a, b = whole(torch, *shape[:2], 8, dtype="bfloat16"), whole(torch, 8, shape[2], dtype="bfloat16")
+        row = whole(torch, shape[2])
+        found = lapidist.matmul(a, b, epilogue=reduced(row=row))
+        x = (a.double() @ b.double()) + row
+        assert torch.equal(found[1].double(), x.sum(-1))
+        assert torch.equal(found[2].double(), x.sum(-2))
+        assert found[5] == x.abs().max()
+        assert abs(found[4] - x.sum()) <= 1e-4 * x.abs().sum()
+        again = lapidist.matmul(a, b, epilogue=reduced(row=row))
+        assert all(torch.equal(one, other) for one, other in zip(found, again, strict=True))
+
+
+def test_second_passes_in_a_graph_and_on_another_stream(torch: Any) -> None:
+    a, b, row = whole(torch, 256, 128), whole(torch, 128, 512), whole(torch, 512)
+    planned = lapidist.plan(a, b, epilogue=in_groups(row=row))
+    out = planned.execute(a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        planned.execute(a, b, None, out)
+    a.copy_(whole(torch, 256, 128))
+    graph.replay()
+    expected = lapidist.gemm(a.cpu(), b.cpu(), epilogue=in_groups(row=row.cpu()))
+    same_as_on_the_host(torch, out, expected)
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    found = [lapidist.matmul(a, b, epilogue=in_groups(row=row), stream=stream) for _ in range(3)]
+    stream.synchronize()
+    for each in found:
+        same_as_on_the_host(torch, each, expected)
+
+
+def test_factors_scale_the_next_product(torch: Any) -> None:
+    a, w = normal(torch, 512, 1024, dtype="bfloat16"), normal(torch, 1024, 2048, dtype="bfloat16")
+    b = normal(torch, 256, 2048).to(torch.float8_e4m3fn)
+    activated = lapidist.epilogue(lambda acc: lapidist.Quantised(lapidist.silu(acc), "float8_e4m3fn"))
+    d, factors = lapidist.matmul(a, w, epilogue=activated)
+    found = lapidist.matmul(d, b.T, scale_a=factors, scale_b=torch.ones(256, device="cuda"))
+    exact = torch.nn.functional.silu(a.double() @ w.double()) @ b.double().T
+    assert (found.double() - exact).norm() < 0.04 * exact.norm()

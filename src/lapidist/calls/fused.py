@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +13,17 @@ import numpy as np
 
 from lapidist.calls import checks
 from lapidist.calls.operation import is_array
-from lapidist.calls.results import FurtherResults
+from lapidist.calls.results import FurtherResults, require_even_steps
 from lapidist.dtypes import number_type
 from lapidist.epilogues.expressions import SEEDS, is_seed
 from lapidist.epilogues.numeric import evaluate, stored
+from lapidist.epilogues.passes import QUANTISED, REDUCTIONS
 from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Parameter
 from lapidist.epilogues.tracing import Epilogue, Given
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
-from lapidist.frameworks.arrays import Operand, fresh, on_host, operand_of
+from lapidist.frameworks.arrays import Operand, evenly, fresh, on_host, operand_of
 from lapidist.frameworks.host_arrays import native
+from lapidist.planning.second_passes import TOGETHER, Pass, Target
 from lapidist.problems.fused import MOST_OPERANDS, READS, Fed, Fused
 from lapidist.problems.problem import Matrix
 
@@ -65,7 +68,7 @@ class FusedOperands:
                 f"epilogue: must follow sums of floats; a is {arguments.a.dtype}, summed in"
                 f" {arguments.accumulator}. Convert a and b first, or reckon with the result"
             )
-        count = len(self.function.parameters) + self.function.is_positioned + len(outputs)
+        count = len(self.function.parameters) + self.function.is_positioned + len(self.function.stored)
         if count > MOST_OPERANDS:
             raise ArgumentError(
                 f"epilogue: must have {MOST_OPERANDS} operands and results beside D or fewer;"
@@ -74,6 +77,10 @@ class FusedOperands:
         self._values = [self._value(each, given.values[each.name]) for each in self.function.parameters]
         self.results = FurtherResults(self.function, outputs, arguments)
         self._d: Operand | None = None
+        shapes = [self.results.shape_of_values(each) for each in self.function.sources]
+        self.sources = [fresh("values", each, arguments.like, self.dtype) for each in shapes]
+        if self.d_follows and arguments.out is not None:
+            require_even_steps(arguments.out)
         self.results.require_apart_from([value for value in self._values if isinstance(value, Operand)])
 
     def _value(self, parameter: Parameter, value: Any) -> float | Operand:
@@ -152,7 +159,8 @@ class FusedOperands:
 
     @property
     def arrays(self) -> tuple[Operand, ...]:
-        values = (*self._values, *self.results.operands)
+        placed = [source for source in self.sources if source.owner is not None]
+        values = (*self._values, *self.results.operands, *placed)
         return tuple(value for value in values if isinstance(value, Operand))
 
     @property
@@ -163,14 +171,45 @@ class FusedOperands:
     @property
     def _all(self) -> list[float | Operand]:
         """What is read, then what is written: D too, where the function stores it."""
-        d = [self._d or self._arguments.output()] if self.function.stores_d else []
-        return [*self._values, *self._positions, *d, *self.results.operands]
+        own = self.function.stores_d and not self.d_follows
+        d = [self._d or self._arguments.output()] if own else []
+        return [*self._values, *self._positions, *d, *self.results.stored, *self.sources]
 
     @property
     def _positions(self) -> list[Operand]:
         """Nothing lies there: an element's address, from 0 on, is its number in D."""
         asked = self.function.is_positioned
         return [fresh(POSITIONS, self._shape, self._arguments.like, "uint8")] if asked else []
+
+    # ---- what second passes make ----
+
+    @property
+    def d_follows(self) -> bool:
+        """Whether a second pass stores D."""
+        return self.function.results[0].then != ""
+
+    def place(self, arrays: Sequence[Any], pointers: Sequence[int]) -> None:
+        """Where the values are that second passes read."""
+        placed = zip(self.sources, arrays, pointers, strict=True)
+        self.sources = [replace(source, owner=array, pointer=at) for source, array, at in placed]
+
+    def passes(self) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]:
+        """What follows the product, once results have their arrays: each with the values that it reads, and
+        the results that it stores. Factors are stored with what they belong to."""
+        if not self.sources:
+            return []
+        sources = dict(zip(self.function.sources, self.sources, strict=True))
+        operands = [self._d or self._arguments.output(), *self.results.operands]
+        found: list[tuple[Pass, Operand, tuple[Operand, ...]]] = []
+        for place, (result, operand) in enumerate(zip(self.function.results, operands, strict=True)):
+            if result.then not in REDUCTIONS and result.then != QUANTISED:
+                continue
+            values = sources[result._replace(dtype="", then="")]
+            stored = (operand, operands[place + 1]) if result.then == QUANTISED else (operand,)
+            *batch, rows, cols = values.shape
+            shape, targets = (math.prod(batch), rows, cols), [target_of(each) for each in stored]
+            found.append((Pass(result.then, self.dtype, shape, *targets), values, stored))
+        return found
 
     def write_to(self, d: Operand) -> None:
         """D is there; the other results have their arrays from now on."""
@@ -220,3 +259,9 @@ class FusedOperands:
         batch = np.broadcast_shapes(values.shape[:-2], rows.shape[:-1])
         each = np.broadcast_to(rows, (*batch, rows.shape[-1]))[..., None]
         return np.take_along_axis(np.broadcast_to(values, (*batch, *values.shape[-2:])), each, -2)
+
+
+def target_of(operand: Operand) -> Target:
+    step = evenly(operand.shape[:-1], operand.strides[:-1])
+    assert step is not None  # it was looked at
+    return Target(operand.dtype, step, operand.strides[-1], operand.pointer % TOGETHER == 0)

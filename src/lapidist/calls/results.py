@@ -9,12 +9,23 @@ import numpy as np
 
 from lapidist.calls import checks
 from lapidist.calls.operation import Operation
+from lapidist.dtypes import number_type
 from lapidist.epilogues.numeric import stored
+from lapidist.epilogues.passes import ALL, COLUMN, QUANTISED, REDUCTIONS, ROW, groups_of
 from lapidist.epilogues.results import STORED
 from lapidist.epilogues.steps import Function, Result
 from lapidist.epilogues.tracing import Given
-from lapidist.errors import ArgumentError, DTypeError, ShapeError
-from lapidist.frameworks.arrays import Operand, empty, fresh, handed_over, on_host, operand_of, tell_written
+from lapidist.errors import ArgumentError, DTypeError, ShapeError, StrideError
+from lapidist.frameworks.arrays import (
+    Operand,
+    empty,
+    evenly,
+    fresh,
+    handed_over,
+    on_host,
+    operand_of,
+    tell_written,
+)
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
@@ -49,6 +60,11 @@ def type_of_d(operation: Operation, out: Any) -> str:
 def shape_of_d(product: tuple[int, ...], operation: Operation) -> tuple[int, ...]:
     """Half as wide as the product, where an epilogue makes one column of two."""
     function = None if operation.epilogue is None else operation.epilogue.function
+    if function is not None and function.sources and operation.routing.scatter_d is not None:
+        raise ArgumentError(
+            f"epilogue: {function.name} reduces or quantises all rows of D, so they are not scattered; got"
+            " scatter_d. Leave it out"
+        )
     if function is None or not function.stores_d:
         return product
     if function.paired and product[-1] % 2:
@@ -66,30 +82,41 @@ def shape_of_d(product: tuple[int, ...], operation: Operation) -> tuple[int, ...
 
 class FurtherResults:
     """Each has D's rows, and its columns or those of the product; where rows of D are scattered, so are
-    theirs."""
+    theirs. Reductions have a value for each row, each column or all of D."""
 
     def __init__(self, function: Function, given: Sequence[Any], arguments: Arguments) -> None:
         self._arguments, self._paired = arguments, function.paired
-        pairs = zip(function.results[1:], given, strict=True)
+        self._results = function.results[1:]
+        pairs = zip(self._results, given, strict=True)
         self.operands = [
             self._operand(f"out[{place}]", each, array) for place, (each, array) in enumerate(pairs, 1)
         ]
         self._are_new = [array is None for array in given]
 
+    @property
+    def stored(self) -> list[Operand]:
+        """Those that kernels store; second passes make the others."""
+        pairs = zip(self._results, self.operands, strict=True)
+        return [operand for each, operand in pairs if not each.then]
+
     def _operand(self, name: str, result: Result, array: Any) -> Operand:
         """Its array as the caller gave it, or one that is yet to be made."""
         arguments, dtype, shape = self._arguments, result.dtype, self._shape_of(result)
+        usual = dtype or (number_type(arguments.accumulator).name if result.then else arguments.out_dtype)
         if array is None:
-            return self._full(fresh(name, shape, arguments.like, dtype or arguments.out_dtype))
+            return self._full(fresh(name, shape, arguments.like, usual), result)
         operand = operand_of(array, name)
         if operand.dtype not in STORED or dtype not in ("", operand.dtype):
             raise DTypeError(
                 f"{name}: must be of {dtype or ', '.join(STORED)}; got {operand.dtype}. Pass an array of"
-                f" {dtype or arguments.out_dtype}"
+                f" {usual}"
             )
         checks.require_output(operand, arguments.a, shape, free_strides=True)
         checks.require_whole_elements(operand)
-        return self._full(operand)
+        full = self._full(operand, result)
+        if result.then:
+            require_even_steps(full)
+        return full
 
     def require_apart_from(self, others: Sequence[Operand]) -> None:
         """None is written where another one is, or where anything is read."""
@@ -104,7 +131,10 @@ class FurtherResults:
         return found
 
     def _shape_of(self, result: Result) -> tuple[int, ...]:
+        """As the caller sees it."""
         arguments = self._arguments
+        if result.then:
+            return self._shape_made(result)
         if self._paired:
             cols = arguments.shape[-1]
             return (*arguments.result_shape[:-1], cols // 2 if result.other is None else cols)
@@ -112,18 +142,48 @@ class FurtherResults:
             return arguments.result_shape
         return (*arguments.shape[:-2], arguments.out.shape[-2], arguments.shape[-1])
 
-    def _full(self, operand: Operand) -> Operand:
-        return operand if self._scattered is not None else self._arguments.full(operand)
+    def shape_of_values(self, result: Result) -> tuple[int, ...]:
+        """What a second pass reads: all rows and columns, whatever of them the caller sees."""
+        *rows, cols = self._arguments.shape
+        return (*rows, cols // 2 if self._paired and result.other is None else cols)
+
+    def _shape_made(self, result: Result) -> tuple[int, ...]:
+        *batch, rows, cols = self.shape_of_values(result)
+        kept_row, kept_col = self._arguments.kept((rows,)), self._arguments.kept((1, cols))[-1:]
+        if result.then not in REDUCTIONS:
+            return (
+                *batch,
+                *self._arguments.kept((rows, cols if result.then == QUANTISED else groups_of(cols))),
+            )
+        over = REDUCTIONS[result.then].over
+        if over == ROW:
+            return (*batch, *kept_row)
+        return () if over == ALL else (*batch, *(() if self._arguments.drop_col else kept_col))
+
+    def _full(self, operand: Operand, result: Result) -> Operand:
+        """With rows and columns, where it lacks them."""
+        arguments, (shape, strides) = self._arguments, (operand.shape, operand.strides)
+        if result.then in REDUCTIONS:
+            over = REDUCTIONS[result.then].over
+            has_row = over == ROW and not arguments.drop_row
+            has_col = over == COLUMN and not arguments.drop_col
+            if has_col:
+                return operand.viewed((*shape[:-1], 1, shape[-1]), (*strides[:-1], 0, strides[-1]))
+            more = (1,) if has_row else (1, 1)
+            return operand.viewed((*shape, *more), (*strides, *(0 for _ in more)))
+        return operand if self._scattered is not None else arguments.full(operand)
 
     def make(self) -> None:
         """New arrays, where the caller passed none."""
-        for place, output in enumerate(self.operands):
+        for place, (output, result) in enumerate(zip(self.operands, self._results, strict=True)):
             if output.owner is None:
-                array = empty(self._dropped(output), self._arguments.like, output.dtype)
-                self.operands[place] = self._full(operand_of(array, output.name))
+                array = empty(self._dropped(output, result), self._arguments.like, output.dtype)
+                self.operands[place] = self._full(operand_of(array, output.name), result)
 
-    def _dropped(self, output: Operand) -> tuple[int, ...]:
+    def _dropped(self, output: Operand, result: Result) -> tuple[int, ...]:
         """Its shape as the caller sees it."""
+        if result.then:
+            return self._shape_made(result)
         return output.shape[:-2] + self._arguments.kept(output.shape[-2:])
 
     def deliver(self) -> list[Any]:
@@ -136,10 +196,21 @@ class FurtherResults:
         return found
 
     def store_on_host(self, values: Sequence[Array]) -> None:
-        for output, value in zip(self.operands, values, strict=True):
+        for output, result, value in zip(self.operands, self._results, values, strict=True):
             elements, target = stored(value, output.dtype), on_host(output)
-            if self._scattered is None:
+            if result.then in REDUCTIONS:
+                target[...] = elements.reshape(target.shape)
+            elif self._scattered is None:
                 target[...] = elements
             else:
                 rows = np.broadcast_to(on_host(self._scattered), elements.shape[:-1])
                 np.put_along_axis(target, rows[..., None], elements, axis=-2)
+
+
+def require_even_steps(output: Operand) -> None:
+    """Of what a second pass stores."""
+    if evenly(output.shape[:-1], output.strides[:-1]) is None:
+        raise StrideError(
+            f"{output.name}: rows of a reduction or of quantised values must lie evenly, through all matrices"
+            f" of a batch; got strides {output.strides}. Pass a contiguous array"
+        )

@@ -30,12 +30,11 @@ def statements(function: Function, value: str, loads: Mapping[str, str]) -> str:
             text = row.device.format(*(f"v{arg}" for arg in step.args), value=step.value)
         lines.append(f"const {kind} v{number} = {text};")
     if function.paired:
-        for place, each in enumerate(function.results):
+        for place, each in enumerate(function.stored):
             columns = (each.step, each.other)
             lines += (put(place, step, column) for column, step in enumerate(columns) if step is not None)
         return " ".join(lines)
-    aside = function.results if function.stores_d else function.results[1:]
-    lines += (put(place, each.step, "which") for place, each in enumerate(aside))
+    lines += (put(place, each.step, "which") for place, each in enumerate(function.stored))
     return " ".join([*lines, f"return v{function.results[0].step};"])
 
 

@@ -105,7 +105,7 @@ class Tape:
         order = {number: place for place, number in enumerate(sorted(needed))}
         kept = (steps[number] for number in order)
         stored = (
-            Result(order[first], each.dtype, *(order[other] for other in others))
+            Result(order[first], each.dtype, order[others[0]] if others else None, each.then)
             for (first, *others), each in zip(last, results, strict=True)
         )
         found = Function(

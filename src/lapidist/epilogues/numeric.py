@@ -11,14 +11,15 @@ import numpy as np
 
 from lapidist.dtypes import TYPES, numpy_dtype
 from lapidist.epilogues.operations import OPERATIONS, Operation
+from lapidist.epilogues.passes import finished, off_by
 from lapidist.epilogues.steps import CONSTANT, OPERAND, POSITION, POSITIONS, SEED, SUM, Function, Result, Step
 
 Array = np.ndarray[Any, Any]
 
 
 def evaluate(function: Function, sums: Array, operands: Mapping[str, Any]) -> list[Array]:
-    """Each result, in the type of the sums. Operands broadcast to them. Without POSITIONS among them,
-    elements are numbered as the sums have them."""
+    """Each result, in the type of the sums; factors in float32. Operands broadcast to them. Without
+    POSITIONS among them, elements are numbered as the sums have them."""
     dtype = sums.dtype
     shape = sums[..., ::2].shape if function.paired else sums.shape
     values: list[Any] = []
@@ -36,7 +37,7 @@ def evaluate(function: Function, sums: Array, operands: Mapping[str, Any]) -> li
                 args = [values[arg] for arg in step.args]
                 more = (step.value,) if step.value else ()
                 values.append(OPERATIONS[step.operation].numpy(*args, *more))
-    return [joined(values, result, shape) for result in function.results]
+    return [finished(joined(values, each, shape), each.then, each.dtype) for each in function.results]
 
 
 def whole(step: Step, operands: Mapping[str, Any], shape: tuple[int, ...]) -> Array:
@@ -98,7 +99,11 @@ def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str
                 spread = row.spread(value, *args, *more)
                 found.append(Near(value, computed(value, spread, row, args, dtype)))
     columns = [list(each) for each in zip(*found, strict=True)]
-    return [Near(*(joined(each, result, shape) for each in columns)) for result in function.results]
+    results = []
+    for each in function.results:
+        value, off = (joined(column, each, shape) for column in columns)
+        results.append(Near(*off_by(value, off, each.then, each.dtype, u)))
+    return results
 
 
 def computed(value: Any, spread: Any, row: Operation, args: list[Near], dtype: str) -> Any:

@@ -8,7 +8,7 @@ from lapidist.epilogues.expressions import Column, Row, Scalar, Tile
 from lapidist.epilogues.functions import gelu as gelu_of
 from lapidist.epilogues.functions import relu as relu_of
 from lapidist.epilogues.functions import silu as silu_of
-from lapidist.epilogues.results import Output, Pair
+from lapidist.epilogues.results import Output, Pair, Quantised
 from lapidist.epilogues.tracing import epilogue
 
 
@@ -97,6 +97,27 @@ def quantise_e4m3(acc: Any, factors: Column) -> Any:
 def quantise_int8(acc: Any, factors: Column) -> Any:
     """acc * factors, as int8"""
     return Output(acc * factors, "int8")
+
+
+# ---- to 8 bits, by a factor for 128 neighbours of a row, which is found on the way ----
+
+
+@epilogue
+def quantise_e4m3_groups(acc: Any) -> Any:
+    """float8_e4m3fn, and its factors"""
+    return Quantised(acc, "float8_e4m3fn")
+
+
+@epilogue
+def quantise_int8_groups(acc: Any) -> Any:
+    """int8, and its factors"""
+    return Quantised(acc, "int8")
+
+
+@epilogue
+def swiglu_e4m3_groups(acc: Pair) -> Any:
+    """SwiGLU as float8_e4m3fn, and its factors"""
+    return Quantised(silu_of(acc.first) * acc.second, "float8_e4m3fn")
 
 
 # ---- of neighbouring columns: D of the gated ones is half as wide ----

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from lapidist.dtypes import name_of
+from lapidist.epilogues.passes import FACTORS, QUANTISED, REDUCTIONS, TO_8_BITS
 from lapidist.errors import ArgumentError, DTypeError
 
 # types of results; D has that of the call, unless the function names one
@@ -19,7 +20,47 @@ STORED = (
     "uint8",
     "bool",
 )
+FACTOR = "float32"  # what factors are
 RETURN = "Return D, or a tuple of D and further results"
+
+
+class Reduced:
+    """A reduction of a value over rows, columns or all of D, as `row_sum` and the others make it. Nothing
+    follows it in the same function."""
+
+    __slots__ = ("then", "value")
+
+    def __init__(self, value: Any, then: str) -> None:
+        self.value, self.then = value, then
+
+
+class Quantised:
+    """Two results: a value in 8 bits, and its factors, one for 128 neighbours of a row. They are those that
+    make the largest of each 128 the type's largest number, found by a second pass. The value is what is
+    stored times its factor, so the factors are `scale_a` of the next product.
+
+    >>> import numpy as np
+    >>> import lapidist
+    >>> @lapidist.epilogue
+    ... def activated(acc):
+    ...     return lapidist.Quantised(lapidist.relu(acc), "float8_e4m3fn")
+    >>> d, factors = lapidist.matmul(np.eye(2), np.full((2, 256), 3.0), epilogue=activated)
+    >>> float(d[0, 0]), factors.shape
+    (448.0, (2, 2))
+    """
+
+    __slots__ = ("dtype", "value")
+
+    def __init__(self, value: Any, dtype: Any) -> None:
+        self.value, self.dtype = value, name_of(dtype, "dtype")
+        if self.dtype not in TO_8_BITS:
+            raise DTypeError(
+                f"dtype: must be {', '.join(TO_8_BITS[:-1])} or {TO_8_BITS[-1]}; got {self.dtype}. Name one"
+                " of them"
+            )
+
+    def results(self) -> tuple[Output, Output]:
+        return Output(self.value, self.dtype, QUANTISED), Output(self.value, FACTOR, FACTORS + self.dtype)
 
 
 class Pair(NamedTuple):
@@ -55,10 +96,13 @@ class Output:
     (array([[0., 2.]]), array([[False,  True]]))
     """
 
-    __slots__ = ("dtype", "value")
+    __slots__ = ("dtype", "then", "value")
 
-    def __init__(self, value: Any, dtype: Any = None) -> None:
-        self.value, self.dtype = value, "" if dtype is None else name_of(dtype, "dtype")
+    def __init__(self, value: Any, dtype: Any = None, then: str = "") -> None:
+        if isinstance(value, Reduced):
+            value, then = value.value, value.then
+        self.value, self.then = value, then
+        self.dtype = "" if dtype is None else name_of(dtype, "dtype")
         if self.dtype and self.dtype not in STORED:
             raise DTypeError(
                 f"dtype: a result must be of {', '.join(STORED[:-1])} or {STORED[-1]}; got"
@@ -78,7 +122,14 @@ def outputs_of(name: str, returned: Any, paired: bool) -> list[Output]:
                 f"{name}: must return values, each what one array takes; got {len(value)} in a"
                 f" {type(value).__name__}. {RETURN}"
             )
-    found = [value if isinstance(value, Output) else Output(value) for value in values]
+    found: list[Output] = []
+    for value in values:
+        if isinstance(value, Quantised):
+            found += value.results()
+        else:
+            found.append(value if isinstance(value, Output) else Output(value))
+    if found[0].then in REDUCTIONS:
+        raise ArgumentError(f"{name}: must return D first; got a reduction. {RETURN}")
     if not paired and any(isinstance(each.value, Pair) for each in found):
         raise ArgumentError(
             f"{name}: must take pairs to return them; got one sum. Write def {name}(acc: lapidist.Pair, ...)"

@@ -35,17 +35,20 @@ class Parameter(NamedTuple):
 
 class Result(NamedTuple):
     """What is stored: the number of a step, and the type that the function names; "": the array's own. In a
-    function of pairs `other` is what the second of two columns gets; without it both have one together."""
+    function of pairs `other` is what the second of two columns gets; without it both have one together.
+    `then`: what a second pass makes of all values, by its name in passes.py."""
 
     step: int
     dtype: str = ""
     other: int | None = None
+    then: str = ""
 
     def text(self, words: Sequence[str]) -> str:
         """`words`: of each step."""
         first = words[self.step]
         both = first if self.other is None else f"Pair({first}, {words[self.other]})"
-        return f"{both} as {self.dtype}" if self.dtype else both
+        made = f"{self.then}({both})" if self.then else both
+        return f"{made} as {self.dtype}" if self.dtype else made
 
 
 @dataclass(frozen=True)
@@ -64,6 +67,18 @@ class Function:
         """Whether D is stored as results beside it are: kernels have no other way for pairs, and for D's own
         type none but that of the function."""
         return self.paired or self.results[0].dtype != ""
+
+    @cached_property
+    def sources(self) -> tuple[Result, ...]:
+        """What second passes read, each once: arrays in the type of the sums."""
+        found = (Result(each.step, "", each.other) for each in self.results if each.then)
+        return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def stored(self) -> tuple[Result, ...]:
+        """What the function stores in a kernel: results as they are, then what second passes read."""
+        own = self.results if self.stores_d else self.results[1:]
+        return (*(each for each in own if not each.then), *self.sources)
 
     @cached_property
     def seeds(self) -> frozenset[str]:

@@ -324,6 +324,21 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
+def evenly(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | None:
+    """How many elements it is from one to the next, through all of these dimensions; None: not always as
+    many."""
+    found, covered = 0, 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent == 1:
+            continue
+        if covered == 1:
+            found = stride
+        elif stride != found * covered:
+            return None
+        covered *= extent
+    return found
+
+
 def stream_of(framework: str, device: int) -> int:
     """The raw stream on which the caller's framework works now."""
     if framework == "torch":

@@ -71,7 +71,7 @@ class Fed(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Fused:
     """`operands` are those of the parameters, in their order, then elements' positions, if the function
-    asks for them, then its results beside D; all of them, where it stores D. It reckons in `dtype`."""
+    asks for them, then what it stores. It reckons in `dtype`."""
 
     function: Function
     operands: tuple[Fed, ...]
@@ -118,7 +118,7 @@ class Fused:
         read = [fed.kind(in_order) for fed in self.read]
         stored = [fed.kind(in_order) for fed in self.stored]
         if self.function.paired:
-            pairs = zip(self.function.results, stored, strict=True)
+            pairs = zip(self.function.stored, stored, strict=True)
             stored = [kind if each.other is None else f"Both{kind}" for each, kind in pairs]
         return {
             "EPILOGUE": self.body(value),

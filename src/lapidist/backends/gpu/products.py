@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from lapidist.backends.backend import Backend
-from lapidist.backends.gpu.driver import load_driver, query_device, synchronize, upload
-from lapidist.backends.gpu.launcher import Addresses, GpuKernel
+from lapidist.backends.gpu.driver import current_device, load_driver, query_device, synchronize, upload
+from lapidist.backends.gpu.launcher import AS_IT_IS, Addresses, GpuKernel
 from lapidist.backends.gpu.planned import kernel_of
-from lapidist.backends.gpu.workspaces import is_capturing
+from lapidist.backends.gpu.workspaces import is_capturing, owned, stream_key
 from lapidist.build.waiting import Compiling
 from lapidist.config import Config
 from lapidist.device import Device
+from lapidist.dtypes import size_of
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import choose_stream
 from lapidist.kernels.row import Kernel
 from lapidist.planning.plans import KEPT, Plan, plan_once, room_of
+from lapidist.planning.second_passes import RESULT, VALUES, Pass, steps_of
+from lapidist.planning.second_passes import room_of as room_between
 from lapidist.planning.standing import running
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing import Sharing
 
 if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
+    from lapidist.calls.fused import FusedOperands
     from lapidist.calls.lists import ArrayGemm, Listed, Pointed
     from lapidist.calls.prepared import Prepared
+
+
+ROUND = 256  # bytes on which values begin
 
 
 class GpuBackend(Backend):
@@ -57,7 +66,10 @@ class GpuBackend(Backend):
         c, framework = arguments.c or out, arguments.a.framework
         handle = choose_stream(stream, framework, self.ordinal)
         at = arguments.a.pointer, arguments.b.pointer, c.pointer, out.pointer
+        room = place_values(arguments.fused, self.ordinal, handle) if arguments.fused else 0
         ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
+        for each in arguments.fused.passes() if arguments.fused else ():
+            start_pass(*each, room, self.ordinal, handle)
         finish_for(framework, handle)
 
     def _through(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
@@ -95,6 +107,36 @@ class GpuBackend(Backend):
         for kernel, addresses in launches:
             kernel.start_with({"lists": addresses}, handle, batch.scalars)
         finish_for(batch.like.framework, handle)
+
+
+def place_values(fused: FusedOperands, ordinal: int, stream: int) -> int:
+    """Where second passes read, in a workspace of the stream; and the room between their steps, behind it."""
+    if not fused.sources:
+        return 0
+    sizes = [-(-prod(each.shape) * size_of(each.dtype) // ROUND) * ROUND for each in fused.sources]
+    room = max(room_between(each) for each, _, _ in fused.passes())
+    driver = load_driver()
+    with current_device(ordinal):
+        key = "values", stream_key(driver, driver.CUstream(stream), stream)
+        _, first = owned(driver, ordinal, key, 0, sum(sizes) + room)
+    pointers = [first + sum(sizes[:place]) for place in range(len(sizes))]
+    fused.place([None] * len(sizes), pointers)
+    return first + sum(sizes)
+
+
+def start_pass(
+    each: Pass, values: Operand, results: Sequence[Operand], room: int, ordinal: int, stream: int
+) -> None:
+    known = {VALUES: values.pointer, RESULT: results[0].pointer}
+    for kernel, reads, writes in kernels_of(each, ordinal):
+        read, written = (known.get(place, room + place) for place in (reads, writes))
+        kernel.start(read, results[-1].pointer, 0, written, AS_IT_IS, stream)
+
+
+@lru_cache(maxsize=KEPT)
+def kernels_of(each: Pass, ordinal: int) -> tuple[tuple[GpuKernel, int, int], ...]:
+    steps = steps_of(each, query_device(ordinal).architecture)
+    return tuple((GpuKernel(launch, ordinal), reads, writes) for launch, reads, writes in steps)
 
 
 @lru_cache(maxsize=KEPT)

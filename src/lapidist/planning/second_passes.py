@@ -1,0 +1,191 @@
+"""Launches that follow a product whose epilogue reduces or quantises: their kernels read all values, which
+the product left in the type of its sums. The order of a sum depends on D's shape alone, not on tiles."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import prod
+from typing import NamedTuple
+
+from lapidist.build.compiler import compile_kernel
+from lapidist.dtypes import size_of
+from lapidist.epilogues.passes import (
+    ABREAST,
+    ALL,
+    COLUMN,
+    GROUP,
+    IN_TURN,
+    OPERATIONS,
+    QUANTISED,
+    REDUCTIONS,
+    THREADS,
+    groups_of,
+    largest,
+)
+from lapidist.launch import Binary, Launch, ParameterBlock
+from lapidist.problems.fused import READS
+
+VALUES, RESULT = -1, -2  # what a step reads and writes, where it is no place in the room between steps
+WARPS = THREADS // 32
+TOGETHER = GROUP // 32  # elements that a thread moves together: of results, as many bytes
+REDUCE = ParameterBlock(
+    [
+        ("A", "pointer"),
+        ("D", "pointer"),
+        ("length", "i64"),
+        ("outer_step", "i64"),
+        ("inner_step", "i64"),
+        ("inner", "i32"),
+        ("chunks", "i32"),
+        ("tiles", "i32"),
+    ]
+)
+QUANTISE = ParameterBlock(
+    [
+        ("A", "pointer"),
+        ("B", "pointer"),
+        ("D", "pointer"),
+        ("rows", "i64"),
+        ("d_row", "i64"),
+        ("d_col", "i64"),
+        ("factor_row", "i64"),
+        ("factor_col", "i64"),
+        ("columns", "i32"),
+        ("groups", "i32"),
+    ]
+)
+
+
+class Target(NamedTuple):
+    """Where results go: elements from row to row, through all matrices, and from column to column."""
+
+    dtype: str
+    row: int
+    col: int
+    aligned: bool = True  # to TOGETHER bytes
+
+
+class Pass(NamedTuple):
+    """`then`: what is made of values, which are matrices of rows x columns. Quantised ones have a second
+    target, the factors'."""
+
+    then: str
+    dtype: str
+    shape: tuple[int, int, int]
+    target: Target
+    factors: Target | None = None
+
+
+class Step(NamedTuple):
+    """One launch: it reads VALUES, or what lies so many bytes into the room; likewise it writes."""
+
+    launch: Launch
+    reads: int
+    writes: int
+
+
+class Lines(NamedTuple):
+    """Values as a reduction sees them: so many times `length` of them for each of `inner` columns."""
+
+    outer: int
+    length: int
+    inner: int
+
+    @property
+    def width(self) -> int:
+        return 1 if self.inner == 1 else ABREAST
+
+    @property
+    def chunks(self) -> int:
+        return max(1, -(-self.length // (THREADS // self.width * IN_TURN)))
+
+    def reduced(self) -> Lines:
+        return Lines(self.outer, self.chunks, self.inner)
+
+
+def lines_of(each: Pass) -> Lines:
+    over, (matrices, rows, columns) = REDUCTIONS[each.then].over, each.shape
+    if over == ALL:
+        return Lines(1, prod(each.shape), 1)
+    return Lines(matrices, rows, columns) if over == COLUMN else Lines(matrices * rows, columns, 1)
+
+
+def room_of(each: Pass) -> int:
+    """Bytes between the steps."""
+    if each.then == QUANTISED:
+        return 0
+    lines, found = lines_of(each), 0
+    while lines.chunks > 1:
+        lines = lines.reduced()
+        found += prod(lines) * size_of(each.dtype)
+    return found
+
+
+@lru_cache(maxsize=256)
+def steps_of(each: Pass, architecture: str, assembled: bool = True) -> tuple[Step, ...]:
+    """Compiled; of no results none."""
+    if each.then == QUANTISED:
+        return quantising(each, architecture, assembled)
+    lines, reads, found = lines_of(each), VALUES, list[Step]()
+    if not lines.outer * lines.inner:
+        return ()
+    between = Target(each.dtype, lines.inner, 1)
+    while lines.chunks > 1:
+        writes = 0 if reads == VALUES else reads + prod(lines) * size_of(each.dtype)
+        found.append(Step(reducing(each, lines, between, architecture, assembled), reads, writes))
+        lines, reads = lines.reduced(), writes
+    found.append(Step(reducing(each, lines, each.target, architecture, assembled), reads, RESULT))
+    return tuple(found)
+
+
+def reducing(each: Pass, lines: Lines, to: Target, architecture: str, assembled: bool) -> Launch:
+    over, operation = REDUCTIONS[each.then]
+    macros = {"OPERATION": OPERATIONS.index(operation), "WIDTH": lines.width}
+    tiles = -(-lines.inner // lines.width)
+    column = over == COLUMN
+    numbers = {
+        "length": lines.length,
+        "outer_step": to.row,
+        "inner_step": to.col if column else 0,
+        "inner": lines.inner,
+        "chunks": lines.chunks,
+        "tiles": tiles,
+    }
+    binary = compiled("reduce", macros, each.dtype, to.dtype, architecture, assembled)
+    return launched(binary, lines.outer * lines.chunks * tiles, REDUCE, numbers)
+
+
+def quantising(each: Pass, architecture: str, assembled: bool) -> tuple[Step, ...]:
+    (matrices, rows, columns), factors = each.shape, each.factors
+    groups, lines = groups_of(columns), matrices * rows
+    if not lines * columns or factors is None:
+        return ()
+    to = each.target
+    apart = columns % TOGETHER or to.col != 1 or to.row % TOGETHER or not to.aligned
+    macros = {"LARGEST": f"{largest(to.dtype):g}", "TOGETHER": int(not apart)}
+    numbers = {
+        "rows": lines,
+        "d_row": to.row,
+        "d_col": to.col,
+        "factor_row": factors.row,
+        "factor_col": factors.col,
+        "columns": columns,
+        "groups": groups,
+    }
+    binary = compiled("quantise", macros, each.dtype, to.dtype, architecture, assembled)
+    launch = launched(binary, -(-lines * groups // WARPS), QUANTISE, numbers)
+    return (Step(launch, VALUES, RESULT),)
+
+
+def compiled(
+    name: str, macros: Mapping[str, object], values: str, results: str, architecture: str, assembled: bool
+) -> Binary:
+    value = {"float32": "float", "float64": "double"}[values]
+    every = {**macros, "VALUE": value, "RESULT": READS[results]}
+    return compile_kernel(f"second/{name}.cu", name, every, architecture, assembled=assembled)
+
+
+def launched(binary: Binary, blocks: int, parameters: ParameterBlock, numbers: dict[str, int]) -> Launch:
+    content, grid, block = bytes(parameters.pack(numbers)), (blocks, 1, 1), (THREADS, 1, 1)
+    return Launch(binary, grid, block, content, parameters=parameters, patches=parameters.patches())
