@@ -222,13 +222,53 @@ def test_a_new_seed_is_the_same_problem() -> None:
     assert first.problem == second.problem
 
 
+# ---- a share that is an operand ----
+
+
+@lapidist.epilogue
+def shared_out(acc: Any, p: lapidist.Scalar, seed: lapidist.Scalar) -> Any:
+    return lapidist.dropout(acc, p, seed)
+
+
+@pytest.mark.parametrize(
+    "p", [0.0, 0.25, 0.3, 0.999999, np.array([0.3]), np.array([0.3], np.float32)], ids=str
+)
+@pytest.mark.parametrize(("kernel", "dtype"), [("simt", "float32"), ("simt", "float64"), ("mma", "bfloat16")])
+def test_p_may_be_a_scalar(rng: np.random.Generator, kernel: str, dtype: str, p: Any) -> None:
+    """In float32 it is what it is captured as, but for its last place."""
+    a, b = whole(rng, (40, 8), dtype), whole(rng, (8, 56), dtype)
+    expected = lapidist.gemm(a, b, epilogue=shared_out(p=p, seed=9))
+    found = lapidist.gemm(a, b, epilogue=shared_out(p=p, seed=9), kernel=kernel, device="machine")
+    np.testing.assert_array_equal(found != 0, expected != 0)
+    np.testing.assert_allclose(found.astype("f8"), expected.astype("f8"), rtol=1e-2)
+    alike = lapidist.gemm(a, b, epilogue=captured(float(np.ravel(p).astype("f4")[0]), 9))
+    np.testing.assert_array_equal(expected != 0, alike != 0)
+
+
+def test_a_new_p_is_the_same_problem() -> None:
+    a, b = np.ones((9, 5), "f4"), np.ones((5, 7), "f4")
+    first, second = (
+        lapidist.plan(a, b, epilogue=shared_out(p=p, seed=1), kernel="simt", device="machine")
+        for p in (0.1, 0.2)
+    )
+    assert first.problem == second.problem
+
+
+@pytest.mark.parametrize("p", [-0.1, 1, 1.5])
+def test_a_share_is_below_1(p: float) -> None:
+    with pytest.raises(ArgumentError, match="p: must be 0 or more and below 1, a share that is dropped"):
+        lapidist.matmul(np.ones((2, 2)), np.ones((2, 2)), epilogue=shared_out(p=p, seed=1))
+
+
 def captured(p: Any, seed: Any) -> Any:
     return lapidist.epilogue(lambda acc: lapidist.dropout(acc, p, seed))
 
 
 @pytest.mark.parametrize("p", [-0.1, 1, 1.5, float("nan"), None, "0.1"])
 def test_shares_that_are_refused(p: Any) -> None:
-    with pytest.raises(ArgumentError, match="p: must be a number that is captured, 0 or more and below 1"):
+    with pytest.raises(
+        ArgumentError, match="p: must be a Scalar or a number that is captured, 0 or more and below 1"
+    ):
         captured(p, 1)
 
 
@@ -246,10 +286,10 @@ def test_what_else_is_refused() -> None:
         lapidist.matmul(a, a, epilogue=dropped(seed=np.ones(1)))
     with pytest.raises(ShapeError, match="seed: must be a number or an array of one element"):
         lapidist.matmul(a, a, epilogue=dropped(seed=np.ones(2, np.int64)))
-    with pytest.raises(ArgumentError, match=r"p: must be .* got a value that is traced"):
+    with pytest.raises(ArgumentError, match=r"p: must be .* got Row, which is traced"):
 
         @lapidist.epilogue
-        def of_scalar(acc: Any, p: lapidist.Scalar) -> Any:
+        def of_a_row(acc: Any, p: lapidist.Row) -> Any:
             return lapidist.dropout(acc, p, 1)
 
     with pytest.raises(ArgumentError, match=r"seed: must be a Scalar .* got Row"):

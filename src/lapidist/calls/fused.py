@@ -89,7 +89,12 @@ class FusedOperands:
         if seeds and not is_array(value):
             return require_seed(name, value)
         if kind == SCALAR and not is_array(value):
-            return checks.require_in_range(name, checks.require_scalar(name, value), self.dtype)
+            number = checks.require_scalar(name, value)
+            if name in self.function.shares and not 0 <= number < 1:
+                raise ArgumentError(
+                    f"{name}: must be 0 or more and below 1, a share that is dropped; got {value!r}. Try 0.1"
+                )
+            return checks.require_in_range(name, number, self.dtype)
         arguments, operand = self._arguments, operand_of(native(value), name)
         types = SEED_TYPES if seeds else tuple(READS)
         if operand.dtype not in types:

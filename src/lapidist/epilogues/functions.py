@@ -7,9 +7,9 @@ from numbers import Real
 from typing import Any, Literal
 
 from lapidist.dtypes import name_of
-from lapidist.epilogues.expressions import Expression, Tape
+from lapidist.epilogues.expressions import Expression, Scalar, Tape
 from lapidist.epilogues.operations import CASTS
-from lapidist.epilogues.steps import KEPT
+from lapidist.epilogues.steps import KEPT, KEPT_BY
 from lapidist.errors import ArgumentError, DTypeError
 
 
@@ -241,10 +241,10 @@ def gelu(x: Any, approximate: Literal["none", "tanh"] = "none") -> Expression:
     return x * sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
 
 
-def dropout(x: Any, p: float, seed: Any) -> Expression:
+def dropout(x: Any, p: Any, seed: Any) -> Expression:
     """0 with probability p, else x / (1 - p). Which, depends on the seed and on the element's place in D.
 
-    `p` is a captured number. The seed is a captured integer or a Scalar, of 64 bits; as a Scalar it may
+    `p` is a captured number or a Scalar, the seed a captured integer or a Scalar of 64 bits; Scalars may
     change from call to call. Elements are numbered row by row, through all matrices of a batch; those of a
     pair share a number. Philox4x32-10 gives each a random word, the same on any device, in any kernel.
 
@@ -253,10 +253,13 @@ def dropout(x: Any, p: float, seed: Any) -> Expression:
     where(kept(7, position, 0.5), acc * 2, 0)
     """
     tape = tape_of("dropout", x)
-    if not isinstance(p, Real) or not 0 <= p < 1:
-        got = "a value that is traced" if isinstance(p, Expression) else repr(p)
+    if isinstance(p, Scalar):
+        is_kept = tape.apply(KEPT_BY, tape.seed(seed), tape.position(), p)
+        return where(is_kept, x * (1 / (1 - p)), 0.0)
+    if not isinstance(p, Real) or not 0 <= float(p) < 1:
+        got = f"{type(p).__name__}, which is traced" if isinstance(p, Expression) else repr(p)
         raise ArgumentError(
-            f"p: must be a number that is captured, 0 or more and below 1; got {got}. Try 0.1"
+            f"p: must be a Scalar or a number that is captured, 0 or more and below 1; got {got}. Try 0.1"
         )
     is_kept = tape.apply(KEPT, tape.seed(seed), tape.position(), value=repr(float(p)))
     return where(is_kept, x * (1 / (1 - float(p))), 0.0)

@@ -16,6 +16,7 @@ import numpy as np
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.erf import erf
 from lapidist.epilogues.philox import kept as kept_by_philox
+from lapidist.epilogues.philox import kept_by
 
 Array = np.ndarray[Any, Any]
 Off = tuple[Any, Any]  # a value, and how far from the exact one it may be
@@ -186,6 +187,10 @@ OPERATIONS = {
     # 47 instructions in Hopper's machine code; 22 of them multiply integers, at half the rate
     "kept": Operation(
         2, kept_by_philox, "fused::kept({0}, {1}, {value})", exact, condition=True, instructions=70
+    ),
+    # the share in float32, in which 2^32 times it is exact
+    "kept_by": Operation(
+        3, kept_by, "fused::kept({0}, {1}, double(float({2})))", exact, condition=True, instructions=70
     ),
     "cast": Operation(1, cast, "fused::rounded_to_{value}({0})", by_steps(cast)),
 }

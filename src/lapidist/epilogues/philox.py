@@ -29,3 +29,11 @@ def kept(seed: Any, position: Any, p: str) -> Any:
     zero, key, at = np.uint64(0), np.asarray(seed, np.uint64), np.asarray(position, np.uint64)
     word, *_ = philox((at & LOW, at >> HIGH, zero, zero), (key & LOW, key >> HIGH))
     return word >= np.uint64(float(p) * 2**WORD)
+
+
+def kept_by(seed: Any, position: Any, p: Any) -> Any:
+    """The same, where p is known at run time: in float32, whatever else is reckoned in."""
+    share = np.nan_to_num(np.asarray(p).astype(np.float32)).astype(np.float64) * 2**WORD
+    zero, key, at = np.uint64(0), np.asarray(seed, np.uint64), np.asarray(position, np.uint64)
+    word, *_ = philox((at & LOW, at >> HIGH, zero, zero), (key & LOW, key >> HIGH))
+    return word >= np.clip(share, 0, 2**WORD - 1).astype(np.uint64)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 SUM, OPERAND, CONSTANT = "sum", "operand", "constant"  # steps that take nothing from others
 SEED, POSITION = "seed", "position"  # nor do these, which are whole numbers of 64 bits
 CAST, KEPT = "cast", "kept"
+KEPT_BY = "kept_by"  # by a share that is an operand
 POSITIONS = ""  # stands for the elements' numbers among operands, which have names
 SCALAR, ROW, COLUMN, TILE = "Scalar", "Row", "Column", "Tile"
 
@@ -84,6 +85,12 @@ class Function:
     def seeds(self) -> frozenset[str]:
         """Operands that are seeds."""
         return frozenset(step.value for step in self.steps if step.operation == SEED)
+
+    @cached_property
+    def shares(self) -> frozenset[str]:
+        """Operands that say which share is dropped."""
+        found = (self.steps[step.args[2]] for step in self.steps if step.operation == KEPT_BY)
+        return frozenset(step.value for step in found)
 
     @cached_property
     def is_positioned(self) -> bool:

@@ -6,14 +6,18 @@ from typing import Any
 
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError
-from lapidist.torch import operators
+from lapidist.torch import fused, operators
 from lapidist.torch.accumulation import accumulated
 from lapidist.torch.activations import activated
 from lapidist.torch.autocast import in_autocast
 
 
-def matmul(a: Any, b: Any, *, out_dtype: Any = None, precision: Precision = IEEE) -> Any:
-    """torch.matmul(a, b). `out_dtype` and `precision` are lapidist.matmul's."""
+def matmul(
+    a: Any, b: Any, *, out_dtype: Any = None, precision: Precision = IEEE, epilogue: Any = None
+) -> Any:
+    """torch.matmul(a, b). `out_dtype`, `precision` and `epilogue` are lapidist.matmul's."""
+    if epilogue is not None:
+        return fused.matmul(a, b, epilogue, out_dtype, precision)
     return operators.matmul(*in_autocast(a, b), out_dtype, precision)
 
 
@@ -28,8 +32,12 @@ def gemm(
     trans_b: bool = False,
     out_dtype: Any = None,
     precision: Precision = IEEE,
+    epilogue: Any = None,
 ) -> Any:
     """alpha op(a) op(b) + beta c, where c broadcasts to the product. beta = 0 never reads c."""
+    if epilogue is not None:
+        how = {"alpha": alpha, "beta": beta, "trans_a": trans_a, "trans_b": trans_b}
+        return fused.gemm(a, b, c, epilogue, how, out_dtype, precision)
     return operators.gemm(*in_autocast(a, b, c), alpha, beta, trans_a, trans_b, out_dtype, precision)
 
 
@@ -42,15 +50,26 @@ def linear(
     out_dtype: Any = None,
     precision: Precision = IEEE,
     into: Any = None,
+    epilogue: Any = None,
 ) -> Any:
     """torch.nn.functional.linear(input, weight, bias): input @ weight.T + bias, in one launch.
 
     `activation`: "relu", "gelu", "gelu_tanh" or "silu" of that, in the same launch where no gradients are
     recorded.
 
+    `epilogue`: a function of `lapidist.epilogue` with its operands, likewise. Where gradients are recorded,
+    torch has the function, and the product is of sums.
+
     `into`: an array of weight's shape, float32 say. Going back adds the weight's gradient to it, summed in
     its type, and weight.grad gets none."""
     input, weight, bias = in_autocast(input, weight, bias)
+    if epilogue is not None:
+        require_none(into)
+        if activation is not None:
+            raise ArgumentError(
+                f"activation: must be None with an epilogue; got {activation!r}. Apply it in the function"
+            )
+        return fused.linear(input, weight, bias, epilogue, out_dtype, precision)
     if activation is not None:
         require_none(into)
         return activated(input, weight, bias, activation, out_dtype, precision)
@@ -62,8 +81,8 @@ def linear(
 def require_none(into: Any) -> None:
     if into is not None:
         raise ArgumentError(
-            f"into: must be None with an activation; got {type(into).__name__}. Apply the activation to the"
-            " result"
+            f"into: must be None with an activation or an epilogue; got {type(into).__name__}. Apply it to"
+            " the result"
         )
 
 
