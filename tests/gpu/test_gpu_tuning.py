@@ -11,7 +11,7 @@ from lapidist.bench.protocol.cases import Case
 from lapidist.bench.protocol.contenders import KernelContender
 from lapidist.bench.protocol.frameworks import Torch
 from lapidist.bench.protocol.measure import SHORT, TUNE, Stage
-from lapidist.bench.protocol.peers import Padded
+from lapidist.bench.protocol.peers import Compiled, Padded
 from lapidist.bench.studies.tuning import run
 from lapidist.planning.tuned import SWITCH, look_up
 from lapidist.verify import judge
@@ -55,6 +55,20 @@ def test_padding_by_hand_multiplies(torch: Any, shape: tuple[int, int, int], lay
         assert record.ok, record.error
         assert record.seconds
         assert record.layout == f"{layout}r"
+
+
+def test_what_torch_compiles_multiplies(torch: Any) -> None:
+    """Its graph must find its arrays where they were, whatever is made after it."""
+    case = Case(1031, 1025, 1027, "bfloat16")
+    assert Compiled.takes(case)
+    with Stage(0, SHORT, Torch()) as stage:
+        records = stage.measure(
+            case,
+            [stage_vendor(stage), Compiled(stage.framework, case.math), Padded(stage.framework, case.math)],
+        )
+    for record in records:
+        assert record.ok, record.error
+        assert record.seconds
 
 
 def stage_vendor(stage: Stage) -> Any:

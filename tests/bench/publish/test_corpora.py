@@ -14,6 +14,7 @@ import pytest
 from lapidist.bench.protocol.cases import CORPUS_COUNT, LISTS, Case, Part, corpus, named
 from lapidist.bench.protocol.contenders import LIBRARY, problem_of
 from lapidist.bench.protocol.measure import MANY_BURST, MANY_SUSTAINED, PROTOCOLS, SHORT, SUSTAINED, Inputs
+from lapidist.bench.protocol.peers import Compiled
 from lapidist.bench.protocol.record import Conditions, Record, Run
 from lapidist.bench.publish.corpora import (
     corpora,
@@ -24,6 +25,8 @@ from lapidist.bench.publish.corpora import (
     layers,
     planner_sections,
 )
+from lapidist.bench.studies.climb import Work, ways_to_pad
+from lapidist.dtypes import FP8
 
 CONDITIONS = Conditions(
     "2026-11-21T12:00:00+00:00",
@@ -132,6 +135,39 @@ def test_the_corpus_in_numbers(run: Run) -> None:
     assert section.index("200x300x401") < section.index("3000x3001x3003")  # the worst first
     assert "From `results/h200-corpus.jsonl`: seed 7; short." in section
     assert "9^3" not in section
+
+
+def test_what_torch_compiles_is_beside_large_products(run: Run) -> None:
+    """It is asked only where every side is over 1024, and of types that torch pads."""
+    large, small = (Case(*shape, "bfloat16") for shape in SHAPES)
+    assert Compiled.takes(large)
+    assert not Compiled.takes(small)
+    assert not Compiled.takes(replace(large, m=1024))
+    assert not any(Compiled.takes(replace(large, math=math)) for math in (*FP8, "int8", "tf32"))
+    compiled = row("compiled", large, 1.25, 3.2)
+    (section,) = corpus_sections([replace(run, records=(*run.records, compiled))])
+    words = "| lapidist against torch.compile, where every side is over 1024 | 1.25 | 1.25 |"
+    assert f"| all {words}" in section
+    assert "torch.compile" not in corpus_sections([run])[0]
+
+
+class Named:
+    """As much of a framework as says which peers there are."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.capturable = name, True
+
+
+def test_who_pads_beside_a_product() -> None:
+    large, small = (Case(*shape, "bfloat16") for shape in SHAPES)
+
+    def names(case: Case, padded: bool, framework: str) -> list[str]:
+        return [each.name for each in ways_to_pad(Work(case, (), padded), Named(framework))]  # type: ignore[arg-type]
+
+    assert names(large, True, "torch") == ["padded", "compiled"]
+    assert names(small, True, "torch") == ["padded"]
+    assert names(large, True, "cupy") == ["padded"]
+    assert names(large, False, "torch") == []
 
 
 def test_a_corpus_sustained_and_in_bursts(run: Run) -> None:

@@ -105,6 +105,47 @@ class Padded:
         return Facts(config="copied into aligned arrays, multiplied by cuBLAS, copied back")
 
 
+class Compiled:
+    """What torch.compile makes of a product by itself: where it finds that this pays, it pads the operands
+    before cuBLAS, inside of the time. It is asked about products whose sides all exceed `MORE_THAN`:
+    compiling takes seconds for each.
+
+    Its arrays come from a pool of the peer's own. A graph remembers their places, and torch would give these
+    to others when the call has ended."""
+
+    name = "compiled"
+    kind = "peer"
+    capturable = True
+    MORE_THAN = 1024
+
+    def __init__(self, framework: Framework, math: str) -> None:
+        self.framework, self.math = framework, math
+        self.columns = size_of(element_of(math).name) == 1
+
+    @classmethod
+    def takes(cls, case: Case) -> bool:
+        return min(case.extents) > cls.MORE_THAN and case.math not in (*FP8, "int8", "uint8", "tf32")
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        if self.framework.name != "torch":
+            raise DeviceError("peer compiled: is torch's own compiler. Install torch")
+        torch = self.framework.torch  # type: ignore[attr-defined]
+        torch._dynamo.reset()  # else shapes seen before make this one's extents unknown to the compiler
+        multiply = torch.compile(lambda x, y: torch.mm(x, y), dynamic=False)
+        pool = torch.cuda.MemPool()
+
+        def call(index: int) -> None:
+            with torch.cuda.use_mem_pool(pool):
+                found = multiply(a[index], b[index])
+            if not torch.cuda.is_current_stream_capturing():
+                c[index].copy_(found)  # to be judged; the product that is timed is where torch puts it
+
+        return call
+
+    def facts(self, device: Device) -> Facts:
+        return Facts(config="torch.compile's own choice, padded where it finds that faster")
+
+
 class Cutlass:
     """CUTLASS's SIMT SGEMM: its generator's large tiles, of which the fastest on the case is kept."""
 

@@ -19,10 +19,11 @@ from lapidist.dtypes import element_of, short_name
 Found = Sequence[tuple[Record, Run]]
 # in words; the first is the main one
 MODES = {"corpus sustained": "sustained", "corpus burst": "burst", "short": "short"}
-TUNED, PADDED = "tune", "padded"
+TUNED, PADDED, COMPILED = "tune", "padded", "compiled"
 RIVALS = {
     (LIBRARY, "cublas"): "lapidist against cuBLAS",
     (LIBRARY, PADDED): "lapidist against padding by hand",
+    (LIBRARY, COMPILED): "lapidist against torch.compile, where every side is over 1024",
     (PADDED, "cublas"): "padding by hand against cuBLAS",
 }
 NEIGHBOUR = "aligned "  # before the names of those that multiplied it

@@ -15,6 +15,7 @@ import numpy as np
 
 from lapidist.bench.protocol.cases import Case
 from lapidist.bench.protocol.contenders import Contender, Facts, KernelContender, facts_of, problem_of
+from lapidist.bench.protocol.frameworks import Framework
 from lapidist.bench.protocol.record import Conditions, Record
 from lapidist.device import Device, chip
 from lapidist.dtypes import numpy_dtype
@@ -99,7 +100,7 @@ def on_gpu(
     `drawn` says where the cases are from."""
     from lapidist.bench.protocol.conditions import gather
     from lapidist.bench.protocol.measure import PROTOCOLS, Stage, steps
-    from lapidist.bench.protocol.peers import Padded, find_peers
+    from lapidist.bench.protocol.peers import find_peers
 
     protocol = PROTOCOLS[mode]
     protocol = replace(protocol, rounds=rounds or protocol.rounds)
@@ -111,16 +112,8 @@ def on_gpu(
         vendors = dict.fromkeys(stage.framework.vendor(math) for math in maths)
         details = {"vendor": "; ".join(vendors), "cutlass": peers[maths[0]][1]}
         conditions = gather(stage.device, stage.device.name, protocol.mode, f"{drawn}{protocol}", **details)
-        by_hand = {math: (Padded(stage.framework, math),) for math in maths}
         entered = [
-            (
-                work.case,
-                (
-                    *peers[work.case.math][0],
-                    *(by_hand[work.case.math] if work.padded else ()),
-                    *work.contenders,
-                ),
-            )
+            (work.case, (*peers[work.case.math][0], *ways_to_pad(work, stage.framework), *work.contenders))
             for work in works
         ]
         compile_first(works, stage.device)
@@ -134,6 +127,18 @@ def on_gpu(
                     raise KeyboardInterrupt
         conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
     return conditions, records
+
+
+def ways_to_pad(work: Work, framework: Framework) -> list[Contender]:
+    """What torch's users have where lines do not start on 16 bytes: padding by hand, and what the compiler
+    does."""
+    from lapidist.bench.protocol.peers import Compiled, Padded
+
+    if not work.padded:
+        return []
+    padded: list[Contender] = [Padded(framework, work.case.math)]
+    by_compiler = framework.name == "torch" and Compiled.takes(work.case)
+    return [*padded, Compiled(framework, work.case.math)] if by_compiler else padded
 
 
 def compile_first(works: Sequence[Work], device: Device) -> None:
