@@ -187,11 +187,13 @@ def scaled(
     record: Keep = None,
     count: Annotated[int | None, typer.Option(min=1, help="at most so many pairs")] = None,
     skip: Skip = 0,
+    sustained: Sustained = True,
 ) -> None:
     """Measure 8-bit floats with factors, in every form."""
     from lapidist.bench.protocol.cases import Part
 
-    instead("scaled", device, as_json, csv, html, record, Part(count, skip))
+    what = "scaled" if sustained else "scaled-burst"
+    instead(what, device, as_json, csv, html, record, Part(count, skip))
 
 
 @app.command(epilog=examples("bench epilogue", "bench epilogue --count 1"))

@@ -5,8 +5,9 @@ compiler alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +18,9 @@ from lapidist.errors import ArgumentError
 
 if TYPE_CHECKING:
     from lapidist.bench.protocol.cases import Case, Part
+    from lapidist.bench.protocol.record import Conditions, Record
     from lapidist.bench.publish.outputs import Outputs
-    from lapidist.bench.studies.climb import Work
+    from lapidist.bench.studies.climb import Keep, Work
     from lapidist.device import Device
 
 log = logging.getLogger(__name__)
@@ -172,7 +174,11 @@ def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -
         "limits": limits.measure,
         "layouts": layouts.measure,
     }
-    in_parts = {"scaled": scaled.measure, "epilogue": epilogues.measure}
+    in_parts: dict[str, Callable[[int, Keep, Part], tuple[Conditions, list[Record]]]] = {
+        "scaled": scaled.measure,
+        "scaled-burst": partial(scaled.measure, mode=scaled.BURST_MODE),
+        "epilogue": epilogues.measure,
+    }
     with finishing(outputs):
         if what in in_parts:
             outputs.write(*in_parts[what](ordinal, outputs.keep, part))

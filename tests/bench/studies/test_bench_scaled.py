@@ -4,6 +4,7 @@ of them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +15,20 @@ from lapidist import api
 from lapidist.bench.protocol.cases import WHOLE, Part
 from lapidist.bench.protocol.record import Record
 from lapidist.bench.publish.scaled_sections import scaled_sections
-from lapidist.bench.studies.scaled import KINDS, MATH, MODE, SCHEMES, SHAPES, ScaledCase, Scheme, pairs_of
+from lapidist.bench.studies.scaled import (
+    BURST_MODE,
+    KINDS,
+    MATH,
+    MODE,
+    MODEL_SHAPES,
+    OF_MODELS,
+    PROTOCOLS,
+    SCHEMES,
+    SHAPES,
+    ScaledCase,
+    Scheme,
+    pairs_of,
+)
 from lapidist.calls.scaled import scale_of
 from lapidist.device import chip
 from lapidist.dtypes import numpy_dtype
@@ -51,10 +65,15 @@ def test_what_is_compiled_ahead_is_what_runs(scheme: Scheme) -> None:
 
 def test_a_part_of_the_pairs_is_measured() -> None:
     everything = pairs_of(WHOLE)
-    assert len(everything) == len(SHAPES) * len(SCHEMES)
+    assert len(everything) == len(SHAPES) * len(SCHEMES) + len(MODEL_SHAPES) * len(OF_MODELS)
     assert pairs_of(Part(count=5)) + pairs_of(Part(skip=5)) == everything
-    with pytest.raises(ArgumentError, match="--skip: must leave something of 24 pairs; got 24"):
-        pairs_of(Part(skip=24))
+    with pytest.raises(ArgumentError, match="--skip: must leave something of 30 pairs; got 30"):
+        pairs_of(Part(skip=30))
+
+
+def test_both_ways_to_take_turns() -> None:
+    assert PROTOCOLS[MODE].mode == "sustained"
+    assert PROTOCOLS[BURST_MODE].mode == "burst"
 
 
 def row(kernel: str, kind: str, seconds: float, ratio: float) -> Record:
@@ -74,3 +93,18 @@ def test_the_table_has_each_form_beside_its_own_rival() -> None:
     assert f"| 4096x4096x4096 | {scheme} | 100 us | 1374.4 | 1057.2 | 130.0 | wgmma: 128x128x128 |" in text
     assert SCHEMES[0].name not in text
     assert scaled_sections([]) == []
+
+
+def test_bursts_have_a_table_of_their_own() -> None:
+    scheme = OF_MODELS[1].name
+    sustained = row(f"lapidist, {scheme}", "production", 100e-6, 1.3)
+    m, n, k = MODEL_SHAPES[0]
+    burst = replace(sustained, m=m, n=n, k=k, seconds=800e-6, mode=BURST_MODE)
+    words, *tables = scaled_sections([sustained, burst])
+    assert "sustained" in words
+    assert len(tables) == 2
+    assert "every form and shape" in tables[0]
+    assert "4096x7168x16384" not in tables[0]
+    assert "in bursts" in tables[1]
+    assert f"| 4096x7168x16384 | {scheme} | 800 us |" in tables[1]
+    assert len(scaled_sections([burst])) == 2

@@ -55,7 +55,14 @@ def publish(root: Path, check: bool, html: Path | None = None) -> list[Path]:
 
 def documents(root: Path, runs: Sequence[Run], withdrawals: Sequence[Withdrawal] = ()) -> dict[Path, str]:
     """Every published file as it should be."""
-    studies = (layouts.MODE, scaled.MODE, warming.MODE, warming.ALONE, *stock_sections.MODES)
+    studies = (
+        layouts.MODE,
+        scaled.MODE,
+        scaled.BURST_MODE,
+        warming.MODE,
+        warming.ALONE,
+        *stock_sections.MODES,
+    )
     published = (*TIMED_MODES, "host", *studies)
     found = [(record, run) for record, run in latest(runs) if record.mode in published]
     texts = pages.documents(root, [record for record, _ in found], runs, withdrawals)

@@ -12,23 +12,34 @@ from lapidist.bench.publish.charts import Chart
 from lapidist.bench.publish.markdown import fold, row_of, rule, speed
 from lapidist.bench.publish.tables import percent, time_words
 from lapidist.bench.publish.views import shape_of
-from lapidist.bench.studies.scaled import MODE, SCHEMES, SHAPES, Scheme
+from lapidist.bench.studies.scaled import BURST_MODE, MODE, MODEL_SHAPES, SCHEMES, SHAPES, Scheme
 
 
 def scaled_sections(records: Sequence[Record]) -> list[str]:
-    rows = {(record.kernel, shape_of(record)): record for record in records if record.mode == MODE}
-    if not rows:
-        return []
-    heads = ["m x n x k", "factors", "time", "TFLOP/s", "cuBLAS", "% of cuBLAS", "chosen"]
-    lines = [row_of(heads), rule(heads)]
-    for shape in SHAPES:
-        lines += [row_of(cells) for scheme in SCHEMES if (cells := scheme_cells(rows, scheme, shape))]
+    tables = {mode: scaled_table(records, mode) for mode in (MODE, BURST_MODE)}
+    titles = {
+        MODE: "8-bit floats with factors, every form and shape",
+        BURST_MODE: "8-bit floats with factors, in bursts",
+    }
+    folds = [fold(titles[mode], table) for mode, table in tables.items() if table]
     words = (
         "e4m3 with [factors](../glossary.md#factor), results in bfloat16, sustained. Beside each, cuBLAS by"
         " `torch._scaled_mm` with the same factors. [Promoted](../glossary.md#promoted) sums leave the tensor"
         " core every 128 of k; factors along k imply it."
     )
-    return [f"{words}\n", fold("8-bit floats with factors, every form and shape", "\n".join(lines))]
+    return [f"{words}\n", *folds] if folds else []
+
+
+def scaled_table(records: Sequence[Record], mode: str) -> str:
+    rows = {(record.kernel, shape_of(record)): record for record in records if record.mode == mode}
+    heads = ["m x n x k", "factors", "time", "TFLOP/s", "cuBLAS", "% of cuBLAS", "chosen"]
+    found = [
+        row_of(cells)
+        for shape in (*SHAPES, *MODEL_SHAPES)
+        for scheme in SCHEMES
+        if (cells := scheme_cells(rows, scheme, shape))
+    ]
+    return "\n".join([row_of(heads), rule(heads), *found]) if found else ""
 
 
 def scheme_cells(

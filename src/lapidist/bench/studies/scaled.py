@@ -10,7 +10,7 @@ from lapidist.backends.gpu.doctor import TORCH_HINT
 from lapidist.bench.protocol.cases import WHOLE, Case, Part
 from lapidist.bench.protocol.conditions import gather
 from lapidist.bench.protocol.contenders import Call, Facts, KernelContender
-from lapidist.bench.protocol.measure import SUSTAINED, Entry, Inputs, Stage, steps
+from lapidist.bench.protocol.measure import BURST, SUSTAINED, Entry, Inputs, Stage, steps
 from lapidist.bench.protocol.record import Conditions, Record
 from lapidist.bench.studies.climb import Keep, progress, seen_between
 from lapidist.device import Device
@@ -21,11 +21,13 @@ from lapidist.problems.scaling import K_BLOCK, LINES, ONE, STRIPS, Scale, Scalin
 from lapidist.problems.scaling import SQUARES as SQUARE_BLOCKS
 from lapidist.verify import judge
 
-MODE = "scaled"
+MODE, BURST_MODE = "scaled", "scaled burst"
 MATH = "float8_e4m3fn"
-PROTOCOL = replace(SUSTAINED, rounds=1)  # each of 24 pairs stands for itself
+PROTOCOLS = {MODE: replace(SUSTAINED, rounds=1), BURST_MODE: BURST}  # each pair stands for itself
 KINDS = {"one": ONE, "line": LINES, "strip": STRIPS, "square": SQUARE_BLOCKS}
 SHAPES = ((4096, 4096, 4096), (8192, 8192, 8192), (64, 8192, 8192), (64, 28672, 8192))
+# Of a mixture of experts: what publishers of kernels with block factors give figures for.
+MODEL_SHAPES = ((4096, 7168, 16384), (8192, 4096, 7168), (8192, 7168, 2048))
 
 
 class ScaledCase(Case):
@@ -71,6 +73,10 @@ SCHEMES = (
     Scheme("1 x 128 and 128 x 128", "strip", "square", True),
     Scheme("1 x 128 each", "strip", "strip", True),
 )
+
+
+# on which products of models are multiplied: as plain ones, and by blocks
+OF_MODELS = SCHEMES[0], SCHEMES[4]
 
 
 class OursScaled(KernelContender):
@@ -128,21 +134,23 @@ class ScaledStage(Stage):
 
 
 def pairs_of(part: Part) -> list[tuple[Case, Scheme]]:
-    """Every form on every shape, or some of them."""
-    pairs: list[tuple[Case, Scheme]] = [
-        (ScaledCase(*shape, MATH), scheme) for shape in SHAPES for scheme in SCHEMES
-    ]
+    """Every form on every shape, those of models on theirs; or some of them."""
+    every = [(shape, scheme) for shape in SHAPES for scheme in SCHEMES]
+    every += [(shape, scheme) for shape in MODEL_SHAPES for scheme in OF_MODELS]
+    pairs: list[tuple[Case, Scheme]] = [(ScaledCase(*shape, MATH), scheme) for shape, scheme in every]
     found = pairs[part.skip :][: part.count]
     if not found:
         raise ArgumentError(f"--skip: must leave something of {len(pairs)} pairs; got {part.skip}. Skip less")
     return found
 
 
-def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, list[Record]]:
+def measure(
+    ordinal: int, keep: Keep, part: Part = WHOLE, mode: str = MODE
+) -> tuple[Conditions, list[Record]]:
     """Each pair in turns, on inputs of its own."""
     records: list[Record] = []
-    pairs = pairs_of(part)
-    with ScaledStage(ordinal, PROTOCOL) as stage:
+    pairs, protocol = pairs_of(part), PROTOCOLS[mode]
+    with ScaledStage(ordinal, protocol) as stage:
         if stage.framework.name != "torch":
             raise DeviceError(
                 "bench scaled: compares with torch._scaled_mm; torch was not found. Install it with:"
@@ -150,13 +158,13 @@ def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, l
             )
         before, torch = stage.gauge.look(), stage.framework.torch  # type: ignore[attr-defined]
         vendor = f"cuBLAS by torch._scaled_mm (torch {torch.__version__})"
-        conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)
+        conditions = gather(stage.device, stage.device.name, mode, str(protocol), vendor=vendor)
         build_all(builds_of(plans_of([scheme.problem(case) for case, scheme in pairs], stage.device)))
-        with progress(len(pairs) * steps([_PAIR, _PAIR], PROTOCOL), "scaled") as step:
+        with progress(len(pairs) * steps([_PAIR, _PAIR], protocol), "scaled") as step:
             for case, scheme in pairs:
                 factors = scheme.factors(torch, case)
                 pair = VendorScaled(scheme, factors, torch), OursScaled(scheme, factors)
-                records += [replace(row, mode=MODE) for row in stage.measure(case, pair, step)]
+                records += [replace(row, mode=mode) for row in stage.measure(case, pair, step)]
                 conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
                 keep(conditions, records)
         return conditions, records
