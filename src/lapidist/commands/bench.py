@@ -178,6 +178,22 @@ def layouts(
     instead("layouts", device, as_json, csv, html, record)
 
 
+@app.command(epilog=examples("bench mma", "bench mma --count 5 --record results"))
+def mma(
+    device: Gpu = "gpu",
+    as_json: Json = False,
+    csv: Csv = None,
+    html: Html = None,
+    record: Keep = None,
+    count: Annotated[int | None, typer.Option(min=1, help="at most so many products")] = None,
+    skip: Skip = 0,
+) -> None:
+    """Measure the kernel on mma.sync beside CUTLASS's (CUTLASS_HOME)."""
+    from lapidist.bench.protocol.cases import Part
+
+    instead("mma", device, as_json, csv, html, record, Part(count, skip))
+
+
 @app.command(epilog=examples("bench scaled", "bench scaled --count 4"))
 def scaled(
     device: Gpu = "gpu",

@@ -154,11 +154,11 @@ def require_right(outputs: Outputs) -> None:
 
 
 def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -> None:
-    """Host costs, the limits of the units, all layouts; 8-bit floats with factors, or epilogues, a part of
-    them: of a GPU only.
+    """Host costs, the limits of the units, all layouts; 8-bit floats with factors, epilogues, or mma beside
+    CUTLASS's, a part of them: of a GPU only.
     """
     from lapidist.backends.gpu.driver import require_gpu
-    from lapidist.bench.studies import epilogues, launches, layouts, limits, scaled, shapes
+    from lapidist.bench.studies import epilogues, launches, layouts, limits, scaled, shapes, tensor_cores
 
     outputs.require_writable()
     if place == "machine":
@@ -178,6 +178,7 @@ def measure_instead(what: str, place: int | str, outputs: Outputs, part: Part) -
         "scaled": scaled.measure,
         "scaled-burst": partial(scaled.measure, mode=scaled.BURST_MODE),
         "epilogue": epilogues.measure,
+        "mma": tensor_cores.measure,
     }
     with finishing(outputs):
         if what in in_parts:

@@ -21,7 +21,7 @@ from lapidist.problems.problem import Problem, dense_problem
 from lapidist.schedule.sharing import PLANNED, Sharing
 
 LIBRARY = "lapidist"  # whatever kernel the planner chooses
-PEERS = ("cublas", "cublas_exact", "padded", "compiled", "cutlass")  # peers.py has them
+PEERS = ("cublas", "cublas_exact", "padded", "compiled", "cutlass", "cutlass_47")  # peers.py has them
 Call = Callable[[int], object]
 
 

@@ -215,12 +215,14 @@ def find_cutlass() -> tuple[Path | None, str]:
     return include, ".".join(re.findall(r"#define CUTLASS_(?:MAJOR|MINOR|PATCH) (\d+)", version))
 
 
-def build_cutlass(include: Path, device: Device) -> ctypes.CDLL:
-    """nvcc once for a version of headers and source; the library stays in the cache folder."""
+def build_cutlass(
+    include: Path, device: Device, source: Path = CUTLASS_SOURCE, macros: tuple[str, ...] = ()
+) -> ctypes.CDLL:
+    """nvcc once for a version of headers, source and macros; the library stays in the cache folder."""
     content = (
-        CUTLASS_SOURCE.read_bytes()
+        source.read_bytes()
         + (include / "cutlass" / "version.h").read_bytes()
-        + device.architecture.encode()
+        + " ".join((device.architecture, *macros)).encode()
     )
     target = cache_directory() / f"cutlass-{hashlib.sha256(content).hexdigest()[:16]}.so"
     if not target.exists():
@@ -234,8 +236,9 @@ def build_cutlass(include: Path, device: Device) -> ctypes.CDLL:
             "-Xcompiler",
             "-fPIC",
             f"-I{include}",
+            *(f"-D{macro}" for macro in macros),
         ]
-        command = ["nvcc", *options, "-o", str(partial), str(CUTLASS_SOURCE)]
+        command = ["nvcc", *options, "-o", str(partial), str(source)]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=NVCC_SECONDS)
         os.replace(partial, target)
     return ctypes.CDLL(str(target))

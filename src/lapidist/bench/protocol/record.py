@@ -55,7 +55,7 @@ class Record:
     k: int
     seconds: float | None
     tflops: float | None
-    ratio: float | None  # the vendor's seconds in the same run over these
+    ratio: float | None  # the vendor's seconds in the same run over these, or those of `peer`
     limit_share: float | None  # of what the chip's best unit for this type reaches
     worst: float | None  # largest error over its bound
     ok: bool
@@ -87,6 +87,7 @@ class Record:
     power_w: float | None = None
     temperature_c: float | None = None
     over_plain: float | None = None  # with an epilogue: these seconds over those of the product alone
+    peer: str | None = None  # whose seconds `ratio` has, where it is not the vendor's library
     note: str | None = None
     error: str | None = None
 
