@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
-from lapidist.device import STATIC_SHARED, Device, chip, known_as
+from lapidist.device import Device, chip, known_as
 from lapidist.dtypes import TYPES
 from lapidist.errors import DeviceError, LaunchError
 from lapidist.frameworks.arrays import Operand
@@ -149,7 +149,8 @@ def load_binary(binary: Binary, ordinal: int, shared_bytes: int) -> Any:
         kernel = check(
             driver.cuLibraryGetKernel(library, binary.entry.encode()), f"cuLibraryGetKernel of {binary.entry}"
         )
-        if shared_bytes > STATIC_SHARED:  # a kernel must opt in to more
+        # 48 KB are a kernel's unasked, static ones among them, of which this does not know
+        if shared_bytes:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             device = check(driver.cuDeviceGet(ordinal), "cuDeviceGet")
             check(

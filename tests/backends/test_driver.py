@@ -1,0 +1,40 @@
+"""What the driver is asked when a kernel is loaded."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lapidist.backends.gpu import driver
+from lapidist.launch import Binary
+
+
+@pytest.mark.parametrize("shared_bytes", [0, 16384, 49152, 131072])
+def test_a_kernel_is_allowed_its_dynamic_shared_memory(
+    monkeypatch: pytest.MonkeyPatch, shared_bytes: int
+) -> None:
+    """Also 48 KB and less: static shared memory, a schedule's cursor say, counts among the 48 KB that a
+    kernel has unasked.
+    """
+    allowed: list[int] = []
+    fine = SimpleNamespace(value=0)
+
+    def attribute(_name: str, nbytes: int, _kernel: Any, _device: Any) -> tuple[Any]:
+        allowed.append(nbytes)
+        return (fine,)
+
+    fake = SimpleNamespace(
+        cuLibraryLoadData=lambda *_: (fine, 1),
+        cuLibraryGetKernel=lambda *_: (fine, 2),
+        cuDeviceGet=lambda *_: (fine, 0),
+        cuKernelSetAttribute=attribute,
+        CUfunction_attribute=SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="most"),
+        CUfunction=int,
+    )
+    monkeypatch.setattr(driver, "load_driver", lambda: fake)
+    monkeypatch.setattr(driver, "current_device", lambda _: nullcontext())
+    driver.load_binary(Binary("mma", "sm_90a", "", bytes([shared_bytes % 251]), ""), 0, shared_bytes)
+    assert allowed == ([shared_bytes] if shared_bytes else [])
