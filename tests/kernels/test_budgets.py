@@ -23,6 +23,7 @@ from lapidist.problems.scaling import STRIPS, Scale, Scaling
 from lapidist.static.analysis import sample_problem
 
 WGMMA, SGEMM, SIMT = kernel_named("wgmma"), kernel_named("sgemm"), kernel_named("simt")
+MMA = kernel_named("mma")
 FACTORS = Scaling(Scale(STRIPS, 1, 1), Scale(STRIPS, 1, 1), promoted=True)
 
 
@@ -113,3 +114,13 @@ def test_the_source_of_simt_has_these(config: Config, aligned: bool) -> None:
     assert fours == aligned
     assert objections(SIMT, problem, config, {}, says({"MOST_REGISTERS": most, "RESIDENT": blocks})) == ""
     assert resident(SIMT, config, problem, chip("h200")) <= blocks
+
+
+@pytest.mark.parametrize("number", range(len(MMA.configs_for("float64"))))
+def test_the_source_of_mma_asks_for_as_many_blocks(number: int) -> None:
+    """Of double; shared memory may hold fewer."""
+    config = MMA.configs_for("float64")[number][0]
+    registers = budgets.mma_registers(config.wm * config.wn)
+    few = {"BLOCKS": budgets.REGISTERS_OF_SM // (registers * config.threads)} if registers == 128 else {}
+    values = {"FEW_DOUBLES": budgets.FEW_DOUBLES, **few}
+    assert objections(MMA, sample_problem(MMA, "float64"), config, {}, says(values)) == ""

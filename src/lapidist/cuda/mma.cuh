@@ -174,12 +174,15 @@ struct Mma<double, double, double> {
 };
 typedef Mma<T, B_ELEMENT, Sum> Sums;
 
-// A row of a step's products: two Eights of A by all of B.
+// A row of a step's products: two Eights of A by all of B, from right to left if `back`.
 template <int Cols>
 __device__ __forceinline__ void multiply_eights(Sums (&sums)[Cols], const Operand& top, const Operand& bottom,
-                                                const Operands<Cols>& b) {
+                                                const Operands<Cols>& b, bool back = false) {
 #pragma unroll
-  for (int n = 0; n < Cols; ++n) sums[n].multiply(top, bottom, b.at[n]);
+  for (int i = 0; i < Cols; ++i) {
+    const int n = back ? Cols - 1 - i : i;
+    sums[n].multiply(top, bottom, b.at[n]);
+  }
 }
 
 // A tile of Outer rows of A (or columns of B), Deep steps of k, in shared memory as it lies in global memory:

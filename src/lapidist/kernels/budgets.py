@@ -70,3 +70,14 @@ def simt_registers(of_thread: int, by_fours: bool, threads: int) -> int:
     if small:
         return 168 if threads > 64 else 208
     return MOST_REGISTERS
+
+
+# ---- mma.sync, in double ----
+
+FEW_DOUBLES = 32 * 16  # sums of a warp: one of a row of tiles of 64 x 32 has so many
+
+
+def mma_registers(of_warp: int) -> int:
+    """Of a thread whose warp has so many sums of double. With half of what there is they do not spill, and
+    twice as many warps find room."""
+    return 128 if 0 < of_warp <= FEW_DOUBLES else MOST_REGISTERS

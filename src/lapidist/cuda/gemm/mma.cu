@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
                            LISTS_PASSED,
                            EPILOGUE_PASSED};
   extern __shared__ __align__(128) char shared[];
-  const Position position(thread_now() / 32);
+  const Position position(thread_now() / 32 % (THREADS / 32));
   for (Work work(schedule); work.next<RASTER>(ceil_div(M, BM), ceil_div(N, BN), ceil_div(K, BK));) {
     const Task task(product, work);
     const int count = task.count;
@@ -92,14 +92,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
           for (int m = 0; m < ROWS; ++m) {
             // Load: the next step's Eights, and of the tile STAGES - 1 ahead a part for each row of products.
-            read_a.read(a[(step + 1) % 2], shared + stage * STAGE, (step + 1) % STEPS, m, ROWS);
-            read_b.read(b[(step + 1) % 2], shared + stage * STAGE + A_BYTES, (step + 1) % STEPS, m, ROWS);
-            if (step == 0 && more) {
-              move_a.load(shared + freed * STAGE, m, ROWS, !border);
-              move_b.load(shared + freed * STAGE + A_BYTES, m, ROWS, !border);
+            const int part = step * ROWS + m - COPY_FROM;
+            read_a.read(a[(step + 1) % 2], shared + stage * STAGE, (step + 1) % STEPS, m, READ_ROWS);
+            read_b.read(b[(step + 1) % 2], shared + stage * STAGE + A_BYTES, (step + 1) % STEPS, m,
+                        READ_ROWS);
+            if (part >= 0 && part < COPY_PARTS && more) {
+              move_a.load(shared + freed * STAGE, part, COPY_PARTS, !border);
+              move_b.load(shared + freed * STAGE + A_BYTES, part, COPY_PARTS, !border);
             }
-            if (step == 0 && m == ROWS - 1) cp_async_commit();
-            multiply_eights(sums[m], a_now.at[2 * m], a_now.at[2 * m + 1], b_now);
+            if (part == COPY_PARTS - 1) cp_async_commit();
+            multiply_eights(sums[m], a_now.at[2 * m], a_now.at[2 * m + 1], b_now, READS_FIRST && m % 2);
           }
           if (PROMOTED && step == STEPS - 1) totals.promote(sums, factors);
         }

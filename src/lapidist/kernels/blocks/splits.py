@@ -12,7 +12,7 @@ import numpy as np
 
 from lapidist.config import Config
 from lapidist.device import STATIC_SHARED, Device
-from lapidist.kernels.budgets import MOST_REGISTERS, simt_registers
+from lapidist.kernels.budgets import MOST_REGISTERS, mma_registers, simt_registers
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rules.facts import facts_of
 from lapidist.kernels.vectors import least_alignment
@@ -41,6 +41,9 @@ HANDED = np.zeros((4, len(CODES)))
 HANDED[:] = np.array([[1.5e-6, 0.075e-9, 0.5e-6, 0.0135e-9]]).T
 HANDED[:, SEPARATE] = 4.5e-6, 0.13e-9, 0.05e-6, 0.0
 HANDED[:, CLUSTER] = 3.0e-6, 0.13e-9, 0.0, 0.0
+# By turnstile each further peer of a larger tile waits for all of its bytes: four peers of 64 KB took 7 us
+# longer than two or three (mma on an H100).
+LARGE_TILE, FURTHER_OF_LARGE = 32 * 1024, 0.05e-9
 
 
 def worth(problem: Problem) -> float:
@@ -50,6 +53,8 @@ def worth(problem: Problem) -> float:
 def resident(kernel: Kernel, config: Config, problem: Problem, device: Device) -> int:
     """Blocks that an SM holds, at least."""
     registers = MOST_REGISTERS
+    if kernel.unit == "mma" and problem.accumulator == "float64":
+        registers = mma_registers(config.wm * config.wn)
     if kernel.unit == "fma" and problem.accumulator != "float64":
         registers = simt_registers(config.tm * config.tn, by_fours(kernel, problem), config.threads)
     return max(1, device.blocks_resident(config.threads, registers, kernel.shared_bytes(config, problem)))
@@ -97,7 +102,8 @@ def refuse_cluster(kernel: Kernel, config: Config, problem: Problem, device: Dev
 def cost_of(reduction: Any, tile_bytes: Any) -> tuple[Any, Any]:
     """Seconds for the first two peers of a tile, and for each further one."""
     first, by_byte, further, further_by_byte = HANDED[:, reduction]
-    return first + by_byte * tile_bytes, further + further_by_byte * tile_bytes
+    large = np.where(reduction == TURNSTILE, FURTHER_OF_LARGE * np.maximum(0, tile_bytes - LARGE_TILE), 0.0)
+    return first + by_byte * tile_bytes, further + further_by_byte * tile_bytes + large
 
 
 def costs_of(tile_bytes: int, iteration: float, alongside: float) -> CostModel:
