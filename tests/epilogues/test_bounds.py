@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import example, given, settings
 
 import lapidist
-from drawn_epilogues import TEXTS
+from drawn_epilogues import FUNCTIONS, TEXTS, Drawn
 from lapidist.epilogues.numeric import Near, evaluate, near
 
 
@@ -26,3 +26,19 @@ def test_float32_stays_within_the_bound(text: str) -> None:
     ((value, off),) = near(function, Near(sums, np.abs(rounded - sums)), values, "float32")
     sure = np.isfinite(value) & np.isfinite(off) & (np.abs(value) < 1e30)
     assert np.all(np.abs(found[sure] - value[sure]) <= np.broadcast_to(off, sums.shape)[sure])
+
+
+@given(FUNCTIONS)
+@settings(max_examples=150, deadline=None)
+def test_all_results_of_drawn_functions_stay_within_theirs(drawn: Drawn) -> None:
+    function = drawn.traced().function
+    rng = np.random.default_rng(len(drawn.text))
+    sums, row = rng.standard_normal((40, 60)), rng.standard_normal(30 if drawn.pairs else 60)
+    rounded, values = sums.astype(np.float32), {"row": row, "one": 1.7}
+    found = evaluate(function, rounded, values)
+    exact = near(function, Near(sums, np.abs(rounded - sums)), values, "float32")
+    for result, (value, off) in zip(found, exact, strict=True):
+        assert result.shape == value.shape
+        sure = np.isfinite(value) & np.isfinite(off) & (np.abs(value) < 1e30)
+        with np.errstate(invalid="ignore"):
+            assert np.all(np.where(sure, np.abs(result - value) <= off, True)), drawn.text

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import lapidist
-from drawn_epilogues import TEXTS
+from drawn_epilogues import FUNCTIONS, TEXTS, Drawn
 from fused_cases import judge_finished, of_all_kinds, operands, watch
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.tracing import Epilogue
@@ -320,3 +320,22 @@ def test_drawn_expressions(kernel: str, text: str) -> None:
     sure = np.isfinite(host) & (np.abs(host) < 1e30)
     verdict = judge_finished(d, function, values, a, b)
     assert verdict.ok or not sure[verdict.where], (text, verdict)
+
+
+@pytest.mark.survey
+@given(FUNCTIONS)
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.parametrize("kernel", ["simt", "mma"])
+def test_drawn_functions_of_several_results(kernel: str, drawn: Drawn) -> None:
+    """Values that may be beyond float32, or not numbers, are left out."""
+    function, rng = drawn.traced(), np.random.default_rng(len(drawn.text))
+    dtype = "float32" if kernel == "simt" else "bfloat16"
+    a, b = fresh(rng, (33, 8), dtype), fresh(rng, (8, 20), dtype)
+    values = {"row": rng.standard_normal(10 if drawn.pairs else 20), "one": 1.7}
+    how: dict[str, Any] = {"epilogue": function(**values), "out_dtype": "float32"}
+    found = lapidist.gemm(a, b, kernel=kernel, device="machine", **how)
+    for place, (one, other) in enumerate(zip(found, lapidist.gemm(a, b, **how), strict=True)):
+        assert np.shape(one) == np.shape(other)
+        sure = np.isfinite(other) & (np.abs(other) < 1e30)
+        verdict = judge_finished(np.asarray(one), function, values, a, b, result=place)
+        assert verdict.ok or not np.asarray(sure)[verdict.where], (drawn.text, place, verdict)

@@ -102,7 +102,7 @@ def near(function: Function, sums: Near, operands: Mapping[str, Any], dtype: str
     results = []
     for each in function.results:
         value, off = (joined(column, each, shape) for column in columns)
-        results.append(Near(*off_by(value, off, each.then, each.dtype, u)))
+        results.append(Near(*off_by(value, off, each.then, each.dtype, dtype)))
     return results
 
 

@@ -92,11 +92,12 @@ def roundings(count: int) -> int:
     return passes * (IN_TURN + int(math.log2(THREADS)))
 
 
-def off_by(value: Array, off: Array, then: str, dtype: str, u: float) -> tuple[Array, Array]:
+def off_by(value: Array, off: Array, then: str, dtype: str, reckoned: str) -> tuple[Array, Array]:
     """What is made of values that are off by so much, and how far off it may be; `dtype`: of the result,
-    `u`: a rounding's share in the type that values are reckoned in."""
+    `reckoned`: in which values are."""
     if not then:
         return value, off
+    u = TYPES[reckoned].roundoff
     off = np.broadcast_to(off, value.shape)
     if then in REDUCTIONS:
         over, operation = REDUCTIONS[then]
@@ -104,7 +105,8 @@ def off_by(value: Array, off: Array, then: str, dtype: str, u: float) -> tuple[A
         if operation != SUM:
             return made, reduced(off, over, AMAX)
         spread, count = reduced(off, over, SUM), value.size // max(made.size, 1)
-        return made, spread + roundings(count) * u * (reduced(abs(value), over, SUM) + spread)
+        size = reduced(abs(value), over, SUM) + spread
+        return made, np.where(size < np.finfo(reckoned).max, spread + roundings(count) * u * size, np.inf)
     kind = dtype if then == QUANTISED else then.removeprefix(FACTORS)
     own = factors(value, kind)
     of_own = factors(off, kind) * (off.max(initial=0) > 0) + 2 * TYPES["float32"].roundoff * own

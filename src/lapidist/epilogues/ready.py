@@ -8,6 +8,9 @@ from lapidist.epilogues.expressions import Column, Row, Scalar, Tile
 from lapidist.epilogues.functions import gelu as gelu_of
 from lapidist.epilogues.functions import relu as relu_of
 from lapidist.epilogues.functions import silu as silu_of
+from lapidist.epilogues.functions import where
+from lapidist.epilogues.reductions import amax as amax_of
+from lapidist.epilogues.reductions import column_sum
 from lapidist.epilogues.results import Output, Pair, Quantised
 from lapidist.epilogues.tracing import epilogue
 
@@ -82,6 +85,22 @@ def bias_residual(acc: Any, bias: Row, residual: Tile) -> Any:
 @epilogue
 def bias_gelu_residual(acc: Any, bias: Row, residual: Tile) -> Any:
     return gelu_of(acc + bias) + residual
+
+
+# ---- reductions, which a second pass finishes ----
+
+
+@epilogue
+def amax(acc: Any) -> Any:
+    """acc, and the largest absolute value of all"""
+    return acc, amax_of(acc)
+
+
+@epilogue
+def relu_backward(acc: Any, mask: Tile) -> Any:
+    """acc where the mask is not 0, and the sum of each column: the gradient of a bias before relu"""
+    slope = where(mask != 0, acc, 0)
+    return slope, column_sum(slope)
 
 
 # ---- to 8 bits, by a factor for each row ----
