@@ -12,6 +12,7 @@ from lapidist.calls.choices import Choices
 from lapidist.calls.lists import ArrayGemm, both_empty
 from lapidist.calls.prepared import Prepared, multiply_on_host, place_for, require_no_choice
 from lapidist.calls.repeated import Again, Sketch, asked_of, counted, fast_path
+from lapidist.calls.repeated_beside import AgainBeside, fast_path_beside, key_beside
 from lapidist.calls.repeated_on_host import OnHost, fast_path_on_host
 from lapidist.calls.subclasses import product
 from lapidist.frameworks.streams import require_stream
@@ -19,6 +20,7 @@ from lapidist.frameworks.streams import require_stream
 PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts over
 PREPARED: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
 AGAIN: dict[Sketch, Again] = {}  # by what is known at once of a call: what served the last one like it
+BESIDE: dict[Sketch, AgainBeside] = {}  # of calls with arrays beside a, b, c and out
 
 
 def multiplied(call: Call) -> Any:
@@ -35,7 +37,29 @@ def multiplied(call: Call) -> Any:
         call = call.as_arrays()
         if call.asks_operands:
             return product(call.a, call.b, call.out)
+    if not call.operation.is_plain:
+        return multiplied_beside(call)
     return run(key, call.arguments(), call.choices, call.stream)
+
+
+def multiplied_beside(call: Call) -> Any:
+    """With factors, indices, numbers in memory or an epilogue."""
+    key = key_beside(call)
+    again = None if key is None else BESIDE.get(key)
+    result = None if again is None else again(call)
+    if result is not None:
+        return result
+    arguments, choices = call.arguments(), call.choices
+    require_stream(call.stream)
+    place = place_for(arguments, choices)
+    if key is None or backend_at(place).chip is None:
+        return run(None, arguments, choices, call.stream)
+    ready = prepared(arguments, place, choices, call.stream)
+    result = ready.run(arguments, call.stream)
+    again = fast_path_beside(ready, arguments, call, result)
+    if again is not None:
+        remember(BESIDE, key, again if ready.settled else counted(ready, again))
+    return result
 
 
 def multiplied_lists(call: Call) -> Any:

@@ -102,12 +102,12 @@ def fast_path(ready: Prepared, arguments: Arguments) -> Again | None:
     return (fast_path_of_torch if ready.like.framework == "torch" else fast_path_of_cupy)(ready, arguments)
 
 
-def counted(ready: Prepared, again: Again) -> Again:
+def counted(ready: Prepared, again: Callable[..., Any]) -> Callable[..., Any]:
     """Until it is to be looked at whether something better has come."""
 
-    def last(a: Any, b: Any, c: Any, out: Any, scalars: Scalars, stream: Any) -> Any:
+    def last(*call: Any) -> Any:
         ready.countdown -= 1
-        return again(a, b, c, out, scalars, stream) if ready.countdown > 0 else None
+        return again(*call) if ready.countdown > 0 else None
 
     return last
 

@@ -1,0 +1,202 @@
+"""Repeated calls with arrays beside a, b, c and out: factors, indices, alpha and beta in memory, operands of
+epilogues and further results. As in repeated.py, one look shows that only pointers changed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lapidist.calls import checks
+from lapidist.calls.fused import require_seed
+from lapidist.calls.operation import Operation, is_array
+from lapidist.calls.repeated import (
+    Sketch,
+    asked_of,
+    compared_at_once,
+    compared_by_parts,
+    fit_for,
+    forbidden_distances,
+    plain_tensors,
+    sketch,
+)
+from lapidist.epilogues.steps import Function
+from lapidist.errors import LapidistError
+from lapidist.frameworks.arrays import HOST, operand_of, torch_dtype
+from lapidist.frameworks.streams import stream_handle
+from lapidist.problems.modes import ExtraPointers
+
+if TYPE_CHECKING:
+    from lapidist.calls.arguments import Arguments
+    from lapidist.calls.call import Call
+    from lapidist.calls.prepared import Prepared
+
+AgainBeside = Callable[["Call"], Any]  # None: the long way must look
+D, C = 2, 3  # places among the tensors of a call; C is there where it is read and not D
+INDICES, NUMBERED, FACTORS, OPERANDS = slice(0, 3), slice(3, 5), slice(5, 7), slice(7, None)  # in `beside`
+
+
+# ---- what a call is known by ----
+
+
+def beside(operation: Operation) -> tuple[Any, ...]:
+    """Arrays and numbers beside the matrices, always in this order; None where there is none."""
+    routing, given = operation.routing, operation.epilogue
+    values = () if given is None else (given.values[each.name] for each in given.function.parameters)
+    numbers = operation.alpha, operation.beta, *operation.factors
+    return (routing.gather_a, routing.gather_b, routing.scatter_d, *numbers, *values)
+
+
+def outputs_of_call(call: Call) -> tuple[Any, tuple[Any, ...]]:
+    """D's array, and those of further results."""
+    return (call.out[0], call.out[1:]) if isinstance(call.out, tuple) and call.out else (call.out, ())
+
+
+def key_beside(call: Call) -> Sketch:
+    """What the next call like it is found by. None: its arrays tell too little at once."""
+    operation, choices, (out, further) = call.operation, call.choices, outputs_of_call(call)
+    if operation.routing.check_indices is not False or choices.workspace is not None:
+        return None
+    seen = sketch(call.a, call.b, out)
+    if seen is None:
+        return None
+    found, given = beside(operation), operation.epilogue
+    kinds = tuple(x is None or (x.dtype if is_array(x) else x.__class__) for x in found)
+    return (
+        *(seen, call.c is None, call.c is out, tuple(x is None for x in further), kinds),
+        *(operation.trans_a, operation.trans_b, operation.vectors, operation.routing.permuted),
+        *(operation.types, choices, None if given is None else id(given.function)),
+    )
+
+
+# ---- the call itself ----
+
+
+class Launched:
+    """What the long way launched, as far as it does not change from call to call."""
+
+    def __init__(self, arguments: Arguments, call: Call) -> None:
+        operation, fused = arguments.operation, arguments.fused
+        # kept, so that its number in the key stays its own
+        self.function: Function | None = None if operation.epilogue is None else operation.epilogue.function
+        self.dtype = "" if fused is None else fused.dtype
+        self.factors = [None if is_array(x) else x for x in operation.factors]
+        self.alpha = math.prod(x for x in self.factors if x is not None)
+        self.asked = asked_of(*arguments.alpha_beta)
+        self.fit = fit_for(arguments.accumulator)
+        self.reads_c = arguments.c is not None
+        self.reads_own_c = self.reads_c and call.c is not outputs_of_call(call)[0]
+
+    def tensors(self, call: Call, d: Any, further: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+        own_c = (call.c,) if self.reads_own_c else ()
+        return [call.a, call.b, d, *own_c, *filter(is_array, found), *further]
+
+    def scalars(self, found: Sequence[Any]) -> tuple[float, float] | None:
+        """With the factors that are numbers in alpha; None where another problem is asked for."""
+        alpha, beta = (1.0 if is_array(x) else x for x in found[NUMBERED])
+        if [None if is_array(x) else x for x in found[FACTORS]] != self.factors:
+            return None
+        scalars = alpha * self.alpha, beta
+        return scalars if asked_of(*scalars) == self.asked and self.fit(scalars) else None
+
+    def pointers(self, found: Sequence[Any], d: Any, further: Sequence[Any]) -> ExtraPointers:
+        at = [x.data_ptr() if is_array(x) else 0 for x in found]
+        fused = () if self.function is None else self._fused(self.function, found[OPERANDS], d, further)
+        return ExtraPointers._make((*at[INDICES], 0, *at[NUMBERED], *at[FACTORS], fused))
+
+    def _fused(
+        self, function: Function, values: Sequence[Any], d: Any, further: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """In the order of FusedOperands.pointers."""
+        found: list[Any] = []
+        for each, value in zip(function.parameters, values, strict=True):
+            if is_array(value):
+                found.append(value.data_ptr())
+            elif each.name in function.seeds:
+                found.append(require_seed(each.name, value))
+            else:
+                number = checks.require_scalar(each.name, value)
+                found.append(checks.require_in_range(each.name, number, self.dtype))
+        found += [0] * function.is_positioned + [d.data_ptr()] * function.stores_d
+        return (*found, *(each.data_ptr() for each in further))
+
+
+def fast_path_beside(ready: Prepared, arguments: Arguments, call: Call, result: Any) -> AgainBeside | None:
+    """The call again, after the long way gave this result. None: each must go the long way."""
+    if ready.like.device == HOST or ready.like.framework != "torch" or arguments.given is not None:
+        return None
+    import torch
+
+    launched, found = Launched(arguments, call), beside(call.operation)
+    d, *further = result if isinstance(result, tuple) else (result,)
+    everything = launched.tensors(call, d, further, found)
+    if any(type(x) not in plain_tensors() or x.is_neg() for x in everything):
+        return None
+    expected = arguments.extra_pointers, arguments.alpha_beta
+    if (launched.pointers(found, d, further), launched.scalars(found)) != expected:
+        return None  # the long way made something else of what it was given
+    made = outputs_made(call, arguments, result)
+    bits, apart = [x.data_ptr() & 15 for x in everything], forbidden(everything, len(further))
+    alike, alike_by_parts = compared_at_once(*everything), compared_by_parts(*everything)
+    watched, sound = any(x.requires_grad for x in everything), [0]
+    tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
+    current_stream, ordinal = torch._C._cuda_getCurrentRawStream, ready.like.device
+    count_write, c_at = torch._C._increment_version, C if launched.reads_own_c else D
+
+    def again(call: Call) -> Any:
+        nonlocal sound
+        try:
+            results = made(call)
+            found = beside(call.operation)
+            everything = launched.tensors(call, results[0], results[1:], found)
+            if not (alike(*everything) or alike_by_parts(*everything)):
+                return None
+            at = [x.data_ptr() for x in everything]
+            extra_pointers, scalars = (
+                launched.pointers(found, results[0], results[1:]),
+                launched.scalars(found),
+            )
+        except (AttributeError, TypeError, ValueError, RuntimeError, LapidistError):
+            return None  # no tensors, or numbers that the long way refuses in words
+        if scalars is None or tracing() or forward._current_level >= 0:
+            return None
+        if at != sound:
+            moved = any(not x or (x ^ low) & 15 for x, low in zip(at, bits, strict=True))
+            if moved or any(low < at[out] - at[other] < high for out, other, low, high in apart):
+                return None
+            sound = at
+        if watched and gradients():
+            return None
+        stream = current_stream(ordinal) if call.stream is None else stream_handle(call.stream)
+        ready.start(at[0], at[1], at[c_at], at[D], scalars, stream, extra_pointers)
+        out, further = outputs_of_call(call)
+        if given := [x for x in (out, *further) if x is not None]:
+            count_write(tuple(given))  # autograd must not go back through what was there before
+        return tuple(results) if len(results) > 1 else results[0]
+
+    return again
+
+
+def outputs_made(call: Call, arguments: Arguments, result: Any) -> Callable[[Call], list[Any]]:
+    """The arrays that results go to: the caller's, or new ones of the same shapes and types."""
+    further = result[1:] if isinstance(result, tuple) else ()
+    new = [(arguments.result_shape, torch_dtype(arguments.d_dtype)), *((x.shape, x.dtype) for x in further)]
+
+    def made(call: Call) -> list[Any]:
+        out, given = outputs_of_call(call)
+        pairs = zip((out, *(given or (None,) * len(further))), new, strict=True)
+        return [call.a.new_empty(how[0], dtype=how[1]) if x is None else x for x, how in pairs]
+
+    return made
+
+
+def forbidden(everything: list[Any], further: int) -> list[tuple[int, int, int, int]]:
+    """What is written, what must lie elsewhere, and the forbidden distances from that."""
+    operands = [operand_of(each, "out") for each in everything]
+    written = [D, *range(len(everything) - further, len(everything))]
+    return [
+        (out, other, *forbidden_distances(operands[out], operands[other]))
+        for out in written
+        for other in range(len(everything))
+        if out != other
+    ]
