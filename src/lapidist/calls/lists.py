@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from lapidist.backends.gpu.launcher import Addresses
+from lapidist.backends.gpu.launcher import Addresses, GpuKernel
 from lapidist.backends.selection import backend_at, choose_place
 from lapidist.build.waiting import kept_way
 from lapidist.calls import checks
@@ -59,6 +59,7 @@ class ArrayGemm:
         self.own: Addresses | None = None  # where flags and room are in it
         self.room = 0, 0
         self.plans: list[Plan] = []  # of as many products as a launch takes, and of the rest
+        self.launched: list[GpuKernel] = []  # by the last run on a GPU, one for each part
         chip = self.backend.chip
         if chip is None:
             require_no_choice(choices)

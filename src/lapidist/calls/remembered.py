@@ -9,10 +9,11 @@ from lapidist.build.waiting import BACKGROUND, way_of
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.call import Call
 from lapidist.calls.choices import Choices
-from lapidist.calls.lists import ArrayGemm, both_empty
+from lapidist.calls.lists import ArrayGemm, Listed, both_empty
 from lapidist.calls.prepared import Prepared, multiply_on_host, place_for, require_no_choice
 from lapidist.calls.repeated import Again, Sketch, asked_of, counted, fast_path
 from lapidist.calls.repeated_beside import AgainBeside, fast_path_beside, key_beside
+from lapidist.calls.repeated_lists import AgainLists, fast_path_of_lists, key_of_lists
 from lapidist.calls.repeated_on_host import OnHost, fast_path_on_host
 from lapidist.calls.subclasses import product
 from lapidist.frameworks.streams import require_stream
@@ -21,6 +22,7 @@ PREPARED_LIMIT = 4096  # problems remembered; a program that meets more starts o
 PREPARED: dict[Any, Prepared] = {}  # by the problem, where it runs, and by what
 AGAIN: dict[Sketch, Again] = {}  # by what is known at once of a call: what served the last one like it
 BESIDE: dict[Sketch, AgainBeside] = {}  # of calls with arrays beside a, b, c and out
+LISTS: dict[Sketch, AgainLists] = {}  # of lists of matrices
 
 
 def multiplied(call: Call) -> Any:
@@ -66,8 +68,18 @@ def multiplied_lists(call: Call) -> Any:
     call = call.of_lists()
     if both_empty(call.a, call.b):
         return []
+    key = key_of_lists(call)
+    again = None if key is None else LISTS.get(key)
+    result = None if again is None else again(call)
+    if result is not None:
+        return result
     batch = call.batch()
-    return ArrayGemm(batch, call.operation, call.choices).run(batch, call.stream)
+    ready = ArrayGemm(batch, call.operation, call.choices)
+    result = ready.run(batch, call.stream)
+    again = fast_path_of_lists(call, batch, ready.launched) if key and isinstance(batch, Listed) else None
+    if again is not None:
+        remember(LISTS, key, again)
+    return result
 
 
 def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:

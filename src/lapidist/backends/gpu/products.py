@@ -106,6 +106,7 @@ class GpuBackend(Backend):
                 )
         for kernel, addresses in launches:
             kernel.start_with({"lists": addresses}, handle, batch.scalars)
+        ready.launched = [kernel for kernel, _ in launches]
         finish_for(batch.like.framework, handle)
 
 

@@ -1,0 +1,104 @@
+"""Repeated calls of lists of torch tensors: one look shows that no matrix changed but its place in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lapidist.calls.repeated import (
+    Sketch,
+    asked_of,
+    compared_at_once,
+    compared_by_parts,
+    fit_for,
+    plain_tensors,
+    sketch,
+)
+from lapidist.frameworks.arrays import HOST, torch_dtype
+from lapidist.frameworks.streams import stream_handle
+from lapidist.problems.problem import VECTOR_BYTES
+
+if TYPE_CHECKING:
+    from lapidist.backends.gpu.launcher import GpuKernel
+    from lapidist.calls.call import Call
+    from lapidist.calls.lists import Listed
+
+AgainLists = Callable[["Call"], Any]  # None: the long way must look
+
+
+def key_of_lists(call: Call) -> Sketch:
+    """What the next call like it is found by. None: its first matrices tell too little at once."""
+    a, b, c, out, operation = call.a, call.b, call.c, call.out, call.operation
+    lists = [x for x in (a, b, c, out) if x is not None]
+    if operation.routing.check_indices is not False or call.choices.workspace is not None:
+        return None
+    if not all(type(x) in (list, tuple) and len(x) == len(a) for x in lists) or not a:
+        return None
+    seen = sketch(a[0], b[0], None if out is None else out[0])
+    if seen is None:
+        return None
+    asked = asked_of(operation.alpha, operation.beta)
+    return (
+        *(len(a), seen, c is None, out is None, asked, operation.trans_a, operation.trans_b),
+        *(operation.types, call.choices),
+    )
+
+
+def fast_path_of_lists(call: Call, batch: Listed, kernels: Sequence[GpuKernel]) -> AgainLists | None:
+    """The call again, after the long way launched these kernels, one for as many matrices as a launch takes.
+    Only where all matrices start on 16 bytes."""
+    first, operation, at_once = batch.calls[0], batch.calls[0].operation, batch.at_once
+    parts = [slice(start, start + at_once) for start in range(0, batch.count, at_once)]
+    if batch.like.device == HOST or batch.like.framework != "torch" or len(kernels) != len(parts):
+        return None
+    import torch
+
+    reads_c, asked = first.c is not None, asked_of(*batch.scalars)
+    if asked != asked_of(operation.alpha, operation.beta) or any(x.given is not None for x in batch.calls):
+        return None
+    results = [x.out.owner for x in batch.calls if x.out is not None]
+    everything = tensors(call, results, reads_c)
+    if any(type(x) not in plain_tensors() or x.is_neg() or not on_16_bytes(x.data_ptr()) for x in everything):
+        return None
+    alike, by_parts = compared_at_once(*everything), compared_by_parts(*everything)
+    watched, fit, count = any(x.requires_grad for x in everything), fit_for(first.accumulator), batch.count
+    tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
+    current_stream, ordinal = torch._C._cuda_getCurrentRawStream, batch.like.device
+    shape, dtype, swaps = first.result_shape, torch_dtype(first.out_dtype), batch.problem.transposed
+    sound = [x.data_ptr() for x in everything]  # apart from each other, as the long way saw
+
+    def again(call: Call) -> Any:
+        scalars = call.operation.alpha, call.operation.beta
+        try:
+            results = [x.new_empty(shape, dtype=dtype) for x in call.a] if call.out is None else call.out
+            everything = tensors(call, results, reads_c)
+            if not fit(scalars) or not (alike(*everything) or by_parts(*everything)):
+                return None
+            at = [x.data_ptr() for x in everything]
+        except (AttributeError, TypeError, RuntimeError):
+            return None
+        if at != sound and (call.out is not None or not all(map(on_16_bytes, at))):
+            return None
+        if tracing() or forward._current_level >= 0 or (watched and gradients()):
+            return None
+        stream = current_stream(ordinal) if call.stream is None else stream_handle(call.stream)
+        a, b, d, *own_c = (at[start : start + count] for start in range(0, len(at), count))
+        c = own_c[0] if own_c else d
+        columns = (b, a, c, d) if swaps else (a, b, c, d)
+        for kernel, part in zip(kernels, parts, strict=True):
+            padding = (0,) * (at_once - len(a[part]))
+            addresses = (x for column in columns for x in (*column[part], *padding))
+            kernel.start_with({"lists": tuple(addresses)}, stream, scalars)
+        if call.out is not None:
+            torch._C._increment_version(tuple(results))
+        return results
+
+    return again
+
+
+def tensors(call: Call, results: Sequence[Any], reads_c: bool) -> list[Any]:
+    return [*call.a, *call.b, *results, *(call.c if reads_c else ())]
+
+
+def on_16_bytes(pointer: int) -> bool:
+    return pointer != 0 and not pointer % VECTOR_BYTES
