@@ -10,6 +10,7 @@ import pytest
 
 import lapidist
 from lapidist.calls import lists, prepared, remembered
+from lapidist.calls.call import Call
 from lapidist.errors import ArgumentError, LapidistError, StrideError
 from lapidist.planning import plans
 from lapidist.verify import judge
@@ -290,6 +291,71 @@ def test_factors_and_lists_take_other_numbers_without_a_plan(
         assert judge(d, c[index], c, c, alpha, beta).ok
         planned.append(len(made))
     assert planned == [3, 3, 3]
+
+
+@lapidist.epilogue
+def shifted(acc: Any, bias: lapidist.Row, s: lapidist.Scalar) -> Any:
+    return lapidist.relu(acc + bias) * s, acc
+
+
+def test_arrays_beside_the_matrices_go_the_short_way(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six turns: new memory and new numbers each time, and after the first one no rule is looked up again."""
+    checked = []
+    arguments = Call.arguments
+    monkeypatch.setattr(Call, "arguments", lambda call: checked.append(call) or arguments(call))
+    for turn in range(6):
+        a, b, c = normal(torch, 48, 64), normal(torch, 64, 32), normal(torch, 48, 32)
+        rows = torch.randperm(48, device="cuda")
+        alpha, beta = 0.5 + turn, 0.25 + turn
+        d = lapidist.gemm(a, b, c, alpha=alpha, beta=beta, gather_a=rows)
+        assert judge(d, a[rows], b, c, alpha, beta).ok
+        out = poisoned(torch, 48, 32)
+        assert lapidist.gemm(a, b, out=out, alpha=alpha, scatter_d=rows) is out
+        assert judge(out[rows], a, b, alpha=alpha).ok
+        number = torch.full((), alpha, device="cuda")
+        assert judge(lapidist.gemm(a, b, alpha=number), a, b, alpha=alpha).ok
+        small, other = (x.to(torch.float8_e4m3fn) for x in (a, b.T.contiguous()))
+        scale_a, scale_b = torch.rand(48, 1, device="cuda"), torch.rand(1, 32, device="cuda")
+        d = lapidist.matmul(small, other.T, scale_a=scale_a, scale_b=scale_b)
+        assert judge(d, small, other.T, scale_a=scale_a, scale_b=scale_b).ok
+        bias = normal(torch, 32)
+        d, sums = lapidist.matmul(a, b, epilogue=shifted(bias=bias, s=alpha))
+        assert judge(sums, a, b).ok
+        torch.testing.assert_close(d, torch.relu(sums + bias) * alpha)
+        a_list, b_list = ([normal(torch, 16, 16) for _ in range(3)] for _ in "ab")
+        results = lapidist.gemm(a_list, b_list, alpha=alpha)
+        assert all(judge(*each, alpha=alpha).ok for each in zip(results, a_list, b_list, strict=True))
+        if turn == 0:
+            checked.clear()
+    assert checked == []
+
+
+def test_arrays_beside_the_matrices_are_looked_at(torch: Any) -> None:
+    """What the short way must not serve: other shapes, what overlaps, addresses in between, gradients."""
+    a, b = normal(torch, 48, 64), normal(torch, 64, 32)
+    bias = normal(torch, 32)
+    for _ in range(3):
+        lapidist.matmul(a, b, epilogue=shifted(bias=bias, s=2.0))
+    with pytest.raises(LapidistError):
+        lapidist.matmul(a, b, epilogue=shifted(bias=bias[:31], s=2.0))
+    with pytest.raises(LapidistError):
+        lapidist.matmul(a, b, epilogue=shifted(bias=bias.cpu(), s=2.0))
+    strided = normal(torch, 64)[::2]
+    d, sums = lapidist.matmul(a, b, epilogue=shifted(bias=strided, s=-1.0))
+    torch.testing.assert_close(d, -torch.relu(sums + strided))
+    wide = normal(torch, 33)[1:]  # starts on 4 bytes alone
+    d, sums = lapidist.matmul(a, b, epilogue=shifted(bias=wide, s=2.0))
+    torch.testing.assert_close(d, 2 * torch.relu(sums + wide))
+    for _ in range(2):
+        out, other = poisoned(torch, 48, 32), poisoned(torch, 48, 32)
+        lapidist.matmul(a, b, epilogue=shifted(bias=bias, s=2.0), out=(out, other))
+        torch.testing.assert_close(out, 2 * torch.relu(other + bias))
+    with pytest.raises(LapidistError):
+        lapidist.matmul(a, b, epilogue=shifted(bias=bias, s=2.0), out=(out, out))
+    with pytest.raises(LapidistError):
+        lapidist.matmul(a, b, epilogue=shifted(bias=out[0], s=2.0), out=(out, other))
+    with pytest.raises(LapidistError):
+        lapidist.matmul(a, b, epilogue=shifted(bias=bias, s="2"))
 
 
 def test_threads_with_numbers_of_their_own(torch: Any) -> None:

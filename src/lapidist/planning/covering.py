@@ -8,7 +8,7 @@ that. With C, the same knobs make other binaries, which serve as well."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cache, lru_cache
 from itertools import product
@@ -188,15 +188,22 @@ def best_at_hand(problem: Problem, device: Device) -> Candidate | None:
     """By the binary that serves its class best, of what `lapidist warm` compiles: the cheapest that takes it.
 
     It says in which order k is summed, so it follows from the problem and the chip alone."""
+    return next(cheapest_at_hand(problem, device), None)
+
+
+def cheapest_at_hand(
+    problem: Problem, device: Device, among: Container[tuple[str, Config]] | None = None
+) -> Iterator[Candidate]:
+    """By each binary of its class, the cheapest first; `among`: of these kernels and configs alone."""
     own = class_of(problem, device)
     known = None if own is None else priced(own, device)
     if known is None:
-        return None
+        return
     for member, seconds in known.cheapest_first(problem.m, problem.n, problem.k):
-        found = by_member(member, problem, device, seconds)
-        if found is not None:
-            return found
-    return None
+        if among is None or member[:2] in among:
+            found = by_member(member, problem, device, seconds)
+            if found is not None:
+                yield found
 
 
 def by_member(

@@ -7,27 +7,36 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 
 from lapidist.build import behind
 from lapidist.build.folder import log
 from lapidist.build.waiting import BACKGROUND, NEVER, VARIABLE, WAIT, Compiling
+from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import CompileError
 from lapidist.kernels.registry import KERNELS
 from lapidist.planning.binaries import Build, at_hand, in_memory, order_of, remember
-from lapidist.planning.covering import best_at_hand
+from lapidist.planning.covering import best_at_hand, cheapest_at_hand
 from lapidist.planning.planner import TIE, fastest_first, grouped, narrow, weigh, weigh_one
 from lapidist.planning.plans import Plan, make_plan, plan_of
 from lapidist.planning.tuned import look_up
 from lapidist.planning.weighed import Candidate
 from lapidist.problems.problem import Problem
+from lapidist.schedule.sharing import PLANNED
+
+HERE: set[tuple[str, Config]] = set()  # kernels and configs of plans that were found compiled
 
 
 def running(plan: Plan, way: Compiling) -> Plan:
     """The plan itself, compiled at the first look at its binary, or one that stands in for it."""
-    if plan.is_empty or way == WAIT or at_hand(*plan.build):
+    if plan.is_empty or way == WAIT:
         return plan
-    other = next((each for each in same_sums(plan) if at_hand(*each.build)), None)
+    if at_hand(*plan.build):
+        HERE.add((plan.kernel.name, plan.config))
+        return plan
+    others = chain(of_its_class(plan), same_sums(plan))
+    other = next((each for each in others if at_hand(*each.build)), None)
     if other is None and way == NEVER:
         raise CompileError(
             f"compile: nothing is compiled that sums as {plan.sum_order} for {plan.problem}, and nothing"
@@ -41,6 +50,16 @@ def running(plan: Plan, way: Compiling) -> Plan:
     if way == BACKGROUND:
         compile_behind(plan)
     return other
+
+
+def of_its_class(plan: Plan) -> Iterator[Plan]:
+    """Of the same order, by binaries that served others of its class in this process: few need to be weighed."""
+    if plan.own or plan.named or plan.sharing != PLANNED:
+        return
+    for best in cheapest_at_hand(plan.asked, plan.device, HERE):
+        other = plan_of(best, plan.asked, plan.device)
+        if other.sum_order == plan.sum_order:
+            yield other
 
 
 def compile_behind(plan: Plan) -> None:

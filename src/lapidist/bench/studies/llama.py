@@ -7,6 +7,7 @@ start so, as graph or compiled/decode/16."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from lapidist.backends.gpu.driver import query_device
 from lapidist.bench.protocol.conditions import gather, version_of
 from lapidist.bench.protocol.record import Record, write_run
 from lapidist.bench.studies.turns import ROUNDS, TURN_SECONDS, compare, pair
+from lapidist.build.waiting import VARIABLE, WAIT
 
 SHAPE = {
     "num_hidden_layers": 8,
@@ -32,7 +34,8 @@ FORMS = ("eager", "graph", "compiled")
 BOUND = 0.05  # of the largest logit: bf16 in 8 layers
 PROTOCOL = (
     f"8 layers of 4096, 14336, 32 heads, 8 of keys, bf16; decode after {PAST} tokens; median of {ROUNDS}"
-    f" turns of {TURN_SECONDS} s, turn by turn, ending with a wait; ratio: time as it was over time swapped"
+    f" turns of {TURN_SECONDS} s, turn by turn, ending with a wait; kernels are compiled before; ratio: time as it"
+    " was over time swapped"
 )
 Call = Callable[[], Any]
 
@@ -104,6 +107,7 @@ def captured(call: Call) -> Call:
 
     def replay() -> Any:
         graph.replay()
+        assert call is not None  # which holds the tokens that the graph reads
         return result
 
     return replay
@@ -156,6 +160,7 @@ def main(path: str, *starts: str) -> None:
 
     import lapidist.torch
 
+    os.environ.setdefault(VARIABLE, WAIT)
     device = query_device(0)
     vendor = f"torch {torch.__version__}, transformers {version_of('transformers')}"
     found = gather(device, device.name, "model", PROTOCOL, vendor=vendor)

@@ -1,7 +1,7 @@
 """What a shape costs that was never multiplied before: as a served model meets them, call by call.
 
-Each part runs in a new process: with an empty cache ("shapes cold"), with what that left on the disk ("shapes
-disk"), and with other shapes after those ("shapes loaded"). torch multiplies each shape right after. The
+Each part runs in a new process: with an empty cache ("shapes cold"), with what `lapidist warm` compiles on the
+disk ("shapes disk"), and with other shapes after those ("shapes loaded"). torch multiplies each shape right after. The
 request loop ("served") multiplies the lengths of a trace by one layer's weights, as a person writes it."""
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from typing import Any
 import numpy as np
 
 from lapidist.backends.gpu.doctor import TORCH_HINT
+from lapidist.backends.gpu.driver import query_device
 from lapidist.bench.protocol.conditions import gather
 from lapidist.bench.protocol.measure import BURST, Stage
 from lapidist.bench.protocol.record import Conditions, Record
 from lapidist.bench.studies.climb import Keep
 from lapidist.dtypes import math_named
 from lapidist.errors import DeviceError
+from lapidist.planning.warm import build_all, builds_of, covering_plans
 
 TYPES = ("bf16", "fp32", "e4m3")
 SHAPES, SEEDS = 500, (101, 102)
@@ -37,8 +39,15 @@ LONGEST = 4096  # rows of a step
 WEIGHTS = ((3 * HIDDEN // 2, HIDDEN), (HIDDEN, HIDDEN), (7 * HIDDEN, HIDDEN), (HIDDEN, 7 * HIDDEN // 2))
 PROTOCOL = (
     f"{SHAPES} shapes of a type, each new to its process; from the call to the end of the kernel; medians,"
-    " with the 90th and 99th hundredth; torch's product of each shape right after"
+    " with the 90th and 99th hundredth; torch's product of each shape right after; cold: nothing is compiled;"
+    " disk: after `lapidist warm`, in a new process; loaded: as many more shapes in that process"
 )
+# what `lapidist warm --dtype` compiles: then all that shapes of its classes need is on disk
+WARM_CODE = """
+import json, sys
+from lapidist.bench.studies.shapes import warmed
+json.dump(warmed(*json.loads(sys.argv[1])), sys.stdout)
+"""
 SHAPES_CODE = """
 import json, sys
 from lapidist.bench.studies.shapes import times_of
@@ -139,6 +148,12 @@ def served(steps: int, device: str = "cuda", weights: Sequence[tuple[int, int]] 
     return [list(times) for times in zip(*pairs, strict=True)]
 
 
+def warmed(name: str) -> int:
+    """How many binaries `lapidist warm` compiles for a type."""
+    builds = builds_of(covering_plans(math_named(name), query_device(0), with_c=False))
+    return len(build_all(builds))
+
+
 # ---- in the parent ----
 
 
@@ -155,7 +170,7 @@ def measure(ordinal: int, keep: Keep) -> tuple[Conditions, list[Record]]:
             records += [row(stage.device.name, name, *part) for part in parts_of(name)]
             keep(conditions, records)
         with tempfile.TemporaryDirectory() as folder:
-            answer(SERVED_CODE, folder, STEPS)  # which compiles
+            answer(WARM_CODE, folder, "bf16")
             records.append(served_row(stage.device.name, answer(SERVED_CODE, folder, STEPS)))
         keep(conditions, records)
         return conditions, records
@@ -165,6 +180,7 @@ def parts_of(name: str) -> list[tuple[str, Times]]:
     first, second = (new_shapes(SHAPES, seed) for seed in SEEDS)
     with tempfile.TemporaryDirectory() as folder:
         cold = answer(SHAPES_CODE, folder, name, first)
+        answer(WARM_CODE, folder, name)
         both = answer(SHAPES_CODE, folder, name, [*first, *second])
     return [
         ("shapes cold", cold),

@@ -6,6 +6,7 @@ Time a step, and the loss at the end.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from dataclasses import replace
@@ -17,6 +18,7 @@ from lapidist.backends.gpu.driver import query_device
 from lapidist.bench.protocol.conditions import gather
 from lapidist.bench.protocol.record import Record, write_run
 from lapidist.bench.studies.turns import pair
+from lapidist.build.waiting import VARIABLE, WAIT
 
 LAYERS, WIDTH, HEADS, WORDS = 24, 1024, 16, 50304
 BATCH, TOKENS, STEPS, LAST = 8, 1024, 200, 20
@@ -120,6 +122,7 @@ def main(path: str) -> None:
 
     import lapidist.torch
 
+    os.environ.setdefault(VARIABLE, WAIT)
     device = query_device(0)
     found = gather(device, device.name, "model", PROTOCOL, vendor=f"torch {torch.__version__}")
     command = "python -m lapidist.bench.studies.training"
