@@ -53,7 +53,7 @@ def running(plan: Plan, way: Compiling) -> Plan:
 
 
 def of_its_class(plan: Plan) -> Iterator[Plan]:
-    """Of the same order, by binaries that served others of its class in this process: few need to be weighed."""
+    """Of the same order, by binaries that this process found compiled: few need to be weighed."""
     if plan.own or plan.named or plan.sharing != PLANNED:
         return
     for best in cheapest_at_hand(plan.asked, plan.device, HERE):

@@ -34,8 +34,8 @@ FORMS = ("eager", "graph", "compiled")
 BOUND = 0.05  # of the largest logit: bf16 in 8 layers
 PROTOCOL = (
     f"8 layers of 4096, 14336, 32 heads, 8 of keys, bf16; decode after {PAST} tokens; median of {ROUNDS}"
-    f" turns of {TURN_SECONDS} s, turn by turn, ending with a wait; kernels are compiled before; ratio: time as it"
-    " was over time swapped"
+    f" turns of {TURN_SECONDS} s, turn by turn, ending with a wait; kernels are compiled before;"
+    " ratio: time as it was over time swapped"
 )
 Call = Callable[[], Any]
 
