@@ -13,7 +13,7 @@ from lapidist.backends.host import gemm_at_once, product_at_once
 from lapidist.build.waiting import NEVER, WAIT, Compiling
 from lapidist.calls import checks
 from lapidist.calls.call import Call, Mode, numbers_in
-from lapidist.calls.choices import Choices, checked
+from lapidist.calls.choices import OPEN, Choices, checked
 from lapidist.calls.fused import given_epilogue
 from lapidist.calls.lists import ArrayGemm
 from lapidist.calls.operation import Factors, Operation, Routing, types_named
@@ -121,7 +121,7 @@ def matmul(
             result = None if again is None else again(a, b, None, out, AS_IT_IS, stream)
         if result is not None:
             return result
-    choices = checked(Choices(device, compile=compile))
+    choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
     types, factors = types_named(out_dtype, acc_dtype, precision, promote), Factors(scale_a, scale_b)
     operation = Operation(vectors=True, types=types, factors=factors, epilogue=given_epilogue(epilogue))
     return multiplied(Call(a, b, None, out, operation, choices, stream))

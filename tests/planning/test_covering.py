@@ -63,9 +63,9 @@ def test_members_serve_their_own_shapes(own: ProductClass) -> None:
 def test_what_is_compiled_ahead_is_what_serves(with_c: bool) -> None:
     """With another m, n and k: what a class' binaries are compiled with does not tell shapes apart."""
     ahead = {(build.kernel, build.macros) for build in builds_of(covering_plans("float16", H200, with_c))}
-    assert len(ahead) <= MOST * 9
+    assert len(ahead) <= MOST * 12  # of each layout: aligned, few rows, ragged, ragged but for lines along k
     for layout in ("rr", "rc", "cr"):
-        for shape in shapes_of(LAYER, 8, 5):
+        for shape in (*shapes_of(LAYER, 8, 5), (301, 3001, 1024), (4097, 1111, 4096)):
             problem = dense_problem(*shape, "float16", layout)
             plan = planned_at_once(replace(problem, c=problem.d) if with_c else problem, H200)
             assert plan is not None

@@ -4,6 +4,7 @@ plan.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,8 +106,18 @@ def types_named(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | 
     """The types by name, as a key."""
     if precision is IEEE and out_dtype is None and acc_dtype is None and promote is None:
         return USUAL_TYPES  # by identity: an array compared with a string is no bool
+    try:
+        return known_types(out_dtype, acc_dtype, precision, promote)
+    except TypeError:  # no key: what it is is said there
+        return types_checked(out_dtype, acc_dtype, precision, promote)
+
+
+def types_checked(out_dtype: Any, acc_dtype: Any, precision: str, promote: bool | None) -> Types:
     checks.require_precision(precision)
     if promote is not None:
         checks.require_flag("promote", promote)
     out = None if out_dtype is None else name_of(out_dtype, "out_dtype")
     return Types(out, None if acc_dtype is None else name_of(acc_dtype, "acc_dtype"), precision, promote)
+
+
+known_types = lru_cache(maxsize=256, typed=True)(types_checked)

@@ -35,7 +35,7 @@ from lapidist.problems.problem import Offsets, Problem
 from lapidist.schedule.sharing import AUTO
 
 # Seconds that a product must have run before all configs are weighed for it, which takes some milliseconds.
-PAYS = 0.1
+PAYS = 0.02
 MOST_CALLS, CALLS_BETWEEN = 10_000, 64
 
 
@@ -61,10 +61,17 @@ class Prepared:
     """
 
     def __init__(
-        self, arguments: Arguments, place: int | str, choices: Choices = OPEN, way: Compiling | None = None
+        self,
+        arguments: Arguments,
+        place: int | str,
+        choices: Choices = OPEN,
+        way: Compiling | None = None,
+        problem: Problem | None = None,
     ) -> None:
-        """`way`: what it does where a plan's kernel is not compiled. None: it keeps what it has."""
-        self.place, self.backend, self.problem = place, backend_at(place), arguments.problem()
+        """`way`: what it does where a plan's kernel is not compiled. None: it keeps what it has. `problem`:
+        of the arguments, where it is known."""
+        self.place, self.backend = place, backend_at(place)
+        self.problem = arguments.problem() if problem is None else problem
         self.shape, self.out_dtype, self.like = (
             arguments.result_shape,
             arguments.out_dtype,
@@ -80,6 +87,7 @@ class Prepared:
         self._wanted: Awaited | None = None  # in place of what stands in for it
         self._open = self._asked = False  # whether all configs have yet to be weighed; whether they will be
         self.countdown = 0  # of calls, until it is looked at whether something better has come
+        self.met = False  # by a call: the second one has a short way made for the next
         chip = self.backend.chip
         if chip is None:
             require_no_choice(choices)

@@ -57,8 +57,9 @@ def multiplied_beside(call: Call) -> Any:
     if key is None or backend_at(place).chip is None:
         return run(None, arguments, choices, call.stream)
     ready = prepared(arguments, place, choices, call.stream)
+    again_met, ready.met = ready.met, True
     result = ready.run(arguments, call.stream)
-    again = fast_path_beside(ready, arguments, call, result)
+    again = fast_path_beside(ready, arguments, call, result) if again_met else None
     if again is not None:
         remember(BESIDE, key, again if ready.settled else counted(ready, again))
     return result
@@ -95,8 +96,9 @@ def run(key: Any, arguments: Arguments, choices: Choices, stream: Any) -> Any:
                 remember(AGAIN, key, on_host)
         return result
     ready = prepared(arguments, place, choices, stream)
+    again_met, ready.met = ready.met, True
     result = ready.run(arguments, stream)
-    if is_repeatable(key, arguments):
+    if again_met and is_repeatable(key, arguments):
         again = fast_path(ready, arguments)
         if again is not None:
             remember(AGAIN, key, again if ready.settled else counted(ready, again))
@@ -120,11 +122,12 @@ def prepared(arguments: Arguments, place: int | str, choices: Choices, stream: A
 
     def made() -> Prepared:
         keeps = choices.workspace is not None or (way == BACKGROUND and captured())
-        return Prepared(arguments, place, choices, None if keeps else way)
+        return Prepared(arguments, place, choices, None if keeps else way, problem)
 
+    problem = arguments.problem()
     if choices.workspace is not None:
         return made()
-    key = arguments.problem(), place, choices, arguments.a.framework
+    key = problem, place, choices, arguments.a.framework
     ready = PREPARED.get(key)
     if ready is None:
         ready = made()

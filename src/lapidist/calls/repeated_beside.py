@@ -137,7 +137,8 @@ def fast_path_beside(ready: Prepared, arguments: Arguments, call: Call, result: 
         return None  # the long way made something else of what it was given
     made = outputs_made(call, arguments, result)
     bits, apart = [x.data_ptr() & 15 for x in everything], forbidden(everything, len(further))
-    alike, alike_by_parts = compared_at_once(*everything), compared_by_parts(*everything)
+    alike, alike_by_parts = compared_at_once(*distinct(everything)), compared_by_parts(*everything)
+    places = places_of(everything)
     watched, sound = any(x.requires_grad for x in everything), [0]
     tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
     current_stream, ordinal = torch._C._cuda_getCurrentRawStream, ready.like.device
@@ -149,7 +150,8 @@ def fast_path_beside(ready: Prepared, arguments: Arguments, call: Call, result: 
             results = made(call)
             found = beside(call.operation)
             everything = launched.tensors(call, results[0], results[1:], found)
-            if not (alike(*everything) or alike_by_parts(*everything)):
+            same = places_of(everything) == places and alike(*distinct(everything))
+            if not (same or alike_by_parts(*everything)):
                 return None
             at = [x.data_ptr() for x in everything]
             extra_pointers, scalars = (
@@ -175,6 +177,17 @@ def fast_path_beside(ready: Prepared, arguments: Arguments, call: Call, result: 
         return tuple(results) if len(results) > 1 else results[0]
 
     return again
+
+
+def distinct(tensors: list[Any]) -> list[Any]:
+    """Each once: a factor of A may be that of B, and torch's guards refuse to see a tensor twice."""
+    return list({id(x): x for x in tensors}.values())
+
+
+def places_of(tensors: list[Any]) -> list[int] | None:
+    """Where each comes first; None where all are different."""
+    numbers = list(map(id, tensors))
+    return None if len(set(numbers)) == len(numbers) else [numbers.index(x) for x in numbers]
 
 
 def outputs_made(call: Call, arguments: Arguments, result: Any) -> Callable[[Call], list[Any]]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from lapidist.build.cache import read
 from lapidist.build.compiler import compile_kernel, key_of
 from lapidist.build.workers import Order
+from lapidist.config import Config
 from lapidist.kernels.row import Kernel
 from lapidist.launch import Binary
 
 Macros = tuple[tuple[str, object], ...]
 Build = tuple[Kernel, Macros, str]  # what a kernel is compiled from
+Tile = tuple[str, object, object, object]  # a kernel's name, and the extents of a tile
 _known: dict[tuple[Kernel, Macros, str, bool], Binary] = {}
+_tiles: set[Tile] = set()
 
 
 def compiled(kernel: Kernel, macros: Macros, architecture: str, assembled: bool = True) -> Binary:
@@ -19,6 +22,7 @@ def compiled(kernel: Kernel, macros: Macros, architecture: str, assembled: bool 
     if key not in _known:
         order = order_of(kernel, macros, architecture)
         _known[key] = compile_kernel(*order, assembled)
+        _tiles.add(tile_of(kernel, macros))
     return _known[key]
 
 
@@ -46,10 +50,22 @@ def at_hand(kernel: Kernel, macros: Macros, architecture: str) -> bool:
 
 def remember(binary: Binary, kernel: Kernel, macros: Macros, architecture: str) -> None:
     _known[kernel, macros, architecture, True] = binary
+    _tiles.add(tile_of(kernel, macros))
 
 
 def forget() -> None:
     _known.clear()
+    _tiles.clear()
+
+
+def tile_of(kernel: Kernel, macros: Macros) -> Tile:
+    known = dict(macros)
+    return kernel.name, known.get("BM"), known.get("BN"), known.get("BK")
+
+
+def may_be_in_memory(kernel: Kernel, config: Config) -> bool:
+    """No where no binary of this kernel has such tiles: known before a plan says what it would be."""
+    return (kernel.name, config.bm, config.bn, config.bk) in _tiles
 
 
 def order_of(kernel: Kernel, macros: Macros, architecture: str) -> Order:

@@ -8,7 +8,7 @@ that. With C, the same knobs make other binaries, which serve as well."""
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from functools import cache, lru_cache
 from itertools import product
@@ -21,6 +21,7 @@ import numpy as np
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import config_alone
 from lapidist.kernels.rules.facts import facts_of
 from lapidist.planning.prices import Lot, terms
@@ -192,15 +193,15 @@ def best_at_hand(problem: Problem, device: Device) -> Candidate | None:
 
 
 def cheapest_at_hand(
-    problem: Problem, device: Device, among: Container[tuple[str, Config]] | None = None
+    problem: Problem, device: Device, among: Callable[[Kernel, Config], bool] = lambda *_: True
 ) -> Iterator[Candidate]:
-    """By each binary of its class, the cheapest first; `among`: of these kernels and configs alone."""
+    """By each binary of its class, the cheapest first; `among`: by these kernels and configs alone."""
     own = class_of(problem, device)
     known = None if own is None else priced(own, device)
     if known is None:
         return
     for member, seconds in known.cheapest_first(problem.m, problem.n, problem.k):
-        if among is None or member[:2] in among:
+        if among(kernel_named(member.kernel), member.config):
             found = by_member(member, problem, device, seconds)
             if found is not None:
                 yield found

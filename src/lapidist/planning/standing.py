@@ -4,28 +4,26 @@ bits, whose kernel is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 
 from lapidist.build import behind
 from lapidist.build.folder import log
 from lapidist.build.waiting import BACKGROUND, NEVER, VARIABLE, WAIT, Compiling
-from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.errors import CompileError
 from lapidist.kernels.registry import KERNELS
-from lapidist.planning.binaries import Build, at_hand, in_memory, order_of, remember
+from lapidist.planning.binaries import Build, at_hand, in_memory, may_be_in_memory, order_of, remember
 from lapidist.planning.covering import best_at_hand, cheapest_at_hand
 from lapidist.planning.planner import TIE, fastest_first, grouped, narrow, weigh, weigh_one
 from lapidist.planning.plans import Plan, make_plan, plan_of
 from lapidist.planning.tuned import look_up
-from lapidist.planning.weighed import Candidate
+from lapidist.planning.weighed import Candidate, Weighed
 from lapidist.problems.problem import Problem
 from lapidist.schedule.sharing import PLANNED
 
-HERE: set[tuple[str, Config]] = set()  # kernels and configs of plans that were found compiled
+LOOKS = 16  # on disk, for a stand-in
 
 
 def running(plan: Plan, way: Compiling) -> Plan:
@@ -33,10 +31,8 @@ def running(plan: Plan, way: Compiling) -> Plan:
     if plan.is_empty or way == WAIT:
         return plan
     if at_hand(*plan.build):
-        HERE.add((plan.kernel.name, plan.config))
         return plan
-    others = chain(of_its_class(plan), same_sums(plan))
-    other = next((each for each in others if at_hand(*each.build)), None)
+    other = stand_in(plan, way)
     if other is None and way == NEVER:
         raise CompileError(
             f"compile: nothing is compiled that sums as {plan.sum_order} for {plan.problem}, and nothing"
@@ -52,11 +48,24 @@ def running(plan: Plan, way: Compiling) -> Plan:
     return other
 
 
+def stand_in(plan: Plan, way: Compiling) -> Plan | None:
+    """Of what this process has, whatever the model says of it; else the best of what lies on disk: each look
+    there takes a tenth of a millisecond."""
+    found = next((each for each in of_its_class(plan) if in_memory(*each.build)), None)
+    if found is not None:
+        return found
+    ranked = same_sums(plan)
+    here = (each for each in ranked if may_be_in_memory(*each[1].named(each[0])))
+    found = next((each for each in planned(plan, here) if in_memory(*each.build)), None)
+    looked_at = ranked if way == NEVER else ranked[:LOOKS]
+    return found or next((each for each in planned(plan, looked_at) if at_hand(*each.build)), None)
+
+
 def of_its_class(plan: Plan) -> Iterator[Plan]:
     """Of the same order, by binaries that this process found compiled: few need to be weighed."""
     if plan.own or plan.named or plan.sharing != PLANNED:
         return
-    for best in cheapest_at_hand(plan.asked, plan.device, HERE):
+    for best in cheapest_at_hand(plan.asked, plan.device, may_be_in_memory):
         other = plan_of(best, plan.asked, plan.device)
         if other.sum_order == plan.sum_order:
             yield other
@@ -85,19 +94,23 @@ def is_under_way(build: Build) -> bool:
     return behind.is_under_way(order_of(*build))
 
 
-def same_sums(plan: Plan) -> Iterator[Plan]:
-    """Plans of the same order, by production kernels, those predicted to be fastest first."""
+def same_sums(plan: Plan) -> list[tuple[int, Weighed]]:
+    """Places of what sums in the same order, of production kernels, those predicted to be fastest first."""
     if plan.own:
-        return
+        return []
     kernels = (plan.named,) if plan.named else KERNELS
     produce = tuple(kernel for kernel in kernels if kernel.kind == "production")
     groups = weigh(plan.asked, plan.device, grouped(produce, plan.problem.math), plan.sharing)
     own = Candidate(plan.kernel, plan.config, plan.schedule, plan.predicted_seconds, None)
     narrow(groups, own, plan.sum_order)
-    for place, group in fastest_first(groups):
-        candidate = group.candidate(place)
-        said = {"named": plan.named, "sharing": plan.sharing}
-        yield plan_of(replace(candidate, unshared=""), plan.asked, plan.device, **said)
+    return fastest_first(groups)
+
+
+def planned(plan: Plan, places: Iterable[tuple[int, Weighed]]) -> Iterator[Plan]:
+    """For the problem of this plan, in order."""
+    for place, group in places:
+        best = replace(group.candidate(place), unshared="")
+        yield plan_of(best, plan.asked, plan.device, named=plan.named, sharing=plan.sharing)
 
 
 def planned_at_once(problem: Problem, device: Device) -> Plan | None:

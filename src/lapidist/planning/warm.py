@@ -23,7 +23,7 @@ from lapidist.planning.binaries import Macros
 from lapidist.planning.binaries import order_of as order_of_kernel
 from lapidist.planning.covering import ALIKE, CAPABILITY, LAYOUTS, by_member, kept
 from lapidist.planning.plans import Plan, make_plan, plan_of
-from lapidist.problems.problem import Problem, dense_problem
+from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
 
 ROWS = (1, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 LAYERS = ((8192, 8192), (28672, 8192), (8192, 28672))  # n and k in a transformer of 70 billion parameters
@@ -80,11 +80,19 @@ def covering_plans(math_name: str, device: Device, with_c: bool) -> list[Plan]:
     found = []
     for own, members in sets:
         for member, shape, _ in members:
-            problem = dense_problem(*shape, math_name, own.layout)
-            problem = with_own_c(problem) if with_c else problem
-            best = by_member(member, problem, device)
-            found += [] if best is None else [plan_of(best, problem, device)]
+            for each in (shape,) if own.aligned else (shape, with_lines_along_k(shape)):
+                problem = dense_problem(*each, math_name, own.layout)
+                problem = with_own_c(problem) if with_c else problem
+                best = by_member(member, problem, device)
+                found += [] if best is None else [plan_of(best, problem, device)]
     return found
+
+
+def with_lines_along_k(shape: tuple[int, int, int]) -> tuple[int, int, int]:
+    """Where lines along k start on 16 bytes, as those of a model's weights do, and others do not: such
+    operands are not packed, by other binaries."""
+    m, n, k = shape
+    return m, n, -(-k // VECTOR_BYTES) * VECTOR_BYTES
 
 
 def with_own_c(problem: Problem) -> Problem:

@@ -147,6 +147,10 @@ class Weighed:
 
     # ---- one of them ----
 
+    def named(self, place: int) -> tuple[Kernel, Config]:
+        at = self.rows.positions.index(place)
+        return self.rows.kernels[at], self.rows.configs[at]
+
     def candidate(self, place: int) -> Candidate:
         at = self.rows.positions.index(place)
         kernel, config = self.rows.kernels[at], self.rows.configs[at]
