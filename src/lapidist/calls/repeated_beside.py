@@ -125,6 +125,8 @@ def fast_path_beside(ready: Prepared, arguments: Arguments, call: Call, result: 
     """The call again, after the long way gave this result. None: each must go the long way."""
     if ready.like.device == HOST or ready.like.framework != "torch" or arguments.given is not None:
         return None
+    if arguments.fused is not None and arguments.fused.passes():
+        return None  # second passes follow the product
     import torch
 
     launched, found = Launched(arguments, call), beside(call.operation)
