@@ -1,5 +1,6 @@
-"""Repeated calls with arrays beside a, b, c and out: factors, indices, alpha and beta in memory, operands of
-epilogues and further results. As in repeated.py, one look shows that only pointers changed."""
+"""Repeated calls with arrays beside a, b, c and out, such as factors, indices and an epilogue's operands.
+
+As in repeated.py, one look shows that only pointers changed."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from lapidist.calls.prepared import Prepared
 
 AgainBeside = Callable[["Call"], Any]  # None: the long way must look
-D, C = 2, 3  # places among the tensors of a call; C is there where it is read and not D
+D, C = 2, 3  # among the tensors of a call; C is there where it is read and not D
 INDICES, NUMBERED, FACTORS, OPERANDS = slice(0, 3), slice(3, 5), slice(5, 7), slice(7, None)  # in `beside`
 
 
@@ -140,7 +141,7 @@ def fast_path_beside(ready: Prepared, arguments: Arguments, call: Call, result: 
     made = outputs_made(call, arguments, result)
     bits, apart = [x.data_ptr() & 15 for x in everything], forbidden(everything, len(further))
     alike, alike_by_parts = compared_at_once(*distinct(everything)), compared_by_parts(*everything)
-    places = places_of(everything)
+    firsts = firsts_of(everything)
     watched, sound = any(x.requires_grad for x in everything), [0]
     tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
     current_stream, ordinal = torch._C._cuda_getCurrentRawStream, ready.like.device
@@ -152,7 +153,7 @@ def fast_path_beside(ready: Prepared, arguments: Arguments, call: Call, result: 
             results = made(call)
             found = beside(call.operation)
             everything = launched.tensors(call, results[0], results[1:], found)
-            same = places_of(everything) == places and alike(*distinct(everything))
+            same = firsts_of(everything) == firsts and alike(*distinct(everything))
             if not (same or alike_by_parts(*everything)):
                 return None
             at = [x.data_ptr() for x in everything]
@@ -186,7 +187,7 @@ def distinct(tensors: list[Any]) -> list[Any]:
     return list({id(x): x for x in tensors}.values())
 
 
-def places_of(tensors: list[Any]) -> list[int] | None:
+def firsts_of(tensors: list[Any]) -> list[int] | None:
     """Where each comes first; None where all are different."""
     numbers = list(map(id, tensors))
     return None if len(set(numbers)) == len(numbers) else [numbers.index(x) for x in numbers]

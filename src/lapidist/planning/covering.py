@@ -193,7 +193,7 @@ def best_at_hand(problem: Problem, device: Device) -> Candidate | None:
 
 
 def cheapest_at_hand(
-    problem: Problem, device: Device, among: Callable[[Kernel, Config], bool] = lambda *_: True
+    problem: Problem, device: Device, among: Callable[[Kernel, Config], bool] | None = None
 ) -> Iterator[Candidate]:
     """By each binary of its class, the cheapest first; `among`: by these kernels and configs alone."""
     own = class_of(problem, device)
@@ -201,7 +201,7 @@ def cheapest_at_hand(
     if known is None:
         return
     for member, seconds in known.cheapest_first(problem.m, problem.n, problem.k):
-        if among(kernel_named(member.kernel), member.config):
+        if among is None or among(kernel_named(member.kernel), member.config):
             found = by_member(member, problem, device, seconds)
             if found is not None:
                 yield found

@@ -106,9 +106,9 @@ def same_sums(plan: Plan) -> list[tuple[int, Weighed]]:
     return fastest_first(groups)
 
 
-def planned(plan: Plan, places: Iterable[tuple[int, Weighed]]) -> Iterator[Plan]:
+def planned(plan: Plan, ranked: Iterable[tuple[int, Weighed]]) -> Iterator[Plan]:
     """For the problem of this plan, in order."""
-    for place, group in places:
+    for place, group in ranked:
         best = replace(group.candidate(place), unshared="")
         yield plan_of(best, plan.asked, plan.device, named=plan.named, sharing=plan.sharing)
 

@@ -72,6 +72,9 @@ class Way(NamedTuple):
         return Way(True, *counts, CODES[schedule.reduction], schedule.fragments, schedule.launched)
 
 
+DEFAULTS = [(name, Way._field_defaults.get(name, False)) for name in Way._fields]
+
+
 class Ways(Shared):
     """Where a way is not taken, its numbers are those of whole tiles."""
 
@@ -85,8 +88,7 @@ class Ways(Shared):
         ways = ways or [Way(False)]
         ends = list(accumulate([len(way.taken) if np.ndim(way.taken) == 2 else 1 for way in ways]))
         spans = list(map(slice, [0, *ends], ends))
-        for name, values in zip(Way._fields, zip(*ways, strict=True), strict=True):
-            default = Way._field_defaults.get(name, False)
+        for (name, default), values in zip(DEFAULTS, zip(*ways, strict=True), strict=True):
             column = np.zeros((ends[-1], grid.tiles.size), type(default))
             for span, value in zip(spans, values, strict=True):
                 column[span] = value
@@ -105,7 +107,7 @@ class Ways(Shared):
 
     def at(self, row: int, column: int) -> Way:
         """Of one config."""
-        return Way(*(self.__dict__[name][row, column].item() for name in Way._fields))
+        return Way(*[self.__dict__[name][row, column].item() for name in Way._fields])
 
     @cached_property
     def normal_iterations(self) -> Any:
