@@ -49,7 +49,7 @@ def running(plan: Plan, way: Compiling) -> Plan:
 
 
 def stand_in(plan: Plan, way: Compiling) -> Plan | None:
-    """Of what this process has, whatever the model says of it; else the best of what lies on disk: each look
+    """Of what this process has, whatever the model says of it. Else the best of what lies on disk: each look
     there takes a tenth of a millisecond."""
     found = next((each for each in of_its_class(plan) if in_memory(*each.build)), None)
     if found is not None:

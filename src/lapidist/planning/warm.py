@@ -89,7 +89,7 @@ def covering_plans(math_name: str, device: Device, with_c: bool) -> list[Plan]:
 
 
 def with_lines_along_k(shape: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Where lines along k start on 16 bytes, as those of a model's weights do, and others do not: such
+    """Where lines along k start on 16 bytes, as those of a model's weights do, and others do not. Such
     operands are not packed, by other binaries."""
     m, n, k = shape
     return m, n, -(-k // VECTOR_BYTES) * VECTOR_BYTES
