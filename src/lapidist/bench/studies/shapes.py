@@ -1,8 +1,8 @@
 """What a shape costs that was never multiplied before: as a served model meets them, call by call.
 
 Each part runs in a new process. "shapes cold" has an empty cache, and "shapes disk" what `lapidist warm`
-compiles. "shapes loaded" are other shapes after those. torch multiplies each shape right after. The request loop
-("served") multiplies the lengths of a trace by one layer's weights, as a person writes it."""
+compiles. "shapes loaded" are other shapes after those. torch multiplies each shape right after. The request
+loop ("served") multiplies the lengths of a trace by one layer's weights, as a person writes it."""
 
 from __future__ import annotations
 
