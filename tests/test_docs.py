@@ -3,46 +3,46 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 import lapidist
 from lapidist.kernels.rules.facts import Facts
 from lapidist.kernels.rules.hopper import FAMILY as RULES
 from lapidist.kernels.rules.rule import refusal
 from lapidist.kernels.wgmma.family import WGMMA_FAMILY, tile
+from offenders import hold_none
 from pages import PAGES, ROOT, name_of
 from words import split
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
-    targets = [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text())]
-    assert [
-        target for target in targets if "//" not in target and target and not (page.parent / target).exists()
-    ] == []
+def links(page: Path) -> list[tuple[Path, str]]:
+    """Within the project: the file, and the anchor or ""."""
+    targets = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    parts = [target.partition("#") for target in targets if "//" not in target]
+    return [((page.parent / file).resolve() if file else page, anchor) for file, _, anchor in parts]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_into_pages_find_their_anchors(page: Path) -> None:
+def test_links_lead_somewhere() -> None:
+    hold_none(f"{name_of(page)}: {file}" for page in PAGES for file, _ in links(page) if not file.exists())
+
+
+def test_links_into_pages_find_their_anchors() -> None:
     """An anchor is a heading's, or a tag of its own."""
+    hold_none(
+        f"{name_of(page)}: {file.name}#{anchor}"
+        for page in PAGES
+        for file, anchor in links(page)
+        if anchor and anchor not in anchors(file)
+    )
+
+
+@cache
+def anchors(page: Path) -> set[str]:
     text = page.read_text()
-    links = [
-        target.partition("#")
-        for target in re.findall(r"\]\(([^)\s]+)\)", text)
-        if "//" not in target and "#" in target
-    ]
-    assert [
-        (file, anchor)
-        for file, _, anchor in links
-        if anchor not in anchors((page.parent / file).read_text() if file else text)
-    ] == []
-
-
-def anchors(text: str) -> set[str]:
     headings = re.findall(r"^#+ (.+)$", text, re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings} | set(
         re.findall(r'<a id="([^"]+)">', text)

@@ -7,17 +7,18 @@ import io
 import re
 import statistics
 import tokenize
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from lapidist.build.compiler import CUDA_SOURCES
 from lapidist.kernels.registry import DETOURS, RUNGS, kernel_named
 from lapidist.kernels.row import Kernel
+from offenders import hold_none
 
 ROOT = Path(__file__).parent.parent
 HOST_FILES = sorted((ROOT / "src").rglob("*.py"))
 DEVICE_FILES = sorted(path for path in CUDA_SOURCES.rglob("*") if path.suffix in (".cu", ".cuh"))
+KERNEL_FILES = [path for path in DEVICE_FILES if path.suffix == ".cu"]
 RUNG_FILES = sorted(CUDA_SOURCES.glob("ladder/*.cu"))
 TEXT_FILES = [*HOST_FILES, *DEVICE_FILES, *sorted((ROOT / "tests").rglob("*.py"))]
 
@@ -33,6 +34,16 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text()
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(text_of(path))
+
+
 def lines_of_docstring(node: ast.AST) -> int:
     """Documentation may be as long as it needs."""
     body = getattr(node, "body", None)
@@ -43,10 +54,9 @@ def lines_of_docstring(node: ast.AST) -> int:
 
 def functions(path: Path) -> list[tuple[str, int]]:
     """(name, lines) of each function of a file, without its docstring."""
-    nodes = ast.walk(ast.parse(path.read_text()))
     return [
         (node.name, (node.end_lineno or 0) - node.lineno + 1 - lines_of_docstring(node))
-        for node in nodes
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
 
@@ -54,66 +64,75 @@ def functions(path: Path) -> list[tuple[str, int]]:
 # ---- sizes ----
 
 
-@pytest.mark.parametrize("path", HOST_FILES, ids=relative)
-def test_functions_fit_on_a_screen(path: Path) -> None:
-    assert [(name, lines) for name, lines in functions(path) if lines > FUNCTION_LINES] == []
+def test_functions_fit_on_a_screen() -> None:
+    hold_none(
+        f"{relative(path)}: {name} has {lines} lines"
+        for path in HOST_FILES
+        for name, lines in functions(path)
+        if lines > FUNCTION_LINES
+    )
 
 
 def test_the_median_function_is_short() -> None:
     assert statistics.median(lines for path in HOST_FILES for _, lines in functions(path)) <= FUNCTION_MEDIAN
 
 
-@pytest.mark.parametrize("path", HOST_FILES, ids=relative)
-def test_host_files_are_short(path: Path) -> None:
-    text = path.read_text()
-    documentation = sum(lines_of_docstring(node) for node in ast.walk(ast.parse(text)))
-    assert len(text.splitlines()) - documentation <= HOST_LINES
+def lines_of_code(path: Path) -> int:
+    documentation = sum(lines_of_docstring(node) for node in ast.walk(tree_of(path)))
+    return len(text_of(path).splitlines()) - documentation
 
 
-@pytest.mark.parametrize("path", DEVICE_FILES, ids=relative)
-def test_device_files_are_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= KERNEL_LINES
+def test_host_files_are_short() -> None:
+    lines = {path: lines_of_code(path) for path in HOST_FILES}
+    hold_none(f"{relative(path)}: {count} lines" for path, count in lines.items() if count > HOST_LINES)
+
+
+def test_device_files_are_short() -> None:
+    lines = {path: len(text_of(path).splitlines()) for path in DEVICE_FILES}
+    hold_none(f"{relative(path)}: {count} lines" for path, count in lines.items() if count > KERNEL_LINES)
 
 
 # ---- names and words ----
 
 
-@pytest.mark.parametrize("path", HOST_FILES, ids=relative)
-def test_names_say_what_is_inside(path: Path) -> None:
-    assert path.stem not in FORBIDDEN_NAMES
-    assert path.parent.name not in FORBIDDEN_NAMES
+def test_names_say_what_is_inside() -> None:
+    hold_none(relative(path) for path in HOST_FILES if {path.stem, path.parent.name} & FORBIDDEN_NAMES)
 
 
-@pytest.mark.parametrize("path", HOST_FILES, ids=relative)
-def test_every_module_says_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text()))
+def test_every_module_says_what_it_is_for() -> None:
+    hold_none(relative(path) for path in HOST_FILES if not ast.get_docstring(tree_of(path)))
 
 
-@pytest.mark.parametrize("path", TEXT_FILES, ids=relative)
-def test_nothing_is_left_for_later(path: Path) -> None:
+def test_nothing_is_left_for_later() -> None:
     words = "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"))
-    assert re.findall(rf"\b(?:{words})\b", path.read_text()) == []
+    hold_none(relative(path) for path in TEXT_FILES if re.search(rf"\b(?:{words})\b", text_of(path)))
 
 
 # ---- the ladder ----
 
 
-@pytest.mark.parametrize("path", RUNG_FILES, ids=relative)
-def test_a_rung_starts_with_its_five_lines(path: Path) -> None:
-    """Lesson, From, Change, Predicts, Measured; lines that go on are indented below them."""
-    comment = [line[2:] for line in path.read_text().splitlines() if line.startswith("//")]
-    labels = [
+def labels(path: Path) -> tuple[str, ...]:
+    comment = [line[2:] for line in text_of(path).splitlines() if line.startswith("//")]
+    found = [
         word
         for line in comment
         if (word := line.strip().partition(" ")[0]) in HEADER and line[1:2] == word[:1]
     ]
-    assert tuple(labels[:5]) == HEADER
-    assert path.read_text().startswith("// Lesson:")
+    return tuple(found[:5])
+
+
+def test_a_rung_starts_with_its_five_lines() -> None:
+    """Lesson, From, Change, Predicts, Measured; lines that go on are indented below them."""
+    hold_none(
+        relative(path)
+        for path in RUNG_FILES
+        if labels(path) != HEADER or not text_of(path).startswith("// Lesson:")
+    )
 
 
 def came_from(kernel: Kernel) -> str:
     """The file that its header names."""
-    found = re.search(r"^// From:\s+(\S+)", (CUDA_SOURCES / kernel.source).read_text(), re.M)
+    found = re.search(r"^// From:\s+(\S+)", text_of(CUDA_SOURCES / kernel.source), re.M)
     assert found is not None
     return found[1].rstrip(",.:;")
 
@@ -125,14 +144,17 @@ def rung_below(rung: Kernel) -> Kernel:
     return RUNGS[RUNGS.index(rung) - 1]
 
 
-@pytest.mark.parametrize("rung", RUNGS[1:], ids=lambda kernel: kernel.name)
-def test_a_rung_names_the_one_it_comes_from(rung: Kernel) -> None:
-    assert came_from(rung) == Path(rung_below(rung).source).stem
+def test_a_rung_names_the_one_it_comes_from() -> None:
+    hold_none(
+        f"{rung.name}: {came_from(rung)}"
+        for rung in RUNGS[1:]
+        if came_from(rung) != Path(rung_below(rung).source).stem
+    )
 
 
 def code_lines(kernel: Kernel) -> list[str]:
     """A kernel without its own name, comments, indents and blank lines: what its lesson may change."""
-    text = re.sub(r"//.*", "", (CUDA_SOURCES / kernel.source).read_text())
+    text = re.sub(r"//.*", "", text_of(CUDA_SOURCES / kernel.source))
     lines = [line.strip() for line in text.splitlines()]
     return [re.sub(rf"\b{kernel.entry}\b", "entry", line) for line in lines if line]
 
@@ -147,30 +169,40 @@ def in_common(one: list[str], other: list[str]) -> int:
     return best[-1]
 
 
-@pytest.mark.parametrize("rung", RUNGS[1:], ids=lambda kernel: kernel.name)
-def test_the_difference_between_two_rungs_is_the_lesson(rung: Kernel) -> None:
-    """Lines that one has and the other one has not, as a perfect `diff -w` would count them."""
+def changed_lines(rung: Kernel) -> int:
+    """That one has and the other one has not, as a perfect `diff -w` would count them."""
     before, after = code_lines(rung_below(rung)), code_lines(rung)
-    changed = len(before) + len(after) - 2 * in_common(before, after)
-    assert changed <= STEP, f"{rung_below(rung).name} -> {rung.name}: {changed} changed lines"
+    return len(before) + len(after) - 2 * in_common(before, after)
 
 
-@pytest.mark.parametrize("kernel", DETOURS, ids=lambda kernel: kernel.name)
-def test_a_detour_names_the_kernel_it_left(kernel: Kernel) -> None:
-    assert came_from(kernel) in {Path(other.source).stem for other in (*RUNGS, *DETOURS)}
+def test_the_difference_between_two_rungs_is_the_lesson() -> None:
+    changed = {rung: changed_lines(rung) for rung in RUNGS[1:]}
+    hold_none(
+        f"{rung_below(rung).name} -> {rung.name}: {lines} changed lines"
+        for rung, lines in changed.items()
+        if lines > STEP
+    )
 
 
-@pytest.mark.parametrize("path", [path for path in DEVICE_FILES if path.suffix == ".cu"], ids=relative)
-def test_kernels_include_nothing_but_the_projects_headers(path: Path) -> None:
+def test_a_detour_names_the_kernel_it_left() -> None:
+    sources = {Path(other.source).stem for other in (*RUNGS, *DETOURS)}
+    hold_none(f"{each.name}: {came_from(each)}" for each in DETOURS if came_from(each) not in sources)
+
+
+def test_kernels_include_nothing_but_the_projects_headers() -> None:
     """NVRTC finds few others (no <stdint.h>, no CCCL beside some versions of torch)."""
     headers = {str(header.relative_to(CUDA_SOURCES)) for header in DEVICE_FILES if header.suffix == ".cuh"}
-    assert set(re.findall(r'#include\s+["<]([^">]+)[">]', path.read_text())) <= headers
+    hold_none(
+        f"{relative(path)}: {name}"
+        for path in KERNEL_FILES
+        for name in re.findall(r'#include\s+["<]([^">]+)[">]', text_of(path))
+        if name not in headers
+    )
 
 
-@pytest.mark.parametrize("path", [path for path in DEVICE_FILES if path.suffix == ".cu"], ids=relative)
-def test_instructions_are_wrapped_once(path: Path) -> None:
+def test_instructions_are_wrapped_once() -> None:
     """Inline assembly stands in the headers."""
-    assert not re.search(r"\basm\b", path.read_text())
+    hold_none(relative(path) for path in KERNEL_FILES if re.search(r"\basm\b", text_of(path)))
 
 
 # ---- the command that checks all this ----
@@ -243,10 +275,11 @@ MODULES = {
 }
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Of the project's own modules, late ones too; what is imported for types alone is no dependency."""
     found = set()
-    pending: list[ast.AST] = [ast.parse(path.read_text())]
+    pending: list[ast.AST] = [tree_of(path)]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
@@ -268,12 +301,18 @@ def layer(module: str) -> str:
     return next(each for each in (module, ".".join(parts[:2]), parts[0]) if each in LAYERS)
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_imports_go_down(module: str) -> None:
-    own = LAYERS.index(layer(module))
-    up = [other for other in imports(MODULES[module]) if LAYERS.index(layer(other)) < own]
-    # The door of the command line and of the package: `lapidist` itself is where public names are found.
-    assert [other for other in up if other != "__init__"] == []
+def height(module: str) -> int:
+    return -LAYERS.index(layer(module))
+
+
+def test_imports_go_down() -> None:
+    # `lapidist` itself is where public names are found.
+    hold_none(
+        f"{module} imports {other}"
+        for module, path in MODULES.items()
+        for other in imports(path)
+        if height(other) > height(module) and other != "__init__"
+    )
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
@@ -311,7 +350,7 @@ def test_files_of_tests_have_names_of_their_own() -> None:
 
 def test_tests_share_by_support_alone() -> None:
     for path in (ROOT / "tests").rglob("test_*.py"):
-        assert not re.search(r"^from test_\w+ import", path.read_text(), re.M), relative(path)
+        assert not re.search(r"^from test_\w+ import", text_of(path), re.M), relative(path)
 
 
 # ---- words ----
@@ -329,20 +368,24 @@ def identifiers(path: Path) -> set[str]:
     """The names that a file gives or uses, its own among them."""
     found = {path.stem}
     if path.suffix == ".py":
-        tokens = tokenize.generate_tokens(io.StringIO(path.read_text()).readline)
+        tokens = tokenize.generate_tokens(io.StringIO(text_of(path)).readline)
         return found | {each.string for each in tokens if each.type == tokenize.NAME}
-    code = re.sub(r"//[^\n]*", "", path.read_text())
+    code = re.sub(r"//[^\n]*", "", text_of(path))
     return found | set(re.findall(r"\b[A-Za-z_]\w*", code))
 
 
-@pytest.mark.parametrize("path", [*HOST_FILES, *DEVICE_FILES], ids=relative)
-def test_names_are_the_fields_words(path: Path) -> None:
-    assert [name for name in sorted(identifiers(path)) if {*words_of(name)} & {*PRIVATE_WORDS}] == []
+def test_names_are_the_fields_words() -> None:
+    hold_none(
+        f"{relative(path)}: {name}"
+        for path in (*HOST_FILES, *DEVICE_FILES)
+        for name in sorted(identifiers(path))
+        if {*words_of(name)} & {*PRIVATE_WORDS}
+    )
 
 
 def test_comments_of_device_code_say_tma() -> None:
     """And not by words that a copy of the driver's could be meant with."""
-    comments = {relative(path): re.sub(r"\n\s*//", "", path.read_text()) for path in DEVICE_FILES}
+    comments = {relative(path): re.sub(r"\n\s*//", "", text_of(path)) for path in DEVICE_FILES}
     assert [name for name, text in comments.items() if re.search(r"\bcopy\s+engine", text, re.I)] == []
 
 

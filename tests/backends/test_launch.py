@@ -24,6 +24,7 @@ from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.launch import Binary, Launch, ParameterBlock, TensorMap
 from lapidist.static import binary_of, sample_problem
+from offenders import each_holds
 from typed import TYPED, TYPED_IDS
 
 DECLARATION = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+\w+_param_\d+(?:\[(\d+)\])?")
@@ -190,10 +191,12 @@ def test_a_patch_writes_what_changes_and_nothing_else() -> None:
     assert launch.patched({"A": a.ctypes.data, "B": b.ctypes.data, "D": out.ctypes.data}) == launch
 
 
-@pytest.mark.parametrize(("kernel", "dtype"), TYPED, ids=TYPED_IDS)
-def test_every_kernel_takes_alpha_and_beta_through_the_patch_table(kernel: Kernel, dtype: str) -> None:
-    patches = kernel.family.block(sample_problem(kernel, dtype)).patches()
-    assert {"alpha", "beta"} <= patches.keys()
+def test_every_kernel_takes_alpha_and_beta_through_the_patch_table() -> None:
+    def takes(kernel: Kernel, dtype: str) -> None:
+        patches = kernel.family.block(sample_problem(kernel, dtype)).patches()
+        assert {"alpha", "beta"} <= patches.keys(), kernel.name
+
+    each_holds(takes, TYPED)
 
 
 def test_scalars_of_integers_are_whole() -> None:

@@ -12,28 +12,12 @@ import numpy as np
 import pytest
 
 import lapidist
-from lapidist import errors
-from lapidist.backends import selection
-from lapidist.backends.gpu import driver
 from lapidist.calls import checks
-from lapidist.errors import (
-    ArgumentError,
-    DeviceError,
-    DTypeError,
-    LapidistError,
-    RefusalError,
-    ShapeError,
-    StrideError,
-)
-from lapidist.frameworks import streams
+from lapidist.errors import ArgumentError, DTypeError, LapidistError, RefusalError, ShapeError, StrideError
 from lapidist.frameworks.arrays import HOST, Operand
-from lapidist.kernels.wgmma.family import tile
+from typed import ones, operand_on_gpu
 
 F32 = np.float32
-
-
-def ones(*shape: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
-    return np.ones(shape, dtype)
 
 
 BASE = ones(40, 40)
@@ -285,7 +269,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     ),
     "strides of out": (
         lambda: checks.require_output(
-            Operand("out", 0, (4, 5), (80, 2), "float32", 0, "torch", None), on_gpu("a"), (4, 5)
+            Operand("out", 0, (4, 5), (80, 2), "float32", 0, "torch", None), operand_on_gpu("a"), (4, 5)
         ),
         StrideError,
         (
@@ -412,208 +396,3 @@ def test_a_plan_refuses_another_geometry_of_the_machine() -> None:
             match=r"a, b, c, out: must have the geometry that was planned, 4 x 5 x 6 .*Make a new plan",
         ):
             plan.execute(a, b)
-
-
-# ---- places ----
-
-
-def on_gpu(name: str, ordinal: int = 0) -> Operand:
-    return Operand(name, 4096, (4, 4), (4, 1), "float32", ordinal, "torch", None)
-
-
-def test_arrays_in_two_places() -> None:
-    here = Operand("a", 4096, (4, 4), (4, 1), "float32", HOST, "numpy", None)
-    with pytest.raises(
-        DeviceError, match=r"b: must be where a is, host memory; it is in GPU 1\. Move one of them"
-    ):
-        checks.require_same_device(on_gpu("b", 1), here)
-    with pytest.raises(DeviceError, match=r"c: must be where a is, GPU 0; it is in GPU 1"):
-        checks.require_same_device(on_gpu("c", 1), on_gpu("a"))
-
-
-@pytest.mark.parametrize("device", ["machine", "host"])
-def test_the_machine_takes_no_gpu_arrays(device: str) -> None:
-    with pytest.raises(
-        ArgumentError,
-        match=rf"device: '{device}' takes arrays in host memory; these are on GPU 0\. Copy them",
-    ):
-        selection.choose_place(0, device)
-
-
-def test_arrays_stay_on_their_gpu() -> None:
-    with pytest.raises(
-        ArgumentError, match=r"device: the arrays are on GPU 0, not 1\. Leave device out or move them"
-    ):
-        selection.choose_place(0, 1)
-
-
-def test_a_place_that_is_free_to_choose() -> None:
-    assert selection.choose_place(HOST, None) == HOST
-    assert selection.choose_place(HOST, "host") == HOST
-    assert selection.choose_place(HOST, "machine") == "machine"
-    assert selection.choose_place(3, None) == 3
-
-
-def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a computer without a driver, also where there is one."""
-    from cuda.bindings import driver as bindings
-
-    def missing(*_: object) -> None:
-        raise RuntimeError("Failure finding libcuda.so.1")
-
-    monkeypatch.setattr(bindings, "cuInit", missing)
-    driver.load_driver.cache_clear()
-
-
-@pytest.mark.parametrize("device", ["gpu", "cuda", 0, 1])
-def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch, device: int | str) -> None:
-    without_gpu(monkeypatch)
-    out = np.full((4, 5), np.nan, F32)
-    with pytest.raises(
-        DeviceError,
-        match=r"device: no usable NVIDIA driver or GPU \(Failure finding libcuda.*lapidist doctor",
-    ):
-        lapidist.matmul(ones(4, 6), ones(6, 5), out=out, device=device)
-    assert np.isnan(out).all()
-    assert driver.gpu_count() == 0
-    driver.load_driver.cache_clear()
-
-
-def test_a_gpu_number_too_high(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "load_driver", lambda: None)
-    monkeypatch.setattr(driver, "gpu_count", lambda: 2)
-    with pytest.raises(
-        DeviceError, match=r"device: GPU 2 was asked for, but the driver sees 2\. Choose one below 2"
-    ):
-        driver.require_gpu(2)
-    driver.require_gpu(1)
-
-
-def test_a_driver_that_is_too_old() -> None:
-    with pytest.raises(
-        DeviceError,
-        match=r"driver: CUDA 13\.0 is needed, this one gives 12\.4\. Install an NVIDIA driver of release 580",
-    ):
-        driver.require_driver_version(12040)
-    driver.require_driver_version(13000)
-    driver.require_driver_version(13050)
-
-
-@pytest.mark.parametrize("stream", ["first", 1.5, object()])
-def test_a_stream_that_is_none(stream: object) -> None:
-    with pytest.raises(
-        ArgumentError, match=r"stream: must be a raw handle or a torch, CuPy or cuda\.core stream; got "
-    ):
-        streams.choose_stream(stream, "numpy", 0)
-
-
-@pytest.mark.parametrize("attribute", ["cuda_stream", "ptr", "handle"])
-def test_a_stream_of_any_framework(attribute: str) -> None:
-    stream = type("Stream", (), {attribute: 77})()
-    assert streams.choose_stream(stream, "numpy", 0) == 77
-    assert streams.choose_stream(5, "numpy", 0) == 5
-
-
-def test_an_unknown_chip() -> None:
-    from lapidist.device import chip
-
-    with pytest.raises(ArgumentError, match=r"chip: must be one of v100, .*h200; got 'h300'"):
-        chip("h300")
-
-
-# ---- the tree ----
-
-
-def test_every_error_is_a_lapidist_error_and_one_that_python_knows() -> None:
-    assert issubclass(ShapeError, ValueError)
-    assert issubclass(StrideError, ValueError)
-    assert issubclass(ArgumentError, ValueError)
-    assert issubclass(RefusalError, ValueError)
-    assert issubclass(DTypeError, TypeError)
-    assert issubclass(DeviceError, RuntimeError)
-    assert issubclass(errors.CompileError, RuntimeError)
-    assert issubclass(errors.LaunchError, RuntimeError)
-
-
-def test_the_tree_is_drawn_in_full() -> None:
-    for name, value in vars(errors).items():
-        if isinstance(value, type) and issubclass(value, LapidistError):
-            assert name in (errors.__doc__ or ""), name
-            if value is not LapidistError:
-                assert f"{name}({value.__bases__[1].__name__})" in (errors.__doc__ or "")
-
-
-def test_a_long_log_is_cut_in_the_message_only() -> None:
-    log = "\n".join(f"line {i}" for i in range(100))
-    error = errors.CompileError("source 'x.cu': refused", log)
-    assert error.log == log
-    assert "line 29" in str(error)
-    assert "line 30" not in str(error)
-    assert "70 more lines in .log" in str(error)
-
-
-@pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_a_scalar_beyond_the_accumulator(name: str) -> None:
-    a = np.ones((2, 2), np.float32)
-    with pytest.raises(
-        lapidist.ArgumentError, match=rf"{name}: must fit float32, at most 3\.403e\+38 in size; got 1e\+300"
-    ):
-        lapidist.gemm(a, a, a, **{name: 1e300})
-    assert lapidist.gemm(a.astype(np.float64), a.astype(np.float64), alpha=1e300)[0, 0] == 2e300
-
-
-# ---- found by trying ----
-
-A, B = np.ones((6, 4), np.float32), np.ones((4, 5), np.float32)
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: lapidist.gemm(A, B, trans_a="N"), r"trans_a: must be True or False; got 'N'"),  # type: ignore[arg-type]
-        (lambda: lapidist.gemm(A, B, alpha=10**400), r"alpha: must fit a float64"),
-        (lambda: lapidist.matmul(A, B, device=[1]), r"device: must be .*; got \[1\]"),  # type: ignore[arg-type]
-        (lambda: lapidist.plan(A, B, config="128"), r"config: must be a lapidist.Config; got '128'"),  # type: ignore[arg-type]
-        (lambda: lapidist.Config(0, 64), r"config: bm must be at least 1; got 0"),
-        (lambda: lapidist.Config(64.0, 64), r"config: bm must be a whole number; got 64.0"),  # type: ignore[arg-type]
-        (lambda: lapidist.Config(64, 64, ping_pong=1), r"config: ping_pong must be True or False; got 1"),  # type: ignore[arg-type]
-        (lambda: tile("bf16", 128, 80, 4, (2,)), r"cluster: must be a pair, .*; got \(2,\)"),  # type: ignore[arg-type]
-        (lambda: tile("bf16", 128, 80, "4"), r"config: stages must be a whole number; got '4'"),  # type: ignore[arg-type]
-        (
-            lambda: lapidist.plan(A, B, kernel="padded_tile"),
-            r"kernel: host arrays are multiplied by NumPy; got padded_tile",
-        ),
-        (lambda: lapidist.plan(A, B, kernel="nothing"), r"kernel: must be one of"),
-        (lambda: lapidist.matmul(np.float32(1), B), r"a: must be an array; got float32"),
-        (lambda: lapidist.matmul(np.array(1, np.float32), B), r"a: must have at least 1 dimension"),
-        (lambda: lapidist.matmul(A[0], B[:, 0][:3]), r"a is \(4,\) \(k = 4\), b is \(3,\)"),
-        (lambda: lapidist.matmul(np.ma.masked_array(A, A > 0), B), r"a: must be a plain array; a masked one"),
-        (lambda: lapidist.plan(A, B).execute(A[:3], B), r"must have the geometry that was planned"),
-    ],
-)
-def test_what_a_newcomer_tried(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(LapidistError, match=message):
-        call()
-
-
-def test_arrays_that_start_between_elements_are_refused_before_a_kernel_sees_them() -> None:
-    shifted = (
-        np.frombuffer(b"x" + np.ones(24, np.float32).tobytes(), np.uint8)[1:].view(np.float32).reshape(6, 4)
-    )
-    with pytest.raises(
-        StrideError, match=r"a: must start on a multiple of its element's 4 bytes; it starts 1 beyond one"
-    ):
-        lapidist.matmul(shifted, B, device="machine")
-    assert np.array_equal(lapidist.matmul(shifted, B), shifted @ B)
-
-
-@pytest.mark.parametrize("device", [None, "machine"])
-@pytest.mark.parametrize("alpha", [np.inf, np.nan])
-def test_nothing_is_multiplied_when_k_is_zero(alpha: float, device: str | None) -> None:
-    empty = np.ones((3, 0), np.float32), np.ones((0, 2), np.float32)
-    assert np.array_equal(lapidist.gemm(*empty, alpha=alpha, device=device), np.zeros((3, 2)))
-
-
-def test_a_kernel_may_be_its_name_its_number_or_itself() -> None:
-    for kernel in ("padded_tile", 5, "5", lapidist.kernel_named(5)):
-        assert np.array_equal(lapidist.gemm(A, B, kernel=kernel, device="machine"), A @ B)

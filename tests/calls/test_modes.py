@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist.problems.modes import ExtraPointers, Group, Modes, members
 from lapidist.verify import judge
 
@@ -25,8 +26,7 @@ def half(rng: np.random.Generator, *shape: int) -> Array:
     return rng.standard_normal(shape).astype(np.float16)
 
 
-@pytest.mark.parametrize("index", [np.int32, np.int64])
-@pytest.mark.parametrize("orders", ["CC", "CF", "FC", "FF"])
+@pytest.mark.parametrize(("orders", "index"), in_turns(["CC", "CF", "FC", "FF"], ["int32", "int64"]))
 def test_rows_are_gathered_and_scattered(
     rng: np.random.Generator, gemm: Any, orders: str, index: Any
 ) -> None:
@@ -53,8 +53,7 @@ def test_rows_are_gathered_and_scattered(
     assert np.array_equal(out[others], before[others])
 
 
-@pytest.mark.parametrize("orders", ["CC", "FC", "CF"])
-@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(("orders", "shared"), in_turns(["CC", "FC", "CF"], [False, True]))
 def test_the_same_rows_of_every_matrix_of_a_batch(
     rng: np.random.Generator, gemm: Any, shared: bool, orders: str
 ) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist.verify import judge
 
 Array = np.ndarray[Any, Any]
@@ -29,9 +30,9 @@ def rows_of(matrices: Array, index: Array) -> Array:
     return np.stack([matrix[own] for matrix, own in zip(matrices, index, strict=True)])
 
 
-@pytest.mark.parametrize("index", [np.int32, np.int64])
-@pytest.mark.parametrize("orders", ["CC", "CF", "FC"])
-@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(
+    ("orders", "batch", "index"), in_turns(["CC", "CF", "FC"], [3, 1], ["int32", "int64"])
+)
 def test_each_matrix_has_its_own_indices(
     rng: np.random.Generator, gemm: Any, batch: int, orders: str, index: Any
 ) -> None:
@@ -192,12 +193,14 @@ def test_array_batches_take_a_workspace(rng: np.random.Generator) -> None:
         lapidist.plan(a, b, workspace=np.zeros(4, np.int32), **asked)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float16", "int8"])
-@pytest.mark.parametrize(("rows", "k", "cols"), [(5, 16, 1), (1, 16, 7), (17, 1, 1)])
+@pytest.mark.parametrize(
+    ("dtype", "extents"), in_turns(["float64", "float16", "int8"], [(5, 16, 1), (1, 16, 7), (17, 1, 1)])
+)
 def test_matrices_that_interleave_start_anywhere(
-    rng: np.random.Generator, dtype: str, rows: int, k: int, cols: int
+    rng: np.random.Generator, dtype: str, extents: tuple[int, int, int]
 ) -> None:
     """The batch is what touches in memory, so no matrix but the first starts on 16 bytes."""
+    rows, k, cols = extents
     a, b = (rng.integers(-4, 5, shape).astype(dtype) for shape in ((rows, k, 4), (k, cols, 4)))
     first, second = a.transpose(2, 0, 1), b.transpose(2, 0, 1)
     for x, y in ((first, second), (first.copy(), second), (first, second.copy())):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist import machine
 from lapidist.dtypes import FP8, numpy_dtype
 from lapidist.errors import ArgumentError, DTypeError, LapidistError, RefusalError, ShapeError
@@ -48,10 +49,11 @@ def test_every_pair_of_forms_on_the_host(rng: np.random.Generator, a_form: str, 
     assert judge(d, a, b, scale_a=scale_a, scale_b=scale_b, unit="fma").ok
 
 
-@pytest.mark.parametrize(("a_form", "b_form"), PAIRS)
-@pytest.mark.parametrize("order", ["C", "F"])  # D by columns is the product of B' and A', factors and all
-def test_every_form_in_the_machine(rng: np.random.Generator, a_form: str, b_form: str, order: Any) -> None:
+# D by columns is the product of B' and A', factors and all
+@pytest.mark.parametrize(("forms", "order"), in_turns(PAIRS, ["C", "F"]))
+def test_every_form_in_the_machine(rng: np.random.Generator, forms: tuple[str, str], order: Any) -> None:
     """Whole numbers and powers of two: nothing is rounded, whatever the order of multiplication."""
+    a_form, b_form = forms
     left, right = FP8 if order == "C" else FP8[::-1]
     a, b = whole(rng, (M, K), left), whole(rng, (K, N), right)
     scale_a, scale_b = (
@@ -127,21 +129,18 @@ def test_every_kernel_that_sums_in_floats_takes_promotion(rng: np.random.Generat
 # ---- schedules ----
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    ("config", "forms"),
-    [
-        (tile(E4M3, 128, 48, 2), ("none", "none")),
-        (tile(E4M3, 64, 32, 3), ("strips", "squares")),
-        (tile(E4M3, 128, 32, 2, (2, 1)), ("squares", "strips")),
-        (tile(E4M3, 256, 32, 2), ("lines", "line")),
-    ],
-    ids=str,
-)
-def test_no_race_in_any_order(
-    rng: np.random.Generator, config: Any, forms: tuple[str, str], seed: int
-) -> None:
+RACED = [
+    (tile(E4M3, 128, 48, 2), ("none", "none")),
+    (tile(E4M3, 64, 32, 3), ("strips", "squares")),
+    (tile(E4M3, 128, 32, 2, (2, 1)), ("squares", "strips")),
+    (tile(E4M3, 256, 32, 2), ("lines", "line")),
+]
+
+
+@pytest.mark.parametrize(("raced", "seed"), in_turns(RACED, range(3)))
+def test_no_race_in_any_order(rng: np.random.Generator, raced: tuple[Any, Any], seed: int) -> None:
     """Sanitized, products as late as their waits allow; factors have not a row more than they need."""
+    config, forms = raced
     launch, d, inputs = launched(rng, config, forms)
     machine.run(launch, sanitize=True, seed=seed, counting=False)
     assert judge(d, exact=True, **inputs).ok

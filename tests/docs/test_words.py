@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from offenders import hold_none
 from pages import PAGES, ROOT, ROOT_PAGES, name_of
 from terms import NO_PROSE, TERMS, blanked, unlinked
 from words import long_ones, of_docstring, of_docstrings, of_errors, of_help, of_page, prose_of
@@ -33,16 +34,23 @@ KNOWN = {"API", "BLAS", "CI", "CPU", "CUDA", "CUTLASS", "FLOP", "GPU", "HTML", "
 KNOWN |= {"KB", "SVG", "TB", "TFLOP", "XLA", "XOR"}
 
 
-@pytest.mark.parametrize("page", PROSE, ids=name_of)
-def test_sentences_of_pages_are_short(page: Path) -> None:
+def too_long(page: Path) -> list[str]:
+    """The long sentences of a page that has too many."""
     found = of_page(page.read_text())
     long = long_ones(found)
-    assert len(long) <= SHARES.get(name_of(page), SHARE) * len(found), long
+    return long if len(long) > SHARES.get(name_of(page), SHARE) * len(found) else []
 
 
-@pytest.mark.parametrize("page", PLAIN, ids=name_of)
-def test_pages_use_no_private_words(page: Path) -> None:
-    assert re.findall(rf"\b(?:{'|'.join(PRIVATE)})\b", prose_of(page.read_text()), re.I) == []
+def test_sentences_of_pages_are_short() -> None:
+    hold_none(f"{name_of(page)}: {each}" for page in PROSE for each in too_long(page))
+
+
+def test_pages_use_no_private_words() -> None:
+    hold_none(
+        f"{name_of(page)}: {word}"
+        for page in PLAIN
+        for word in re.findall(rf"\b(?:{'|'.join(PRIVATE)})\b", prose_of(page.read_text()), re.I)
+    )
 
 
 def test_entries_of_the_changelog_have_one_line() -> None:
@@ -112,19 +120,25 @@ LINKED = [
 ]
 
 
-@pytest.mark.parametrize("page", [*ROOT_PAGES, *LINKED], ids=name_of)
-def test_the_glossary_has_every_abbreviation(page: Path) -> None:
+def abbreviations(page: Path) -> set[str]:
+    prose = prose_of(blanked(page.read_text(), NO_PROSE))
+    return set(re.findall(r"\b[A-Z][A-Z0-9]*[A-Z](?=s?\b)", prose))
+
+
+def test_the_glossary_has_every_abbreviation() -> None:
     """Words in capitals, but those that everybody knows."""
     glossary = (ROOT / "docs" / "glossary.md").read_text()
-    prose = prose_of(blanked(page.read_text(), NO_PROSE))
-    used = set(re.findall(r"\b[A-Z][A-Z0-9]*[A-Z](?=s?\b)", prose))
-    files = {path.stem.upper() for path in ROOT.glob("*.md")}
-    assert {word for word in used - KNOWN - files if word not in glossary} == set()
+    known = KNOWN | {path.stem.upper() for path in ROOT.glob("*.md")}
+    hold_none(
+        f"{name_of(page)}: {word}"
+        for page in (*ROOT_PAGES, *LINKED)
+        for word in sorted(abbreviations(page) - known)
+        if word not in glossary
+    )
 
 
-@pytest.mark.parametrize("page", LINKED, ids=name_of)
-def test_terms_are_linked_at_their_first_use(page: Path) -> None:
-    assert unlinked(page.read_text()) == []
+def test_terms_are_linked_at_their_first_use() -> None:
+    hold_none(f"{name_of(page)}: {term}" for page in LINKED for term in unlinked(page.read_text()))
 
 
 def test_every_term_is_in_the_glossary() -> None:

@@ -4,6 +4,7 @@ NaN.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,16 @@ from lapidist.kernels.registry import KERNELS, kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.simt import Simt
 from lapidist.verify import judge
+from offenders import each_holds
 from typed import (
+    SURVEYED,
     TYPED,
     TYPED_IDS,
     aligned,
     fresh,
     laid_for,
     output_of,
+    plain,
     poisoned,
     precision_of,
     rows_on_16_bytes,
@@ -46,21 +50,15 @@ def named(value: Kernel | int) -> str:
     return value.name if isinstance(value, Kernel) else str(value)
 
 
-def plain(kernel: Kernel) -> str:
-    """The math that a kernel is tested in where one is enough."""
-    return "float32" if "float32" in kernel.types.maths else "float16"
+@pytest.mark.parametrize("kernel", KERNELS, ids=named)
+def test_awkward_sizes(rng: np.random.Generator, kernel: Kernel) -> None:
+    def is_right(m: int, n: int, k: int) -> None:
+        a, b = operands(kernel, m, n, k, plain(kernel), rng)
+        out = poisoned((m, n), plain(kernel))
+        lapidist.gemm(a, b, out=out, kernel=kernel.name, device="machine")
+        assert judge(out, a, b, unit=kernel.unit).ok
 
-
-@pytest.mark.parametrize(
-    ("kernel", "m", "n", "k"),
-    [(kernel, *size) for kernel in KERNELS for size in SIZES if takes(kernel, *size)],
-    ids=named,
-)
-def test_awkward_sizes(rng: np.random.Generator, kernel: Kernel, m: int, n: int, k: int) -> None:
-    a, b = operands(kernel, m, n, k, plain(kernel), rng)
-    out = poisoned((m, n), plain(kernel))
-    lapidist.gemm(a, b, out=out, kernel=kernel.name, device="machine")
-    assert judge(out, a, b, unit=kernel.unit).ok
+    each_holds(is_right, [size for size in SIZES if takes(kernel, *size)])
 
 
 @pytest.mark.survey
@@ -74,7 +72,7 @@ def test_every_type(rng: np.random.Generator, kernel: Kernel, math: str) -> None
         assert judge(out, a, b, precision=precision_of(math), unit=kernel.unit).ok
 
 
-@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+@pytest.mark.parametrize(("kernel", "math"), SURVEYED)
 def test_alpha_and_beta(rng: np.random.Generator, kernel: Kernel, math: str) -> None:
     m, n, k = WITH_C
     a, b = operands(kernel, m, n, k, math, rng)
@@ -97,7 +95,7 @@ def test_alpha_and_beta(rng: np.random.Generator, kernel: Kernel, math: str) -> 
     assert judge(out, a, b, c, alpha, beta, precision=precision_of(math), unit=kernel.unit).ok
 
 
-@pytest.mark.parametrize(("kernel", "math"), TYPED, ids=TYPED_IDS)
+@pytest.mark.parametrize(("kernel", "math"), SURVEYED)
 def test_integers_are_exact_and_nan_in_c_is_not_read(
     rng: np.random.Generator, kernel: Kernel, math: str
 ) -> None:
@@ -165,15 +163,17 @@ def test_rows_that_end_inside_of_a_vector(
         assert judge(result, left, right, **how).ok
 
 
-PRODUCTION_CONFIGS = [
-    (name, math, config)
-    for name in ("simt", "mma")
-    for math in kernel_named(name).types.maths
-    for config, _ in kernel_named(name).configs_for(math)
-]
+def production_configs() -> Iterator[Any]:
+    """All are a survey, but one of each type, in turns."""
+    for name in ("simt", "mma"):
+        for number, math in enumerate(kernel_named(name).types.maths):
+            configs = [config for config, _ in kernel_named(name).configs_for(math)]
+            for place, config in enumerate(configs):
+                marks = [] if place == number % len(configs) else [pytest.mark.survey]
+                yield pytest.param(name, math, config, marks=marks, id=f"{name}-{math}-{config}")
 
 
-@pytest.mark.parametrize(("name", "math", "chosen"), PRODUCTION_CONFIGS, ids=str)
+@pytest.mark.parametrize(("name", "math", "chosen"), [*production_configs()])
 def test_every_config_of_the_production_kernels(
     rng: np.random.Generator, name: str, math: str, chosen: Config
 ) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import chip
@@ -33,9 +34,10 @@ HALF_STEPS = Config(64, 64, 64, 32, 32, 0, 0, stages=3)  # a factor of 128 of k 
 M, N, K = 140, 72, 400
 
 
-@pytest.mark.parametrize("order", ["C", "F"])  # D by columns is the product of B' and A', factors and all
-@pytest.mark.parametrize(("a_form", "b_form"), PAIRS)
-def test_every_form(rng: np.random.Generator, a_form: str, b_form: str, order: Any) -> None:
+# D by columns is the product of B' and A', factors and all
+@pytest.mark.parametrize(("forms", "order"), in_turns(PAIRS, ["C", "F"]))
+def test_every_form(rng: np.random.Generator, forms: tuple[str, str], order: Any) -> None:
+    a_form, b_form = forms
     left, right = FP8 if order == "C" else FP8[::-1]
     a, b = whole(rng, (M, K), left), whole(rng, (K, N), right)
     scales = {
@@ -104,9 +106,8 @@ def test_blocks_that_share_a_tile(rng: np.random.Generator, sharing: dict[str, A
         assert judge(d, a, b, exact=True, **scales).ok, form
 
 
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize(
-    "forms", [("strips", "squares"), ("squares", "strips"), ("lines", "line")], ids="-".join
+    ("forms", "seed"), in_turns([("strips", "squares"), ("squares", "strips"), ("lines", "line")], range(2))
 )
 def test_no_race_and_nothing_read_outside(
     rng: np.random.Generator, forms: tuple[str, str], seed: int

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import chip
@@ -34,8 +35,7 @@ RUNGS = tuple(kernel.name for kernel in ALL_RUNGS if isinstance(kernel.family, C
 H200, A100 = chip("h200"), chip("a100")
 
 
-@pytest.mark.parametrize("kernel", RUNGS)
-@pytest.mark.parametrize("math", MATHS)
+@pytest.mark.parametrize(("kernel", "math"), in_turns(RUNGS, MATHS))
 def test_rungs_in_every_type(kernel: str, math: str) -> None:
     a, b, more = operands(math, 140, 272, 208)
     check(multiply(a, lying(b, "col"), kernel=kernel, **more), a, b)
@@ -50,13 +50,13 @@ def test_rungs_read_b_by_rows_where_wgmma_can(kernel: str) -> None:
         multiply(a, b, kernel=kernel)
 
 
-@pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
-@pytest.mark.parametrize(
-    ("math", "gap"), [("bfloat16", 0), ("bfloat16", 1), ("float16", 3), ("int8", 5), ("tf32", 1)]
-)
-def test_the_family_in_every_layout(math: str, gap: int, layouts: str) -> None:
+TYPES_AND_GAPS = ("bfloat16", 0), ("bfloat16", 1), ("float16", 3), ("int8", 5), ("tf32", 1)
+
+
+@pytest.mark.parametrize(("typed", "layouts"), in_turns(TYPES_AND_GAPS, ["rr", "rc", "cr", "cc"]))
+def test_the_family_in_every_layout(typed: tuple[str, int], layouts: str) -> None:
     """With a gap no line starts on 16 bytes: all blocks pack the operands, and D leaves by plain stores."""
-    names = {"r": "row", "c": "col"}
+    names, (math, gap) = {"r": "row", "c": "col"}, typed
     a, b, more = operands(math, 136, 80, 152) if gap == 0 else operands(math, 131, 77, 135)
     d = multiply(lying(a, names[layouts[0]], gap), lying(b, names[layouts[1]], gap), kernel="wgmma", **more)
     check(d, a, b)
@@ -177,33 +177,33 @@ def test_odd_extents(extents: tuple[int, int, int]) -> None:
     check(multiply(a, b, kernel="wgmma"), a, b)
 
 
-@pytest.mark.parametrize(
-    ("m", "bm", "bn", "room"),
-    [
-        (1, 64, 64, 16),
-        (17, 64, 64, 32),
-        (48, 64, 96, 48),
-        (3, 64, 32, 32),
-        (80, 128, 64, 80),
-        (7, 128, 48, 80),
-        (80, 64, 64, 64),
-    ],
-)
-def test_few_rows_are_loaded_alone(m: int, bm: int, bn: int, room: int) -> None:
+FEW_ROWS = [  # m, a tile's rows and columns, the rows that have room in a stage
+    (1, 64, 64, 16),
+    (17, 64, 64, 32),
+    (48, 64, 96, 48),
+    (3, 64, 32, 32),
+    (80, 128, 64, 80),
+    (7, 128, 48, 80),
+    (80, 64, 64, 64),
+]
+
+
+@pytest.mark.parametrize(("few", "b_layout"), in_turns(FEW_ROWS, ["row", "col"]))
+def test_few_rows_are_loaded_alone(few: tuple[int, int, int, int], b_layout: str) -> None:
     """wgmma reads whole tiles all the same: the others are zeros, or lie in B of the same stage, and go
     nowhere.
     """
+    m, bm, bn, room = few
     config = tile("bfloat16", bm, bn, 3)
-    a, b = whole((m, 328), 1, "bfloat16"), whole((328, 200), 2, "bfloat16")
-    for second in (b, lying(b, "col")):
-        gemm = lapidist.plan(a, second, kernel="wgmma", config=config, device="machine")
-        assert gemm.plan is not None
-        assert rows_of_stage(gemm.plan.problem, config) == room
-        assert loaded_lines(gemm.plan.problem, config) == (min(m, room), bn)
-        d = np.full((m, 200), np.nan, ml_dtypes.bfloat16)
-        operands = operand_of(a, "a"), operand_of(second, "b"), None, operand_of(d, "out")
-        machine.run(gemm.plan.launch(*operands, 1.0, 0.0), sanitize=True, seed=m, counting=False)
-        check(d, a, b, alpha=1.0)
+    a, b = whole((m, 328), 1, "bfloat16"), lying(whole((328, 200), 2, "bfloat16"), b_layout)
+    gemm = lapidist.plan(a, b, kernel="wgmma", config=config, device="machine")
+    assert gemm.plan is not None
+    assert rows_of_stage(gemm.plan.problem, config) == room
+    assert loaded_lines(gemm.plan.problem, config) == (min(m, room), bn)
+    d = np.full((m, 200), np.nan, ml_dtypes.bfloat16)
+    operands = operand_of(a, "a"), operand_of(b, "b"), None, operand_of(d, "out")
+    machine.run(gemm.plan.launch(*operands, 1.0, 0.0), sanitize=True, seed=m, counting=False)
+    check(d, a, b, alpha=1.0)
 
 
 @pytest.mark.parametrize(

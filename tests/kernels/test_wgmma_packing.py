@@ -9,18 +9,21 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist import machine
 from lapidist.frameworks.arrays import operand_of
 from lapidist.kernels.wgmma.family import tile
 from wgmma_products import check, lying, operands, whole
 
+SHARED_OUT = [(61, 31, 3003), (61, 32, 331), (64, 29, 35), (5, 3, 9)]
 
-@pytest.mark.parametrize("b_layout", ["row", "col"])
-@pytest.mark.parametrize(("m", "n", "k"), [(61, 31, 3003), (61, 32, 331), (64, 29, 35), (5, 3, 9)], ids=str)
-def test_shares_of_every_size(m: int, n: int, k: int, b_layout: str) -> None:
+
+@pytest.mark.parametrize(("extents", "b_layout"), in_turns(SHARED_OUT, ["row", "col"]))
+def test_shares_of_every_size(extents: tuple[int, int, int], b_layout: str) -> None:
     """Several stretches a warp, or fewer than it could; both operands or one; matrices that have ends
     alone.
     """
+    m, n, k = extents
     a, b = whole((m, k), 1, "bfloat16"), lying(whole((k, n), 2, "bfloat16"), b_layout)
     config = tile("bfloat16", 64, 32, 2)
     gemm = lapidist.plan(a, b, kernel="wgmma", config=config, device="machine")
@@ -49,12 +52,15 @@ def test_blocks_of_the_next_launch_find_place_beside_these() -> None:
     check(d, a, b, alpha=1.0)
 
 
-@pytest.mark.parametrize(("m", "n", "k"), [(61, 131, 333), (64, 29, 35), (5, 3, 9)], ids=str)
-@pytest.mark.parametrize("math", ["int8", "float8_e4m3fn", "tf32"])
-def test_turned(math: str, m: int, n: int, k: int) -> None:
+@pytest.mark.parametrize(
+    ("math", "extents"),
+    in_turns(["int8", "float8_e4m3fn", "tf32"], [(61, 131, 333), (64, 29, 35), (5, 3, 9)]),
+)
+def test_transposed(math: str, extents: tuple[int, int, int]) -> None:
     """Squares of as many lines as a piece has elements, or half as many; pieces in which the matrix begins or
     ends come apart.
     """
+    m, n, k = extents
     a, b, more = operands(math, m, n, k)
     gemm = lapidist.plan(a, b, kernel="wgmma", config=tile(math, 64, 32, 2), device="machine", **more)
     assert gemm.plan is not None

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns, surveyed
 from lapidist.config import Config
 from lapidist.device import chip
 from lapidist.dtypes import FP8, MATHS, TF32, element_of, numpy_dtype, outputs_of
@@ -53,8 +54,7 @@ def laid_out(array: Array, layout: str) -> Array:
     return spread
 
 
-@pytest.mark.parametrize("layouts", LAYOUTS, ids="-".join)
-@pytest.mark.parametrize("math", TENSOR_MATHS)
+@pytest.mark.parametrize(("math", "layouts"), in_turns(TENSOR_MATHS, LAYOUTS))
 def test_every_type_in_every_layout(
     rng: np.random.Generator, math: str, layouts: tuple[str, str, str]
 ) -> None:
@@ -91,7 +91,7 @@ def test_no_race_and_nothing_read_outside(
     assert judge(out, a, b, exact=math != "bfloat16", precision=precision_of(math), unit="mma").ok
 
 
-@pytest.mark.parametrize("math", ["float16", "bfloat16", TF32, "uint8", "float8_e5m2"])
+@pytest.mark.parametrize("math", ["float16", "uint8", "float8_e5m2", *surveyed(["bfloat16", TF32])])
 def test_results_in_every_type_that_is_offered(rng: np.random.Generator, math: str) -> None:
     a, b, precision = fresh(rng, (33, 47), math), fresh(rng, (47, 35), math), precision_of(math)
     for output in outputs_of(a.dtype.name, b.dtype.name):

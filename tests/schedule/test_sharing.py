@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist import machine
 from lapidist.calls.operation import Operation, Routing
 from lapidist.calls.routed import RoutedArguments
@@ -71,8 +72,7 @@ def planned(a: Array, b: Array, c: Array | None, d: Array, way: str | Callable[[
     return make_plan(problem, chip("h200"), SIMT, config, of(SIMT.tile_grid(problem, config)))
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "dtype"), in_turns(WAYS, ["float16", "float32", "float64"]))
 def test_shared_tiles_come_out_right(rng: np.random.Generator, way: str, dtype: str) -> None:
     """Ragged everywhere, k no multiple of the block; alpha and beta must be applied once, by the block that
     finishes.
@@ -91,8 +91,7 @@ def test_shared_tiles_come_out_right(rng: np.random.Generator, way: str, dtype: 
         assert judge(out, a, b, c, -0.5, 2.0).ok
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("way", "seed"), in_turns(WAYS, [1, 2]))
 def test_no_race_and_no_wait_without_end(rng: np.random.Generator, way: str, seed: int) -> None:
     a, b = (
         rng.integers(-4, 5, (40, 160)).astype(np.float32),

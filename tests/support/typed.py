@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from lapidist.dtypes import TF32, TYPES, element_of, numpy_dtype
+from lapidist.frameworks.arrays import Operand
 from lapidist.kernels.ladder import BByColumns, CopiedRows
 from lapidist.kernels.registry import KERNELS
 from lapidist.kernels.row import Kernel
@@ -15,6 +17,24 @@ from lapidist.kernels.wgmma.rungs import CopiedLines
 Array = np.ndarray[Any, Any]
 TYPED = [(kernel, math) for kernel in KERNELS for math in kernel.types.maths]
 TYPED_IDS = [f"{kernel.name}-{math}" for kernel, math in TYPED]
+
+
+def plain(kernel: Kernel) -> str:
+    """The math that a kernel is tested in where one is enough."""
+    return "float32" if "float32" in kernel.types.maths else "float16"
+
+
+def represented(kernel: Kernel, math: str) -> bool:
+    """Whether `make test` runs it: production kernels in all types, others in a plain one and in one more,
+    by turns; the rest is a survey."""
+    maths = kernel.types.maths
+    return kernel.kind == "production" or math in (plain(kernel), maths[KERNELS.index(kernel) % len(maths)])
+
+
+SURVEYED = [
+    pytest.param(kernel, math, marks=[] if represented(kernel, math) else [pytest.mark.survey], id=name)
+    for (kernel, math), name in zip(TYPED, TYPED_IDS, strict=True)
+]
 
 
 def takes(kernel: Kernel, m: int, n: int, k: int) -> bool:
@@ -80,3 +100,11 @@ def laid_for(kernel: Kernel, a: Array, b: Array) -> tuple[Array, Array]:
     if hopper or isinstance(kernel.family, CopiedRows):
         return rows_on_16_bytes(a), rows_on_16_bytes(b)
     return aligned(a), np.asfortranarray(b) if isinstance(kernel.family, BByColumns) else aligned(b)
+
+
+def ones(*shape: int, dtype: str = "float32") -> Array:
+    return np.ones(shape, dtype)
+
+
+def operand_on_gpu(name: str, ordinal: int = 0) -> Operand:
+    return Operand(name, 4096, (4, 4), (4, 1), "float32", ordinal, "torch", None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 LONGEST = 25  # words
@@ -39,10 +40,15 @@ def of_page(text: str) -> list[str]:
 # ---- Python ----
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def of_docstrings(path: Path) -> list[str]:
     """Without examples, what is indented, drawn or set in columns, and the heads of parameters."""
     kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds)]
+    nodes = [node for node in ast.walk(tree_of(path)) if isinstance(node, kinds)]
     return [each for node in nodes for each in of_docstring(ast.get_docstring(node) or "")]
 
 
@@ -56,14 +62,14 @@ def of_docstring(text: str) -> list[str]:
 
 def of_errors(path: Path) -> Iterator[str]:
     """What is raised; a value in it counts as a word."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
             for argument in node.exc.args:
                 yield from split(literal(argument))
 
 
 def of_help(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.keyword) and node.arg in TEXTS:
             yield from split(literal(node.value))
 

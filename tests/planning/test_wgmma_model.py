@@ -1,0 +1,91 @@
+"""The model of the kernels on wgmma: what costs more, and what was measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from lapidist.kernels.registry import kernel_named
+from lapidist.planning.planner import choose, exactly
+from lapidist.planning.plans import make_plan
+from lapidist.planning.weighed import LAUNCH_SECONDS
+from lapidist.problems.problem import dense_problem
+from lapidist.schedule.sharing import Sharing
+from planned import H200
+
+
+def hopper_seconds(
+    m: int, n: int, k: int, math: str = "bfloat16", layout: str = "rc", tile: tuple[int, int] = (128, 256)
+) -> float:
+    wgmma = kernel_named("wgmma")
+    configs = [
+        config
+        for config, _ in wgmma.configs_for(math)
+        if ((config.bm, config.bn), config.cluster, config.exchanged) == (tile, 1, False)
+    ]
+    problem, whole = dense_problem(m, n, k, math, layout), Sharing("data_parallel")
+    return exactly(problem, H200, wgmma, configs[0], whole).seconds - LAUNCH_SECONDS
+
+
+def test_lines_that_straddle_cost_more_than_those_that_do_not() -> None:
+    """k = 4104 in bfloat16: lines start on 16 bytes, not on the L2's 128."""
+    at_line, at_sector, between = (hopper_seconds(4096, 512, k, tile=(64, 64)) for k in (4096, 4112, 4104))
+    assert at_sector > 1.1 * at_line
+    assert between > 1.2 * at_sector
+
+
+def test_lines_that_straddle_are_loaded_by_clusters_of_four() -> None:
+    """Each block orders half of its tile; where all lines start on the L2's there is nothing to gain by
+    that.
+    """
+    straddling, straight = (
+        choose(dense_problem(m, n, k, "bfloat16"), H200)
+        for m, n, k in ((1496, 1016, 2680), (1536, 1024, 2688))
+    )
+    assert straddling.config.cluster == 4
+    assert straight.config.cluster == 1
+
+
+def test_packing_is_told_apart_from_turning() -> None:
+    aligned, packed = hopper_seconds(1024, 1024, 1024), hopper_seconds(1023, 1023, 1023)
+    assert 3e-6 < packed - aligned < 15e-6
+    by_rows, by_columns = (hopper_seconds(1024, 1024, 1024, "tf32", layout) for layout in ("rr", "rc"))
+    assert 5e-6 < by_rows - by_columns < 25e-6  # wgmma reads tf32 along k only
+
+
+def test_small_tiles_are_bound_by_their_steps() -> None:
+    """A step of 64 x 32 takes as long as one of 64 x 64: barriers."""
+    small, large = (hopper_seconds(64, 32, 8192, tile=(64, bn)) for bn in (32, 64))
+    assert small == pytest.approx(large, rel=0.15)
+
+
+def test_what_is_stored_by_hand_takes_longer() -> None:
+    assert hopper_seconds(6144, 5120, 64, tile=(128, 192)) < 0.7 * hopper_seconds(
+        6144, 5121, 64, tile=(128, 192)
+    )
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(8192, 8192, 8192), (4096, 4096, 4096), (16, 8192, 8192)])
+def test_predictions_are_near_what_was_measured(m: int, n: int, k: int) -> None:
+    """1.39 ms, 176 us and 38 us for the best tile of bfloat16 on an H200."""
+    measured = {8192: 1390e-6, 4096: 176e-6, 16: 38e-6}[m]
+    assert make_plan(dense_problem(m, n, k, "bfloat16", "rc"), H200).predicted_seconds == pytest.approx(
+        measured, rel=0.2
+    )
+
+
+@pytest.mark.parametrize(
+    ("extents", "math", "tile", "cluster"),
+    [
+        ((520, 8192, 8192), "bfloat16", (192, 176), 1),  # 129 tiles of D turned
+        ((256, 8192, 8192), "float8_e4m3fn", (128, 128), 2),
+        ((256, 28672, 8192), "bfloat16", (128, 224), 2),  # 256 tiles
+        ((256, 28672, 8192), "float8_e4m3fn", (128, 224), 2),
+        ((8192, 8192, 8192), "float8_e4m3fn", (256, 200), 2),  # ten rounds of all multiprocessors
+        ((8192, 8192, 8192), "int8", (128, 224), 2),  # which has no 200 columns
+    ],
+)
+def test_tiles_of_layers(
+    extents: tuple[int, int, int], math: str, tile: tuple[int, int], cluster: int
+) -> None:
+    config = choose(dense_problem(*extents, math, "rc"), H200).config
+    assert ((config.bm, config.bn), config.cluster) == (tile, cluster)
