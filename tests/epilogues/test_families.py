@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 import lapidist
 from drawn_epilogues import FUNCTIONS, TEXTS, Drawn
 from fused_cases import judge_finished, of_all_kinds, operands, watch
+from in_turns import surveyed
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.tracing import Epilogue
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
@@ -120,29 +121,31 @@ WGMMA: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [
     ("bfloat16", (75, 131, 37), {"config": BF16(64, 32, 3)}),  # by hand
     ("bfloat16", (136, 72, 96), {"config": BF16(64, 48, 3), "turned": True}),  # columns of D
     ("bfloat16", (136, 72, 96), {"config": BF16(64, 48, 3, exchanged=True)}),
-    ("bfloat16", (136, 72, 96), {"config": BF16(64, 64, 3), "with_c": True}),
     ("bfloat16", (75, 131, 37), {"config": BF16(64, 64, 3), "with_c": True}),
     ("bfloat16", (264, 208, 64), {"config": BF16(256, HALF_PATCHED, 3, (2, 1))}),  # columns that leave twice
-    ("bfloat16", (264, 208, 64), {"config": BF16(128, 64, 3, ping_pong=True)}),
     ("bfloat16", (136, 264, 128), {"config": BF16(64, 256, 4, ping_pong=True)}),
-    ("bfloat16", (264, 208, 64), {"config": BF16(64, 32, 3, (2, 2)), "out": "float32"}),
     ("bfloat16", (264, 40, 0), {"config": BF16(64, 32, 3)}),
-    ("bfloat16", (72, 40, 64), {"config": BF16(64, 32, 3), "batch": (2, 2)}),
     ("bfloat16", (200, 61, 97), {"config": BF16(64, 32, 3, skewed=True)}),
-    ("bfloat16", (200, 64, 640), {"config": BF16(64, 32, 3), "split_k": 3, "reduction": "cluster"}),
     (
         "bfloat16",
         (200, 61, 640),
         {"config": BF16(64, 32, 3), "split_k": 3, "reduction": "cluster", "with_c": True},
     ),
-    ("bfloat16", (200, 64, 640), {"config": BF16(64, 32, 3), "split_k": 3, "reduction": "turnstile"}),
     ("bfloat16", (200, 64, 640), {"config": BF16(64, 32, 3), "schedule": "stream_k", "avail_sms": 3}),
-    ("float16", (136, 72, 96), {"config": tile("float16", 64, 32, 3), "out": "float32"}),
     ("float32", (136, 72, 96), {"config": tile("tf32", 64, 32, 3), "precision": "tf32", "turned": True}),
+]
+WGMMA_MORE: list[tuple[str, tuple[int, int, int], dict[str, Any]]] = [
+    ("bfloat16", (136, 72, 96), {"config": BF16(64, 64, 3), "with_c": True}),
+    ("bfloat16", (264, 208, 64), {"config": BF16(128, 64, 3, ping_pong=True)}),
+    ("bfloat16", (264, 208, 64), {"config": BF16(64, 32, 3, (2, 2)), "out": "float32"}),
+    ("bfloat16", (72, 40, 64), {"config": BF16(64, 32, 3), "batch": (2, 2)}),
+    ("bfloat16", (200, 64, 640), {"config": BF16(64, 32, 3), "split_k": 3, "reduction": "cluster"}),
+    ("float16", (136, 72, 96), {"config": tile("float16", 64, 32, 3), "out": "float32"}),
+    ("bfloat16", (200, 64, 640), {"config": BF16(64, 32, 3), "split_k": 3, "reduction": "turnstile"}),
 ]
 
 
-@pytest.mark.parametrize(("dtype", "extents", "more"), WGMMA, ids=str)
+@pytest.mark.parametrize(("dtype", "extents", "more"), [*WGMMA, *surveyed(WGMMA_MORE)], ids=str)
 def test_wgmma(rng: np.random.Generator, dtype: str, extents: Any, more: dict[str, Any]) -> None:
     """Tiles of such small products would be shared, unless they are told not to be."""
     alone = {} if "split_k" in more or "schedule" in more else {"split_k": 1}

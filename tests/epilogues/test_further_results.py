@@ -11,6 +11,7 @@ import pytest
 
 import lapidist
 from fused_cases import watch
+from in_turns import surveyed
 from lapidist import epilogues
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.numeric import stored
@@ -170,12 +171,14 @@ def test_mma(rng: np.random.Generator, dtype: str, extents: Any, more: dict[str,
 
 SGEMM: list[tuple[tuple[int, int, int], dict[str, Any]]] = [
     ((75, 131, 37), {}),
-    ((80, 136, 32), {"turned": True, "with_c": True, "batch": (2,)}),
     ((75, 140, 64), {"split_k": 2, "reduction": "separate"}),
+]
+SGEMM_MORE: list[tuple[tuple[int, int, int], dict[str, Any]]] = [
+    ((80, 136, 32), {"turned": True, "with_c": True, "batch": (2,)})
 ]
 
 
-@pytest.mark.parametrize(("extents", "more"), SGEMM, ids=str)
+@pytest.mark.parametrize(("extents", "more"), [*SGEMM, *surveyed(SGEMM_MORE)], ids=str)
 def test_sgemm(rng: np.random.Generator, extents: Any, more: dict[str, Any]) -> None:
     check(rng, "sgemm", "float32", extents, **more)
 
@@ -184,20 +187,22 @@ BF16 = partial(tile, "bfloat16")
 WGMMA: list[tuple[tuple[int, int, int], dict[str, Any]]] = [
     ((136, 72, 96), {"config": BF16(64, 32, 3)}),  # by TMA
     ((75, 131, 37), {"config": BF16(64, 32, 3)}),  # by hand
-    ((136, 72, 96), {"config": BF16(64, 48, 3), "turned": True}),
     ((136, 72, 96), {"config": BF16(64, 48, 3, exchanged=True)}),
-    ((136, 72, 96), {"config": BF16(64, 64, 3), "with_c": True}),
     ((264, 208, 64), {"config": BF16(256, HALF_PATCHED, 3, (2, 1))}),  # columns of D that leave twice
-    ((72, 40, 0), {"config": BF16(64, 32, 3)}),
-    ((72, 40, 64), {"config": BF16(64, 32, 3), "batch": (2, 2)}),
     ((200, 61, 97), {"config": BF16(64, 32, 3, skewed=True)}),
     ((72, 64, 640), {"config": BF16(64, 32, 3), "split_k": 3, "reduction": "cluster"}),
     ((72, 61, 384), {"config": BF16(64, 32, 3), "split_k": 3, "reduction": "turnstile", "with_c": True}),
     ((136, 64, 384), {"config": BF16(64, 32, 3), "schedule": "stream_k", "avail_sms": 3}),
 ]
+WGMMA_MORE: list[tuple[tuple[int, int, int], dict[str, Any]]] = [
+    ((136, 72, 96), {"config": BF16(64, 64, 3), "with_c": True}),
+    ((72, 40, 64), {"config": BF16(64, 32, 3), "batch": (2, 2)}),
+    ((72, 40, 0), {"config": BF16(64, 32, 3)}),
+    ((136, 72, 96), {"config": BF16(64, 48, 3), "turned": True}),
+]
 
 
-@pytest.mark.parametrize(("extents", "more"), WGMMA, ids=str)
+@pytest.mark.parametrize(("extents", "more"), [*WGMMA, *surveyed(WGMMA_MORE)], ids=str)
 def test_wgmma(rng: np.random.Generator, extents: Any, more: dict[str, Any]) -> None:
     alone = {} if "split_k" in more or "schedule" in more else {"split_k": 1}
     check(rng, "wgmma", "bfloat16", extents, **alone, **more)

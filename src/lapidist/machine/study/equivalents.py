@@ -47,7 +47,13 @@ RULES = (
             "",
             "behind the last patch nothing is filled again",
         )
-        for source in ("22_wmma_shared.cu", "24_mma_multistage.cu", "wmma_beta_first.cu")
+        for source in (
+            "22_wmma_shared.cu",
+            "23_mma_swizzled.cu",
+            "24_mma_multistage.cu",
+            "25_mma_tma.cu",
+            "wmma_beta_first.cu",
+        )
     ),
     Rule(
         "wmma_beta_first.cu",
