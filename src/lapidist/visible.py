@@ -7,11 +7,9 @@ KEPT = "\n\t"
 
 def visible(text: str, kept: str = KEPT) -> str:
     """Control characters, and all others that cannot be printed, one for one as signs; `kept` ones stay."""
-    return (
-        text
-        if text.isprintable()
-        else "".join(each if each.isprintable() or each in kept else sign(each) for each in text)
-    )
+    if text.translate(dict.fromkeys(map(ord, kept))).isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in kept else sign(each) for each in text)
 
 
 def sign(character: str) -> str:

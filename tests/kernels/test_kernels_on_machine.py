@@ -19,6 +19,7 @@ from lapidist.kernels.simt import Simt
 from lapidist.verify import judge
 from offenders import each_holds
 from typed import (
+    PLAIN_SURVEYED,
     SURVEYED,
     TYPED,
     TYPED_IDS,
@@ -72,7 +73,7 @@ def test_every_type(rng: np.random.Generator, kernel: Kernel, math: str) -> None
         assert judge(out, a, b, precision=precision_of(math), unit=kernel.unit).ok
 
 
-@pytest.mark.parametrize(("kernel", "math"), SURVEYED)
+@pytest.mark.parametrize(("kernel", "math"), PLAIN_SURVEYED)
 def test_alpha_and_beta(rng: np.random.Generator, kernel: Kernel, math: str) -> None:
     m, n, k = WITH_C
     a, b = operands(kernel, m, n, k, math, rng)

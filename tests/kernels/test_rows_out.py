@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
-from in_turns import in_turns
+from in_turns import in_turns, surveyed
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.dtypes import element_of, numpy_dtype
@@ -98,20 +98,22 @@ def test_patches_of_every_width_in_every_width_of_elements(math: str, columns: i
     ("config", "more"),
     [
         (tile("bfloat16", 128, 64, 2), {"beta": -1.0}),
-        (tile("bfloat16", 256, 32, 2, (1, 2)), {}),
         (replace(tile("bfloat16", 128, 64, 2), wm=32, ping_pong=True), {}),
         (tile("bfloat16", 64, 96, 3), {"split_k": 2, "reduction": "cluster"}),
-        (tile("bfloat16", 64, 96, 3), {"split_k": 2, "reduction": "turnstile", "beta": 2.0}),
+        *surveyed(
+            [
+                (tile("bfloat16", 256, 32, 2, (1, 2)), {}),
+                (tile("bfloat16", 64, 96, 3), {"split_k": 2, "reduction": "turnstile", "beta": 2.0}),
+            ]
+        ),
     ],
-    ids=str,
 )
 def test_every_way_to_a_tile(config: Config, more: dict[str, Any]) -> None:
     """A part of k each; peers of a cluster have patches each, whose neighbours are others'."""
     check("bfloat16", config, (140, 203, 130), 205, 3, **more)
 
 
-@pytest.mark.parametrize("skew", [0, 3, 9])
-@pytest.mark.parametrize("math", ["bfloat16", "float16"])
+@pytest.mark.parametrize(("math", "skew"), in_turns(["bfloat16", "float16"], [0, 3, 9]))
 def test_pieces_by_twos_beside_many_sums(math: str, skew: int) -> None:
     """A thread with 192 sums has registers for two pieces at a time, of the four that are its own in a
     patch.

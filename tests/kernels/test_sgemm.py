@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import surveyed
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import CHIPS
@@ -47,12 +48,16 @@ def fake(shape: tuple[int, int], strides: tuple[int, int], pointer: int = 0) -> 
     [
         (260, 132, 72, ("row", "row"), 0, 0),
         (260, 132, 72, ("col", "row"), 0, 0),
-        (70, 140, 100, ("row", "col"), 0, 0),
-        (259, 130, 65, ("row", "row"), 1, 1),
         (261, 131, 67, ("col", "col"), 3, 3),
         (257, 129, 33, ("col", "row"), 2, 2),
-        (3, 5, 2, ("row", "row"), 0, 0),
         (40, 30, 0, ("row", "row"), 3, 0),
+        *surveyed(
+            [
+                (70, 140, 100, ("row", "col"), 0, 0),
+                (259, 130, 65, ("row", "row"), 1, 1),
+                (3, 5, 2, ("row", "row"), 0, 0),
+            ]
+        ),
     ],
 )
 def test_layouts_and_alignments(
@@ -67,7 +72,8 @@ def test_layouts_and_alignments(
 
 
 @pytest.mark.parametrize(
-    ("n", "sharing"), [(131, {}), (259, {"split_k": 2}), (129, {"split_k": 2, "reduction": "separate"})]
+    ("n", "sharing"),
+    [(131, {}), (129, {"split_k": 2, "reduction": "separate"}), *surveyed([(259, {"split_k": 2})])],
 )
 def test_rows_of_d_that_start_anywhere(rng: np.random.Generator, n: int, sharing: dict[str, Any]) -> None:
     """Each leaves through a warp's patch of shared memory, row after row: sanitized, with elements between
@@ -117,12 +123,16 @@ SLICED = CONFIGS[2:]
 @pytest.mark.parametrize(
     ("config", "layout", "odd", "sharing"),
     [
-        (SLICED[0], "row", 1, {"split_k": 2, "reduction": "separate"}),
         (SLICED[0], "col", 0, {}),
         (SLICED[1], "col", 1, {"split_k": 2}),
         (SLICED[2], "row", 0, {"split_k": 3, "reduction": "separate"}),
-        (SLICED[3], "col", 1, {"split_k": 2, "reduction": "separate"}),
-        (SLICED[3], "row", 1, {"split_k": 2}),
+        *surveyed(
+            [
+                (SLICED[0], "row", 1, {"split_k": 2, "reduction": "separate"}),
+                (SLICED[3], "col", 1, {"split_k": 2, "reduction": "separate"}),
+                (SLICED[3], "row", 1, {"split_k": 2}),
+            ]
+        ),
     ],
 )
 def test_slices_of_k_meet(

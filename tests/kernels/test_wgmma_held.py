@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import surveyed
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.frameworks.arrays import operand_of
@@ -37,7 +38,9 @@ WAYS: list[tuple[str, Config, dict[str, Any], int]] = [
 ]
 
 
-@pytest.mark.parametrize(("math", "config", "more", "steps"), WAYS, ids=lambda value: str(value))
+@pytest.mark.parametrize(
+    ("math", "config", "more", "steps"), [*WAYS[::2], *surveyed(WAYS[1::2])], ids=lambda value: str(value)
+)
 def test_tile_after_tile(
     math: str, config: Config, more: dict[str, Any], steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -108,14 +111,13 @@ def test_208_columns() -> None:
 @pytest.mark.parametrize(
     ("math", "more"),
     [
-        ("bfloat16", {}),
         ("bfloat16", {"exchanged": True, "schedule": "stream_k", "avail_sms": 4}),
-        ("float16", {"exchanged": True}),
         ("tf32", {}),
-        ("float8_e4m3fn", {"out_dtype": "float32"}),
         ("float8_e4m3fn", {"out_dtype": "bfloat16"}),
+        *surveyed(
+            [("bfloat16", {}), ("float16", {"exchanged": True}), ("float8_e4m3fn", {"out_dtype": "float32"})]
+        ),
     ],
-    ids=str,
 )
 def test_200_columns(math: str, more: dict[str, Any]) -> None:
     """The last patch of a row begins inside of the one before it. More than one tile; D ends inside of the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,16 +26,25 @@ def plain(kernel: Kernel) -> str:
 
 
 def represented(kernel: Kernel, math: str) -> bool:
-    """Whether `make test` runs it: production kernels in all types, others in a plain one and in one more,
-    by turns; the rest is a survey."""
+    """Production kernels in all types, others in a plain one."""
+    return kernel.kind == "production" or math == plain(kernel)
+
+
+def by_turns(kernel: Kernel, math: str) -> bool:
+    """The others in one more type, another for each."""
     maths = kernel.types.maths
-    return kernel.kind == "production" or math in (plain(kernel), maths[KERNELS.index(kernel) % len(maths)])
+    return represented(kernel, math) or math == maths[KERNELS.index(kernel) % len(maths)]
 
 
-SURVEYED = [
-    pytest.param(kernel, math, marks=[] if represented(kernel, math) else [pytest.mark.survey], id=name)
-    for (kernel, math), name in zip(TYPED, TYPED_IDS, strict=True)
-]
+def surveyed_but(kept: Callable[[Kernel, str], bool]) -> list[Any]:
+    """Every kernel in every type; `make test` runs those that are kept."""
+    return [
+        pytest.param(kernel, math, marks=[] if kept(kernel, math) else [pytest.mark.survey], id=name)
+        for (kernel, math), name in zip(TYPED, TYPED_IDS, strict=True)
+    ]
+
+
+SURVEYED, PLAIN_SURVEYED = surveyed_but(by_turns), surveyed_but(represented)
 
 
 def takes(kernel: Kernel, m: int, n: int, k: int) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from in_turns import surveyed
 from lapidist.bench.studies.climb import poisoned_matrix, random_matrix
 from lapidist.bench.studies.limits import UNITS, Unit, judge_limit, launch_of
 from lapidist.device import chip
@@ -28,7 +29,15 @@ def arrays_of(unit: Unit) -> tuple[Any, Any, Any]:
     return a, b, d.reshape(1, groups, unit.rows, unit.cols)
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: f"{unit.unit}-{unit.math}")
+FIRST = [next(each for each in UNITS if each.unit == unit) for unit in ("fma", "mma", "wgmma")]
+BYTES = [each for each in UNITS if each.math == "int8"]
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [*FIRST, *BYTES, *surveyed(each for each in UNITS if each not in [*FIRST, *BYTES])],
+    ids=lambda unit: f"{unit.unit}-{unit.math}",
+)
 def test_a_micro_kernel_sums_what_it_counts(unit: Unit) -> None:
     arrays = arrays_of(unit)
     launch = launch_of(unit, H200, 3, arrays)
