@@ -45,7 +45,7 @@ test: check         ## lint, types, then what every user should see pass without
 
 full: test surveys compilers frameworks browser  ## all that needs no GPU: surveys, what needs torch and JAX, or Chromium
 
-surveys: $(DEV)     ## every kernel by every type, config and order of threads: a quarter of an hour
+surveys: $(DEV)     ## every kernel by every type, config and order of threads: what takes longer than `make test`
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "$(ANYWHERE) and survey"
 
 compilers: $(NEWEST_DEV)  ## every kernel by the newest NVRTC
