@@ -31,9 +31,10 @@ def represented(kernel: Kernel, math: str) -> bool:
 
 
 def by_turns(kernel: Kernel, math: str) -> bool:
-    """The others in one more type, another for each."""
+    """The others also in types that have a config of their own, and in one more, another for each."""
     maths = kernel.types.maths
-    return represented(kernel, math) or math == maths[KERNELS.index(kernel) % len(maths)]
+    own = math in kernel.by_dtype or math == maths[KERNELS.index(kernel) % len(maths)]
+    return represented(kernel, math) or own
 
 
 def surveyed_but(kept: Callable[[Kernel, str], bool]) -> list[Any]:
