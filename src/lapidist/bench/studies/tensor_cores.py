@@ -22,10 +22,7 @@ from lapidist.planning.plans import make_plan
 from lapidist.planning.warm import build_all, builds_of
 
 MODES = ("mma burst", "mma sustained")
-PROTOCOLS = (
-    replace(BURST, mode=MODES[0], rounds=5),
-    replace(SUSTAINED, mode=MODES[1], rounds=1, turn_seconds=0.3),
-)
+PROTOCOLS = (replace(BURST, mode=MODES[0], rounds=5), replace(SUSTAINED, mode=MODES[1]))
 SHAPES = ((2048, 2048, 2048), (4096, 4096, 4096), (8192, 8192, 4096), (3456, 4096, 8192), (1024, 1152, 4096))
 OTHERS = (("float16", "rc"), ("float16", "cr"), ("float16", "cc"), ("bfloat16", "rr"))
 OF_OTHERS = (4096, 4096, 4096)
@@ -43,7 +40,12 @@ def beside(records: Sequence[Record]) -> list[Record]:
     peer = next((row for row in records if row.kernel == NAME), None)
     theirs = peer.seconds if peer is not None and peer.ok else None
     return [
-        replace(row, peer=NAME, ratio=theirs / row.seconds if theirs and row.seconds else None)
+        replace(
+            row,
+            peer=NAME,
+            ratio=theirs / row.seconds if theirs and row.seconds else None,
+            note=f"its ratio is to {NAME}",
+        )
         if row.kernel == MMA_FAMILY.name
         else row
         for row in records
