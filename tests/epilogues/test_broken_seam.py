@@ -15,13 +15,14 @@ from lapidist.build import compiler
 from lapidist.dtypes import numpy_dtype
 from lapidist.errors import LapidistError
 from lapidist.kernels.wgmma.configs import tile
-from lapidist.planning import binaries
+from lapidist.planning import binaries, second_passes
 
 CONFIG = tile("bfloat16", 64, 96, 3)
 WGMMA: dict[str, Any] = {"kernel": "wgmma", "config": CONFIG, "split_k": 1}
 PAIRED: dict[str, Any] = {"kernel": "simt", "paired": True}
+MOST: dict[str, Any] = {**WGMMA, "most": True}
 SPLIT: dict[str, Any] = {**WGMMA, "split_k": 2, "reduction": "cluster"}
-SEAM, OPERANDS = "epilogue.cuh", "epilogue_operands.cuh"
+SEAM, OPERANDS, LARGEST = "epilogue.cuh", "epilogue_operands.cuh", "epilogue_largest.cuh"
 FRAGMENTS, FINISH = "gemm/wgmma/epilogue.cuh", "gemm/wgmma/finish.cuh"
 MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (OPERANDS, "ByRow ? spot.row * o.row : 0", "0", {"kernel": "simt"}),
@@ -44,6 +45,15 @@ MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (FRAGMENTS, "turns.ahead[i] = fetched[i]", "turns.ahead[i] = turns.ahead[i]", WGMMA),
     (FINISH, "function.template finish<D_COLS / 2>(mine, row, col);", "", SPLIT),
     (FINISH, "function.finish_all(turns, sums, warp_row, tiles.col);", "", WGMMA),
+    (LARGEST, "found < word ? word : found", "word", MOST),
+    (LARGEST, "x != x ? 0xffffffffu : bits >> 31 ? ~bits", "bits >> 31 ? bits", MOST),
+    (OPERANDS, "if (TwoOfPair || (Both && both)) kept", "if (Both && both) kept", {**PAIRED, "most": True}),
+    (OPERANDS, "if (TwoOfPair || (Both && both)) kept", "kept", MOST),
+    ("second/largest.cu", "A[slot] = 0;", "", MOST),
+    ("second/largest.cu", "parts[threadIdx.x] < parts", "parts[threadIdx.x] > parts", MOST),
+    ("second/reduce.cu", "half >= WIDTH", "half > WIDTH", MOST),
+    ("second/reduce.cu", "(outer * length + first) * inner", "first * inner", MOST),
+    ("second/reduce.cu", "if (place < count)", "if (place <= count)", MOST),
     ("tensor.cuh", "IF_EPILOGUE(, m, n + e)", "IF_EPILOGUE(, m, n)", {"kernel": "mma"}),
 ]
 
@@ -63,6 +73,17 @@ def of_pairs(
     return both, lapidist.Pair(acc.second, acc.first)
 
 
+@lapidist.epilogue
+def most(acc: Any, row: lapidist.Row) -> Any:
+    return acc, lapidist.all_max(acc * row), lapidist.amax(row), lapidist.column_sum(acc)
+
+
+@lapidist.epilogue
+def most_of_pairs(acc: lapidist.Pair, row: lapidist.Row) -> Any:
+    two = lapidist.Pair(acc.first - 1000, row)
+    return acc.first, lapidist.all_max(two), lapidist.amax(row), lapidist.column_sum(acc.first)
+
+
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A copy of the device code, which is compiled in place of it."""
@@ -70,7 +91,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     shutil.copytree(compiler.CUDA_SOURCES, copy)
     monkeypatch.setattr(compiler, "CUDA_SOURCES", copy)
     monkeypatch.setenv("LAPIDIST_CACHE_DIR", str(tmp_path / "cache"))
-    known = compiler.header_fingerprint, compiler.include_paths
+    known = compiler.header_fingerprint, compiler.include_paths, second_passes.steps_of
     for each in known:
         each.cache_clear()
     binaries.forget()
@@ -80,8 +101,23 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     binaries.forget()
 
 
-def is_right(rng: np.random.Generator, *, paired: bool = False, **how: Any) -> bool:
+def most_is_right(paired: bool, how: dict[str, Any]) -> bool:
+    """Of negative values; the largest ones lie at the edges, and what lies beyond is larger."""
+    n = 54 if paired else 107
+    row = np.full(n, -9.0, np.float32)
+    row[[1, -1]] = -3, -4
+    dtype = numpy_dtype("float32" if how["kernel"] == "simt" else "bfloat16")
+    a, b = np.ones((2, 70, 32), dtype), np.ones((2, 32, 2 * n if paired else n), dtype)
+    b[1] = 2
+    given = (most_of_pairs if paired else most)(row=row)
+    _, largest, size, sums = lapidist.gemm(a, b, epilogue=given, device="machine", **how)
+    return (largest, size) == (-3.0 if paired else -96.0, 9.0) and bool(np.all(sums.T == [32 * 70, 64 * 70]))
+
+
+def is_right(rng: np.random.Generator, *, paired: bool = False, most: bool = False, **how: Any) -> bool:
     """A batch, edges in both directions, operands of each kind, one of them by columns."""
+    if most:
+        return most_is_right(paired, how)
     function, d_cols = (of_pairs, 53) if paired else (and_sums, 106)
     m, n, k, batch = 70, 106, 160, (2,)
     dtype = numpy_dtype("float32" if how["kernel"] == "simt" else "bfloat16")
@@ -93,7 +129,7 @@ def is_right(rng: np.random.Generator, *, paired: bool = False, **how: Any) -> b
     return all(judge_finished(d, function, values, a, b, result=place).ok for place, d in enumerate(out))
 
 
-@pytest.mark.parametrize("how", [{"kernel": "simt"}, {"kernel": "mma"}, WGMMA, SPLIT, PAIRED], ids=str)
+@pytest.mark.parametrize("how", [{"kernel": "simt"}, {"kernel": "mma"}, WGMMA, SPLIT, PAIRED, MOST], ids=str)
 def test_unbroken_it_is_right(rng: np.random.Generator, how: dict[str, Any]) -> None:
     assert is_right(rng, **how)
 
@@ -109,5 +145,5 @@ def test_a_mutant_is_found(
     try:
         found = not is_right(rng, **how)
     except LapidistError as error:
-        found = "outside" in str(error) or "memory" in str(error)
+        found = any(word in str(error) for word in ("outside", "memory", "slots"))
     assert found

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lapidist.backends.backend import Backend
 from lapidist.device import chip as chip_named
+from lapidist.epilogues.passes import SLOTS
+from lapidist.errors import LaunchError
 from lapidist.frameworks.arrays import Operand
 from lapidist.launch import Memory
 from lapidist.planning.plans import Plan, Scratch, memory_of, plan_once
@@ -29,8 +32,8 @@ class MachineBackend(Backend):
     def multiply(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
         from lapidist import machine
 
-        if arguments.fused:
-            place_values(arguments.fused)
+        left = Left(arguments.fused) if arguments.fused else None
+        aside = left.memory if left else ()
         for plan, _, skipped in ready.parts:
             if not plan.is_empty:
                 scratch, numbers = Scratch(plan), arguments.alpha_beta
@@ -38,10 +41,12 @@ class MachineBackend(Backend):
                 launch = plan.launch(
                     *operands, *numbers, skipped, scratch, arguments.extra_pointers, arguments.extras
                 )
-                machine.run(launch, counting=False)
+                machine.run(replace(launch, memory=(*launch.memory, *aside)), counting=False)
                 scratch.require_zero_flags()
-        for each in arguments.fused.passes() if arguments.fused else ():
-            run_pass(*each, self.chip.architecture)
+        if arguments.fused and left:
+            for each in arguments.fused.passes():
+                run_pass(*each, left, self.chip.architecture)
+            left.require_zero_slots()
 
     def multiply_lists(self, ready: ArrayGemm, batch: Listed | Pointed, stream: Any) -> None:
         for start in range(0, batch.count, batch.at_once):
@@ -50,22 +55,39 @@ class MachineBackend(Backend):
             run_lists(plan, batch.listed(start), batch.extras, addresses)
 
 
-def place_values(fused: FusedOperands) -> None:
-    """Poison, until a kernel has written what second passes read."""
-    arrays = [np.full(each.shape, np.nan, each.dtype) for each in fused.sources]
-    fused.place(arrays, [array.ctypes.data for array in arrays])
+class Left:
+    """What kernels leave for second passes: values are poison until they are written, slots are zero before
+    and behind."""
+
+    def __init__(self, fused: FusedOperands) -> None:
+        self.values = [np.full(each.shape, np.nan, each.dtype) for each in fused.sources]
+        self.slots = [np.zeros(SLOTS, each.dtype) for each in fused.slots]
+        fused.place(*([each.ctypes.data for each in arrays] for arrays in (self.values, self.slots)))
+
+    @property
+    def memory(self) -> tuple[Memory, ...]:
+        return tuple(
+            Memory(name, each.ctypes.data, each.nbytes, each)
+            for name, arrays in (("values", self.values), ("slots", self.slots))
+            for each in arrays
+        )
+
+    def require_zero_slots(self) -> None:
+        for each in self.slots:
+            if np.any(each):
+                raise LaunchError("slots: must be zero behind a second pass; some are not")
 
 
-def run_pass(each: Pass, values: Operand, results: Sequence[Operand], architecture: str) -> None:
+def run_pass(each: Pass, read: Operand, results: Sequence[Operand], left: Left, architecture: str) -> None:
     from lapidist import machine
 
     room = np.full(room_between(each) // 8 + 1, np.nan)
-    known = {VALUES: values.pointer, RESULT: results[0].pointer}
-    memory = [memory_of(operand, False) for operand in (values, *results)]
+    known = {VALUES: read.pointer, RESULT: results[0].pointer}
+    memory = [*(memory_of(operand, False) for operand in results), *left.memory]
     between = Memory("sums of blocks", room.ctypes.data, room.nbytes, room)
     for launch, reads, writes in steps_of(each, architecture, assembled=False):
-        read, written = (known.get(place, room.ctypes.data + place) for place in (reads, writes))
-        at = {"A": read, "B": results[-1].pointer, "D": written}
+        first, last = (known.get(place, room.ctypes.data + place) for place in (reads, writes))
+        at = {"A": first, "B": results[-1].pointer, "D": last}
         machine.run(launch.placed(at, memory=(*memory, between)), counting=False)
 
 

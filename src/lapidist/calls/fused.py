@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from lapidist.calls.results import FurtherResults, require_even_steps
 from lapidist.dtypes import number_type
 from lapidist.epilogues.expressions import SEEDS, is_seed
 from lapidist.epilogues.numeric import evaluate, stored
-from lapidist.epilogues.passes import QUANTISED, REDUCTIONS
+from lapidist.epilogues.passes import LARGEST, QUANTISED, REDUCTIONS
 from lapidist.epilogues.steps import COLUMN, POSITIONS, ROW, SCALAR, TILE, Parameter
 from lapidist.epilogues.tracing import Epilogue, Given
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 FOR_EACH = {ROW: "column of D", COLUMN: "row of D", TILE: "element of D"}
 FOR_EACH_PAIR = {**FOR_EACH, ROW: "pair of columns", TILE: "row and pair of columns"}
+WORDS = {"float32": "int32", "float64": "int64"}  # that a value's order is in
 SEED_TYPES = ("int64", "int32")
 REACH = {SCALAR: (False, False), ROW: (False, True), COLUMN: (True, False), TILE: (True, True)}
 
@@ -79,6 +80,10 @@ class FusedOperands:
         self._d: Operand | None = None
         shapes = [self.results.shape_of_values(each) for each in self.function.sources]
         self.sources = [fresh("values", each, arguments.like, self.dtype) for each in shapes]
+        self.slots = [
+            fresh("largest", (1, 1), arguments.like, WORDS[self.dtype]).viewed((1, 1), (0, 0))
+            for _ in self.function.kept
+        ]
         if self.d_follows and arguments.out is not None:
             require_even_steps(arguments.out)
         self.results.require_apart_from([value for value in self._values if isinstance(value, Operand)])
@@ -164,8 +169,7 @@ class FusedOperands:
 
     @property
     def arrays(self) -> tuple[Operand, ...]:
-        placed = [source for source in self.sources if source.owner is not None]
-        values = (*self._values, *self.results.operands, *placed)
+        values = (*self._values, *self.results.operands)
         return tuple(value for value in values if isinstance(value, Operand))
 
     @property
@@ -178,7 +182,7 @@ class FusedOperands:
         """What is read, then what is written: D too, where the function stores it."""
         own = self.function.stores_d and not self.d_follows
         d = [self._d or self._arguments.output()] if own else []
-        return [*self._values, *self._positions, *d, *self.results.stored, *self.sources]
+        return [*self._values, *self._positions, *d, *self.results.stored, *self.sources, *self.slots]
 
     @property
     def _positions(self) -> list[Operand]:
@@ -193,21 +197,24 @@ class FusedOperands:
         """Whether a second pass stores D."""
         return self.function.results[0].then != ""
 
-    def place(self, arrays: Sequence[Any], pointers: Sequence[int]) -> None:
-        """Where the values are that second passes read."""
-        placed = zip(self.sources, arrays, pointers, strict=True)
-        self.sources = [replace(source, owner=array, pointer=at) for source, array, at in placed]
+    def place(self, values: Sequence[int], slots: Sequence[int]) -> None:
+        """Where kernels leave what second passes read."""
+        self.sources = [replace(each, pointer=at) for each, at in zip(self.sources, values, strict=True)]
+        self.slots = [replace(each, pointer=at) for each, at in zip(self.slots, slots, strict=True)]
 
     def passes(self) -> list[tuple[Pass, Operand, tuple[Operand, ...]]]:
         """What follows the product, once results have their arrays: each with the values that it reads, and
         the results that it stores. Factors are stored with what they belong to."""
-        if not self.sources:
-            return []
         sources = dict(zip(self.function.sources, self.sources, strict=True))
+        slots = dict(zip(self.function.kept, self.slots, strict=True))
         operands = [self._d or self._arguments.output(), *self.results.operands]
         found: list[tuple[Pass, Operand, tuple[Operand, ...]]] = []
         for place, (result, operand) in enumerate(zip(self.function.results, operands, strict=True)):
             if result.then not in REDUCTIONS and result.then != QUANTISED:
+                continue
+            if result.then in LARGEST:
+                read = slots[result._replace(dtype="")]
+                found.append((Pass(result.then, self.dtype, (1, 1, 1), target_of(operand)), read, (operand,)))
                 continue
             values = sources[result._replace(dtype="", then="")]
             stored = (operand, operands[place + 1]) if result.then == QUANTISED else (operand,)
@@ -223,7 +230,8 @@ class FusedOperands:
 
     def as_planned(self) -> Fused:
         """For a Problem, which has the product's rows."""
-        kinds = chain((each.kind for each in self.function.parameters), repeat(TILE))
+        own, whole = (each.kind for each in self.function.parameters), len(self._all) - len(self.slots)
+        kinds = [*own, *repeat(TILE, whole - len(self.function.parameters)), *repeat(SCALAR, len(self.slots))]
         fed = tuple(self._fed(kind, value) for kind, value in zip(kinds, self._all, strict=False))
         return Fused(self.function, fed, self.dtype)
 

@@ -60,7 +60,11 @@ def type_of_d(operation: Operation, out: Any) -> str:
 def shape_of_d(product: tuple[int, ...], operation: Operation) -> tuple[int, ...]:
     """Half as wide as the product, where an epilogue makes one column of two."""
     function = None if operation.epilogue is None else operation.epilogue.function
-    if function is not None and function.sources and operation.routing.scatter_d is not None:
+    if (
+        function is not None
+        and (function.sources or function.kept)
+        and operation.routing.scatter_d is not None
+    ):
         raise ArgumentError(
             f"epilogue: {function.name} reduces or quantises all rows of D, so they are not scattered; got"
             " scatter_d. Leave it out"

@@ -9,6 +9,7 @@
 //   EPILOGUE_SHORT      1: it is a few instructions
 //   EPILOGUE_PAIRS      1: `sum` is that of two neighbouring columns, the first even. What is fetched has a
 //                       column for both
+//   EPILOGUE_KEEPS      1: a result is the largest of all values, which threads keep through a tile
 //   EPILOGUE_STORES     1: D is the first of the results, and is stored as they are; nothing else is
 //
 // A sum meets it once, after alpha, factors and beta C. Rows and columns are those of D.
@@ -19,6 +20,9 @@
 #endif
 #ifndef EPILOGUE_STORES
 #define EPILOGUE_STORES 0
+#endif
+#ifndef EPILOGUE_KEEPS
+#define EPILOGUE_KEEPS 0
 #endif
 #ifdef EPILOGUE
 #define IF_EPILOGUE(...) __VA_ARGS__
@@ -77,13 +81,26 @@ typedef Fetched<0 EPILOGUE_KINDS> AllFetched;
 // What two neighbours of a row have beside D, on its way: each result, from number First on.
 template <int First, typename... Kinds>
 struct Results {
+  struct Kept {
+    __device__ __forceinline__ void leave(const Operand*) const {}
+  };
   template <bool Both>
-  __device__ __forceinline__ void store(const Operand*, const Spot&, bool, long long, long long) const {}
+  __device__ __forceinline__ void store(Kept&, const Operand*, const Spot&, bool, long long,
+                                        long long) const {}
 };
 template <int First, typename Kind, typename... Kinds>
 struct Results<First, Kind, Kinds...> {
   typename Kind::Held held;
   Results<First + 1, Kinds...> others;
+  // Of all elements of a thread.
+  struct Kept {
+    typename Kind::Kept own;
+    typename Results<First + 1, Kinds...>::Kept others;
+    __device__ __forceinline__ void leave(const Operand* to) const {
+      Kind::leave(own, *to);
+      others.leave(to + 1);
+    }
+  };
 
   template <int Which, typename V>
   __device__ __forceinline__ void put(V value, int which) {
@@ -91,10 +108,10 @@ struct Results<First, Kind, Kinds...> {
     else others.template put<Which>(value, which);
   }
   template <bool Both>
-  __device__ __forceinline__ void store(const Operand* to, const Spot& spot, bool both, long long inner,
-                                        long long outer) const {
-    Kind::template store<Both>(held, *to, spot, both, inner, outer);
-    others.template store<Both>(to + 1, spot, both, inner, outer);
+  __device__ __forceinline__ void store(Kept& kept, const Operand* to, const Spot& spot, bool both,
+                                        long long inner, long long outer) const {
+    Kind::template store<Both>(held, kept.own, *to, spot, both, inner, outer);
+    others.template store<Both>(kept.others, to + 1, spot, both, inner, outer);
   }
 };
 typedef Results<0 EPILOGUE_RESULTS> AllResults;
@@ -106,10 +123,17 @@ struct Epilogue {
   long long inner, outer;
   int M, N;
   Lines lines;
+  mutable typename AllResults::Kept kept;  // copies may leave theirs besides: the larger one stays
 
   __device__ __forceinline__ Epilogue(const Operands* operands, long long inner, long long outer, int M,
                                       int N, const Lines& lines)
       : operands(operands), inner(inner), outer(outer), M(M), N(EPILOGUE_PAIRS ? N / 2 : N), lines(lines) {}
+#if EPILOGUE_KEEPS
+  __device__ __forceinline__ ~Epilogue() { kept.leave(stored()); }
+#endif
+  __device__ __forceinline__ const Operand* stored() const {
+    return operands->of + EPILOGUE_OPERANDS - EPILOGUE_STORED;
+  }
 
   // Both: `col` is even, and its neighbour's come too.
   template <bool Both>
@@ -141,8 +165,7 @@ struct Epilogue {
     if (EPILOGUE_STORED == 0 || row >= M || col >= N) return;
     const bool both = col + 1 < N;
     const Spot spot = {lines.c_row(row), {lines.c_col(col), lines.c_col(both ? col + 1 : col)}};
-    results.template store<Both>(operands->of + EPILOGUE_OPERANDS - EPILOGUE_STORED, spot, both, inner,
-                                 outer);
+    results.template store<Both>(kept, stored(), spot, both, inner, outer);
   }
 
   // ---- for two neighbours, the first in an even column ----

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "epilogue_functions.cuh"
+#include "epilogue_largest.cuh"
 
 namespace fused {
 
@@ -26,6 +27,7 @@ struct Spot {
 template <typename Type, int ByRow, int ByCol>
 struct Array {
   typedef Two<typename Type::Stored> Held;
+  struct Kept {};  // from element to element: nothing
 
   static __device__ __forceinline__ typename Type::Stored* start(const Operand& o, const Spot& spot,
                                                                  long long inner, long long outer) {
@@ -50,7 +52,7 @@ struct Array {
   }
   // Likewise; `both`: whether the second one exists.
   template <bool Both>
-  static __device__ __forceinline__ void store(const Held& from, const Operand& o, const Spot& spot,
+  static __device__ __forceinline__ void store(const Held& from, Kept&, const Operand& o, const Spot& spot,
                                                bool both, long long inner, long long outer) {
     auto* const line = start(o, spot, inner, outer);
     if constexpr (Both && ByCol == 2) {
@@ -64,6 +66,7 @@ struct Array {
   static __device__ __forceinline__ void put(Held& held, V value, int which) {
     held.at[which] = Type::stored(value);
   }
+  static __device__ __forceinline__ void leave(const Kept&, const Operand&) {}
 };
 
 // Of a function of pairs, a result with a value for each of two neighbours; a spot is that of both.
@@ -71,11 +74,34 @@ template <typename Type, int ByRow, int ByCol>
 struct BothArray : Array<Type, ByRow, ByCol> {
   typedef Array<Type, ByRow, ByCol> Each;
   template <bool>
-  static __device__ __forceinline__ void store(const typename Each::Held& from, const Operand& o,
-                                               const Spot& spot, bool, long long inner, long long outer) {
+  static __device__ __forceinline__ void store(const typename Each::Held& from, typename Each::Kept& kept,
+                                               const Operand& o, const Spot& spot, bool, long long inner,
+                                               long long outer) {
     const Spot two = {spot.row, {2 * spot.col[0], 2 * spot.col[0] + 1}};
-    Each::template store<true>(from, o, two, true, inner, outer);
+    Each::template store<true>(from, kept, o, two, true, inner, outer);
   }
+};
+
+// A result that is the largest of all values, of two neighbours' where a function of pairs has Two of them.
+template <typename Value, int Absolute, int TwoOfPair>
+struct Most {
+  typedef decltype(word_of<Absolute>(Value())) Word;
+  struct Held {
+    Word at[2];
+  };
+  typedef Largest<Word> Kept;
+
+  template <typename V>
+  static __device__ __forceinline__ void put(Held& held, V value, int which) {
+    held.at[which] = word_of<Absolute>(static_cast<Value>(value));
+  }
+  template <bool Both>
+  static __device__ __forceinline__ void store(const Held& from, Kept& kept, const Operand&, const Spot&,
+                                               bool both, long long, long long) {
+    kept.add(from.at[0]);
+    if (TwoOfPair || (Both && both)) kept.add(from.at[1]);
+  }
+  static __device__ __forceinline__ void leave(const Kept& kept, const Operand& o) { kept.leave(o.at); }
 };
 
 // One that is a number, passed with the launch.

@@ -31,6 +31,8 @@ REDUCTIONS = {
     for operation in OPERATIONS
 }
 REDUCTIONS[AMAX] = REDUCTIONS.pop(f"{ALL}_{AMAX}")
+# what kernels find on the way, whatever the order: a second pass only looks through SLOTS words
+LARGEST, SLOTS = (AMAX, f"{ALL}_{MAX}"), 4096
 
 
 def largest(dtype: str) -> float:

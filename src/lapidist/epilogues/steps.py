@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from lapidist.epilogues.passes import LARGEST
+
 SUM, OPERAND, CONSTANT = "sum", "operand", "constant"  # steps that take nothing from others
 SEED, POSITION = "seed", "position"  # nor do these, which are whole numbers of 64 bits
 CAST, KEPT = "cast", "kept"
@@ -72,14 +74,20 @@ class Function:
     @cached_property
     def sources(self) -> tuple[Result, ...]:
         """What second passes read, each once: arrays in the type of the sums."""
-        found = (Result(each.step, "", each.other) for each in self.results if each.then)
-        return tuple(dict.fromkeys(found))
+        found = (each for each in self.results if each.then and each.then not in LARGEST)
+        return tuple(dict.fromkeys(each._replace(dtype="", then="") for each in found))
+
+    @cached_property
+    def kept(self) -> tuple[Result, ...]:
+        """The largest of all values, each once, as threads of a kernel keep it."""
+        found = (each for each in self.results if each.then in LARGEST)
+        return tuple(dict.fromkeys(each._replace(dtype="") for each in found))
 
     @cached_property
     def stored(self) -> tuple[Result, ...]:
         """What the function stores in a kernel: results as they are, then what second passes read."""
         own = self.results if self.stores_d else self.results[1:]
-        return (*(each for each in own if not each.then), *self.sources)
+        return (*(each for each in own if not each.then), *self.sources, *self.kept)
 
     @cached_property
     def seeds(self) -> frozenset[str]:

@@ -1,5 +1,6 @@
 """Launches that follow a product whose epilogue reduces or quantises: their kernels read all values, which
-the product left in the type of its sums. The order of a sum depends on D's shape alone, not on tiles."""
+the product left in the type of its sums. The order of a sum depends on D's shape alone, not on tiles. The
+largest of all has no order: threads of the product left it in slots."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ from lapidist.dtypes import size_of
 from lapidist.epilogues.passes import (
     ABREAST,
     ALL,
+    AMAX,
     COLUMN,
     GROUP,
     IN_TURN,
+    LARGEST,
     OPERATIONS,
     QUANTISED,
     REDUCTIONS,
@@ -29,6 +32,7 @@ from lapidist.problems.fused import READS
 VALUES, RESULT = -1, -2  # what a step reads and writes, where it is no place in the room between steps
 WARPS = THREADS // 32
 TOGETHER = GROUP // 32  # elements that a thread moves together: of results, as many bytes
+LOOK = ParameterBlock([("A", "pointer"), ("D", "pointer")])
 REDUCE = ParameterBlock(
     [
         ("A", "pointer"),
@@ -67,8 +71,8 @@ class Target(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """`then`: what is made of values, which are matrices of rows x columns. Quantised ones have a second
-    target, the factors'."""
+    """`then`: what is made of values, which are matrices of rows x columns; of LARGEST, of slots. Quantised
+    ones have a second target, the factors'."""
 
     then: str
     dtype: str
@@ -113,7 +117,7 @@ def lines_of(each: Pass) -> Lines:
 
 def room_of(each: Pass) -> int:
     """Bytes between the steps."""
-    if each.then == QUANTISED:
+    if each.then == QUANTISED or each.then in LARGEST:
         return 0
     lines, found = lines_of(each), 0
     while lines.chunks > 1:
@@ -127,6 +131,10 @@ def steps_of(each: Pass, architecture: str, assembled: bool = True) -> tuple[Ste
     """Compiled; of no results none."""
     if each.then == QUANTISED:
         return quantising(each, architecture, assembled)
+    if each.then in LARGEST:
+        macros = {"ABSOLUTE": int(each.then == AMAX)}
+        binary = compiled("largest", macros, each.dtype, each.target.dtype, architecture, assembled)
+        return (Step(launched(binary, 1, LOOK, {}), VALUES, RESULT),)
     lines, reads, found = lines_of(each), VALUES, list[Step]()
     if not lines.outer * lines.inner:
         return ()

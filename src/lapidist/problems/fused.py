@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lapidist.dtypes import size_of
 from lapidist.epilogues.device import WHOLE, statements
 from lapidist.epilogues.operations import OPERATIONS
-from lapidist.epilogues.steps import POSITIONS, Function
+from lapidist.epilogues.passes import AMAX
+from lapidist.epilogues.steps import POSITIONS, Function, Result
 
 if TYPE_CHECKING:
     from lapidist.problems.problem import Matrix
@@ -116,10 +117,10 @@ class Fused:
         are in the product."""
         value = {"float32": "float", "float64": "double"}[self.dtype]
         read = [fed.kind(in_order) for fed in self.read]
-        stored = [fed.kind(in_order) for fed in self.stored]
-        if self.function.paired:
-            pairs = zip(self.function.stored, stored, strict=True)
-            stored = [kind if each.other is None else f"Both{kind}" for each, kind in pairs]
+        stored = [
+            self._stored_kind(fed.kind(in_order), each, value)
+            for fed, each in zip(self.stored, self.function.stored, strict=True)
+        ]
         return {
             "EPILOGUE": self.body(value),
             "EPILOGUE_OPERANDS": len(self.operands),
@@ -128,9 +129,16 @@ class Fused:
             "EPILOGUE_STORED": len(self.stored),
             "EPILOGUE_TILES": sum(fed.by_row and fed.by_col for fed in self.read),
             "EPILOGUE_SHORT": int(self.instructions <= SHORT),
+            **({"EPILOGUE_KEEPS": 1} if self.function.kept else {}),
             **({"EPILOGUE_STORES": 1} if self.function.stores_d else {}),
             **({"EPILOGUE_PAIRS": 1} if self.function.paired else {}),
         }
+
+    def _stored_kind(self, kind: str, result: Result, value: str) -> str:
+        both = self.function.paired and result.other is not None
+        if result.then:
+            return f"Most<{value}, {int(result.then == AMAX)}, {int(both)}>"
+        return f"Both{kind}" if both else kind
 
     def body(self, value: str) -> str:
         names = [each.name for each in self.function.parameters] + [POSITIONS] * self.function.is_positioned

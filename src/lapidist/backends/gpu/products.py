@@ -16,6 +16,7 @@ from lapidist.build.waiting import Compiling
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import size_of
+from lapidist.epilogues.passes import SLOTS
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand
 from lapidist.frameworks.streams import choose_stream
@@ -111,17 +112,18 @@ class GpuBackend(Backend):
 
 
 def place_values(fused: FusedOperands, ordinal: int, stream: int) -> int:
-    """Where second passes read, in a workspace of the stream; and the room between their steps, behind it."""
-    if not fused.sources:
+    """Where kernels leave what second passes read, in a workspace of the stream: values, the room between
+    steps, which is returned, and slots, which are flags."""
+    if not fused.sources and not fused.slots:
         return 0
     sizes = [-(-prod(each.shape) * size_of(each.dtype) // ROUND) * ROUND for each in fused.sources]
     room = max(room_between(each) for each, _, _ in fused.passes())
-    driver = load_driver()
+    driver, of_slots = load_driver(), 8 * SLOTS
     with current_device(ordinal):
         key = "values", stream_key(driver, driver.CUstream(stream), stream)
-        _, first = owned(driver, ordinal, key, 0, sum(sizes) + room)
-    pointers = [first + sum(sizes[:place]) for place in range(len(sizes))]
-    fused.place([None] * len(sizes), pointers)
+        zeros, first = owned(driver, ordinal, key, of_slots * len(fused.slots), sum(sizes) + room)
+    slots = [zeros + of_slots * place for place in range(len(fused.slots))]
+    fused.place([first + sum(sizes[:place]) for place in range(len(sizes))], slots)
     return first + sum(sizes)
 
 
