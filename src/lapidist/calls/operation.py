@@ -79,8 +79,15 @@ class Operation(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing but a, b, c and out lies in memory."""
-        return not (self.routed or self.factors.any or self.epilogue is not None)
+        """Whether nothing but a, b, c and out lies in memory. Every call asks."""
+        routing, factors = self.routing, self.factors
+        return (
+            self.epilogue is factors.a is factors.b is routing.gather_a is routing.gather_b is None
+            and routing.scatter_d is None
+            and routing.permuted is False
+            and (type(self.alpha) is float or not is_array(self.alpha))
+            and (type(self.beta) is float or not is_array(self.beta))
+        )
 
     def with_numbers(self) -> Operation:
         """With alpha and beta as Python has them."""

@@ -27,6 +27,8 @@ LISTS: dict[Sketch, AgainLists] = {}  # of lists of matrices
 
 def multiplied(call: Call) -> Any:
     """Something was chosen, or nothing like this call was multiplied before."""
+    if not call.operation.is_plain:
+        return multiplied_beside(call)
     key = call.key
     again = None if key is None else AGAIN.get(key)
     if again is not None:
@@ -39,8 +41,6 @@ def multiplied(call: Call) -> Any:
         call = call.as_arrays()
         if call.asks_operands:
             return product(call.a, call.b, call.out)
-    if not call.operation.is_plain:
-        return multiplied_beside(call)
     return run(key, call.arguments(), call.choices, call.stream)
 
 

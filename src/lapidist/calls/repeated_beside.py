@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 AgainBeside = Callable[["Call"], Any]  # None: the long way must look
 D, C = 2, 3  # among the tensors of a call; C is there where it is read and not D
-INDICES, NUMBERED, FACTORS, OPERANDS = slice(0, 3), slice(3, 5), slice(5, 7), slice(7, None)  # in `beside`
+ALPHA, BETA, FACTORS, OPERANDS = 3, 4, (5, 6), 7  # in `beside`; indices come first, operands from there on
 
 
 # ---- what a call is known by ----
@@ -61,10 +61,9 @@ def key_beside(call: Call) -> Sketch:
     seen = sketch(call.a, call.b, out)
     if seen is None:
         return None
-    found, given = beside(operation), operation.epilogue
-    kinds = tuple(x is None or (x.dtype if is_array(x) else x.__class__) for x in found)
+    kinds, given = tuple(map(type, beside(operation))), operation.epilogue
     return (
-        *(seen, call.c is None, call.c is out, tuple(x is None for x in further), kinds),
+        *(seen, call.c is None, call.c is out, tuple(map(type, further)), kinds),
         *(operation.trans_a, operation.trans_b, operation.vectors, operation.routing.permuted),
         *(operation.types, choices, None if given is None else id(given.function)),
     )
@@ -77,49 +76,56 @@ class Launched:
     """What the long way launched, as far as it does not change from call to call."""
 
     def __init__(self, arguments: Arguments, call: Call) -> None:
-        operation, fused = arguments.operation, arguments.fused
+        operation, fused, found = arguments.operation, arguments.fused, beside(call.operation)
+        given = operation.epilogue
         # kept, so that its number in the key stays its own
-        self.function: Function | None = None if operation.epilogue is None else operation.epilogue.function
+        self.function: Function | None = None if given is None else given.function
         self.dtype = "" if fused is None else fused.dtype
-        self.factors = [None if is_array(x) else x for x in operation.factors]
-        self.alpha = math.prod(x for x in self.factors if x is not None)
-        self.asked = asked_of(*arguments.alpha_beta)
-        self.fit = fit_for(arguments.accumulator)
-        self.reads_c = arguments.c is not None
-        self.reads_own_c = self.reads_c and call.c is not outputs_of_call(call)[0]
+        self.arrays = [place for place, x in enumerate(found) if is_array(x)]
+        self.has_numbers = ALPHA not in self.arrays, BETA not in self.arrays
+        self.factors = [(place, found[place]) for place in FACTORS if is_number(found[place])]
+        self.alpha = math.prod(x for _, x in self.factors)
+        self.asked, self.fit = asked_of(*arguments.alpha_beta), fit_for(arguments.accumulator)
+        self.reads_own_c = arguments.c is not None and call.c is not outputs_of_call(call)[0]
+        self.first = D + 1 + self.reads_own_c  # of the arrays beside, among all tensors
+        self.at = {place: self.first + number for number, place in enumerate(self.arrays)}
 
-    def tensors(self, call: Call, d: Any, further: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+    def tensors(self, call: Call, results: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+        """A, B, D, C where it is read and not D, the arrays beside, further results."""
         own_c = (call.c,) if self.reads_own_c else ()
-        return [call.a, call.b, d, *own_c, *filter(is_array, found), *further]
+        return [call.a, call.b, results[0], *own_c, *[found[place] for place in self.arrays], *results[1:]]
 
     def scalars(self, found: Sequence[Any]) -> tuple[float, float] | None:
         """With the factors that are numbers in alpha; None where another problem is asked for."""
-        alpha, beta = (1.0 if is_array(x) else x for x in found[NUMBERED])
-        if [None if is_array(x) else x for x in found[FACTORS]] != self.factors:
+        if any(found[place] != x for place, x in self.factors):
             return None
-        scalars = alpha * self.alpha, beta
+        of_alpha, of_beta = self.has_numbers
+        scalars = (found[ALPHA] if of_alpha else 1.0) * self.alpha, found[BETA] if of_beta else 1.0
         return scalars if asked_of(*scalars) == self.asked and self.fit(scalars) else None
 
-    def pointers(self, found: Sequence[Any], d: Any, further: Sequence[Any]) -> ExtraPointers:
-        at = [x.data_ptr() if is_array(x) else 0 for x in found]
-        fused = () if self.function is None else self._fused(self.function, found[OPERANDS], d, further)
-        return ExtraPointers._make((*at[INDICES], 0, *at[NUMBERED], *at[FACTORS], fused))
+    def pointers(self, found: Sequence[Any], addresses: list[int]) -> ExtraPointers:
+        at, function = self.at, self.function
+        a_rows, b_cols, d_rows, *others = [addresses[at[x]] if x in at else 0 for x in range(OPERANDS)]
+        fused = () if function is None else self._fused(function, found, addresses)
+        return ExtraPointers._make((a_rows, b_cols, d_rows, 0, *others, fused))
 
-    def _fused(
-        self, function: Function, values: Sequence[Any], d: Any, further: Sequence[Any]
-    ) -> tuple[Any, ...]:
+    def _fused(self, function: Function, found: Sequence[Any], addresses: list[int]) -> tuple[Any, ...]:
         """In the order of FusedOperands.pointers."""
-        found: list[Any] = []
-        for each, value in zip(function.parameters, values, strict=True):
-            if is_array(value):
-                found.append(value.data_ptr())
+        values: list[Any] = []
+        for place, each in enumerate(function.parameters, OPERANDS):
+            if place in self.at:
+                values.append(addresses[self.at[place]])
             elif each.name in function.seeds:
-                found.append(require_seed(each.name, value))
+                values.append(require_seed(each.name, found[place]))
             else:
-                number = checks.require_scalar(each.name, value)
-                found.append(checks.require_in_range(each.name, number, self.dtype))
-        found += [0] * function.is_positioned + [d.data_ptr()] * function.stores_d
-        return (*found, *(each.data_ptr() for each in further))
+                number = checks.require_scalar(each.name, found[place])
+                values.append(checks.require_in_range(each.name, number, self.dtype))
+        values += [0] * function.is_positioned + [addresses[D]] * function.stores_d
+        return (*values, *addresses[self.first + len(self.arrays) :])
+
+
+def is_number(value: Any) -> bool:
+    return value is not None and not is_array(value)
 
 
 def fast_path_beside(ready: Prepared, arguments: Arguments, call: Call, result: Any) -> AgainBeside | None:
@@ -131,18 +137,19 @@ def fast_path_beside(ready: Prepared, arguments: Arguments, call: Call, result: 
     import torch
 
     launched, found = Launched(arguments, call), beside(call.operation)
-    d, *further = result if isinstance(result, tuple) else (result,)
-    everything = launched.tensors(call, d, further, found)
+    results = result if isinstance(result, tuple) else (result,)
+    everything = launched.tensors(call, results, found)
     if any(type(x) not in plain_tensors() or x.is_neg() for x in everything):
         return None
+    sound = [x.data_ptr() for x in everything]
     expected = arguments.extra_pointers, arguments.alpha_beta
-    if (launched.pointers(found, d, further), launched.scalars(found)) != expected:
+    if (launched.pointers(found, sound), launched.scalars(found)) != expected:
         return None  # the long way made something else of what it was given
     made = outputs_made(call, arguments, result)
-    bits, apart = [x.data_ptr() & 15 for x in everything], forbidden(everything, len(further))
+    bits, apart = [x & 15 for x in sound], forbidden(everything, len(results) - 1)
     alike, alike_by_parts = compared_at_once(*distinct(everything)), compared_by_parts(*everything)
     firsts = firsts_of(everything)
-    watched, sound = any(x.requires_grad for x in everything), [0]
+    watched, sound = any(x.requires_grad for x in everything), []
     tracing, gradients, forward = torch._C._is_tracing, torch.is_grad_enabled, torch.autograd.forward_ad
     current_stream, ordinal = torch._C._cuda_getCurrentRawStream, ready.like.device
     count_write, c_at = torch._C._increment_version, C if launched.reads_own_c else D
@@ -150,17 +157,13 @@ def fast_path_beside(ready: Prepared, arguments: Arguments, call: Call, result: 
     def again(call: Call) -> Any:
         nonlocal sound
         try:
-            results = made(call)
-            found = beside(call.operation)
-            everything = launched.tensors(call, results[0], results[1:], found)
+            results, found = made(call), beside(call.operation)
+            everything = launched.tensors(call, results, found)
             same = firsts_of(everything) == firsts and alike(*distinct(everything))
             if not (same or alike_by_parts(*everything)):
                 return None
-            at = [x.data_ptr() for x in everything]
-            extra_pointers, scalars = (
-                launched.pointers(found, results[0], results[1:]),
-                launched.scalars(found),
-            )
+            at, scalars = [x.data_ptr() for x in everything], launched.scalars(found)
+            extra_pointers = launched.pointers(found, at)
         except (AttributeError, TypeError, ValueError, RuntimeError, LapidistError):
             return None  # no tensors, or numbers that the long way refuses in words
         if scalars is None or tracing() or forward._current_level >= 0:
