@@ -13,11 +13,18 @@ import pytest
 from lapidist.device import chip
 from lapidist.planning.plans import make_plan
 from lapidist.planning.standing import planned_at_once
+from lapidist.planning.tuned import SWITCH
 from lapidist.problems.problem import Problem, dense_problem
 
 H200 = chip("h200")
 FREE_CALLS = 3000
 CLASSES = [("bfloat16", "rc", 16), ("bfloat16", "rr", 1), ("float32", "rr", 16), ("float8_e4m3fn", "rc", 16)]
+
+
+@pytest.fixture(autouse=True)
+def nothing_was_tuned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever other tests left, no record is looked for."""
+    monkeypatch.setenv(SWITCH, "0")
 
 
 def new_shapes(math: str, layout: str, multiple: int, count: int = 40) -> list[Problem]:
