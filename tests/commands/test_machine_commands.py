@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -211,3 +212,48 @@ def test_a_plan_says_in_which_order_it_sums(
     assert "weighed" not in answer
     assert run([*product, "--weighed"], monkeypatch) == 0
     assert "refused:" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("chip", ["a100", "rtx4090", "rtx5090"])
+def test_plan_says_what_bounds_its_choice_on_a_chip(
+    chip: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In whole tiles, and in that layout."""
+    product = [
+        "plan",
+        "--mnk",
+        "2048,2048,2048",
+        "--dtype",
+        "fp16",
+        "--layout",
+        "rc",
+        "--chip",
+        chip,
+        "--json",
+    ]
+    assert run([*product, "--explain"], monkeypatch) == 0
+    found = json.loads(capsys.readouterr().out)
+    limits, bound = found["limits"], found["bound"][0]
+    assert found["kernel"] == "mma"
+    assert found["explained_seconds"] >= limits[bound] == max(limits.values()) > 0
+    assert run(product, monkeypatch) == 0
+    assert "bound" not in json.loads(capsys.readouterr().out)
+
+
+def test_what_bounds_a_plan_is_asked_of_its_config(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from lapidist.machine.study import explain
+
+    asked: list[str] = []
+    real = explain.product_of
+
+    def product_of(*given: Any, **more: Any) -> Any:
+        asked.append(f"{more['config']}, {given[3]}")
+        return real(*given, **more)
+
+    monkeypatch.setattr(explain, "product_of", product_of)
+    product = ["plan", "--mnk", "512,512,512", "--dtype", "fp64", "--chip", "h100", "--layout", "cr"]
+    assert run([*product, "--explain"], monkeypatch) == 0
+    assert "bound by" in capsys.readouterr().out
+    assert asked == ["32x32x32, warp 16x16, 4 stages, cr"] * 2

@@ -12,12 +12,14 @@ from lapidist.commands.works import device_named, require_layout
 
 if TYPE_CHECKING:
     from lapidist.kernels.row import Kernel
+    from lapidist.machine.study.explain import Explanation
     from lapidist.planning.plans import Plan
 
 PLAN_EXAMPLES = (
     "plan --mnk 300,520,200 --dtype bf16",
     "plan --mnk 64,4096,4096 --layout rc --chip a100 --weighed",
     "plan --mnk 4096,4096,4096 --kernel 20 --json",
+    "plan --mnk 4096,4096,4096 --dtype fp16 --chip rtx4090 --explain",
 )
 KERNELS_EXAMPLES = ("kernels", "kernels --dtype fp16", "kernels --json")
 
@@ -32,11 +34,15 @@ def plan(
         typer.Option(help="this one, a name or a rung's number", metavar="NAME", autocompletion=kernels_like),
     ] = None,
     weighed: Annotated[bool, typer.Option("--weighed", help="and everything that was weighed")] = False,
+    explained: Annotated[
+        bool,
+        typer.Option("--explain", help="and what bounds it there, from the machine's counts: takes seconds"),
+    ] = False,
     as_json: JsonObject = False,
 ) -> None:
     """Which kernel a product is given, in which order it sums, and why.
 
-    Nothing is compiled and nothing runs.
+    Nothing is compiled and nothing runs, but for --explain.
     """
     from lapidist.bench.protocol.cases import parse_mnk
     from lapidist.kernels.registry import kernel_named
@@ -50,7 +56,27 @@ def plan(
     lines = str(made).splitlines()
     head, rest = lines[: lines.index("  weighed")], lines[lines.index("  weighed") :]
     text = "\n".join([*head, *reasons(made), *(rest if weighed else [])])
-    print(json.dumps(as_data(made)) if as_json else text)
+    bound = bound_of(made, case.extents, layout) if explained else None
+    if as_json:
+        print(json.dumps(as_data(made) | ({} if bound is None else bound_as_data(bound))))
+    else:
+        print(text if bound is None else f"{text}\n{bound}")
+
+
+def bound_of(plan: Plan, shape: tuple[int, int, int], layout: str) -> Explanation:
+    """Of this config on this chip, whole tiles. On few sides the machine counts as it does on many."""
+    from lapidist.machine.study.explain import explain_kernel
+
+    math = plan.problem.math
+    return explain_kernel(plan.kernel, plan.device, shape, math, config=plan.config, layouts=layout)[1]
+
+
+def bound_as_data(bound: Explanation) -> dict[str, Any]:
+    return {
+        "explained_seconds": bound.seconds,
+        "bound": [each.name for each in bound.binding],
+        "limits": {each.name: each.seconds for each in bound.limits},
+    }
 
 
 def reasons(plan: Plan) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 
+from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.dtypes import element_of, outputs_of, size_of
 from lapidist.kernels.row import Kernel
@@ -252,7 +253,13 @@ def difference(before: Counts, after: Counts) -> list[str]:
 
 
 def explain_kernel(
-    kernel: Kernel, device: Device, shape: Shape, math: str, on_progress: Progress | None = None
+    kernel: Kernel,
+    device: Device,
+    shape: Shape,
+    math: str,
+    on_progress: Progress | None = None,
+    config: Config | None = None,
+    layouts: str = "rr",
 ) -> tuple[Counts, Explanation]:
     """Count a kernel on extents of at most COUNTED_AT, and explain it at `shape` by scaling the counts.
 
@@ -260,12 +267,12 @@ def explain_kernel(
     """
     m, n, k = shape
     rows, columns, depth = (min(extent, COUNTED_AT) for extent in shape)
-    product = product_of(kernel, math, (rows, columns, depth), schedule=WHOLE_TILES)
-    code = code_of(product.plan)
-    counts = count(product.launch(), on_progress)
-    twice = count(
-        product_of(kernel, math, (rows, columns, 2 * depth), schedule=WHOLE_TILES).launch(), on_progress
+    product, deeper = (
+        product_of(kernel, math, (rows, columns, steps), layouts, config=config, schedule=WHOLE_TILES)
+        for steps in (depth, 2 * depth)
     )
+    code = code_of(product.plan)
+    counts, twice = count(product.launch(), on_progress), count(deeper.launch(), on_progress)
     element, output = element_of(math), outputs_of(element_of(math).name, element_of(math).name)[0]
     own = (m + n) * k * element.nbytes + m * n * size_of(output)
     residence = residence_of(product.plan, (m, n), device, code)
