@@ -14,7 +14,7 @@ from fused_cases import judge_finished, watch
 from lapidist import epilogues
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.passes import AMAX, GROUP, REDUCTIONS, SUM, roundings
-from lapidist.errors import ArgumentError, DTypeError, LapidistError, ShapeError, StrideError
+from lapidist.errors import ArgumentError, DTypeError, LapidistError, RefusalError, ShapeError, StrideError
 from lapidist.kernels.wgmma.configs import HALF_PATCHED, tile
 from lapidist.planning.second_passes import Pass, Target, lines_of, room_of
 from lapidist.problems.scaling import K_BLOCK
@@ -240,8 +240,12 @@ def test_every_family(
 def test_every_way_out(
     rng: np.random.Generator, function: Any, kernel: str, dtype: str, extents: Any, more: dict[str, Any]
 ) -> None:
-    if function.function.paired and getattr(more.get("config"), "exchanged", False):
-        return  # refused
+    config = more.get("config")
+    exchanged = function.function.paired and config is not None and config.exchanged
+    if exchanged or (function.function.stores_d and config is not None and config.bn == HALF_PATCHED):
+        with pytest.raises(RefusalError):
+            check(rng, function, kernel, dtype, extents, **alone(kernel, more), **more)
+        return
     check(rng, function, kernel, dtype, extents, **alone(kernel, more), **more)
 
 
@@ -359,6 +363,7 @@ def test_factors_scale_the_next_product(rng: np.random.Generator) -> None:
     for how in ({}, {"device": "machine"}):
         d, factors = lapidist.matmul(a, w, epilogue=made, **how)
         found = lapidist.matmul(d, b, scale_a=factors, scale_b=np.ones(32, "f4"), **how)
+        assert factors.strides == (4, 80)  # by columns, as they are read fastest
         exact = np.maximum(a @ w, 0) @ b.astype("f4")
         assert np.linalg.norm(found - exact) < 0.04 * np.linalg.norm(exact)
     assert GROUP == K_BLOCK
@@ -386,6 +391,19 @@ def test_they_print() -> None:
     )
     text = "quantised(acc) as float8_e4m3fn, factors of float8_e4m3fn(acc) as float32"
     assert str(epilogues.quantise_e4m3_groups) == text
+
+
+def test_a_plan_names_them() -> None:
+    a, b = np.ones((40, 8), "f4"), np.ones((8, 24), "f4")
+    for function, names in (
+        (all_of_them(row=np.ones(24)), "reduce, largest"),
+        (in_groups(row=np.ones(24)), "quantise, reduce"),
+    ):
+        planned = lapidist.plan(a, b, epilogue=function, device="machine", kernel="simt")
+        assert f"behind it: {names}, as the epilogue asks" in str(planned)
+    assert "behind it" not in str(
+        lapidist.plan(a, b, epilogue=epilogues.relu, device="machine", kernel="simt")
+    )
 
 
 def test_values_are_left_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -240,6 +241,22 @@ def test_second_passes_in_a_graph_and_on_another_stream(torch: Any) -> None:
     stream.synchronize()
     for each in found:
         same_as_on_the_host(torch, each, expected)
+
+
+def test_threads_that_share_a_stream(torch: Any) -> None:
+    """Nobody's product comes between another's and what reads its values."""
+    inputs = [(whole(torch, 300, 64), whole(torch, 64, 520), whole(torch, 520)) for _ in range(8)]
+    expected = [lapidist.matmul(a, b, epilogue=reduced(row=row)) for a, b, row in inputs]
+
+    def call(number: int) -> list[Any]:
+        a, b, row = inputs[number]
+        return [lapidist.matmul(a, b, epilogue=reduced(row=row)) for _ in range(20)]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(call, range(8)))
+    for several, wanted in zip(found, expected, strict=True):
+        for each in several:
+            assert all(torch.equal(one, other) for one, other in zip(each, wanted, strict=True))
 
 
 def test_factors_scale_the_next_product(torch: Any) -> None:

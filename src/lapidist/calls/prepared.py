@@ -16,6 +16,7 @@ from lapidist.calls.choices import OPEN, Choices
 from lapidist.calls.repeated import Again, fast_path
 from lapidist.config import Config
 from lapidist.device import Device
+from lapidist.epilogues.passes import kernel_of
 from lapidist.errors import ArgumentError
 from lapidist.frameworks.arrays import HOST, Operand, empty, operand_of
 from lapidist.frameworks.streams import require_stream
@@ -221,7 +222,10 @@ class Prepared:
         several = (
             f"\n  in {len(self.parts)} launches, the first of which is shown" if len(self.parts) > 1 else ""
         )
-        return str(self.plan) + several
+        made = self.problem.fused.function.results if self.problem.fused else ()
+        behind = dict.fromkeys(kernel_of(each.then) for each in made if each.then)
+        passes = f"\n  behind it: {', '.join(behind)}, as the epilogue asks" if behind else ""
+        return str(self.plan) + several + passes
 
     def start(
         self,

@@ -11,7 +11,7 @@ from lapidist.calls import checks
 from lapidist.calls.operation import Operation
 from lapidist.dtypes import number_type
 from lapidist.epilogues.numeric import stored
-from lapidist.epilogues.passes import ALL, COLUMN, QUANTISED, REDUCTIONS, ROW, groups_of
+from lapidist.epilogues.passes import ALL, COLUMN, FACTORS, QUANTISED, REDUCTIONS, ROW, groups_of
 from lapidist.epilogues.results import STORED
 from lapidist.epilogues.steps import Function, Result
 from lapidist.epilogues.tracing import Given
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from lapidist.calls.arguments import Arguments
 
 Array = np.ndarray[Any, Any]
+# whose arrays may lie by columns; as factors of 1 x 128 they are read fastest so
+LAID_BY_COLUMNS = ("numpy", "torch", "cupy")
 
 
 def outputs_given(out: Any, given: Given | None) -> tuple[Any, tuple[Any, ...]]:
@@ -181,7 +183,14 @@ class FurtherResults:
         """New arrays, where the caller passed none."""
         for place, (output, result) in enumerate(zip(self.operands, self._results, strict=True)):
             if output.owner is None:
-                array = empty(self._dropped(output, result), self._arguments.like, output.dtype)
+                shape = self._dropped(output, result)
+                by_columns = (
+                    result.then.startswith(FACTORS)
+                    and len(shape) == 2
+                    and output.framework in LAID_BY_COLUMNS
+                )
+                array = empty(shape[::-1] if by_columns else shape, self._arguments.like, output.dtype)
+                array = array.T if by_columns else array
                 self.operands[place] = self._full(operand_of(array, output.name), result)
 
     def _dropped(self, output: Operand, result: Result) -> tuple[int, ...]:

@@ -35,11 +35,16 @@ REDUCTIONS[AMAX] = REDUCTIONS.pop(f"{ALL}_{AMAX}")
 LARGEST, SLOTS = (AMAX, f"{ALL}_{MAX}"), 4096
 
 
-def largest(dtype: str) -> float:
+def largest_of(dtype: str) -> float:
     """The number that the largest of a group becomes."""
     bounds = TYPES[dtype].bounds
     assert bounds is not None
     return float(bounds[1])
+
+
+def kernel_of(then: str) -> str:
+    """The second pass that makes it."""
+    return "largest" if then in LARGEST else "reduce" if then in REDUCTIONS else "quantise"
 
 
 def groups_of(columns: int) -> int:
@@ -73,7 +78,7 @@ def factors(values: Array, dtype: str) -> Array:
     padding = [(0, 0)] * (values.ndim - 1) + [(0, groups * GROUP - values.shape[-1])]
     sizes = np.abs(np.pad(values, padding)).reshape(*values.shape[:-1], groups, GROUP)
     with np.errstate(all="ignore"):
-        found = (sizes.max(-1) / values.dtype.type(largest(dtype))).astype(np.float32)
+        found = (sizes.max(-1) / values.dtype.type(largest_of(dtype))).astype(np.float32)
     return np.where(found == 0, np.float32(1), found)
 
 

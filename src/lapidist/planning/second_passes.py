@@ -24,7 +24,8 @@ from lapidist.epilogues.passes import (
     REDUCTIONS,
     THREADS,
     groups_of,
-    largest,
+    kernel_of,
+    largest_of,
 )
 from lapidist.launch import Binary, Launch, ParameterBlock
 from lapidist.problems.fused import READS
@@ -133,7 +134,9 @@ def steps_of(each: Pass, architecture: str, assembled: bool = True) -> tuple[Ste
         return quantising(each, architecture, assembled)
     if each.then in LARGEST:
         macros = {"ABSOLUTE": int(each.then == AMAX)}
-        binary = compiled("largest", macros, each.dtype, each.target.dtype, architecture, assembled)
+        binary = compiled(
+            kernel_of(each.then), macros, each.dtype, each.target.dtype, architecture, assembled
+        )
         return (Step(launched(binary, 1, LOOK, {}), VALUES, RESULT),)
     lines, reads, found = lines_of(each), VALUES, list[Step]()
     if not lines.outer * lines.inner:
@@ -160,7 +163,7 @@ def reducing(each: Pass, lines: Lines, to: Target, architecture: str, assembled:
         "chunks": lines.chunks,
         "tiles": tiles,
     }
-    binary = compiled("reduce", macros, each.dtype, to.dtype, architecture, assembled)
+    binary = compiled(kernel_of(each.then), macros, each.dtype, to.dtype, architecture, assembled)
     return launched(binary, lines.outer * lines.chunks * tiles, REDUCE, numbers)
 
 
@@ -171,7 +174,7 @@ def quantising(each: Pass, architecture: str, assembled: bool) -> tuple[Step, ..
         return ()
     to = each.target
     apart = columns % TOGETHER or to.col != 1 or to.row % TOGETHER or not to.aligned
-    macros = {"LARGEST": f"{largest(to.dtype):g}", "TOGETHER": int(not apart)}
+    macros = {"LARGEST": f"{largest_of(to.dtype):g}", "TOGETHER": int(not apart)}
     numbers = {
         "rows": lines,
         "d_row": to.row,
@@ -181,7 +184,7 @@ def quantising(each: Pass, architecture: str, assembled: bool) -> tuple[Step, ..
         "columns": columns,
         "groups": groups,
     }
-    binary = compiled("quantise", macros, each.dtype, to.dtype, architecture, assembled)
+    binary = compiled(kernel_of(each.then), macros, each.dtype, to.dtype, architecture, assembled)
     launch = launched(binary, -(-lines * groups // WARPS), QUANTISE, numbers)
     return (Step(launch, VALUES, RESULT),)
 

@@ -255,7 +255,7 @@ def made_of(values: Any, result: Result) -> Any:
 
 
 def in_groups(values: Any, then: str, dtype: str) -> Any:
-    most = passes.largest(dtype if then == passes.QUANTISED else then.removeprefix(passes.FACTORS))
+    most = passes.largest_of(dtype if then == passes.QUANTISED else then.removeprefix(passes.FACTORS))
     cols, groups = values.shape[-1], passes.groups_of(values.shape[-1])
     padded = torch.nn.functional.pad(values, (0, groups * passes.GROUP - cols))
     largest = padded.unflatten(-1, (groups, passes.GROUP)).abs().amax(-1)

@@ -11,7 +11,7 @@ from lapidist.backends.backend import Backend
 from lapidist.backends.gpu.driver import current_device, load_driver, query_device, synchronize, upload
 from lapidist.backends.gpu.launcher import AS_IT_IS, Addresses, GpuKernel
 from lapidist.backends.gpu.planned import kernel_of
-from lapidist.backends.gpu.workspaces import is_capturing, owned, stream_key
+from lapidist.backends.gpu.workspaces import in_a_row, is_capturing, owned, stream_key
 from lapidist.build.waiting import Compiling
 from lapidist.config import Config
 from lapidist.device import Device
@@ -67,10 +67,15 @@ class GpuBackend(Backend):
         c, framework = arguments.c or out, arguments.a.framework
         handle = choose_stream(stream, framework, self.ordinal)
         at = arguments.a.pointer, arguments.b.pointer, c.pointer, out.pointer
-        room = place_values(arguments.fused, self.ordinal, handle) if arguments.fused else 0
-        ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
-        for each in arguments.fused.passes() if arguments.fused else ():
-            start_pass(*each, room, self.ordinal, handle)
+        fused = arguments.fused
+        if fused is None or not (fused.sources or fused.slots):
+            ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
+        else:
+            with in_a_row():
+                room = place_values(fused, self.ordinal, handle)
+                ready.start(*at, arguments.alpha_beta, handle, arguments.extra_pointers)
+                for each in fused.passes():
+                    start_pass(*each, room, self.ordinal, handle)
         finish_for(framework, handle)
 
     def _through(self, ready: Prepared, arguments: Arguments, out: Operand, stream: Any) -> None:
@@ -114,8 +119,6 @@ class GpuBackend(Backend):
 def place_values(fused: FusedOperands, ordinal: int, stream: int) -> int:
     """Where kernels leave what second passes read, in a workspace of the stream: values, the room between
     steps, which is returned, and slots, which are flags."""
-    if not fused.sources and not fused.slots:
-        return 0
     sizes = [-(-prod(each.shape) * size_of(each.dtype) // ROUND) * ROUND for each in fused.sources]
     room = max(room_between(each) for each, _, _ in fused.passes())
     driver, of_slots = load_driver(), 8 * SLOTS

@@ -19,16 +19,22 @@ SMALLEST_BYTES = 1 << 16
 PER_THREAD_STREAM = 2  # one handle, and a stream of its own for each thread
 
 _lock = threading.Lock()
+_in_a_row = threading.RLock()
 _owned: dict[tuple[object, ...], tuple[int, int]] = {}
 
 
 def renew_lock() -> None:
-    """In a forked child: the thread that held it is not there to give it back."""
-    global _lock
-    _lock = threading.Lock()
+    """In a forked child: the thread that held one is not there to give it back."""
+    global _lock, _in_a_row
+    _lock, _in_a_row = threading.Lock(), threading.RLock()
 
 
 os.register_at_fork(after_in_child=renew_lock)
+
+
+def in_a_row() -> threading.RLock:  # type: ignore[valid-type]
+    """For launches of which one reads what another left: on one stream, no other thread's come between."""
+    return _in_a_row
 
 
 def rounded(nbytes: int) -> int:
