@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import lapidist
+from lapidist.backends.gpu import products
 from lapidist.calls import lists, prepared, remembered
 from lapidist.calls.call import Call
 from lapidist.errors import ArgumentError, LapidistError, StrideError
@@ -274,8 +275,10 @@ def test_factors_and_lists_take_other_numbers_without_a_plan(
         plan = module.make_plan
         monkeypatch.setattr(module, "make_plan", lambda *given, plan=plan: made.append(1) or plan(*given))
     monkeypatch.setattr(remembered, "PREPARED", {})
+    remembered.BESIDE.clear()
+    remembered.LISTS.clear()
     lists.plan_once.cache_clear()
-    lists.kernel_for.cache_clear()
+    products.kernel_for.cache_clear()
     a, b = (normal(torch, 64, 64).to(torch.float8_e4m3fn) for _ in "ab")
     rows = torch.rand(64, 1, device="cuda")
     c = normal(torch, 64, 64)
@@ -300,7 +303,7 @@ def shifted(acc: Any, bias: lapidist.Row, s: lapidist.Scalar) -> Any:
 
 def test_arrays_beside_the_matrices_go_the_short_way(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Six turns: new memory and new numbers each time; after the second one no rule is looked up again."""
-    checked = []
+    checked: list[Call] = []
     arguments = Call.arguments
     monkeypatch.setattr(Call, "arguments", lambda call: checked.append(call) or arguments(call))
     for turn in range(6):
