@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist.config import Config
 from lapidist.kernels.mma.family import Mma
 from lapidist.kernels.registry import KERNELS, kernel_named
@@ -136,9 +137,9 @@ def laid_out(array: Array, layout: str) -> Array:
     return spread[..., ::2, ::3]
 
 
-@pytest.mark.parametrize("out_layout", ["row", "col"])
-@pytest.mark.parametrize("b_layout", LAYOUTS)
-@pytest.mark.parametrize("a_layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("a_layout", "b_layout", "out_layout"), in_turns(LAYOUTS, LAYOUTS[::-1], ["row", "col"])
+)
 def test_layouts(rng: np.random.Generator, a_layout: str, b_layout: str, out_layout: str) -> None:
     assert isinstance(kernel_named("simt").family, Simt)
     assert isinstance(kernel_named("mma").family, Mma)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import lapidist
+from in_turns import in_turns
 from lapidist import machine
 from lapidist.config import Config
 from lapidist.device import chip
@@ -43,8 +44,7 @@ def sanitized(config: Config, m: int, n: int, k: int, layout: str, dtype: str, g
     assert np.array_equal(d, (a.astype("f8") @ b.astype("f8")).astype(dtype))
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", ["mma", "mma, middle"])
+@pytest.mark.parametrize(("name", "layout"), in_turns(["mma", "mma, middle"], LAYOUTS))
 def test_halves_in_every_layout(name: str, layout: str) -> None:
     """Whole tiles, whose copies are spread, then a short one; three tiles of k and one besides."""
     config = HALF[name]
@@ -59,8 +59,7 @@ def test_halves_at_the_ends(name: str, gap: int, k: int) -> None:
     sanitized(HALF[name], HALF[name].bm - 3, HALF[name].bn - 5, k, "rr", "float16", gap)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", ["mma, least", "mma, flat"])
+@pytest.mark.parametrize(("name", "layout"), in_turns(["mma, least", "mma, flat"], LAYOUTS))
 def test_few_doubles_in_every_layout(name: str, layout: str) -> None:
     config = DOUBLE[name]
     sanitized(config, 2 * config.bm - 2, 2 * config.bn - 4, 5 * config.bk + 6, layout, "float64", 0)

@@ -51,7 +51,11 @@ def test_a_micro_kernel_sums_what_it_counts(unit: Unit) -> None:
     )
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: f"{unit.unit}-{unit.math}")
+@pytest.mark.parametrize(
+    "unit",
+    [*FIRST, *BYTES, *surveyed(each for each in UNITS if each not in [*FIRST, *BYTES])],
+    ids=lambda unit: f"{unit.unit}-{unit.math}",
+)
 def test_nothing_but_products_is_in_the_loop(unit: Unit) -> None:
     lines = ptx_lines(launch_of(unit, H200, unit.iterations, arrays_of(unit)).binary)
     loop = main_loop(lines)
