@@ -241,8 +241,8 @@ def test_every_way_out(
     rng: np.random.Generator, function: Any, kernel: str, dtype: str, extents: Any, more: dict[str, Any]
 ) -> None:
     config = more.get("config")
-    exchanged = function.function.paired and config is not None and config.exchanged
-    if exchanged or (function.function.stores_d and config is not None and config.bn == HALF_PATCHED):
+    own_d = function.function.stores_d and config is not None
+    if own_d and (config.exchanged or config.bn == HALF_PATCHED):  # tiles from which TMA alone stores D
         with pytest.raises(RefusalError):
             check(rng, function, kernel, dtype, extents, **alone(kernel, more), **more)
         return
