@@ -178,6 +178,18 @@ def test_half_types_and_autocast(torch: Any, lt: Any) -> None:
         assert lt.matmul(a.float(), b.float(), epilogue=epilogues.swiglu).dtype is torch.bfloat16
 
 
+def test_compiled_by_torch(torch: Any, lt: Any) -> None:
+    """Without a break in the graph."""
+    a, b, bias, seed = torch.randn(5, 4), torch.randn(4, 6), torch.randn(6), torch.tensor([3])
+
+    def call(*given: Any) -> Any:
+        a, b, bias, seed = given
+        return lt.matmul(a, b, epilogue=dropped(bias=bias, p=0.4, seed=seed))
+
+    compiled = torch.compile(call, fullgraph=True, backend="aot_eager")
+    close(torch, compiled(a, b, bias, seed), call(a, b, bias, seed))
+
+
 def test_under_vmap(torch: Any, lt: Any) -> None:
     a, b = torch.randn(3, 5, 4), torch.randn(4, 6)
     found = torch.vmap(lambda each: lt.matmul(each, b, epilogue=epilogues.swiglu))(a)

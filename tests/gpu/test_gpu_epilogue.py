@@ -227,7 +227,7 @@ def test_reductions_of_large_results_and_batches(torch: Any) -> None:
 def test_second_passes_in_a_graph_and_on_another_stream(torch: Any) -> None:
     a, b, row = whole(torch, 256, 128), whole(torch, 128, 512), whole(torch, 512)
     planned = lapidist.plan(a, b, epilogue=in_groups(row=row))
-    out = planned.execute(a, b)
+    out = lapidist.matmul(a, b, epilogue=in_groups(row=row))
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         planned.execute(a, b, None, out)

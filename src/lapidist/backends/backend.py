@@ -12,6 +12,7 @@ from lapidist.frameworks.arrays import Operand
 if TYPE_CHECKING:
     from lapidist.backends.gpu.launcher import Addresses, GpuKernel
     from lapidist.calls.arguments import Arguments
+    from lapidist.calls.fused import FusedOperands
     from lapidist.calls.lists import ArrayGemm, Listed, Pointed
     from lapidist.calls.prepared import Prepared
     from lapidist.planning.plans import Plan
@@ -40,6 +41,10 @@ class Backend(ABC):
     def loaded(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
         """The plan's kernel where it is kept between runs; `own`: the caller's workspace."""
         return None
+
+    def load_passes(self, fused: FusedOperands) -> None:
+        """What follows a product of that epilogue is compiled, where kernels are kept between runs."""
+        return
 
     def is_captured(self, stream: Any, framework: str) -> bool:
         """Whether what is launched now becomes a part of a graph."""

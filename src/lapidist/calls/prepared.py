@@ -96,6 +96,8 @@ class Prepared:
         for operand in arguments.operands:
             checks.require_whole_elements(operand)
         self._load(chip, choices, way or kept_way(choices.compile))
+        if arguments.fused is not None:
+            self.backend.load_passes(arguments.fused)
 
     def _load(self, chip: Device, choices: Choices, way: Compiling) -> None:
         """Plans for all parts, loaded where they will run on a GPU."""

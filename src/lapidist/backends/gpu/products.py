@@ -54,6 +54,10 @@ class GpuBackend(Backend):
     def loaded(self, plan: Plan, own: Addresses | None) -> GpuKernel | None:
         return None if plan.is_empty else kernel_of(plan, self.ordinal, own)
 
+    def load_passes(self, fused: FusedOperands) -> None:
+        for each, _, _ in fused.passes():
+            kernels_of(each, self.ordinal)
+
     def is_captured(self, stream: Any, framework: str) -> bool:
         if stream is None and framework not in ("torch", "cupy"):
             return False
