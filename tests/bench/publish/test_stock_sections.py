@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lapidist.bench.protocol.record import Record
-from lapidist.bench.publish.pages import Page, epilogues_page, index_page, launch_page, models_page
+from lapidist.bench.publish.pages import Page, epilogues_page, index_page, launch_page, mma_page, models_page
 
 SHAPE = (1024, 4096, 4096)
 
 
-def stock_row(kernel: str, kind: str, mode: str, ratio: float | None, **more: float | int) -> Record:
+def stock_row(kernel: str, kind: str, mode: str, ratio: float | None, **more: float | str) -> Record:
     head = (kernel, kind, "NVIDIA H200", "bfloat16", "rcr", *SHAPE, 1e-3, None, ratio, None, 0.5, True, mode)
     return Record(*head, **more)  # type: ignore[arg-type]
 
@@ -71,3 +71,16 @@ def test_the_index_says_each_answer_in_short() -> None:
         "| [How fast are whole models?](models.md) | 1.10x stock in the geometric mean of 2 cases"
         in index.text
     )
+
+
+def test_mma_stands_beside_cutlass_with_losses() -> None:
+    rows = [
+        stock_row("mma", "production", "mma burst", 1.1, peer="cutlass_47"),
+        stock_row("mma", "production", "mma sustained", 0.9, peer="cutlass_47"),
+        stock_row("cutlass_47", "peer", "mma burst", 0.6),
+    ]
+    page = mma_page(rows)
+    assert "0.90x to 1.10x CUTLASS's kernel for mma.sync" in page.text
+    assert "| 1024x4096x4096 | bf16 | rcr | 1 ms | - | 0.90x | sustained | NVIDIA H200 |" in page.text
+    assert "0.60x" not in page.text
+    assert not mma_page([]).parts

@@ -25,10 +25,12 @@ from lapidist.bench.publish.scaled_sections import scaled_chart, scaled_sections
 from lapidist.bench.publish.squares import limits_section, type_sections
 from lapidist.bench.publish.stock_sections import (
     epilogue_sections,
+    mma_sections,
     model_chart,
     model_sections,
     new_shape_sections,
     of_epilogues,
+    of_mma,
     of_models,
 )
 from lapidist.bench.publish.views import NO_PRODUCTS, TIMED_MODES, in_math
@@ -95,6 +97,7 @@ def all_pages(
     yield layouts_page(records)
     yield epilogues_page(records)
     yield models_page(records)
+    yield mma_page(records)
     yield limits_page(records)
     yield runs_page(records, runs, withdrawals)
 
@@ -212,6 +215,10 @@ def epilogues_page(records: Sequence[Record]) -> Page:
     return Page("epilogues", "What does an epilogue cost?", epilogue_sections(records))
 
 
+def mma_page(records: Sequence[Record]) -> Page:
+    return Page("mma", "How fast is mma.sync beside CUTLASS?", mma_sections(records))
+
+
 def layouts_page(records: Sequence[Record]) -> Page:
     page = Page("layouts", "What does a layout cost?")
     sections = layout_sections(records)
@@ -242,7 +249,7 @@ def index_page(pages: Sequence[Page], records: Sequence[Record], runs: Sequence[
     said["launch"] = answers.of_launch([record for record in records if record.mode == "host"])
     said["layouts"] = of_layouts(records)
     said["epilogues"] = of_epilogues(records)
-    said["models"] = of_models(records)
+    said["models"], said["mma"] = of_models(records), of_mma(records)
     lines = ["| question | in short |", "|---|---|"]
     lines += [f"| [{page.title}]({page.name}.md) | {said.get(page.name, '')} |" for page in pages]
     return Page("index", "Performance", ["\n".join(lines) + "\n", *aims_section(records, runs), MEASURED])

@@ -22,7 +22,8 @@ NEW_SHAPES = {
     "shapes loaded": "binaries loaded",
 }
 SERVED = "served"
-MODES = (MODEL, EPILOGUE, *NEW_SHAPES, SERVED)
+MMA = ("mma sustained", "mma burst")
+MODES = (MODEL, EPILOGUE, *NEW_SHAPES, SERVED, *MMA)
 
 
 def times_faster(record: Record) -> str:
@@ -138,3 +139,38 @@ def new_shape_sections(records: Sequence[Record]) -> list[str]:
         " Times are of the caller, until the result is there.\n"
     )
     return [words, fold("New shapes, beside torch", table(columns, [*rows, *loops]))]
+
+
+# ---- mma.sync beside CUTLASS ----
+
+
+def beside_cutlass(records: Sequence[Record]) -> list[Record]:
+    return [record for mode in MMA for record in ours_in(records, mode) if record.peer]
+
+
+def of_mma(records: Sequence[Record]) -> str:
+    ratios = [record.ratio for record in beside_cutlass(records) if record.ratio]
+    return f"{min(ratios):.2f}x to {max(ratios):.2f}x CUTLASS's kernel for mma.sync" if ratios else ""
+
+
+def mma_sections(records: Sequence[Record]) -> list[str]:
+    rows = beside_cutlass(records)
+    if not rows:
+        return []
+    columns: Columns = {
+        "m x n x k": lambda r: shape_words(r.m, r.n, r.k),
+        "type": lambda r: short_name(r.dtype),
+        "layouts": lambda r: r.layout,
+        "time": lambda r: time_words(r.seconds),
+        "TFLOP/s": lambda r: number(r.tflops, ".1f"),
+        "CUTLASS's time over ours": times_faster,
+        "turns": lambda r: r.mode.partition(" ")[2],
+        "chip": lambda r: r.device,
+    }
+    words = (
+        "Cards before Hopper, and consumer Blackwell, multiply by mma.sync."
+        f" There `mma` runs at {of_mma(records)}, timed on the chip that the table names."
+        " That kernel is the one of CUTLASS's example 47, with sums in float as ours:"
+        " the faster of a block a tile and Stream-K.\n"
+    )
+    return [words, fold("Every product", table(columns, rows))]
