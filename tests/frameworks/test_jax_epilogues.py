@@ -13,7 +13,7 @@ import pytest
 
 import lapidist
 from lapidist.epilogues.operations import OPERATIONS
-from lapidist.epilogues.steps import CAST, KEPT
+from lapidist.epilogues.steps import CAST, KEPT, KEPT_BY
 
 pytestmark = pytest.mark.frameworks
 
@@ -225,7 +225,7 @@ STEPS = {
 
 def test_all_operations_have_gradients() -> None:
     """Dropout's has none: under JAX it is refused in words."""
-    assert STEPS.keys() | {KEPT} == OPERATIONS.keys()
+    assert STEPS.keys() | {KEPT, KEPT_BY} == OPERATIONS.keys()
 
 
 @pytest.mark.parametrize("step", STEPS)
