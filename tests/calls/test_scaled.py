@@ -137,6 +137,9 @@ RACED = [
     (tile(E4M3, 64, 32, 3), ("strips", "squares")),
     (tile(E4M3, 128, 32, 2, (2, 1)), ("squares", "strips")),
     (tile(E4M3, 256, 32, 2), ("lines", "line")),
+    (tile(E4M3, 64, 256, 3), ("strips", "squares")),  # by parts
+    (tile(E4M3, 64, 160, 2), ("strips", "strips")),
+    (tile(E4M3, 256, 64, 2), ("strips", "squares")),
 ]
 
 
@@ -382,12 +385,12 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[LapidistError], str]] = {
     ),
     "too large a tile": (
         lambda: lapidist.gemm(
-            A, B, promote=True, kernel="wgmma", config=tile(E4M3, 128, 256, 4), device="machine"
+            A, B, promote=True, kernel="wgmma", config=tile(E4M3, 128, 240, 4), device="machine"
         ),
         RefusalError,
         (
-            r"promoted sums are held twice, beside a factor a column: a thread has room for 200; this tile"
-            r" gives it 256"
+            r"promoted sums have the products of a part beside them, and a factor a column: a thread has room"
+            r" for 200; this tile gives it 240"
         ),
     ),
     "a tile across three blocks": (

@@ -16,15 +16,18 @@ from lapidist.kernels.blocks.splits import by_fours, resident
 from lapidist.kernels.budgets import Shares
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.rules.facts import Facts
-from lapidist.kernels.rules.hopper import room, through
+from lapidist.kernels.rules.hopper import room, room_for_promoted, through
 from lapidist.kernels.wgmma.configs import tile
+from lapidist.kernels.wgmma.shared import QUEUE_BYTES
+from lapidist.kernels.wgmma.tiles import columns_of_part
 from lapidist.problems.problem import Problem, dense_problem
-from lapidist.problems.scaling import STRIPS, Scale, Scaling
+from lapidist.problems.scaling import SQUARES, STRIPS, Scale, Scaling
 from lapidist.static.analysis import sample_problem
 
 WGMMA, SGEMM, SIMT = kernel_named("wgmma"), kernel_named("sgemm"), kernel_named("simt")
 MMA = kernel_named("mma")
 FACTORS = Scaling(Scale(STRIPS, 1, 1), Scale(STRIPS, 1, 1), promoted=True)
+SQUARE_FACTORS = Scaling(Scale(STRIPS, 1, 1), Scale(SQUARES, 1, 1), promoted=True)
 
 
 def says(values: dict[str, Any]) -> str:
@@ -53,7 +56,9 @@ def test_two_blocks_share_it() -> None:
 def wgmma_cases() -> dict[str, tuple[Problem, Config, Shares]]:
     one, two, three = budgets.WGMMA.values()
     half, ragged = sample_problem(WGMMA, "float16"), sample_problem(WGMMA, "float16", aligned=False)
-    factors = replace(sample_problem(WGMMA, FP8[0]), scaling=FACTORS)
+    factors, squares = (
+        replace(sample_problem(WGMMA, FP8[0]), scaling=each) for each in (FACTORS, SQUARE_FACTORS)
+    )
     return {
         "one warpgroup": (half, tile("float16", 64, 256, 4), one),
         "two": (half, tile("float16", 128, 256, 4), two),
@@ -64,6 +69,9 @@ def wgmma_cases() -> dict[str, tuple[Problem, Config, Shares]]:
         "A transposed": (dense_problem(512, 512, 512, "tf32", "cr"), tile("tf32", 128, 128, 3), two),
         "factors": (factors, tile(FP8[0], 128, 128, 4), budgets.BRINGING_FACTORS),
         "factors of three": (factors, tile(FP8[0], 192, 96, 3), three),
+        "factors by parts": (factors, tile(FP8[0], 128, 160, 4), budgets.BRINGING_FACTORS),
+        "squares at once": (squares, tile(FP8[0], 128, 192, 4), budgets.BRINGING_FACTORS),
+        "squares by parts": (squares, tile(FP8[0], 128, 256, 4), budgets.BRINGING_FACTORS),
     }
 
 
@@ -77,6 +85,9 @@ def test_the_source_of_wgmma_has_these(problem: Problem, config: Config, shares:
         "MOST_SUMS": room(config, facts),
         "ROWS * PASSING": through(config, facts),
     }
+    if problem.scaling.promoted:
+        values["MOST_PROMOTED"] = room_for_promoted(config)
+        values["PART_COLS"] = columns_of_part(config, problem)
     assert objections(WGMMA, problem, config, {}, says(values)) == ""
     if config.bm != 192 and not problem.scaling.scaled:
         assert budgets.wgmma_registers(config.bm) == shares.multiplies
@@ -87,6 +98,23 @@ def test_the_source_of_wgmma_has_those_of_two_blocks() -> None:
     multiplies, loads = budgets.TWO_BLOCKS
     values = {"REGISTERS": multiplies, "REGISTERS_LEFT": loads}
     assert objections(WGMMA, problem, config, {"RESIDENT": 2}, says(values)) == ""
+
+
+def test_the_largest_tile_of_promoted_sums_fills_a_block() -> None:
+    """To the byte, so what the host counts on is held against what the source has."""
+    problem = wgmma_cases()["squares by parts"][0]
+    config = tile(FP8[0], 128, 256, 4)
+    shared = WGMMA.shared_bytes(config, problem)
+    assert budgets.SHARED_OF_BLOCK - 1024 < shared <= budgets.SHARED_OF_BLOCK
+    taken = (
+        f'static_assert(sizeof(UnitQueue) <= {QUEUE_BYTES}, "the queue");'
+        " constexpr int TAKEN = sizeof(Stage) * STAGES + sizeof(PatchesOfD) + sizeof(BarriersAndQueue)"
+        " + sizeof(TileFactors<BM, BN>) * STAGES;"
+    )
+    assert objections(WGMMA, problem, config, {}, f'{taken} static_assert(TAKEN <= {shared}, "fits");') == ""
+    assert "fits" in objections(
+        WGMMA, problem, config, {}, f'{taken} static_assert(TAKEN <= 231000, "fits");'
+    )
 
 
 def test_the_source_of_sgemm_has_these() -> None:

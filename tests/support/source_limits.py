@@ -360,6 +360,14 @@ LIMITS = (
         problem=promoted(),
     ),
     Limit(
+        "promoted sums find room beside a part's products",
+        {"bn": 192, "wn": 192},
+        "promoted sums have the products of a part beside them",
+        math=FP8[0],
+        start=tile(FP8[0], 128, 160, 3),
+        problem=promoted(),
+    ),
+    Limit(
         "a tile touches two blocks of 128 columns",
         {"bn": 208, "wn": 208},
         "at most two factors along its columns",

@@ -42,7 +42,7 @@ PLAIN_SUMS = 208
 # Else. In ping-pong, too: with 208, kernels that add C spill 52 to 64 bytes in tf32 and 8-bit types, those
 # whose threads store D 76 to 112 in all. With three warpgroups a thread has 160 registers.
 SUMS, SUMS_OF_THREE = 192, 96
-# Promoted sums are there twice; with factors of columns, of 224 registers or 160.
+# Promoted sums, a part's products beside them, and a factor of each of its columns: of 224 registers or 160.
 PROMOTED_SUMS, PROMOTED_SUMS_OF_THREE = 200, 136
 # For 64 rows of A that pass through them: elements of a step and of the one before, and on their way.
 PASSING = 48

@@ -29,7 +29,7 @@ from lapidist.kernels.wgmma.configs import (
 )
 from lapidist.kernels.wgmma.maps import SKEWED_ROWS, SKEWED_STEP
 from lapidist.kernels.wgmma.operands import EITHER_WAY, start_anywhere
-from lapidist.kernels.wgmma.tiles import PATCH_BYTES, PATCH_ROWS, ROW_BYTES, warpgroups
+from lapidist.kernels.wgmma.tiles import PATCH_BYTES, PATCH_ROWS, ROW_BYTES, columns_of_part, warpgroups
 from lapidist.problems.scaling import K_BLOCK, SQUARES, STRIPS
 
 INTEGERS = "int8", "uint8"
@@ -130,8 +130,11 @@ def words_of_room(c: Config, f: Facts) -> str:
 
 
 def held(c: Any, f: Facts) -> Any:
-    """Registers of promoted sums, which are there twice, beside a factor a column."""
-    return rows_of_sums(c) * c.bn + (c.bn // 4 if f.problem.scaling.b.kind == STRIPS else 0) + through(c, f)
+    """Registers of promoted sums, and of a part's products before they are promoted, beside a factor a
+    column."""
+    strips = f.problem.scaling.b.kind == STRIPS
+    part = columns_of_part(c, f.problem)
+    return rows_of_sums(c) * c.bn // 2 + part // 2 + (part // 4 if strips else 0) + through(c, f)
 
 
 def room_for_promoted(c: Any) -> Any:
@@ -231,8 +234,8 @@ WAY_OUT = (
     Rule(
         lambda c, f: not f.problem.scaling.promoted or held(c, f) <= room_for_promoted(c),
         lambda c, f: (
-            "promoted sums are held twice, beside a factor a column: a thread has room for"
-            f" {room_for_promoted(c)}; this tile gives it {held(c, f)}"
+            "promoted sums have the products of a part beside them, and a factor a column: a thread has room"
+            f" for {room_for_promoted(c)}; this tile gives it {held(c, f)}"
         ),
     ),
     Rule(

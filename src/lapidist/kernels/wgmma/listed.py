@@ -110,7 +110,12 @@ def family_configs(math: str) -> Tuned:
         shared = [each for each in shared if not each.exchanged or each.bm <= 128]
     # Beside factors that change along k, a stage less finds room.
     shallow = (
-        [tile(math, 128, 128, 5), tile(math, 128, 128, 5, (2, 1)), tile(math, 128, 64, 7)]
+        [
+            tile(math, 128, 128, 5),
+            tile(math, 128, 160, 5, (2, 1)),
+            tile(math, 128, 128, 5, (2, 1)),
+            tile(math, 128, 64, 7),
+        ]
         if math in FP8
         else []
     )

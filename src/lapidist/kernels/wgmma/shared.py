@@ -21,6 +21,9 @@ BESIDE_ROW = (
     48  # bytes of a patch's row, where threads store them: the end of the patch before, and for the banks
 )
 TURN_BYTES = 16  # barriers of ping-pong
+# Room for the queue of units, where tiles of 256 columns with factors have no more to spare; others have the
+# swizzle's period.
+QUEUE_BYTES = 512
 # Columns of a block's tile at most, where two are to fit on a multiprocessor; tiles up to which launches find
 # room beside each other anyway.
 MOST_BESIDE, LEAST_BESIDE = 128, 16
@@ -30,16 +33,16 @@ LONGEST_BESIDE = 160 * 1024  # k times columns of a tile
 def stages_bytes(config: Knobs, transposed_b: bool, a_rows: Any, a_bytes: int = ROW_BYTES) -> Any:
     b = -(-config.bn // 64) * SLAB_BYTES if transposed_b else config.bn * ROW_BYTES
     stage = ceil_div(a_rows * a_bytes + b, SWIZZLE_PERIOD)
-    return config.stages * (stage * SWIZZLE_PERIOD + STAGE_BARRIERS) + SWIZZLE_PERIOD
+    return config.stages * (stage * SWIZZLE_PERIOD + STAGE_BARRIERS)
 
 
 def plain_shared(problem: Problem, config: Knobs) -> Any:
     """Stages and their barriers, and room to start on the swizzle's period."""
-    return stages_bytes(config, False, config.bm)
+    return stages_bytes(config, False, config.bm) + SWIZZLE_PERIOD
 
 
 def wgmma_shared(problem: Problem, config: Knobs) -> Any:
-    """The same, and 4 KB of patches of D a warp, which take turns, or 2 KB of twelve warps; C has half of
+    """Stages, and 4 KB of patches of D a warp, which take turns, or 2 KB of twelve warps; C has half of
     them. By hand one patch, in longer rows, and those of C."""
     warps = config.consumers // 32
     patched = warps * np.where(warpgroups(config) == 3, 1, 2) * (PATCH_ROWS * ROW_BYTES)
@@ -48,7 +51,9 @@ def wgmma_shared(problem: Problem, config: Knobs) -> Any:
         patched = of_c + warps * PATCH_ROWS * (width * size_of(problem.out_dtype) + BESIDE_ROW)
     a_bytes = SKEWED_BYTES if problem.skewed else ROW_BYTES
     stages = stages_bytes(config, mn_major(problem)[1], rows_of_stage(problem, config), a_bytes)
-    return stages + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
+    # A block's memory begins on the swizzle's period anyway: what is left of that is the queue's.
+    more = QUEUE_BYTES if problem.scaling.promoted else SWIZZLE_PERIOD
+    return stages + more + patched + factor_bytes(config, problem.scaling) + TURN_BYTES
 
 
 def patched_shared(problem: Problem, config: Knobs) -> Any:

@@ -11,10 +11,13 @@ from lapidist.config import Config, Knobs
 from lapidist.dtypes import size_of
 from lapidist.kernels.wgmma.operands import by_registers, few_rows, mn_major, transposed_d
 from lapidist.problems.problem import Problem
+from lapidist.problems.scaling import STRIPS
 
 ROW_BYTES = 128  # of a slab: of a tile's row, or of an MN-major one's k
 SLAB_BYTES = 64 * ROW_BYTES  # of 64 rows of a tile, or of 64 columns of an MN-major one in 16-bit types
 PATCH_BYTES = 32  # at least, in each row of a patch
+# Columns up to which promoted sums are multiplied at once; those of tiles by parts where each has a factor.
+UNPARTED, PARTED_STRIPS = 192, 160
 PATCH_ROWS = 16  # of D that a warp lays down at once
 
 
@@ -23,6 +26,13 @@ def warpgroups(config: Knobs) -> Any:
     there are two.
     """
     return config.consumers // 128
+
+
+def columns_of_part(config: Knobs, problem: Problem) -> Any:
+    """Of a tile of promoted sums: those that are multiplied, and then promoted, at once."""
+    large = (config.bn % 32 == 0) & (config.bn > UNPARTED)
+    parted = config.bn == PARTED_STRIPS if problem.scaling.b.kind == STRIPS else large
+    return np.where(parted, config.bn // 2, config.bn)
 
 
 def rows_of_stage(problem: Problem, config: Knobs) -> Any:

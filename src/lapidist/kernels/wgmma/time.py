@@ -39,7 +39,7 @@ CLOCK_SHARE = 0.88  # of the highest clock, which wgmma does not let the chip ke
 OUTSIDE_ROWS = (
     7.0  # a cycle, on the whole chip: rows of boxes that lie outside the matrix all come from one place
 )
-LEAST_STEP = 230.0  # cycles, however small the tile: barriers there and back
+LEAST_STEP = 200.0  # cycles, however small the tile: barriers there and back
 # A cycle, from the L2: to an SM, and to each of all when none idles, as it answers so many requests for the
 # whole chip; to each no more as long as this part of them works.
 L2_BYTES, L2_SHARED_BYTES, CROWDED_FROM = 97.0, 103.0, 1 / 1.6
@@ -47,6 +47,9 @@ L2_BYTES, L2_SHARED_BYTES, CROWDED_FROM = 97.0, 103.0, 1 / 1.6
 # bytes; elsewhere. Such rows are two or three requests, and those of neighbouring SMs for the same line are
 # hardly merged on their way any more.
 LINES, SECTORS, HALVES = 1.0, 2.1, 3.45
+# Times as many, of such rows that go to two blocks of a cluster at once, or to those in clusters of four.
+# Without that the planner took pairs where blocks by themselves were up to a fifth faster.
+SENT = 1.4, 1.2
 # The same of the 144 bytes that such rows take where they are shifted on their way through registers; and the
 # seconds, and the share, by which these products must be better than packed ones before they are.
 SKEWED, SHIFTING = 5.1, (1.0e-6, 0.03)
@@ -85,8 +88,9 @@ TURNING = 4.2e-6, 0.67
 # The same where the next launch's blocks wait beside these: seconds less, and the share that fewer stages
 # take.
 BESIDE, SHALLOW = 0.65e-6, 0.027
-# cycles of a step: there and back, for each sum, for factors
-PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS = (150.0, 1.2, 80.0)
+# cycles of a step: there and back, for each sum, for factors; for each sum of two warpgroups, where each
+# column has a factor
+PROMOTING, PROMOTED_SUM, BROUGHT_FACTORS, FACTORED_SUM = (150.0, 1.2, 80.0, 7.0)
 
 
 def seconds(problem: Problem, config: Knobs, device: Device, ways: Ways) -> Any:
@@ -189,9 +193,11 @@ def promoted_cycles(problem: Problem, config: Knobs, products: Any) -> Any:
     if not problem.scaling.promoted:
         return 0.0
     groups = warpgroups(config)
-    sums = config.bm * config.bn / (128 * groups) * (2 if problem.scaling.b.kind == STRIPS else 1)
-    brought = BROUGHT_FACTORS if problem.scaling.a.along_k or problem.scaling.b.along_k else 0.0
-    return products / groups + PROMOTING + PROMOTED_SUM * sums + brought
+    sums, along_k = config.bm * config.bn / (128 * groups), problem.scaling.a.along_k
+    # instructions bound where columns have factors, and warpgroups issue theirs by turns
+    of_sum = FACTORED_SUM * groups / 2 if problem.scaling.b.kind == STRIPS else PROMOTED_SUM
+    brought = BROUGHT_FACTORS if along_k or problem.scaling.b.along_k else 0.0
+    return products / groups + PROMOTING + of_sum * sums + brought
 
 
 def bytes_of_step(problem: Problem, config: Knobs) -> Any:
@@ -211,6 +217,9 @@ def lines_of_step(problem: Problem, config: Knobs) -> Any:
     a, b = (lines_of_row(step * size) for _, _, step in packed_lines(problem))
     a = SKEWED if problem.skewed else a
     a_rows, b_rows = rows_of_step(problem, config)
+    sent = np.where(config.cluster > 2, *SENT[::-1])
+    a_rows = np.where((a > LINES) & (config.cluster_n > 1), sent, 1.0) * a_rows
+    b_rows = np.where((b > LINES) & (config.cluster_m > 1), sent, 1.0) * b_rows
     if mn_major(problem)[1]:
         return a_rows * a + b_rows * np.where(config.bn % 64 == 0, b, max(b, SECTORS))
     return a_rows * a + b_rows * b

@@ -26,7 +26,9 @@ __device__ __forceinline__ void consume(const Product& p, Pipeline& pipeline, Ti
     const int row = row_of_warp<ROWS>(multiplier.tile_warp / 4, warp);
     Finisher finisher(p, pipeline, tiles, tiles.row + row, first_warp, first_buffer);
     if (!SCHEDULED) finisher.ask_for_c();
-    multiplier.multiply(tiles, row + lane / 4 * NEXT_GROUP, lane % 4 * 2, sums, held, finisher);
+    const int my_row = row + lane / 4 * NEXT_GROUP, my_col = lane % 4 * 2;
+    if constexpr (PROMOTED) multiplier.multiply_and_promote(tiles, my_row, my_col, sums, finisher);
+    else multiplier.multiply(tiles, sums, held, finisher);
     if constexpr (PEERS_IN_CLUSTER > 0) {
       finisher.finish_in_cluster(sums);
     } else if (tiles.template combine<SHARERS>(workspace, &pipeline, sums)) {

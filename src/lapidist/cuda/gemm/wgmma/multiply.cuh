@@ -3,7 +3,10 @@
 //   step   | wait full s | wgmma on s | commit | wait for the step before | free its stage | ...
 //
 // Tensor cores have the next step's products before those of the last are waited for. Promoted sums are the
-// exception: the cores add up each step's, while the other warpgroup's products run.
+// exception: the cores add up those of each part of a step, while the other warpgroup's products run. All
+// else is done beside the products, so that between two of them there is little but adding.
+//
+//   promoted   | wgmma on a part | commit | read its factors | wait full s + 1 | wait | add | ...
 #pragma once
 
 #include "gemm/wgmma/few_lines.cuh"
@@ -52,19 +55,18 @@ struct Multiplier {
 #pragma unroll
       for (int m = 0; m < ROWS; ++m) {
         const Descriptor of_b = b + step_along_k<B_N_MAJOR>(i);
-        const int old = i > 0 || (ANEW ? !first : !PROMOTED);
+        const int old = i > 0 || !ANEW || !first;
         if constexpr (A_IN_REGISTERS) Wgmma<BN>::multiply(sums[m], fragments[i][m], of_b, old);
         else Wgmma<BN>::multiply(sums[m], a + step_along_k<A_M_MAJOR>(i) + further(m * SLAB), of_b, old);
       }
     products_commit();
   }
 
-  // All steps of a tile. `row`, `col`: of the thread's first sum, in the tile. `held`: patches of the last
-  // tile, which are stored meanwhile. `finisher` asks for what it reads before the last products have ended.
+  // All steps of a tile. `held`: patches of the last tile, which are stored meanwhile. `finisher` asks for what
+  // it reads before the last products have ended.
   template <typename Tiles, typename Held, typename Finisher>
-  __device__ __forceinline__ void multiply(const Tiles& tiles, int row, int col, Sum (&sums)[ROWS][BN / 2],
-                                           Held& held, Finisher& finisher) {
-    Sum products[ROWS][BN / 2];
+  __device__ __forceinline__ void multiply(const Tiles& tiles, Sum (&sums)[ROWS][BN / 2], Held& held,
+                                           Finisher& finisher) {
     int last = ring.stage;
     // products read theirs until they are waited for: after the next ones have begun
     Fragments<ROWS> fragments[TURNS];
@@ -72,19 +74,12 @@ struct Multiplier {
     for (int step = tiles.begin; step < tiles.end;) {
 #pragma unroll
       for (int t = 0; t < TURNS && (t == 0 || step < tiles.end); ++t, ++step) {
-        barrier_wait(&pipeline.barriers.full[ring.stage], ring.parity);
-        StepFactors<ROWS, BN> factors;
-        if (FACTORS_ALONG_K) factors.read(pipeline.factors[ring.stage], row, col, tiles.col);
+        wait_for_stage();
         if constexpr (A_IN_REGISTERS) offsets.read(fragments[t], pipeline.stage[ring.stage].A, K - step * BK);
-        begin_step(fragments[t], PROMOTED ? products : sums, step == tiles.begin);
-        if (PROMOTED) {  // meanwhile the other warpgroup's products run
-          wait_for(products);
-          free_stage(ring.stage);
-          factors.add(sums, products);
-        } else {  // meanwhile this step's products run
-          if (step > tiles.begin) products_wait<1>(), free_stage(last);
-          if (held.due(step - tiles.begin)) held.store_one();
-        }
+        begin_step(fragments[t], sums, step == tiles.begin);
+        // meanwhile this step's products run
+        if (step > tiles.begin) products_wait<1>(), free_stage(last);
+        if (held.due(step - tiles.begin)) held.store_one();
         last = ring.stage;
         ring.go_on();
       }
@@ -92,7 +87,63 @@ struct Multiplier {
     if (PING_PONG) next_may_begin();
     finisher.ask_for_operands();
     wait_for(sums);
-    if (tiles.begin < tiles.end && !PROMOTED) free_stage(last);
+    if (tiles.begin < tiles.end) free_stage(last);
+  }
+
+  __device__ __forceinline__ void wait_for_stage() const {
+    barrier_wait(&pipeline.barriers.full[ring.stage], ring.parity);
+  }
+
+  // ---- promoted sums ----
+
+  static constexpr int ACROSS = BN / PART_COLS, PARTS = ROWS * ACROSS;
+
+  __device__ __forceinline__ void begin_part(int part, const Fragments<ROWS>& fragments,
+                                             Sum (&products)[PART_COLS / 2], int stage) const {
+    const int m = part / ACROSS, first = part % ACROSS * PART_COLS;
+    const unsigned on = stage * further(sizeof(Stage));
+    const Descriptor a = descriptor(first_a + on), b = descriptor(first_b + on) + further(first * 128);
+    products_begin();
+#pragma unroll
+    for (int i = 0; i < STEPS; ++i) {
+      const Descriptor of_b = b + step_along_k<B_N_MAJOR>(i);
+      if constexpr (A_IN_REGISTERS) Wgmma<PART_COLS>::multiply(products, fragments[i][m], of_b, i > 0);
+      else
+        Wgmma<PART_COLS>::multiply(products, a + step_along_k<A_M_MAJOR>(i) + further(m * SLAB), of_b, i > 0);
+    }
+    products_commit();
+  }
+
+  // `row`, `col`: of the thread's first sum, in the tile.
+  template <typename Tiles, typename Finisher>
+  __device__ __forceinline__ void multiply_and_promote(const Tiles& tiles, int row, int col,
+                                                       Sum (&sums)[ROWS][BN / 2], Finisher& finisher) {
+    if (tiles.begin < tiles.end) wait_for_stage();
+#pragma unroll 1
+    for (int step = tiles.begin; step < tiles.end; ++step) {
+      const int stage = ring.stage;
+      Fragments<ROWS> fragments;
+      if constexpr (A_IN_REGISTERS) offsets.read(fragments, pipeline.stage[stage].A, K - step * BK);
+#pragma unroll
+      for (int part = 0; part < PARTS; ++part) {
+        const int m = part / ACROSS, first = part % ACROSS * PART_COLS;
+        const bool last = part == PARTS - 1;
+        Sum products[PART_COLS / 2];
+        PartFactors<PART_COLS> factors;
+        begin_part(part, fragments, products, stage);
+        if (FACTORS_ALONG_K)
+          factors.read(pipeline.factors[stage], row + m * NEXT_SLAB, col, first, tiles.col);
+        if (last) {
+          ring.go_on();
+          if (step + 1 < tiles.end) wait_for_stage();
+        }
+        products_wait<0>();
+        sums_arrive(products);
+        if (last) free_stage(stage);
+        factors.add(sums[m] + first / 2, products);
+      }
+    }
+    finisher.ask_for_operands();
   }
 
   __device__ __forceinline__ static void wait_for(Sum (&sums)[ROWS][BN / 2]) {

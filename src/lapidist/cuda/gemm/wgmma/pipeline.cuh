@@ -32,6 +32,11 @@ constexpr bool PLAIN = D_COPY_ENGINE && !PING_PONG && !PROMOTED && PASSING == 0;
 constexpr int MOST_SUMS = GROUPS == 3 ? 96 : PLAIN ? 208 : 192, BESIDE_SUMS = 32;
 static_assert(ROWS * (BN / 2 + PASSING) <= MOST_SUMS,
               "sums leave a thread's other registers to the compiler");
+// Promoted sums have the products of a part beside them, and may have a factor of each of its columns.
+constexpr int OF_PART = PART_COLS / 2 + (B_FACTORS == 3 ? PART_COLS / 4 : 0),
+              MOST_PROMOTED = GROUPS == 3 ? 136 : 200;
+static_assert(!PROMOTED || ROWS * (BN / 2 + PASSING) + OF_PART <= MOST_PROMOTED,
+              "promoted sums find room beside a part's products");
 static_assert(D_COPY_ENGINE || !D_M_MAJOR, "columns of D leave by TMA alone");
 static_assert(!PING_PONG || !SCHEDULED, "who shares a tile meets at barriers of all consumers");
 // Where one row of tiles holds all of A, a stage has room for its rows alone, in 16s.

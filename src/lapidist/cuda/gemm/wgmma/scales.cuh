@@ -1,8 +1,8 @@
 // What models ask of 8-bit floats: sums that leave the tensor core every 128 of k, and factors of A and B.
 //
 // wgmma keeps 14 bits of a sum of 8-bit floats. The products of each step (BK is 128 of k) start at zero, and
-// the cores add them up in float. Their registers are a second set of sums, of which larger tiles leave no
-// room. factors.cuh has the forms of factors.
+// the cores add them up in float. Their registers are a second set of sums, so large tiles are multiplied part
+// by part. factors.cuh has the forms of factors.
 #pragma once
 
 #include "gemm/wgmma/registers.cuh"  // first: it brings the element types, its own alone
@@ -10,6 +10,10 @@
 #include "factors.cuh"
 
 static_assert(!PROMOTED || BK == 128, "a step is what the cores add up");
+// Of a tile, what is multiplied and then promoted at once: 64 rows, and so many columns. A factor of each
+// column takes registers besides; with those, parts of 96 columns take a quarter longer than their share.
+constexpr bool PARTED = PROMOTED && (B_FACTORS == 3 ? BN == 160 : BN > 192 && BN % 32 == 0);
+constexpr int PART_COLS = PARTED ? BN / 2 : BN;
 
 // The factors of one step of a tile, in shared memory, brought as far ahead as its tiles are: loaded by those
 // who multiply, each step would wait for them 500 cycles, as long as its products take.
@@ -17,7 +21,8 @@ template <int Rows, int Cols>
 struct TileFactors {
   static constexpr int OF_A = A_ALONG_K ? Rows : 0, OF_B = !B_ALONG_K ? 0 : B_FACTORS == 3 ? Cols : 2;
   static_assert(B_FACTORS != 4 || Cols <= 128 + (Cols & -Cols), "a tile touches two blocks of 128 columns");
-  float of_a[OF_A + 1], of_b[OF_B + 1];
+  alignas(8) float of_b[OF_B + 1];
+  float of_a[OF_A + 1];
 };
 
 // Those who bring them, a warp (three would arrive at the barriers three times as often): where each thread's
@@ -53,38 +58,39 @@ struct FactorSources {
   }
 };
 
-// Those of a thread: of its rows and of columns j * 8 + i behind its first. Blocks of 128 columns begin only
-// where a multiple of ALIKE columns of a tile does.
-template <int Rows, int Cols>
-struct StepFactors {
+// Those of a thread for a part: of its two rows, and of columns j * 8 + i behind its first. Blocks of 128
+// columns begin only where a multiple of ALIKE columns of a tile does.
+template <int Cols>
+struct PartFactors {
   static constexpr int ALIKE = (Cols & -Cols) < 128 ? Cols & -Cols : 128;
   static constexpr int COLUMNS = B_FACTORS == 3 ? Cols / 4 : Cols / ALIKE;
-  float a[Rows][2], b[COLUMNS];
+  float a[2], b[COLUMNS];
 
+  // `row`, `col`: of the thread's first sum. `first`: the part's first column, in the tile.
   template <typename Tile>
-  __device__ __forceinline__ void read(const Tile& tile, int row, int col, int tile_col) {
+  __device__ __forceinline__ void read(const Tile& tile, int row, int col, int first, int tile_col) {
     if constexpr (A_ALONG_K)
 #pragma unroll
-      for (int m = 0; m < Rows; ++m)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) a[m][h] = tile.of_a[row + m * NEXT_SLAB + h * NEXT_ROW];
+      for (int h = 0; h < 2; ++h) a[h] = tile.of_a[row + h * NEXT_ROW];
     if constexpr (B_ALONG_K)
 #pragma unroll
       for (int i = 0; i < COLUMNS; ++i)
-        b[i] = tile.of_b[B_FACTORS == 4 ? tile_col % 128 + i * ALIKE >= 128 : col + i / 2 * 8 + i % 2];
+        if constexpr (B_FACTORS == 4) {
+          b[i] = tile.of_b[tile_col % 128 + first + i * ALIKE >= 128];
+        } else if (i % 2 == 0) {
+          const float2 two = *reinterpret_cast<const float2*>(&tile.of_b[first + col + i * 4]);
+          b[i] = two.x, b[i + 1] = two.y;
+        }
   }
-  __device__ __forceinline__ float of(int m, int h, int j, int i) const {
-    float factor = A_ALONG_K ? a[m][h] : 1.0f;
+  __device__ __forceinline__ float of(int h, int j, int i) const {
+    float factor = A_ALONG_K ? a[h] : 1.0f;
     if constexpr (B_FACTORS == 3) factor *= b[j * 2 + i];
     if constexpr (B_FACTORS == 4) factor *= b[j * 8 / ALIKE];
     return factor;
   }
-  __device__ __forceinline__ void add(Sum (&sums)[Rows][Cols / 2],
-                                      const Sum (&products)[Rows][Cols / 2]) const {
+  __device__ __forceinline__ void add(Sum* sums, const Sum (&products)[Cols / 2]) const {
 #pragma unroll
-    for (int m = 0; m < Rows; ++m)
-#pragma unroll
-      for (int s = 0; s < Cols / 2; ++s) sums[m][s] += of(m, s / 2 % 2, s / 4, s % 2) * products[m][s];
+    for (int s = 0; s < Cols / 2; ++s) sums[s] += of(s / 2 % 2, s / 4, s % 2) * products[s];
   }
 };
 
