@@ -16,9 +16,11 @@ import pytest
 
 import lapidist
 
-_folder = tempfile.TemporaryDirectory(prefix="lapidist-tests-")
-# set one yourself and a second run compiles nothing
-os.environ.setdefault("LAPIDIST_CACHE_DIR", _folder.name)
+CACHE = "LAPIDIST_CACHE_DIR"  # set one yourself and a second run compiles nothing
+# Workers are given that of the process that started them.
+_folder = None if CACHE in os.environ else tempfile.TemporaryDirectory(prefix="lapidist-tests-")
+if _folder is not None:
+    os.environ[CACHE] = _folder.name
 # For workers, of which there is one a core: NumPy's threads would wait for each other's cores, and spin.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # JAX shares the GPU with torch here, and with other workers.
@@ -32,7 +34,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    _folder.cleanup()
+    if _folder is not None:
+        _folder.cleanup()
 
 
 @pytest.fixture
