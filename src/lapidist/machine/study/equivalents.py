@@ -56,6 +56,13 @@ RULES = (
         )
     ),
     Rule(
+        "28_wgmma_rounds.cu",
+        "while (tiles.next())",
+        "",
+        "a launch has no more blocks than tiles: each block has a first one",
+        "bra",
+    ),
+    Rule(
         "wmma_beta_first.cu",
         "the tile before is done with shared memory",
         "",
