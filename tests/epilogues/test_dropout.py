@@ -11,7 +11,7 @@ import pytest
 
 import lapidist
 from fused_cases import watch
-from in_turns import surveyed
+from in_turns import in_turns, surveyed
 from lapidist.dtypes import numpy_dtype
 from lapidist.epilogues.philox import philox
 from lapidist.errors import ArgumentError, DTypeError, ShapeError
@@ -234,12 +234,14 @@ def shared_out(acc: Any, p: lapidist.Scalar, seed: lapidist.Scalar) -> Any:
     return lapidist.dropout(acc, p, seed)
 
 
-@pytest.mark.parametrize(
-    "p", [0.0, 0.25, 0.3, 0.999999, np.array([0.3]), np.array([0.3], np.float32)], ids=str
-)
-@pytest.mark.parametrize(("kernel", "dtype"), [("simt", "float32"), ("simt", "float64"), ("mma", "bfloat16")])
-def test_p_may_be_a_scalar(rng: np.random.Generator, kernel: str, dtype: str, p: Any) -> None:
+SHARES = [0.0, 0.25, 0.3, 0.999999, np.array([0.3]), np.array([0.3], np.float32)]
+TYPED = ("simt", "float32"), ("simt", "float64"), ("mma", "bfloat16")
+
+
+@pytest.mark.parametrize(("typed", "p"), in_turns(TYPED, SHARES))
+def test_p_may_be_a_scalar(rng: np.random.Generator, typed: tuple[str, str], p: Any) -> None:
     """In float32 it is what it is captured as, but for its last place."""
+    kernel, dtype = typed
     a, b = whole(rng, (40, 8), dtype), whole(rng, (8, 56), dtype)
     expected = lapidist.gemm(a, b, epilogue=shared_out(p=p, seed=9))
     found = lapidist.gemm(a, b, epilogue=shared_out(p=p, seed=9), kernel=kernel, device="machine")
