@@ -64,8 +64,8 @@ def split(tensor: Any, mesh: Any, place: Any) -> Any:
     return distribute_tensor(tensor, mesh, [place], src_data_rank=None)
 
 
-def close(found: Any, expected: Any) -> None:
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+def close(found: Any, expected: Any, within: float = 1e-4) -> None:
+    torch.testing.assert_close(found, expected, rtol=within, atol=within)
 
 
 # ---- operators, whatever each process holds of their operands ----
@@ -126,7 +126,8 @@ def factors_and_updates(device: str) -> None:
         for where in rows_of if scale_a is blocks[0] else [*rows_of, (Shard(1), Shard(1))]:
             scales = (split(each, mesh, Replicate()) for each in (scale_a, scale_b))
             parts = split(a, mesh, where[0]), split(b, mesh, where[1]).T
-            close(lt.scaled(*parts, *scales).full_tensor(), expected)
+            # a tensor core keeps 13 bits after the point of its largest product; parts of k are added apart
+            close(lt.scaled(*parts, *scales).full_tensor(), expected, within=2e-2)
     x, total = torch.randn(ROWS, FEATURES, device=device), torch.randn(FEATURES, FEATURES, device=device)
     for of_total, of_x in product([Replicate(), Shard(0), Shard(1)], [Replicate(), Shard(0), Shard(1)]):
         kept, part = split(total.clone(), mesh, of_total), split(x, mesh, of_x)
