@@ -5,7 +5,7 @@
 // Predicts: each load of A touches 32 rows, so 32 sectors of 32 bytes. Each load of B touches one. That is
 //           16.5 sectors a request on average, for one fma a thread. A few percent of the fp32 limit at most:
 //           the L1 is busy, not the fma units.
-// Measured: 4096^3: 0.50 TFLOP/s, 1.0 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 0.50 TFLOP/s, 1.0 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   one request of A at step k, lanes 0 1 2 3            of B
 //   | . a . . . . . . |  lane 0: a sector for 4 bytes     | . . b . |  all lanes: the same element

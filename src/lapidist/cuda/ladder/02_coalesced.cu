@@ -5,7 +5,7 @@
 // Predicts: a load of A is one element for all lanes (1 sector). A load of B is 32 neighbours (4 sectors of
 //           32 bytes). So a request has 2.5 sectors in place of 16.5: about 6x. Then the limit is the rate of
 //           loads: two for each fma.
-// Measured: 4096^3: 5.43 TFLOP/s, 10.6 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 5.43 TFLOP/s, 10.6 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   one request of A at step k             of B, lanes 0 1 2 3
 //   | . a . . |  all lanes: the same       | . . . . |

@@ -4,7 +4,7 @@
 // Predicts: 1.0x to 1.2x. The compiler already hoists the row of A and most of the column's product. For 16
 //           fmas its main loop has 112 instructions in 02 and 89 here. But the 32 loads among them are the
 //           limit in both.
-// Measured: 4096^3: 5.55 TFLOP/s, 10.8 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 5.55 TFLOP/s, 10.8 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   per step, as 02 is written                    here
 //   A + a_row * lda + k        multiply, add      a_gmem += 1      add

@@ -5,7 +5,7 @@
 // Predicts: 32 times fewer loads from global memory, but slower than 03. Lane n reads Bs[n][k]: 32 elements
 //           in one bank, so 32 turns (wavefronts). With one turn for As that is 16.5 a load. Rung 05 mends
 //           it.
-// Measured: 4096^3: 1.59 TFLOP/s, 3.1 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 1.59 TFLOP/s, 3.1 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   C tile = sum over k0 of   As            Bs (transposed)
 //                             | k -> |      | k -> |  row n of Bs = column n of B

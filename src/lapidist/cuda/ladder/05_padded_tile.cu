@@ -4,7 +4,7 @@
 // Predicts: a load of Bs takes 1 turn instead of 32. In machine instructions that is 40 turns for 32 fmas in
 //           place of 264. (04 reads four k at a time, which this rung cannot.) So up to 6.6x, until the next
 //           limit: more loads than fmas.
-// Measured: 4096^3: 8.47 TFLOP/s, 16.5 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 8.47 TFLOP/s, 16.5 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   Bs with BK = 4 and rows of 4 (banks)      rows of 5
 //   | 0 1 2 3 |  column 0 is banks            | 0 1 2 3 . |  column 0 is banks

@@ -4,7 +4,7 @@
 // Predicts: 5/4 elements are read from shared memory for an fma in place of 2. That is 64 loads for 128 fmas
 //           in place of 40 for 32, as the compiler reads four k of As at a time. A thread has four
 //           independent sums. 1.6x to 2.5x, and loads are still the limit.
-// Measured: 4096^3: 17.5 TFLOP/s, 34.1 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 17.5 TFLOP/s, 34.1 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   As            Bs (transposed)        the thread's results
 //   | a0 . . |    | b . . |              acc[0] += a0 * b

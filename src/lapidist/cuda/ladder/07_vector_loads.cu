@@ -5,7 +5,7 @@
 //           they come. The next tile is loaded into registers while this one is multiplied.
 // Predicts: for 128 fmas 40 loads from shared memory in place of 64, and 2 from global memory in place of 8.
 //           The trip to global memory hides behind BK steps of work. 1.3x to 2x.
-// Measured: 4096^3: 13.0 TFLOP/s, 25.3 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 13.0 TFLOP/s, 25.3 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   As               Bs                        the thread's results
 //   | . a . . |      | b0 b1 b2 b3 |           acc[0..3] += a * b[0..3]

@@ -4,7 +4,7 @@
 //           and a row.
 // Predicts: elements read from shared memory for an fma fall from 5/4 to 8/16, loads from 40/128 to 32/256.
 //           Bytes from global memory for an fma halve. About 2x. Shared memory is still the limit.
-// Measured: 4096^3: 32.1 TFLOP/s, 62.4 % of cuBLAS (H200, results/h200-20261121T174356-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 32.1 TFLOP/s, 62.4 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //              b0 b1 b2 b3     one Four of Bs
 //         a0 |  .  .  .  . |

@@ -5,7 +5,7 @@
 // Predicts: loads from shared memory for an fma fall from 32/256 to 32/512, and bytes from global memory
 //           halve: up to 2x. But the Fours that two neighbouring lanes read of Bs lie 32 bytes apart. So
 //           every load takes twice its turns.
-// Measured: 4096^3: 36.3 TFLOP/s, 70.8 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 36.3 TFLOP/s, 70.6 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   lanes 0 1 2 3 read the first Four of their 8 columns      banks
 //   | 0 0 0 0 . . . . 1 1 1 1 . . . . 2 2 2 2 . . . . |       0-3, 8-11, 16-19, 24-27, then 0-3 again: half of them idle

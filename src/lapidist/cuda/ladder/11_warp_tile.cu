@@ -4,7 +4,7 @@
 // Predicts: a warp reads 96 elements for 32 x 64 results, in place of 144 for 16 x 128: a third less. A load
 //           of 128 bits takes 2 turns in place of 4 at worst. 1.0x to 1.1x: shared memory was no longer the
 //           only limit.
-// Measured: 4096^3: 48.7 TFLOP/s, 95.0 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 48.7 TFLOP/s, 94.7 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   lanes of a warp over its tile of C (each owns Fours of rows and columns)
 //   |  0  1  4  5  8  9 12 13 |   i and i^1 read one Four of As, i and i^2 one Four of Bs:

@@ -4,7 +4,7 @@
 // Change:   As and Bs have two buffers (stages), used in turn. The second barrier of a step is gone.
 // Predicts: one barrier for 512 fmas in place of two. Two blocks an SM already hid most of the wait. 1.02x to
 //           1.08x.
-// Measured: 4096^3: 45.0 TFLOP/s, 87.8 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 45.0 TFLOP/s, 87.6 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   barrier          v               v               v
 //   fast warp   store 0 | compute 0, store 1 | compute 1, store 0 |    a warp may run ahead into the other buffer;

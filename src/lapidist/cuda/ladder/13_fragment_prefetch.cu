@@ -4,7 +4,7 @@
 //           across the barrier too. So the store of the next tile moves before the last step of this one.
 // Predicts: 1.0x to 1.1x. Four warps a scheduler hide much of the wait, and the compiler moves loads up by
 //           itself. But it never moves them across the barrier, where all warps now wait with fmas at hand.
-// Measured: 4096^3: 49.1 TFLOP/s, 95.8 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 49.1 TFLOP/s, 95.5 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   read    | k = 0 | k = 1 | k = 2 | ... | barrier, k = 0 of the next tile |
 //   fma             | k = 0 | k = 1 | ... | k = BK - 1                      | k = 0 ...

@@ -7,7 +7,7 @@
 //           five stores, but four rows of A need four 64-bit pointers. So the main loop grows from 586 to 605
 //           instructions for 512 fmas. 0.97x to 1.05x. The registers saved allow larger thread tiles (8x16:
 //           1024 fmas in 1135 instructions).
-// Measured: 4096^3: 48.2 TFLOP/s, 94.1 % of cuBLAS (H200, results/h200-20261122T000251-climb-fp32-4096.jsonl)
+// Measured: 4096^3: 48.0 TFLOP/s, 93.3 % of cuBLAS (H200, results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   stage   0        1        2        3         one step later
 //           in use   there    coming   coming    freed, in use, there or coming, coming

@@ -6,7 +6,8 @@
 //           The assembler keeps the order (-O1).
 // Predicts: a chunk has the same 512 fmas and 24 loads. But only 8 of all its fmas find two operands in one
 //           bank. Loads are asked for a chunk ahead, across the barrier too. 1.05x to 1.1x.
-// Measured: -
+// Measured: 4096^3: 51.9 TFLOP/s, 100.9 % of cuBLAS (H200,
+//           results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   a fragment is read for the last time: the next one follows it
 //

@@ -6,7 +6,8 @@
 //           to the consumers.
 // Predicts: no barrier of the block is left in the loop: a warp may be STAGES - 1 steps ahead of another. The
 //           fmas are the limit: 91 % of it in the loop. 1.02x to 1.05x.
-// Measured: -
+// Measured: 4096^3: 53.7 TFLOP/s, 104.4 % of cuBLAS (H200,
+//           results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   full[s], empty[s]: one pair of mbarriers a stage
 //

@@ -6,8 +6,8 @@
 // Predicts: a chunk is 512 fmas, 24 loads and 16 others. 8 of its fmas find two operands in one bank. That is
 //           91 % of the limit. At 4096^3, 512 tiles on 132 SMs take 3.88 rounds in place of four: 3 % less
 //           time.
-// Measured: 4096^3: 55.4 TFLOP/s, 108.1 % of cuBLAS (H200,
-//           results/h200-20261123T231724-bench-squares-fp32.jsonl)
+// Measured: 4096^3: 55.5 TFLOP/s, 107.9 % of cuBLAS (H200,
+//           results/h200-20261126T003801-climb-fp32-4096.jsonl)
 //
 //   unit of a block: a tile's k, most of them all of it
 //

@@ -6,7 +6,7 @@
 // Predicts: 32 elements are read for 8 multiply-adds of each (FM = FN = 16). So loads are the limit, at the
 //           speed of the L1, far below the tensor cores. 3 to 8 % of cuBLAS in half.
 // Measured: 4096^3 in fp16: 27.6 TFLOP/s, 4.3 % of cuBLAS (H200,
-//           results/h200-20261123T013927-bench-types-fp16.jsonl)
+//           results/h200-20261126T003710-climb-fp16-4096.jsonl)
 //
 //                FN         a warp:  a (FM x FK)  walks right
 //              +----+                b (FK x FN)  walks down

@@ -7,8 +7,8 @@
 // Predicts: a warp reads 6 fragments for 8 products in place of 16. It reads 2.7x less from shared memory
 //           than it read from the L1, and 32x less from global memory. But load and compute take turns: 35 to
 //           50 % of cuBLAS in half.
-// Measured: 4096^3 in fp16: wmma_shared 256.8, wmma_no_skew 67.0 TFLOP/s, 40.4, 10.5 % of cuBLAS (H200,
-//           results/h200-20261123T013927-bench-types-fp16.jsonl)
+// Measured: 4096^3 in fp16: wmma_shared 258.6, wmma_no_skew 67.0 TFLOP/s, 39.8, 10.5 % of cuBLAS (H200,
+//           results/h200-20261126T003710-climb-fp16-4096.jsonl)
 //
 //        BN = 2 warps x 4 fragments                    skew: a row of 64 halves is 32 banks; 8 more halves, and the
 //      +---------------+---------------+               eight rows that one read takes start at banks 0 4 8 ... 28

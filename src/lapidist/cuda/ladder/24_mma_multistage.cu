@@ -6,8 +6,8 @@
 // Predicts: 32 products for 8 ldmatrix (WM = WN = 64, half). No register or store stands between memory and
 //           shared memory. So the tensor cores run all the time. Their mma.sync path is the limit, some 60 %
 //           of what wgmma can do.
-// Measured: 4096^3 in fp16: 411.9 TFLOP/s, 64.7 % of cuBLAS (H200,
-//           results/h200-20261123T044146-climb-fp16-4096.jsonl)
+// Measured: 4096^3 in fp16: 418.0 TFLOP/s, 64.4 % of cuBLAS (H200,
+//           results/h200-20261126T003710-climb-fp16-4096.jsonl)
 //
 //   rows of 4 chunks (BK = 32 halves), two of them in 128 bytes        stage  0       1       2       one step later
 //   row 0 | 0 1 2 3   row 1 | 0 1 2 3    chunk c of row r lies at             in use  there   coming  coming, in use, there

@@ -6,8 +6,8 @@
 // Predicts: a step of 64 k is four instructions a warpgroup and 1024 cycles of the tensor cores. Then all
 //           wait for the products and for the other warpgroup, before the stage is filled again. That leaves
 //           the tensor cores idle for some 300 cycles of each step: 75 %.
-// Measured: 4096^3 in fp16: 468.5 TFLOP/s, 73.5 % of cuBLAS (H200,
-//           results/h200-20261123T044146-climb-fp16-4096.jsonl)
+// Measured: 4096^3 in fp16: 481.3 TFLOP/s, 74.1 % of cuBLAS (H200,
+//           results/h200-20261126T003710-climb-fp16-4096.jsonl)
 //
 //   tile of A: 128 rows of 128 bytes of k           tile of B: slabs of 64 columns, a row of 128 bytes for
 //              each k

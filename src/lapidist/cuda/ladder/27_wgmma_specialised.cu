@@ -6,8 +6,8 @@
 // Predicts: no idle cycle inside the k loop. What stays is the start, the end and the store of each tile,
 //           some 5 % at k = 4096. And the last round of tiles: 512 tiles on 132 SMs are 3.9 rounds. 85 to 90
 //           % of the limit.
-// Measured: 4096^3 in fp16: 516.3 TFLOP/s, 81.0 % of cuBLAS (H200,
-//           results/h200-20261123T044146-climb-fp16-4096.jsonl)
+// Measured: 4096^3 in fp16: 518.5 TFLOP/s, 79.9 % of cuBLAS (H200,
+//           results/h200-20261126T003710-climb-fp16-4096.jsonl)
 //
 //   producer  | wait empty[s] | order A, B -> stage s | ...                                     one thread, 40 registers
 //   consumers | wait full[s] | 4 wgmma of stage s | wait for those of s - 1 | free s - 1 | ...  2 x 128 threads, 232 registers

@@ -4,7 +4,8 @@
 //           The producer goes on to the next tile as stages become empty.
 // Predicts: the start of a tile, some 2 % at k = 4096, hides behind the store of the one before. A and B of 8
 //           rows of tiles are read from the L2, not from DRAM. 1.02x to 1.1x.
-// Measured: -
+// Measured: 4096^3 in fp16: 530.8 TFLOP/s, 81.8 % of cuBLAS (H200,
+//           results/h200-20261126T003710-climb-fp16-4096.jsonl)
 //
 //   producer   | tile 0: 64 steps | tile 132: 4 steps, as many as there are stages | ...
 //   consumers  |   tile 0: 64 steps | store 0 | tile 132: its first stages are there | ...

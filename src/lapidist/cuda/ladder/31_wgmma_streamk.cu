@@ -7,8 +7,8 @@
 // Predicts: 4096^3: 128 pairs of tiles take 66 clusters 1.94 rounds in place of two. Sums go through the L2
 //           for as long as that saves, so it is as fast as before. 2304 x 2560 x 4096: 1.36 rounds in place
 //           of two, 1.35x.
-// Measured: 4096^3 in fp16: 621.4 TFLOP/s, 97.5 % of cuBLAS (H200,
-//           results/h200-20261123T044146-climb-fp16-4096.jsonl)
+// Measured: 4096^3 in fp16: 609.5 TFLOP/s, 93.9 % of cuBLAS (H200,
+//           results/h200-20261126T003710-climb-fp16-4096.jsonl)
 //
 //   90 pairs of tiles, k of 64 steps: a round of 66, and 24 in 66 stretches
 //
