@@ -11,8 +11,8 @@ from lapidist.bench.publish import charts, svg
 from lapidist.bench.publish.charts import Chart
 from lapidist.bench.publish.markdown import Columns, fold, table
 from lapidist.bench.publish.tables import geomean, number, time_words
+from lapidist.bench.studies.endings import PLAIN
 from lapidist.bench.studies.epilogues import MODE as EPILOGUE
-from lapidist.bench.studies.epilogues import PLAIN
 from lapidist.dtypes import short_name
 
 MODEL = "model"

@@ -1,10 +1,11 @@
-"""Products that end with an epilogue, as a linear layer's do: beside the product alone, and torch's kernels,
-separate and by torch.compile."""
+"""Products that end with an epilogue, as a linear layer's do: beside the product alone, torch's kernels,
+separate and by torch.compile, and cuBLASLt's own epilogue.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from lapidist.backends.gpu.doctor import TORCH_HINT
@@ -14,94 +15,61 @@ from lapidist.bench.protocol.contenders import Call, Contender, Facts, KernelCon
 from lapidist.bench.protocol.measure import SUSTAINED, Entry, Inputs, Stage, steps
 from lapidist.bench.protocol.record import Conditions, Record
 from lapidist.bench.studies.climb import Keep, progress, seen_between
+from lapidist.bench.studies.endings import ENDINGS, LT, OF_8_BITS, PLAIN, SWIGLU, Beside, Ending
 from lapidist.device import Device
-from lapidist.dtypes import TYPES
-from lapidist.epilogues.passes import AMAX, GROUP
-from lapidist.epilogues.ready import READY
+from lapidist.dtypes import FP8, size_of
+from lapidist.epilogues.passes import GROUP
 from lapidist.errors import ArgumentError, DeviceError
 from lapidist.verify import Expected, expect, to_float64
 
 MODE = "epilogue"
-PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.4)
-SHAPES = ((1024, 4096, 4096), (4096, 4096, 4096), (8192, 4096, 14336))
-STEEPEST = 1.13  # GELU's slope, the largest of any here
-FAR = 16  # units in the last place of float that its functions may be off
+PROTOCOL = replace(SUSTAINED, rounds=1, turn_seconds=0.25)
+ROWS = (16, 512, 8192)
+# up and down of an 8B model, down of a 70B one
+LAYERS = ((28672, 4096), (4096, 14336), (8192, 28672))
+SQUARES = ((1024, 4096, 4096), (4096, 4096, 4096), (8192, 8192, 8192), (8192, 4096, 512))
+SHAPES = (*SQUARES, *((m, n, k) for n, k in LAYERS for m in ROWS))
+SHAPES_OF_8_BITS = ((4096, 4096, 4096), (512, 28672, 4096), (8192, 4096, 14336))
 
 
-GROUPS = "quantise_e4m3_groups"
-LARGEST, E4M3_ROUNDOFF, E4M3_SPACING = 448, 2**-4, 2**-10
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """A ready-made epilogue, or none; `after`: what torch's own kernels do to a bias' sums, in place.
-    `aside`: it has no bias, and results in place of D, or beside it."""
-
-    name: str
-    after: tuple[str, ...] = ()
+class LayerCase(Case):
+    """A layer's: what comes of 8 bits leaves as bf16."""
 
     @property
-    def aside(self) -> bool:
-        return self.name in (AMAX, GROUPS)
-
-    def store_aside(self, torch: Any, sums: Any, *results: Any) -> None:
-        """By torch, of what is D without the epilogue."""
-        if self.name == AMAX:
-            results[0].copy_(torch.linalg.vector_norm(sums, float("inf")))
-            return
-        small, factors = results
-        groups = sums.unflatten(1, (-1, GROUP))
-        factors.copy_(groups.abs().amax(-1).float() / LARGEST)
-        small.unflatten(1, (-1, GROUP)).copy_(groups / factors.unsqueeze(-1))
-
-    def finish(self, torch: Any, sums: Any, residual: Any) -> Any:
-        for each in self.after:
-            sums = torch.ops.aten.gelu_(sums) if each == "gelu" else sums.add_(residual)
-        return sums
-
-    def operands(self, bias: Any, residual: Any) -> dict[str, Any]:
-        known = {"bias": bias, "residual": residual}
-        return {each.name: known[each.name] for each in READY[self.name].function.parameters}
-
-
-PLAIN = "plain"
-ENDINGS = (
-    Ending(PLAIN),
-    Ending("bias"),
-    Ending("bias_gelu", ("gelu",)),
-    Ending("bias_gelu_residual", ("gelu", "residual")),
-    Ending(AMAX),
-    Ending(GROUPS),
-)
+    def out_dtype(self) -> str:
+        return "bfloat16"
 
 
 class Operands:
-    """Biases, residuals and results beside D of a case, as many as there are sets of inputs."""
+    """Biases, residuals and results of a case, as many as there are sets of inputs."""
 
     def __init__(self, torch: Any, case: Case) -> None:
-        self.torch, self.case = torch, case
-        self.bias: list[Any] = []
-        self.residual: list[Any] = []
-        self.largest: list[Any] = []
-        self.small: list[Any] = []
-        self.factors: list[Any] = []
+        self.torch, self.case, self.kind = torch, case, getattr(torch, case.out_dtype)
+        self.sets: list[dict[str, Any]] = []
 
-    def of(self, count: int) -> Operands:
-        kind = getattr(self.torch, self.case.out_dtype)
-        while len(self.bias) < count:
-            self.bias.append(self.torch.randn(self.case.n, device="cuda").to(kind))
-            self.residual.append(self.torch.randn(self.case.m, self.case.n, device="cuda").to(kind))
-            empty, (m, n) = self.torch.empty, self.case.extents[:2]
-            self.largest.append(empty((), device="cuda"))
-            self.small.append(empty(m, n, device="cuda", dtype=self.torch.float8_e4m3fn))
-            self.factors.append(empty(m, n // GROUP, device="cuda"))
-        return self
+    def of(self, ending: Ending, index: int, d: Any) -> Beside:
+        """`d`: the set's own array of m x n."""
+        while len(self.sets) <= index:
+            self.sets.append(self.make())
+        one = self.sets[index] | {"d": d}
+        return Beside(one["bias"], one["residual"], tuple(one[name] for name in ending.stored))
 
-    def aside(self, ending: Ending, index: int) -> tuple[Any, ...]:
-        """What an ending stores beside D, or in its place."""
-        if ending.name == AMAX:
-            return (self.largest[index],)
-        return (self.small[index], self.factors[index]) if ending.name == GROUPS else ()
+    def make(self) -> dict[str, Any]:
+        torch, (m, n) = self.torch, self.case.extents[:2]
+        return {
+            "bias": torch.randn(n, device="cuda").to(self.kind),
+            "residual": torch.randn(m, n, device="cuda").to(self.kind),
+            "second": torch.empty(m, n, device="cuda", dtype=self.kind),
+            "half": torch.empty(m, n // 2, device="cuda", dtype=self.kind),
+            "largest": torch.empty((), device="cuda"),
+            "small": torch.empty(m, n, device="cuda", dtype=torch.float8_e4m3fn),
+            "factors": torch.empty(m, n // GROUP, device="cuda"),
+        }
+
+    def sums_of(self, ending: Ending, index: int, d: Any) -> Any:
+        """Where torch's product goes."""
+        self.of(ending, index, d)
+        return (self.sets[index] | {"d": d})[ending.sums_in]
 
 
 class OursFused(KernelContender):
@@ -114,36 +82,44 @@ class OursFused(KernelContender):
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
         from lapidist import api
 
-        more, plans, outs = self.operands.of(len(a)), [], []
+        plans, outs = [], []
         for i in range(len(a)):
-            given, aside = None, more.aside(self.ending, i)
-            if self.ending.name != PLAIN:
-                given = READY[self.ending.name](**self.ending.operands(more.bias[i], more.residual[i]))
-            outs.append(aside if self.ending.name == GROUPS else (c[i], *aside) if aside else c[i])
-            plans.append(api.plan(a[i], b[i], out=outs[i], epilogue=given))
+            beside = self.operands.of(self.ending, i, c[i])
+            outs.append(beside.results if len(beside.results) > 1 else beside.results[0])
+            plans.append(api.plan(a[i], b[i], out=outs[i], epilogue=self.ending.given(beside)))
         self.plan = plans[0].plan
         return lambda i: plans[i].execute(a[i], b[i], None, outs[i])
 
 
 class TorchSeparate:
-    """torch.addmm, and a kernel for each thing that follows."""
+    """The product with its bias, and a kernel for each thing that follows."""
 
     kind, columns, capturable, how = "peer", False, True, "torch"
 
     def __init__(self, ending: Ending, operands: Operands) -> None:
         self.ending, self.operands, self.name = ending, operands, f"{self.how}, {ending.name}"
 
-    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
-        torch, more = self.operands.torch, self.operands.of(len(a))
-        if self.ending.name == PLAIN:
-            return lambda i: torch.mm(a[i], b[i], out=c[i])
-        if self.ending.aside:
-            return lambda i: self.ending.store_aside(
-                torch, torch.mm(a[i], b[i], out=c[i]), *more.aside(self.ending, i)
+    def multiply(self, a: Any, b: Any, bias: Any, out: Any = None) -> Any:
+        torch, bias = self.operands.torch, bias if self.ending.biased else None
+        if size_of(self.operands.case.dtype) == 1:
+            return torch._scaled_mm(
+                a,
+                b,
+                self.one,
+                self.one,
+                bias=bias,
+                out_dtype=self.operands.kind,
+                use_fast_accum=True,
+                out=out,
             )
-        return lambda i: self.ending.finish(
-            torch, torch.addmm(more.bias[i], a[i], b[i], out=c[i]), more.residual[i]
-        )
+        return torch.mm(a, b, out=out) if bias is None else torch.addmm(bias, a, b, out=out)
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        torch, ending = self.operands.torch, self.ending
+        self.one = torch.ones((), device="cuda")
+        more = [self.operands.of(ending, i, c[i]) for i in range(len(a))]
+        sums = [self.operands.sums_of(ending, i, c[i]) for i in range(len(a))]
+        return lambda i: ending.in_place(torch, self.multiply(a[i], b[i], more[i].bias, sums[i]), more[i])
 
     def facts(self, device: Device) -> Facts:
         return Facts(config="its own choice")
@@ -155,22 +131,28 @@ class TorchCompiled(TorchSeparate):
     how = "torch.compile"
 
     def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
-        torch, more = self.operands.torch, self.operands.of(len(a))
+        torch, ending = self.operands.torch, self.ending
+        self.one = torch.ones((), device="cuda")
+        more = [self.operands.of(ending, i, c[i]) for i in range(len(a))]
 
-        def work(a: Any, b: Any, bias: Any, residual: Any, out: Any) -> None:
-            out.copy_(self.ending.finish(torch, torch.addmm(bias, a, b), residual))
+        def work(a: Any, b: Any, bias: Any, residual: Any, *results: Any) -> None:
+            values = ending.after(torch, self.multiply(a, b, bias), Beside(bias, residual, results))
+            for result, value in zip(results, values, strict=True):
+                result.copy_(value)
 
-        def with_results(a: Any, b: Any, out: Any, *results: Any) -> None:
-            sums = torch.mm(a, b)
-            if self.ending.name == AMAX:
-                out.copy_(sums)
-            self.ending.store_aside(torch, sums, *results)
-
-        if self.ending.aside:
-            both = torch.compile(with_results, dynamic=False)
-            return lambda i: both(a[i], b[i], c[i], *more.aside(self.ending, i))
         compiled = torch.compile(work, dynamic=False)
-        return lambda i: compiled(a[i], b[i], more.bias[i], more.residual[i], c[i])
+        return lambda i: compiled(a[i], b[i], more[i].bias, more[i].residual, *more[i].results)
+
+
+class CublasLt(TorchSeparate):
+    """Bias and GELU by cuBLASLt's epilogue."""
+
+    how = "cublaslt"
+
+    def prepare(self, case: Case, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]) -> Call:
+        torch = self.operands.torch
+        more = [self.operands.of(self.ending, i, c[i]) for i in range(len(a))]
+        return lambda i: torch._addmm_activation(more[i].bias, a[i], b[i], use_gelu=True, out=c[i])
 
 
 class FusedStage(Stage):
@@ -179,63 +161,52 @@ class FusedStage(Stage):
     def judge(self, entry: Entry, case: Case, inputs: Inputs, index: int) -> None:
         assert entry.call is not None
         assert isinstance(entry.contender, (OursFused, TorchSeparate))
-        ending, more = entry.contender.ending, entry.contender.operands.of(len(inputs.a))
-        self.framework.poison(inputs.c[index])
-        results = more.aside(ending, index)
-        for each in results:
-            each.view(more.torch.uint8).fill_(0xFF) if each.dim() else each.fill_(float("nan"))
+        ending, operands = entry.contender.ending, entry.contender.operands
+        beside = operands.of(ending, index, inputs.c[index])
+        for each in (inputs.c[index], *beside.results):
+            each.view(operands.torch.uint8).fill_(0xFF) if each.dim() else each.fill_(float("nan"))
         entry.call(index)
-        found = inputs.c[index]
-        if ending.name == AMAX:
-            found = more.torch.cat([to_float64(found).flatten(), to_float64(results[0]).reshape(1)])
-        elif ending.name == GROUPS:
-            small, factors = map(to_float64, results)
-            found = small * factors.repeat_interleave(GROUP, 1)
-        self.keep_verdict(entry, self.expected(entry, ending, case, inputs, index).judge(found))
+        peer = entry.contender.kind == "peer"
+        sums = self.sums(entry, ending, inputs, index, beside, operands)
+        expected = ending.expected(operands.torch, sums, beside, case.out_dtype, 3 if peer else 0)
+        self.keep_verdict(entry, expected.judge(ending.found(operands.torch, beside.results)))
 
-    def expected(self, entry: Entry, ending: Ending, case: Case, inputs: Inputs, index: int) -> Expected:
-        assert isinstance(entry.contender, (OursFused, TorchSeparate))
-        if ending.name == PLAIN:
-            return inputs.expected(entry.contender, index, case, entry.facts.unit)
-        more, output = entry.contender.operands.of(len(inputs.a)), TYPES[case.out_dtype]
-        if ending.aside:
-            return self.with_results(ending, inputs.expected(entry.contender, index, case, entry.facts.unit))
-        sums = expect(inputs.a[index], inputs.b[index], out_dtype=more.torch.float32, unit=entry.facts.unit)
-        before = sums.reference + to_float64(more.bias[index])
-        after = ending.finish(more.torch, before.clone(), to_float64(more.residual[index]))
-        size, times = abs(before) + abs(after), len(ending.after) if entry.contender.kind == "peer" else 0
-        off = STEEPEST * sums.bound + FAR * TYPES["float32"].roundoff * size
-        return Expected(after, off + output.roundoff * (abs(after) + times * size) + output.spacing)
-
-    def with_results(self, ending: Ending, d: Expected) -> Expected:
-        """D with its largest absolute value behind it, or D as 8 bits have it."""
-        torch = self.framework.torch  # type: ignore[attr-defined]
-        if ending.name == AMAX:
-            largest = d.reference.abs().max().reshape(1), d.bound.max().reshape(1)
-            return Expected(
-                *(torch.cat([x.flatten(), y]) for x, y in zip((d.reference, d.bound), largest, strict=True))
-            )
-        factors = d.reference.abs().unflatten(1, (-1, GROUP)).amax(-1).repeat_interleave(GROUP, 1) / LARGEST
-        return Expected(
-            d.reference, 1.1 * d.bound + E4M3_ROUNDOFF * d.reference.abs() + 1.1 * E4M3_SPACING * factors
-        )
+    def sums(
+        self, entry: Entry, ending: Ending, inputs: Inputs, index: int, beside: Beside, operands: Operands
+    ) -> Expected:
+        """The product and its bias in float64; of pairs, the first ones before the second ones."""
+        torch = operands.torch
+        b = inputs.b_for(entry.contender)[index]
+        found = expect(inputs.a[index], b, out_dtype=torch.float32, unit=entry.facts.unit)
+        bias = to_float64(beside.bias) if ending.biased else 0
+        reference, bound = found.reference + bias, found.bound
+        if ending.name == SWIGLU and entry.contender.kind != "peer":
+            reference, bound = (torch.cat([x[:, ::2], x[:, 1::2]], dim=1) for x in (reference, bound))
+        return Expected(reference, bound)
 
 
-def pairs_of(part: Part) -> list[tuple[int, int, int]]:
-    found = list(SHAPES[part.skip :][: part.count])
+def cases_of(part: Part) -> list[Case]:
+    every = [LayerCase(*shape, "bfloat16", "rc") for shape in SHAPES]
+    every += [LayerCase(*shape, FP8[0], "rc") for shape in SHAPES_OF_8_BITS]
+    found: list[Case] = list(every[part.skip :][: part.count])
     if not found:
-        raise ArgumentError(f"--skip: must leave something of {len(SHAPES)}; got {part.skip}. Skip less")
+        raise ArgumentError(f"--skip: must leave something of {len(every)}; got {part.skip}. Skip less")
     return found
 
 
-def contenders_of(operands: Operands, math: str) -> list[Contender]:
+def contenders_of(operands: Operands) -> list[Contender]:
     """The first is the vendor's product alone."""
     found: list[Contender] = []
+    bytewise = size_of(operands.case.dtype) == 1
     for ending in ENDINGS:
+        if bytewise and ending.name not in OF_8_BITS:
+            continue
         found.append(TorchSeparate(ending, operands))
-        if len(ending.after) or ending.aside:
+        if ending.compiled:
             found.append(TorchCompiled(ending, operands))
-        found.append(OursFused(ending, operands, math))
+        if ending.name == LT:
+            found.append(CublasLt(ending, operands))
+        found.append(OursFused(ending, operands, operands.case.math))
     return found
 
 
@@ -260,20 +231,22 @@ def beside_peers(records: Sequence[Record]) -> list[Record]:
 def measure(ordinal: int, keep: Keep, part: Part = WHOLE) -> tuple[Conditions, list[Record]]:
     """Every ending on one shape after another, on inputs of its own."""
     records: list[Record] = []
-    shapes, math = pairs_of(part), "bfloat16"
+    cases = cases_of(part)
     with FusedStage(ordinal, PROTOCOL) as stage:
         if stage.framework.name != "torch":
             raise DeviceError(
                 f"bench epilogue: compares with torch; it was not found. Install it with: {TORCH_HINT}"
             )
         before, torch = stage.gauge.look(), stage.framework.torch  # type: ignore[attr-defined]
-        vendor = f"torch.addmm and its own kernels, separate and by torch.compile (torch {torch.__version__})"
+        vendor = (
+            "torch.addmm (of 8 bits torch._scaled_mm) and its own kernels, separate and by torch.compile,"
+            f" torch._addmm_activation for cuBLASLt's GELU (torch {torch.__version__})"
+        )
         conditions = gather(stage.device, stage.device.name, MODE, str(PROTOCOL), vendor=vendor)
-        cases = [Case(*shape, math, "rc") for shape in shapes]
-        total = sum(steps(contenders_of(Operands(torch, case), math), PROTOCOL) for case in cases)
+        total = sum(steps(contenders_of(Operands(torch, case)), PROTOCOL) for case in cases)
         with progress(total, MODE) as step:
             for case in cases:
-                contenders = contenders_of(Operands(torch, case), math)
+                contenders = contenders_of(Operands(torch, case))
                 records += beside_peers(stage.measure(case, contenders, step))
                 conditions = replace(conditions, seen=seen_between(before, stage.gauge.look()))
                 keep(conditions, records)
