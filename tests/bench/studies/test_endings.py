@@ -43,6 +43,7 @@ def of_product(torch: Any, ending: Ending, a: Any, b: Any, bias: Any, neighbours
 @pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.name)
 def test_ours_and_torch_are_within_the_bound(ending: Ending) -> None:
     import torch
+
     torch.manual_seed(0)
     a, b = torch.randn(CASE.m, CASE.k).bfloat16(), torch.randn(CASE.n, CASE.k).bfloat16().T
     with_ours, with_torch = beside(torch, ending), beside(torch, ending)

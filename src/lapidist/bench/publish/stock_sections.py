@@ -9,7 +9,7 @@ from lapidist.bench.protocol.cases import shape_words
 from lapidist.bench.protocol.record import Record
 from lapidist.bench.publish import charts, svg
 from lapidist.bench.publish.charts import Chart
-from lapidist.bench.publish.markdown import Columns, fold, table
+from lapidist.bench.publish.markdown import Columns, fold, row_of, rule, table
 from lapidist.bench.publish.tables import geomean, number, time_words
 from lapidist.bench.studies.endings import PLAIN
 from lapidist.bench.studies.epilogues import MODE as EPILOGUE
@@ -88,12 +88,55 @@ def model_chart(records: Sequence[Record]) -> Chart | None:
 # ---- epilogues ----
 
 
+def ending_of(record: Record) -> str:
+    return record.kernel.partition(", ")[2] or record.kernel
+
+
 def of_epilogues(records: Sequence[Record]) -> str:
-    fused = [record for record in ours_in(records, EPILOGUE) if not record.kernel.endswith(PLAIN)]
+    fused = [record for record in ours_in(records, EPILOGUE) if ending_of(record) != PLAIN]
     over = [record.over_plain for record in fused if record.over_plain]
     if not over:
         return ""
-    return f"an epilogue takes {min(over):.2f}x to {max(over):.2f}x the time of the product alone"
+    return (
+        f"an epilogue takes {geomean(over):.2f}x the time of the product alone in the geometric mean,"
+        f" {min(over):.2f}x to {max(over):.2f}x"
+    )
+
+
+def by_ending(rows: Sequence[Record]) -> str:
+    """A line for each epilogue and type, and the shape where it is slowest beside its peers."""
+    groups: dict[tuple[str, str], list[Record]] = {}
+    for row in rows:
+        groups.setdefault((ending_of(row), row.dtype), []).append(row)
+    heads = [
+        "epilogue",
+        "type",
+        "shapes",
+        "over the product alone",
+        "at most",
+        "fastest peer's time over ours",
+        "at least",
+        "there",
+    ]
+    lines = [row_of(heads), rule(heads)]
+    for (ending, dtype), found in sorted(groups.items()):
+        over, ratios = [r.over_plain or 1.0 for r in found], [r.ratio or 0.0 for r in found]
+        worst = min(found, key=lambda r: r.ratio or 0.0)
+        lines.append(
+            row_of(
+                [
+                    ending,
+                    short_name(dtype),
+                    str(len(found)),
+                    f"{geomean(over):.2f}",
+                    f"{max(over):.2f}",
+                    f"{geomean(ratios):.2f}x",
+                    f"{min(ratios):.2f}x",
+                    shape_words(worst.m, worst.n, worst.k),
+                ]
+            )
+        )
+    return "\n".join(lines) + "\n"
 
 
 def epilogue_sections(records: Sequence[Record]) -> list[str]:
@@ -101,7 +144,7 @@ def epilogue_sections(records: Sequence[Record]) -> list[str]:
     if not rows:
         return []
     columns: Columns = {
-        "epilogue": lambda r: r.kernel.partition(", ")[2] or r.kernel,
+        "epilogue": ending_of,
         "type": lambda r: short_name(r.dtype),
         "shape": lambda r: shape_words(r.m, r.n, r.k),
         "time": lambda r: time_words(r.seconds),
@@ -112,7 +155,10 @@ def epilogue_sections(records: Sequence[Record]) -> list[str]:
     words = "An [epilogue](../tutorials/epilogue.md) runs in registers, before sums are stored."
     said = of_epilogues(records)
     return [
-        f"{words}{' ' + said[0].upper() + said[1:] + '.' if said else ''}\n",
+        f"{words}{' ' + said[0].upper() + said[1:] + '.' if said else ''} Peers are torch's kernels one after"
+        " the other, the same by torch.compile, and for GELU by tanh cuBLASLt's own epilogue. Means are"
+        " geometric.\n",
+        by_ending(rows),
         fold("Every shape", table(columns, rows)),
     ]
 
