@@ -99,6 +99,49 @@ def test_inductor_chooses_among_its_kernels_and_ours(torch: Any, lt: Any) -> Non
     assert lt.mm(a, b, out=out) is out
 
 
+@pytest.mark.parametrize("name", ["linear", "matmul"])
+def test_what_was_called_before_is_seen(torch: Any, lt: Any, name: str) -> None:
+    """The short way of a repeated call is nobody's business: each who must see a call still does."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    call = getattr(lt, name)
+    x, y = torch.randn(ROWS, FEATURES), torch.randn(FEATURES, FEATURES)
+    plain = [call(x, y) for _ in range(4)][-1]
+
+    class Names(TorchDispatchMode):
+        seen: list[str]
+
+        def __torch_dispatch__(self, op: Any, types: Any, given: Any = (), more: Any = None) -> Any:
+            self.seen.append(str(op))
+            return op(*given, **(more or {}))
+
+    names = Names()
+    names.seen = []
+    with names:
+        call(x, y)
+    assert names.seen == [f"lapidist.{name}.default"]
+    with torch.autocast("cpu", torch.bfloat16):
+        assert call(x, y).dtype is torch.bfloat16
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        call(x, y)
+    assert f"lapidist::{name}" in [each.key for each in profile.key_averages()]
+    mapped = torch.vmap(call, in_dims=(0, None))(torch.stack([x, x]), y)
+    torch.testing.assert_close(mapped[1], plain)
+    weight = y.clone().requires_grad_()
+    assert call(x, weight).grad_fn is not None
+    with torch.no_grad():
+        assert call(x, weight).grad_fn is None
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        assert torch.autograd.forward_ad.unpack_dual(call(dual, y)).tangent is not None
+    with torch._subclasses.FakeTensorMode() as fake:
+        assert isinstance(call(fake.from_tensor(x), fake.from_tensor(y)), torch._subclasses.FakeTensor)
+    assert call(x.to("meta"), y.to("meta")).is_meta
+    compiled = torch.compile(call, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, y), plain)
+    torch.testing.assert_close(call(x, y), plain)
+
+
 def test_other_names_are_attribute_errors(lt: Any) -> None:
     with pytest.raises(AttributeError, match=r"module 'lapidist.torch' has no attribute 'mn'"):
         _ = lt.mn

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from lapidist import api
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError
 from lapidist.torch import fused, operators
 from lapidist.torch.accumulation import accumulated
 from lapidist.torch.activations import activated
 from lapidist.torch.autocast import in_autocast
+from lapidist.torch.sight import is_of_numbers
 
 
 def matmul(
     a: Any, b: Any, *, out_dtype: Any = None, precision: Precision = IEEE, epilogue: Any = None
 ) -> Any:
     """torch.matmul(a, b). `out_dtype`, `precision` and `epilogue` are lapidist.matmul's."""
+    if out_dtype is epilogue is None and precision is IEEE and is_of_numbers(a, b):
+        product = api.matmul_again(a, b)
+        if product is not None:
+            return product
     if epilogue is not None:
         return fused.matmul(a, b, epilogue, out_dtype, precision)
     return operators.matmul(*in_autocast(a, b), out_dtype, precision)
@@ -62,6 +68,14 @@ def linear(
 
     `into`: an array of weight's shape, float32 say. Going back adds the weight's gradient to it, summed in
     its type, and weight.grad gets none."""
+    if (
+        out_dtype is epilogue is activation is None
+        and precision is IEEE
+        and is_of_numbers(input, weight, bias)
+    ):
+        product = operators.linear_again(input, weight, bias)
+        if product is not None:
+            return product
     input, weight, bias = in_autocast(input, weight, bias)
     if epilogue is not None:
         require_none(into)

@@ -15,6 +15,7 @@ from lapidist.torch import sharding
 
 Rule = Callable[..., Any]
 BELOW = torch._C._after_autograd_keyset
+LAST = (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
 
 
 def function_of(base: Any, forward: Rule, back: Rule, forth: Rule | None = None) -> Any:
@@ -39,11 +40,15 @@ def recording_further_out() -> Any:
     return stack
 
 
-def recorder(op: Any, keep: Rule, back: Rule, forth: Rule | None) -> Rule:
-    """`keep` saves what gradients (`back`) and tangents (`forth`) need. Each level of torch.func comes by."""
+def recorder(op: Any, run: Rule, keep: Rule, back: Rule, forth: Rule | None) -> Rule:
+    """`keep` saves what gradients (`back`) and tangents (`forth`) need. Each level of torch.func comes by.
+    Where nobody stands between, `run` is called at once.
+    """
     defaults = [argument.default_value for argument in op._schema.arguments]
 
     def below(keys: Any, *given: Any) -> Any:
+        if (keys & BELOW).highestPriorityTypeId() in LAST:
+            return run(*given)
         with torch._C._AutoDispatchBelowAutograd():
             return op.redispatch(keys & BELOW, *given)
 

@@ -26,6 +26,15 @@ def is_unobserved() -> bool:
     )
 
 
+def is_of_numbers(*tensors: Any) -> bool:
+    """Whether a call on these is of numbers alone: nothing of torch must see it. Asked before the way of a
+    repeated call, which finds out what else they are.
+    """
+    return is_unobserved() and not (
+        torch.is_grad_enabled() and any(getattr(each, "requires_grad", False) for each in tensors)
+    )
+
+
 def is_plain(given: Any) -> bool:
     """A tensor with memory of its own, or none, which is said in words further on."""
     return not given.is_meta if type(given) in PLAIN else not isinstance(given, torch.Tensor)
