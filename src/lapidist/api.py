@@ -114,7 +114,11 @@ def matmul(
         out_dtype is acc_dtype is promote is scale_a is scale_b is epilogue is device is compile is None
         and precision is IEEE
     ):
-        result = matmul_again(a, b, out, stream)
+        if type(a) is type(b) is np.ndarray:
+            result = product_at_once(a, b, out) if stream is None else None
+        else:
+            again = AGAIN.get(sketch(a, b, out))
+            result = None if again is None else again(a, b, None, out, AS_IT_IS, stream)
         if result is not None:
             return result
     choices = OPEN if device is compile is None else checked(Choices(device, compile=compile))
@@ -247,14 +251,6 @@ def gemm(
     if call.is_of_lists:
         return multiplied_lists(call)
     return multiplied(call.numbered() if call.is_remembered else call)
-
-
-def matmul_again(a: Any, b: Any, out: Any = None, stream: Any = None) -> Any:
-    """None: the long way must look."""
-    if type(a) is type(b) is np.ndarray:
-        return product_at_once(a, b, out) if stream is None else None
-    again = AGAIN.get(sketch(a, b, out))
-    return None if again is None else again(a, b, None, out, AS_IT_IS, stream)
 
 
 def gemm_again(a: Any, b: Any, c: Any, out: Any, numbers: tuple[Any, ...], stream: Any) -> Any:

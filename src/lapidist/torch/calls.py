@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from lapidist import api
 from lapidist.dtypes import IEEE, Precision
 from lapidist.errors import ArgumentError
 from lapidist.torch import fused, operators
@@ -19,7 +18,7 @@ def matmul(
 ) -> Any:
     """torch.matmul(a, b). `out_dtype`, `precision` and `epilogue` are lapidist.matmul's."""
     if out_dtype is epilogue is None and precision is IEEE and is_of_numbers(a, b):
-        product = api.matmul_again(a, b)
+        product = operators.matmul_again(a, b)
         if product is not None:
             return product
     if epilogue is not None:
