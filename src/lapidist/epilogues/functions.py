@@ -238,7 +238,8 @@ def gelu(x: Any, approximate: Literal["none", "tanh"] = "none") -> Expression:
         )
     if approximate == "none":
         return traced("gelu", x)
-    return x * sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x * x * x))
+    slope = math.sqrt(8 / math.pi)
+    return x * sigmoid(x * (slope + 0.044715 * slope * (x * x)))
 
 
 def dropout(x: Any, p: Any, seed: Any) -> Expression:
