@@ -127,6 +127,28 @@ def test_it_launches_what_the_long_way_would(
         assert ready.launched.pop() == (*matrices, at.alpha_beta, 7, at.extra_pointers)
 
 
+@pytest.mark.parametrize("form", ["gather", "epilogue", "further results", "factors"])
+def test_a_plan_is_executed_again_without_the_rules(
+    torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready, form: str
+) -> None:
+    """Its second execution only launches, on the arrays that it is given and those of the plan."""
+    given = asks(torch, form, 1.0)
+    gemm = lapidist.plan(**given)
+    monkeypatch.setattr(gemm, "like", Like())
+    monkeypatch.setattr(gemm, "start", ready.start)
+    monkeypatch.setattr(gemm, "is_routed", True)
+    c, out = given.get("c"), given["out"]
+    gemm.execute(given["a"], given["b"], c, out)
+    a, b = given["a"].clone(), given["b"].clone(memory_format=torch.preserve_format)
+    monkeypatch.setattr(gemm, "_execute_checked", None)
+    assert gemm.execute(a, b, c, out) is not None
+    d = out[0] if isinstance(out, tuple) else out
+    launched = ready.launched.pop()
+    expected = call_of(monkeypatch, lambda: lapidist.gemm(**{**given, "a": a, "b": b})).arguments()
+    assert launched[:4] == (a.data_ptr(), b.data_ptr(), (d if c is None else c).data_ptr(), d.data_ptr())
+    assert launched[4:] == (expected.alpha_beta, 7, expected.extra_pointers)
+
+
 @pytest.mark.parametrize("form", sorted({*FORMS, "factors"} - {"scatter", "c is out"}))
 def test_results_may_be_new(torch: Any, monkeypatch: pytest.MonkeyPatch, ready: Ready, form: str) -> None:
     given = {**asks(torch, form, 0.75), "out": None}

@@ -14,6 +14,7 @@ from lapidist.calls import checks
 from lapidist.calls.arguments import Arguments
 from lapidist.calls.choices import OPEN, Choices
 from lapidist.calls.repeated import Again, fast_path
+from lapidist.calls.repeated_beside import AgainBeside, Executed, fast_path_beside
 from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.epilogues.passes import kernel_of
@@ -281,6 +282,7 @@ class Gemm(Prepared):
         super().__init__(arguments, place_for(arguments, choices), choices)
         self._kind, self._operation, self.scalars = type(arguments), arguments.operation, arguments.alpha_beta
         self._again: Again | None = None
+        self._again_beside: AgainBeside | None = None
 
     def __repr__(self) -> str:
         """In a line what str() gives reasons for."""
@@ -305,7 +307,12 @@ class Gemm(Prepared):
             `out`, or a new one.
         """
         again = self._again
-        result = None if again is None else again(a, b, c, out, self.scalars, stream)
+        if again is not None:
+            result = again(a, b, c, out, self.scalars, stream)
+        elif self._again_beside is not None:
+            result = self._again_beside(Executed(a, b, c, out, self._operation, stream))
+        else:
+            result = None
         return self._execute_checked(a, b, c, out, stream) if result is None else result
 
     def _execute_checked(self, a: Any, b: Any, c: Any, out: Any, stream: Any) -> Any:
@@ -317,7 +324,11 @@ class Gemm(Prepared):
                 f" {arguments.problem()} (shape, strides or alignment differ). Make a new plan"
             )
         result = self.run(arguments, stream)
-        self._again = fast_path(self, arguments)
+        if self.is_routed:
+            call = Executed(a, b, c, out, self._operation, stream)
+            self._again_beside = fast_path_beside(self, arguments, call, result)
+        else:
+            self._again = fast_path(self, arguments)
         return result
 
     def _fits(self, problem: Problem) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lapidist.calls import checks
 from lapidist.calls.fused import require_seed
@@ -32,7 +32,19 @@ if TYPE_CHECKING:
     from lapidist.calls.call import Call
     from lapidist.calls.prepared import Prepared
 
-AgainBeside = Callable[["Call"], Any]  # None: the long way must look
+
+class Executed(NamedTuple):
+    """What is looked at of a call, of a plan's: what is beside its matrices belongs to the plan."""
+
+    a: Any
+    b: Any
+    c: Any
+    out: Any
+    operation: Operation
+    stream: Any
+
+
+AgainBeside = Callable[["Call | Executed"], Any]  # None: the long way must look
 D, C = 2, 3  # among the tensors of a call; C is there where it is read and not D
 ALPHA, BETA, FACTORS, OPERANDS = 3, 4, (5, 6), 7  # in `beside`; indices come first, operands from there on
 
@@ -48,7 +60,7 @@ def beside(operation: Operation) -> tuple[Any, ...]:
     return (routing.gather_a, routing.gather_b, routing.scatter_d, *numbers, *values)
 
 
-def outputs_of_call(call: Call) -> tuple[Any, tuple[Any, ...]]:
+def outputs_of_call(call: Call | Executed) -> tuple[Any, tuple[Any, ...]]:
     """D's array, and those of further results."""
     return (call.out[0], call.out[1:]) if isinstance(call.out, tuple) and call.out else (call.out, ())
 
@@ -75,7 +87,7 @@ def key_beside(call: Call) -> Sketch:
 class Launched:
     """What the long way launched, as far as it does not change from call to call."""
 
-    def __init__(self, arguments: Arguments, call: Call) -> None:
+    def __init__(self, arguments: Arguments, call: Call | Executed) -> None:
         operation, fused, found = arguments.operation, arguments.fused, beside(call.operation)
         given = operation.epilogue
         # kept, so that its number in the key stays its own
@@ -90,7 +102,7 @@ class Launched:
         self.first = D + 1 + self.reads_own_c  # of the arrays beside, among all tensors
         self.at = {place: self.first + number for number, place in enumerate(self.arrays)}
 
-    def tensors(self, call: Call, results: Sequence[Any], found: Sequence[Any]) -> list[Any]:
+    def tensors(self, call: Call | Executed, results: Sequence[Any], found: Sequence[Any]) -> list[Any]:
         """A, B, D, C where it is read and not D, the arrays beside, further results."""
         own_c = (call.c,) if self.reads_own_c else ()
         return [call.a, call.b, results[0], *own_c, *[found[place] for place in self.arrays], *results[1:]]
@@ -128,7 +140,9 @@ def is_number(value: Any) -> bool:
     return value is not None and not is_array(value)
 
 
-def fast_path_beside(ready: Prepared, arguments: Arguments, call: Call, result: Any) -> AgainBeside | None:
+def fast_path_beside(
+    ready: Prepared, arguments: Arguments, call: Call | Executed, result: Any
+) -> AgainBeside | None:
     """The call again, after the long way gave this result. None: each must go the long way."""
     if ready.like.device == HOST or ready.like.framework != "torch" or arguments.given is not None:
         return None
@@ -154,7 +168,7 @@ def fast_path_beside(ready: Prepared, arguments: Arguments, call: Call, result: 
     current_stream, ordinal = torch._C._cuda_getCurrentRawStream, ready.like.device
     count_write, c_at = torch._C._increment_version, C if launched.reads_own_c else D
 
-    def again(call: Call) -> Any:
+    def again(call: Call | Executed) -> Any:
         nonlocal sound
         try:
             results, found = made(call), beside(call.operation)
@@ -196,12 +210,14 @@ def firsts_of(tensors: list[Any]) -> list[int] | None:
     return None if len(set(numbers)) == len(numbers) else [numbers.index(x) for x in numbers]
 
 
-def outputs_made(call: Call, arguments: Arguments, result: Any) -> Callable[[Call], list[Any]]:
+def outputs_made(
+    call: Call | Executed, arguments: Arguments, result: Any
+) -> Callable[[Call | Executed], list[Any]]:
     """The arrays that results go to: the caller's, or new ones of the same shapes and types."""
     further = result[1:] if isinstance(result, tuple) else ()
     new = [(arguments.result_shape, torch_dtype(arguments.d_dtype)), *((x.shape, x.dtype) for x in further)]
 
-    def made(call: Call) -> list[Any]:
+    def made(call: Call | Executed) -> list[Any]:
         out, given = outputs_of_call(call)
         pairs = zip((out, *(given or (None,) * len(further))), new, strict=True)
         return [call.a.new_empty(how[0], dtype=how[1]) if x is None else x for x, how in pairs]
