@@ -28,9 +28,7 @@ LOOKS = 16  # on disk, for a stand-in
 
 def running(plan: Plan, way: Compiling) -> Plan:
     """The plan itself, compiled at the first look at its binary, or one that stands in for it."""
-    if plan.is_empty or way == WAIT:
-        return plan
-    if at_hand(*plan.build):
+    if plan.is_empty or way == WAIT or at_hand(*plan.build):
         return plan
     other = stand_in(plan, way)
     if other is None and way == NEVER:
