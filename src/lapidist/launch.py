@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from lapidist.errors import LaunchError
@@ -51,11 +52,11 @@ class Binary:
     ptx: str
     cubin: bytes
     log: str
+    # whether it was compiled for clusters of one size, so that the launch need not ask for them
+    has_cluster: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def has_cluster(self) -> bool:
-        """Whether it was compiled for clusters of one size, so that the launch need not ask for them."""
-        return ".reqnctapercluster" in self.ptx
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "has_cluster", ".reqnctapercluster" in self.ptx)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,28 +132,35 @@ class ParameterBlock:
             self.offsets[name] = start
             end = start + size
         self.nbytes = end
+        self._codes = {
+            name: (self.offsets[name], "<" + PARAMETER_KINDS[kind][0]) for name, kind in parameters
+        }
+        self._patches = MappingProxyType(
+            {
+                name: Patch(self.offsets[name], "<" + PATCHED.get(kind, PARAMETER_KINDS[kind][0]))
+                for name, kind in parameters
+                if kind != "tensormap"
+            }
+        )
+        self.has_maps = any(kind == "tensormap" for _, kind in parameters)
 
     def pack(self, values: Mapping[str, Any]) -> bytearray:
         """The parameter bytes. A parameter without a value (a pointer or map yet to come) is zero; a struct's
         is a tuple.
         """
         content = bytearray(self.nbytes)
-        for name, kind in self.parameters:
+        for name, (offset, code) in self._codes.items():
             if name in values:
-                pack(content, self.offsets[name], "<" + PARAMETER_KINDS[kind][0], values[name])
+                pack(content, offset, code, values[name])
         return content
 
     def of_kind(self, kind: str) -> dict[str, int]:
         """Offset of each parameter of a kind, by name."""
         return {name: self.offsets[name] for name, own in self.parameters if own == kind}
 
-    def patches(self) -> dict[str, Patch]:
+    def patches(self) -> Mapping[str, Patch]:
         """The patch table: all but tensor maps, which the launch makes."""
-        return {
-            name: Patch(self.offsets[name], "<" + PATCHED.get(kind, PARAMETER_KINDS[kind][0]))
-            for name, kind in self.parameters
-            if kind != "tensormap"
-        }
+        return self._patches
 
 
 NO_PARAMETERS = ParameterBlock(())

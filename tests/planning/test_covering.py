@@ -15,10 +15,21 @@ from lapidist.device import chip
 from lapidist.planning import covering
 from lapidist.planning.alike import order_of
 from lapidist.planning.cover import MOST, find, loss_of, problem_of, served, shapes_of, table_of
-from lapidist.planning.covering import CLASSES, ProductClass, best_at_hand, by_member, class_of, kept, write
+from lapidist.planning.covering import (
+    CLASSES,
+    SEPARATE,
+    Priced,
+    ProductClass,
+    best_at_hand,
+    by_member,
+    class_of,
+    kept,
+    serving,
+    write,
+)
 from lapidist.planning.planner import choose
 from lapidist.planning.plans import make_plan, plan_of
-from lapidist.planning.prices import Lot, fitted, terms
+from lapidist.planning.prices import Lot, cheapest_first, fitted, terms
 from lapidist.planning.standing import better_than, planned_at_once
 from lapidist.planning.warm import builds_of, covering_plans
 from lapidist.problems.problem import Problem, dense_problem
@@ -165,3 +176,34 @@ def test_prices_are_found_again() -> None:
     found = fitted(paid, paid @ prices)
     assert np.allclose(paid @ found, paid @ prices, rtol=1e-6)
     assert found.min() >= 0
+
+
+@pytest.mark.parametrize("math", ["bfloat16", "float32", "tf32", "float64", "float8_e4m3fn"])
+def test_whole_tiles_are_found_without_columns(math: str) -> None:
+    """The same candidates as where every way is weighed, and settled."""
+    draw, found = random.Random(math), 0
+    for _ in range(20):
+        extents = [int(2 ** draw.uniform(6, 13)) // 8 * 8 + draw.choice((0, 0, 1)) for _ in "mnk"]
+        problem = dense_problem(*extents, math, draw.choice(("rr", "rc", "cr")))
+        known = serving(problem, H200)
+        if known is None:
+            continue
+        for member, seconds in known.cheapest_first(problem.m, problem.n, problem.k):
+            if member.variant % SEPARATE == 0:
+                own, weighed = by_member(member, problem, H200, seconds), by_member(member, problem, H200)
+                assert (own is None) == (weighed is None)
+                if own is not None and weighed is not None:
+                    assert (own.config, own.schedule) == (weighed.config, weighed.schedule)
+                    assert own.seconds == seconds
+                    found += 1
+    assert found > 20
+
+
+def test_prices_of_many_binaries_are_what_columns_say() -> None:
+    draw = random.Random(5)
+    for own, members in list(kept().items())[::5]:
+        offers = Priced.of(members, H200).offers
+        m, n, k = (int(2 ** draw.uniform(6, 14)) for _ in "mnk")
+        columns = [(np.array(prices) * terms(lot, m, n, k)).tolist() for lot, prices in offers]
+        told = cheapest_first(offers, m, n, k)
+        assert told == sorted((sum(each), at) for at, each in enumerate(columns)), own

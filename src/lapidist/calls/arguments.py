@@ -17,7 +17,7 @@ from lapidist.frameworks.arrays import HOST, Operand, fresh, handed_over, on_hos
 from lapidist.frameworks.host_arrays import is_odd, native, promoted, write
 from lapidist.problems.modes import NO_POINTERS, ExtraPointers
 from lapidist.problems.problem import Problem
-from lapidist.problems.scaling import Scaling
+from lapidist.problems.scaling import AS_THEY_ARE, PROMOTED, Scaling
 
 
 class Arguments:
@@ -227,7 +227,7 @@ class Arguments:
         return self.out or self.full(self.fresh())
 
     def scaling(self) -> Scaling:
-        return Scaling(promoted=self.promoted)
+        return PROMOTED if self.promoted else AS_THEY_ARE
 
     @property
     def extras(self) -> tuple[Operand, ...]:

@@ -76,6 +76,10 @@ class Family(ABC):
     # ---- how blocks share tiles, and how long that takes ----
 
     @abstractmethod
+    def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
+        """The first of the ways: each block takes whole tiles."""
+
+    @abstractmethod
     def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
         """What the planner may choose from, of those that are taken, where the caller leaves it open."""
 

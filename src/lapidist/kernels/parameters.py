@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from lapidist.launch import ParameterBlock
@@ -15,19 +16,24 @@ OPERANDS = "ABCD"  # a parameter of kind "pointer" or "tensormap" carries the op
 # where factors are; kernels that others call too are passed it with factors alone
 SCALES = ("scales", "scales")
 ARRAYS = {IN_LAUNCH: "lists", IN_MEMORY: "addresses"}  # the kind of the parameter "lists"
+# the names of each operand's steps
+STEPS = tuple((f"ld{x}", f"{x}_row", f"{x}_col", f"{x}_inner", f"{x}_outer") for x in "abcd")
 SIZES = (("M", "i32"), ("N", "i32"), ("K", "i32"))
 SCHEDULE = (("schedule", "schedule"), ("workspace", "workspace"))  # of those that include share/sharing.cuh
 
 
 def block_of(parameters: Parameters, problem: Problem) -> ParameterBlock:
     """The byte layout for this problem's types."""
-    scalar = SCALARS[problem.accumulator]
     lists = (("lists", ARRAYS[problem.modes.arrays]),) if problem.modes.arrays else ()
     scales = (SCALES,) if problem.scaling.scaled and SCALES not in parameters else ()
     operands = len(problem.fused.operands) if problem.fused else 0
     fused = (("epilogue", f"epilogue{operands}"),) if operands else ()
-    named = (*parameters, *lists, *scales, *fused)
-    return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in named])
+    return laid_out((*parameters, *lists, *scales, *fused), SCALARS[problem.accumulator])
+
+
+@lru_cache(maxsize=256)
+def laid_out(parameters: Parameters, scalar: str) -> ParameterBlock:
+    return ParameterBlock([(name, scalar if kind == "scalar" else kind) for name, kind in parameters])
 
 
 def constants(problem: Problem) -> dict[str, Any]:
@@ -38,11 +44,9 @@ def constants(problem: Problem) -> dict[str, Any]:
     routed = problem.modes != PLAIN
     values: dict[str, Any] = {"M": problem.m, "N": problem.n, "K": problem.k}
     values["batch"] = problem.batch[-1] if problem.batch else 1
-    c = problem.c or problem.d
-    for letter, matrix in (("a", problem.a), ("b", problem.b), ("c", c), ("d", problem.d)):
-        inner, outer = (*matrix.batch_strides[::-1], 0, 0)[:2]
-        row = matrix.row_stride if matrix.rows > 1 or routed else 0
-        col = matrix.col_stride if matrix.cols > 1 or routed else 0
-        values |= {f"ld{letter}": row, f"{letter}_row": row, f"{letter}_col": col}
-        values |= {f"{letter}_inner": inner, f"{letter}_outer": outer}
+    matrices = problem.a, problem.b, problem.c or problem.d, problem.d
+    for (ld, row, col, inner, outer), matrix in zip(STEPS, matrices, strict=True):
+        values[ld] = values[row] = matrix.row_stride if matrix.rows > 1 or routed else 0
+        values[col] = matrix.col_stride if matrix.cols > 1 or routed else 0
+        values[inner], values[outer] = (*matrix.batch_strides[::-1], 0, 0)[:2]
     return values

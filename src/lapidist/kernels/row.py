@@ -15,6 +15,7 @@ from lapidist.kernels.family import Family
 from lapidist.kernels.rules.every import ALONE, EVERY, INT_LIMIT, ORDERED, WHOLE_STAGES, loaders
 from lapidist.kernels.rules.facts import facts_of
 from lapidist.kernels.rules.rule import Rule, obey, refusal
+from lapidist.problems.kinds import of_kind
 from lapidist.problems.modes import PLAIN
 from lapidist.problems.problem import Problem
 from lapidist.schedule import Raster, TileGrid
@@ -123,7 +124,7 @@ class Kernel:
 
     def shared_bytes(self, config: Config, problem: Problem) -> int:
         """Dynamic shared memory."""
-        return int(self.family.shared_bytes(problem, config))
+        return shared_bytes_of(problem, self.family, config)
 
     def tiles(self, problem: Problem, config: Config) -> int:
         return -(-problem.m // config.bm) * -(-problem.n // config.bn)
@@ -256,3 +257,8 @@ class Kernel:
         fused = problem.fused.defines(not problem.modes.scatter_cols) if problem.fused else {}
         of_problem = facts_of(problem, self.family).macros
         return {**config.defines(), **own, **self.defines, **of_problem, **fused, **more}
+
+
+@of_kind
+def shared_bytes_of(problem: Problem, family: Family, config: Config) -> int:
+    return int(family.shared_bytes(problem, config))

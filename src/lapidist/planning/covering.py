@@ -20,13 +20,16 @@ import numpy as np
 
 from lapidist.config import Config
 from lapidist.device import Device
+from lapidist.kernels.family import Family
 from lapidist.kernels.registry import kernel_named
 from lapidist.kernels.row import Kernel
 from lapidist.kernels.rows import config_alone
 from lapidist.kernels.rules.facts import facts_of
-from lapidist.planning.prices import Lot, terms
-from lapidist.planning.weighed import Candidate, Weighed
+from lapidist.planning.prices import Lot, Offer, cheapest_first
+from lapidist.planning.weighed import Candidate, Weighed, as_computed
+from lapidist.problems.kinds import of_kind
 from lapidist.problems.problem import VECTOR_BYTES, Problem, dense_problem
+from lapidist.schedule.grid import MOST
 from lapidist.schedule.sharing import PLANNED
 
 FILE = Path(__file__).with_name("covering.json")
@@ -151,32 +154,31 @@ def usual(math: str) -> tuple[object, ...]:
 
 
 class Priced(NamedTuple):
-    """The binaries of a class on a chip, with their prices: a column each."""
+    """The binaries of a class on a chip, with their prices."""
 
     members: tuple[Member, ...]
-    lot: Lot
-    prices: Any
+    offers: tuple[Offer, ...]
 
     @staticmethod
     def of(members: Sequence[Kept], device: Device) -> Priced:
-        lots = [lot_of(each.member, device) for each in members]
-        return Priced(
-            tuple(each.member for each in members),
-            Lot.columns(lots),
-            np.array([each.prices for each in members]).T,
-        )
+        offers = tuple((lot_of(each.member, device), each.prices) for each in members)
+        return Priced(tuple(each.member for each in members), offers)
 
     def cheapest_first(self, m: int, n: int, k: int) -> list[tuple[Member, float]]:
         """With the seconds that their prices tell."""
-        seconds = (self.prices * terms(self.lot, m, n, k)).sum(axis=0)
-        ordered = seconds.argsort(kind="stable").tolist()
-        return list(zip(map(self.members.__getitem__, ordered), seconds[ordered].tolist(), strict=True))
+        return [(self.members[at], seconds) for seconds, at in cheapest_first(self.offers, m, n, k)]
 
 
 def lot_of(member: Member, device: Device) -> Lot:
     kernel, config, variant = kernel_named(member.kernel), member.config, member.variant
     shares, peers = variant % SEPARATE == 1, variant // PEERS % MOST_PEERS + 1
     return Lot.of(kernel, config, shares, peers, device)
+
+
+@of_kind
+def serving(problem: Problem, device: Device) -> Priced | None:
+    own = class_of(problem, device)
+    return None if own is None else priced(own, device)
 
 
 @lru_cache(maxsize=256)
@@ -196,8 +198,7 @@ def cheapest_at_hand(
     problem: Problem, device: Device, among: Callable[[Kernel, Config], bool] | None = None
 ) -> Iterator[Candidate]:
     """By each binary of its class, the cheapest first; `among`: by these kernels and configs alone."""
-    own = class_of(problem, device)
-    known = None if own is None else priced(own, device)
+    known = serving(problem, device) if problem.n >= LEAST and problem.k >= LEAST else None
     if known is None:
         return
     for member, seconds in known.cheapest_first(problem.m, problem.n, problem.k):
@@ -212,6 +213,8 @@ def by_member(
 ) -> Candidate | None:
     """With this binary, in the best of the ways that it knows; None where it does not take the problem.
     `seconds`: what is said of it where it knows one way alone, which then need not be weighed."""
+    if seconds is not None and member.variant % SEPARATE == 0:
+        return of_whole_tiles(member, problem, device, seconds)
     with np.errstate(all="ignore"):
         rows = config_alone(kernel_named(member.kernel), member.config, problem.math)
         weighed = Weighed(problem, rows, device, PLANNED)
@@ -223,6 +226,34 @@ def by_member(
         else:
             weighed.narrow(np.array(allowed)[:, None])
         return weighed.candidate(0) if weighed.any else None
+
+
+def of_whole_tiles(member: Member, problem: Problem, device: Device, seconds: float) -> Candidate | None:
+    """The same by a binary whose blocks ask no schedule: the one way that it knows, without columns."""
+    kernel, config = kernel_named(member.kernel), member.config
+    computed, way = as_computed(problem, config), kernel.family.whole(kernel, config, device)
+    if (way.scheduled and way.launched) or not takes_it(computed, kernel, config, device):
+        return None
+    beside, few_rows = kernel.family.beside_another(computed, config), a_rows(computed, kernel.family)
+    if BESIDE * bool(beside) + ROWS * (few_rows // 16) != member.variant:
+        return None
+    if kernel.clusters(computed, config) > MOST:
+        return None
+    schedule = kernel.family.schedule_of(computed, kernel, config, device, way)
+    return Candidate(kernel, config, schedule, seconds, None)
+
+
+@of_kind
+def takes_it(problem: Problem, kernel: Kernel, config: Config, device: Device) -> bool:
+    rows = config_alone(kernel, config, problem.math)
+    with np.errstate(all="ignore"):
+        return bool(rows.taken(problem, device)[0])
+
+
+@of_kind
+def a_rows(problem: Problem, family: Family) -> int:
+    """That all of A has, where a kernel of its own is compiled for so few; else 0."""
+    return facts_of(problem, family).macro("A_ROWS")
 
 
 def variants(weighed: Weighed) -> Any:

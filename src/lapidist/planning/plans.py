@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from lapidist.planning.planner import candidates, choose, exactly, weigh_one
 from lapidist.planning.sum_orders import SumOrder, sum_order
 from lapidist.planning.tuned import ignored_record, look_up
 from lapidist.planning.weighed import Candidate, as_computed
+from lapidist.problems.kinds import of_kind
 from lapidist.problems.modes import NO_POINTERS, ExtraPointers, members
 from lapidist.problems.problem import VECTOR_BYTES, Offsets, Problem
 from lapidist.schedule import Schedule
@@ -163,7 +164,7 @@ class Plan:
             self.kernel.tile_bytes(self.problem, self.config)
         )
 
-    @property
+    @cached_property
     def build(self) -> Build:
         """What its kernel is compiled from."""
         return self.kernel, self.problem_macros, self.device.architecture
@@ -184,14 +185,13 @@ class Plan:
 
     @property
     def problem_macros(self) -> Macros:
-        macros = self.kernel.macros(self.problem, self.config, self.scheduled)
-        peers = self._peers
-        shared = {"PEERS_IN_CLUSTER": peers if self.kernel.ways else 1} if peers > 1 else {}
-        if self.schedule is not None and self.schedule.reduction_blocks:
-            shared["SEPARATE"] = 1
-        elif self.schedule is not None and self.schedule.reduction == "atomic":
-            shared["ATOMIC"] = 1
-        return tuple(sorted({**macros, **shared}.items()))
+        schedule, how = self.schedule, ""
+        if schedule is not None and schedule.reduction_blocks:
+            how = "SEPARATE"
+        elif schedule is not None and schedule.reduction == "atomic":
+            how = "ATOMIC"
+        beside = bool(self.kernel.family.beside_another(self.problem, self.config))
+        return macros_of(self.problem, self.kernel, self.config, self.scheduled, self._peers, how, beside)
 
     def _constants(self) -> dict[str, Any]:
         """Every parameter that stays the same from run to run, by name."""
@@ -199,15 +199,15 @@ class Plan:
         routed = {"modes": members(self.problem.modes), "scales": self.problem.scaling.members}
         return {**constants(self.problem), **words, **routed, **self.kernel.family.constants(self.problem)}
 
-    def _patches(self, block: ParameterBlock) -> dict[str, Patch]:
+    def _patches(self, block: ParameterBlock) -> Mapping[str, Patch]:
         """With k = 0 nothing is multiplied: infinity or NaN in alpha must not meet the empty sum, so it stays
         zero.
         """
         patches = block.patches()
         if not self.problem.k:
-            del patches["alpha"]
-        elif ("ALPHA", 0) in self.problem_macros:
-            patches["alpha"] = replace(patches["alpha"], only=1.0)
+            return {name: patch for name, patch in patches.items() if name != "alpha"}
+        if ("ALPHA", 0) in self.build[1]:
+            return {**patches, "alpha": replace(patches["alpha"], only=1.0)}
         return patches
 
     def brought(self, extra_pointers: ExtraPointers, skipped: Sequence[int]) -> dict[str, tuple[int, ...]]:
@@ -242,7 +242,7 @@ class Plan:
             overlaps=self.overlaps,
             parameters=block,
             patches=self._patches(block),
-            maps=maps if block.of_kind("tensormap") else None,
+            maps=maps if block.has_maps else None,
             scratch=self.scratch_bytes,
         )
 
@@ -326,6 +326,23 @@ class Plan:
             ),
         ]
         return "\n".join(lines)
+
+
+@of_kind
+def macros_of(
+    problem: Problem,
+    kernel: Kernel,
+    config: Config,
+    scheduled: bool,
+    peers: int,
+    how: str,
+    beside: bool,  # which the numbers of a problem decide
+) -> Macros:
+    macros = kernel.macros(problem, config, scheduled)
+    shared: dict[str, object] = {how: 1} if how else {}
+    if peers > 1:
+        shared["PEERS_IN_CLUSTER"] = peers if kernel.ways else 1
+    return tuple(sorted({**macros, **shared}.items()))
 
 
 def memory_of(operand: Operand, rounded: bool) -> Memory:

@@ -6,6 +6,7 @@ in which order k is summed, nothing but the shape and the chip may enter into it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ FACTORS, ROUNDS = (0.7, 0.9, 0.97, 1.03, 1.1, 1.4), 6
 
 
 class Lot(NamedTuple):
-    """What the formula knows of a binary; of many, columns."""
+    """What the formula knows of a binary."""
 
     exchanged: Any
     rows: Any  # of D that a block, or a cluster, computes at once
@@ -35,13 +36,12 @@ class Lot(NamedTuple):
         slots = max(1, device.clusters_resident(config.cluster * peers))
         return Lot(config.exchanged, rows, cols, max(1, config.bk), slots, peers, shares)
 
-    @staticmethod
-    def columns(lots: list[Lot]) -> Lot:
-        return Lot(*(np.array(column) for column in zip(*lots, strict=True)))
+
+Offer = tuple[Lot, tuple[float, ...]]  # a binary with its prices
 
 
 def terms(lot: Lot, m: Any, n: Any, k: Any) -> Any:
-    """What is paid for, a row each: of one binary for many shapes, or of many binaries for one."""
+    """What is paid for, a row each, for many shapes."""
     down, along = m + (n - m) * lot.exchanged, n + (m - n) * lot.exchanged
     tiles, steps = -(-down // lot.rows) * -(-along // lot.cols), -(-k // lot.step)
     whole = -(-tiles // lot.slots)
@@ -50,6 +50,21 @@ def terms(lot: Lot, m: Any, n: Any, k: Any) -> Any:
     alone = np.ones_like(rounds)
     moved = alone * (m + n) * k
     return np.array([alone, rounds, rounds * own, tiles * steps, alone * m * n, moved, whole, alone * steps])
+
+
+def cheapest_first(offers: Sequence[Offer], m: int, n: int, k: int) -> list[tuple[float, int]]:
+    """Seconds by binary, and its place: the sums of prices times terms, in the same order. Of sixteen plain
+    numbers take a third of the time that columns do."""
+    asked = []
+    out, moved = 1.0 * m * n, 1.0 * (m + n) * k
+    for place, (lot, (alone, each, own, step, stored, read, whole, along)) in enumerate(offers):
+        down, across = (n, m) if lot.exchanged else (m, n)
+        tiles, steps = -(-down // lot.rows) * -(-across // lot.cols), -(-k // lot.step)
+        full = -(-tiles // lot.slots)
+        rounds = full if not lot.shares else 1.0 if lot.peers > 1 else tiles / lot.slots
+        seconds = alone + each * rounds + own * (rounds * (steps / lot.peers)) + step * (tiles * steps)
+        asked.append((seconds + stored * out + read * moved + whole * full + along * steps, place))
+    return sorted(asked)
 
 
 def fitted(paid: Any, seconds: Any) -> Any:

@@ -190,7 +190,8 @@ def why_whole(best: Candidate, shared: Sequence[float]) -> str:
 
 def as_computed(problem: Problem, config: Config) -> Problem:
     """As the kernel has it."""
-    problem = exchanged(problem) if config.exchanged else problem
+    if config.exchanged:
+        problem = exchanged(problem)
     return shifted(problem) if config.skewed else problem
 
 

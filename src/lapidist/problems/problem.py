@@ -62,10 +62,12 @@ class Matrix:
         0.
         """
         rows, cols = operand.shape[-2:]
+        row_stride, col_stride = operand.strides[-2:]
+        if not batch:
+            return Matrix(rows, cols, row_stride, col_stride, (), alignment_of(operand))
         own, strides = operand.shape[:-2], operand.strides[:-2]
         missing = len(batch) - len(own)
         batch_strides = (0,) * missing + tuple(s if e != 1 else 0 for e, s in zip(own, strides, strict=True))
-        row_stride, col_stride = operand.strides[-2:]
         return Matrix(rows, cols, row_stride, col_stride, batch_strides, alignment_of(operand))
 
 
@@ -117,6 +119,13 @@ class Problem:
     one_alpha: bool = False  # alpha is one, and from no memory; asked only where there is no C
     skewed: bool = False  # to a config that shifts rows of A which start anywhere, in place of packing them
     known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # facts.py
+
+    def __hash__(self) -> int:
+        """Of the numbers, by which most differ: all fields take ten times as long, and a new problem is
+        looked up ten times."""
+        a, b, d = self.a, self.b, self.d
+        steps = a.row_stride, a.col_stride, b.row_stride, b.col_stride, d.row_stride, d.col_stride
+        return hash((self.m, self.n, self.k, self.batch, steps, a.alignment, b.alignment, self.one_alpha))
 
     @property
     def math(self) -> str:
@@ -221,24 +230,33 @@ class Problem:
 
     def exchanged(self) -> Problem:
         """The same product as D' = B' A'."""
-        return replace(
-            self,
+        return Problem(
             m=self.n,
             n=self.m,
+            k=self.k,
+            batch=self.batch,
             dtype=self.b_dtype,
             b_dtype=self.dtype,
+            out_dtype=self.out_dtype,
+            accumulator=self.accumulator,
             a=self.b.transposed(),
             b=self.a.transposed(),
             c=self.c and self.c.transposed(),
             d=self.d.transposed(),
+            in_place=self.in_place,
+            precision=self.precision,
             transposed=not self.transposed,
             modes=self.modes if self.modes is PLAIN else self.modes.transposed(),
             scaling=self.scaling if self.scaling is AS_THEY_ARE else self.scaling.transposed(),
             fused=self.fused and self.fused.transposed(),
+            one_alpha=self.one_alpha,
+            skewed=self.skewed,
         )
 
     def collapsed(self) -> Problem:
         """Neighbouring batch dimensions become one wherever every operand steps through both evenly."""
+        if not self.batch:
+            return self
         extents: list[int] = []
         strides: list[list[int]] = [[] for _ in self.all_matrices()]
         for dim, extent in enumerate(self.batch):
@@ -260,11 +278,13 @@ class Problem:
 
         Not where rows are picked or lie in groups: indices and groups are those of one matrix.
         """
+        if len(self.batch) != 1 or self.b.batch_strides != (0,):
+            return self
         modes = self.modes
         alone = modes.gather_a or modes.scatter_rows or modes.of_each or modes.groups
-        if len(self.batch) != 1 or self.b.batch_strides != (0,) or alone:
-            return self
-        if any(x.batch_strides[0] != self.m * x.row_stride for x in self.all_matrices() if x is not self.b):
+        if alone or any(
+            x.batch_strides[0] != self.m * x.row_stride for x in self.all_matrices() if x is not self.b
+        ):
             return self
         rows = self.m * self.batch[0]
         tall = replace(

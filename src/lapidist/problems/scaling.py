@@ -66,4 +66,4 @@ class Scaling:
         return ", ".join([*words, *(["sums promoted"] if self.promoted else [])])
 
 
-AS_THEY_ARE = Scaling()
+AS_THEY_ARE, PROMOTED = Scaling(), Scaling(promoted=True)

@@ -108,28 +108,40 @@ class current_device:
 def encode_tensor_map(tensor_map: TensorMap) -> bytes:
     """The 128 opaque bytes that TMA reads."""
     driver = load_driver()
-    name = TYPES[tensor_map.dtype].tensor_map if tensor_map.dtype in TYPES else tensor_map.dtype.upper()
-    rank = len(tensor_map.shape)
-    swizzle = f"CU_TENSOR_MAP_SWIZZLE_{f'{tensor_map.swizzle}B' if tensor_map.swizzle else 'NONE'}"
-    encoded = check(
-        driver.cuTensorMapEncodeTiled(
-            getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}"),
-            rank,
-            tensor_map.address,
-            [driver.cuuint64_t(extent) for extent in tensor_map.shape],
-            [
-                driver.cuuint64_t(stride) for stride in tensor_map.strides or (16,)
-            ],  # a row alone has none, and no list is refused
-            [driver.cuuint32_t(extent) for extent in tensor_map.box],
-            [driver.cuuint32_t(1)] * rank,
-            driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            getattr(driver.CUtensorMapSwizzle, swizzle),
-            getattr(driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_L2_{tensor_map.fetched}B"),
-            driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        ),
-        f"cuTensorMapEncodeTiled of {tensor_map}",
+    dtype, box, ones, *how = tensor_map_words(
+        tensor_map.dtype, tensor_map.box, tensor_map.swizzle, tensor_map.fetched
     )
+    word = driver.cuuint64_t
+    status, encoded = driver.cuTensorMapEncodeTiled(
+        dtype,
+        len(tensor_map.shape),
+        tensor_map.address,
+        [word(extent) for extent in tensor_map.shape],
+        [word(stride) for stride in tensor_map.strides or (16,)],  # a row has none, and no list is refused
+        box,
+        ones,
+        *how,
+    )
+    if status.value != 0:
+        check((status,), f"cuTensorMapEncodeTiled of {tensor_map}")
     return ctypes.string_at(encoded.getPtr(), 128)
+
+
+@lru_cache(maxsize=1024)
+def tensor_map_words(dtype: str, box: tuple[int, ...], swizzle: int, fetched: int) -> tuple[Any, ...]:
+    """What maps of many shapes have in common, in the driver's words."""
+    driver = load_driver()
+    name = TYPES[dtype].tensor_map if dtype in TYPES else dtype.upper()
+    swizzled = f"CU_TENSOR_MAP_SWIZZLE_{f'{swizzle}B' if swizzle else 'NONE'}"
+    return (
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{name}"),
+        [driver.cuuint32_t(extent) for extent in box],
+        [driver.cuuint32_t(1)] * len(box),
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(driver.CUtensorMapSwizzle, swizzled),
+        getattr(driver.CUtensorMapL2promotion, f"CU_TENSOR_MAP_L2_PROMOTION_L2_{fetched}B"),
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
 
 
 # ---- kernels ----

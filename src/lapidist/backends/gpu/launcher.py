@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from lapidist.backends.gpu.driver import (
@@ -20,7 +21,7 @@ from lapidist.backends.gpu.driver import (
 )
 from lapidist.backends.gpu.workspaces import owned, stream_key
 from lapidist.errors import LaunchError
-from lapidist.launch import Launch
+from lapidist.launch import Dim3, Launch, TensorMap
 
 MAPS_KEPT = 256
 Addresses = tuple[int, int]
@@ -80,17 +81,23 @@ def launch_attributes(driver: Any, launch: Launch) -> list[Any]:
     clusters that the binary does not know of.
     """
     clustered = launch.cluster != (1, 1, 1) and not launch.binary.has_cluster
+    return attributes_of(driver, launch.cooperative, launch.overlaps, launch.cluster if clustered else None)
+
+
+@lru_cache(maxsize=128)
+def attributes_of(driver: Any, cooperative: bool, overlaps: bool, cluster: Dim3 | None) -> list[Any]:
+    """The driver copies them with each configuration, so launches share them."""
     beside = "PROGRAMMATIC_STREAM_SERIALIZATION"
     attributes = []
     for name, wanted in (
-        ("COOPERATIVE", launch.cooperative),
-        (beside, launch.overlaps),
-        ("CLUSTER_DIMENSION", clustered),
+        ("COOPERATIVE", cooperative),
+        (beside, overlaps),
+        ("CLUSTER_DIMENSION", cluster is not None),
     ):
         if wanted:
             attribute, value = driver.CUlaunchAttribute(), driver.CUlaunchAttributeValue()
-            if name == "CLUSTER_DIMENSION":
-                value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = launch.cluster
+            if cluster is not None and name == "CLUSTER_DIMENSION":
+                value.clusterDim.x, value.clusterDim.y, value.clusterDim.z = cluster
             else:
                 setattr(
                     value, "programmaticStreamSerializationAllowed" if name == beside else "cooperative", 1
@@ -235,6 +242,15 @@ class GpuKernel:
                 self._encoded.clear()
             assert self.launch.maps is not None
             maps = self.launch.maps({"A": a, "B": b, "D": d, "workspace": block.slots})
-            encoded = self._encoded[key] = [(offset, encode_tensor_map(each)) for offset, each in maps]
+            encoded = self._encoded[key] = encoded_maps(maps)
         for offset, content in encoded:
             block.view[offset : offset + 128] = content
+
+
+def encoded_maps(maps: Sequence[tuple[int, TensorMap]]) -> list[tuple[int, bytes]]:
+    """A map that nobody looks at is another one of them, twice."""
+    known: dict[int, bytes] = {}
+    for _, each in maps:
+        if id(each) not in known:
+            known[id(each)] = encode_tensor_map(each)
+    return [(offset, known[id(each)]) for offset, each in maps]

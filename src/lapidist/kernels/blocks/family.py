@@ -25,6 +25,9 @@ from lapidist.schedule.ways import Way, Ways
 class Blocks(Family):
     """The planner weighs splits of few tiles, and Stream-K."""
 
+    def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
+        return Way(True, scheduled=self.scheduled)
+
     def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
         grid, here = grids_of(problem, rows), standing(problem, rows, device)
         slots = device.sms * here.per_sm

@@ -41,6 +41,9 @@ WAVES = 32  # of whole tiles: after so many the last one does not matter
 class Fed(Family):
     """Persistent blocks that share tiles by turnstile, or with sums that are brought together separately."""
 
+    def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
+        return Way(True, launched=device.sms)
+
     def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
         grid = grids_of(problem, rows)
         whole, free = Way(taken, launched=device.sms), taken & (grid.tiles > 0) & (grid.iterations > 0)

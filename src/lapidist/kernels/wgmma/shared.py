@@ -82,7 +82,9 @@ def beside_another(problem: Problem, config: Knobs) -> Any:
     A long k wants more stages."""
     if not any(packed(problem)) or any(transposed(problem)) or problem.skewed:
         return False
-    alone = (warpgroups(config) == 1) & (config.cluster == 1) & (config.bn <= MOST_BESIDE)
     tiles = -(-problem.m // config.bm) * -(-problem.n // config.bn) * prod(problem.batch)
-    short = (problem.k * config.bn <= LONGEST_BESIDE) & (tiles > LEAST_BESIDE)
-    return alone & short & (wgmma_shared(problem, config) <= SHARED_OF_TWO)
+    short = (problem.k * config.bn <= LONGEST_BESIDE) & (tiles > LEAST_BESIDE) & (config.bn <= MOST_BESIDE)
+    if short is False:  # of one config
+        return False
+    alone = (warpgroups(config) == 1) & (config.cluster == 1)
+    return short & alone & (wgmma_shared(problem, config) <= SHARED_OF_TWO)

@@ -19,6 +19,12 @@ from lapidist.schedule.ways import Way, Ways
 
 
 class Warpgroups(Family):
+    def whole(self, kernel: Kernel, config: Config, device: Device) -> Way:
+        """Kernels that share by turnstile alone take these from a schedule, too."""
+        if "turnstile" not in kernel.ways or "cluster" in kernel.ways:
+            return Way(True, scheduled=False)
+        return Way(True, launched=max(1, device.clusters_resident(config.cluster)))
+
     def ways(self, problem: Problem, rows: Rows, device: Device, taken: Any) -> Ways:
         return ways(grids_of(problem, rows), rows, device, taken, rows.known("turnstile", "cluster"))
 
