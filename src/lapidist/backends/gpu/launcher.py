@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -19,11 +19,11 @@ from lapidist.backends.gpu.driver import (
     load_driver,
     primary_context,
 )
+from lapidist.backends.gpu.encoded import EncodedMaps
 from lapidist.backends.gpu.workspaces import owned, stream_key
 from lapidist.errors import LaunchError
-from lapidist.launch import Dim3, Launch, TensorMap
+from lapidist.launch import Dim3, Launch
 
-MAPS_KEPT = 256
 Addresses = tuple[int, int]
 Scalars = tuple[float, float]  # alpha and beta
 AS_IT_IS: Scalars = 1.0, 0.0
@@ -122,7 +122,7 @@ class GpuKernel:
         driver = load_driver()
         self._context = primary_context(ordinal)
         self._function = load_binary(launch.binary, ordinal, launch.shared_bytes)
-        self._encoded: dict[tuple[int, int, int, int], list[tuple[int, bytes]]] = {}
+        self._maps = None if launch.maps is None else EncodedMaps(launch.maps, encode_tensor_map)
         self._local = threading.local()
         # With one GPU its context is current wherever a framework works; with several, each launch must look.
         here = self._starter(driver)
@@ -234,23 +234,7 @@ class GpuKernel:
         block.workspace_key = key
 
     def _place_maps(self, block: _Block, a: int, b: int, d: int) -> None:
-        """Tensor maps hold addresses; the last ones are kept, since encoding one takes microseconds."""
-        key = a, b, d, block.slots
-        encoded = self._encoded.get(key)
-        if encoded is None:
-            if len(self._encoded) >= MAPS_KEPT:
-                self._encoded.clear()
-            assert self.launch.maps is not None
-            maps = self.launch.maps({"A": a, "B": b, "D": d, "workspace": block.slots})
-            encoded = self._encoded[key] = encoded_maps(maps)
-        for offset, content in encoded:
+        """Tensor maps hold addresses."""
+        assert self._maps is not None
+        for offset, content in self._maps.at((a, b, d, block.slots)):
             block.view[offset : offset + 128] = content
-
-
-def encoded_maps(maps: Sequence[tuple[int, TensorMap]]) -> list[tuple[int, bytes]]:
-    """A map that nobody looks at is another one of them, twice."""
-    known: dict[int, bytes] = {}
-    for _, each in maps:
-        if id(each) not in known:
-            known[id(each)] = encode_tensor_map(each)
-    return [(offset, known[id(each)]) for offset, each in maps]

@@ -1,0 +1,87 @@
+"""Tensor maps as the driver encodes them, which takes microseconds each: kept by what they are maps of.
+
+Frameworks hand out the same addresses again and again, but seldom all of a product's at once: a layer's
+weights stay, and its activations come and go. So each map is kept by the one address that it follows from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from lapidist.launch import Maps, TensorMap
+
+KEPT = 256  # encoded ones of each map, 128 bytes each
+SOURCES = "A", "B", "D", "workspace"
+APART = 1 << 46  # addresses of a GPU are less; those that are made up here lie so far from each other
+ALIGNMENT = 16  # what a map's extents may depend on is where in so many bytes its source begins
+Encode = Callable[[TensorMap], bytes]
+Addresses = tuple[int, int, int, int]  # of SOURCES
+Encoded = list[tuple[int, bytes]]  # each with its offset in the arguments
+
+
+class EncodedMaps:
+    """Those of one kernel."""
+
+    def __init__(self, maps: Maps, encode: Encode) -> None:
+        self._maps, self._encode = maps, encode
+        self._whole: dict[Addresses, Encoded] = {}
+        self._each: list[OneMap] = []  # from the second set of addresses on
+
+    def at(self, addresses: Addresses) -> Encoded:
+        each = self._each
+        if each:
+            return [
+                (one.offset, one.known.get(addresses[one.source]) or self._made(one, addresses))
+                for one in each
+            ]
+        found = self._whole.get(addresses)
+        if found is None:
+            if self._whole:
+                self._each = followed(self._maps, addresses)
+                self._whole.clear()
+                return self.at(addresses)
+            found = self._whole[addresses] = self._encoded(self._maps(named(addresses)))
+        return found
+
+    def _encoded(self, maps: tuple[tuple[int, TensorMap], ...]) -> Encoded:
+        """A map that nobody looks at is another one of them, twice."""
+        known: dict[int, bytes] = {}
+        for _, each in maps:
+            if id(each) not in known:
+                known[id(each)] = self._encode(each)
+        return [(offset, known[id(each)]) for offset, each in maps]
+
+    def _made(self, one: OneMap, addresses: Addresses) -> bytes:
+        address = addresses[one.source]
+        if address % ALIGNMENT == one.low:
+            found = replace(one.of_first, address=address + one.ahead)
+        else:
+            found = dict(self._maps(named(addresses)))[one.offset]
+        if len(one.known) >= KEPT:
+            one.known.clear()
+        content = one.known[address] = self._encode(found)
+        return content
+
+
+class OneMap:
+    """Which address a map follows from, and what it was for one of them."""
+
+    __slots__ = ("ahead", "known", "low", "of_first", "offset", "source")
+
+    def __init__(self, offset: int, source: int, address: int, of_first: TensorMap) -> None:
+        self.offset, self.source, self.of_first = offset, source, of_first
+        self.ahead, self.low = of_first.address - address, address % ALIGNMENT
+        self.known: dict[int, bytes] = {}
+
+
+def followed(maps: Maps, addresses: Addresses) -> list[OneMap]:
+    """Found out by maps of addresses that are far apart."""
+    far = tuple((1 + place) * APART + address % ALIGNMENT for place, address in enumerate(addresses))
+    return [
+        OneMap(offset, place := each.address // APART - 1, far[place], each)
+        for offset, each in maps(named(far))  # type: ignore[arg-type]
+    ]
+
+
+def named(addresses: Addresses) -> Mapping[str, int]:
+    return dict(zip(SOURCES, addresses, strict=True))
