@@ -10,6 +10,7 @@ import pytest
 
 from lapidist.backends.gpu.encoded import KEPT, EncodedMaps
 from lapidist.kernels.registry import kernel_named
+from lapidist.kernels.wgmma.family import tile
 from lapidist.launch import TensorMap
 from lapidist.planning.plans import Plan, make_plan
 from lapidist.problems.problem import Problem
@@ -24,6 +25,7 @@ WAYS = {
     "A by columns": ((512, 384, 256), (1, 512), None, {}),
     "sgemm": ((512, 512, 512), None, None, {"kernel": "sgemm"}),
     "a rung": ((512, 512, 512), None, None, {"kernel": "wgmma_clusters"}),
+    "rows shifted": ((333, 720, 1041), None, None, {"kernel": "wgmma", "skewed": True}),
 }
 
 
@@ -32,7 +34,10 @@ def plan_of(way: str) -> Plan:
     dtype = "float32" if way == "sgemm" else "bfloat16"
     a, b = fake((m, k), a_steps, dtype), fake((k, n), b_steps, dtype)
     kernel = kernel_named(more["kernel"]) if more else None
-    return make_plan(Problem.of(a, b, None, fake((m, n), None, dtype)), H200, kernel)
+    config = tile(dtype, 64, 32, 3, skewed=True) if "skewed" in more else None
+    plan = make_plan(Problem.of(a, b, None, fake((m, n), None, dtype)), H200, kernel, config)
+    assert plan.problem.skewed == ("skewed" in more)
+    return plan
 
 
 def as_bytes(each: TensorMap) -> bytes:
@@ -55,7 +60,7 @@ def test_they_are_those_of_the_addresses(way: str) -> None:
         return tuple(enumerate(plan.tensor_maps(at).values()))
 
     encoded = EncodedMaps(maps, as_bytes)
-    lying = 16 if way != "lines that start anywhere" else 2
+    lying = 2 if plan.problem.skewed else 16
     places = [int(x) * 4096 + int(y) * lying % 16 for x, y in rng.integers(1, 1 << 20, (6, 2))]
     for _ in range(60):
         addresses = tuple(places[x] for x in rng.integers(0, len(places), 4))
