@@ -25,6 +25,9 @@ WORDS = 5  # of an operand, of 8 bytes each: its address or its value, then its 
 SHORT = 20  # instructions: such code is written out for all sums of a thread
 # instructions for an element to and from where it is finished, to read one, and to store one beside D
 MOVED, PER_READ, PER_STORE = 4, 2, 4
+# and as long as so many more a value of each element takes that is read, or stored, and keeping the largest
+# of all: measured on an H200, where the product's D is bfloat16
+TILE_READ, TILE_STORED, LARGEST_KEPT = 33, 23, 17
 # the types of operands, as epilogue.cuh calls them
 READS = {
     "float64": "Float64",
@@ -111,6 +114,14 @@ class Fused:
         steps = (OPERATIONS.get(step.operation) for step in self.function.steps)
         moved = MOVED + PER_READ * sum(fed.matrix is not None for fed in self.read)
         return moved + PER_STORE * len(self.stored) + sum(row.instructions for row in steps if row)
+
+    @property
+    def cost(self) -> int:
+        """Of an element, in instructions of four warps at once, with what these wait for."""
+        tiles = [sum(fed.by_row and fed.by_col for fed in each) for each in (self.read, self.stored)]
+        stored = TILE_STORED // 2 if self.function.paired else TILE_STORED
+        kept = LARGEST_KEPT * bool(self.function.kept)
+        return self.instructions + TILE_READ * tiles[0] + stored * tiles[1] + kept
 
     def defines(self, in_order: bool) -> dict[str, object]:
         """The function's body in device code, and what it is passed; `in_order`: columns of D are where they

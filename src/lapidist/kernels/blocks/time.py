@@ -29,6 +29,7 @@ BESIDE = {"fma": (0.3e-6, 1.6e-10, 4.3e-10), "mma": (0.8e-6, 0.7e-10, 2.1e-10)}
 # Latency hiding: an SM whose warps hold s independent sums a lane runs at s / (s + 54) of its best. Fitted to
 # the SIMT family on an H200 with one to sixteen warps on an SM and thread tiles of 16, 32 and 64.
 HALF_RATE_SUMS = 54
+LANES = 128  # of an SM that an instruction of an epilogue is for
 # The same of tensor cores: one warp for each scheduler reaches four fifths, two all of it, as does one with
 # 64 x 64 sums; where elements of 1 or 2 bytes pass through registers they wait longer, and s warps run in
 # proportion to s / (s + 12).
@@ -150,6 +151,8 @@ def beside(problem: Problem, rows: Rows, device: Device, grid: Grids, here: Stan
     first, aligned, by_element = here.beside.T
     tiles = -(-grid.tiles // device.sms)
     stored = by_element if vector_width(problem.d, problem.out_dtype) == 1 else aligned
+    if problem.fused is not None:  # as kernels on wgmma count it, which are the other choice of these
+        stored = stored + rows.by_warps * problem.fused.cost / (LANES * device.clock_mhz * 1e6)
     return -(-tiles // here.per_sm) * first + tiles * rows.bm * rows.bn * stored
 
 
