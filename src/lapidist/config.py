@@ -101,6 +101,10 @@ class Config(Knobs):
     )
     slices: int = 1  # of k in each stage, with threads of their own: they share a tile
 
+    def __hash__(self) -> int:
+        """Of those that mostly differ."""
+        return hash((self.bm, self.bn, self.bk, self.stages, self.cluster_m, self.exchanged, self.raster))
+
     def __post_init__(self) -> None:
         for each in fields(self):
             value, whole = getattr(self, each.name), each.type == "int"

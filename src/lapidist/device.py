@@ -57,6 +57,9 @@ class Device:
     tensor_fp64_lanes: int = 0
     limits: Mapping[tuple[str, str], float] = field(default_factory=dict, hash=False)  # by unit and math
 
+    def __hash__(self) -> int:
+        return hash((self.name, self.sms, self.clock_mhz))
+
     @property
     def architecture(self) -> str:
         """What NVRTC calls it. Hopper's own instructions need the `a`."""

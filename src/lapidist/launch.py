@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -132,9 +133,7 @@ class ParameterBlock:
             self.offsets[name] = start
             end = start + size
         self.nbytes = end
-        self._codes = {
-            name: (self.offsets[name], "<" + PARAMETER_KINDS[kind][0]) for name, kind in parameters
-        }
+        self._named, self._numbers, self._structs = self._packed_together()
         self._patches = MappingProxyType(
             {
                 name: Patch(self.offsets[name], "<" + PATCHED.get(kind, PARAMETER_KINDS[kind][0]))
@@ -144,12 +143,29 @@ class ParameterBlock:
         )
         self.has_maps = any(kind == "tensormap" for _, kind in parameters)
 
+    def _packed_together(self) -> tuple[list[str], struct.Struct, list[tuple[str, int, str]]]:
+        """The names of all numbers, what packs them at once, and where each struct goes."""
+        names: list[str] = []
+        structs: list[tuple[str, int, str]] = []
+        code, end = "<", 0
+        for name, kind in self.parameters:
+            (own, size, _), offset = PARAMETER_KINDS[kind], self.offsets[name]
+            if len(own) > 1:
+                structs.append((name, offset, "<" + own))
+                continue
+            names.append(name)
+            code += f"{offset - end}x{own}"
+            end = offset + size
+        return names, struct.Struct(code), structs
+
     def pack(self, values: Mapping[str, Any]) -> bytearray:
         """The parameter bytes. A parameter without a value (a pointer or map yet to come) is zero; a struct's
         is a tuple.
         """
         content = bytearray(self.nbytes)
-        for name, (offset, code) in self._codes.items():
+        known = values.get
+        self._numbers.pack_into(content, 0, *[known(name, 0) for name in self._named])
+        for name, offset, code in self._structs:
             if name in values:
                 pack(content, offset, code, values[name])
         return content
@@ -161,6 +177,11 @@ class ParameterBlock:
     def patches(self) -> Mapping[str, Patch]:
         """The patch table: all but tensor maps, which the launch makes."""
         return self._patches
+
+    @cached_property
+    def patches_of_one(self) -> Mapping[str, Patch]:
+        """The same of a binary that knows no other alpha than one."""
+        return MappingProxyType({**self._patches, "alpha": replace(self._patches["alpha"], only=1.0)})
 
 
 NO_PARAMETERS = ParameterBlock(())

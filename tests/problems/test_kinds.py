@@ -13,6 +13,7 @@ from lapidist.device import chip
 from lapidist.kernels.registry import KERNELS
 from lapidist.kernels.rows import config_alone
 from lapidist.planning.weighed import as_computed
+from lapidist.problems import kinds as kinds_module
 from lapidist.problems.kinds import FEW_ROWS, MOST_ELEMENTS, kind_of, of_kind
 from lapidist.problems.problem import Matrix, Problem, dense_problem
 
@@ -59,7 +60,8 @@ def asked_of(problem: Problem, config: Config, kernel_at: int) -> object:
 
 
 @pytest.mark.parametrize("math", ["bfloat16", "float32"])
-def test_problems_of_a_kind_differ_in_their_numbers_alone(math: str) -> None:
+def test_problems_of_a_kind_differ_in_their_numbers_alone(math: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds_module, "KEPT", 1 << 20)
     draw = random.Random(1)
     kinds = [each for each in by_kind(drawn(math, 3000)).values() if len(each) > 1]
     assert len(kinds) > 200

@@ -37,6 +37,8 @@ def why_no_kernel(a: Operand, b: Operand) -> DTypeError | None:
 
 
 def unsupported(operand: Operand) -> DTypeError | None:
+    if operand.dtype in OPERANDS:
+        return None
     instead = BY_NUMPY if multiplied_by_numpy(operand) else ""
     if operand.dtype.startswith("complex"):
         return DTypeError(
@@ -44,12 +46,10 @@ def unsupported(operand: Operand) -> DTypeError | None:
             f" not; got {operand.dtype}. Multiply real and imaginary parts: (ar br - ai bi) + i (ar bi + ai"
             f" br); to conjugate, negate ai or bi{instead}"
         )
-    if operand.dtype not in OPERANDS:
-        return DTypeError(
-            f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert"
-            f" it first{instead}"
-        )
-    return None
+    return DTypeError(
+        f"{operand.name}: element type must be one of {', '.join(OPERANDS)}; got {operand.dtype}. Convert"
+        f" it first{instead}"
+    )
 
 
 MODES = {
@@ -219,6 +219,8 @@ def require_features(input: tuple[int, ...], weight: tuple[int, ...], trans_weig
 def broadcast_batch(a: Operand, b: Operand) -> tuple[int, ...]:
     """NumPy's own broadcast_shapes stops at 32 dimensions."""
     first, second = a.shape[:-2], b.shape[:-2]
+    if not (first or second):
+        return ()
     pairs = list(zip_longest(reversed(first), reversed(second), fillvalue=1))
     if any(x != y and 1 not in (x, y) for x, y in pairs):
         raise ShapeError(

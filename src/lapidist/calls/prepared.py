@@ -19,7 +19,7 @@ from lapidist.config import Config
 from lapidist.device import Device
 from lapidist.epilogues.passes import kernel_of
 from lapidist.errors import ArgumentError
-from lapidist.frameworks.arrays import HOST, Operand, empty, operand_of
+from lapidist.frameworks.arrays import HOST, Operand, as_planned, empty
 from lapidist.frameworks.streams import require_stream
 from lapidist.planning import later
 from lapidist.planning.binaries import Build, at_hand
@@ -109,7 +109,9 @@ class Prepared:
                 f" takes, of two dimensions at the most; got {self.problem.batch}. Multiply it in parts, or"
                 " pass indices for all"
             )
-        at_once = self.backend.compiles and way != WAIT and choices.of_kernel == OPEN.of_kernel
+        at_once = (
+            self.backend.compiles and way != WAIT and (choices is OPEN or choices.of_kernel == OPEN.of_kernel)
+        )
         plans = {}
         for problem in dict.fromkeys(part for part, _ in parts):
             plan = planned_at_once(problem, chip) if at_once else None
@@ -351,7 +353,7 @@ def output_of(arguments: Arguments) -> tuple[Any, Operand]:
         result, target = arguments.out.owner, arguments.out
     else:
         result = empty(arguments.result_shape, arguments.like, arguments.d_dtype)
-        target = arguments.full(operand_of(result, "out"))
+        target = arguments.full(as_planned(result, arguments.fresh()))
     if arguments.fused is not None:
         arguments.fused.write_to(target)
     return result, target

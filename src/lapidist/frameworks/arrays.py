@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 from ctypes import c_char
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,8 @@ class Operand:
 
     def alone(self) -> Operand:
         """What is known of it, without the array: nothing of a caller's is kept alive."""
-        return replace(self, owner=None)
+        at = self.name, self.pointer, self.shape, self.strides, self.dtype, self.device
+        return Operand(*at, self.framework, None, self.writable)
 
 
 class Outlined:
@@ -321,6 +322,8 @@ def third_version(array: Any) -> Any:
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    if len(shape) == 2:
+        return shape[1], 1
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
@@ -381,6 +384,14 @@ def fresh(name: str, shape: tuple[int, ...], like: Operand, dtype: str) -> Opera
     """What a new array will look like, before it exists: frameworks align them to 64 bytes and more, NumPy to
     16."""
     return Operand(name, 0, shape, contiguous_strides(shape), dtype, like.device, like.framework, None)
+
+
+def as_planned(array: Any, planned: Operand) -> Operand:
+    """A new array, of which all but its address is known."""
+    if planned.framework != "torch":
+        return operand_of(array, planned.name)
+    like = planned.shape, planned.strides, planned.dtype, planned.device, "torch"
+    return Operand(planned.name, array.data_ptr(), *like, array)
 
 
 def handed_over(result: Any, like: Operand) -> Any:

@@ -7,6 +7,7 @@ from lapidist.problems.problem import Matrix, Problem
 TMA_ALIGNMENT = 16  # bytes, of what TMA moves: of addresses, and of steps between lines
 L2_LINE, SECTOR = 128, 32
 FLAG_BYTES = 256
+ALONE = [(1, 0), (1, 0)]  # extents and strides of no batch
 Lines = tuple[int, int, int]  # how many lines of touching elements, their length, the step between them
 
 
@@ -56,5 +57,7 @@ def scratch_of(packed_bytes: tuple[int, int]) -> tuple[int, int]:
 
 def batch_steps(problem: Problem, matrix: Matrix) -> list[tuple[int, int]]:
     """(extent, stride) of the inner and the outer batch dimension."""
+    if not problem.batch:
+        return ALONE
     found = list(zip(problem.batch[::-1], matrix.batch_strides[::-1], strict=True))
     return [*found, (1, 0), (1, 0)][:2]

@@ -80,7 +80,7 @@ class Plan:
             self.schedule.kind != "data-parallel" or self.schedule.launched > 0
         )
 
-    @property
+    @cached_property
     def grid(self) -> Dim3:
         if self.schedule is not None and self.scheduled:
             return (max(self.schedule.launch_blocks * self.config.cluster, self._packers), 1, 1)
@@ -129,7 +129,7 @@ class Plan:
         """Whether its blocks may start while those of the launch before end. Those that meet may, too, for a
         launch may be cooperative as well: all of them have their places before another launch has one."""
         short = self.predicted_seconds < OVERLAPPED_SECONDS
-        return self.kernel.overlaps and (short or self._streams or self.kernel.packs(self.problem))
+        return self.kernel.overlaps and (short or self.kernel.packs(self.problem) or self._streams)
 
     @property
     def _streams(self) -> bool:
@@ -207,7 +207,7 @@ class Plan:
         if not self.problem.k:
             return {name: patch for name, patch in patches.items() if name != "alpha"}
         if ("ALPHA", 0) in self.build[1]:
-            return {**patches, "alpha": replace(patches["alpha"], only=1.0)}
+            return block.patches_of_one
         return patches
 
     def brought(self, extra_pointers: ExtraPointers, skipped: Sequence[int]) -> dict[str, tuple[int, ...]]:
@@ -219,10 +219,11 @@ class Plan:
         )
         return {**extra_pointers.values(self.problem.transposed), **words}
 
-    @property
+    @cached_property
     def scratch_bytes(self) -> tuple[int, int]:
         """Of flags, and of the room behind them."""
-        return self.partials_offset, self.workspace_bytes - self.partials_offset
+        flags = self.partials_offset
+        return flags, self.workspace_bytes - flags
 
     def common_launch(self, binary: Binary) -> Launch:
         """All that the runs of this plan have in common; its patch table has the rest."""

@@ -17,15 +17,45 @@ from lapidist.problems.scaling import AS_THEY_ARE
 MOST_ELEMENTS = 1 << 28
 # Rows up to which kernels are compiled for so many, in 16s; up to which they are few.
 COMPILED_ROWS, FEW_ROWS = 112, 128
-KEPT = 4096  # answers of a function
+KEPT, ANSWERS = 1024, 512  # kinds, and what is known of one
 
-Kind = tuple[Hashable, ...]
 Answer = TypeVar("Answer")
+
+
+class Nothing:
+    """Not even None."""
+
+
+NOTHING = Nothing()
+
+
+class Kind:
+    """Equal ones are the same object, so that it is found at once; with what was found of it."""
+
+    __slots__ = ("known",)
+
+    def __init__(self) -> None:
+        self.known: dict[Any, Any] = {}
+
+
+_kinds: dict[tuple[Hashable, ...], Kind] = {}
 
 
 @fact
 def kind_of(problem: Problem) -> Kind | None:
     """None: it is one of its own, as lists, batches, factors and epilogues are, and what lies oddly."""
+    said = said_of(problem)
+    if said is None:
+        return None
+    found = _kinds.get(said)
+    if found is None:
+        if len(_kinds) >= KEPT:
+            _kinds.clear()
+        found = _kinds.setdefault(said, Kind())
+    return found
+
+
+def said_of(problem: Problem) -> tuple[Hashable, ...] | None:
     m, n, k = problem.m, problem.n, problem.k
     one_product = not problem.batch and problem.fused is None
     if not one_product or problem.modes != PLAIN or problem.scaling != AS_THEY_ARE:
@@ -59,20 +89,18 @@ def lies(matrix: Matrix) -> tuple[str, int] | None:
 
 def of_kind(function: Callable[..., Answer]) -> Callable[..., Answer]:
     """The same function of a problem and more, asked once for each kind."""
-    known: dict[Any, Answer] = {}
 
     @wraps(function)
     def remembered(problem: Problem, *more: Hashable) -> Answer:
         kind = kind_of(problem)
         if kind is None:
             return function(problem, *more)
-        key = kind, more
-        try:
-            return known[key]
-        except KeyError:
-            pass
-        if len(known) >= KEPT:
-            known.clear()
-        return known.setdefault(key, function(problem, *more))
+        known, key = kind.known, (function, more)
+        found: Answer | Nothing = known.get(key, NOTHING)  # another thread may clear it
+        if isinstance(found, Nothing):
+            if len(known) >= ANSWERS:
+                known.clear()
+            found = known[key] = function(problem, *more)
+        return found
 
     return remembered

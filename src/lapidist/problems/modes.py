@@ -7,6 +7,7 @@ those of factors (scaling.py) too. modes.cuh is the other side."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 # where the addresses of an array batch are: among the kernel's parameters, or in lists on the GPU
@@ -124,6 +125,7 @@ class ExtraPointers(NamedTuple):
 NO_POINTERS = ExtraPointers()
 
 
+@lru_cache(maxsize=256)
 def members(modes: Modes) -> tuple[int, ...]:
     """modes.cuh's struct Modes, in its order, with all addresses yet to come."""
     rows, cols = modes.groups or (Group(1, 0, 0), Group(1, 0, 1))

@@ -82,6 +82,8 @@ def alignment_of(operand: Operand, within: tuple[int, ...] = MATRIX) -> int:
     Neighbours lie one element apart along one dimension of `within`, the first of them with that stride.
     Windows that overlap have it twice: then the second one steps between lines."""
     shape, strides = operand.shape, operand.strides
+    if len(shape) == 2 and within is MATRIX:
+        return alignment_of_matrix(operand)
     line = next((dim for dim in within if shape[dim] > 1 and strides[dim] == 1), None)
     others = [
         stride
@@ -91,6 +93,18 @@ def alignment_of(operand: Operand, within: tuple[int, ...] = MATRIX) -> int:
     bits = operand.pointer | VECTOR_BYTES
     for stride in others:
         bits |= stride * size_of(operand.dtype)
+    return bits & -bits
+
+
+def alignment_of_matrix(operand: Operand) -> int:
+    """The same of two dimensions, which most operands have."""
+    (rows, cols), (row_stride, col_stride) = operand.shape, operand.strides
+    size, bits = size_of(operand.dtype), operand.pointer | VECTOR_BYTES
+    by_rows = cols > 1 and col_stride == 1
+    if rows > 1 and (by_rows or row_stride != 1):
+        bits |= row_stride * size
+    if cols > 1 and not by_rows:
+        bits |= col_stride * size
     return bits & -bits
 
 

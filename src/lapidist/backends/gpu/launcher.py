@@ -65,7 +65,7 @@ class _Block:
         self.a, self.b, self.c, self.d = (
             (start + patches[x].offset) // 8 if x in patches else len(raw) // 8 - 1 for x in "ABCD"
         )
-        pointers = (ctypes.c_void_p * len(offsets))(*(base + offset for offset in offsets.values()))
+        pointers = (ctypes.c_void_p * len(offsets))(*[base + offset for offset in offsets.values()])
         self.address = ctypes.addressof(pointers)
         self.keep = (raw, pointers)
         self.config = config

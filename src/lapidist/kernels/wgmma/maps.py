@@ -17,7 +17,7 @@ from lapidist.kernels.wgmma.operands import (
     rows_copied_out,
     transposed_d,
 )
-from lapidist.kernels.wgmma.tiles import ROW_BYTES, boxes, patch, read_once
+from lapidist.kernels.wgmma.tiles import ROW_BYTES, boxes, patch_of, read_once
 from lapidist.launch import TensorMap
 from lapidist.problems.problem import Matrix, Problem
 
@@ -118,7 +118,7 @@ def rung_maps(problem: Problem, config: Config, at: Mapping[str, int]) -> dict[s
 
 
 def output_map(problem: Problem, config: Config, address: int, ranks: int, peers: int = 1) -> TensorMap:
-    size, (width, height) = size_of(problem.out_dtype), map(int, patch(problem, config, peers))
+    size, (width, height) = size_of(problem.out_dtype), patch_of(problem, config, peers)
     count, length, step = line(problem.d, not transposed_d(problem))
     steps = [step * size if count > 1 else TMA_ALIGNMENT]
     extents = [max(1, length), max(1, count)]

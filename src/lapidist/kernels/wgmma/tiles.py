@@ -10,6 +10,7 @@ import numpy as np
 from lapidist.config import Config, Knobs
 from lapidist.dtypes import size_of
 from lapidist.kernels.wgmma.operands import by_registers, few_rows, mn_major, transposed_d
+from lapidist.problems.kinds import of_kind
 from lapidist.problems.problem import Problem
 from lapidist.problems.scaling import STRIPS
 
@@ -51,6 +52,10 @@ def loaded_lines(problem: Problem, config: Knobs) -> tuple[Any, Any]:
     (gemm/wgmma/few_lines.cuh).
     """
     a, b, alone = rows_of_stage(problem, config), config.bn, config.cluster == 1
+    if alone is False:  # of one config
+        return a, b
+    if alone is True:
+        return min(a, max(1, problem.m)), min(b, max(1, problem.n))
     few_a, few_b = np.minimum(a, max(1, problem.m)), np.minimum(b, max(1, problem.n))
     return np.where(alone, few_a, a), np.where(alone, few_b, b)
 
@@ -84,6 +89,13 @@ def patch(problem: Problem, config: Knobs, peers: int = 1) -> tuple[Any, Any]:
         return np.where(by_group(problem, config, peers), 4 * PATCH_ROWS, PATCH_ROWS), lines
     least = np.where(config.bn % 16 == 0, PATCH_BYTES // size, 16)  # one that overlaps brings eight columns
     return widest((128 // size, 64 // size), most // size, config.bn, least), PATCH_ROWS
+
+
+@of_kind
+def patch_of(problem: Problem, config: Config, peers: int) -> tuple[int, int]:
+    """Of one config."""
+    width, height = patch(problem, config, peers)
+    return int(width), int(height)
 
 
 def widest(widths: tuple[int, int], most: int, columns: Any, otherwise: Any) -> Any:
